@@ -1,0 +1,244 @@
+//! A throwaway node: a client, a pod and a server, each in a namespace of its own.
+//!
+//! ```text
+//!   client                    pod                      server
+//!   10.244.2.10               10.244.1.10              10.244.3.10
+//!   fd00:10:244:2::10         fd00:10:244:1::10        fd00:10:244:3::10
+//!        |                     |      :                 |    + service 10.96.0.10, fd00:10:96::10
+//!        |                     |      : attach()        |    + outside 192.0.2.10, 2001:db8::10
+//!        +------- router ------+------:-----------------+
+//!              (.1 and ::1 of each network)
+//! ```
+//!
+//! Nothing of it has a name: the namespaces live by the descriptors held here,
+//! and the links live in the namespaces. So nothing is left behind, also when the
+//! process is killed.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use weir_netlink::netns::Netns;
+use weir_netlink::route::{Family, Route, Routing};
+use weir_netlink::{Error, Result};
+
+/// Who takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Somebody who calls the pod.
+    Client,
+    /// The pod, where rules are to be.
+    Pod,
+    /// Whoever the pod calls: another pod, a service, the world.
+    Server,
+}
+
+/// Three namespaces with addresses and routes, and the router between them.
+#[derive(Debug)]
+pub struct Lab {
+    client: Netns,
+    pod: Netns,
+    server: Netns,
+    router: Netns,
+}
+
+const PLACES: [Place; 3] = [Place::Pod, Place::Client, Place::Server];
+const FORWARD: [&str; 2] = [
+    "/proc/sys/net/ipv4/ip_forward",
+    "/proc/sys/net/ipv6/conf/all/forwarding",
+];
+/// Without these a router's link-local address is probed for a duplicate first, and it asks
+/// for no neighbour before that is over: the first flow would take two seconds.
+const NO_DAD: [&str; 2] = [
+    "/proc/sys/net/ipv6/conf/all/accept_dad",
+    "/proc/sys/net/ipv6/conf/default/accept_dad",
+];
+
+impl Lab {
+    /// Builds it; about 10 ms.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`
+    /// ([`Error::is_permission`]); `EOPNOTSUPP` where the kernel has no veth.
+    pub fn create() -> Result<Self> {
+        let lab = Self {
+            client: Netns::create()?,
+            pod: Netns::create()?,
+            server: Netns::create()?,
+            router: Netns::create()?,
+        };
+        for netns in [&lab.client, &lab.pod, &lab.server, &lab.router] {
+            set(netns, &NO_DAD, "0")?;
+        }
+        set(&lab.router, &FORWARD, "1")?;
+        let router = Routing::open_in(&lab.router)?;
+        up(&router, "lo")?;
+        for place in PLACES {
+            lab.connect(&router, place)?;
+        }
+        lab.add_services(&router)?;
+        Ok(lab)
+    }
+
+    /// The namespace of a place.
+    #[must_use]
+    pub fn netns(&self, place: Place) -> &Netns {
+        match place {
+            Place::Client => &self.client,
+            Place::Pod => &self.pod,
+            Place::Server => &self.server,
+        }
+    }
+
+    /// The address of a place on its `eth0`.
+    #[must_use]
+    pub fn address(&self, place: Place, family: Family) -> IpAddr {
+        host(network(place), family, 10)
+    }
+
+    /// An address of the server that stands for a service: in `10.96.0.0/16` and
+    /// `fd00:10:96::/112`.
+    #[must_use]
+    pub fn service(&self, family: Family) -> IpAddr {
+        match family {
+            Family::V4 => Ipv4Addr::new(10, 96, 0, 10).into(),
+            Family::V6 => Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0x10).into(),
+        }
+    }
+
+    /// An address of the server that stands for the world outside: in
+    /// `192.0.2.0/24` and `2001:db8::/32`, which are kept for documentation.
+    #[must_use]
+    pub fn outside(&self, family: Family) -> IpAddr {
+        match family {
+            Family::V4 => Ipv4Addr::new(192, 0, 2, 10).into(),
+            Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10).into(),
+        }
+    }
+
+    /// Gives the pod one more interface, straight to the client or the server:
+    /// network `10.244.N.0/24` and `fd00:10:244:N::/64`, with the pod at `.10` and
+    /// the other side at `.1`. Answers with [`Attached`], which knows both.
+    ///
+    /// # Errors
+    ///
+    /// The name or the number is taken; 1 to 3 are.
+    pub fn attach(&self, name: &str, peer: Place, number: u8) -> Result<Attached> {
+        let pod = Routing::open_in(&self.pod)?;
+        let other = Routing::open_in(self.netns(peer))?;
+        pod.add_veth(name, name, self.netns(peer))?;
+        for (routing, at) in [(&pod, 10), (&other, 1)] {
+            let index = up(routing, name)?;
+            for family in [Family::V4, Family::V6] {
+                routing.add_address(index, on_link(number, family, at)?)?;
+            }
+        }
+        Ok(Attached { number })
+    }
+
+    /// `eth0` of one place, its peer on the router, and the default routes.
+    fn connect(&self, router: &Routing, place: Place) -> Result<()> {
+        let number = network(place);
+        let routing = Routing::open_in(self.netns(place))?;
+        up(&routing, "lo")?;
+        let peer = format!("net{number}");
+        router.add_veth(&peer, "eth0", self.netns(place))?;
+        let outer = up(router, &peer)?;
+        let inner = up(&routing, "eth0")?;
+        for family in [Family::V4, Family::V6] {
+            router.add_address(outer, on_link(number, family, 1)?)?;
+            routing.add_address(inner, on_link(number, family, 10)?)?;
+            let gateway = Some(host(number, family, 1));
+            routing.add_route(&Route::unicast(everything(family), gateway, Some(inner)))?;
+        }
+        Ok(())
+    }
+
+    /// The server's further addresses, and the way to them.
+    fn add_services(&self, router: &Routing) -> Result<()> {
+        let server = Routing::open_in(&self.server)?;
+        let eth0 = server.link("eth0")?.index;
+        for family in [Family::V4, Family::V6] {
+            for address in [self.service(family), self.outside(family)] {
+                server.add_address(eth0, IpNet::from(address))?;
+                let gateway = Some(self.address(Place::Server, family));
+                router.add_route(&Route::unicast(IpNet::from(address), gateway, None))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A further interface of the pod.
+#[derive(Debug, Clone, Copy)]
+pub struct Attached {
+    number: u8,
+}
+
+impl Attached {
+    /// The pod's address on it.
+    #[must_use]
+    pub fn pod(&self, family: Family) -> IpAddr {
+        host(self.number, family, 10)
+    }
+
+    /// The address of the other side.
+    #[must_use]
+    pub fn peer(&self, family: Family) -> IpAddr {
+        host(self.number, family, 1)
+    }
+}
+
+/// Writes switches of a namespace: `/proc/sys/net` is that of the thread that looks.
+fn set(netns: &Netns, switches: &[&str], value: &str) -> Result<()> {
+    netns.run(|| {
+        for switch in switches {
+            std::fs::write(switch, value).map_err(|e| Error::io("set", *switch, &e))?;
+        }
+        Ok(())
+    })?
+}
+
+/// Switches a link on and answers with its index.
+fn up(routing: &Routing, name: &str) -> Result<u32> {
+    let index = routing.link(name)?.index;
+    routing.set_up(index)?;
+    Ok(index)
+}
+
+fn network(place: Place) -> u8 {
+    match place {
+        Place::Pod => 1,
+        Place::Client => 2,
+        Place::Server => 3,
+    }
+}
+
+/// A host in `10.244.N.0/24` or `fd00:10:244:N::/64`. The IPv6 number is written
+/// as the IPv4 one is: `10` is `::10`.
+fn host(number: u8, family: Family, at: u8) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::new(10, 244, number, at).into(),
+        Family::V6 => {
+            let as_written = u16::from(at / 10 * 16 + at % 10);
+            Ipv6Addr::new(0xfd00, 0x10, 0x244, u16::from(number), 0, 0, 0, as_written).into()
+        }
+    }
+}
+
+fn on_link(number: u8, family: Family, at: u8) -> Result<IpNet> {
+    let length = match family {
+        Family::V4 => 24,
+        Family::V6 => 64,
+    };
+    let address = host(number, family, at);
+    IpNet::new(address, length)
+        .map_err(|e| Error::malformed("build", format!("{address}/{length}"), e.to_string()))
+}
+
+fn everything(family: Family) -> IpNet {
+    match family {
+        Family::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
+        Family::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
+    }
+}

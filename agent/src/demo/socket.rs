@@ -1,0 +1,98 @@
+//! Sockets as a proxy, an application and their callers open them. Every wait ends.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::sys::socket::{getsockopt, sockopt};
+use socket2::{Domain, Protocol as Ip, Socket, Type};
+
+use super::flow::{Flow, Protocol};
+
+/// How long anything may take that does happen. A retransmitted SYN comes after 1 s.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Opens a socket of the right kind for an address.
+fn open(protocol: Protocol, address: SocketAddr) -> io::Result<Socket> {
+    let (kind, ip) = match protocol {
+        Protocol::Tcp => (Type::STREAM, Ip::TCP),
+        Protocol::Udp => (Type::DGRAM, Ip::UDP),
+    };
+    let socket = Socket::new(Domain::for_address(address), kind, Some(ip))?;
+    if address.is_ipv6() {
+        // Each family has a listener of its own; neither may take the other's flows.
+        socket.set_only_v6(true)?;
+    }
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+/// `IP_TRANSPARENT`: accept for, or send from, an address that is not ours.
+fn make_transparent(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    if address.is_ipv6() {
+        socket.set_ip_transparent_v6(true)
+    } else {
+        socket.set_ip_transparent_v4(true)
+    }
+}
+
+/// A socket that waits at a port of every address. Calls of `accept` and `recv`
+/// never wait on it.
+pub(super) fn listen(
+    protocol: Protocol,
+    address: SocketAddr,
+    transparent: bool,
+) -> io::Result<Socket> {
+    let socket = open(protocol, address)?;
+    socket.set_reuse_address(true)?;
+    if transparent {
+        make_transparent(&socket, address)?;
+    }
+    socket.bind(&address.into())?;
+    if protocol == Protocol::Tcp {
+        socket.listen(16)?;
+    }
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// The sender's end of a flow. A UDP socket is connected too: it takes answers only from the
+/// address that it asked.
+pub(super) fn connect(flow: &Flow) -> io::Result<Socket> {
+    let socket = open(flow.protocol, flow.to)?;
+    if let Some(mark) = flow.mark {
+        socket.set_mark(mark)?;
+        make_transparent(&socket, flow.to)?;
+    }
+    if let Some(source) = flow.source {
+        socket.bind(&source.into())?;
+    }
+    socket.connect_timeout(&flow.to.into(), PATIENCE)?;
+    Ok(socket)
+}
+
+/// The address that was asked for before it was rewritten, from connection tracking:
+/// `getsockopt(SO_ORIGINAL_DST)`. Without an entry the socket's own address.
+pub(super) fn original_destination(socket: &impl AsFd, local: SocketAddr) -> SocketAddr {
+    let found = if local.is_ipv6() {
+        getsockopt(socket, sockopt::Ip6tOriginalDst).map(|raw| {
+            let address = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+            SocketAddr::new(address.into(), u16::from_be(raw.sin6_port))
+        })
+    } else {
+        getsockopt(socket, sockopt::OriginalDst).map(|raw| {
+            let address = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
+            SocketAddr::new(address.into(), u16::from_be(raw.sin_port))
+        })
+    };
+    found.unwrap_or(local)
+}
+
+/// A socket address that is an IP address.
+pub(super) fn ip(address: &socket2::SockAddr) -> io::Result<SocketAddr> {
+    address
+        .as_socket()
+        .ok_or_else(|| io::Error::other("an address of another family"))
+}

@@ -1,0 +1,283 @@
+//! Everybody in place: the proxy, the application and the server wait, flows are
+//! sent one after the other, and it is seen who gets each.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use socket2::Socket;
+use weir_netlink::route::Family;
+use weir_netlink::{Error, Result};
+
+use super::flow::{Flow, Outcome, Protocol, Receiver};
+use super::lab::{Lab, Place};
+use super::owner::Owner;
+use super::socket::{self, PATIENCE};
+
+/// The proxy's port for what the application sends.
+pub const PROXY_OUTBOUND_PORT: u16 = 15001;
+/// The proxy's port for what is sent to the pod.
+pub const PROXY_INBOUND_PORT: u16 = 15006;
+/// The proxy's port for name queries.
+pub const PROXY_DNS_PORT: u16 = 15053;
+/// Where the application waits.
+pub const APPLICATION_PORTS: [u16; 4] = [8080, 9090, 15020, 15008];
+/// Where the server waits, with TCP; for names with UDP too.
+pub const SERVER_PORTS: [u16; 4] = [80, 443, 5432, 53];
+
+/// How the rules hand a connection to the proxy's inbound port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// By rewriting its destination.
+    Redirect,
+    /// By delivering it as it is: the proxy's socket must be transparent.
+    Tproxy,
+}
+
+struct Listener {
+    receiver: Receiver,
+    protocol: Protocol,
+    place: Place,
+    owner: Owner,
+    socket: Socket,
+}
+
+/// A lab with everybody waiting in it.
+pub struct Stage<'a> {
+    lab: &'a Lab,
+    listeners: Vec<Listener>,
+    token: AtomicU32,
+}
+
+impl<'a> Stage<'a> {
+    /// Opens all listeners, for both families.
+    ///
+    /// # Errors
+    ///
+    /// A port is taken; `EPERM` as [`Owner::run`].
+    pub fn open(lab: &'a Lab, mode: Mode) -> Result<Self> {
+        let mut stage = Self {
+            lab,
+            listeners: Vec::new(),
+            token: AtomicU32::new(1),
+        };
+        let tproxy = mode == Mode::Tproxy;
+        let tcp = Protocol::Tcp;
+        stage.listen(Receiver::ProxyOutbound, tcp, PROXY_OUTBOUND_PORT, false)?;
+        stage.listen(Receiver::ProxyInbound, tcp, PROXY_INBOUND_PORT, tproxy)?;
+        for protocol in [tcp, Protocol::Udp] {
+            stage.listen(Receiver::ProxyDns, protocol, PROXY_DNS_PORT, false)?;
+        }
+        for port in APPLICATION_PORTS {
+            stage.listen(Receiver::Application, tcp, port, false)?;
+        }
+        for port in SERVER_PORTS {
+            stage.listen(Receiver::Server, tcp, port, false)?;
+        }
+        stage.listen(Receiver::Server, Protocol::Udp, 53, false)?;
+        Ok(stage)
+    }
+
+    /// One listener for each family.
+    fn listen(
+        &mut self,
+        receiver: Receiver,
+        protocol: Protocol,
+        port: u16,
+        transparent: bool,
+    ) -> Result<()> {
+        let (place, owner) = match receiver {
+            Receiver::Server => (Place::Server, Owner::ROOT),
+            Receiver::Application => (Place::Pod, Owner::APPLICATION),
+            _ => (Place::Pod, Owner::PROXY),
+        };
+        for family in [Family::V4, Family::V6] {
+            let address = SocketAddr::new(self.listening_at(receiver, protocol, family), port);
+            let socket = owner
+                .run(self.lab.netns(place), || {
+                    socket::listen(protocol, address, transparent)
+                })?
+                .map_err(|e| Error::io("listen as", format!("{receiver} at {address}"), &e))?;
+            self.listeners.push(Listener {
+                receiver,
+                protocol,
+                place,
+                owner,
+                socket,
+            });
+        }
+        Ok(())
+    }
+
+    /// An answer must leave from where the datagram came in. A connection does
+    /// that by itself; a UDP socket at "any" lets the routing choose, so it is bound. What
+    /// is redirected on its way out comes in at loopback.
+    fn listening_at(&self, receiver: Receiver, protocol: Protocol, family: Family) -> IpAddr {
+        match (protocol, receiver, family) {
+            (Protocol::Udp, Receiver::Server, _) => self.lab.service(family),
+            (Protocol::Udp, _, Family::V4) => Ipv4Addr::LOCALHOST.into(),
+            (Protocol::Udp, _, Family::V6) => Ipv6Addr::LOCALHOST.into(),
+            (Protocol::Tcp, _, Family::V4) => Ipv4Addr::UNSPECIFIED.into(),
+            (Protocol::Tcp, _, Family::V6) => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+
+    /// Sends a flow, finds who got it, and sends an answer back.
+    ///
+    /// # Errors
+    ///
+    /// The flow could not be sent for a reason of its own (its owner, its source).
+    /// That nobody got it is no error but [`Outcome::Lost`].
+    pub fn send(&self, flow: &Flow) -> Result<Outcome> {
+        let token = self.token.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let failed = |e: &io::Error| Error::io("send", flow.to_string(), e);
+        let opened = flow
+            .owner
+            .run(self.lab.netns(flow.from), || socket::connect(flow))?;
+        let client = match opened {
+            Ok(socket) => socket,
+            Err(e) if is_refusal(&e) => return Ok(Outcome::Lost(e.to_string())),
+            Err(e) => return Err(failed(&e)),
+        };
+        let sent_from = client
+            .local_addr()
+            .and_then(|a| socket::ip(&a))
+            .map_err(|e| failed(&e))?;
+        match (&client).write_all(&token) {
+            Ok(()) => {}
+            Err(e) if is_refusal(&e) => return Ok(Outcome::Lost(e.to_string())),
+            Err(e) => return Err(failed(&e)),
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while let Some(ready) = self.wait(flow.protocol, deadline)? {
+            for listener in ready {
+                let got = listener.owner.run(self.lab.netns(listener.place), || {
+                    listener.take(&token, sent_from)
+                })?;
+                let Some((original, local, source)) = got.map_err(|e| failed(&e))? else {
+                    continue;
+                };
+                let mut answer = [0; 4];
+                let answered = (&client).read_exact(&mut answer).is_ok() && answer == token;
+                let by = listener.receiver;
+                return Ok(Outcome::Received {
+                    by,
+                    original,
+                    local,
+                    source,
+                    answered,
+                });
+            }
+        }
+        Ok(Outcome::Lost("it was sent, and nobody saw it".to_owned()))
+    }
+
+    /// The listeners of a protocol that have something, `None` when the time is over.
+    fn wait(&self, protocol: Protocol, deadline: Instant) -> Result<Option<Vec<&Listener>>> {
+        let waiting: Vec<&Listener> = self
+            .listeners
+            .iter()
+            .filter(|l| l.protocol == protocol)
+            .collect();
+        let mut fds: Vec<PollFd<'_>> = waiting
+            .iter()
+            .map(|l| PollFd::new(l.socket.as_fd(), PollFlags::POLLIN))
+            .collect();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let count = poll(&mut fds, timeout)
+            .map_err(|e| Error::kernel("wait for", "the listeners", e as i32))?;
+        if count == 0 {
+            return Ok(None);
+        }
+        let ready = waiting
+            .iter()
+            .zip(&fds)
+            .filter(|(_, fd)| fd.any().unwrap_or(false));
+        Ok(Some(ready.map(|(listener, _)| *listener).collect()))
+    }
+}
+
+/// The original destination, the receiver's own end, and the sender.
+type Taken = Option<(SocketAddr, SocketAddr, SocketAddr)>;
+
+impl Listener {
+    /// Takes one connection or datagram, answers if it is the one that is
+    /// waited for, and forgets it otherwise.
+    fn take(&self, token: &[u8; 4], sent_from: SocketAddr) -> io::Result<Taken> {
+        match self.protocol {
+            Protocol::Tcp => self.accept(token, sent_from),
+            Protocol::Udp => self.receive(token),
+        }
+    }
+
+    fn accept(&self, token: &[u8; 4], sent_from: SocketAddr) -> io::Result<Taken> {
+        let Some((connection, from)) = or_nothing(self.socket.accept())? else {
+            return Ok(None);
+        };
+        let source = socket::ip(&from)?;
+        if source != sent_from {
+            return Ok(None);
+        }
+        connection.set_nonblocking(false)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.set_write_timeout(Some(PATIENCE))?;
+        let mut connection = TcpStream::from(connection);
+        let local = connection.local_addr()?;
+        let original = socket::original_destination(&connection, local);
+        let mut got = [0; 4];
+        connection.read_exact(&mut got)?;
+        if got != *token {
+            return Ok(None);
+        }
+        connection.write_all(token)?;
+        Ok(Some((original, local, source)))
+    }
+
+    fn receive(&self, token: &[u8; 4]) -> io::Result<Taken> {
+        let socket = UdpSocket::from(self.socket.try_clone()?);
+        let mut got = [0; 16];
+        let Some((length, source)) = or_nothing(socket.recv_from(&mut got))? else {
+            return Ok(None);
+        };
+        if got.get(..length) != Some(token.as_slice()) {
+            return Ok(None);
+        }
+        socket.send_to(token, source)?;
+        let local = socket.local_addr()?;
+        Ok(Some((local, local, source)))
+    }
+}
+
+/// Another listener was faster to be looked at, or the caller has gone.
+fn or_nothing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// The network's answer to a flow, as opposed to a mistake of ours.
+fn is_refusal(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(
+        error.kind(),
+        Kind::ConnectionRefused
+            | Kind::ConnectionReset
+            | Kind::TimedOut
+            | Kind::WouldBlock
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+    )
+}

@@ -1,0 +1,32 @@
+//! Real traffic through the sidecar's rules: who gets each flow, and whether the
+//! receiver can tell where it was meant to go.
+//!
+//! Each test builds a node of its own out of network namespaces; flows run for IPv4 and
+//! IPv6, and for both ways of capturing what comes in, where they differ.
+// Clippy grants these to `#[test]` functions only, not to their helpers.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::indexing_slicing
+)]
+#![allow(missing_docs, unreachable_pub)]
+
+mod dns;
+mod inbound;
+mod invalid;
+mod outbound;
+mod own;
+mod scenes;
+mod support;
+
+/// A lab, or the end of the test, which has said why.
+#[macro_export]
+macro_rules! lab_or_skip {
+    () => {
+        match $crate::support::lab() {
+            Some(lab) => lab,
+            None => return,
+        }
+    };
+}

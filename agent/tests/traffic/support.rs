@@ -1,0 +1,214 @@
+//! A pod with rules in it, and how a flow is asserted.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use weir_agent::demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage};
+use weir_cni::compile::{Engine, IpFamily, RoutingItem, Rules, compile};
+use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_netlink::netns::Netns;
+use weir_netlink::route::{Family, PolicyRule, Route, Routing};
+
+pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// How inbound traffic is captured, and who holds the rules.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    pub mode: Mode,
+    pub engine: Engine,
+}
+
+/// Both engines, inbound by redirection.
+pub const REDIRECT: [Case; 2] = [
+    Case {
+        mode: Mode::Redirect,
+        engine: Engine::Nft,
+    },
+    Case {
+        mode: Mode::Redirect,
+        engine: Engine::Xtables,
+    },
+];
+/// Both engines, inbound by transparent proxying.
+pub const TPROXY: [Case; 2] = [
+    Case {
+        mode: Mode::Tproxy,
+        engine: Engine::Nft,
+    },
+    Case {
+        mode: Mode::Tproxy,
+        engine: Engine::Xtables,
+    },
+];
+/// All of them.
+pub const CASES: [Case; 4] = [REDIRECT[0], REDIRECT[1], TPROXY[0], TPROXY[1]];
+
+/// A lab, or `None` with the reason printed where this user may not build one.
+pub fn lab() -> Option<Lab> {
+    // Both probed: in a user namespace of one user the first works and the second does not.
+    let lab = Lab::create().and_then(|lab| {
+        Owner::PROXY.run(lab.netns(Place::Pod), || ())?;
+        Ok(lab)
+    });
+    match lab {
+        Ok(lab) => Some(lab),
+        Err(e) if e.is_permission() => {
+            println!("skipped: {e}");
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// Everything captured, both families, and then what `more` says.
+pub fn config(mode: Mode, more: Value) -> Value {
+    let mode = match mode {
+        Mode::Redirect => "REDIRECT",
+        Mode::Tproxy => "TPROXY",
+    };
+    let mut config = json!({
+        "proxy_uid": "1337",
+        "proxy_gid": "1337",
+        "inbound_interception_mode": mode,
+        "inbound_ports_include": "*",
+        "inbound_ports_exclude": "15020",
+        "outbound_ip_ranges_include": "*",
+        "enable_ipv6": true,
+    });
+    let fields = config.as_object_mut().expect("an object");
+    fields.extend(more.as_object().expect("an object").clone());
+    config
+}
+
+/// Puts the rules for a configuration into a namespace: the one place that knows how.
+///
+/// The compiler's rules, in the notation of the real tools and loaded by them.
+pub fn program(netns: &Netns, engine: Engine, config: &Value) {
+    let given: SidecarConfig = serde_json::from_value(config.clone()).expect("a configuration");
+    let intent = Intent::parse(&given, &NameFiles::default()).unwrap_or_else(|e| panic!("{e}"));
+    let compiled = compile(&intent, engine);
+    match &compiled.rules {
+        Rules::Nft(rules) => load(netns, "nft -f -", &rules.to_string()),
+        Rules::Xtables(rules) => {
+            let text = rules.to_string();
+            let half = text.find("# ip6tables-save").unwrap_or(text.len());
+            load(netns, "iptables-legacy-restore --noflush", &text[..half]);
+            load(netns, "ip6tables-legacy-restore --noflush", &text[half..]);
+        }
+    }
+    let routing = Routing::open_in(netns).expect("routing socket");
+    for item in &compiled.routing {
+        add(&routing, item).unwrap_or_else(|e| panic!("{item}: {e}"));
+    }
+}
+
+fn add(routing: &Routing, item: &RoutingItem) -> weir_netlink::Result<bool> {
+    let family = |family: &IpFamily| match family {
+        IpFamily::V4 => Family::V4,
+        IpFamily::V6 => Family::V6,
+    };
+    match item {
+        RoutingItem::Address { address, device } => {
+            routing.add_address(routing.link(device)?.index, *address)
+        }
+        RoutingItem::PolicyRule {
+            family: f,
+            mark,
+            table,
+            ..
+        } => routing.add_rule(&PolicyRule::mark(family(f), *mark, *table)),
+        RoutingItem::LocalDefault {
+            family: f,
+            device,
+            table,
+        } => {
+            let index = routing.link(device)?.index;
+            routing.add_route(&Route::local_default(family(f), index, *table))
+        }
+    }
+}
+
+/// `nsenter --net=NETNS COMMAND`, with the rules on its standard input.
+fn load(netns: &Netns, command: &str, text: &str) {
+    let mut loader = Command::new("nsenter")
+        .arg(format!("--net={}", netns.path().display()))
+        .args(command.split_whitespace())
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("nsenter of util-linux, nft and iptables are needed");
+    loader
+        .stdin
+        .take()
+        .expect("a pipe")
+        .write_all(text.as_bytes())
+        .expect("written");
+    assert!(
+        loader.wait().expect("ended").success(),
+        "{command} refused:\n{text}"
+    );
+}
+
+/// Runs a check in a pod of its own for each case.
+pub fn each(cases: &[Case], more: Value, check: impl Fn(&Pod<'_>)) {
+    for case in cases {
+        let Some(lab) = lab() else { return };
+        check(&Pod::with(&lab, *case, more.clone()));
+    }
+}
+
+/// A pod with rules, everybody in place.
+pub struct Pod<'a> {
+    pub lab: &'a Lab,
+    pub case: Case,
+    stage: Stage<'a>,
+}
+
+impl<'a> Pod<'a> {
+    fn with(lab: &'a Lab, case: Case, more: Value) -> Self {
+        program(lab.netns(Place::Pod), case.engine, &config(case.mode, more));
+        Self {
+            lab,
+            case,
+            stage: Stage::open(lab, case.mode).expect("everybody in place"),
+        }
+    }
+
+    /// An address and port of a place on its `eth0`.
+    pub fn at(&self, place: Place, family: Family, port: u16) -> SocketAddr {
+        SocketAddr::new(self.lab.address(place, family), port)
+    }
+
+    pub fn service(&self, family: Family, port: u16) -> SocketAddr {
+        SocketAddr::new(self.lab.service(family), port)
+    }
+
+    pub fn outside(&self, family: Family, port: u16) -> SocketAddr {
+        SocketAddr::new(self.lab.outside(family), port)
+    }
+
+    /// The flow reaches this receiver, which knows where it was meant to go, and
+    /// the answer comes back.
+    #[track_caller]
+    pub fn expect(&self, flow: Flow, by: Receiver) -> Outcome {
+        let outcome = self.stage.send(&flow).expect("sent");
+        assert_eq!(outcome.by(), Some(by), "{flow}: {outcome}, {:?}", self.case);
+        let Outcome::Received {
+            original, answered, ..
+        } = &outcome
+        else {
+            unreachable!()
+        };
+        assert!(answered, "{flow}: {outcome}, {:?}", self.case);
+        if flow.protocol == Protocol::Tcp {
+            assert_eq!(*original, flow.to, "{flow}: {outcome}, {:?}", self.case);
+        }
+        outcome
+    }
+}
+
+/// A TCP flow of the application's user.
+pub fn tcp(name: &str, from: Place, to: SocketAddr) -> Flow {
+    Flow::new(name, Protocol::Tcp, from, to)
+}

@@ -1,0 +1,166 @@
+//! Why the API server could not be asked, or what it answered instead.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// One failed request, or a client that could not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    /// Path of the kubeconfig that was used.
+    pub kubeconfig: PathBuf,
+    /// URL of the server; empty when the kubeconfig could not be read.
+    pub server: String,
+    /// What was asked for: `pod default/web-0`; empty when nothing was.
+    pub object: String,
+    /// Why it failed.
+    pub reason: Reason,
+}
+
+/// Kinds of failure; the text is the cause in the words of whoever saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The kubeconfig is missing, unreadable or not usable.
+    Kubeconfig(String),
+    /// No connection: refused, no route, no such host.
+    Unreachable(String),
+    /// The connection or the answer took longer than the limit.
+    Slow(String),
+    /// The TLS handshake failed.
+    Tls(String),
+    /// 401: the token is not valid (any more).
+    Unauthorized(String),
+    /// 403: the token may not do this.
+    Forbidden(String),
+    /// 404: there is no such object.
+    NotFound(String),
+    /// Another HTTP status.
+    Status(u16, String),
+    /// An answer that is not the JSON of the object.
+    Garbage(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl Reason {
+    fn cause(&self) -> String {
+        match self {
+            Self::Kubeconfig(text) => format!("the kubeconfig cannot be used: {text}"),
+            Self::Unreachable(text) => format!("the API server is not reachable: {text}"),
+            Self::Slow(text) => format!("the API server is too slow: {text}"),
+            Self::Tls(text) => format!("the TLS handshake failed: {text}"),
+            Self::Unauthorized(text) => format!("401 Unauthorized: {text}"),
+            Self::Forbidden(text) => format!("403 Forbidden: {text}"),
+            Self::NotFound(text) => format!("404 Not Found: {text}"),
+            Self::Status(code, text) => format!("HTTP status {code}: {text}"),
+            Self::Garbage(text) => format!("the answer is not the expected JSON: {text}"),
+            Self::Other(text) => format!("the request failed: {text}"),
+        }
+    }
+
+    /// What a person can do about it.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Kubeconfig(_) => {
+                "the node agent writes this file when it starts: check that its pod runs on this \
+                 node and that cni_agent_run_dir in the CNI configuration is its directory"
+            }
+            Self::Unreachable(_) | Self::Slow(_) => {
+                "check that the node reaches the address and port in the kubeconfig, and that the \
+                 API server runs"
+            }
+            Self::Tls(_) => {
+                "check the certificate authority in the kubeconfig and the names in the server's \
+                 certificate; restart the node agent after the authority was replaced"
+            }
+            Self::Unauthorized(_) => {
+                "the token in the kubeconfig has expired or was revoked: the node agent writes a \
+                 new one, check that its pod runs on this node"
+            }
+            Self::Forbidden(_) => {
+                "the agent's service account needs get on pods and namespaces: check its \
+                 ClusterRole and ClusterRoleBinding"
+            }
+            Self::NotFound(_) => {
+                "the object was deleted while its sandbox was made, or the runtime passed a wrong \
+                 name in CNI_ARGS"
+            }
+            Self::Garbage(_) => {
+                "something that is no API server answers at this address: check the server in the \
+                 kubeconfig and proxies on the way"
+            }
+            Self::Status(..) | Self::Other(_) => "look at the API server's log",
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.object.is_empty() {
+            write!(f, "cannot read {}", self.object)?;
+            if !self.server.is_empty() {
+                write!(f, " from {}", self.server)?;
+            }
+            f.write_str(": ")?;
+        }
+        write!(
+            f,
+            "{} (kubeconfig {}); {}",
+            self.reason.cause(),
+            self.kubeconfig.display(),
+            self.reason.remedy()
+        )
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A chain of causes in one line, each text said once.
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// What kind of failure a chain of causes is, when there was no answer.
+pub(super) fn classify(error: &(dyn std::error::Error + 'static)) -> Reason {
+    let text = chain(error);
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        if let Some(io) = cause.downcast_ref::<std::io::Error>()
+            && io.kind() == std::io::ErrorKind::TimedOut
+        {
+            return Reason::Slow(text);
+        }
+        next = cause.source();
+    }
+    // rustls wraps its errors in an io::Error whose source is not reachable.
+    let lower = text.to_ascii_lowercase();
+    if [
+        "certificate",
+        "tls",
+        "handshake",
+        "alert",
+        "corrupt message",
+    ]
+    .iter()
+    .any(|word| lower.contains(word))
+    {
+        return Reason::Tls(text);
+    }
+    if ["connect", "dns", "lookup", "unreachable", "refused"]
+        .iter()
+        .any(|w| lower.contains(w))
+    {
+        return Reason::Unreachable(text);
+    }
+    Reason::Other(text)
+}

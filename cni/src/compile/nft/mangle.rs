@@ -1,0 +1,160 @@
+//! `istio-proxy-mangle`: transparent proxying, and packets that conntrack finds invalid.
+
+use super::super::OUTBOUND_MARK;
+use super::super::family::Family;
+use super::{Chains, DIVERT, DROP, End, INBOUND, OUTPUT, Owner, PREROUTING, TPROXY};
+use crate::config::{Inbound, Intent};
+use weir_netfilter::nft::model::{
+    self, Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, Verdict, priority,
+};
+
+/// `NF_CT_STATE_INVALID_BIT`
+const INVALID: u32 = 1;
+/// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)` and `NF_CT_STATE_BIT(IP_CT_RELATED)`: packets of a connection
+/// that is known, and what it announced.
+const KNOWN: u32 = 2 | 4;
+
+pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
+    let base = |name, kind, hook| Chain::base(name, kind, hook, priority::MANGLE);
+    let prerouting_chain = base(PREROUTING, ChainType::Filter, Hook::Prerouting);
+    // A packet whose mark changes here must be routed again.
+    let output_chain = base(OUTPUT, ChainType::Route, Hook::Output);
+    let mut chains = Chains::new(
+        prerouting_chain,
+        output_chain,
+        &[DIVERT, TPROXY, INBOUND, DROP],
+    );
+    let mark = intent.tproxy().map(|t| t.mark);
+    prerouting(intent, mark, &mut chains);
+    if intent.drop_invalid {
+        chains.add(DROP, Rule::builder().counter().verdict(Verdict::Drop));
+    }
+    let Some(mark) = mark else { return chains };
+    output(intent, families, mark, &mut chains);
+    inbound(intent, families, mark, &mut chains);
+    if intent.inbound != Inbound::Off {
+        divert(mark, &mut chains);
+        tproxy(intent, families, mark, &mut chains);
+    }
+    chains
+}
+
+fn tcp() -> RuleBuilder {
+    Rule::builder().l4proto(L4Proto::Tcp)
+}
+
+/// 1. Transparent: what comes from excluded interfaces is left.
+/// 2. Invalid TCP packets are dropped, if that is wished.
+/// 3. Transparent: other TCP is inbound traffic.
+/// 4. Transparent: the mark of the proxy's connections is kept with the connection.
+fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {
+    if mark.is_some() {
+        for name in &intent.exclude_interfaces {
+            let rule = Rule::builder().iifname(CmpOp::Eq, name.as_str());
+            chains.add(PREROUTING, rule.count_return());
+        }
+    }
+    if intent.drop_invalid {
+        chains.add(PREROUTING, tcp().ct_state(INVALID).count_jump(DROP));
+    }
+    let Some(mark) = mark else { return };
+    if intent.inbound != Inbound::Off {
+        chains.add(PREROUTING, tcp().count_jump(INBOUND));
+    }
+    let save = tcp()
+        .mark(CmpOp::Eq, mark)
+        .counter()
+        .set_ct_mark_from_mark();
+    chains.add(PREROUTING, save.build());
+}
+
+/// 1. What goes to excluded interfaces is left.
+/// 2. The proxy's marked packets over `lo` are left.
+/// 3. Its packets to the pod's own addresses over `lo` get the second mark, for each of its users and then
+///    of its groups.
+/// 4. Replies of the proxy's connections get the mark back, so that they are routed to `lo`.
+fn output(intent: &Intent, families: &[Family], mark: u32, chains: &mut Chains) {
+    for name in &intent.exclude_interfaces {
+        let rule = Rule::builder().oifname(CmpOp::Eq, name.as_str());
+        chains.add(OUTPUT, rule.count_return());
+    }
+    let over_lo = || {
+        Rule::builder()
+            .oifname(CmpOp::Eq, "lo")
+            .l4proto(L4Proto::Tcp)
+    };
+    chains.add(OUTPUT, over_lo().mark(CmpOp::Eq, mark).count_return());
+    for owner in Owner::all(intent) {
+        for family in families {
+            let to_itself = over_lo().daddr(CmpOp::Neq, family.loopback);
+            let own = owner.matching(to_itself, CmpOp::Eq);
+            chains.add(OUTPUT, own.counter().set_mark(OUTBOUND_MARK).build());
+        }
+    }
+    let restore = tcp().ct_mark(CmpOp::Eq, mark).counter().set_mark_from_ct();
+    chains.add(OUTPUT, restore.build());
+}
+
+/// `istio-inbound`:
+/// 1. The proxy's own marked packets are left.
+/// 2. The proxy's connections to the application are left. With IPv6 its rule stands here and that of
+///    IPv4 behind the next one. The order changes no verdict; rule sets that others made have it so.
+/// 3. Other packets over `lo` are left, unless the proxy sends them to its own pod.
+/// 4. All ports: excluded ones are left. Packets of known connections are diverted to the socket that has
+///    them, others go to the inbound listener.
+/// 5. Or else the same for each listed port.
+fn inbound(intent: &Intent, families: &[Family], mark: u32, chains: &mut Chains) {
+    let mut add = |rule| chains.add(INBOUND, rule);
+    let over_lo = || {
+        Rule::builder()
+            .iifname(CmpOp::Eq, "lo")
+            .l4proto(L4Proto::Tcp)
+    };
+    let to_application = |f: &Family| over_lo().saddr(CmpOp::Eq, f.passthrough).count_return();
+    add(tcp().mark(CmpOp::Eq, mark).count_return());
+    let mut passthrough = families.iter().rev().map(to_application);
+    passthrough.next().into_iter().for_each(&mut add);
+    add(over_lo().mark(CmpOp::Neq, OUTBOUND_MARK).count_return());
+    passthrough.for_each(&mut add);
+    match &intent.inbound {
+        Inbound::Off => {}
+        Inbound::All => {
+            for ports in &intent.inbound_ports_exclude {
+                let to_port = Rule::builder().dport(L4Proto::Tcp, CmpOp::Eq, ports.0.clone());
+                add(to_port.count_return());
+            }
+            add(tcp().ct_state(KNOWN).count_jump(DIVERT));
+            add(tcp().count_jump(TPROXY));
+        }
+        Inbound::Ports(list) => {
+            for ports in list {
+                let to_port = |r: RuleBuilder| r.dport(L4Proto::Tcp, CmpOp::Eq, ports.0.clone());
+                add(to_port(tcp().ct_state(KNOWN)).count_jump(DIVERT));
+                add(to_port(tcp()).count_jump(TPROXY));
+            }
+        }
+    }
+}
+
+/// `istio-divert`: marked for the local table, and done.
+fn divert(mark: u32, chains: &mut Chains) {
+    chains.add(DIVERT, Rule::builder().counter().set_mark(mark).build());
+    chains.add(DIVERT, Rule::builder().counter().verdict(Verdict::Accept));
+}
+
+/// `istio-tproxy`: whatever is not for loopback goes to the inbound listener as it is. The statement
+/// itself does not end the evaluation, so an accept follows; the counter stands before that.
+fn tproxy(intent: &Intent, families: &[Family], mark: u32, chains: &mut Chains) {
+    for family in families {
+        let kind = if family.is_v6 {
+            model::Family::Ip6
+        } else {
+            model::Family::Ip
+        };
+        let rule = tcp().daddr(CmpOp::Neq, family.loopback);
+        let rule = rule
+            .tproxy(kind, intent.inbound_capture_port)
+            .set_mark(mark);
+        chains.add(TPROXY, rule.counter().verdict(Verdict::Accept));
+    }
+}

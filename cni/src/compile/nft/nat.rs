@@ -1,0 +1,234 @@
+//! `istio-proxy-nat`: redirection to the proxy's listeners.
+
+use super::super::family::{Family, FamilyDns};
+use super::super::{DNS_LISTENER_PORT, DNS_PORT};
+use super::{
+    Chains, End, IN_REDIRECT, INBOUND, ISTIO_OUTPUT, OUTPUT, OUTPUT_DNS, Owner, PREROUTING,
+    REDIRECT,
+};
+use crate::config::{Dns, IdRange, Inbound, Intent, OwnerGroups};
+use weir_netfilter::nft::model::{
+    Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, priority,
+};
+
+pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
+    let base = |name, hook| Chain::base(name, ChainType::Nat, hook, priority::DSTNAT);
+    let (prerouting_chain, output_chain) = (
+        base(PREROUTING, Hook::Prerouting),
+        base(OUTPUT, Hook::Output),
+    );
+    let regular = [INBOUND, REDIRECT, IN_REDIRECT, ISTIO_OUTPUT, OUTPUT_DNS];
+    let mut chains = Chains::new(prerouting_chain, output_chain, &regular);
+    prerouting(intent, families, &mut chains);
+    inbound(intent, &mut chains);
+    output(intent, families, &mut chains);
+    dns(families, &mut chains);
+    chains
+}
+
+fn tcp() -> RuleBuilder {
+    Rule::builder().l4proto(L4Proto::Tcp)
+}
+
+/// 1. What a virtual machine sends to captured networks goes to the outbound listener. Interfaces and
+///    networks stand in reverse, IPv6 first.
+/// 2. What else it sends is left.
+/// 3. What comes from excluded interfaces is left.
+/// 4. Other TCP is inbound traffic.
+fn prerouting(intent: &Intent, families: &[Family], chains: &mut Chains) {
+    let mut add = |rule| chains.add(PREROUTING, rule);
+    let from = |name: &str| Rule::builder().iifname(CmpOp::Eq, name);
+    let virtual_reversed = || intent.virtual_interfaces.iter().rev();
+    for family in families.iter().rev() {
+        for net in family.include.iter().flatten().rev() {
+            for name in virtual_reversed() {
+                add(from(name.as_str())
+                    .daddr(CmpOp::Eq, *net)
+                    .count_jump(REDIRECT));
+            }
+        }
+    }
+    if families.iter().all(|f| f.include.is_none()) {
+        for name in virtual_reversed() {
+            add(from(name.as_str()).count_jump(REDIRECT));
+        }
+    }
+    for name in virtual_reversed().chain(&intent.exclude_interfaces) {
+        add(from(name.as_str()).count_return());
+    }
+    if intent.inbound != Inbound::Off && intent.tproxy().is_none() {
+        add(tcp().count_jump(INBOUND));
+    }
+}
+
+/// `istio-inbound`:
+/// 1. The tunnel port is left: the proxy listens there itself.
+/// 2. Excluded ports are left; the rest goes to the inbound listener.
+/// 3. Or else only the listed ports go there.
+///
+/// When inbound traffic is proxied transparently, 2 and 3 are not here but in `istio-proxy-mangle`.
+fn inbound(intent: &Intent, chains: &mut Chains) {
+    let tcp_to = |ports| Rule::builder().dport(L4Proto::Tcp, CmpOp::Eq, ports);
+    let tunnel = intent.inbound_tunnel_port;
+    chains.add(INBOUND, tcp_to(tunnel..=tunnel).count_return());
+    match &intent.inbound {
+        _ if intent.tproxy().is_some() => {}
+        Inbound::Off => {}
+        Inbound::All => {
+            for ports in &intent.inbound_ports_exclude {
+                chains.add(INBOUND, tcp_to(ports.0.clone()).count_return());
+            }
+            chains.add(INBOUND, tcp().count_jump(IN_REDIRECT));
+        }
+        Inbound::Ports(list) => {
+            for ports in list {
+                chains.add(INBOUND, tcp_to(ports.0.clone()).count_jump(IN_REDIRECT));
+            }
+        }
+    }
+    chains.add(
+        REDIRECT,
+        tcp().counter().redirect(intent.proxy_port).build(),
+    );
+    chains.add(
+        IN_REDIRECT,
+        tcp()
+            .counter()
+            .redirect(intent.inbound_capture_port)
+            .build(),
+    );
+}
+
+/// `output`: what goes to excluded interfaces is left, the rest is outbound traffic.
+///
+/// `istio-output`:
+/// 1. Excluded ports are left, in TCP and UDP.
+/// 2. The proxy's connections to the application, known by their source, are left.
+/// 3. For each of the proxy's users, then for each of its groups, see [`own_traffic`].
+/// 4. Traffic of excluded groups, or of all groups that are not included, is left.
+/// 5. DNS is looked at, when a rule for it follows.
+/// 6. Loopback is left.
+/// 7. Excluded networks are left.
+/// 8. Included ports go to the outbound listener, whatever their address.
+/// 9. Included networks, or everything, go there.
+fn output(intent: &Intent, families: &[Family], chains: &mut Chains) {
+    for name in &intent.exclude_interfaces {
+        let rule = Rule::builder().oifname(CmpOp::Eq, name.as_str());
+        chains.add(OUTPUT, rule.count_return());
+    }
+    chains.add(OUTPUT, Rule::builder().count_jump(ISTIO_OUTPUT));
+
+    let mut add = |rule| chains.add(ISTIO_OUTPUT, rule);
+    let to = |net| Rule::builder().daddr(CmpOp::Eq, net);
+    for ports in &intent.outbound_ports_exclude {
+        for proto in [L4Proto::Tcp, L4Proto::Udp] {
+            add(Rule::builder()
+                .dport(proto, CmpOp::Eq, ports.0.clone())
+                .count_return());
+        }
+    }
+    for family in families {
+        let over_lo = Rule::builder().oifname(CmpOp::Eq, "lo");
+        add(over_lo.saddr(CmpOp::Eq, family.passthrough).count_return());
+    }
+    for owner in Owner::all(intent) {
+        own_traffic(intent, families, owner)
+            .into_iter()
+            .for_each(&mut add);
+    }
+    owner_groups(&intent.owner_groups)
+        .into_iter()
+        .for_each(&mut add);
+    if families.iter().any(|f| f.dns.is_on()) {
+        add(Rule::builder().count_jump(OUTPUT_DNS));
+    }
+    for family in families {
+        add(to(family.loopback).count_return());
+    }
+    for net in families.iter().flat_map(|f| &f.exclude) {
+        add(to(*net).count_return());
+    }
+    for ports in &intent.outbound_ports_include {
+        let tcp = Rule::builder().dport(L4Proto::Tcp, CmpOp::Eq, ports.0.clone());
+        add(tcp.count_jump(REDIRECT));
+    }
+    if families.iter().all(|f| f.include.is_none()) {
+        add(Rule::builder().count_jump(REDIRECT));
+    }
+    for net in families.iter().filter_map(|f| f.include.as_ref()).flatten() {
+        add(to(*net).count_jump(REDIRECT));
+    }
+}
+
+/// For one user or group of the proxy:
+/// 1. Its connections to the pod's own addresses over `lo` go to the inbound listener, unless they are
+///    for the tunnel port; nor, for a user while DNS is captured, for port 53.
+/// 2. Packets of other sockets over `lo` are left: an application that calls itself. While DNS is
+///    captured only TCP and not port 53, because DNS over `lo` goes to the proxy. Not when a loopback
+///    network is captured.
+/// 3. Its other traffic is left, or it would loop.
+fn own_traffic(intent: &Intent, families: &[Family], owner: Owner<'_>) -> Vec<Rule> {
+    let captures_dns = intent.dns != Dns::Off;
+    let over_lo = || Rule::builder().oifname(CmpOp::Eq, "lo");
+    let tunnel = intent.inbound_tunnel_port;
+    let mut rules = Vec::new();
+    for family in families {
+        let to_itself = over_lo()
+            .l4proto(L4Proto::Tcp)
+            .daddr(CmpOp::Neq, family.loopback);
+        let to_itself = match owner {
+            Owner::User(_) if captures_dns => {
+                to_itself.dports(L4Proto::Tcp, CmpOp::Neq, &[DNS_PORT, tunnel])
+            }
+            _ => to_itself.dport(L4Proto::Tcp, CmpOp::Neq, tunnel..=tunnel),
+        };
+        rules.push(owner.matching(to_itself, CmpOp::Eq).count_jump(IN_REDIRECT));
+    }
+    if !intent.includes_loopback() {
+        let of_others = if captures_dns {
+            over_lo().dport(L4Proto::Tcp, CmpOp::Neq, DNS_PORT..=DNS_PORT)
+        } else {
+            over_lo()
+        };
+        rules.push(owner.matching(of_others, CmpOp::Neq).count_return());
+    }
+    rules.push(owner.matching(Rule::builder(), CmpOp::Eq).count_return());
+    rules
+}
+
+fn owner_groups(groups: &OwnerGroups) -> Vec<Rule> {
+    let skgid = |rule: RuleBuilder, op, group: &IdRange| rule.skgid(op, group.0.clone());
+    match groups {
+        OwnerGroups::AllBut(groups) => {
+            let excluded = |g| skgid(Rule::builder(), CmpOp::Eq, g).count_return();
+            groups.iter().map(excluded).collect()
+        }
+        OwnerGroups::Only(groups) => {
+            let outside = |rule, group| skgid(rule, CmpOp::Neq, group);
+            vec![groups.iter().fold(Rule::builder(), outside).count_return()]
+        }
+    }
+}
+
+/// `istio-output-dns`: TCP and then UDP to port 53, of any server or of those that are known, goes to the
+/// DNS listener.
+fn dns(families: &[Family], chains: &mut Chains) {
+    for proto in [L4Proto::Tcp, L4Proto::Udp] {
+        let to_listener = |rule: RuleBuilder| {
+            let rule = rule.dport(proto, CmpOp::Eq, DNS_PORT..=DNS_PORT).counter();
+            rule.redirect(DNS_LISTENER_PORT).build()
+        };
+        if families.iter().any(|f| matches!(f.dns, FamilyDns::All)) {
+            chains.add(OUTPUT_DNS, to_listener(Rule::builder()));
+        }
+        for family in families {
+            let FamilyDns::Servers(servers) = &family.dns else {
+                continue;
+            };
+            for server in servers {
+                let to_server = Rule::builder().daddr(CmpOp::Eq, *server);
+                chains.add(OUTPUT_DNS, to_listener(to_server));
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! `istio-proxy-raw`: conntrack zones that keep the two halves of redirected DNS apart.
+
+use super::super::family::{Family, FamilyDns};
+use super::super::{DNS_LISTENER_PORT, DNS_PORT, ZONE_APPLICATION, ZONE_UPSTREAM};
+use super::{Chains, End, INBOUND, OUTPUT, OUTPUT_DNS, Owner, PREROUTING};
+use crate::config::{Dns, Intent};
+use weir_netfilter::nft::model::{
+    Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, priority,
+};
+
+/// `output` and `prerouting`: everything is looked at; the second only when a rule for it follows.
+///
+/// `istio-output-dns`: the first rule that holds gives the zone.
+/// 1. For each of the proxy's users and then of its groups: its queries are upstream, its answers are to
+///    the application.
+/// 2. Other queries, to any server or to those that are known, are from the application.
+///
+/// `istio-inbound`: answers of the servers are upstream.
+pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
+    let base = |name, hook| Chain::base(name, ChainType::Filter, hook, priority::RAW);
+    let (prerouting, output) = (
+        base(PREROUTING, Hook::Prerouting),
+        base(OUTPUT, Hook::Output),
+    );
+    let mut chains = Chains::new(prerouting, output, &[INBOUND, OUTPUT_DNS]);
+    if intent.dns == Dns::Off {
+        return chains;
+    }
+    let query = || Rule::builder().dport(L4Proto::Udp, CmpOp::Eq, DNS_PORT..=DNS_PORT);
+    let answer = |port| Rule::builder().sport(L4Proto::Udp, CmpOp::Eq, port..=port);
+    let zone = |rule: RuleBuilder, zone| rule.counter().set_ct_zone(zone).build();
+
+    chains.add(OUTPUT, Rule::builder().count_jump(OUTPUT_DNS));
+    if families.iter().any(|f| f.dns.is_on()) {
+        chains.add(PREROUTING, Rule::builder().count_jump(INBOUND));
+    }
+    for owner in Owner::all(intent) {
+        chains.add(
+            OUTPUT_DNS,
+            zone(owner.matching(query(), CmpOp::Eq), ZONE_UPSTREAM),
+        );
+        let to_application = owner.matching(answer(DNS_LISTENER_PORT), CmpOp::Eq);
+        chains.add(OUTPUT_DNS, zone(to_application, ZONE_APPLICATION));
+    }
+    if families.iter().any(|f| matches!(f.dns, FamilyDns::All)) {
+        chains.add(OUTPUT_DNS, zone(query(), ZONE_APPLICATION));
+        chains.add(INBOUND, zone(answer(DNS_PORT), ZONE_UPSTREAM));
+    }
+    for family in families {
+        let FamilyDns::Servers(servers) = &family.dns else {
+            continue;
+        };
+        for server in servers {
+            chains.add(
+                OUTPUT_DNS,
+                zone(query().daddr(CmpOp::Eq, *server), ZONE_APPLICATION),
+            );
+            chains.add(
+                INBOUND,
+                zone(answer(DNS_PORT).saddr(CmpOp::Eq, *server), ZONE_UPSTREAM),
+            );
+        }
+    }
+    chains
+}

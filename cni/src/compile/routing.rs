@@ -1,0 +1,138 @@
+//! Addresses, policy rules and routes that the rules need.
+
+use super::family::Family;
+use crate::config::Intent;
+use ipnet::IpNet;
+use std::fmt;
+
+/// The protocol family of a policy rule or route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum IpFamily {
+    /// `ip -4`
+    V4,
+    /// `ip -6`
+    V6,
+}
+
+/// One thing to add beside the rules. What is there already is left.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RoutingItem {
+    /// `ip address add ADDRESS dev DEVICE`
+    Address {
+        /// The address and its prefix length.
+        address: IpNet,
+        /// The interface.
+        device: &'static str,
+    },
+    /// `ip rule add fwmark MARK/MASK lookup TABLE`, without a priority of its own. The kernel would
+    /// take the same rule twice, so whoever adds it looks first.
+    PolicyRule {
+        /// Family.
+        family: IpFamily,
+        /// `FRA_FWMARK`
+        mark: u32,
+        /// `FRA_FWMASK`
+        mask: u32,
+        /// `FRA_TABLE`
+        table: u32,
+    },
+    /// `ip route add local default dev DEVICE table TABLE`: everything is for this machine. In IPv4
+    /// with host scope.
+    LocalDefault {
+        /// Family.
+        family: IpFamily,
+        /// The interface.
+        device: &'static str,
+        /// `RTA_TABLE`
+        table: u32,
+    },
+}
+
+/// - `::6` is the source of the proxy's connections to the application over IPv6; IPv4 has all of
+///   127.0.0.0/8 on `lo`.
+/// - Marked packets are looked up in a table of their own, where everything is local.
+pub(super) fn routing(intent: &Intent) -> Vec<RoutingItem> {
+    let mut items = Vec::new();
+    if intent.enable_ipv6 {
+        items.push(RoutingItem::Address {
+            address: Family::v6(intent).passthrough,
+            device: "lo",
+        });
+    }
+    let Some((mark, table)) = intent.tproxy().and_then(|t| Some((t.mark, t.table?))) else {
+        return items;
+    };
+    let families = [IpFamily::V4, IpFamily::V6];
+    let families = families
+        .iter()
+        .copied()
+        .take(if intent.enable_ipv6 { 2 } else { 1 });
+    let rule = |family| RoutingItem::PolicyRule {
+        family,
+        mark,
+        mask: u32::MAX,
+        table,
+    };
+    items.extend(families.clone().map(rule));
+    let route = |family| RoutingItem::LocalDefault {
+        family,
+        device: "lo",
+        table,
+    };
+    items.extend(families.map(route));
+    items
+}
+
+impl fmt::Display for IpFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "-4",
+            Self::V6 => "-6",
+        })
+    }
+}
+
+impl fmt::Display for RoutingItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address { address, device } => {
+                let family = if address.addr().is_ipv4() {
+                    IpFamily::V4
+                } else {
+                    IpFamily::V6
+                };
+                write!(f, "ip {family} address add {address} dev {device}")
+            }
+            Self::PolicyRule {
+                family,
+                mark,
+                mask: u32::MAX,
+                table,
+            } => {
+                write!(f, "ip {family} rule add fwmark {mark:#x} lookup {table}")
+            }
+            Self::PolicyRule {
+                family,
+                mark,
+                mask,
+                table,
+            } => {
+                write!(
+                    f,
+                    "ip {family} rule add fwmark {mark:#x}/{mask:#x} lookup {table}"
+                )
+            }
+            Self::LocalDefault {
+                family,
+                device,
+                table,
+            } => {
+                write!(f, "ip {family} route add local default dev {device}")?;
+                if *family == IpFamily::V4 {
+                    f.write_str(" scope host")?;
+                }
+                write!(f, " table {table}")
+            }
+        }
+    }
+}

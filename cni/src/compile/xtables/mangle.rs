@@ -1,0 +1,161 @@
+//! `mangle`: transparent proxying, and packets that conntrack finds invalid.
+
+use super::super::OUTBOUND_MARK;
+use super::super::family::Family;
+use super::{Chains, DIVERT, DROP, INBOUND, IS, IS_NOT, OUTPUT, Owner, PREROUTING, TPROXY, ports};
+use crate::config::{Inbound, Intent};
+use weir_netfilter::xtables::{ConntrackState, Protocol, Rule, RuleBuilder, Target};
+
+/// Packets of a connection that is known, and what it announced.
+const KNOWN: [ConntrackState; 2] = [ConntrackState::Related, ConntrackState::Established];
+
+pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
+    let mut chains = Chains::default();
+    let mark = intent.tproxy().map(|t| t.mark);
+    prerouting(intent, mark, &mut chains);
+    if intent.drop_invalid {
+        chains.add(DROP, Rule::builder().target(Target::Drop));
+    }
+    let Some(mark) = mark else { return chains };
+    output(intent, family, mark, &mut chains);
+    inbound(intent, family, mark, &mut chains);
+    if intent.inbound != Inbound::Off {
+        divert(mark, &mut chains);
+        tproxy(intent, family, mark, &mut chains);
+    }
+    chains
+}
+
+fn tcp() -> RuleBuilder {
+    Rule::builder().protocol(Protocol::TCP)
+}
+
+const fn set_mark(value: u32) -> Target {
+    Target::SetXmark {
+        value,
+        mask: u32::MAX,
+    }
+}
+
+/// 1. Transparent: what comes from excluded interfaces is left.
+/// 2. Invalid packets of every protocol are dropped, if that is wished.
+/// 3. Transparent: other TCP is inbound traffic.
+/// 4. Transparent: the mark of the proxy's connections is kept with the connection.
+fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {
+    if mark.is_some() {
+        for name in &intent.exclude_interfaces {
+            let rule = Rule::builder().in_interface(name.as_str());
+            chains.add(PREROUTING, rule.target(Target::Return));
+        }
+    }
+    if intent.drop_invalid {
+        chains.add(
+            PREROUTING,
+            Rule::builder()
+                .ctstate(&[ConntrackState::Invalid])
+                .jump(DROP),
+        );
+    }
+    let Some(mark) = mark else { return };
+    if intent.inbound != Inbound::Off {
+        chains.add(PREROUTING, tcp().jump(INBOUND));
+    }
+    let save = Target::SaveMark {
+        nfmask: u32::MAX,
+        ctmask: u32::MAX,
+    };
+    chains.add(PREROUTING, tcp().mark(IS, mark).target(save));
+}
+
+/// 1. What goes to excluded interfaces is left.
+/// 2. The proxy's marked packets over `lo` are left.
+/// 3. Its packets to the pod's own addresses over `lo` get the second mark, for each of its users and then
+///    of its groups.
+/// 4. Replies of the proxy's connections get the mark back, so that they are routed to `lo`.
+fn output(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
+    for name in &intent.exclude_interfaces {
+        let rule = Rule::builder().out_interface(name.as_str());
+        chains.add(OUTPUT, rule.target(Target::Return));
+    }
+    chains.add(
+        OUTPUT,
+        tcp()
+            .out_interface("lo")
+            .mark(IS, mark)
+            .target(Target::Return),
+    );
+    for owner in Owner::all(intent) {
+        let to_itself = tcp().not_destination(family.loopback).out_interface("lo");
+        chains.add(
+            OUTPUT,
+            owner
+                .matching(to_itself, IS)
+                .target(set_mark(OUTBOUND_MARK)),
+        );
+    }
+    let restore = Target::RestoreMark {
+        nfmask: u32::MAX,
+        ctmask: u32::MAX,
+    };
+    chains.add(OUTPUT, tcp().connmark(mark).target(restore));
+}
+
+/// `ISTIO_INBOUND`:
+/// 1. The proxy's own marked packets are left.
+/// 2. The proxy's connections to the application are left.
+/// 3. Other packets over `lo` are left, unless the proxy sends them to its own pod.
+/// 4. All ports: excluded ones are left. Packets of known connections are diverted to the socket that has
+///    them, others go to the inbound listener.
+/// 5. Or else the same for each listed port.
+fn inbound(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
+    let mut add = |rule| chains.add(INBOUND, rule);
+    add(tcp().mark(IS, mark).target(Target::Return));
+    add(tcp()
+        .source(family.passthrough)
+        .in_interface("lo")
+        .target(Target::Return));
+    add(tcp()
+        .in_interface("lo")
+        .mark(IS_NOT, OUTBOUND_MARK)
+        .target(Target::Return));
+    match &intent.inbound {
+        Inbound::Off => {}
+        Inbound::All => {
+            for port in &intent.inbound_ports_exclude {
+                add(Rule::builder()
+                    .tcp_dport(ports(port))
+                    .target(Target::Return));
+            }
+            add(tcp().ctstate(&KNOWN).jump(DIVERT));
+            add(tcp().jump(TPROXY));
+        }
+        Inbound::Ports(list) => {
+            for port in list {
+                let to_port = || Rule::builder().tcp_dport(ports(port));
+                add(to_port().ctstate(&KNOWN).jump(DIVERT));
+                add(to_port().jump(TPROXY));
+            }
+        }
+    }
+}
+
+/// `ISTIO_DIVERT`: marked for the local table, and done.
+fn divert(mark: u32, chains: &mut Chains) {
+    chains.add(DIVERT, Rule::builder().target(set_mark(mark)));
+    chains.add(DIVERT, Rule::builder().target(Target::Accept));
+}
+
+/// `ISTIO_TPROXY`: whatever is not for loopback goes to the inbound listener as it is.
+fn tproxy(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
+    let on_port = intent.inbound_capture_port;
+    let target = Target::Tproxy {
+        on_port,
+        on_ip: family.any,
+        mark,
+        mask: u32::MAX,
+    };
+    chains.add(
+        TPROXY,
+        tcp().not_destination(family.loopback).target(target),
+    );
+}

@@ -1,0 +1,124 @@
+//! Rules for the legacy tables, once for each family. IPv6 tables are not touched at all when IPv6 is
+//! not programmed.
+
+mod mangle;
+mod nat;
+mod raw;
+
+use super::family::Family;
+use crate::config::{IdRange, Intent, PortRange};
+use weir_netfilter::xtables::{self, Chain, Not, Rule, Ruleset, Table};
+
+const PREROUTING: &str = "PREROUTING";
+const OUTPUT: &str = "OUTPUT";
+const INBOUND: &str = "ISTIO_INBOUND";
+const REDIRECT: &str = "ISTIO_REDIRECT";
+const IN_REDIRECT: &str = "ISTIO_IN_REDIRECT";
+const ISTIO_OUTPUT: &str = "ISTIO_OUTPUT";
+const OUTPUT_DNS: &str = "ISTIO_OUTPUT_DNS";
+const DIVERT: &str = "ISTIO_DIVERT";
+const TPROXY: &str = "ISTIO_TPROXY";
+const DROP: &str = "ISTIO_DROP";
+
+const IS: Not = Not(false);
+const IS_NOT: Not = Not(true);
+
+/// IPv4 before IPv6, tables in alphabetical order: the order in which they are written.
+pub(super) fn ruleset(intent: &Intent) -> Ruleset {
+    let mut tables = Vec::new();
+    for family in Family::all(intent) {
+        for (name, rules) in [
+            ("mangle", mangle::chains(intent, &family)),
+            ("nat", nat::chains(intent, &family)),
+            ("raw", raw::chains(intent, &family)),
+        ] {
+            tables.extend(rules.into_table(&family, name));
+        }
+    }
+    Ruleset { tables }
+}
+
+/// The chains of one table while they are written.
+#[derive(Default)]
+struct Chains {
+    chains: Vec<Chain>,
+}
+
+impl Chains {
+    /// Appends a rule; the chain comes into being with its first one.
+    fn add(&mut self, chain: &str, rule: Rule) {
+        let position = self.position(chain);
+        if let Some(chain) = self.chains.get_mut(position) {
+            chain.rules.push(rule);
+        }
+    }
+
+    /// Where the chain is. It is made when it is not there. Built-in chains come first, user chains in
+    /// alphabetical order, as `iptables-save` lists them.
+    fn position(&mut self, name: &str) -> usize {
+        if let Some(position) = self.chains.iter().position(|c| c.name == name) {
+            return position;
+        }
+        let chain = match name {
+            PREROUTING | OUTPUT => Chain::builtin(name),
+            _ => Chain::user(name),
+        };
+        let position = self.chains.partition_point(|c| rank(&c.name) < rank(name));
+        self.chains.insert(position, chain);
+        position
+    }
+
+    /// The table, unless nothing is in it. A chain that is jumped to is there even without rules.
+    fn into_table(mut self, family: &Family, name: &str) -> Option<Table> {
+        let rules = self.chains.iter().flat_map(|c| &c.rules);
+        let targets = rules.filter_map(|r| r.target.as_ref()?.chain().map(str::to_owned));
+        for target in targets.collect::<Vec<_>>() {
+            self.position(&target);
+        }
+        let family = if family.is_v6 {
+            xtables::Family::Ip6
+        } else {
+            xtables::Family::Ip
+        };
+        (!self.chains.is_empty()).then(|| Table {
+            chains: self.chains,
+            ..Table::new(family, name)
+        })
+    }
+}
+
+fn rank(chain: &str) -> (u8, &str) {
+    match chain {
+        PREROUTING => (0, ""),
+        OUTPUT => (1, ""),
+        name => (2, name),
+    }
+}
+
+/// Users and groups differ in one option only; each rule that tells the proxy by its user has a twin
+/// that tells it by its group.
+#[derive(Clone, Copy)]
+enum Owner<'a> {
+    User(&'a IdRange),
+    Group(&'a IdRange),
+}
+
+impl<'a> Owner<'a> {
+    /// First all users, then all groups.
+    fn all(intent: &'a Intent) -> impl Iterator<Item = Self> {
+        let users = intent.proxy_uids.iter().map(Owner::User);
+        users.chain(intent.proxy_gids.iter().map(Owner::Group))
+    }
+
+    /// `-m owner [!] --uid-owner U` or `--gid-owner G`
+    fn matching(self, rule: xtables::RuleBuilder, not: Not) -> xtables::RuleBuilder {
+        match self {
+            Self::User(ids) => rule.uid(not, ids.0.clone()),
+            Self::Group(ids) => rule.gid(not, ids.0.clone()),
+        }
+    }
+}
+
+fn ports(ports: &PortRange) -> xtables::PortRange {
+    xtables::PortRange(ports.0.clone())
+}

@@ -1,0 +1,223 @@
+//! `nat`: redirection to the proxy's listeners.
+
+use super::super::family::{Family, FamilyDns};
+use super::super::{DNS_LISTENER_PORT, DNS_PORT};
+use super::{
+    Chains, IN_REDIRECT, INBOUND, IS, IS_NOT, ISTIO_OUTPUT, OUTPUT, OUTPUT_DNS, Owner, PREROUTING,
+    REDIRECT, ports,
+};
+use crate::config::IdRange;
+use crate::config::{Dns, Inbound, Intent, OwnerGroups};
+use weir_netfilter::xtables::{Protocol, Rule, RuleBuilder, Target};
+
+pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
+    let mut chains = Chains::default();
+    prerouting(intent, family, &mut chains);
+    inbound(intent, &mut chains);
+    output(intent, family, &mut chains);
+    dns(family, &mut chains);
+    chains
+}
+
+/// 1. What a virtual machine sends to captured networks goes to the outbound listener. Interfaces and
+///    networks stand in reverse.
+/// 2. What else it sends is left.
+/// 3. What comes from excluded interfaces is left.
+/// 4. Other TCP is inbound traffic.
+fn prerouting(intent: &Intent, family: &Family, chains: &mut Chains) {
+    let from = |name: &str| Rule::builder().in_interface(name);
+    let virtual_reversed = || intent.virtual_interfaces.iter().rev();
+    match &family.include {
+        None => {
+            for name in virtual_reversed() {
+                chains.add(PREROUTING, from(name.as_str()).jump(REDIRECT));
+            }
+        }
+        Some(networks) => {
+            for net in networks.iter().rev() {
+                for name in virtual_reversed() {
+                    chains.add(
+                        PREROUTING,
+                        from(name.as_str()).destination(*net).jump(REDIRECT),
+                    );
+                }
+            }
+        }
+    }
+    for name in virtual_reversed() {
+        chains.add(PREROUTING, from(name.as_str()).target(Target::Return));
+    }
+    for name in &intent.exclude_interfaces {
+        chains.add(PREROUTING, from(name.as_str()).target(Target::Return));
+    }
+    if intent.inbound != Inbound::Off && intent.tproxy().is_none() {
+        chains.add(
+            PREROUTING,
+            Rule::builder().protocol(Protocol::TCP).jump(INBOUND),
+        );
+    }
+}
+
+/// `ISTIO_INBOUND`:
+/// 1. The tunnel port is left: the proxy listens there itself.
+/// 2. Excluded ports are left; the rest goes to the inbound listener.
+/// 3. Or else only the listed ports go there.
+///
+/// When inbound traffic is proxied transparently, 2 and 3 are not here but in `mangle`.
+fn inbound(intent: &Intent, chains: &mut Chains) {
+    let to_listener = |port| {
+        Rule::builder()
+            .protocol(Protocol::TCP)
+            .target(Target::Redirect(port))
+    };
+    let tcp_to = |port| Rule::builder().tcp_dport(port);
+    let tunnel = intent.inbound_tunnel_port.into();
+    chains.add(INBOUND, tcp_to(tunnel).target(Target::Return));
+    match &intent.inbound {
+        _ if intent.tproxy().is_some() => {}
+        Inbound::Off => {}
+        Inbound::All => {
+            for port in &intent.inbound_ports_exclude {
+                chains.add(INBOUND, tcp_to(ports(port)).target(Target::Return));
+            }
+            chains.add(
+                INBOUND,
+                Rule::builder().protocol(Protocol::TCP).jump(IN_REDIRECT),
+            );
+        }
+        Inbound::Ports(list) => {
+            for port in list {
+                chains.add(INBOUND, tcp_to(ports(port)).jump(IN_REDIRECT));
+            }
+        }
+    }
+    let (outbound, inbound) = (intent.proxy_port, intent.inbound_capture_port);
+    chains.add(REDIRECT, to_listener(outbound..=outbound));
+    chains.add(IN_REDIRECT, to_listener(inbound..=inbound));
+}
+
+/// `OUTPUT`: what goes to excluded interfaces is left, the rest is outbound traffic.
+///
+/// `ISTIO_OUTPUT`:
+/// 1. Excluded ports are left, in TCP and UDP.
+/// 2. The proxy's connections to the application, known by their source, are left.
+/// 3. For each of the proxy's users, then for each of its groups, see [`own_traffic`].
+/// 4. Traffic of excluded groups, or of all groups that are not included, is left.
+/// 5. DNS is looked at.
+/// 6. Loopback is left.
+/// 7. Excluded networks are left.
+/// 8. Included ports go to the outbound listener, whatever their address.
+/// 9. Included networks, or everything, go there.
+fn output(intent: &Intent, family: &Family, chains: &mut Chains) {
+    for name in &intent.exclude_interfaces {
+        let rule = Rule::builder()
+            .out_interface(name.as_str())
+            .target(Target::Return);
+        chains.add(OUTPUT, rule);
+    }
+    chains.add(OUTPUT, Rule::builder().jump(ISTIO_OUTPUT));
+
+    let mut add = |rule| chains.add(ISTIO_OUTPUT, rule);
+    for port in &intent.outbound_ports_exclude {
+        add(Rule::builder()
+            .tcp_dport(ports(port))
+            .target(Target::Return));
+        add(Rule::builder()
+            .udp_dport(ports(port))
+            .target(Target::Return));
+    }
+    let to_application = Rule::builder()
+        .out_interface("lo")
+        .source(family.passthrough);
+    add(to_application.target(Target::Return));
+    for owner in Owner::all(intent) {
+        own_traffic(intent, family, owner)
+            .into_iter()
+            .for_each(&mut add);
+    }
+    match &intent.owner_groups {
+        OwnerGroups::AllBut(groups) => {
+            for group in groups {
+                add(Rule::builder()
+                    .gid(IS, group.0.clone())
+                    .target(Target::Return));
+            }
+        }
+        OwnerGroups::Only(groups) => {
+            let outside = |rule: RuleBuilder, group: &IdRange| rule.gid(IS_NOT, group.0.clone());
+            add(groups
+                .iter()
+                .fold(Rule::builder(), outside)
+                .target(Target::Return));
+        }
+    }
+    if family.dns.is_on() {
+        add(Rule::builder().jump(OUTPUT_DNS));
+    }
+    add(Rule::builder()
+        .destination(family.loopback)
+        .target(Target::Return));
+    for net in &family.exclude {
+        add(Rule::builder().destination(*net).target(Target::Return));
+    }
+    for port in &intent.outbound_ports_include {
+        add(Rule::builder().tcp_dport(ports(port)).jump(REDIRECT));
+    }
+    match &family.include {
+        None => add(Rule::builder().jump(REDIRECT)),
+        Some(networks) => {
+            for net in networks {
+                add(Rule::builder().destination(*net).jump(REDIRECT));
+            }
+        }
+    }
+}
+
+/// For one user or group of the proxy:
+/// 1. Its connections to the pod's own addresses over `lo` go to the inbound listener, unless they are
+///    for the tunnel port; nor, for a user while DNS is captured, for port 53.
+/// 2. Connections of others over `lo` are left: an application that calls itself. While DNS is captured
+///    only TCP and not port 53, because DNS over `lo` goes to the proxy. Not when a loopback network
+///    is captured.
+/// 3. Its other traffic is left, or it would loop.
+fn own_traffic(intent: &Intent, family: &Family, owner: Owner<'_>) -> Vec<Rule> {
+    let captures_dns = intent.dns != Dns::Off;
+    let over_lo = || Rule::builder().out_interface("lo");
+    let tunnel = intent.inbound_tunnel_port.into();
+    let to_itself = over_lo().not_destination(family.loopback);
+    let to_itself = match owner {
+        Owner::User(_) if captures_dns => to_itself.not_tcp_dports(vec![DNS_PORT.into(), tunnel]),
+        _ => to_itself.not_tcp_dport(tunnel),
+    };
+    let mut rules = vec![owner.matching(to_itself, IS).jump(IN_REDIRECT)];
+    if !intent.includes_loopback() {
+        let of_others = if captures_dns {
+            over_lo().not_tcp_dport(DNS_PORT.into())
+        } else {
+            over_lo()
+        };
+        rules.push(owner.matching(of_others, IS_NOT).target(Target::Return));
+    }
+    rules.push(owner.matching(Rule::builder(), IS).target(Target::Return));
+    rules
+}
+
+/// `ISTIO_OUTPUT_DNS`: TCP and then UDP to port 53, of any server or of those that are known, goes to the
+/// DNS listener.
+fn dns(family: &Family, chains: &mut Chains) {
+    let listener = Target::Redirect(DNS_LISTENER_PORT..=DNS_LISTENER_PORT);
+    let tcp = Rule::builder().tcp_dport(DNS_PORT.into());
+    let udp = Rule::builder().udp_dport(DNS_PORT.into());
+    for rule in [tcp, udp] {
+        match &family.dns {
+            FamilyDns::Off => {}
+            FamilyDns::All => chains.add(OUTPUT_DNS, rule.target(listener.clone())),
+            FamilyDns::Servers(servers) => {
+                for server in servers {
+                    let rule = rule.clone().destination(*server);
+                    chains.add(OUTPUT_DNS, rule.target(listener.clone()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! How each string is understood.
+
+use super::{Dns, Inbound, InboundMode, Intent, OutboundRanges, OwnerGroups, Ranges, TproxyMark};
+use crate::config::values::{self, IdRange, InterfaceName, PortRange};
+use crate::config::{InputError, NameFiles, SidecarConfig, text};
+use ipnet::{IpNet, Ipv4Net};
+use std::path::Path;
+
+impl Intent {
+    /// Understands every string of a filled configuration, or says which one cannot be understood.
+    ///
+    /// The TPROXY mark and table are only looked at when they are used; so is the list of excluded
+    /// owner groups.
+    ///
+    /// # Errors
+    ///
+    /// Names the field, the element, the reason and what is accepted.
+    pub fn parse(config: &SidecarConfig, names: &NameFiles) -> Result<Self, InputError> {
+        let mut warnings = Vec::new();
+        let inbound = match config.inbound_ports_include.as_str() {
+            "" => Inbound::Off,
+            "*" => Inbound::All,
+            list => Inbound::Ports(ports("inbound_ports_include", list)?),
+        };
+        let mode = mode(config, inbound != Inbound::Off)?;
+        Ok(Self {
+            enable_ipv6: config.enable_ipv6,
+            mode,
+            proxy_port: values::listen_port("proxy_port", &config.proxy_port)?,
+            inbound_capture_port: values::listen_port(
+                "inbound_capture_port",
+                &config.inbound_capture_port,
+            )?,
+            inbound_tunnel_port: values::listen_port(
+                "inbound_tunnel_port",
+                &config.inbound_tunnel_port,
+            )?,
+            proxy_uids: ids("proxy_uid", &config.proxy_uid, &names.passwd)?,
+            proxy_gids: ids("proxy_gid", &config.proxy_gid, &names.group)?,
+            inbound,
+            inbound_ports_exclude: ports("inbound_ports_exclude", &config.inbound_ports_exclude)?,
+            owner_groups: owner_groups(config, &names.group)?,
+            outbound_ports_include: ports(
+                "outbound_ports_include",
+                &config.outbound_ports_include,
+            )?,
+            outbound_ports_exclude: ports(
+                "outbound_ports_exclude",
+                &config.outbound_ports_exclude,
+            )?,
+            outbound_include: match config.outbound_ip_ranges_include.as_str() {
+                "*" => OutboundRanges::All,
+                list => OutboundRanges::Ranges(ranges("outbound_ip_ranges_include", list)?),
+            },
+            outbound_exclude: ranges(
+                "outbound_ip_ranges_exclude",
+                &config.outbound_ip_ranges_exclude,
+            )?,
+            virtual_interfaces: interfaces(
+                "reroute_virtual_interfaces",
+                &config.reroute_virtual_interfaces,
+            )?,
+            exclude_interfaces: interfaces("exclude_interfaces", &config.exclude_interfaces)?,
+            loopback_v4: loopback(&config.host_ipv4_loopback_cidr)?,
+            dns: dns(config, &mut warnings)?,
+            drop_invalid: config.drop_invalid,
+            warnings,
+        })
+    }
+}
+
+fn mode(config: &SidecarConfig, captures_inbound: bool) -> Result<InboundMode, InputError> {
+    if config.inbound_interception_mode != "TPROXY" {
+        return Ok(InboundMode::Redirect);
+    }
+    let mark_text = config.inbound_tproxy_mark.trim();
+    let hexadecimal = mark_text.strip_prefix("0x").filter(|_| !captures_inbound);
+    let mark = match hexadecimal {
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            u32::from_str_radix(digits, 16).ok()
+        }
+        _ => text::decimal(mark_text),
+    };
+    let mark = mark.ok_or_else(|| {
+        let accepted = "a decimal number 0-4294967295";
+        let given = &config.inbound_tproxy_mark;
+        InputError::value(
+            "inbound_tproxy_mark",
+            given,
+            "is not a decimal mark",
+            accepted,
+        )
+    })?;
+    if !captures_inbound {
+        return Ok(InboundMode::Tproxy(TproxyMark { mark, table: None }));
+    }
+    let given = &config.inbound_tproxy_route_table;
+    // Table 0 is "none given" to the kernel: the default route would go to the main table.
+    match text::decimal::<u32>(given.trim()).filter(|table| *table != 0) {
+        Some(table) => Ok(InboundMode::Tproxy(TproxyMark {
+            mark,
+            table: Some(table),
+        })),
+        None => {
+            let reason = "is not a decimal routing table";
+            let accepted = "a decimal number 1-4294967295";
+            Err(InputError::value(
+                "inbound_tproxy_route_table",
+                given,
+                reason,
+                accepted,
+            ))
+        }
+    }
+}
+
+fn ports(field: &str, list: &str) -> Result<Vec<PortRange>, InputError> {
+    text::elements(list)
+        .map(|element| values::ports(field, element))
+        .collect()
+}
+
+fn ids(field: &str, list: &str, file: &Path) -> Result<Vec<IdRange>, InputError> {
+    text::elements(list)
+        .map(|element| values::ids(field, element, file))
+        .collect()
+}
+
+fn interfaces(field: &str, list: &str) -> Result<Vec<InterfaceName>, InputError> {
+    text::elements(list)
+        .map(|element| InterfaceName::parse(field, element))
+        .collect()
+}
+
+fn owner_groups(config: &SidecarConfig, file: &Path) -> Result<OwnerGroups, InputError> {
+    if config.owner_groups_include == "*" {
+        let list = &config.owner_groups_exclude;
+        return Ok(OwnerGroups::AllBut(ids(
+            "owner_groups_exclude",
+            list,
+            file,
+        )?));
+    }
+    let list = &config.owner_groups_include;
+    Ok(OwnerGroups::Only(ids("owner_groups_include", list, file)?))
+}
+
+fn ranges(field: &str, list: &str) -> Result<Ranges, InputError> {
+    let mut ranges = Ranges::default();
+    for element in text::elements(list) {
+        match text::cidr(element) {
+            Ok(IpNet::V4(net)) => ranges.v4.push(net),
+            Ok(IpNet::V6(net)) => ranges.v6.push(net),
+            Err(_) if element == "*" => {
+                let reason = "stands for all networks, which this list cannot say";
+                return Err(InputError::value(
+                    field,
+                    element,
+                    reason,
+                    "networks ADDRESS/LENGTH",
+                ));
+            }
+            Err(reason) => {
+                return Err(InputError::value(
+                    field,
+                    element,
+                    reason,
+                    "networks ADDRESS/LENGTH",
+                ));
+            }
+        }
+    }
+    Ok(ranges)
+}
+
+fn loopback(network: &str) -> Result<Ipv4Net, InputError> {
+    let reason = match text::cidr(network.trim()) {
+        Ok(IpNet::V4(net)) => return Ok(net),
+        Ok(IpNet::V6(_)) => "is not IPv4",
+        Err(reason) => reason,
+    };
+    let accepted = "an IPv4 network, such as 127.0.0.1/32";
+    Err(InputError::value(
+        "host_ipv4_loopback_cidr",
+        network,
+        reason,
+        accepted,
+    ))
+}
+
+fn dns(config: &SidecarConfig, warnings: &mut Vec<String>) -> Result<Dns, InputError> {
+    if !config.redirect_dns {
+        return Ok(Dns::Off);
+    }
+    if config.capture_all_dns {
+        return Ok(Dns::All);
+    }
+    let v4: Vec<_> = servers("dns_servers_v4", &config.dns_servers_v4, "an IPv4 address")?;
+    let v6: Vec<_> = servers("dns_servers_v6", &config.dns_servers_v6, "an IPv6 address")?;
+    if v4.is_empty() && v6.is_empty() {
+        warnings.push("redirect_dns: no name server is known, so no DNS is redirected".to_owned());
+        return Ok(Dns::Off);
+    }
+    Ok(Dns::Servers { v4, v6 })
+}
+
+fn servers<A: std::str::FromStr>(
+    field: &str,
+    list: &[String],
+    accepted: &str,
+) -> Result<Vec<A>, InputError> {
+    let parse = |server: &String| {
+        let error = || InputError::value(field, server, "is no server of this list", accepted);
+        server.trim().parse().map_err(|_| error())
+    };
+    list.iter().map(parse).collect()
+}

@@ -1,0 +1,214 @@
+use super::*;
+use crate::config::{InputError, NameFiles, SidecarConfig};
+
+fn parse(change: impl FnOnce(&mut SidecarConfig)) -> Result<Intent, InputError> {
+    let mut config = SidecarConfig::default();
+    change(&mut config);
+    Intent::parse(
+        &config,
+        &NameFiles {
+            passwd: "/nonexistent".into(),
+            group: "/nonexistent".into(),
+        },
+    )
+}
+
+fn error(change: impl FnOnce(&mut SidecarConfig)) -> String {
+    parse(change).unwrap_err().to_string()
+}
+
+fn transparent(config: &mut SidecarConfig) {
+    config.inbound_interception_mode = "TPROXY".into();
+    config.inbound_ports_include = "*".into();
+}
+
+#[test]
+fn the_default_configuration_is_understood() {
+    let intent = parse(|_| ()).unwrap();
+    assert_eq!(intent.mode, InboundMode::Redirect);
+    assert_eq!(intent.inbound, Inbound::Off);
+    assert_eq!(intent.owner_groups, OwnerGroups::AllBut(vec![]));
+    assert_eq!(
+        intent.outbound_include,
+        OutboundRanges::Ranges(Ranges::default())
+    );
+    assert_eq!(
+        (intent.proxy_port, intent.inbound_capture_port),
+        (15001, 15006)
+    );
+    assert_eq!(intent.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn every_field_is_named_with_its_bad_element() {
+    type Change = fn(&mut SidecarConfig);
+    let changes: [(&str, &str, Change); 17] = [
+        ("proxy_port", "0", |c| c.proxy_port = "0".into()),
+        ("inbound_capture_port", "x", |c| {
+            c.inbound_capture_port = "x".into()
+        }),
+        ("inbound_tunnel_port", "", |c| c.inbound_tunnel_port.clear()),
+        ("proxy_uid", "me", |c| c.proxy_uid = "1,me".into()),
+        ("proxy_gid", "us", |c| c.proxy_gid = "us".into()),
+        ("inbound_ports_include", "*", |c| {
+            c.inbound_ports_include = "*,80".into()
+        }),
+        ("inbound_ports_exclude", "*", |c| {
+            c.inbound_ports_exclude = "*,15020".into()
+        }),
+        ("outbound_ports_include", "*", |c| {
+            c.outbound_ports_include = "*".into()
+        }),
+        ("outbound_ports_exclude", "dns", |c| {
+            c.outbound_ports_exclude = "80,dns".into()
+        }),
+        ("owner_groups_include", "*", |c| {
+            c.owner_groups_include = "1,*".into()
+        }),
+        ("owner_groups_exclude", "java", |c| {
+            c.owner_groups_exclude = "java".into()
+        }),
+        ("outbound_ip_ranges_include", "10.0.0.1", |c| {
+            c.outbound_ip_ranges_include = "10.0.0.1".into();
+        }),
+        ("outbound_ip_ranges_exclude", "*", |c| {
+            c.outbound_ip_ranges_exclude = "*".into()
+        }),
+        ("exclude_interfaces", "a/b", |c| {
+            c.exclude_interfaces = "a/b".into()
+        }),
+        ("reroute_virtual_interfaces", "sixteen-bytes-xx", |c| {
+            c.reroute_virtual_interfaces = "sixteen-bytes-xx".into();
+        }),
+        ("host_ipv4_loopback_cidr", "::1/128", |c| {
+            c.host_ipv4_loopback_cidr = "::1/128".into()
+        }),
+        ("dns_servers_v4", "fd00::a", |c| {
+            c.redirect_dns = true;
+            c.dns_servers_v4 = vec!["fd00::a".into()];
+        }),
+    ];
+    for (field, element, change) in changes {
+        let error = error(change);
+        assert!(
+            error.starts_with(&format!("{field}: {element:?} ")),
+            "{error}"
+        );
+        assert!(error.contains("; accepted: "), "{error}");
+    }
+}
+
+#[test]
+fn mark_and_table_are_looked_at_when_they_are_used() {
+    let garbage = |c: &mut SidecarConfig| {
+        c.inbound_tproxy_mark = "x".into();
+        c.inbound_tproxy_route_table = "y".into();
+    };
+    assert!(parse(garbage).is_ok());
+    let with = |mark: &str, table: &str| {
+        parse(|c| {
+            transparent(c);
+            c.inbound_tproxy_mark = mark.into();
+            c.inbound_tproxy_route_table = table.into();
+        })
+    };
+    let good = InboundMode::Tproxy(TproxyMark {
+        mark: 1337,
+        table: Some(133),
+    });
+    assert_eq!(with("1337", "133").unwrap().mode, good);
+    for (mark, table, field) in [
+        ("0x539", "133", "inbound_tproxy_mark"),
+        ("4294967296", "133", "inbound_tproxy_mark"),
+        ("-1", "133", "inbound_tproxy_mark"),
+        ("", "133", "inbound_tproxy_mark"),
+        ("1337", "main", "inbound_tproxy_route_table"),
+        ("1337", "0", "inbound_tproxy_route_table"),
+    ] {
+        let error = with(mark, table).unwrap_err().to_string();
+        assert!(error.starts_with(field), "{error}");
+    }
+    // No route is added without captured ports, so the rules alone say what a mark may be.
+    let rules_only = parse(|c| {
+        transparent(c);
+        c.inbound_ports_include.clear();
+        c.inbound_tproxy_mark = "0x539".into();
+        c.inbound_tproxy_route_table = "y".into();
+    });
+    let mode = InboundMode::Tproxy(TproxyMark {
+        mark: 1337,
+        table: None,
+    });
+    assert_eq!(rules_only.unwrap().mode, mode);
+    assert!(
+        error(|c| {
+            transparent(c);
+            c.inbound_ports_include.clear();
+            c.inbound_tproxy_mark = "0x".into();
+        })
+        .starts_with("inbound_tproxy_mark")
+    );
+}
+
+#[test]
+fn only_the_exact_text_is_transparent() {
+    for mode in ["", "NONE", "tproxy", "TPROXY ", "REDIRECT"] {
+        let intent = parse(|c| {
+            transparent(c);
+            c.inbound_interception_mode = mode.into();
+        });
+        assert_eq!(intent.unwrap().mode, InboundMode::Redirect, "{mode:?}");
+    }
+}
+
+#[test]
+fn excluded_groups_count_only_when_all_are_included() {
+    let intent = parse(|c| {
+        c.owner_groups_include = "5".into();
+        c.owner_groups_exclude = "nobody knows".into();
+    });
+    assert_eq!(
+        intent.unwrap().owner_groups,
+        OwnerGroups::Only(vec![IdRange(5..=5)])
+    );
+}
+
+#[test]
+fn networks_are_sorted_by_family_in_their_order() {
+    let list = "fd00::/8, 10.0.0.0/8,,::ffff:10.0.0.0/104,10.0.0.0/8,192.168.0.1/16,";
+    let intent = parse(|c| c.outbound_ip_ranges_include = list.into()).unwrap();
+    let OutboundRanges::Ranges(ranges) = intent.outbound_include else {
+        panic!("not all")
+    };
+    let text = |nets: &[String]| nets.join(" ");
+    let v4: Vec<_> = ranges.v4.iter().map(ToString::to_string).collect();
+    let v6: Vec<_> = ranges.v6.iter().map(ToString::to_string).collect();
+    assert_eq!(text(&v4), "10.0.0.0/8 10.0.0.0/8 192.168.0.1/16");
+    assert_eq!(text(&v6), "fd00::/8 ::ffff:10.0.0.0/104");
+}
+
+#[test]
+fn dns() {
+    let with = |redirect, all, servers: &[&str]| {
+        parse(|c| {
+            c.redirect_dns = redirect;
+            c.capture_all_dns = all;
+            c.dns_servers_v4 = servers.iter().map(|s| (*s).to_owned()).collect();
+        })
+        .unwrap()
+    };
+    assert_eq!(with(false, true, &["10.0.0.1"]).dns, Dns::Off);
+    assert_eq!(with(true, true, &[]).dns, Dns::All);
+    let servers = Dns::Servers {
+        v4: vec!["10.0.0.1".parse().unwrap()],
+        v6: vec![],
+    };
+    assert_eq!(with(true, false, &["10.0.0.1"]).dns, servers);
+    let none = with(true, false, &[]);
+    assert_eq!(none.dns, Dns::Off);
+    assert!(
+        none.warnings[0].contains("redirect_dns"),
+        "{:?}",
+        none.warnings
+    );
+}

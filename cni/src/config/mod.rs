@@ -1,0 +1,25 @@
+//! What a redirection is configured with, as text and as typed values.
+//!
+//! [`SidecarConfig`] holds what people and programs give: strings, as they gave them. It comes from a
+//! pod ([`redirect_from`](crate::pod::redirect_from)), from flags or from a file, and is completed from the
+//! environment by [`fill`](crate::fill::fill). [`Intent`] is the same with every string understood:
+//! ports, users, networks. Nothing is compiled and no kernel is asked before all of it is understood,
+//! so that a typing error in the last list leaves no half-made rules.
+
+mod error;
+mod intent;
+mod names;
+mod sidecar;
+pub mod text;
+mod validate;
+mod values;
+
+pub use error::InputError;
+pub use intent::{
+    Dns, Inbound, InboundMode, Intent, OutboundRanges, OwnerGroups, Ranges, TproxyMark,
+};
+pub use names::NameFiles;
+pub(crate) use names::lookup as lookup_name;
+pub use sidecar::SidecarConfig;
+pub use validate::validate;
+pub use values::{IdRange, InterfaceName, PortRange};

@@ -1,0 +1,47 @@
+//! Users and groups by name, from local files only: no name service is asked.
+
+use super::InputError;
+use std::path::{Path, PathBuf};
+
+/// Where names of users and groups are looked up (`passwd(5)`, `group(5)`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameFiles {
+    /// `name:password:uid:...`
+    pub passwd: PathBuf,
+    /// `name:password:gid:...`
+    pub group: PathBuf,
+}
+
+impl Default for NameFiles {
+    fn default() -> Self {
+        Self {
+            passwd: "/etc/passwd".into(),
+            group: "/etc/group".into(),
+        }
+    }
+}
+
+/// The number of `name` in a file of colon-separated lines, third field; the first line counts.
+///
+/// # Errors
+///
+/// The file cannot be read. A file that does not exist knows no names.
+pub(crate) fn lookup(file: &Path, name: &str) -> Result<Option<u32>, InputError> {
+    let bytes = match std::fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => {
+            let reason = format!("cannot be read: {e}");
+            return Err(InputError::whole(
+                file.display().to_string(),
+                reason,
+                "a readable file",
+            ));
+        }
+    };
+    let number = String::from_utf8_lossy(&bytes).lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1).and_then(super::text::decimal))?
+    });
+    Ok(number)
+}

@@ -1,0 +1,190 @@
+//! Ports, user and group ids, interface names: one element of a list, understood.
+
+use super::{InputError, names, text};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+/// From the first to the last port, both included.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PortRange(pub RangeInclusive<u16>);
+
+/// From the first to the last user or group id, both included.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IdRange(pub RangeInclusive<u32>);
+
+/// An interface name, 1 to 15 bytes (`IFNAMSIZ` less the zero).
+///
+/// A wildcard is written differently for the two engines, and the other one's sign is an ordinary
+/// character to the kernel: `eth*` is a prefix in nf_tables and a name in xtables, `eth+` the other
+/// way round. So the text stays as it is until it is compiled.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InterfaceName(String);
+
+/// `(uid_t) -1` means nobody in the kernel's interfaces.
+const MAX_ID: u32 = u32::MAX - 1;
+
+const PORTS: &str = "a port 0-65535 or a range of ports LOW:HIGH or LOW-HIGH";
+
+/// One list element that holds ports.
+pub(super) fn ports(field: &str, element: &str) -> Result<PortRange, InputError> {
+    let error = |reason: &str| Err(InputError::value(field, element, reason, PORTS));
+    if element == "*" {
+        return error("stands for all ports, which this list cannot say");
+    }
+    let (first, last) = element
+        .split_once(':')
+        .or_else(|| element.split_once('-'))
+        .map_or((element, element), |(first, last)| {
+            (first.trim(), last.trim())
+        });
+    match (text::decimal(first), text::decimal(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(PortRange(first..=last)),
+        (Some(_), Some(_)) => error("is a range whose end is below its start"),
+        _ => error("is not a port or a range of ports"),
+    }
+}
+
+/// A field that holds the one port of a listener.
+pub(super) fn listen_port(field: &str, value: &str) -> Result<u16, InputError> {
+    match text::decimal(value.trim()) {
+        Some(port) if port != 0 => Ok(port),
+        _ => Err(InputError::value(
+            field,
+            value,
+            "is not a port",
+            "a port 1-65535",
+        )),
+    }
+}
+
+/// One list element that holds ids, or a name that is looked up in `file`.
+pub(super) fn ids(field: &str, element: &str, file: &Path) -> Result<IdRange, InputError> {
+    let accepted = || {
+        format!(
+            "a number 0-{MAX_ID}, a range LOW-HIGH, or a name in {}",
+            file.display()
+        )
+    };
+    let error = |reason: &str| Err(InputError::value(field, element, reason, accepted()));
+    if element == "*" {
+        return error("stands for everybody only when it is the whole list");
+    }
+    let numeric = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let (first, last) = match element.split_once('-') {
+        Some((first, last)) if numeric(first) && numeric(last) => (first, last),
+        _ if numeric(element) => (element, element),
+        _ => {
+            return match names::lookup(file, element)? {
+                Some(id) => Ok(IdRange(id..=id)),
+                None => error("is neither a number nor a known name"),
+            };
+        }
+    };
+    match (text::decimal::<u32>(first), text::decimal::<u32>(last)) {
+        (Some(first), Some(last)) if first <= last && last <= MAX_ID => Ok(IdRange(first..=last)),
+        (Some(first), Some(last)) if first > last => {
+            error("is a range whose end is below its start")
+        }
+        _ => error("is too large"),
+    }
+}
+
+impl InterfaceName {
+    /// One list element that holds an interface name.
+    pub(super) fn parse(field: &str, element: &str) -> Result<Self, InputError> {
+        let reason = if element.is_empty() || element.len() > 15 {
+            "does not have 1 to 15 bytes"
+        } else if element.contains('/') || element.contains(char::is_whitespace) {
+            "contains a slash or a blank"
+        } else if element.contains('\0') {
+            "contains a zero byte"
+        } else if element == "*" {
+            "is a wildcard without anything before it"
+        } else {
+            return Ok(Self(element.to_owned()));
+        };
+        let accepted =
+            "an interface name, or its beginning with * (nf_tables) or + (xtables) behind it";
+        Err(InputError::value(field, element, reason, accepted))
+    }
+
+    /// The text as it was given.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for InterfaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_elements() {
+        let range = |first, last| Ok(PortRange(first..=last));
+        assert_eq!(ports("f", "80"), range(80, 80));
+        assert_eq!(ports("f", "0"), range(0, 0));
+        assert_eq!(ports("f", "0080"), range(80, 80));
+        assert_eq!(ports("f", "1:65535"), range(1, 65535));
+        assert_eq!(ports("f", "8000-9000"), range(8000, 9000));
+        for bad in [
+            "*", "http", "65536", "-1", "+1", "2:1", "1:", ":1", "1:2:3", "1,2", "0x50",
+        ] {
+            let error = ports("inbound_ports_exclude", bad).unwrap_err();
+            assert_eq!(error.value.as_deref(), Some(bad));
+            assert!(
+                error.to_string().contains("inbound_ports_exclude"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn listeners_need_a_port() {
+        assert_eq!(listen_port("f", "15001"), Ok(15001));
+        for bad in ["", "0", "*", "1:2", "65536"] {
+            assert!(listen_port("f", bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn id_elements() {
+        let file = std::env::temp_dir().join(format!("weir-group-{}", std::process::id()));
+        std::fs::write(&file, "root:x:0:\nmy-web-1:x:77:\nbad:x:no:\n").unwrap();
+        let of = |element| ids("f", element, &file);
+        assert_eq!(of("1337"), Ok(IdRange(1337..=1337)));
+        assert_eq!(of("0-4294967294"), Ok(IdRange(0..=4_294_967_294)));
+        assert_eq!(of("my-web-1"), Ok(IdRange(77..=77)));
+        for (bad, words) in [
+            ("*", "whole list"),
+            ("nobody-here", "known name"),
+            ("bad", "known name"),
+            ("4294967295", "too large"),
+            ("9-1", "below its start"),
+            ("99999999999", "too large"),
+        ] {
+            let error = of(bad).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert!(of("my-web-1").is_err(), "a missing file knows no names");
+        assert_eq!(of("3"), Ok(IdRange(3..=3)));
+    }
+
+    #[test]
+    fn interface_elements() {
+        for good in ["eth0", "eth+", "eth*", "+", "a", "fifteen-bytes-x"] {
+            assert_eq!(InterfaceName::parse("f", good).unwrap().as_str(), good);
+        }
+        for bad in ["", "sixteen-bytes-xx", "a/b", "a b", "a\tb", "*", "a\0"] {
+            assert!(InterfaceName::parse("f", bad).is_err(), "{bad:?}");
+        }
+    }
+}

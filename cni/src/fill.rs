@@ -1,0 +1,152 @@
+//! Completes a configuration from the environment: variables, addresses, local files.
+
+use crate::config::{InputError, SidecarConfig};
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+/// Where [`fill`] looks. Everything is given, so that a test or another namespace can give it.
+pub struct FillSources<'a> {
+    /// A variable of the process; none when it is not set, which differs from empty.
+    pub env: &'a dyn Fn(&str) -> Option<String>,
+    /// Addresses of the network namespace as the kernel dumps them: IPv4 addresses of all interfaces in the
+    /// order of their indexes, then IPv6.
+    pub addresses: &'a [IpAddr],
+    /// `passwd(5)`
+    pub passwd: PathBuf,
+    /// `resolv.conf(5)`; read only when DNS is redirected for the servers that it names.
+    pub resolv_conf: PathBuf,
+}
+
+impl<'a> FillSources<'a> {
+    /// With the files of this machine.
+    #[must_use]
+    pub fn new(env: &'a dyn Fn(&str) -> Option<String>, addresses: &'a [IpAddr]) -> Self {
+        Self {
+            env,
+            addresses,
+            passwd: "/etc/passwd".into(),
+            resolv_conf: "/etc/resolv.conf".into(),
+        }
+    }
+}
+
+/// The user and group that stand for the proxy when nobody says otherwise.
+const DEFAULT_PROXY_ID: u32 = 1337;
+
+/// Sets the owner groups, the loopback network, the proxy's ids, the family and the name servers.
+/// Returns warnings.
+///
+/// # Errors
+///
+/// The namespace has no address that could be the pod's; a file that is needed cannot be read.
+pub fn fill(
+    config: &mut SidecarConfig,
+    sources: &FillSources<'_>,
+) -> Result<Vec<String>, InputError> {
+    let var = |name: &str, default: &str| (sources.env)(name).unwrap_or_else(|| default.to_owned());
+    config.owner_groups_include = var("ISTIO_OUTBOUND_OWNER_GROUPS", "*");
+    config.owner_groups_exclude = var("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "");
+    config.host_ipv4_loopback_cidr = var("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.1/32");
+
+    if config.proxy_uid.is_empty() {
+        let user = var("ENVOY_USER", "istio-proxy");
+        let uid = crate::config::lookup_name(&sources.passwd, &user)?;
+        config.proxy_uid = uid.unwrap_or(DEFAULT_PROXY_ID).to_string();
+    }
+    if config.proxy_gid.is_empty() {
+        config.proxy_gid.clone_from(&config.proxy_uid);
+    }
+
+    let local = local_address(sources.addresses, config.dual_stack)?;
+    config.host_ip = Some(local.host_ip);
+    config.enable_ipv6 = local.enable_ipv6;
+
+    let mut warnings = Vec::new();
+    if config.redirect_dns && !config.capture_all_dns {
+        let servers = name_servers(&sources.resolv_conf, &mut warnings)?;
+        let (v4, v6) = servers
+            .into_iter()
+            .partition(|server| !server.contains(':'));
+        config.dns_servers_v4 = v4;
+        config.dns_servers_v6 = v6;
+    }
+    Ok(warnings)
+}
+
+/// What the addresses of a namespace say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LocalAddress {
+    host_ip: IpAddr,
+    enable_ipv6: bool,
+}
+
+/// The first usable address is the host's. It also decides about IPv6, unless both families are
+/// wanted: then any IPv6 address does.
+fn local_address(addresses: &[IpAddr], dual_stack: bool) -> Result<LocalAddress, InputError> {
+    let mut usable = addresses.iter().map(IpAddr::to_canonical).filter(is_usable);
+    let host_ip = usable.next().ok_or_else(|| {
+        let reason = if addresses.is_empty() {
+            "there is no address".to_owned()
+        } else {
+            let all: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+            format!(
+                "only loopback and link-local addresses are there ({})",
+                all.join(", ")
+            )
+        };
+        let accepted = "a network namespace whose interfaces have got their addresses";
+        InputError::whole("addresses of the network namespace", reason, accepted)
+    })?;
+    let enable_ipv6 = host_ip.is_ipv6() || (dual_stack && usable.any(|addr| addr.is_ipv6()));
+    Ok(LocalAddress {
+        host_ip,
+        enable_ipv6,
+    })
+}
+
+/// Neither loopback nor link-local, unicast or multicast.
+fn is_usable(addr: &IpAddr) -> bool {
+    let link_local = match addr {
+        IpAddr::V4(a) => a.is_link_local() || matches!(a.octets(), [224, 0, 0, _]),
+        IpAddr::V6(a) => a.is_unicast_link_local() || is_link_local_multicast(a),
+    };
+    !addr.is_loopback() && !link_local
+}
+
+/// `ffX2::/16` for every flags digit X (RFC 4291, 2.7)
+fn is_link_local_multicast(addr: &Ipv6Addr) -> bool {
+    matches!(addr.octets(), [0xff, second, ..] if second & 0x0f == 2)
+}
+
+/// The addresses in the `nameserver` lines, as they are written there.
+fn name_servers(file: &Path, warnings: &mut Vec<String>) -> Result<Vec<String>, InputError> {
+    let bytes = std::fs::read(file).map_err(|e| {
+        let accepted = "a readable file, or capture_all_dns";
+        InputError::whole(
+            file.display().to_string(),
+            format!("cannot be read: {e}"),
+            accepted,
+        )
+    })?;
+    let mut servers = Vec::new();
+    for line in String::from_utf8_lossy(&bytes).lines() {
+        let mut words = line.split_whitespace();
+        // A comment's first character stands first in the line, so its first word is another one.
+        if words.next() != Some("nameserver") {
+            continue;
+        }
+        let Some(value) = words.next() else { continue };
+        if value.parse::<IpAddr>().is_ok() {
+            servers.push(value.to_owned());
+        } else {
+            let file = file.display();
+            warnings.push(format!(
+                "{file}: the name server {value:?} is no address: ignored"
+            ));
+        }
+    }
+    Ok(servers)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! The lines for the node agent: collected, and sent once at the end.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::http::post;
+
+/// How long the process may be kept from ending by the agent's log server.
+pub const SEND_LIMIT: Duration = Duration::from_secs(1);
+
+/// Lines on their way to `log.sock`.
+#[derive(Debug)]
+pub(super) struct Batch {
+    socket: PathBuf,
+    lines: Vec<Value>,
+}
+
+impl Batch {
+    pub(super) fn new(socket: PathBuf) -> Self {
+        Self {
+            socket,
+            lines: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, line: &str) {
+        self.lines.push(line.into());
+    }
+
+    /// `POST /log` with a JSON array of strings, each one line with its
+    /// newline. Failures are ignored: the same lines are in the file.
+    pub(super) fn send(self) {
+        if !self.lines.is_empty() {
+            let body = Value::Array(self.lines).to_string();
+            let _ = post(&self.socket, "/log", body, SEND_LIMIT);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! One POST over a stream socket: enough HTTP/1.1 to talk to the node agent.
+
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// An agent's answer is short; more than this is not read.
+const BODY_LIMIT: u64 = 1 << 20;
+/// Header bytes at most: answers of the agent have a few hundred.
+const HEAD_LIMIT: u64 = 64 << 10;
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// The three digits of the status line.
+    pub status: u16,
+    /// The body, at most 1 MiB of it.
+    pub body: String,
+}
+
+/// `curl --unix-socket SOCKET -X POST -H 'Content-Type: application/json' -d BODY http://unix/PATH`
+/// within `limit`, connecting included.
+///
+/// The exchange runs on a thread of its own: `connect(2)` on a stream socket
+/// whose backlog is full has no timeout. When the limit has passed the thread
+/// is left behind; it ends with the process.
+///
+/// # Errors
+/// `TimedOut` after `limit`; otherwise what `connect`, `read` or `write`
+/// answered, or `InvalidData` for an answer that is not HTTP.
+pub fn post(socket: &Path, path: &str, body: String, limit: Duration) -> Result<Response> {
+    let socket = PathBuf::from(socket);
+    let path = path.to_owned();
+    let (done, answer) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("agent-post".into())
+        .spawn(move || {
+            // Nobody listens any more when the limit has passed.
+            let _ = done.send(exchange(&socket, &path, &body, limit));
+        })?;
+    match answer.recv_timeout(limit) {
+        Ok(result) => result,
+        Err(_) => Err(Error::new(
+            ErrorKind::TimedOut,
+            format!("no answer within {limit:?}"),
+        )),
+    }
+}
+
+fn exchange(socket: &Path, path: &str, body: &str, limit: Duration) -> Result<Response> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: unix\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
+    read_response(stream)
+}
+
+fn invalid(what: &str) -> Error {
+    Error::new(
+        ErrorKind::InvalidData,
+        format!("the answer is not HTTP: {what}"),
+    )
+}
+
+fn read_response(stream: impl Read) -> Result<Response> {
+    let mut reader = BufReader::new(stream);
+    let mut head = Vec::new();
+    let mut limited = reader.by_ref().take(HEAD_LIMIT);
+    loop {
+        let before = head.len();
+        limited.read_until(b'\n', &mut head)?;
+        match head.get(before..) {
+            Some(b"\r\n" | b"\n") if before > 0 => break,
+            Some([.., b'\n']) => {}
+            _ => return Err(invalid("it ends within the header")),
+        }
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let mut lines = head.lines();
+    let mut status_line = lines.next().unwrap_or_default().split_whitespace();
+    let status = match (status_line.next(), status_line.next().map(str::parse)) {
+        (Some(version), Some(Ok(status))) if version.starts_with("HTTP/1.") => status,
+        _ => return Err(invalid("no status line")),
+    };
+    let header = |name: &str| {
+        lines.clone().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.trim()
+                .eq_ignore_ascii_case(name)
+                .then(|| value.trim().to_owned())
+        })
+    };
+    let mut body = Vec::new();
+    if header("Transfer-Encoding").is_some_and(|v| v.eq_ignore_ascii_case("chunked")) {
+        read_chunks(&mut reader, &mut body)?;
+    } else {
+        let length = header("Content-Length")
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(BODY_LIMIT);
+        reader.take(length.min(BODY_LIMIT)).read_to_end(&mut body)?;
+    }
+    Ok(Response {
+        status,
+        body: String::from_utf8_lossy(&body).into_owned(),
+    })
+}
+
+/// RFC 9112 section 7.1, without trailers.
+fn read_chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Result<()> {
+    loop {
+        let mut line = String::new();
+        reader.by_ref().take(64).read_line(&mut line)?;
+        let digits = line.trim().split(';').next().unwrap_or_default();
+        let size = u64::from_str_radix(digits, 16).map_err(|_| invalid("a bad chunk size"))?;
+        let room = BODY_LIMIT.saturating_sub(body.len() as u64);
+        if size == 0 || room == 0 {
+            return Ok(());
+        }
+        reader.by_ref().take(size.min(room)).read_to_end(body)?;
+        line.clear();
+        reader.by_ref().take(2).read_line(&mut line)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Response> {
+        read_response(text.as_bytes())
+    }
+
+    #[test]
+    fn bodies_by_length_by_end_and_in_chunks() {
+        let ok = |body: &str| Response {
+            status: 200,
+            body: body.into(),
+        };
+        let head = "HTTP/1.1 200 OK\r\n";
+        assert_eq!(
+            read(&format!("{head}content-length: 2\r\n\r\nabc")).unwrap(),
+            ok("ab")
+        );
+        assert_eq!(read(&format!("{head}\r\nabc")).unwrap(), ok("abc"));
+        let chunks = "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x=y\r\nc\r\n0\r\n\r\n";
+        assert_eq!(read(&format!("{head}{chunks}")).unwrap(), ok("abc"));
+    }
+
+    #[test]
+    fn other_things_are_refused() {
+        for text in [
+            "",
+            "hello\r\n\r\n",
+            "HTTP/1.1 abc\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx",
+            "\r\n",
+        ] {
+            assert_eq!(
+                read(text).unwrap_err().kind(),
+                ErrorKind::InvalidData,
+                "{text:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! One line: a JSON object in a fixed order of keys.
+
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use super::level::Level;
+
+/// One message with its labels.
+#[derive(Debug, Clone, Copy)]
+pub struct Line<'a> {
+    /// How grave it is.
+    pub level: Level,
+    /// When it was said.
+    pub time: SystemTime,
+    /// The message.
+    pub msg: &'a str,
+    /// Further keys: `pod`, `if`, ...
+    pub labels: &'a [(&'static str, String)],
+}
+
+impl Line<'_> {
+    /// The encoded line with its newline.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let quote = |text: &str| Value::from(text).to_string();
+        let mut out = format!(
+            "{{\"level\":\"{}\",\"time\":\"{}\",\"msg\":{}",
+            self.level.as_str(),
+            timestamp(self.time),
+            quote(self.msg)
+        );
+        for (key, value) in self.labels {
+            // Writing into a String does not fail.
+            let _ = write!(out, ",{}:{}", quote(key), quote(value));
+        }
+        out.push_str("}\n");
+        out
+    }
+}
+
+/// RFC 3339 in UTC with exactly six fractional digits:
+/// `2026-11-20T21:15:02.000001Z`. A time before 1970 counts as 1970.
+#[must_use]
+pub fn timestamp(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    let (year, month, day) = civil(days);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:06}Z",
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+        since.subsec_micros()
+    )
+}
+
+/// Days since 1970-01-01 as year, month, day of the Gregorian calendar.
+///
+/// Years are counted from March, so that the leap day is the last of a year;
+/// 719 468 days lie between 0000-03-01 and 1970-01-01, 146 097 in 400 years.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // Months from March have 153 days in each five.
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn at(secs: u64, micros: u32) -> String {
+        timestamp(UNIX_EPOCH + Duration::new(secs, micros * 1000))
+    }
+
+    /// `date -u -d @SECONDS +%FT%TZ`
+    #[test]
+    fn known_times() {
+        assert_eq!(at(0, 0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(at(951_782_400, 1), "2000-02-29T00:00:00.000001Z");
+        assert_eq!(at(1_709_251_199, 999_999), "2024-02-29T23:59:59.999999Z");
+        assert_eq!(at(1_795_209_302, 120_000), "2026-11-20T21:15:02.120000Z");
+        assert_eq!(at(4_107_542_400, 0), "2100-03-01T00:00:00.000000Z");
+    }
+
+    #[test]
+    fn keys_in_order_and_text_escaped() {
+        let labels = [("pod", "ns/\"p\"".to_owned())];
+        let line = Line {
+            level: Level::Warn,
+            time: UNIX_EPOCH,
+            msg: "a\nb",
+            labels: &labels,
+        }
+        .encode();
+        assert_eq!(
+            line,
+            "{\"level\":\"warn\",\"time\":\"1970-01-01T00:00:00.000000Z\",\"msg\":\"a\\nb\",\
+             \"pod\":\"ns/\\\"p\\\"\"}\n"
+        );
+    }
+}

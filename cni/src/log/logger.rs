@@ -1,0 +1,137 @@
+//! The three sinks behind one handle.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use super::agent::Batch;
+use super::level::Level;
+use super::line::Line;
+use super::rolling::RollingFile;
+
+/// Says lines. Cheap to pass by reference; threads may share it.
+pub struct Logger {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    level: Level,
+    labels: Vec<(&'static str, String)>,
+    stderr: Box<dyn Write + Send>,
+    file: Option<RollingFile>,
+    agent: Option<Batch>,
+}
+
+impl Logger {
+    /// One sink, `stderr`, at level info.
+    #[must_use]
+    pub fn new(stderr: Box<dyn Write + Send>) -> Self {
+        let inner = Inner {
+            level: Level::Info,
+            labels: Vec::new(),
+            stderr,
+            file: None,
+            agent: None,
+        };
+        Self {
+            inner: Mutex::new(inner),
+        }
+    }
+
+    /// A logger that says nothing.
+    #[must_use]
+    pub fn silent() -> Self {
+        let logger = Self::new(Box::new(std::io::sink()));
+        logger.inner().level = Level::None;
+        logger
+    }
+
+    /// Adds the file and, when the agent's socket exists, the agent.
+    ///
+    /// `level` rules stderr and the lines for the agent; the file gets info
+    /// and above whatever the level.
+    pub fn open_sinks(&self, level: &str, file: &Path, socket: &Path) {
+        let opened = RollingFile::open(file);
+        let mut inner = self.inner();
+        if let Some(level) = Level::parse(level) {
+            inner.level = level;
+        }
+        if socket.exists() {
+            inner.agent = Some(Batch::new(socket.into()));
+        }
+        let failed = match opened {
+            Ok(opened) => {
+                inner.file = Some(opened);
+                return;
+            }
+            Err(error) => error,
+        };
+        drop(inner);
+        self.warn(&format!("no log file {}: {failed}", file.display()));
+    }
+
+    /// Adds a key to all further lines.
+    pub fn label(&self, key: &'static str, value: impl Into<String>) {
+        self.inner().labels.push((key, value.into()));
+    }
+
+    /// One line at level debug.
+    pub fn debug(&self, msg: &str) {
+        self.say(Level::Debug, msg);
+    }
+
+    /// One line at level info.
+    pub fn info(&self, msg: &str) {
+        self.say(Level::Info, msg);
+    }
+
+    /// One line at level warn.
+    pub fn warn(&self, msg: &str) {
+        self.say(Level::Warn, msg);
+    }
+
+    /// One line at level error.
+    pub fn error(&self, msg: &str) {
+        self.say(Level::Error, msg);
+    }
+
+    /// Sends the collected lines to the agent; takes at most
+    /// [`SEND_LIMIT`](super::SEND_LIMIT). Lines after it reach the other sinks only.
+    pub fn flush(&self) {
+        let agent = self.inner().agent.take();
+        if let Some(agent) = agent {
+            agent.send();
+        }
+    }
+
+    fn say(&self, level: Level, msg: &str) {
+        let mut inner = self.inner();
+        let inner = &mut *inner;
+        let time = SystemTime::now();
+        let line = Line {
+            level,
+            time,
+            msg,
+            labels: &inner.labels,
+        }
+        .encode();
+        // A log that cannot be written is no reason to fail a pod.
+        if level >= inner.level {
+            let _ = inner.stderr.write_all(line.as_bytes());
+            if let Some(agent) = &mut inner.agent {
+                agent.push(&line);
+            }
+        }
+        if level >= Level::Info
+            && let Some(file) = &mut inner.file
+        {
+            let _ = file.append(&line);
+        }
+    }
+
+    /// Lines are whole even when a thread died with the lock.
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,24 @@
+//! What the plugin has to say: JSON lines to stderr, to a file on the node, and
+//! to the node agent.
+//!
+//! A [`Logger`] begins with stderr at level info. Once the configuration is
+//! read, [`Logger::open_sinks`] adds the other two. Nothing here may fail a
+//! call: a sink that does not work is left out.
+//!
+//! ```text
+//! {"level":"info","time":"2026-11-20T21:15:02.000001Z","msg":"...","pod":"ns/name"}
+//! ```
+
+mod agent;
+mod http;
+mod level;
+mod line;
+mod logger;
+mod rolling;
+
+pub use agent::SEND_LIMIT;
+pub use http::{Response, post};
+pub use level::Level;
+pub use line::{Line, timestamp};
+pub use logger::Logger;
+pub use rolling::{KEEP_BACKUP, RollingFile, SIZE_LIMIT};

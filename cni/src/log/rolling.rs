@@ -1,0 +1,83 @@
+//! The plugin's log file on the node.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Result, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use nix::fcntl::{Flock, FlockArg};
+
+/// A file that has grown to this size becomes the backup.
+pub const SIZE_LIMIT: u64 = 10 << 20;
+/// How long the one backup is kept after its last line.
+pub const KEEP_BACKUP: Duration = Duration::from_secs(2 * 24 * 3600);
+
+/// A log file that many short processes append to.
+///
+/// Size and age are looked at when it is opened: a process writes a few lines
+/// only. The backup is `NAME.1`.
+#[derive(Debug)]
+pub struct RollingFile {
+    file: File,
+}
+
+impl RollingFile {
+    /// Opens for appending (mode 0600), rolling over a full file first.
+    ///
+    /// # Errors
+    /// What `open(2)` or `rename(2)` answered.
+    pub fn open(path: &Path) -> Result<Self> {
+        let backup = backup(path);
+        let old = |meta: std::fs::Metadata| {
+            let age = meta
+                .modified()
+                .ok()
+                .and_then(|t| SystemTime::now().duration_since(t).ok());
+            age.is_some_and(|age| age > KEEP_BACKUP)
+        };
+        if std::fs::metadata(&backup).is_ok_and(old) {
+            // Another process may have been faster.
+            let _ = std::fs::remove_file(&backup);
+        }
+        let file = append(path)?;
+        if file.metadata()?.len() < SIZE_LIMIT {
+            return Ok(Self { file });
+        }
+        // Only the process with the lock renames, and only the file it locked:
+        // otherwise two at once would overwrite the backup with an empty file.
+        let inode = file.metadata()?.ino();
+        if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            if std::fs::metadata(path).is_ok_and(|meta| meta.ino() == inode) {
+                std::fs::rename(path, &backup)?;
+            }
+            drop(lock);
+        }
+        Ok(Self {
+            file: append(path)?,
+        })
+    }
+
+    /// Appends one line in one `write(2)`, so that lines of several processes
+    /// stay whole.
+    ///
+    /// # Errors
+    /// What `write(2)` answered.
+    pub fn append(&mut self, line: &str) -> Result<()> {
+        self.file.write_all(line.as_bytes())
+    }
+}
+
+fn append(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)
+}
+
+fn backup(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
+}

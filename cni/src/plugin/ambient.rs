@@ -1,0 +1,116 @@
+//! Whether a pod is enrolled in ambient mode.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::enrol::{Candidate, Plugin};
+use super::selector::LabelSelector;
+use super::sidecar::read_pod;
+use crate::annotation::STATUS;
+use crate::api;
+use crate::pod::Pod;
+use crate::protocol::{CniError, NetConf};
+
+/// `v1.Namespace`, as far as it matters.
+#[derive(Debug, Default, Deserialize)]
+struct Namespace {
+    #[serde(default)]
+    metadata: NamespaceMetadata,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct NamespaceMetadata {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+}
+
+impl Plugin<'_> {
+    /// Reads the pod and its namespace and decides. A decision that fails is an
+    /// error; but with `enable_ambient_detection_retry: false` the pod goes on
+    /// as one that is not ambient.
+    pub(super) fn is_ambient(&self, candidate: &Candidate) -> Result<bool, CniError> {
+        if !candidate.conf.ambient_enabled {
+            return Ok(false);
+        }
+        // Absent counts as true: a pod that starts outside the mesh because
+        // nobody could be asked is what must not happen.
+        let strict = candidate.conf.enable_ambient_detection_retry != Some(false);
+        let attempts = if strict {
+            self.limits.ambient_strict_attempts
+        } else {
+            self.limits.ambient_attempts
+        };
+        match self.decide_ambient(candidate, attempts) {
+            Err(error) if !strict => {
+                self.log.error(&format!(
+                    "cannot decide whether the pod is ambient, going on as if it were not: {error}"
+                ));
+                Ok(false)
+            }
+            decided => decided,
+        }
+    }
+
+    fn decide_ambient(&self, candidate: &Candidate, attempts: u32) -> Result<bool, CniError> {
+        let selectors = compile(&candidate.conf)?;
+        let ask = |limit| {
+            Ok((
+                read_pod(candidate, limit)?,
+                read_namespace(candidate, limit)?,
+            ))
+        };
+        // The agent's pod was let through before.
+        let Some((pod, namespace)) = self.attempts(candidate).run(attempts, &|| false, ask)? else {
+            return Ok(false);
+        };
+        Ok(is_enabled(
+            &selectors,
+            &pod,
+            &namespace.metadata.labels.unwrap_or_default(),
+        ))
+    }
+}
+
+fn read_namespace(candidate: &Candidate, limit: Duration) -> Result<Namespace, api::Error> {
+    let name = &candidate.args.pod_namespace;
+    let namespace: Namespace = candidate.client.namespace(name, limit)?;
+    if namespace.metadata.name == *name {
+        return Ok(namespace);
+    }
+    let what = format!("it is about {:?}", namespace.metadata.name);
+    Err(candidate.client.garbage(format!("namespace {name}"), what))
+}
+
+type Pair = (LabelSelector, LabelSelector);
+
+fn compile(conf: &NetConf) -> Result<Vec<Pair>, CniError> {
+    let compile = |which: &str, value| {
+        LabelSelector::compile(value).map_err(|reason| {
+            CniError::internal(format!(
+                "enablement_selectors: {which}: {reason}; correct the node agent's setting \
+                 AMBIENT_ENABLEMENT_SELECTOR"
+            ))
+        })
+    };
+    conf.enablement_selectors
+        .iter()
+        .map(|pair| {
+            let pod = compile("podSelector", &pair.pod)?;
+            Ok((pod, compile("namespaceSelector", &pair.namespace)?))
+        })
+        .collect()
+}
+
+/// Not on the host's network, without a sidecar, and matched by a pair.
+fn is_enabled(selectors: &[Pair], pod: &Pod, namespace: &BTreeMap<String, String>) -> bool {
+    if pod.spec.host_network || pod.metadata.annotations.contains_key(STATUS) {
+        return false;
+    }
+    selectors.iter().any(|(of_pod, of_namespace)| {
+        of_pod.matches(&pod.metadata.labels) && of_namespace.matches(namespace)
+    })
+}

@@ -1,0 +1,87 @@
+//! Asking the API server again, with a bound.
+
+use std::time::{Duration, Instant};
+
+use crate::api;
+use crate::log::Logger;
+use crate::protocol::CniError;
+
+/// How patient the plugin is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Attempts to read the pod of a sidecar.
+    pub sidecar_attempts: u32,
+    /// Attempts of the ambient decision when its failure is let through.
+    pub ambient_attempts: u32,
+    /// Attempts of the ambient decision when its failure fails the ADD.
+    pub ambient_strict_attempts: u32,
+    /// Attempts to read the pod for CHECK.
+    pub check_attempts: u32,
+    /// Pause after a failed attempt.
+    pub pause: Duration,
+    /// One request, connecting included.
+    pub request: Duration,
+    /// All attempts of one call together. The kubelet gives its runtime four
+    /// minutes for a sandbox, runtimes give a plugin chain less: the answer
+    /// that says why must come before they stop listening.
+    pub total: Duration,
+    /// The hand-over to the node agent.
+    pub hand_over: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sidecar_attempts: 30,
+            ambient_attempts: 2,
+            ambient_strict_attempts: 31,
+            check_attempts: 3,
+            pause: Duration::from_secs(1),
+            request: api::REQUEST_LIMIT,
+            total: Duration::from_secs(90),
+            hand_over: Duration::from_secs(5),
+        }
+    }
+}
+
+/// One call's budget of attempts.
+pub(super) struct Attempts<'a> {
+    pub(super) limits: &'a Limits,
+    pub(super) log: &'a Logger,
+    pub(super) deadline: Instant,
+}
+
+impl Attempts<'_> {
+    /// Calls `ask` up to `count` times. After each failure `give_up` is asked
+    /// whether the answer still matters; `Ok(None)` says that it does not.
+    pub(super) fn run<T>(
+        &self,
+        count: u32,
+        give_up: &dyn Fn() -> bool,
+        mut ask: impl FnMut(Duration) -> Result<T, api::Error>,
+    ) -> Result<Option<T>, CniError> {
+        let started = Instant::now();
+        let mut attempt = 1;
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            let error = match ask(self.limits.request.min(left)) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(error) => error,
+            };
+            if give_up() {
+                return Ok(None);
+            }
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if attempt >= count || left <= self.limits.pause {
+                let seconds = started.elapsed().as_secs_f32();
+                return Err(CniError::internal(&error).with_details(format!(
+                    "gave up after {attempt} attempts in {seconds:.1} s; this is the last failure"
+                )));
+            }
+            self.log
+                .warn(&format!("attempt {attempt} of {count}: {error}"));
+            std::thread::sleep(self.limits.pause);
+            attempt += 1;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What the plugin asks of the kernel, so that tests can stand in for it.
+
+use std::path::Path;
+
+use crate::config::SidecarConfig;
+use crate::log::Logger;
+
+/// A redirection that is wanted in a namespace.
+pub struct Wish<'a> {
+    /// `CNI_NETNS`.
+    pub netns: &'a Path,
+    /// What the pod asks for, not yet filled from the environment.
+    pub config: &'a SidecarConfig,
+    /// `getenv(3)` of the plugin's process, for the options that are set there.
+    pub lookup: &'a dyn Fn(&str) -> Option<String>,
+    /// For what a person may want to know.
+    pub log: &'a Logger,
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// One line for the log.
+    pub summary: String,
+}
+
+/// The kernel, or what stands in for it. Errors are whole sentences: input,
+/// reason, remedy.
+pub trait Backend {
+    /// Makes the namespace what is wished: all or nothing, twice is once.
+    ///
+    /// # Errors
+    /// Why not; the namespace is as it was.
+    fn apply(&self, wish: &Wish<'_>) -> Result<Applied, String>;
+
+    /// What is missing or different in the namespace, one line each; empty
+    /// when it is as wished. Changes nothing.
+    ///
+    /// # Errors
+    /// Why it cannot be told.
+    fn verify(&self, wish: &Wish<'_>) -> Result<Vec<String>, String>;
+
+    /// Whether rules can be written on this node by this process at all.
+    /// Changes nothing.
+    ///
+    /// # Errors
+    /// What is lacking, and what gives it.
+    fn probe(&self) -> Result<(), String>;
+}

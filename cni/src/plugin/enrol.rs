@@ -1,0 +1,121 @@
+//! The order in which a pod is decided about.
+
+use std::path::Path;
+use std::time::Instant;
+
+use super::attempts::{Attempts, Limits};
+use super::backend::Backend;
+use super::{AGENT_POD_PREFIX, KUBECONFIG, LOG_FILE, LOG_SOCKET};
+use crate::api::Client;
+use crate::log::Logger;
+use crate::protocol::{Call, CniArgs, CniError, NetConf, PrevResult, validate_kubernetes_name};
+
+/// The plugin's verbs; see the module.
+pub struct Plugin<'a> {
+    /// What changes the kernel.
+    pub backend: &'a dyn Backend,
+    /// Where it says what it does.
+    pub log: &'a Logger,
+    /// `getenv(3)`.
+    pub lookup: &'a dyn Fn(&str) -> Option<String>,
+    /// How patient it is.
+    pub limits: Limits,
+}
+
+/// A pod that has come this far.
+pub(super) struct Candidate {
+    pub(super) conf: NetConf,
+    pub(super) args: CniArgs,
+    pub(super) client: Client,
+    pub(super) deadline: Instant,
+}
+
+impl Candidate {
+    /// The agent's own pod.
+    pub(super) fn is_agent(&self) -> bool {
+        is_agent(&self.conf, &self.args)
+    }
+}
+
+/// The pod of the node agent itself: its name begins like the DaemonSet's and
+/// it lives in the agent's namespace.
+fn is_agent(conf: &NetConf, args: &CniArgs) -> bool {
+    args.pod_name.starts_with(AGENT_POD_PREFIX) && args.pod_namespace == conf.pod_namespace
+}
+
+impl Plugin<'_> {
+    /// ADD without its result: redirects the pod, hands it over, or lets it
+    /// through.
+    ///
+    /// # Errors
+    /// Code 999 with the reason; the namespace is as it was.
+    pub fn enrol(&self, call: &Call, previous: Option<&PrevResult>) -> Result<(), CniError> {
+        let conf = NetConf::read(call)?;
+        let args = CniArgs::parse(&call.env.args)?;
+        let Some(candidate) = self.candidate(call, conf, args)? else {
+            return Ok(());
+        };
+        if self.is_ambient(&candidate)? {
+            return self.hand_over(call, &candidate, previous);
+        }
+        self.redirect(call, &candidate)
+    }
+
+    /// The decisions that need no answer of the API server. `None`: the pod is
+    /// let through.
+    pub(super) fn candidate(
+        &self,
+        call: &Call,
+        conf: NetConf,
+        args: CniArgs,
+    ) -> Result<Option<Candidate>, CniError> {
+        if is_agent(&conf, &args) {
+            self.log.info(&format!(
+                "{}/{} is the node agent's own pod: let through",
+                args.pod_namespace, args.pod_name
+            ));
+            return Ok(None);
+        }
+        let client = Client::new(&conf.run_file(KUBECONFIG)).map_err(CniError::internal)?;
+        self.log.open_sinks(
+            &conf.plugin_log_level,
+            &conf.run_file(LOG_FILE),
+            &conf.run_file(LOG_SOCKET),
+        );
+        if !args.is_kubernetes_pod() {
+            self.log
+                .info("CNI_ARGS names no pod: not a Kubernetes pod, let through");
+            return Ok(None);
+        }
+        self.log
+            .label("pod", format!("{}/{}", args.pod_namespace, args.pod_name));
+        self.log.label("if", call.env.ifname.clone());
+        if conf.exclude_namespaces.contains(&args.pod_namespace) {
+            self.log
+                .info("the namespace is excluded in the CNI configuration: let through");
+            return Ok(None);
+        }
+        validate_kubernetes_name("K8S_POD_NAMESPACE", &args.pod_namespace)?;
+        validate_kubernetes_name("K8S_POD_NAME", &args.pod_name)?;
+        let deadline = Instant::now() + self.limits.total;
+        Ok(Some(Candidate {
+            conf,
+            args,
+            client,
+            deadline,
+        }))
+    }
+
+    pub(super) fn attempts(&self, candidate: &Candidate) -> Attempts<'_> {
+        Attempts {
+            limits: &self.limits,
+            log: self.log,
+            deadline: candidate.deadline,
+        }
+    }
+}
+
+/// `CNI_NETNS` as a path.
+pub(super) fn netns(call: &Call) -> &Path {
+    Path::new(&call.env.netns)
+}

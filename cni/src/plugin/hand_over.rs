@@ -1,0 +1,150 @@
+//! An ambient pod is the node agent's: it is told, and its answer is ours.
+
+use base64_mask::mask_base64;
+use serde_json::{Value, json};
+
+use super::EVENT_SOCKET;
+use super::enrol::{Candidate, Plugin};
+use crate::log::post;
+use crate::protocol::{Address, Call, CniArgs, CniError, PrevResult};
+
+impl Plugin<'_> {
+    /// `POST /cmdadd` to the agent, once: the runtime makes the sandbox anew
+    /// when this fails.
+    pub(super) fn hand_over(
+        &self,
+        call: &Call,
+        candidate: &Candidate,
+        previous: Option<&PrevResult>,
+    ) -> Result<(), CniError> {
+        let addresses = previous.map(PrevResult::addresses).transpose()?;
+        let body = body(&call.env.netns, &candidate.args, addresses.as_deref()).to_string();
+        let socket = candidate.conf.run_file(EVENT_SOCKET);
+        let place = socket.display();
+        let limit = self.limits.hand_over;
+        let response = post(&socket, "/cmdadd", body, limit).map_err(|error| {
+            CniError::internal(format!(
+                "cannot hand the ambient pod over to the node agent at {place}: {error}; check \
+                 that the agent's pod runs on this node"
+            ))
+        })?;
+        if response.status == 200 {
+            self.log
+                .info("an ambient pod: the node agent has enrolled it");
+            return Ok(());
+        }
+        Err(CniError::internal(format!(
+            "the node agent at {place} did not enrol the ambient pod: status {}: {}; its log says \
+             more",
+            response.status,
+            response.body.trim()
+        )))
+    }
+}
+
+/// The body of the hand-over: capitalised keys, the mask as base64. `None`
+/// for addresses says that there was no previous result.
+///
+/// Agents of other versions read it too: nothing in it may change.
+#[must_use]
+pub fn body(netns: &str, args: &CniArgs, addresses: Option<&[Address]>) -> Value {
+    let ips = addresses.map(|list| {
+        list.iter()
+            .map(|address| {
+                json!({
+                    "Interface": address.interface,
+                    "Address": {
+                        "IP": address.address.addr().to_string(),
+                        "Mask": mask_base64(&address.address),
+                    },
+                    "Gateway": address.gateway,
+                })
+            })
+            .collect::<Vec<_>>()
+    });
+    json!({
+        "Netns": netns,
+        "PodName": args.pod_name,
+        "PodNamespace": args.pod_namespace,
+        "IPs": ips,
+    })
+}
+
+mod base64_mask {
+    //! The bytes of a network mask in base64 (RFC 4648, with padding).
+
+    use std::net::IpAddr;
+
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    pub(super) fn mask_base64(net: &ipnet::IpNet) -> String {
+        match net.netmask() {
+            IpAddr::V4(mask) => encode(&mask.octets()),
+            IpAddr::V6(mask) => encode(&mask.octets()),
+        }
+    }
+
+    pub(super) fn encode(bytes: &[u8]) -> String {
+        let mut out = String::new();
+        for chunk in bytes.chunks(3) {
+            let byte = |n: usize| u32::from(chunk.get(n).copied().unwrap_or(0));
+            let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+            for n in 0..4 {
+                let index = (bits >> (18 - 6 * n) & 63) as usize;
+                let letter = ALPHABET.get(index).copied().map_or('=', char::from);
+                out.push(if n > chunk.len() { '=' } else { letter });
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 4648, section 10.
+    #[test]
+    fn base64() {
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64_mask::encode(plain.as_bytes()), coded);
+        }
+    }
+
+    #[test]
+    fn the_body_other_versions_read() {
+        let args = CniArgs {
+            pod_name: "p".into(),
+            pod_namespace: "ns".into(),
+            ..CniArgs::default()
+        };
+        let address = |text: &str, gateway: &str, interface| Address {
+            address: text.parse().unwrap(),
+            gateway: gateway.into(),
+            interface,
+        };
+        let list = [
+            address("10.1.0.5/24", "10.1.0.1", Some(0)),
+            address("fd00::5/64", "", None),
+        ];
+        assert_eq!(
+            body("/run/netns/x", &args, Some(&list)),
+            json!({
+                "Netns": "/run/netns/x", "PodName": "p", "PodNamespace": "ns",
+                "IPs": [
+                    {"Interface": 0, "Gateway": "10.1.0.1",
+                     "Address": {"IP": "10.1.0.5", "Mask": "////AA=="}},
+                    {"Interface": null, "Gateway": "",
+                     "Address": {"IP": "fd00::5", "Mask": "//////////8AAAAAAAAAAA=="}},
+                ],
+            })
+        );
+        assert_eq!(body("n", &args, None)["IPs"], Value::Null);
+    }
+}

@@ -1,0 +1,101 @@
+//! The verbs.
+
+use serde_json::Value;
+
+use super::KUBECONFIG;
+use super::enrol::Plugin;
+use crate::api;
+use crate::protocol::{Call, CniArgs, CniError, Handler, NetConf, PrevResult, code, empty};
+
+impl Handler for Plugin<'_> {
+    /// Enrols the pod and hands the previous result on.
+    fn add(&mut self, call: &Call) -> Result<Value, CniError> {
+        let previous = PrevResult::read(&call.config, &call.version)?;
+        // Made before anything is done: a version that cannot express it must
+        // not leave rules behind.
+        let result = match &previous {
+            Some(previous) => previous.clone().into_result(&call.version)?,
+            None => empty(&call.version)?,
+        };
+        match self.enrol(call, previous.as_ref()).map(|()| result) {
+            Ok(result) => Ok(result),
+            Err(error) => {
+                self.log.error(&format!("ADD failed: {error}"));
+                Err(error)
+            }
+        }
+    }
+
+    /// Holds the rules in the namespace against what the pod asks for. Pods
+    /// that ask for none succeed; ambient pods are the agent's to check.
+    fn check(&mut self, call: &Call) -> Result<(), CniError> {
+        let conf = NetConf::read(call)?;
+        let args = CniArgs::parse(&call.env.args)?;
+        let Some(candidate) = self.candidate(call, conf, args)? else {
+            return Ok(());
+        };
+        if self.is_ambient(&candidate)? {
+            self.log
+                .info("an ambient pod: its rules are checked by the node agent");
+            return Ok(());
+        }
+        let compared = self.compare(call, &candidate);
+        if let Err(error) = &compared {
+            self.log.error(&format!("CHECK failed: {error}"));
+        }
+        compared
+    }
+
+    /// Always succeeds: rules die with the namespace, and what the node keeps
+    /// is the agent's, which learns of the deletion from the API server.
+    fn del(&mut self, call: &Call) -> Result<(), CniError> {
+        self.log.debug(&format!(
+            "DEL of container {}: nothing to undo",
+            call.env.container_id
+        ));
+        Ok(())
+    }
+
+    /// There is no state on the node to collect; only the input is checked.
+    fn gc(&mut self, call: &Call) -> Result<(), CniError> {
+        let key = "cni.dev/valid-attachments";
+        let attachments = match call.config.get(key) {
+            None | Some(Value::Null) => return Ok(()),
+            Some(Value::Array(attachments)) => attachments,
+            Some(_) => return Err(bad_attachments(key, "it must be an array")),
+        };
+        let is_text = |item: &Value, name: &str| item.get(name).is_some_and(Value::is_string);
+        for item in attachments {
+            if !(is_text(item, "containerID") && is_text(item, "ifname")) {
+                let reason = format!("{item} has not the texts containerID and ifname");
+                return Err(bad_attachments(key, &reason));
+            }
+        }
+        self.log.debug(&format!(
+            "GC with {} attachments: nothing to collect",
+            attachments.len()
+        ));
+        Ok(())
+    }
+
+    /// Whether an ADD could succeed: there is a kubeconfig that can be used, and
+    /// the kernel takes rules.
+    fn status(&mut self, call: &Call) -> Result<(), CniError> {
+        let unavailable = |reason: String| {
+            CniError::new(
+                code::PLUGIN_NOT_AVAILABLE,
+                format!("plugin not available: {reason}"),
+            )
+        };
+        let conf = NetConf::read(call)?;
+        api::check(&conf.run_file(KUBECONFIG)).map_err(|e| unavailable(e.to_string()))?;
+        self.backend.probe().map_err(unavailable)
+    }
+}
+
+fn bad_attachments(key: &str, reason: &str) -> CniError {
+    CniError::new(
+        code::INVALID_NETWORK_CONFIG,
+        format!("{key:?} cannot be read: {reason}; the container runtime writes it"),
+    )
+}

@@ -1,0 +1,45 @@
+//! The plugin: the verbs of CNI for pods that want their traffic redirected.
+//!
+//! [`Plugin`] implements [`Handler`](crate::protocol::Handler). It decides, in
+//! the fixed order of [`Plugin::enrol`], whether a pod is redirected; what is done
+//! to the kernel then goes through a [`Backend`].
+//!
+//! In prose, for ADD:
+//!
+//! 1. the node agent's own pod is let through before anything else is looked
+//!    at, or the agent could never start after a reboot;
+//! 2. a kubeconfig that cannot be used fails every other pod;
+//! 3. what is no Kubernetes pod, and excluded namespaces, are let through;
+//! 4. ambient pods are handed over to the node agent;
+//! 5. of the others, those with a sidecar get their rules.
+
+mod ambient;
+mod attempts;
+mod backend;
+mod engine;
+mod enrol;
+mod hand_over;
+mod handler;
+mod kernel;
+mod routing;
+mod rules;
+mod selector;
+mod sidecar;
+
+pub use attempts::Limits;
+pub use backend::{Applied, Backend, Wish};
+pub use engine::choose_engine;
+pub use enrol::Plugin;
+pub use hand_over::body as hand_over_body;
+pub use kernel::Kernel;
+
+/// Name of the kubeconfig in the run directory.
+pub const KUBECONFIG: &str = "istio-cni-kubeconfig";
+/// Name of the log file in the run directory.
+pub const LOG_FILE: &str = "istio-cni.log";
+/// Name of the agent's log socket in the run directory.
+pub const LOG_SOCKET: &str = "log.sock";
+/// Name of the agent's event socket in the run directory.
+pub const EVENT_SOCKET: &str = "pluginevent.sock";
+/// What names of the node agent's pods begin with.
+pub const AGENT_POD_PREFIX: &str = "istio-cni-node-";

@@ -1,0 +1,110 @@
+//! A pod with a sidecar: read, decided, redirected or compared.
+
+use std::time::Duration;
+
+use super::backend::Wish;
+use super::enrol::{Candidate, Plugin, netns};
+use crate::api;
+use crate::config::SidecarConfig;
+use crate::pod::{Placement, Pod, PodFacts, SidecarDecision, redirect_from};
+use crate::protocol::{Call, CniError, code};
+
+impl Plugin<'_> {
+    /// Redirects the pod if it wants that.
+    pub(super) fn redirect(&self, call: &Call, candidate: &Candidate) -> Result<(), CniError> {
+        let attempts = self.limits.sidecar_attempts;
+        let Some(config) = self.wanted(call, candidate, attempts)? else {
+            return Ok(());
+        };
+        let applied = self
+            .backend
+            .apply(&self.wish(call, &config))
+            .map_err(CniError::internal)?;
+        self.log.info(&applied.summary);
+        Ok(())
+    }
+
+    /// Compares the namespace with what the pod wants.
+    pub(super) fn compare(&self, call: &Call, candidate: &Candidate) -> Result<(), CniError> {
+        let attempts = self.limits.check_attempts;
+        let Some(config) = self.wanted(call, candidate, attempts)? else {
+            return Ok(());
+        };
+        let differences = self
+            .backend
+            .verify(&self.wish(call, &config))
+            .map_err(CniError::internal)?;
+        let Some(first) = differences.first() else {
+            return Ok(());
+        };
+        Err(CniError::new(
+            code::REDIRECTION_DIFFERS,
+            format!(
+                "the redirection of pod {}/{} is not as it should be: {first} ({} differences in \
+                 all); delete the pod, or let the node agent repair it",
+                candidate.args.pod_namespace,
+                candidate.args.pod_name,
+                differences.len()
+            ),
+        )
+        .with_details(differences.join("\n")))
+    }
+
+    fn wish<'w>(&'w self, call: &'w Call, config: &'w SidecarConfig) -> Wish<'w> {
+        Wish {
+            netns: netns(call),
+            config,
+            lookup: self.lookup,
+            log: self.log,
+        }
+    }
+
+    /// What the pod wants; `None`: nothing.
+    fn wanted(
+        &self,
+        call: &Call,
+        candidate: &Candidate,
+        attempts: u32,
+    ) -> Result<Option<SidecarConfig>, CniError> {
+        // The agent's pod may lack a valid token while it is replaced.
+        let give_up = || candidate.is_agent();
+        let ask = |limit| read_pod(candidate, limit);
+        let Some(pod) = self.attempts(candidate).run(attempts, &give_up, ask)? else {
+            return Ok(None);
+        };
+        let facts = PodFacts::of(&pod);
+        if let SidecarDecision::Skip(reason) = SidecarDecision::of(&facts) {
+            self.log.info(&format!("not redirected: {reason}"));
+            return Ok(None);
+        }
+        let dry_run_file = (self.lookup)("DRY_RUN_FILE_PATH").unwrap_or_default();
+        let placement = Placement {
+            network_namespace: &call.env.netns,
+            native_nftables: candidate.conf.native_nftables,
+            dry_run_file: &dry_run_file,
+        };
+        let wanted = redirect_from(&facts, &placement).map_err(CniError::internal)?;
+        for warning in &wanted.warnings {
+            self.log.warn(warning);
+        }
+        Ok(Some(wanted.config))
+    }
+}
+
+/// Reads the pod, and makes sure that it is the one.
+///
+/// Every field of a pod may be absent, so any JSON object reads as a pod without
+/// containers, which would be let through, outside the mesh.
+pub(super) fn read_pod(candidate: &Candidate, limit: Duration) -> Result<Pod, api::Error> {
+    let args = &candidate.args;
+    let (namespace, name) = (args.pod_namespace.as_str(), args.pod_name.as_str());
+    let pod: Pod = candidate.client.pod(namespace, name, limit)?;
+    let found = (pod.metadata.namespace.as_str(), pod.metadata.name.as_str());
+    if found == (namespace, name) {
+        return Ok(pod);
+    }
+    let what = format!("it is about {:?}/{:?}", found.0, found.1);
+    Err(candidate
+        .client
+        .garbage(format!("pod {namespace}/{name}"), what))
+}

@@ -1,0 +1,214 @@
+//! Whether a pod is redirected, and in words why not.
+
+use super::PodFacts;
+use crate::annotation::{INJECT, STATUS};
+use crate::config::text;
+use std::fmt;
+
+/// What is done with a pod that the plugin is called for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SidecarDecision {
+    /// Its traffic is redirected to its sidecar.
+    Redirect,
+    /// It is left as it is; this is success.
+    Skip(Skip),
+}
+
+/// Why a pod is left as it is. The order is the order of the questions; the first that applies counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Skip {
+    /// It sets up its redirection itself: it has a container `istio-init`.
+    InitContainer,
+    /// The proxy's variable `DISABLE_ENVOY` has this true value.
+    EnvoyDisabled(String),
+    /// It has no container `istio-proxy`.
+    NoProxy,
+    /// The proxy is of this type, which is not a sidecar.
+    ProxyType(String),
+    /// It opted out by the label.
+    OptedOutByLabel(String),
+    /// It opted out by the annotation.
+    OptedOutByAnnotation(String),
+    /// It was not injected: the status annotation is absent.
+    NotInjected,
+}
+
+impl SidecarDecision {
+    /// Decides for a pod by what it consists of.
+    #[must_use]
+    pub fn of(facts: &PodFacts) -> Self {
+        match skip(facts) {
+            Some(reason) => Self::Skip(reason),
+            None => Self::Redirect,
+        }
+    }
+}
+
+fn skip(facts: &PodFacts) -> Option<Skip> {
+    if facts.has_container("istio-init") {
+        return Some(Skip::InitContainer);
+    }
+    if let Some(Ok(true)) = facts.proxy_switch("DISABLE_ENVOY") {
+        let value = facts
+            .proxy_env
+            .get("DISABLE_ENVOY")
+            .cloned()
+            .unwrap_or_default();
+        return Some(Skip::EnvoyDisabled(value));
+    }
+    if !facts.has_container("istio-proxy") {
+        return Some(Skip::NoProxy);
+    }
+    if !matches!(facts.proxy_type.as_str(), "" | "sidecar") {
+        return Some(Skip::ProxyType(facts.proxy_type.clone()));
+    }
+    if let Some(reason) = opted_out(facts) {
+        return Some(reason);
+    }
+    (!facts.annotations.contains_key(STATUS)).then_some(Skip::NotInjected)
+}
+
+/// A label that is present hides the annotation, even when it is empty.
+fn opted_out(facts: &PodFacts) -> Option<Skip> {
+    let is_no = |value: &&String| text::boolean(value) == Some(false);
+    if let Some(label) = facts.labels.get(INJECT) {
+        return Some(label)
+            .filter(is_no)
+            .cloned()
+            .map(Skip::OptedOutByLabel);
+    }
+    facts
+        .annotations
+        .get(INJECT)
+        .filter(is_no)
+        .cloned()
+        .map(Skip::OptedOutByAnnotation)
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InitContainer => f.write_str(
+                "it has a container istio-init, which sets up the redirection from inside the pod",
+            ),
+            Self::EnvoyDisabled(value) => {
+                write!(f, "the variable DISABLE_ENVOY of istio-proxy is {value:?}")
+            }
+            Self::NoProxy => f.write_str("it has no container istio-proxy"),
+            Self::ProxyType(kind) => {
+                write!(f, "its istio-proxy is of type {kind:?}, not a sidecar")
+            }
+            Self::OptedOutByLabel(value) => write!(f, "its label {INJECT} is {value:?}"),
+            Self::OptedOutByAnnotation(value) => write!(f, "its annotation {INJECT} is {value:?}"),
+            Self::NotInjected => {
+                write!(
+                    f,
+                    "its annotation {STATUS} is absent: no sidecar was injected"
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn injected() -> PodFacts {
+        PodFacts {
+            containers: ["app".into(), "istio-proxy".into()].into(),
+            annotations: [(STATUS.to_owned(), String::new())].into(),
+            ..PodFacts::default()
+        }
+    }
+
+    fn decide(change: impl FnOnce(&mut PodFacts)) -> SidecarDecision {
+        let mut facts = injected();
+        change(&mut facts);
+        SidecarDecision::of(&facts)
+    }
+
+    fn set(map: &mut std::collections::BTreeMap<String, String>, key: &str, value: &str) {
+        map.insert(key.to_owned(), value.to_owned());
+    }
+
+    #[test]
+    fn an_injected_pod_is_redirected() {
+        assert_eq!(decide(|_| ()), SidecarDecision::Redirect);
+        assert_eq!(
+            decide(|f| f.proxy_type = "sidecar".into()),
+            SidecarDecision::Redirect
+        );
+    }
+
+    #[test]
+    fn each_reason() {
+        use SidecarDecision::Skip as S;
+        let init = |f: &mut PodFacts| _ = f.containers.insert("istio-init".into());
+        assert_eq!(decide(init), S(Skip::InitContainer));
+        assert_eq!(
+            decide(|f| set(&mut f.proxy_env, "DISABLE_ENVOY", "T")),
+            S(Skip::EnvoyDisabled("T".into()))
+        );
+        assert_eq!(
+            decide(|f| _ = f.containers.remove("istio-proxy")),
+            S(Skip::NoProxy)
+        );
+        assert_eq!(
+            decide(|f| f.proxy_type = "router".into()),
+            S(Skip::ProxyType("router".into()))
+        );
+        assert_eq!(
+            decide(|f| set(&mut f.labels, INJECT, "false")),
+            S(Skip::OptedOutByLabel("false".into()))
+        );
+        assert_eq!(
+            decide(|f| set(&mut f.annotations, INJECT, "0")),
+            S(Skip::OptedOutByAnnotation("0".into()))
+        );
+        assert_eq!(decide(|f| f.annotations.clear()), S(Skip::NotInjected));
+    }
+
+    #[test]
+    fn the_first_reason_counts() {
+        let decision = decide(|f| {
+            f.containers = ["istio-init".to_owned()].into();
+            f.annotations.clear();
+        });
+        assert_eq!(decision, SidecarDecision::Skip(Skip::InitContainer));
+        // DISABLE_ENVOY stands before the question for the container.
+        let decision = decide(|f| {
+            set(&mut f.proxy_env, "DISABLE_ENVOY", "1");
+            f.containers.clear();
+        });
+        assert_eq!(
+            decision,
+            SidecarDecision::Skip(Skip::EnvoyDisabled("1".into()))
+        );
+    }
+
+    #[test]
+    fn what_is_no_boolean_is_ignored() {
+        for value in ["", "yes", "no", "tRUE", " true"] {
+            assert_eq!(
+                decide(|f| set(&mut f.proxy_env, "DISABLE_ENVOY", value)),
+                SidecarDecision::Redirect
+            );
+            assert_eq!(
+                decide(|f| set(&mut f.labels, INJECT, value)),
+                SidecarDecision::Redirect
+            );
+        }
+    }
+
+    #[test]
+    fn a_label_hides_the_annotation() {
+        for label in ["", "true", "what"] {
+            let decision = decide(|f| {
+                set(&mut f.labels, INJECT, label);
+                set(&mut f.annotations, INJECT, "false");
+            });
+            assert_eq!(decision, SidecarDecision::Redirect);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! A pod, and what its redirection depends on.
+//!
+//! [`Pod`] is the part of the API object that matters here, [`PodFacts`] what is concluded from it, and
+//! [`SidecarDecision`] whether the pod is redirected at all, with the reason in words when it is not.
+
+mod decision;
+mod facts;
+mod manifest;
+mod node;
+mod object;
+mod redirect;
+
+pub use decision::{SidecarDecision, Skip};
+pub use facts::PodFacts;
+pub use object::{Container, EnvVar, Pod, PodMetadata, PodSpec, PodStatus, SecurityContext};
+pub use redirect::{Placement, PodRedirect, redirect_from};

@@ -1,0 +1,64 @@
+//! One checked call, as a handler gets it.
+
+use serde_json::{Map, Value};
+
+use super::environment::Environment;
+
+/// `CNI_COMMAND`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// A container joins the network.
+    Add,
+    /// Is the container still as ADD left it?
+    Check,
+    /// A container leaves the network.
+    Del,
+    /// Only the named attachments are still in use (1.1.0).
+    Gc,
+    /// Can the plugin serve ADD (1.1.0)?
+    Status,
+    /// Which versions does the plugin speak?
+    Version,
+}
+
+impl Command {
+    /// Reads `ADD`, `CHECK`, `DEL`, `GC`, `STATUS` or `VERSION`, exactly so.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "ADD" => Self::Add,
+            "CHECK" => Self::Check,
+            "DEL" => Self::Del,
+            "GC" => Self::Gc,
+            "STATUS" => Self::Status,
+            "VERSION" => Self::Version,
+            _ => return None,
+        })
+    }
+
+    /// The value of `CNI_COMMAND`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "ADD",
+            Self::Check => "CHECK",
+            Self::Del => "DEL",
+            Self::Gc => "GC",
+            Self::Status => "STATUS",
+            Self::Version => "VERSION",
+        }
+    }
+}
+
+/// What a runtime asks for, after all checks of the protocol.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Which verb.
+    pub command: Command,
+    /// The variables the verb may use.
+    pub env: Environment,
+    /// The network configuration: a JSON object with a valid `name`.
+    pub config: Map<String, Value>,
+    /// Its `cniVersion`, one of [`SUPPORTED`](super::SUPPORTED).
+    pub version: String,
+}

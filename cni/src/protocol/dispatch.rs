@@ -1,0 +1,228 @@
+//! From a process's environment and stdin to one handler call, and back to stdout.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+
+use serde_json::{Map, Value, json};
+
+use super::call::{Call, Command};
+use super::environment::{Environment, validate_network_name};
+use super::error::{CniError, code};
+use super::version::{IMPLEMENTED, SUPPORTED, Version, is_supported};
+
+/// A network configuration is a few kilobytes; more than this is not one.
+const STDIN_LIMIT: u64 = 16 << 20;
+
+/// The plugin's name and version, for people.
+#[derive(Debug, Clone, Copy)]
+pub struct About {
+    /// Name of the binary.
+    pub name: &'static str,
+    /// Version of the product, not of the specification.
+    pub version: &'static str,
+}
+
+/// The process, as arguments.
+pub struct Edge<'a> {
+    /// `getenv(3)`.
+    pub lookup: &'a dyn Fn(&str) -> Option<String>,
+    /// The network configuration.
+    pub stdin: &'a mut dyn Read,
+    /// One JSON object, or nothing.
+    pub stdout: &'a mut dyn Write,
+    /// The about text.
+    pub stderr: &'a mut dyn Write,
+}
+
+/// The verbs of a plugin. Every call has passed the checks of the protocol.
+pub trait Handler {
+    /// ADD: the result to print.
+    ///
+    /// # Errors
+    /// Printed as the error object; nothing may be left half done.
+    fn add(&mut self, call: &Call) -> Result<Value, CniError>;
+    /// CHECK.
+    ///
+    /// # Errors
+    /// What is missing or different.
+    fn check(&mut self, call: &Call) -> Result<(), CniError>;
+    /// DEL.
+    ///
+    /// # Errors
+    /// Absent is not an error.
+    fn del(&mut self, call: &Call) -> Result<(), CniError>;
+    /// GC.
+    ///
+    /// # Errors
+    /// Input that names no attachments, or what could not be removed.
+    fn gc(&mut self, call: &Call) -> Result<(), CniError>;
+    /// STATUS.
+    ///
+    /// # Errors
+    /// Code 50 or 51 with the reason.
+    fn status(&mut self, call: &Call) -> Result<(), CniError>;
+}
+
+/// Runs one CNI call; the return value is the exit status: 0, or 1 with an
+/// error object on stdout.
+///
+/// Without `CNI_COMMAND` somebody runs the plugin by hand: the about text goes
+/// to stderr and the status is 0.
+pub fn run(edge: Edge<'_>, about: About, handler: &mut dyn Handler) -> u8 {
+    let Edge {
+        lookup,
+        stdin,
+        stdout,
+        stderr,
+    } = edge;
+    let command = lookup("CNI_COMMAND").unwrap_or_default();
+    if command.is_empty() {
+        // Nobody is left to tell when stderr is closed.
+        let _ = writeln!(
+            stderr,
+            "CNI plugin {} {}\nCNI protocol versions supported: {}",
+            about.name,
+            about.version,
+            SUPPORTED.join(", ")
+        );
+        return 0;
+    }
+    let written = match answer(&command, lookup, stdin, handler) {
+        Ok(text) => stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.flush())
+            .map(|()| 0),
+        Err(error) => error.write(stdout).map(|()| 1),
+    };
+    super::panic::answered();
+    // A closed stdout cannot be told anything but by the exit status.
+    written.unwrap_or(1)
+}
+
+/// The text for stdout.
+fn answer(
+    command: &str,
+    lookup: &dyn Fn(&str) -> Option<String>,
+    stdin: &mut dyn Read,
+    handler: &mut dyn Handler,
+) -> Result<String, CniError> {
+    let command = Command::parse(command).ok_or_else(|| {
+        CniError::new(
+            code::INVALID_ENVIRONMENT,
+            format!("unknown CNI_COMMAND: {command}"),
+        )
+    })?;
+    if command == Command::Version {
+        let versions = json!({"cniVersion": IMPLEMENTED, "supportedVersions": SUPPORTED});
+        return Ok(format!("{versions}\n"));
+    }
+    let env = Environment::read(command, lookup)?;
+    let config = read_config(stdin)?;
+    let version = config_version(command, &config)?;
+    refuse_own_netns(command, &env)?;
+    let call = Call {
+        command,
+        env,
+        config,
+        version,
+    };
+    match command {
+        Command::Add => return handler.add(&call).map(|result| super::print(&result)),
+        Command::Check => handler.check(&call)?,
+        Command::Del => handler.del(&call)?,
+        Command::Gc => handler.gc(&call)?,
+        Command::Status => handler.status(&call)?,
+        Command::Version => {}
+    }
+    Ok(String::new())
+}
+
+fn read_config(stdin: &mut dyn Read) -> Result<Map<String, Value>, CniError> {
+    let mut bytes = Vec::new();
+    stdin
+        .take(STDIN_LIMIT)
+        .read_to_end(&mut bytes)
+        .map_err(|error| {
+            CniError::new(
+                code::IO_FAILURE,
+                format!("cannot read the configuration on stdin: {error}"),
+            )
+        })?;
+    let undecodable = |reason: String| {
+        CniError::new(
+            code::DECODING_FAILURE,
+            format!("the network configuration on stdin is not readable: {reason}"),
+        )
+    };
+    let config: Map<String, Value> =
+        serde_json::from_slice(&bytes).map_err(|error| undecodable(error.to_string()))?;
+    let name = match config.get("name") {
+        None | Some(Value::Null) => "",
+        Some(Value::String(name)) => name,
+        Some(_) => return Err(undecodable("\"name\" must be a string".into())),
+    };
+    validate_network_name(name)?;
+    Ok(config)
+}
+
+fn config_version(command: Command, config: &Map<String, Value>) -> Result<String, CniError> {
+    let text = match config.get("cniVersion") {
+        None | Some(Value::Null) => "",
+        Some(Value::String(text)) => text,
+        Some(_) => {
+            let msg = "the network configuration's \"cniVersion\" must be a string";
+            return Err(CniError::new(code::DECODING_FAILURE, msg));
+        }
+    };
+    let text = if text.is_empty() { "0.1.0" } else { text };
+    let Some(version) = Version::parse(text).filter(|_| is_supported(text)) else {
+        return Err(
+            CniError::new(code::INCOMPATIBLE_VERSION, "incompatible CNI versions").with_details(
+                format!(
+                    "config is {text:?}, plugin supports [{}]",
+                    SUPPORTED.join(", ")
+                ),
+            ),
+        );
+    };
+    let least = match command {
+        Command::Check => Version::V0_4_0,
+        Command::Gc | Command::Status => Version::V1_1_0,
+        _ => return Ok(text.to_owned()),
+    };
+    if version < least {
+        return Err(CniError::new(
+            code::INCOMPATIBLE_VERSION,
+            format!("config version {text} does not allow {}", command.as_str()),
+        )
+        .with_details(format!(
+            "{} needs cniVersion {least} or newer",
+            command.as_str()
+        )));
+    }
+    Ok(text.to_owned())
+}
+
+/// Refuses ADD and DEL for the namespace the plugin runs in: that is the
+/// node's own. It is checked before anything is done, so that no rule ever
+/// lands there, and stdout holds one object only. A path that cannot be opened
+/// is for the handler to judge.
+fn refuse_own_netns(command: Command, env: &Environment) -> Result<(), CniError> {
+    if env.netns_override || env.netns.is_empty() || !matches!(command, Command::Add | Command::Del)
+    {
+        return Ok(());
+    }
+    let identity = |path: &str| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+    let own = identity("/proc/thread-self/ns/net");
+    if own.is_none() || own != identity(&env.netns) {
+        return Ok(());
+    }
+    Err(CniError::new(
+        code::INVALID_NETNS,
+        format!(
+            "CNI_NETNS {:?} is the network namespace the plugin itself runs in; the runtime must \
+             pass the container's (CNI_NETNS_OVERRIDE=1 allows it)",
+            env.netns
+        ),
+    ))
+}

@@ -1,0 +1,182 @@
+//! The environment variables of the execution protocol, and who needs which.
+
+use super::call::Command;
+use super::error::{CniError, code};
+
+/// Whether a command cannot do without a variable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Required,
+    Optional,
+    Unused,
+}
+use Need::{Optional as O, Required as R, Unused as U};
+
+type Validate = fn(&str) -> Result<(), CniError>;
+
+/// One row: name, need in the order ADD CHECK DEL GC STATUS, and the check of
+/// a value that is required.
+struct Variable(&'static str, [Need; 5], Option<Validate>);
+
+/// Reference: CNI specification 1.1.0, section 2, "Parameters".
+const TABLE: [Variable; 6] = [
+    Variable(
+        "CNI_CONTAINERID",
+        [R, R, R, U, U],
+        Some(validate_container_id),
+    ),
+    Variable("CNI_NETNS", [R, R, O, U, U], None),
+    Variable("CNI_IFNAME", [R, R, R, U, U], Some(validate_interface_name)),
+    Variable("CNI_ARGS", [O, O, O, U, U], None),
+    Variable("CNI_PATH", [R, R, R, R, R], None),
+    Variable("CNI_NETNS_OVERRIDE", [O, O, O, U, U], None),
+];
+
+/// The variables of one call; an absent or unused one is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// `CNI_CONTAINERID`.
+    pub container_id: String,
+    /// `CNI_NETNS`: path of the container's network namespace.
+    pub netns: String,
+    /// `CNI_IFNAME`.
+    pub ifname: String,
+    /// `CNI_ARGS`, not yet read.
+    pub args: String,
+    /// `CNI_PATH`.
+    pub path: String,
+    /// `CNI_NETNS_OVERRIDE` is `1` or `true` in any case.
+    pub netns_override: bool,
+}
+
+impl Environment {
+    /// Reads what `command` may use. Empty counts as absent.
+    ///
+    /// # Errors
+    /// Code 4: required variables missing (all of them are named), or one with
+    /// a value that is not allowed.
+    pub fn read(
+        command: Command,
+        lookup: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, CniError> {
+        let mut env = Self::default();
+        let mut missing = Vec::new();
+        for Variable(name, needs, validate) in &TABLE {
+            let need = need(command, needs);
+            if need == Need::Unused {
+                continue;
+            }
+            let value = lookup(name).unwrap_or_default();
+            if need == Need::Required {
+                if value.is_empty() {
+                    missing.push(*name);
+                } else if let Some(validate) = validate {
+                    validate(&value)?;
+                }
+            }
+            match *name {
+                "CNI_CONTAINERID" => env.container_id = value,
+                "CNI_NETNS" => env.netns = value,
+                "CNI_IFNAME" => env.ifname = value,
+                "CNI_ARGS" => env.args = value,
+                "CNI_PATH" => env.path = value,
+                _ => env.netns_override = value == "1" || value.eq_ignore_ascii_case("true"),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(env);
+        }
+        let names = missing.join(",");
+        Err(CniError::new(
+            code::INVALID_ENVIRONMENT,
+            format!("required env variables [{names}] missing"),
+        ))
+    }
+}
+
+fn need(command: Command, needs: &[Need; 5]) -> Need {
+    let [add, check, del, gc, status] = *needs;
+    match command {
+        Command::Add => add,
+        Command::Check => check,
+        Command::Del => del,
+        Command::Gc => gc,
+        Command::Status => status,
+        Command::Version => Need::Unused,
+    }
+}
+
+/// `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`
+fn is_id(text: &str) -> bool {
+    text.bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphanumeric())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+}
+
+/// Whether a container id has the form that the specification asks for.
+///
+/// # Errors
+/// Code 3 when it is empty, code 4 when a character is not allowed.
+pub fn validate_container_id(text: &str) -> Result<(), CniError> {
+    if text.is_empty() {
+        return Err(CniError::new(
+            code::UNKNOWN_CONTAINER,
+            "CNI_CONTAINERID is empty",
+        ));
+    }
+    if is_id(text) {
+        return Ok(());
+    }
+    Err(CniError::new(
+        code::INVALID_ENVIRONMENT,
+        format!("CNI_CONTAINERID {text:?} has characters other than letters, digits, _ . -"),
+    ))
+}
+
+/// Whether a network name has the form that the specification asks for.
+///
+/// # Errors
+/// Code 7 when it is empty or a character is not allowed.
+pub fn validate_network_name(text: &str) -> Result<(), CniError> {
+    if text.is_empty() {
+        return Err(CniError::new(
+            code::INVALID_NETWORK_CONFIG,
+            "missing network name: the network configuration needs a key \"name\"",
+        ));
+    }
+    if is_id(text) {
+        return Ok(());
+    }
+    Err(CniError::new(
+        code::INVALID_NETWORK_CONFIG,
+        format!("network name {text:?} has characters other than letters, digits, _ . -"),
+    ))
+}
+
+/// Whether the kernel would take this as an interface name.
+///
+/// # Errors
+/// Code 4: not 1 to 15 bytes, `.` or `..`, or with `/`, `:` or white space in it.
+///
+/// # References
+/// `dev_valid_name()` in net/core/dev.c.
+pub fn validate_interface_name(text: &str) -> Result<(), CniError> {
+    let reason = if text.is_empty() {
+        "is empty"
+    } else if text.len() > 15 {
+        "is longer than 15 bytes"
+    } else if text == "." || text == ".." {
+        "is a directory name"
+    } else if text.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) {
+        "has '/', ':' or white space in it"
+    } else {
+        return Ok(());
+    };
+    Err(CniError::new(
+        code::INVALID_ENVIRONMENT,
+        format!("CNI_IFNAME {text:?} {reason}; the kernel takes no such interface name"),
+    ))
+}

@@ -1,0 +1,131 @@
+//! The plugin's own keys of the network configuration.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::call::Call;
+use super::error::CniError;
+
+/// One pair of the ambient enablement selectors: both must match. Kept as they
+/// came; [`crate::plugin`] compiles them when it needs them.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Selector {
+    /// Kubernetes `LabelSelector` for the pod's labels; absent matches all.
+    #[serde(default, rename = "podSelector")]
+    pub pod: Value,
+    /// Kubernetes `LabelSelector` for the namespace's labels.
+    #[serde(default, rename = "namespaceSelector")]
+    pub namespace: Value,
+}
+
+/// What the installer writes into the plugin's entry. Unknown keys are
+/// ignored, `null` is the same as absent.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct NetConf {
+    /// debug, info, warn, error, fatal or none; anything else is info.
+    #[serde(default, deserialize_with = "or_default")]
+    pub plugin_log_level: String,
+    /// Directory of the kubeconfig, both sockets and the log file. Empty
+    /// makes them names in the working directory.
+    #[serde(default, deserialize_with = "or_default")]
+    pub cni_agent_run_dir: String,
+    /// Pods may be enrolled in ambient mode.
+    #[serde(default, deserialize_with = "or_default")]
+    pub ambient_enabled: bool,
+    /// Which pods are ambient; none when empty.
+    #[serde(default, deserialize_with = "or_default")]
+    pub enablement_selectors: Vec<Selector>,
+    /// Namespaces whose pods are left alone.
+    #[serde(default, deserialize_with = "or_default")]
+    pub exclude_namespaces: Vec<String>,
+    /// Namespace of the node agent.
+    #[serde(default, deserialize_with = "or_default")]
+    pub pod_namespace: String,
+    /// Sidecar rules go into native nf_tables.
+    #[serde(default, deserialize_with = "or_default")]
+    pub native_nftables: bool,
+    /// A failed ambient decision fails the ADD. `None` when the key is absent.
+    #[serde(default)]
+    pub enable_ambient_detection_retry: Option<bool>,
+}
+
+impl NetConf {
+    /// Reads the keys from the configuration of a call.
+    ///
+    /// # Errors
+    /// Code 999: a key has a value of another type.
+    pub fn read(call: &Call) -> Result<Self, CniError> {
+        Self::deserialize(Value::Object(call.config.clone())).map_err(|error| {
+            CniError::internal(format!(
+                "the plugin's entry in the network configuration is not readable: {error}; the \
+                 node agent writes it anew when it is removed"
+            ))
+        })
+    }
+
+    /// A file of the run directory.
+    #[must_use]
+    pub fn run_file(&self, name: &str) -> PathBuf {
+        Path::new(&self.cni_agent_run_dir).join(name)
+    }
+}
+
+fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Command, Environment};
+
+    fn read(config: &str) -> Result<NetConf, CniError> {
+        let config = serde_json::from_str(config).unwrap();
+        let env = Environment::default();
+        NetConf::read(&Call {
+            command: Command::Add,
+            env,
+            config,
+            version: "1.0.0".into(),
+        })
+    }
+
+    #[test]
+    fn what_the_installer_writes() {
+        let conf = read(
+            r#"{"cniVersion":"0.3.1","name":"istio-cni","type":"istio-cni",
+                "plugin_log_level":"info","cni_agent_run_dir":"/run/istio-cni",
+                "ambient_enabled":false,"enablement_selectors":[],"exclude_namespaces":null,
+                "pod_namespace":"istio-system","native_nftables":true,"ipam":{},"dns":{},
+                "kubernetes":{"x":1}}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            conf.run_file("log.sock"),
+            Path::new("/run/istio-cni/log.sock")
+        );
+        assert!(conf.native_nftables && conf.exclude_namespaces.is_empty());
+        assert_eq!(conf.enable_ambient_detection_retry, None);
+    }
+
+    #[test]
+    fn wrong_types_are_named() {
+        let error = read(r#"{"name":"a","native_nftables":"yes"}"#).unwrap_err();
+        assert_eq!(error.code, 999);
+        assert!(error.msg.contains("boolean"), "{error}");
+    }
+
+    #[test]
+    fn empty_run_dir_is_the_working_directory() {
+        assert_eq!(
+            read("{}").unwrap().run_file("log.sock"),
+            Path::new("log.sock")
+        );
+    }
+}

@@ -1,0 +1,35 @@
+//! A crash is an answer too: a runtime that finds stdout empty can show nothing.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::error::CniError;
+
+/// Set once stdout has its one object; a second would make both unreadable.
+static ANSWERED: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn answered() {
+    ANSWERED.store(true, Ordering::SeqCst);
+}
+
+/// From here on a panic, in whatever thread, prints a code-999 error object to
+/// stdout and ends the process with status 1.
+///
+/// The hook does both itself: release builds abort on a panic, and nothing
+/// after the hook would run.
+pub fn install_panic_hook() {
+    std::panic::set_hook(Box::new(|info| {
+        let cause = info.payload_as_str().unwrap_or("no message");
+        let place = info
+            .location()
+            .map_or_else(String::new, |l| format!(" at {l}"));
+        let error = CniError::internal(format!("the plugin crashed: {cause}")).with_details(
+            format!("panic{place}; this is a defect of the plugin, please report it"),
+        );
+        if !ANSWERED.swap(true, Ordering::SeqCst) {
+            // Nothing is left to try when stdout is closed.
+            let _ = error.write(&mut std::io::stdout().lock());
+        }
+        eprintln!("{error}");
+        std::process::exit(1);
+    }));
+}

@@ -1,0 +1,228 @@
+//! The previous result: what the primary plugin did, read for its addresses
+//! and handed on.
+
+use serde::Serialize;
+use serde_json::ser::PrettyFormatter;
+use serde_json::{Map, Value, json};
+
+use super::error::CniError;
+use super::version::{Family, SUPPORTED, family};
+
+/// One address of a previous result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Address and prefix length.
+    pub address: ipnet::IpNet,
+    /// Text of the gateway, empty when there is none.
+    pub gateway: String,
+    /// Index into the result's interfaces.
+    pub interface: Option<i64>,
+}
+
+/// A checked `prevResult`. Everything it holds is handed on, known or not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PrevResult {
+    value: Map<String, Value>,
+}
+
+impl PrevResult {
+    /// Takes `prevResult` out of a configuration, if there is one.
+    ///
+    /// # Errors
+    /// Code 999: it is no object, or its version is missing or of another
+    /// result family than `version`, the configuration's.
+    pub fn read(config: &Map<String, Value>, version: &str) -> Result<Option<Self>, CniError> {
+        let value = match config.get("prevResult") {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::Object(value)) => value.clone(),
+            Some(_) => return Err(bad("it must be an object")),
+        };
+        let own = value.get("cniVersion").or_else(|| value.get("cniversion"));
+        let Some(own) = own.and_then(Value::as_str) else {
+            return Err(bad("it has no cniVersion"));
+        };
+        if !super::same_family(own, version) {
+            return Err(bad(&format!(
+                "its cniVersion {own:?} has another result format than the configuration's \
+                 {version:?}"
+            )));
+        }
+        Ok(Some(Self { value }))
+    }
+
+    /// The addresses, in their order.
+    ///
+    /// # Errors
+    /// Code 999: an address that is no `address/prefix`.
+    pub fn addresses(&self) -> Result<Vec<Address>, CniError> {
+        let mut found = Vec::new();
+        for ip in self
+            .value
+            .get("ips")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            found.push(address(ip, "address")?);
+        }
+        for key in ["ip4", "ip6"] {
+            if let Some(ip) = self.value.get(key).filter(|ip| !ip.is_null()) {
+                found.push(address(ip, "ip")?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The result to print: the same in the configuration's version.
+    ///
+    /// # Errors
+    /// Code 999 when that version cannot express it, see [`convert`].
+    pub fn into_result(self, version: &str) -> Result<Value, CniError> {
+        convert(Value::Object(self.value), version)
+    }
+}
+
+fn bad(reason: &str) -> CniError {
+    CniError::internal(format!(
+        "could not parse prevResult: {reason}; the container runtime must pass the result of the \
+         plugin before this one in the configuration's version"
+    ))
+}
+
+fn address(ip: &Value, key: &str) -> Result<Address, CniError> {
+    let text = ip.get(key).and_then(Value::as_str).unwrap_or_default();
+    let address = text
+        .parse()
+        .map_err(|_| bad(&format!("{text:?} is not an address with a prefix length")))?;
+    Ok(Address {
+        address,
+        gateway: ip
+            .get("gateway")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
+        interface: ip.get("interface").and_then(Value::as_i64),
+    })
+}
+
+/// The result of a plugin that was handed none: nothing but the version, and
+/// in 0.3.0 to 0.4.0 the `dns` object those versions always have.
+///
+/// # Errors
+/// Code 999 for 0.1.0 and 0.2.0, whose results need an address.
+pub fn empty(version: &str) -> Result<Value, CniError> {
+    convert(json!({ "cniVersion": version }), version)
+}
+
+/// Brings a result of 0.3.0 or later into the form of `version`, keeping what
+/// it does not know. 0.1.0 and 0.2.0 go into themselves only.
+///
+/// Down to 0.3/0.4 every address gets its `version`, `dns` is always there, and
+/// an interface loses `mtu`, `socketPath` and `pciID`. Up to 1.0 an address
+/// loses `version`.
+///
+/// # Errors
+/// Code 999: an unknown version; a result without address in 0.1.0 or 0.2.0; an
+/// address that is no `address/prefix`.
+pub fn convert(result: Value, version: &str) -> Result<Value, CniError> {
+    let Value::Object(mut result) = result else {
+        return Err(CniError::internal("a CNI result must be a JSON object"));
+    };
+    // Some runtimes spell the key in lower case; two spellings would
+    // contradict each other.
+    let lower = result.remove("cniversion");
+    let own = result
+        .get("cniVersion")
+        .or(lower.as_ref())
+        .and_then(Value::as_str);
+    let from = own.and_then(family);
+    let to = family(version);
+    match (from, to) {
+        (Some(Family::V020), Some(Family::V020)) if has_ip(&result) => {}
+        (_, Some(Family::V020)) => {
+            return Err(CniError::internal(format!(
+                "cannot convert the result to {version}: no valid IP addresses; use a network \
+                 configuration of cniVersion 0.3.0 or later"
+            )));
+        }
+        (Some(Family::V040 | Family::V100), Some(Family::V040)) => down_to_040(&mut result)?,
+        (Some(Family::V040), Some(Family::V100)) => up_to_100(&mut result),
+        (Some(Family::V100), Some(Family::V100)) => {}
+        _ => {
+            return Err(CniError::internal(format!(
+                "cannot convert a result of version {own:?} to {version:?}; supported are {}",
+                SUPPORTED.join(", ")
+            )));
+        }
+    }
+    result.insert("cniVersion".into(), version.into());
+    Ok(Value::Object(result))
+}
+
+fn has_ip(result: &Map<String, Value>) -> bool {
+    ["ip4", "ip6"]
+        .iter()
+        .any(|key| result.get(*key).is_some_and(Value::is_object))
+}
+
+fn objects<'a>(
+    result: &'a mut Map<String, Value>,
+    key: &str,
+) -> impl Iterator<Item = &'a mut Map<String, Value>> {
+    let list = result.get_mut(key).and_then(Value::as_array_mut);
+    list.into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+fn down_to_040(result: &mut Map<String, Value>) -> Result<(), CniError> {
+    for ip in objects(result, "ips") {
+        let text = ip
+            .get("address")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let net: ipnet::IpNet = text
+            .parse()
+            .map_err(|_| bad(&format!("{text:?} is not an address with a prefix length")))?;
+        let version = if net.addr().is_ipv4() { "4" } else { "6" };
+        ip.insert("version".into(), version.into());
+    }
+    for interface in objects(result, "interfaces") {
+        for newer in ["mtu", "socketPath", "pciID"] {
+            interface.remove(newer);
+        }
+    }
+    result.entry("dns").or_insert_with(|| json!({}));
+    Ok(())
+}
+
+fn up_to_100(result: &mut Map<String, Value>) {
+    for ip in objects(result, "ips") {
+        ip.remove("version");
+    }
+    if result
+        .get("dns")
+        .and_then(Value::as_object)
+        .is_some_and(Map::is_empty)
+    {
+        result.remove("dns");
+    }
+}
+
+/// JSON as the reference library prints it: four spaces, no newline at the end.
+#[must_use]
+pub fn print(value: &Value) -> String {
+    let mut bytes = Vec::new();
+    let formatter = PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
+    // Writing a value into memory does not fail; the compact form is as good.
+    match value
+        .serialize(&mut serializer)
+        .map(|()| String::from_utf8(bytes))
+    {
+        Ok(Ok(text)) => text,
+        _ => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+#[path = "result_tests.rs"]
+mod tests;

@@ -1,0 +1,112 @@
+//! What an ADD did, kept for CHECK, DEL and GC.
+
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::attachment::Attachment;
+use super::error::{Error, Result};
+
+/// One cached ADD.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) network: String,
+    pub(super) attachment: Attachment,
+    pub(super) result: Value,
+}
+
+/// A directory with one file per attachment: `NETWORK%CONTAINER%IFNAME.json`.
+#[derive(Debug, Clone)]
+pub(super) struct Cache {
+    dir: PathBuf,
+}
+
+impl Cache {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    fn path(&self, network: &str, attachment: &Attachment) -> PathBuf {
+        // '%' occurs in neither network names nor container ids.
+        let Attachment {
+            container_id,
+            ifname,
+            ..
+        } = attachment;
+        self.dir
+            .join(format!("{network}%{container_id}%{ifname}.json"))
+    }
+
+    pub(super) fn store(&self, entry: &Entry) -> Result<()> {
+        let path = self.path(&entry.network, &entry.attachment);
+        let text = serde_json::to_string(entry).map_err(|e| bad(&path, &e))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.dir)
+            .map_err(|e| bad(&self.dir, &e))?;
+        // Written beside and renamed: a reader never sees half a file.
+        let temporary = path.with_extension("tmp");
+        std::fs::write(&temporary, text).map_err(|e| bad(&temporary, &e))?;
+        std::fs::rename(&temporary, &path).map_err(|e| bad(&path, &e))
+    }
+
+    /// `None` when there was no ADD.
+    pub(super) fn load(&self, network: &str, attachment: &Attachment) -> Result<Option<Entry>> {
+        read(&self.path(network, attachment))
+    }
+
+    /// Absent is fine.
+    pub(super) fn remove(&self, network: &str, attachment: &Attachment) -> Result<()> {
+        let path = self.path(network, attachment);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(bad(&path, &error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// All attachments of a network, by file name.
+    pub(super) fn of_network(&self, network: &str) -> Result<Vec<Entry>> {
+        let files = match std::fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(bad(&self.dir, &error)),
+            Ok(files) => files,
+        };
+        let mut paths = Vec::new();
+        for file in files {
+            let path = file.map_err(|e| bad(&self.dir, &e))?.path();
+            if path.extension().is_some_and(|e| e == "json") {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        let mut entries = Vec::new();
+        for path in paths {
+            entries.extend(read(&path)?.filter(|entry| entry.network == network));
+        }
+        Ok(entries)
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Entry>> {
+    let text = match std::fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(bad(path, &error)),
+        Ok(text) => text,
+    };
+    serde_json::from_slice(&text)
+        .map(Some)
+        .map_err(|error| bad(path, &error))
+}
+
+fn bad(path: &Path, error: &dyn std::fmt::Display) -> Error {
+    let reason = format!("{error}; remove the file or make the directory writable");
+    Error::Cache {
+        path: path.into(),
+        reason,
+    }
+}

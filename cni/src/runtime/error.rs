@@ -1,0 +1,188 @@
+//! What can go wrong with a network configuration or a plugin chain.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::protocol::CniError;
+
+/// The result of everything in this module.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// One failure; [`Error::Chain`] holds several.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A configuration that cannot be used.
+    Config {
+        /// File, or `(text)`.
+        source: String,
+        /// What is wrong and what should be there.
+        reason: String,
+    },
+    /// No such program in any of the directories.
+    PluginNotFound {
+        /// The plugin's `type`.
+        plugin: String,
+        /// Where it was looked for.
+        dirs: Vec<PathBuf>,
+    },
+    /// The plugin answered with an error object.
+    Plugin {
+        /// The plugin's `type`.
+        plugin: String,
+        /// `CNI_COMMAND`.
+        command: &'static str,
+        /// Its answer.
+        error: CniError,
+        /// What it wrote to stderr.
+        stderr: String,
+    },
+    /// The plugin failed, or succeeded, without a readable answer.
+    Answer {
+        /// The plugin's `type`.
+        plugin: String,
+        /// `CNI_COMMAND`.
+        command: &'static str,
+        /// Exit status and what is wrong with stdout.
+        reason: String,
+        /// What it wrote to stderr.
+        stderr: String,
+    },
+    /// The plugin did not end in time and was killed.
+    Timeout {
+        /// The plugin's `type`.
+        plugin: String,
+        /// `CNI_COMMAND`.
+        command: &'static str,
+        /// How long the chain had.
+        limit: Duration,
+    },
+    /// A program could not be started or talked to.
+    Exec {
+        /// Path of the program.
+        program: PathBuf,
+        /// What the system call answered.
+        error: std::io::Error,
+    },
+    /// The result cache cannot be read or written.
+    Cache {
+        /// File or directory.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A command the configuration's version does not have, or that needs an
+    /// earlier ADD.
+    NotPossible(String),
+    /// Several plugins failed; the others were still called.
+    Chain(Vec<Error>),
+}
+
+impl Error {
+    pub(super) fn config(source: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Config {
+            source: source.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// One error for all that were collected, none for none.
+    pub(super) fn all(mut errors: Vec<Self>) -> Result<()> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => errors.pop().map_or(Ok(()), Err),
+            _ => Err(Self::Chain(errors)),
+        }
+    }
+
+    /// The plugin's own error code, when it gave one.
+    #[must_use]
+    pub fn code(&self) -> Option<u32> {
+        match self {
+            Self::Plugin { error, .. } => Some(error.code),
+            Self::Chain(errors) => errors.iter().find_map(Self::code),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config { source, reason } => {
+                write!(f, "network configuration {source}: {reason}")
+            }
+            Self::PluginNotFound { plugin, dirs } => {
+                let dirs: Vec<_> = dirs.iter().map(|d| d.display().to_string()).collect();
+                write!(
+                    f,
+                    "plugin {plugin:?} is in none of [{}]; install it there or name its directory",
+                    dirs.join(", ")
+                )
+            }
+            Self::Plugin {
+                plugin,
+                command,
+                error,
+                stderr,
+            } => {
+                write!(f, "plugin {plugin:?} failed {command}: {error}")?;
+                said(f, stderr)
+            }
+            Self::Answer {
+                plugin,
+                command,
+                reason,
+                stderr,
+            } => {
+                write!(
+                    f,
+                    "plugin {plugin:?} gave no proper answer to {command}: {reason}"
+                )?;
+                said(f, stderr)
+            }
+            Self::Timeout {
+                plugin,
+                command,
+                limit,
+            } => write!(
+                f,
+                "plugin {plugin:?} did not end its {command} within {limit:?} and was killed; look \
+                 at its log, or allow more time"
+            ),
+            Self::Exec { program, error } => write!(
+                f,
+                "cannot run {}: {error}; it must be an executable for this machine",
+                program.display()
+            ),
+            Self::Cache { path, reason } => {
+                write!(f, "result cache {}: {reason}", path.display())
+            }
+            Self::NotPossible(reason) => f.write_str(reason),
+            Self::Chain(errors) => {
+                for (index, error) in errors.iter().enumerate() {
+                    let separator = if index == 0 { "" } else { "; " };
+                    write!(f, "{separator}{error}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn said(f: &mut fmt::Formatter<'_>, stderr: &str) -> fmt::Result {
+    match stderr.trim() {
+        "" => Ok(()),
+        text => write!(f, "; it wrote: {text}"),
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Exec { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! One plugin, one command: what it is given, and how its answer is read.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use super::attachment::Attachment;
+use super::error::{Error, Result};
+use super::exec::{Output, run};
+use super::list::{NetworkList, PluginConfig};
+use crate::protocol::{CniError, Command, IMPLEMENTED};
+
+/// Where plugins are, and how long a chain may take.
+#[derive(Debug, Clone)]
+pub(super) struct Invoker {
+    pub(super) bin_dirs: Vec<PathBuf>,
+    pub(super) limit: Duration,
+}
+
+impl Invoker {
+    /// Calls one plugin; the answer is its stdout, `Null` when that is empty.
+    pub(super) fn call(
+        &self,
+        command: Command,
+        kind: &str,
+        config: &Value,
+        attachment: Option<&Attachment>,
+        deadline: Instant,
+    ) -> Result<Value> {
+        let program = self.find(kind)?;
+        let env = self.environment(command, attachment)?;
+        let output = run(&program, &env, config.to_string().as_bytes(), deadline)
+            .map_err(|error| Error::Exec { program, error })?;
+        let Some(output) = output else {
+            let (plugin, command) = (kind.to_owned(), command.as_str());
+            return Err(Error::Timeout {
+                plugin,
+                command,
+                limit: self.limit,
+            });
+        };
+        answer(command, kind, output)
+    }
+
+    fn find(&self, kind: &str) -> Result<PathBuf> {
+        self.bin_dirs
+            .iter()
+            .map(|dir| dir.join(kind))
+            .find(|path| path.is_file())
+            .ok_or_else(|| Error::PluginNotFound {
+                plugin: kind.to_owned(),
+                dirs: self.bin_dirs.clone(),
+            })
+    }
+
+    fn environment(
+        &self,
+        command: Command,
+        attachment: Option<&Attachment>,
+    ) -> Result<Vec<(&'static str, String)>> {
+        let path: OsString = std::env::join_paths(&self.bin_dirs)
+            .map_err(|error| Error::NotPossible(format!("a plugin directory: {error}")))?;
+        let mut env = vec![
+            ("CNI_COMMAND", command.as_str().to_owned()),
+            ("CNI_PATH", path.to_string_lossy().into_owned()),
+        ];
+        if let Some(attachment) = attachment {
+            env.push(("CNI_CONTAINERID", attachment.container_id.clone()));
+            env.push(("CNI_NETNS", attachment.netns.clone()));
+            env.push(("CNI_IFNAME", attachment.ifname.clone()));
+            env.push(("CNI_ARGS", attachment.args_text()));
+        }
+        Ok(env)
+    }
+
+    /// The versions a plugin speaks.
+    pub(super) fn versions(&self, kind: &str, deadline: Instant) -> Result<Vec<String>> {
+        let config = json!({ "cniVersion": IMPLEMENTED });
+        let value = self.call(Command::Version, kind, &config, None, deadline)?;
+        let list = value.get("supportedVersions").and_then(Value::as_array);
+        let versions = list.into_iter().flatten().filter_map(Value::as_str);
+        Ok(versions.map(str::to_owned).collect())
+    }
+}
+
+/// The configuration a plugin of the chain gets on stdin.
+///
+/// Reference: CNI specification 1.1.0, section 3, "Deriving execution
+/// configuration from plugin configuration".
+pub(super) fn derive(
+    list: &NetworkList,
+    plugin: &PluginConfig,
+    previous: Option<&Value>,
+    capability_args: &Map<String, Value>,
+) -> Value {
+    let mut config = plugin.config.clone();
+    config.insert("name".into(), list.name.clone().into());
+    config.insert("cniVersion".into(), list.cni_version.clone().into());
+    if let Some(previous) = previous {
+        config.insert("prevResult".into(), previous.clone());
+    }
+    let mut runtime_config = Map::new();
+    if let Some(Value::Object(capabilities)) = config.remove("capabilities") {
+        for (name, wanted) in &capabilities {
+            if let (Value::Bool(true), Some(value)) = (wanted, capability_args.get(name)) {
+                runtime_config.insert(name.clone(), value.clone());
+            }
+        }
+    }
+    if !runtime_config.is_empty() {
+        config.insert("runtimeConfig".into(), runtime_config.into());
+    }
+    config.into()
+}
+
+fn answer(command: Command, kind: &str, output: Output) -> Result<Value> {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = output;
+    let (plugin, command_text) = (kind.to_owned(), command.as_str());
+    let text = String::from_utf8_lossy(&stdout);
+    let no_answer = |reason: String, stderr: String| Error::Answer {
+        plugin: kind.to_owned(),
+        command: command_text,
+        reason,
+        stderr,
+    };
+    if status != 0 {
+        return Err(match serde_json::from_str::<CniError>(&text) {
+            Ok(error) => Error::Plugin {
+                plugin,
+                command: command_text,
+                error,
+                stderr,
+            },
+            Err(_) => no_answer(
+                format!("exit status {status} and no error object on stdout, but {text:?}"),
+                stderr,
+            ),
+        });
+    }
+    if text.trim().is_empty() {
+        return match command {
+            Command::Add | Command::Version => Err(no_answer(
+                "stdout is empty; it must hold the result".into(),
+                stderr,
+            )),
+            _ => Ok(Value::Null),
+        };
+    }
+    match serde_json::from_str(&text) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => Err(no_answer(
+            "stdout holds JSON that is no object".into(),
+            stderr,
+        )),
+        // Some plugins greet on stdout where nothing is asked for.
+        Err(_) if !matches!(command, Command::Add | Command::Version) => Ok(Value::Null),
+        Err(error) => Err(no_answer(format!("stdout is not JSON: {error}"), stderr)),
+    }
+}

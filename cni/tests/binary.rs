@@ -1,0 +1,104 @@
+//! The real program: what it says without a runtime, and when it crashes.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod common;
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::TempDir;
+use common::agent::Agent;
+use serde_json::{Value, json};
+
+fn run(env: &[(&str, &str)], stdin: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weir-cni"))
+        .env_clear()
+        .envs(env.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that does not read its stdin closes it.
+    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+const ADD: [(&str, &str); 5] = [
+    ("CNI_COMMAND", "ADD"),
+    ("CNI_CONTAINERID", "c"),
+    ("CNI_NETNS", "/run/netns/none"),
+    ("CNI_IFNAME", "eth0"),
+    ("CNI_PATH", "/opt/cni/bin"),
+];
+
+fn stdout(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn by_hand() {
+    let output = run(&[], "");
+    assert!(output.status.success() && output.stdout.is_empty());
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let about = concat!("CNI plugin weir-cni ", env!("CARGO_PKG_VERSION"), "\n");
+    assert!(stderr.starts_with(about), "{stderr}");
+}
+
+#[test]
+fn version_does_not_wait_for_stdin() {
+    let output = run(&[("CNI_COMMAND", "VERSION")], "");
+    assert_eq!(
+        stdout(&output)["supportedVersions"]
+            .as_array()
+            .unwrap()
+            .len(),
+        7
+    );
+    assert!(output.status.success() && output.stderr.is_empty());
+}
+
+#[test]
+fn an_error_is_on_stdout_and_a_log_line_on_stderr() {
+    let output = run(
+        &ADD,
+        r#"{"name":"n","cniVersion":"1.0.0","cni_agent_run_dir":"/no/such/dir"}"#,
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stdout(&output)["code"], 999);
+    assert!(!output.stdout.ends_with(b"\n"));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let line: Value = serde_json::from_str(stderr.lines().next().unwrap()).unwrap();
+    assert_eq!(line["level"], "error");
+    assert!(
+        line["msg"]
+            .as_str()
+            .unwrap()
+            .contains("/no/such/dir/istio-cni-kubeconfig"),
+        "{line}"
+    );
+}
+
+#[test]
+fn the_exit_is_not_held_up_by_the_agents_log() {
+    let dir = TempDir::new();
+    let _agent = Agent::listen(&dir.file("log.sock"), None);
+    common::api_server::write_kubeconfig(&dir, 1, &common::api_server::other_ca());
+    let config = json!({"name": "n", "cniVersion": "1.0.0", "cni_agent_run_dir": dir.path()});
+    let started = Instant::now();
+    let output = run(&ADD, &config.to_string());
+    assert_eq!(stdout(&output), json!({"cniVersion": "1.0.0"}));
+    assert!(
+        started.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(dir.read("istio-cni.log").contains("not a Kubernetes pod"));
+}

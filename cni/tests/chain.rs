@@ -1,0 +1,269 @@
+//! The real plugin behind a primary plugin, in a real namespace, run as a
+//! container runtime runs it. `nft` and `nsenter` are oracles here.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+#![allow(clippy::print_stdout)]
+
+mod common;
+
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use common::api_server::ApiServer;
+use common::{TempDir, pods};
+use serde_json::{Value, json};
+use weir_cni::runtime::{Attachment, Error, NetworkList, Runner};
+use weir_netlink::netns::Netns;
+use weir_netlink::route::Routing;
+
+/// A node with one network, and a pod's namespace.
+struct Bench {
+    dir: TempDir,
+    netns: Netns,
+    /// Holds the other end of the pod's link.
+    _peer: Netns,
+    list: NetworkList,
+    _server: ApiServer,
+}
+
+/// `None`, with the reason printed, where this user may not make a namespace.
+fn bench(pod: Value) -> Option<Bench> {
+    let netns = match Netns::create() {
+        Ok(netns) => netns,
+        Err(error) if error.is_permission() => {
+            println!("skipped: {error}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let peer = Netns::create().unwrap();
+    give_addresses(&netns, &peer);
+    let dir = TempDir::new();
+    let server = ApiServer::with_pod(pod, Value::Null);
+    server.write_kubeconfig(&dir);
+    let result = json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [{"name": "eth0", "mac": "02:00:00:00:00:01", "sandbox": "/ns"}],
+        "ips": [{"address": "10.244.0.5/24", "gateway": "10.244.0.1", "interface": 0}],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        "example.org/extra": [1, 2]
+    });
+    let versions = json!({"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]});
+    let script = format!(
+        "cat > /dev/null\ncase $CNI_COMMAND in\nADD) echo '{result}' ;;\nVERSION) echo '{versions}' ;;\nesac"
+    );
+    dir.script("primary", &script);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir-cni"), dir.file("weir-cni")).unwrap();
+    let conflist = json!({
+        "cniVersion": "1.1.0",
+        "name": "k8s-pod-network",
+        "plugins": [
+            {"type": "primary"},
+            {"type": "weir-cni", "cni_agent_run_dir": dir.path(), "native_nftables": true,
+             "pod_namespace": "istio-system", "exclude_namespaces": ["kube-system"]}
+        ]
+    });
+    let list = NetworkList::load(&dir.write("10-net.conflist", &conflist.to_string())).unwrap();
+    Some(Bench {
+        dir,
+        netns,
+        _peer: peer,
+        list,
+        _server: server,
+    })
+}
+
+/// What a primary plugin does: `lo` up, a link with an address and a route.
+fn give_addresses(netns: &Netns, peer: &Netns) {
+    let routing = Routing::open_in(netns).unwrap();
+    routing.set_up(routing.link("lo").unwrap().index).unwrap();
+    routing.add_veth("eth0", "peer", peer).unwrap();
+    let eth0 = routing.link("eth0").unwrap().index;
+    routing
+        .add_address(eth0, "10.244.0.5/24".parse().unwrap())
+        .unwrap();
+    routing.set_up(eth0).unwrap();
+}
+
+impl Bench {
+    fn runner(&self) -> Runner {
+        Runner::new(vec![self.dir.path().to_owned()], self.dir.file("cache"))
+    }
+
+    fn attachment(&self) -> Attachment {
+        Attachment {
+            container_id: "c1".into(),
+            netns: self.netns.path().display().to_string(),
+            ifname: "eth0".into(),
+            args: Attachment::pod_args("shop", "web-0", "c1"),
+            ..Attachment::default()
+        }
+    }
+
+    /// `nsenter --net=NETNS nft ARGS`
+    fn nft(&self, arguments: &str) -> String {
+        let output = Command::new("nsenter")
+            .arg(format!("--net={}", self.netns.path().display()))
+            .arg("nft")
+            .args(arguments.split_whitespace())
+            .output()
+            .expect("nsenter and nft are needed as oracles");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "nft {arguments}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// A connection from the pod to somewhere else ends at this port of the pod.
+    fn is_captured_to(&self, port: u16) -> bool {
+        let captured = self.netns.run(|| {
+            let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            // Nobody is there: without the redirection this cannot succeed.
+            let away = "10.244.0.99:80".parse().unwrap();
+            let connected = TcpStream::connect_timeout(&away, Duration::from_millis(300)).is_ok();
+            connected && listener.accept().is_ok()
+        });
+        captured.unwrap()
+    }
+}
+
+#[test]
+fn a_sidecar_pod_from_add_to_del() {
+    let Some(bench) = bench(pods::sidecar("shop", "web-0")) else {
+        return;
+    };
+    let (runner, attachment) = (bench.runner(), bench.attachment());
+    runner.validate(&bench.list).unwrap();
+    runner.status(&bench.list).unwrap();
+    assert!(!bench.is_captured_to(15001));
+
+    let result = runner.add(&bench.list, &attachment).unwrap();
+    assert_eq!(result["ips"][0]["address"], "10.244.0.5/24");
+    assert_eq!(
+        result["example.org/extra"],
+        json!([1, 2]),
+        "unknown fields are handed on"
+    );
+    assert!(bench.nft("list ruleset").contains("redirect to :15001"));
+    assert!(bench.is_captured_to(15001));
+    let listing = bench.nft("list ruleset");
+    runner.check(&bench.list, &attachment).unwrap();
+
+    // Twice is once: the counters too are as they were.
+    runner.add(&bench.list, &attachment).unwrap();
+    assert_eq!(bench.nft("list ruleset"), listing);
+
+    runner.del(&bench.list, &attachment).unwrap();
+    runner.del(&bench.list, &attachment).unwrap();
+    runner.gc(&bench.list, &[]).unwrap();
+    let gone = Attachment {
+        netns: "/run/netns/gone".into(),
+        ..bench.attachment()
+    };
+    runner.del(&bench.list, &gone).unwrap();
+    runner
+        .del(
+            &bench.list,
+            &Attachment {
+                netns: String::new(),
+                ..gone
+            },
+        )
+        .unwrap();
+}
+
+#[test]
+fn check_finds_what_somebody_removed_and_add_heals_it() {
+    let Some(bench) = bench(pods::sidecar("shop", "web-0")) else {
+        return;
+    };
+    let (runner, attachment) = (bench.runner(), bench.attachment());
+    runner.add(&bench.list, &attachment).unwrap();
+    let listing = bench.nft("list ruleset");
+    let table = "inet istio-proxy-nat";
+    assert!(listing.contains(&format!("table {table}")), "{listing}");
+    for damage in [
+        format!("flush table {table}"),
+        format!("delete table {table}"),
+    ] {
+        bench.nft(&damage);
+        let error = runner.check(&bench.list, &attachment).unwrap_err();
+        assert_eq!(error.code(), Some(100), "{error}");
+        let Error::Plugin { error, .. } = &error else {
+            panic!("{error}")
+        };
+        assert!(error.details.contains("istio-proxy-nat"), "{error}");
+        runner.add(&bench.list, &attachment).unwrap();
+        assert_eq!(bench.nft("list ruleset"), listing);
+        runner.check(&bench.list, &attachment).unwrap();
+    }
+}
+
+#[test]
+fn transparent_mode_has_its_routes() {
+    let mut pod = pods::sidecar("shop", "web-0");
+    pod["metadata"]["annotations"]["sidecar.istio.io/interceptionMode"] = "TPROXY".into();
+    let Some(bench) = bench(pod) else { return };
+    let (runner, attachment) = (bench.runner(), bench.attachment());
+    runner.add(&bench.list, &attachment).unwrap();
+    runner.check(&bench.list, &attachment).unwrap();
+    let routing = Routing::open_in(&bench.netns).unwrap();
+    let rules = routing.rules().unwrap();
+    let rule = rules
+        .iter()
+        .find(|rule| rule.fwmark == Some(1337))
+        .expect("a policy rule");
+    assert_eq!(rule.table, 133);
+    assert_eq!(routing.routes(133).unwrap().len(), 1);
+    runner.add(&bench.list, &attachment).unwrap();
+    assert_eq!(
+        routing.rules().unwrap(),
+        rules,
+        "the policy rule was added twice"
+    );
+    assert!(routing.del_rule(rule).unwrap());
+    let error = runner.check(&bench.list, &attachment).unwrap_err();
+    assert!(
+        error.to_string().contains("rule add fwmark 0x539"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_pod_that_wants_nothing_gets_nothing() {
+    let Some(bench) = bench(pods::plain("shop", "web-0", json!({}))) else {
+        return;
+    };
+    let (runner, attachment) = (bench.runner(), bench.attachment());
+    runner.add(&bench.list, &attachment).unwrap();
+    runner.check(&bench.list, &attachment).unwrap();
+    assert_eq!(bench.nft("list ruleset"), "");
+}
+
+#[test]
+fn a_namespace_without_addresses_or_none_at_all() {
+    let Some(bench) = bench(pods::sidecar("shop", "web-0")) else {
+        return;
+    };
+    let empty = Netns::create().unwrap();
+    let path = |text: String| Attachment {
+        netns: text,
+        ..bench.attachment()
+    };
+    for (attachment, word) in [
+        (path(empty.path().display().to_string()), "address"),
+        (path("/run/netns/no-such".into()), "/run/netns/no-such"),
+        (path("/etc/hostname".into()), "/etc/hostname"),
+    ] {
+        let error = bench.runner().add(&bench.list, &attachment).unwrap_err();
+        assert_eq!(error.code(), Some(999), "{error}");
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    assert_eq!(bench.nft("list ruleset"), "");
+}

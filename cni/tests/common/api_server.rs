@@ -1,0 +1,208 @@
+//! A stand-in for the API server: TLS with an authority of its own, HTTP/1.1,
+//! and whatever answer a test wants.
+
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+use super::TempDir;
+
+/// An answer to one request.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Status and body.
+    Body(u16, String),
+    /// Bytes that are not HTTP.
+    Garbage,
+    /// Nothing, ever.
+    Hang,
+}
+
+/// Chooses the answer from the path and the number of the request.
+pub type Script = Box<dyn Fn(&str, usize) -> Answer + Send + Sync>;
+
+/// A running server; it ends with this value.
+pub struct ApiServer {
+    pub port: u16,
+    /// The authority's certificate.
+    pub ca_pem: String,
+    requests: Arc<Mutex<Vec<String>>>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ApiServer {
+    pub fn start(script: Script) -> Self {
+        let (ca_pem, acceptor) = certificates();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (stop, stopped) = oneshot::channel();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("nonblocking");
+        let port = listener.local_addr().expect("address").port();
+        let seen = requests.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.expect("a runtime").block_on(async move {
+                let listener = TcpListener::from_std(listener).expect("listener");
+                let script = Arc::new(script);
+                let accept = async {
+                    while let Ok((stream, _)) = listener.accept().await {
+                        let (script, seen) = (script.clone(), seen.clone());
+                        tokio::spawn(serve(stream, acceptor.clone(), script, seen));
+                    }
+                };
+                tokio::select! { () = accept => {}, _ = stopped => {} }
+            });
+        });
+        Self {
+            port,
+            ca_pem,
+            requests,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// The same answer to everything.
+    pub fn always(answer: Answer) -> Self {
+        Self::start(Box::new(move |_, _| answer.clone()))
+    }
+
+    /// This pod, and a namespace with these labels, to whoever asks.
+    pub fn with_pod(pod: serde_json::Value, namespace: serde_json::Value) -> Self {
+        Self::start(Box::new(move |path, _| {
+            let object = if path.contains("/pods/") {
+                &pod
+            } else {
+                &namespace
+            };
+            Answer::Body(200, object.to_string())
+        }))
+    }
+
+    /// All request heads so far.
+    pub fn requests(&self) -> Vec<String> {
+        self.requests.lock().expect("requests").clone()
+    }
+
+    /// The kubeconfig that the agent would write for this server, in the form
+    /// it has on a node: authority embedded, token in clear.
+    pub fn write_kubeconfig(&self, dir: &TempDir) {
+        write_kubeconfig(dir, self.port, &self.ca_pem);
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub fn write_kubeconfig(dir: &TempDir, port: u16, ca_pem: &str) {
+    let ca = base64(ca_pem.as_bytes());
+    let text = format!(
+        "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: {ca}\n    \
+         server: https://127.0.0.1:{port}\n  name: local\ncontexts:\n- context:\n    \
+         cluster: local\n    user: istio-cni\n  name: istio-cni-context\n\
+         current-context: istio-cni-context\nkind: Config\nusers:\n- name: istio-cni\n  user:\n    \
+         token: the-token\n"
+    );
+    dir.write(weir_cni::plugin::KUBECONFIG, &text);
+}
+
+/// An authority nobody uses.
+pub fn other_ca() -> String {
+    certificates().0
+}
+
+fn certificates() -> (String, TlsAcceptor) {
+    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("key")).expect("CA");
+    let key = KeyPair::generate().expect("key");
+    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("parameters");
+    let certificate = params.signed_by(&key, &ca).expect("certificate");
+    let provider = Arc::new(ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).expect("key"),
+        )
+        .expect("certificate and key");
+    (ca.pem(), TlsAcceptor::from(Arc::new(config)))
+}
+
+async fn serve(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    script: Arc<Script>,
+    seen: Arc<Mutex<Vec<String>>>,
+) {
+    // A client that does not trust us ends here.
+    let Ok(mut stream) = acceptor.accept(stream).await else {
+        return;
+    };
+    loop {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            match stream.read_u8().await {
+                Ok(byte) => head.push(byte),
+                Err(_) => return,
+            }
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let path = head
+            .split_whitespace()
+            .nth(1)
+            .unwrap_or_default()
+            .to_owned();
+        let number = {
+            let mut seen = seen.lock().expect("requests");
+            seen.push(head);
+            seen.len()
+        };
+        let text = match script(&path, number) {
+            Answer::Body(status, body) => format!(
+                "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n\
+                 Content-Length: {}\r\n\r\n{body}",
+                body.len()
+            ),
+            Answer::Garbage => "220 mail.example.org ESMTP\r\n\r\n".to_owned(),
+            Answer::Hang => return std::future::pending().await,
+        };
+        if stream.write_all(text.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// RFC 4648 with padding.
+fn base64(bytes: &[u8]) -> String {
+    let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for chunk in bytes.chunks(3) {
+        let bits =
+            chunk.iter().fold(0_u32, |acc, b| acc << 8 | u32::from(*b)) << (8 * (3 - chunk.len()));
+        for n in 0..4 {
+            let letter = char::from(letters[(bits >> (18 - 6 * n) & 63) as usize]);
+            out.push(if n > chunk.len() { '=' } else { letter });
+        }
+    }
+    out
+}

@@ -1,0 +1,56 @@
+//! A crash is answered too. The test binary runs itself as the plugin.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Not a test of its own: crashes when [`a_crash_is_an_error_object`] asks for it.
+#[test]
+fn crashing_plugin() {
+    let Ok(how) = std::env::var("WEIR_TEST_CRASH") else {
+        return;
+    };
+    weir_cni::protocol::install_panic_hook();
+    match how.as_str() {
+        "main" => panic!("the \"reason\""),
+        _ => {
+            let thread = std::thread::spawn(|| panic!("the \"reason\""));
+            let _ = thread.join();
+        }
+    }
+}
+
+#[test]
+fn a_crash_is_an_error_object() {
+    for how in ["main", "thread"] {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "crashing_plugin", "--nocapture", "--quiet"])
+            .env("WEIR_TEST_CRASH", how)
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{how}");
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        // The test harness has its own line before ours.
+        let object = stdout.get(stdout.find('{').unwrap()..).unwrap();
+        let error: Value = serde_json::from_str(object).unwrap();
+        assert_eq!(error["code"], 999);
+        assert!(
+            error["msg"].as_str().unwrap().contains("the \"reason\""),
+            "{error}"
+        );
+        assert!(
+            error["details"].as_str().unwrap().contains("crash.rs"),
+            "{error}"
+        );
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("the \"reason\""), "{stderr}");
+    }
+}

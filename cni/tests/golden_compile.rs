@@ -1,0 +1,208 @@
+//! What is compiled, against the rules of another author: both are loaded by the real tools and the
+//! kernel's listings are compared. What is printed is compared with the listing as well.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    unreachable_pub,
+    reason = "helpers of a test are part of the test"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use support::golden::{Case, cases};
+use support::oracle::{Bench, Listing, listed, saved};
+use weir_cni::compile::{Engine, Rules, compile};
+use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::fill::{FillSources, fill};
+use weir_cni::pod::{Placement, PodFacts, SidecarDecision, redirect_from};
+use weir_netfilter::{nft, xtables};
+
+/// The configuration of a case; a pod must arrive at the one that is expected.
+fn config(case: &Case) -> SidecarConfig {
+    let Some((pod, addresses)) = case.pod() else {
+        return case.config.clone();
+    };
+    let facts = PodFacts::of(&pod);
+    assert_eq!(
+        SidecarDecision::of(&facts),
+        SidecarDecision::Redirect,
+        "{}",
+        case.name
+    );
+    let native_nftables = case.backend == "nftables";
+    let placement = Placement {
+        network_namespace: "/run/netns/pod",
+        native_nftables,
+        dry_run_file: "",
+    };
+    let redirect = redirect_from(&facts, &placement).unwrap();
+    let mut config = redirect.config;
+    assert_eq!(config.network_namespace, "/run/netns/pod");
+    let env = |_: &str| None;
+    fill(&mut config, &FillSources::new(&env, &addresses)).unwrap();
+    assert_eq!(config.host_ip, addresses.first().copied(), "{}", case.name);
+    config
+        .network_namespace
+        .clone_from(&case.config.network_namespace);
+    config.host_ip = case.config.host_ip;
+    assert_eq!(config, case.config, "{}", case.name);
+    config
+}
+
+fn intent(case: &Case) -> Intent {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let unique = format!(
+        "weir-group-{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Relaxed)
+    );
+    let file = std::env::temp_dir().join(unique);
+    std::fs::write(&file, case.group_file()).unwrap();
+    let names = NameFiles {
+        passwd: file.clone(),
+        group: file.clone(),
+    };
+    let intent = Intent::parse(&config(case), &names);
+    std::fs::remove_file(&file).unwrap();
+    intent.unwrap_or_else(|e| panic!("{}: {e}", case.name))
+}
+
+fn compiled_xtables(intent: &Intent) -> xtables::Ruleset {
+    match compile(intent, Engine::Xtables).rules {
+        Rules::Xtables(ruleset) => ruleset,
+        Rules::Nft(_) => panic!("asked for xtables"),
+    }
+}
+
+fn compiled_nft(intent: &Intent) -> nft::Ruleset {
+    match compile(intent, Engine::Nft).rules {
+        Rules::Nft(ruleset) => ruleset,
+        Rules::Xtables(_) => panic!("asked for nft"),
+    }
+}
+
+/// Loads what we print; it must come back as it was printed.
+fn load_xtables(name: &str, ruleset: &xtables::Ruleset) -> Listing {
+    let bench = Bench::new();
+    let mut printed = Listing::new();
+    for (family, text) in [
+        ("ipv4", ruleset.family(xtables::Family::Ip).to_string()),
+        ("ipv6", ruleset.family(xtables::Family::Ip6).to_string()),
+    ] {
+        if !text.is_empty() {
+            bench.restore(family, &text);
+        }
+        printed.extend(saved(family, &text));
+    }
+    let kernel = bench.save();
+    for (table, chains) in &printed {
+        for (chain, rules) in chains {
+            let listed = &kernel[table][chain];
+            let rules_only = |lines: &[String]| -> Vec<String> {
+                lines
+                    .iter()
+                    .filter(|l| l.starts_with(['-', '!']))
+                    .cloned()
+                    .collect()
+            };
+            assert_eq!(
+                rules_only(listed),
+                rules_only(rules),
+                "{name}: {table} {chain}"
+            );
+        }
+    }
+    kernel
+}
+
+fn load_nft(name: &str, ruleset: &nft::Ruleset) -> Listing {
+    let bench = Bench::new();
+    let text = ruleset.to_string();
+    bench.nft(&text);
+    let kernel = bench.nft_list();
+    assert_eq!(kernel, listed(&text), "{name}: printed and listed");
+    kernel
+}
+
+/// The expected rules of a case in legacy tables. The text leaves out which family a block is for.
+fn expected_xtables(case: &Case) -> Listing {
+    let bench = Bench::new();
+    let lines = case
+        .rules
+        .lines()
+        .filter(|l| !matches!(*l, "iptables-save" | "ip6tables-save"));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let blocks: Vec<_> = text
+        .split_inclusive("COMMIT")
+        .filter(|b| b.contains('*'))
+        .collect();
+    assert_eq!(blocks.len(), case.sections.len(), "{}", case.name);
+    for (block, section) in blocks.iter().zip(&case.sections) {
+        bench.restore(&section.family, &format!("{}\n", block.trim()));
+    }
+    bench.save()
+}
+
+#[test]
+fn xtables_cases_make_the_expected_rules() {
+    for case in cases("iptables").unwrap_or_default() {
+        let intent = intent(&case);
+        let ours = load_xtables(&case.name, &compiled_xtables(&intent));
+        assert_eq!(ours, expected_xtables(&case), "{}", case.name);
+    }
+}
+
+#[test]
+fn nftables_cases_make_the_expected_rules() {
+    for case in cases("nftables").unwrap_or_default() {
+        let ours = load_nft(&case.name, &compiled_nft(&intent(&case)));
+        let bench = Bench::new();
+        bench.nft(&case.rules);
+        assert_eq!(ours, bench.nft_list(), "{}", case.name);
+    }
+}
+
+#[test]
+fn each_engine_loads_the_other_ones_cases() {
+    for case in cases("iptables").unwrap_or_default() {
+        load_nft(&case.name, &compiled_nft(&intent(&case)));
+    }
+    for case in cases("nftables").unwrap_or_default() {
+        load_xtables(&case.name, &compiled_xtables(&intent(&case)));
+    }
+}
+
+/// Elements at the edge of what a list may hold.
+fn edges(wildcard: &str) -> Intent {
+    let config = SidecarConfig {
+        proxy_uid: "0-5,1337".into(),
+        proxy_gid: "0,4294967294".into(),
+        inbound_interception_mode: "TPROXY".into(),
+        inbound_ports_include: "80,8000:9000".into(),
+        outbound_ports_include: "0,65535,0-65534".into(),
+        outbound_ports_exclude: "1:1,1,1".into(),
+        outbound_ip_ranges_include: "0.0.0.0/0,10.1.2.3/9,10.0.0.1/31,::/0,::ffff:10.0.0.0/104"
+            .into(),
+        outbound_ip_ranges_exclude: "127.0.0.1/8,::127.0.0.53/128,fd12:3456::/33,::1/127".into(),
+        owner_groups_include: "1,2-3".into(),
+        reroute_virtual_interfaces: format!("abcdefghijklmno,{wildcard}"),
+        exclude_interfaces: "a.b-c:1".into(),
+        host_ipv4_loopback_cidr: "127.0.0.1/8".into(),
+        redirect_dns: true,
+        drop_invalid: true,
+        enable_ipv6: true,
+        dns_servers_v4: vec!["127.0.0.53".into(), "127.0.0.53".into()],
+        dns_servers_v6: vec!["::127.0.0.53".into()],
+        ..SidecarConfig::default()
+    };
+    Intent::parse(&config, &NameFiles::default()).unwrap()
+}
+
+#[test]
+fn edges_load_as_they_are_printed() {
+    load_xtables("edges", &compiled_xtables(&edges("eth+")));
+    load_nft("edges", &compiled_nft(&edges("eth*")));
+}

@@ -1,0 +1,281 @@
+//! ADD, CHECK, DEL, GC and STATUS against an API server over TLS, with a
+//! stand-in for the kernel.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod common;
+
+use common::api_server::ApiServer;
+use common::call::FakeProcess;
+use common::node::Node;
+use common::pods;
+use serde_json::{Value, json};
+
+fn sidecar_server() -> ApiServer {
+    ApiServer::with_pod(pods::sidecar("shop", "web-0"), Value::Null)
+}
+
+#[test]
+fn a_sidecar_pod_is_redirected_and_its_result_handed_on() {
+    let server = sidecar_server();
+    let mut node = Node::with_server(&server);
+    let previous =
+        json!({"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.5/24"}], "x": {"y": 1}});
+    node.config["prevResult"] = previous.clone();
+    assert_eq!(node.verb("ADD").result(), previous);
+    let applied = node.backend.applied();
+    assert_eq!(applied.len(), 1);
+    assert_eq!(applied[0].network_namespace, "/run/netns/does-not-exist");
+    assert!(applied[0].native_nftables);
+    let request = server.requests().remove(0).to_lowercase();
+    assert!(
+        request.starts_with("get /api/v1/namespaces/shop/pods/web-0"),
+        "{request}"
+    );
+    assert!(
+        request.contains("authorization: bearer the-token"),
+        "{request}"
+    );
+    assert!(request.contains(concat!("user-agent: weir-cni/", env!("CARGO_PKG_VERSION"))));
+    let log = node.dir.read(weir_cni::plugin::LOG_FILE);
+    assert!(
+        log.contains("\"pod\":\"shop/web-0\",\"if\":\"eth0\""),
+        "{log}"
+    );
+}
+
+#[test]
+fn without_previous_result() {
+    let server = sidecar_server();
+    for (version, result) in [
+        ("1.1.0", json!({"cniVersion": "1.1.0"})),
+        ("1.0.0", json!({"cniVersion": "1.0.0"})),
+        ("0.4.0", json!({"cniVersion": "0.4.0", "dns": {}})),
+        ("0.3.1", json!({"cniVersion": "0.3.1", "dns": {}})),
+        ("0.3.0", json!({"cniVersion": "0.3.0", "dns": {}})),
+    ] {
+        let mut node = Node::with_server(&server);
+        node.config["cniVersion"] = version.into();
+        assert_eq!(node.verb("ADD").result(), result);
+    }
+    for version in ["0.1.0", "0.2.0"] {
+        let mut node = Node::with_server(&server);
+        node.config["cniVersion"] = version.into();
+        let error = node.verb("ADD").error();
+        assert!(
+            error.code == 999 && error.msg.contains("no valid IP addresses"),
+            "{error}"
+        );
+        assert!(
+            node.backend.applied().is_empty(),
+            "rules were made for a failed ADD"
+        );
+    }
+}
+
+#[test]
+fn bad_input_fails_before_anything() {
+    let node = Node::new();
+    let mut bad_type = Node::new();
+    bad_type.config["ambient_enabled"] = "yes".into();
+    let mut bad_previous = Node::new();
+    bad_previous.config["prevResult"] = json!({"cniVersion": "0.4.0"});
+    for (outcome, word) in [
+        (bad_type.verb("ADD"), "boolean"),
+        (bad_previous.verb("ADD"), "prevResult"),
+        (
+            node.run(&node.process("ADD").set("CNI_ARGS", "A=b=c")),
+            "CNI_ARGS",
+        ),
+        (
+            node.run(&node.process("ADD").set("CNI_ARGS", "A=b")),
+            "IgnoreUnknown",
+        ),
+    ] {
+        let error = outcome.error();
+        assert!(error.code == 999 && error.msg.contains(word), "{error}");
+    }
+}
+
+#[test]
+fn the_agents_own_pod_needs_no_kubeconfig() {
+    for ambient in [false, true] {
+        let mut node = Node::new();
+        node.config["ambient_enabled"] = ambient.into();
+        let process = node
+            .process("ADD")
+            .pod("istio-system", "istio-cni-node-x7k2p");
+        node.run(&process).result();
+        // Another namespace, or another name, is not the agent.
+        for (namespace, name) in [("shop", "istio-cni-node-a"), ("istio-system", "istio-cni")] {
+            let error = node.run(&node.process("ADD").pod(namespace, name)).error();
+            assert!(error.msg.contains("istio-cni-kubeconfig"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn what_is_let_through_still_needs_a_client() {
+    let server = sidecar_server();
+    let node = Node::with_server(&server);
+    let excluded = node.process("ADD").pod("kube-system", "dns-1");
+    let no_pod = node.process("ADD").set("CNI_ARGS", "");
+    let no_name = node
+        .process("ADD")
+        .set("CNI_ARGS", "K8S_POD_NAMESPACE=shop");
+    for process in [&excluded, &no_pod, &no_name] {
+        node.run(process).result();
+    }
+    assert!(server.requests().is_empty() && node.backend.applied().is_empty());
+    let blind = Node::new();
+    for process in [excluded, no_pod] {
+        let process = FakeProcess {
+            stdin: blind.config.to_string(),
+            ..process
+        };
+        let error = blind.run(&process).error();
+        assert!(error.msg.contains("No such file"), "{error}");
+    }
+}
+
+#[test]
+fn names_that_would_ask_for_something_else() {
+    let server = sidecar_server();
+    let node = Node::with_server(&server);
+    for (namespace, name) in [
+        ("shop", "../../secrets/x"),
+        ("..", "a"),
+        ("Shop", "a"),
+        ("a", "b?c"),
+    ] {
+        let error = node.run(&node.process("ADD").pod(namespace, name)).error();
+        assert!(error.msg.contains("not a Kubernetes name"), "{error}");
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn pods_that_want_nothing() {
+    let mut opted_out = pods::sidecar("shop", "web-0");
+    opted_out["metadata"]["labels"]["sidecar.istio.io/inject"] = "false".into();
+    for pod in [pods::plain("shop", "web-0", json!({})), opted_out] {
+        let server = ApiServer::with_pod(pod, Value::Null);
+        let node = Node::with_server(&server);
+        node.verb("ADD").result();
+        node.verb("CHECK").assert_silent();
+        assert!(node.backend.applied().is_empty());
+    }
+}
+
+#[test]
+fn a_bad_annotation_fails_the_add() {
+    let mut pod = pods::sidecar("shop", "web-0");
+    pod["metadata"]["annotations"]["sidecar.istio.io/interceptionMode"] = "NONE".into();
+    let server = ApiServer::with_pod(pod, Value::Null);
+    let node = Node::with_server(&server);
+    let error = node.verb("ADD").error();
+    assert!(
+        error.code == 999 && error.msg.contains("interceptionMode"),
+        "{error}"
+    );
+    assert!(node.backend.applied().is_empty());
+}
+
+#[test]
+fn the_kernels_refusal_is_the_answer() {
+    let server = sidecar_server();
+    let mut node = Node::with_server(&server);
+    node.backend.apply_error = Some("no nf_tables here".into());
+    let error = node.verb("ADD").error();
+    assert_eq!((error.code, error.msg.as_str()), (999, "no nf_tables here"));
+}
+
+#[test]
+fn check_compares() {
+    let server = sidecar_server();
+    let mut node = Node::with_server(&server);
+    node.verb("CHECK").assert_silent();
+    node.backend.differences = vec![
+        "chain a: rule 2 is missing".into(),
+        "chain b is missing".into(),
+    ];
+    let error = node.verb("CHECK").error();
+    assert_eq!(error.code, 100);
+    assert!(
+        error.msg.contains("rule 2 is missing") && error.msg.contains("shop/web-0"),
+        "{error}"
+    );
+    assert_eq!(
+        error.details,
+        "chain a: rule 2 is missing\nchain b is missing"
+    );
+    assert!(node.backend.applied().is_empty(), "CHECK changed something");
+    // Nothing to compare for these.
+    node.run(&node.process("CHECK").pod("kube-system", "dns-1"))
+        .assert_silent();
+    node.run(&node.process("CHECK").set("CNI_ARGS", ""))
+        .assert_silent();
+}
+
+#[test]
+fn del_always_succeeds() {
+    let node = Node::new();
+    for process in [
+        node.process("DEL"),
+        node.process("DEL"),
+        node.process("DEL").unset("CNI_NETNS"),
+        node.process("DEL").set("CNI_ARGS", "nonsense"),
+        FakeProcess {
+            stdin: r#"{"name":"a","ambient_enabled":7}"#.into(),
+            ..node.process("DEL")
+        },
+    ] {
+        node.run(&process).assert_silent();
+    }
+}
+
+#[test]
+fn gc_checks_its_input() {
+    let mut node = Node::new();
+    node.verb("GC").assert_silent();
+    for (attachments, code) in [
+        (json!(null), None),
+        (json!([]), None),
+        (json!([{"containerID": "a", "ifname": "eth0"}]), None),
+        (json!({}), Some(7)),
+        (json!(["a"]), Some(7)),
+        (json!([{"containerID": "a"}]), Some(7)),
+    ] {
+        node.config["cni.dev/valid-attachments"] = attachments.clone();
+        let outcome = node.verb("GC");
+        match code {
+            None => outcome.assert_silent(),
+            Some(code) => assert_eq!(outcome.error().code, code, "{attachments}"),
+        }
+    }
+}
+
+#[test]
+fn status_says_why_not() {
+    let server = sidecar_server();
+    let mut node = Node::with_server(&server);
+    node.verb("STATUS").assert_silent();
+    assert!(
+        server.requests().is_empty(),
+        "STATUS is asked often and asks nobody"
+    );
+    node.backend.probe_error = Some("the kernel lacks nf_tables".into());
+    let error = node.verb("STATUS").error();
+    assert_eq!(error.code, 50);
+    assert!(error.msg.contains("lacks nf_tables"), "{error}");
+    let error = Node::new().verb("STATUS").error();
+    assert!(
+        error.code == 50 && error.msg.contains("istio-cni-kubeconfig"),
+        "{error}"
+    );
+}

@@ -1,0 +1,198 @@
+//! Ambient pods: the decision, and the hand-over to the node agent.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::agent::Agent;
+use common::api_server::{Answer, ApiServer};
+use common::node::Node;
+use common::pods;
+use serde_json::{Value, json};
+use weir_cni::plugin::EVENT_SOCKET;
+
+const MODE: &str = "istio.io/dataplane-mode";
+
+/// With the selectors that the chart writes.
+fn ambient_node(server: &ApiServer) -> Node {
+    let mut node = Node::with_server(server);
+    node.config["cniVersion"] = "1.0.0".into();
+    node.config["ambient_enabled"] = true.into();
+    node.config["enable_ambient_detection_retry"] = false.into();
+    let not_none = json!([{"key": MODE, "operator": "NotIn", "values": ["none"]}]);
+    node.config["enablement_selectors"] = json!([
+        {"podSelector": {"matchLabels": {MODE: "ambient"}}, "namespaceSelector": {}},
+        {"podSelector": {"matchExpressions": not_none},
+         "namespaceSelector": {"matchLabels": {MODE: "ambient"}}},
+    ]);
+    node.config["prevResult"] = json!({"cniVersion": "1.0.0", "ips": [
+        {"address": "10.1.0.5/24", "gateway": "10.1.0.1", "interface": 2}]});
+    node
+}
+
+fn agent(node: &Node, answer: Option<(u16, &str)>) -> Agent {
+    Agent::listen(&node.dir.file(EVENT_SOCKET), answer)
+}
+
+fn server(pod_labels: Value, namespace_labels: Value) -> ApiServer {
+    let pod = pods::plain("shop", "web-0", pod_labels);
+    ApiServer::with_pod(pod, pods::namespace("shop", namespace_labels))
+}
+
+fn ambient() -> Value {
+    json!({MODE: "ambient"})
+}
+
+#[test]
+fn ambient_by_pod_or_by_namespace() {
+    for (pod, namespace) in [
+        (ambient(), json!({})),
+        (json!({}), ambient()),
+        (ambient(), ambient()),
+    ] {
+        let server = server(pod, namespace);
+        let node = ambient_node(&server);
+        let agent = agent(&node, Some((200, "")));
+        let mut expected = node.config["prevResult"].clone();
+        expected["cniVersion"] = "1.0.0".into();
+        assert_eq!(node.verb("ADD").result(), expected);
+        let (head, body) = agent.request();
+        assert!(head.starts_with("POST /cmdadd HTTP/1.1\r\n"), "{head}");
+        assert!(
+            head.contains("Content-Type: application/json\r\n"),
+            "{head}"
+        );
+        assert_eq!(
+            serde_json::from_str::<Value>(&body).unwrap(),
+            json!({"Netns": "/run/netns/does-not-exist", "PodName": "web-0",
+                   "PodNamespace": "shop",
+                   "IPs": [{"Interface": 2, "Gateway": "10.1.0.1",
+                            "Address": {"IP": "10.1.0.5", "Mask": "////AA=="}}]})
+        );
+        assert!(
+            node.backend.applied().is_empty(),
+            "the sidecar part was reached"
+        );
+        node.verb("CHECK").assert_silent();
+        assert!(agent.is_untouched());
+    }
+}
+
+#[test]
+fn not_ambient() {
+    let mut host = pods::plain("shop", "web-0", ambient());
+    host["spec"]["hostNetwork"] = true.into();
+    let sidecar = pods::sidecar("shop", "web-0");
+    let none = pods::plain("shop", "web-0", json!({MODE: "none"}));
+    let plain = pods::plain("shop", "web-0", json!({}));
+    for (pod, namespace, redirected) in [
+        (host, ambient(), 0),
+        (sidecar, ambient(), 1),
+        (none, ambient(), 0),
+        (plain, json!({}), 0),
+    ] {
+        let server = ApiServer::with_pod(pod, pods::namespace("shop", namespace));
+        let node = ambient_node(&server);
+        let agent = agent(&node, Some((200, "")));
+        node.verb("ADD").result();
+        assert!(agent.is_untouched());
+        assert_eq!(node.backend.applied().len(), redirected);
+    }
+}
+
+#[test]
+fn no_previous_result_is_null() {
+    let server = server(ambient(), json!({}));
+    let mut node = ambient_node(&server);
+    node.config["prevResult"] = Value::Null;
+    let agent = agent(&node, Some((200, "")));
+    assert_eq!(node.verb("ADD").result(), json!({"cniVersion": "1.0.0"}));
+    let body: Value = serde_json::from_str(&agent.request().1).unwrap();
+    assert_eq!(body.get("IPs"), Some(&Value::Null));
+}
+
+#[test]
+fn the_agents_refusal_fails_the_add() {
+    let server = server(ambient(), json!({}));
+    for (status, text) in [(400, "unreadable"), (500, "no such pod"), (204, "what")] {
+        let node = ambient_node(&server);
+        let _agent = agent(&node, Some((status, text)));
+        let error = node.verb("ADD").error();
+        assert_eq!(error.code, 999);
+        assert!(
+            error.msg.contains(&status.to_string()) && error.msg.contains(text),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn an_agent_that_is_away_or_silent() {
+    let server = server(ambient(), json!({}));
+    let mut node = ambient_node(&server);
+    let error = node.verb("ADD").error();
+    assert!(
+        error.msg.contains(EVENT_SOCKET) && error.msg.contains("agent's pod"),
+        "{error}"
+    );
+    let _agent = agent(&node, None);
+    node.limits.hand_over = Duration::from_millis(100);
+    let started = Instant::now();
+    let error = node.verb("ADD").error();
+    assert!(error.msg.contains("no answer within 100ms"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_failed_decision_fails_or_falls_through() {
+    // Pods can be read, namespaces cannot.
+    let pod = pods::sidecar("shop", "web-0").to_string();
+    let server = ApiServer::start(Box::new(move |path, _| {
+        if path.contains("/pods/") {
+            Answer::Body(200, pod.clone())
+        } else {
+            Answer::Body(403, pods::status(403, "Forbidden", "no").to_string())
+        }
+    }));
+    let mut node = ambient_node(&server);
+    let namespace_requests = || {
+        server
+            .requests()
+            .iter()
+            .filter(|r| !r.contains("/pods/"))
+            .count()
+    };
+    node.verb("ADD").result();
+    assert_eq!(namespace_requests(), 2, "one retry");
+    assert_eq!(node.backend.applied().len(), 1, "went on as a sidecar pod");
+    for setting in [json!(true), Value::Null] {
+        let before = namespace_requests();
+        node.config["enable_ambient_detection_retry"] = setting;
+        let error = node.verb("ADD").error();
+        assert!(
+            error.msg.contains("namespace shop") && error.msg.contains("403"),
+            "{error}"
+        );
+        assert_eq!(namespace_requests() - before, 4);
+    }
+    assert_eq!(node.backend.applied().len(), 1);
+}
+
+#[test]
+fn a_selector_that_does_not_compile() {
+    let server = server(ambient(), json!({}));
+    let mut node = ambient_node(&server);
+    node.config["enablement_selectors"] =
+        json!([{"podSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}]);
+    node.verb("ADD").result();
+    node.config["enable_ambient_detection_retry"] = true.into();
+    let error = node.verb("ADD").error();
+    assert!(error.msg.contains("AMBIENT_ENABLEMENT_SELECTOR"), "{error}");
+}

@@ -1,0 +1,161 @@
+//! What can be wrong with the API server, its kubeconfig, and the way to it.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::api_server::{Answer, ApiServer, other_ca, write_kubeconfig};
+use common::node::Node;
+use common::pods;
+use serde_json::Value;
+
+fn sidecar_server() -> ApiServer {
+    ApiServer::with_pod(pods::sidecar("shop", "web-0"), Value::Null)
+}
+
+#[test]
+fn failures_of_the_server_are_told_apart() {
+    let status = |code, reason: &str| {
+        Answer::Body(
+            code,
+            pods::status(code, reason, "the server says so").to_string(),
+        )
+    };
+    let other = pods::sidecar("other", "web-0").to_string();
+    for (answer, words) in [
+        (status(401, "Unauthorized"), ["401", "token"]),
+        (status(403, "Forbidden"), ["403", "ClusterRole"]),
+        (status(404, "NotFound"), ["404", "deleted"]),
+        (status(503, "Unavailable"), ["503", "the server says so"]),
+        (
+            Answer::Body(200, "<html>login</html>".into()),
+            ["not the expected JSON", "<html>"],
+        ),
+        (
+            Answer::Body(200, "{}".into()),
+            ["not the expected JSON", "about"],
+        ),
+        (
+            Answer::Body(200, "{\"spec\":[]}".into()),
+            ["not the expected JSON", "spec"],
+        ),
+        (Answer::Body(200, other), ["not the expected JSON", "other"]),
+        (Answer::Garbage, ["request failed", "HTTP"]),
+    ] {
+        let server = ApiServer::always(answer);
+        let node = Node::with_server(&server);
+        let error = node.verb("ADD").error();
+        assert_eq!(error.code, 999);
+        let common = ["shop/web-0", "istio-cni-kubeconfig", "https://127.0.0.1"];
+        for word in words.iter().chain(&common) {
+            assert!(error.msg.contains(word), "{word:?} is not in: {error}");
+        }
+        assert!(error.details.contains("3 attempts"), "{error}");
+        assert_eq!(server.requests().len(), 3, "{error}");
+        assert!(node.backend.applied().is_empty());
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    let node = Node::new();
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    write_kubeconfig(&node.dir, port, &other_ca());
+    let error = node.verb("ADD").error();
+    assert!(
+        error.msg.contains("not reachable") && error.msg.contains("refused"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_server_of_another_authority() {
+    let server = sidecar_server();
+    let node = Node::new();
+    write_kubeconfig(&node.dir, server.port, &other_ca());
+    let error = node.verb("ADD").error();
+    assert!(error.msg.contains("TLS handshake failed"), "{error}");
+    assert!(
+        server.requests().is_empty(),
+        "the token was shown to a stranger"
+    );
+}
+
+#[test]
+fn a_server_that_hangs_costs_no_more_than_the_limits() {
+    let server = ApiServer::always(Answer::Hang);
+    let mut node = Node::with_server(&server);
+    node.limits.request = Duration::from_millis(100);
+    let started = Instant::now();
+    let error = node.verb("ADD").error();
+    assert!(error.msg.contains("too slow"), "{error}");
+    assert_eq!(server.requests().len(), 3);
+    node.limits.request = Duration::from_secs(60);
+    node.limits.total = Duration::from_millis(100);
+    let error = node.verb("ADD").error();
+    assert!(error.details.contains("1 attempts"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_server_that_comes_back() {
+    let pod = pods::sidecar("shop", "web-0").to_string();
+    let server = ApiServer::start(Box::new(move |_, number| match number {
+        1 => Answer::Body(500, "oops".into()),
+        2 => Answer::Body(401, "{}".into()),
+        _ => Answer::Body(200, pod.clone()),
+    }));
+    let node = Node::with_server(&server);
+    node.verb("ADD").result();
+    assert_eq!(node.backend.applied().len(), 1);
+}
+
+#[test]
+fn kubeconfigs_that_cannot_be_used() {
+    let good = |user: &str| {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: k\n  cluster:\n    \
+             server: https://127.0.0.1:1\n    insecure-skip-tls-verify: true\ncontexts:\n- name: c\n  \
+             context:\n    cluster: k\n    user: u\nusers:\n- name: u\n  user:\n{user}"
+        )
+    };
+    let exec = "    exec:\n      apiVersion: client.authentication.k8s.io/v1\n      \
+                command: /bin/touch\n      args: [MARK]\n      interactiveMode: Never\n";
+    let provider = "    auth-provider:\n      name: gcp\n      config: {cmd-path: /bin/touch}\n";
+    let no_context = good("    token: t\n").replace("current-context: c\n", "");
+    let no_server = good("    token: t\n").replace("    server: https://127.0.0.1:1\n", "");
+    for (text, word) in [
+        (String::new(), "kubeconfig"),
+        ("a: [".into(), "YAML"),
+        (no_context, "context"),
+        (no_server, "url"),
+        (good(exec), "runs a program"),
+        (good(provider), "runs a program"),
+    ] {
+        let node = Node::new();
+        let mark = node.dir.file("mark");
+        let text = text.replace("MARK", &mark.display().to_string());
+        node.dir.write(weir_cni::plugin::KUBECONFIG, &text);
+        for (verb, code) in [("ADD", 999), ("STATUS", 50)] {
+            let error = node.verb(verb).error();
+            assert_eq!(error.code, code, "{error}");
+            assert!(
+                error.msg.contains(word) && error.msg.contains("node agent"),
+                "{error}"
+            );
+        }
+        assert!(!mark.exists(), "a program was run");
+    }
+}

@@ -1,0 +1,4 @@
+//! Shared by the tests that hold rule sets against the real tools.
+
+pub mod golden;
+pub mod oracle;

@@ -1,0 +1,147 @@
+//! The real tools in a namespace of their own, and their listings in a form that can be compared.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use weir_netlink::netns::Netns;
+
+/// By family and table, then by chain: the chain's own line, then its rules in their order.
+pub type Listing = BTreeMap<String, BTreeMap<String, Vec<String>>>;
+
+/// A fresh namespace.
+pub struct Bench {
+    netns: Netns,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self {
+            netns: Netns::create().unwrap(),
+        }
+    }
+
+    /// Runs a tool in the namespace; its failure is the test's, with the text that was fed to it.
+    fn run(&self, command: &[&str], input: &str) -> String {
+        let mut child = Command::new("nsenter")
+            .arg(format!("--net={}", self.netns.path().display()))
+            .args(command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("nsenter is needed for this test: {e}"));
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(input.as_bytes())
+            .unwrap();
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {errors}\n{input}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// `iptables-legacy-restore --noflush`, or the one for IPv6.
+    pub fn restore(&self, family: &str, text: &str) {
+        let tool = if family == "ipv6" {
+            "ip6tables-legacy-restore"
+        } else {
+            "iptables-legacy-restore"
+        };
+        self.run(&[tool, "--noflush", "-w", "60"], text);
+    }
+
+    /// `iptables-legacy-save` and `ip6tables-legacy-save`
+    pub fn save(&self) -> Listing {
+        let mut listing = saved("ipv4", &self.run(&["iptables-legacy-save"], ""));
+        listing.extend(saved("ipv6", &self.run(&["ip6tables-legacy-save"], "")));
+        listing
+    }
+
+    /// `nft -f -`
+    pub fn nft(&self, text: &str) {
+        self.run(&["nft", "-f", "-"], text);
+    }
+
+    /// `nft list ruleset`
+    pub fn nft_list(&self) -> Listing {
+        listed(&self.run(&["nft", "list", "ruleset"], ""))
+    }
+}
+
+/// The text of `iptables-save`.
+pub fn saved(family: &str, text: &str) -> Listing {
+    let mut listing = Listing::new();
+    let mut table = String::new();
+    for line in text
+        .lines()
+        .filter(|l| !l.starts_with('#') && *l != "COMMIT")
+    {
+        if let Some(name) = line.strip_prefix('*') {
+            table = format!("{family} {name}");
+            listing.entry(table.clone()).or_default();
+            continue;
+        }
+        let chains = listing
+            .get_mut(&table)
+            .unwrap_or_else(|| panic!("no table before {line}"));
+        if let Some(declaration) = line.strip_prefix(':') {
+            let (declaration, _counters) = declaration.rsplit_once(' ').unwrap();
+            let (name, _policy) = declaration.split_once(' ').unwrap();
+            chains
+                .entry(name.to_owned())
+                .or_default()
+                .insert(0, declaration.to_owned());
+        } else {
+            let rule = line
+                .strip_prefix("-A ")
+                .unwrap_or_else(|| panic!("not a rule: {line}"));
+            let (chain, rule) = rule.split_once(' ').unwrap_or((rule, ""));
+            chains
+                .entry(chain.to_owned())
+                .or_default()
+                .push(rule.to_owned());
+        }
+    }
+    listing
+}
+
+/// The text of `nft list ruleset`, without packet counts.
+pub fn listed(text: &str) -> Listing {
+    let mut listing = Listing::new();
+    let (mut table, mut chain) = (String::new(), String::new());
+    for line in text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !matches!(*l, "" | "}"))
+    {
+        let opened = line.strip_suffix(" {");
+        if let Some(name) = opened.and_then(|l| l.strip_prefix("table ")) {
+            table = name.to_owned();
+            listing.entry(table.clone()).or_default();
+        } else if let Some(name) = opened.and_then(|l| l.strip_prefix("chain ")) {
+            chain = name.to_owned();
+            listing
+                .get_mut(&table)
+                .unwrap()
+                .entry(chain.clone())
+                .or_default();
+        } else {
+            let lines = listing.get_mut(&table).and_then(|t| t.get_mut(&chain));
+            lines
+                .unwrap_or_else(|| panic!("no chain before {line}"))
+                .push(without_counts(line));
+        }
+    }
+    listing
+}
+
+fn without_counts(line: &str) -> String {
+    let mut words: Vec<&str> = line.split(' ').collect();
+    while let Some(n) = words.iter().position(|w| *w == "packets") {
+        assert_eq!(words[n + 2], "bytes", "{line}");
+        words.drain(n..n + 4);
+    }
+    words.join(" ")
+}

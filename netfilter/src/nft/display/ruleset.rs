@@ -1,0 +1,242 @@
+//! Tables, chains and sets as blocks.
+
+use super::rule::rule_text;
+use super::value::{duration, element, is_host_order};
+use crate::nft::context::Context;
+use crate::nft::model::{
+    BaseChain, Chain, DataType, Family, Hook, Policy, Ruleset, Set, SetData, Table, priority,
+};
+use crate::nft::raw;
+use std::fmt;
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unspec => "unspec",
+            Self::Inet => "inet",
+            Self::Ip => "ip",
+            Self::Arp => "arp",
+            Self::Netdev => "netdev",
+            Self::Bridge => "bridge",
+            Self::Ip6 => "ip6",
+            Self::Other(n) => return write!(f, "family {n}"),
+        })
+    }
+}
+
+impl fmt::Display for Ruleset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tables.iter().try_for_each(|t| write!(f, "{t}"))
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "table {} {} {{", self.family, self.name)?;
+        if self.flags & raw::NFT_TABLE_F_DORMANT != 0 {
+            writeln!(f, "\tflags dormant")?;
+        }
+        if let Some(comment) = &self.comment {
+            writeln!(f, "\tcomment \"{comment}\"")?;
+        }
+        let sets = self.sets.iter().map(set_text);
+        let chains = self.chains.iter().map(|c| chain_text(c, self.family));
+        for (i, block) in sets.chain(chains).enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            f.write_str(&block)?;
+        }
+        writeln!(f, "}}")
+    }
+}
+
+fn chain_text(c: &Chain, family: Family) -> String {
+    let mut text = format!("\tchain {} {{\n", c.name);
+    if let Some(comment) = &c.comment {
+        text += &format!("\t\tcomment \"{comment}\"\n");
+    }
+    if let Some(base) = &c.base {
+        text += &format!("\t\t{}\n", base_chain_text(base, family));
+    }
+    for rule in &c.rules {
+        text += &format!("\t\t{}\n", rule_text(rule, family, Context::of(family)));
+    }
+    text + "\t}\n"
+}
+
+/// `type T hook H priority P; policy P;`
+pub(crate) fn base_chain_text(base: &BaseChain, family: Family) -> String {
+    let hook = match (base.hook, family) {
+        (Hook::Prerouting, Family::Netdev) => "ingress".to_owned(),
+        (Hook::Input, Family::Netdev) => "egress".to_owned(),
+        (Hook::Prerouting, Family::Arp) => "input".to_owned(),
+        (Hook::Input, Family::Arp) => "output".to_owned(),
+        (hook, _) => hook_name(hook),
+    };
+    let devices = match base.devices.as_slice() {
+        [] => String::new(),
+        [one] => format!(" device \"{one}\""),
+        many => format!(" devices = {{ {} }}", many.join(", ")),
+    };
+    let policy = match base.policy {
+        Policy::Accept => "accept",
+        Policy::Drop => "drop",
+    };
+    let priority = priority_text(base.priority, base.hook, family);
+    let kind = base.chain_type.as_str();
+    format!("type {kind} hook {hook}{devices} priority {priority}; policy {policy};")
+}
+
+fn hook_name(hook: Hook) -> String {
+    match hook {
+        Hook::Prerouting => "prerouting".to_owned(),
+        Hook::Input => "input".to_owned(),
+        Hook::Forward => "forward".to_owned(),
+        Hook::Output => "output".to_owned(),
+        Hook::Postrouting => "postrouting".to_owned(),
+        Hook::Ingress => "ingress".to_owned(),
+        Hook::Other(n) => n.to_string(),
+    }
+}
+
+/// A name with a distance of at most 10, or the number.
+fn priority_text(n: i32, hook: Hook, family: Family) -> String {
+    let prerouting = hook == Hook::Prerouting;
+    let postrouting = hook == Hook::Postrouting;
+    let names: &[(i32, &str, bool)] = match family {
+        Family::Inet | Family::Ip | Family::Ip6 => &[
+            (priority::RAW, "raw", true),
+            (priority::MANGLE, "mangle", true),
+            (priority::DSTNAT, "dstnat", prerouting),
+            (priority::FILTER, "filter", true),
+            (priority::SECURITY, "security", true),
+            (priority::SRCNAT, "srcnat", postrouting),
+        ],
+        // linux/netfilter_bridge.h, enum nf_br_hook_priorities
+        Family::Bridge => &[
+            (-300, "dstnat", prerouting),
+            (-200, "filter", true),
+            (100, "out", hook == Hook::Output),
+            (300, "srcnat", postrouting),
+        ],
+        _ => &[(0, "filter", true)],
+    };
+    for (value, name, here) in names.iter().copied() {
+        match n.checked_sub(value) {
+            Some(0) if here => return name.to_owned(),
+            Some(d @ 1..=10) if here => return format!("{name} + {d}"),
+            Some(d @ -10..=-1) if here => return format!("{name} - {}", -d),
+            _ => {}
+        }
+    }
+    n.to_string()
+}
+
+fn type_name(t: DataType) -> String {
+    match t {
+        DataType::VERDICT => "verdict",
+        DataType::NF_PROTO => "nf_proto",
+        DataType::INTEGER => "integer",
+        DataType::STRING => "string",
+        DataType::ETHER_ADDR => "ether_addr",
+        DataType::IPV4_ADDR => "ipv4_addr",
+        DataType::IPV6_ADDR => "ipv6_addr",
+        DataType::ETHER_TYPE => "ether_type",
+        DataType::INET_PROTO => "inet_proto",
+        DataType::INET_SERVICE => "inet_service",
+        DataType::ICMP_TYPE => "icmp_type",
+        DataType::TCP_FLAG => "tcp_flag",
+        DataType::MARK => "mark",
+        DataType::IFINDEX => "iface_index",
+        DataType::ARPHRD => "iface_type",
+        DataType::UID => "uid",
+        DataType::GID => "gid",
+        DataType::CT_STATE => "ct_state",
+        DataType::CT_DIR => "ct_dir",
+        DataType::CT_STATUS => "ct_status",
+        DataType::ICMPV6_TYPE => "icmpv6_type",
+        DataType::PKT_TYPE => "pkt_type",
+        DataType::FIB_ADDR => "fib_addrtype",
+        DataType::BOOLEAN => "boolean",
+        DataType::IFNAME => "ifname",
+        DataType::CGROUPV2 => "cgroupsv2",
+        DataType(n) => return format!("type {n}"),
+    }
+    .to_owned()
+}
+
+/// A set or map with its elements.
+pub(crate) fn set_text(s: &Set) -> String {
+    let (word, to) = match s.data {
+        SetData::None => ("set", String::new()),
+        SetData::Verdict => ("map", " : verdict".to_owned()),
+        SetData::Value(t, _) => ("map", format!(" : {}", type_name(t))),
+    };
+    let mut text = format!("\t{word} {} {{\n\t\ttype {}{to}\n", s.name, type_name(s.key_type));
+    if let Some(size) = s.size {
+        text += &format!("\t\tsize {size}\n");
+    }
+    let flags: Vec<&str> = [
+        (s.constant, "constant"),
+        (s.dynamic, "dynamic"),
+        (s.interval, "interval"),
+        (s.timeouts, "timeout"),
+    ]
+    .into_iter()
+    .filter_map(|(on, name)| on.then_some(name))
+    .collect();
+    // A timeout says that elements end; the flag alone is not repeated with a default.
+    if !flags.is_empty() {
+        text += &format!("\t\tflags {}\n", flags.join(","));
+    }
+    if let Some(t) = s.timeout {
+        text += &format!("\t\ttimeout {}\n", duration(t));
+    }
+    if let Some(t) = s.gc_interval {
+        text += &format!("\t\tgc-interval {}\n", duration(t));
+    }
+    if s.auto_merge {
+        text += "\t\tauto-merge\n";
+    }
+    if let Some(comment) = &s.comment {
+        text += &format!("\t\tcomment \"{comment}\"\n");
+    }
+    text + &elements_text(s) + "\t}\n"
+}
+
+/// How many elements `nft` puts on a line.
+fn per_line(t: DataType) -> usize {
+    match t {
+        DataType::IPV4_ADDR | DataType::CT_STATE | DataType::CT_STATUS => 2,
+        DataType::IPV6_ADDR
+        | DataType::ETHER_ADDR
+        | DataType::ETHER_TYPE
+        | DataType::ICMP_TYPE
+        | DataType::ICMPV6_TYPE
+        | DataType::IFNAME
+        | DataType::STRING => 1,
+        _ => 5,
+    }
+}
+
+fn elements_text(s: &Set) -> String {
+    if s.elements.is_empty() {
+        return String::new();
+    }
+    let data_type = match s.data {
+        SetData::Value(t, _) => Some(t),
+        _ => None,
+    };
+    // Ranges are kept in network order whatever the type's own order is.
+    let host_order = is_host_order(s.key_type) && !s.interval;
+    let mut text = String::from("\t\telements = { ");
+    for (i, e) in s.elements.iter().enumerate() {
+        if i > 0 {
+            let breaks = i % per_line(s.key_type) == 0;
+            text += if breaks { ",\n\t\t\t     " } else { ", " };
+        }
+        text += &element(e, s.key_type, host_order, data_type);
+    }
+    text + " }\n"
+}

@@ -1,0 +1,123 @@
+//! What is loaded, by name.
+
+use crate::nft::context::Context;
+use crate::nft::model::{CtDirection, CtKey, FibResult, MetaKey, PayloadBase, Selector, SocketKey};
+use crate::nft::raw;
+
+/// A selector where this much is known of the packet.
+pub(super) fn selector(s: &Selector, context: Context) -> String {
+    match s {
+        Selector::Meta(key) => meta(*key),
+        Selector::Payload { base, offset, len } => match context.field(s) {
+            Some(f) => format!("{} {}", f.header, f.name),
+            None => match (base, offset, len) {
+                (PayloadBase::LinkLayer, 0, 6) => "ether daddr".to_owned(),
+                (PayloadBase::LinkLayer, 6, 6) => "ether saddr".to_owned(),
+                _ => format!("@{},{},{}", base_name(*base), offset * 8, len * 8),
+            },
+        },
+        Selector::Ct(key, direction) => ct(*key, *direction),
+        Selector::Socket(key, level) => match (key, level) {
+            (SocketKey::Transparent, _) => "socket transparent".to_owned(),
+            (SocketKey::Mark, _) => "socket mark".to_owned(),
+            (SocketKey::Wildcard, _) => "socket wildcard".to_owned(),
+            (SocketKey::Cgroupv2, level) => {
+                format!("socket cgroupv2 level {}", level.unwrap_or(0))
+            }
+            (SocketKey::Other(n), _) => format!("socket {n}"),
+        },
+        Selector::Fib { flags, result } => fib(*flags, *result),
+    }
+}
+
+fn base_name(base: PayloadBase) -> &'static str {
+    match base {
+        PayloadBase::LinkLayer => "ll",
+        PayloadBase::Network => "nh",
+        PayloadBase::Transport => "th",
+        PayloadBase::Inner => "ih",
+        PayloadBase::Other(_) => "unknown",
+    }
+}
+
+/// `meta KEY`, or the key alone where `nft` leaves the word out.
+pub(super) fn meta(key: MetaKey) -> String {
+    let name = match key {
+        MetaKey::Iif => return "iif".to_owned(),
+        MetaKey::Oif => return "oif".to_owned(),
+        MetaKey::Iifname => return "iifname".to_owned(),
+        MetaKey::Oifname => return "oifname".to_owned(),
+        MetaKey::Iifgroup => return "iifgroup".to_owned(),
+        MetaKey::Oifgroup => return "oifgroup".to_owned(),
+        MetaKey::Length => "length",
+        MetaKey::Protocol => "protocol",
+        MetaKey::Priority => "priority",
+        MetaKey::Mark => "mark",
+        MetaKey::Iiftype => "iiftype",
+        MetaKey::Oiftype => "oiftype",
+        MetaKey::Skuid => "skuid",
+        MetaKey::Skgid => "skgid",
+        MetaKey::Nftrace => "nftrace",
+        MetaKey::Rtclassid => "rtclassid",
+        MetaKey::Nfproto => "nfproto",
+        MetaKey::L4proto => "l4proto",
+        MetaKey::Ibrname => "ibrname",
+        MetaKey::Obrname => "obrname",
+        MetaKey::Pkttype => "pkttype",
+        MetaKey::Cpu => "cpu",
+        MetaKey::Cgroup => "cgroup",
+        MetaKey::Random => "random",
+        MetaKey::Other(n) => return format!("meta {n}"),
+    };
+    format!("meta {name}")
+}
+
+/// `ct [original|reply] KEY`
+pub(super) fn ct(key: CtKey, direction: Option<CtDirection>) -> String {
+    let name = match key {
+        CtKey::State => "state",
+        CtKey::Direction => "direction",
+        CtKey::Status => "status",
+        CtKey::Mark => "mark",
+        CtKey::Expiration => "expiration",
+        CtKey::L3protocol => "l3proto",
+        CtKey::Src => "saddr",
+        CtKey::Dst => "daddr",
+        CtKey::Protocol => "protocol",
+        CtKey::ProtoSrc => "proto-src",
+        CtKey::ProtoDst => "proto-dst",
+        CtKey::Packets => "packets",
+        CtKey::Bytes => "bytes",
+        CtKey::Zone => "zone",
+        CtKey::SrcIp => "ip saddr",
+        CtKey::DstIp => "ip daddr",
+        CtKey::SrcIp6 => "ip6 saddr",
+        CtKey::DstIp6 => "ip6 daddr",
+        CtKey::Other(n) => return format!("ct {n}"),
+    };
+    match direction {
+        None => format!("ct {name}"),
+        Some(CtDirection::Original) => format!("ct original {name}"),
+        Some(CtDirection::Reply) => format!("ct reply {name}"),
+    }
+}
+
+fn fib(flags: u32, result: FibResult) -> String {
+    let names: Vec<&str> = [
+        (raw::NFTA_FIB_F_SADDR, "saddr"),
+        (raw::NFTA_FIB_F_DADDR, "daddr"),
+        (raw::NFTA_FIB_F_MARK, "mark"),
+        (raw::NFTA_FIB_F_IIF, "iif"),
+        (raw::NFTA_FIB_F_OIF, "oif"),
+    ]
+    .into_iter()
+    .filter_map(|(bit, name)| (flags & bit != 0).then_some(name))
+    .collect();
+    let result = match result {
+        FibResult::Oif => "oif".to_owned(),
+        FibResult::Oifname => "oifname".to_owned(),
+        FibResult::Type => "type".to_owned(),
+        FibResult::Other(n) => n.to_string(),
+    };
+    format!("fib {} {result}", names.join(" . "))
+}

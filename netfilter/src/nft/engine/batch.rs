@@ -1,0 +1,179 @@
+//! Operations to messages.
+
+use super::{Op, TableId, Transaction};
+use crate::nft::context::Context;
+use crate::nft::expr::{Expr, ExprElem};
+use crate::nft::model::{Chain, Policy, Rule, Set, Table};
+use crate::nft::wire::{
+    ChainAttrs, ElemAttrs, ElemListAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs,
+};
+use crate::nft::{lower, raw, set, userdata};
+use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, NLM_F_APPEND, NLM_F_CREATE};
+
+/// Elements of one message. An attribute holds at most 65 535 bytes; the largest element, with
+/// a key and a value of 64 bytes, names and a comment of 256, takes less than 512.
+const ELEMENTS_PER_MESSAGE: usize = 120;
+
+/// The batch, and for every message of it the operation that it belongs to.
+pub(super) fn encode(t: &Transaction) -> (Batch, Vec<usize>) {
+    let batch = Batch::new(NFNL_SUBSYS_NFTABLES, Some(t.generation));
+    let mut w = Messages { batch, origin: Vec::new(), op: 0, set_id: 0 };
+    for (i, op) in t.ops.iter().enumerate() {
+        w.op = i;
+        w.write(op);
+    }
+    (w.batch, w.origin)
+}
+
+struct Messages {
+    batch: Batch,
+    origin: Vec<usize>,
+    op: usize,
+    set_id: u32,
+}
+
+impl Messages {
+    fn push<A: weir_netlink::attr::AttrSet>(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        id: &TableId,
+        attrs: &A,
+    ) {
+        self.batch.push(kind, flags, id.0.number(), attrs);
+        self.origin.push(self.op);
+    }
+
+    fn write(&mut self, op: &Op) {
+        match op {
+            Op::AddTable(t) => self.table(t),
+            Op::DeleteTable(id) => {
+                let attrs = TableAttrs { name: Some(id.1.clone()), ..TableAttrs::default() };
+                self.push(raw::NFT_MSG_DELTABLE, 0, id, &attrs);
+            }
+            Op::AddSet(id, s) => {
+                self.set_id += 1;
+                let attrs = s.to_attrs(&id.1, self.set_id);
+                self.push(raw::NFT_MSG_NEWSET, NLM_F_CREATE, id, &attrs);
+                let elements = set::to_elem_attrs(&s.elements, s.interval);
+                self.elements(raw::NFT_MSG_NEWSETELEM, id, (&s.name, Some(self.set_id)), elements);
+            }
+            Op::DeleteSet(id, name) => {
+                let (table, name) = (Some(id.1.clone()), Some(name.clone()));
+                let attrs = SetAttrs { table, name, ..SetAttrs::default() };
+                self.push(raw::NFT_MSG_DELSET, 0, id, &attrs);
+            }
+            Op::AddElements(id, s, elements) => {
+                self.change(raw::NFT_MSG_NEWSETELEM, id, s, elements);
+            }
+            Op::DeleteElements(id, s, elements) => {
+                self.change(raw::NFT_MSG_DELSETELEM, id, s, elements);
+            }
+            Op::AddChain(id, c) => self.chain(id, c),
+            Op::DeleteChain(id, name) => {
+                let (table, name) = (Some(id.1.clone()), Some(name.clone()));
+                let attrs = ChainAttrs { table, name, ..ChainAttrs::default() };
+                self.push(raw::NFT_MSG_DELCHAIN, 0, id, &attrs);
+            }
+            Op::AddRule(id, chain, rule, before) => self.rule(id, chain, rule, *before),
+            Op::DeleteRule(id, chain, _, handle) => {
+                let attrs = RuleAttrs {
+                    table: Some(id.1.clone()),
+                    chain: Some(chain.clone()),
+                    handle: Some(*handle),
+                    ..RuleAttrs::default()
+                };
+                self.push(raw::NFT_MSG_DELRULE, 0, id, &attrs);
+            }
+        }
+    }
+
+    fn table(&mut self, t: &Table) {
+        let attrs = TableAttrs {
+            name: Some(t.name.clone()),
+            flags: Some(t.flags),
+            userdata: userdata::comment(t.comment.as_deref()),
+            ..TableAttrs::default()
+        };
+        let id = (t.family, t.name.clone());
+        self.push(raw::NFT_MSG_NEWTABLE, NLM_F_CREATE, &id, &attrs);
+    }
+
+    fn chain(&mut self, id: &TableId, c: &Chain) {
+        let base = c.base.as_ref();
+        let attrs = ChainAttrs {
+            table: Some(id.1.clone()),
+            name: Some(c.name.clone()),
+            kind: base.map(|b| b.chain_type.as_str().to_owned()),
+            // Accept is what the kernel assumes, and what `nft` leaves out.
+            policy: base.filter(|b| b.policy == Policy::Drop).map(|_| 0),
+            hook: base.map(|b| HookAttrs {
+                hooknum: Some(b.hook.number()),
+                priority: Some(b.priority),
+                dev: b.devices.first().cloned(),
+                ..HookAttrs::default()
+            }),
+            userdata: userdata::comment(c.comment.as_deref()),
+            ..ChainAttrs::default()
+        };
+        self.push(raw::NFT_MSG_NEWCHAIN, NLM_F_CREATE, id, &attrs);
+    }
+
+    fn elements(
+        &mut self,
+        kind: u16,
+        id: &TableId,
+        (set, set_id): (&str, Option<u32>),
+        mut elements: Vec<ElemAttrs>,
+    ) {
+        while !elements.is_empty() {
+            let rest = elements.split_off(elements.len().min(ELEMENTS_PER_MESSAGE));
+            let attrs = ElemListAttrs {
+                table: Some(id.1.clone()),
+                set: Some(set.to_owned()),
+                set_id,
+                elements: Some(std::mem::replace(&mut elements, rest)),
+                ..ElemListAttrs::default()
+            };
+            let flags = if kind == raw::NFT_MSG_NEWSETELEM { NLM_F_CREATE } else { 0 };
+            self.push(kind, flags, id, &attrs);
+        }
+    }
+
+    /// Elements of a set that exists: the end at 0, which opens a new set, is there already.
+    fn change(&mut self, kind: u16, id: &TableId, s: &Set, elements: &[crate::nft::Element]) {
+        let mut attrs = set::to_elem_attrs(elements, s.interval);
+        if attrs.first().is_some_and(|a| a.flags == Some(raw::NFT_SET_ELEM_INTERVAL_END)) {
+            attrs.remove(0);
+        }
+        self.elements(kind, id, (&s.name, None), attrs);
+    }
+
+    fn rule(&mut self, id: &TableId, chain: &str, rule: &Rule, before: Option<u64>) {
+        let mut lowered = lower::rule(rule, Context::of(id.0));
+        let first = self.set_id;
+        for s in &lowered.sets {
+            self.set_id += 1;
+            let attrs = s.to_attrs(&id.1, self.set_id);
+            self.push(raw::NFT_MSG_NEWSET, NLM_F_CREATE, id, &attrs);
+            let set = (lower::ANONYMOUS, Some(self.set_id));
+            self.elements(raw::NFT_MSG_NEWSETELEM, id, set, s.elem_attrs());
+        }
+        for e in &mut lowered.exprs {
+            if let Expr::Lookup(l) = e {
+                // Numbered from 0 in the rule, from 1 in the batch.
+                l.set_id = l.set_id.map(|n| n + first + 1);
+            }
+        }
+        let attrs = RuleAttrs {
+            table: Some(id.1.clone()),
+            chain: Some(chain.to_owned()),
+            position: before,
+            expressions: Some(lowered.exprs.into_iter().map(ExprElem).collect()),
+            userdata: userdata::comment(rule.comment.as_deref()),
+            ..RuleAttrs::default()
+        };
+        let append = if before.is_some() { 0 } else { NLM_F_APPEND };
+        self.push(raw::NFT_MSG_NEWRULE, NLM_F_CREATE | append, id, &attrs);
+    }
+}

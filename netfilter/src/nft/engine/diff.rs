@@ -1,0 +1,111 @@
+//! The shortest way from one list of rules to another.
+
+/// One step; indexes are into the old and the new list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The old one stays.
+    Keep(usize),
+    /// The old one goes.
+    Delete(usize),
+    /// The new one comes.
+    Add(usize),
+}
+
+/// Keeps a longest common subsequence. Rules that stay keep their counters.
+pub(super) fn diff<T: PartialEq>(old: &[T], new: &[T]) -> Vec<Step> {
+    let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+    let (old_rest, new_rest) = (old.get(start..).unwrap_or(&[]), new.get(start..).unwrap_or(&[]));
+    let end = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(a, b)| a == b).count();
+    let old_mid = old_rest.get(..old_rest.len() - end).unwrap_or(&[]);
+    let new_mid = new_rest.get(..new_rest.len() - end).unwrap_or(&[]);
+    let mut steps: Vec<Step> = (0..start).map(Step::Keep).collect();
+    for s in middle(old_mid, new_mid) {
+        steps.push(match s {
+            Step::Keep(i) => Step::Keep(i + start),
+            Step::Delete(i) => Step::Delete(i + start),
+            Step::Add(i) => Step::Add(i + start),
+        });
+    }
+    steps.extend((old.len() - end..old.len()).map(Step::Keep));
+    steps
+}
+
+/// Dynamic programming over what differs: `table[i][j]` is the length of the longest common
+/// subsequence of `old[i..]` and `new[j..]`.
+fn middle<T: PartialEq>(old: &[T], new: &[T]) -> Vec<Step> {
+    let width = new.len() + 1;
+    let mut table = vec![0u32; (old.len() + 1) * width];
+    let at = |table: &[u32], i: usize, j: usize| table.get(i * width + j).copied().unwrap_or(0);
+    for (i, a) in old.iter().enumerate().rev() {
+        for (j, b) in new.iter().enumerate().rev() {
+            let best = match a == b {
+                true => at(&table, i + 1, j + 1) + 1,
+                false => at(&table, i + 1, j).max(at(&table, i, j + 1)),
+            };
+            if let Some(slot) = table.get_mut(i * width + j) {
+                *slot = best;
+            }
+        }
+    }
+    let (mut i, mut j) = (0, 0);
+    let mut steps = Vec::new();
+    loop {
+        match (old.get(i), new.get(j)) {
+            (None, None) => return steps,
+            (Some(a), Some(b)) if a == b => {
+                steps.push(Step::Keep(i));
+                (i, j) = (i + 1, j + 1);
+            }
+            (Some(_), None) => {
+                steps.push(Step::Delete(i));
+                i += 1;
+            }
+            (Some(_), Some(_)) if at(&table, i + 1, j) >= at(&table, i, j + 1) => {
+                steps.push(Step::Delete(i));
+                i += 1;
+            }
+            (_, Some(_)) => {
+                steps.push(Step::Add(j));
+                j += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn following_the_steps_gives_the_new_list(
+            old in proptest::collection::vec(0u8..4, 0..12),
+            new in proptest::collection::vec(0u8..4, 0..12),
+        ) {
+            let steps = diff(&old, &new);
+            let made: Vec<u8> = steps.iter().filter_map(|s| match s {
+                Step::Keep(i) => Some(old[*i]),
+                Step::Add(j) => Some(new[*j]),
+                Step::Delete(_) => None,
+            }).collect();
+            prop_assert_eq!(made, new);
+            let used: Vec<usize> = steps.iter().filter_map(|s| match s {
+                Step::Keep(i) | Step::Delete(i) => Some(*i),
+                Step::Add(_) => None,
+            }).collect();
+            prop_assert_eq!(used, (0..old.len()).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn equal_lists_need_no_step(list in proptest::collection::vec(0u8..4, 0..12)) {
+            prop_assert!(diff(&list, &list).iter().all(|s| matches!(s, Step::Keep(_))));
+        }
+    }
+
+    #[test]
+    fn one_missing_rule_is_one_step() {
+        use Step::{Add, Keep};
+        assert_eq!(diff(&[1, 3], &[1, 2, 3]), vec![Keep(0), Add(1), Keep(1)]);
+    }
+}

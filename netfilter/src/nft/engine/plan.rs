@@ -1,0 +1,261 @@
+//! The pure part: what has to be done so that the kernel holds what is wished.
+
+use super::diff::{Step, diff};
+use super::{Snapshot, TableId};
+use crate::nft::context::Context;
+use crate::nft::display::{base_chain_text, rule_text, set_text};
+use crate::nft::expr::Expr;
+use crate::nft::model::{BaseChain, Chain, Element, Family, Rule, Ruleset, Set, Table};
+use crate::nft::{lower, raise};
+use std::fmt;
+
+/// Operations of one batch, for a ruleset of one generation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Transaction {
+    /// The generation that the operations were planned for.
+    pub generation: u32,
+    /// In the order in which they are sent.
+    pub ops: Vec<Op>,
+}
+
+/// One change. `Display` prints it as the `nft` command that it equals.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// `add table`; its chains and sets come with operations of their own.
+    AddTable(Table),
+    /// `delete table` with everything in it.
+    DeleteTable(TableId),
+    /// `add set` or `add map`, with its elements.
+    AddSet(TableId, Set),
+    /// `delete set`
+    DeleteSet(TableId, String),
+    /// `add element`
+    AddElements(TableId, Set, Vec<Element>),
+    /// `delete element`
+    DeleteElements(TableId, Set, Vec<Element>),
+    /// `add chain`; its rules come with operations of their own. A base chain that exists gets the policy.
+    AddChain(TableId, Chain),
+    /// `delete chain`
+    DeleteChain(TableId, String),
+    /// `add rule` at the end or, before the rule with this handle, `insert rule`.
+    AddRule(TableId, String, Rule, Option<u64>),
+    /// `delete rule`; the rule is for whoever reads it.
+    DeleteRule(TableId, String, Rule, u64),
+}
+
+/// What is missing so that the tables `owned` hold `desired` and nothing else.
+///
+/// Tables of `desired` must be among the owned ones; others are neither looked at nor changed.
+#[must_use]
+pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transaction {
+    let mut ops = Vec::new();
+    for (family, name) in owned {
+        let wished = desired.table(*family, name);
+        let found = observed.ruleset.tables.iter().position(|t| t.family == *family && t.name == *name);
+        let id = (*family, name.clone());
+        match (wished, found) {
+            (None, None) => {}
+            (None, Some(_)) => ops.push(Op::DeleteTable(id)),
+            (Some(t), None) => add_table(t, &mut ops),
+            (Some(t), Some(i)) => match observed.ruleset.tables.get(i) {
+                Some(old) if is_same_frame(t, old) => change_table(t, old, observed, i, &mut ops),
+                _ => {
+                    ops.push(Op::DeleteTable(id));
+                    add_table(t, &mut ops);
+                }
+            },
+        }
+    }
+    Transaction { generation: observed.generation, ops }
+}
+
+fn shell(t: &Table) -> Table {
+    Table { sets: Vec::new(), chains: Vec::new(), ..t.clone() }
+}
+
+fn add_table(t: &Table, ops: &mut Vec<Op>) {
+    let id = (t.family, t.name.clone());
+    ops.push(Op::AddTable(shell(t)));
+    // Verdict maps name chains, rules name both.
+    ops.extend(t.chains.iter().map(|c| Op::AddChain(id.clone(), empty(c))));
+    ops.extend(t.sets.iter().map(|s| Op::AddSet(id.clone(), s.clone())));
+    for c in &t.chains {
+        let add = |r: &Rule| Op::AddRule(id.clone(), c.name.clone(), r.clone(), None);
+        ops.extend(c.rules.iter().map(add));
+    }
+}
+
+fn empty(c: &Chain) -> Chain {
+    Chain { rules: Vec::new(), ..c.clone() }
+}
+
+/// Whether everything that the kernel cannot change in place is as wished.
+fn is_same_frame(new: &Table, old: &Table) -> bool {
+    let chains = new.chains.iter().all(|c| match old.chain(&c.name) {
+        Some(o) => c.comment == o.comment && frame(c) == frame(o),
+        None => true,
+    });
+    let sets = new.sets.iter().all(|s| match old.sets.iter().find(|o| o.name == s.name) {
+        Some(o) => set_frame(s) == set_frame(o),
+        None => true,
+    });
+    new.flags == old.flags && new.comment == old.comment && chains && sets
+}
+
+/// A chain's hook; its policy can change in place.
+fn frame(c: &Chain) -> Option<BaseChain> {
+    c.base.clone().map(|b| BaseChain { policy: crate::nft::model::Policy::Accept, ..b })
+}
+
+fn set_frame(s: &Set) -> Set {
+    Set { elements: Vec::new(), ..s.clone() }
+}
+
+fn change_table(new: &Table, old: &Table, observed: &Snapshot, table: usize, ops: &mut Vec<Op>) {
+    let id = (new.family, new.name.clone());
+    let (mut gone, mut come) = (Vec::new(), Vec::new());
+    for (c, chain) in old.chains.iter().enumerate() {
+        let wished = new.chain(&chain.name);
+        let handles = observed.handles(table, c);
+        let rules = wished.map_or(&[][..], |w| w.rules.as_slice());
+        change_rules(&id, chain, handles, rules, &mut gone, &mut come);
+    }
+    // Rules go before the chains and sets that they name, and come after them.
+    ops.append(&mut gone);
+    let is_new = |c: &&Chain| old.chain(&c.name).is_none_or(|o| o.base != c.base);
+    let is_gone = |c: &&Chain| new.chain(&c.name).is_none();
+    ops.extend(
+        old.chains.iter().filter(is_gone).map(|c| Op::DeleteChain(id.clone(), c.name.clone())),
+    );
+    ops.extend(new.chains.iter().filter(is_new).map(|c| Op::AddChain(id.clone(), empty(c))));
+    change_sets(&id, new, old, ops);
+    for c in new.chains.iter().filter(|c| old.chain(&c.name).is_none()) {
+        let add = |r: &Rule| Op::AddRule(id.clone(), c.name.clone(), r.clone(), None);
+        ops.extend(c.rules.iter().map(add));
+    }
+    ops.append(&mut come);
+}
+
+fn change_rules(
+    id: &TableId,
+    chain: &Chain,
+    handles: &[u64],
+    wished: &[Rule],
+    gone: &mut Vec<Op>,
+    come: &mut Vec<Op>,
+) {
+    let old: Vec<Rule> = chain.rules.iter().map(Rule::without_counters).collect();
+    let new: Vec<Rule> = wished.iter().map(|r| canonical(r, id.0)).collect();
+    let steps = diff(&old, &new);
+    for (i, step) in steps.iter().enumerate() {
+        match step {
+            Step::Keep(_) => {}
+            Step::Delete(o) => {
+                if let (Some(rule), Some(handle)) = (old.get(*o), handles.get(*o)) {
+                    gone.push(Op::DeleteRule(id.clone(), chain.name.clone(), rule.clone(), *handle));
+                }
+            }
+            Step::Add(n) => {
+                // Before the next rule that stays; at the end when none does.
+                let next = steps.iter().skip(i).find_map(|s| match s {
+                    Step::Keep(o) => handles.get(*o).copied(),
+                    _ => None,
+                });
+                if let Some(rule) = wished.get(*n) {
+                    come.push(Op::AddRule(id.clone(), chain.name.clone(), rule.clone(), next));
+                }
+            }
+        }
+    }
+}
+
+fn change_sets(id: &TableId, new: &Table, old: &Table, ops: &mut Vec<Op>) {
+    for s in &old.sets {
+        if !new.sets.iter().any(|n| n.name == s.name) {
+            ops.push(Op::DeleteSet(id.clone(), s.name.clone()));
+        }
+    }
+    for s in &new.sets {
+        let Some(o) = old.sets.iter().find(|o| o.name == s.name) else {
+            ops.push(Op::AddSet(id.clone(), s.clone()));
+            continue;
+        };
+        let (wished, found) = (s.settled().elements, o.settled().elements);
+        let only = |a: &[Element], b: &[Element]| -> Vec<Element> {
+            a.iter().filter(|e| !b.contains(e)).cloned().collect()
+        };
+        let (delete, add) = (only(&found, &wished), only(&wished, &found));
+        if !delete.is_empty() {
+            ops.push(Op::DeleteElements(id.clone(), set_frame(s), delete));
+        }
+        if !add.is_empty() {
+            ops.push(Op::AddElements(id.clone(), set_frame(s), add));
+        }
+    }
+}
+
+/// The form in which a rule comes back from the kernel, counters at zero.
+pub(super) fn canonical(rule: &Rule, family: Family) -> Rule {
+    let context = Context::of(family);
+    let mut lowered = lower::rule(rule, context);
+    for e in &mut lowered.exprs {
+        if let Expr::Lookup(l) = e {
+            if let Some(id) = l.set_id {
+                l.set = Some(format!("{}{id}", lower::ANONYMOUS));
+            }
+        }
+    }
+    let sets = |name: &str| {
+        let id: usize = name.strip_prefix(lower::ANONYMOUS)?.parse().ok()?;
+        Some(lowered.sets.get(id)?.as_listed())
+    };
+    let raised = raise::rule(&lowered.exprs, context, &sets).without_counters();
+    Rule { comment: rule.comment.clone(), ..raised }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |family: Family, r: &Rule| rule_text(r, family, Context::of(family));
+        match self {
+            Self::AddTable(t) => write!(f, "add table {} {}", t.family, t.name),
+            Self::DeleteTable((family, name)) => write!(f, "delete table {family} {name}"),
+            Self::AddSet((family, table), s) => {
+                let block = set_text(s);
+                let mut words = block.split_whitespace();
+                let word = words.next().unwrap_or("set");
+                let body: Vec<&str> = words.skip(1).collect();
+                write!(f, "add {word} {family} {table} {} {}", s.name, body.join(" "))
+            }
+            Self::DeleteSet((family, table), name) => {
+                write!(f, "delete set {family} {table} {name}")
+            }
+            Self::AddElements((family, table), s, e) => {
+                write!(f, "add element {family} {table} {} ({} elements)", s.name, e.len())
+            }
+            Self::DeleteElements((family, table), s, e) => {
+                write!(f, "delete element {family} {table} {} ({} elements)", s.name, e.len())
+            }
+            Self::AddChain((family, table), c) => {
+                write!(f, "add chain {family} {table} {}", c.name)?;
+                match &c.base {
+                    Some(base) => write!(f, " {{ {} }}", base_chain_text(base, *family)),
+                    None => Ok(()),
+                }
+            }
+            Self::DeleteChain((family, table), name) => {
+                write!(f, "delete chain {family} {table} {name}")
+            }
+            Self::AddRule((family, table), chain, r, None) => {
+                write!(f, "add rule {family} {table} {chain} {}", text(*family, r))
+            }
+            Self::AddRule((family, table), chain, r, Some(handle)) => {
+                let text = text(*family, r);
+                write!(f, "insert rule {family} {table} {chain} position {handle} {text}")
+            }
+            Self::DeleteRule((family, table), chain, r, handle) => {
+                let text = text(*family, r);
+                write!(f, "delete rule {family} {table} {chain} handle {handle} # {text}")
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! A refused batch in words: which operation, which attribute, what the kernel lacks.
+
+use super::Op;
+use crate::nft::model::ChainType;
+use weir_netlink::nfnetlink::Failure;
+use weir_netlink::{Error, ErrorKind};
+
+/// The build option, and so the module, that gives an expression.
+fn option_of(expression: &str) -> Option<&'static str> {
+    Some(match expression {
+        "ct" | "notrack" => "CONFIG_NFT_CT (module nft_ct)",
+        "redir" => "CONFIG_NFT_REDIR (module nft_redir)",
+        "masq" => "CONFIG_NFT_MASQ (module nft_masq)",
+        "nat" => "CONFIG_NFT_NAT (module nft_nat)",
+        "tproxy" => "CONFIG_NFT_TPROXY (module nft_tproxy)",
+        "socket" => "CONFIG_NFT_SOCKET (module nft_socket)",
+        "fib" => "CONFIG_NFT_FIB_INET (module nft_fib_inet)",
+        "log" => "CONFIG_NFT_LOG (module nft_log)",
+        "limit" => "CONFIG_NFT_LIMIT (module nft_limit)",
+        "reject" => "CONFIG_NFT_REJECT_INET (module nft_reject_inet)",
+        "counter" => "CONFIG_NFT_COUNTER (module nft_counter; part of nf_tables since 5.18)",
+        _ => return None,
+    })
+}
+
+/// What a chain of this type needs.
+fn option_of_chain(t: &ChainType) -> Option<&'static str> {
+    Some(match t {
+        ChainType::Nat => "chains of type nat (CONFIG_NFT_NAT, module nft_chain_nat; in inet tables since 5.2)",
+        ChainType::Route => "chains of type route (CONFIG_NF_TABLES_INET; in inet tables since 5.2)",
+        ChainType::Filter => "inet tables (CONFIG_NF_TABLES_INET)",
+        ChainType::Other(_) => return None,
+    })
+}
+
+/// The error for the first failure.
+pub(super) fn explain(failures: &[Failure], ops: &[Op], origin: &[usize]) -> Error {
+    let Some(first) = failures.first() else {
+        return Error::malformed("apply", "the batch", "refused without a reason");
+    };
+    let op = first.index.and_then(|i| origin.get(i)).and_then(|o| ops.get(*o));
+    let object = op.map_or_else(|| "the batch".to_owned(), ToString::to_string);
+    if let Some(lacking) = op.and_then(|op| lacking(op, first)) {
+        return Error::unsupported("apply", object, format!("this kernel lacks {lacking}"));
+    }
+    let mut error = Error::kernel("apply", object, first.errno);
+    error.kind = ErrorKind::Kernel {
+        errno: first.errno,
+        extack: first.extack.clone(),
+        attribute: first.attribute.clone(),
+    };
+    error
+}
+
+/// `ENOENT` at an expression's name, or `EOPNOTSUPP` and `ENOENT` at a chain's type: not in this kernel.
+fn lacking(op: &Op, f: &Failure) -> Option<String> {
+    if !matches!(f.errno, libc::ENOENT | libc::EOPNOTSUPP | libc::EAFNOSUPPORT) {
+        return None;
+    }
+    match op {
+        Op::AddRule(..) => {
+            let path = f.attribute.as_deref()?;
+            let name = path.split(" > ").find(|p| crate::nft::expr::Expr::NAMES.contains(p))?;
+            let option = option_of(name).unwrap_or("a newer kernel");
+            Some(format!("the expression {name}: {option}"))
+        }
+        Op::AddChain(_, c) => {
+            option_of_chain(&c.base.as_ref()?.chain_type).map(str::to_owned)
+        }
+        Op::AddTable(t) if f.errno == libc::EAFNOSUPPORT => {
+            Some(format!("{} tables (CONFIG_NF_TABLES_{})", t.family, t.family.to_string().to_uppercase()))
+        }
+        _ => None,
+    }
+}

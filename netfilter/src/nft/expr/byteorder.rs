@@ -1,0 +1,19 @@
+//! Turns a register between host and network order (`NFTA_BYTEORDER_*`). Since 3.13.
+
+use weir_netlink::attr::{Be32};
+
+weir_netlink::attributes! {
+    /// `enum nft_byteorder_attributes`
+    pub struct Byteorder {
+        /// source register
+        sreg: Be32 = NFTA_BYTEORDER_SREG 1,
+        /// destination register
+        dreg: Be32 = NFTA_BYTEORDER_DREG 2,
+        /// `NFT_BYTEORDER_NTOH` or `NFT_BYTEORDER_HTON`
+        op: Be32 = NFTA_BYTEORDER_OP 3,
+        /// bytes in all
+        len: Be32 = NFTA_BYTEORDER_LEN 4,
+        /// bytes of one number: 2, 4 or 8
+        size: Be32 = NFTA_BYTEORDER_SIZE 5,
+    }
+}

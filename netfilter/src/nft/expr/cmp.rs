@@ -1,0 +1,15 @@
+//! Compares a register with a value (`NFTA_CMP_*`). Since 3.13.
+
+use weir_netlink::attr::{Be32, Nest};
+
+weir_netlink::attributes! {
+    /// `enum nft_cmp_attributes`
+    pub struct Cmp {
+        /// source register
+        sreg: Be32 = NFTA_CMP_SREG 1,
+        /// `enum nft_cmp_ops`; the order is that of the bytes, so numbers must be in network order
+        op: Be32 = NFTA_CMP_OP 2,
+        /// the value
+        data: Nest<super::DataAttrs> = NFTA_CMP_DATA 3,
+    }
+}

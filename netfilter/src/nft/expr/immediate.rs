@@ -1,0 +1,13 @@
+//! Puts a value or a verdict into a register (`NFTA_IMMEDIATE_*`). Since 3.13.
+
+use weir_netlink::attr::{Be32, Nest};
+
+weir_netlink::attributes! {
+    /// `enum nft_immediate_attributes`
+    pub struct Immediate {
+        /// destination register; `NFT_REG_VERDICT` for a verdict
+        dreg: Be32 = NFTA_IMMEDIATE_DREG 1,
+        /// the value or the verdict
+        data: Nest<super::DataAttrs> = NFTA_IMMEDIATE_DATA 2,
+    }
+}

@@ -1,0 +1,223 @@
+//! Expressions: the instructions of a rule, as the kernel holds them.
+//!
+//! One file an expression, each a declaration of its attributes in the order in which `nft` writes them.
+//! [`Expr`] is the sum; what it does not know stays [`Expr::Opaque`], bytes and all. How statements become
+//! expressions and back is in [`lower`](crate::nft::lower) and [`raise`](crate::nft::raise).
+
+mod bitwise;
+mod byteorder;
+mod cmp;
+mod counter;
+mod ct;
+mod data;
+mod fib;
+mod immediate;
+mod limit;
+mod log;
+mod lookup;
+mod masq;
+mod meta;
+mod nat;
+mod payload;
+mod range;
+mod redir;
+mod reject;
+mod socket;
+mod tproxy;
+
+pub use bitwise::Bitwise;
+pub use byteorder::Byteorder;
+pub use cmp::Cmp;
+pub use counter::Counter;
+pub use ct::Ct;
+pub use data::{DataAttrs, VerdictAttrs};
+pub use fib::Fib;
+pub use immediate::Immediate;
+pub use limit::Limit;
+pub use log::Log;
+pub use lookup::Lookup;
+pub use masq::Masq;
+pub use meta::Meta;
+pub use nat::Nat;
+pub use payload::Payload;
+pub use range::Range;
+pub use redir::Redir;
+pub use reject::Reject;
+pub use socket::Socket;
+pub use tproxy::Tproxy;
+
+use weir_netlink::attr::{AttrSet, DecodeError, Kind, RawNest, Str, Writer};
+
+weir_netlink::attributes! {
+    /// `enum nft_expr_attributes`
+    pub struct ExprAttrs {
+        /// which expression
+        name: Str = NFTA_EXPR_NAME 1,
+        /// its own attributes
+        data: RawNest = NFTA_EXPR_DATA 2,
+    }
+}
+
+macro_rules! expressions {
+    ($($(#[$m:meta])* $variant:ident = $name:literal,)*) => {
+        /// One instruction of a rule.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Expr {
+            $($(#[$m])* $variant($variant),)*
+            /// `notrack` has no attributes. Since 4.9.
+            Notrack,
+            /// An expression this version does not know, or one with bytes that it cannot read.
+            Opaque(ExprAttrs),
+        }
+
+        impl Expr {
+            /// Names of all expressions that are known, `notrack` included.
+            pub const NAMES: &[&str] = &[$($name,)* "notrack"];
+
+            /// Its name, as the kernel registers it.
+            #[must_use]
+            pub fn name(&self) -> &str {
+                match self {
+                    $(Self::$variant(_) => $name,)*
+                    Self::Notrack => "notrack",
+                    Self::Opaque(attrs) => attrs.name.as_deref().unwrap_or_default(),
+                }
+            }
+
+            fn encode_data(&self, w: &mut Writer) {
+                match self {
+                    $(Self::$variant(x) => x.encode(w),)*
+                    Self::Notrack | Self::Opaque(_) => {}
+                }
+            }
+
+            /// Reads one expression; never fails, because what it cannot read is kept.
+            #[must_use]
+            pub fn from_attrs(attrs: ExprAttrs) -> Self {
+                let data = attrs.data.as_deref().unwrap_or_default();
+                let known = match attrs.name.as_deref() {
+                    _ if !attrs.unknown.is_empty() => None,
+                    $(Some($name) => $variant::decode(data).ok().map(Self::$variant),)*
+                    Some("notrack") if data.is_empty() => Some(Self::Notrack),
+                    _ => None,
+                };
+                known.unwrap_or(Self::Opaque(attrs))
+            }
+
+            /// C names and numbers of every expression's attributes.
+            #[must_use]
+            pub fn constants() -> Vec<(&'static str, u16)> {
+                let sets: &[&[(&str, u16)]] = &[
+                    $($variant::CONSTANTS,)*
+                    ExprAttrs::CONSTANTS,
+                    DataAttrs::CONSTANTS,
+                    VerdictAttrs::CONSTANTS,
+                ];
+                sets.concat()
+            }
+
+            fn path_in(name: &str, data: &[u8], offset: usize) -> Option<String> {
+                match name {
+                    $($name => $variant::path(data, offset),)*
+                    _ => None,
+                }
+            }
+
+            /// Any known expression.
+            #[cfg(feature = "testing")]
+            pub fn arbitrary() -> proptest::strategy::BoxedStrategy<Self> {
+                use proptest::strategy::{Just, Strategy, Union};
+                use weir_netlink::attr::Arbitrary;
+                Union::new([
+                    Just(Self::Notrack).boxed(),
+                    $(<$variant as Arbitrary>::arbitrary().prop_map(Self::$variant).boxed(),)*
+                ])
+                .boxed()
+            }
+        }
+    };
+}
+
+expressions! {
+    /// `bitwise`
+    Bitwise = "bitwise",
+    /// `byteorder`
+    Byteorder = "byteorder",
+    /// `cmp`
+    Cmp = "cmp",
+    /// `counter`
+    Counter = "counter",
+    /// `ct`
+    Ct = "ct",
+    /// `fib`
+    Fib = "fib",
+    /// `immediate`
+    Immediate = "immediate",
+    /// `limit`
+    Limit = "limit",
+    /// `log`
+    Log = "log",
+    /// `lookup`
+    Lookup = "lookup",
+    /// `masq`
+    Masq = "masq",
+    /// `meta`
+    Meta = "meta",
+    /// `nat`
+    Nat = "nat",
+    /// `payload`
+    Payload = "payload",
+    /// `range`
+    Range = "range",
+    /// `redir`
+    Redir = "redir",
+    /// `reject`
+    Reject = "reject",
+    /// `socket`
+    Socket = "socket",
+    /// `tproxy`
+    Tproxy = "tproxy",
+}
+
+/// An expression as the element of a list (`NFTA_RULE_EXPRESSIONS`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ExprElem(pub Expr);
+
+impl AttrSet for ExprElem {
+    const CONSTANTS: &'static [(&'static str, u16)] = ExprAttrs::CONSTANTS;
+
+    fn encode(&self, w: &mut Writer) {
+        if let Expr::Opaque(attrs) = &self.0 {
+            return attrs.encode(w);
+        }
+        w.attr(ExprAttrs::NFTA_EXPR_NAME, false, |w| Str::encode(&self.0.name().to_owned(), w));
+        if self.0 != Expr::Notrack {
+            w.attr(ExprAttrs::NFTA_EXPR_DATA, true, |w| self.0.encode_data(w));
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        Ok(Self(Expr::from_attrs(ExprAttrs::decode(bytes)?)))
+    }
+
+    fn path(bytes: &[u8], offset: usize) -> Option<String> {
+        let attrs = ExprAttrs::decode(bytes).ok()?;
+        let name = attrs.name.unwrap_or_default();
+        let data = attrs.data.unwrap_or_default();
+        // The data is the last attribute, so it begins this far from the front.
+        let start = bytes.len().saturating_sub(data.len().next_multiple_of(4));
+        let inner = offset.checked_sub(start).and_then(|o| Expr::path_in(&name, &data, o));
+        Some(match inner {
+            Some(inner) => format!("{name} > {inner}"),
+            None => name,
+        })
+    }
+}
+
+impl weir_netlink::attr::Arbitrary for ExprElem {
+    #[cfg(feature = "testing")]
+    fn arbitrary() -> proptest::strategy::BoxedStrategy<Self> {
+        use proptest::strategy::Strategy;
+        Expr::arbitrary().prop_map(Self).boxed()
+    }
+}

@@ -1,0 +1,17 @@
+//! Compares a register with a range (`NFTA_RANGE_*`). Since 4.9.
+
+use weir_netlink::attr::{Be32, Nest};
+
+weir_netlink::attributes! {
+    /// `enum nft_range_attributes`
+    pub struct Range {
+        /// source register
+        sreg: Be32 = NFTA_RANGE_SREG 1,
+        /// `NFT_RANGE_EQ` or `NFT_RANGE_NEQ`
+        op: Be32 = NFTA_RANGE_OP 2,
+        /// first value
+        from: Nest<super::DataAttrs> = NFTA_RANGE_FROM_DATA 3,
+        /// last value
+        to: Nest<super::DataAttrs> = NFTA_RANGE_TO_DATA 4,
+    }
+}

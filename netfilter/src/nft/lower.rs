@@ -1,0 +1,380 @@
+//! Statements to expressions, as `nft` generates them: every statement starts over at register 1.
+//!
+//! ```text
+//! tcp dport 80           payload load => 1, cmp eq 1
+//! ip daddr 10.0.0.0/8    payload load of one byte => 1, cmp eq 1
+//! ip daddr 10.0.0.0/9    payload load => 1, bitwise 1 & mask, cmp eq 1
+//! meta skuid 5-10        meta load => 1, byteorder hton 1, cmp gte 1, cmp lte 1
+//! ct state new           ct load => 1, bitwise 1 & bits, cmp neq 1 0
+//! tcp dport { 53, 80 }   payload load => 1, lookup 1 in a set that belongs to the rule
+//! redirect to :80        immediate => 1, redir with 1
+//! ```
+
+use super::context::{Context, is_host_order};
+use super::expr::{self, DataAttrs, Expr, VerdictAttrs};
+use super::model::{
+    CmpOp, CtDirection, CtKey, Data, Element, Match, MetaKey, Operand, Rule, Selector, SocketKey, Source,
+    Statement, Verdict,
+};
+use super::raw;
+
+mod nat;
+
+/// The expressions of a rule and the sets that belong to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lowered {
+    /// In the order of evaluation.
+    pub exprs: Vec<Expr>,
+    /// Sets without a name. A lookup names the n-th of them by `set_id` n.
+    pub sets: Vec<AnonymousSet>,
+}
+
+/// A set that lives and dies with its rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnonymousSet {
+    /// What is looked up in it.
+    pub selector: Selector,
+    /// What was known of the packet by then.
+    pub(crate) context: Context,
+    /// Its elements.
+    pub elements: Vec<Element>,
+}
+
+/// The name that lets the kernel number a set.
+pub(crate) const ANONYMOUS: &str = "__set%d";
+
+/// Lowers a rule of a table of this family.
+#[must_use]
+pub(crate) fn rule(rule: &Rule, mut context: Context) -> Lowered {
+    let mut out = Lowered::default();
+    for s in &rule.statements {
+        statement(s, context, &mut out);
+        if let Statement::Match(m) = s {
+            context.note(m);
+        }
+    }
+    out
+}
+
+pub(crate) fn statement(s: &Statement, context: Context, out: &mut Lowered) {
+    match s {
+        Statement::Match(m) => matching(m, context, out),
+        Statement::Counter(c) => out.exprs.push(Expr::Counter(expr::Counter {
+            bytes: (c.bytes != 0).then_some(c.bytes),
+            packets: (c.packets != 0).then_some(c.packets),
+            unknown: Vec::new(),
+        })),
+        Statement::Verdict(v) => out.exprs.push(immediate_verdict(v)),
+        Statement::Vmap(selector, set) => {
+            out.exprs.push(load(selector));
+            out.exprs.push(lookup(set, Some(raw::NFT_REG_VERDICT)));
+        }
+        Statement::MetaSet(key, source) => {
+            from_source(source, out);
+            let (key, sreg) = (Some(key.number()), Some(raw::NFT_REG_1));
+            out.exprs.push(Expr::Meta(expr::Meta { key, sreg, ..Default::default() }));
+        }
+        Statement::CtSet(key, direction, source) => {
+            from_source(source, out);
+            let (key, sreg) = (Some(key.number()), Some(raw::NFT_REG_1));
+            let direction = direction.map(ct_direction);
+            out.exprs.push(Expr::Ct(expr::Ct { key, sreg, direction, ..Default::default() }));
+        }
+        Statement::Redirect(r) => nat::redirect(r, out),
+        Statement::Masquerade(m) => nat::masquerade(m, out),
+        Statement::Nat(n) => nat::nat(n, out),
+        Statement::Tproxy(t) => nat::tproxy(t, out),
+        Statement::Notrack => out.exprs.push(Expr::Notrack),
+        Statement::Log(l) => out.exprs.push(Expr::Log(expr::Log {
+            prefix: l.prefix.clone(),
+            group: l.group,
+            snaplen: l.snaplen,
+            qthreshold: l.qthreshold,
+            level: l.level,
+            flags: l.flags,
+            unknown: Vec::new(),
+        })),
+        Statement::Limit(l) => out.exprs.push(Expr::Limit(expr::Limit {
+            rate: Some(l.rate),
+            unit: Some(l.per),
+            burst: (l.burst != 0).then_some(l.burst),
+            kind: Some(match l.unit {
+                super::model::LimitUnit::Packets => raw::NFT_LIMIT_PKTS,
+                super::model::LimitUnit::Bytes => raw::NFT_LIMIT_PKT_BYTES,
+            }),
+            flags: Some(if l.over { raw::NFT_LIMIT_F_INV } else { 0 }),
+            unknown: Vec::new(),
+        })),
+        Statement::Reject(r) => {
+            use super::model::Reject;
+            let (kind, code) = match r {
+                Reject::Icmp(code) => (raw::NFT_REJECT_ICMP_UNREACH, *code),
+                Reject::TcpReset => (raw::NFT_REJECT_TCP_RST, 0),
+                Reject::Icmpx(code) => (raw::NFT_REJECT_ICMPX_UNREACH, *code),
+            };
+            let (kind, icmp_code) = (Some(kind), Some(code));
+            out.exprs.push(Expr::Reject(expr::Reject { kind, icmp_code, unknown: Vec::new() }));
+        }
+        Statement::Opaque(exprs) => out.exprs.extend(exprs.iter().cloned()),
+    }
+}
+
+fn ct_direction(d: CtDirection) -> u8 {
+    match d {
+        CtDirection::Original => raw::IP_CT_DIR_ORIGINAL,
+        CtDirection::Reply => raw::IP_CT_DIR_REPLY,
+    }
+}
+
+/// Loads into register 1.
+fn load(selector: &Selector) -> Expr {
+    let dreg = Some(raw::NFT_REG_1);
+    match selector {
+        Selector::Meta(key) => {
+            Expr::Meta(expr::Meta { key: Some(key.number()), dreg, ..Default::default() })
+        }
+        Selector::Payload { base, offset, len } => Expr::Payload(expr::Payload {
+            dreg,
+            base: Some(base.number()),
+            offset: Some(*offset),
+            len: Some(*len),
+            ..Default::default()
+        }),
+        Selector::Ct(key, direction) => Expr::Ct(expr::Ct {
+            key: Some(key.number()),
+            dreg,
+            direction: direction.map(ct_direction),
+            ..Default::default()
+        }),
+        Selector::Socket(key, level) => Expr::Socket(expr::Socket {
+            key: Some(key.number()),
+            dreg,
+            level: Some(level.unwrap_or(0)),
+            ..Default::default()
+        }),
+        Selector::Fib { flags, result } => Expr::Fib(expr::Fib {
+            flags: Some(*flags),
+            result: Some(result.number()),
+            dreg,
+            ..Default::default()
+        }),
+    }
+}
+
+fn cmp(op: u32, data: &[u8]) -> Expr {
+    let data = Some(DataAttrs::of(data));
+    Expr::Cmp(expr::Cmp { sreg: Some(raw::NFT_REG_1), op: Some(op), data, ..Default::default() })
+}
+
+fn bitwise(op: Option<u32>, mask: &[u8], xor: &[u8]) -> Expr {
+    Expr::Bitwise(expr::Bitwise {
+        sreg: Some(raw::NFT_REG_1),
+        dreg: Some(raw::NFT_REG_1),
+        op,
+        len: u32::try_from(mask.len()).ok(),
+        mask: Some(DataAttrs::of(mask)),
+        xor: Some(DataAttrs::of(xor)),
+        ..Default::default()
+    })
+}
+
+fn lookup(set: &str, dreg: Option<u32>) -> Expr {
+    let set = Some(set.to_owned());
+    Expr::Lookup(expr::Lookup { sreg: Some(raw::NFT_REG_1), dreg, set, ..Default::default() })
+}
+
+fn cmp_op(op: CmpOp) -> u32 {
+    match op {
+        CmpOp::Eq => raw::NFT_CMP_EQ,
+        CmpOp::Neq => raw::NFT_CMP_NEQ,
+        CmpOp::Lt => raw::NFT_CMP_LT,
+        CmpOp::Lte => raw::NFT_CMP_LTE,
+        CmpOp::Gt => raw::NFT_CMP_GT,
+        CmpOp::Gte => raw::NFT_CMP_GTE,
+    }
+}
+
+/// The leading `len` bits set, over as many bytes as the address has.
+pub(crate) fn prefix_mask(bytes: usize, len: u8) -> Vec<u8> {
+    let len = usize::from(len);
+    (0..bytes)
+        .map(|i| match len.saturating_sub(i * 8) {
+            0 => 0,
+            n if n >= 8 => 0xff,
+            n => !(0xffu8 >> n),
+        })
+        .collect()
+}
+
+/// In network order, which is how the kernel compares for order.
+fn ordered(data: &Data, host_order: bool) -> Vec<u8> {
+    if host_order && cfg!(target_endian = "little") {
+        data.0.iter().rev().copied().collect()
+    } else {
+        data.0.clone()
+    }
+}
+
+fn matching(m: &Match, context: Context, out: &mut Lowered) {
+    let is_range = matches!(m.operand, Operand::Range(..));
+    let by_order = is_range || !matches!(m.op, CmpOp::Eq | CmpOp::Neq);
+    let host_order = is_host_order(&m.selector);
+    out.exprs.push(shortened(m));
+    if let Some(mask) = &m.mask {
+        out.exprs.push(bitwise(Some(raw::NFT_BITWISE_BOOL), &mask.0, &vec![0; mask.0.len()]));
+    }
+    let width = width(&m.selector);
+    if by_order && host_order && width > 1 {
+        out.exprs.push(to_network_order(width));
+    }
+    let value = |d: &Data| ordered(d, by_order && host_order);
+    match &m.operand {
+        Operand::Value(d) => out.exprs.push(cmp(cmp_op(m.op), &value(d))),
+        Operand::Prefix(d, len) if len % 8 == 0 && *len > 0 => {
+            let front = d.0.iter().take(usize::from(*len) / 8).copied().collect::<Vec<_>>();
+            out.exprs.push(cmp(cmp_op(m.op), &front));
+        }
+        Operand::Prefix(d, len) => {
+            let mask = prefix_mask(d.0.len(), *len);
+            out.exprs.push(bitwise(None, &mask, &vec![0; mask.len()]));
+            out.exprs.push(cmp(cmp_op(m.op), &d.0));
+        }
+        Operand::IfnamePrefix(name) => out.exprs.push(cmp(cmp_op(m.op), name.as_bytes())),
+        Operand::Range(first, last) if m.op == CmpOp::Neq => {
+            out.exprs.push(Expr::Range(expr::Range {
+                sreg: Some(raw::NFT_REG_1),
+                op: Some(raw::NFT_RANGE_NEQ),
+                from: Some(DataAttrs::of(&value(first))),
+                to: Some(DataAttrs::of(&value(last))),
+                ..Default::default()
+            }));
+        }
+        Operand::Range(first, last) => {
+            out.exprs.push(cmp(raw::NFT_CMP_GTE, &value(first)));
+            out.exprs.push(cmp(raw::NFT_CMP_LTE, &value(last)));
+        }
+        Operand::AnyBit(bits) => {
+            let zero = vec![0; bits.0.len()];
+            out.exprs.push(bitwise(None, &bits.0, &zero));
+            // Any of the bits is "not zero", so the comparison is turned round.
+            let op = if m.op == CmpOp::Neq { raw::NFT_CMP_EQ } else { raw::NFT_CMP_NEQ };
+            out.exprs.push(cmp(op, &zero));
+        }
+        Operand::Anonymous(elements) => {
+            if is_turned(&m.selector, elements) {
+                out.exprs.push(to_network_order(width));
+            }
+            let id = u32::try_from(out.sets.len()).unwrap_or(u32::MAX);
+            let (selector, elements) = (m.selector.clone(), elements.clone());
+            out.sets.push(AnonymousSet { selector, context, elements });
+            out.exprs.push(set_lookup(ANONYMOUS, Some(id), m.op));
+        }
+        Operand::Named { set, turned } => {
+            if *turned {
+                out.exprs.push(to_network_order(width));
+            }
+            out.exprs.push(set_lookup(set, None, m.op));
+        }
+    }
+}
+
+fn to_network_order(width: u32) -> Expr {
+    Expr::Byteorder(expr::Byteorder {
+        sreg: Some(raw::NFT_REG_1),
+        dreg: Some(raw::NFT_REG_1),
+        op: Some(raw::NFT_BYTEORDER_HTON),
+        len: Some(width),
+        size: Some(width),
+        ..Default::default()
+    })
+}
+
+/// Whether a set of ranges needs its keys in network order, because the machine's order is not
+/// the order of the numbers.
+pub(crate) fn is_turned(selector: &Selector, elements: &[Element]) -> bool {
+    is_host_order(selector) && super::set::is_interval(elements) && width(selector) > 1
+}
+
+fn set_lookup(set: &str, set_id: Option<u32>, op: CmpOp) -> Expr {
+    Expr::Lookup(expr::Lookup {
+        sreg: Some(raw::NFT_REG_1),
+        set: Some(set.to_owned()),
+        set_id,
+        flags: (op == CmpOp::Neq).then_some(raw::NFT_LOOKUP_F_INV),
+        ..Default::default()
+    })
+}
+
+/// A prefix of whole bytes loads no more than those.
+fn shortened(m: &Match) -> Expr {
+    match (&m.selector, &m.operand) {
+        (Selector::Payload { base, offset, .. }, Operand::Prefix(_, n)) if n % 8 == 0 && *n > 0 => {
+            let len = u32::from(*n) / 8;
+            load(&Selector::Payload { base: *base, offset: *offset, len })
+        }
+        (selector, _) => load(selector),
+    }
+}
+
+/// Bytes that a selector loads.
+fn width(selector: &Selector) -> u32 {
+    match selector {
+        Selector::Payload { len, .. } => *len,
+        Selector::Meta(MetaKey::Nfproto | MetaKey::L4proto | MetaKey::Pkttype) => 1,
+        Selector::Meta(MetaKey::Protocol | MetaKey::Iiftype | MetaKey::Oiftype) => 2,
+        Selector::Ct(CtKey::Direction | CtKey::L3protocol | CtKey::Protocol, _) => 1,
+        Selector::Ct(CtKey::Zone | CtKey::ProtoSrc | CtKey::ProtoDst, _) => 2,
+        Selector::Ct(CtKey::Packets | CtKey::Bytes, _) => 8,
+        Selector::Socket(SocketKey::Transparent | SocketKey::Wildcard, _) => 1,
+        Selector::Socket(SocketKey::Cgroupv2, _) => 8,
+        _ => 4,
+    }
+}
+
+/// Leaves the value in register 1.
+fn from_source(source: &Source, out: &mut Lowered) {
+    match source {
+        Source::Value(data) => out.exprs.push(immediate(raw::NFT_REG_1, &data.0)),
+        Source::Selector(selector) => out.exprs.push(load(selector)),
+        Source::Bitwise { selector, mask, xor } => {
+            out.exprs.push(load(selector));
+            out.exprs.push(bitwise(Some(raw::NFT_BITWISE_BOOL), &mask.0, &xor.0));
+        }
+        Source::Map(selector, map) => {
+            out.exprs.push(load(selector));
+            out.exprs.push(lookup(map, Some(raw::NFT_REG_1)));
+        }
+    }
+}
+
+pub(crate) fn immediate(dreg: u32, data: &[u8]) -> Expr {
+    let data = Some(DataAttrs::of(data));
+    Expr::Immediate(expr::Immediate { dreg: Some(dreg), data, ..Default::default() })
+}
+
+fn immediate_verdict(v: &Verdict) -> Expr {
+    let data = Some(DataAttrs { verdict: Some(verdict(v)), ..Default::default() });
+    let dreg = Some(raw::NFT_REG_VERDICT);
+    Expr::Immediate(expr::Immediate { dreg, data, ..Default::default() })
+}
+
+pub(crate) fn verdict(v: &Verdict) -> VerdictAttrs {
+    let (code, chain) = match v {
+        Verdict::Accept => (raw::NF_ACCEPT, None),
+        Verdict::Drop => (raw::NF_DROP, None),
+        Verdict::Continue => (raw::NFT_CONTINUE, None),
+        Verdict::Return => (raw::NFT_RETURN, None),
+        Verdict::Jump(chain) => (raw::NFT_JUMP, Some(chain.clone())),
+        Verdict::Goto(chain) => (raw::NFT_GOTO, Some(chain.clone())),
+        Verdict::Other(code) => (*code, None),
+    };
+    VerdictAttrs { code: Some(code), chain, ..Default::default() }
+}
+
+/// Selectors whose value cannot be told without a key that this version knows.
+pub(crate) fn is_known(selector: &Selector) -> bool {
+    !matches!(
+        selector,
+        Selector::Meta(MetaKey::Other(_)) | Selector::Ct(CtKey::Other(_), _)
+    )
+}

@@ -1,0 +1,93 @@
+//! Statements that change where a packet goes: their values go through registers 1, 2 and so on.
+
+use super::{Lowered, immediate};
+use crate::nft::expr::{self, Expr};
+use crate::nft::model::{Data, Family, Masquerade, Nat, NatKind, Redirect, Tproxy};
+use crate::nft::raw;
+use std::ops::RangeInclusive;
+
+/// Puts values into the next free registers.
+struct Registers<'a> {
+    out: &'a mut Lowered,
+    next: u32,
+}
+
+impl<'a> Registers<'a> {
+    fn new(out: &'a mut Lowered) -> Self {
+        Self { out, next: raw::NFT_REG_1 }
+    }
+
+    fn put(&mut self, data: &Data) -> u32 {
+        let reg = self.next;
+        self.out.exprs.push(immediate(reg, &data.0));
+        self.next += 1;
+        reg
+    }
+
+    /// Registers of the first and, when it differs, the last value.
+    fn put_range(&mut self, first: &Data, last: &Data) -> (Option<u32>, Option<u32>) {
+        let min = self.put(first);
+        (Some(min), (first != last).then(|| self.put(last)))
+    }
+
+    fn ports(&mut self, ports: Option<&RangeInclusive<u16>>) -> (Option<u32>, Option<u32>) {
+        match ports {
+            Some(p) => self.put_range(&Data::be16(*p.start()), &Data::be16(*p.end())),
+            None => (None, None),
+        }
+    }
+}
+
+fn flags(flags: u32, ports: bool) -> Option<u32> {
+    let flags = if ports { flags | raw::NF_NAT_RANGE_PROTO_SPECIFIED } else { flags };
+    (flags != 0).then_some(flags)
+}
+
+pub(super) fn redirect(r: &Redirect, out: &mut Lowered) {
+    let (reg_proto_min, reg_proto_max) = Registers::new(out).ports(r.ports.as_ref());
+    let flags = flags(r.flags, r.ports.is_some());
+    let unknown = Vec::new();
+    out.exprs.push(Expr::Redir(expr::Redir { reg_proto_min, reg_proto_max, flags, unknown }));
+}
+
+pub(super) fn masquerade(m: &Masquerade, out: &mut Lowered) {
+    let (reg_proto_min, reg_proto_max) = Registers::new(out).ports(m.ports.as_ref());
+    let flags = flags(m.flags, m.ports.is_some());
+    let unknown = Vec::new();
+    out.exprs.push(Expr::Masq(expr::Masq { flags, reg_proto_min, reg_proto_max, unknown }));
+}
+
+pub(super) fn nat(n: &Nat, out: &mut Lowered) {
+    let mut registers = Registers::new(out);
+    let (reg_addr_min, reg_addr_max) = match n.addrs {
+        Some((first, last)) => registers.put_range(&Data::addr(first), &Data::addr(last)),
+        None => (None, None),
+    };
+    let (reg_proto_min, reg_proto_max) = registers.ports(n.ports.as_ref());
+    let kind = match n.kind {
+        NatKind::Snat => raw::NFT_NAT_SNAT,
+        NatKind::Dnat => raw::NFT_NAT_DNAT,
+    };
+    out.exprs.push(Expr::Nat(expr::Nat {
+        kind: Some(kind),
+        family: Some(u32::from(n.family.number())),
+        reg_addr_min,
+        reg_addr_max,
+        reg_proto_min,
+        reg_proto_max,
+        flags: flags(n.flags, n.ports.is_some()),
+        unknown: Vec::new(),
+    }));
+}
+
+pub(super) fn tproxy(t: &Tproxy, out: &mut Lowered) {
+    let mut registers = Registers::new(out);
+    let reg_addr = t.addr.map(|a| registers.put(&Data::addr(a)));
+    let reg_port = t.port.map(|p| registers.put(&Data::be16(p)));
+    let family = match t.family {
+        Family::Inet => Family::Unspec,
+        family => family,
+    };
+    let family = Some(u32::from(family.number()));
+    out.exprs.push(Expr::Tproxy(expr::Tproxy { family, reg_addr, reg_port, unknown: Vec::new() }));
+}

@@ -1,0 +1,17 @@
+//! nf_tables: rules as values, and the engine that reads and writes them over nfnetlink.
+
+mod context;
+mod display;
+pub mod engine;
+pub mod expr;
+mod lower;
+pub mod model;
+mod normal;
+mod raise;
+pub mod raw;
+mod set;
+mod userdata;
+pub mod wire;
+
+pub use engine::{Applied, Engine, Op, Snapshot, TableId, Transaction, plan};
+pub use model::*;

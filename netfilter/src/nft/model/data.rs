@@ -1,0 +1,152 @@
+//! Register data: the bytes that a match compares or a statement stores.
+
+use std::net::IpAddr;
+
+/// Bytes in the order in which the kernel keeps them in a register.
+///
+/// Packet bytes (addresses, ports) are in network order; what the kernel computes (marks, user
+/// ids, interface indexes, conntrack state) is in the byte order of the machine. Which one holds is a
+/// property of the [`Selector`](super::Selector), so build values with the constructor that names
+/// the order.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Data(pub Vec<u8>);
+
+impl Data {
+    /// A 16-bit number in network order, as a port in a packet.
+    #[must_use]
+    pub fn be16(v: u16) -> Self {
+        Self(v.to_be_bytes().to_vec())
+    }
+
+    /// A 32-bit number in network order.
+    #[must_use]
+    pub fn be32(v: u32) -> Self {
+        Self(v.to_be_bytes().to_vec())
+    }
+
+    /// A 32-bit number in host order, as a mark or a user id.
+    #[must_use]
+    pub fn ne32(v: u32) -> Self {
+        Self(v.to_ne_bytes().to_vec())
+    }
+
+    /// A 16-bit number in host order, as a conntrack zone.
+    #[must_use]
+    pub fn ne16(v: u16) -> Self {
+        Self(v.to_ne_bytes().to_vec())
+    }
+
+    /// One byte, as an IP protocol number.
+    #[must_use]
+    pub fn u8(v: u8) -> Self {
+        Self(vec![v])
+    }
+
+    /// An address, 4 or 16 bytes in network order.
+    #[must_use]
+    pub fn addr(a: IpAddr) -> Self {
+        match a {
+            IpAddr::V4(a) => Self(a.octets().to_vec()),
+            IpAddr::V6(a) => Self(a.octets().to_vec()),
+        }
+    }
+
+    /// An interface name, padded with zeros to `IFNAMSIZ` (16) as `nft` writes it.
+    #[must_use]
+    pub fn ifname(name: &str) -> Self {
+        let mut v: Vec<u8> = name.bytes().take(15).collect();
+        v.resize(16, 0);
+        Self(v)
+    }
+
+    /// The number in host order, when there are exactly four bytes.
+    #[must_use]
+    pub fn to_ne32(&self) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.0.as_slice().try_into().ok()?))
+    }
+
+    /// The number in network order, for one to eight bytes.
+    #[must_use]
+    pub fn to_be(&self) -> Option<u64> {
+        if self.0.is_empty() || self.0.len() > 8 {
+            return None;
+        }
+        Some(self.0.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
+    }
+
+    /// The number in host order, for one to eight bytes.
+    #[must_use]
+    pub fn to_ne(&self) -> Option<u64> {
+        if cfg!(target_endian = "big") {
+            return self.to_be();
+        }
+        Self(self.0.iter().rev().copied().collect()).to_be()
+    }
+}
+
+impl std::fmt::Debug for Data {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("0x")?;
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+/// The type of a set's key or of a selector's value, by the number that `nft` gives it
+/// (`enum datatypes` in nftables' `include/datatype.h`; it travels in `NFTA_SET_KEY_TYPE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DataType(pub u32);
+
+impl DataType {
+    /// `verdict`
+    pub const VERDICT: Self = Self(1);
+    /// `nf_proto`: IPv4 or IPv6
+    pub const NF_PROTO: Self = Self(2);
+    /// `integer` of any width
+    pub const INTEGER: Self = Self(4);
+    /// `string`
+    pub const STRING: Self = Self(5);
+    /// `ether_addr`
+    pub const ETHER_ADDR: Self = Self(9);
+    /// `ipv4_addr`
+    pub const IPV4_ADDR: Self = Self(7);
+    /// `ipv6_addr`
+    pub const IPV6_ADDR: Self = Self(8);
+    /// `ether_type`
+    pub const ETHER_TYPE: Self = Self(10);
+    /// `inet_proto`
+    pub const INET_PROTO: Self = Self(12);
+    /// `inet_service`: a port
+    pub const INET_SERVICE: Self = Self(13);
+    /// `icmp_type`
+    pub const ICMP_TYPE: Self = Self(14);
+    /// `tcp_flag`
+    pub const TCP_FLAG: Self = Self(15);
+    /// `mark`
+    pub const MARK: Self = Self(19);
+    /// `iface_index`
+    pub const IFINDEX: Self = Self(20);
+    /// `iface_type`
+    pub const ARPHRD: Self = Self(21);
+    /// `uid`
+    pub const UID: Self = Self(24);
+    /// `gid`
+    pub const GID: Self = Self(25);
+    /// `ct_state`
+    pub const CT_STATE: Self = Self(26);
+    /// `ct_dir`
+    pub const CT_DIR: Self = Self(27);
+    /// `ct_status`
+    pub const CT_STATUS: Self = Self(28);
+    /// `icmpv6_type`
+    pub const ICMPV6_TYPE: Self = Self(29);
+    /// `pkt_type`
+    pub const PKT_TYPE: Self = Self(31);
+    /// `ifname`
+    pub const IFNAME: Self = Self(41);
+    /// `boolean`
+    pub const BOOLEAN: Self = Self(39);
+    /// `fib_addrtype`
+    pub const FIB_ADDR: Self = Self(38);
+    /// `cgroupsv2`
+    pub const CGROUPV2: Self = Self(46);
+}

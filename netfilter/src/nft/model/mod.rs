@@ -1,0 +1,26 @@
+//! Rules as plain values: what an nf_tables ruleset *is*, without a kernel.
+//!
+//! [`Ruleset`] > [`Table`] > [`Chain`] > [`Rule`] > [`Statement`]; a [`Set`] belongs to a table.
+//! Every value is `PartialEq` and prints itself in the syntax of `nft list ruleset`.
+//!
+//! A rule is what the kernel holds, not what a person typed: `tcp dport 80` is two matches here,
+//! `meta l4proto tcp` and a load of two bytes from the transport header, because the kernel keeps
+//! two. The constructors ([`Rule::builder`]) add such dependencies where `nft` adds them; `Display`
+//! leaves out what the following matches imply, as `nft` does when it lists.
+
+mod data;
+mod matching;
+mod rule;
+mod ruleset;
+mod set;
+mod statement;
+
+pub use data::{Data, DataType};
+pub use matching::{CmpOp, CtDirection, CtKey, FibResult, Match, MetaKey, Operand, PayloadBase, Selector, SocketKey};
+pub use rule::{L4Proto, Rule, RuleBuilder};
+pub use ruleset::{BaseChain, Chain, ChainType, Family, Hook, Policy, Ruleset, Table, priority};
+pub use set::{Element, ElementKey, Set, SetData};
+pub use statement::{
+    Counter, Limit, LimitUnit, Log, Masquerade, Nat, NatKind, Redirect, Reject, Source, Statement,
+    Tproxy, Verdict,
+};

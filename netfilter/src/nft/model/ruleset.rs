@@ -1,0 +1,235 @@
+//! Tables and chains.
+
+use super::{Rule, Set};
+use crate::nft::model::matching::open_enum;
+use crate::nft::raw;
+
+/// All tables of a network namespace, or all that somebody wishes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ruleset {
+    /// In the order of the kernel's dump, or in which they are to be made.
+    pub tables: Vec<Table>,
+}
+
+/// `table FAMILY NAME`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Which packets it sees.
+    pub family: Family,
+    /// Its name, unique in the family.
+    pub name: String,
+    /// `NFT_TABLE_F_DORMANT` (1), `NFT_TABLE_F_OWNER` (2), `NFT_TABLE_F_PERSIST` (4).
+    pub flags: u32,
+    /// `comment`. Since 5.10; kept in the userdata.
+    pub comment: Option<String>,
+    /// Named sets and maps.
+    pub sets: Vec<Set>,
+    /// Base chains and regular chains.
+    pub chains: Vec<Chain>,
+}
+
+/// `chain NAME`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// Its name, unique in the table.
+    pub name: String,
+    /// Where the kernel calls it; none for a regular chain, which rules jump to.
+    pub base: Option<BaseChain>,
+    /// `comment`. Since 5.10; kept in the userdata.
+    pub comment: Option<String>,
+    /// Evaluated in this order.
+    pub rules: Vec<Rule>,
+}
+
+/// `type TYPE hook HOOK priority PRIORITY; policy POLICY;`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseChain {
+    /// What its rules may do.
+    pub chain_type: ChainType,
+    /// Where in the packet's way.
+    pub hook: Hook,
+    /// Lower numbers are called earlier.
+    pub priority: i32,
+    /// What happens to a packet at its end.
+    pub policy: Policy,
+    /// `device`: only for the `netdev` family and for ingress.
+    pub devices: Vec<String>,
+}
+
+/// The well-known priorities (`enum nf_ip_hook_priorities`).
+pub mod priority {
+    /// `raw`: before conntrack
+    pub const RAW: i32 = -300;
+    /// `mangle`
+    pub const MANGLE: i32 = -150;
+    /// `dstnat`
+    pub const DSTNAT: i32 = -100;
+    /// `filter`
+    pub const FILTER: i32 = 0;
+    /// `security`
+    pub const SECURITY: i32 = 50;
+    /// `srcnat`
+    pub const SRCNAT: i32 = 100;
+}
+
+/// Which packets a table sees (`NFPROTO_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// None in particular; not a table's family.
+    Unspec,
+    /// `inet`: IPv4 and IPv6. Since 3.14, NAT since 5.2.
+    Inet,
+    /// `ip`: IPv4
+    Ip,
+    /// `arp`
+    Arp,
+    /// `netdev`
+    Netdev,
+    /// `bridge`
+    Bridge,
+    /// `ip6`: IPv6
+    Ip6,
+    /// A number this version does not know.
+    Other(u8),
+}
+
+impl Family {
+    /// The number the kernel uses.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Unspec => raw::NFPROTO_UNSPEC,
+            Self::Inet => raw::NFPROTO_INET,
+            Self::Ip => raw::NFPROTO_IPV4,
+            Self::Arp => raw::NFPROTO_ARP,
+            Self::Netdev => raw::NFPROTO_NETDEV,
+            Self::Bridge => raw::NFPROTO_BRIDGE,
+            Self::Ip6 => raw::NFPROTO_IPV6,
+            Self::Other(n) => n,
+        }
+    }
+}
+
+impl From<u8> for Family {
+    fn from(n: u8) -> Self {
+        match n {
+            raw::NFPROTO_UNSPEC => Self::Unspec,
+            raw::NFPROTO_INET => Self::Inet,
+            raw::NFPROTO_IPV4 => Self::Ip,
+            raw::NFPROTO_ARP => Self::Arp,
+            raw::NFPROTO_NETDEV => Self::Netdev,
+            raw::NFPROTO_BRIDGE => Self::Bridge,
+            raw::NFPROTO_IPV6 => Self::Ip6,
+            n => Self::Other(n),
+        }
+    }
+}
+
+/// What the rules of a base chain may do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ChainType {
+    /// `filter`
+    Filter,
+    /// `nat`: consulted for the first packet of a connection. In `inet` since 5.2.
+    Nat,
+    /// `route`: a packet whose mark changes is routed again. In `inet` since 5.2.
+    Route,
+    /// A type this version does not know.
+    Other(String),
+}
+
+impl ChainType {
+    /// The word the kernel uses.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Filter => "filter",
+            Self::Nat => "nat",
+            Self::Route => "route",
+            Self::Other(s) => s,
+        }
+    }
+}
+
+impl From<&str> for ChainType {
+    fn from(s: &str) -> Self {
+        match s {
+            "filter" => Self::Filter,
+            "nat" => Self::Nat,
+            "route" => Self::Route,
+            s => Self::Other(s.to_owned()),
+        }
+    }
+}
+
+open_enum! {
+    /// `enum nf_inet_hooks`; `netdev` and `arp` number theirs differently.
+    Hook: u32 {
+        /// `prerouting`
+        Prerouting = NF_INET_PRE_ROUTING,
+        /// `input`
+        Input = NF_INET_LOCAL_IN,
+        /// `forward`
+        Forward = NF_INET_FORWARD,
+        /// `output`
+        Output = NF_INET_LOCAL_OUT,
+        /// `postrouting`
+        Postrouting = NF_INET_POST_ROUTING,
+        /// `ingress` of `inet` tables. Since 5.10
+        Ingress = NF_INET_INGRESS,
+    }
+}
+
+/// What happens to a packet at the end of a base chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// It goes on.
+    Accept,
+    /// It is gone.
+    Drop,
+}
+
+impl Ruleset {
+    /// The table of that family and name.
+    #[must_use]
+    pub fn table(&self, family: Family, name: &str) -> Option<&Table> {
+        self.tables.iter().find(|t| t.family == family && t.name == name)
+    }
+}
+
+impl Table {
+    /// A table without anything in it.
+    #[must_use]
+    pub fn new(family: Family, name: &str) -> Self {
+        Self {
+            family,
+            name: name.to_owned(),
+            flags: 0,
+            comment: None,
+            sets: Vec::new(),
+            chains: Vec::new(),
+        }
+    }
+
+    /// The chain of that name.
+    #[must_use]
+    pub fn chain(&self, name: &str) -> Option<&Chain> {
+        self.chains.iter().find(|c| c.name == name)
+    }
+}
+
+impl Chain {
+    /// A chain that rules jump to.
+    #[must_use]
+    pub fn regular(name: &str) -> Self {
+        Self { name: name.to_owned(), base: None, comment: None, rules: Vec::new() }
+    }
+
+    /// A chain that the kernel calls, with policy accept.
+    #[must_use]
+    pub fn base(name: &str, chain_type: ChainType, hook: Hook, priority: i32) -> Self {
+        let policy = Policy::Accept;
+        let base = BaseChain { chain_type, hook, priority, policy, devices: Vec::new() };
+        Self { base: Some(base), ..Self::regular(name) }
+    }
+}

@@ -1,0 +1,128 @@
+//! Sets and maps.
+
+use super::{Data, DataType, Verdict};
+use std::time::Duration;
+
+/// A named set or map of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Set {
+    /// Its name, at most 255 bytes.
+    pub name: String,
+    /// Type of the key.
+    pub key_type: DataType,
+    /// Bytes of the key.
+    pub key_len: u32,
+    /// What a map gives; a plain set has none.
+    pub data: SetData,
+    /// `flags interval`: elements may be ranges and prefixes.
+    pub interval: bool,
+    /// `flags constant`: no element changes once it is bound.
+    pub constant: bool,
+    /// `flags dynamic`: rules may add elements.
+    pub dynamic: bool,
+    /// `flags timeout`: elements may end by themselves.
+    pub timeouts: bool,
+    /// `timeout`: how long an element stays unless it says so itself.
+    pub timeout: Option<Duration>,
+    /// `gc-interval`
+    pub gc_interval: Option<Duration>,
+    /// `size`: how many elements it takes.
+    pub size: Option<u32>,
+    /// `auto-merge`: a note of `nft` to itself, kept in the userdata.
+    pub auto_merge: bool,
+    /// `comment`
+    pub comment: Option<String>,
+    /// Elements, in ascending order of their keys.
+    pub elements: Vec<Element>,
+}
+
+/// What a set maps its keys to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub enum SetData {
+    /// Nothing: a set.
+    #[default]
+    None,
+    /// A verdict: `type KEY : verdict`.
+    Verdict,
+    /// A value: its type and its length in bytes.
+    Value(DataType, u32),
+}
+
+/// One element of a set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Element {
+    /// The key.
+    pub key: ElementKey,
+    /// What a map gives for it.
+    pub value: Option<Data>,
+    /// The verdict that a verdict map gives for it.
+    pub verdict: Option<Verdict>,
+    /// `comment`
+    pub comment: Option<String>,
+    /// `timeout`: how long it stays.
+    pub timeout: Option<Duration>,
+    /// `expires`: how long it still stays, as read. Not part of what is wished.
+    pub expires: Option<Duration>,
+}
+
+/// The key of an element.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ElementKey {
+    /// One value.
+    Value(Data),
+    /// From the first to the last, both included. The kernel keeps `[start, end + 1)`; a
+    /// range that ends at the highest value has no end there.
+    Range(Data, Data),
+}
+
+impl ElementKey {
+    /// The lowest value that it stands for.
+    #[must_use]
+    pub fn first(&self) -> &Data {
+        match self {
+            Self::Value(d) | Self::Range(d, _) => d,
+        }
+    }
+
+    /// The highest value that it stands for.
+    #[must_use]
+    pub fn last(&self) -> &Data {
+        match self {
+            Self::Value(d) | Self::Range(_, d) => d,
+        }
+    }
+}
+
+impl PartialOrd for ElementKey {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// By what they stand for: a range comes where its first value does.
+impl Ord for ElementKey {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.first(), self.last()).cmp(&(other.first(), other.last()))
+    }
+}
+
+impl Element {
+    /// A key without anything else.
+    #[must_use]
+    pub fn new(key: ElementKey) -> Self {
+        Self { key, value: None, verdict: None, comment: None, timeout: None, expires: None }
+    }
+
+    /// One value without anything else.
+    #[must_use]
+    pub fn value(data: Data) -> Self {
+        Self::new(ElementKey::Value(data))
+    }
+
+    /// The prefix `addr/len` as the range it covers.
+    #[must_use]
+    pub fn prefix(net: ipnet::IpNet) -> Self {
+        let (first, last) = (Data::addr(net.network()), Data::addr(net.broadcast()));
+        if first == last { Self::value(first) } else { Self::new(ElementKey::Range(first, last)) }
+    }
+}

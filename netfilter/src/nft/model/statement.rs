@@ -1,0 +1,197 @@
+//! What a rule does once its matches hold.
+
+use super::{CtDirection, CtKey, Data, Family, Match, MetaKey, Selector};
+use crate::nft::expr::Expr;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+/// One element of a rule, evaluated from left to right.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Statement {
+    /// Stop this rule unless it holds.
+    Match(Match),
+    /// `counter packets N bytes N`
+    Counter(Counter),
+    /// A verdict ends the rule.
+    Verdict(Verdict),
+    /// `SELECTOR vmap @name`: the verdict is looked up.
+    Vmap(Selector, String),
+    /// `meta KEY set SOURCE`
+    MetaSet(MetaKey, Source),
+    /// `ct KEY set SOURCE`
+    CtSet(CtKey, Option<CtDirection>, Source),
+    /// `redirect [to :PORT]`. In `inet` tables since 5.2.
+    Redirect(Redirect),
+    /// `masquerade`. In `inet` tables since 5.2.
+    Masquerade(Masquerade),
+    /// `snat` or `dnat`. In `inet` tables since 5.2.
+    Nat(Nat),
+    /// `tproxy`. Since 4.19.
+    Tproxy(Tproxy),
+    /// `notrack`: no conntrack entry is made. Since 4.9.
+    Notrack,
+    /// `log`
+    Log(Log),
+    /// `limit rate`
+    Limit(Limit),
+    /// `reject`
+    Reject(Reject),
+    /// Expressions that have no statement here. They are kept whole, so that nothing that the
+    /// kernel holds is lost or left out of a comparison.
+    Opaque(Vec<Expr>),
+}
+
+/// `counter`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counter {
+    /// Packets seen.
+    pub packets: u64,
+    /// Bytes seen.
+    pub bytes: u64,
+}
+
+/// Where evaluation goes on (`NFT_*` and `NF_*` verdicts).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// The packet goes on to the next hook.
+    Accept,
+    /// The packet is gone.
+    Drop,
+    /// The next rule is evaluated.
+    Continue,
+    /// Back to the calling chain, or to the policy.
+    Return,
+    /// Into a chain, and back here when it ends.
+    Jump(String),
+    /// Into a chain, not back.
+    Goto(String),
+    /// Another verdict number.
+    Other(i32),
+}
+
+/// What `meta KEY set` and `ct KEY set` store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// A fixed value.
+    Value(Data),
+    /// A loaded one.
+    Selector(Selector),
+    /// `(selector & mask) ^ xor`. Printed by `nft` as `SELECTOR & (mask|xor) | xor`.
+    Bitwise {
+        /// What is loaded.
+        selector: Selector,
+        /// Bits that stay.
+        mask: Data,
+        /// Bits that are turned over after that.
+        xor: Data,
+    },
+    /// `SELECTOR map @name`: looked up.
+    Map(Selector, String),
+}
+
+/// `redirect`: to this machine, on another port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Redirect {
+    /// The port or ports; without them only the address changes.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// `NF_NAT_RANGE_PROTO_RANDOM` (4), `NF_NAT_RANGE_PERSISTENT` (8),
+    /// `NF_NAT_RANGE_PROTO_RANDOM_FULLY` (16). The bits that say that ports are given are implied.
+    pub flags: u32,
+}
+
+/// `masquerade`: the source becomes the address of the outgoing interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Masquerade {
+    /// `masquerade to :PORT`
+    pub ports: Option<RangeInclusive<u16>>,
+    /// As in [`Redirect::flags`].
+    pub flags: u32,
+}
+
+/// `snat` or `dnat` to fixed addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Nat {
+    /// Which end of the connection changes.
+    pub kind: NatKind,
+    /// [`Family::Ip`] or [`Family::Ip6`].
+    pub family: Family,
+    /// First and last address.
+    pub addrs: Option<(IpAddr, IpAddr)>,
+    /// Ports.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// As in [`Redirect::flags`].
+    pub flags: u32,
+}
+
+/// `enum nft_nat_types`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NatKind {
+    /// `snat`
+    Snat,
+    /// `dnat`
+    Dnat,
+}
+
+/// `tproxy`: the packet is given to a local socket without being changed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tproxy {
+    /// [`Family::Ip`] or [`Family::Ip6`] in `inet` tables; the table's own family elsewhere, and
+    /// [`Family::Unspec`] for `tproxy to :PORT` in an `inet` table.
+    pub family: Family,
+    /// The address of the socket.
+    pub addr: Option<IpAddr>,
+    /// Its port.
+    pub port: Option<u16>,
+}
+
+/// `log`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Log {
+    /// Text before the packet, at most 127 bytes.
+    pub prefix: Option<String>,
+    /// Goes to nfnetlink_log's group instead of the kernel log.
+    pub group: Option<u16>,
+    /// Bytes of the packet that are copied (with a group).
+    pub snaplen: Option<u32>,
+    /// Packets that are collected before sending (with a group).
+    pub qthreshold: Option<u16>,
+    /// Syslog level, 0 to 7 (without a group); 8 is `audit`.
+    pub level: Option<u32>,
+    /// `NF_LOG_*` bits.
+    pub flags: Option<u32>,
+}
+
+/// `limit rate [over] N/UNIT [burst N packets]`
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Limit {
+    /// Packets or bytes in one unit of time.
+    pub rate: u64,
+    /// The unit of time in seconds: 1, 60, 3600, 86400, 604800.
+    pub per: u64,
+    /// Packets (5 unless told) or bytes (0 unless told) above the rate.
+    pub burst: u32,
+    /// What is counted.
+    pub unit: LimitUnit,
+    /// Matches what is above the rate.
+    pub over: bool,
+}
+
+/// `enum nft_limit_type`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LimitUnit {
+    /// Packets
+    Packets,
+    /// Bytes
+    Bytes,
+}
+
+/// `reject`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reject {
+    /// `reject with icmp CODE` (`NFT_REJECT_ICMP_UNREACH`); the code is the family's own.
+    Icmp(u8),
+    /// `reject with tcp reset`
+    TcpReset,
+    /// `reject with icmpx CODE`, one number for both families (`enum nft_reject_inet_code`).
+    Icmpx(u8),
+}

@@ -1,0 +1,330 @@
+//! Expressions back to statements.
+//!
+//! A statement is accepted only when lowering it gives exactly the expressions that it was read from (in
+//! their [`normal`] form). Whatever does not, stays [`Statement::Opaque`], one expression at
+//! a time. So no listing shows less than the kernel holds, and no comparison ignores anything.
+
+use super::context::{Context, is_host_order};
+use super::expr::{DataAttrs, Expr, VerdictAttrs};
+use super::lower::{self, Lowered, is_known, prefix_mask};
+use super::model::{
+    CmpOp, Counter, CtDirection, Data, Element, Limit, LimitUnit, Log, Match, MetaKey, Operand,
+    Reject, Rule, Selector, Source, Statement, Verdict,
+};
+use super::normal::normal;
+use super::raw;
+
+mod nat;
+
+/// Finds the elements of a set that belongs to a rule, by its name.
+pub(crate) type AnonymousSets<'a> = &'a dyn Fn(&str) -> Option<Vec<Element>>;
+
+/// Reads a rule's expressions.
+pub(crate) fn rule(exprs: &[Expr], mut context: Context, sets: AnonymousSets<'_>) -> Rule {
+    let exprs: Vec<Expr> = exprs.iter().cloned().map(normal).collect();
+    let mut rest = exprs.as_slice();
+    let mut statements = Vec::new();
+    while let Some((first, tail)) = rest.split_first() {
+        let read = statement(rest, context, sets).filter(|(s, n)| is_exact(s, rest, *n, context));
+        match read {
+            Some((s, n)) => {
+                if let Statement::Match(m) = &s {
+                    context.note(m);
+                }
+                statements.push(s);
+                rest = rest.get(n..).unwrap_or_default();
+            }
+            None => {
+                match statements.last_mut() {
+                    Some(Statement::Opaque(exprs)) => exprs.push(first.clone()),
+                    _ => statements.push(Statement::Opaque(vec![first.clone()])),
+                }
+                rest = tail;
+            }
+        }
+    }
+    Rule { statements, comment: None }
+}
+
+/// Whether the statement says all of the `n` expressions and nothing else.
+fn is_exact(s: &Statement, exprs: &[Expr], n: usize, context: Context) -> bool {
+    let mut out = Lowered::default();
+    lower::statement(s, context, &mut out);
+    let Some(read) = exprs.get(..n) else { return false };
+    let lowered: Vec<Expr> = out.exprs.into_iter().map(normal).collect();
+    lowered.len() == n && lowered.iter().zip(read).all(|(a, b)| a == b || same_anonymous(a, b))
+}
+
+/// A lookup in a set without a name: what is sent and what is listed differ in the name.
+fn same_anonymous(sent: &Expr, listed: &Expr) -> bool {
+    match (sent, listed) {
+        (Expr::Lookup(a), Expr::Lookup(b)) if a.set.as_deref() == Some(lower::ANONYMOUS) => {
+            let mut a = a.clone();
+            a.set.clone_from(&b.set);
+            a == *b
+        }
+        _ => false,
+    }
+}
+
+/// One statement and how many expressions it takes.
+fn statement(e: &[Expr], context: Context, sets: AnonymousSets<'_>) -> Option<(Statement, usize)> {
+    if let Some(selector) = loaded(e.first()?) {
+        return after_load(&selector, e, context, sets);
+    }
+    match e {
+        [Expr::Immediate(i), ..] if i.dreg == Some(raw::NFT_REG_VERDICT) => {
+            let v = verdict(i.data.as_ref()?.verdict.as_ref()?);
+            Some((Statement::Verdict(v), 1))
+        }
+        [Expr::Immediate(i), next, ..] => match stored(next) {
+            Some(store) => Some((store(Source::Value(value(i.data.as_ref())?)), 2)),
+            None => nat::statement(e),
+        },
+        [Expr::Redir(_) | Expr::Masq(_) | Expr::Nat(_) | Expr::Tproxy(_), ..] => nat::statement(e),
+        [Expr::Counter(c), ..] => {
+            let (packets, bytes) = (c.packets.unwrap_or(0), c.bytes.unwrap_or(0));
+            Some((Statement::Counter(Counter { packets, bytes }), 1))
+        }
+        [Expr::Notrack, ..] => Some((Statement::Notrack, 1)),
+        [Expr::Log(l), ..] => {
+            let log = Log {
+                prefix: l.prefix.clone(),
+                group: l.group,
+                snaplen: l.snaplen,
+                qthreshold: l.qthreshold,
+                level: l.level,
+                flags: l.flags,
+            };
+            Some((Statement::Log(log), 1))
+        }
+        [Expr::Limit(l), ..] => {
+            let unit = match l.kind.unwrap_or(raw::NFT_LIMIT_PKTS) {
+                raw::NFT_LIMIT_PKTS => LimitUnit::Packets,
+                raw::NFT_LIMIT_PKT_BYTES => LimitUnit::Bytes,
+                _ => return None,
+            };
+            let over = l.flags == Some(raw::NFT_LIMIT_F_INV);
+            let (rate, per, burst) = (l.rate?, l.unit?, l.burst.unwrap_or(0));
+            Some((Statement::Limit(Limit { rate, per, burst, unit, over }), 1))
+        }
+        [Expr::Reject(r), ..] => {
+            let reject = match (r.kind?, r.icmp_code) {
+                (raw::NFT_REJECT_ICMP_UNREACH, Some(code)) => Reject::Icmp(code),
+                (raw::NFT_REJECT_TCP_RST, _) => Reject::TcpReset,
+                (raw::NFT_REJECT_ICMPX_UNREACH, Some(code)) => Reject::Icmpx(code),
+                _ => return None,
+            };
+            Some((Statement::Reject(reject), 1))
+        }
+        _ => None,
+    }
+}
+
+/// What an expression loads into register 1.
+fn loaded(e: &Expr) -> Option<Selector> {
+    let selector = match e {
+        Expr::Meta(m) if m.dreg == Some(raw::NFT_REG_1) => Selector::Meta(m.key?.into()),
+        Expr::Payload(p) if p.dreg == Some(raw::NFT_REG_1) => {
+            Selector::Payload { base: p.base?.into(), offset: p.offset?, len: p.len? }
+        }
+        Expr::Ct(c) if c.dreg == Some(raw::NFT_REG_1) => {
+            Selector::Ct(c.key?.into(), ct_direction(c.direction)?)
+        }
+        Expr::Socket(s) if s.dreg == Some(raw::NFT_REG_1) => {
+            Selector::Socket(s.key?.into(), s.level)
+        }
+        Expr::Fib(f) if f.dreg == Some(raw::NFT_REG_1) => {
+            Selector::Fib { flags: f.flags?, result: f.result?.into() }
+        }
+        _ => return None,
+    };
+    is_known(&selector).then_some(selector)
+}
+
+/// `Some(None)` when there is no direction, `None` when it is not one.
+#[allow(clippy::option_option)]
+fn ct_direction(d: Option<u8>) -> Option<Option<CtDirection>> {
+    match d {
+        None => Some(None),
+        Some(raw::IP_CT_DIR_ORIGINAL) => Some(Some(CtDirection::Original)),
+        Some(raw::IP_CT_DIR_REPLY) => Some(Some(CtDirection::Reply)),
+        Some(_) => None,
+    }
+}
+
+/// What an expression stores from register 1: a statement, once the source is known.
+fn stored(e: &Expr) -> Option<Box<dyn FnOnce(Source) -> Statement>> {
+    match e {
+        Expr::Meta(m) if m.sreg == Some(raw::NFT_REG_1) => {
+            let key = MetaKey::from(m.key?);
+            Some(Box::new(move |source| Statement::MetaSet(key, source)))
+        }
+        Expr::Ct(c) if c.sreg == Some(raw::NFT_REG_1) => {
+            let (key, direction) = (c.key?.into(), ct_direction(c.direction)?);
+            Some(Box::new(move |source| Statement::CtSet(key, direction, source)))
+        }
+        _ => None,
+    }
+}
+
+fn value(data: Option<&DataAttrs>) -> Option<Data> {
+    data?.value.clone().map(Data)
+}
+
+pub(crate) fn verdict(v: &VerdictAttrs) -> Verdict {
+    match (v.code.unwrap_or(raw::NFT_CONTINUE), &v.chain) {
+        (raw::NF_ACCEPT, _) => Verdict::Accept,
+        (raw::NF_DROP, _) => Verdict::Drop,
+        (raw::NFT_CONTINUE, _) => Verdict::Continue,
+        (raw::NFT_RETURN, _) => Verdict::Return,
+        (raw::NFT_JUMP, Some(chain)) => Verdict::Jump(chain.clone()),
+        (raw::NFT_GOTO, Some(chain)) => Verdict::Goto(chain.clone()),
+        (code, _) => Verdict::Other(code),
+    }
+}
+
+fn after_load(
+    selector: &Selector,
+    e: &[Expr],
+    context: Context,
+    sets: AnonymousSets<'_>,
+) -> Option<(Statement, usize)> {
+    let plain = |source: Selector| Source::Selector(source);
+    match e {
+        [_, Expr::Lookup(l), ..] if l.dreg == Some(raw::NFT_REG_VERDICT) => {
+            Some((Statement::Vmap(selector.clone(), l.set.clone()?), 2))
+        }
+        [_, Expr::Lookup(l), next, ..] if l.dreg == Some(raw::NFT_REG_1) => {
+            let source = Source::Map(selector.clone(), l.set.clone()?);
+            Some((stored(next)?(source), 3))
+        }
+        [_, Expr::Bitwise(b), next, ..] if stored(next).is_some() => {
+            let (mask, xor) = (value(b.mask.as_ref())?, value(b.xor.as_ref())?);
+            let source = Source::Bitwise { selector: selector.clone(), mask, xor };
+            Some((stored(next)?(source), 3))
+        }
+        [_, next, ..] if stored(next).is_some() => {
+            Some((stored(next)?(plain(selector.clone())), 2))
+        }
+        _ => matching(selector, e, context, sets),
+    }
+}
+
+fn cmp_op(op: u32) -> Option<CmpOp> {
+    Some(match op {
+        raw::NFT_CMP_EQ => CmpOp::Eq,
+        raw::NFT_CMP_NEQ => CmpOp::Neq,
+        raw::NFT_CMP_LT => CmpOp::Lt,
+        raw::NFT_CMP_LTE => CmpOp::Lte,
+        raw::NFT_CMP_GT => CmpOp::Gt,
+        raw::NFT_CMP_GTE => CmpOp::Gte,
+        _ => return None,
+    })
+}
+
+/// A value that was compared for order, back in the selector's own order.
+fn unordered(d: Data, turned: bool) -> Data {
+    if turned && cfg!(target_endian = "little") {
+        Data(d.0.into_iter().rev().collect())
+    } else {
+        d
+    }
+}
+
+fn matching(
+    selector: &Selector,
+    e: &[Expr],
+    context: Context,
+    sets: AnonymousSets<'_>,
+) -> Option<(Statement, usize)> {
+    let mut at = 1;
+    let mut mask = None;
+    if let Some(Expr::Bitwise(b)) = e.get(at) {
+        mask = value(b.mask.as_ref());
+        at += 1;
+    }
+    let turned = matches!(e.get(at), Some(Expr::Byteorder(_)));
+    at += usize::from(turned);
+    let order = |d: Option<&DataAttrs>| Some(unordered(value(d)?, turned && is_host_order(selector)));
+    let is = |op, operand| Match { selector: selector.clone(), mask: mask.clone(), op, operand };
+    match e.get(at)? {
+        Expr::Cmp(c) => {
+            let (op, data) = (cmp_op(c.op?)?, order(c.data.as_ref())?);
+            if let (CmpOp::Gte, Some(Expr::Cmp(last))) = (op, e.get(at + 1)) {
+                if last.op == Some(raw::NFT_CMP_LTE) {
+                    let range = Operand::Range(data, order(last.data.as_ref())?);
+                    return Some((Statement::Match(is(CmpOp::Eq, range)), at + 2));
+                }
+            }
+            Some((Statement::Match(compared(is(op, Operand::Value(data)), context)), at + 1))
+        }
+        Expr::Range(r) if r.op == Some(raw::NFT_RANGE_NEQ) => {
+            let range = Operand::Range(order(r.from.as_ref())?, order(r.to.as_ref())?);
+            Some((Statement::Match(is(CmpOp::Neq, range)), at + 1))
+        }
+        Expr::Lookup(l) if l.dreg.is_none() => {
+            let name = l.set.as_deref()?;
+            let op = if l.flags.is_some() { CmpOp::Neq } else { CmpOp::Eq };
+            let operand = match sets(name) {
+                Some(mut elements) => {
+                    if turned {
+                        elements.iter_mut().for_each(super::set::turn);
+                    }
+                    Operand::Anonymous(elements)
+                }
+                None => Operand::Named { set: name.to_owned(), turned },
+            };
+            Some((Statement::Match(is(op, operand)), at + 1))
+        }
+        _ => None,
+    }
+}
+
+/// The short forms of a comparison: prefixes, interface name prefixes and bits.
+fn compared(m: Match, context: Context) -> Match {
+    let Operand::Value(data) = &m.operand else { return m };
+    if !matches!(m.op, CmpOp::Eq | CmpOp::Neq) {
+        return m;
+    }
+    if let Some(mask) = &m.mask {
+        let address = context.field(&m.selector).is_some_and(|f| f.is_address());
+        let prefix = (0..=255u8).find(|n| usize::from(*n) <= mask.0.len() * 8 && prefix_mask(mask.0.len(), *n) == mask.0);
+        if let (true, Some(len)) = (address, prefix) {
+            return Match { mask: None, operand: Operand::Prefix(data.clone(), len), ..m };
+        }
+        if is_bits(&m.selector, context) && data.0.iter().all(|b| *b == 0) {
+            let op = if m.op == CmpOp::Neq { CmpOp::Eq } else { CmpOp::Neq };
+            return Match { op, operand: Operand::AnyBit(mask.clone()), mask: None, ..m };
+        }
+        return m;
+    }
+    match &m.selector {
+        Selector::Meta(MetaKey::Iifname | MetaKey::Oifname) if data.0.len() < 16 => {
+            match String::from_utf8(data.0.clone()) {
+                Ok(prefix) => Match { operand: Operand::IfnamePrefix(prefix), ..m },
+                Err(_) => m,
+            }
+        }
+        Selector::Payload { base, offset, len } => match context.field(&m.selector) {
+            Some(f) if f.is_address() && f.len > *len => {
+                let mut addr = data.0.clone();
+                addr.resize(f.len as usize, 0);
+                let prefix = u8::try_from(len * 8).unwrap_or(u8::MAX);
+                let selector = Selector::Payload { base: *base, offset: *offset, len: f.len };
+                Match { selector, operand: Operand::Prefix(Data(addr), prefix), ..m }
+            }
+            _ => m,
+        },
+        _ => m,
+    }
+}
+
+/// Values that are sets of bits: `nft` compares them with "any of".
+fn is_bits(selector: &Selector, context: Context) -> bool {
+    use super::model::DataType;
+    matches!(
+        context.data_type(selector),
+        DataType::CT_STATE | DataType::CT_STATUS | DataType::TCP_FLAG
+    )
+}

@@ -1,0 +1,84 @@
+//! Userdata: what `nft` keeps in the kernel for itself, as type, length, value (one byte each for the
+//! first two). The kernel does not look at it.
+//!
+//! Comments of tables, chains, rules and elements have type 0, a set's comment 7
+//! (libnftnl's `udata.h`). Texts end with a NUL.
+
+/// `NFTNL_UDATA_RULE_COMMENT`, and the same number for tables, chains and elements
+pub(crate) const COMMENT: u8 = 0;
+/// `NFTNL_UDATA_SET_KEYBYTEORDER`
+pub(crate) const SET_KEYBYTEORDER: u8 = 0;
+/// `NFTNL_UDATA_SET_DATABYTEORDER`
+pub(crate) const SET_DATABYTEORDER: u8 = 1;
+/// `NFTNL_UDATA_SET_MERGE_ELEMENTS`: `auto-merge`
+pub(crate) const SET_MERGE_ELEMENTS: u8 = 2;
+/// `NFTNL_UDATA_SET_KEY_TYPEOF`
+pub(crate) const SET_KEY_TYPEOF: u8 = 3;
+/// `NFTNL_UDATA_SET_DATA_INTERVAL`
+pub(crate) const SET_DATA_INTERVAL: u8 = 6;
+/// `NFTNL_UDATA_SET_COMMENT`
+pub(crate) const SET_COMMENT: u8 = 7;
+/// `BYTEORDER_HOST_ENDIAN` of nft's `enum byteorder`
+pub(crate) const HOST_ENDIAN: u32 = 1;
+/// `BYTEORDER_BIG_ENDIAN`
+pub(crate) const BIG_ENDIAN: u32 = 2;
+
+/// A run of entries.
+#[derive(Default)]
+pub(crate) struct Userdata(Vec<u8>);
+
+impl Userdata {
+    /// Appends an entry; at most 255 bytes fit, more are cut off (`nft` refuses them earlier).
+    pub(crate) fn put(mut self, kind: u8, value: &[u8]) -> Self {
+        let len = u8::try_from(value.len()).unwrap_or(u8::MAX);
+        self.0.push(kind);
+        self.0.push(len);
+        self.0.extend(value.iter().take(usize::from(len)));
+        self
+    }
+
+    /// Appends a number in host order.
+    pub(crate) fn put_u32(self, kind: u8, value: u32) -> Self {
+        self.put(kind, &value.to_ne_bytes())
+    }
+
+    /// Appends a text with its NUL.
+    pub(crate) fn put_text(self, kind: u8, text: &str) -> Self {
+        let bytes: Vec<u8> = text.bytes().chain([0]).collect();
+        self.put(kind, &bytes)
+    }
+
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// The value of the first entry of this type.
+pub(crate) fn find(bytes: &[u8], kind: u8) -> Option<&[u8]> {
+    let mut rest = bytes;
+    while let [k, len, tail @ ..] = rest {
+        let (value, next) = tail.split_at_checked(usize::from(*len))?;
+        if *k == kind {
+            return Some(value);
+        }
+        rest = next;
+    }
+    None
+}
+
+/// A text without its NUL.
+pub(crate) fn text(bytes: Option<&[u8]>, kind: u8) -> Option<String> {
+    let value = find(bytes?, kind)?;
+    let value = value.strip_suffix(&[0]).unwrap_or(value);
+    Some(String::from_utf8_lossy(value).into_owned())
+}
+
+/// A number in host order.
+pub(crate) fn number(bytes: Option<&[u8]>, kind: u8) -> Option<u32> {
+    find(bytes?, kind)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// A comment as userdata.
+pub(crate) fn comment(text: Option<&str>) -> Option<Vec<u8>> {
+    text.map(|t| Userdata::default().put_text(COMMENT, t).bytes())
+}

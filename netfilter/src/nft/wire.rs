@@ -1,0 +1,179 @@
+//! The attributes of nf_tables messages (`linux/netfilter/nf_tables.h`), one declaration an object.
+//!
+//! ```text
+//! NFT_MSG_NEWTABLE    TableAttrs
+//! NFT_MSG_NEWCHAIN    ChainAttrs > HookAttrs
+//! NFT_MSG_NEWSET      SetAttrs > SetDescAttrs
+//! NFT_MSG_NEWSETELEM  ElemListAttrs > [ElemAttrs > DataAttrs]
+//! NFT_MSG_NEWRULE     RuleAttrs > [ExprElem > the expression's own]
+//! ```
+
+use super::expr::{DataAttrs, ExprElem};
+use weir_netlink::attr::{
+    AttrSet, Be32, Be64, Bytes, I32Be, ListOf, Nest, NumberedListOf, RawNest, Str,
+};
+
+weir_netlink::attributes! {
+    /// `enum nft_gen_attributes`
+    pub struct GenAttrs {
+        /// generation of the ruleset
+        id: Be32 = NFTA_GEN_ID 1,
+    }
+
+    /// `enum nft_table_attributes`
+    pub struct TableAttrs {
+        /// name
+        name: Str = NFTA_TABLE_NAME 1,
+        /// `NFT_TABLE_F_*`
+        flags: Be32 = NFTA_TABLE_FLAGS 2,
+        /// number of chains
+        uses: Be32 = NFTA_TABLE_USE 3,
+        /// handle
+        handle: Be64 = NFTA_TABLE_HANDLE 4,
+        /// comment and the like; since 5.10
+        userdata: Bytes = NFTA_TABLE_USERDATA 6,
+        /// port id of the socket that owns it; since 5.12
+        owner: Be32 = NFTA_TABLE_OWNER 7,
+    }
+
+    /// `enum nft_chain_attributes`
+    pub struct ChainAttrs {
+        /// table
+        table: Str = NFTA_CHAIN_TABLE 1,
+        /// name
+        name: Str = NFTA_CHAIN_NAME 3,
+        /// `filter`, `nat`, `route`
+        kind: Str = NFTA_CHAIN_TYPE 7,
+        /// `NF_ACCEPT` or `NF_DROP`
+        policy: Be32 = NFTA_CHAIN_POLICY 5,
+        /// where the kernel calls it
+        hook: Nest<HookAttrs> = NFTA_CHAIN_HOOK 4,
+        /// handle
+        handle: Be64 = NFTA_CHAIN_HANDLE 2,
+        /// number of references
+        uses: Be32 = NFTA_CHAIN_USE 6,
+        /// `NFT_CHAIN_*`
+        flags: Be32 = NFTA_CHAIN_FLAGS 10,
+        /// comment and the like; since 5.10
+        userdata: Bytes = NFTA_CHAIN_USERDATA 12,
+    }
+
+    /// `enum nft_hook_attributes`
+    pub struct HookAttrs {
+        /// `enum nf_inet_hooks`
+        hooknum: Be32 = NFTA_HOOK_HOOKNUM 1,
+        /// lower is earlier
+        priority: I32Be = NFTA_HOOK_PRIORITY 2,
+        /// device
+        dev: Str = NFTA_HOOK_DEV 3,
+        /// devices; since 5.5
+        devs: RawNest = NFTA_HOOK_DEVS 4,
+    }
+
+    /// `enum nft_rule_attributes`
+    pub struct RuleAttrs {
+        /// table
+        table: Str = NFTA_RULE_TABLE 1,
+        /// chain
+        chain: Str = NFTA_RULE_CHAIN 2,
+        /// handle
+        handle: Be64 = NFTA_RULE_HANDLE 3,
+        /// handle of the rule that this one goes before or, with `NLM_F_APPEND`, after
+        position: Be64 = NFTA_RULE_POSITION 6,
+        /// the rule
+        expressions: ListOf<ExprElem> = NFTA_RULE_EXPRESSIONS 4,
+        /// written by iptables-nft
+        compat: RawNest = NFTA_RULE_COMPAT 5,
+        /// comment and the like
+        userdata: Bytes = NFTA_RULE_USERDATA 7,
+    }
+
+    /// `enum nft_set_attributes`
+    pub struct SetAttrs {
+        /// table
+        table: Str = NFTA_SET_TABLE 1,
+        /// name; `__set%d` lets the kernel number it
+        name: Str = NFTA_SET_NAME 2,
+        /// `NFT_SET_*`
+        flags: Be32 = NFTA_SET_FLAGS 3,
+        /// type of the key, a number of nft's own
+        key_type: Be32 = NFTA_SET_KEY_TYPE 4,
+        /// bytes of the key
+        key_len: Be32 = NFTA_SET_KEY_LEN 5,
+        /// type of a map's value; `NFT_DATA_VERDICT` for verdicts
+        data_type: Be32 = NFTA_SET_DATA_TYPE 6,
+        /// bytes of a map's value
+        data_len: Be32 = NFTA_SET_DATA_LEN 7,
+        /// `enum nft_set_policies`
+        policy: Be32 = NFTA_SET_POLICY 8,
+        /// number by which later messages of the batch name it
+        id: Be32 = NFTA_SET_ID 10,
+        /// size
+        desc: Nest<SetDescAttrs> = NFTA_SET_DESC 9,
+        /// default timeout in milliseconds; since 4.1
+        timeout: Be64 = NFTA_SET_TIMEOUT 11,
+        /// garbage collection interval in milliseconds; since 4.1
+        gc_interval: Be32 = NFTA_SET_GC_INTERVAL 12,
+        /// comment, byte order and the like; since 4.1
+        userdata: Bytes = NFTA_SET_USERDATA 13,
+        /// type of a map's object
+        obj_type: Be32 = NFTA_SET_OBJ_TYPE 15,
+        /// handle
+        handle: Be64 = NFTA_SET_HANDLE 16,
+    }
+
+    /// `enum nft_set_desc_attributes`
+    pub struct SetDescAttrs {
+        /// how many elements it takes
+        size: Be32 = NFTA_SET_DESC_SIZE 1,
+        /// fields of a concatenation; since 5.6
+        concat: RawNest = NFTA_SET_DESC_CONCAT 2,
+    }
+
+    /// `enum nft_set_elem_list_attributes`
+    pub struct ElemListAttrs {
+        /// table
+        table: Str = NFTA_SET_ELEM_LIST_TABLE 1,
+        /// set
+        set: Str = NFTA_SET_ELEM_LIST_SET 2,
+        /// number of a set that is new in the same batch
+        set_id: Be32 = NFTA_SET_ELEM_LIST_SET_ID 4,
+        /// elements
+        elements: NumberedListOf<ElemAttrs> = NFTA_SET_ELEM_LIST_ELEMENTS 3,
+    }
+
+    /// `enum nft_set_elem_attributes`
+    pub struct ElemAttrs {
+        /// `NFT_SET_ELEM_*`
+        flags: Be32 = NFTA_SET_ELEM_FLAGS 3,
+        /// how long it stays, in milliseconds; since 4.1
+        timeout: Be64 = NFTA_SET_ELEM_TIMEOUT 4,
+        /// how long it still stays, in milliseconds; since 4.1
+        expiration: Be64 = NFTA_SET_ELEM_EXPIRATION 5,
+        /// key
+        key: Nest<DataAttrs> = NFTA_SET_ELEM_KEY 1,
+        /// end of a range in a concatenation; since 5.6
+        key_end: Nest<DataAttrs> = NFTA_SET_ELEM_KEY_END 10,
+        /// a map's value
+        data: Nest<DataAttrs> = NFTA_SET_ELEM_DATA 2,
+        /// comment; since 4.1
+        userdata: Bytes = NFTA_SET_ELEM_USERDATA 6,
+    }
+}
+
+/// C names and numbers of every attribute of every message.
+#[must_use]
+pub fn constants() -> Vec<(&'static str, u16)> {
+    [
+        GenAttrs::CONSTANTS,
+        TableAttrs::CONSTANTS,
+        ChainAttrs::CONSTANTS,
+        HookAttrs::CONSTANTS,
+        RuleAttrs::CONSTANTS,
+        SetAttrs::CONSTANTS,
+        SetDescAttrs::CONSTANTS,
+        ElemListAttrs::CONSTANTS,
+        ElemAttrs::CONSTANTS,
+    ]
+    .concat()
+}

@@ -1,0 +1,237 @@
+//! A rule and its builder.
+
+use super::net::Network;
+use super::{ConntrackState, Interface, Match, PortMatch, PortRange, Protocol, Target};
+use ipnet::IpNet;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// Whether a condition is inverted: `!`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Not(pub bool);
+
+/// Conditions, matches, and what is done.
+///
+/// The conditions are those of `struct ipt_ip` and `struct ip6t_ip6`: a kind occurs once, and their
+/// order has no meaning.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// `-s`
+    pub source: Option<(Not, IpNet)>,
+    /// `-d`
+    pub destination: Option<(Not, IpNet)>,
+    /// `-i`
+    pub in_interface: Option<(Not, Interface)>,
+    /// `-o`
+    pub out_interface: Option<(Not, Interface)>,
+    /// `-p`
+    pub protocol: Option<(Not, Protocol)>,
+    /// Evaluated from left to right.
+    pub matches: Vec<Match>,
+    /// What is done; a rule without one only counts.
+    pub target: Option<Target>,
+}
+
+impl Rule {
+    /// Starts a rule that holds for every packet.
+    #[must_use]
+    pub fn builder() -> RuleBuilder {
+        RuleBuilder::default()
+    }
+}
+
+/// Writes a rule as `iptables -A` would from the same options.
+#[derive(Clone, Debug, Default)]
+pub struct RuleBuilder {
+    rule: Rule,
+}
+
+const IS: Not = Not(false);
+const IS_NOT: Not = Not(true);
+
+impl RuleBuilder {
+    /// `-s NET`
+    #[must_use]
+    pub fn source(mut self, net: IpNet) -> Self {
+        self.rule.source = Some((IS, net.trunc()));
+        self
+    }
+
+    /// `-d NET`
+    #[must_use]
+    pub fn destination(mut self, net: IpNet) -> Self {
+        self.rule.destination = Some((IS, net.trunc()));
+        self
+    }
+
+    /// `! -d NET`
+    #[must_use]
+    pub fn not_destination(mut self, net: IpNet) -> Self {
+        self.rule.destination = Some((IS_NOT, net.trunc()));
+        self
+    }
+
+    /// `-i NAME`; a trailing `+` matches every name that begins so.
+    #[must_use]
+    pub fn in_interface(mut self, name: &str) -> Self {
+        self.rule.in_interface = Some((IS, name.into()));
+        self
+    }
+
+    /// `-o NAME`; a trailing `+` matches every name that begins so.
+    #[must_use]
+    pub fn out_interface(mut self, name: &str) -> Self {
+        self.rule.out_interface = Some((IS, name.into()));
+        self
+    }
+
+    /// `-p PROTOCOL`
+    #[must_use]
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.rule.protocol = Some((IS, protocol));
+        self
+    }
+
+    /// Any match, after those that are there.
+    #[must_use]
+    pub fn matching(mut self, m: Match) -> Self {
+        self.rule.matches.push(m);
+        self
+    }
+
+    /// `-p tcp --dport P`
+    #[must_use]
+    pub fn tcp_dport(self, ports: PortRange) -> Self {
+        let ports = PortMatch {
+            dport: Some((IS, ports)),
+            ..PortMatch::default()
+        };
+        self.protocol(Protocol::TCP).matching(Match::Tcp(ports))
+    }
+
+    /// `-p tcp ! --dport P`
+    #[must_use]
+    pub fn not_tcp_dport(self, ports: PortRange) -> Self {
+        let ports = PortMatch {
+            dport: Some((IS_NOT, ports)),
+            ..PortMatch::default()
+        };
+        self.protocol(Protocol::TCP).matching(Match::Tcp(ports))
+    }
+
+    /// `-p tcp -m multiport ! --dports P,Q`
+    #[must_use]
+    pub fn not_tcp_dports(self, ports: Vec<PortRange>) -> Self {
+        self.protocol(Protocol::TCP)
+            .matching(Match::MultiportDports(IS_NOT, ports))
+    }
+
+    /// `-p udp --dport P`
+    #[must_use]
+    pub fn udp_dport(self, ports: PortRange) -> Self {
+        let ports = PortMatch {
+            dport: Some((IS, ports)),
+            ..PortMatch::default()
+        };
+        self.protocol(Protocol::UDP).matching(Match::Udp(ports))
+    }
+
+    /// `-p udp --sport P`
+    #[must_use]
+    pub fn udp_sport(self, ports: PortRange) -> Self {
+        let ports = PortMatch {
+            sport: Some((IS, ports)),
+            ..PortMatch::default()
+        };
+        self.protocol(Protocol::UDP).matching(Match::Udp(ports))
+    }
+
+    /// `-m owner [!] --uid-owner U`
+    #[must_use]
+    pub fn uid(self, not: Not, uids: RangeInclusive<u32>) -> Self {
+        self.matching(Match::Owner {
+            uid: Some((not, uids)),
+            gid: None,
+        })
+    }
+
+    /// `-m owner [!] --gid-owner G`
+    #[must_use]
+    pub fn gid(self, not: Not, gids: RangeInclusive<u32>) -> Self {
+        self.matching(Match::Owner {
+            uid: None,
+            gid: Some((not, gids)),
+        })
+    }
+
+    /// `-m mark [!] --mark M`, all bits
+    #[must_use]
+    pub fn mark(self, not: Not, value: u32) -> Self {
+        self.matching(Match::Mark {
+            not,
+            value,
+            mask: u32::MAX,
+        })
+    }
+
+    /// `-m connmark --mark M`, all bits
+    #[must_use]
+    pub fn connmark(self, value: u32) -> Self {
+        self.matching(Match::Connmark {
+            not: IS,
+            value,
+            mask: u32::MAX,
+        })
+    }
+
+    /// `-m conntrack --ctstate A,B`
+    #[must_use]
+    pub fn ctstate(self, states: &[ConntrackState]) -> Self {
+        self.matching(Match::Ctstate(IS, states.to_vec()))
+    }
+
+    /// `-j TARGET` ends the rule.
+    #[must_use]
+    pub fn target(mut self, target: Target) -> Rule {
+        self.rule.target = Some(target);
+        self.rule
+    }
+
+    /// `-j CHAIN` ends the rule.
+    #[must_use]
+    pub fn jump(self, chain: &str) -> Rule {
+        self.target(Target::Jump(chain.to_owned()))
+    }
+}
+
+impl fmt::Display for Not {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 { " !" } else { "" })
+    }
+}
+
+/// What follows `-A CHAIN`; begins with a blank unless the rule is empty. Conditions that hold for every
+/// packet are left out, as `iptables-save` leaves them out.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (option, net) in [("-s", &self.source), ("-d", &self.destination)] {
+            if let Some((not, net)) = net
+                && (not.0 || net.prefix_len() != 0)
+            {
+                write!(f, "{not} {option} {}", Network(*net))?;
+            }
+        }
+        for (option, name) in [("-i", &self.in_interface), ("-o", &self.out_interface)] {
+            match name {
+                Some((_, Interface::Prefix(prefix))) if prefix.is_empty() => {}
+                Some((not, name)) => write!(f, "{not} {option} {name}")?,
+                None => {}
+            }
+        }
+        if let Some((not, protocol)) = &self.protocol {
+            write!(f, "{not} -p {protocol}")?;
+        }
+        self.matches.iter().try_for_each(|m| m.fmt(f))?;
+        self.target.iter().try_for_each(|t| t.fmt(f))
+    }
+}

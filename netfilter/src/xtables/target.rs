@@ -1,0 +1,118 @@
+//! Targets (`-j`), in the revisions that iptables 1.8 writes.
+
+use super::net::Address;
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+/// What a rule does with a packet that all its conditions hold for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// `ACCEPT`: on to the next table or hook.
+    Accept,
+    /// `DROP`: it is gone.
+    Drop,
+    /// `RETURN`: back to the calling chain, or to the policy.
+    Return,
+    /// `-j CHAIN`: into a chain, and back here when it ends.
+    Jump(String),
+    /// `-g CHAIN`: into a chain, not back.
+    Goto(String),
+    /// `REDIRECT --to-ports` (revision 0): to this machine, on another port. Only in `nat`, for
+    /// protocols with ports.
+    Redirect(RangeInclusive<u16>),
+    /// `TPROXY` (revision 1): to a local socket, unchanged. Only in `mangle PREROUTING`, for TCP and UDP.
+    Tproxy {
+        /// `--on-port`; 0 keeps the packet's own.
+        on_port: u16,
+        /// `--on-ip`; the unspecified address of the table's family keeps the packet's own.
+        on_ip: IpAddr,
+        /// `--tproxy-mark VALUE/`: set together with it.
+        mark: u32,
+        /// `--tproxy-mark /MASK`: bits that are set.
+        mask: u32,
+    },
+    /// `MARK --set-xmark VALUE/MASK` (revision 2): the packet's mark becomes `(mark & ~MASK) ^ VALUE`.
+    SetXmark {
+        /// Turned over after the mask's bits are cleared.
+        value: u32,
+        /// Bits that are cleared.
+        mask: u32,
+    },
+    /// `CONNMARK --save-mark` (revision 2): packet's mark to connection's mark.
+    SaveMark {
+        /// `--nfmask`: bits of the packet's mark.
+        nfmask: u32,
+        /// `--ctmask`: bits of the connection's mark.
+        ctmask: u32,
+    },
+    /// `CONNMARK --restore-mark` (revision 2): connection's mark to packet's mark. Only in `mangle`.
+    RestoreMark {
+        /// `--nfmask`: bits of the packet's mark.
+        nfmask: u32,
+        /// `--ctmask`: bits of the connection's mark.
+        ctmask: u32,
+    },
+    /// `CT --zone` (revision 2): the conntrack zone of both directions. Only in `raw`.
+    CtZone(u16),
+}
+
+impl Target {
+    /// The user chain that it leads to.
+    #[must_use]
+    pub fn chain(&self) -> Option<&str> {
+        match self {
+            Self::Jump(chain) | Self::Goto(chain) => Some(chain),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accept => f.write_str(" -j ACCEPT"),
+            Self::Drop => f.write_str(" -j DROP"),
+            Self::Return => f.write_str(" -j RETURN"),
+            Self::Jump(chain) => write!(f, " -j {chain}"),
+            Self::Goto(chain) => write!(f, " -g {chain}"),
+            Self::Redirect(ports) if ports.start() == ports.end() => {
+                write!(f, " -j REDIRECT --to-ports {}", ports.start())
+            }
+            Self::Redirect(ports) => {
+                write!(
+                    f,
+                    " -j REDIRECT --to-ports {}-{}",
+                    ports.start(),
+                    ports.end()
+                )
+            }
+            Self::Tproxy {
+                on_port,
+                on_ip,
+                mark,
+                mask,
+            } => {
+                let on_ip = Address(*on_ip);
+                write!(f, " -j TPROXY --on-port {on_port} --on-ip {on_ip}")?;
+                write!(f, " --tproxy-mark {mark:#x}/{mask:#x}")
+            }
+            Self::SetXmark { value, mask } => {
+                write!(f, " -j MARK --set-xmark {value:#x}/{mask:#x}")
+            }
+            Self::SaveMark { nfmask, ctmask } => {
+                write!(
+                    f,
+                    " -j CONNMARK --save-mark --nfmask {nfmask:#x} --ctmask {ctmask:#x}"
+                )
+            }
+            Self::RestoreMark { nfmask, ctmask } => {
+                write!(
+                    f,
+                    " -j CONNMARK --restore-mark --nfmask {nfmask:#x} --ctmask {ctmask:#x}"
+                )
+            }
+            Self::CtZone(zone) => write!(f, " -j CT --zone {zone}"),
+        }
+    }
+}

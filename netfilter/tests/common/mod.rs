@@ -1,0 +1,105 @@
+//! Namespaces and the real `nft`, for tests only.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use weir_netfilter::nft::{Applied, Engine, Ruleset, Snapshot, TableId};
+use weir_netlink::Netns;
+
+/// A fresh namespace, or a printed skip with its reason where the kernel refuses one.
+#[macro_export]
+macro_rules! namespace_or_skip {
+    () => {
+        match weir_netlink::Netns::create() {
+            Ok(ns) => ns,
+            Err(e) if e.is_permission() => {
+                eprintln!("skipped: {e}");
+                return;
+            }
+            Err(e) => panic!("{e}"),
+        }
+    };
+}
+
+/// Runs a tool in a namespace with this input; its output, or its complaint.
+pub fn tool(ns: &Netns, program: &str, args: &[&str], input: &str) -> Result<String, String> {
+    let mut child = Command::new("nsenter")
+        .arg(format!("--net={}", ns.path().display()))
+        .arg(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("nsenter is missing: install util-linux and nftables");
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
+    if out.status.success() { Ok(text(out.stdout)) } else { Err(text(out.stderr)) }
+}
+
+/// Loads text with the real `nft`.
+pub fn load(ns: &Netns, text: &str) {
+    tool(ns, "nft", &["-f", "-"], text).unwrap_or_else(|e| panic!("nft refuses:\n{text}\n{e}"));
+}
+
+/// `nft list ruleset`
+pub fn list(ns: &Netns) -> String {
+    tool(ns, "nft", &["list", "ruleset"], "").unwrap()
+}
+
+/// Our reading of everything.
+pub fn read(ns: &Netns) -> Snapshot {
+    ns.run(|| Engine::open().unwrap().read().unwrap()).unwrap()
+}
+
+/// Our apply; every table of the ruleset is ours.
+pub fn apply(ns: &Netns, ruleset: &Ruleset) -> weir_netlink::Result<Applied> {
+    let owned: Vec<TableId> = ruleset.tables.iter().map(|t| (t.family, t.name.clone())).collect();
+    ns.run(|| Engine::open().unwrap().apply(ruleset, &owned)).unwrap()
+}
+
+/// Without the times that pass between two listings.
+pub fn timeless(text: &str) -> String {
+    let mut words = Vec::new();
+    for line in text.lines() {
+        let mut out = String::new();
+        let mut skip = false;
+        for word in line.split(' ') {
+            if skip {
+                skip = false;
+                // Keeps what closes the element.
+                if word.ends_with(',') {
+                    out.push(',');
+                }
+                continue;
+            }
+            if word == "expires" {
+                skip = true;
+                continue;
+            }
+            if !out.is_empty() {
+                out.push(' ');
+            }
+            out += word;
+        }
+        words.push(out);
+    }
+    words.join("\n")
+}
+
+/// Equal texts, or the lines that differ.
+#[track_caller]
+pub fn assert_text(got: &str, want: &str) {
+    if got == want {
+        return;
+    }
+    let (got, want): (Vec<_>, Vec<_>) = (got.lines().collect(), want.lines().collect());
+    for l in want.iter().filter(|l| !got.contains(l)) {
+        eprintln!("- {l}");
+    }
+    for l in got.iter().filter(|l| !want.contains(l)) {
+        eprintln!("+ {l}");
+    }
+    panic!("the listings differ (- expected, + found)");
+}

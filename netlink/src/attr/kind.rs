@@ -1,0 +1,240 @@
+//! What an attribute's payload can be. The byte order is part of the kind.
+
+use super::{Attrs, AttrSet, DecodeError, Writer};
+use std::marker::PhantomData;
+
+/// A kind of payload: how a value becomes bytes and back.
+pub trait Kind {
+    /// The value in Rust.
+    type Value: Clone + std::fmt::Debug + PartialEq;
+    /// Whether `NLA_F_NESTED` is set when it is written.
+    const NESTED: bool = false;
+
+    /// Appends the payload.
+    fn encode(value: &Self::Value, w: &mut Writer);
+
+    /// Reads the payload.
+    ///
+    /// # Errors
+    /// It has another length, or its content is not of this kind.
+    fn decode(bytes: &[u8]) -> Result<Self::Value, DecodeError>;
+
+    /// The names of the attributes inside that lead to `offset`.
+    fn path(_bytes: &[u8], _offset: usize) -> Option<String> {
+        None
+    }
+
+    /// Any value of this kind.
+    #[cfg(feature = "testing")]
+    fn strategy() -> proptest::strategy::BoxedStrategy<Self::Value>;
+}
+
+macro_rules! integers {
+    ($($(#[$m:meta])* $name:ident: $ty:ty, $to:ident, $from:ident;)*) => {$(
+        $(#[$m])*
+        #[derive(Clone, Copy, Debug)]
+        pub enum $name {}
+        impl Kind for $name {
+            type Value = $ty;
+            fn encode(value: &$ty, w: &mut Writer) {
+                w.put(&value.$to());
+            }
+            fn decode(bytes: &[u8]) -> Result<$ty, DecodeError> {
+                let array = bytes.try_into().map_err(|_| {
+                    let want = size_of::<$ty>();
+                    DecodeError::new(format!("{} bytes where {want} are expected", bytes.len()))
+                })?;
+                Ok(<$ty>::$from(array))
+            }
+            #[cfg(feature = "testing")]
+            fn strategy() -> proptest::strategy::BoxedStrategy<$ty> {
+                use proptest::strategy::Strategy as _;
+                proptest::arbitrary::any::<$ty>().boxed()
+            }
+        }
+    )*};
+}
+
+integers! {
+    /// One byte (`NLA_U8`).
+    U8: u8, to_ne_bytes, from_ne_bytes;
+    /// Network order (`NLA_BE16`).
+    Be16: u16, to_be_bytes, from_be_bytes;
+    /// Network order (`NLA_BE32`).
+    Be32: u32, to_be_bytes, from_be_bytes;
+    /// Network order (`NLA_BE64`).
+    Be64: u64, to_be_bytes, from_be_bytes;
+    /// Signed, network order: verdicts, hook priorities.
+    I32Be: i32, to_be_bytes, from_be_bytes;
+    /// Host order (`NLA_U16`).
+    Ne16: u16, to_ne_bytes, from_ne_bytes;
+    /// Host order (`NLA_U32`).
+    Ne32: u32, to_ne_bytes, from_ne_bytes;
+    /// Host order (`NLA_U64`).
+    Ne64: u64, to_ne_bytes, from_ne_bytes;
+}
+
+/// A string that ends with a NUL (`NLA_NUL_STRING`); a missing NUL is tolerated when read.
+#[derive(Clone, Copy, Debug)]
+pub enum Str {}
+
+impl Kind for Str {
+    type Value = String;
+    fn encode(value: &String, w: &mut Writer) {
+        w.put(value.as_bytes());
+        w.put(&[0]);
+    }
+    fn decode(bytes: &[u8]) -> Result<String, DecodeError> {
+        let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+        let text = bytes.get(..end).unwrap_or_default();
+        String::from_utf8(text.to_vec()).map_err(|_| DecodeError::new("the text is not UTF-8"))
+    }
+    #[cfg(feature = "testing")]
+    fn strategy() -> proptest::strategy::BoxedStrategy<String> {
+        use proptest::strategy::Strategy as _;
+        proptest::string::string_regex("[a-zA-Z0-9_.-]{1,15}")
+            .map(proptest::strategy::Strategy::boxed)
+            .unwrap_or_else(|_| proptest::strategy::Just(String::from("x")).boxed())
+    }
+}
+
+/// Bytes as they are (`NLA_BINARY`).
+#[derive(Clone, Copy, Debug)]
+pub enum Bytes {}
+
+#[cfg(feature = "testing")]
+fn any_bytes() -> proptest::strategy::BoxedStrategy<Vec<u8>> {
+    use proptest::strategy::Strategy as _;
+    proptest::collection::vec(proptest::arbitrary::any::<u8>(), 0..40).boxed()
+}
+
+impl Kind for Bytes {
+    type Value = Vec<u8>;
+    fn encode(value: &Vec<u8>, w: &mut Writer) {
+        w.put(value);
+    }
+    fn decode(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        Ok(bytes.to_vec())
+    }
+    #[cfg(feature = "testing")]
+    fn strategy() -> proptest::strategy::BoxedStrategy<Vec<u8>> {
+        any_bytes()
+    }
+}
+
+/// Attributes whose declaration depends on a neighbour, as the data of an expression on its name.
+#[derive(Clone, Copy, Debug)]
+pub enum RawNest {}
+
+impl Kind for RawNest {
+    type Value = Vec<u8>;
+    const NESTED: bool = true;
+    fn encode(value: &Vec<u8>, w: &mut Writer) {
+        w.put(value);
+    }
+    fn decode(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        Ok(bytes.to_vec())
+    }
+    #[cfg(feature = "testing")]
+    fn strategy() -> proptest::strategy::BoxedStrategy<Vec<u8>> {
+        any_bytes()
+    }
+}
+
+/// Another declared set inside this attribute.
+#[derive(Clone, Copy, Debug)]
+pub struct Nest<T>(PhantomData<T>);
+
+impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kind for Nest<T> {
+    type Value = T;
+    const NESTED: bool = true;
+    fn encode(value: &T, w: &mut Writer) {
+        value.encode(w);
+    }
+    fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
+        T::decode(bytes)
+    }
+    fn path(bytes: &[u8], offset: usize) -> Option<String> {
+        T::path(bytes, offset)
+    }
+    #[cfg(feature = "testing")]
+    fn strategy() -> proptest::strategy::BoxedStrategy<T> {
+        T::arbitrary()
+    }
+}
+
+/// A list: attributes with the number 1 (`NFTA_LIST_ELEM`), each holding a declared set.
+#[derive(Clone, Copy, Debug)]
+pub struct ListOf<T>(PhantomData<T>);
+
+/// `NFTA_LIST_ELEM` (`linux/netfilter/nf_tables.h`)
+pub const NFTA_LIST_ELEM: u16 = 1;
+
+impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kind for ListOf<T> {
+    type Value = Vec<T>;
+    const NESTED: bool = true;
+    fn encode(value: &Vec<T>, w: &mut Writer) {
+        for v in value {
+            w.attr(NFTA_LIST_ELEM, true, |w| v.encode(w));
+        }
+    }
+    fn decode(bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
+        Attrs::new(bytes)
+            .enumerate()
+            .map(|(i, a)| T::decode(a?.payload).map_err(|e| e.within(&format!("[{i}]"))))
+            .collect()
+    }
+    fn path(bytes: &[u8], offset: usize) -> Option<String> {
+        for (i, a) in Attrs::new(bytes).enumerate() {
+            let a = a.ok()?;
+            let start = a.offset + super::NLA_HDRLEN;
+            if offset >= a.offset && offset < start + a.payload.len().max(1) {
+                let inner = T::path(a.payload, offset.saturating_sub(start));
+                return Some(match inner {
+                    Some(p) if offset >= start => format!("[{i}] > {p}"),
+                    _ => format!("[{i}]"),
+                });
+            }
+        }
+        None
+    }
+    #[cfg(feature = "testing")]
+    fn strategy() -> proptest::strategy::BoxedStrategy<Vec<T>> {
+        use proptest::strategy::Strategy as _;
+        proptest::collection::vec(T::arbitrary(), 0..3).boxed()
+    }
+}
+
+/// A list whose attributes are numbered from 1 (`NFTA_SET_ELEM_LIST_ELEMENTS`, as libnftnl writes it); any
+/// numbers are accepted when it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberedListOf<T>(PhantomData<T>);
+
+impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kind
+    for NumberedListOf<T>
+{
+    type Value = Vec<T>;
+    const NESTED: bool = true;
+    fn encode(value: &Vec<T>, w: &mut Writer) {
+        for (i, v) in (1u16..).zip(value) {
+            w.attr(i, true, |w| v.encode(w));
+        }
+    }
+    fn decode(bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
+        ListOf::<T>::decode(bytes)
+    }
+    fn path(bytes: &[u8], offset: usize) -> Option<String> {
+        ListOf::<T>::path(bytes, offset)
+    }
+    #[cfg(feature = "testing")]
+    fn strategy() -> proptest::strategy::BoxedStrategy<Vec<T>> {
+        ListOf::<T>::strategy()
+    }
+}
+
+/// Values for property tests; demands nothing unless the feature `testing` is on.
+pub trait Arbitrary: Sized {
+    /// Any value, unknown attributes excepted.
+    #[cfg(feature = "testing")]
+    fn arbitrary() -> proptest::strategy::BoxedStrategy<Self>;
+}

@@ -1,0 +1,135 @@
+//! The declaration of attribute sets.
+
+/// Declares a set of attributes: `field: Kind = C_NAME number,`.
+///
+/// ```
+/// use weir_netlink::attr::{AttrSet, Be32, Str, Writer};
+/// weir_netlink::attributes! {
+///     /// `enum nft_table_attributes`
+///     pub struct Table {
+///         /// name of the table
+///         name: Str = NFTA_TABLE_NAME 1,
+///         /// `NFT_TABLE_F_*`
+///         flags: Be32 = NFTA_TABLE_FLAGS 2,
+///     }
+/// }
+/// let table = Table { name: Some("x".into()), ..Table::default() };
+/// let mut w = Writer::new();
+/// table.encode(&mut w);
+/// assert_eq!(Table::decode(&w.finish().unwrap()).unwrap(), table);
+/// ```
+#[macro_export]
+macro_rules! attributes {
+    ($($(#[$m:meta])* $vis:vis struct $name:ident {
+        $($(#[$fm:meta])* $field:ident: $kind:ty = $c:ident $n:literal,)*
+    })*) => {$(
+        $(#[$m])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+        $vis struct $name {
+            $(
+                $(#[$fm])*
+                #[doc = concat!(" (`", stringify!($c), "`)")]
+                pub $field: Option<<$kind as $crate::attr::Kind>::Value>,
+            )*
+            /// What this declaration does not name.
+            pub unknown: Vec<$crate::attr::Unknown>,
+        }
+
+        impl $name {
+            $(
+                #[doc = concat!("Number of the attribute `", stringify!($field), "`.")]
+                #[allow(dead_code, unreachable_pub)]
+                pub const $c: u16 = $n;
+            )*
+        }
+
+        impl $crate::attr::AttrSet for $name {
+            const CONSTANTS: &'static [(&'static str, u16)] = &[$((stringify!($c), $n)),*];
+
+            fn encode(&self, w: &mut $crate::attr::Writer) {
+                $(
+                    if let Some(v) = &self.$field {
+                        w.attr($n, <$kind as $crate::attr::Kind>::NESTED, |w| {
+                            <$kind as $crate::attr::Kind>::encode(v, w);
+                        });
+                    }
+                )*
+                for (number, bytes) in &self.unknown {
+                    w.attr(*number, false, |w| w.put(bytes));
+                }
+            }
+
+            fn decode(bytes: &[u8]) -> Result<Self, $crate::attr::DecodeError> {
+                let mut set = Self::default();
+                for attr in $crate::attr::Attrs::new(bytes) {
+                    let attr = attr?;
+                    match attr.number {
+                        $(
+                            $n => {
+                                let v = <$kind as $crate::attr::Kind>::decode(attr.payload);
+                                set.$field = Some(v.map_err(|e| e.within(stringify!($c)))?);
+                            }
+                        )*
+                        number => set.unknown.push((number, attr.payload.to_vec())),
+                    }
+                }
+                Ok(set)
+            }
+
+            fn path(bytes: &[u8], offset: usize) -> Option<String> {
+                for attr in $crate::attr::Attrs::new(bytes) {
+                    let attr = attr.ok()?;
+                    let start = attr.offset + $crate::attr::NLA_HDRLEN;
+                    if offset < attr.offset || offset >= start + attr.payload.len().max(1) {
+                        continue;
+                    }
+                    let inner: Option<String> = match attr.number {
+                        _ if offset < start => None,
+                        $($n => <$kind as $crate::attr::Kind>::path(attr.payload, offset - start),)*
+                        _ => None,
+                    };
+                    let name = match Self::attribute_name(attr.number) {
+                        Some(name) => name.to_owned(),
+                        None => format!("attribute {}", attr.number),
+                    };
+                    return Some(match inner {
+                        Some(inner) => format!("{name} > {inner}"),
+                        None => name,
+                    });
+                }
+                None
+            }
+        }
+
+        impl $crate::attr::Arbitrary for $name {
+            $crate::attribute_strategy!{ $name $($field: $kind,)* }
+        }
+    )*};
+}
+
+/// The generator that [`attributes!`] declares with the feature `testing`.
+#[cfg(feature = "testing")]
+#[macro_export]
+#[doc(hidden)]
+macro_rules! attribute_strategy {
+    ($name:ident $($field:ident: $kind:ty,)*) => {
+        fn arbitrary() -> $crate::attr::testing::BoxedStrategy<Self> {
+            use $crate::attr::testing::{Just, Strategy, of};
+            let s = Just($name::default()).boxed();
+            $(
+                let s = (s, of(<$kind as $crate::attr::Kind>::strategy()))
+                    .prop_map(|(mut set, v)| { set.$field = v; set })
+                    .boxed();
+            )*
+            s
+        }
+    };
+}
+
+/// Without the feature there is no generator.
+#[cfg(not(feature = "testing"))]
+#[macro_export]
+#[doc(hidden)]
+macro_rules! attribute_strategy {
+    ($($t:tt)*) => {};
+}

@@ -1,0 +1,67 @@
+//! Netlink attributes, declared once.
+//!
+//! [`attributes!`](crate::attributes) takes one line an attribute: field, [`Kind`] (which says the
+//! type *and the byte order*), C name, number. From that line come the struct, encoding, decoding, the path that an
+//! error offset points at, the list that a test compares with the system's headers, and (feature
+//! `testing`) a generator of values. Fields are encoded in the order of their lines, which is the
+//! order in which the tools of the field write them.
+//!
+//! Attributes that a declaration does not name are kept in `unknown` and written back.
+
+mod kind;
+mod macros;
+mod read;
+mod write;
+
+pub use kind::{
+    Arbitrary, Be16, Be32, Be64, Bytes, I32Be, Kind, ListOf, NFTA_LIST_ELEM, Ne16, Ne32, Ne64, Nest, NumberedListOf, RawNest, Str, U8,
+};
+pub use read::{Attr, Attrs, DecodeError};
+pub use write::{EncodeError, Writer};
+
+/// `NLA_F_NESTED` (`linux/netlink.h`): the payload is attributes.
+pub const NLA_F_NESTED: u16 = 1 << 15;
+/// `NLA_F_NET_BYTEORDER`: the payload is in network order. Never set by nfnetlink's families.
+pub const NLA_F_NET_BYTEORDER: u16 = 1 << 14;
+/// `NLA_TYPE_MASK`: what is left is the attribute's number.
+pub const NLA_TYPE_MASK: u16 = !(NLA_F_NESTED | NLA_F_NET_BYTEORDER);
+/// `NLA_HDRLEN`: length and type.
+pub const NLA_HDRLEN: usize = 4;
+
+/// A number of an attribute and its bytes, kept because no declaration names it.
+pub type Unknown = (u16, Vec<u8>);
+
+/// A declared set of attributes.
+pub trait AttrSet: Sized {
+    /// C names and numbers, in the order of the declaration.
+    const CONSTANTS: &'static [(&'static str, u16)];
+
+    /// Writes every field that is set, then what was unknown.
+    fn encode(&self, w: &mut Writer);
+
+    /// Reads a run of attributes.
+    ///
+    /// # Errors
+    /// A truncated or overlong attribute, or a payload that its kind cannot be.
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
+
+    /// The C names from this set down to the attribute that holds byte `offset`.
+    fn path(bytes: &[u8], offset: usize) -> Option<String>;
+
+    /// The C name of one attribute.
+    #[must_use]
+    fn attribute_name(number: u16) -> Option<&'static str> {
+        Self::CONSTANTS.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
+    }
+}
+
+/// What the generated strategies need.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing {
+    pub use proptest::option::of;
+    pub use proptest::strategy::{BoxedStrategy, Just, Strategy};
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! Walking received attributes.
+
+use super::{NLA_F_NESTED, NLA_HDRLEN, NLA_TYPE_MASK};
+use std::fmt;
+
+/// Bytes that are not what the declaration says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodeError {
+    /// The C names down to the attribute, where known.
+    pub path: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl DecodeError {
+    /// An error without a path yet.
+    #[must_use]
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { path: String::new(), reason: reason.into() }
+    }
+
+    /// The same error one level up.
+    #[must_use]
+    pub fn within(mut self, name: &str) -> Self {
+        self.path = if self.path.is_empty() { name.into() } else { format!("{name} > {}", self.path) };
+        self
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            f.write_str(&self.reason)
+        } else {
+            write!(f, "{}: {}", self.path, self.reason)
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// One received attribute.
+#[derive(Clone, Copy, Debug)]
+pub struct Attr<'a> {
+    /// Its number, flags removed.
+    pub number: u16,
+    /// Whether `NLA_F_NESTED` was set. The kernel often leaves it out in dumps.
+    pub nested: bool,
+    /// Its payload.
+    pub payload: &'a [u8],
+    /// Where its header begins in the run.
+    pub offset: usize,
+}
+
+/// Iterates over a run of attributes; ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Attrs<'a> {
+    rest: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Attrs<'a> {
+    /// Over these bytes.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, offset: 0 }
+    }
+}
+
+/// Splits off what the header says; `None` when it says more or less than there can be.
+fn split(rest: &[u8]) -> Option<(u16, &[u8], usize)> {
+    let (len, rest2) = rest.split_first_chunk::<2>()?;
+    let (kind, _) = rest2.split_first_chunk::<2>()?;
+    let len = usize::from(u16::from_ne_bytes(*len));
+    let payload = rest.get(NLA_HDRLEN..len)?;
+    Some((u16::from_ne_bytes(*kind), payload, len.next_multiple_of(NLA_HDRLEN)))
+}
+
+impl<'a> Iterator for Attrs<'a> {
+    type Item = Result<Attr<'a>, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let Some((kind, payload, step)) = split(self.rest) else {
+            let reason = format!(
+                "an attribute at byte {} is cut off: {} bytes are left",
+                self.offset,
+                self.rest.len()
+            );
+            self.rest = &[];
+            return Some(Err(DecodeError::new(reason)));
+        };
+        let attr = Attr {
+            number: kind & NLA_TYPE_MASK,
+            nested: kind & NLA_F_NESTED != 0,
+            payload,
+            offset: self.offset,
+        };
+        self.offset += step;
+        self.rest = self.rest.get(step..).unwrap_or_default();
+        Some(Ok(attr))
+    }
+}

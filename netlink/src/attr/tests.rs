@@ -1,0 +1,85 @@
+use super::*;
+use proptest::prelude::*;
+
+crate::attributes! {
+    /// An inner set.
+    pub struct Inner {
+        code: I32Be = NFTA_VERDICT_CODE 1,
+        chain: Str = NFTA_VERDICT_CHAIN 2,
+    }
+    /// An outer set.
+    pub struct Outer {
+        late: Bytes = NFTA_RULE_USERDATA 7,
+        handle: Be64 = NFTA_RULE_HANDLE 3,
+        host: Ne32 = X_HOST 9,
+        verdict: Nest<Inner> = NFTA_DATA_VERDICT 2,
+        list: ListOf<Inner> = NFTA_RULE_EXPRESSIONS 4,
+    }
+}
+
+fn encoded(set: &impl AttrSet) -> Vec<u8> {
+    let mut w = Writer::new();
+    set.encode(&mut w);
+    w.finish().unwrap()
+}
+
+#[test]
+fn bytes_are_those_of_the_header() {
+    let set = Outer { handle: Some(0x0102), late: Some(vec![9]), ..Outer::default() };
+    // Declared order, not the order of the numbers; length counts the header, padding does not count.
+    let late = [5, 0, 7, 0, 9, 0, 0, 0];
+    let handle = [12, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 2];
+    if cfg!(target_endian = "little") {
+        assert_eq!(encoded(&set), [&late[..], &handle[..]].concat());
+    }
+}
+
+#[test]
+fn a_path_names_every_level() {
+    let inner = Inner { code: Some(-3), chain: Some("abc".into()), ..Inner::default() };
+    let set = Outer { list: Some(vec![Inner::default(), inner]), ..Outer::default() };
+    let bytes = encoded(&set);
+    let at = bytes.windows(3).position(|w| w == b"abc").unwrap();
+    let path = Outer::path(&bytes, at).unwrap();
+    assert_eq!(path, "NFTA_RULE_EXPRESSIONS > [1] > NFTA_VERDICT_CHAIN");
+    assert_eq!(Outer::path(&bytes, 0).unwrap(), "NFTA_RULE_EXPRESSIONS");
+    assert_eq!(Outer::path(&bytes, 4000), None);
+}
+
+#[test]
+fn unknown_attributes_survive() {
+    let bytes = [&[8u8, 0, 77, 0, 1, 2, 3, 4][..], &[5, 0, 7, 0, 9, 0, 0, 0]].concat();
+    let set = Outer::decode(&bytes).unwrap();
+    assert_eq!(set.unknown, vec![(77, vec![1, 2, 3, 4])]);
+    assert_eq!(Outer::decode(&encoded(&set)).unwrap(), set);
+}
+
+#[test]
+fn an_attribute_never_wraps() {
+    let set = Outer { late: Some(vec![0; 65_532]), ..Outer::default() };
+    let mut w = Writer::new();
+    set.encode(&mut w);
+    assert_eq!(w.finish(), Err(EncodeError { attribute: 7, length: 65_536 }));
+}
+
+#[test]
+fn a_wrong_length_names_the_attribute() {
+    let error = Outer::decode(&[6, 0, 3, 0, 1, 2, 0, 0]).unwrap_err();
+    assert_eq!(error.to_string(), "NFTA_RULE_HANDLE: 2 bytes where 8 are expected");
+}
+
+proptest! {
+    #[test]
+    #[cfg(feature = "testing")]
+    fn decode_of_encode_is_the_value(set in Outer::arbitrary()) {
+        prop_assert_eq!(Outer::decode(&encoded(&set)).unwrap(), set);
+    }
+
+    #[test]
+    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0usize..300) {
+        if let Ok(set) = Outer::decode(&bytes) {
+            prop_assert_eq!(Outer::decode(&encoded(&set)).unwrap(), set);
+        }
+        let _ = Outer::path(&bytes, at);
+    }
+}

@@ -1,0 +1,100 @@
+//! Encoding into one growing buffer.
+
+use super::{NLA_F_NESTED, NLA_HDRLEN};
+use std::fmt;
+
+/// A value that does not fit its attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodeError {
+    /// The attribute's number.
+    pub attribute: u16,
+    /// The bytes it would have had, header included; 65 535 are possible.
+    pub length: usize,
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { attribute, length } = self;
+        write!(f, "attribute {attribute} would have {length} bytes; at most 65535 fit, split it")
+    }
+}
+
+impl std::error::Error for EncodeError {}
+
+/// Appends attributes; the first error sticks and is checked once, at the end.
+#[derive(Debug, Default)]
+pub struct Writer {
+    buf: Vec<u8>,
+    error: Option<EncodeError>,
+}
+
+impl Writer {
+    /// An empty buffer.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes without an attribute around them, as a message's own header.
+    pub fn put(&mut self, bytes: &[u8]) {
+        self.buf.extend_from_slice(bytes);
+    }
+
+    /// One attribute, whose payload `body` appends; padded to four bytes, as the length of
+    /// the next one expects.
+    pub fn attr(&mut self, number: u16, nested: bool, body: impl FnOnce(&mut Self)) {
+        let start = self.buf.len();
+        let kind = if nested { number | NLA_F_NESTED } else { number };
+        self.buf.extend_from_slice(&[0, 0]);
+        self.buf.extend_from_slice(&kind.to_ne_bytes());
+        body(self);
+        let length = self.buf.len() - start;
+        match u16::try_from(length) {
+            Ok(n) => {
+                if let Some(slot) = self.buf.get_mut(start..start + 2) {
+                    slot.copy_from_slice(&n.to_ne_bytes());
+                }
+            }
+            Err(_) => {
+                self.error.get_or_insert(EncodeError { attribute: number, length });
+            }
+        }
+        self.align();
+    }
+
+    /// Zeros up to the next multiple of four.
+    pub fn align(&mut self) {
+        let len = self.buf.len().next_multiple_of(NLA_HDRLEN);
+        self.buf.resize(len, 0);
+    }
+
+    /// Bytes so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// Whether nothing was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.buf.is_empty()
+    }
+
+    /// Overwrites bytes that were written before, as a message's length.
+    pub fn patch(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(slot) = self.buf.get_mut(at..at + bytes.len()) {
+            slot.copy_from_slice(bytes);
+        }
+    }
+
+    /// The buffer.
+    ///
+    /// # Errors
+    /// The first value that did not fit.
+    pub fn finish(self) -> Result<Vec<u8>, EncodeError> {
+        match self.error {
+            Some(e) => Err(e),
+            None => Ok(self.buf),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Sockets, framing, network namespaces and routing: everything below the rules.
+//!
+//! What it is for: to speak netlink to the kernel without executing anything and without a C library. What it
+//! refuses: to know what the messages mean to a firewall, a mesh or a container runtime.
+//!
+//! - [`Netns`](netns::Netns) is a network namespace; work inside one happens on a thread made for it.
+//! - [`nfnetlink::Socket`] sends requests, dumps and batches to netfilter and matches every answer to
+//!   its question.
+//! - [`attr`] declares attributes once; encoding, decoding and error paths follow from the declaration.
+//! - [`route::Routing`] is links, addresses, routes and policy rules.
+//!
+//! All of them fail with one [`Error`]: the operation, the object, the errno and the kernel's own words.
+//! Every `unsafe` of the product is in [`sys`].
+
+pub mod attr;
+mod error;
+pub mod netns;
+pub mod nfnetlink;
+pub mod route;
+pub mod sys;
+
+pub use error::{Error, ErrorKind, Result};
+pub use netns::{Netns, NetnsId};

@@ -1,0 +1,123 @@
+//! A batch: messages that the kernel commits together or not at all.
+
+use super::message::{self, NFGENMSG_LEN, NLM_F_REQUEST, NLMSG_FLAGS, NLMSG_HDRLEN};
+use super::reply::Ack;
+use super::{NFNL_BATCH_GENID, NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END, NLM_F_ACK};
+use crate::attr::{AttrSet, EncodeError, Writer};
+
+type PathFn = fn(&[u8], usize) -> Option<String>;
+type NameFn = fn(u16) -> Option<&'static str>;
+
+/// Messages between `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`.
+///
+/// Sequence numbers count from the begin message (0), so the n-th pushed message has n + 1.
+#[derive(Debug)]
+pub struct Batch {
+    subsystem: u16,
+    w: Writer,
+    messages: Vec<Pushed>,
+}
+
+#[derive(Debug)]
+struct Pushed {
+    start: usize,
+    flags: u16,
+    path: PathFn,
+    name: NameFn,
+}
+
+/// Why one message of a batch was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which pushed message, from 0; `None` when the batch as a whole was refused.
+    pub index: Option<usize>,
+    /// Positive errno.
+    pub errno: i32,
+    /// The kernel's own words.
+    pub extack: Option<String>,
+    /// C names down to the attribute that the kernel points at, or misses.
+    pub attribute: Option<String>,
+}
+
+impl Batch {
+    /// An empty batch for a subsystem; with a generation, it is committed only if the ruleset
+    /// still has that generation (`NFNL_BATCH_GENID`, since 4.12), and fails with `ERESTART` otherwise.
+    #[must_use]
+    pub fn new(subsystem: u16, generation: Option<u32>) -> Self {
+        let mut w = Writer::new();
+        message::write(&mut w, (NFNL_MSG_BATCH_BEGIN, 0, 0), (0, subsystem), |w| {
+            if let Some(g) = generation {
+                w.attr(NFNL_BATCH_GENID, false, |w| w.put(&g.to_be_bytes()));
+            }
+        });
+        Self { subsystem, w, messages: Vec::new() }
+    }
+
+    /// Appends one message and returns its index.
+    pub fn push<A: AttrSet>(&mut self, kind: u16, flags: u16, family: u8, attrs: &A) -> usize {
+        let index = self.messages.len();
+        let (path, name) = (A::path as PathFn, A::attribute_name as NameFn);
+        self.messages.push(Pushed { start: self.w.len(), flags, path, name });
+        let kind = message::message_type(self.subsystem, kind);
+        let seq = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
+        message::write(&mut self.w, (kind, flags, seq), (family, 0), |w| attrs.encode(w));
+        index
+    }
+
+    /// How many messages were pushed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Whether there is nothing to commit.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// The datagram. The last pushed message asks for an acknowledgement, so that success is
+    /// something the kernel said and not the absence of an error: an acknowledgement on begin
+    /// and end is given only since 6.10.
+    ///
+    /// # Errors
+    /// A value did not fit its attribute.
+    pub fn datagram(mut self) -> Result<(Vec<u8>, BatchIndex), EncodeError> {
+        if let Some(last) = self.messages.last() {
+            let flags = last.flags | NLM_F_ACK | NLM_F_REQUEST;
+            self.w.patch(last.start + NLMSG_FLAGS, &flags.to_ne_bytes());
+        }
+        let seq = u32::try_from(self.messages.len() + 1).unwrap_or(u32::MAX);
+        let end = (NFNL_MSG_BATCH_END, 0, seq);
+        message::write(&mut self.w, end, (0, self.subsystem), |_| {});
+        let datagram = self.w.finish()?;
+        Ok((datagram, BatchIndex { messages: self.messages }))
+    }
+}
+
+/// Finds the message, and the attribute in it, that an answer speaks of.
+#[derive(Debug)]
+pub struct BatchIndex {
+    messages: Vec<Pushed>,
+}
+
+impl BatchIndex {
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    pub(crate) fn failure(&self, seq: u32, ack: Ack, datagram: &[u8]) -> Failure {
+        let index = usize::try_from(seq).ok().and_then(|n| n.checked_sub(1));
+        let pushed = index.and_then(|i| self.messages.get(i));
+        let attribute = pushed.and_then(|p| {
+            if let Some(n) = ack.missing.and_then(|n| u16::try_from(n).ok()) {
+                return Some(format!("missing {}", (p.name)(n)?));
+            }
+            let head = NLMSG_HDRLEN + NFGENMSG_LEN;
+            let attrs = datagram.get(p.start + head..)?;
+            (p.path)(attrs, ack.offset?.checked_sub(head)?)
+        });
+        let index = pushed.and(index);
+        Failure { index, errno: ack.errno, extack: ack.message, attribute }
+    }
+}

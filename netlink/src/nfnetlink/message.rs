@@ -1,0 +1,118 @@
+//! Message headers.
+
+use crate::attr::Writer;
+
+macro_rules! constants {
+    ($($(#[$m:meta])* $name:ident: $ty:ty = $value:expr,)*) => {
+        $($(#[$m])* pub const $name: $ty = $value;)*
+        /// C names and values, for the comparison with the system's headers.
+        pub(crate) const CONSTANTS: &[(&str, i64)] = &[$((stringify!($name), $name as i64)),*];
+    };
+}
+pub(crate) use constants;
+
+// linux/netlink.h, linux/netfilter/nfnetlink.h
+constants! {
+    /// This message asks for something.
+    NLM_F_REQUEST: u16 = 0x1,
+    /// An answer is wanted on success too.
+    NLM_F_ACK: u16 = 0x4,
+    /// The list changed while it was dumped: read it again.
+    NLM_F_DUMP_INTR: u16 = 0x10,
+    /// Everything, not one object.
+    NLM_F_DUMP: u16 = 0x300,
+    /// Replace an existing object.
+    NLM_F_REPLACE: u16 = 0x100,
+    /// Fail when it exists.
+    NLM_F_EXCL: u16 = 0x200,
+    /// Make it when it does not exist.
+    NLM_F_CREATE: u16 = 0x400,
+    /// Add to the end of the list.
+    NLM_F_APPEND: u16 = 0x800,
+    /// The answer repeats only the header of what it answers.
+    NLM_F_CAPPED: u16 = 0x100,
+    /// The answer carries attributes (`NLMSGERR_ATTR_*`).
+    NLM_F_ACK_TLVS: u16 = 0x200,
+    /// An answer: an errno, 0 for success.
+    NLMSG_ERROR: u16 = 2,
+    /// The end of a dump.
+    NLMSG_DONE: u16 = 3,
+    /// The answer lost messages.
+    NLMSG_OVERRUN: u16 = 4,
+    /// The only version of nfnetlink.
+    NFNETLINK_V0: u8 = 0,
+    /// The subsystem of nf_tables.
+    NFNL_SUBSYS_NFTABLES: u16 = 10,
+    /// Opens a batch.
+    NFNL_MSG_BATCH_BEGIN: u16 = 16,
+    /// Closes and commits it.
+    NFNL_MSG_BATCH_END: u16 = 17,
+    /// Attribute of [`NFNL_MSG_BATCH_BEGIN`]: commit only if the ruleset still has this generation. Since 4.12
+    NFNL_BATCH_GENID: u16 = 1,
+}
+
+/// `sizeof(struct nlmsghdr)`
+pub(crate) const NLMSG_HDRLEN: usize = 16;
+/// `offsetof(struct nlmsghdr, nlmsg_flags)`
+pub(crate) const NLMSG_FLAGS: usize = 6;
+/// `sizeof(struct nfgenmsg)`
+pub(crate) const NFGENMSG_LEN: usize = 4;
+
+/// `nlmsg_type` of a subsystem's message: `NFNL_SUBSYS << 8 | NFT_MSG`.
+#[must_use]
+pub const fn message_type(subsystem: u16, message: u16) -> u16 {
+    subsystem << 8 | message
+}
+
+/// Appends one message: `struct nlmsghdr` (host order), `struct nfgenmsg` (its `res_id` in network
+/// order), attributes.
+pub(crate) fn write(
+    w: &mut Writer,
+    (kind, flags, seq): (u16, u16, u32),
+    (family, res_id): (u8, u16),
+    body: impl FnOnce(&mut Writer),
+) {
+    let start = w.len();
+    w.put(&0u32.to_ne_bytes());
+    w.put(&kind.to_ne_bytes());
+    w.put(&(flags | NLM_F_REQUEST).to_ne_bytes());
+    w.put(&seq.to_ne_bytes());
+    w.put(&0u32.to_ne_bytes());
+    w.put(&[family, NFNETLINK_V0]);
+    w.put(&res_id.to_be_bytes());
+    body(w);
+    w.align();
+    // A datagram is far below 4 GiB: its size is bounded by the socket's send buffer.
+    let length = u32::try_from(w.len() - start).unwrap_or(u32::MAX);
+    w.patch(start, &length.to_ne_bytes());
+}
+
+/// A received message: header fields and what follows the header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received<'a> {
+    pub(crate) kind: u16,
+    pub(crate) flags: u16,
+    pub(crate) seq: u32,
+    pub(crate) payload: &'a [u8],
+}
+
+fn u16_at(b: &[u8], at: usize) -> Option<u16> {
+    b.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
+}
+
+pub(crate) fn u32_at(b: &[u8], at: usize) -> Option<u32> {
+    b.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// Splits the first message off a datagram; `None` when it is cut off.
+pub(crate) fn split(datagram: &[u8]) -> Option<(Received<'_>, &[u8])> {
+    let length = usize::try_from(u32_at(datagram, 0)?).ok()?;
+    let received = Received {
+        kind: u16_at(datagram, 4)?,
+        flags: u16_at(datagram, 6)?,
+        seq: u32_at(datagram, 8)?,
+        payload: datagram.get(NLMSG_HDRLEN..length)?,
+    };
+    let rest = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((received, rest))
+}

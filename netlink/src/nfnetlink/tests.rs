@@ -1,0 +1,154 @@
+use super::*;
+use crate::attr::{Be32, Str};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+
+crate::attributes! {
+    /// `enum nft_gen_attributes`
+    struct Gen {
+        id: Be32 = NFTA_GEN_ID 1,
+    }
+    /// `enum nft_table_attributes`
+    struct Table {
+        name: Str = NFTA_TABLE_NAME 1,
+        flags: Be32 = NFTA_TABLE_FLAGS 2,
+    }
+}
+
+const NFT_MSG_NEWTABLE: u16 = 0;
+const NFT_MSG_GETTABLE: u16 = 1;
+
+/// Answers what no kernel can be made to answer.
+struct Script(RefCell<VecDeque<io::Result<Vec<u8>>>>);
+
+impl Script {
+    fn socket(answers: Vec<io::Result<Vec<u8>>>) -> Socket<Self> {
+        Socket::with_transport(Self(RefCell::new(answers.into())))
+    }
+}
+
+impl Transport for Script {
+    fn send(&self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+    fn receive(&self, buf: &mut [u8], _: bool) -> io::Result<usize> {
+        match self.0.borrow_mut().pop_front() {
+            None => Err(io::ErrorKind::WouldBlock.into()),
+            Some(Err(e)) => Err(e),
+            Some(Ok(d)) => {
+                let n = d.len().min(buf.len());
+                buf[..n].copy_from_slice(&d[..n]);
+                Ok(d.len())
+            }
+        }
+    }
+}
+
+fn header(kind: u16, flags: u16, seq: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(16 + payload.len()).unwrap();
+    let mut m = length.to_ne_bytes().to_vec();
+    m.extend(kind.to_ne_bytes());
+    m.extend(flags.to_ne_bytes());
+    m.extend(seq.to_ne_bytes());
+    m.extend([0; 4]);
+    m.extend(payload);
+    m
+}
+
+const OBJECT: u16 = message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWTABLE);
+
+fn done(seq: u32) -> Vec<u8> {
+    header(message::NLMSG_DONE, 2, seq, &[0; 4])
+}
+
+fn tables(answers: Vec<io::Result<Vec<u8>>>) -> crate::Result<Vec<Reply>> {
+    let kind = message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE);
+    Script::socket(answers).dump(kind, 1, &Table::default(), "tables")
+}
+
+#[test]
+fn every_message_of_every_datagram_is_read() {
+    let object = header(OBJECT, 2, 1, &[1, 0, 0, 7]);
+    let two = [object.clone(), object.clone()].concat();
+    let got = tables(vec![Ok(two), Ok([object, done(1)].concat())]).unwrap();
+    assert_eq!(got.len(), 3);
+    assert_eq!((got[0].family, got[0].res_id), (1, 7));
+}
+
+#[test]
+fn a_dump_is_interrupted_when_any_message_says_so() {
+    let torn = header(OBJECT, 2 | NLM_F_DUMP_INTR, 1, &[1, 0, 0, 7]);
+    let error = tables(vec![Ok(torn), Ok(done(1))]).unwrap_err();
+    assert_eq!(error.errno(), Some(libc::EINTR));
+}
+
+#[test]
+fn answers_that_cannot_be_are_errors() {
+    for (answer, text) in [
+        (Ok(vec![40, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]), "cut off"),
+        (Ok(header(OBJECT, 0, 1, &[1])), "too short"),
+        (Ok(header(message::NLMSG_ERROR, 0, 1, &[1])), "too short"),
+        (Ok(vec![0; 200 * 1024]), "EMSGSIZE"),
+        (Err(io::Error::from_raw_os_error(libc::ENOBUFS)), "ENOBUFS"),
+        (Ok(header(message::NLMSG_OVERRUN, 0, 1, &[])), "ENOBUFS"),
+        (Ok(header(message::NLMSG_DONE, 0, 1, &(-105i32).to_ne_bytes())), "ENOBUFS"),
+    ] {
+        let error = tables(vec![answer]).unwrap_err().to_string();
+        assert!(error.contains(text), "{error}");
+    }
+}
+
+fn batch(names: &[&str]) -> Batch {
+    let mut batch = Batch::new(NFNL_SUBSYS_NFTABLES, None);
+    for name in names {
+        let table = Table { name: Some((*name).into()), flags: Some(0), ..Table::default() };
+        batch.push(NFT_MSG_NEWTABLE, NLM_F_CREATE, 1, &table);
+    }
+    batch
+}
+
+#[test]
+fn silence_after_a_batch_is_not_success() {
+    let error = Script::socket(vec![]).commit(batch(&["a"])).unwrap_err();
+    assert!(error.to_string().contains("acknowledged nothing"), "{error}");
+}
+
+#[test]
+fn a_failure_names_its_message_attribute_and_words() {
+    let request = batch(&["first", "second"]).datagram().unwrap().0;
+    // Where the second message's flags attribute begins, seen from that message's start:
+    // header 16, nfgenmsg 4, then the name with its padding.
+    let offset = 16 + 4 + 4 + 8;
+    let mut payload = (-17i32).to_ne_bytes().to_vec();
+    let first = 20 + (16 + 4 + 4 + 8 + 8);
+    let second = &request[first..first + 40];
+    payload.extend(second);
+    payload.extend([8, 0, 2, 0, offset, 0, 0, 0]);
+    payload.extend([7, 0, 1, 0, b'o', b'h', 0, 0]);
+    let answer = header(message::NLMSG_ERROR, message::NLM_F_ACK_TLVS, 2, &payload);
+    let ok = header(message::NLMSG_ERROR, 0, 1, &[0; 20]);
+    let failures =
+        Script::socket(vec![Ok(ok), Ok(answer)]).commit(batch(&["first", "second"])).unwrap();
+    let want = Failure {
+        index: Some(1),
+        errno: libc::EEXIST,
+        extack: Some("oh".into()),
+        attribute: Some("NFTA_TABLE_FLAGS".into()),
+    };
+    assert_eq!(failures, Err(vec![want]));
+}
+
+#[test]
+fn the_kernel_has_a_generation() {
+    let mut socket = match Socket::open() {
+        Ok(s) => s,
+        Err(e) => panic!("{e}"),
+    };
+    let kind = message_type(NFNL_SUBSYS_NFTABLES, 16);
+    match socket.get(kind, 0, &Gen::default(), "the generation") {
+        Ok(reply) => assert!(reply.decode::<Gen>().unwrap().id.is_some()),
+        Err(e) if e.is_permission() => eprintln!("skipped: {e}"),
+        Err(e) => panic!("{e}"),
+    }
+}

@@ -1,0 +1,193 @@
+//! Identity and refusals of network namespaces, on the running kernel.
+
+mod common;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Command;
+
+use weir_netlink::ErrorKind;
+use weir_netlink::netns::Netns;
+use weir_netlink::route::Routing;
+
+#[test]
+fn the_same_namespace_has_the_same_identity_however_it_is_opened() {
+    let netns = namespace_or_skip!();
+    let by_path = Netns::open(&netns.path()).expect("by path");
+    let file = File::open(netns.path()).expect("the path of another process's eye");
+    let by_fd = Netns::from_fd(OwnedFd::from(file)).expect("by descriptor");
+    let from_inside = netns
+        .run(|| Netns::current().expect("current"))
+        .expect("run");
+    let cloned = netns.try_clone().expect("clone");
+    let all = [&netns, &by_path, &by_fd, &from_inside, &cloned];
+    assert_eq!(all.iter().map(|n| n.id()).collect::<HashSet<_>>().len(), 1);
+    assert_eq!(
+        netns.id().to_string(),
+        netns
+            .run(|| std::fs::read_link("/proc/thread-self/ns/net"))
+            .unwrap()
+            .unwrap()
+            .display()
+            .to_string(),
+    );
+
+    let other = namespace_or_skip!();
+    assert_ne!(netns.id(), other.id());
+    assert_ne!(netns.id(), Netns::current().expect("current").id());
+}
+
+#[test]
+fn the_caller_never_changes_its_namespace() {
+    let netns = namespace_or_skip!();
+    let before = Netns::current().expect("current").id();
+    let inside = netns
+        .run(|| Netns::current().expect("current").id())
+        .expect("run");
+    assert_eq!(inside, netns.id());
+    // Also from inside another one, and into the one that the thread is in already.
+    let nested = netns
+        .run(|| netns.run(|| Netns::current().expect("current").id()))
+        .unwrap()
+        .unwrap();
+    assert_eq!(nested, netns.id());
+    assert_eq!(Netns::current().expect("current").id(), before);
+}
+
+#[test]
+fn a_namespace_lives_through_its_descriptor_and_goes_with_it() {
+    let netns = namespace_or_skip!();
+    let path = netns.path();
+    assert!(path.exists());
+    let id = netns.id();
+    let socket = netns
+        .run(|| std::net::UdpSocket::bind("[::]:0").expect("socket"))
+        .expect("run");
+    drop(netns);
+    assert!(
+        Netns::open(&path).is_ok_and(|n| n.id() == id).eq(&false),
+        "the path names it no more"
+    );
+    drop(socket);
+}
+
+#[test]
+fn a_panic_inside_goes_on_outside() {
+    let netns = namespace_or_skip!();
+    let caught = std::panic::catch_unwind(|| netns.run(|| panic!("inside")));
+    assert_eq!(
+        caught.expect_err("panics").downcast_ref::<&str>(),
+        Some(&"inside")
+    );
+}
+
+#[test]
+fn our_own_namespace_and_the_host_s_are_refused() {
+    let host = Netns::current().expect("current");
+    let text = host.refuse_host().expect_err("our own").to_string();
+    for part in [
+        "/proc/thread-self/ns/net",
+        "that this program runs in",
+        "--netns /proc/PID/ns/net",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+    let netns = namespace_or_skip!();
+    netns.refuse_host().expect("a pod's");
+    // The thread's own one counts as well, and so does the main thread's from inside.
+    netns
+        .run(|| netns.refuse_host().expect_err("the thread's own"))
+        .expect("run");
+    netns
+        .run(|| host.refuse_host().expect_err("the process's"))
+        .expect("run");
+}
+
+/// The child of this test runs in a namespace of its own and opens ours by the path in this variable.
+const HOST: &str = "WEIR_TEST_HOST_NETNS";
+
+#[test]
+fn the_host_s_namespace_is_refused_from_elsewhere_too() {
+    if let Some(path) = std::env::var_os(HOST) {
+        let host = Netns::open(Path::new(&path)).expect("the parent's");
+        let text = host.refuse_host().expect_err("the host's").to_string();
+        assert!(text.contains("the host's, and rules there"), "{text}");
+        return;
+    }
+    let _ = namespace_or_skip!();
+    let host = Netns::current().expect("current");
+    // NET_NS_INIT_INO, since 6.18; before that process 1 tells.
+    let known = host.id().ino == 0xEFFF_FFF9 || Netns::of_pid(1).is_ok_and(|n| n.id() == host.id());
+    if !known {
+        println!("skipped: nothing shows that this test runs in the host's namespace");
+        return;
+    }
+    let status = Command::new("unshare")
+        .arg("--net")
+        .arg(std::env::current_exe().expect("this test"))
+        .args([
+            "--exact",
+            "the_host_s_namespace_is_refused_from_elsewhere_too",
+        ])
+        .env(HOST, host.path())
+        .status()
+        .expect("unshare of util-linux is needed");
+    assert!(status.success());
+}
+
+#[test]
+fn what_is_no_network_namespace_is_refused_with_the_reason() {
+    let kind = |e: weir_netlink::Error| (matches!(e.kind, ErrorKind::Refused(_)), e.to_string());
+
+    let (refused, text) = kind(Netns::open(Path::new("/proc/self/ns/uts")).expect_err("uts"));
+    assert!(
+        refused && text.contains("/proc/self/ns/uts") && text.contains("kind uts"),
+        "{text}"
+    );
+
+    for file in ["/proc/self/status", "/dev/null", "/"] {
+        let (refused, text) = kind(Netns::open(Path::new(file)).expect_err(file));
+        assert!(
+            refused && text.contains("not a namespace") && text.contains(file),
+            "{text}"
+        );
+    }
+
+    let missing = Netns::open(Path::new("/run/netns/weir-there-is-none")).expect_err("missing");
+    assert!(missing.is_not_found(), "{missing}");
+
+    let gone = Netns::of_pid(u32::MAX).expect_err("no such process");
+    assert!(
+        gone.is_not_found() && gone.to_string().contains("has the process ended?"),
+        "{gone}"
+    );
+}
+
+#[test]
+fn a_fifo_does_not_make_the_open_wait() {
+    let directory = std::env::temp_dir().join(format!("weir-netns-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("directory");
+    let fifo = directory.join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("fifo");
+    let answer = Netns::open(&fifo);
+    std::fs::remove_dir_all(&directory).expect("removed");
+    assert!(
+        answer
+            .expect_err("a fifo")
+            .to_string()
+            .contains("not a namespace")
+    );
+}
+
+#[test]
+fn a_fresh_namespace_has_lo_and_nothing_else_and_it_is_down() {
+    let netns = namespace_or_skip!();
+    let links = Routing::open_in(&netns)
+        .expect("socket")
+        .links()
+        .expect("links");
+    let lo = links.iter().find(|l| l.name == "lo").expect("lo");
+    assert!(!lo.up && lo.index == 1, "{lo}");
+}
