@@ -1,3 +1,8 @@
+//! The node side: the `weir` command, and what it is made of.
+//!
+//! [`cli`] is the command; [`demo`] is a pod that can be watched. Rules are made nowhere here: every command
+//! goes through [`weir_cni::redirection`], as the plugin does.
 #![forbid(unsafe_code)]
 
+pub mod cli;
 pub mod demo;

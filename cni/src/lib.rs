@@ -11,8 +11,12 @@ pub mod api;
 pub mod compile;
 pub mod config;
 pub mod fill;
+mod http;
 pub mod log;
 pub mod plugin;
 pub mod pod;
 pub mod protocol;
+pub mod redirection;
 pub mod runtime;
+
+pub use plugin::main as plugin_main;

@@ -16,8 +16,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::api_server::ApiServer;
+use common::call::FakeProcess;
 use common::{TempDir, pods};
 use serde_json::{Value, json};
+use weir_cni::log::Logger;
+use weir_cni::plugin::{Kernel, Limits, Plugin};
 use weir_cni::runtime::{Attachment, Error, NetworkList, Runner};
 use weir_netlink::netns::Netns;
 use weir_netlink::route::Routing;
@@ -229,10 +232,7 @@ fn transparent_mode_has_its_routes() {
     );
     assert!(routing.del_rule(rule).unwrap());
     let error = runner.check(&bench.list, &attachment).unwrap_err();
-    assert!(
-        error.to_string().contains("rule add fwmark 0x539"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("fwmark 0x539"), "{error}");
 }
 
 #[test]
@@ -265,5 +265,36 @@ fn a_namespace_without_addresses_or_none_at_all() {
         assert_eq!(error.code(), Some(999), "{error}");
         assert!(error.to_string().contains(word), "{error}");
     }
+    assert_eq!(bench.nft("list ruleset"), "");
+}
+
+#[test]
+fn a_dry_run_writes_a_plan_and_no_rules() {
+    let Some(bench) = bench(pods::sidecar("shop", "web-0")) else {
+        return;
+    };
+    let plan = bench.dir.file("plan");
+    let config = json!({"cniVersion": "1.0.0", "name": "n", "cni_agent_run_dir": bench.dir.path()});
+    let process = FakeProcess::new("ADD", &config.to_string())
+        .pod("shop", "web-0")
+        .set("CNI_NETNS", &bench.netns.path().display().to_string())
+        .set("DRY_RUN_FILE_PATH", &plan.display().to_string())
+        .set("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4242");
+    let lookup = |name: &str| process.env.get(name).cloned();
+    let log = Logger::silent();
+    let limits = Limits::default();
+    let mut plugin = Plugin {
+        backend: &Kernel,
+        log: &log,
+        lookup: &lookup,
+        limits,
+    };
+    process.run(&mut plugin).result();
+    let plan = std::fs::read_to_string(plan).unwrap();
+    assert!(plan.contains("redirect to :15001"), "{plan}");
+    assert!(
+        plan.contains("skgid 4242"),
+        "the plugin's own environment was not read: {plan}"
+    );
     assert_eq!(bench.nft("list ruleset"), "");
 }

@@ -143,6 +143,14 @@ fn kubeconfigs_that_cannot_be_used() {
         (no_server, "url"),
         (good(exec), "runs a program"),
         (good(provider), "runs a program"),
+        (good("    username: a\n    password: b\n"), "password"),
+        (good("    token: \"a\\nX: y\"\n"), "token"),
+        (good("    tokenFile: nowhere\n"), "nowhere"),
+        (
+            good("    token: t\n").replace("https:", "http:"),
+            "https://",
+        ),
+        (good("    client-key-data: eA==\n"), "half"),
     ] {
         let node = Node::new();
         let mark = node.dir.file("mark");
@@ -158,4 +166,52 @@ fn kubeconfigs_that_cannot_be_used() {
         }
         assert!(!mark.exists(), "a program was run");
     }
+}
+
+/// Every way to name the authority and the token that a kubeconfig may have.
+#[test]
+fn kubeconfigs_that_can_be_used() {
+    let server = sidecar_server();
+    let files = [
+        "    certificate-authority: ca.crt\n",
+        "    insecure-skip-tls-verify: true\n",
+        "    certificate-authority: ca.crt\n    tls-server-name: 127.0.0.1\n",
+    ];
+    for (cluster, user) in files.iter().zip([
+        "    token: the-token\n",
+        "    tokenFile: token\n",
+        "    token: the-token\n",
+    ]) {
+        let node = Node::new();
+        node.dir.write("ca.crt", &server.ca_pem);
+        node.dir.write("token", "the-token\n");
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: k\n  cluster:\n    \
+             server: https://127.0.0.1:{}/\n{cluster}contexts:\n- name: c\n  context:\n    \
+             cluster: k\n    user: u\nusers:\n- name: u\n  user:\n{user}",
+            server.port
+        );
+        node.dir.write(weir_cni::plugin::KUBECONFIG, &text);
+        node.verb("ADD").result();
+        let request = server.requests().pop().unwrap();
+        assert!(
+            request.contains("Authorization: Bearer the-token\r\n"),
+            "{request}"
+        );
+    }
+}
+
+#[test]
+fn a_certificate_for_somebody_else() {
+    let server = sidecar_server();
+    let node = Node::with_server(&server);
+    let text = node.dir.read(weir_cni::plugin::KUBECONFIG);
+    let text = text.replace(
+        "  name: local",
+        "    tls-server-name: api.example.org\n  name: local",
+    );
+    node.dir.write(weir_cni::plugin::KUBECONFIG, &text);
+    let error = node.verb("ADD").error();
+    assert!(error.msg.contains("TLS handshake failed"), "{error}");
+    assert!(server.requests().is_empty());
 }

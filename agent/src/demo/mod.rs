@@ -8,17 +8,22 @@
 //! It does not make rules: they are programmed into the pod's namespace
 //! ([`Lab::netns`] of [`Place::Pod`]) between building the lab and sending flows.
 
+mod api;
 mod flow;
 mod lab;
+mod node;
 mod owner;
+mod run;
 mod scene;
 mod socket;
 mod stage;
 mod table;
+mod trace;
 
 pub use flow::{Flow, Outcome, Protocol, Receiver};
 pub use lab::{Attached, Lab, Place};
 pub use owner::Owner;
+pub use run::run;
 pub use scene::{EXCLUDED_INBOUND_PORT, Played, Scene, excluded_cidr, play, scenes, table};
 pub use stage::{
     APPLICATION_PORTS, Mode, PROXY_DNS_PORT, PROXY_INBOUND_PORT, PROXY_OUTBOUND_PORT, SERVER_PORTS,

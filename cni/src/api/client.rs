@@ -1,36 +1,41 @@
-//! One GET at a time.
+//! One GET at a time, each on a connection of its own.
 
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use kube::core::params::GetParams;
-use kube::core::request::Request;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde::de::DeserializeOwned;
-use tokio::runtime::Runtime;
+use serde_json::Value;
 
-use super::error::{Error, Reason, chain, classify};
-use super::kubeconfig;
+use super::error::{Error, Reason};
+use super::kubeconfig::{self, Access};
+use super::server::Server;
+use super::tls;
+use crate::http::{Response, read_response};
 
 /// Limit of one request, connecting and reading the answer included.
 pub const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 
-/// A client for the server of one kubeconfig, with the runtime it needs: one
-/// thread, the caller's.
+/// The API server stores objects of at most 1.5 MiB; as JSON they may be larger.
+const BODY_LIMIT: u64 = 16 << 20;
+
+/// A client for the server of one kubeconfig.
 pub struct Client {
     kubeconfig: PathBuf,
-    server: String,
-    /// `None` only while dropped.
-    runtime: Option<Runtime>,
-    client: kube::Client,
+    /// The URL as it was written, for messages.
+    url: String,
+    target: Arc<Target>,
 }
 
-impl Drop for Client {
-    /// Does not wait for a name lookup that nobody needs any more.
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
+/// What a request needs, shared with the thread that makes it.
+struct Target {
+    server: Server,
+    server_name: ServerName<'static>,
+    tls: Arc<ClientConfig>,
+    token: Option<String>,
 }
 
 impl Client {
@@ -40,27 +45,34 @@ impl Client {
     /// [`Reason::Kubeconfig`] when the file is missing, unreadable or not
     /// usable, [`Reason::Tls`] when its certificates are not.
     pub fn new(path: &Path) -> Result<Self, Error> {
-        let runtime = runtime(path)?;
-        let (server, client) = runtime.block_on(async {
-            let mut config = kubeconfig::load(path).await?;
-            // One attempt is one request: the caller counts and paces them.
-            config.default_retry = false;
-            config.connect_timeout = Some(REQUEST_LIMIT);
-            config.read_timeout = Some(REQUEST_LIMIT);
-            let server = config.cluster_url.to_string();
-            let client = kube::Client::try_from(config).map_err(|error| Error {
-                kubeconfig: path.into(),
-                server: server.clone(),
-                object: String::new(),
-                reason: Reason::Tls(chain(&error)),
-            })?;
-            Ok::<_, Error>((server, client))
-        })?;
+        let access = kubeconfig::load(path)?;
+        let failed = |reason: Reason| Error {
+            kubeconfig: path.into(),
+            server: access.server.clone(),
+            object: String::new(),
+            reason,
+        };
+        let Access {
+            server: url,
+            server_name,
+            token,
+            ..
+        } = &access;
+        let server = Server::parse(url).map_err(|e| failed(Reason::Kubeconfig(e)))?;
+        let name = server_name.clone().unwrap_or_else(|| server.host.clone());
+        let server_name = ServerName::try_from(name)
+            .map_err(|e| failed(Reason::Kubeconfig(format!("the server's name: {e}"))))?;
+        let tls = tls::config(&access).map_err(|e| failed(Reason::Tls(e)))?;
+        let target = Target {
+            server,
+            server_name,
+            tls: Arc::new(tls),
+            token: token.clone(),
+        };
         Ok(Self {
             kubeconfig: path.into(),
-            server,
-            runtime: Some(runtime),
-            client,
+            url: url.clone(),
+            target: Arc::new(target),
         })
     }
 
@@ -74,13 +86,8 @@ impl Client {
         name: &str,
         limit: Duration,
     ) -> Result<T, Error> {
-        let object = format!("pod {namespace}/{name}");
-        self.get(
-            &format!("/api/v1/namespaces/{namespace}/pods"),
-            name,
-            object,
-            limit,
-        )
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        self.get(&path, &format!("pod {namespace}/{name}"), limit)
     }
 
     /// `kubectl get namespace NAME`, `GET /api/v1/namespaces/{name}`.
@@ -89,9 +96,8 @@ impl Client {
     /// See [`Reason`]; after `limit` [`Reason::Slow`].
     pub fn namespace<T: DeserializeOwned>(&self, name: &str, limit: Duration) -> Result<T, Error> {
         self.get(
-            "/api/v1/namespaces",
-            name,
-            format!("namespace {name}"),
+            &format!("/api/v1/namespaces/{name}"),
+            &format!("namespace {name}"),
             limit,
         )
     }
@@ -99,65 +105,128 @@ impl Client {
     /// [`Reason::Garbage`] for an answer that could be read and is not about
     /// `object`; `what` says what it is.
     #[must_use]
-    pub fn garbage(&self, object: String, what: String) -> Error {
+    pub fn garbage(&self, object: &str, what: String) -> Error {
+        self.failed(object, Reason::Garbage(what))
+    }
+
+    fn failed(&self, object: &str, reason: Reason) -> Error {
         Error {
             kubeconfig: self.kubeconfig.clone(),
-            server: self.server.clone(),
-            object,
-            reason: Reason::Garbage(what),
+            server: self.url.clone(),
+            object: object.to_owned(),
+            reason,
         }
     }
 
+    /// The exchange runs on a thread of its own, because a name lookup has no
+    /// timeout, and a server that sends a byte now and then would reset any
+    /// other. After the limit the thread is left behind; it ends with the process.
     fn get<T: DeserializeOwned>(
         &self,
         path: &str,
-        name: &str,
-        object: String,
+        object: &str,
         limit: Duration,
     ) -> Result<T, Error> {
-        let failed = |reason: Reason| Error {
-            kubeconfig: self.kubeconfig.clone(),
-            server: self.server.clone(),
-            object: object.clone(),
-            reason,
-        };
-        let mut request = Request::new(path)
-            .get(name, &GetParams::default())
-            .map_err(|error| failed(Reason::Other(chain(&error))))?;
-        let agent = concat!("weir-cni/", env!("CARGO_PKG_VERSION"));
-        if let Ok(agent) = agent.parse() {
-            request.headers_mut().insert("user-agent", agent);
+        let failed = |reason| self.failed(object, reason);
+        let (done, answer) = mpsc::channel();
+        let (target, path) = (self.target.clone(), path.to_owned());
+        let thread = std::thread::Builder::new()
+            .name("api-get".into())
+            .spawn(move || {
+                // Nobody listens any more when the limit has passed.
+                let _ = done.send(target.get(&path, limit));
+            });
+        thread.map_err(|e| failed(Reason::Other(format!("cannot start a thread: {e}"))))?;
+        let slow = |_| failed(Reason::Slow(format!("no answer within {limit:?}")));
+        let response = answer.recv_timeout(limit).map_err(slow)?.map_err(failed)?;
+        if response.status != 200 {
+            return Err(failed(refusal(&response)));
         }
-        let asked = self.client.request_text(request);
-        let Some(runtime) = &self.runtime else {
-            return Err(failed(Reason::Other("the client is closed".into())));
-        };
-        let text = runtime
-            .block_on(async { tokio::time::timeout(limit, asked).await })
-            .map_err(|_| failed(Reason::Slow(format!("no answer within {limit:?}"))))?
-            .map_err(|error| failed(reason(&error)))?;
-        serde_json::from_str(&text).map_err(|error| {
+        serde_json::from_str(&response.body).map_err(|error| {
+            let beginning = beginning(&response.body);
             failed(Reason::Garbage(format!(
-                "{error}; it begins with {:?}",
-                beginning(&text)
+                "{error}; it begins with {beginning:?}"
             )))
         })
     }
 }
 
-fn reason(error: &kube::Error) -> Reason {
-    match error {
-        kube::Error::Api(status) => {
-            let text = beginning(&status.message).to_owned();
-            match status.code {
-                401 => Reason::Unauthorized(text),
-                403 => Reason::Forbidden(text),
-                404 => Reason::NotFound(text),
-                code => Reason::Status(code, text),
-            }
+impl Target {
+    fn get(&self, path: &str, limit: Duration) -> Result<Response, Reason> {
+        let mut stream = self
+            .server
+            .connect(limit)
+            .map_err(|error| match error.kind() {
+                ErrorKind::TimedOut => Reason::Slow(format!("no connection within {limit:?}")),
+                _ => Reason::Unreachable(error.to_string()),
+            })?;
+        stream.set_read_timeout(Some(limit)).map_err(transfer)?;
+        stream.set_write_timeout(Some(limit)).map_err(transfer)?;
+        let name = self.server_name.clone();
+        let mut session = ClientConnection::new(self.tls.clone(), name)
+            .map_err(|error| Reason::Tls(error.to_string()))?;
+        // The handshake by itself, so that its failures are told from others, and
+        // the token is sent only to whom we believe.
+        while session.is_handshaking() {
+            session
+                .complete_io(&mut stream)
+                .map_err(|error| match error.kind() {
+                    ErrorKind::TimedOut | ErrorKind::WouldBlock => transfer(error),
+                    _ => Reason::Tls(error.to_string()),
+                })?;
         }
-        kube::Error::FromUtf8(error) => Reason::Garbage(chain(error)),
-        error => classify(error),
+        let mut stream = StreamOwned::new(session, stream);
+        stream
+            .write_all(self.request(path).as_bytes())
+            .map_err(transfer)?;
+        read_response(stream, BODY_LIMIT).map_err(transfer)
+    }
+
+    fn request(&self, path: &str) -> String {
+        let Server {
+            authority, base, ..
+        } = &self.server;
+        let agent = concat!("weir-cni/", env!("CARGO_PKG_VERSION"));
+        let mut text = format!(
+            "GET {base}{path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {agent}\r\n\
+             Accept: application/json\r\nConnection: close\r\n"
+        );
+        if let Some(token) = &self.token {
+            text.push_str(&format!("Authorization: Bearer {token}\r\n"));
+        }
+        text.push_str("\r\n");
+        text
+    }
+}
+
+/// What failed after the handshake.
+fn transfer(error: std::io::Error) -> Reason {
+    match error.kind() {
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => Reason::Slow("it stopped answering".into()),
+        _ => match error
+            .get_ref()
+            .and_then(|e| e.downcast_ref::<rustls::Error>())
+        {
+            // TLS 1.3 refuses a client's certificate only now.
+            Some(error) => Reason::Tls(error.to_string()),
+            None => Reason::Other(error.to_string()),
+        },
+    }
+}
+
+/// The reason in a `metav1.Status`, or what came instead of one.
+fn refusal(response: &Response) -> Reason {
+    let status: Option<Value> = serde_json::from_str(&response.body).ok();
+    let message = status
+        .as_ref()
+        .and_then(|s| s.get("message"))
+        .and_then(Value::as_str);
+    let text = beginning(message.unwrap_or(response.body.trim())).to_owned();
+    match response.status {
+        401 => Reason::Unauthorized(text),
+        403 => Reason::Forbidden(text),
+        404 => Reason::NotFound(text),
+        status => Reason::Status(status, text),
     }
 }
 
@@ -167,18 +236,4 @@ fn beginning(text: &str) -> &str {
         .nth(200)
         .and_then(|(end, _)| text.get(..end))
         .unwrap_or(text)
-}
-
-/// A runtime on the caller's thread: it costs 0.03 ms, and a thread of its own
-/// would keep the node's network namespace when the plugin's switches.
-pub(super) fn runtime(kubeconfig: &Path) -> Result<Runtime, Error> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error {
-            kubeconfig: kubeconfig.into(),
-            server: String::new(),
-            object: String::new(),
-            reason: Reason::Other(format!("cannot start the client's event loop: {error}")),
-        })
 }

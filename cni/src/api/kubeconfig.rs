@@ -2,66 +2,213 @@
 
 use std::path::Path;
 
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
-use kube::{Config, config};
+use serde::Deserialize;
 
-use super::error::{Error, Reason, chain};
+use super::base64;
+use super::error::{Error, Reason};
 
 /// Whether the kubeconfig exists and can be used, without asking a server.
 ///
 /// # Errors
-/// [`Reason::Kubeconfig`] with what is wrong.
+/// [`Reason::Kubeconfig`] or [`Reason::Tls`] with what is wrong.
 pub fn check(path: &Path) -> Result<(), Error> {
-    let kubeconfig = read(path)?;
-    let options = KubeConfigOptions::default();
-    let load = config::Config::from_custom_kubeconfig(kubeconfig, &options);
-    super::client::runtime(path)?
-        .block_on(load)
-        .map(|_| ())
-        .map_err(|error| unusable(path, chain(&error)))
+    super::client::Client::new(path).map(|_| ())
 }
 
-/// Reads the file and refuses what weir does not do.
-pub(super) fn read(path: &Path) -> Result<Kubeconfig, Error> {
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|e| unusable(path, chain(&e)))?;
-    for user in &kubeconfig.auth_infos {
-        if let Some(how) = user.auth_info.as_ref().and_then(runs_a_program) {
-            let name = &user.name;
-            return Err(unusable(
-                path,
-                format!(
-                    "user {name:?} gets its credentials by {how}, which runs a program; use a token"
-                ),
-            ));
-        }
-    }
-    Ok(kubeconfig)
+/// `v1.Config`, as far as it is used.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Kubeconfig {
+    #[serde(default)]
+    clusters: Vec<NamedCluster>,
+    #[serde(default)]
+    contexts: Vec<NamedContext>,
+    #[serde(default)]
+    users: Vec<NamedUser>,
+    current_context: Option<String>,
 }
 
-/// The client configuration of the current context.
-pub(super) async fn load(path: &Path) -> Result<Config, Error> {
-    let options = KubeConfigOptions::default();
-    Config::from_custom_kubeconfig(read(path)?, &options)
-        .await
-        .map_err(|error| unusable(path, chain(&error)))
+#[derive(Deserialize)]
+struct NamedCluster {
+    name: String,
+    cluster: ClusterEntry,
 }
 
-/// Both are executed by the client library.
-fn runs_a_program(user: &AuthInfo) -> Option<&'static str> {
-    if user.exec.is_some() {
-        Some("exec")
-    } else if user.auth_provider.is_some() {
-        Some("auth-provider")
-    } else {
-        None
-    }
+#[derive(Deserialize)]
+struct NamedContext {
+    name: String,
+    context: ContextEntry,
 }
 
-fn unusable(path: &Path, reason: String) -> Error {
-    Error {
+#[derive(Deserialize)]
+struct NamedUser {
+    name: String,
+    user: UserEntry,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct ClusterEntry {
+    server: Option<String>,
+    certificate_authority: Option<String>,
+    certificate_authority_data: Option<String>,
+    #[serde(default)]
+    insecure_skip_tls_verify: bool,
+    tls_server_name: Option<String>,
+    proxy_url: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ContextEntry {
+    cluster: String,
+    user: Option<String>,
+}
+
+/// What would run a program or is not supported is only looked at for being there.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct UserEntry {
+    token: Option<String>,
+    #[serde(rename = "tokenFile")]
+    token_file: Option<String>,
+    client_certificate: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key: Option<String>,
+    client_key_data: Option<String>,
+    exec: Option<serde_json::Value>,
+    auth_provider: Option<serde_json::Value>,
+    username: Option<String>,
+}
+
+/// The current context with every file read.
+pub(super) struct Access {
+    /// URL of the server.
+    pub(super) server: String,
+    /// PEM; `None` only when nothing is to be verified.
+    pub(super) authority: Option<Vec<u8>>,
+    /// The name in the server's certificate when it is not that of the URL.
+    pub(super) server_name: Option<String>,
+    /// Certificate and key of the client, PEM.
+    pub(super) identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// Bearer token.
+    pub(super) token: Option<String>,
+}
+
+/// Reads the file and resolves its current context.
+pub(super) fn load(path: &Path) -> Result<Access, Error> {
+    let unusable = |reason: String| Error {
         kubeconfig: path.into(),
         server: String::new(),
         object: String::new(),
         reason: Reason::Kubeconfig(reason),
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| unusable(e.to_string()))?;
+    let config: Kubeconfig =
+        serde_saphyr::from_str(&text).map_err(|e| unusable(format!("it is not YAML: {e}")))?;
+    resolve(config, path.parent().unwrap_or(Path::new(""))).map_err(unusable)
+}
+
+fn resolve(config: Kubeconfig, dir: &Path) -> Result<Access, String> {
+    let current = config.current_context.unwrap_or_default();
+    let context = config.contexts.into_iter().find(|c| c.name == current);
+    let context =
+        context.ok_or_else(|| format!("it has no context {current:?}, the current one"))?;
+    let ContextEntry {
+        cluster: wanted,
+        user: user_name,
+    } = context.context;
+    let cluster = config.clusters.into_iter().find(|c| c.name == wanted);
+    let cluster = cluster
+        .ok_or_else(|| format!("it has no cluster {wanted:?}"))?
+        .cluster;
+    let user_name = user_name.unwrap_or_default();
+    let user = config.users.into_iter().find(|u| u.name == user_name);
+    let user = user.map(|u| u.user).unwrap_or_default();
+    let refused = [
+        (
+            user.exec.is_some(),
+            "credentials by exec, which runs a program",
+        ),
+        (
+            user.auth_provider.is_some(),
+            "credentials by auth-provider, which runs a program",
+        ),
+        (user.username.is_some(), "a user name and password"),
+        (cluster.proxy_url.is_some(), "a proxy"),
+    ];
+    if let Some((_, what)) = refused.iter().find(|(there, _)| *there) {
+        return Err(format!(
+            "it asks for {what}; only direct connections with a token or a client \
+                            certificate are made"
+        ));
     }
+    let authority = content(
+        dir,
+        cluster.certificate_authority,
+        cluster.certificate_authority_data,
+    )?;
+    let authority = match (authority, cluster.insecure_skip_tls_verify) {
+        (_, true) => None,
+        (Some(pem), false) => Some(pem),
+        (None, false) => return Err(format!("cluster {wanted:?} has no certificate authority")),
+    };
+    let certificate = content(dir, user.client_certificate, user.client_certificate_data)?;
+    let key = content(dir, user.client_key, user.client_key_data)?;
+    let identity = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => return Err(format!("user {user_name:?} has half a client certificate")),
+    };
+    Ok(Access {
+        server: cluster
+            .server
+            .ok_or_else(|| format!("cluster {wanted:?} has no server url"))?,
+        authority,
+        server_name: cluster.tls_server_name,
+        identity,
+        token: token(dir, user.token, user.token_file)?,
+    })
+}
+
+/// A token goes into a header: control characters would end it.
+fn token(
+    dir: &Path,
+    inline: Option<String>,
+    file: Option<String>,
+) -> Result<Option<String>, String> {
+    let text = match (inline, file) {
+        (Some(text), _) => text,
+        (None, Some(file)) => {
+            String::from_utf8(read(dir, &file)?).map_err(|_| format!("{file} is not text"))?
+        }
+        (None, None) => return Ok(None),
+    };
+    let text = text.trim();
+    if text.bytes().any(|b| !b.is_ascii_graphic()) {
+        return Err("the token has characters that no token has".into());
+    }
+    Ok(Some(text.to_owned()))
+}
+
+/// Embedded data wins over a file; a relative path is relative to the kubeconfig.
+fn content(
+    dir: &Path,
+    file: Option<String>,
+    data: Option<String>,
+) -> Result<Option<Vec<u8>>, String> {
+    match (
+        data.filter(|d| !d.is_empty()),
+        file.filter(|f| !f.is_empty()),
+    ) {
+        (Some(data), _) => base64::decode(&data)
+            .map(Some)
+            .ok_or_else(|| "embedded data is not base64".to_owned()),
+        (None, Some(file)) => read(dir, &file).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+fn read(dir: &Path, file: &str) -> Result<Vec<u8>, String> {
+    let path = dir.join(file);
+    std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -83,6 +83,20 @@ pub(super) fn routing(intent: &Intent) -> Vec<RoutingItem> {
     items
 }
 
+impl RoutingItem {
+    /// What it is, without the verb: `ip -4 rule fwmark 0x539 lookup 133`.
+    #[must_use]
+    pub fn object(&self) -> String {
+        self.to_string().replacen(" add ", " ", 1)
+    }
+
+    /// The command that would take it away.
+    #[must_use]
+    pub fn removal(&self) -> String {
+        self.to_string().replacen(" add ", " delete ", 1)
+    }
+}
+
 impl fmt::Display for IpFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::http::post;
+use crate::http::post;
 
 /// How long the process may be kept from ending by the agent's log server.
 pub const SEND_LIMIT: Duration = Duration::from_secs(1);

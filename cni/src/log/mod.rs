@@ -10,14 +10,12 @@
 //! ```
 
 mod agent;
-mod http;
 mod level;
 mod line;
 mod logger;
 mod rolling;
 
 pub use agent::SEND_LIMIT;
-pub use http::{Response, post};
 pub use level::Level;
 pub use line::{Line, timestamp};
 pub use logger::Logger;

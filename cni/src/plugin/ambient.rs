@@ -82,7 +82,7 @@ fn read_namespace(candidate: &Candidate, limit: Duration) -> Result<Namespace, a
         return Ok(namespace);
     }
     let what = format!("it is about {:?}", namespace.metadata.name);
-    Err(candidate.client.garbage(format!("namespace {name}"), what))
+    Err(candidate.client.garbage(&format!("namespace {name}"), what))
 }
 
 type Pair = (LabelSelector, LabelSelector);

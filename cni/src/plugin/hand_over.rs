@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::EVENT_SOCKET;
 use super::enrol::{Candidate, Plugin};
-use crate::log::post;
+use crate::http::post;
 use crate::protocol::{Address, Call, CniArgs, CniError, PrevResult};
 
 impl Plugin<'_> {

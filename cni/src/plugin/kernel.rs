@@ -1,16 +1,11 @@
 //! The backend that is the kernel.
 
-use std::net::IpAddr;
-
-use weir_netlink::netns::Netns;
-use weir_netlink::route::Routing;
-
 use super::backend::{Applied, Backend, Wish};
 use super::engine::choose_engine;
-use super::{routing, rules};
-use crate::compile::{Compiled, Engine, compile};
+use crate::compile::{Compiled, Engine, Rules, compile};
 use crate::config::{Intent, NameFiles, SidecarConfig};
 use crate::fill::{FillSources, fill};
+use crate::redirection::{self, Sandbox};
 
 /// Reads and writes the namespace itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,71 +13,50 @@ pub struct Kernel;
 
 /// A wish with everything that was found out for it.
 struct Prepared {
-    netns: Netns,
-    routing: Routing,
+    sandbox: Sandbox,
     config: SidecarConfig,
     engine: Engine,
     compiled: Compiled,
 }
 
 impl Backend for Kernel {
-    /// Rules first, in one transaction; then addresses, policy rules and routes.
-    /// When one of those fails the rules are there: the runtime removes the
-    /// namespace after a failed ADD, and an ADD that is tried again finds them.
     fn apply(&self, wish: &Wish<'_>) -> Result<Applied, String> {
         let prepared = prepare(wish)?;
         if prepared.config.dry_run {
             return dry_run(wish, &prepared);
         }
-        let Prepared {
-            netns,
-            routing,
-            engine,
-            compiled,
-            ..
-        } = prepared;
-        let written = rules::apply(&netns, &compiled.rules)?;
-        let added = routing::add(&routing, &compiled.routing).map_err(text)?;
-        Ok(Applied {
-            summary: format!(
-                "redirected by {engine} in {}: {written}; {added} addresses, policy rules and \
-                 routes added",
-                netns.id()
-            ),
-        })
+        let changes = prepared.sandbox.apply(&prepared.compiled).map_err(text)?;
+        for change in &changes {
+            wish.log.debug(&change.to_string());
+        }
+        let (engine, netns) = (prepared.engine, prepared.sandbox.netns().id());
+        let summary = match changes.len() {
+            0 => format!("the redirection by {engine} was in place in {netns}: nothing changed"),
+            count => format!("redirected by {engine} in {netns}: {count} changes, verified"),
+        };
+        Ok(Applied { summary })
     }
 
     fn verify(&self, wish: &Wish<'_>) -> Result<Vec<String>, String> {
-        let Prepared {
-            netns,
-            routing,
-            compiled,
-            ..
-        } = prepare(wish)?;
-        let mut differences = rules::verify(&netns, &compiled.rules)?;
-        differences.extend(routing::missing(&routing, &compiled.routing).map_err(text)?);
-        Ok(differences)
+        let prepared = prepare(wish)?;
+        let changes = prepared.sandbox.plan(&prepared.compiled).map_err(text)?;
+        let line =
+            |change: &redirection::Change| format!("{}: {}", change.difference(), change.object());
+        Ok(changes.iter().map(line).collect())
     }
 
     fn probe(&self) -> Result<(), String> {
-        rules::probe()
+        redirection::probe().map_err(text)
     }
 }
 
 /// Opens the namespace, fills the configuration from it, understands and
 /// compiles it. Nothing is changed.
 fn prepare(wish: &Wish<'_>) -> Result<Prepared, String> {
-    let netns = Netns::open(wish.netns).map_err(text)?;
-    netns.refuse_host().map_err(text)?;
-    let routing = Routing::open_in(&netns).map_err(text)?;
-    let found: Vec<IpAddr> = routing
-        .addresses()
-        .map_err(text)?
-        .iter()
-        .map(|address| address.net.addr())
-        .collect();
+    let sandbox = Sandbox::open(wish.netns).map_err(text)?;
+    let addresses = sandbox.addresses().map_err(text)?;
     let mut config = wish.config.clone();
-    let warnings = fill(&mut config, &FillSources::new(wish.lookup, &found)).map_err(text)?;
+    let warnings = fill(&mut config, &FillSources::new(wish.lookup, &addresses)).map_err(text)?;
     let intent = Intent::parse(&config, &NameFiles::default()).map_err(text)?;
     for warning in warnings.iter().chain(&intent.warnings) {
         wish.log.warn(warning);
@@ -93,8 +67,7 @@ fn prepare(wish: &Wish<'_>) -> Result<Prepared, String> {
     }
     let compiled = compile(&intent, engine);
     Ok(Prepared {
-        netns,
-        routing,
+        sandbox,
         config,
         engine,
         compiled,
@@ -104,7 +77,10 @@ fn prepare(wish: &Wish<'_>) -> Result<Prepared, String> {
 /// Writes the rules as text to `DRY_RUN_FILE_PATH` and leaves the kernel alone.
 fn dry_run(wish: &Wish<'_>, prepared: &Prepared) -> Result<Applied, String> {
     let path = (wish.lookup)("DRY_RUN_FILE_PATH").unwrap_or_default();
-    let mut plan = rules::print(&prepared.compiled.rules);
+    let mut plan = match &prepared.compiled.rules {
+        Rules::Nft(ruleset) => ruleset.to_string(),
+        Rules::Xtables(ruleset) => ruleset.to_string(),
+    };
     for item in &prepared.compiled.routing {
         plan.push_str(&format!("{item}\n"));
     }

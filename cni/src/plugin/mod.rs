@@ -21,8 +21,7 @@ mod enrol;
 mod hand_over;
 mod handler;
 mod kernel;
-mod routing;
-mod rules;
+mod program;
 mod selector;
 mod sidecar;
 
@@ -32,6 +31,7 @@ pub use engine::choose_engine;
 pub use enrol::Plugin;
 pub use hand_over::body as hand_over_body;
 pub use kernel::Kernel;
+pub use program::main;
 
 /// Name of the kubeconfig in the run directory.
 pub const KUBECONFIG: &str = "istio-cni-kubeconfig";

@@ -106,5 +106,5 @@ pub(super) fn read_pod(candidate: &Candidate, limit: Duration) -> Result<Pod, ap
     let what = format!("it is about {:?}/{:?}", found.0, found.1);
     Err(candidate
         .client
-        .garbage(format!("pod {namespace}/{name}"), what))
+        .garbage(&format!("pod {namespace}/{name}"), what))
 }

@@ -78,10 +78,10 @@ weir_netlink::attributes! {
         chain: Str = NFTA_RULE_CHAIN 2,
         /// handle
         handle: Be64 = NFTA_RULE_HANDLE 3,
-        /// handle of the rule that this one goes before or, with `NLM_F_APPEND`, after
-        position: Be64 = NFTA_RULE_POSITION 6,
         /// the rule
         expressions: ListOf<ExprElem> = NFTA_RULE_EXPRESSIONS 4,
+        /// handle of the rule that this one goes before or, with `NLM_F_APPEND`, after
+        position: Be64 = NFTA_RULE_POSITION 6,
         /// written by iptables-nft
         compat: RawNest = NFTA_RULE_COMPAT 5,
         /// comment and the like

@@ -9,7 +9,6 @@ macro_rules! constants {
         pub(crate) const CONSTANTS: &[(&str, i64)] = &[$((stringify!($name), $name as i64)),*];
     };
 }
-pub(crate) use constants;
 
 // linux/netlink.h, linux/netfilter/nfnetlink.h
 constants! {
@@ -53,8 +52,16 @@ constants! {
 
 /// `sizeof(struct nlmsghdr)`
 pub(crate) const NLMSG_HDRLEN: usize = 16;
+/// `offsetof(struct nlmsghdr, nlmsg_len)`
+pub(super) const NLMSG_LEN: usize = 0;
+/// `offsetof(struct nlmsghdr, nlmsg_type)`
+pub(super) const NLMSG_TYPE: usize = 4;
 /// `offsetof(struct nlmsghdr, nlmsg_flags)`
 pub(crate) const NLMSG_FLAGS: usize = 6;
+/// `offsetof(struct nlmsghdr, nlmsg_seq)`
+pub(super) const NLMSG_SEQ: usize = 8;
+/// Where the next message begins.
+pub(super) const NLMSG_ALIGNTO: usize = 4;
 /// `sizeof(struct nfgenmsg)`
 pub(crate) const NFGENMSG_LEN: usize = 4;
 
@@ -84,7 +91,7 @@ pub(crate) fn write(
     w.align();
     // A datagram is far below 4 GiB: its size is bounded by the socket's send buffer.
     let length = u32::try_from(w.len() - start).unwrap_or(u32::MAX);
-    w.patch(start, &length.to_ne_bytes());
+    w.patch(start + NLMSG_LEN, &length.to_ne_bytes());
 }
 
 /// A received message: header fields and what follows the header.
@@ -106,13 +113,13 @@ pub(crate) fn u32_at(b: &[u8], at: usize) -> Option<u32> {
 
 /// Splits the first message off a datagram; `None` when it is cut off.
 pub(crate) fn split(datagram: &[u8]) -> Option<(Received<'_>, &[u8])> {
-    let length = usize::try_from(u32_at(datagram, 0)?).ok()?;
+    let length = usize::try_from(u32_at(datagram, NLMSG_LEN)?).ok()?;
     let received = Received {
-        kind: u16_at(datagram, 4)?,
-        flags: u16_at(datagram, 6)?,
-        seq: u32_at(datagram, 8)?,
+        kind: u16_at(datagram, NLMSG_TYPE)?,
+        flags: u16_at(datagram, NLMSG_FLAGS)?,
+        seq: u32_at(datagram, NLMSG_SEQ)?,
         payload: datagram.get(NLMSG_HDRLEN..length)?,
     };
-    let rest = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
+    let rest = datagram.get(length.checked_next_multiple_of(NLMSG_ALIGNTO)?..).unwrap_or_default();
     Some((received, rest))
 }

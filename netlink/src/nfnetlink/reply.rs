@@ -16,7 +16,10 @@ crate::attributes! {
 }
 
 /// C names and values, for the comparison with the system's headers.
-pub const CONSTANTS: &[(&str, u16)] = ErrorAttrs::CONSTANTS;
+pub(super) const CONSTANTS: &[(&str, u16)] = ErrorAttrs::CONSTANTS;
+
+/// `offsetof(struct nlmsgerr, msg)`: the errno, then the header of the message that was refused.
+pub(super) const NLMSGERR_MSG: usize = 4;
 
 /// One object of a dump, or the answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,10 +74,10 @@ impl Ack {
             return Some(ack);
         }
         let echoed = match flags & NLM_F_CAPPED {
-            0 => usize::try_from(u32_at(payload, 4)?).ok()?,
+            0 => usize::try_from(u32_at(payload, NLMSGERR_MSG)?).ok()?,
             _ => NLMSG_HDRLEN,
         };
-        let attrs = payload.get(4 + echoed.checked_next_multiple_of(4)?..).unwrap_or_default();
+        let attrs = payload.get(NLMSGERR_MSG + echoed.checked_next_multiple_of(4)?..).unwrap_or_default();
         if let Ok(attrs) = ErrorAttrs::decode(attrs) {
             ack.message = attrs.msg;
             ack.offset = attrs.offs.and_then(|n| usize::try_from(n).ok());

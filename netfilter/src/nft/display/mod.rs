@@ -11,12 +11,28 @@ pub(crate) use rule::rule_text;
 pub(crate) use ruleset::{base_chain_text, set_text};
 
 use super::context::Context;
-use super::model::{Family, Rule};
+use super::model::{Family, Rule, Set};
 use std::fmt;
+
+impl Rule {
+    /// The rule as `nft` lists it in a table of `family`.
+    #[must_use]
+    pub fn text(&self, family: Family) -> String {
+        rule_text(self, family, Context::of(family))
+    }
+}
+
+impl Set {
+    /// The elements as `nft` lists them.
+    #[must_use]
+    pub fn element_texts(&self) -> Vec<String> {
+        ruleset::element_texts(self)
+    }
+}
 
 /// As a rule of an `inet` table.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&rule_text(self, Family::Inet, Context::of(Family::Inet)))
+        f.write_str(&self.text(Family::Inet))
     }
 }

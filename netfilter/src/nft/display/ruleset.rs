@@ -24,6 +24,15 @@ impl fmt::Display for Family {
     }
 }
 
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Accept => "accept",
+            Self::Drop => "drop",
+        })
+    }
+}
+
 impl fmt::Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.tables.iter().try_for_each(|t| write!(f, "{t}"))
@@ -72,31 +81,30 @@ pub(crate) fn base_chain_text(base: &BaseChain, family: Family) -> String {
         (Hook::Input, Family::Netdev) => "egress".to_owned(),
         (Hook::Prerouting, Family::Arp) => "input".to_owned(),
         (Hook::Input, Family::Arp) => "output".to_owned(),
-        (hook, _) => hook_name(hook),
+        (hook, _) => hook.to_string(),
     };
     let devices = match base.devices.as_slice() {
         [] => String::new(),
         [one] => format!(" device \"{one}\""),
         many => format!(" devices = {{ {} }}", many.join(", ")),
     };
-    let policy = match base.policy {
-        Policy::Accept => "accept",
-        Policy::Drop => "drop",
-    };
+    let policy = base.policy;
     let priority = priority_text(base.priority, base.hook, family);
     let kind = base.chain_type.as_str();
     format!("type {kind} hook {hook}{devices} priority {priority}; policy {policy};")
 }
 
-fn hook_name(hook: Hook) -> String {
-    match hook {
-        Hook::Prerouting => "prerouting".to_owned(),
-        Hook::Input => "input".to_owned(),
-        Hook::Forward => "forward".to_owned(),
-        Hook::Output => "output".to_owned(),
-        Hook::Postrouting => "postrouting".to_owned(),
-        Hook::Ingress => "ingress".to_owned(),
-        Hook::Other(n) => n.to_string(),
+impl fmt::Display for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Prerouting => "prerouting",
+            Self::Input => "input",
+            Self::Forward => "forward",
+            Self::Output => "output",
+            Self::Postrouting => "postrouting",
+            Self::Ingress => "ingress",
+            Self::Other(n) => return write!(f, "{n}"),
+        })
     }
 }
 
@@ -224,19 +232,24 @@ fn elements_text(s: &Set) -> String {
     if s.elements.is_empty() {
         return String::new();
     }
+    let mut text = String::from("\t\telements = { ");
+    for (i, e) in element_texts(s).iter().enumerate() {
+        if i > 0 {
+            let breaks = i % per_line(s.key_type) == 0;
+            text += if breaks { ",\n\t\t\t     " } else { ", " };
+        }
+        text += e;
+    }
+    text + " }\n"
+}
+
+/// The elements of a set, one text each.
+pub(super) fn element_texts(s: &Set) -> Vec<String> {
     let data_type = match s.data {
         SetData::Value(t, _) => Some(t),
         _ => None,
     };
     // Ranges are kept in network order whatever the type's own order is.
     let host_order = is_host_order(s.key_type) && !s.interval;
-    let mut text = String::from("\t\telements = { ");
-    for (i, e) in s.elements.iter().enumerate() {
-        if i > 0 {
-            let breaks = i % per_line(s.key_type) == 0;
-            text += if breaks { ",\n\t\t\t     " } else { ", " };
-        }
-        text += &element(e, s.key_type, host_order, data_type);
-    }
-    text + " }\n"
+    s.elements.iter().map(|e| element(e, s.key_type, host_order, data_type)).collect()
 }

@@ -1,5 +1,7 @@
 //! Operations to messages.
 
+use std::collections::HashMap;
+
 use super::{Op, TableId, Transaction};
 use crate::nft::context::Context;
 use crate::nft::expr::{Expr, ExprElem};
@@ -8,16 +10,31 @@ use crate::nft::wire::{
     ChainAttrs, ElemAttrs, ElemListAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs,
 };
 use crate::nft::{lower, raw, set, userdata};
+use weir_netlink::attr::EncodeError;
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, NLM_F_APPEND, NLM_F_CREATE};
+use weir_netlink::{Error, Result};
 
 /// Elements of one message. An attribute holds at most 65 535 bytes; the largest element, with
 /// a key and a value of 64 bytes, names and a comment of 256, takes less than 512.
 const ELEMENTS_PER_MESSAGE: usize = 120;
 
+impl Transaction {
+    /// The datagram that [`Engine::commit`](super::Engine::commit) sends: netlink messages one after the
+    /// other, from `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`. For whoever wants to see them.
+    ///
+    /// # Errors
+    /// A value does not fit its attribute.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let datagram = encode(self).0.datagram();
+        let fail = |e: EncodeError| Error::malformed("write", "a batch", e.to_string());
+        datagram.map(|(bytes, _)| bytes).map_err(fail)
+    }
+}
+
 /// The batch, and for every message of it the operation that it belongs to.
 pub(super) fn encode(t: &Transaction) -> (Batch, Vec<usize>) {
     let batch = Batch::new(NFNL_SUBSYS_NFTABLES, Some(t.generation));
-    let mut w = Messages { batch, origin: Vec::new(), op: 0, set_id: 0 };
+    let mut w = Messages { batch, origin: Vec::new(), op: 0, set_id: 0, new_sets: HashMap::new() };
     for (i, op) in t.ops.iter().enumerate() {
         w.op = i;
         w.write(op);
@@ -30,6 +47,8 @@ struct Messages {
     origin: Vec<usize>,
     op: usize,
     set_id: u32,
+    /// Numbers of the named sets of this batch.
+    new_sets: HashMap<(TableId, String), u32>,
 }
 
 impl Messages {
@@ -53,6 +72,7 @@ impl Messages {
             }
             Op::AddSet(id, s) => {
                 self.set_id += 1;
+                self.new_sets.insert((id.clone(), s.name.clone()), self.set_id);
                 let attrs = s.to_attrs(&id.1, self.set_id);
                 self.push(raw::NFT_MSG_NEWSET, NLM_F_CREATE, id, &attrs);
                 let elements = set::to_elem_attrs(&s.elements, s.interval);
@@ -70,6 +90,12 @@ impl Messages {
                 self.change(raw::NFT_MSG_DELSETELEM, id, s, elements);
             }
             Op::AddChain(id, c) => self.chain(id, c),
+            Op::SetPolicy(id, name, p) => {
+                let (table, name) = (Some(id.1.clone()), Some(name.clone()));
+                let policy = Some(policy(*p));
+                let attrs = ChainAttrs { table, name, policy, ..ChainAttrs::default() };
+                self.push(raw::NFT_MSG_NEWCHAIN, NLM_F_CREATE, id, &attrs);
+            }
             Op::DeleteChain(id, name) => {
                 let (table, name) = (Some(id.1.clone()), Some(name.clone()));
                 let attrs = ChainAttrs { table, name, ..ChainAttrs::default() };
@@ -96,7 +122,8 @@ impl Messages {
             ..TableAttrs::default()
         };
         let id = (t.family, t.name.clone());
-        self.push(raw::NFT_MSG_NEWTABLE, NLM_F_CREATE, &id, &attrs);
+        // Without NLM_F_CREATE, as `nft`: the kernel makes a table that is not there in any case.
+        self.push(raw::NFT_MSG_NEWTABLE, 0, &id, &attrs);
     }
 
     fn chain(&mut self, id: &TableId, c: &Chain) {
@@ -105,8 +132,7 @@ impl Messages {
             table: Some(id.1.clone()),
             name: Some(c.name.clone()),
             kind: base.map(|b| b.chain_type.as_str().to_owned()),
-            // Accept is what the kernel assumes, and what `nft` leaves out.
-            policy: base.filter(|b| b.policy == Policy::Drop).map(|_| 0),
+            policy: base.map(|b| policy(b.policy)),
             hook: base.map(|b| HookAttrs {
                 hooknum: Some(b.hook.number()),
                 priority: Some(b.priority),
@@ -149,6 +175,10 @@ impl Messages {
         self.elements(kind, id, (&s.name, None), attrs);
     }
 
+    fn new_set(&self, id: &TableId, name: Option<&str>) -> Option<u32> {
+        self.new_sets.get(&(id.clone(), name?.to_owned())).copied()
+    }
+
     fn rule(&mut self, id: &TableId, chain: &str, rule: &Rule, before: Option<u64>) {
         let mut lowered = lower::rule(rule, Context::of(id.0));
         let first = self.set_id;
@@ -162,7 +192,10 @@ impl Messages {
         for e in &mut lowered.exprs {
             if let Expr::Lookup(l) = e {
                 // Numbered from 0 in the rule, from 1 in the batch.
-                l.set_id = l.set_id.map(|n| n + first + 1);
+                l.set_id = match l.set_id {
+                    Some(n) => Some(n + first + 1),
+                    None => self.new_set(id, l.set.as_deref()),
+                };
             }
         }
         let attrs = RuleAttrs {
@@ -175,5 +208,13 @@ impl Messages {
         };
         let append = if before.is_some() { 0 } else { NLM_F_APPEND };
         self.push(raw::NFT_MSG_NEWRULE, NLM_F_CREATE | append, id, &attrs);
+    }
+}
+
+/// Said even when it is what a new chain gets anyway: `nft` lists it, and so it is what a listing sends.
+fn policy(p: Policy) -> u32 {
+    match p {
+        Policy::Drop => raw::NF_DROP.cast_unsigned(),
+        Policy::Accept => raw::NF_ACCEPT.cast_unsigned(),
     }
 }

@@ -5,7 +5,7 @@ use super::{Snapshot, TableId};
 use crate::nft::context::Context;
 use crate::nft::display::{base_chain_text, rule_text, set_text};
 use crate::nft::expr::Expr;
-use crate::nft::model::{BaseChain, Chain, Element, Family, Rule, Ruleset, Set, Table};
+use crate::nft::model::{BaseChain, Chain, Element, Family, Policy, Rule, Ruleset, Set, Table};
 use crate::nft::{lower, raise};
 use std::fmt;
 
@@ -33,8 +33,10 @@ pub enum Op {
     AddElements(TableId, Set, Vec<Element>),
     /// `delete element`
     DeleteElements(TableId, Set, Vec<Element>),
-    /// `add chain`; its rules come with operations of their own. A base chain that exists gets the policy.
+    /// `add chain`; its rules come with operations of their own.
     AddChain(TableId, Chain),
+    /// `add chain ... { policy P; }`: another policy for a base chain that is there.
+    SetPolicy(TableId, String, Policy),
     /// `delete chain`
     DeleteChain(TableId, String),
     /// `add rule` at the end or, before the rule with this handle, `insert rule`.
@@ -104,7 +106,7 @@ fn is_same_frame(new: &Table, old: &Table) -> bool {
 
 /// A chain's hook; its policy can change in place.
 fn frame(c: &Chain) -> Option<BaseChain> {
-    c.base.clone().map(|b| BaseChain { policy: crate::nft::model::Policy::Accept, ..b })
+    c.base.clone().map(|b| BaseChain { policy: Policy::Accept, ..b })
 }
 
 fn set_frame(s: &Set) -> Set {
@@ -122,12 +124,20 @@ fn change_table(new: &Table, old: &Table, observed: &Snapshot, table: usize, ops
     }
     // Rules go before the chains and sets that they name, and come after them.
     ops.append(&mut gone);
-    let is_new = |c: &&Chain| old.chain(&c.name).is_none_or(|o| o.base != c.base);
+    let is_new = |c: &&Chain| old.chain(&c.name).is_none();
     let is_gone = |c: &&Chain| new.chain(&c.name).is_none();
     ops.extend(
         old.chains.iter().filter(is_gone).map(|c| Op::DeleteChain(id.clone(), c.name.clone())),
     );
     ops.extend(new.chains.iter().filter(is_new).map(|c| Op::AddChain(id.clone(), empty(c))));
+    for c in &new.chains {
+        let policy = |c: &Chain| c.base.as_ref().map(|b| b.policy);
+        if let (Some(wished), Some(o)) = (policy(c), old.chain(&c.name)) {
+            if policy(o) != Some(wished) {
+                ops.push(Op::SetPolicy(id.clone(), c.name.clone(), wished));
+            }
+        }
+    }
     change_sets(&id, new, old, ops);
     for c in new.chains.iter().filter(|c| old.chain(&c.name).is_none()) {
         let add = |r: &Rule| Op::AddRule(id.clone(), c.name.clone(), r.clone(), None);
@@ -241,6 +251,9 @@ impl fmt::Display for Op {
                     Some(base) => write!(f, " {{ {} }}", base_chain_text(base, *family)),
                     None => Ok(()),
                 }
+            }
+            Self::SetPolicy((family, table), name, policy) => {
+                write!(f, "add chain {family} {table} {name} {{ policy {policy}; }}")
             }
             Self::DeleteChain((family, table), name) => {
                 write!(f, "delete chain {family} {table} {name}")

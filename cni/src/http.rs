@@ -1,4 +1,5 @@
-//! One POST over a stream socket: enough HTTP/1.1 to talk to the node agent.
+//! Enough HTTP/1.1 for a POST to the node agent's sockets and a GET to the API
+//! server: one exchange for each connection.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::os::unix::net::UnixStream;
@@ -7,17 +8,17 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// An agent's answer is short; more than this is not read.
-const BODY_LIMIT: u64 = 1 << 20;
+const AGENT_BODY_LIMIT: u64 = 1 << 20;
 /// Header bytes at most: answers of the agent have a few hundred.
 const HEAD_LIMIT: u64 = 64 << 10;
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Response {
+pub(crate) struct Response {
     /// The three digits of the status line.
-    pub status: u16,
-    /// The body, at most 1 MiB of it.
-    pub body: String,
+    pub(crate) status: u16,
+    /// The body, as far as it was read.
+    pub(crate) body: String,
 }
 
 /// `curl --unix-socket SOCKET -X POST -H 'Content-Type: application/json' -d BODY http://unix/PATH`
@@ -30,7 +31,7 @@ pub struct Response {
 /// # Errors
 /// `TimedOut` after `limit`; otherwise what `connect`, `read` or `write`
 /// answered, or `InvalidData` for an answer that is not HTTP.
-pub fn post(socket: &Path, path: &str, body: String, limit: Duration) -> Result<Response> {
+pub(crate) fn post(socket: &Path, path: &str, body: String, limit: Duration) -> Result<Response> {
     let socket = PathBuf::from(socket);
     let path = path.to_owned();
     let (done, answer) = mpsc::channel();
@@ -60,7 +61,7 @@ fn exchange(socket: &Path, path: &str, body: &str, limit: Duration) -> Result<Re
     );
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())?;
-    read_response(stream)
+    read_response(stream, AGENT_BODY_LIMIT)
 }
 
 fn invalid(what: &str) -> Error {
@@ -70,7 +71,8 @@ fn invalid(what: &str) -> Error {
     )
 }
 
-fn read_response(stream: impl Read) -> Result<Response> {
+/// Reads one answer, at most `body_limit` bytes of its body.
+pub(crate) fn read_response(stream: impl Read, body_limit: u64) -> Result<Response> {
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
     let mut limited = reader.by_ref().take(HEAD_LIMIT);
@@ -100,12 +102,14 @@ fn read_response(stream: impl Read) -> Result<Response> {
     };
     let mut body = Vec::new();
     if header("Transfer-Encoding").is_some_and(|v| v.eq_ignore_ascii_case("chunked")) {
-        read_chunks(&mut reader, &mut body)?;
+        read_chunks(&mut reader, &mut body, body_limit)?;
     } else {
-        let length = header("Content-Length")
-            .and_then(|v| v.parse().ok())
-            .unwrap_or(BODY_LIMIT);
-        reader.take(length.min(BODY_LIMIT)).read_to_end(&mut body)?;
+        let length = header("Content-Length").and_then(|v| v.parse::<u64>().ok());
+        let wanted = length.unwrap_or(body_limit).min(body_limit);
+        reader.take(wanted).read_to_end(&mut body)?;
+        if length.is_some() && (body.len() as u64) < wanted {
+            return Err(invalid("the body is cut off"));
+        }
     }
     Ok(Response {
         status,
@@ -114,13 +118,13 @@ fn read_response(stream: impl Read) -> Result<Response> {
 }
 
 /// RFC 9112 section 7.1, without trailers.
-fn read_chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Result<()> {
+fn read_chunks(reader: &mut impl BufRead, body: &mut Vec<u8>, limit: u64) -> Result<()> {
     loop {
         let mut line = String::new();
         reader.by_ref().take(64).read_line(&mut line)?;
         let digits = line.trim().split(';').next().unwrap_or_default();
         let size = u64::from_str_radix(digits, 16).map_err(|_| invalid("a bad chunk size"))?;
-        let room = BODY_LIMIT.saturating_sub(body.len() as u64);
+        let room = limit.saturating_sub(body.len() as u64);
         if size == 0 || room == 0 {
             return Ok(());
         }
@@ -135,7 +139,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Response> {
-        read_response(text.as_bytes())
+        read_response(text.as_bytes(), 1 << 20)
     }
 
     #[test]
@@ -158,6 +162,7 @@ mod tests {
     fn other_things_are_refused() {
         for text in [
             "",
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na",
             "hello\r\n\r\n",
             "HTTP/1.1 abc\r\n\r\n",
             "HTTP/1.1 200 OK\r\nx",

@@ -1,0 +1,218 @@
+//! Arguments, with the help that a stranger reads.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipnet::IpNet;
+use std::path::PathBuf;
+
+const CODES: &str = "\
+Exit codes: 0 done or as desired, 1 failed (verify: drift), 2 arguments or input files cannot be
+used, 3 could not be found out.";
+
+/// Steers pod traffic into a sidecar proxy, natively: no iptables, nft or ip is executed.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, after_help = CODES, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Print the rules that the kernel would hold; asks no kernel
+    Plan {
+        #[command(subcommand)]
+        what: SidecarCommand,
+    },
+    /// Make a pod's namespace hold a redirection; one line for each change
+    Apply {
+        #[command(subcommand)]
+        what: SidecarCommand,
+    },
+    /// Compare a pod's namespace with a redirection; changes nothing
+    Verify {
+        #[command(subcommand)]
+        what: SidecarCommand,
+    },
+    /// Print what the kernel holds in a namespace, ours and others'
+    #[command(
+        after_help = "Example:\n  weir show --pid 4711\n\nThe text is that of `nft list ruleset`."
+    )]
+    Show(ShowArgs),
+    /// Remove what is ours from a pod's namespace, and nothing else; twice is success
+    #[command(after_help = "Example:\n  weir clean --netns /run/netns/pod")]
+    Clean(CleanArgs),
+    /// Run a chain of CNI plugins as a container runtime does
+    Cni {
+        #[command(subcommand)]
+        verb: CniCommand,
+    },
+    /// Redirect a throwaway pod and send real traffic through it (as root)
+    #[command(
+        after_help = "Example:\n  sudo weir demo\n\nEverything lives in network namespaces of its own and is gone afterwards."
+    )]
+    Demo(DemoArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum SidecarCommand {
+    /// A pod with a sidecar proxy
+    #[command(
+        after_help = "Examples:\n  weir plan sidecar --pod pod.yaml --address 10.0.0.2/24\n  weir apply sidecar --pod pod.yaml --pid 4711\n  weir verify sidecar --config config.json --netns /run/netns/pod --json"
+    )]
+    Sidecar(SidecarArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SidecarArgs {
+    #[command(flatten)]
+    pub(super) source: Source,
+    #[command(flatten)]
+    pub(super) target: Option<Target>,
+    /// An address of the pod, for `plan --pod`; may be repeated [default: those in the pod's status]
+    #[arg(long, value_name = "CIDR")]
+    pub(super) address: Vec<IpNet>,
+    /// Which part of the kernel gets the rules
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
+    pub(super) engine: EngineArg,
+    /// Say what `apply` would change and change nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct Source {
+    /// The redirection as one JSON object; nothing is then read from the environment ("-" is stdin)
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// A pod as YAML or JSON; its annotations say what is wanted ("-" is stdin)
+    #[arg(long, value_name = "FILE")]
+    pub(super) pod: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct Target {
+    /// The network namespace by its path
+    #[arg(long, value_name = "PATH")]
+    pub(super) netns: Option<PathBuf>,
+    /// The network namespace of this process
+    #[arg(long, value_name = "PID")]
+    pub(super) pid: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum EngineArg {
+    /// nf_tables where the kernel has it
+    Auto,
+    /// nf_tables
+    Nft,
+    /// Legacy tables; so far only `plan` can print them
+    Xtables,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ShowEngine {
+    /// nf_tables
+    Nft,
+    /// Legacy tables; not built yet
+    Xtables,
+    /// All that this version can read
+    All,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    #[command(flatten)]
+    pub(super) target: Target,
+    /// Which tables
+    #[arg(long, value_enum, default_value_t = ShowEngine::All)]
+    pub(super) engine: ShowEngine,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CleanArgs {
+    #[command(flatten)]
+    pub(super) target: Target,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DemoArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Show every flow even when one goes where it should not
+    #[arg(long)]
+    pub(super) keep_going: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum CniCommand {
+    /// Attach a namespace: every plugin in order, or none
+    #[command(
+        after_help = "Example:\n  weir cni add --conf 10-net.conflist --netns /run/netns/pod --id c1 \\\n    --args 'K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web' --bin-dir /opt/cni/bin"
+    )]
+    Add(CniArgs),
+    /// Check an attachment
+    Check(CniArgs),
+    /// Detach: every plugin in reverse order; twice is success
+    Del(CniArgs),
+    /// Let plugins forget all attachments except those that are named
+    Gc(GcArgs),
+    /// Ask the plugins whether they could take an ADD
+    Status(ListArgs),
+    /// Ask the plugins which versions of the protocol they speak
+    Version(ListArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// A .conf or .conflist file
+    #[arg(long, value_name = "FILE")]
+    pub(super) conf: PathBuf,
+    /// Where plugins are; may be repeated [default: $CNI_PATH, then /opt/cni/bin]
+    #[arg(long, value_name = "DIR")]
+    pub(super) bin_dir: Vec<PathBuf>,
+    /// Where results are kept between calls
+    #[arg(long, value_name = "DIR", default_value = weir_cni::runtime::DEFAULT_CACHE_DIR)]
+    pub(super) cache_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CniArgs {
+    #[command(flatten)]
+    pub(super) list: ListArgs,
+    /// The network namespace by its path; for `del` it may be empty
+    #[arg(long, value_name = "PATH", default_value = "")]
+    pub(super) netns: String,
+    /// The container's id
+    #[arg(long, value_name = "ID")]
+    pub(super) id: String,
+    /// The interface in the namespace
+    #[arg(long, value_name = "NAME", default_value = "eth0")]
+    pub(super) ifname: String,
+    /// CNI_ARGS
+    #[arg(long, value_name = "K=V;...", default_value = "")]
+    pub(super) args: String,
+    /// Values for the plugins' capabilities, a JSON object
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub(super) capability_args: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct GcArgs {
+    #[command(flatten)]
+    pub(super) list: ListArgs,
+    /// An attachment that stays; may be repeated
+    #[arg(long, value_name = "ID/IFNAME")]
+    pub(super) keep: Vec<String>,
+}

@@ -1,0 +1,102 @@
+//! `weir cni`: the plugin runner.
+
+use super::args::{CniArgs, CniCommand, GcArgs, ListArgs};
+use super::failure::Failure;
+use super::output;
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+use weir_cni::runtime::{Attachment, NetworkList, Runner};
+
+pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
+    match verb {
+        CniCommand::Add(a) => {
+            let (runner, list) = load(&a.list)?;
+            let result = runner
+                .add(&list, &attachment(&a)?)
+                .map_err(Failure::failed)?;
+            output::json(&result)
+        }
+        CniCommand::Check(a) => {
+            let (runner, list) = load(&a.list)?;
+            runner
+                .check(&list, &attachment(&a)?)
+                .map_err(Failure::failed)?;
+            Ok(super::code::SUCCESS)
+        }
+        CniCommand::Del(a) => {
+            let (runner, list) = load(&a.list)?;
+            runner
+                .del(&list, &attachment(&a)?)
+                .map_err(Failure::failed)?;
+            Ok(super::code::SUCCESS)
+        }
+        CniCommand::Gc(a) => {
+            let (runner, list) = load(&a.list)?;
+            runner.gc(&list, &kept(&a)?).map_err(Failure::failed)?;
+            Ok(super::code::SUCCESS)
+        }
+        CniCommand::Status(a) => {
+            let (runner, list) = load(&a)?;
+            runner.status(&list).map_err(Failure::failed)?;
+            Ok(super::code::SUCCESS)
+        }
+        CniCommand::Version(a) => {
+            let (runner, list) = load(&a)?;
+            let mut versions = Map::new();
+            for plugin in &list.plugins {
+                let supported = runner.versions(&plugin.kind).map_err(Failure::failed)?;
+                versions.insert(plugin.kind.clone(), json!(supported));
+            }
+            output::json(&Value::Object(versions))
+        }
+    }
+}
+
+fn load(a: &ListArgs) -> Result<(Runner, NetworkList), Failure> {
+    let list = NetworkList::load(&a.conf).map_err(Failure::usage)?;
+    let mut dirs = a.bin_dir.clone();
+    if dirs.is_empty() {
+        let path = std::env::var_os("CNI_PATH").unwrap_or_default();
+        dirs.extend(std::env::split_paths(&path).filter(|d| !d.as_os_str().is_empty()));
+        dirs.push(PathBuf::from("/opt/cni/bin"));
+    }
+    Ok((Runner::new(dirs, &a.cache_dir), list))
+}
+
+fn attachment(a: &CniArgs) -> Result<Attachment, Failure> {
+    let pairs = a.args.split(';').filter(|p| !p.is_empty()).map(|pair| {
+        let (key, value) = pair.split_once('=').ok_or_else(|| {
+            Failure::usage(format!("--args: {pair:?} has no \"=\"; write K=V;K=V"))
+        })?;
+        Ok((key.to_owned(), value.to_owned()))
+    });
+    let capability_args = serde_json::from_str(&a.capability_args).map_err(|e| {
+        Failure::usage(format!(
+            "--capability-args: not a JSON object ({e}); write {{\"name\": value}}"
+        ))
+    })?;
+    Ok(Attachment {
+        container_id: a.id.clone(),
+        netns: a.netns.clone(),
+        ifname: a.ifname.clone(),
+        args: pairs.collect::<Result<_, Failure>>()?,
+        capability_args,
+    })
+}
+
+fn kept(a: &GcArgs) -> Result<Vec<Attachment>, Failure> {
+    a.keep
+        .iter()
+        .map(|k| {
+            let (id, ifname) = k.split_once('/').ok_or_else(|| {
+                Failure::usage(format!("--keep: {k:?} has no \"/\"; write ID/IFNAME"))
+            })?;
+            let (container_id, ifname) = (id.to_owned(), ifname.to_owned());
+            Ok(Attachment {
+                container_id,
+                ifname,
+                ..Attachment::default()
+            })
+        })
+        .collect()
+}

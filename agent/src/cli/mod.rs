@@ -1,0 +1,73 @@
+//! The command line: arguments in, text or JSON out, documented exit codes.
+
+mod args;
+mod cni;
+mod failure;
+mod output;
+mod show;
+mod sidecar;
+mod source;
+
+pub use args::Cli;
+
+use args::{Command, SidecarCommand};
+use clap::Parser;
+use failure::{Failure, code};
+use std::process::ExitCode;
+
+/// Parses the arguments, runs the command and tells how it went.
+///
+/// Called by the name of the plugin, it is the plugin: one file serves as both.
+#[must_use]
+pub fn run() -> ExitCode {
+    if called_as_plugin() {
+        return weir_cni::plugin_main();
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version are answers, not errors.
+            let code = if e.use_stderr() {
+                code::USAGE
+            } else {
+                code::SUCCESS
+            };
+            let _ = e.print();
+            return ExitCode::from(code);
+        }
+    };
+    match command(cli.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("weir: {}", failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn called_as_plugin() -> bool {
+    let name = std::env::args_os().next();
+    let name = name
+        .as_deref()
+        .map(std::path::Path::new)
+        .and_then(std::path::Path::file_name);
+    name.is_some_and(|n| n == "weir-cni" || n == "istio-cni")
+}
+
+fn command(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Plan {
+            what: SidecarCommand::Sidecar(a),
+        } => sidecar::plan(&a),
+        Command::Apply {
+            what: SidecarCommand::Sidecar(a),
+        } => sidecar::apply(&a),
+        Command::Verify {
+            what: SidecarCommand::Sidecar(a),
+        } => sidecar::verify(&a),
+        Command::Show(a) => show::show(&a),
+        Command::Clean(a) => show::clean(&a),
+        Command::Cni { verb } => cni::run(verb),
+        Command::Demo(a) => crate::demo::run(a.json, a.keep_going).map_err(Failure::failed),
+    }
+}

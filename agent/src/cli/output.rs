@@ -1,0 +1,112 @@
+//! What is printed.
+
+use super::failure::{Failure, code};
+use serde_json::{Value, json};
+use std::io::Write;
+use weir_cni::compile::{Compiled, Engine, Rules};
+use weir_cni::redirection::{Change, Difference};
+use weir_netfilter::nft::{Policy, Ruleset, Table};
+
+/// Writes text to stdout.
+pub(super) fn text(text: &str) -> Result<u8, Failure> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Ok(()) => Ok(code::SUCCESS),
+        // The reader has seen enough (`weir show | head`).
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(code::SUCCESS),
+        Err(e) => Err(Failure::failed(format!("cannot write to stdout: {e}"))),
+    }
+}
+
+/// Writes JSON to stdout, with a newline.
+pub(super) fn json(value: &Value) -> Result<u8, Failure> {
+    text(&format!("{value:#}\n"))
+}
+
+/// One line whatever is in it.
+pub(super) fn line(text: &str) -> String {
+    text.replace('\n', " ")
+}
+
+/// A plan as JSON.
+pub(super) fn compiled(c: &Compiled, engine: Engine) -> Value {
+    let routing: Vec<String> = c.routing.iter().map(ToString::to_string).collect();
+    let tables = match &c.rules {
+        Rules::Nft(rules) => ruleset(rules, |_| true),
+        Rules::Xtables(rules) => xtables(rules),
+    };
+    json!({ "redirected": true, "engine": engine.to_string(), "tables": tables, "routing": routing })
+}
+
+/// Tables of nf_tables as JSON; rules as text.
+pub(super) fn ruleset(rules: &Ruleset, is_ours: impl Fn(&Table) -> bool) -> Value {
+    let table = |t: &Table| {
+        let chains: Vec<Value> = t
+            .chains
+            .iter()
+            .map(|c| {
+                let rules: Vec<String> = c.rules.iter().map(|r| r.text(t.family)).collect();
+                let mut chain = json!({ "name": c.name, "rules": rules });
+                if let (Some(base), Some(object)) = (&c.base, chain.as_object_mut()) {
+                    object.insert("type".into(), json!(base.chain_type.as_str()));
+                    object.insert("hook".into(), json!(base.hook.to_string()));
+                    object.insert("priority".into(), json!(base.priority));
+                    object.insert(
+                        "policy".into(),
+                        json!(match base.policy {
+                            Policy::Accept => "accept",
+                            Policy::Drop => "drop",
+                        }),
+                    );
+                }
+                chain
+            })
+            .collect();
+        let sets: Vec<Value> = t
+            .sets
+            .iter()
+            .map(|s| json!({ "name": s.name, "elements": s.element_texts() }))
+            .collect();
+        json!({
+            "family": t.family.to_string(),
+            "name": t.name,
+            "ours": is_ours(t),
+            "sets": sets,
+            "chains": chains,
+        })
+    };
+    rules.tables.iter().map(table).collect()
+}
+
+fn xtables(rules: &weir_netfilter::xtables::Ruleset) -> Value {
+    let table = |t: &weir_netfilter::xtables::Table| {
+        let chains: Vec<Value> = t
+            .chains
+            .iter()
+            .map(|c| {
+                let rules: Vec<String> = c
+                    .rules
+                    .iter()
+                    .map(|r| format!("-A {} {r}", c.name))
+                    .collect();
+                json!({ "name": c.name, "rules": rules })
+            })
+            .collect();
+        json!({ "family": format!("{:?}", t.family).to_lowercase(), "name": t.name, "chains": chains })
+    };
+    rules.tables.iter().map(table).collect()
+}
+
+/// A diff that a person reads at a glance.
+pub(super) fn differences(changes: &[Change], netns: &str) -> String {
+    let n = changes.len();
+    let plural = if n == 1 { "" } else { "s" };
+    let mut text = format!("drift: {netns} differs from what is desired in {n} place{plural}\n");
+    for c in changes {
+        let sign = match c.difference() {
+            Difference::Missing => "- missing   ",
+            Difference::Unexpected => "+ unexpected",
+        };
+        text += &format!("{sign}  {}\n", line(&c.object()));
+    }
+    text
+}

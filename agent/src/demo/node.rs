@@ -1,0 +1,184 @@
+//! What a node has for the plugin: a directory with the plugin, its configuration and credentials.
+
+use super::api::PodServer;
+use super::{EXCLUDED_INBOUND_PORT, Lab, excluded_cidr};
+use serde_json::{Value, json};
+use std::io;
+use std::path::{Path, PathBuf};
+use weir_cni::runtime::{Attachment, NetworkList, Runner};
+use weir_netlink::Netns;
+use weir_netlink::route::Family;
+
+const NAMESPACE: &str = "demo";
+const POD: &str = "web";
+const CONTAINER: &str = "weir-demo";
+
+/// A throwaway node; its directory goes when it is dropped.
+#[derive(Debug)]
+pub struct Node {
+    dir: PathBuf,
+    list: NetworkList,
+    runner: Runner,
+    _api: PodServer,
+}
+
+impl Node {
+    /// Makes the directory and starts the API server's stand-in.
+    ///
+    /// # Errors
+    /// In words: what could not be made.
+    pub fn create(lab: &Lab) -> Result<Self, String> {
+        let dir = std::env::temp_dir().join(format!("weir-demo-{}", std::process::id()));
+        let fail = |e: io::Error| {
+            format!(
+                "cannot make {}: {e}; set TMPDIR to a writable directory",
+                dir.display()
+            )
+        };
+        std::fs::create_dir_all(dir.join("bin")).map_err(fail)?;
+        // From here on the directory is removed on failure too.
+        let guard = Directory(Some(dir.clone()));
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{POD}");
+        let api = PodServer::start(path, pod(lab).to_string())
+            .map_err(|e| format!("cannot listen on loopback: {e}; bring lo up"))?;
+        std::fs::write(dir.join("istio-cni-kubeconfig"), kubeconfig(&api)).map_err(fail)?;
+        let this = std::env::current_exe().map_err(fail)?;
+        std::os::unix::fs::symlink(this, dir.join("bin/weir-cni")).map_err(fail)?;
+        let conf = conflist(&dir).to_string();
+        let list = NetworkList::from_list(&conf, "the demonstration's network")
+            .map_err(|e| e.to_string())?;
+        let runner = Runner::new(vec![dir.join("bin")], dir.join("cache"));
+        guard.keep();
+        Ok(Self {
+            dir,
+            list,
+            runner,
+            _api: api,
+        })
+    }
+
+    /// ADD
+    ///
+    /// # Errors
+    /// The plugin's own words.
+    pub fn add(&self, pod: &Netns) -> Result<Value, String> {
+        self.runner
+            .add(&self.list, &attachment(pod))
+            .map_err(|e| e.to_string())
+    }
+
+    /// CHECK
+    ///
+    /// # Errors
+    /// The plugin's own words.
+    pub fn check(&self, pod: &Netns) -> Result<(), String> {
+        self.runner
+            .check(&self.list, &attachment(pod))
+            .map_err(|e| e.to_string())
+    }
+
+    /// DEL
+    ///
+    /// # Errors
+    /// The plugin's own words.
+    pub fn del(&self, pod: &Netns) -> Result<(), String> {
+        self.runner
+            .del(&self.list, &attachment(pod))
+            .map_err(|e| e.to_string())
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Removes a directory unless it is kept.
+struct Directory(Option<PathBuf>);
+
+impl Directory {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if let Some(dir) = &self.0 {
+            let _ = std::fs::remove_dir_all(dir);
+        }
+    }
+}
+
+fn attachment(pod: &Netns) -> Attachment {
+    Attachment {
+        container_id: CONTAINER.to_owned(),
+        netns: pod.path().display().to_string(),
+        ifname: "eth0".to_owned(),
+        args: Attachment::pod_args(NAMESPACE, POD, CONTAINER),
+        ..Attachment::default()
+    }
+}
+
+fn pod(lab: &Lab) -> Value {
+    let excluded = [Family::V4, Family::V6]
+        .map(|f| excluded_cidr(lab, f))
+        .join(",");
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": NAMESPACE,
+            "name": POD,
+            "annotations": {
+                "sidecar.istio.io/status": "{}",
+                "traffic.sidecar.istio.io/excludeInboundPorts": EXCLUDED_INBOUND_PORT.to_string(),
+                "traffic.sidecar.istio.io/excludeOutboundIPRanges": excluded,
+            },
+        },
+        "spec": {
+            "containers": [
+                { "name": "app", "image": "app" },
+                {
+                    "name": "istio-proxy",
+                    "image": "proxy",
+                    "args": ["proxy", "sidecar"],
+                    "env": [
+                        { "name": "ISTIO_META_DNS_CAPTURE", "value": "true" },
+                        { "name": "ISTIO_DUAL_STACK", "value": "true" },
+                    ],
+                    "securityContext": { "runAsUser": 1337, "runAsGroup": 1337 },
+                },
+            ],
+        },
+    })
+}
+
+fn conflist(dir: &Path) -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "weir-demo",
+        "plugins": [{
+            "type": "weir-cni",
+            "cni_agent_run_dir": dir.display().to_string(),
+            "native_nftables": true,
+            "plugin_log_level": "warn",
+        }],
+    })
+}
+
+fn kubeconfig(api: &PodServer) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: local\n  cluster:\n    server: http://{}\n\
+         users:\n- name: weir\n  user:\n    token: demo\ncontexts:\n- name: weir\n  context:\n    \
+         cluster: local\n    user: weir\ncurrent-context: weir\n",
+        api.address()
+    )
+}

@@ -1,0 +1,234 @@
+//! `weir demo`: a pod is made, redirected, watched and taken away.
+
+use super::flow::{Outcome, Protocol};
+use super::node::Node;
+use super::trace::Counters;
+use super::{Lab, Mode, Place, Played, Stage, Table, Tone, scenes};
+use serde_json::{Value, json};
+use std::io::{IsTerminal, Write};
+use std::time::Instant;
+use weir_cni::redirection::Sandbox;
+use weir_netlink::Netns;
+use weir_netlink::route::{Family, Routing};
+
+/// A flow as it went, and the rule that decided.
+struct Watched {
+    played: Played,
+    rule: Option<String>,
+}
+
+/// Runs the demonstration; the exit code is 0 when every flow went where it should.
+///
+/// # Errors
+/// In words: what could not be made, and what to do about it.
+pub fn run(as_json: bool, keep_going: bool) -> Result<u8, String> {
+    let start = Instant::now();
+    let host = Host::look();
+    step("make a client, a pod and a server, each in a network namespace of its own");
+    let lab = Lab::create().map_err(|e| {
+        if e.is_permission() {
+            format!("the demonstration needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN): {e}")
+        } else {
+            e.to_string()
+        }
+    })?;
+    let node = Node::create(&lab)?;
+    let pod = lab.netns(Place::Pod);
+    step("run the CNI plugin for the pod: ADD, then CHECK");
+    node.add(pod)?;
+    node.check(pod)?;
+    let held = Sandbox::show(pod).map_err(text)?;
+    let rules: usize = held
+        .tables
+        .iter()
+        .flat_map(|t| &t.chains)
+        .map(|c| c.rules.len())
+        .sum();
+    step(&format!(
+        "the kernel holds {} tables with {rules} rules; send traffic",
+        held.tables.len()
+    ));
+    let watched = watch(&lab, keep_going)?;
+    step("run the CNI plugin again: DEL; take the rules away, then the namespaces");
+    let left = take_away(node, lab, &host)?;
+    let good = left.is_empty() && watched.iter().all(|w| w.played.is_good());
+    let seconds = start.elapsed().as_secs_f32();
+    let printed = if as_json {
+        format!("{:#}\n", to_json(&watched, &left, good))
+    } else {
+        to_text(&watched, &left, seconds)
+    };
+    let _ = std::io::stdout().lock().write_all(printed.as_bytes());
+    Ok(u8::from(!good))
+}
+
+/// Progress goes where it does not mix with the answer.
+fn step(what: &str) {
+    eprintln!("weir demo: {what}");
+}
+
+fn text(e: impl std::fmt::Display) -> String {
+    e.to_string()
+}
+
+fn watch(lab: &Lab, keep_going: bool) -> Result<Vec<Watched>, String> {
+    let stage = Stage::open(lab, Mode::Redirect).map_err(text)?;
+    let pod = lab.netns(Place::Pod);
+    let mut watched = Vec::new();
+    for scene in [Family::V4, Family::V6]
+        .into_iter()
+        .flat_map(|f| scenes(lab, f))
+    {
+        let before = Counters::read(pod).map_err(text)?;
+        let outcome = stage.send(&scene.flow).map_err(text)?;
+        let rule = Counters::read(pod).map_err(text)?.decided_since(&before);
+        let played = Played { scene, outcome };
+        let stop = !played.is_good() && !keep_going;
+        watched.push(Watched { played, rule });
+        if stop {
+            break;
+        }
+    }
+    Ok(watched)
+}
+
+/// What is left behind, in words; nothing when all is as it was before.
+fn take_away(node: Node, lab: Lab, host: &Host) -> Result<Vec<String>, String> {
+    let pod = lab.netns(Place::Pod).try_clone().map_err(text)?;
+    node.del(&pod)?;
+    node.del(&pod)?;
+    let sandbox = Sandbox::of(pod).map_err(text)?;
+    sandbox.clean().map_err(text)?;
+    let mut left = Vec::new();
+    let held = Sandbox::show(sandbox.netns()).map_err(text)?;
+    left.extend(
+        held.tables
+            .iter()
+            .map(|t| format!("table {} {} in the pod", t.family, t.name)),
+    );
+    let dir = node.dir().to_path_buf();
+    drop((sandbox, node, lab));
+    if dir.exists() {
+        left.push(format!("the directory {}", dir.display()));
+    }
+    left.extend(host.compare(&Host::look()));
+    Ok(left)
+}
+
+/// What of the caller's own namespace must be afterwards as it was before.
+#[derive(Debug, PartialEq)]
+struct Host {
+    links: Option<Vec<String>>,
+    ruleset: Option<String>,
+}
+
+impl Host {
+    fn look() -> Self {
+        let links = Routing::open().and_then(|r| r.links()).ok();
+        let ruleset = Netns::current().and_then(|n| Sandbox::show(&n)).ok();
+        Self {
+            links: links.map(|l| l.into_iter().map(|link| link.name).collect()),
+            // Counters of the host's own rules go on meanwhile.
+            ruleset: ruleset.map(|mut r| {
+                let chains = r.tables.iter_mut().flat_map(|t| &mut t.chains);
+                for rule in chains.flat_map(|c| &mut c.rules) {
+                    *rule = rule.without_counters();
+                }
+                r.to_string()
+            }),
+        }
+    }
+
+    fn compare(&self, after: &Self) -> Vec<String> {
+        let mut left = Vec::new();
+        if self.links != after.links {
+            left.push("network interfaces of the host changed".to_owned());
+        }
+        if self.ruleset != after.ruleset {
+            left.push("nf_tables rules of the host changed".to_owned());
+        }
+        left
+    }
+}
+
+fn to_text(watched: &[Watched], left: &[String], seconds: f32) -> String {
+    let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let heading = [
+        "flow",
+        "as",
+        "sent to",
+        "arrived at",
+        "original destination",
+        "",
+        "decided by",
+    ];
+    let mut table = Table::new(&heading, colours);
+    for w in watched {
+        let flow = &w.played.scene.flow;
+        let good = w.played.is_good();
+        let (arrived, original) = arrival(&w.played);
+        let rule = w
+            .rule
+            .clone()
+            .unwrap_or_else(|| "no rule matched".to_owned());
+        let fate = match w.played.outcome.by() {
+            _ if !good => format!("EXPECTED {}", w.played.scene.expect),
+            Some(by) if by.is_proxy() => "captured".to_owned(),
+            _ => "bypassed".to_owned(),
+        };
+        let cells = vec![
+            flow.name.clone(),
+            flow.owner.to_string(),
+            format!("{} {}", flow.protocol, flow.to),
+            arrived,
+            original,
+            fate,
+            rule,
+        ];
+        table.row(cells, if good { Tone::Good } else { Tone::Bad });
+    }
+    let good = watched.iter().filter(|w| w.played.is_good()).count();
+    let rest = if left.is_empty() {
+        "nothing is left behind: the pod's rules and namespace are gone, the host is as it was"
+            .to_owned()
+    } else {
+        format!("LEFT BEHIND: {}", left.join(", "))
+    };
+    format!(
+        "\n{table}\n{good} of {} flows went where they should, in {seconds:.1} s\n{rest}\n",
+        watched.len()
+    )
+}
+
+fn arrival(played: &Played) -> (String, String) {
+    match (&played.outcome, played.scene.flow.protocol) {
+        (Outcome::Lost(reason), _) => (format!("nobody: {reason}"), String::new()),
+        (Outcome::Received { by, .. }, Protocol::Udp) => (by.to_string(), "-".to_owned()),
+        (Outcome::Received { by, original, .. }, Protocol::Tcp) => {
+            (by.to_string(), original.to_string())
+        }
+    }
+}
+
+fn to_json(watched: &[Watched], left: &[String], good: bool) -> Value {
+    let flows: Vec<Value> = watched
+        .iter()
+        .map(|w| {
+            let flow = &w.played.scene.flow;
+            let (arrived, original) = arrival(&w.played);
+            json!({
+                "flow": flow.name,
+                "protocol": flow.protocol.to_string(),
+                "owner": flow.owner.to_string(),
+                "sentTo": flow.to.to_string(),
+                "arrivedAt": arrived,
+                "originalDestination": original,
+                "captured": w.played.outcome.by().is_some_and(super::Receiver::is_proxy),
+                "decidedBy": w.rule,
+                "expected": w.played.scene.expect.to_string(),
+                "asExpected": w.played.is_good(),
+            })
+        })
+        .collect();
+    json!({ "ok": good, "flows": flows, "leftBehind": left })
+}

@@ -1,0 +1,130 @@
+//! The address of the API server.
+
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// `https://HOST[:PORT][/PATH]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Server {
+    /// Host, IPv6 without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// `HOST[:PORT]` as it was written.
+    pub(super) authority: String,
+    /// What every path begins with; empty or with a leading slash.
+    pub(super) base: String,
+}
+
+impl Server {
+    /// Reads a URL; the error says what is wrong with it.
+    pub(super) fn parse(url: &str) -> Result<Self, String> {
+        let bad = |reason: &str| Err(format!("server url {url:?} {reason}"));
+        let Some(rest) = url.strip_prefix("https://") else {
+            return bad("does not begin with https://");
+        };
+        let (authority, base) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        let odd = |b: u8| !b.is_ascii_graphic() || matches!(b, b'@' | b'?' | b'#');
+        if url.bytes().any(odd) {
+            return bad("has characters that do not belong there");
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => match rest.split_once(']') {
+                Some((host, port)) => (host, port.strip_prefix(':').unwrap_or(port)),
+                None => return bad("has no closing bracket"),
+            },
+            None => authority.split_once(':').unwrap_or((authority, "")),
+        };
+        let port = match port {
+            "" => 443,
+            port => match port.parse() {
+                Ok(port) => port,
+                Err(_) => return bad("has no valid port"),
+            },
+        };
+        if host.is_empty() {
+            return bad("has no host");
+        }
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            authority: authority.to_owned(),
+            base: base.trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// Connects to the first of its addresses that answers within `limit`.
+    pub(super) fn connect(&self, limit: Duration) -> std::io::Result<TcpStream> {
+        let deadline = Instant::now() + limit;
+        let addresses: Vec<SocketAddr> =
+            (self.host.as_str(), self.port).to_socket_addrs()?.collect();
+        let mut last = std::io::Error::other(format!("{} has no address", self.host));
+        for address in addresses {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(std::io::ErrorKind::TimedOut.into());
+            }
+            match TcpStream::connect_timeout(&address, left) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let parse = |url| {
+            let Server {
+                host,
+                port,
+                authority,
+                base,
+            } = Server::parse(url).unwrap();
+            (host, port, authority, base)
+        };
+        let is = |h: &str, p, a: &str, b: &str| (h.to_owned(), p, a.to_owned(), b.to_owned());
+        assert_eq!(
+            parse("https://10.96.0.1:443"),
+            is("10.96.0.1", 443, "10.96.0.1:443", "")
+        );
+        assert_eq!(
+            parse("https://[fd00::1]:6443/"),
+            is("fd00::1", 6443, "[fd00::1]:6443", "")
+        );
+        assert_eq!(
+            parse("https://[fd00::1]"),
+            is("fd00::1", 443, "[fd00::1]", "")
+        );
+        assert_eq!(
+            parse("https://api/k8s/c/x/"),
+            is("api", 443, "api", "/k8s/c/x")
+        );
+    }
+
+    #[test]
+    fn what_is_no_server() {
+        for url in [
+            "",
+            "http://a",
+            "https://",
+            "https://:443",
+            "https://[fd00::1",
+            "https://a:b",
+            "https://a:70000",
+            "https://u:p@a",
+            "https://a/?x",
+            "https://a b",
+            "https://a/\r\nX: y",
+        ] {
+            assert!(Server::parse(url).is_err(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Whom to believe, and who to be.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::kubeconfig::Access;
+
+/// The client's side of TLS 1.2 and 1.3 for a kubeconfig; the error says what in it
+/// cannot be used.
+pub(super) fn config(access: &Access) -> Result<ClientConfig, String> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match &access.authority {
+        Some(pem) => builder.with_root_certificates(roots(pem)?),
+        None => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(NoVerification(provider))),
+    };
+    let Some((certificate, key)) = &access.identity else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| format!("the client's key: {e}"))?;
+    let chain = certificates(certificate).map_err(|e| format!("the client's certificate: {e}"))?;
+    builder
+        .with_client_auth_cert(chain, key)
+        .map_err(|e| format!("the client's certificate: {e}"))
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err("it holds no certificate in PEM form".into()),
+        Ok(found) => Ok(found),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
+    let bad = |reason: String| format!("the certificate authority: {reason}");
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(pem).map_err(bad)? {
+        store
+            .add(certificate)
+            .map_err(|error| bad(error.to_string()))?;
+    }
+    Ok(store)
+}
+
+/// `insecure-skip-tls-verify: true`: the kubeconfig asks for it. The handshake's
+/// signatures are still checked.
+#[derive(Debug)]
+struct NoVerification(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for NoVerification {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

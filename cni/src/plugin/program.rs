@@ -1,0 +1,35 @@
+//! The plugin as a program: environment, stdin and stdout of the process.
+
+use super::{Kernel, Limits, Plugin};
+use crate::log::Logger;
+use crate::protocol::{About, Edge, install_panic_hook, run};
+use std::process::ExitCode;
+
+const ABOUT: About = About {
+    name: "weir-cni",
+    version: env!("CARGO_PKG_VERSION"),
+};
+
+/// What the binary `weir-cni` does. `weir` does the same when it is called by that name.
+#[must_use]
+pub fn main() -> ExitCode {
+    install_panic_hook();
+    let lookup = |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
+    let log = Logger::new(Box::new(std::io::stderr()));
+    let mut plugin = Plugin {
+        backend: &Kernel,
+        log: &log,
+        lookup: &lookup,
+        limits: Limits::default(),
+    };
+    let edge = Edge {
+        lookup: &lookup,
+        stdin: &mut std::io::stdin().lock(),
+        // Not locked: a panic of another thread must get at it.
+        stdout: &mut std::io::stdout(),
+        stderr: &mut std::io::stderr(),
+    };
+    let status = run(edge, ABOUT, &mut plugin);
+    log.flush();
+    ExitCode::from(status)
+}

@@ -1,0 +1,81 @@
+//! What differs between a namespace and a wish, or was changed to make them equal.
+
+use crate::compile::RoutingItem;
+use std::fmt;
+use weir_netfilter::nft::Op;
+
+/// One change. `Display` prints the command that it equals.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Of a table, a chain, a set or a rule.
+    Rules(Op),
+    /// An address, policy rule or route comes.
+    Add(RoutingItem),
+    /// An address, policy rule or route goes.
+    Remove(RoutingItem),
+}
+
+/// How a namespace differs from a wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// It lacks something.
+    Missing,
+    /// It has something that should not be there.
+    Unexpected,
+}
+
+impl Change {
+    /// The difference that this change would end.
+    #[must_use]
+    pub fn difference(&self) -> Difference {
+        match self {
+            Self::Add(_) => Difference::Missing,
+            Self::Remove(_) => Difference::Unexpected,
+            Self::Rules(op) => match op {
+                Op::DeleteTable(_)
+                | Op::DeleteSet(..)
+                | Op::DeleteElements(..)
+                | Op::DeleteChain(..)
+                | Op::DeleteRule(..) => Difference::Unexpected,
+                Op::AddTable(_)
+                | Op::AddSet(..)
+                | Op::AddElements(..)
+                | Op::AddChain(..)
+                | Op::AddRule(..) => Difference::Missing,
+            },
+        }
+    }
+
+    /// What the difference is about, without the verb.
+    #[must_use]
+    pub fn object(&self) -> String {
+        match self {
+            Self::Rules(op) => {
+                let text = op.to_string();
+                let verbs = ["add ", "insert ", "delete "];
+                let rest = verbs.iter().find_map(|v| text.strip_prefix(v));
+                rest.unwrap_or(&text).to_owned()
+            }
+            Self::Add(item) | Self::Remove(item) => item.object(),
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rules(op) => op.fmt(f),
+            Self::Add(item) => item.fmt(f),
+            Self::Remove(item) => write!(f, "{}", item.removal()),
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "missing",
+            Self::Unexpected => "unexpected",
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! Every number that we retyped, against the system's own headers: a C program prints what the compiler
+//! takes each name for.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+use weir_netfilter::nft::{expr::Expr, raw, wire};
+use weir_netlink::route::RTPROT_WEIR;
+
+const INCLUDES: &str = "\
+#include <stddef.h>
+#include <stdio.h>
+#include <limits.h>
+#include <linux/version.h>
+#include <linux/in.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter_ipv4.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nf_conntrack_common.h>
+#include <linux/netfilter/nf_nat.h>
+#include <linux/netfilter/nf_log.h>
+";
+
+const REMEDY: &str = "install gcc, libc6-dev and linux-libc-dev (Debian), or set CC to a C compiler";
+
+/// What a C compiler takes each of these expressions for.
+fn values_in_c(expressions: &[&str]) -> BTreeMap<String, i64> {
+    let lines: String = expressions
+        .iter()
+        .map(|e| format!("    printf(\"%s\\t%lld\\n\", \"{e}\", (long long)({e}));\n"))
+        .collect();
+    let source = format!("{INCLUDES}int main(void)\n{{\n{lines}    return 0;\n}}\n");
+    run_c(&source)
+        .lines()
+        .map(|line| {
+            let (name, value) = line.split_once('\t').unwrap();
+            (name.to_owned(), value.parse().unwrap())
+        })
+        .collect()
+}
+
+fn run_c(source: &str) -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let n = COUNT.fetch_add(1, Ordering::Relaxed);
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let name = |suffix| dir.join(format!("headers-{}-{n}{suffix}", std::process::id()));
+    let (file, program) = (name(".c"), name(""));
+    std::fs::write(&file, source).unwrap();
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let out = Command::new(&compiler)
+        .args(["-Wall", "-o"])
+        .args([&program, &file])
+        .output()
+        .unwrap_or_else(|e| panic!("cannot run {compiler}: {e}; {REMEDY}"));
+    let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{compiler} refuses {}; {REMEDY}\n{complaint}", file.display());
+    let out = Command::new(&program).output().unwrap();
+    assert!(out.status.success());
+    std::fs::remove_file(&file).unwrap();
+    std::fs::remove_file(&program).unwrap();
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// Attributes by name and number, of messages and of expressions.
+fn attributes() -> Vec<(&'static str, u16)> {
+    [wire::constants(), Expr::constants()].concat()
+}
+
+fn ours() -> Vec<(&'static str, i64)> {
+    let attributes = attributes().into_iter().map(|(name, n)| (name, i64::from(n)));
+    let states = [
+        ("NF_CT_STATE_INVALID_BIT", raw::ct_state::INVALID),
+        ("NF_CT_STATE_BIT(IP_CT_ESTABLISHED)", raw::ct_state::ESTABLISHED),
+        ("NF_CT_STATE_BIT(IP_CT_RELATED)", raw::ct_state::RELATED),
+        ("NF_CT_STATE_BIT(IP_CT_NEW)", raw::ct_state::NEW),
+        ("NF_CT_STATE_UNTRACKED_BIT", raw::ct_state::UNTRACKED),
+    ];
+    let states = states.into_iter().map(|(name, n)| (name, i64::from(n)));
+    raw::CONSTANTS
+        .iter()
+        .copied()
+        .chain(weir_netlink::nfnetlink::constants())
+        .chain(attributes)
+        .chain(states)
+        .collect()
+}
+
+#[test]
+fn every_number_is_the_headers() {
+    let ours = ours();
+    assert!(ours.len() > 300, "only {} numbers are declared", ours.len());
+    let names: Vec<&str> = ours.iter().map(|(name, _)| *name).collect();
+    let theirs = values_in_c(&names);
+    let wrong: Vec<String> = ours
+        .iter()
+        .filter(|(name, n)| theirs.get(*name) != Some(n))
+        .map(|(name, n)| format!("{name}: {n}, the header says {:?}", theirs.get(*name)))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// `enum NAME { ... }` of a header: its members, without the closing `__..._MAX`.
+fn enums(header: &str) -> Vec<(String, Vec<String>)> {
+    let path = format!("/usr/include/{header}");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}; {REMEDY}"));
+    let mut found = Vec::new();
+    for part in text.split("\nenum ").skip(1) {
+        let (Some((name, body)), Some(end)) = (part.split_once('{'), part.find("};")) else {
+            continue;
+        };
+        let body = &body[..end - name.len() - 1];
+        let members = body
+            .split(['\n', ','])
+            .filter_map(|line| line.trim().split([' ', '\t', '=', '/']).next())
+            .filter(|word| word.starts_with("NF") || word.starts_with("NLMSGERR"))
+            .map(str::to_owned)
+            .collect();
+        found.push((name.trim().to_owned(), members));
+    }
+    found
+}
+
+/// Attributes of the header that we do not declare, and why not.
+const NOT_DECLARED: &[(&str, &str)] = &[
+    ("NFTA_CHAIN_COUNTERS", "counters of a base chain's policy, which weir has no use for"),
+    ("NFTA_CHAIN_ID", "lets a rule name a chain of its own batch without a name"),
+    ("NFTA_RULE_ID", "lets a batch place a rule next to a new one; weir places by handle"),
+    ("NFTA_RULE_POSITION_ID", "the same"),
+    ("NFTA_RULE_CHAIN_ID", "the same for chains"),
+    ("NFTA_SET_EXPR", "expressions of dynamic sets; kept as unknown"),
+    ("NFTA_SET_EXPRESSIONS", "the same"),
+    ("NFTA_SET_ELEM_EXPR", "the same of elements"),
+    ("NFTA_SET_ELEM_EXPRESSIONS", "the same of elements"),
+    ("NFTA_SET_ELEM_OBJREF", "names of objects, which weir has no use for; kept as unknown"),
+    ("NFTA_GEN_PROC_PID", "who made the last commit; weir asks for the number only"),
+    ("NFTA_GEN_PROC_NAME", "the same"),
+    ("NLMSGERR_ATTR_COOKIE", "RDMA and others, never netfilter"),
+    ("NLMSGERR_ATTR_POLICY", "the policy of a refused attribute, for introspection"),
+    ("NLMSGERR_ATTR_MISS_NEST", "offset of the nest in which MISS_TYPE is missing"),
+];
+
+#[test]
+fn no_attribute_of_the_header_is_forgotten() {
+    let version = values_in_c(&["LINUX_VERSION_CODE"])["LINUX_VERSION_CODE"];
+    let is_6_1 = version >> 8 == 6 << 8 | 1;
+    let known: BTreeSet<&str> = ours().into_iter().map(|(name, _)| name).collect();
+    let mut excused: BTreeSet<&str> = NOT_DECLARED.iter().map(|(name, _)| *name).collect();
+    let mut forgotten = Vec::new();
+    let mut declared = 0;
+    let headers = ["linux/netfilter/nf_tables.h", "linux/netlink.h"];
+    for (name, members) in headers.iter().flat_map(|h| enums(h)) {
+        if !members.iter().any(|m| known.contains(m.as_str())) || !is_attributes(&name) {
+            continue;
+        }
+        declared += 1;
+        for member in members {
+            let filler = ["_UNSPEC", "_PAD", "_UNUSED", "_MAX"].iter().any(|s| member.ends_with(s));
+            if !filler && !known.contains(member.as_str()) && !excused.remove(member.as_str()) {
+                forgotten.push(format!("{member} of enum {name}"));
+            }
+        }
+    }
+    // Tables, chains, hooks, rules, sets, set descriptions, elements, their lists, generations, data,
+    // verdicts, expressions, lists, acknowledgements, and one for every expression that has attributes.
+    assert_eq!(declared, 14 + Expr::NAMES.len() - 1);
+    if is_6_1 {
+        assert!(forgotten.is_empty(), "{forgotten:#?}");
+        assert!(excused.is_empty(), "excused, but declared or not in the header: {excused:?}");
+    } else if !forgotten.is_empty() {
+        eprintln!("headers of {}.{} also have {forgotten:?}", version >> 16, version >> 8 & 0xff);
+    }
+}
+
+/// Of all enums, those that number attributes; the others number values, which are open.
+fn is_attributes(name: &str) -> bool {
+    name.ends_with("_attributes") || name.ends_with("_attrs")
+}
+
+#[test]
+fn our_route_protocol_is_nobody_elses() {
+    let text = std::fs::read_to_string("/usr/include/linux/rtnetlink.h").unwrap();
+    let names: Vec<&str> = text
+        .lines()
+        .filter_map(|l| l.strip_prefix("#define ")?.split_whitespace().next())
+        .filter(|name| name.starts_with("RTPROT_"))
+        .collect();
+    assert!(names.len() > 15, "{names:?}");
+    let taken = values_in_c(&names);
+    assert!(taken["RTPROT_STATIC"] < i64::from(RTPROT_WEIR), "the kernel keeps the low ones");
+    let same: Vec<_> = taken.iter().filter(|(_, n)| **n == i64::from(RTPROT_WEIR)).collect();
+    assert!(same.is_empty(), "{RTPROT_WEIR} is {same:?}");
+}
