@@ -1,6 +1,11 @@
 //! The release binaries are all that is needed: they run where there is no other file.
 // Clippy grants these to `#[test]` functions only.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -44,7 +49,10 @@ impl EmptyRoot {
     fn run(&self, command: &[&str], env: &[(&str, &str)]) -> Output {
         let mut chroot = Command::new("/usr/sbin/chroot");
         chroot.arg(&self.0).args(command);
-        chroot.env_clear().envs(env.iter().copied()).stdin(Stdio::null());
+        chroot
+            .env_clear()
+            .envs(env.iter().copied())
+            .stdin(Stdio::null());
         chroot.output().expect("chroot of coreutils is needed")
     }
 
@@ -52,15 +60,20 @@ impl EmptyRoot {
     fn stdout(&self, command: &[&str], env: &[(&str, &str)]) -> String {
         let output = self.run(command, env);
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{command:?}: {}: {errors}", output.status);
+        assert!(
+            output.status.success(),
+            "{command:?}: {}: {errors}",
+            output.status
+        );
         assert_eq!(errors, "", "{command:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
     fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = entries
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -74,20 +87,35 @@ impl Drop for EmptyRoot {
 
 #[test]
 fn weir_runs_in_an_empty_root() {
-    let Some(root) = EmptyRoot::new("weir") else { return };
+    let Some(root) = EmptyRoot::new("weir") else {
+        return;
+    };
     let help = root.stdout(&["/weir", "--help"], &[]);
     assert!(help.contains("Usage:") && help.contains("apply"), "{help}");
-    let plan = root.stdout(&["/weir", "plan", "sidecar", "--config", "/config.json"], &[]);
+    let plan = root.stdout(
+        &["/weir", "plan", "sidecar", "--config", "/config.json"],
+        &[],
+    );
     assert!(plan.contains("15006") && plan.contains("15001"), "{plan}");
-    assert_eq!(root.files(), ["config.json", "weir", "weir-cni"], "nothing is left behind");
+    assert_eq!(
+        root.files(),
+        ["config.json", "weir", "weir-cni"],
+        "nothing is left behind"
+    );
 }
 
 #[test]
 fn the_plugin_runs_in_an_empty_root() {
-    let Some(root) = EmptyRoot::new("weir-cni") else { return };
+    let Some(root) = EmptyRoot::new("weir-cni") else {
+        return;
+    };
     let versions = root.stdout(&["/weir-cni"], &[("CNI_COMMAND", "VERSION")]);
     let versions: serde_json::Value = serde_json::from_str(&versions).unwrap();
     let supported = versions["supportedVersions"].as_array().unwrap();
     assert!(supported.iter().any(|v| v == "1.1.0"), "{versions}");
-    assert_eq!(root.files(), ["config.json", "weir", "weir-cni"], "nothing is left behind");
+    assert_eq!(
+        root.files(),
+        ["config.json", "weir", "weir-cni"],
+        "nothing is left behind"
+    );
 }

@@ -273,9 +273,10 @@ fn status_says_why_not() {
     let error = node.verb("STATUS").error();
     assert_eq!(error.code, 50);
     assert!(error.msg.contains("lacks nf_tables"), "{error}");
-    let error = Node::new().verb("STATUS").error();
-    assert!(
-        error.code == 50 && error.msg.contains("istio-cni-kubeconfig"),
-        "{error}"
-    );
+}
+
+/// The node agent writes the kubeconfig, and its own pod needs a node whose network is available.
+#[test]
+fn a_missing_kubeconfig_does_not_make_the_node_unavailable() {
+    Node::new().verb("STATUS").assert_silent();
 }

@@ -21,17 +21,17 @@ pub(super) enum Command {
     /// Print the rules that the kernel would hold; asks no kernel
     Plan {
         #[command(subcommand)]
-        what: SidecarCommand,
+        what: PlanCommand,
     },
     /// Make a pod's namespace hold a redirection; one line for each change
     Apply {
         #[command(subcommand)]
-        what: SidecarCommand,
+        what: ApplyCommand,
     },
     /// Compare a pod's namespace with a redirection; changes nothing
     Verify {
         #[command(subcommand)]
-        what: SidecarCommand,
+        what: VerifyCommand,
     },
     /// Print what the kernel holds in a namespace, ours and others'
     #[command(
@@ -54,29 +54,67 @@ pub(super) enum Command {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum SidecarCommand {
-    /// A pod with a sidecar proxy
+pub(super) enum PlanCommand {
+    /// Of a pod with a sidecar proxy
     #[command(
-        after_help = "Examples:\n  weir plan sidecar --pod pod.yaml --address 10.0.0.2/24\n  weir apply sidecar --pod pod.yaml --pid 4711\n  weir verify sidecar --config config.json --netns /run/netns/pod --json"
+        after_help = "Examples:\n  weir plan sidecar --pod pod.yaml --address 10.0.0.2/24\n  weir plan sidecar --config config.json --json"
     )]
-    Sidecar(SidecarArgs),
+    Sidecar(PlanArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ApplyCommand {
+    /// Of a pod with a sidecar proxy
+    #[command(
+        after_help = "Examples:\n  weir apply sidecar --pod pod.yaml --pid 4711\n  weir apply sidecar --config config.json --netns /run/netns/pod --dry-run"
+    )]
+    Sidecar(ApplyArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum VerifyCommand {
+    /// Of a pod with a sidecar proxy
+    #[command(
+        after_help = "Example:\n  weir verify sidecar --pod pod.yaml --netns /run/netns/pod --json"
+    )]
+    Sidecar(VerifyArgs),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct SidecarArgs {
+pub(super) struct PlanArgs {
+    #[command(flatten)]
+    pub(super) wish: WishArgs,
+    /// An address of the pod; may be repeated [default: those in the pod's status]
+    #[arg(long, value_name = "CIDR", conflicts_with = "config")]
+    pub(super) address: Vec<IpNet>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ApplyArgs {
+    #[command(flatten)]
+    pub(super) wish: WishArgs,
+    #[command(flatten)]
+    pub(super) target: Target,
+    /// Say what would be changed and change nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    #[command(flatten)]
+    pub(super) wish: WishArgs,
+    #[command(flatten)]
+    pub(super) target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WishArgs {
     #[command(flatten)]
     pub(super) source: Source,
-    #[command(flatten)]
-    pub(super) target: Option<Target>,
-    /// An address of the pod, for `plan --pod`; may be repeated [default: those in the pod's status]
-    #[arg(long, value_name = "CIDR")]
-    pub(super) address: Vec<IpNet>,
     /// Which part of the kernel gets the rules
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub(super) engine: EngineArg,
-    /// Say what `apply` would change and change nothing
-    #[arg(long)]
-    pub(super) dry_run: bool,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,

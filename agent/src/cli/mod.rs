@@ -10,7 +10,7 @@ mod source;
 
 pub use args::Cli;
 
-use args::{Command, SidecarCommand};
+use args::{ApplyCommand, Command, PlanCommand, VerifyCommand};
 use clap::Parser;
 use failure::{Failure, code};
 use std::process::ExitCode;
@@ -57,13 +57,13 @@ fn called_as_plugin() -> bool {
 fn command(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Plan {
-            what: SidecarCommand::Sidecar(a),
+            what: PlanCommand::Sidecar(a),
         } => sidecar::plan(&a),
         Command::Apply {
-            what: SidecarCommand::Sidecar(a),
+            what: ApplyCommand::Sidecar(a),
         } => sidecar::apply(&a),
         Command::Verify {
-            what: SidecarCommand::Sidecar(a),
+            what: VerifyCommand::Sidecar(a),
         } => sidecar::verify(&a),
         Command::Show(a) => show::show(&a),
         Command::Clean(a) => show::clean(&a),

@@ -6,7 +6,6 @@ use super::{output, sidecar, source};
 use serde_json::json;
 use weir_cni::redirection::{Sandbox, TABLES};
 use weir_netfilter::nft::Family;
-use weir_netlink::Netns;
 
 /// `weir show`: any namespace may be looked at, the host's too.
 pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
@@ -15,12 +14,7 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
             "legacy tables cannot be read yet; use --engine nft",
         ));
     }
-    let netns = match (&a.target.netns, a.target.pid) {
-        (Some(path), _) => Netns::open(path),
-        (None, Some(pid)) => Netns::of_pid(pid),
-        (None, None) => return Err(Failure::usage("one of --netns and --pid is needed")),
-    };
-    let netns = netns.map_err(Failure::unknown)?;
+    let netns = source::netns(&a.target).map_err(Failure::unknown)?;
     let ruleset = Sandbox::show(&netns).map_err(Failure::unknown)?;
     if a.json {
         let tables = output::ruleset(&ruleset, |t| {
@@ -33,10 +27,7 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
 
 /// `weir clean`
 pub(super) fn clean(a: &CleanArgs) -> Result<u8, Failure> {
-    let sandbox = source::sandbox(&a.target).map_err(|f| Failure {
-        code: super::code::FAILED,
-        ..f
-    })?;
+    let sandbox = source::sandbox(&a.target).map_err(Failure::failed)?;
     let changes = sandbox.clean().map_err(Failure::failed)?;
     sidecar::report(&changes, &sandbox, a.json, false)
 }

@@ -1,6 +1,6 @@
 //! `weir plan|apply|verify sidecar`
 
-use super::args::SidecarArgs;
+use super::args::{ApplyArgs, PlanArgs, VerifyArgs};
 use super::failure::{Failure, code};
 use super::output::{self, line};
 use super::source::{Addresses, Wish, engine, sandbox, wish};
@@ -10,41 +10,24 @@ use weir_cni::compile::Engine;
 use weir_cni::redirection::{Change, Sandbox};
 
 /// `weir plan sidecar`
-pub(super) fn plan(a: &SidecarArgs) -> Result<u8, Failure> {
-    if a.target.is_some() || a.dry_run {
-        return Err(Failure::usage(
-            "plan asks no kernel: --netns, --pid and --dry-run belong to apply",
-        ));
-    }
-    let engine = engine(a.engine);
+pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {
+    let engine = engine(a.wish.engine);
     let addresses: Vec<IpAddr> = a.address.iter().map(ipnet::IpNet::addr).collect();
-    match wish(&a.source, engine, &Addresses::Given(&addresses))? {
-        Wish::Nothing(reason) => nothing(a, &reason),
-        Wish::Redirect { compiled, .. } if a.json => {
+    match wish(&a.wish.source, engine, &Addresses::Given(&addresses))? {
+        Wish::Nothing(reason) => nothing(a.wish.json, &reason),
+        Wish::Redirect { compiled, .. } if a.wish.json => {
             output::json(&output::compiled(&compiled, engine))
         }
         Wish::Redirect { compiled, .. } => output::text(&compiled.to_string()),
     }
 }
 
-fn nothing(a: &SidecarArgs, reason: &str) -> Result<u8, Failure> {
-    if a.json {
+fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
+    if json {
         return output::json(&json!({ "redirected": false, "reason": reason }));
     }
     eprintln!("weir: {reason}");
     Ok(code::SUCCESS)
-}
-
-fn target(a: &SidecarArgs) -> Result<Sandbox, Failure> {
-    if !a.address.is_empty() {
-        return Err(Failure::usage(
-            "--address belongs to plan: the namespace has its own addresses",
-        ));
-    }
-    match &a.target {
-        Some(target) => sandbox(target),
-        None => Err(Failure::usage("one of --netns and --pid is needed")),
-    }
 }
 
 fn refuse_xtables(engine: Engine) -> Result<(), Failure> {
@@ -58,15 +41,12 @@ fn refuse_xtables(engine: Engine) -> Result<(), Failure> {
 }
 
 /// `weir apply sidecar`
-pub(super) fn apply(a: &SidecarArgs) -> Result<u8, Failure> {
-    let engine = engine(a.engine);
+pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
+    let engine = engine(a.wish.engine);
     refuse_xtables(engine)?;
-    let sandbox = target(a).map_err(|f| Failure {
-        code: f.code.min(code::USAGE),
-        ..f
-    })?;
-    let (config, compiled) = match wish(&a.source, engine, &Addresses::Of(&sandbox))? {
-        Wish::Nothing(reason) => return nothing(a, &reason),
+    let sandbox = sandbox(&a.target).map_err(Failure::failed)?;
+    let (config, compiled) = match wish(&a.wish.source, engine, &Addresses::Of(&sandbox))? {
+        Wish::Nothing(reason) => return nothing(a.wish.json, &reason),
         Wish::Redirect { config, compiled } => (config, compiled),
     };
     let dry_run = a.dry_run || config.dry_run;
@@ -84,7 +64,7 @@ pub(super) fn apply(a: &SidecarArgs) -> Result<u8, Failure> {
         sandbox.apply(&compiled)
     };
     let changes = changes.map_err(Failure::failed)?;
-    report(&changes, &sandbox, a.json, dry_run)
+    report(&changes, &sandbox, a.wish.json, dry_run)
 }
 
 /// One line for each change.
@@ -116,22 +96,17 @@ pub(super) fn report(
 }
 
 /// `weir verify sidecar`
-pub(super) fn verify(a: &SidecarArgs) -> Result<u8, Failure> {
-    let engine = engine(a.engine);
+pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
+    let engine = engine(a.wish.engine);
     refuse_xtables(engine)?;
-    if a.dry_run {
-        return Err(Failure::usage(
-            "verify changes nothing: --dry-run belongs to apply",
-        ));
-    }
-    let sandbox = target(a)?;
-    let compiled = match wish(&a.source, engine, &Addresses::Of(&sandbox))? {
-        Wish::Nothing(reason) => return nothing(a, &reason),
+    let sandbox = sandbox(&a.target).map_err(Failure::unknown)?;
+    let compiled = match wish(&a.wish.source, engine, &Addresses::Of(&sandbox))? {
+        Wish::Nothing(reason) => return nothing(a.wish.json, &reason),
         Wish::Redirect { compiled, .. } => compiled,
     };
     let changes = sandbox.plan(&compiled).map_err(Failure::unknown)?;
     let netns = sandbox.netns().id();
-    if a.json {
+    if a.wish.json {
         let differences: Vec<_> = changes
             .iter()
             .map(|c| json!({ "difference": c.difference().to_string(), "object": c.object() }))

@@ -10,6 +10,7 @@ use weir_cni::config::{Intent, NameFiles, SidecarConfig, validate};
 use weir_cni::fill::{FillSources, fill};
 use weir_cni::pod::{Placement, Pod, PodFacts, SidecarDecision, redirect_from};
 use weir_cni::redirection::Sandbox;
+use weir_netlink::Netns;
 
 /// What a file asks for.
 pub(super) enum Wish {
@@ -134,11 +135,15 @@ fn read(file: &Path) -> Result<String, Failure> {
 }
 
 /// The pod's namespace.
-pub(super) fn sandbox(target: &Target) -> Result<Sandbox, Failure> {
+pub(super) fn sandbox(target: &Target) -> weir_netlink::Result<Sandbox> {
+    Sandbox::of(netns(target)?)
+}
+
+/// Any namespace.
+pub(super) fn netns(target: &Target) -> weir_netlink::Result<Netns> {
     match (&target.netns, target.pid) {
-        (Some(path), _) => Sandbox::open(path),
-        (None, Some(pid)) => Sandbox::of_pid(pid),
-        (None, None) => return Err(Failure::usage("one of --netns and --pid is needed")),
+        (Some(path), _) => Netns::open(path),
+        // The parser lets nobody through with neither; 0 is no process.
+        (None, pid) => Netns::of_pid(pid.unwrap_or(0)),
     }
-    .map_err(Failure::unknown)
 }

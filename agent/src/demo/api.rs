@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serves until it is dropped.
 #[derive(Debug)]
-pub struct PodServer {
+pub(super) struct PodServer {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -23,7 +23,7 @@ impl PodServer {
     ///
     /// # Errors
     /// No port is free on loopback, or loopback is down.
-    pub fn start(path: String, pod: String) -> std::io::Result<Self> {
+    pub(super) fn start(path: String, pod: String) -> std::io::Result<Self> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -46,7 +46,7 @@ impl PodServer {
 
     /// Where it listens.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 }

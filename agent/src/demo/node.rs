@@ -15,7 +15,7 @@ const CONTAINER: &str = "weir-demo";
 
 /// A throwaway node; its directory goes when it is dropped.
 #[derive(Debug)]
-pub struct Node {
+pub(super) struct Node {
     dir: PathBuf,
     list: NetworkList,
     runner: Runner,
@@ -27,7 +27,7 @@ impl Node {
     ///
     /// # Errors
     /// In words: what could not be made.
-    pub fn create(lab: &Lab) -> Result<Self, String> {
+    pub(super) fn create(lab: &Lab) -> Result<Self, String> {
         let dir = std::env::temp_dir().join(format!("weir-demo-{}", std::process::id()));
         let fail = |e: io::Error| {
             format!(
@@ -61,7 +61,7 @@ impl Node {
     ///
     /// # Errors
     /// The plugin's own words.
-    pub fn add(&self, pod: &Netns) -> Result<Value, String> {
+    pub(super) fn add(&self, pod: &Netns) -> Result<Value, String> {
         self.runner
             .add(&self.list, &attachment(pod))
             .map_err(|e| e.to_string())
@@ -71,7 +71,7 @@ impl Node {
     ///
     /// # Errors
     /// The plugin's own words.
-    pub fn check(&self, pod: &Netns) -> Result<(), String> {
+    pub(super) fn check(&self, pod: &Netns) -> Result<(), String> {
         self.runner
             .check(&self.list, &attachment(pod))
             .map_err(|e| e.to_string())
@@ -81,7 +81,7 @@ impl Node {
     ///
     /// # Errors
     /// The plugin's own words.
-    pub fn del(&self, pod: &Netns) -> Result<(), String> {
+    pub(super) fn del(&self, pod: &Netns) -> Result<(), String> {
         self.runner
             .del(&self.list, &attachment(pod))
             .map_err(|e| e.to_string())
@@ -89,7 +89,7 @@ impl Node {
 
     /// Its directory.
     #[must_use]
-    pub fn dir(&self) -> &Path {
+    pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 }

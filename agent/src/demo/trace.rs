@@ -11,21 +11,21 @@ const CARRY_OUT: [&str; 2] = ["istio-redirect", "istio-in-redirect"];
 
 /// The rules with their counters at one moment.
 #[derive(Debug)]
-pub struct Counters(Ruleset);
+pub(super) struct Counters(Ruleset);
 
 impl Counters {
     /// Reads them.
     ///
     /// # Errors
     /// As [`Sandbox::show`].
-    pub fn read(pod: &Netns) -> Result<Self> {
+    pub(super) fn read(pod: &Netns) -> Result<Self> {
         Ok(Self(Sandbox::show(pod)?))
     }
 
     /// The rule that decided about what came by since `before`: the last one on the way through the
     /// chains, without those that only carry out. `None` when no rule matched.
     #[must_use]
-    pub fn decided_since(&self, before: &Self) -> Option<String> {
+    pub(super) fn decided_since(&self, before: &Self) -> Option<String> {
         let now = nat(&self.0)?;
         let then = nat(&before.0)?;
         let mut path = Vec::new();
@@ -53,10 +53,10 @@ fn walk(now: &Table, then: &Table, chain: &Chain, path: &mut Vec<(String, Rule)>
             continue;
         }
         path.push((chain.name.clone(), rule.clone()));
-        if let Some(Statement::Verdict(Verdict::Jump(to))) = rule.statements.last() {
-            if let Some(next) = now.chain(to) {
-                walk(now, then, next, path);
-            }
+        if let Some(Statement::Verdict(Verdict::Jump(to))) = rule.statements.last()
+            && let Some(next) = now.chain(to)
+        {
+            walk(now, then, next, path);
         }
     }
 }

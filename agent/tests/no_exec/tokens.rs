@@ -2,13 +2,13 @@
 
 /// A word or one character of punctuation (`::` is one), and its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
-    pub text: String,
-    pub line: usize,
+pub(crate) struct Token {
+    pub(crate) text: String,
+    pub(crate) line: usize,
 }
 
 /// The tokens of a source file. A text or character literal is the token `"`.
-pub fn tokens(source: &str) -> Vec<Token> {
+pub(crate) fn tokens(source: &str) -> Vec<Token> {
     let chars: Vec<char> = source.chars().collect();
     let mut out = Vec::new();
     let (mut at, mut line) = (0, 1);
@@ -99,7 +99,7 @@ fn quoted(chars: &[char], open: usize, quote: char) -> usize {
 
 /// Product code only: without the items under `#[cfg(test)]`. The second value
 /// names the modules among them that are files of their own.
-pub fn without_tests(tokens: &[Token]) -> (Vec<Token>, Vec<String>) {
+pub(crate) fn without_tests(tokens: &[Token]) -> (Vec<Token>, Vec<String>) {
     const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let (mut kept, mut modules) = (Vec::new(), Vec::new());
     let mut at = 0;

@@ -34,7 +34,8 @@ pub struct Client {
 struct Target {
     server: Server,
     server_name: ServerName<'static>,
-    tls: Arc<ClientConfig>,
+    /// `None` for a server on loopback that is asked without.
+    tls: Option<Arc<ClientConfig>>,
     token: Option<String>,
 }
 
@@ -62,11 +63,16 @@ impl Client {
         let name = server_name.clone().unwrap_or_else(|| server.host.clone());
         let server_name = ServerName::try_from(name)
             .map_err(|e| failed(Reason::Kubeconfig(format!("the server's name: {e}"))))?;
-        let tls = tls::config(&access).map_err(|e| failed(Reason::Tls(e)))?;
+        let tls = match server.tls {
+            true => Some(Arc::new(
+                tls::config(&access).map_err(|e| failed(Reason::Tls(e)))?,
+            )),
+            false => None,
+        };
         let target = Target {
             server,
             server_name,
-            tls: Arc::new(tls),
+            tls,
             token: token.clone(),
         };
         Ok(Self {
@@ -162,8 +168,13 @@ impl Target {
             })?;
         stream.set_read_timeout(Some(limit)).map_err(transfer)?;
         stream.set_write_timeout(Some(limit)).map_err(transfer)?;
-        let name = self.server_name.clone();
-        let mut session = ClientConnection::new(self.tls.clone(), name)
+        let Some(tls) = self.tls.clone() else {
+            stream
+                .write_all(self.request(path).as_bytes())
+                .map_err(transfer)?;
+            return read_response(stream, BODY_LIMIT).map_err(transfer);
+        };
+        let mut session = ClientConnection::new(tls, self.server_name.clone())
             .map_err(|error| Reason::Tls(error.to_string()))?;
         // The handshake by itself, so that its failures are told from others, and
         // the token is sent only to whom we believe.

@@ -147,7 +147,11 @@ fn resolve(config: Kubeconfig, dir: &Path) -> Result<Access, String> {
         cluster.certificate_authority,
         cluster.certificate_authority_data,
     )?;
-    let authority = match (authority, cluster.insecure_skip_tls_verify) {
+    let plain = cluster
+        .server
+        .as_ref()
+        .is_some_and(|url| url.starts_with("http://"));
+    let authority = match (authority, cluster.insecure_skip_tls_verify || plain) {
         (_, true) => None,
         (Some(pem), false) => Some(pem),
         (None, false) => return Err(format!("cluster {wanted:?} has no certificate authority")),

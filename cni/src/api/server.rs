@@ -1,11 +1,14 @@
 //! The address of the API server.
 
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// `https://HOST[:PORT][/PATH]`
+/// `https://HOST[:PORT][/PATH]`, or `http://` to a loopback address: anywhere else the
+/// token would be readable on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Server {
+    /// Whether the connection is encrypted.
+    pub(super) tls: bool,
     /// Host, IPv6 without brackets.
     pub(super) host: String,
     pub(super) port: u16,
@@ -19,8 +22,10 @@ impl Server {
     /// Reads a URL; the error says what is wrong with it.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         let bad = |reason: &str| Err(format!("server url {url:?} {reason}"));
-        let Some(rest) = url.strip_prefix("https://") else {
-            return bad("does not begin with https://");
+        let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+            (Some(rest), _) => (true, rest),
+            (None, Some(rest)) => (false, rest),
+            (None, None) => return bad("does not begin with https://"),
         };
         let (authority, base) = match rest.find('/') {
             Some(at) => rest.split_at(at),
@@ -38,7 +43,8 @@ impl Server {
             None => authority.split_once(':').unwrap_or((authority, "")),
         };
         let port = match port {
-            "" => 443,
+            "" if tls => 443,
+            "" => 80,
             port => match port.parse() {
                 Ok(port) => port,
                 Err(_) => return bad("has no valid port"),
@@ -47,7 +53,12 @@ impl Server {
         if host.is_empty() {
             return bad("has no host");
         }
+        let loopback = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        if !tls && !loopback {
+            return bad("is plain HTTP to something else than a loopback address; use https://");
+        }
         Ok(Self {
+            tls,
             host: host.to_owned(),
             port,
             authority: authority.to_owned(),
@@ -87,7 +98,9 @@ mod tests {
                 port,
                 authority,
                 base,
+                tls,
             } = Server::parse(url).unwrap();
+            assert_eq!(tls, url.starts_with("https"));
             (host, port, authority, base)
         };
         let is = |h: &str, p, a: &str, b: &str| (h.to_owned(), p, a.to_owned(), b.to_owned());
@@ -107,6 +120,8 @@ mod tests {
             parse("https://api/k8s/c/x/"),
             is("api", 443, "api", "/k8s/c/x")
         );
+        let local = is("127.0.0.1", 8080, "127.0.0.1:8080", "");
+        assert_eq!(parse("http://127.0.0.1:8080"), local);
     }
 
     #[test]
@@ -114,6 +129,8 @@ mod tests {
         for url in [
             "",
             "http://a",
+            "http://10.96.0.1:443",
+            "http://localhost",
             "https://",
             "https://:443",
             "https://[fd00::1",

@@ -78,8 +78,10 @@ impl Handler for Plugin<'_> {
         Ok(())
     }
 
-    /// Whether an ADD could succeed: there is a kubeconfig that can be used, and
-    /// the kernel takes rules.
+    /// Whether the kernel takes rules from this process.
+    ///
+    /// A kubeconfig that is missing is told to the log only: it is written by the node agent, whose
+    /// own pod a runtime would not start while a plugin says that it is not available.
     fn status(&mut self, call: &Call) -> Result<(), CniError> {
         let unavailable = |reason: String| {
             CniError::new(
@@ -88,7 +90,11 @@ impl Handler for Plugin<'_> {
             )
         };
         let conf = NetConf::read(call)?;
-        api::check(&conf.run_file(KUBECONFIG)).map_err(|e| unavailable(e.to_string()))?;
+        if let Err(error) = api::check(&conf.run_file(KUBECONFIG)) {
+            self.log.warn(&format!(
+                "pods other than the node agent's cannot start yet: {error}"
+            ));
+        }
         self.backend.probe().map_err(unavailable)
     }
 }

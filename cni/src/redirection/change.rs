@@ -37,11 +37,7 @@ impl Change {
                 | Op::DeleteElements(..)
                 | Op::DeleteChain(..)
                 | Op::DeleteRule(..) => Difference::Unexpected,
-                Op::AddTable(_)
-                | Op::AddSet(..)
-                | Op::AddElements(..)
-                | Op::AddChain(..)
-                | Op::AddRule(..) => Difference::Missing,
+                _ => Difference::Missing,
             },
         }
     }

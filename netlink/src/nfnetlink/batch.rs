@@ -1,6 +1,6 @@
 //! A batch: messages that the kernel commits together or not at all.
 
-use super::message::{self, NFGENMSG_LEN, NLM_F_REQUEST, NLMSG_FLAGS, NLMSG_HDRLEN};
+use super::message::{self, NFGENMSG_LEN, NLM_F_REQUEST, NLMSG_FLAGS, NLMSG_HDRLEN, NLMSG_SEQ};
 use super::reply::Ack;
 use super::{NFNL_BATCH_GENID, NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END, NLM_F_ACK};
 use crate::attr::{AttrSet, EncodeError, Writer};
@@ -10,7 +10,8 @@ type NameFn = fn(u16) -> Option<&'static str>;
 
 /// Messages between `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`.
 ///
-/// Sequence numbers count from the begin message (0), so the n-th pushed message has n + 1.
+/// Sequence numbers count from the begin message, so the n-th pushed message (from 0) has n + 1 more. Which
+/// number that is, is said when the datagram is made.
 #[derive(Debug)]
 pub struct Batch {
     subsystem: u16,
@@ -59,8 +60,7 @@ impl Batch {
         let (path, name) = (A::path as PathFn, A::attribute_name as NameFn);
         self.messages.push(Pushed { start: self.w.len(), flags, path, name });
         let kind = message::message_type(self.subsystem, kind);
-        let seq = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
-        message::write(&mut self.w, (kind, flags, seq), (family, 0), |w| attrs.encode(w));
+        message::write(&mut self.w, (kind, flags, 0), (family, 0), |w| attrs.encode(w));
         index
     }
 
@@ -76,38 +76,49 @@ impl Batch {
         self.messages.is_empty()
     }
 
-    /// The datagram. The last pushed message asks for an acknowledgement, so that success is
+    /// The datagram, its begin message with this sequence number. The last pushed message asks for an acknowledgement, so that success is
     /// something the kernel said and not the absence of an error: an acknowledgement on begin
     /// and end is given only since 6.10.
     ///
     /// # Errors
     /// A value did not fit its attribute.
-    pub fn datagram(mut self) -> Result<(Vec<u8>, BatchIndex), EncodeError> {
+    pub fn datagram(mut self, first: u32) -> Result<(Vec<u8>, BatchIndex), EncodeError> {
         if let Some(last) = self.messages.last() {
             let flags = last.flags | NLM_F_ACK | NLM_F_REQUEST;
             self.w.patch(last.start + NLMSG_FLAGS, &flags.to_ne_bytes());
         }
-        let seq = u32::try_from(self.messages.len() + 1).unwrap_or(u32::MAX);
-        let end = (NFNL_MSG_BATCH_END, 0, seq);
-        message::write(&mut self.w, end, (0, self.subsystem), |_| {});
+        let end = self.w.len();
+        message::write(&mut self.w, (NFNL_MSG_BATCH_END, 0, 0), (0, self.subsystem), |_| {});
+        let starts = self.messages.iter().map(|m| m.start);
+        for (start, seq) in [0].into_iter().chain(starts).chain([end]).zip(first..) {
+            self.w.patch(start + NLMSG_SEQ, &seq.to_ne_bytes());
+        }
         let datagram = self.w.finish()?;
-        Ok((datagram, BatchIndex { messages: self.messages }))
+        Ok((datagram, BatchIndex { first, messages: self.messages }))
     }
 }
 
 /// Finds the message, and the attribute in it, that an answer speaks of.
 #[derive(Debug)]
 pub struct BatchIndex {
+    first: u32,
     messages: Vec<Pushed>,
 }
 
 impl BatchIndex {
-    pub(crate) fn len(&self) -> usize {
-        self.messages.len()
+    /// Sequence number of the last pushed message, which asks for an acknowledgement.
+    pub(crate) fn last(&self) -> u32 {
+        self.first.saturating_add(u32::try_from(self.messages.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Whether an answer with this sequence number is to this batch.
+    pub(crate) fn has(&self, seq: u32) -> bool {
+        (self.first..=self.last().saturating_add(1)).contains(&seq)
     }
 
     pub(crate) fn failure(&self, seq: u32, ack: Ack, datagram: &[u8]) -> Failure {
-        let index = usize::try_from(seq).ok().and_then(|n| n.checked_sub(1));
+        let after = seq.checked_sub(self.first).and_then(|n| usize::try_from(n).ok());
+        let index = after.and_then(|n| n.checked_sub(1));
         let pushed = index.and_then(|i| self.messages.get(i));
         let attribute = pushed.and_then(|p| {
             if let Some(n) = ack.missing.and_then(|n| u16::try_from(n).ok()) {

@@ -50,6 +50,21 @@ impl std::fmt::Debug for Kernel {
     }
 }
 
+impl Kernel {
+    /// `socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER)` with extended acknowledgements, in the network
+    /// namespace of the calling thread.
+    ///
+    /// # Errors
+    /// `EPROTONOSUPPORT`: the kernel has no nfnetlink (`CONFIG_NETFILTER_NETLINK`).
+    pub fn open() -> Result<Self> {
+        let fail = |e: io::Error| Error::io("open", "an nfnetlink socket", &e);
+        let socket =
+            NlSocket::connect(NlFamily::Netfilter, None, Groups::empty()).map_err(fail)?;
+        socket.enable_ext_ack(true).map_err(fail)?;
+        Ok(Self { socket })
+    }
+}
+
 impl Transport for Kernel {
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
         // A netlink datagram is accepted whole or not at all.
@@ -87,25 +102,28 @@ const RECEIVE_BUFFER: usize = 128 * 1024;
 /// Every socket gets this much at once; a datagram above it asks for more.
 const DEFAULT_SOCKET_BUFFER: usize = 128 * 1024;
 
+/// How many times in a row lost answers are passed over. The kernel reports each loss once.
+const OVERRUNS: usize = 16;
+
 /// An nfnetlink socket in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Socket<T: Transport = Kernel> {
     transport: T,
     buf: Vec<u8>,
+    /// The last sequence number that was used. No two messages of a socket have the same, so that an
+    /// answer which comes late is never taken for the answer to another question.
     seq: u32,
+    /// A question was asked and its answer not read to the end.
+    unread: bool,
 }
 
 impl Socket<Kernel> {
-    /// `socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER)` with extended acknowledgements.
+    /// Over [`Kernel::open`].
     ///
     /// # Errors
-    /// `EPROTONOSUPPORT`: the kernel has no nfnetlink (`CONFIG_NETFILTER_NETLINK`).
+    /// As there.
     pub fn open() -> Result<Self> {
-        let fail = |e: io::Error| Error::io("open", "an nfnetlink socket", &e);
-        let socket =
-            NlSocket::connect(NlFamily::Netfilter, None, Groups::empty()).map_err(fail)?;
-        socket.enable_ext_ack(true).map_err(fail)?;
-        Ok(Self::with_transport(Kernel { socket }))
+        Ok(Self::with_transport(Kernel::open()?))
     }
 }
 
@@ -119,7 +137,7 @@ enum Answer {
 impl<T: Transport> Socket<T> {
     /// On another transport.
     pub fn with_transport(transport: T) -> Self {
-        Self { transport, buf: vec![0; RECEIVE_BUFFER], seq: 0 }
+        Self { transport, buf: vec![0; RECEIVE_BUFFER], seq: 0, unread: false }
     }
 
     /// Every object that the kernel lists.
@@ -148,6 +166,7 @@ impl<T: Transport> Socket<T> {
                 Ok(())
             })?;
         }
+        self.unread = false;
         if interrupted {
             return Err(Error::kernel("list", what, libc::EINTR));
         }
@@ -174,6 +193,7 @@ impl<T: Transport> Socket<T> {
                 }
                 Ok(())
             })?;
+            self.unread &= ack.is_none();
             match (ack, object.take()) {
                 (Some(a), _) if a.errno != 0 => return Err(failed("read", what, a)),
                 (Some(_), Some(reply)) => return Ok(reply),
@@ -192,34 +212,44 @@ impl<T: Transport> Socket<T> {
     /// batch is in force then. The outer one: it could not be sent or understood.
     pub fn commit(&mut self, batch: Batch) -> Result<Result<(), Vec<Failure>>> {
         let what = "a batch";
+        // Begin, the messages, end.
+        let first = self.numbers(batch.len().saturating_add(2));
         let (datagram, index) =
-            batch.datagram().map_err(|e| Error::malformed("write", what, e.to_string()))?;
+            batch.datagram(first).map_err(|e| Error::malformed("write", what, e.to_string()))?;
         if datagram.len() > DEFAULT_SOCKET_BUFFER / 2 {
             let fail = |e| Error::io("make room for", what, &e);
             self.transport.reserve(datagram.len()).map_err(fail)?;
         }
-        self.transport.send(&datagram).map_err(|e| Error::io("send", what, &e))?;
-        let last = u32::try_from(index.len()).unwrap_or(u32::MAX);
-        let (mut failures, mut acknowledged) = (Vec::new(), false);
+        self.send("send", &datagram, what)?;
+        let (mut failures, mut acknowledged, mut overruns) = (Vec::new(), false, 0);
         // The commit ran inside the send: every answer is queued by now.
         loop {
             match self.receive(false) {
                 Ok(reply) => each(&reply, what, |m| {
                     match answer(m, what)? {
-                        Answer::Ack(seq, ack) if ack.errno == 0 => acknowledged |= seq == last,
-                        Answer::Ack(seq, ack) => {
+                        Answer::Ack(seq, ack) if ack.errno == 0 => {
+                            acknowledged |= seq == index.last();
+                        }
+                        Answer::Ack(seq, ack) if index.has(seq) => {
                             failures.push(index.failure(seq, ack, &datagram));
                         }
-                        Answer::Object(_) | Answer::Done => {}
+                        Answer::Ack(..) | Answer::Object(_) | Answer::Done => {}
                     }
                     Ok(())
                 })?,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 // Answers were dropped; what was read so far says why it failed, if it did.
-                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) && !failures.is_empty() => {}
+                Err(e)
+                    if e.raw_os_error() == Some(libc::ENOBUFS)
+                        && !failures.is_empty()
+                        && overruns < OVERRUNS =>
+                {
+                    overruns += 1;
+                }
                 Err(e) => return Err(Error::io("read the answer to", what, &e)),
             }
         }
+        self.unread = false;
         failures.sort_by_key(|f| f.index);
         match (failures.is_empty(), acknowledged) {
             (false, _) => Ok(Err(failures)),
@@ -233,13 +263,46 @@ impl<T: Transport> Socket<T> {
     }
 
     fn request<A: AttrSet>(&mut self, kind: u16, flags: u16, family: u8, attrs: &A, what: &str) -> Result<u32> {
-        // Not 0: that is the number of a batch's begin message.
-        self.seq = self.seq.checked_add(1).unwrap_or(1);
+        let seq = self.numbers(1);
         let mut w = Writer::new();
-        message::write(&mut w, (kind, flags, self.seq), (family, 0), |w| attrs.encode(w));
+        message::write(&mut w, (kind, flags, seq), (family, 0), |w| attrs.encode(w));
         let request = w.finish().map_err(|e| Error::malformed("write", what, e.to_string()))?;
-        self.transport.send(&request).map_err(|e| Error::io("ask for", what, &e))?;
-        Ok(self.seq)
+        self.send("ask for", &request, what)?;
+        Ok(seq)
+    }
+
+    /// The first of `n` sequence numbers that nobody has; 0 is what the kernel sends unasked.
+    fn numbers(&mut self, n: usize) -> u32 {
+        let n = u32::try_from(n).unwrap_or(u32::MAX);
+        let (first, last) = match self.seq.checked_add(n) {
+            Some(last) => (self.seq.saturating_add(1), last),
+            None => (1, n),
+        };
+        self.seq = last;
+        first
+    }
+
+    /// Sends, after what an earlier question left behind is read: while a dump is not at its end, the
+    /// kernel begins no other (`EBUSY`).
+    fn send(&mut self, operation: &str, datagram: &[u8], what: &str) -> Result<()> {
+        let fail = |e: io::Error| Error::io(operation, what, &e);
+        let mut overruns = 0;
+        while self.unread {
+            match self.receive(false) {
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.unread = false,
+                Err(e)
+                    if matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::EMSGSIZE))
+                        && overruns < OVERRUNS =>
+                {
+                    overruns += 1;
+                }
+                Err(e) => return Err(fail(e)),
+            }
+        }
+        self.transport.send(datagram).map_err(fail)?;
+        self.unread = true;
+        Ok(())
     }
 
     fn receive(&mut self, wait: bool) -> io::Result<Vec<u8>> {

@@ -116,7 +116,7 @@ fn silence_after_a_batch_is_not_success() {
 
 #[test]
 fn a_failure_names_its_message_attribute_and_words() {
-    let request = batch(&["first", "second"]).datagram().unwrap().0;
+    let request = batch(&["first", "second"]).datagram(1).unwrap().0;
     // Where the second message's flags attribute begins, seen from that message's start:
     // header 16, nfgenmsg 4, then the name with its padding.
     let offset = 16 + 4 + 4 + 8;
@@ -126,8 +126,8 @@ fn a_failure_names_its_message_attribute_and_words() {
     payload.extend(second);
     payload.extend([8, 0, 2, 0, offset, 0, 0, 0]);
     payload.extend([7, 0, 1, 0, b'o', b'h', 0, 0]);
-    let answer = header(message::NLMSG_ERROR, message::NLM_F_ACK_TLVS, 2, &payload);
-    let ok = header(message::NLMSG_ERROR, 0, 1, &[0; 20]);
+    let answer = header(message::NLMSG_ERROR, message::NLM_F_ACK_TLVS, 3, &payload);
+    let ok = header(message::NLMSG_ERROR, 0, 2, &[0; 20]);
     let failures =
         Script::socket(vec![Ok(ok), Ok(answer)]).commit(batch(&["first", "second"])).unwrap();
     let want = Failure {
@@ -137,6 +137,32 @@ fn a_failure_names_its_message_attribute_and_words() {
         attribute: Some("NFTA_TABLE_FLAGS".into()),
     };
     assert_eq!(failures, Err(vec![want]));
+}
+
+#[test]
+fn a_late_answer_is_not_taken_for_another() {
+    let acknowledged = |seq: u32| Ok(header(message::NLMSG_ERROR, 0, seq, &[0; 20]));
+    let refused = |seq: u32| Ok(header(message::NLMSG_ERROR, 0, seq, &[0xff; 20]));
+    let lost = || Err(io::Error::from_raw_os_error(libc::ENOMEM));
+    let none = || Err(io::ErrorKind::WouldBlock.into());
+    // Question 1 gets no answer in time. The batch has the numbers 2 (begin), 3 and 4 (end).
+    let mut socket = Script::socket(vec![lost(), refused(1), none(), refused(1), acknowledged(3)]);
+    let kind = message_type(NFNL_SUBSYS_NFTABLES, 16);
+    let error = socket.get(kind, 0, &Gen::default(), "the generation").unwrap_err();
+    assert_eq!(error.errno(), Some(libc::ENOMEM));
+    assert_eq!(socket.commit(batch(&["a"])).unwrap(), Ok(()));
+    // An acknowledgement of something else is none.
+    let mut socket = Script::socket(vec![acknowledged(1), acknowledged(3)]);
+    assert!(socket.commit(batch(&["a"])).is_err());
+}
+
+#[test]
+fn losses_without_end_are_an_error() {
+    let lost = || Err(io::Error::from_raw_os_error(libc::ENOBUFS));
+    let refused = Ok(header(message::NLMSG_ERROR, 0, 2, &(-17i32).to_ne_bytes().repeat(5)));
+    let answers = [refused].into_iter().chain((0..100).map(|_| lost())).collect();
+    let error = Script::socket(answers).commit(batch(&["a"])).unwrap_err();
+    assert_eq!(error.errno(), Some(libc::ENOBUFS));
 }
 
 #[test]

@@ -20,12 +20,13 @@ const ELEMENTS_PER_MESSAGE: usize = 120;
 
 impl Transaction {
     /// The datagram that [`Engine::commit`](super::Engine::commit) sends: netlink messages one after the
-    /// other, from `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`. For whoever wants to see them.
+    /// other, from `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`, with sequence numbers from 0. For
+    /// whoever wants to see them.
     ///
     /// # Errors
     /// A value does not fit its attribute.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let datagram = encode(self).0.datagram();
+        let datagram = encode(self).0.datagram(0);
         let fail = |e: EncodeError| Error::malformed("write", "a batch", e.to_string());
         datagram.map(|(bytes, _)| bytes).map_err(fail)
     }

@@ -1,0 +1,204 @@
+//! Everything that can be wrong with what is given: one clear line, and nothing is changed.
+
+use crate::support::{TempFile, config, inside, path, weir};
+use serde_json::json;
+
+/// Each must fail with these words in one line of stderr and an empty stdout.
+fn refused(args: &[&str], code: i32, words: &[&str]) {
+    let run = weir(args);
+    assert_eq!(run.code, code, "{args:?}\n{}{}", run.stdout, run.stderr);
+    assert_eq!(run.stdout, "", "{args:?}");
+    for word in words {
+        assert!(
+            run.stderr.contains(word),
+            "{args:?}: {word:?} is not in: {}",
+            run.stderr
+        );
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used() {
+    let pod = pod_or_skip!();
+    let ns = path(&pod);
+    for (fields, words) in [
+        (
+            json!({ "proxy_prot": "15001" }),
+            &["proxy_prot", "unknown field"][..],
+        ),
+        (json!({ "proxy_port": "http" }), &["proxy_port", "http"]),
+        (
+            json!({ "outbound_ports_exclude": "*" }),
+            &["outbound_ports_exclude", "*"],
+        ),
+        (
+            json!({ "outbound_ip_ranges_include": "10.0.0.0/33" }),
+            &["outbound_ip_ranges_include", "10.0.0.0/33"],
+        ),
+        (
+            json!({ "outbound_ip_ranges_exclude": "*" }),
+            &["outbound_ip_ranges_exclude"],
+        ),
+        (
+            json!({ "proxy_uid": "nobody-has-this-name" }),
+            &["proxy_uid", "nobody-has-this-name"],
+        ),
+        (
+            json!({ "inbound_interception_mode": "TPROXY", "inbound_tproxy_mark": "0x539" }),
+            &["inbound_tproxy_mark", "0x539"],
+        ),
+        (
+            json!({ "host_ipv4_loopback_cidr": "10.0.0.1/8" }),
+            &["host_ipv4_loopback_cidr"],
+        ),
+        (
+            json!({ "exclude_interfaces": "an-interface-with-a-long-name" }),
+            &["exclude_interfaces"],
+        ),
+    ] {
+        let file = config(&fields);
+        refused(
+            &["apply", "sidecar", "--config", file.path(), "--netns", &ns],
+            2,
+            words,
+        );
+    }
+    let broken = TempFile::new("{ \"proxy_port\": ");
+    refused(
+        &["plan", "sidecar", "--config", broken.path()],
+        2,
+        &[broken.path()],
+    );
+    refused(
+        &["plan", "sidecar", "--config", "/nowhere.json"],
+        2,
+        &["/nowhere.json", "No such file"],
+    );
+    assert_eq!(inside(&pod, "nft", &["list", "ruleset"]), "");
+}
+
+#[test]
+fn a_manifest_that_cannot_be_used() {
+    let with = |annotation: &str, value: &str| {
+        format!(
+            "kind: Pod\nmetadata:\n  name: web\n  annotations:\n    sidecar.istio.io/status: ''\n    \
+             {annotation}: {value}\nspec:\n  containers:\n  - name: istio-proxy\n"
+        )
+    };
+    for (text, words) in [
+        (
+            "kind: Deployment\nspec: {}\n".to_owned(),
+            &["Deployment"][..],
+        ),
+        ("a: [".to_owned(), &[]),
+        (
+            with("traffic.sidecar.istio.io/includeInboundPorts", "'80,'"),
+            &["includeInboundPorts"],
+        ),
+        (
+            with("sidecar.istio.io/interceptionMode", "NONE"),
+            &["interceptionMode", "NONE"],
+        ),
+        (
+            with(
+                "traffic.sidecar.istio.io/excludeOutboundIPRanges",
+                "10.0.0.1",
+            ),
+            &["excludeOutboundIPRanges", "10.0.0.1"],
+        ),
+        (
+            with("traffic.sidecar.istio.io/excludeInterfaces", "8080"),
+            &["excludeInterfaces"],
+        ),
+    ] {
+        let file = TempFile::new(&text);
+        refused(&["plan", "sidecar", "--pod", file.path()], 2, words);
+    }
+}
+
+#[test]
+fn a_namespace_that_cannot_be_used() {
+    let file = config(&json!({}));
+    let on = |ns: &str, words: &[&str]| {
+        for (verb, code) in [("apply", 1), ("verify", 3)] {
+            let run = weir(&[verb, "sidecar", "--config", file.path(), "--netns", ns]);
+            assert_ne!(run.code, 0, "{ns}");
+            assert!([code, 2].contains(&run.code), "{verb} {ns}: {}", run.code);
+            for word in words {
+                assert!(
+                    run.stderr.contains(word),
+                    "{word:?} is not in: {}",
+                    run.stderr
+                );
+            }
+        }
+        assert_ne!(weir(&["clean", "--netns", ns]).code, 0);
+    };
+    on("/nowhere/netns", &["/nowhere/netns"]);
+    on("/etc/passwd", &["/etc/passwd", "network namespace"]);
+    on("/proc/self/ns/mnt", &["/proc/self/ns/mnt"]);
+    on("/proc/self/ns/net", &["/proc/self/ns/net"]);
+    let run = weir(&[
+        "apply",
+        "sidecar",
+        "--config",
+        file.path(),
+        "--pid",
+        "4294967",
+    ]);
+    assert_ne!(run.code, 0);
+    assert!(run.stderr.contains("4294967"), "{}", run.stderr);
+}
+
+#[test]
+fn arguments_that_make_no_sense() {
+    for args in [
+        &["apply", "sidecar"][..],
+        &["plan", "sidecar", "--config", "a", "--pod", "b"],
+        &["show"],
+        &["show", "--pid", "1", "--netns", "x"],
+        &["frobnicate"],
+        &["plan", "sidecar", "--config", "a", "--engine", "ebtables"],
+    ] {
+        let run = weir(args);
+        assert_eq!(run.code, 2, "{args:?}: {}", run.stderr);
+        assert_eq!(run.stdout, "");
+    }
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    for args in [
+        &["plan", "sidecar"][..],
+        &["apply", "sidecar"],
+        &["verify", "sidecar"],
+        &["show"],
+        &["clean"],
+        &["demo"],
+        &["cni", "add"],
+    ] {
+        let run = weir(&[args, &["--help"]].concat());
+        assert_eq!(run.code, 0);
+        assert!(run.stdout.contains("Example"), "{args:?}\n{}", run.stdout);
+    }
+    assert!(weir(&["--help"]).stdout.contains("Exit codes"));
+}
+
+#[test]
+fn the_other_engine_says_that_it_is_not_built() {
+    let pod = pod_or_skip!();
+    let (ns, file) = (path(&pod), config(&json!({})));
+    for verb in ["apply", "verify"] {
+        let args = [
+            verb,
+            "sidecar",
+            "--config",
+            file.path(),
+            "--netns",
+            &ns,
+            "--engine",
+            "xtables",
+        ];
+        refused(&args, 3, &["not built yet"]);
+    }
+}

@@ -1,0 +1,41 @@
+//! `weir demo` does what the README says.
+
+use crate::support::{exists, weir};
+use serde_json::Value;
+
+#[test]
+fn every_flow_goes_where_it_should_and_nothing_is_left() {
+    let run = weir(&["demo", "--json"]);
+    if run.stderr.contains("needs root") {
+        eprintln!("skipped: {}", run.stderr);
+        return;
+    }
+    assert_eq!(run.code, 0, "{}\n{}", run.stdout, run.stderr);
+    let shown: Value = serde_json::from_str(&run.stdout).unwrap();
+    let flows = shown["flows"].as_array().unwrap();
+    assert!(flows.len() >= 16, "{}", flows.len());
+    for family in [".", ":"] {
+        let of = |captured: bool| {
+            let to = |f: &&Value| f["sentTo"].as_str().unwrap().contains(family);
+            flows.iter().filter(to).any(|f| f["captured"] == captured)
+        };
+        assert!(of(true) && of(false), "{family}");
+    }
+    // Which rule decided is told for everything that was captured.
+    for flow in flows.iter().filter(|f| f["captured"] == true) {
+        assert!(
+            flow["decidedBy"]
+                .as_str()
+                .is_some_and(|r| r.contains("istio-")),
+            "{flow}"
+        );
+    }
+    assert_eq!(shown["leftBehind"], Value::Array(vec![]));
+    let left = std::fs::read_dir(std::env::temp_dir())
+        .unwrap()
+        .filter_map(|e| e.ok()?.file_name().into_string().ok())
+        .filter(|n| n.starts_with("weir-demo-"))
+        .filter(|n| !exists(&format!("/proc/{}", &n["weir-demo-".len()..])))
+        .collect::<Vec<_>>();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -1,0 +1,86 @@
+//! Other people's tables: left as they are, bytes and counters, whatever happens.
+
+use crate::support::{config, inside, path, weir};
+use serde_json::json;
+
+const FOREIGN: &str = "
+add table inet filter { comment \"somebody's\"; }
+add chain inet filter input { type filter hook input priority 0; policy accept; }
+add rule inet filter input ip saddr 10.0.0.0/8 counter packets 7 bytes 420 accept comment \"keep\"
+add set inet filter allowed { type ipv4_addr; flags interval; }
+add element inet filter allowed { 10.1.0.0/16 }
+add table ip istio-proxy-nat
+add chain ip istio-proxy-nat output
+add rule ip istio-proxy-nat output counter packets 1 bytes 2
+add table inet istio-proxy-nat-of-somebody
+";
+
+#[test]
+fn foreign_tables_survive_apply_failure_and_clean() {
+    let pod = pod_or_skip!();
+    let text = crate::support::TempFile::new(FOREIGN);
+    inside(&pod, "nft", &["-f", text.path()]);
+    let foreign = inside(&pod, "nft", &["-a", "list", "ruleset"]);
+    let ns = path(&pod);
+    let file = config(&json!({}));
+    assert_eq!(
+        weir(&["apply", "sidecar", "--config", file.path(), "--netns", &ns]).code,
+        0
+    );
+    let both = inside(&pod, "nft", &["-a", "list", "ruleset"]);
+    assert!(both.starts_with(&foreign), "{both}");
+
+    // The address that IPv6 needs is refused: nothing of the redirection may come.
+    let clean = weir(&["clean", "--netns", &ns]);
+    assert_eq!(clean.code, 0, "{}", clean.stderr);
+    inside(&pod, "sysctl", &["-qw", "net.ipv6.conf.lo.disable_ipv6=1"]);
+    let failed = weir(&["apply", "sidecar", "--config", file.path(), "--netns", &ns]);
+    assert_eq!(failed.code, 1, "{}", failed.stdout);
+    assert!(failed.stderr.contains("::6"), "{}", failed.stderr);
+    assert_eq!(inside(&pod, "nft", &["-a", "list", "ruleset"]), foreign);
+
+    // Once the cause is gone it succeeds.
+    inside(&pod, "sysctl", &["-qw", "net.ipv6.conf.lo.disable_ipv6=0"]);
+    assert_eq!(
+        weir(&["apply", "sidecar", "--config", file.path(), "--netns", &ns]).code,
+        0
+    );
+    assert_eq!(weir(&["clean", "--netns", &ns]).code, 0);
+    assert_eq!(inside(&pod, "nft", &["-a", "list", "ruleset"]), foreign);
+}
+
+#[test]
+fn routing_is_taken_back_when_the_rules_are_refused() {
+    let pod = pod_or_skip!();
+    let ns = path(&pod);
+    // A table of ours that another process owns cannot be changed by anybody else (since 5.12).
+    let mut owner = std::process::Command::new("nsenter")
+        .args([&format!("--net={ns}"), "nft", "-i"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    use std::io::Write as _;
+    let mut stdin = owner.stdin.take().unwrap();
+    stdin
+        .write_all(b"add table inet istio-proxy-nat { flags owner; }\n")
+        .unwrap();
+    stdin.flush().unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !inside(&pod, "nft", &["list", "tables"]).contains("istio-proxy-nat") {
+        assert!(std::time::Instant::now() < deadline, "the owner never came");
+    }
+    let file = crate::support::tproxy();
+    let run = weir(&["apply", "sidecar", "--config", file.path(), "--netns", &ns]);
+    drop(stdin);
+    let _ = owner.kill();
+    owner.wait().unwrap();
+    assert_eq!(run.code, 1, "{}", run.stdout);
+    assert!(
+        !inside(&pod, "ip", &["rule"]).contains("133"),
+        "{}",
+        run.stderr
+    );
+    assert!(!inside(&pod, "ip", &["-6", "addr", "show", "dev", "lo"]).contains("::6"));
+}

@@ -1,0 +1,117 @@
+//! Runs the command and the oracle.
+
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use weir_netlink::Netns;
+use weir_netlink::route::Routing;
+
+/// What a run printed and how it ended.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs `weir`.
+pub(crate) fn weir(args: &[&str]) -> Run {
+    run(Command::new(env!("CARGO_BIN_EXE_weir")).args(args))
+}
+
+fn run(command: &mut Command) -> Run {
+    let out = command.output().unwrap();
+    Run {
+        code: out.status.code().expect("ended by a signal"),
+        stdout: String::from_utf8(out.stdout).unwrap(),
+        stderr: String::from_utf8(out.stderr).unwrap(),
+    }
+}
+
+/// Runs an oracle in a namespace.
+pub(crate) fn inside(netns: &Netns, program: &str, args: &[&str]) -> String {
+    let out = run(Command::new("nsenter")
+        .arg(format!("--net={}", netns.path().display()))
+        .arg(program)
+        .args(args));
+    assert_eq!(out.code, 0, "{program} {args:?}: {}", out.stderr);
+    out.stdout
+}
+
+/// A namespace with `lo` up, or a printed skip where this user may not make one.
+
+macro_rules! pod_or_skip {
+    () => {
+        match weir_netlink::Netns::create() {
+            Ok(netns) => {
+                $crate::support::lo_up(&netns);
+                netns
+            }
+            Err(e) if e.is_permission() => {
+                eprintln!("skipped: {e}");
+                return;
+            }
+            Err(e) => panic!("{e}"),
+        }
+    };
+}
+
+pub(crate) fn lo_up(netns: &Netns) {
+    let routing = Routing::open_in(netns).unwrap();
+    let lo = routing.link("lo").unwrap();
+    routing.set_up(lo.index).unwrap();
+}
+
+/// The path by which other processes open the namespace.
+pub(crate) fn path(netns: &Netns) -> String {
+    netns.path().display().to_string()
+}
+
+/// A file that goes when it is dropped.
+pub(crate) struct TempFile(PathBuf);
+
+impl TempFile {
+    pub(crate) fn new(text: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weir-test-{}-{n}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A configuration: everything captured, both families, with these fields changed.
+pub(crate) fn config(changes: &Value) -> TempFile {
+    let mut config = json!({
+        "proxy_uid": "1337",
+        "proxy_gid": "1337",
+        "inbound_ports_include": "*",
+        "outbound_ip_ranges_include": "*",
+        "enable_ipv6": true,
+    });
+    for (key, value) in changes.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    TempFile::new(&config.to_string())
+}
+
+/// The same for transparent proxying.
+pub(crate) fn tproxy() -> TempFile {
+    config(&json!({ "inbound_interception_mode": "TPROXY" }))
+}
+
+/// Whether a path is there.
+pub(crate) fn exists(path: &str) -> bool {
+    Path::new(path).exists()
+}
