@@ -118,12 +118,28 @@ fn load_xtables(name: &str, ruleset: &xtables::Ruleset) -> Listing {
     kernel
 }
 
+/// Applies natively; the real `nft` must list what we print.
 fn load_nft(name: &str, ruleset: &nft::Ruleset) -> Listing {
     let bench = Bench::new();
-    let text = ruleset.to_string();
-    bench.nft(&text);
+    let owned: Vec<nft::TableId> = ruleset
+        .tables
+        .iter()
+        .map(|t| (t.family, t.name.clone()))
+        .collect();
+    let apply = || nft::Engine::open().unwrap().apply(ruleset, &owned);
+    let applied = bench.netns().run(apply).unwrap();
+    applied.unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!(
+        bench.netns().run(apply).unwrap().unwrap().ops,
+        vec![],
+        "{name}: again"
+    );
     let kernel = bench.nft_list();
-    assert_eq!(kernel, listed(&text), "{name}: printed and listed");
+    assert_eq!(
+        kernel,
+        listed(&ruleset.to_string()),
+        "{name}: printed and listed"
+    );
     kernel
 }
 

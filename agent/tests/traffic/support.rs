@@ -6,10 +6,11 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use weir_agent::demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage};
-use weir_cni::compile::{Engine, IpFamily, RoutingItem, Rules, compile};
+use weir_cni::compile::{Engine, Rules, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::redirection::Sandbox;
 use weir_netlink::netns::Netns;
-use weir_netlink::route::{Family, PolicyRule, Route, Routing};
+use weir_netlink::route::Family;
 
 pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
@@ -84,50 +85,21 @@ pub fn config(mode: Mode, more: Value) -> Value {
 
 /// Puts the rules for a configuration into a namespace: the one place that knows how.
 ///
-/// The compiler's rules, in the notation of the real tools and loaded by them.
+/// nf_tables by the product itself. Legacy tables by the real tools, from the compiler's rules, until
+/// the product can write them.
 pub fn program(netns: &Netns, engine: Engine, config: &Value) {
     let given: SidecarConfig = serde_json::from_value(config.clone()).expect("a configuration");
     let intent = Intent::parse(&given, &NameFiles::default()).unwrap_or_else(|e| panic!("{e}"));
-    let compiled = compile(&intent, engine);
-    match &compiled.rules {
-        Rules::Nft(rules) => load(netns, "nft -f -", &rules.to_string()),
-        Rules::Xtables(rules) => {
-            let text = rules.to_string();
-            let half = text.find("# ip6tables-save").unwrap_or(text.len());
-            load(netns, "iptables-legacy-restore --noflush", &text[..half]);
-            load(netns, "ip6tables-legacy-restore --noflush", &text[half..]);
-        }
+    let mut compiled = compile(&intent, engine);
+    if let Rules::Xtables(rules) = &compiled.rules {
+        let text = rules.to_string();
+        let half = text.find("# ip6tables-save").unwrap_or(text.len());
+        load(netns, "iptables-legacy-restore --noflush", &text[..half]);
+        load(netns, "ip6tables-legacy-restore --noflush", &text[half..]);
+        compiled.rules = Rules::Nft(weir_netfilter::nft::Ruleset::default());
     }
-    let routing = Routing::open_in(netns).expect("routing socket");
-    for item in &compiled.routing {
-        add(&routing, item).unwrap_or_else(|e| panic!("{item}: {e}"));
-    }
-}
-
-fn add(routing: &Routing, item: &RoutingItem) -> weir_netlink::Result<bool> {
-    let family = |family: &IpFamily| match family {
-        IpFamily::V4 => Family::V4,
-        IpFamily::V6 => Family::V6,
-    };
-    match item {
-        RoutingItem::Address { address, device } => {
-            routing.add_address(routing.link(device)?.index, *address)
-        }
-        RoutingItem::PolicyRule {
-            family: f,
-            mark,
-            table,
-            ..
-        } => routing.add_rule(&PolicyRule::mark(family(f), *mark, *table)),
-        RoutingItem::LocalDefault {
-            family: f,
-            device,
-            table,
-        } => {
-            let index = routing.link(device)?.index;
-            routing.add_route(&Route::local_default(family(f), index, *table))
-        }
-    }
+    let sandbox = Sandbox::of(netns.try_clone().expect("a descriptor")).expect("a pod");
+    sandbox.apply(&compiled).unwrap_or_else(|e| panic!("{e}"));
 }
 
 /// `nsenter --net=NETNS COMMAND`, with the rules on its standard input.
@@ -137,7 +109,7 @@ fn load(netns: &Netns, command: &str, text: &str) {
         .args(command.split_whitespace())
         .stdin(Stdio::piped())
         .spawn()
-        .expect("nsenter of util-linux, nft and iptables are needed");
+        .expect("nsenter of util-linux and iptables are needed");
     loader
         .stdin
         .take()

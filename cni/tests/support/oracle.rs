@@ -20,6 +20,11 @@ impl Bench {
         }
     }
 
+    /// The namespace.
+    pub fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
     /// Runs a tool in the namespace; its failure is the test's, with the text that was fed to it.
     fn run(&self, command: &[&str], input: &str) -> String {
         let mut child = Command::new("nsenter")

@@ -8,6 +8,8 @@
 //! two. The constructors ([`Rule::builder`]) add such dependencies where `nft` adds them; `Display`
 //! leaves out what the following matches imply, as `nft` does when it lists.
 
+#[cfg(feature = "testing")]
+pub mod arbitrary;
 mod data;
 mod matching;
 mod rule;

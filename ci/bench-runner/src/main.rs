@@ -1,0 +1,79 @@
+//! `weir-bench BINARIES OUTPUT [--quick]`: weir beside the shell-out that it replaces.
+//!
+//! What counts are ratios: both sides run in turns, in one run, on one machine. Absolute times
+//! say more about the machine. `ci/bench` builds what is needed and calls this.
+#![forbid(unsafe_code)]
+// A measurement that cannot be made ends; nobody depends on this program.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used
+)]
+
+mod apply;
+mod capture;
+#[allow(dead_code, unreachable_pub)]
+mod common;
+mod report;
+mod run;
+mod setup;
+mod stats;
+mod throughput;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+/// How much is measured.
+struct Size {
+    samples: usize,
+    pods: usize,
+    rounds: usize,
+}
+
+const FULL: Size = Size {
+    samples: 150,
+    pods: 200,
+    rounds: 5,
+};
+const QUICK: Size = Size {
+    samples: 10,
+    pods: 32,
+    rounds: 1,
+};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (binaries, output, size) = match arguments[..] {
+        [binaries, output] => (binaries, output, FULL),
+        [binaries, output, "--quick"] => (binaries, output, QUICK),
+        _ => {
+            eprintln!("usage: weir-bench BINARIES OUTPUT [--quick]");
+            return ExitCode::from(2);
+        }
+    };
+    match measure(Path::new(binaries), Path::new(output), &size) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(missed) => {
+            println!("{missed} goals missed");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("weir-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The number of goals that were missed.
+fn measure(binaries: &Path, output: &Path, size: &Size) -> Result<usize, String> {
+    run::allow_many_descriptors()?;
+    let scratch = run::Scratch::new()?;
+    let setup = setup::Setup::new(binaries, &scratch)?;
+    let mut report = report::Report::default();
+    apply::run(&setup, &scratch, size.samples, &mut report)?;
+    throughput::run(&setup, &scratch, size.pods, size.rounds, &mut report)?;
+    report.write(output)
+}
