@@ -6,7 +6,8 @@ use crate::run::Call;
 
 /// What the pod of the plugin's tests wants: everything, in and out.
 const CONFIG: &str = r#"{"proxy_uid": "1337", "proxy_gid": "1337", "inbound_ports_include": "*",
-    "inbound_ports_exclude": "15090,15021,15020", "outbound_ip_ranges_include": "*"}"#;
+    "inbound_ports_exclude": "15020,15021,15090", "outbound_ports_exclude": "15020",
+    "outbound_ip_ranges_include": "*"}"#;
 
 pub(crate) struct Setup {
     weir: String,

@@ -1,5 +1,5 @@
 //! Namespaces and the real `nft`, for tests only.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -53,9 +53,14 @@ pub fn read(ns: &Netns) -> Snapshot {
     ns.run(|| Engine::open().unwrap().read().unwrap()).unwrap()
 }
 
+/// Every table of a ruleset.
+pub fn owned_of(ruleset: &Ruleset) -> Vec<TableId> {
+    ruleset.tables.iter().map(|t| (t.family, t.name.clone())).collect()
+}
+
 /// Our apply; every table of the ruleset is ours.
 pub fn apply(ns: &Netns, ruleset: &Ruleset) -> weir_netlink::Result<Applied> {
-    let owned: Vec<TableId> = ruleset.tables.iter().map(|t| (t.family, t.name.clone())).collect();
+    let owned = owned_of(ruleset);
     ns.run(|| Engine::open().unwrap().apply(ruleset, &owned)).unwrap()
 }
 

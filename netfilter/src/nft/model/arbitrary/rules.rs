@@ -44,7 +44,7 @@ pub(super) fn rule(place: Place, targets: Vec<String>, sets: Vec<Set>) -> BoxedS
                 move |(matches, statements, last, comment)| {
                     let steps = matches.into_iter().chain(statements.into_iter().map(Step::Any));
                     let mut b = steps.fold(Rule::builder(), |b, s| build(b, s, proto));
-                    for s in last.into_iter().flatten() {
+                    if let Some(s) = last {
                         b = build(b, s, proto);
                     }
                     Rule { comment, ..b.build() }
@@ -66,9 +66,14 @@ fn build(b: RuleBuilder, s: Step, proto: L4Proto) -> RuleBuilder {
         Step::Skuid(op, ids) => b.skuid(op, ids),
         Step::Skgid(op, ids) => b.skgid(op, ids),
         Step::State(bits) => b.ct_state(bits),
-        Step::Any(s @ (Statement::Redirect(_) | Statement::Tproxy(_) | Statement::Vmap(..))) => {
-            b.l4proto(proto).push(s)
-        }
+        Step::Any(
+            s @ (Statement::Redirect(_)
+            | Statement::Tproxy(_)
+            | Statement::Vmap(..)
+            | Statement::Nat(Nat { ports: Some(_), .. })
+            | Statement::Masquerade(Masquerade { ports: Some(_), .. })
+            | Statement::Reject(Reject::TcpReset)),
+        ) => b.l4proto(proto).push(s),
         Step::Any(Statement::MetaSet(key, source @ Source::Map(..))) => {
             b.l4proto(proto).push(Statement::MetaSet(key, source))
         }
@@ -133,7 +138,7 @@ fn matching(v6: bool, place: Place, sets: &[Set]) -> BoxedStrategy<Step> {
         (order(), any::<u32>()).prop_map(|(op, i)| Step::Skuid(op, i..=i)).boxed(),
         proptest::sample::select(vec![1u32, 2, 4, 8, 64, 6, 14]).prop_map(Step::State).boxed(),
         value(),
-        anonymous(v6),
+        anonymous(),
         named(v6, sets),
     ];
     if let Place::Base(Kind::Filter, Hook::Prerouting) = place {
@@ -187,7 +192,7 @@ fn local() -> BoxedStrategy<Step> {
 }
 
 /// Sets that belong to the rule: user ids, in ranges or not, and marks.
-fn anonymous(_v6: bool) -> BoxedStrategy<Step> {
+fn anonymous() -> BoxedStrategy<Step> {
     let ids = proptest::collection::btree_set(any::<u32>(), 1..6);
     (equal(), ids, any::<bool>(), any::<bool>())
         .prop_map(|(op, ids, ranges, mark)| {
@@ -312,7 +317,7 @@ fn last(
     v6: bool,
     targets: &[String],
     sets: &[Set],
-) -> BoxedStrategy<Vec<Step>> {
+) -> BoxedStrategy<Step> {
     let mut any_of: Vec<BoxedStrategy<Statement>> = vec![
         Just(Statement::Verdict(Verdict::Accept)).boxed(),
         Just(Statement::Verdict(Verdict::Drop)).boxed(),
@@ -342,24 +347,10 @@ fn last(
             any_of.push(Just(Statement::Notrack).boxed());
         }
         Place::Base(Kind::Filter, Hook::Output) => any_of.push(Just(Statement::Notrack).boxed()),
-        Place::Base(Kind::Filter, Hook::Input | Hook::Forward) => any_of.push(reject()),
+        Place::Base(Kind::Filter, Hook::Input | Hook::Forward) => any_of.push(reject(proto)),
         _ => {}
     }
-    proptest::strategy::Union::new(any_of)
-        .prop_map(move |s| {
-            let needs_protocol = match &s {
-                Statement::Nat(n) => n.ports.is_some(),
-                Statement::Masquerade(m) => m.ports.is_some(),
-                Statement::Reject(Reject::TcpReset) => true,
-                _ => false,
-            };
-            let proto = if s == Statement::Reject(Reject::TcpReset) { L4Proto::Tcp } else { proto };
-            let selector = Selector::Meta(MetaKey::L4proto);
-            let operand = Operand::Value(Data::u8(proto.number()));
-            let before = needs_protocol.then(|| is(selector, None, CmpOp::Eq, operand));
-            before.into_iter().chain([Step::Any(s)]).collect()
-        })
-        .boxed()
+    proptest::strategy::Union::new(any_of).prop_map(Step::Any).boxed()
 }
 
 fn ports() -> BoxedStrategy<RangeInclusive<u16>> {
@@ -416,7 +407,8 @@ fn tproxy() -> BoxedStrategy<Statement> {
         .boxed()
 }
 
-fn reject() -> BoxedStrategy<Statement> {
+fn reject(proto: L4Proto) -> BoxedStrategy<Statement> {
+    let other = if proto == L4Proto::Tcp { Reject::TcpReset } else { Reject::Icmpx(0) };
     let icmpx = (0..4u8).prop_map(Reject::Icmpx);
-    prop_oneof![icmpx, Just(Reject::TcpReset)].prop_map(Statement::Reject).boxed()
+    prop_oneof![icmpx, Just(other)].prop_map(Statement::Reject).boxed()
 }

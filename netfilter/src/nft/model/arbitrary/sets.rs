@@ -18,7 +18,7 @@ pub(super) const MARK_OF: &str = "mark-of";
 
 /// Some of them.
 pub(super) fn sets() -> BoxedStrategy<Vec<Set>> {
-    let any = vec![
+    let all = vec![
         intervals(PORTS, DataType::INET_SERVICE, 2),
         intervals(FOUR, DataType::IPV4_ADDR, 4),
         intervals(SIX, DataType::IPV6_ADDR, 16),
@@ -28,7 +28,7 @@ pub(super) fn sets() -> BoxedStrategy<Vec<Set>> {
         map(VERDICTS, SetData::Verdict),
         map(MARK_OF, SetData::Value(DataType::MARK, 4)),
     ];
-    (any, proptest::collection::vec(any::<bool>(), 8))
+    (all, proptest::collection::vec(any::<bool>(), 8))
         .prop_map(|(sets, keep)| {
             sets.into_iter().zip(keep).filter_map(|(s, keep)| keep.then_some(s)).collect()
         })

@@ -1,0 +1,80 @@
+//! Any ruleset, in a real namespace: what is applied is what is read, what `nft` lists, and nothing is left to
+//! do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod common;
+
+use common::{apply, list, owned_of, read, timeless};
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+use weir_netfilter::nft::model::arbitrary;
+use weir_netfilter::nft::{Engine, Ruleset, Snapshot};
+use weir_netlink::Netns;
+
+fn config(cases: u32) -> ProptestConfig {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/random.txt");
+    ProptestConfig {
+        cases,
+        max_shrink_iters: 2000,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(file))),
+        ..ProptestConfig::default()
+    }
+}
+
+/// `None` where this user may not make a namespace; said once by the test that needs one.
+fn namespace() -> Option<Netns> {
+    match Netns::create() {
+        Ok(ns) => Some(ns),
+        Err(e) if e.is_permission() => None,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// Without the remaining times of elements, which pass by themselves.
+fn settled(mut snapshot: Snapshot) -> Ruleset {
+    for t in &mut snapshot.ruleset.tables {
+        for e in t.sets.iter_mut().flat_map(|s| &mut s.elements) {
+            e.expires = None;
+        }
+    }
+    snapshot.ruleset
+}
+
+#[test]
+fn random_rulesets_need_a_namespace() {
+    let _probe = namespace_or_skip!();
+}
+
+proptest! {
+    #![proptest_config(config(96))]
+
+    #[test]
+    fn what_is_applied_is_read_and_listed(desired in arbitrary::ruleset()) {
+        let Some(ns) = namespace() else { return Ok(()) };
+        let applied = apply(&ns, &desired).map_err(|e| TestCaseError::fail(format!("{e}\n{desired}")))?;
+        prop_assert_eq!(applied.ops.is_empty(), desired.tables.is_empty());
+        let found = read(&ns);
+        prop_assert_eq!(timeless(&found.ruleset.to_string()), timeless(&list(&ns)));
+        prop_assert_eq!(&settled(found), &desired);
+        prop_assert_eq!(apply(&ns, &desired).unwrap().ops, vec![]);
+    }
+
+    #[test]
+    fn any_ruleset_leads_to_any_other(a in arbitrary::ruleset(), b in arbitrary::ruleset()) {
+        let Some(ns) = namespace() else { return Ok(()) };
+        apply(&ns, &a).unwrap();
+        let owned = [owned_of(&a), owned_of(&b)].concat();
+        let change = |to: &Ruleset| ns.run(|| Engine::open().unwrap().apply(to, &owned)).unwrap();
+        change(&b).map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{a}to\n{b}")))?;
+        let mut found = settled(read(&ns));
+        // Tables are listed in the order in which they were made.
+        found.tables.sort_by_key(|t| b.tables.iter().position(|w| w.name == t.name));
+        for t in &mut found.tables {
+            let wished = &b.tables.iter().find(|w| w.name == t.name).unwrap();
+            t.chains.sort_by_key(|c| wished.chains.iter().position(|w| w.name == c.name));
+            t.sets.sort_by_key(|s| wished.sets.iter().position(|w| w.name == s.name));
+        }
+        prop_assert_eq!(&found, &b);
+        prop_assert_eq!(change(&b).unwrap().ops, vec![]);
+    }
+}
