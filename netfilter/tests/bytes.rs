@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weir_netfilter::nft::expr::{Expr, ExprElem};
 use weir_netfilter::nft::{Op, TableId, plan, raw};
-use weir_netlink::attr::{Attrs, AttrSet};
+use weir_netlink::attr::{AttrSet, Attrs};
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, NLM_F_ACK, message_type};
 
 /// What a golden file says.
@@ -37,7 +37,10 @@ fn golden(path: &Path) -> Golden {
     let text = std::fs::read_to_string(path).unwrap();
     let part = |head: &str| -> String {
         let lines = text.lines().skip_while(|l| *l != head).skip(1);
-        lines.map_while(|l| l.strip_prefix("#   ")).map(|l| format!("{l}\n")).collect()
+        lines
+            .map_while(|l| l.strip_prefix("#   "))
+            .map(|l| format!("{l}\n"))
+            .collect()
     };
     let hex: String = text
         .lines()
@@ -79,7 +82,11 @@ fn comparable(mut ours: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     ours[0][..4].copy_from_slice(&20u32.to_ne_bytes());
     let last = ours.len() - 2;
     let flags = u16_at(&ours[last], 6);
-    assert_ne!(flags & NLM_F_ACK, 0, "the last message asks for no acknowledgement");
+    assert_ne!(
+        flags & NLM_F_ACK,
+        0,
+        "the last message asks for no acknowledgement"
+    );
     ours[last][6..8].copy_from_slice(&(flags & !NLM_F_ACK).to_ne_bytes());
     ours
 }
@@ -89,7 +96,11 @@ fn comparable(mut ours: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 fn theirs(golden: &Golden) -> Vec<Vec<u8>> {
     let kind = |m: &[u8]| u16_at(m, 4);
     let new = |object| message_type(NFNL_SUBSYS_NFTABLES, object);
-    if golden.messages.iter().any(|m| kind(m) == new(raw::NFT_MSG_NEWSET)) {
+    if golden
+        .messages
+        .iter()
+        .any(|m| kind(m) == new(raw::NFT_MSG_NEWSET))
+    {
         return golden.messages.clone();
     }
     let strip = |m: &Vec<u8>| {
@@ -97,8 +108,13 @@ fn theirs(golden: &Golden) -> Vec<Vec<u8>> {
             return m.clone();
         }
         let mut out = m[..20].to_vec();
-        for a in Attrs::new(&m[20..]).map(Result::unwrap).filter(|a| a.number != 4) {
-            out.extend(&m[20 + a.offset..20 + a.offset + (4 + a.payload.len()).next_multiple_of(4)]);
+        for a in Attrs::new(&m[20..])
+            .map(Result::unwrap)
+            .filter(|a| a.number != 4)
+        {
+            out.extend(
+                &m[20 + a.offset..20 + a.offset + (4 + a.payload.len()).next_multiple_of(4)],
+            );
         }
         let length = u32::try_from(out.len()).unwrap();
         out[..4].copy_from_slice(&length.to_ne_bytes());
@@ -108,7 +124,10 @@ fn theirs(golden: &Golden) -> Vec<Vec<u8>> {
 }
 
 fn hex(message: &[u8]) -> String {
-    message.chunks(4).map(|c| c.iter().map(|b| format!("{b:02x}")).collect::<String>() + " ").collect()
+    message
+        .chunks(4)
+        .map(|c| c.iter().map(|b| format!("{b:02x}")).collect::<String>() + " ")
+        .collect()
 }
 
 /// What differs, or nothing.
@@ -131,12 +150,19 @@ fn compare(golden: &Golden) -> Vec<String> {
     }
     if ours.len() != golden.messages.len() {
         let n = (ours.len(), golden.messages.len());
-        wrong.push(format!("{}: {} messages, nft sends {}: {texts:#?}", golden.name, n.0, n.1));
+        wrong.push(format!(
+            "{}: {} messages, nft sends {}: {texts:#?}",
+            golden.name, n.0, n.1
+        ));
     }
     for (i, (o, g)) in ours.iter().zip(theirs(golden)).enumerate() {
         if *o != g {
             let name = &golden.name;
-            wrong.push(format!("{name} message {i}:\n  ours {}\n  nft  {}", hex(o), hex(&g)));
+            wrong.push(format!(
+                "{name} message {i}:\n  ours {}\n  nft  {}",
+                hex(o),
+                hex(&g)
+            ));
         }
     }
     wrong
@@ -161,10 +187,16 @@ fn expressions() -> Vec<(String, Vec<u8>)> {
         if u16_at(message, 4) != new_rule {
             continue;
         }
-        let lists = Attrs::new(&message[20..]).map(Result::unwrap).filter(|a| a.number == 4);
+        let lists = Attrs::new(&message[20..])
+            .map(Result::unwrap)
+            .filter(|a| a.number == 4);
         for list in lists {
             for element in Attrs::new(list.payload).map(Result::unwrap) {
-                let name = ExprElem::decode(element.payload).unwrap().0.name().to_owned();
+                let name = ExprElem::decode(element.payload)
+                    .unwrap()
+                    .0
+                    .name()
+                    .to_owned();
                 out.push((name, element.payload.to_vec()));
             }
         }
@@ -178,31 +210,52 @@ fn every_expression_has_a_golden_and_is_read_and_written_alike() {
     for (name, bytes) in expressions() {
         missing.remove(name.as_str());
         let read = ExprElem::decode(&bytes).unwrap();
-        assert!(!matches!(read.0, Expr::Opaque(_)), "{name} is not known: {read:?}");
+        assert!(
+            !matches!(read.0, Expr::Opaque(_)),
+            "{name} is not known: {read:?}"
+        );
         let mut w = weir_netlink::attr::Writer::new();
         read.encode(&mut w);
         assert_eq!(hex(&w.finish().unwrap()), hex(&bytes), "{name}: {read:?}");
     }
-    assert!(missing.is_empty(), "no golden for {missing:?}: add a file and run ci/capture-nft");
+    assert!(
+        missing.is_empty(),
+        "no golden for {missing:?}: add a file and run ci/capture-nft"
+    );
 }
 
 /// Attributes that nft 1.0.6 has no rule for, or that only a dump has.
 const NEVER_SENT: &[(&str, &str)] = &[
-    ("NFTA_BITWISE_DATA", "for shifts, which only arithmetic on keys of concatenations writes"),
-    ("NFTA_PAYLOAD_CSUM_FLAGS", "0 in all rules that keep the transport checksum right by itself"),
+    (
+        "NFTA_BITWISE_DATA",
+        "for shifts, which only arithmetic on keys of concatenations writes",
+    ),
+    (
+        "NFTA_PAYLOAD_CSUM_FLAGS",
+        "0 in all rules that keep the transport checksum right by itself",
+    ),
 ];
 
 #[test]
 fn every_attribute_of_an_expression_is_in_a_golden() {
-    let mut missing: BTreeSet<&str> = Expr::constants().into_iter().map(|(name, _)| name).collect();
+    let mut missing: BTreeSet<&str> = Expr::constants()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     for (name, bytes) in expressions() {
         let prefix = format!("NFTA_{}_", name.to_uppercase());
         for attr in Attrs::new(&bytes).map(Result::unwrap) {
             for inner in Attrs::new(if attr.nested { attr.payload } else { &[] }) {
                 let number = inner.unwrap().number;
                 let known = Expr::constants().into_iter();
-                let found = known.into_iter().find(|(c, n)| *n == number && c.starts_with(&prefix));
-                missing.remove(found.unwrap_or_else(|| panic!("{name} attribute {number}")).0);
+                let found = known
+                    .into_iter()
+                    .find(|(c, n)| *n == number && c.starts_with(&prefix));
+                missing.remove(
+                    found
+                        .unwrap_or_else(|| panic!("{name} attribute {number}"))
+                        .0,
+                );
             }
         }
     }
@@ -217,19 +270,44 @@ fn every_attribute_of_an_expression_is_in_a_golden() {
 
 #[test]
 fn every_operation_has_a_golden() {
-    let all: BTreeSet<u16> = goldens().iter().flat_map(|g| &g.messages).map(|m| u16_at(m, 4)).collect();
+    let all: BTreeSet<u16> = goldens()
+        .iter()
+        .flat_map(|g| &g.messages)
+        .map(|m| u16_at(m, 4))
+        .collect();
     for kind in [
-        raw::NFT_MSG_NEWTABLE, raw::NFT_MSG_DELTABLE, raw::NFT_MSG_NEWCHAIN, raw::NFT_MSG_DELCHAIN,
-        raw::NFT_MSG_NEWRULE, raw::NFT_MSG_DELRULE, raw::NFT_MSG_NEWSET, raw::NFT_MSG_DELSET,
-        raw::NFT_MSG_NEWSETELEM, raw::NFT_MSG_DELSETELEM,
+        raw::NFT_MSG_NEWTABLE,
+        raw::NFT_MSG_DELTABLE,
+        raw::NFT_MSG_NEWCHAIN,
+        raw::NFT_MSG_DELCHAIN,
+        raw::NFT_MSG_NEWRULE,
+        raw::NFT_MSG_DELRULE,
+        raw::NFT_MSG_NEWSET,
+        raw::NFT_MSG_DELSET,
+        raw::NFT_MSG_NEWSETELEM,
+        raw::NFT_MSG_DELSETELEM,
     ] {
-        assert!(all.contains(&message_type(NFNL_SUBSYS_NFTABLES, kind)), "message {kind}");
+        assert!(
+            all.contains(&message_type(NFNL_SUBSYS_NFTABLES, kind)),
+            "message {kind}"
+        );
     }
     // A new kind of operation has to be thought of here.
     let known = |op: &Op| match op {
-        Op::AddTable(..) | Op::DeleteTable(..) | Op::AddSet(..) | Op::DeleteSet(..)
-        | Op::AddElements(..) | Op::DeleteElements(..) | Op::AddChain(..) | Op::SetPolicy(..) | Op::DeleteChain(..)
-        | Op::AddRule(..) | Op::DeleteRule(..) => true,
+        Op::AddTable(..)
+        | Op::DeleteTable(..)
+        | Op::AddSet(..)
+        | Op::DeleteSet(..)
+        | Op::AddElements(..)
+        | Op::DeleteElements(..)
+        | Op::AddChain(..)
+        | Op::SetPolicy(..)
+        | Op::DeleteChain(..)
+        | Op::AddRule(..)
+        | Op::DeleteRule(..) => true,
     };
-    assert!(known(&Op::DeleteTable((weir_netfilter::nft::Family::Inet, "x".to_owned()))));
+    assert!(known(&Op::DeleteTable((
+        weir_netfilter::nft::Family::Inet,
+        "x".to_owned()
+    ))));
 }

@@ -25,7 +25,8 @@ const INCLUDES: &str = "\
 #include <linux/netfilter/nf_log.h>
 ";
 
-const REMEDY: &str = "install gcc, libc6-dev and linux-libc-dev (Debian), or set CC to a C compiler";
+const REMEDY: &str =
+    "install gcc, libc6-dev and linux-libc-dev (Debian), or set CC to a C compiler";
 
 /// What a C compiler takes each of these expressions for.
 fn values_in_c(expressions: &[&str]) -> BTreeMap<String, i64> {
@@ -58,7 +59,11 @@ fn run_c(source: &str) -> String {
         .output()
         .unwrap_or_else(|e| panic!("cannot run {compiler}: {e}; {REMEDY}"));
     let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success(), "{compiler} refuses {}; {REMEDY}\n{complaint}", file.display());
+    assert!(
+        out.status.success(),
+        "{compiler} refuses {}; {REMEDY}\n{complaint}",
+        file.display()
+    );
     let out = Command::new(&program).output().unwrap();
     assert!(out.status.success());
     std::fs::remove_file(&file).unwrap();
@@ -72,10 +77,15 @@ fn attributes() -> Vec<(&'static str, u16)> {
 }
 
 fn ours() -> Vec<(&'static str, i64)> {
-    let attributes = attributes().into_iter().map(|(name, n)| (name, i64::from(n)));
+    let attributes = attributes()
+        .into_iter()
+        .map(|(name, n)| (name, i64::from(n)));
     let states = [
         ("NF_CT_STATE_INVALID_BIT", raw::ct_state::INVALID),
-        ("NF_CT_STATE_BIT(IP_CT_ESTABLISHED)", raw::ct_state::ESTABLISHED),
+        (
+            "NF_CT_STATE_BIT(IP_CT_ESTABLISHED)",
+            raw::ct_state::ESTABLISHED,
+        ),
         ("NF_CT_STATE_BIT(IP_CT_RELATED)", raw::ct_state::RELATED),
         ("NF_CT_STATE_BIT(IP_CT_NEW)", raw::ct_state::NEW),
         ("NF_CT_STATE_UNTRACKED_BIT", raw::ct_state::UNTRACKED),
@@ -127,21 +137,45 @@ fn enums(header: &str) -> Vec<(String, Vec<String>)> {
 
 /// Attributes of the header that we do not declare, and why not.
 const NOT_DECLARED: &[(&str, &str)] = &[
-    ("NFTA_CHAIN_COUNTERS", "counters of a base chain's policy, which weir has no use for"),
-    ("NFTA_CHAIN_ID", "lets a rule name a chain of its own batch without a name"),
-    ("NFTA_RULE_ID", "lets a batch place a rule next to a new one; weir places by handle"),
+    (
+        "NFTA_CHAIN_COUNTERS",
+        "counters of a base chain's policy, which weir has no use for",
+    ),
+    (
+        "NFTA_CHAIN_ID",
+        "lets a rule name a chain of its own batch without a name",
+    ),
+    (
+        "NFTA_RULE_ID",
+        "lets a batch place a rule next to a new one; weir places by handle",
+    ),
     ("NFTA_RULE_POSITION_ID", "the same"),
     ("NFTA_RULE_CHAIN_ID", "the same for chains"),
-    ("NFTA_SET_EXPR", "expressions of dynamic sets; kept as unknown"),
+    (
+        "NFTA_SET_EXPR",
+        "expressions of dynamic sets; kept as unknown",
+    ),
     ("NFTA_SET_EXPRESSIONS", "the same"),
     ("NFTA_SET_ELEM_EXPR", "the same of elements"),
     ("NFTA_SET_ELEM_EXPRESSIONS", "the same of elements"),
-    ("NFTA_SET_ELEM_OBJREF", "names of objects, which weir has no use for; kept as unknown"),
-    ("NFTA_GEN_PROC_PID", "who made the last commit; weir asks for the number only"),
+    (
+        "NFTA_SET_ELEM_OBJREF",
+        "names of objects, which weir has no use for; kept as unknown",
+    ),
+    (
+        "NFTA_GEN_PROC_PID",
+        "who made the last commit; weir asks for the number only",
+    ),
     ("NFTA_GEN_PROC_NAME", "the same"),
     ("NLMSGERR_ATTR_COOKIE", "RDMA and others, never netfilter"),
-    ("NLMSGERR_ATTR_POLICY", "the policy of a refused attribute, for introspection"),
-    ("NLMSGERR_ATTR_MISS_NEST", "offset of the nest in which MISS_TYPE is missing"),
+    (
+        "NLMSGERR_ATTR_POLICY",
+        "the policy of a refused attribute, for introspection",
+    ),
+    (
+        "NLMSGERR_ATTR_MISS_NEST",
+        "offset of the nest in which MISS_TYPE is missing",
+    ),
 ];
 
 #[test]
@@ -159,7 +193,9 @@ fn no_attribute_of_the_header_is_forgotten() {
         }
         declared += 1;
         for member in members {
-            let filler = ["_UNSPEC", "_PAD", "_UNUSED", "_MAX"].iter().any(|s| member.ends_with(s));
+            let filler = ["_UNSPEC", "_PAD", "_UNUSED", "_MAX"]
+                .iter()
+                .any(|s| member.ends_with(s));
             if !filler && !known.contains(member.as_str()) && !excused.remove(member.as_str()) {
                 forgotten.push(format!("{member} of enum {name}"));
             }
@@ -170,9 +206,16 @@ fn no_attribute_of_the_header_is_forgotten() {
     assert_eq!(declared, 14 + Expr::NAMES.len() - 1);
     if is_6_1 {
         assert!(forgotten.is_empty(), "{forgotten:#?}");
-        assert!(excused.is_empty(), "excused, but declared or not in the header: {excused:?}");
+        assert!(
+            excused.is_empty(),
+            "excused, but declared or not in the header: {excused:?}"
+        );
     } else if !forgotten.is_empty() {
-        eprintln!("headers of {}.{} also have {forgotten:?}", version >> 16, version >> 8 & 0xff);
+        eprintln!(
+            "headers of {}.{} also have {forgotten:?}",
+            version >> 16,
+            version >> 8 & 0xff
+        );
     }
 }
 
@@ -191,7 +234,13 @@ fn our_route_protocol_is_nobody_elses() {
         .collect();
     assert!(names.len() > 15, "{names:?}");
     let taken = values_in_c(&names);
-    assert!(taken["RTPROT_STATIC"] < i64::from(RTPROT_WEIR), "the kernel keeps the low ones");
-    let same: Vec<_> = taken.iter().filter(|(_, n)| **n == i64::from(RTPROT_WEIR)).collect();
+    assert!(
+        taken["RTPROT_STATIC"] < i64::from(RTPROT_WEIR),
+        "the kernel keeps the low ones"
+    );
+    let same: Vec<_> = taken
+        .iter()
+        .filter(|(_, n)| **n == i64::from(RTPROT_WEIR))
+        .collect();
     assert!(same.is_empty(), "{RTPROT_WEIR} is {same:?}");
 }

@@ -3,21 +3,7 @@
 
 mod common;
 
-use common::{apply, assert_text, list, load, read, timeless};
-
-fn both_ways(text: &str) {
-    let theirs = namespace_or_skip!();
-    load(&theirs, text);
-    let listing = list(&theirs);
-    let snapshot = read(&theirs);
-    assert_text(&timeless(&snapshot.ruleset.to_string()), &timeless(&listing));
-    let ours = namespace_or_skip!();
-    let applied = apply(&ours, &snapshot.ruleset).unwrap();
-    assert!(!applied.ops.is_empty());
-    assert_text(&timeless(&list(&ours)), &timeless(&listing));
-    // Nothing is left to do.
-    assert_eq!(apply(&ours, &snapshot.ruleset).unwrap().ops, vec![]);
-}
+use common::both_ways;
 
 #[test]
 fn matches() {

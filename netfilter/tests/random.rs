@@ -1,6 +1,11 @@
 //! Any ruleset, in a real namespace: what is applied is what is read, what `nft` lists, and nothing is left to
 //! do.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
 mod common;
 
@@ -11,8 +16,17 @@ use weir_netfilter::nft::model::arbitrary;
 use weir_netfilter::nft::{Engine, Ruleset, Snapshot};
 use weir_netlink::Netns;
 
+/// PROPTEST_CASES says how many instead.
 fn config(cases: u32) -> ProptestConfig {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/random.txt");
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() {
+        ProptestConfig::default().cases
+    } else {
+        cases
+    };
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/proptest-regressions/random.txt"
+    );
     ProptestConfig {
         cases,
         max_shrink_iters: 2000,
@@ -40,6 +54,30 @@ fn settled(mut snapshot: Snapshot) -> Ruleset {
     snapshot.ruleset
 }
 
+/// The lines that differ, or nothing.
+fn same_text(got: &str, want: &str) -> Result<(), TestCaseError> {
+    if got == want {
+        return Ok(());
+    }
+    let only = |a: &str, b: &str, sign| -> String {
+        let b: Vec<&str> = b.lines().collect();
+        a.lines()
+            .filter(|l| !b.contains(l))
+            .map(|l| format!("{sign}{l}\n"))
+            .collect()
+    };
+    let difference = only(want, got, "- ") + &only(got, want, "+ ");
+    Err(TestCaseError::fail(format!(
+        "the listings differ (- expected, + found)\n{difference}"
+    )))
+}
+
+/// Equal values, or the lines of their text or of their structure that differ.
+fn same(got: &Ruleset, want: &Ruleset) -> Result<(), TestCaseError> {
+    same_text(&got.to_string(), &want.to_string())?;
+    same_text(&format!("{got:#?}"), &format!("{want:#?}"))
+}
+
 #[test]
 fn random_rulesets_need_a_namespace() {
     let _probe = namespace_or_skip!();
@@ -54,8 +92,8 @@ proptest! {
         let applied = apply(&ns, &desired).map_err(|e| TestCaseError::fail(format!("{e}\n{desired}")))?;
         prop_assert_eq!(applied.ops.is_empty(), desired.tables.is_empty());
         let found = read(&ns);
-        prop_assert_eq!(timeless(&found.ruleset.to_string()), timeless(&list(&ns)));
-        prop_assert_eq!(&settled(found), &desired);
+        same_text(&timeless(&found.ruleset.to_string()), &timeless(&list(&ns)))?;
+        same(&settled(found), &desired)?;
         prop_assert_eq!(apply(&ns, &desired).unwrap().ops, vec![]);
     }
 
@@ -74,7 +112,7 @@ proptest! {
             t.chains.sort_by_key(|c| wished.chains.iter().position(|w| w.name == c.name));
             t.sets.sort_by_key(|s| wished.sets.iter().position(|w| w.name == s.name));
         }
-        prop_assert_eq!(&found, &b);
+        same(&found, &b)?;
         prop_assert_eq!(change(&b).unwrap().ops, vec![]);
     }
 }

@@ -26,6 +26,16 @@ pub enum ErrorKind {
         /// that `NLMSGERR_ATTR_MISS_TYPE` misses.
         attribute: Option<String>,
     },
+    /// The kernel refused, with a number that means something else to every subsystem: ipset's own start at
+    /// 4096 (`IPSET_ERR_PRIVATE`).
+    Translated {
+        /// The number, positive.
+        errno: i32,
+        /// Its C name.
+        name: &'static str,
+        /// What it says, and the remedy.
+        reason: String,
+    },
     /// A reply that this code cannot read.
     Malformed(String),
     /// Weir refuses: the reason and the remedy.
@@ -43,8 +53,16 @@ impl Error {
     /// A system call or a netlink request answered with an errno.
     #[must_use]
     pub fn kernel(operation: impl Into<String>, object: impl Into<String>, errno: i32) -> Self {
-        let kind = ErrorKind::Kernel { errno, extack: None, attribute: None };
-        Self { operation: operation.into(), object: object.into(), kind }
+        let kind = ErrorKind::Kernel {
+            errno,
+            extack: None,
+            attribute: None,
+        };
+        Self {
+            operation: operation.into(),
+            object: object.into(),
+            kind,
+        }
     }
 
     /// The same from an [`std::io::Error`].
@@ -68,7 +86,11 @@ impl Error {
         detail: impl Into<String>,
     ) -> Self {
         let kind = ErrorKind::Malformed(detail.into());
-        Self { operation: operation.into(), object: object.into(), kind }
+        Self {
+            operation: operation.into(),
+            object: object.into(),
+            kind,
+        }
     }
 
     /// Weir refuses to do it; `reason` names the remedy too.
@@ -79,7 +101,11 @@ impl Error {
         reason: impl Into<String>,
     ) -> Self {
         let kind = ErrorKind::Refused(reason.into());
-        Self { operation: operation.into(), object: object.into(), kind }
+        Self {
+            operation: operation.into(),
+            object: object.into(),
+            kind,
+        }
     }
 
     /// The kernel lacks it; `remedy` names what gives it.
@@ -90,7 +116,11 @@ impl Error {
         remedy: impl Into<String>,
     ) -> Self {
         let kind = ErrorKind::Unsupported(remedy.into());
-        Self { operation: operation.into(), object: object.into(), kind }
+        Self {
+            operation: operation.into(),
+            object: object.into(),
+            kind,
+        }
     }
 
     /// Tried as often as is sensible; `what` kept happening.
@@ -101,14 +131,18 @@ impl Error {
         what: impl Into<String>,
     ) -> Self {
         let kind = ErrorKind::Exhausted(what.into());
-        Self { operation: operation.into(), object: object.into(), kind }
+        Self {
+            operation: operation.into(),
+            object: object.into(),
+            kind,
+        }
     }
 
     /// The errno, when the kernel gave one.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self.kind {
-            ErrorKind::Kernel { errno, .. } => Some(errno),
+            ErrorKind::Kernel { errno, .. } | ErrorKind::Translated { errno, .. } => Some(errno),
             _ => None,
         }
     }
@@ -144,14 +178,18 @@ impl Error {
 /// What an operator can do about an errno, where one thing is likely.
 fn remedy(errno: i32) -> Option<&'static str> {
     match errno {
-        libc::EPERM | libc::EACCES => {
-            Some("run as root, or with CAP_NET_ADMIN in the namespace's user namespace and CAP_SYS_ADMIN to enter it")
-        }
+        libc::EPERM | libc::EACCES => Some(
+            "run as root, or with CAP_NET_ADMIN in the namespace's user namespace and CAP_SYS_ADMIN to enter it",
+        ),
         libc::EOPNOTSUPP | libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT => {
             Some("this kernel was built without it, or its module is not loaded")
         }
-        libc::EMSGSIZE => Some("raise net.core.wmem_max or grant CAP_NET_ADMIN in the initial namespace"),
-        libc::ENOBUFS => Some("raise net.core.rmem_max or grant CAP_NET_ADMIN in the initial namespace"),
+        libc::EMSGSIZE => {
+            Some("raise net.core.wmem_max or grant CAP_NET_ADMIN in the initial namespace")
+        }
+        libc::ENOBUFS => {
+            Some("raise net.core.rmem_max or grant CAP_NET_ADMIN in the initial namespace")
+        }
         _ => None,
     }
 }
@@ -163,7 +201,11 @@ impl fmt::Display for Error {
             write!(f, " {}", self.object)?;
         }
         match &self.kind {
-            ErrorKind::Kernel { errno, extack, attribute } => {
+            ErrorKind::Kernel {
+                errno,
+                extack,
+                attribute,
+            } => {
                 let text = nix::errno::Errno::from_raw(*errno);
                 write!(f, ": {} ({text:?})", text.desc())?;
                 if let Some(a) = attribute {
@@ -176,6 +218,13 @@ impl fmt::Display for Error {
                     write!(f, "; {r}")?;
                 }
                 Ok(())
+            }
+            ErrorKind::Translated {
+                errno,
+                name,
+                reason,
+            } => {
+                write!(f, ": {reason} ({name}, {errno})")
             }
             ErrorKind::Malformed(d) => write!(f, ": {d}"),
             ErrorKind::Refused(r) => write!(f, ": refused: {r}"),

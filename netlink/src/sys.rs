@@ -13,10 +13,15 @@
 //! - no pointer outlives the call that it is passed to.
 #![allow(unsafe_code)]
 
+mod bpf;
+
+pub use bpf::{bpf_link_create, bpf_map_create, bpf_prog_load};
+
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use neli::socket::NlSocket;
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 /// The kind of a namespace: `ioctl(fd, NS_GET_NSTYPE)`.
 ///
@@ -52,4 +57,191 @@ pub fn borrow(socket: &NlSocket) -> BorrowedFd<'_> {
     // and closes it only when it is dropped; the result borrows the socket, so it
     // cannot be used after that.
     unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) }
+}
+
+/// Asks a socket: `getsockopt(fd, level, name, value, &length)`.
+///
+/// `value` is what the kernel reads and overwrites; some options (legacy xtables
+/// among them) take their question in it. The answer is how many bytes it filled.
+///
+/// # Errors
+///
+/// As the option: `ENOPROTOOPT` when nothing in the kernel answers to the name.
+///
+/// # References
+///
+/// `getsockopt(2)`.
+pub fn get_socket_option(
+    fd: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: &mut [u8],
+) -> io::Result<usize> {
+    let too_long = |_| io::Error::from_raw_os_error(libc::EINVAL);
+    let mut length = libc::socklen_t::try_from(value.len()).map_err(too_long)?;
+    // SAFETY: no dependency offers an option whose type it does not know. `value` is
+    // exclusively ours and `length` bytes long, so the kernel writes only into it; `length`
+    // is a live integer of the type that getsockopt(2) expects; `fd` is open during the call.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            value.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(usize::try_from(length).unwrap_or(0).min(value.len()))
+    }
+}
+
+/// `socket(AF_INET or AF_INET6, SOCK_RAW, IPPROTO_RAW)`, in the network namespace of the calling
+/// thread: what legacy xtables is spoken to through.
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_NET_RAW`; `EAFNOSUPPORT`: the kernel has no IPv6.
+///
+/// # References
+///
+/// `raw(7)`.
+pub fn raw_ip_socket(ipv6: bool) -> io::Result<OwnedFd> {
+    let family = if ipv6 {
+        AddressFamily::Inet6
+    } else {
+        AddressFamily::Inet
+    };
+    socket(
+        family,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::Raw,
+    )
+    .map_err(io::Error::from)
+}
+
+/// `IPT_SO_SET_REPLACE` and `IP6T_SO_SET_REPLACE`.
+const IPT_SO_SET_REPLACE: libc::c_int = 64;
+/// `IPT_SO_SET_ADD_COUNTERS` and `IP6T_SO_SET_ADD_COUNTERS`.
+const IPT_SO_SET_ADD_COUNTERS: libc::c_int = 65;
+/// `SO_IP_SET`
+const SO_IP_SET: libc::c_int = 83;
+/// Where `struct ipt_replace` and `struct ip6t_replace` say how many counters the kernel may write.
+const REPLACE_NUM_COUNTERS: usize = 84;
+/// Where they say where to.
+const REPLACE_COUNTERS: usize = 88;
+/// `sizeof(struct xt_counters)`
+const XT_COUNTERS: usize = 16;
+
+/// A socket that the legacy tables are asked through: `socket(AF_INET or AF_INET6, SOCK_RAW, IPPROTO_RAW)`.
+///
+/// # Errors
+///
+/// `EPERM` without CAP_NET_RAW; `EAFNOSUPPORT` without that protocol.
+pub fn raw_socket(is_v6: bool) -> io::Result<OwnedFd> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+    let family = if is_v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
+    Ok(socket)
+}
+
+/// The level that a family's options belong to.
+fn xt_level(is_v6: bool) -> libc::c_int {
+    if is_v6 { libc::IPPROTO_IPV6 } else { libc::IPPROTO_IP }
+}
+
+/// `getsockopt(2)` of the legacy tables and of `ip_set`: reads the request in `value` and writes the answer
+/// over it. The result is the answer's length.
+///
+/// # Errors
+///
+/// What the kernel answers; `EINVAL` for options that are not of those two.
+///
+/// # References
+///
+/// `linux/netfilter_ipv4/ip_tables.h`, `linux/netfilter/ipset/ip_set.h`.
+pub fn xt_get(
+    fd: BorrowedFd<'_>,
+    is_v6: bool,
+    option: i32,
+    value: &mut [u8],
+) -> io::Result<usize> {
+    // Options of others may hold pointers.
+    if !(64..=69).contains(&option) && (option != SO_IP_SET || is_v6) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut len = length(value)?;
+    // SAFETY: libc takes a pointer and a length, which no safe function offers for these options. `value` is
+    // ours alone during the call and `len` is its length; the kernel reads and writes at most that much, and
+    // none of these requests holds a pointer.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            xt_level(is_v6),
+            option,
+            value.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(len as usize) }
+}
+
+/// `setsockopt(IPT_SO_SET_REPLACE)`: a whole new table. `value` is a `struct ipt_replace` with its entries;
+/// the counters of the entries before are written to `counters`, 16 bytes each, and their number and
+/// address to `value`.
+///
+/// # Errors
+///
+/// What the kernel answers: `EAGAIN` when the table does not have as many entries as `counters` has room
+/// for. `EINVAL` when `value` is too short.
+///
+/// # References
+///
+/// `linux/netfilter_ipv4/ip_tables.h`.
+pub fn xt_replace(
+    fd: BorrowedFd<'_>,
+    is_v6: bool,
+    value: &mut [u8],
+    counters: &mut [u8],
+) -> io::Result<()> {
+    let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+    let number = u32::try_from(counters.len() / XT_COUNTERS).map_err(|_| invalid())?;
+    let mut put = |at: usize, bytes: &[u8]| -> io::Result<()> {
+        let field = value.get_mut(at..at + bytes.len()).ok_or_else(invalid)?;
+        field.copy_from_slice(bytes);
+        Ok(())
+    };
+    put(REPLACE_NUM_COUNTERS, &number.to_ne_bytes())?;
+    put(REPLACE_COUNTERS, &counters.as_mut_ptr().expose_provenance().to_ne_bytes())?;
+    xt_set(fd, is_v6, IPT_SO_SET_REPLACE, value)
+    // The kernel wrote `number` counters, for which there is room: it was set just above, and from the
+    // length of `counters`, which is ours alone during the call.
+}
+
+/// `setsockopt(IPT_SO_SET_ADD_COUNTERS)`: `value` is a `struct xt_counters_info` with its counters.
+///
+/// # Errors
+///
+/// What the kernel answers: `EINVAL` when the table does not have as many entries.
+pub fn xt_add_counters(fd: BorrowedFd<'_>, is_v6: bool, value: &[u8]) -> io::Result<()> {
+    xt_set(fd, is_v6, IPT_SO_SET_ADD_COUNTERS, value)
+}
+
+/// Private: a request to replace a table holds a pointer, which only [`xt_replace`] may set.
+fn xt_set(fd: BorrowedFd<'_>, is_v6: bool, option: libc::c_int, value: &[u8]) -> io::Result<()> {
+    let len = length(value)?;
+    // SAFETY: libc takes a pointer and a length, which no safe function offers for these options. The kernel
+    // reads `len` bytes of `value`, which is borrowed for the call. The one pointer in it is set by
+    // `xt_replace`, to memory that is borrowed for the call, with the number of counters that fit there.
+    let done = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), xt_level(is_v6), option, value.as_ptr().cast(), len)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn length(value: &[u8]) -> io::Result<libc::socklen_t> {
+    libc::socklen_t::try_from(value.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }

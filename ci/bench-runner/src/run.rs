@@ -124,7 +124,10 @@ pub(crate) fn places(count: usize) -> Result<Vec<Place>, String> {
         let lo = routing.link("lo")?.index;
         routing.add_address(lo, address)?;
         let path = netns.path().display().to_string();
-        Ok(Place { _netns: netns, path })
+        Ok(Place {
+            _netns: netns,
+            path,
+        })
     };
     let all: weir_netlink::Result<Vec<Place>> = (0..count).map(make).collect();
     all.map_err(|e| format!("{e}; ci/bench runs as root"))

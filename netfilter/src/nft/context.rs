@@ -1,9 +1,9 @@
 //! What the matches of a rule so far say about the packet, and the header fields that follow from it.
 
+use super::model::FibResult;
 use super::model::{
     CmpOp, CtKey, DataType, Family, Match, MetaKey, Operand, PayloadBase, Selector, SocketKey,
 };
-use super::model::FibResult;
 use super::raw;
 
 /// Which headers the packet is known to have.
@@ -34,7 +34,14 @@ const fn field(
     data_type: DataType,
     type_of: Option<(u32, u32)>,
 ) -> Field {
-    Field { header, name, offset, len, data_type, type_of }
+    Field {
+        header,
+        name,
+        offset,
+        len,
+        data_type,
+        type_of,
+    }
 }
 
 const IP: &[Field] = &[
@@ -90,19 +97,30 @@ impl Context {
             Family::Ip6 => Some(raw::NFPROTO_IPV6),
             _ => None,
         };
-        Self { nfproto, l4proto: None }
+        Self {
+            nfproto,
+            l4proto: None,
+        }
     }
 
     /// The protocol that a match establishes: which base of headers it is about.
     pub(crate) fn establishes(self, m: &Match) -> Option<PayloadBase> {
-        let Match { selector, mask: None, op: CmpOp::Eq, operand: Operand::Value(v) } = m else {
+        let Match {
+            selector,
+            mask: None,
+            op: CmpOp::Eq,
+            operand: Operand::Value(v),
+        } = m
+        else {
             return None;
         };
         match selector {
             Selector::Meta(MetaKey::Nfproto) if v.0.len() == 1 => Some(PayloadBase::Network),
             Selector::Meta(MetaKey::L4proto) if v.0.len() == 1 => Some(PayloadBase::Transport),
             // ARPHRD_ETHER
-            Selector::Meta(MetaKey::Iiftype) if v.to_ne() == Some(1) => Some(PayloadBase::LinkLayer),
+            Selector::Meta(MetaKey::Iiftype) if v.to_ne() == Some(1) => {
+                Some(PayloadBase::LinkLayer)
+            }
             _ => None,
         }
     }
@@ -143,25 +161,40 @@ impl Context {
 
     /// The named field that a payload selector loads, or loads the front of.
     pub(crate) fn field(self, selector: &Selector) -> Option<&'static Field> {
-        let Selector::Payload { base, offset, len } = selector else { return None };
+        let Selector::Payload { base, offset, len } = selector else {
+            return None;
+        };
         let whole = |f: &&Field| f.offset == *offset && f.len == *len;
         let front = |f: &&Field| f.offset == *offset && f.len > *len && f.is_address();
         let fields = self.fields(*base);
-        fields.iter().find(whole).or_else(|| fields.iter().find(front))
+        fields
+            .iter()
+            .find(whole)
+            .or_else(|| fields.iter().find(front))
     }
 
     /// The type of a selector's value.
     pub(crate) fn data_type(self, selector: &Selector) -> DataType {
         match selector {
-            Selector::Payload { .. } => self.field(selector).map_or(DataType::INTEGER, |f| f.data_type),
+            Selector::Payload { .. } => self
+                .field(selector)
+                .map_or(DataType::INTEGER, |f| f.data_type),
             Selector::Meta(key) => meta_type(*key),
             Selector::Ct(key, _) => self.ct_type(*key),
             Selector::Socket(SocketKey::Mark, _) => DataType::MARK,
             Selector::Socket(SocketKey::Cgroupv2, _) => DataType::CGROUPV2,
             Selector::Socket(..) => DataType::INTEGER,
-            Selector::Fib { flags, .. } if flags & raw::NFTA_FIB_F_PRESENT != 0 => DataType::BOOLEAN,
-            Selector::Fib { result: FibResult::Oif, .. } => DataType::IFINDEX,
-            Selector::Fib { result: FibResult::Oifname, .. } => DataType::IFNAME,
+            Selector::Fib { flags, .. } if flags & raw::NFTA_FIB_F_PRESENT != 0 => {
+                DataType::BOOLEAN
+            }
+            Selector::Fib {
+                result: FibResult::Oif,
+                ..
+            } => DataType::IFINDEX,
+            Selector::Fib {
+                result: FibResult::Oifname,
+                ..
+            } => DataType::IFNAME,
             Selector::Fib { .. } => DataType::FIB_ADDR,
         }
     }
@@ -177,7 +210,9 @@ impl Context {
             CtKey::ProtoSrc | CtKey::ProtoDst => DataType::INET_SERVICE,
             CtKey::SrcIp | CtKey::DstIp => DataType::IPV4_ADDR,
             CtKey::SrcIp6 | CtKey::DstIp6 => DataType::IPV6_ADDR,
-            CtKey::Src | CtKey::Dst if self.nfproto == Some(raw::NFPROTO_IPV6) => DataType::IPV6_ADDR,
+            CtKey::Src | CtKey::Dst if self.nfproto == Some(raw::NFPROTO_IPV6) => {
+                DataType::IPV6_ADDR
+            }
             CtKey::Src | CtKey::Dst => DataType::IPV4_ADDR,
             _ => DataType::INTEGER,
         }
@@ -222,8 +257,14 @@ pub(crate) fn is_host_order(selector: &Selector) -> bool {
             | MetaKey::Obrname,
         ) => false,
         Selector::Ct(
-            CtKey::Src | CtKey::Dst | CtKey::SrcIp | CtKey::DstIp | CtKey::SrcIp6 | CtKey::DstIp6
-            | CtKey::ProtoSrc | CtKey::ProtoDst,
+            CtKey::Src
+            | CtKey::Dst
+            | CtKey::SrcIp
+            | CtKey::DstIp
+            | CtKey::SrcIp6
+            | CtKey::DstIp6
+            | CtKey::ProtoSrc
+            | CtKey::ProtoDst,
             _,
         ) => false,
         _ => true,

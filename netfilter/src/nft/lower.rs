@@ -13,8 +13,8 @@
 use super::context::{Context, is_host_order};
 use super::expr::{self, DataAttrs, Expr, VerdictAttrs};
 use super::model::{
-    CmpOp, CtDirection, CtKey, Data, Element, Match, MetaKey, Operand, Rule, Selector, SocketKey, Source,
-    Statement, Verdict,
+    CmpOp, CtDirection, CtKey, Data, Element, Match, MetaKey, Operand, Rule, Selector, SocketKey,
+    Source, Statement, Verdict,
 };
 use super::raw;
 
@@ -22,7 +22,7 @@ mod nat;
 
 /// The expressions of a rule and the sets that belong to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lowered {
+pub(crate) struct Lowered {
     /// In the order of evaluation.
     pub exprs: Vec<Expr>,
     /// Sets without a name. A lookup names the n-th of them by `set_id` n.
@@ -31,7 +31,7 @@ pub struct Lowered {
 
 /// A set that lives and dies with its rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnonymousSet {
+pub(crate) struct AnonymousSet {
     /// What is looked up in it.
     pub selector: Selector,
     /// What was known of the packet by then.
@@ -72,13 +72,22 @@ pub(crate) fn statement(s: &Statement, context: Context, out: &mut Lowered) {
         Statement::MetaSet(key, source) => {
             from_source(source, out);
             let (key, sreg) = (Some(key.number()), Some(raw::NFT_REG_1));
-            out.exprs.push(Expr::Meta(expr::Meta { key, sreg, ..Default::default() }));
+            out.exprs.push(Expr::Meta(expr::Meta {
+                key,
+                sreg,
+                ..Default::default()
+            }));
         }
         Statement::CtSet(key, direction, source) => {
             from_source(source, out);
             let (key, sreg) = (Some(key.number()), Some(raw::NFT_REG_1));
             let direction = direction.map(ct_direction);
-            out.exprs.push(Expr::Ct(expr::Ct { key, sreg, direction, ..Default::default() }));
+            out.exprs.push(Expr::Ct(expr::Ct {
+                key,
+                sreg,
+                direction,
+                ..Default::default()
+            }));
         }
         Statement::Redirect(r) => nat::redirect(r, out),
         Statement::Masquerade(m) => nat::masquerade(m, out),
@@ -113,13 +122,18 @@ pub(crate) fn statement(s: &Statement, context: Context, out: &mut Lowered) {
                 Reject::Icmpx(code) => (raw::NFT_REJECT_ICMPX_UNREACH, *code),
             };
             let (kind, icmp_code) = (Some(kind), Some(code));
-            out.exprs.push(Expr::Reject(expr::Reject { kind, icmp_code, unknown: Vec::new() }));
+            out.exprs.push(Expr::Reject(expr::Reject {
+                kind,
+                icmp_code,
+                unknown: Vec::new(),
+            }));
         }
         Statement::Opaque(exprs) => out.exprs.extend(exprs.iter().cloned()),
     }
 }
 
-fn ct_direction(d: CtDirection) -> u8 {
+/// `enum ip_conntrack_dir`
+pub(crate) fn ct_direction(d: CtDirection) -> u8 {
     match d {
         CtDirection::Original => raw::IP_CT_DIR_ORIGINAL,
         CtDirection::Reply => raw::IP_CT_DIR_REPLY,
@@ -130,9 +144,11 @@ fn ct_direction(d: CtDirection) -> u8 {
 fn load(selector: &Selector) -> Expr {
     let dreg = Some(raw::NFT_REG_1);
     match selector {
-        Selector::Meta(key) => {
-            Expr::Meta(expr::Meta { key: Some(key.number()), dreg, ..Default::default() })
-        }
+        Selector::Meta(key) => Expr::Meta(expr::Meta {
+            key: Some(key.number()),
+            dreg,
+            ..Default::default()
+        }),
         Selector::Payload { base, offset, len } => Expr::Payload(expr::Payload {
             dreg,
             base: Some(base.number()),
@@ -163,7 +179,12 @@ fn load(selector: &Selector) -> Expr {
 
 fn cmp(op: u32, data: &[u8]) -> Expr {
     let data = Some(DataAttrs::of(data));
-    Expr::Cmp(expr::Cmp { sreg: Some(raw::NFT_REG_1), op: Some(op), data, ..Default::default() })
+    Expr::Cmp(expr::Cmp {
+        sreg: Some(raw::NFT_REG_1),
+        op: Some(op),
+        data,
+        ..Default::default()
+    })
 }
 
 fn bitwise(op: Option<u32>, mask: &[u8], xor: &[u8]) -> Expr {
@@ -180,7 +201,12 @@ fn bitwise(op: Option<u32>, mask: &[u8], xor: &[u8]) -> Expr {
 
 fn lookup(set: &str, dreg: Option<u32>) -> Expr {
     let set = Some(set.to_owned());
-    Expr::Lookup(expr::Lookup { sreg: Some(raw::NFT_REG_1), dreg, set, ..Default::default() })
+    Expr::Lookup(expr::Lookup {
+        sreg: Some(raw::NFT_REG_1),
+        dreg,
+        set,
+        ..Default::default()
+    })
 }
 
 fn cmp_op(op: CmpOp) -> u32 {
@@ -221,7 +247,11 @@ fn matching(m: &Match, context: Context, out: &mut Lowered) {
     let host_order = is_host_order(&m.selector);
     out.exprs.push(shortened(m));
     if let Some(mask) = &m.mask {
-        out.exprs.push(bitwise(Some(raw::NFT_BITWISE_BOOL), &mask.0, &vec![0; mask.0.len()]));
+        out.exprs.push(bitwise(
+            Some(raw::NFT_BITWISE_BOOL),
+            &mask.0,
+            &vec![0; mask.0.len()],
+        ));
     }
     let width = width(&m.selector);
     if by_order && host_order && width > 1 {
@@ -231,7 +261,11 @@ fn matching(m: &Match, context: Context, out: &mut Lowered) {
     match &m.operand {
         Operand::Value(d) => out.exprs.push(cmp(cmp_op(m.op), &value(d))),
         Operand::Prefix(d, len) if len % 8 == 0 && *len > 0 => {
-            let front = d.0.iter().take(usize::from(*len) / 8).copied().collect::<Vec<_>>();
+            let front =
+                d.0.iter()
+                    .take(usize::from(*len) / 8)
+                    .copied()
+                    .collect::<Vec<_>>();
             out.exprs.push(cmp(cmp_op(m.op), &front));
         }
         Operand::Prefix(d, len) => {
@@ -257,7 +291,11 @@ fn matching(m: &Match, context: Context, out: &mut Lowered) {
             let zero = vec![0; bits.0.len()];
             out.exprs.push(bitwise(None, &bits.0, &zero));
             // Any of the bits is "not zero", so the comparison is turned round.
-            let op = if m.op == CmpOp::Neq { raw::NFT_CMP_EQ } else { raw::NFT_CMP_NEQ };
+            let op = if m.op == CmpOp::Neq {
+                raw::NFT_CMP_EQ
+            } else {
+                raw::NFT_CMP_NEQ
+            };
             out.exprs.push(cmp(op, &zero));
         }
         Operand::Anonymous(elements) => {
@@ -266,7 +304,11 @@ fn matching(m: &Match, context: Context, out: &mut Lowered) {
             }
             let id = u32::try_from(out.sets.len()).unwrap_or(u32::MAX);
             let (selector, elements) = (m.selector.clone(), elements.clone());
-            out.sets.push(AnonymousSet { selector, context, elements });
+            out.sets.push(AnonymousSet {
+                selector,
+                context,
+                elements,
+            });
             out.exprs.push(set_lookup(ANONYMOUS, Some(id), m.op));
         }
         Operand::Named { set, turned } => {
@@ -310,7 +352,11 @@ fn shortened(m: &Match) -> Expr {
     match (&m.selector, &m.operand) {
         (Selector::Payload { base, offset, .. }, Operand::Prefix(_, n)) if n % 8 == 0 && *n > 0 => {
             let len = u32::from(*n) / 8;
-            load(&Selector::Payload { base: *base, offset: *offset, len })
+            load(&Selector::Payload {
+                base: *base,
+                offset: *offset,
+                len,
+            })
         }
         (selector, _) => load(selector),
     }
@@ -336,9 +382,14 @@ fn from_source(source: &Source, out: &mut Lowered) {
     match source {
         Source::Value(data) => out.exprs.push(immediate(raw::NFT_REG_1, &data.0)),
         Source::Selector(selector) => out.exprs.push(load(selector)),
-        Source::Bitwise { selector, mask, xor } => {
+        Source::Bitwise {
+            selector,
+            mask,
+            xor,
+        } => {
             out.exprs.push(load(selector));
-            out.exprs.push(bitwise(Some(raw::NFT_BITWISE_BOOL), &mask.0, &xor.0));
+            out.exprs
+                .push(bitwise(Some(raw::NFT_BITWISE_BOOL), &mask.0, &xor.0));
         }
         Source::Map(selector, map) => {
             out.exprs.push(load(selector));
@@ -349,13 +400,24 @@ fn from_source(source: &Source, out: &mut Lowered) {
 
 pub(crate) fn immediate(dreg: u32, data: &[u8]) -> Expr {
     let data = Some(DataAttrs::of(data));
-    Expr::Immediate(expr::Immediate { dreg: Some(dreg), data, ..Default::default() })
+    Expr::Immediate(expr::Immediate {
+        dreg: Some(dreg),
+        data,
+        ..Default::default()
+    })
 }
 
 fn immediate_verdict(v: &Verdict) -> Expr {
-    let data = Some(DataAttrs { verdict: Some(verdict(v)), ..Default::default() });
+    let data = Some(DataAttrs {
+        verdict: Some(verdict(v)),
+        ..Default::default()
+    });
     let dreg = Some(raw::NFT_REG_VERDICT);
-    Expr::Immediate(expr::Immediate { dreg, data, ..Default::default() })
+    Expr::Immediate(expr::Immediate {
+        dreg,
+        data,
+        ..Default::default()
+    })
 }
 
 pub(crate) fn verdict(v: &Verdict) -> VerdictAttrs {
@@ -368,7 +430,11 @@ pub(crate) fn verdict(v: &Verdict) -> VerdictAttrs {
         Verdict::Goto(chain) => (raw::NFT_GOTO, Some(chain.clone())),
         Verdict::Other(code) => (*code, None),
     };
-    VerdictAttrs { code: Some(code), chain, ..Default::default() }
+    VerdictAttrs {
+        code: Some(code),
+        chain,
+        ..Default::default()
+    }
 }
 
 /// Selectors whose value cannot be told without a key that this version knows.

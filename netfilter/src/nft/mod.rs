@@ -7,6 +7,8 @@ pub mod expr;
 mod lower;
 pub mod model;
 mod normal;
+#[cfg(test)]
+mod properties;
 mod raise;
 pub mod raw;
 mod set;

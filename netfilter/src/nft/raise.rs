@@ -43,16 +43,25 @@ pub(crate) fn rule(exprs: &[Expr], mut context: Context, sets: AnonymousSets<'_>
             }
         }
     }
-    Rule { statements, comment: None }
+    Rule {
+        statements,
+        comment: None,
+    }
 }
 
 /// Whether the statement says all of the `n` expressions and nothing else.
 fn is_exact(s: &Statement, exprs: &[Expr], n: usize, context: Context) -> bool {
     let mut out = Lowered::default();
     lower::statement(s, context, &mut out);
-    let Some(read) = exprs.get(..n) else { return false };
+    let Some(read) = exprs.get(..n) else {
+        return false;
+    };
     let lowered: Vec<Expr> = out.exprs.into_iter().map(normal).collect();
-    lowered.len() == n && lowered.iter().zip(read).all(|(a, b)| a == b || same_anonymous(a, b))
+    lowered.len() == n
+        && lowered
+            .iter()
+            .zip(read)
+            .all(|(a, b)| a == b || same_anonymous(a, b))
 }
 
 /// A lookup in a set without a name: what is sent and what is listed differ in the name.
@@ -81,7 +90,10 @@ fn statement(e: &[Expr], context: Context, sets: AnonymousSets<'_>) -> Option<(S
             Some(store) => Some((store(Source::Value(value(i.data.as_ref())?)), 2)),
             None => nat::statement(e),
         },
-        [Expr::Redir(_) | Expr::Masq(_) | Expr::Nat(_) | Expr::Tproxy(_), ..] => nat::statement(e),
+        [
+            Expr::Redir(_) | Expr::Masq(_) | Expr::Nat(_) | Expr::Tproxy(_),
+            ..,
+        ] => nat::statement(e),
         [Expr::Counter(c), ..] => {
             let (packets, bytes) = (c.packets.unwrap_or(0), c.bytes.unwrap_or(0));
             Some((Statement::Counter(Counter { packets, bytes }), 1))
@@ -106,7 +118,16 @@ fn statement(e: &[Expr], context: Context, sets: AnonymousSets<'_>) -> Option<(S
             };
             let over = l.flags == Some(raw::NFT_LIMIT_F_INV);
             let (rate, per, burst) = (l.rate?, l.unit?, l.burst.unwrap_or(0));
-            Some((Statement::Limit(Limit { rate, per, burst, unit, over }), 1))
+            Some((
+                Statement::Limit(Limit {
+                    rate,
+                    per,
+                    burst,
+                    unit,
+                    over,
+                }),
+                1,
+            ))
         }
         [Expr::Reject(r), ..] => {
             let reject = match (r.kind?, r.icmp_code) {
@@ -125,18 +146,21 @@ fn statement(e: &[Expr], context: Context, sets: AnonymousSets<'_>) -> Option<(S
 fn loaded(e: &Expr) -> Option<Selector> {
     let selector = match e {
         Expr::Meta(m) if m.dreg == Some(raw::NFT_REG_1) => Selector::Meta(m.key?.into()),
-        Expr::Payload(p) if p.dreg == Some(raw::NFT_REG_1) => {
-            Selector::Payload { base: p.base?.into(), offset: p.offset?, len: p.len? }
-        }
+        Expr::Payload(p) if p.dreg == Some(raw::NFT_REG_1) => Selector::Payload {
+            base: p.base?.into(),
+            offset: p.offset?,
+            len: p.len?,
+        },
         Expr::Ct(c) if c.dreg == Some(raw::NFT_REG_1) => {
             Selector::Ct(c.key?.into(), ct_direction(c.direction)?)
         }
         Expr::Socket(s) if s.dreg == Some(raw::NFT_REG_1) => {
             Selector::Socket(s.key?.into(), s.level)
         }
-        Expr::Fib(f) if f.dreg == Some(raw::NFT_REG_1) => {
-            Selector::Fib { flags: f.flags?, result: f.result?.into() }
-        }
+        Expr::Fib(f) if f.dreg == Some(raw::NFT_REG_1) => Selector::Fib {
+            flags: f.flags?,
+            result: f.result?.into(),
+        },
         _ => return None,
     };
     is_known(&selector).then_some(selector)
@@ -162,7 +186,9 @@ fn stored(e: &Expr) -> Option<Box<dyn FnOnce(Source) -> Statement>> {
         }
         Expr::Ct(c) if c.sreg == Some(raw::NFT_REG_1) => {
             let (key, direction) = (c.key?.into(), ct_direction(c.direction)?);
-            Some(Box::new(move |source| Statement::CtSet(key, direction, source)))
+            Some(Box::new(move |source| {
+                Statement::CtSet(key, direction, source)
+            }))
         }
         _ => None,
     }
@@ -201,7 +227,11 @@ fn after_load(
         }
         [_, Expr::Bitwise(b), next, ..] if stored(next).is_some() => {
             let (mask, xor) = (value(b.mask.as_ref())?, value(b.xor.as_ref())?);
-            let source = Source::Bitwise { selector: selector.clone(), mask, xor };
+            let source = Source::Bitwise {
+                selector: selector.clone(),
+                mask,
+                xor,
+            };
             Some((stored(next)?(source), 3))
         }
         [_, next, ..] if stored(next).is_some() => {
@@ -246,18 +276,27 @@ fn matching(
     }
     let turned = matches!(e.get(at), Some(Expr::Byteorder(_)));
     at += usize::from(turned);
-    let order = |d: Option<&DataAttrs>| Some(unordered(value(d)?, turned && is_host_order(selector)));
-    let is = |op, operand| Match { selector: selector.clone(), mask: mask.clone(), op, operand };
+    let order =
+        |d: Option<&DataAttrs>| Some(unordered(value(d)?, turned && is_host_order(selector)));
+    let is = |op, operand| Match {
+        selector: selector.clone(),
+        mask: mask.clone(),
+        op,
+        operand,
+    };
     match e.get(at)? {
         Expr::Cmp(c) => {
             let (op, data) = (cmp_op(c.op?)?, order(c.data.as_ref())?);
-            if let (CmpOp::Gte, Some(Expr::Cmp(last))) = (op, e.get(at + 1)) {
-                if last.op == Some(raw::NFT_CMP_LTE) {
-                    let range = Operand::Range(data, order(last.data.as_ref())?);
-                    return Some((Statement::Match(is(CmpOp::Eq, range)), at + 2));
-                }
+            if let (CmpOp::Gte, Some(Expr::Cmp(last))) = (op, e.get(at + 1))
+                && last.op == Some(raw::NFT_CMP_LTE)
+            {
+                let range = Operand::Range(data, order(last.data.as_ref())?);
+                return Some((Statement::Match(is(CmpOp::Eq, range)), at + 2));
             }
-            Some((Statement::Match(compared(is(op, Operand::Value(data)), context)), at + 1))
+            Some((
+                Statement::Match(compared(is(op, Operand::Value(data)), context)),
+                at + 1,
+            ))
         }
         Expr::Range(r) if r.op == Some(raw::NFT_RANGE_NEQ) => {
             let range = Operand::Range(order(r.from.as_ref())?, order(r.to.as_ref())?);
@@ -265,7 +304,11 @@ fn matching(
         }
         Expr::Lookup(l) if l.dreg.is_none() => {
             let name = l.set.as_deref()?;
-            let op = if l.flags.is_some() { CmpOp::Neq } else { CmpOp::Eq };
+            let op = if l.flags.is_some() {
+                CmpOp::Neq
+            } else {
+                CmpOp::Eq
+            };
             let operand = match sets(name) {
                 Some(mut elements) => {
                     if turned {
@@ -273,7 +316,10 @@ fn matching(
                     }
                     Operand::Anonymous(elements)
                 }
-                None => Operand::Named { set: name.to_owned(), turned },
+                None => Operand::Named {
+                    set: name.to_owned(),
+                    turned,
+                },
             };
             Some((Statement::Match(is(op, operand)), at + 1))
         }
@@ -283,26 +329,46 @@ fn matching(
 
 /// The short forms of a comparison: prefixes, interface name prefixes and bits.
 fn compared(m: Match, context: Context) -> Match {
-    let Operand::Value(data) = &m.operand else { return m };
+    let Operand::Value(data) = &m.operand else {
+        return m;
+    };
     if !matches!(m.op, CmpOp::Eq | CmpOp::Neq) {
         return m;
     }
     if let Some(mask) = &m.mask {
         let address = context.field(&m.selector).is_some_and(|f| f.is_address());
-        let prefix = (0..=255u8).find(|n| usize::from(*n) <= mask.0.len() * 8 && prefix_mask(mask.0.len(), *n) == mask.0);
+        let prefix = (0..=255u8).find(|n| {
+            usize::from(*n) <= mask.0.len() * 8 && prefix_mask(mask.0.len(), *n) == mask.0
+        });
         if let (true, Some(len)) = (address, prefix) {
-            return Match { mask: None, operand: Operand::Prefix(data.clone(), len), ..m };
+            return Match {
+                mask: None,
+                operand: Operand::Prefix(data.clone(), len),
+                ..m
+            };
         }
         if is_bits(&m.selector, context) && data.0.iter().all(|b| *b == 0) {
-            let op = if m.op == CmpOp::Neq { CmpOp::Eq } else { CmpOp::Neq };
-            return Match { op, operand: Operand::AnyBit(mask.clone()), mask: None, ..m };
+            let op = if m.op == CmpOp::Neq {
+                CmpOp::Eq
+            } else {
+                CmpOp::Neq
+            };
+            return Match {
+                op,
+                operand: Operand::AnyBit(mask.clone()),
+                mask: None,
+                ..m
+            };
         }
         return m;
     }
     match &m.selector {
         Selector::Meta(MetaKey::Iifname | MetaKey::Oifname) if data.0.len() < 16 => {
             match String::from_utf8(data.0.clone()) {
-                Ok(prefix) => Match { operand: Operand::IfnamePrefix(prefix), ..m },
+                Ok(prefix) => Match {
+                    operand: Operand::IfnamePrefix(prefix),
+                    ..m
+                },
                 Err(_) => m,
             }
         }
@@ -311,8 +377,16 @@ fn compared(m: Match, context: Context) -> Match {
                 let mut addr = data.0.clone();
                 addr.resize(f.len as usize, 0);
                 let prefix = u8::try_from(len * 8).unwrap_or(u8::MAX);
-                let selector = Selector::Payload { base: *base, offset: *offset, len: f.len };
-                Match { selector, operand: Operand::Prefix(Data(addr), prefix), ..m }
+                let selector = Selector::Payload {
+                    base: *base,
+                    offset: *offset,
+                    len: f.len,
+                };
+                Match {
+                    selector,
+                    operand: Operand::Prefix(Data(addr), prefix),
+                    ..m
+                }
             }
             _ => m,
         },

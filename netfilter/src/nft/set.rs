@@ -10,7 +10,7 @@
 
 use super::expr::DataAttrs;
 use super::lower::{self, AnonymousSet};
-use super::model::{Data, DataType, Element, ElementKey, MetaKey, Selector, Set, SetData};
+use super::model::{Data, DataType, Element, ElementKey, Selector, Set, SetData};
 use super::raise;
 use super::raw;
 use super::userdata::{self, Userdata};
@@ -63,8 +63,8 @@ impl Set {
             SetData::Verdict => (Some(raw::NFT_DATA_VERDICT), Some(0)),
             SetData::Value(t, len) => (Some(t.0), Some(len)),
         };
-        let mut user = Userdata::default()
-            .put_u32(userdata::SET_KEYBYTEORDER, byte_order(self.key_type));
+        let mut user =
+            Userdata::default().put_u32(userdata::SET_KEYBYTEORDER, byte_order(self.key_type));
         match self.data {
             SetData::None => {}
             SetData::Verdict => user = user.put_u32(userdata::SET_DATABYTEORDER, 0),
@@ -92,7 +92,9 @@ impl Set {
             id: Some(id),
             desc: self.size.map(desc),
             timeout: self.timeout.map(millis),
-            gc_interval: self.gc_interval.map(|t| u32::try_from(millis(t)).unwrap_or(u32::MAX)),
+            gc_interval: self
+                .gc_interval
+                .map(|t| u32::try_from(millis(t)).unwrap_or(u32::MAX)),
             userdata: Some(user.bytes()),
             ..SetAttrs::default()
         }
@@ -119,7 +121,11 @@ impl Set {
             dynamic: has(raw::NFT_SET_EVAL),
             timeouts: has(raw::NFT_SET_TIMEOUT),
             timeout: a.timeout.filter(nonzero).map(Duration::from_millis),
-            gc_interval: a.gc_interval.map(u64::from).filter(nonzero).map(Duration::from_millis),
+            gc_interval: a
+                .gc_interval
+                .map(u64::from)
+                .filter(nonzero)
+                .map(Duration::from_millis),
             size: a.desc.as_ref().and_then(|d| d.size).filter(|n| *n != 0),
             auto_merge: userdata::number(user, userdata::SET_MERGE_ELEMENTS).unwrap_or(0) != 0,
             comment: userdata::text(user, userdata::SET_COMMENT),
@@ -139,7 +145,10 @@ impl Set {
 }
 
 fn desc(size: u32) -> SetDescAttrs {
-    SetDescAttrs { size: Some(size), ..SetDescAttrs::default() }
+    SetDescAttrs {
+        size: Some(size),
+        ..SetDescAttrs::default()
+    }
 }
 
 fn millis(t: Duration) -> u64 {
@@ -180,11 +189,10 @@ impl AnonymousSet {
     pub(crate) fn to_attrs(&self, table: &str, id: u32) -> SetAttrs {
         let (key_type, key_len) = self.key();
         let interval = self.is_interval();
-        let order = match self.selector {
-            Selector::Payload { .. } | Selector::Meta(MetaKey::Protocol | MetaKey::Random) => {
-                userdata::BIG_ENDIAN
-            }
-            _ => userdata::HOST_ENDIAN,
+        let order = if self.is_host_order() {
+            userdata::HOST_ENDIAN
+        } else {
+            userdata::BIG_ENDIAN
         };
         let mut user = Userdata::default().put_u32(userdata::SET_KEYBYTEORDER, order);
         if interval {
@@ -194,8 +202,17 @@ impl AnonymousSet {
             user = user.put(userdata::SET_KEY_TYPEOF, &type_of);
         }
         let flags = raw::NFT_SET_ANONYMOUS | raw::NFT_SET_CONSTANT;
-        let flags = if interval { flags | raw::NFT_SET_INTERVAL } else { flags };
-        let size = u32::try_from(self.elem_attrs().len()).unwrap_or(u32::MAX);
+        let flags = if interval {
+            flags | raw::NFT_SET_INTERVAL
+        } else {
+            flags
+        };
+        let elements = self.elem_attrs();
+        // nft counts the end of a range that has none, too.
+        let open = elements
+            .last()
+            .is_some_and(|e| interval && e.flags.is_none());
+        let size = u32::try_from(elements.len() + usize::from(open)).unwrap_or(u32::MAX);
         SetAttrs {
             table: Some(table.to_owned()),
             name: Some(lower::ANONYMOUS.to_owned()),
@@ -219,8 +236,13 @@ impl AnonymousSet {
 
     /// The elements as a dump shows them.
     pub(crate) fn as_listed(&self) -> Vec<Element> {
-        let host_order = super::context::is_host_order(&self.selector);
-        from_elem_attrs(&self.elem_attrs(), self.is_interval(), host_order)
+        from_elem_attrs(&self.elem_attrs(), self.is_interval(), self.is_host_order())
+    }
+
+    /// Whether nft takes the keys for numbers of the machine's order, as it does with names.
+    fn is_host_order(&self) -> bool {
+        super::context::is_host_order(&self.selector)
+            || self.context.data_type(&self.selector) == DataType::IFNAME
     }
 
     /// nft's note of what the set is looked up with: kind of expression, then its own numbers.
@@ -231,21 +253,37 @@ impl AnonymousSet {
         let (kind, inner) = match &self.selector {
             Selector::Payload { .. } => {
                 let (header, field) = self.context.field(&self.selector)?.type_of?;
-                (PAYLOAD, Userdata::default().put_u32(0, header).put_u32(1, field))
+                (
+                    PAYLOAD,
+                    Userdata::default().put_u32(0, header).put_u32(1, field),
+                )
             }
             Selector::Meta(key) => (META, Userdata::default().put_u32(0, key.number())),
-            Selector::Ct(key, None) => {
-                (CT, Userdata::default().put_u32(0, key.number()).put_u32(1, u32::MAX))
+            Selector::Ct(key, direction) => {
+                let direction = direction.map_or(u32::MAX, |d| u32::from(lower::ct_direction(d)));
+                (
+                    CT,
+                    Userdata::default()
+                        .put_u32(0, key.number())
+                        .put_u32(1, direction),
+                )
             }
             _ => return None,
         };
-        Some(Userdata::default().put_u32(0, kind).put(1, &inner.bytes()).bytes())
+        Some(
+            Userdata::default()
+                .put_u32(0, kind)
+                .put(1, &inner.bytes())
+                .bytes(),
+        )
     }
 }
 
 /// Whether there is a range among the elements.
 pub(crate) fn is_interval(elements: &[Element]) -> bool {
-    elements.iter().any(|e| matches!(e.key, ElementKey::Range(..)))
+    elements
+        .iter()
+        .any(|e| matches!(e.key, ElementKey::Range(..)))
 }
 
 /// Turns the bytes of a key round: from the machine's order to the network's, or back.
@@ -346,8 +384,10 @@ pub(crate) fn from_elem_attrs(
 ) -> Vec<Element> {
     let key = |a: &ElemAttrs| a.key.as_ref().and_then(|k| k.value.clone()).map(Data);
     let is_end = |a: &ElemAttrs| a.flags.unwrap_or(0) & raw::NFT_SET_ELEM_INTERVAL_END != 0;
-    let mut keyed: Vec<(Data, bool, &ElemAttrs)> =
-        list.iter().filter_map(|a| Some((key(a)?, is_end(a), a))).collect();
+    let mut keyed: Vec<(Data, bool, &ElemAttrs)> = list
+        .iter()
+        .filter_map(|a| Some((key(a)?, is_end(a), a)))
+        .collect();
     // Where one range ends and the next begins, the end comes first.
     keyed.sort_by(|a, b| (&a.0, !a.1).cmp(&(&b.0, !b.1)));
     let mut out = Vec::new();
@@ -395,7 +435,15 @@ fn sort(elements: &mut [Element], host_order: bool) {
     });
 }
 
-/// Whether the keys of a set are numbers in the machine's order.
-pub(crate) fn is_host_order_key(s: &Set) -> bool {
-    byte_order(s.key_type) == userdata::HOST_ENDIAN && s.key_type != DataType::IFNAME
+/// Whether nft takes the keys of a set for numbers of the machine's order. It wrote so into the userdata;
+/// without that the type says it.
+pub(crate) fn is_host_order_key(a: &SetAttrs) -> bool {
+    let order = userdata::number(a.userdata.as_deref(), userdata::SET_KEYBYTEORDER);
+    let of_type = || byte_order(DataType(a.key_type.unwrap_or(0)));
+    order.unwrap_or_else(of_type) == userdata::HOST_ENDIAN
+}
+
+/// Whether numbers of a type are kept in the machine's order, unless the set holds ranges.
+pub(crate) fn is_host_order_type(t: DataType) -> bool {
+    byte_order(t) == userdata::HOST_ENDIAN && t != DataType::IFNAME
 }

@@ -1,5 +1,12 @@
 //! Namespaces and the real `nft`, for tests only.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -32,10 +39,19 @@ pub fn tool(ns: &Netns, program: &str, args: &[&str], input: &str) -> Result<Str
         .stderr(Stdio::piped())
         .spawn()
         .expect("nsenter is missing: install util-linux and nftables");
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
     let out = child.wait_with_output().unwrap();
-    let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
-    if out.status.success() { Ok(text(out.stdout)) } else { Err(text(out.stderr)) }
+    let text = |b: Vec<u8>| String::from_utf8_lossy(&b).into_owned();
+    if out.status.success() {
+        Ok(text(out.stdout))
+    } else {
+        Err(text(out.stderr))
+    }
 }
 
 /// Loads text with the real `nft`.
@@ -55,13 +71,18 @@ pub fn read(ns: &Netns) -> Snapshot {
 
 /// Every table of a ruleset.
 pub fn owned_of(ruleset: &Ruleset) -> Vec<TableId> {
-    ruleset.tables.iter().map(|t| (t.family, t.name.clone())).collect()
+    ruleset
+        .tables
+        .iter()
+        .map(|t| (t.family, t.name.clone()))
+        .collect()
 }
 
 /// Our apply; every table of the ruleset is ours.
 pub fn apply(ns: &Netns, ruleset: &Ruleset) -> weir_netlink::Result<Applied> {
     let owned = owned_of(ruleset);
-    ns.run(|| Engine::open().unwrap().apply(ruleset, &owned)).unwrap()
+    ns.run(|| Engine::open().unwrap().apply(ruleset, &owned))
+        .unwrap()
 }
 
 /// Without the times that pass between two listings.
@@ -107,4 +128,22 @@ pub fn assert_text(got: &str, want: &str) {
         eprintln!("+ {l}");
     }
     panic!("the listings differ (- expected, + found)");
+}
+
+/// We read what nft wrote and print it as nft does; nft lists what we write from that, the same.
+pub fn both_ways(text: &str) {
+    let theirs = crate::namespace_or_skip!();
+    load(&theirs, text);
+    let listing = list(&theirs);
+    let snapshot = read(&theirs);
+    assert_text(
+        &timeless(&snapshot.ruleset.to_string()),
+        &timeless(&listing),
+    );
+    let ours = crate::namespace_or_skip!();
+    let applied = apply(&ours, &snapshot.ruleset).unwrap();
+    assert!(!applied.ops.is_empty());
+    assert_text(&timeless(&list(&ours)), &timeless(&listing));
+    // Nothing is left to do.
+    assert_eq!(apply(&ours, &snapshot.ruleset).unwrap().ops, vec![]);
 }

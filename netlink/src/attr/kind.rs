@@ -1,6 +1,6 @@
 //! What an attribute's payload can be. The byte order is part of the kind.
 
-use super::{Attrs, AttrSet, DecodeError, Writer};
+use super::{AttrSet, Attrs, DecodeError, Writer};
 use std::marker::PhantomData;
 
 /// A kind of payload: how a value becomes bytes and back.
@@ -9,6 +9,8 @@ pub trait Kind {
     type Value: Clone + std::fmt::Debug + PartialEq;
     /// Whether `NLA_F_NESTED` is set when it is written.
     const NESTED: bool = false;
+    /// Whether `NLA_F_NET_BYTEORDER` is set when it is written: ipset asks for it, nf_tables does not.
+    const NET_BYTEORDER: bool = false;
 
     /// Appends the payload.
     fn encode(value: &Self::Value, w: &mut Writer);
@@ -163,19 +165,22 @@ impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kin
     }
 }
 
-/// A list: attributes with the number 1 (`NFTA_LIST_ELEM`), each holding a declared set.
+/// A list: attributes of one number, each holding a declared set. nf_tables numbers them 1
+/// (`NFTA_LIST_ELEM`).
 #[derive(Clone, Copy, Debug)]
-pub struct ListOf<T>(PhantomData<T>);
+pub struct ListOf<T, const N: u16 = NFTA_LIST_ELEM>(PhantomData<T>);
 
 /// `NFTA_LIST_ELEM` (`linux/netfilter/nf_tables.h`)
 pub const NFTA_LIST_ELEM: u16 = 1;
 
-impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kind for ListOf<T> {
+impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static, const N: u16> Kind
+    for ListOf<T, N>
+{
     type Value = Vec<T>;
     const NESTED: bool = true;
     fn encode(value: &Vec<T>, w: &mut Writer) {
         for v in value {
-            w.attr(NFTA_LIST_ELEM, true, |w| v.encode(w));
+            w.attr(N, true, |w| v.encode(w));
         }
     }
     fn decode(bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
@@ -221,14 +226,14 @@ impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kin
         }
     }
     fn decode(bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
-        ListOf::<T>::decode(bytes)
+        <ListOf<T>>::decode(bytes)
     }
     fn path(bytes: &[u8], offset: usize) -> Option<String> {
-        ListOf::<T>::path(bytes, offset)
+        <ListOf<T>>::path(bytes, offset)
     }
     #[cfg(feature = "testing")]
     fn strategy() -> proptest::strategy::BoxedStrategy<Vec<T>> {
-        ListOf::<T>::strategy()
+        <ListOf<T>>::strategy()
     }
 }
 

@@ -49,7 +49,8 @@ macro_rules! attributes {
             fn encode(&self, w: &mut $crate::attr::Writer) {
                 $(
                     if let Some(v) = &self.$field {
-                        w.attr($n, <$kind as $crate::attr::Kind>::NESTED, |w| {
+                        let number = $crate::attr::with_order::<$kind>($n);
+                        w.attr(number, <$kind as $crate::attr::Kind>::NESTED, |w| {
                             <$kind as $crate::attr::Kind>::encode(v, w);
                         });
                     }

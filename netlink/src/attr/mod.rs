@@ -10,18 +10,22 @@
 
 mod kind;
 mod macros;
+mod order;
 mod read;
 mod write;
 
 pub use kind::{
-    Arbitrary, Be16, Be32, Be64, Bytes, I32Be, Kind, ListOf, NFTA_LIST_ELEM, Ne16, Ne32, Ne64, Nest, NumberedListOf, RawNest, Str, U8,
+    Arbitrary, Be16, Be32, Be64, Bytes, I32Be, Kind, ListOf, NFTA_LIST_ELEM, Ne16, Ne32, Ne64,
+    Nest, NumberedListOf, RawNest, Str, U8,
 };
+pub use order::{Ip4, Ip6, LossyStr, NetOrder, with_order};
 pub use read::{Attr, Attrs, DecodeError};
 pub use write::{EncodeError, Writer};
 
 /// `NLA_F_NESTED` (`linux/netlink.h`): the payload is attributes.
 pub const NLA_F_NESTED: u16 = 1 << 15;
-/// `NLA_F_NET_BYTEORDER`: the payload is in network order. Never set by nfnetlink's families.
+/// `NLA_F_NET_BYTEORDER`: the payload is in network order. Of nfnetlink's families only ipset sets it, and
+/// refuses numbers without it.
 pub const NLA_F_NET_BYTEORDER: u16 = 1 << 14;
 /// `NLA_TYPE_MASK`: what is left is the attribute's number.
 pub const NLA_TYPE_MASK: u16 = !(NLA_F_NESTED | NLA_F_NET_BYTEORDER);
@@ -51,7 +55,10 @@ pub trait AttrSet: Sized {
     /// The C name of one attribute.
     #[must_use]
     fn attribute_name(number: u16) -> Option<&'static str> {
-        Self::CONSTANTS.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
+        Self::CONSTANTS
+            .iter()
+            .find(|(_, n)| *n == number)
+            .map(|(name, _)| *name)
     }
 }
 

@@ -16,13 +16,20 @@ impl DecodeError {
     /// An error without a path yet.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
-        Self { path: String::new(), reason: reason.into() }
+        Self {
+            path: String::new(),
+            reason: reason.into(),
+        }
     }
 
     /// The same error one level up.
     #[must_use]
     pub fn within(mut self, name: &str) -> Self {
-        self.path = if self.path.is_empty() { name.into() } else { format!("{name} > {}", self.path) };
+        self.path = if self.path.is_empty() {
+            name.into()
+        } else {
+            format!("{name} > {}", self.path)
+        };
         self
     }
 }
@@ -63,7 +70,10 @@ impl<'a> Attrs<'a> {
     /// Over these bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, offset: 0 }
+        Self {
+            rest: bytes,
+            offset: 0,
+        }
     }
 }
 
@@ -73,7 +83,11 @@ fn split(rest: &[u8]) -> Option<(u16, &[u8], usize)> {
     let (kind, _) = rest2.split_first_chunk::<2>()?;
     let len = usize::from(u16::from_ne_bytes(*len));
     let payload = rest.get(NLA_HDRLEN..len)?;
-    Some((u16::from_ne_bytes(*kind), payload, len.next_multiple_of(NLA_HDRLEN)))
+    Some((
+        u16::from_ne_bytes(*kind),
+        payload,
+        len.next_multiple_of(NLA_HDRLEN),
+    ))
 }
 
 impl<'a> Iterator for Attrs<'a> {

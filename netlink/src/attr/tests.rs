@@ -3,12 +3,12 @@ use proptest::prelude::*;
 
 crate::attributes! {
     /// An inner set.
-    pub struct Inner {
+    struct Inner {
         code: I32Be = NFTA_VERDICT_CODE 1,
         chain: Str = NFTA_VERDICT_CHAIN 2,
     }
     /// An outer set.
-    pub struct Outer {
+    struct Outer {
         late: Bytes = NFTA_RULE_USERDATA 7,
         handle: Be64 = NFTA_RULE_HANDLE 3,
         host: Ne32 = X_HOST 9,
@@ -25,7 +25,11 @@ fn encoded(set: &impl AttrSet) -> Vec<u8> {
 
 #[test]
 fn bytes_are_those_of_the_header() {
-    let set = Outer { handle: Some(0x0102), late: Some(vec![9]), ..Outer::default() };
+    let set = Outer {
+        handle: Some(0x0102),
+        late: Some(vec![9]),
+        ..Outer::default()
+    };
     // Declared order, not the order of the numbers; length counts the header, padding does not count.
     let late = [5, 0, 7, 0, 9, 0, 0, 0];
     let handle = [12, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 2];
@@ -36,8 +40,15 @@ fn bytes_are_those_of_the_header() {
 
 #[test]
 fn a_path_names_every_level() {
-    let inner = Inner { code: Some(-3), chain: Some("abc".into()), ..Inner::default() };
-    let set = Outer { list: Some(vec![Inner::default(), inner]), ..Outer::default() };
+    let inner = Inner {
+        code: Some(-3),
+        chain: Some("abc".into()),
+        ..Inner::default()
+    };
+    let set = Outer {
+        list: Some(vec![Inner::default(), inner]),
+        ..Outer::default()
+    };
     let bytes = encoded(&set);
     let at = bytes.windows(3).position(|w| w == b"abc").unwrap();
     let path = Outer::path(&bytes, at).unwrap();
@@ -56,16 +67,28 @@ fn unknown_attributes_survive() {
 
 #[test]
 fn an_attribute_never_wraps() {
-    let set = Outer { late: Some(vec![0; 65_532]), ..Outer::default() };
+    let set = Outer {
+        late: Some(vec![0; 65_532]),
+        ..Outer::default()
+    };
     let mut w = Writer::new();
     set.encode(&mut w);
-    assert_eq!(w.finish(), Err(EncodeError { attribute: 7, length: 65_536 }));
+    assert_eq!(
+        w.finish(),
+        Err(EncodeError {
+            attribute: 7,
+            length: 65_536
+        })
+    );
 }
 
 #[test]
 fn a_wrong_length_names_the_attribute() {
     let error = Outer::decode(&[6, 0, 3, 0, 1, 2, 0, 0]).unwrap_err();
-    assert_eq!(error.to_string(), "NFTA_RULE_HANDLE: 2 bytes where 8 are expected");
+    assert_eq!(
+        error.to_string(),
+        "NFTA_RULE_HANDLE: 2 bytes where 8 are expected"
+    );
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Encoding into one growing buffer.
 
-use super::{NLA_F_NESTED, NLA_HDRLEN};
+use super::{NLA_F_NESTED, NLA_HDRLEN, NLA_TYPE_MASK};
 use std::fmt;
 
 /// A value that does not fit its attribute.
@@ -15,7 +15,10 @@ pub struct EncodeError {
 impl fmt::Display for EncodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { attribute, length } = self;
-        write!(f, "attribute {attribute} would have {length} bytes; at most 65535 fit, split it")
+        write!(
+            f,
+            "attribute {attribute} would have {length} bytes; at most 65535 fit, split it"
+        )
     }
 }
 
@@ -44,7 +47,11 @@ impl Writer {
     /// the next one expects.
     pub fn attr(&mut self, number: u16, nested: bool, body: impl FnOnce(&mut Self)) {
         let start = self.buf.len();
-        let kind = if nested { number | NLA_F_NESTED } else { number };
+        let kind = if nested {
+            number | NLA_F_NESTED
+        } else {
+            number
+        };
         self.buf.extend_from_slice(&[0, 0]);
         self.buf.extend_from_slice(&kind.to_ne_bytes());
         body(self);
@@ -56,7 +63,8 @@ impl Writer {
                 }
             }
             Err(_) => {
-                self.error.get_or_insert(EncodeError { attribute: number, length });
+                let attribute = number & NLA_TYPE_MASK;
+                self.error.get_or_insert(EncodeError { attribute, length });
             }
         }
         self.align();

@@ -19,12 +19,34 @@ pub struct Batch {
     messages: Vec<Pushed>,
 }
 
+/// Where a message begins in its datagram, and what names its attributes.
 #[derive(Debug)]
-struct Pushed {
-    start: usize,
+pub(super) struct Pushed {
+    pub(super) start: usize,
     flags: u16,
     path: PathFn,
     name: NameFn,
+}
+
+impl Pushed {
+    pub(super) fn new<A: AttrSet>(start: usize, flags: u16) -> Self {
+        Self {
+            start,
+            flags,
+            path: A::path,
+            name: A::attribute_name,
+        }
+    }
+
+    /// The attribute that an answer speaks of.
+    pub(super) fn attribute(&self, ack: &Ack, datagram: &[u8]) -> Option<String> {
+        if let Some(n) = ack.missing.and_then(|n| u16::try_from(n).ok()) {
+            return Some(format!("missing {}", (self.name)(n)?));
+        }
+        let head = NLMSG_HDRLEN + NFGENMSG_LEN;
+        let attrs = datagram.get(self.start + head..)?;
+        (self.path)(attrs, ack.offset?.checked_sub(head)?)
+    }
 }
 
 /// Why one message of a batch was refused.
@@ -51,16 +73,21 @@ impl Batch {
                 w.attr(NFNL_BATCH_GENID, false, |w| w.put(&g.to_be_bytes()));
             }
         });
-        Self { subsystem, w, messages: Vec::new() }
+        Self {
+            subsystem,
+            w,
+            messages: Vec::new(),
+        }
     }
 
     /// Appends one message and returns its index.
     pub fn push<A: AttrSet>(&mut self, kind: u16, flags: u16, family: u8, attrs: &A) -> usize {
         let index = self.messages.len();
-        let (path, name) = (A::path as PathFn, A::attribute_name as NameFn);
-        self.messages.push(Pushed { start: self.w.len(), flags, path, name });
+        self.messages.push(Pushed::new::<A>(self.w.len(), flags));
         let kind = message::message_type(self.subsystem, kind);
-        message::write(&mut self.w, (kind, flags, 0), (family, 0), |w| attrs.encode(w));
+        message::write(&mut self.w, (kind, flags, 0), (family, 0), |w| {
+            attrs.encode(w)
+        });
         index
     }
 
@@ -88,13 +115,24 @@ impl Batch {
             self.w.patch(last.start + NLMSG_FLAGS, &flags.to_ne_bytes());
         }
         let end = self.w.len();
-        message::write(&mut self.w, (NFNL_MSG_BATCH_END, 0, 0), (0, self.subsystem), |_| {});
+        message::write(
+            &mut self.w,
+            (NFNL_MSG_BATCH_END, 0, 0),
+            (0, self.subsystem),
+            |_| {},
+        );
         let starts = self.messages.iter().map(|m| m.start);
         for (start, seq) in [0].into_iter().chain(starts).chain([end]).zip(first..) {
             self.w.patch(start + NLMSG_SEQ, &seq.to_ne_bytes());
         }
         let datagram = self.w.finish()?;
-        Ok((datagram, BatchIndex { first, messages: self.messages }))
+        Ok((
+            datagram,
+            BatchIndex {
+                first,
+                messages: self.messages,
+            },
+        ))
     }
 }
 
@@ -108,7 +146,8 @@ pub struct BatchIndex {
 impl BatchIndex {
     /// Sequence number of the last pushed message, which asks for an acknowledgement.
     pub(crate) fn last(&self) -> u32 {
-        self.first.saturating_add(u32::try_from(self.messages.len()).unwrap_or(u32::MAX))
+        self.first
+            .saturating_add(u32::try_from(self.messages.len()).unwrap_or(u32::MAX))
     }
 
     /// Whether an answer with this sequence number is to this batch.
@@ -117,18 +156,18 @@ impl BatchIndex {
     }
 
     pub(crate) fn failure(&self, seq: u32, ack: Ack, datagram: &[u8]) -> Failure {
-        let after = seq.checked_sub(self.first).and_then(|n| usize::try_from(n).ok());
+        let after = seq
+            .checked_sub(self.first)
+            .and_then(|n| usize::try_from(n).ok());
         let index = after.and_then(|n| n.checked_sub(1));
         let pushed = index.and_then(|i| self.messages.get(i));
-        let attribute = pushed.and_then(|p| {
-            if let Some(n) = ack.missing.and_then(|n| u16::try_from(n).ok()) {
-                return Some(format!("missing {}", (p.name)(n)?));
-            }
-            let head = NLMSG_HDRLEN + NFGENMSG_LEN;
-            let attrs = datagram.get(p.start + head..)?;
-            (p.path)(attrs, ack.offset?.checked_sub(head)?)
-        });
+        let attribute = pushed.and_then(|p| p.attribute(&ack, datagram));
         let index = pushed.and(index);
-        Failure { index, errno: ack.errno, extack: ack.message, attribute }
+        Failure {
+            index,
+            errno: ack.errno,
+            extack: ack.message,
+            attribute,
+        }
     }
 }

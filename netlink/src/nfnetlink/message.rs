@@ -3,51 +3,53 @@
 use crate::attr::Writer;
 
 macro_rules! constants {
-    ($($(#[$m:meta])* $name:ident: $ty:ty = $value:expr,)*) => {
-        $($(#[$m])* pub const $name: $ty = $value;)*
+    ($($(#[$m:meta])* $vis:vis $name:ident: $ty:ty = $value:expr,)*) => {
+        $($(#[$m])* $vis const $name: $ty = $value;)*
         /// C names and values, for the comparison with the system's headers.
-        pub(crate) const CONSTANTS: &[(&str, i64)] = &[$((stringify!($name), $name as i64)),*];
+        pub(super) const CONSTANTS: &[(&str, i64)] = &[$((stringify!($name), $name as i64)),*];
     };
 }
 
 // linux/netlink.h, linux/netfilter/nfnetlink.h
 constants! {
     /// This message asks for something.
-    NLM_F_REQUEST: u16 = 0x1,
+    pub NLM_F_REQUEST: u16 = 0x1,
     /// An answer is wanted on success too.
-    NLM_F_ACK: u16 = 0x4,
+    pub NLM_F_ACK: u16 = 0x4,
     /// The list changed while it was dumped: read it again.
-    NLM_F_DUMP_INTR: u16 = 0x10,
+    pub NLM_F_DUMP_INTR: u16 = 0x10,
     /// Everything, not one object.
-    NLM_F_DUMP: u16 = 0x300,
+    pub NLM_F_DUMP: u16 = 0x300,
     /// Replace an existing object.
-    NLM_F_REPLACE: u16 = 0x100,
+    pub NLM_F_REPLACE: u16 = 0x100,
     /// Fail when it exists.
-    NLM_F_EXCL: u16 = 0x200,
+    pub NLM_F_EXCL: u16 = 0x200,
     /// Make it when it does not exist.
-    NLM_F_CREATE: u16 = 0x400,
+    pub NLM_F_CREATE: u16 = 0x400,
     /// Add to the end of the list.
-    NLM_F_APPEND: u16 = 0x800,
+    pub NLM_F_APPEND: u16 = 0x800,
     /// The answer repeats only the header of what it answers.
-    NLM_F_CAPPED: u16 = 0x100,
+    pub(super) NLM_F_CAPPED: u16 = 0x100,
     /// The answer carries attributes (`NLMSGERR_ATTR_*`).
-    NLM_F_ACK_TLVS: u16 = 0x200,
+    pub(super) NLM_F_ACK_TLVS: u16 = 0x200,
     /// An answer: an errno, 0 for success.
-    NLMSG_ERROR: u16 = 2,
+    pub(super) NLMSG_ERROR: u16 = 2,
     /// The end of a dump.
-    NLMSG_DONE: u16 = 3,
+    pub(super) NLMSG_DONE: u16 = 3,
     /// The answer lost messages.
-    NLMSG_OVERRUN: u16 = 4,
+    pub(super) NLMSG_OVERRUN: u16 = 4,
     /// The only version of nfnetlink.
-    NFNETLINK_V0: u8 = 0,
+    pub NFNETLINK_V0: u8 = 0,
+    /// The subsystem of ipset.
+    pub NFNL_SUBSYS_IPSET: u16 = 6,
     /// The subsystem of nf_tables.
-    NFNL_SUBSYS_NFTABLES: u16 = 10,
+    pub NFNL_SUBSYS_NFTABLES: u16 = 10,
     /// Opens a batch.
-    NFNL_MSG_BATCH_BEGIN: u16 = 16,
+    pub NFNL_MSG_BATCH_BEGIN: u16 = 16,
     /// Closes and commits it.
-    NFNL_MSG_BATCH_END: u16 = 17,
+    pub NFNL_MSG_BATCH_END: u16 = 17,
     /// Attribute of [`NFNL_MSG_BATCH_BEGIN`]: commit only if the ruleset still has this generation. Since 4.12
-    NFNL_BATCH_GENID: u16 = 1,
+    pub NFNL_BATCH_GENID: u16 = 1,
 }
 
 /// `sizeof(struct nlmsghdr)`
@@ -120,6 +122,8 @@ pub(crate) fn split(datagram: &[u8]) -> Option<(Received<'_>, &[u8])> {
         seq: u32_at(datagram, NLMSG_SEQ)?,
         payload: datagram.get(NLMSG_HDRLEN..length)?,
     };
-    let rest = datagram.get(length.checked_next_multiple_of(NLMSG_ALIGNTO)?..).unwrap_or_default();
+    let rest = datagram
+        .get(length.checked_next_multiple_of(NLMSG_ALIGNTO)?..)
+        .unwrap_or_default();
     Some((received, rest))
 }

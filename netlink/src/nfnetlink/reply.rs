@@ -39,7 +39,12 @@ impl Reply {
     pub(crate) fn parse(kind: u16, payload: &[u8]) -> Option<Self> {
         let (head, attrs) = payload.split_first_chunk::<NFGENMSG_LEN>()?;
         let [family, _version, hi, lo] = *head;
-        Some(Self { kind, family, res_id: u16::from_be_bytes([hi, lo]), attrs: attrs.to_vec() })
+        Some(Self {
+            kind,
+            family,
+            res_id: u16::from_be_bytes([hi, lo]),
+            attrs: attrs.to_vec(),
+        })
     }
 
     /// The attributes as a declared set.
@@ -69,7 +74,10 @@ impl Ack {
     /// the errno is what counts.
     pub(crate) fn parse(flags: u16, payload: &[u8]) -> Option<Self> {
         let errno = u32_at(payload, 0)?.cast_signed().checked_neg()?;
-        let mut ack = Self { errno, ..Self::default() };
+        let mut ack = Self {
+            errno,
+            ..Self::default()
+        };
         if flags & NLM_F_ACK_TLVS == 0 {
             return Some(ack);
         }
@@ -77,7 +85,9 @@ impl Ack {
             0 => usize::try_from(u32_at(payload, NLMSGERR_MSG)?).ok()?,
             _ => NLMSG_HDRLEN,
         };
-        let attrs = payload.get(NLMSGERR_MSG + echoed.checked_next_multiple_of(4)?..).unwrap_or_default();
+        let attrs = payload
+            .get(NLMSGERR_MSG + echoed.checked_next_multiple_of(4)?..)
+            .unwrap_or_default();
         if let Ok(attrs) = ErrorAttrs::decode(attrs) {
             ack.message = attrs.msg;
             ack.offset = attrs.offs.and_then(|n| usize::try_from(n).ok());

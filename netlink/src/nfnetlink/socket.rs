@@ -46,7 +46,9 @@ pub struct Kernel {
 
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Kernel").field(&self.socket.as_raw_fd()).finish()
+        f.debug_tuple("Kernel")
+            .field(&self.socket.as_raw_fd())
+            .finish()
     }
 }
 
@@ -58,8 +60,7 @@ impl Kernel {
     /// `EPROTONOSUPPORT`: the kernel has no nfnetlink (`CONFIG_NETFILTER_NETLINK`).
     pub fn open() -> Result<Self> {
         let fail = |e: io::Error| Error::io("open", "an nfnetlink socket", &e);
-        let socket =
-            NlSocket::connect(NlFamily::Netfilter, None, Groups::empty()).map_err(fail)?;
+        let socket = NlSocket::connect(NlFamily::Netfilter, None, Groups::empty()).map_err(fail)?;
         socket.enable_ext_ack(true).map_err(fail)?;
         Ok(Self { socket })
     }
@@ -72,7 +73,11 @@ impl Transport for Kernel {
     }
 
     fn receive(&self, buf: &mut [u8], wait: bool) -> io::Result<usize> {
-        let flags = if wait { Msg::TRUNC } else { Msg::TRUNC | Msg::DONTWAIT };
+        let flags = if wait {
+            Msg::TRUNC
+        } else {
+            Msg::TRUNC | Msg::DONTWAIT
+        };
         self.socket.recv(buf, flags).map(|(n, _)| n)
     }
 
@@ -128,7 +133,7 @@ impl Socket<Kernel> {
 }
 
 /// What an answer to one datagram can be.
-enum Answer {
+pub(super) enum Answer {
     Object(Reply),
     Ack(u32, Ack),
     Done,
@@ -137,7 +142,12 @@ enum Answer {
 impl<T: Transport> Socket<T> {
     /// On another transport.
     pub fn with_transport(transport: T) -> Self {
-        Self { transport, buf: vec![0; RECEIVE_BUFFER], seq: 0, unread: false }
+        Self {
+            transport,
+            buf: vec![0; RECEIVE_BUFFER],
+            seq: 0,
+            unread: false,
+        }
     }
 
     /// Every object that the kernel lists.
@@ -145,20 +155,47 @@ impl<T: Transport> Socket<T> {
     /// # Errors
     /// `EINTR` when the list changed meanwhile: begin again ([`Error::errno`]); `ENOENT` and others
     /// as the kernel answers.
-    pub fn dump<A: AttrSet>(&mut self, kind: u16, family: u8, attrs: &A, what: &str) -> Result<Vec<Reply>> {
-        let seq = self.request(kind, NLM_F_DUMP, family, attrs, what)?;
+    pub fn dump<A: AttrSet>(
+        &mut self,
+        kind: u16,
+        family: u8,
+        attrs: &A,
+        what: &str,
+    ) -> Result<Vec<Reply>> {
         let mut replies = Vec::new();
+        self.dump_each(kind, family, attrs, what, |reply| {
+            replies.push(reply);
+            Ok(())
+        })?;
+        Ok(replies)
+    }
+
+    /// The same, one object at a time, for lists that nobody wants to hold as a whole.
+    ///
+    /// # Errors
+    /// As [`Socket::dump`], after `f` has seen what was listed; what `f` fails with.
+    pub fn dump_each<A: AttrSet>(
+        &mut self,
+        kind: u16,
+        family: u8,
+        attrs: &A,
+        what: &str,
+        mut f: impl FnMut(Reply) -> Result<()>,
+    ) -> Result<()> {
+        let seq = self.request(kind, NLM_F_DUMP, family, attrs, what)?;
         let mut interrupted = false;
         let mut done = false;
         while !done {
-            let datagram = self.receive(true).map_err(|e| Error::io("list", what, &e))?;
+            let datagram = self
+                .receive(true)
+                .map_err(|e| Error::io("list", what, &e))?;
             each(&datagram, what, |m| {
                 if m.seq != seq {
                     return Ok(());
                 }
                 interrupted |= m.flags & NLM_F_DUMP_INTR != 0;
                 match answer(m, what)? {
-                    Answer::Object(reply) => replies.push(reply),
+                    Answer::Object(reply) => f(reply)?,
                     Answer::Done => done = true,
                     Answer::Ack(_, ack) if ack.errno == 0 => done = true,
                     Answer::Ack(_, ack) => return Err(failed("list", what, ack)),
@@ -166,22 +203,30 @@ impl<T: Transport> Socket<T> {
                 Ok(())
             })?;
         }
-        self.unread = false;
+        self.settled();
         if interrupted {
             return Err(Error::kernel("list", what, libc::EINTR));
         }
-        Ok(replies)
+        Ok(())
     }
 
     /// One object.
     ///
     /// # Errors
     /// As the kernel answers: `ENOENT` when there is none.
-    pub fn get<A: AttrSet>(&mut self, kind: u16, family: u8, attrs: &A, what: &str) -> Result<Reply> {
+    pub fn get<A: AttrSet>(
+        &mut self,
+        kind: u16,
+        family: u8,
+        attrs: &A,
+        what: &str,
+    ) -> Result<Reply> {
         let seq = self.request(kind, NLM_F_ACK, family, attrs, what)?;
         let mut object = None;
         loop {
-            let datagram = self.receive(true).map_err(|e| Error::io("read", what, &e))?;
+            let datagram = self
+                .receive(true)
+                .map_err(|e| Error::io("read", what, &e))?;
             let mut ack = None;
             each(&datagram, what, |m| {
                 if m.seq == seq {
@@ -198,7 +243,11 @@ impl<T: Transport> Socket<T> {
                 (Some(a), _) if a.errno != 0 => return Err(failed("read", what, a)),
                 (Some(_), Some(reply)) => return Ok(reply),
                 (Some(_), None) => {
-                    return Err(Error::malformed("read", what, "the kernel answered nothing"));
+                    return Err(Error::malformed(
+                        "read",
+                        what,
+                        "the kernel answered nothing",
+                    ));
                 }
                 (None, found) => object = found,
             }
@@ -214,8 +263,9 @@ impl<T: Transport> Socket<T> {
         let what = "a batch";
         // Begin, the messages, end.
         let first = self.numbers(batch.len().saturating_add(2));
-        let (datagram, index) =
-            batch.datagram(first).map_err(|e| Error::malformed("write", what, e.to_string()))?;
+        let (datagram, index) = batch
+            .datagram(first)
+            .map_err(|e| Error::malformed("write", what, e.to_string()))?;
         if datagram.len() > DEFAULT_SOCKET_BUFFER / 2 {
             let fail = |e| Error::io("make room for", what, &e);
             self.transport.reserve(datagram.len()).map_err(fail)?;
@@ -262,17 +312,31 @@ impl<T: Transport> Socket<T> {
         }
     }
 
-    fn request<A: AttrSet>(&mut self, kind: u16, flags: u16, family: u8, attrs: &A, what: &str) -> Result<u32> {
+    /// Every answer was read.
+    pub(super) fn settled(&mut self) {
+        self.unread = false;
+    }
+
+    fn request<A: AttrSet>(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        family: u8,
+        attrs: &A,
+        what: &str,
+    ) -> Result<u32> {
         let seq = self.numbers(1);
         let mut w = Writer::new();
         message::write(&mut w, (kind, flags, seq), (family, 0), |w| attrs.encode(w));
-        let request = w.finish().map_err(|e| Error::malformed("write", what, e.to_string()))?;
+        let request = w
+            .finish()
+            .map_err(|e| Error::malformed("write", what, e.to_string()))?;
         self.send("ask for", &request, what)?;
         Ok(seq)
     }
 
     /// The first of `n` sequence numbers that nobody has; 0 is what the kernel sends unasked.
-    fn numbers(&mut self, n: usize) -> u32 {
+    pub(super) fn numbers(&mut self, n: usize) -> u32 {
         let n = u32::try_from(n).unwrap_or(u32::MAX);
         let (first, last) = match self.seq.checked_add(n) {
             Some(last) => (self.seq.saturating_add(1), last),
@@ -284,7 +348,7 @@ impl<T: Transport> Socket<T> {
 
     /// Sends, after what an earlier question left behind is read: while a dump is not at its end, the
     /// kernel begins no other (`EBUSY`).
-    fn send(&mut self, operation: &str, datagram: &[u8], what: &str) -> Result<()> {
+    pub(super) fn send(&mut self, operation: &str, datagram: &[u8], what: &str) -> Result<()> {
         let fail = |e: io::Error| Error::io(operation, what, &e);
         let mut overruns = 0;
         while self.unread {
@@ -305,7 +369,7 @@ impl<T: Transport> Socket<T> {
         Ok(())
     }
 
-    fn receive(&mut self, wait: bool) -> io::Result<Vec<u8>> {
+    pub(super) fn receive(&mut self, wait: bool) -> io::Result<Vec<u8>> {
         loop {
             match self.transport.receive(&mut self.buf, wait) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -320,7 +384,7 @@ impl<T: Transport> Socket<T> {
     }
 }
 
-fn each(
+pub(super) fn each(
     datagram: &[u8],
     what: &str,
     mut f: impl FnMut(Received<'_>) -> Result<()>,
@@ -328,7 +392,11 @@ fn each(
     let mut rest = datagram;
     while rest.len() >= NLMSG_HDRLEN {
         let Some((message, next)) = message::split(rest) else {
-            return Err(Error::malformed("read", what, "a message of the answer is cut off"));
+            return Err(Error::malformed(
+                "read",
+                what,
+                "a message of the answer is cut off",
+            ));
         };
         f(message)?;
         rest = next;
@@ -336,21 +404,27 @@ fn each(
     Ok(())
 }
 
-fn answer(m: Received<'_>, what: &str) -> Result<Answer> {
-    let short = || Error::malformed("read", what, format!("message type {} is too short", m.kind));
+pub(super) fn answer(m: Received<'_>, what: &str) -> Result<Answer> {
+    let short = || {
+        Error::malformed(
+            "read",
+            what,
+            format!("message type {} is too short", m.kind),
+        )
+    };
     match m.kind {
         // A dump that failed midway says so here.
         NLMSG_DONE => match Ack::parse(0, m.payload) {
             Some(ack) if ack.errno != 0 => Ok(Answer::Ack(m.seq, ack)),
             _ => Ok(Answer::Done),
         },
-        NLMSG_ERROR => {
-            Ack::parse(m.flags, m.payload).map(|a| Answer::Ack(m.seq, a)).ok_or_else(short)
-        }
+        NLMSG_ERROR => Ack::parse(m.flags, m.payload)
+            .map(|a| Answer::Ack(m.seq, a))
+            .ok_or_else(short),
         NLMSG_OVERRUN => Err(Error::kernel("read", what, libc::ENOBUFS)),
-        kind if m.payload.len() >= NFGENMSG_LEN => {
-            Reply::parse(kind, m.payload).map(Answer::Object).ok_or_else(short)
-        }
+        kind if m.payload.len() >= NFGENMSG_LEN => Reply::parse(kind, m.payload)
+            .map(Answer::Object)
+            .ok_or_else(short),
         _ => Err(short()),
     }
 }

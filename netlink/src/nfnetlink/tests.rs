@@ -86,13 +86,19 @@ fn a_dump_is_interrupted_when_any_message_says_so() {
 #[test]
 fn answers_that_cannot_be_are_errors() {
     for (answer, text) in [
-        (Ok(vec![40, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]), "cut off"),
+        (
+            Ok(vec![40, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]),
+            "cut off",
+        ),
         (Ok(header(OBJECT, 0, 1, &[1])), "too short"),
         (Ok(header(message::NLMSG_ERROR, 0, 1, &[1])), "too short"),
         (Ok(vec![0; 200 * 1024]), "EMSGSIZE"),
         (Err(io::Error::from_raw_os_error(libc::ENOBUFS)), "ENOBUFS"),
         (Ok(header(message::NLMSG_OVERRUN, 0, 1, &[])), "ENOBUFS"),
-        (Ok(header(message::NLMSG_DONE, 0, 1, &(-105i32).to_ne_bytes())), "ENOBUFS"),
+        (
+            Ok(header(message::NLMSG_DONE, 0, 1, &(-105i32).to_ne_bytes())),
+            "ENOBUFS",
+        ),
     ] {
         let error = tables(vec![answer]).unwrap_err().to_string();
         assert!(error.contains(text), "{error}");
@@ -102,7 +108,11 @@ fn answers_that_cannot_be_are_errors() {
 fn batch(names: &[&str]) -> Batch {
     let mut batch = Batch::new(NFNL_SUBSYS_NFTABLES, None);
     for name in names {
-        let table = Table { name: Some((*name).into()), flags: Some(0), ..Table::default() };
+        let table = Table {
+            name: Some((*name).into()),
+            flags: Some(0),
+            ..Table::default()
+        };
         batch.push(NFT_MSG_NEWTABLE, NLM_F_CREATE, 1, &table);
     }
     batch
@@ -111,7 +121,10 @@ fn batch(names: &[&str]) -> Batch {
 #[test]
 fn silence_after_a_batch_is_not_success() {
     let error = Script::socket(vec![]).commit(batch(&["a"])).unwrap_err();
-    assert!(error.to_string().contains("acknowledged nothing"), "{error}");
+    assert!(
+        error.to_string().contains("acknowledged nothing"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -128,8 +141,9 @@ fn a_failure_names_its_message_attribute_and_words() {
     payload.extend([7, 0, 1, 0, b'o', b'h', 0, 0]);
     let answer = header(message::NLMSG_ERROR, message::NLM_F_ACK_TLVS, 3, &payload);
     let ok = header(message::NLMSG_ERROR, 0, 2, &[0; 20]);
-    let failures =
-        Script::socket(vec![Ok(ok), Ok(answer)]).commit(batch(&["first", "second"])).unwrap();
+    let failures = Script::socket(vec![Ok(ok), Ok(answer)])
+        .commit(batch(&["first", "second"]))
+        .unwrap();
     let want = Failure {
         index: Some(1),
         errno: libc::EEXIST,
@@ -146,9 +160,17 @@ fn a_late_answer_is_not_taken_for_another() {
     let lost = || Err(io::Error::from_raw_os_error(libc::ENOMEM));
     let none = || Err(io::ErrorKind::WouldBlock.into());
     // Question 1 gets no answer in time. The batch has the numbers 2 (begin), 3 and 4 (end).
-    let mut socket = Script::socket(vec![lost(), refused(1), none(), refused(1), acknowledged(3)]);
+    let mut socket = Script::socket(vec![
+        lost(),
+        refused(1),
+        none(),
+        refused(1),
+        acknowledged(3),
+    ]);
     let kind = message_type(NFNL_SUBSYS_NFTABLES, 16);
-    let error = socket.get(kind, 0, &Gen::default(), "the generation").unwrap_err();
+    let error = socket
+        .get(kind, 0, &Gen::default(), "the generation")
+        .unwrap_err();
     assert_eq!(error.errno(), Some(libc::ENOMEM));
     assert_eq!(socket.commit(batch(&["a"])).unwrap(), Ok(()));
     // An acknowledgement of something else is none.
@@ -159,8 +181,16 @@ fn a_late_answer_is_not_taken_for_another() {
 #[test]
 fn losses_without_end_are_an_error() {
     let lost = || Err(io::Error::from_raw_os_error(libc::ENOBUFS));
-    let refused = Ok(header(message::NLMSG_ERROR, 0, 2, &(-17i32).to_ne_bytes().repeat(5)));
-    let answers = [refused].into_iter().chain((0..100).map(|_| lost())).collect();
+    let refused = Ok(header(
+        message::NLMSG_ERROR,
+        0,
+        2,
+        &(-17i32).to_ne_bytes().repeat(5),
+    ));
+    let answers = [refused]
+        .into_iter()
+        .chain((0..100).map(|_| lost()))
+        .collect();
     let error = Script::socket(answers).commit(batch(&["a"])).unwrap_err();
     assert_eq!(error.errno(), Some(libc::ENOBUFS));
 }

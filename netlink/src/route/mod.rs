@@ -22,6 +22,7 @@ mod exchange;
 mod link;
 mod routes;
 mod rule;
+mod trial;
 
 use std::fmt;
 
@@ -29,6 +30,7 @@ pub use address::Address;
 pub use link::Link;
 pub use routes::{Route, RouteProtocol, RouteScope, RouteType};
 pub use rule::PolicyRule;
+pub use trial::TrialLink;
 
 pub use rtnetlink::packet_route::address::AddressScope;
 

@@ -2,7 +2,10 @@
 
 /// The name of a number, by the order in which `nft` looks it up.
 pub(super) fn name(table: &[(u64, &'static str)], n: u64) -> Option<&'static str> {
-    table.iter().find(|(value, _)| *value == n).map(|(_, name)| *name)
+    table
+        .iter()
+        .find(|(value, _)| *value == n)
+        .map(|(_, name)| *name)
 }
 
 /// Names of the set bits, joined by commas; what has no name follows in hexadecimal.
@@ -56,8 +59,13 @@ pub(super) const PROTOCOLS: &[(u64, &str)] = &[
 ];
 
 /// `enum ip_conntrack_info` as bits, linux/netfilter/nf_conntrack_common.h
-pub(super) const CT_STATE: &[(u64, &str)] =
-    &[(1, "invalid"), (2, "established"), (4, "related"), (8, "new"), (64, "untracked")];
+pub(super) const CT_STATE: &[(u64, &str)] = &[
+    (1, "invalid"),
+    (2, "established"),
+    (4, "related"),
+    (8, "new"),
+    (64, "untracked"),
+];
 
 /// `enum ip_conntrack_status`
 pub(super) const CT_STATUS: &[(u64, &str)] = &[
@@ -95,16 +103,32 @@ pub(super) const FIB_TYPES: &[(u64, &str)] = &[
 ];
 
 /// `ETH_P_*`, linux/if_ether.h
-pub(super) const ETHER_TYPES: &[(u64, &str)] =
-    &[(0x0800, "ip"), (0x0806, "arp"), (0x86dd, "ip6"), (0x8100, "8021q"), (0x88a8, "8021ad")];
+pub(super) const ETHER_TYPES: &[(u64, &str)] = &[
+    (0x0800, "ip"),
+    (0x0806, "arp"),
+    (0x86dd, "ip6"),
+    (0x8100, "8021q"),
+    (0x88a8, "8021ad"),
+];
 
 /// `ARPHRD_*`, linux/if_arp.h
-pub(super) const ARPHRD: &[(u64, &str)] =
-    &[(1, "ether"), (512, "ppp"), (768, "ipip"), (769, "ipip6"), (772, "loopback"), (776, "sit"), (778, "ipgre")];
+pub(super) const ARPHRD: &[(u64, &str)] = &[
+    (1, "ether"),
+    (512, "ppp"),
+    (768, "ipip"),
+    (769, "ipip6"),
+    (772, "loopback"),
+    (776, "sit"),
+    (778, "ipgre"),
+];
 
 /// `PACKET_*`, linux/if_packet.h
-pub(super) const PKT_TYPES: &[(u64, &str)] =
-    &[(0, "host"), (1, "broadcast"), (2, "multicast"), (3, "other")];
+pub(super) const PKT_TYPES: &[(u64, &str)] = &[
+    (0, "host"),
+    (1, "broadcast"),
+    (2, "multicast"),
+    (3, "other"),
+];
 
 pub(super) const ICMP_TYPES: &[(u64, &str)] = &[
     (0, "echo-reply"),

@@ -20,6 +20,9 @@ pub(crate) fn rule_text(rule: &Rule, family: Family, mut context: Context) -> St
                 pending.set(base, texts.len() - 1);
             }
             context.note(m);
+        } else {
+            // What was matched before a statement stays in the text, as in nft's.
+            pending = Pending::default();
         }
     }
     let mut text = texts.into_iter().flatten().collect::<Vec<_>>().join(" ");
@@ -71,7 +74,9 @@ fn implied_by(s: &Statement, context: Context) -> Vec<PayloadBase> {
         Statement::Reject(Reject::Icmp(_)) => return vec![PayloadBase::Network],
         _ => return Vec::new(),
     };
-    let Selector::Payload { base, .. } = selector else { return Vec::new() };
+    let Selector::Payload { base, .. } = selector else {
+        return Vec::new();
+    };
     if *base == PayloadBase::LinkLayer {
         return vec![PayloadBase::LinkLayer];
     }

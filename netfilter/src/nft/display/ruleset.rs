@@ -1,12 +1,13 @@
 //! Tables, chains and sets as blocks.
 
 use super::rule::rule_text;
-use super::value::{duration, element, is_host_order};
+use super::value::{duration, element};
 use crate::nft::context::Context;
 use crate::nft::model::{
     BaseChain, Chain, DataType, Family, Hook, Policy, Ruleset, Set, SetData, Table, priority,
 };
 use crate::nft::raw;
+use crate::nft::set::is_host_order_type;
 use std::fmt;
 
 impl fmt::Display for Family {
@@ -181,7 +182,11 @@ pub(crate) fn set_text(s: &Set) -> String {
         SetData::Verdict => ("map", " : verdict".to_owned()),
         SetData::Value(t, _) => ("map", format!(" : {}", type_name(t))),
     };
-    let mut text = format!("\t{word} {} {{\n\t\ttype {}{to}\n", s.name, type_name(s.key_type));
+    let mut text = format!(
+        "\t{word} {} {{\n\t\ttype {}{to}\n",
+        s.name,
+        type_name(s.key_type)
+    );
     if let Some(size) = s.size {
         text += &format!("\t\tsize {size}\n");
     }
@@ -194,18 +199,19 @@ pub(crate) fn set_text(s: &Set) -> String {
     .into_iter()
     .filter_map(|(on, name)| on.then_some(name))
     .collect();
-    // A timeout says that elements end; the flag alone is not repeated with a default.
-    if !flags.is_empty() {
+    // A default timeout says that elements end; the flag alone is not repeated then.
+    let implied = s.timeout.is_some() && flags == ["timeout"];
+    if !flags.is_empty() && !implied {
         text += &format!("\t\tflags {}\n", flags.join(","));
+    }
+    if s.auto_merge {
+        text += "\t\tauto-merge\n";
     }
     if let Some(t) = s.timeout {
         text += &format!("\t\ttimeout {}\n", duration(t));
     }
     if let Some(t) = s.gc_interval {
         text += &format!("\t\tgc-interval {}\n", duration(t));
-    }
-    if s.auto_merge {
-        text += "\t\tauto-merge\n";
     }
     if let Some(comment) = &s.comment {
         text += &format!("\t\tcomment \"{comment}\"\n");
@@ -250,6 +256,9 @@ pub(super) fn element_texts(s: &Set) -> Vec<String> {
         _ => None,
     };
     // Ranges are kept in network order whatever the type's own order is.
-    let host_order = is_host_order(s.key_type) && !s.interval;
-    s.elements.iter().map(|e| element(e, s.key_type, host_order, data_type)).collect()
+    let host_order = is_host_order_type(s.key_type) && !s.interval;
+    s.elements
+        .iter()
+        .map(|e| element(e, s.key_type, host_order, data_type))
+        .collect()
 }

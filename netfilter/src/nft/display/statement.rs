@@ -2,7 +2,7 @@
 
 use super::numbers;
 use super::selector::{ct, meta, selector};
-use super::value::{address, element, hex, tc_handle, value};
+use super::value::{address, bound, element, hex, tc_handle, value};
 use crate::nft::context::{Context, is_host_order};
 use crate::nft::expr::Expr;
 use crate::nft::model::{
@@ -26,11 +26,23 @@ pub(super) fn statement(s: &Statement, family: Family, context: Context) -> Stri
         }
         Statement::CtSet(key, direction, s) => {
             let target = Selector::Ct(*key, *direction);
-            format!("{} set {}", ct(*key, *direction), source(s, &target, context))
+            format!(
+                "{} set {}",
+                ct(*key, *direction),
+                source(s, &target, context)
+            )
         }
-        Statement::Redirect(r) => format!("redirect{}{}", to_ports(r.ports.as_ref()), nat_flags(r.flags)),
+        Statement::Redirect(r) => format!(
+            "redirect{}{}",
+            to_ports(r.ports.as_ref()),
+            nat_flags(r.flags)
+        ),
         Statement::Masquerade(m) => {
-            format!("masquerade{}{}", to_ports(m.ports.as_ref()), nat_flags(m.flags))
+            format!(
+                "masquerade{}{}",
+                to_ports(m.ports.as_ref()),
+                nat_flags(m.flags)
+            )
         }
         Statement::Nat(n) => nat(n, family),
         Statement::Tproxy(t) => tproxy(t, family),
@@ -38,25 +50,41 @@ pub(super) fn statement(s: &Statement, family: Family, context: Context) -> Stri
         Statement::Log(l) => log(l),
         Statement::Limit(l) => limit(l),
         Statement::Reject(r) => reject(*r, family, context),
-        Statement::Opaque(exprs) => {
-            exprs.iter().map(opaque).collect::<Vec<_>>().join(" ")
-        }
+        Statement::Opaque(exprs) => exprs.iter().map(opaque).collect::<Vec<_>>().join(" "),
     }
 }
 
 /// Shown as what it is: an expression that only its name and bytes are known of.
 fn opaque(e: &Expr) -> String {
     match e {
-        Expr::Opaque(a) => format!("opaque({} {})", e.name(), hex(a.data.as_deref().unwrap_or_default())),
+        Expr::Opaque(a) => format!(
+            "opaque({} {})",
+            e.name(),
+            hex(a.data.as_deref().unwrap_or_default())
+        ),
         e => format!("opaque({e:?})"),
     }
 }
 
 fn typed(d: &Data, s: &Selector, context: Context) -> String {
+    typed_as(d, s, context, value)
+}
+
+fn typed_as(
+    d: &Data,
+    s: &Selector,
+    context: Context,
+    value: fn(&Data, DataType, bool) -> String,
+) -> String {
     if matches!(s, Selector::Meta(MetaKey::Priority)) {
         return tc_handle(d);
     }
-    if let Selector::Payload { base: crate::nft::model::PayloadBase::LinkLayer, len: 6, .. } = s {
+    if let Selector::Payload {
+        base: crate::nft::model::PayloadBase::LinkLayer,
+        len: 6,
+        ..
+    } = s
+    {
         return value(d, DataType::ETHER_ADDR, false);
     }
     if matches!(s, Selector::Payload { .. }) && context.field(s).is_none() {
@@ -93,13 +121,18 @@ fn matching(m: &Match, context: Context) -> String {
         Operand::Value(d) => format!("{left} {op}{}", v(d)),
         Operand::Prefix(d, len) => format!("{left} {op}{}/{len}", v(d)),
         Operand::IfnamePrefix(name) => format!("{left} {op}\"{name}*\""),
-        Operand::Range(first, last) => format!("{left} {op}{}-{}", v(first), v(last)),
+        Operand::Range(first, last) => {
+            let v = |d: &Data| typed_as(d, &m.selector, context, bound);
+            format!("{left} {op}{}-{}", v(first), v(last))
+        }
         Operand::AnyBit(d) if m.op == CmpOp::Neq => format!("{left} ! {}", v(d)),
         Operand::AnyBit(d) => format!("{left} {}", v(d)),
         Operand::Anonymous(elements) => {
             let host_order = is_host_order(&m.selector);
-            let texts: Vec<String> =
-                elements.iter().map(|e| element(e, data_type, host_order, None)).collect();
+            let texts: Vec<String> = elements
+                .iter()
+                .map(|e| element(e, data_type, host_order, None))
+                .collect();
             format!("{left} {op}{{ {} }}", texts.join(", "))
         }
         Operand::Named { set, .. } => format!("{left} {op}@{set}"),
@@ -123,7 +156,11 @@ fn source(s: &Source, target: &Selector, context: Context) -> String {
         Source::Value(d) => typed(d, target, context),
         Source::Selector(s) => selector(s, context),
         Source::Map(s, map) => format!("{} map @{map}", selector(s, context)),
-        Source::Bitwise { selector: s, mask, xor } => {
+        Source::Bitwise {
+            selector: s,
+            mask,
+            xor,
+        } => {
             // (value & mask) ^ xor, taken apart into bits that are kept, turned over and set.
             let pairs = || mask.0.iter().zip(&xor.0);
             let or: Vec<u8> = pairs().map(|(m, x)| x & !m).collect();
@@ -148,7 +185,11 @@ fn source(s: &Source, target: &Selector, context: Context) -> String {
 }
 
 fn ports(p: &RangeInclusive<u16>) -> String {
-    if p.start() == p.end() { p.start().to_string() } else { format!("{}-{}", p.start(), p.end()) }
+    if p.start() == p.end() {
+        p.start().to_string()
+    } else {
+        format!("{}-{}", p.start(), p.end())
+    }
 }
 
 fn to_ports(p: Option<&RangeInclusive<u16>>) -> String {
@@ -164,7 +205,11 @@ fn nat_flags(flags: u32) -> String {
     .into_iter()
     .filter_map(|(bit, name)| (flags & bit != 0).then_some(name))
     .collect();
-    if names.is_empty() { String::new() } else { format!(" {}", names.join(",")) }
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!(" {}", names.join(","))
+    }
 }
 
 fn family_word(of: Family, table: Family) -> &'static str {
@@ -181,7 +226,11 @@ fn bracketed(a: IpAddr, port: bool) -> String {
         IpAddr::V4(a) => address(&a.octets()),
         IpAddr::V6(a) => address(&a.octets()),
     };
-    if port && a.is_ipv6() { format!("[{text}]") } else { text }
+    if port && a.is_ipv6() {
+        format!("[{text}]")
+    } else {
+        text
+    }
 }
 
 fn nat(n: &Nat, family: Family) -> String {
@@ -192,14 +241,27 @@ fn nat(n: &Nat, family: Family) -> String {
     let has_port = n.ports.is_some();
     let addrs = n.addrs.map_or_else(String::new, |(a, b)| {
         let first = bracketed(a, has_port);
-        if a == b { first } else { format!("{first}-{}", bracketed(b, has_port)) }
+        if a == b {
+            first
+        } else {
+            format!("{first}-{}", bracketed(b, has_port))
+        }
     });
-    let ports = n.ports.as_ref().map_or_else(String::new, |p| format!(":{}", ports(p)));
-    format!("{kind}{} to {addrs}{ports}{}", family_word(n.family, family), nat_flags(n.flags))
+    let ports = n
+        .ports
+        .as_ref()
+        .map_or_else(String::new, |p| format!(":{}", ports(p)));
+    format!(
+        "{kind}{} to {addrs}{ports}{}",
+        family_word(n.family, family),
+        nat_flags(n.flags)
+    )
 }
 
 fn tproxy(t: &Tproxy, family: Family) -> String {
-    let addr = t.addr.map_or_else(String::new, |a| bracketed(a, t.port.is_some()));
+    let addr = t
+        .addr
+        .map_or_else(String::new, |a| bracketed(a, t.port.is_some()));
     let port = t.port.map_or_else(String::new, |p| format!(":{p}"));
     format!("tproxy{} to {addr}{port}", family_word(t.family, family))
 }
@@ -226,7 +288,10 @@ fn log(l: &Log) -> String {
     if flags & raw::NF_LOG_MASK == raw::NF_LOG_MASK {
         return text + " flags all";
     }
-    match (flags & raw::NF_LOG_TCPSEQ != 0, flags & raw::NF_LOG_TCPOPT != 0) {
+    match (
+        flags & raw::NF_LOG_TCPSEQ != 0,
+        flags & raw::NF_LOG_TCPOPT != 0,
+    ) {
         (true, true) => text += " flags tcp sequence,options",
         (true, false) => text += " flags tcp sequence",
         (false, true) => text += " flags tcp options",
@@ -266,7 +331,10 @@ fn limit(l: &Limit) -> String {
     match l.unit {
         LimitUnit::Packets if l.burst == 5 => format!("limit rate {over}{}/{per}", l.rate),
         LimitUnit::Packets => {
-            format!("limit rate {over}{}/{per} burst {} packets", l.rate, l.burst)
+            format!(
+                "limit rate {over}{}/{per} burst {} packets",
+                l.rate, l.burst
+            )
         }
         LimitUnit::Bytes if l.burst == 0 => format!("limit rate {over}{}/{per}", bytes(l.rate)),
         LimitUnit::Bytes => {

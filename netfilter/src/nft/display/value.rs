@@ -2,19 +2,55 @@
 
 use super::numbers::{self, bits, name};
 use crate::nft::model::{Data, DataType, Element, ElementKey, Verdict};
+use crate::nft::set::is_host_order_type;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 /// A value; `host_order` says how a number in it is kept.
 pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> String {
-    let n = if host_order { data.to_ne() } else { data.to_be() };
+    let n = if host_order {
+        data.to_ne()
+    } else {
+        data.to_be()
+    };
     match data_type {
         DataType::IPV4_ADDR | DataType::IPV6_ADDR => address(&data.0),
         DataType::IFNAME | DataType::STRING => ifname(&data.0),
-        DataType::ETHER_ADDR => {
-            data.0.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":")
-        }
+        DataType::ETHER_ADDR => data
+            .0
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect::<Vec<_>>()
+            .join(":"),
         _ => n.map_or_else(|| hex(&data.0), |n| number(n, data_type)),
+    }
+}
+
+/// An end of a range: as [`value`], but `nft` names no numbers there.
+pub(super) fn bound(data: &Data, data_type: DataType, host_order: bool) -> String {
+    let n = if host_order {
+        data.to_ne()
+    } else {
+        data.to_be()
+    };
+    match (data_type, n) {
+        (
+            DataType::INET_PROTO
+            | DataType::ICMP_TYPE
+            | DataType::ICMPV6_TYPE
+            | DataType::NF_PROTO
+            | DataType::PKT_TYPE
+            | DataType::ARPHRD
+            | DataType::FIB_ADDR
+            | DataType::CT_DIR
+            | DataType::BOOLEAN,
+            Some(n),
+        ) => n.to_string(),
+        (DataType::TCP_FLAG | DataType::CT_STATE | DataType::CT_STATUS, Some(n)) => {
+            format!("0x{n:x}")
+        }
+        (DataType::ETHER_TYPE, Some(n)) => format!("0x{n:04x}"),
+        _ => value(data, data_type, host_order),
     }
 }
 
@@ -58,12 +94,17 @@ pub(super) fn tc_handle(data: &Data) -> String {
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::from("0x"), |s, b| s + &format!("{b:02x}"))
+    bytes
+        .iter()
+        .fold(String::from("0x"), |s, b| s + &format!("{b:02x}"))
 }
 
 fn ifname(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    format!("\"{}\"", String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()))
+    format!(
+        "\"{}\"",
+        String::from_utf8_lossy(bytes.get(..end).unwrap_or_default())
+    )
 }
 
 /// As `inet_ntop(3)` prints it: an IPv6 address of which only the last 32 bits are set ends in
@@ -72,7 +113,9 @@ pub(crate) fn address(bytes: &[u8]) -> String {
     if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
         return Ipv4Addr::from(v4).to_string();
     }
-    let Ok(v6) = <[u8; 16]>::try_from(bytes) else { return hex(bytes) };
+    let Ok(v6) = <[u8; 16]>::try_from(bytes) else {
+        return hex(bytes);
+    };
     let addr = Ipv6Addr::from(v6);
     match addr.segments() {
         [0, 0, 0, 0, 0, 0, hi, _] if hi != 0 => {
@@ -83,13 +126,27 @@ pub(crate) fn address(bytes: &[u8]) -> String {
     }
 }
 
-/// The prefix length of an address range that is a network.
-fn prefix_len(first: &Data, last: &Data) -> Option<usize> {
-    let ones: u32 = first.0.iter().zip(&last.0).map(|(a, b)| (a ^ b).count_ones()).sum();
+/// The prefix length of a range that is a network.
+fn prefix_len(first: &Data, last: &Data, host_order: bool) -> Option<usize> {
+    if host_order && cfg!(target_endian = "little") {
+        let turned = |d: &Data| Data(d.0.iter().rev().copied().collect());
+        return prefix_len(&turned(first), &turned(last), false);
+    }
+    let ones: u32 = first
+        .0
+        .iter()
+        .zip(&last.0)
+        .map(|(a, b)| (a ^ b).count_ones())
+        .sum();
     let bits = first.0.len() * 8;
     let len = bits.checked_sub(usize::try_from(ones).ok()?)?;
     let mask = crate::nft::lower::prefix_mask(first.0.len(), u8::try_from(len).ok()?);
-    let is_network = first.0.iter().zip(&last.0).zip(&mask).all(|((a, b), m)| a & !m == 0 && b & !m == !m && a & m == b & m);
+    let is_network = first
+        .0
+        .iter()
+        .zip(&last.0)
+        .zip(&mask)
+        .all(|((a, b), m)| a & !m == 0 && b & !m == !m && a & m == b & m);
     is_network.then_some(len)
 }
 
@@ -97,15 +154,20 @@ fn prefix_len(first: &Data, last: &Data) -> Option<usize> {
 fn key(k: &ElementKey, t: DataType, host_order: bool) -> String {
     match k {
         ElementKey::Value(d) => value(d, t, host_order),
-        ElementKey::Range(first, last) => match (t, prefix_len(first, last)) {
-            (DataType::IPV4_ADDR | DataType::IPV6_ADDR, Some(len)) => {
-                format!("{}/{len}", address(&first.0))
+        ElementKey::Range(first, last) => match (t, prefix_len(first, last, host_order)) {
+            // The types that nft has prefixes of.
+            (DataType::IPV4_ADDR | DataType::IPV6_ADDR | DataType::MARK, Some(len)) => {
+                format!("{}/{len}", value(first, t, host_order))
             }
             (DataType::IFNAME, _) => {
                 let name = value(first, t, false);
                 format!("{}*\"", name.trim_end_matches('"'))
             }
-            _ => format!("{}-{}", value(first, t, host_order), value(last, t, host_order)),
+            _ => format!(
+                "{}-{}",
+                bound(first, t, host_order),
+                bound(last, t, host_order)
+            ),
         },
     }
 }
@@ -131,30 +193,21 @@ pub(super) fn element(
         text += &format!(" : {v}");
     }
     if let (Some(d), Some(t)) = (&e.value, data_type) {
-        text += &format!(" : {}", value(d, t, is_host_order(t)));
+        text += &format!(" : {}", value(d, t, is_host_order_type(t)));
     }
     text
-}
-
-/// Whether a set's type keeps its numbers in the machine's order.
-pub(super) fn is_host_order(t: DataType) -> bool {
-    matches!(
-        t,
-        DataType::MARK
-            | DataType::IFINDEX
-            | DataType::ARPHRD
-            | DataType::UID
-            | DataType::GID
-            | DataType::CT_STATE
-            | DataType::CT_STATUS
-            | DataType::FIB_ADDR
-    )
 }
 
 /// `1d2h3m4s5ms`
 pub(super) fn duration(t: Duration) -> String {
     let ms = t.as_millis();
-    let parts = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")];
+    let parts = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1000, "s"),
+        (1, "ms"),
+    ];
     let mut left = ms;
     let mut text = String::new();
     for (unit, name) in parts {
@@ -163,7 +216,11 @@ pub(super) fn duration(t: Duration) -> String {
             left %= unit;
         }
     }
-    if text.is_empty() { "0s".to_owned() } else { text }
+    if text.is_empty() {
+        "0s".to_owned()
+    } else {
+        text
+    }
 }
 
 impl std::fmt::Display for Verdict {

@@ -35,7 +35,13 @@ impl Transaction {
 /// The batch, and for every message of it the operation that it belongs to.
 pub(super) fn encode(t: &Transaction) -> (Batch, Vec<usize>) {
     let batch = Batch::new(NFNL_SUBSYS_NFTABLES, Some(t.generation));
-    let mut w = Messages { batch, origin: Vec::new(), op: 0, set_id: 0, new_sets: HashMap::new() };
+    let mut w = Messages {
+        batch,
+        origin: Vec::new(),
+        op: 0,
+        set_id: 0,
+        new_sets: HashMap::new(),
+    };
     for (i, op) in t.ops.iter().enumerate() {
         w.op = i;
         w.write(op);
@@ -68,20 +74,33 @@ impl Messages {
         match op {
             Op::AddTable(t) => self.table(t),
             Op::DeleteTable(id) => {
-                let attrs = TableAttrs { name: Some(id.1.clone()), ..TableAttrs::default() };
+                let attrs = TableAttrs {
+                    name: Some(id.1.clone()),
+                    ..TableAttrs::default()
+                };
                 self.push(raw::NFT_MSG_DELTABLE, 0, id, &attrs);
             }
             Op::AddSet(id, s) => {
                 self.set_id += 1;
-                self.new_sets.insert((id.clone(), s.name.clone()), self.set_id);
+                self.new_sets
+                    .insert((id.clone(), s.name.clone()), self.set_id);
                 let attrs = s.to_attrs(&id.1, self.set_id);
                 self.push(raw::NFT_MSG_NEWSET, NLM_F_CREATE, id, &attrs);
                 let elements = set::to_elem_attrs(&s.elements, s.interval);
-                self.elements(raw::NFT_MSG_NEWSETELEM, id, (&s.name, Some(self.set_id)), elements);
+                self.elements(
+                    raw::NFT_MSG_NEWSETELEM,
+                    id,
+                    (&s.name, Some(self.set_id)),
+                    elements,
+                );
             }
             Op::DeleteSet(id, name) => {
                 let (table, name) = (Some(id.1.clone()), Some(name.clone()));
-                let attrs = SetAttrs { table, name, ..SetAttrs::default() };
+                let attrs = SetAttrs {
+                    table,
+                    name,
+                    ..SetAttrs::default()
+                };
                 self.push(raw::NFT_MSG_DELSET, 0, id, &attrs);
             }
             Op::AddElements(id, s, elements) => {
@@ -94,12 +113,21 @@ impl Messages {
             Op::SetPolicy(id, name, p) => {
                 let (table, name) = (Some(id.1.clone()), Some(name.clone()));
                 let policy = Some(policy(*p));
-                let attrs = ChainAttrs { table, name, policy, ..ChainAttrs::default() };
+                let attrs = ChainAttrs {
+                    table,
+                    name,
+                    policy,
+                    ..ChainAttrs::default()
+                };
                 self.push(raw::NFT_MSG_NEWCHAIN, NLM_F_CREATE, id, &attrs);
             }
             Op::DeleteChain(id, name) => {
                 let (table, name) = (Some(id.1.clone()), Some(name.clone()));
-                let attrs = ChainAttrs { table, name, ..ChainAttrs::default() };
+                let attrs = ChainAttrs {
+                    table,
+                    name,
+                    ..ChainAttrs::default()
+                };
                 self.push(raw::NFT_MSG_DELCHAIN, 0, id, &attrs);
             }
             Op::AddRule(id, chain, rule, before) => self.rule(id, chain, rule, *before),
@@ -162,7 +190,11 @@ impl Messages {
                 elements: Some(std::mem::replace(&mut elements, rest)),
                 ..ElemListAttrs::default()
             };
-            let flags = if kind == raw::NFT_MSG_NEWSETELEM { NLM_F_CREATE } else { 0 };
+            let flags = if kind == raw::NFT_MSG_NEWSETELEM {
+                NLM_F_CREATE
+            } else {
+                0
+            };
             self.push(kind, flags, id, &attrs);
         }
     }
@@ -170,7 +202,10 @@ impl Messages {
     /// Elements of a set that exists: the end at 0, which opens a new set, is there already.
     fn change(&mut self, kind: u16, id: &TableId, s: &Set, elements: &[crate::nft::Element]) {
         let mut attrs = set::to_elem_attrs(elements, s.interval);
-        if attrs.first().is_some_and(|a| a.flags == Some(raw::NFT_SET_ELEM_INTERVAL_END)) {
+        if attrs
+            .first()
+            .is_some_and(|a| a.flags == Some(raw::NFT_SET_ELEM_INTERVAL_END))
+        {
             attrs.remove(0);
         }
         self.elements(kind, id, (&s.name, None), attrs);

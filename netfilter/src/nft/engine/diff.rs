@@ -14,8 +14,16 @@ pub(super) enum Step {
 /// Keeps a longest common subsequence. Rules that stay keep their counters.
 pub(super) fn diff<T: PartialEq>(old: &[T], new: &[T]) -> Vec<Step> {
     let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-    let (old_rest, new_rest) = (old.get(start..).unwrap_or(&[]), new.get(start..).unwrap_or(&[]));
-    let end = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (old_rest, new_rest) = (
+        old.get(start..).unwrap_or(&[]),
+        new.get(start..).unwrap_or(&[]),
+    );
+    let end = old_rest
+        .iter()
+        .rev()
+        .zip(new_rest.iter().rev())
+        .take_while(|(a, b)| a == b)
+        .count();
     let old_mid = old_rest.get(..old_rest.len() - end).unwrap_or(&[]);
     let new_mid = new_rest.get(..new_rest.len() - end).unwrap_or(&[]);
     let mut steps: Vec<Step> = (0..start).map(Step::Keep).collect();

@@ -14,6 +14,8 @@ mod plan;
 mod read;
 mod remedy;
 
+#[cfg(test)]
+pub(crate) use plan::canonical;
 pub use plan::{Op, Transaction, plan};
 pub use read::Snapshot;
 
@@ -66,13 +68,17 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// What the kernel refused, in its own words, with the operation and the attribute; nothing is
     /// changed then. Somebody else kept changing the ruleset. The kernel holds something else than
-    /// what it acknowledged.
+    /// what it acknowledged. An answer was lost: the change is in force as a whole or not at all, and the
+    /// next apply, of this engine too, finds out which.
     pub fn apply(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Applied> {
         for _ in 0..ATTEMPTS {
             let observed = self.read_tables(owned)?;
             let transaction = plan(desired, &observed, owned);
             if transaction.ops.is_empty() {
-                return Ok(Applied { ops: Vec::new(), generation: observed.generation });
+                return Ok(Applied {
+                    ops: Vec::new(),
+                    generation: observed.generation,
+                });
             }
             match self.commit(&transaction) {
                 Ok(()) => return self.verify(desired, owned, transaction.ops),
@@ -80,7 +86,11 @@ impl<T: Transport> Engine<T> {
                 Err(e) => return Err(e),
             }
         }
-        Err(Error::exhausted("apply", "the ruleset", "somebody else keeps changing it"))
+        Err(Error::exhausted(
+            "apply",
+            "the ruleset",
+            "somebody else keeps changing it",
+        ))
     }
 
     /// What `apply` would do now.
@@ -101,7 +111,10 @@ impl<T: Transport> Engine<T> {
             );
             return Err(Error::malformed("verify", "the ruleset", detail));
         }
-        Ok(Applied { ops, generation: readback.generation })
+        Ok(Applied {
+            ops,
+            generation: readback.generation,
+        })
     }
 
     /// Sends a transaction as one batch.

@@ -7,6 +7,7 @@ use crate::nft::display::{base_chain_text, rule_text, set_text};
 use crate::nft::expr::Expr;
 use crate::nft::model::{BaseChain, Chain, Element, Family, Policy, Rule, Ruleset, Set, Table};
 use crate::nft::{lower, raise};
+use std::collections::HashSet;
 use std::fmt;
 
 /// Operations of one batch, for a ruleset of one generation.
@@ -51,9 +52,17 @@ pub enum Op {
 #[must_use]
 pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transaction {
     let mut ops = Vec::new();
-    for (family, name) in owned {
+    for (i, (family, name)) in owned.iter().enumerate() {
+        // Named twice is owned once.
+        if owned.iter().take(i).any(|(f, n)| f == family && n == name) {
+            continue;
+        }
         let wished = desired.table(*family, name);
-        let found = observed.ruleset.tables.iter().position(|t| t.family == *family && t.name == *name);
+        let found = observed
+            .ruleset
+            .tables
+            .iter()
+            .position(|t| t.family == *family && t.name == *name);
         let id = (*family, name.clone());
         match (wished, found) {
             (None, None) => {}
@@ -68,11 +77,18 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
             },
         }
     }
-    Transaction { generation: observed.generation, ops }
+    Transaction {
+        generation: observed.generation,
+        ops,
+    }
 }
 
 fn shell(t: &Table) -> Table {
-    Table { sets: Vec::new(), chains: Vec::new(), ..t.clone() }
+    Table {
+        sets: Vec::new(),
+        chains: Vec::new(),
+        ..t.clone()
+    }
 }
 
 fn add_table(t: &Table, ops: &mut Vec<Op>) {
@@ -88,7 +104,10 @@ fn add_table(t: &Table, ops: &mut Vec<Op>) {
 }
 
 fn empty(c: &Chain) -> Chain {
-    Chain { rules: Vec::new(), ..c.clone() }
+    Chain {
+        rules: Vec::new(),
+        ..c.clone()
+    }
 }
 
 /// Whether everything that the kernel cannot change in place is as wished.
@@ -97,20 +116,29 @@ fn is_same_frame(new: &Table, old: &Table) -> bool {
         Some(o) => c.comment == o.comment && frame(c) == frame(o),
         None => true,
     });
-    let sets = new.sets.iter().all(|s| match old.sets.iter().find(|o| o.name == s.name) {
-        Some(o) => set_frame(s) == set_frame(o),
-        None => true,
-    });
+    let sets = new
+        .sets
+        .iter()
+        .all(|s| match old.sets.iter().find(|o| o.name == s.name) {
+            Some(o) => set_frame(s) == set_frame(o),
+            None => true,
+        });
     new.flags == old.flags && new.comment == old.comment && chains && sets
 }
 
 /// A chain's hook; its policy can change in place.
 fn frame(c: &Chain) -> Option<BaseChain> {
-    c.base.clone().map(|b| BaseChain { policy: Policy::Accept, ..b })
+    c.base.clone().map(|b| BaseChain {
+        policy: Policy::Accept,
+        ..b
+    })
 }
 
 fn set_frame(s: &Set) -> Set {
-    Set { elements: Vec::new(), ..s.clone() }
+    Set {
+        elements: Vec::new(),
+        ..s.clone()
+    }
 }
 
 fn change_table(new: &Table, old: &Table, observed: &Snapshot, table: usize, ops: &mut Vec<Op>) {
@@ -122,23 +150,34 @@ fn change_table(new: &Table, old: &Table, observed: &Snapshot, table: usize, ops
         let rules = wished.map_or(&[][..], |w| w.rules.as_slice());
         change_rules(&id, chain, handles, rules, &mut gone, &mut come);
     }
-    // Rules go before the chains and sets that they name, and come after them.
+    // Rules go before the sets and chains that they name, elements of verdict maps before the chains
+    // that they name; all come in the opposite order.
     ops.append(&mut gone);
+    let (sets_gone, sets_come) = change_sets(&id, new, old);
+    ops.extend(sets_gone);
     let is_new = |c: &&Chain| old.chain(&c.name).is_none();
     let is_gone = |c: &&Chain| new.chain(&c.name).is_none();
     ops.extend(
-        old.chains.iter().filter(is_gone).map(|c| Op::DeleteChain(id.clone(), c.name.clone())),
+        old.chains
+            .iter()
+            .filter(is_gone)
+            .map(|c| Op::DeleteChain(id.clone(), c.name.clone())),
     );
-    ops.extend(new.chains.iter().filter(is_new).map(|c| Op::AddChain(id.clone(), empty(c))));
+    ops.extend(
+        new.chains
+            .iter()
+            .filter(is_new)
+            .map(|c| Op::AddChain(id.clone(), empty(c))),
+    );
     for c in &new.chains {
         let policy = |c: &Chain| c.base.as_ref().map(|b| b.policy);
-        if let (Some(wished), Some(o)) = (policy(c), old.chain(&c.name)) {
-            if policy(o) != Some(wished) {
-                ops.push(Op::SetPolicy(id.clone(), c.name.clone(), wished));
-            }
+        if let (Some(wished), Some(o)) = (policy(c), old.chain(&c.name))
+            && policy(o) != Some(wished)
+        {
+            ops.push(Op::SetPolicy(id.clone(), c.name.clone(), wished));
         }
     }
-    change_sets(&id, new, old, ops);
+    ops.extend(sets_come);
     for c in new.chains.iter().filter(|c| old.chain(&c.name).is_none()) {
         let add = |r: &Rule| Op::AddRule(id.clone(), c.name.clone(), r.clone(), None);
         ops.extend(c.rules.iter().map(add));
@@ -162,7 +201,12 @@ fn change_rules(
             Step::Keep(_) => {}
             Step::Delete(o) => {
                 if let (Some(rule), Some(handle)) = (old.get(*o), handles.get(*o)) {
-                    gone.push(Op::DeleteRule(id.clone(), chain.name.clone(), rule.clone(), *handle));
+                    gone.push(Op::DeleteRule(
+                        id.clone(),
+                        chain.name.clone(),
+                        rule.clone(),
+                        *handle,
+                    ));
                 }
             }
             Step::Add(n) => {
@@ -172,47 +216,56 @@ fn change_rules(
                     _ => None,
                 });
                 if let Some(rule) = wished.get(*n) {
-                    come.push(Op::AddRule(id.clone(), chain.name.clone(), rule.clone(), next));
+                    come.push(Op::AddRule(
+                        id.clone(),
+                        chain.name.clone(),
+                        rule.clone(),
+                        next,
+                    ));
                 }
             }
         }
     }
 }
 
-fn change_sets(id: &TableId, new: &Table, old: &Table, ops: &mut Vec<Op>) {
+/// What of the sets goes, and what comes.
+fn change_sets(id: &TableId, new: &Table, old: &Table) -> (Vec<Op>, Vec<Op>) {
+    let (mut gone, mut come) = (Vec::new(), Vec::new());
     for s in &old.sets {
         if !new.sets.iter().any(|n| n.name == s.name) {
-            ops.push(Op::DeleteSet(id.clone(), s.name.clone()));
+            gone.push(Op::DeleteSet(id.clone(), s.name.clone()));
         }
     }
     for s in &new.sets {
         let Some(o) = old.sets.iter().find(|o| o.name == s.name) else {
-            ops.push(Op::AddSet(id.clone(), s.clone()));
+            come.push(Op::AddSet(id.clone(), s.clone()));
             continue;
         };
         let (wished, found) = (s.settled().elements, o.settled().elements);
         let only = |a: &[Element], b: &[Element]| -> Vec<Element> {
+            let b: HashSet<&Element> = b.iter().collect();
             a.iter().filter(|e| !b.contains(e)).cloned().collect()
         };
         let (delete, add) = (only(&found, &wished), only(&wished, &found));
         if !delete.is_empty() {
-            ops.push(Op::DeleteElements(id.clone(), set_frame(s), delete));
+            gone.push(Op::DeleteElements(id.clone(), set_frame(s), delete));
         }
         if !add.is_empty() {
-            ops.push(Op::AddElements(id.clone(), set_frame(s), add));
+            come.push(Op::AddElements(id.clone(), set_frame(s), add));
         }
     }
+    (gone, come)
 }
 
 /// The form in which a rule comes back from the kernel, counters at zero.
-pub(super) fn canonical(rule: &Rule, family: Family) -> Rule {
+pub(crate) fn canonical(rule: &Rule, family: Family) -> Rule {
     let context = Context::of(family);
     let mut lowered = lower::rule(rule, context);
     for e in &mut lowered.exprs {
-        if let Expr::Lookup(l) = e {
-            if let Some(id) = l.set_id {
-                l.set = Some(format!("{}{id}", lower::ANONYMOUS));
-            }
+        if let Expr::Lookup(l) = e
+            && let Some(id) = l.set_id
+        {
+            l.set = Some(format!("{}{id}", lower::ANONYMOUS));
         }
     }
     let sets = |name: &str| {
@@ -220,7 +273,10 @@ pub(super) fn canonical(rule: &Rule, family: Family) -> Rule {
         Some(lowered.sets.get(id)?.as_listed())
     };
     let raised = raise::rule(&lowered.exprs, context, &sets).without_counters();
-    Rule { comment: rule.comment.clone(), ..raised }
+    Rule {
+        comment: rule.comment.clone(),
+        ..raised
+    }
 }
 
 impl fmt::Display for Op {
@@ -234,16 +290,31 @@ impl fmt::Display for Op {
                 let mut words = block.split_whitespace();
                 let word = words.next().unwrap_or("set");
                 let body: Vec<&str> = words.skip(1).collect();
-                write!(f, "add {word} {family} {table} {} {}", s.name, body.join(" "))
+                write!(
+                    f,
+                    "add {word} {family} {table} {} {}",
+                    s.name,
+                    body.join(" ")
+                )
             }
             Self::DeleteSet((family, table), name) => {
                 write!(f, "delete set {family} {table} {name}")
             }
             Self::AddElements((family, table), s, e) => {
-                write!(f, "add element {family} {table} {} ({} elements)", s.name, e.len())
+                write!(
+                    f,
+                    "add element {family} {table} {} ({} elements)",
+                    s.name,
+                    e.len()
+                )
             }
             Self::DeleteElements((family, table), s, e) => {
-                write!(f, "delete element {family} {table} {} ({} elements)", s.name, e.len())
+                write!(
+                    f,
+                    "delete element {family} {table} {} ({} elements)",
+                    s.name,
+                    e.len()
+                )
             }
             Self::AddChain((family, table), c) => {
                 write!(f, "add chain {family} {table} {}", c.name)?;
@@ -253,7 +324,10 @@ impl fmt::Display for Op {
                 }
             }
             Self::SetPolicy((family, table), name, policy) => {
-                write!(f, "add chain {family} {table} {name} {{ policy {policy}; }}")
+                write!(
+                    f,
+                    "add chain {family} {table} {name} {{ policy {policy}; }}"
+                )
             }
             Self::DeleteChain((family, table), name) => {
                 write!(f, "delete chain {family} {table} {name}")
@@ -263,11 +337,17 @@ impl fmt::Display for Op {
             }
             Self::AddRule((family, table), chain, r, Some(handle)) => {
                 let text = text(*family, r);
-                write!(f, "insert rule {family} {table} {chain} position {handle} {text}")
+                write!(
+                    f,
+                    "insert rule {family} {table} {chain} position {handle} {text}"
+                )
             }
             Self::DeleteRule((family, table), chain, r, handle) => {
                 let text = text(*family, r);
-                write!(f, "delete rule {family} {table} {chain} handle {handle} # {text}")
+                write!(
+                    f,
+                    "delete rule {family} {table} {chain} handle {handle} # {text}"
+                )
             }
         }
     }

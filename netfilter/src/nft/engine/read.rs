@@ -27,10 +27,37 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// As the kernel might list a ruleset, for tests without one: handles are counted from 1.
+    #[cfg(test)]
+    pub(crate) fn with_numbered_rules(ruleset: Ruleset) -> Self {
+        let mut last = 0;
+        let mut count = |n: usize| -> Vec<u64> {
+            (0..n)
+                .map(|_| {
+                    last += 1;
+                    last
+                })
+                .collect()
+        };
+        let handles = ruleset
+            .tables
+            .iter()
+            .map(|t| t.chains.iter().map(|c| count(c.rules.len())).collect())
+            .collect();
+        Self {
+            generation: 1,
+            ruleset,
+            handles,
+        }
+    }
+
     /// Handles of a chain's rules, in their order.
     #[must_use]
     pub fn handles(&self, table: usize, chain: usize) -> &[u64] {
-        self.handles.get(table).and_then(|t| t.get(chain)).map_or(&[], Vec::as_slice)
+        self.handles
+            .get(table)
+            .and_then(|t| t.get(chain))
+            .map_or(&[], Vec::as_slice)
     }
 }
 
@@ -42,7 +69,9 @@ fn kind(message: u16) -> u16 {
 }
 
 fn decode<A: AttrSet>(reply: &Reply, what: &str) -> Result<A> {
-    reply.decode().map_err(|e: DecodeError| Error::malformed("read", what, e.to_string()))
+    reply
+        .decode()
+        .map_err(|e: DecodeError| Error::malformed("read", what, e.to_string()))
 }
 
 impl<T: Transport> Engine<T> {
@@ -52,10 +81,14 @@ impl<T: Transport> Engine<T> {
     /// `EPERM` without CAP_NET_ADMIN over the namespace; the kernel has no nf_tables.
     pub fn generation(&mut self) -> Result<u32> {
         let what = "the generation of the ruleset";
-        let reply = self.socket.get(kind(raw::NFT_MSG_GETGEN), 0, &GenAttrs::default(), what);
+        let reply = self
+            .socket
+            .get(kind(raw::NFT_MSG_GETGEN), 0, &GenAttrs::default(), what);
         let reply = reply.map_err(no_nf_tables)?;
         let attrs: GenAttrs = decode(&reply, what)?;
-        attrs.id.ok_or_else(|| Error::malformed("read", what, "NFTA_GEN_ID is missing"))
+        attrs
+            .id
+            .ok_or_else(|| Error::malformed("read", what, "NFTA_GEN_ID is missing"))
     }
 
     /// Everything (`nft list ruleset`).
@@ -93,7 +126,11 @@ impl<T: Transport> Engine<T> {
                 Err(e) => return Err(e),
             }
         }
-        Err(Error::exhausted("read", "the ruleset", "it changed during every attempt"))
+        Err(Error::exhausted(
+            "read",
+            "the ruleset",
+            "it changed during every attempt",
+        ))
     }
 
     fn snapshot(&mut self, wanted: Option<&[TableId]>) -> Result<Snapshot> {
@@ -102,7 +139,12 @@ impl<T: Transport> Engine<T> {
         };
         let mut tables = Vec::new();
         let mut others = false;
-        for reply in self.dump(raw::NFT_MSG_GETTABLE, Family::Unspec, &TableAttrs::default(), "tables")? {
+        for reply in self.dump(
+            raw::NFT_MSG_GETTABLE,
+            Family::Unspec,
+            &TableAttrs::default(),
+            "tables",
+        )? {
             let table = table(&reply)?;
             match is_wanted(table.family, &table.name) {
                 true => tables.push(table),
@@ -112,32 +154,60 @@ impl<T: Transport> Engine<T> {
         if tables.is_empty() {
             return Ok(Snapshot::default());
         }
-        for reply in self.dump(raw::NFT_MSG_GETCHAIN, Family::Unspec, &ChainAttrs::default(), "chains")? {
+        for reply in self.dump(
+            raw::NFT_MSG_GETCHAIN,
+            Family::Unspec,
+            &ChainAttrs::default(),
+            "chains",
+        )? {
             let attrs: ChainAttrs = decode(&reply, "chains")?;
             if let Some(t) = find(&mut tables, &reply, attrs.table.as_deref()) {
                 t.chains.push(chain(&attrs));
             }
         }
         let anonymous = self.sets(&mut tables)?;
-        let mut snapshot = Snapshot { ruleset: Ruleset { tables }, ..Snapshot::default() };
-        snapshot.handles =
-            snapshot.ruleset.tables.iter().map(|t| vec![Vec::new(); t.chains.len()]).collect();
+        let mut snapshot = Snapshot {
+            ruleset: Ruleset { tables },
+            ..Snapshot::default()
+        };
+        snapshot.handles = snapshot
+            .ruleset
+            .tables
+            .iter()
+            .map(|t| vec![Vec::new(); t.chains.len()])
+            .collect();
         self.rules(&mut snapshot, &anonymous, others)?;
         Ok(snapshot)
     }
 
-    fn dump<A: AttrSet>(&mut self, message: u16, family: Family, attrs: &A, what: &str) -> Result<Vec<Reply>> {
-        self.socket.dump(kind(message), family.number(), attrs, what).map_err(no_nf_tables)
+    fn dump<A: AttrSet>(
+        &mut self,
+        message: u16,
+        family: Family,
+        attrs: &A,
+        what: &str,
+    ) -> Result<Vec<Reply>> {
+        self.socket
+            .dump(kind(message), family.number(), attrs, what)
+            .map_err(no_nf_tables)
     }
 
     fn sets(&mut self, tables: &mut [Table]) -> Result<Anonymous> {
         let mut anonymous = Anonymous::new();
-        for reply in self.dump(raw::NFT_MSG_GETSET, Family::Unspec, &SetAttrs::default(), "sets")? {
+        for reply in self.dump(
+            raw::NFT_MSG_GETSET,
+            Family::Unspec,
+            &SetAttrs::default(),
+            "sets",
+        )? {
             let attrs: SetAttrs = decode(&reply, "sets")?;
             let family = Family::from(reply.family);
-            let Some(table) = find(tables, &reply, attrs.table.as_deref()) else { continue };
+            let Some(table) = find(tables, &reply, attrs.table.as_deref()) else {
+                continue;
+            };
             let mut set = Set::from_attrs(&attrs);
-            let elements = self.elements(family, &table.name, &set)?;
+            let host_order = set::is_host_order_key(&attrs);
+            let elements = self.elements(family, &table.name, &set, host_order)?;
             if attrs.flags.unwrap_or(0) & raw::NFT_SET_ANONYMOUS != 0 {
                 anonymous.insert((family, table.name.clone(), set.name), elements);
             } else {
@@ -148,7 +218,13 @@ impl<T: Transport> Engine<T> {
         Ok(anonymous)
     }
 
-    fn elements(&mut self, family: Family, table: &str, set: &Set) -> Result<Vec<Element>> {
+    fn elements(
+        &mut self,
+        family: Family,
+        table: &str,
+        set: &Set,
+        host_order: bool,
+    ) -> Result<Vec<Element>> {
         let ask = ElemListAttrs {
             table: Some(table.to_owned()),
             set: Some(set.name.clone()),
@@ -160,14 +236,17 @@ impl<T: Transport> Engine<T> {
             let attrs: ElemListAttrs = decode(&reply, &what)?;
             list.extend(attrs.elements.unwrap_or_default());
         }
-        Ok(set::from_elem_attrs(&list, set.interval, set::is_host_order_key(set)))
+        Ok(set::from_elem_attrs(&list, set.interval, host_order))
     }
 
     /// With other tables about, only the rules of the wanted ones are asked for: a node's own
     /// namespace can hold tens of thousands.
     fn rules(&mut self, s: &mut Snapshot, anonymous: &Anonymous, others: bool) -> Result<()> {
         let asked: Vec<(Family, RuleAttrs)> = if others {
-            let of = |t: &Table| RuleAttrs { table: Some(t.name.clone()), ..RuleAttrs::default() };
+            let of = |t: &Table| RuleAttrs {
+                table: Some(t.name.clone()),
+                ..RuleAttrs::default()
+            };
             s.ruleset.tables.iter().map(|t| (t.family, of(t))).collect()
         } else {
             vec![(Family::Unspec, RuleAttrs::default())]
@@ -184,17 +263,32 @@ impl<T: Transport> Engine<T> {
 
 impl Snapshot {
     fn add_rule(&mut self, family: Family, attrs: RuleAttrs, anonymous: &Anonymous) {
-        let (Some(table), Some(chain)) = (attrs.table, attrs.chain) else { return };
-        let tables = &mut self.ruleset.tables;
-        let Some(t) = tables.iter().position(|t| t.family == family && t.name == table) else {
+        let (Some(table), Some(chain)) = (attrs.table, attrs.chain) else {
             return;
         };
-        let Some(chains) = tables.get_mut(t).map(|t| &mut t.chains) else { return };
-        let Some(c) = chains.iter().position(|c| c.name == chain) else { return };
-        let exprs: Vec<Expr> =
-            attrs.expressions.unwrap_or_default().into_iter().map(|e| e.0).collect();
+        let tables = &mut self.ruleset.tables;
+        let Some(t) = tables
+            .iter()
+            .position(|t| t.family == family && t.name == table)
+        else {
+            return;
+        };
+        let Some(chains) = tables.get_mut(t).map(|t| &mut t.chains) else {
+            return;
+        };
+        let Some(c) = chains.iter().position(|c| c.name == chain) else {
+            return;
+        };
+        let exprs: Vec<Expr> = attrs
+            .expressions
+            .unwrap_or_default()
+            .into_iter()
+            .map(|e| e.0)
+            .collect();
         let sets = |name: &str| {
-            anonymous.get(&(family, table.clone(), name.to_owned())).cloned()
+            anonymous
+                .get(&(family, table.clone(), name.to_owned()))
+                .cloned()
         };
         let mut rule: Rule = raise::rule(&exprs, Context::of(family), &sets);
         rule.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
@@ -209,7 +303,9 @@ impl Snapshot {
 
 fn find<'a>(tables: &'a mut [Table], reply: &Reply, name: Option<&str>) -> Option<&'a mut Table> {
     let family = Family::from(reply.family);
-    tables.iter_mut().find(|t| t.family == family && Some(t.name.as_str()) == name)
+    tables
+        .iter_mut()
+        .find(|t| t.family == family && Some(t.name.as_str()) == name)
 }
 
 fn table(reply: &Reply) -> Result<Table> {

@@ -26,8 +26,12 @@ fn option_of(expression: &str) -> Option<&'static str> {
 /// What a chain of this type needs.
 fn option_of_chain(t: &ChainType) -> Option<&'static str> {
     Some(match t {
-        ChainType::Nat => "chains of type nat (CONFIG_NFT_NAT, module nft_chain_nat; in inet tables since 5.2)",
-        ChainType::Route => "chains of type route (CONFIG_NF_TABLES_INET; in inet tables since 5.2)",
+        ChainType::Nat => {
+            "chains of type nat (CONFIG_NFT_NAT, module nft_chain_nat; in inet tables since 5.2)"
+        }
+        ChainType::Route => {
+            "chains of type route (CONFIG_NF_TABLES_INET; in inet tables since 5.2)"
+        }
         ChainType::Filter => "inet tables (CONFIG_NF_TABLES_INET)",
         ChainType::Other(_) => return None,
     })
@@ -38,7 +42,10 @@ pub(super) fn explain(failures: &[Failure], ops: &[Op], origin: &[usize]) -> Err
     let Some(first) = failures.first() else {
         return Error::malformed("apply", "the batch", "refused without a reason");
     };
-    let op = first.index.and_then(|i| origin.get(i)).and_then(|o| ops.get(*o));
+    let op = first
+        .index
+        .and_then(|i| origin.get(i))
+        .and_then(|o| ops.get(*o));
     let object = op.map_or_else(|| "the batch".to_owned(), ToString::to_string);
     if let Some(lacking) = op.and_then(|op| lacking(op, first)) {
         return Error::unsupported("apply", object, format!("this kernel lacks {lacking}"));
@@ -54,22 +61,27 @@ pub(super) fn explain(failures: &[Failure], ops: &[Op], origin: &[usize]) -> Err
 
 /// `ENOENT` at an expression's name, or `EOPNOTSUPP` and `ENOENT` at a chain's type: not in this kernel.
 fn lacking(op: &Op, f: &Failure) -> Option<String> {
-    if !matches!(f.errno, libc::ENOENT | libc::EOPNOTSUPP | libc::EAFNOSUPPORT) {
+    if !matches!(
+        f.errno,
+        libc::ENOENT | libc::EOPNOTSUPP | libc::EAFNOSUPPORT
+    ) {
         return None;
     }
     match op {
         Op::AddRule(..) => {
             let path = f.attribute.as_deref()?;
-            let name = path.split(" > ").find(|p| crate::nft::expr::Expr::NAMES.contains(p))?;
+            let name = path
+                .split(" > ")
+                .find(|p| crate::nft::expr::Expr::NAMES.contains(p))?;
             let option = option_of(name).unwrap_or("a newer kernel");
             Some(format!("the expression {name}: {option}"))
         }
-        Op::AddChain(_, c) => {
-            option_of_chain(&c.base.as_ref()?.chain_type).map(str::to_owned)
-        }
-        Op::AddTable(t) if f.errno == libc::EAFNOSUPPORT => {
-            Some(format!("{} tables (CONFIG_NF_TABLES_{})", t.family, t.family.to_string().to_uppercase()))
-        }
+        Op::AddChain(_, c) => option_of_chain(&c.base.as_ref()?.chain_type).map(str::to_owned),
+        Op::AddTable(t) if f.errno == libc::EAFNOSUPPORT => Some(format!(
+            "{} tables (CONFIG_NF_TABLES_{})",
+            t.family,
+            t.family.to_string().to_uppercase()
+        )),
         _ => None,
     }
 }

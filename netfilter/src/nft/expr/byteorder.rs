@@ -1,6 +1,6 @@
 //! Turns a register between host and network order (`NFTA_BYTEORDER_*`). Since 3.13.
 
-use weir_netlink::attr::{Be32};
+use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_byteorder_attributes`

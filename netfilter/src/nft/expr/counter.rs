@@ -1,6 +1,6 @@
 //! Counts packets and bytes (`NFTA_COUNTER_*`). Since 3.13.
 
-use weir_netlink::attr::{Be64};
+use weir_netlink::attr::Be64;
 
 weir_netlink::attributes! {
     /// `enum nft_counter_attributes`

@@ -26,6 +26,9 @@ impl DataAttrs {
     /// Register bytes.
     #[must_use]
     pub fn of(value: &[u8]) -> Self {
-        Self { value: Some(value.to_vec()), ..Self::default() }
+        Self {
+            value: Some(value.to_vec()),
+            ..Self::default()
+        }
     }
 }

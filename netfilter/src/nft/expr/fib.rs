@@ -1,6 +1,6 @@
 //! Looks a route up (`NFTA_FIB_*`). Since 4.10.
 
-use weir_netlink::attr::{Be32};
+use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_fib_attributes`

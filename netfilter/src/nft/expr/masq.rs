@@ -1,6 +1,6 @@
 //! Source NAT to the address of the outgoing interface (`NFTA_MASQ_*`). Since 3.18.
 
-use weir_netlink::attr::{Be32};
+use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_masq_attributes`

@@ -1,6 +1,6 @@
 //! Loads from or stores into the packet's metadata (`NFTA_META_*`). Since 3.13, store since 3.14.
 
-use weir_netlink::attr::{Be32};
+use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_meta_attributes`

@@ -190,7 +190,9 @@ impl AttrSet for ExprElem {
         if let Expr::Opaque(attrs) = &self.0 {
             return attrs.encode(w);
         }
-        w.attr(ExprAttrs::NFTA_EXPR_NAME, false, |w| Str::encode(&self.0.name().to_owned(), w));
+        w.attr(ExprAttrs::NFTA_EXPR_NAME, false, |w| {
+            Str::encode(&self.0.name().to_owned(), w)
+        });
         if self.0 != Expr::Notrack {
             w.attr(ExprAttrs::NFTA_EXPR_DATA, true, |w| self.0.encode_data(w));
         }
@@ -206,7 +208,9 @@ impl AttrSet for ExprElem {
         let data = attrs.data.unwrap_or_default();
         // The data is the last attribute, so it begins this far from the front.
         let start = bytes.len().saturating_sub(data.len().next_multiple_of(4));
-        let inner = offset.checked_sub(start).and_then(|o| Expr::path_in(&name, &data, o));
+        let inner = offset
+            .checked_sub(start)
+            .and_then(|o| Expr::path_in(&name, &data, o));
         Some(match inner {
             Some(inner) => format!("{name} > {inner}"),
             None => name,

@@ -1,6 +1,6 @@
 //! Source or destination NAT (`NFTA_NAT_*`). Since 3.13, in `inet` tables since 5.2.
 
-use weir_netlink::attr::{Be32};
+use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_nat_attributes`

@@ -1,6 +1,6 @@
 //! Loads from or stores into the packet (`NFTA_PAYLOAD_*`). Since 3.13, store since 4.5.
 
-use weir_netlink::attr::{Be32};
+use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_payload_attributes`

@@ -1,6 +1,6 @@
 //! Loads from the local socket of the packet (`NFTA_SOCKET_*`). Since 4.20.
 
-use weir_netlink::attr::{Be32};
+use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_socket_attributes`

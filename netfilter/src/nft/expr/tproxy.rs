@@ -1,6 +1,6 @@
 //! Gives the packet to a local socket (`NFTA_TPROXY_*`). Since 4.19.
 
-use weir_netlink::attr::{Be32};
+use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_tproxy_attributes`

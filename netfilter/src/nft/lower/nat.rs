@@ -14,7 +14,10 @@ struct Registers<'a> {
 
 impl<'a> Registers<'a> {
     fn new(out: &'a mut Lowered) -> Self {
-        Self { out, next: raw::NFT_REG_1 }
+        Self {
+            out,
+            next: raw::NFT_REG_1,
+        }
     }
 
     fn put(&mut self, data: &Data) -> u32 {
@@ -39,7 +42,11 @@ impl<'a> Registers<'a> {
 }
 
 fn flags(flags: u32, ports: bool) -> Option<u32> {
-    let flags = if ports { flags | raw::NF_NAT_RANGE_PROTO_SPECIFIED } else { flags };
+    let flags = if ports {
+        flags | raw::NF_NAT_RANGE_PROTO_SPECIFIED
+    } else {
+        flags
+    };
     (flags != 0).then_some(flags)
 }
 
@@ -47,14 +54,24 @@ pub(super) fn redirect(r: &Redirect, out: &mut Lowered) {
     let (reg_proto_min, reg_proto_max) = Registers::new(out).ports(r.ports.as_ref());
     let flags = flags(r.flags, r.ports.is_some());
     let unknown = Vec::new();
-    out.exprs.push(Expr::Redir(expr::Redir { reg_proto_min, reg_proto_max, flags, unknown }));
+    out.exprs.push(Expr::Redir(expr::Redir {
+        reg_proto_min,
+        reg_proto_max,
+        flags,
+        unknown,
+    }));
 }
 
 pub(super) fn masquerade(m: &Masquerade, out: &mut Lowered) {
     let (reg_proto_min, reg_proto_max) = Registers::new(out).ports(m.ports.as_ref());
     let flags = flags(m.flags, m.ports.is_some());
     let unknown = Vec::new();
-    out.exprs.push(Expr::Masq(expr::Masq { flags, reg_proto_min, reg_proto_max, unknown }));
+    out.exprs.push(Expr::Masq(expr::Masq {
+        flags,
+        reg_proto_min,
+        reg_proto_max,
+        unknown,
+    }));
 }
 
 pub(super) fn nat(n: &Nat, out: &mut Lowered) {
@@ -89,5 +106,10 @@ pub(super) fn tproxy(t: &Tproxy, out: &mut Lowered) {
         family => family,
     };
     let family = Some(u32::from(family.number()));
-    out.exprs.push(Expr::Tproxy(expr::Tproxy { family, reg_addr, reg_port, unknown: Vec::new() }));
+    out.exprs.push(Expr::Tproxy(expr::Tproxy {
+        family,
+        reg_addr,
+        reg_port,
+        unknown: Vec::new(),
+    }));
 }

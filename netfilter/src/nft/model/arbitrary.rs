@@ -5,6 +5,7 @@
 
 mod rules;
 mod sets;
+mod statements;
 
 use super::{Chain, ChainType, Family, Hook, Policy, Ruleset, Set, Table, priority};
 use proptest::prelude::*;
@@ -27,30 +28,43 @@ enum Kind {
 }
 
 /// Up to three tables of the family `inet`.
-#[must_use]
 pub fn ruleset() -> BoxedStrategy<Ruleset> {
     proptest::sample::subsequence(vec!["a", "b", "weir-x"], 0..=3)
         .prop_flat_map(|names| {
-            names.into_iter().map(table).collect::<Vec<_>>().prop_map(|tables| Ruleset { tables })
+            names
+                .into_iter()
+                .map(table)
+                .collect::<Vec<_>>()
+                .prop_map(|tables| Ruleset { tables })
         })
         .boxed()
 }
 
 /// A table of this name with sets, maps and chains.
-#[must_use]
 pub fn table(name: &'static str) -> BoxedStrategy<Table> {
     let chains = proptest::collection::vec(base(), 0..4);
-    (chains, 0..3usize, sets::sets(), option(comment()), Just(name))
+    (
+        chains,
+        0..3usize,
+        sets::sets(),
+        option(comment()),
+        Just(name),
+    )
         .prop_flat_map(|(bases, regular, sets, comment, name)| {
             let places: Vec<Chain> = bases
                 .into_iter()
                 .enumerate()
-                .map(|(i, b)| Chain { name: format!("base{i}"), ..b })
+                .map(|(i, b)| Chain {
+                    name: format!("base{i}"),
+                    ..b
+                })
                 .chain((0..regular).map(|i| Chain::regular(&format!("regular{i}"))))
                 .collect();
             let sets = with_verdicts(sets, regular);
-            let chains: Vec<_> =
-                places.into_iter().map(|c| filled(c, regular, sets.clone())).collect();
+            let chains: Vec<_> = places
+                .into_iter()
+                .map(|c| filled(c, regular, sets.clone()))
+                .collect();
             (chains, Just((sets, comment, name)))
         })
         .prop_map(|(chains, (sets, comment, name))| Table {
@@ -65,7 +79,11 @@ pub fn table(name: &'static str) -> BoxedStrategy<Table> {
 /// Verdict maps jump to a chain that is there.
 fn with_verdicts(mut sets: Vec<Set>, regular: usize) -> Vec<Set> {
     use super::Verdict;
-    for v in sets.iter_mut().flat_map(|s| &mut s.elements).filter_map(|e| e.verdict.as_mut()) {
+    for v in sets
+        .iter_mut()
+        .flat_map(|s| &mut s.elements)
+        .filter_map(|e| e.verdict.as_mut())
+    {
         if regular == 0 && matches!(v, Verdict::Jump(_) | Verdict::Goto(_)) {
             *v = Verdict::Accept;
         }
@@ -97,7 +115,11 @@ fn base() -> BoxedStrategy<Chain> {
         (Just(ChainType::Nat), hook(&[0, 1, 3, 4]), -199..400),
         (Just(ChainType::Route), hook(&[3]), -400..400),
     ];
-    let near = (Just(ChainType::Filter), hook(&[0, 1, 2, 3, 4]), well_known());
+    let near = (
+        Just(ChainType::Filter),
+        hook(&[0, 1, 2, 3, 4]),
+        well_known(),
+    );
     (prop_oneof![hooks, near], any::<bool>(), option(comment()))
         .prop_map(|((kind, hook, priority), drop, comment)| {
             let mut chain = Chain::base("", kind, hook, priority);
@@ -110,7 +132,9 @@ fn base() -> BoxedStrategy<Chain> {
 }
 
 fn hook(numbers: &'static [u32]) -> BoxedStrategy<Hook> {
-    proptest::sample::select(numbers).prop_map(Hook::from).boxed()
+    proptest::sample::select(numbers)
+        .prop_map(Hook::from)
+        .boxed()
 }
 
 /// Priorities that have names, and their neighbours.
@@ -123,11 +147,15 @@ fn well_known() -> BoxedStrategy<i32> {
         priority::SECURITY,
         priority::SRCNAT,
     ];
-    (proptest::sample::select(names), -11..=11i32).prop_map(|(n, d)| n + d).boxed()
+    (proptest::sample::select(names), -11..=11i32)
+        .prop_map(|(n, d)| n + d)
+        .boxed()
 }
 
 fn place(chain: &Chain) -> Place {
-    let Some(base) = &chain.base else { return Place::Regular };
+    let Some(base) = &chain.base else {
+        return Place::Regular;
+    };
     let kind = match base.chain_type {
         ChainType::Nat => Kind::Nat,
         ChainType::Route => Kind::Route,
@@ -139,12 +167,23 @@ fn place(chain: &Chain) -> Place {
 /// A chain with rules that may stand in it.
 fn filled(chain: Chain, regular: usize, sets: Vec<Set>) -> BoxedStrategy<Chain> {
     // A regular chain jumps only to those after it, so there is no loop.
-    let first = chain.name.strip_prefix("regular").and_then(|n| n.parse::<usize>().ok());
-    let targets: Vec<String> =
-        (first.map_or(0, |n| n + 1)..regular).map(|i| format!("regular{i}")).collect();
+    let first = chain
+        .name
+        .strip_prefix("regular")
+        .and_then(|n| n.parse::<usize>().ok());
+    let targets: Vec<String> = (first.map_or(0, |n| n + 1)..regular)
+        .map(|i| format!("regular{i}"))
+        .collect();
     // A verdict map may jump anywhere: it is used where nothing jumps back to.
-    let sets = if chain.base.is_some() { sets } else { sets::without_verdicts(sets) };
+    let sets = if chain.base.is_some() {
+        sets
+    } else {
+        sets::without_verdicts(sets)
+    };
     proptest::collection::vec(rules::rule(place(&chain), targets, sets), 0..6)
-        .prop_map(move |rules| Chain { rules, ..chain.clone() })
+        .prop_map(move |rules| Chain {
+            rules,
+            ..chain.clone()
+        })
         .boxed()
 }

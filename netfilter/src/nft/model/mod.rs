@@ -18,7 +18,9 @@ mod set;
 mod statement;
 
 pub use data::{Data, DataType};
-pub use matching::{CmpOp, CtDirection, CtKey, FibResult, Match, MetaKey, Operand, PayloadBase, Selector, SocketKey};
+pub use matching::{
+    CmpOp, CtDirection, CtKey, FibResult, Match, MetaKey, Operand, PayloadBase, Selector, SocketKey,
+};
 pub use rule::{L4Proto, Rule, RuleBuilder};
 pub use ruleset::{BaseChain, Chain, ChainType, Family, Hook, Policy, Ruleset, Table, priority};
 pub use set::{Element, ElementKey, Set, SetData};

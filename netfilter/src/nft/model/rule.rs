@@ -77,7 +77,12 @@ impl RuleBuilder {
     }
 
     fn matching(self, selector: Selector, op: CmpOp, operand: Operand) -> Self {
-        self.push(Statement::Match(Match { selector, mask: None, op, operand }))
+        self.push(Statement::Match(Match {
+            selector,
+            mask: None,
+            op,
+            operand,
+        }))
     }
 
     fn meta(self, key: MetaKey, op: CmpOp, value: Data) -> Self {
@@ -112,7 +117,11 @@ impl RuleBuilder {
         } else {
             Operand::Prefix(addr, net.prefix_len())
         };
-        let selector = Selector::Payload { base: PayloadBase::Network, offset, len };
+        let selector = Selector::Payload {
+            base: PayloadBase::Network,
+            offset,
+            len,
+        };
         self.need_nfproto(nfproto).matching(selector, op, operand)
     }
 
@@ -135,7 +144,11 @@ impl RuleBuilder {
         } else {
             Operand::Range(Data::be16(first), Data::be16(last))
         };
-        let selector = Selector::Payload { base: PayloadBase::Transport, offset, len: 2 };
+        let selector = Selector::Payload {
+            base: PayloadBase::Transport,
+            offset,
+            len: 2,
+        };
         self.l4proto(proto).matching(selector, op, operand)
     }
 
@@ -157,9 +170,17 @@ impl RuleBuilder {
         let mut ports = ports.to_vec();
         ports.sort_unstable();
         ports.dedup();
-        let elements = ports.into_iter().map(|p| Element::value(Data::be16(p))).collect();
-        let selector = Selector::Payload { base: PayloadBase::Transport, offset: 2, len: 2 };
-        self.l4proto(proto).matching(selector, op, Operand::Anonymous(elements))
+        let elements = ports
+            .into_iter()
+            .map(|p| Element::value(Data::be16(p)))
+            .collect();
+        let selector = Selector::Payload {
+            base: PayloadBase::Transport,
+            offset: 2,
+            len: 2,
+        };
+        self.l4proto(proto)
+            .matching(selector, op, Operand::Anonymous(elements))
     }
 
     /// `iifname NAME`; a trailing `*` matches every name that begins so.
@@ -234,7 +255,10 @@ impl RuleBuilder {
     /// `meta mark set M`
     #[must_use]
     pub fn set_mark(self, mark: u32) -> Self {
-        self.push(Statement::MetaSet(MetaKey::Mark, Source::Value(Data::ne32(mark))))
+        self.push(Statement::MetaSet(
+            MetaKey::Mark,
+            Source::Value(Data::ne32(mark)),
+        ))
     }
 
     /// `meta mark set ct mark`
@@ -254,19 +278,30 @@ impl RuleBuilder {
     /// `ct zone set Z`: the conntrack zone, before conntrack sees the packet.
     #[must_use]
     pub fn set_ct_zone(self, zone: u16) -> Self {
-        self.push(Statement::CtSet(CtKey::Zone, None, Source::Value(Data::ne16(zone))))
+        self.push(Statement::CtSet(
+            CtKey::Zone,
+            None,
+            Source::Value(Data::ne16(zone)),
+        ))
     }
 
     /// `redirect to :PORT`
     #[must_use]
     pub fn redirect(self, port: u16) -> Self {
-        self.push(Statement::Redirect(Redirect { ports: Some(port..=port), flags: 0 }))
+        self.push(Statement::Redirect(Redirect {
+            ports: Some(port..=port),
+            flags: 0,
+        }))
     }
 
     /// `tproxy ip to :PORT` or `tproxy ip6 to :PORT`
     #[must_use]
     pub fn tproxy(self, family: Family, port: u16) -> Self {
-        self.push(Statement::Tproxy(Tproxy { family, addr: None, port: Some(port) }))
+        self.push(Statement::Tproxy(Tproxy {
+            family,
+            addr: None,
+            port: Some(port),
+        }))
     }
 
     /// A verdict ends the rule.

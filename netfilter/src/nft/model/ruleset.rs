@@ -193,7 +193,9 @@ impl Ruleset {
     /// The table of that family and name.
     #[must_use]
     pub fn table(&self, family: Family, name: &str) -> Option<&Table> {
-        self.tables.iter().find(|t| t.family == family && t.name == name)
+        self.tables
+            .iter()
+            .find(|t| t.family == family && t.name == name)
     }
 }
 
@@ -222,14 +224,28 @@ impl Chain {
     /// A chain that rules jump to.
     #[must_use]
     pub fn regular(name: &str) -> Self {
-        Self { name: name.to_owned(), base: None, comment: None, rules: Vec::new() }
+        Self {
+            name: name.to_owned(),
+            base: None,
+            comment: None,
+            rules: Vec::new(),
+        }
     }
 
     /// A chain that the kernel calls, with policy accept.
     #[must_use]
     pub fn base(name: &str, chain_type: ChainType, hook: Hook, priority: i32) -> Self {
         let policy = Policy::Accept;
-        let base = BaseChain { chain_type, hook, priority, policy, devices: Vec::new() };
-        Self { base: Some(base), ..Self::regular(name) }
+        let base = BaseChain {
+            chain_type,
+            hook,
+            priority,
+            policy,
+            devices: Vec::new(),
+        };
+        Self {
+            base: Some(base),
+            ..Self::regular(name)
+        }
     }
 }

@@ -110,7 +110,14 @@ impl Element {
     /// A key without anything else.
     #[must_use]
     pub fn new(key: ElementKey) -> Self {
-        Self { key, value: None, verdict: None, comment: None, timeout: None, expires: None }
+        Self {
+            key,
+            value: None,
+            verdict: None,
+            comment: None,
+            timeout: None,
+            expires: None,
+        }
     }
 
     /// One value without anything else.
@@ -123,6 +130,10 @@ impl Element {
     #[must_use]
     pub fn prefix(net: ipnet::IpNet) -> Self {
         let (first, last) = (Data::addr(net.network()), Data::addr(net.broadcast()));
-        if first == last { Self::value(first) } else { Self::new(ElementKey::Range(first, last)) }
+        if first == last {
+            Self::value(first)
+        } else {
+            Self::new(ElementKey::Range(first, last))
+        }
     }
 }

@@ -21,7 +21,11 @@ impl Registers {
         if min.is_none() {
             return Some(None);
         }
-        let port = |reg| Some(u16::from_be_bytes(self.get(reg)?.0.as_slice().try_into().ok()?));
+        let port = |reg| {
+            Some(u16::from_be_bytes(
+                self.get(reg)?.0.as_slice().try_into().ok()?,
+            ))
+        };
         Some(Some(port(min)?..=port(max.or(min))?))
     }
 

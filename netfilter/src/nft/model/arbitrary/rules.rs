@@ -1,22 +1,22 @@
 //! Rules.
 
-use super::sets::{FOUR, MARK_OF, MARKS, NAMES, PORTS, SIX, UIDS, VERDICTS};
+use super::sets::{FOUR, MARKS, NAMES, PORTS, SIX, UIDS};
+use super::statements::{last, statement};
 use super::{Kind, Place, comment, option, text};
 use crate::nft::model::{
-    CmpOp, CtDirection, CtKey, Data, Element, ElementKey, Family, FibResult, Hook, L4Proto, Limit,
-    LimitUnit, Log, Masquerade, Match, MetaKey, Nat, NatKind, Operand, PayloadBase, Redirect,
-    Reject, Rule, RuleBuilder, Selector, Set, SocketKey, Source, Statement, Tproxy, Verdict,
+    CmpOp, CtDirection, CtKey, Data, Element, ElementKey, FibResult, Hook, L4Proto, Masquerade,
+    Match, MetaKey, Nat, Operand, PayloadBase, Reject, Rule, RuleBuilder, Selector, Set, SocketKey,
+    Source, Statement,
 };
 use crate::nft::raw;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 /// One step of a builder, as a value that prints itself.
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Iifname(CmpOp, String),
     Oifname(CmpOp, String),
     Saddr(CmpOp, IpNet),
@@ -42,16 +42,33 @@ pub(super) fn rule(place: Place, targets: Vec<String>, sets: Vec<Set>) -> BoxedS
             let last = option(last(place, proto, v6, &targets, &sets));
             (matches, statements, last, option(comment())).prop_map(
                 move |(matches, statements, last, comment)| {
-                    let steps = matches.into_iter().chain(statements.into_iter().map(Step::Any));
+                    let steps = matches
+                        .into_iter()
+                        .chain(statements.into_iter().map(Step::Any));
                     let mut b = steps.fold(Rule::builder(), |b, s| build(b, s, proto));
                     if let Some(s) = last {
                         b = build(b, s, proto);
                     }
-                    Rule { comment, ..b.build() }
+                    let mut rule = Rule {
+                        comment,
+                        ..b.build()
+                    };
+                    let mut bounds = 0;
+                    rule.statements.retain(|s| {
+                        bounds += usize::from(is_bound(s));
+                        bounds < 2 || !is_bound(s)
+                    });
+                    rule
                 },
             )
         })
         .boxed()
+}
+
+/// A comparison for order, of which a rule has at most one: two of one value are read as one range, and
+/// nft 1.0.6 lists even `skuid < 1 mark > 2` as a range of the mark.
+fn is_bound(s: &Statement) -> bool {
+    matches!(s, Statement::Match(m) if !matches!(m.op, CmpOp::Eq | CmpOp::Neq))
 }
 
 fn build(b: RuleBuilder, s: Step, proto: L4Proto) -> RuleBuilder {
@@ -85,7 +102,13 @@ fn build(b: RuleBuilder, s: Step, proto: L4Proto) -> RuleBuilder {
 }
 
 fn is_port(s: &Selector) -> bool {
-    matches!(s, Selector::Payload { base: PayloadBase::Transport, .. })
+    matches!(
+        s,
+        Selector::Payload {
+            base: PayloadBase::Transport,
+            ..
+        }
+    )
 }
 
 fn equal() -> BoxedStrategy<CmpOp> {
@@ -93,7 +116,13 @@ fn equal() -> BoxedStrategy<CmpOp> {
 }
 
 fn order() -> BoxedStrategy<CmpOp> {
-    prop_oneof![Just(CmpOp::Lt), Just(CmpOp::Lte), Just(CmpOp::Gt), Just(CmpOp::Gte)].boxed()
+    prop_oneof![
+        Just(CmpOp::Lt),
+        Just(CmpOp::Lte),
+        Just(CmpOp::Gt),
+        Just(CmpOp::Gte)
+    ]
+    .boxed()
 }
 
 fn name() -> BoxedStrategy<String> {
@@ -112,7 +141,7 @@ fn net(v6: bool) -> BoxedStrategy<IpNet> {
     }
 }
 
-fn range<T: Copy + Ord + std::fmt::Debug + 'static>(
+pub(super) fn range<T: Copy + Ord + std::fmt::Debug + 'static>(
     s: BoxedStrategy<T>,
 ) -> BoxedStrategy<RangeInclusive<T>> {
     let one = s.clone().prop_map(|n| n..=n);
@@ -123,20 +152,42 @@ fn matching(v6: bool, place: Place, sets: &[Set]) -> BoxedStrategy<Step> {
     let ports = || range(prop_oneof![any::<u16>(), Just(0), Just(65_535)].boxed());
     let ids = || range(prop_oneof![any::<u32>(), Just(0), Just(u32::MAX)].boxed());
     let mut any_of: Vec<BoxedStrategy<Step>> = vec![
-        (equal(), name()).prop_map(|(op, n)| Step::Iifname(op, n)).boxed(),
-        (equal(), name()).prop_map(|(op, n)| Step::Oifname(op, n)).boxed(),
-        (equal(), net(v6)).prop_map(|(op, n)| Step::Saddr(op, n)).boxed(),
-        (equal(), net(v6)).prop_map(|(op, n)| Step::Daddr(op, n)).boxed(),
-        (equal(), ports()).prop_map(|(op, p)| Step::Sport(op, p)).boxed(),
-        (equal(), ports()).prop_map(|(op, p)| Step::Dport(op, p)).boxed(),
-        (order(), any::<u16>()).prop_map(|(op, p)| Step::Dport(op, p..=p)).boxed(),
+        (equal(), name())
+            .prop_map(|(op, n)| Step::Iifname(op, n))
+            .boxed(),
+        (equal(), name())
+            .prop_map(|(op, n)| Step::Oifname(op, n))
+            .boxed(),
+        (equal(), net(v6))
+            .prop_map(|(op, n)| Step::Saddr(op, n))
+            .boxed(),
+        (equal(), net(v6))
+            .prop_map(|(op, n)| Step::Daddr(op, n))
+            .boxed(),
+        (equal(), ports())
+            .prop_map(|(op, p)| Step::Sport(op, p))
+            .boxed(),
+        (equal(), ports())
+            .prop_map(|(op, p)| Step::Dport(op, p))
+            .boxed(),
+        (order(), any::<u16>())
+            .prop_map(|(op, p)| Step::Dport(op, p..=p))
+            .boxed(),
         (equal(), proptest::collection::vec(any::<u16>(), 1..8))
             .prop_map(|(op, p)| Step::Dports(op, p))
             .boxed(),
-        (equal(), ids()).prop_map(|(op, i)| Step::Skuid(op, i)).boxed(),
-        (equal(), ids()).prop_map(|(op, i)| Step::Skgid(op, i)).boxed(),
-        (order(), any::<u32>()).prop_map(|(op, i)| Step::Skuid(op, i..=i)).boxed(),
-        proptest::sample::select(vec![1u32, 2, 4, 8, 64, 6, 14]).prop_map(Step::State).boxed(),
+        (equal(), ids())
+            .prop_map(|(op, i)| Step::Skuid(op, i))
+            .boxed(),
+        (equal(), ids())
+            .prop_map(|(op, i)| Step::Skgid(op, i))
+            .boxed(),
+        (order(), any::<u32>())
+            .prop_map(|(op, i)| Step::Skuid(op, i..=i))
+            .boxed(),
+        proptest::sample::select(vec![1u32, 2, 4, 8, 64, 6, 14])
+            .prop_map(Step::State)
+            .boxed(),
         value(),
         anonymous(),
         named(v6, sets),
@@ -148,7 +199,12 @@ fn matching(v6: bool, place: Place, sets: &[Set]) -> BoxedStrategy<Step> {
 }
 
 fn is(selector: Selector, mask: Option<Data>, op: CmpOp, operand: Operand) -> Step {
-    Step::Any(Statement::Match(Match { selector, mask, op, operand }))
+    Step::Any(Statement::Match(Match {
+        selector,
+        mask,
+        op,
+        operand,
+    }))
 }
 
 /// Marks and what else is compared as a number.
@@ -158,19 +214,34 @@ fn value() -> BoxedStrategy<Step> {
         Just(Selector::Ct(CtKey::Mark, None)),
     ];
     let masked = (mark.clone(), equal(), any::<u32>(), 1..u32::MAX).prop_map(|(s, op, n, mask)| {
-        is(s, Some(Data::ne32(mask)), op, Operand::Value(Data::ne32(n & mask)))
+        is(
+            s,
+            Some(Data::ne32(mask)),
+            op,
+            Operand::Value(Data::ne32(n & mask)),
+        )
     });
     let whole = (mark, prop_oneof![equal(), order()], any::<u32>())
         .prop_map(|(s, op, n)| is(s, None, op, Operand::Value(Data::ne32(n))));
     let direction = equal().prop_map(|op| {
-        is(Selector::Ct(CtKey::Direction, None), None, op, Operand::Value(Data::u8(1)))
+        is(
+            Selector::Ct(CtKey::Direction, None),
+            None,
+            op,
+            Operand::Value(Data::u8(1)),
+        )
     });
     let port = (equal(), any::<u16>()).prop_map(|(op, p)| {
         let s = Selector::Ct(CtKey::Zone, Some(CtDirection::Original));
         is(s, None, op, Operand::Value(Data::ne16(p)))
     });
     let random = (order(), any::<u32>()).prop_map(|(op, n)| {
-        is(Selector::Meta(MetaKey::Random), None, op, Operand::Value(Data::be32(n)))
+        is(
+            Selector::Meta(MetaKey::Random),
+            None,
+            op,
+            Operand::Value(Data::be32(n)),
+        )
     });
     prop_oneof![masked, whole, direction, port, random].boxed()
 }
@@ -182,10 +253,18 @@ fn local() -> BoxedStrategy<Step> {
         is(s, None, CmpOp::Eq, Operand::Value(Data::u8(u8::from(b))))
     });
     let mark = (equal(), any::<u32>()).prop_map(|(op, n)| {
-        is(Selector::Socket(SocketKey::Mark, None), None, op, Operand::Value(Data::ne32(n)))
+        is(
+            Selector::Socket(SocketKey::Mark, None),
+            None,
+            op,
+            Operand::Value(Data::ne32(n)),
+        )
     });
     let fib = (equal(), 1..9u32).prop_map(|(op, n)| {
-        let s = Selector::Fib { flags: raw::NFTA_FIB_F_DADDR, result: FibResult::Type };
+        let s = Selector::Fib {
+            flags: raw::NFTA_FIB_F_DADDR,
+            result: FibResult::Type,
+        };
         is(s, None, op, Operand::Value(Data::ne32(n)))
     });
     prop_oneof![transparent, mark, fib].boxed()
@@ -197,7 +276,12 @@ fn anonymous() -> BoxedStrategy<Step> {
     (equal(), ids, any::<bool>(), any::<bool>())
         .prop_map(|(op, ids, ranges, mark)| {
             let key = if mark { MetaKey::Mark } else { MetaKey::Skgid };
-            is(Selector::Meta(key), None, op, Operand::Anonymous(elements(&ids, ranges)))
+            is(
+                Selector::Meta(key),
+                None,
+                op,
+                Operand::Anonymous(elements(&ids, ranges)),
+            )
         })
         .boxed()
 }
@@ -213,14 +297,21 @@ fn elements(ids: &BTreeSet<u32>, ranges: bool) -> Vec<Element> {
         .collect()
 }
 
-fn port_selector() -> Selector {
-    Selector::Payload { base: PayloadBase::Transport, offset: 2, len: 2 }
+pub(super) fn port_selector() -> Selector {
+    Selector::Payload {
+        base: PayloadBase::Transport,
+        offset: 2,
+        len: 2,
+    }
 }
 
 /// A look into one of the table's sets, where there is one of a type that fits.
 fn named(v6: bool, sets: &[Set]) -> BoxedStrategy<Step> {
-    let mut any_of: Vec<BoxedStrategy<Step>> =
-        vec![equal().prop_map(|op| Step::Iifname(op, "lo".to_owned())).boxed()];
+    let mut any_of: Vec<BoxedStrategy<Step>> = vec![
+        equal()
+            .prop_map(|op| Step::Iifname(op, "lo".to_owned()))
+            .boxed(),
+    ];
     for s in sets {
         let selector = match s.name.as_str() {
             PORTS => port_selector(),
@@ -228,187 +319,28 @@ fn named(v6: bool, sets: &[Set]) -> BoxedStrategy<Step> {
             UIDS => Selector::Meta(MetaKey::Skuid),
             NAMES => Selector::Meta(MetaKey::Oifname),
             // These need the family before them, which only the builder writes.
-            FOUR if !v6 => Selector::Payload { base: PayloadBase::Network, offset: 16, len: 4 },
-            SIX if v6 => Selector::Payload { base: PayloadBase::Network, offset: 24, len: 16 },
+            FOUR if !v6 => Selector::Payload {
+                base: PayloadBase::Network,
+                offset: 16,
+                len: 4,
+            },
+            SIX if v6 => Selector::Payload {
+                base: PayloadBase::Network,
+                offset: 24,
+                len: 16,
+            },
             _ => continue,
         };
         let turned = s.interval && crate::nft::context::is_host_order(&selector);
-        let operand = Operand::Named { set: s.name.clone(), turned };
-        any_of.push(equal().prop_map(move |op| {
-            is(selector.clone(), None, op, operand.clone())
-        }).boxed());
+        let operand = Operand::Named {
+            set: s.name.clone(),
+            turned,
+        };
+        any_of.push(
+            equal()
+                .prop_map(move |op| is(selector.clone(), None, op, operand.clone()))
+                .boxed(),
+        );
     }
     proptest::strategy::Union::new(any_of).boxed()
-}
-
-fn statement(place: Place, sets: &[Set]) -> BoxedStrategy<Statement> {
-    let mut any_of: Vec<BoxedStrategy<Statement>> = vec![
-        Just(Statement::Counter(Default::default())).boxed(),
-        log(),
-        limit(),
-        set_mark(),
-    ];
-    if sets.iter().any(|s| s.name == MARK_OF) {
-        let source = Source::Map(port_selector(), MARK_OF.to_owned());
-        any_of.push(Just(Statement::MetaSet(MetaKey::Mark, source)).boxed());
-    }
-    if let Place::Base(_, Hook::Prerouting | Hook::Output) = place {
-        any_of.push(any::<u16>().prop_map(|z| {
-            Statement::CtSet(CtKey::Zone, None, Source::Value(Data::ne16(z)))
-        }).boxed());
-    }
-    proptest::strategy::Union::new(any_of).boxed()
-}
-
-fn set_mark() -> BoxedStrategy<Statement> {
-    let bits = (any::<u32>(), any::<u32>()).prop_map(|(mask, xor)| Source::Bitwise {
-        selector: Selector::Meta(MetaKey::Mark),
-        // A mask of ones with nothing turned over would be no operation at all.
-        mask: Data::ne32(mask & 0x7fff_ffff),
-        xor: Data::ne32(xor),
-    });
-    let source = prop_oneof![
-        any::<u32>().prop_map(|n| Source::Value(Data::ne32(n))),
-        Just(Source::Selector(Selector::Ct(CtKey::Mark, None))),
-        bits,
-    ];
-    let of_ct = prop_oneof![
-        any::<u32>().prop_map(|n| Source::Value(Data::ne32(n))),
-        Just(Source::Selector(Selector::Meta(MetaKey::Mark))),
-    ];
-    prop_oneof![
-        source.prop_map(|s| Statement::MetaSet(MetaKey::Mark, s)),
-        of_ct.prop_map(|s| Statement::CtSet(CtKey::Mark, None, s)),
-    ]
-    .boxed()
-}
-
-fn log() -> BoxedStrategy<Statement> {
-    let prefix = || option(text("[a-zA-Z0-9 :_-]{1,30}"));
-    let to_kernel = (prefix(), option((0..8u32).boxed()), proptest::sample::select(vec![0u32, 8, 47]))
-        .prop_map(|(prefix, level, flags)| Log {
-            prefix,
-            level,
-            flags: (flags != 0).then_some(flags),
-            ..Log::default()
-        });
-    let to_group = (prefix(), any::<u16>(), 1..1000u32, 1..1000u16).prop_map(|(prefix, g, s, q)| {
-        Log { prefix, group: Some(g), snaplen: Some(s), qthreshold: Some(q), ..Log::default() }
-    });
-    // The default level is listed by nobody and so read back by nobody.
-    let plain = |l: Log| Log { level: l.level.filter(|n| *n != 4), ..l };
-    prop_oneof![to_kernel.prop_map(plain), to_group].prop_map(Statement::Log).boxed()
-}
-
-fn limit() -> BoxedStrategy<Statement> {
-    let per = proptest::sample::select(vec![1u64, 60, 3600, 86_400, 604_800]);
-    (1..10_000u64, per, 1..1000u32, any::<bool>(), any::<bool>())
-        .prop_map(|(rate, per, burst, bytes, over)| {
-            let unit = if bytes { LimitUnit::Bytes } else { LimitUnit::Packets };
-            Statement::Limit(Limit { rate, per, burst, unit, over })
-        })
-        .boxed()
-}
-
-/// What ends a rule in this place.
-fn last(
-    place: Place,
-    proto: L4Proto,
-    v6: bool,
-    targets: &[String],
-    sets: &[Set],
-) -> BoxedStrategy<Step> {
-    let mut any_of: Vec<BoxedStrategy<Statement>> = vec![
-        Just(Statement::Verdict(Verdict::Accept)).boxed(),
-        Just(Statement::Verdict(Verdict::Drop)).boxed(),
-        Just(Statement::Verdict(Verdict::Return)).boxed(),
-        Just(Statement::Verdict(Verdict::Continue)).boxed(),
-    ];
-    for t in targets {
-        any_of.push(Just(Statement::Verdict(Verdict::Jump(t.clone()))).boxed());
-        any_of.push(Just(Statement::Verdict(Verdict::Goto(t.clone()))).boxed());
-    }
-    if sets.iter().any(|s| s.name == VERDICTS) {
-        any_of.push(Just(Statement::Vmap(port_selector(), VERDICTS.to_owned())).boxed());
-    }
-    match place {
-        Place::Base(Kind::Nat, Hook::Prerouting | Hook::Output) => {
-            any_of.push(redirect());
-            any_of.push(nat(NatKind::Dnat, v6));
-        }
-        Place::Base(Kind::Nat, Hook::Postrouting | Hook::Input) => {
-            any_of.push(nat(NatKind::Snat, v6));
-            if place == Place::Base(Kind::Nat, Hook::Postrouting) {
-                any_of.push(masquerade());
-            }
-        }
-        Place::Base(Kind::Filter, Hook::Prerouting) => {
-            any_of.push(tproxy());
-            any_of.push(Just(Statement::Notrack).boxed());
-        }
-        Place::Base(Kind::Filter, Hook::Output) => any_of.push(Just(Statement::Notrack).boxed()),
-        Place::Base(Kind::Filter, Hook::Input | Hook::Forward) => any_of.push(reject(proto)),
-        _ => {}
-    }
-    proptest::strategy::Union::new(any_of).prop_map(Step::Any).boxed()
-}
-
-fn ports() -> BoxedStrategy<RangeInclusive<u16>> {
-    range(any::<u16>().boxed())
-}
-
-/// `random`, `fully-random`, `persistent` in any combination.
-fn nat_flags() -> BoxedStrategy<u32> {
-    (0..8u32).prop_map(|n| n << 2).boxed()
-}
-
-fn redirect() -> BoxedStrategy<Statement> {
-    (option(ports()), nat_flags())
-        .prop_map(|(ports, flags)| Statement::Redirect(Redirect { ports, flags }))
-        .boxed()
-}
-
-fn masquerade() -> BoxedStrategy<Statement> {
-    (option(ports()), nat_flags())
-        .prop_map(|(ports, flags)| Statement::Masquerade(Masquerade { ports, flags }))
-        .boxed()
-}
-
-fn address(v6: bool) -> BoxedStrategy<IpAddr> {
-    if v6 {
-        any::<[u8; 16]>().prop_map(IpAddr::from).boxed()
-    } else {
-        any::<[u8; 4]>().prop_map(IpAddr::from).boxed()
-    }
-}
-
-fn nat(kind: NatKind, v6: bool) -> BoxedStrategy<Statement> {
-    (range(address(v6)), option(ports()), nat_flags())
-        .prop_map(move |(addrs, ports, flags)| {
-            let family = if v6 { Family::Ip6 } else { Family::Ip };
-            let addrs = Some((*addrs.start(), *addrs.end()));
-            Statement::Nat(Nat { kind, family, addrs, ports, flags })
-        })
-        .boxed()
-}
-
-fn tproxy() -> BoxedStrategy<Statement> {
-    (any::<bool>(), any::<bool>(), option(any::<u16>().boxed()), 1..=65_535u16)
-        .prop_flat_map(|(any_family, v6, other, port)| {
-            address(v6).prop_map(move |a| {
-                let family = if v6 { Family::Ip6 } else { Family::Ip };
-                Statement::Tproxy(match (any_family, other) {
-                    (true, _) => Tproxy { family: Family::Unspec, addr: None, port: Some(port) },
-                    (false, None) => Tproxy { family, addr: None, port: Some(port) },
-                    (false, Some(_)) => Tproxy { family, addr: Some(a), port: Some(port) },
-                })
-            })
-        })
-        .boxed()
-}
-
-fn reject(proto: L4Proto) -> BoxedStrategy<Statement> {
-    let other = if proto == L4Proto::Tcp { Reject::TcpReset } else { Reject::Icmpx(0) };
-    let icmpx = (0..4u8).prop_map(Reject::Icmpx);
-    prop_oneof![icmpx, Just(other)].prop_map(Statement::Reject).boxed()
 }

@@ -30,14 +30,19 @@ pub(super) fn sets() -> BoxedStrategy<Vec<Set>> {
     ];
     (all, proptest::collection::vec(any::<bool>(), 8))
         .prop_map(|(sets, keep)| {
-            sets.into_iter().zip(keep).filter_map(|(s, keep)| keep.then_some(s)).collect()
+            sets.into_iter()
+                .zip(keep)
+                .filter_map(|(s, keep)| keep.then_some(s))
+                .collect()
         })
         .boxed()
 }
 
 /// Without the maps that jump.
 pub(super) fn without_verdicts(sets: Vec<Set>) -> Vec<Set> {
-    sets.into_iter().filter(|s| s.data != SetData::Verdict).collect()
+    sets.into_iter()
+        .filter(|s| s.data != SetData::Verdict)
+        .collect()
 }
 
 /// Numbers of which many are neighbours or at the ends.
@@ -61,33 +66,40 @@ fn bytes(n: u128, len: usize) -> Vec<u8> {
 fn intervals(name: &'static str, t: DataType, len: u32) -> BoxedStrategy<Set> {
     let points = proptest::collection::btree_set(edge(len * 8), 0..10);
     let seconds = option((1..1_000_000u64).boxed());
-    let extras = (option(comment()), any::<bool>(), seconds, proptest::collection::vec(extra(), 10));
+    let extras = (
+        option(comment()),
+        any::<bool>(),
+        seconds,
+        proptest::collection::vec(extra(), 10),
+    );
     (points, any::<bool>(), extras)
-        .prop_map(move |(points, interval, (comment, auto_merge, timeout, extras))| {
-            let mut set = Set::new(name, t, len);
-            set.interval = interval;
-            set.auto_merge = interval && auto_merge;
-            set.comment = comment;
-            set.timeout = timeout.map(Duration::from_secs);
-            set.timeouts = timeout.is_some();
-            let host_order = crate::nft::set::is_host_order_key(&set) && !interval;
-            set.elements = keys(&points, interval, len as usize)
-                .into_iter()
-                .zip(extras)
-                .map(|(key, (comment, seconds))| {
-                    let mut e = Element::new(key);
-                    if host_order {
-                        crate::nft::set::turn(&mut e);
-                    }
-                    e.comment = comment;
-                    // An element without a time of its own gets the set's, and lists it.
-                    let own = seconds.filter(|_| set.timeouts).map(Duration::from_secs);
-                    e.timeout = own.filter(|t| Some(*t) != set.timeout);
-                    e
-                })
-                .collect();
-            set
-        })
+        .prop_map(
+            move |(points, interval, (comment, auto_merge, timeout, extras))| {
+                let mut set = Set::new(name, t, len);
+                set.interval = interval;
+                set.auto_merge = interval && auto_merge;
+                set.comment = comment;
+                set.timeout = timeout.map(Duration::from_secs);
+                set.timeouts = timeout.is_some();
+                let host_order = crate::nft::set::is_host_order_type(t) && !interval;
+                set.elements = keys(&points, interval, len as usize)
+                    .into_iter()
+                    .zip(extras)
+                    .map(|(key, (comment, seconds))| {
+                        let mut e = Element::new(key);
+                        if host_order {
+                            crate::nft::set::turn(&mut e);
+                        }
+                        e.comment = comment;
+                        // An element without a time of its own gets the set's, and lists it.
+                        let own = seconds.filter(|_| set.timeouts).map(Duration::from_secs);
+                        e.timeout = own.filter(|t| Some(*t) != set.timeout);
+                        e
+                    })
+                    .collect();
+                set
+            },
+        )
         .boxed()
 }
 
@@ -98,7 +110,10 @@ fn extra() -> BoxedStrategy<(Option<String>, Option<u64>)> {
 fn keys(points: &BTreeSet<u128>, interval: bool, len: usize) -> Vec<ElementKey> {
     let points: Vec<u128> = points.iter().copied().collect();
     if !interval {
-        return points.iter().map(|n| ElementKey::Value(Data(bytes(*n, len)))).collect();
+        return points
+            .iter()
+            .map(|n| ElementKey::Value(Data(bytes(*n, len))))
+            .collect();
     }
     points
         .chunks(2)
@@ -116,7 +131,13 @@ fn names() -> BoxedStrategy<Set> {
     proptest::collection::btree_set(text("[a-z][a-z0-9.-]{0,14}"), 0..4)
         .prop_map(|names| {
             let mut set = Set::new(NAMES, DataType::IFNAME, 16);
-            set.elements = names.iter().map(|n| Element::value(Data::ifname(n))).collect();
+            set.elements = names
+                .iter()
+                .map(|n| Element::value(Data::ifname(n)))
+                .collect();
+            // As nft sorts names: as numbers of the machine's order.
+            set.elements
+                .sort_by_key(|e| e.key.first().0.iter().rev().copied().collect::<Vec<_>>());
             set
         })
         .boxed()

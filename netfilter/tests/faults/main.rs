@@ -1,0 +1,308 @@
+//! Every send and receive failing, answers lost, other writers, hostile answers: the outcome is an error or
+//! success, the ruleset is the old or the new one whole, other tables stay as they are, and the same
+//! engine works again afterwards.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod hostile;
+mod scene;
+mod transport;
+
+use common::owned_of;
+use scene::{foreign_bytes, held, new, old, owned, prepared, redirect, rules, table};
+use std::rc::Rc;
+use transport::{Fault, Plan, faulty};
+use weir_netfilter::nft::{Data, DataType, Element, Engine, Family, Rule, Ruleset, Set, Table};
+use weir_netlink::nfnetlink::NFNL_SUBSYS_NFTABLES;
+use weir_netlink::{Error, ErrorKind, Netns};
+
+/// How many calls an apply makes when nothing fails.
+fn calls(ns: &Netns) -> usize {
+    ns.run(|| {
+        let plan = Rc::new(Plan::new(None));
+        faulty(&plan).apply(&new(), &owned()).unwrap();
+        plan.calls.get()
+    })
+    .unwrap()
+}
+
+const ERRNOS: &[i32] = &[
+    libc::EPERM,
+    libc::ENOBUFS,
+    libc::EINTR,
+    libc::EMSGSIZE,
+    libc::ECONNREFUSED,
+    libc::ENOMEM,
+    libc::EAGAIN,
+];
+
+/// Commits wait for the other processors, so several namespaces at once take no longer than one.
+const WORKERS: usize = 8;
+
+#[test]
+fn every_call_fails_in_every_way() {
+    let _probe = namespace_or_skip!();
+    let total = calls(&prepared());
+    assert!(total > 20, "only {total} calls");
+    let work = |first: usize| {
+        move || {
+            (first..total)
+                .step_by(WORKERS)
+                .map(call_fails)
+                .sum::<usize>()
+        }
+    };
+    let failed: usize = std::thread::scope(|s| {
+        let workers: Vec<_> = (0..WORKERS).map(|first| s.spawn(work(first))).collect();
+        workers.into_iter().map(|w| w.join().unwrap()).sum()
+    });
+    let made = total * FAULTS;
+    assert!(
+        failed > made / 2 && failed < made,
+        "{failed} of {made} failed"
+    );
+}
+
+/// The n-th call fails in all ways; how many of them were errors to the caller.
+fn call_fails(at: usize) -> usize {
+    let ns = prepared();
+    let foreign = ns.run(foreign_bytes).unwrap();
+    let instead = ERRNOS.iter().map(|n| Fault::Instead(*n));
+    // EINTR and the others mean that nothing was taken; these may be said after something was.
+    let after = [libc::ENOBUFS, libc::ENOMEM].map(Fault::After);
+    let faults: Vec<Fault> = instead.chain(after).collect();
+    assert_eq!(faults.len(), FAULTS);
+    let failed = faults
+        .into_iter()
+        .filter(|fault| !is_survived(&ns, at, *fault))
+        .count();
+    assert!(
+        ns.run(foreign_bytes).unwrap() == foreign,
+        "call {at}: another table changed"
+    );
+    failed
+}
+
+const FAULTS: usize = 9;
+
+/// Whether the change succeeded in spite of the fault.
+fn is_survived(ns: &Netns, at: usize, fault: Fault) -> bool {
+    let text = format!("call {at}, {fault:?}");
+    let go = || {
+        Engine::open().unwrap().apply(&old(), &owned()).unwrap();
+        let plan = Rc::new(Plan::new(Some((at, fault))));
+        let mut engine = faulty(&plan);
+        let outcome = engine.apply(&new(), &owned());
+        let now = held(ns);
+        match &outcome {
+            Ok(_) => assert_eq!(now, rules(&new()), "{text}"),
+            Err(e) => {
+                assert!(now == rules(&old()) || now == rules(&new()), "{text}: {e}");
+                assert!(e.to_string().len() > 20, "{text}: {e}");
+            }
+        }
+        // The same engine, with whatever answers were left behind.
+        engine
+            .apply(&new(), &owned())
+            .unwrap_or_else(|e| panic!("{text}, then: {e}"));
+        assert_eq!(held(ns), rules(&new()), "{text}");
+        assert_eq!(
+            engine.apply(&new(), &owned()).unwrap().ops,
+            vec![],
+            "{text}"
+        );
+        outcome.is_ok()
+    };
+    ns.run(go).unwrap()
+}
+
+/// While a dump is not read to its end, the kernel begins no other on that socket.
+#[test]
+fn a_dump_that_was_left_half_read_does_not_stop_the_next() {
+    let _probe = namespace_or_skip!();
+    let ns = prepared();
+    let mut big = Table::new(Family::Inet, "big");
+    let mut set = Set::new("s", DataType::IPV4_ADDR, 4);
+    set.elements = (0..12_000).map(|n| Element::value(Data::be32(n))).collect();
+    big.sets.push(set);
+    common::apply(&ns, &Ruleset { tables: vec![big] }).unwrap();
+    ns.run(|| {
+        let quiet = Rc::new(Plan::new(None));
+        let whole = faulty(&quiet).read().unwrap();
+        assert!(
+            quiet.calls.get() > 20,
+            "{} calls: the dump is too short",
+            quiet.calls.get()
+        );
+        for at in (0..quiet.calls.get()).step_by(3) {
+            let plan = Rc::new(Plan::new(Some((at, Fault::Instead(libc::ENOMEM)))));
+            let mut engine = faulty(&plan);
+            assert_eq!(engine.read().unwrap_err().errno(), Some(libc::ENOMEM));
+            assert!(
+                engine
+                    .read()
+                    .unwrap_or_else(|e| panic!("after call {at}: {e}"))
+                    == whole
+            );
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_refused_batch_changes_nothing() {
+    let _probe = namespace_or_skip!();
+    let ns = prepared();
+    let before = ns.run(foreign_bytes).unwrap();
+    let mut wished = new();
+    wished.tables[0].chains[0]
+        .rules
+        .push(Rule::builder().jump("nowhere"));
+    let error = ns
+        .run(|| {
+            Engine::open()
+                .unwrap()
+                .apply(&wished, &owned())
+                .unwrap_err()
+        })
+        .unwrap();
+    assert!(error.is_not_found(), "{error}");
+    assert!(error.to_string().contains("nowhere"), "{error}");
+    assert_eq!(held(&ns), rules(&old()));
+    assert!(ns.run(foreign_bytes).unwrap() == before);
+}
+
+/// Another writer, in the moment in which it hurts.
+fn interfere() {
+    let wished = table(&[redirect(7, 7)]);
+    let mut other = wished.clone();
+    other.tables[0].name = "other".to_owned();
+    let id = owned_of(&other);
+    let mut engine = Engine::open().unwrap();
+    engine.apply(&other, &id).unwrap();
+    engine.apply(&Ruleset::default(), &id).unwrap();
+}
+
+#[test]
+fn a_stale_generation_is_tried_again() {
+    let _probe = namespace_or_skip!();
+    let ns = prepared();
+    ns.run(|| {
+        let plan = Rc::new(Plan::new(None));
+        *plan.before_batch.borrow_mut() = Box::new(|n| {
+            if n < 3 {
+                interfere()
+            }
+        });
+        faulty(&plan).apply(&new(), &owned()).unwrap();
+        assert_eq!(plan.batches.get(), 4);
+    })
+    .unwrap();
+    assert_eq!(held(&ns), rules(&new()));
+}
+
+fn is_given_up(e: &Error) -> bool {
+    matches!(e.kind, ErrorKind::Exhausted(_))
+}
+
+#[test]
+fn but_not_for_ever() {
+    let _probe = namespace_or_skip!();
+    let ns = prepared();
+    ns.run(|| {
+        let plan = Rc::new(Plan::new(None));
+        *plan.before_batch.borrow_mut() = Box::new(|_| interfere());
+        let error = faulty(&plan).apply(&new(), &owned()).unwrap_err();
+        assert!(is_given_up(&error), "{error}");
+        assert!(plan.batches.get() < 100, "{} batches", plan.batches.get());
+    })
+    .unwrap();
+    assert_eq!(held(&ns), rules(&old()));
+}
+
+/// Sets `NLM_F_DUMP_INTR` on the objects of a dump.
+fn interrupt(datagram: &mut [u8]) {
+    let kind = u16::from_ne_bytes([datagram[4], datagram[5]]);
+    if kind >> 8 == NFNL_SUBSYS_NFTABLES {
+        datagram[6] |= 0x10;
+    }
+}
+
+#[test]
+fn an_interrupted_dump_is_read_again_but_not_for_ever() {
+    let _probe = namespace_or_skip!();
+    let ns = prepared();
+    ns.run(|| {
+        let plan = Rc::new(Plan::new(None));
+        *plan.received.borrow_mut() = Box::new(|n, d| {
+            if n < 20 {
+                interrupt(d)
+            }
+        });
+        faulty(&plan).apply(&new(), &owned()).unwrap();
+        let plan = Rc::new(Plan::new(None));
+        *plan.received.borrow_mut() = Box::new(|_, d| interrupt(d));
+        let error = faulty(&plan).apply(&old(), &owned()).unwrap_err();
+        assert!(is_given_up(&error), "{error}");
+        assert!(
+            plan.datagrams.get() < 1000,
+            "{} datagrams",
+            plan.datagrams.get()
+        );
+    })
+    .unwrap();
+    assert_eq!(held(&ns), rules(&new()));
+}
+
+#[test]
+fn two_writers_at_once_both_succeed() {
+    let _probe = namespace_or_skip!();
+    let ns = prepared();
+    let before = ns.run(foreign_bytes).unwrap();
+    let work = |name: &'static str| {
+        let ns = &ns;
+        move || {
+            let mut wished = new();
+            wished.tables[0].name = name.to_owned();
+            let owned = owned_of(&wished);
+            ns.run(|| {
+                let mut engine = Engine::open().unwrap();
+                for _ in 0..25 {
+                    // Under constant fire it may be given up, which is said, and never half done.
+                    for r in [&wished, &Ruleset::default()] {
+                        match engine.apply(r, &owned) {
+                            Ok(_) => {}
+                            Err(e) if is_given_up(&e) => {}
+                            Err(e) => panic!("{name}: {e}"),
+                        }
+                    }
+                }
+                engine.apply(&Ruleset::default(), &owned)
+            })
+            .unwrap()
+        }
+    };
+    std::thread::scope(|s| {
+        let threads = [s.spawn(work("weir-a")), s.spawn(work("weir-b"))];
+        for t in threads {
+            let _ = t.join().unwrap();
+        }
+    });
+    for name in ["weir-a", "weir-b"] {
+        let id = vec![(Family::Inet, name.to_owned())];
+        ns.run(|| {
+            Engine::open()
+                .unwrap()
+                .apply(&Ruleset::default(), &id)
+                .unwrap()
+        })
+        .unwrap();
+    }
+    assert!(ns.run(foreign_bytes).unwrap() == before);
+}

@@ -1,0 +1,253 @@
+//! Sets where they are awkward: at the ends of their type, adjacent, with everything an element can have, and
+//! large.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod common;
+
+use common::{apply, both_ways, list, read, tool};
+use weir_netfilter::nft::{
+    Chain, CmpOp, Data, DataType, Element, ElementKey, Engine, Family, L4Proto, Rule, Ruleset, Set,
+    Table, Verdict,
+};
+
+#[test]
+fn corners() {
+    both_ways(include_str!("listing/corners.nft"));
+}
+
+fn with(set: Set, rules: Vec<Rule>) -> Ruleset {
+    let mut table = Table::new(Family::Inet, "x");
+    table.sets.push(set);
+    table.chains.push(Chain {
+        rules,
+        ..Chain::regular("c")
+    });
+    Ruleset {
+        tables: vec![table],
+    }
+}
+
+fn address(n: u32) -> Data {
+    Data::be32(0x0a00_0000 + n)
+}
+
+/// Every second address, so that nothing is adjacent.
+fn single(count: u32) -> Set {
+    let mut set = Set::new("s", DataType::IPV4_ADDR, 4);
+    set.elements = (0..count).map(|n| Element::value(address(2 * n))).collect();
+    set
+}
+
+/// Ranges of three with a gap of one.
+fn ranges(count: u32) -> Set {
+    let mut set = Set::new("s", DataType::IPV4_ADDR, 4);
+    set.interval = true;
+    let range = |n: u32| ElementKey::Range(address(4 * n), address(4 * n + 2));
+    set.elements = (0..count).map(|n| Element::new(range(n))).collect();
+    set
+}
+
+#[test]
+fn more_elements_than_one_message_holds() {
+    let _probe = namespace_or_skip!();
+    for (name, all, few) in [
+        ("single", single(12_000), single(5)),
+        ("ranges", ranges(12_000), ranges(5)),
+    ] {
+        let ns = namespace_or_skip!();
+        let large = with(all, vec![]);
+        apply(&ns, &large).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(read(&ns).ruleset == large, "{name}");
+        assert!(apply(&ns, &large).unwrap().ops.is_empty(), "{name}");
+        let listed = list(&ns);
+        let marks = if name == "single" { "." } else { "-" };
+        let per_element = if name == "single" { 3 } else { 1 };
+        assert_eq!(
+            listed.matches(marks).count(),
+            12_000 * per_element,
+            "{name}"
+        );
+        // Most of it goes, in place.
+        let small = with(few, vec![]);
+        let ops = apply(&ns, &small).unwrap().ops;
+        assert_eq!(ops.len(), 1, "{name}: {ops:?}");
+        assert!(read(&ns).ruleset == small, "{name}");
+        // And comes again.
+        assert_eq!(apply(&ns, &large).unwrap().ops.len(), 1, "{name}");
+        assert!(read(&ns).ruleset == large, "{name}");
+    }
+}
+
+#[test]
+fn a_rule_with_more_elements_than_one_message_holds() {
+    let ns = namespace_or_skip!();
+    let ports: Vec<u16> = (0..6000).map(|n| n * 10).collect();
+    let rule = Rule::builder()
+        .dports(L4Proto::Tcp, CmpOp::Neq, &ports)
+        .verdict(Verdict::Drop);
+    let ruleset = with(single(0), vec![rule]);
+    apply(&ns, &ruleset).unwrap();
+    assert!(read(&ns).ruleset == ruleset);
+    assert!(apply(&ns, &ruleset).unwrap().ops.is_empty());
+    assert_eq!(list(&ns).matches(", ").count(), 5999);
+}
+
+#[test]
+fn elements_with_everything_split_too() {
+    let ns = namespace_or_skip!();
+    let mut set = single(3000);
+    set.timeouts = true;
+    for e in &mut set.elements {
+        e.comment = Some("c".repeat(127));
+        e.timeout = Some(std::time::Duration::from_secs(86_400));
+    }
+    let ruleset = with(set, vec![]);
+    apply(&ns, &ruleset).unwrap();
+    assert!(apply(&ns, &ruleset).unwrap().ops.is_empty());
+}
+
+#[test]
+fn a_rule_that_no_message_holds_is_an_error() {
+    let ns = namespace_or_skip!();
+    let long = (0..3000)
+        .fold(Rule::builder(), |b, n| b.mark(CmpOp::Neq, n))
+        .build();
+    let error = apply(&ns, &with(single(0), vec![long]))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("65535"), "{error}");
+    assert_eq!(read(&ns).ruleset, Ruleset::default());
+}
+
+/// A change of one element in a set of ranges that touch each other.
+#[test]
+fn ranges_are_cut_out_and_put_back() {
+    let ns = namespace_or_skip!();
+    let ports = |list: &[(u16, u16)]| {
+        let mut set = Set::new("s", DataType::INET_SERVICE, 2);
+        set.interval = true;
+        let key = |a: u16, b: u16| match a == b {
+            true => ElementKey::Value(Data::be16(a)),
+            false => ElementKey::Range(Data::be16(a), Data::be16(b)),
+        };
+        set.elements = list
+            .iter()
+            .map(|(a, b)| Element::new(key(*a, *b)))
+            .collect();
+        with(set, vec![])
+    };
+    let steps: &[&[(u16, u16)]] = &[
+        &[(0, 5), (6, 9), (10, 10), (11, 20), (65_535, 65_535)],
+        &[(0, 5), (10, 10), (11, 20), (65_535, 65_535)],
+        &[(0, 5), (6, 9), (10, 10), (11, 20), (65_000, 65_535)],
+        &[(1, 5), (6, 9), (12, 20)],
+        &[(0, 65_535)],
+        &[],
+        &[(65_535, 65_535)],
+        &[(0, 0)],
+        &[(0, 0), (1, 1), (2, 65_535)],
+        &[(1, 1), (2, 65_535)],
+        &[(2, 65_535)],
+        &[(0, 1)],
+    ];
+    for (i, step) in steps.iter().enumerate() {
+        let wished = ports(step);
+        apply(&ns, &wished).unwrap_or_else(|e| panic!("step {i}: {e}"));
+        assert_eq!(read(&ns).ruleset, wished, "step {i}");
+        assert_eq!(read(&ns).ruleset.to_string(), list(&ns), "step {i}");
+    }
+}
+
+fn many_rules(count: u32) -> Ruleset {
+    let rule = |n| {
+        Rule::builder()
+            .mark(CmpOp::Eq, n)
+            .counter()
+            .verdict(Verdict::Accept)
+    };
+    with(single(0), (0..count).map(rule).collect())
+}
+
+/// Whether this is the first user namespace of the machine, where CAP_NET_ADMIN allows SO_SNDBUFFORCE.
+fn is_first_user_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+/// A child of the test below runs this one in a user namespace of its own.
+#[test]
+fn batches_larger_than_the_buffer() {
+    let unprivileged = !is_first_user_namespace();
+    let ns = namespace_or_skip!();
+    let limit = std::fs::read_to_string("/proc/sys/net/core/wmem_max").ok();
+    let limit: Option<usize> = limit.and_then(|text| text.trim().parse().ok());
+    // The second is too much for any limit that is usual; with CAP_NET_ADMIN there is none.
+    let counts: &[u32] = if unprivileged {
+        &[5_000, 48_000]
+    } else {
+        &[5_000]
+    };
+    for count in counts.iter().copied() {
+        let ruleset = many_rules(count);
+        let owned = common::owned_of(&ruleset);
+        let mut engine = ns.run(|| Engine::open().unwrap()).unwrap();
+        let bytes = engine
+            .drift(&ruleset, &owned)
+            .unwrap()
+            .to_bytes()
+            .unwrap()
+            .len();
+        let outcome = engine.apply(&ruleset, &owned);
+        // The kernel doubles what is asked for.
+        let fits = limit.is_none_or(|n| bytes < 2 * n);
+        match outcome {
+            Ok(_) => assert_eq!(
+                read(&ns).ruleset.tables[0].chains[0].rules.len(),
+                count as usize
+            ),
+            Err(e) => {
+                let text = e.to_string();
+                assert!(
+                    unprivileged && (limit.is_none() || !fits),
+                    "{count} rules, {bytes} bytes: {text}"
+                );
+                assert!(
+                    text.contains("EMSGSIZE") && text.contains("wmem_max"),
+                    "{text}"
+                );
+                assert_eq!(e.errno(), Some(90));
+            }
+        }
+        eprintln!("{count} rules, {bytes} bytes: fits {fits}");
+        apply(&ns, &Ruleset::default()).unwrap();
+        engine.apply(&Ruleset::default(), &owned).unwrap();
+    }
+}
+
+#[test]
+fn the_same_without_privileges() {
+    let ns = namespace_or_skip!();
+    let test = std::env::current_exe().unwrap();
+    let script = "exec \"$0\" --exact batches_larger_than_the_buffer --nocapture 2>&1";
+    let arguments = [
+        "--user",
+        "--map-root-user",
+        "--net",
+        "sh",
+        "-c",
+        script,
+        test.to_str().unwrap(),
+    ];
+    match tool(&ns, "unshare", &arguments, "") {
+        Ok(text) => assert!(text.contains("1 passed"), "{text}"),
+        Err(e) if e.contains("unshare failed") => {
+            eprintln!("skipped: no user namespaces here: {e}")
+        }
+        Err(e) => panic!("{e}"),
+    }
+}

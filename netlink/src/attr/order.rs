@@ -1,0 +1,91 @@
+//! Kinds that ipset needs: numbers that say their own byte order, addresses, text of unknown encoding.
+
+use super::{DecodeError, Kind, NLA_F_NET_BYTEORDER, Writer};
+use std::marker::PhantomData;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Another kind, written with `NLA_F_NET_BYTEORDER`. The flag is not asked for when it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct NetOrder<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for NetOrder<K> {
+    type Value = K::Value;
+    const NESTED: bool = K::NESTED;
+    const NET_BYTEORDER: bool = true;
+    fn encode(value: &K::Value, w: &mut Writer) {
+        K::encode(value, w);
+    }
+    fn decode(bytes: &[u8]) -> Result<K::Value, DecodeError> {
+        K::decode(bytes)
+    }
+    fn path(bytes: &[u8], offset: usize) -> Option<String> {
+        K::path(bytes, offset)
+    }
+    #[cfg(feature = "testing")]
+    fn strategy() -> proptest::strategy::BoxedStrategy<K::Value> {
+        K::strategy()
+    }
+}
+
+/// An attribute's number with the byte order flag of its kind.
+#[must_use]
+pub const fn with_order<K: Kind>(number: u16) -> u16 {
+    if K::NET_BYTEORDER {
+        number | NLA_F_NET_BYTEORDER
+    } else {
+        number
+    }
+}
+
+macro_rules! addresses {
+    ($($(#[$m:meta])* $name:ident: $ty:ty, $n:literal;)*) => {$(
+        $(#[$m])*
+        #[derive(Clone, Copy, Debug)]
+        pub enum $name {}
+        impl Kind for $name {
+            type Value = $ty;
+            const NET_BYTEORDER: bool = true;
+            fn encode(value: &$ty, w: &mut Writer) {
+                w.put(&value.octets());
+            }
+            fn decode(bytes: &[u8]) -> Result<$ty, DecodeError> {
+                let octets: [u8; $n] = bytes.try_into().map_err(|_| {
+                    DecodeError::new(format!("{} bytes where {} are expected", bytes.len(), $n))
+                })?;
+                Ok(octets.into())
+            }
+            #[cfg(feature = "testing")]
+            fn strategy() -> proptest::strategy::BoxedStrategy<$ty> {
+                use proptest::strategy::Strategy as _;
+                proptest::arbitrary::any::<$ty>().boxed()
+            }
+        }
+    )*};
+}
+
+addresses! {
+    /// An IPv4 address, as on the wire.
+    Ip4: Ipv4Addr, 4;
+    /// An IPv6 address, as on the wire.
+    Ip6: Ipv6Addr, 16;
+}
+
+/// A string that ends with a NUL and that somebody else may have written in any encoding: what is not UTF-8
+/// becomes U+FFFD, so that one such name does not hide the rest of a list.
+#[derive(Clone, Copy, Debug)]
+pub enum LossyStr {}
+
+impl Kind for LossyStr {
+    type Value = String;
+    fn encode(value: &String, w: &mut Writer) {
+        super::Str::encode(value, w);
+    }
+    fn decode(bytes: &[u8]) -> Result<String, DecodeError> {
+        let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+        Ok(String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned())
+    }
+    #[cfg(feature = "testing")]
+    fn strategy() -> proptest::strategy::BoxedStrategy<String> {
+        super::Str::strategy()
+    }
+}

@@ -1,0 +1,189 @@
+//! `bpf(2)`: load a program, create a map, create a link.
+//!
+//! The three attribute structs are the front parts of `union bpf_attr` (`linux/bpf.h`): the
+//! kernel takes any prefix and reads what is missing as zero.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// `BPF_MAP_CREATE` (`linux/bpf.h`)
+const BPF_MAP_CREATE: libc::c_int = 0;
+/// `BPF_PROG_LOAD`
+const BPF_PROG_LOAD: libc::c_int = 5;
+/// `BPF_LINK_CREATE`. Since 5.7
+const BPF_LINK_CREATE: libc::c_int = 28;
+
+/// The part of `union bpf_attr` that `BPF_PROG_LOAD` reads.
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+}
+
+/// The part that `BPF_MAP_CREATE` reads.
+#[repr(C)]
+#[derive(Default)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+}
+
+/// The part that `BPF_LINK_CREATE` reads, with the common front of the kinds of links.
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreate {
+    prog_fd: u32,
+    target: u32,
+    attach_type: u32,
+    flags: u32,
+    relative: u32,
+    pad: u32,
+    expected_revision: u64,
+}
+
+/// Loads a program: `bpf(BPF_PROG_LOAD)`. It lives as long as the descriptor, unless it is
+/// attached or pinned.
+///
+/// `program_type` is `BPF_PROG_TYPE_*`; `attach_type` is `BPF_*` of `enum bpf_attach_type`, 0 for
+/// types without one. Each instruction is a `struct bpf_insn` of 8 bytes. The kernel copies all of it.
+///
+/// # Errors
+///
+/// `EINVAL`: the kernel does not know the type, or a helper that is called; `EACCES`: the
+/// verifier refuses; `EPERM` without `CAP_BPF` (and `CAP_NET_ADMIN` for networking types);
+/// `ENOSYS`: built without `CONFIG_BPF_SYSCALL`.
+///
+/// # References
+///
+/// `bpf(2)`, `bpf_prog_load` in `kernel/bpf/syscall.c`.
+pub fn bpf_prog_load(
+    program_type: u32,
+    attach_type: u32,
+    instructions: &[[u8; 8]],
+    license: &CStr,
+) -> io::Result<OwnedFd> {
+    let too_long = |_| io::Error::from_raw_os_error(libc::E2BIG);
+    let mut attr = ProgLoad {
+        prog_type: program_type,
+        insn_cnt: u32::try_from(instructions.len()).map_err(too_long)?,
+        insns: instructions.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        expected_attach_type: attach_type,
+        ..ProgLoad::default()
+    };
+    // SAFETY: `insns` points at `insn_cnt` instructions of 8 bytes and `license` at a string with
+    // its NUL; both are borrowed until this function returns, and the kernel only reads them.
+    // `log_buf` is null with `log_size` 0, so nothing is written through it. A `BPF_PROG_LOAD`
+    // answers with a new descriptor.
+    unsafe { bpf(BPF_PROG_LOAD, &mut attr) }
+}
+
+/// Creates a map: `bpf(BPF_MAP_CREATE)`. It lives as long as the descriptor, unless it is pinned.
+///
+/// Sizes are bytes; `map_flags` is `BPF_F_*`.
+///
+/// # Errors
+///
+/// `EINVAL`: the kernel does not know the type; `EPERM` without `CAP_BPF`.
+pub fn bpf_map_create(
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+) -> io::Result<OwnedFd> {
+    let mut attr = MapCreate {
+        map_type,
+        key_size,
+        value_size,
+        max_entries,
+        map_flags,
+    };
+    // SAFETY: the struct holds no pointer. A `BPF_MAP_CREATE` answers with a new descriptor.
+    unsafe { bpf(BPF_MAP_CREATE, &mut attr) }
+}
+
+/// Attaches a program: `bpf(BPF_LINK_CREATE)`. The program is detached when the descriptor
+/// is closed, unless the link is pinned.
+///
+/// `target` is what the attach type says: an interface index in the namespace of the calling
+/// thread (`BPF_TCX_INGRESS`), or the number of a descriptor (`BPF_SK_LOOKUP`: of a network namespace).
+///
+/// # Errors
+///
+/// `EINVAL`: the kernel does not know the attach type; `ENODEV`: no such interface; `EPERM`.
+pub fn bpf_link_create(
+    program: BorrowedFd<'_>,
+    target: u32,
+    attach_type: u32,
+) -> io::Result<OwnedFd> {
+    let bad = |_| io::Error::from_raw_os_error(libc::EBADF);
+    let mut attr = LinkCreate {
+        prog_fd: u32::try_from(program.as_raw_fd()).map_err(bad)?,
+        target,
+        attach_type,
+        ..LinkCreate::default()
+    };
+    // SAFETY: the struct holds no pointer and `program` is open during the call. A wrong `target` is an
+    // error of the kernel. A `BPF_LINK_CREATE` answers with a new descriptor.
+    unsafe { bpf(BPF_LINK_CREATE, &mut attr) }
+}
+
+/// `syscall(SYS_bpf, command, &attr, sizeof(attr))`
+///
+/// # Safety
+///
+/// Every pointer in `attr` is valid for what `command` does with it, and `command` is one that
+/// answers with a descriptor.
+unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> io::Result<OwnedFd> {
+    // SAFETY: libc has no function for bpf(2). `attr` is live and `size_of::<A>()` bytes long; its
+    // pointers are the caller's promise.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attr),
+            size_of::<A>(),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let fd = i32::try_from(fd).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+    // SAFETY: it is not negative, and the command answers with a descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn layouts_are_those_of_linux_bpf_h() {
+        // offsetof(union bpf_attr, X) on LP64.
+        assert_eq!(offset_of!(ProgLoad, license), 16);
+        assert_eq!(offset_of!(ProgLoad, log_buf), 32);
+        assert_eq!(offset_of!(ProgLoad, prog_name), 48);
+        assert_eq!(offset_of!(ProgLoad, expected_attach_type), 68);
+        assert_eq!(size_of::<ProgLoad>(), 72);
+        assert_eq!(size_of::<MapCreate>(), 20);
+        assert_eq!(offset_of!(LinkCreate, expected_revision), 24);
+        assert_eq!(size_of::<LinkCreate>(), 32);
+    }
+}
