@@ -21,7 +21,22 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use neli::socket::NlSocket;
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+
+/// One heap for all threads, grown in large steps: `mallopt(3)`. To be called before any thread is started.
+///
+/// A command or a plugin call is one short process with one worker thread at a time. glibc would give that
+/// thread a heap of its own and grow it by single pages, which costs such a process more system calls than
+/// its work does. Without effect on another C library.
+pub fn one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt(3) is an `extern` function that takes two integers and touches no memory of ours. It is not
+    // thread-safe, which is why the caller has no other thread yet; a value it refuses changes nothing.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_TOP_PAD, 1 << 20);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
+    }
+}
 
 /// The kind of a namespace: `ioctl(fd, NS_GET_NSTYPE)`.
 ///
@@ -59,70 +74,6 @@ pub fn borrow(socket: &NlSocket) -> BorrowedFd<'_> {
     unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) }
 }
 
-/// Asks a socket: `getsockopt(fd, level, name, value, &length)`.
-///
-/// `value` is what the kernel reads and overwrites; some options (legacy xtables
-/// among them) take their question in it. The answer is how many bytes it filled.
-///
-/// # Errors
-///
-/// As the option: `ENOPROTOOPT` when nothing in the kernel answers to the name.
-///
-/// # References
-///
-/// `getsockopt(2)`.
-pub fn get_socket_option(
-    fd: BorrowedFd<'_>,
-    level: i32,
-    name: i32,
-    value: &mut [u8],
-) -> io::Result<usize> {
-    let too_long = |_| io::Error::from_raw_os_error(libc::EINVAL);
-    let mut length = libc::socklen_t::try_from(value.len()).map_err(too_long)?;
-    // SAFETY: no dependency offers an option whose type it does not know. `value` is
-    // exclusively ours and `length` bytes long, so the kernel writes only into it; `length`
-    // is a live integer of the type that getsockopt(2) expects; `fd` is open during the call.
-    let done = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            value.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if done < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(usize::try_from(length).unwrap_or(0).min(value.len()))
-    }
-}
-
-/// `socket(AF_INET or AF_INET6, SOCK_RAW, IPPROTO_RAW)`, in the network namespace of the calling
-/// thread: what legacy xtables is spoken to through.
-///
-/// # Errors
-///
-/// `EPERM` without `CAP_NET_RAW`; `EAFNOSUPPORT`: the kernel has no IPv6.
-///
-/// # References
-///
-/// `raw(7)`.
-pub fn raw_ip_socket(ipv6: bool) -> io::Result<OwnedFd> {
-    let family = if ipv6 {
-        AddressFamily::Inet6
-    } else {
-        AddressFamily::Inet
-    };
-    socket(
-        family,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::Raw,
-    )
-    .map_err(io::Error::from)
-}
-
 /// `IPT_SO_SET_REPLACE` and `IP6T_SO_SET_REPLACE`.
 const IPT_SO_SET_REPLACE: libc::c_int = 64;
 /// `IPT_SO_SET_ADD_COUNTERS` and `IP6T_SO_SET_ADD_COUNTERS`.
@@ -143,14 +94,27 @@ const XT_COUNTERS: usize = 16;
 /// `EPERM` without CAP_NET_RAW; `EAFNOSUPPORT` without that protocol.
 pub fn raw_socket(is_v6: bool) -> io::Result<OwnedFd> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
-    let family = if is_v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
-    let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
+    let family = if is_v6 {
+        AddressFamily::Inet6
+    } else {
+        AddressFamily::Inet
+    };
+    let socket = socket(
+        family,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::Raw,
+    )?;
     Ok(socket)
 }
 
 /// The level that a family's options belong to.
 fn xt_level(is_v6: bool) -> libc::c_int {
-    if is_v6 { libc::IPPROTO_IPV6 } else { libc::IPPROTO_IP }
+    if is_v6 {
+        libc::IPPROTO_IPV6
+    } else {
+        libc::IPPROTO_IP
+    }
 }
 
 /// `getsockopt(2)` of the legacy tables and of `ip_set`: reads the request in `value` and writes the answer
@@ -163,12 +127,7 @@ fn xt_level(is_v6: bool) -> libc::c_int {
 /// # References
 ///
 /// `linux/netfilter_ipv4/ip_tables.h`, `linux/netfilter/ipset/ip_set.h`.
-pub fn xt_get(
-    fd: BorrowedFd<'_>,
-    is_v6: bool,
-    option: i32,
-    value: &mut [u8],
-) -> io::Result<usize> {
+pub fn xt_get(fd: BorrowedFd<'_>, is_v6: bool, option: i32, value: &mut [u8]) -> io::Result<usize> {
     // Options of others may hold pointers.
     if !(64..=69).contains(&option) && (option != SO_IP_SET || is_v6) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -186,7 +145,11 @@ pub fn xt_get(
             &raw mut len,
         )
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(len as usize) }
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(len as usize)
+    }
 }
 
 /// `setsockopt(IPT_SO_SET_REPLACE)`: a whole new table. `value` is a `struct ipt_replace` with its entries;
@@ -215,7 +178,10 @@ pub fn xt_replace(
         Ok(())
     };
     put(REPLACE_NUM_COUNTERS, &number.to_ne_bytes())?;
-    put(REPLACE_COUNTERS, &counters.as_mut_ptr().expose_provenance().to_ne_bytes())?;
+    put(
+        REPLACE_COUNTERS,
+        &counters.as_mut_ptr().expose_provenance().to_ne_bytes(),
+    )?;
     xt_set(fd, is_v6, IPT_SO_SET_REPLACE, value)
     // The kernel wrote `number` counters, for which there is room: it was set just above, and from the
     // length of `counters`, which is ours alone during the call.
@@ -237,9 +203,19 @@ fn xt_set(fd: BorrowedFd<'_>, is_v6: bool, option: libc::c_int, value: &[u8]) ->
     // reads `len` bytes of `value`, which is borrowed for the call. The one pointer in it is set by
     // `xt_replace`, to memory that is borrowed for the call, with the number of counters that fit there.
     let done = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), xt_level(is_v6), option, value.as_ptr().cast(), len)
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            xt_level(is_v6),
+            option,
+            value.as_ptr().cast(),
+            len,
+        )
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 fn length(value: &[u8]) -> io::Result<libc::socklen_t> {

@@ -40,7 +40,6 @@ pub(crate) fn inside(netns: &Netns, program: &str, args: &[&str]) -> String {
 }
 
 /// A namespace with `lo` up, or a printed skip where this user may not make one.
-
 macro_rules! pod_or_skip {
     () => {
         match weir_netlink::Netns::create() {
@@ -100,9 +99,8 @@ pub(crate) fn config(changes: &Value) -> TempFile {
         "outbound_ip_ranges_include": "*",
         "enable_ipv6": true,
     });
-    for (key, value) in changes.as_object().unwrap() {
-        config[key] = value.clone();
-    }
+    let fields = config.as_object_mut().unwrap();
+    fields.extend(changes.as_object().unwrap().clone());
     TempFile::new(&config.to_string())
 }
 

@@ -89,3 +89,46 @@ impl Kind for LossyStr {
         super::Str::strategy()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::{AttrSet, Be32};
+
+    crate::attributes! {
+        /// Of ipset.
+        struct Entry {
+            ip: NetOrder<Be32> = IPSET_ATTR_TIMEOUT 6,
+            v4: Ip4 = IPSET_ATTR_IPADDR_IPV4 1,
+            name: LossyStr = IPSET_ATTR_SETNAME 2,
+        }
+    }
+
+    #[test]
+    fn the_flag_is_written_and_not_asked_for() {
+        let set = Entry {
+            ip: Some(0x0102_0304),
+            v4: Some([10, 0, 0, 1].into()),
+            ..Entry::default()
+        };
+        let mut w = Writer::new();
+        set.encode(&mut w);
+        let mut bytes = w.finish().unwrap();
+        assert_eq!(
+            bytes,
+            [8, 0, 6, 0x40, 1, 2, 3, 4, 8, 0, 1, 0x40, 10, 0, 0, 1]
+        );
+        assert_eq!(Entry::decode(&bytes).unwrap(), set);
+        (bytes[3], bytes[11]) = (0, 0);
+        assert_eq!(Entry::decode(&bytes).unwrap(), set);
+    }
+
+    #[test]
+    fn text_of_another_encoding_is_read() {
+        let bytes = [8, 0, 2, 0, b'a', 0xff, b'b', 0];
+        assert_eq!(
+            Entry::decode(&bytes).unwrap().name.as_deref(),
+            Some("a\u{fffd}b")
+        );
+    }
+}

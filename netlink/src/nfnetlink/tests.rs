@@ -208,3 +208,51 @@ fn the_kernel_has_a_generation() {
         Err(e) => panic!("{e}"),
     }
 }
+
+fn requests(n: u32) -> Requests {
+    let mut requests = Requests::new(NFNL_SUBSYS_NFTABLES);
+    for flags in 0..n {
+        let table = Table {
+            name: Some("t".into()),
+            flags: Some(flags),
+            ..Table::default()
+        };
+        requests.push(NFT_MSG_NEWTABLE, 0, 1, &table);
+    }
+    requests
+}
+
+#[test]
+fn requests_are_refused_one_by_one() {
+    let ok = |seq| Ok(header(message::NLMSG_ERROR, 0, seq, &[0; 20]));
+    // The refusal repeats its request: header, nfgenmsg, then attributes that the kernel may have changed.
+    let mut payload = (-17i32).to_ne_bytes().to_vec();
+    payload.extend(header(OBJECT, 5, 2, &[1, 0, 0, 0, 8, 0, 2, 0, 9, 9, 9, 9]));
+    let refused = Ok(header(message::NLMSG_ERROR, 0, 2, &payload));
+    let stranger = Ok(header(message::NLMSG_ERROR, 0, 77, &payload));
+    let mut socket = Script::socket(vec![stranger, ok(3), refused, ok(1)]);
+    let refusals = socket.exchange(requests(3), "tables").unwrap();
+    let want = Refusal {
+        index: 1,
+        errno: libc::EEXIST,
+        extack: None,
+        attribute: None,
+        echo: vec![8, 0, 2, 0, 9, 9, 9, 9],
+    };
+    assert_eq!(refusals, [want]);
+    assert_eq!(socket.exchange(requests(0), "nothing").unwrap(), []);
+}
+
+#[test]
+fn a_request_without_an_answer_is_not_success() {
+    let ok = |seq| Ok(header(message::NLMSG_ERROR, 0, seq, &[0; 20]));
+    let error = Script::socket(vec![ok(1)])
+        .exchange(requests(2), "tables")
+        .unwrap_err();
+    assert!(error.to_string().contains("did not answer"), "{error}");
+    let lost = Err(io::Error::from_raw_os_error(libc::ENOBUFS));
+    let error = Script::socket(vec![ok(1), lost])
+        .exchange(requests(2), "tables")
+        .unwrap_err();
+    assert_eq!(error.errno(), Some(libc::ENOBUFS));
+}

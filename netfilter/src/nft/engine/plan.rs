@@ -194,7 +194,16 @@ fn change_rules(
     come: &mut Vec<Op>,
 ) {
     let old: Vec<Rule> = chain.rules.iter().map(Rule::without_counters).collect();
-    let new: Vec<Rule> = wished.iter().map(|r| canonical(r, id.0)).collect();
+    // What is equal as it stands, and that is nearly all, needs no second form.
+    let as_listed = |(i, rule): (usize, &Rule)| {
+        let plain = rule.without_counters();
+        if old.get(i) == Some(&plain) {
+            plain
+        } else {
+            canonical(rule, id.0)
+        }
+    };
+    let new: Vec<Rule> = wished.iter().enumerate().map(as_listed).collect();
     let steps = diff(&old, &new);
     for (i, step) in steps.iter().enumerate() {
         match step {
