@@ -2,9 +2,11 @@
 //! takes each name for.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+#[path = "common/c.rs"]
+mod c;
+
+use c::REMEDY;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::process::Command;
 use weir_netfilter::nft::{expr::Expr, raw, wire};
 use weir_netlink::route::RTPROT_WEIR;
 
@@ -25,50 +27,8 @@ const INCLUDES: &str = "\
 #include <linux/netfilter/nf_log.h>
 ";
 
-const REMEDY: &str =
-    "install gcc, libc6-dev and linux-libc-dev (Debian), or set CC to a C compiler";
-
-/// What a C compiler takes each of these expressions for.
 fn values_in_c(expressions: &[&str]) -> BTreeMap<String, i64> {
-    let lines: String = expressions
-        .iter()
-        .map(|e| format!("    printf(\"%s\\t%lld\\n\", \"{e}\", (long long)({e}));\n"))
-        .collect();
-    let source = format!("{INCLUDES}int main(void)\n{{\n{lines}    return 0;\n}}\n");
-    run_c(&source)
-        .lines()
-        .map(|line| {
-            let (name, value) = line.split_once('\t').unwrap();
-            (name.to_owned(), value.parse().unwrap())
-        })
-        .collect()
-}
-
-fn run_c(source: &str) -> String {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let n = COUNT.fetch_add(1, Ordering::Relaxed);
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let name = |suffix| dir.join(format!("headers-{}-{n}{suffix}", std::process::id()));
-    let (file, program) = (name(".c"), name(""));
-    std::fs::write(&file, source).unwrap();
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-    let out = Command::new(&compiler)
-        .args(["-Wall", "-o"])
-        .args([&program, &file])
-        .output()
-        .unwrap_or_else(|e| panic!("cannot run {compiler}: {e}; {REMEDY}"));
-    let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(
-        out.status.success(),
-        "{compiler} refuses {}; {REMEDY}\n{complaint}",
-        file.display()
-    );
-    let out = Command::new(&program).output().unwrap();
-    assert!(out.status.success());
-    std::fs::remove_file(&file).unwrap();
-    std::fs::remove_file(&program).unwrap();
-    String::from_utf8(out.stdout).unwrap()
+    c::values_in_c(INCLUDES, expressions)
 }
 
 /// Attributes by name and number, of messages and of expressions.

@@ -1,8 +1,13 @@
-//! Legacy xtables rules as plain values: what `iptables-legacy` and `ip6tables-legacy` handle.
+//! Legacy xtables: rules as values, and the engine that reads and writes them by `getsockopt` and
+//! `setsockopt`, as `iptables-legacy` and `ip6tables-legacy` do.
 //!
 //! [`Ruleset`] > [`Table`] > [`Chain`] > [`Rule`]; a rule is a list of conditions on the packet's
 //! headers, a list of [`Match`]es and one [`Target`]. Every value is `PartialEq` and prints itself
-//! as `iptables-save` does, without packet counters.
+//! as `iptables-save` does, without packet counters. [`Script`] is the text of `iptables-restore` as values.
+//! [`Engine`] reads, plans, writes and reads back; start with [`Engine::apply`].
+//!
+//! Rules of others are never written anew: what was read is kept as bytes, and only the offsets of jumps
+//! change. So what weir has no words for, a match of a newer kernel say, survives every change of ours.
 //!
 //! This model and the one in [`nft`](crate::nft) are two on purpose, and nothing converts one into the
 //! other. They look alike and differ where it matters:
@@ -15,17 +20,63 @@
 //!
 //! So what is wished is compiled twice, once for each, and never translated.
 
+mod bytes;
+pub mod engine;
+mod entry;
+mod ext;
 mod matching;
 mod net;
+pub mod raw;
 mod rule;
 mod ruleset;
+mod sets;
+mod table;
 mod target;
+mod text;
 
-pub use matching::{ConntrackState, Match, PortMatch, PortRange};
+pub use engine::{
+    Applied, Engine, Kernel, Op, Ownership, Snapshot, TableId, Transaction, Transport, Writers,
+    plan, plan_restore,
+};
+pub use ext::matches::{
+    addrtype::{Addrtype, LimitIface},
+    comment::Comment,
+    conntrack::{Conntrack, ConntrackState, Direction},
+    dscp::Dscp,
+    icmp::IcmpType,
+    iprange::Iprange,
+    limit::Limit,
+    mark::Mark,
+    multiport::{Multiport, Side},
+    owner::Owner,
+    physdev::Physdev,
+    pkttype::{PacketType, Pkttype},
+    set::{Compare, SetMatch, SetRef},
+    socket::Socket,
+    state::State,
+    statistic::Statistic,
+    tcp::{Tcp, TcpFlags},
+    tos::Tos,
+    udp::Udp,
+};
+pub use ext::targets::{
+    ct::{Ct, Notrack, Zone},
+    log::Log,
+    nat::{Nat, NatKind},
+    nflog::Nflog,
+    reject::RejectWith,
+    set::SetTarget,
+};
+pub use ext::{Form, Part, Revisions, Unknown};
+pub(crate) use ext::{match_of, target_of};
+pub use matching::{Match, PortRange};
 pub use net::{Interface, Protocol};
 pub use rule::{Not, Rule, RuleBuilder};
 pub use ruleset::{Chain, ChainKind, Family, Policy, Ruleset, Table};
+pub use sets::{Sets, SocketSets};
+pub use table::Counters;
 pub use target::Target;
+pub use text::{Command, ParseError, Script, ScriptTable};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Interfaces, protocols and addresses in the notation of `iptables-save`.
 
+use super::raw::IFNAMSIZ;
 use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
@@ -33,6 +34,56 @@ impl fmt::Display for Interface {
     }
 }
 
+/// A name or its beginning, and the bits of it that count.
+type Field = [u8; IFNAMSIZ];
+
+/// The two fields of an interface in the kernel's structures, as `xtables_parse_interface` fills them: the
+/// `+` stays in the name and the mask ends before it.
+pub(super) fn interface_wire(interface: Option<&Interface>) -> Result<(Field, Field), String> {
+    let (text, counted) = match interface {
+        None => return Ok(Default::default()),
+        Some(Interface::Name(name)) if name.is_empty() => {
+            return Err("an interface has a name of 1 to 15 bytes; give one".into());
+        }
+        // Its zero counts: `eth1` is not the beginning of `eth10`.
+        Some(Interface::Name(name)) => (name.clone(), name.len() + 1),
+        Some(Interface::Prefix(prefix)) => (format!("{prefix}+"), prefix.len()),
+    };
+    if text.len() >= IFNAMSIZ || text.contains('\0') {
+        return Err(format!(
+            "the interface name `{text}` is longer than 15 bytes; shorten it"
+        ));
+    }
+    let (mut name, mut mask) = (Field::default(), Field::default());
+    name.iter_mut()
+        .zip(text.bytes())
+        .for_each(|(to, from)| *to = from);
+    mask.iter_mut().take(counted).for_each(|to| *to = 0xff);
+    Ok((name, mask))
+}
+
+/// The reverse: `Some(None)` when every interface matches, `None` when no name says it.
+#[allow(clippy::option_option)]
+pub(super) fn interface_of(name: &[u8], mask: &[u8]) -> Option<Option<Interface>> {
+    let counted = mask.iter().take_while(|m| **m == 0xff).count();
+    if mask.iter().skip(counted).any(|m| *m != 0) {
+        return None;
+    }
+    if counted == 0 {
+        return Some(None);
+    }
+    let text = name.get(..counted)?;
+    match text.iter().position(|b| *b == 0) {
+        Some(end) => {
+            let name = String::from_utf8(text.get(..end)?.to_vec()).ok()?;
+            (!name.is_empty()).then_some(Some(Interface::Name(name)))
+        }
+        None => Some(Some(Interface::Prefix(
+            String::from_utf8(text.to_vec()).ok()?,
+        ))),
+    }
+}
+
 /// The number in `-p` (`IPPROTO_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Protocol(pub u8);
@@ -42,6 +93,29 @@ impl Protocol {
     pub const TCP: Self = Self(6);
     /// `udp`
     pub const UDP: Self = Self(17);
+    /// `icmp`
+    pub const ICMP: Self = Self(1);
+    /// `ipv6-icmp`
+    pub const ICMPV6: Self = Self(58);
+
+    /// The number or the name of a protocol; `all` is 0.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let text = text.to_ascii_lowercase();
+        let other = match text.as_str() {
+            "all" => Some(0),
+            "icmpv6" | "icmp6" => Some(58),
+            "igmp" => Some(2),
+            "gre" => Some(47),
+            "mh" | "mobility-header" | "ipv6-mh" => Some(135),
+            "dccp" => Some(33),
+            _ => None,
+        };
+        let named = NAMES
+            .iter()
+            .find(|(_, name)| *name == text)
+            .map(|(number, _)| *number);
+        named.or(other).or_else(|| text.parse().ok()).map(Self)
+    }
 }
 
 /// The names that `iptables-save` prints with or without an `/etc/protocols`

@@ -1,7 +1,15 @@
 //! A rule and its builder.
 
+use super::ext::matches::{
+    conntrack::Conntrack,
+    mark::Mark,
+    multiport::{Multiport, Side},
+    owner::Owner,
+    tcp::Tcp,
+    udp::Udp,
+};
 use super::net::Network;
-use super::{ConntrackState, Interface, Match, PortMatch, PortRange, Protocol, Target};
+use super::{ConntrackState, Interface, Match, PortRange, Protocol, Target};
 use ipnet::IpNet;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -26,6 +34,11 @@ pub struct Rule {
     pub out_interface: Option<(Not, Interface)>,
     /// `-p`
     pub protocol: Option<(Not, Protocol)>,
+    /// `-f`: fragments that are not the first; IPv4 only.
+    pub fragment: Option<Not>,
+    /// `struct ipt_ip` or `struct ip6t_ip6` as it is, where the fields above cannot say it: a mask that is no
+    /// prefix. They are empty then.
+    pub header: Option<Vec<u8>>,
     /// Evaluated from left to right.
     pub matches: Vec<Match>,
     /// What is done; a rule without one only counts.
@@ -102,9 +115,9 @@ impl RuleBuilder {
     /// `-p tcp --dport P`
     #[must_use]
     pub fn tcp_dport(self, ports: PortRange) -> Self {
-        let ports = PortMatch {
+        let ports = Tcp {
             dport: Some((IS, ports)),
-            ..PortMatch::default()
+            ..Tcp::default()
         };
         self.protocol(Protocol::TCP).matching(Match::Tcp(ports))
     }
@@ -112,9 +125,9 @@ impl RuleBuilder {
     /// `-p tcp ! --dport P`
     #[must_use]
     pub fn not_tcp_dport(self, ports: PortRange) -> Self {
-        let ports = PortMatch {
+        let ports = Tcp {
             dport: Some((IS_NOT, ports)),
-            ..PortMatch::default()
+            ..Tcp::default()
         };
         self.protocol(Protocol::TCP).matching(Match::Tcp(ports))
     }
@@ -122,16 +135,21 @@ impl RuleBuilder {
     /// `-p tcp -m multiport ! --dports P,Q`
     #[must_use]
     pub fn not_tcp_dports(self, ports: Vec<PortRange>) -> Self {
+        let ports = Multiport {
+            not: IS_NOT,
+            side: Side::Destination,
+            ports,
+        };
         self.protocol(Protocol::TCP)
-            .matching(Match::MultiportDports(IS_NOT, ports))
+            .matching(Match::Multiport(ports))
     }
 
     /// `-p udp --dport P`
     #[must_use]
     pub fn udp_dport(self, ports: PortRange) -> Self {
-        let ports = PortMatch {
+        let ports = Udp {
             dport: Some((IS, ports)),
-            ..PortMatch::default()
+            ..Udp::default()
         };
         self.protocol(Protocol::UDP).matching(Match::Udp(ports))
     }
@@ -139,9 +157,9 @@ impl RuleBuilder {
     /// `-p udp --sport P`
     #[must_use]
     pub fn udp_sport(self, ports: PortRange) -> Self {
-        let ports = PortMatch {
+        let ports = Udp {
             sport: Some((IS, ports)),
-            ..PortMatch::default()
+            ..Udp::default()
         };
         self.protocol(Protocol::UDP).matching(Match::Udp(ports))
     }
@@ -149,45 +167,49 @@ impl RuleBuilder {
     /// `-m owner [!] --uid-owner U`
     #[must_use]
     pub fn uid(self, not: Not, uids: RangeInclusive<u32>) -> Self {
-        self.matching(Match::Owner {
+        self.matching(Match::Owner(Owner {
             uid: Some((not, uids)),
-            gid: None,
-        })
+            ..Owner::default()
+        }))
     }
 
     /// `-m owner [!] --gid-owner G`
     #[must_use]
     pub fn gid(self, not: Not, gids: RangeInclusive<u32>) -> Self {
-        self.matching(Match::Owner {
-            uid: None,
+        self.matching(Match::Owner(Owner {
             gid: Some((not, gids)),
-        })
+            ..Owner::default()
+        }))
     }
 
     /// `-m mark [!] --mark M`, all bits
     #[must_use]
     pub fn mark(self, not: Not, value: u32) -> Self {
-        self.matching(Match::Mark {
+        self.matching(Match::Mark(Mark {
             not,
             value,
             mask: u32::MAX,
-        })
+        }))
     }
 
     /// `-m connmark --mark M`, all bits
     #[must_use]
     pub fn connmark(self, value: u32) -> Self {
-        self.matching(Match::Connmark {
+        self.matching(Match::Connmark(Mark {
             not: IS,
             value,
             mask: u32::MAX,
-        })
+        }))
     }
 
     /// `-m conntrack --ctstate A,B`
     #[must_use]
     pub fn ctstate(self, states: &[ConntrackState]) -> Self {
-        self.matching(Match::Ctstate(IS, states.to_vec()))
+        let states = Some((IS, states.to_vec()));
+        self.matching(Match::Conntrack(Conntrack {
+            states,
+            ..Conntrack::default()
+        }))
     }
 
     /// `-j TARGET` ends the rule.
@@ -230,6 +252,14 @@ impl fmt::Display for Rule {
         }
         if let Some((not, protocol)) = &self.protocol {
             write!(f, "{not} -p {protocol}")?;
+        }
+        self.fragment
+            .iter()
+            .try_for_each(|not| write!(f, "{not} -f"))?;
+        if let Some(header) = &self.header {
+            f.write_str(" [header:")?;
+            header.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+            f.write_str("]")?;
         }
         self.matches.iter().try_for_each(|m| m.fmt(f))?;
         self.target.iter().try_for_each(|t| t.fmt(f))

@@ -1,5 +1,14 @@
-//! Targets (`-j`), in the revisions that iptables 1.8 writes.
+//! Targets (`-j`).
 
+use super::ext::Unknown;
+use super::ext::targets::{
+    ct::{Ct, Notrack},
+    log::Log,
+    nat::{self, Nat},
+    nflog::Nflog,
+    reject::{self, RejectWith},
+    set::SetTarget,
+};
 use super::net::Address;
 use std::fmt;
 use std::net::IpAddr;
@@ -18,6 +27,8 @@ pub enum Target {
     Jump(String),
     /// `-g CHAIN`: into a chain, not back.
     Goto(String),
+    /// `QUEUE`: to a program that listens to queue 0.
+    Queue,
     /// `REDIRECT --to-ports` (revision 0): to this machine, on another port. Only in `nat`, for
     /// protocols with ports.
     Redirect(RangeInclusive<u16>),
@@ -39,6 +50,13 @@ pub enum Target {
         /// Bits that are cleared.
         mask: u32,
     },
+    /// `CONNMARK --set-xmark VALUE/MASK` (revision 2): the same of the connection's mark.
+    SetConnXmark {
+        /// Turned over after the mask's bits are cleared.
+        value: u32,
+        /// Bits that are cleared.
+        mask: u32,
+    },
     /// `CONNMARK --save-mark` (revision 2): packet's mark to connection's mark.
     SaveMark {
         /// `--nfmask`: bits of the packet's mark.
@@ -55,6 +73,20 @@ pub enum Target {
     },
     /// `CT --zone` (revision 2): the conntrack zone of both directions. Only in `raw`.
     CtZone(u16),
+    /// `SNAT`, `DNAT`, `MASQUERADE`, and `REDIRECT` with other options.
+    Nat(Nat),
+    /// `CT` with other options, and `NOTRACK`.
+    Ct(Ct),
+    /// `LOG`: a line in the kernel's log.
+    Log(Log),
+    /// `NFLOG`: a copy to whoever listens.
+    Nflog(Nflog),
+    /// `REJECT --reject-with`: refused with an answer.
+    Reject(RejectWith),
+    /// `SET`: changes sets.
+    Set(SetTarget),
+    /// Any other one, as it is.
+    Unknown(Unknown),
 }
 
 impl Target {
@@ -76,16 +108,10 @@ impl fmt::Display for Target {
             Self::Return => f.write_str(" -j RETURN"),
             Self::Jump(chain) => write!(f, " -j {chain}"),
             Self::Goto(chain) => write!(f, " -g {chain}"),
-            Self::Redirect(ports) if ports.start() == ports.end() => {
-                write!(f, " -j REDIRECT --to-ports {}", ports.start())
-            }
+            Self::Queue => f.write_str(" -j QUEUE"),
             Self::Redirect(ports) => {
-                write!(
-                    f,
-                    " -j REDIRECT --to-ports {}-{}",
-                    ports.start(),
-                    ports.end()
-                )
+                f.write_str(" -j REDIRECT --to-ports ")?;
+                nat::range(f, ports)
             }
             Self::Tproxy {
                 on_port,
@@ -100,6 +126,9 @@ impl fmt::Display for Target {
             Self::SetXmark { value, mask } => {
                 write!(f, " -j MARK --set-xmark {value:#x}/{mask:#x}")
             }
+            Self::SetConnXmark { value, mask } => {
+                write!(f, " -j CONNMARK --set-xmark {value:#x}/{mask:#x}")
+            }
             Self::SaveMark { nfmask, ctmask } => {
                 write!(
                     f,
@@ -113,6 +142,14 @@ impl fmt::Display for Target {
                 )
             }
             Self::CtZone(zone) => write!(f, " -j CT --zone {zone}"),
+            Self::Nat(v) => write!(f, " -j {}{v}", v.kind),
+            Self::Ct(v) if v.notrack == Notrack::Alias => f.write_str(" -j NOTRACK"),
+            Self::Ct(v) => write!(f, " -j CT{v}"),
+            Self::Log(v) => write!(f, " -j LOG{v}"),
+            Self::Nflog(v) => write!(f, " -j NFLOG{v}"),
+            Self::Reject(v) => write!(f, " -j REJECT --reject-with {}", reject::name(*v)),
+            Self::Set(v) => write!(f, " -j SET{v}"),
+            Self::Unknown(v) => write!(f, " -j {v}"),
         }
     }
 }

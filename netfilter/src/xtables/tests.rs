@@ -18,7 +18,7 @@ fn net(text: &str) -> IpNet {
 fn samples() -> Vec<(&'static str, &'static str, Rule, &'static str)> {
     let rule = Rule::builder;
     let ports = |first, last| PortRange(first..=last);
-    let both = PortMatch {
+    let both = Udp {
         sport: Some((IS, ports(1024, 65535))),
         dport: Some((IS_NOT, ports(53, 53))),
     };
@@ -83,11 +83,11 @@ fn samples() -> Vec<(&'static str, &'static str, Rule, &'static str)> {
             "OUTPUT",
             rule()
                 .mark(IS_NOT, 0x53a)
-                .matching(Match::Mark {
+                .matching(Match::Mark(Mark {
                     not: IS,
                     value: 0x10,
                     mask: 0xf0,
-                })
+                }))
                 .connmark(0x539)
                 .target(Target::Drop),
             " -m mark ! --mark 0x53a -m mark --mark 0x10/0xf0 -m connmark --mark 0x539 -j DROP",
@@ -97,7 +97,10 @@ fn samples() -> Vec<(&'static str, &'static str, Rule, &'static str)> {
             "OUTPUT",
             rule()
                 .ctstate(&[ConntrackState::Established, ConntrackState::Related])
-                .matching(Match::Ctstate(IS_NOT, vec![ConntrackState::Untracked]))
+                .matching(Match::Conntrack(Conntrack {
+                    states: Some((IS_NOT, vec![ConntrackState::Untracked])),
+                    ..Conntrack::default()
+                }))
                 .target(Target::Goto("C".into())),
             " -m conntrack --ctstate RELATED,ESTABLISHED -m conntrack ! --ctstate UNTRACKED -g C",
         ),

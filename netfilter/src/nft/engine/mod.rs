@@ -9,7 +9,6 @@
 //! Only tables that the caller names as its own are ever changed.
 
 mod batch;
-mod diff;
 mod plan;
 mod read;
 mod remedy;

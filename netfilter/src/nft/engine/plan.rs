@@ -1,7 +1,7 @@
 //! The pure part: what has to be done so that the kernel holds what is wished.
 
-use super::diff::{Step, diff};
 use super::{Snapshot, TableId};
+use crate::diff::{Step, diff};
 use crate::nft::context::Context;
 use crate::nft::display::{base_chain_text, rule_text, set_text};
 use crate::nft::expr::Expr;

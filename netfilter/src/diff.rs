@@ -2,7 +2,7 @@
 
 /// One step; indexes are into the old and the new list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// The old one stays.
     Keep(usize),
     /// The old one goes.
@@ -12,7 +12,7 @@ pub(super) enum Step {
 }
 
 /// Keeps a longest common subsequence. Rules that stay keep their counters.
-pub(super) fn diff<T: PartialEq>(old: &[T], new: &[T]) -> Vec<Step> {
+pub(crate) fn diff<T: PartialEq>(old: &[T], new: &[T]) -> Vec<Step> {
     let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let (old_rest, new_rest) = (
         old.get(start..).unwrap_or(&[]),

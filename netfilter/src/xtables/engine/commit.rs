@@ -1,0 +1,230 @@
+//! Writing: whole tables, with the counters of what stays.
+
+use super::plan::Change;
+use super::{Engine, Transaction, Transport};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::ext::{Context, Form, Part, Revisions};
+use crate::xtables::raw::layout::*;
+use crate::xtables::raw::*;
+use crate::xtables::sets::Cached;
+use crate::xtables::table::{Blob, Layout};
+use crate::xtables::{Counters, Family};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use weir_netlink::{Error, ErrorKind, Result};
+
+/// A table that was replaced, for putting it back.
+struct Done<'a> {
+    change: &'a Change,
+    /// Which entry of the table before each new one was.
+    old: Vec<Option<usize>>,
+    /// The counters of the table before.
+    counters: Vec<Counters>,
+}
+
+impl<T: Transport> Engine<T> {
+    /// Replaces the tables of a transaction, each at once. The number of tables that were replaced.
+    ///
+    /// # Errors
+    /// The kernel refused one: those before it are put back. `EAGAIN` when a table changed since it was
+    /// read.
+    pub fn commit(&mut self, transaction: &Transaction) -> Result<usize> {
+        // Everything that can be wrong without the kernel is found before the first replacement.
+        let mut blobs = Vec::new();
+        for change in &transaction.changes {
+            blobs.push(self.encode(&change.new)?);
+        }
+        let mut done: Vec<Done<'_>> = Vec::new();
+        for (change, blob) in transaction.changes.iter().zip(blobs) {
+            match self.replace(&change.old, change.old.info.entries, &blob) {
+                Ok(counters) => {
+                    self.add_counters(&change.new, &blob.old, &counters);
+                    done.push(Done {
+                        change,
+                        old: blob.old,
+                        counters,
+                    });
+                }
+                Err(e) => {
+                    let error = explain(&change.new, &e);
+                    return Err(self.put_back(done, error));
+                }
+            }
+        }
+        Ok(done.len())
+    }
+
+    fn encode(&mut self, table: &Layout) -> Result<Blob> {
+        let asked = Asked {
+            transport: RefCell::new(&mut self.transport),
+            known: RefCell::new(&mut self.known),
+        };
+        let sets = Cached::new(self.sets.as_ref());
+        table.encode(&Context {
+            family: table.family,
+            sets: &sets,
+            revisions: &asked,
+        })
+    }
+
+    /// The counters of the entries before, as they were when they went.
+    fn replace(
+        &mut self,
+        table: &Layout,
+        entries: usize,
+        blob: &Blob,
+    ) -> io::Result<Vec<Counters>> {
+        let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+        let number = |n: usize| u32::try_from(n).map_err(|_| invalid());
+        let head = Build::new()
+            .name(&table.name, XT_TABLE_MAXNAMELEN)
+            .ok_or_else(invalid)?;
+        let head = head
+            .u32(table.info.valid_hooks)
+            .u32(number(blob.old.len())?)
+            .u32(number(blob.bytes.len())?);
+        let head = blob
+            .hook_entry
+            .iter()
+            .chain(&blob.underflow)
+            .fold(head, |h, o| h.u32(*o));
+        // Number and address of the counters come with the call.
+        let head = head.zeros(REPLACE_ENTRIES - REPLACE_NUM_COUNTERS);
+        let mut value = head.bytes(&blob.bytes).done();
+        let mut counters = vec![0; entries * COUNTERS_SIZE];
+        self.transport
+            .replace(table.family, &mut value, &mut counters)?;
+        let b = Bytes(&counters);
+        let read = |n: usize| {
+            let at = n * COUNTERS_SIZE;
+            Some(Counters {
+                packets: b.u64(at)?,
+                bytes: b.u64(at + 8)?,
+            })
+        };
+        Ok((0..entries).map(|n| read(n).unwrap_or_default()).collect())
+    }
+
+    /// Gives entries that stayed what they had. When somebody replaced the table in the meantime there is no
+    /// telling which entry is which, and nothing is given.
+    fn add_counters(&mut self, table: &Layout, old: &[Option<usize>], counters: &[Counters]) {
+        let kept: Vec<Counters> = old
+            .iter()
+            .map(|o| o.and_then(|o| counters.get(o)).copied().unwrap_or_default())
+            .collect();
+        self.give(table, &kept);
+    }
+
+    fn give(&mut self, table: &Layout, counters: &[Counters]) {
+        if counters.iter().all(|c| *c == Counters::default()) {
+            return;
+        }
+        let head = Build::new().name(&table.name, XT_TABLE_MAXNAMELEN);
+        let (Some(head), Ok(number)) = (head, u32::try_from(counters.len())) else {
+            return;
+        };
+        let head = head
+            .u32(number)
+            .zeros(COUNTERS_INFO_COUNTERS - COUNTERS_INFO_NUM - 4);
+        let value = counters
+            .iter()
+            .fold(head, |b, c| b.u64(c.packets).u64(c.bytes))
+            .done();
+        // The rules are in place whatever comes of it.
+        let _ = self.transport.add_counters(table.family, &value);
+    }
+
+    /// Puts tables back, the last one first. Whoever reads the error learns of those that stayed changed.
+    fn put_back(&mut self, done: Vec<Done<'_>>, mut error: Error) -> Error {
+        for d in done.into_iter().rev() {
+            let table = &d.change.old;
+            let blob = Blob {
+                bytes: table.blob.clone(),
+                hook_entry: table.info.hook_entry,
+                underflow: table.info.underflow,
+                old: vec![None; table.info.entries],
+            };
+            match self.replace(table, d.old.len(), &blob) {
+                Ok(since) => {
+                    let mut counters = d.counters;
+                    for (new, old) in d.old.iter().enumerate() {
+                        let slot = old.and_then(|o| counters.get_mut(o));
+                        if let (Some(slot), Some(seen)) = (slot, since.get(new)) {
+                            *slot = *seen;
+                        }
+                    }
+                    self.give(table, &counters);
+                }
+                Err(e) => {
+                    error.object += &format!(
+                        " (and {} table {} stays changed: {e})",
+                        table.family, table.name
+                    );
+                    // Not to be tried again: what is there is not what was planned on.
+                    if error.errno() == Some(libc::EAGAIN) {
+                        error.kind =
+                            ErrorKind::Exhausted("another program writes at the same time".into());
+                    }
+                }
+            }
+        }
+        error
+    }
+}
+
+/// Asks the kernel for each extension once.
+struct Asked<'a, T> {
+    transport: RefCell<&'a mut T>,
+    known: RefCell<&'a mut HashMap<(Family, Part, Form), bool>>,
+}
+
+impl<T: Transport> Revisions for Asked<'_, T> {
+    fn has(&self, family: Family, part: Part, form: Form) -> Result<bool> {
+        if let Some(known) = self.known.borrow().get(&(family, part, form)) {
+            return Ok(*known);
+        }
+        let option = match (family, part) {
+            (Family::Ip, Part::Match) => IPT_SO_GET_REVISION_MATCH,
+            (Family::Ip, Part::Target) => IPT_SO_GET_REVISION_TARGET,
+            (Family::Ip6, Part::Match) => IP6T_SO_GET_REVISION_MATCH,
+            (Family::Ip6, Part::Target) => IP6T_SO_GET_REVISION_TARGET,
+        };
+        let request = Build::new().name(form.name, XT_EXTENSION_MAXNAMELEN);
+        let mut value = request.unwrap_or_default().u8(form.revision).done();
+        value.truncate(REVISION_SIZE);
+        let has = match self.transport.borrow_mut().get(family, option, &mut value) {
+            Ok(_) => true,
+            // Another revision only, or no such extension.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::ENOENT)) => {
+                false
+            }
+            Err(e) => {
+                return Err(Error::io(
+                    "ask for",
+                    format!("the {part} {}", form.name),
+                    &e,
+                ));
+            }
+        };
+        self.known.borrow_mut().insert((family, part, form), has);
+        Ok(has)
+    }
+}
+
+/// The kernel says no more than an errno about a whole table.
+fn explain(table: &Layout, e: &io::Error) -> Error {
+    let object = format!("{} table {}", table.family, table.name);
+    let reason = match e.raw_os_error() {
+        Some(libc::EINVAL) => {
+            "the kernel refuses one of its rules: an option that this chain or protocol does not allow; the kernel's log says which"
+        }
+        Some(libc::ERANGE) => "the burst of a limit is 0, or too large for its rate; lower it",
+        Some(libc::ELOOP) => "packets would go round in its chains",
+        Some(libc::ENOENT) => {
+            "a match or target is not in this kernel, or a set that a rule names is gone"
+        }
+        _ => return Error::io("replace", object, e),
+    };
+    Error::refused("replace", object, reason)
+}

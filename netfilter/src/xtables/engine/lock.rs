@@ -1,0 +1,82 @@
+//! The lock that the iptables tools share: `flock(2)` on `/run/xtables.lock`, or on what the environment
+//! variable `XTABLES_LOCKFILE` names.
+//!
+//! It is a file, so everybody who sees the same `/run` shares it, in whatever network namespace. Only
+//! where other programs write the same namespace's tables is it worth waiting for.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use weir_netlink::{Error, Result};
+
+/// Who else may write the namespace's tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writers {
+    /// Nobody: a pod's namespace. No lock is taken.
+    #[default]
+    OnlyUs,
+    /// Others may, as in the host's namespace: the lock is held from before the tables are read until they
+    /// are written.
+    Others {
+        /// How long to wait for the lock.
+        patience: Duration,
+    },
+}
+
+/// The lock, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    _file: Option<File>,
+    /// How long it took to get it.
+    pub(super) waited: Option<Duration>,
+}
+
+/// How often a lock that somebody holds is tried again.
+const INTERVAL: Duration = Duration::from_millis(2);
+
+pub(super) fn take(writers: Writers) -> Result<Held> {
+    let Writers::Others { patience } = writers else {
+        return Ok(Held {
+            _file: None,
+            waited: None,
+        });
+    };
+    let path = path();
+    let object = || path.display().to_string();
+    let mut options = OpenOptions::new();
+    // As the tools open it: it is made where it is missing, and never written.
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_CREAT)
+        .mode(0o600)
+        .open(&path);
+    let file = file.map_err(|e| Error::io("open the lock", object(), &e))?;
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => {
+                return Ok(Held {
+                    _file: Some(file),
+                    waited: Some(begun.elapsed()),
+                });
+            }
+            Err(TryLockError::Error(e)) => return Err(Error::io("take the lock", object(), &e)),
+            Err(TryLockError::WouldBlock) if begun.elapsed() >= patience => {
+                let what = format!(
+                    "another program has held it for {:.1} s; find it with `lslocks`, or wait longer",
+                    begun.elapsed().as_secs_f64()
+                );
+                return Err(Error::exhausted("take the lock", object(), what));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(INTERVAL),
+        }
+    }
+}
+
+fn path() -> PathBuf {
+    match std::env::var_os("XTABLES_LOCKFILE") {
+        Some(path) if !path.is_empty() => path.into(),
+        _ => "/run/xtables.lock".into(),
+    }
+}

@@ -1,0 +1,181 @@
+//! The engine: reads tables from the kernel, plans a change, applies it, reads it back.
+//!
+//! ```text
+//! read -> Snapshot              every table that exists, with bytes and counters
+//! plan(desired, snapshot, ...)  pure: the operations that are missing, printable
+//! commit(transaction)           one replacement for each family and table, counters kept
+//! apply = lock, read, plan, commit, read back, compare
+//! ```
+//! A replacement is atomic for its table. Everything is encoded and checked before the first one; when a later
+//! one fails, the tables before it are put back, with their counters.
+
+mod commit;
+mod lock;
+mod plan;
+mod read;
+mod replay;
+mod transport;
+
+pub use lock::Writers;
+pub use plan::{Op, Ownership, Transaction, plan};
+pub use read::Snapshot;
+pub use replay::plan_restore;
+pub use transport::{Kernel, Transport};
+
+use super::ext::{Form, Part};
+use super::sets::{Sets, SocketSets};
+use super::text::Script;
+use super::{Family, Ruleset};
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+use weir_netlink::{Error, Result};
+
+/// A table by family and name.
+pub type TableId = (Family, String);
+
+/// How often a read that was interrupted, or a replacement that came too late, is begun again. Every
+/// round needs another writer in between, so a handful is a storm already.
+const ATTEMPTS: usize = 16;
+
+/// A connection to the legacy tables of one network namespace.
+pub struct Engine<T: Transport = Kernel> {
+    transport: T,
+    sets: Box<dyn Sets + Send>,
+    writers: Writers,
+    /// What the kernel was asked about extensions.
+    known: HashMap<(Family, Part, Form), bool>,
+}
+
+/// What [`Engine::apply`] did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Applied {
+    /// What was changed, in this order; empty when the kernel held what was wished.
+    pub ops: Vec<Op>,
+    /// How many tables were replaced, repeats included.
+    pub replaced: usize,
+    /// How long the lock of the tools was waited for; `None` when it was not taken.
+    pub lock_wait: Option<Duration>,
+}
+
+impl<T: Transport> fmt::Debug for Engine<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("writers", &self.writers)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine<Kernel> {
+    /// In the network namespace of the calling thread, where nobody else writes.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_RAW.
+    pub fn open() -> Result<Self> {
+        Ok(Self::with_transport(
+            Kernel::open()?,
+            Box::new(SocketSets::open()?),
+        ))
+    }
+}
+
+impl<T: Transport> Engine<T> {
+    /// On a connection that is open already, with somebody who knows the sets.
+    pub fn with_transport(transport: T, sets: Box<dyn Sets + Send>) -> Self {
+        Self {
+            transport,
+            sets,
+            writers: Writers::OnlyUs,
+            known: HashMap::new(),
+        }
+    }
+
+    /// With another one who knows the sets.
+    #[must_use]
+    pub fn sets(mut self, sets: Box<dyn Sets + Send>) -> Self {
+        self.sets = sets;
+        self
+    }
+
+    /// Says who else may write here.
+    #[must_use]
+    pub fn writers(mut self, writers: Writers) -> Self {
+        self.writers = writers;
+        self
+    }
+
+    /// Makes the kernel hold `desired`, and nothing else of ours, then reads it back.
+    ///
+    /// Nothing is written when nothing differs. Rules of others stay as they are, byte for byte, with their
+    /// counters; so do the counters of our rules that stay.
+    ///
+    /// # Errors
+    /// What the kernel refused, with the table; every table is as it was then, but for one that came
+    /// into being. The lock could not be had in time. Somebody else kept changing a table. The
+    /// kernel holds something else than what it acknowledged.
+    pub fn apply(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<Applied> {
+        let applied = self.change(|observed| plan(desired, observed, ours))?;
+        if applied.ops.is_empty() {
+            return Ok(applied);
+        }
+        let missing = self.drift(desired, ours)?.ops;
+        match missing.first() {
+            None => Ok(applied),
+            Some(first) => {
+                let detail = format!(
+                    "the kernel acknowledged the rules but lists others: {} operations away, first: {first}",
+                    missing.len()
+                );
+                Err(Error::malformed("verify", "the legacy tables", detail))
+            }
+        }
+    }
+
+    /// What `apply` would do now. No table comes into being by it.
+    ///
+    /// # Errors
+    /// The tables cannot be read, or what is wished cannot be written.
+    pub fn drift(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<Transaction> {
+        plan(desired, &self.read()?, ours)
+    }
+
+    /// Runs a script (`iptables-restore`; with `keep`, `iptables-restore --noflush`).
+    ///
+    /// # Errors
+    /// As [`Engine::apply`]; a command that cannot be done, with its line. Nothing is changed then.
+    pub fn restore(&mut self, script: &Script, keep: bool) -> Result<Applied> {
+        self.change(|observed| plan_restore(script, observed, keep))
+    }
+
+    fn change(&mut self, plan: impl Fn(&Snapshot) -> Result<Transaction>) -> Result<Applied> {
+        let lock = lock::take(self.writers)?;
+        let mut replaced = 0;
+        for _ in 0..ATTEMPTS {
+            let mut transaction = plan(&self.read()?)?;
+            let absent = transaction.absent();
+            if !absent.is_empty() {
+                // They have to be there before they can be replaced, and may not be as we think.
+                self.read_tables(&absent)?;
+                transaction = plan(&self.read()?)?;
+            }
+            let ops = transaction.ops.clone();
+            match self.commit(&transaction) {
+                Ok(n) => {
+                    replaced += n;
+                    return Ok(Applied {
+                        ops,
+                        replaced,
+                        lock_wait: lock.waited,
+                    });
+                }
+                Err(e) if e.errno() == Some(libc::EAGAIN) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Error::exhausted(
+            "apply",
+            "the legacy tables",
+            "somebody else keeps changing them",
+        ))
+    }
+}

@@ -1,0 +1,360 @@
+//! The pure part: what has to be done so that the kernel holds what is wished.
+//!
+//! What is ours: user chains whose name begins with our prefix or that are wished; in all other chains
+//! the rules that lead to a chain of ours; in built-in chains also the rules that are equal to a wished
+//! one, or to one of [`Ownership::rules`]. Everything else belongs to others.
+//!
+//! Where ours stand in a built-in chain: in the wished order, whatever others have between them. Rules that are there
+//! in that order stay where they are. A missing one comes right after the one of ours that it follows; the first
+//! one right before the next of ours that is there; and when none is there, all come at the end.
+
+use super::{Snapshot, TableId};
+use crate::diff::{Step, diff};
+use crate::xtables::ext::{All, Context};
+use crate::xtables::sets::Interned;
+use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
+use crate::xtables::text::Command;
+use crate::xtables::{ChainKind, Family, Policy, Rule, Ruleset, Table, Target, entry};
+use std::fmt;
+use weir_netlink::{Error, Result};
+
+/// Operations for tables as they were observed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Transaction {
+    /// In this order they turn what was observed into what is wished.
+    pub ops: Vec<Op>,
+    /// The tables that change.
+    pub(in crate::xtables) changes: Vec<Change>,
+}
+
+/// A table before and after.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::xtables) struct Change {
+    pub(in crate::xtables) old: Layout,
+    pub(in crate::xtables) new: Layout,
+}
+
+/// What belongs to us besides what is wished.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ownership {
+    /// User chains whose name begins so are ours; empty for none.
+    pub prefix: String,
+    /// Rules in built-in chains that are ours although no jump shows it: those of an earlier apply, and for
+    /// removal those that were wished.
+    pub rules: Ruleset,
+}
+
+/// One change. `Display` prints it as the command that it equals.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// `-D CHAIN PLACE`; the rule is for whoever reads it. Places count from 1.
+    DeleteRule(TableId, String, usize, Rule),
+    /// `-X CHAIN`
+    DeleteChain(TableId, String),
+    /// `-N CHAIN`
+    NewChain(TableId, String),
+    /// `-P CHAIN POLICY`
+    SetPolicy(TableId, String, Policy),
+    /// `-I CHAIN PLACE RULE`
+    InsertRule(TableId, String, usize, Rule),
+    /// A line of a script.
+    Command(TableId, Command),
+    /// What a script's `*TABLE` does when rules are not kept.
+    FlushTable(TableId),
+}
+
+impl Transaction {
+    /// The tables that change, as they will be.
+    #[must_use]
+    pub fn tables(&self) -> Ruleset {
+        Ruleset {
+            tables: self.changes.iter().map(|c| c.new.table()).collect(),
+        }
+    }
+
+    /// Tables that have to come into being first.
+    pub(super) fn absent(&self) -> Vec<TableId> {
+        let absent = self.changes.iter().filter(|c| !c.old.is_there());
+        absent.map(|c| (c.old.family, c.old.name.clone())).collect()
+    }
+}
+
+/// What is missing so that the tables hold `desired` and nothing else of ours. An empty `desired` removes all
+/// that is ours.
+///
+/// # Errors
+/// What is wished cannot be written: an unknown table or chain, a jump to a chain that is not there, a loop, a
+/// value out of range. A rule of others refers to a chain of ours that would go.
+pub fn plan(desired: &Ruleset, observed: &Snapshot, ours: &Ownership) -> Result<Transaction> {
+    let mut transaction = Transaction::default();
+    let mut tables: Vec<Layout> = observed.layouts.clone();
+    for table in &desired.tables {
+        if !tables
+            .iter()
+            .any(|t| t.family == table.family && t.name == table.name)
+        {
+            tables.push(Layout::untouched(table.family, &table.name)?);
+        }
+    }
+    for old in tables {
+        let wished = desired.table(old.family, &old.name);
+        let earlier = ours.rules.table(old.family, &old.name);
+        let planner = Planner {
+            id: (old.family, old.name.clone()),
+            wished: wished
+                .map_or_else(|| Ok(Table::new(old.family, &old.name)), canonical_table)?,
+            earlier: earlier
+                .map_or_else(|| Ok(Table::new(old.family, &old.name)), canonical_table)?,
+            prefix: &ours.prefix,
+        };
+        planner.table(old, &mut transaction)?;
+    }
+    Ok(transaction)
+}
+
+/// A table's rules in the form in which they come back from the kernel.
+fn canonical_table(table: &Table) -> Result<Table> {
+    let mut table = table.clone();
+    for chain in &mut table.chains {
+        for rule in &mut chain.rules {
+            *rule = canonical(rule, table.family)?;
+        }
+    }
+    Ok(table)
+}
+
+pub(super) fn canonical(rule: &Rule, family: Family) -> Result<Rule> {
+    let sets = Interned::default();
+    let cx = Context {
+        family,
+        sets: &sets,
+        revisions: &All,
+    };
+    let bytes = entry::encode(rule, &cx)?;
+    let read = entry::decode(&bytes, &cx);
+    let mut read = read.map(|e| e.rule).ok_or_else(|| {
+        Error::malformed(
+            "read back",
+            format!("`{rule}`"),
+            "what was written cannot be read",
+        )
+    })?;
+    // The standard targets are told apart by their verdict, which a rule alone does not have yet.
+    if entry::verdict(rule.target.as_ref()).is_some() {
+        read.target.clone_from(&rule.target);
+    }
+    Ok(read)
+}
+
+struct Planner<'a> {
+    id: TableId,
+    wished: Table,
+    earlier: Table,
+    prefix: &'a str,
+}
+
+impl Planner<'_> {
+    fn is_our_chain(&self, name: &str) -> bool {
+        let wished = self
+            .wished
+            .chain(name)
+            .is_some_and(|c| c.kind == ChainKind::User);
+        wished || (!self.prefix.is_empty() && name.starts_with(self.prefix))
+    }
+
+    fn is_our_rule(&self, chain: &ChainLayout, rule: &Rule) -> bool {
+        if rule
+            .target
+            .as_ref()
+            .and_then(Target::chain)
+            .is_some_and(|to| self.is_our_chain(to))
+        {
+            return true;
+        }
+        let named = |table: &Table| {
+            table
+                .chain(&chain.name)
+                .is_some_and(|c| c.rules.contains(rule))
+        };
+        chain.builtin.is_some() && (named(&self.wished) || named(&self.earlier))
+    }
+
+    fn table(&self, old: Layout, transaction: &mut Transaction) -> Result<()> {
+        self.check_chains(&old)?;
+        let mut new = old.clone();
+        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        let (mut gone_chains, mut new_chains) = (Vec::new(), Vec::new());
+        new.chains.retain_mut(|chain| {
+            let ours = chain.builtin.is_none() && self.is_our_chain(&chain.name);
+            let wished = self.wished.chain(&chain.name);
+            self.rules(
+                chain,
+                ours,
+                wished.map_or(&[], |w| &w.rules),
+                &mut gone,
+                &mut come,
+            );
+            if let (Some(ChainKind::Builtin(Some(policy))), Some((_, has))) =
+                (wished.map(|w| w.kind), chain.builtin.as_mut())
+                && *has != policy
+            {
+                *has = policy;
+                new_chains.push(Op::SetPolicy(self.id.clone(), chain.name.clone(), policy));
+            }
+            if ours && wished.is_none() {
+                gone_chains.push(Op::DeleteChain(self.id.clone(), chain.name.clone()));
+                return false;
+            }
+            true
+        });
+        for chain in &self.wished.chains {
+            if new.chain(&chain.name).is_some() {
+                continue;
+            }
+            new_chains.push(Op::NewChain(self.id.clone(), chain.name.clone()));
+            let mut made = ChainLayout::user(&chain.name);
+            self.rules(&mut made, true, &chain.rules, &mut gone, &mut come);
+            new.chains.push(made);
+        }
+        let ops = [gone, gone_chains, new_chains, come].concat();
+        if ops.is_empty() {
+            return Ok(());
+        }
+        new.sort();
+        new.check()?;
+        transaction.ops.extend(ops);
+        transaction.changes.push(Change { old, new });
+        Ok(())
+    }
+
+    fn check_chains(&self, old: &Layout) -> Result<()> {
+        for chain in &self.wished.chains {
+            let is_builtin = chain.kind != ChainKind::User;
+            let found = old.chain(&chain.name);
+            let why = match found {
+                None if is_builtin => "the table has no such built-in chain; use another table",
+                Some(c) if c.builtin.is_some() != is_builtin => {
+                    "it is built-in there, and a user chain here, or the reverse; rename it"
+                }
+                _ => continue,
+            };
+            let object = format!("{} table {} chain {}", self.id.0, self.id.1, chain.name);
+            return Err(Error::refused("write", object, why));
+        }
+        Ok(())
+    }
+
+    /// Gives a chain its wished rules; others' rules stay where they are.
+    fn rules(
+        &self,
+        chain: &mut ChainLayout,
+        all: bool,
+        wished: &[Rule],
+        gone: &mut Vec<Op>,
+        come: &mut Vec<Op>,
+    ) {
+        // Chains of others have none of our wishes.
+        let wished = if all || chain.builtin.is_some() {
+            wished
+        } else {
+            &[]
+        };
+        let places: Vec<usize> = chain
+            .rules
+            .iter()
+            .enumerate()
+            .filter(|(_, r)| all || self.is_our_rule(chain, &r.rule))
+            .map(|(n, _)| n)
+            .collect();
+        let present: Vec<Rule> = places
+            .iter()
+            .filter_map(|n| chain.rules.get(*n).map(|r| r.rule.clone()))
+            .collect();
+        let steps = diff(&present, wished);
+        if steps.iter().all(|s| matches!(s, Step::Keep(_))) {
+            return;
+        }
+        // For each place of the old chain: what goes before it, whether it stays, what comes after.
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); chain.rules.len() + 1];
+        let mut after: Vec<Vec<usize>> = vec![Vec::new(); chain.rules.len() + 1];
+        let mut deleted = Vec::new();
+        let mut last = None;
+        for (i, step) in steps.iter().enumerate() {
+            match step {
+                Step::Keep(o) => last = places.get(*o).copied(),
+                Step::Delete(o) => deleted.extend(places.get(*o).copied()),
+                Step::Add(n) => {
+                    let next = || {
+                        steps.iter().skip(i).find_map(|s| match s {
+                            Step::Keep(o) => places.get(*o).copied(),
+                            _ => None,
+                        })
+                    };
+                    let slot = match last {
+                        Some(place) => after.get_mut(place),
+                        None => before.get_mut(next().unwrap_or(chain.rules.len())),
+                    };
+                    slot.into_iter().for_each(|s| s.push(*n));
+                }
+            }
+        }
+        for place in deleted.iter().rev() {
+            if let Some(r) = chain.rules.get(*place) {
+                let name = chain.name.clone();
+                gone.push(Op::DeleteRule(
+                    self.id.clone(),
+                    name,
+                    place + 1,
+                    r.rule.clone(),
+                ));
+            }
+        }
+        let mut rules: Vec<RuleLayout> = Vec::new();
+        let mut add = |rules: &mut Vec<RuleLayout>, news: Option<&Vec<usize>>| {
+            for rule in news.into_iter().flatten().filter_map(|n| wished.get(*n)) {
+                rules.push(RuleLayout {
+                    rule: rule.clone(),
+                    old: None,
+                });
+                let place = rules.len();
+                come.push(Op::InsertRule(
+                    self.id.clone(),
+                    chain.name.clone(),
+                    place,
+                    rule.clone(),
+                ));
+            }
+        };
+        for (n, r) in chain.rules.iter().enumerate() {
+            add(&mut rules, before.get(n));
+            if !deleted.contains(&n) {
+                rules.push(r.clone());
+            }
+            add(&mut rules, after.get(n));
+        }
+        add(&mut rules, before.get(chain.rules.len()));
+        chain.rules = rules;
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::DeleteRule((family, table), ..)
+        | Self::DeleteChain((family, table), ..)
+        | Self::NewChain((family, table), ..)
+        | Self::SetPolicy((family, table), ..)
+        | Self::InsertRule((family, table), ..)
+        | Self::Command((family, table), ..)
+        | Self::FlushTable((family, table))) = self;
+        write!(f, "{family} -t {table} ")?;
+        match self {
+            Self::DeleteRule(_, chain, place, rule) => write!(f, "-D {chain} {place} #{rule}"),
+            Self::DeleteChain(_, chain) => write!(f, "-X {chain}"),
+            Self::NewChain(_, chain) => write!(f, "-N {chain}"),
+            Self::SetPolicy(_, chain, policy) => write!(f, "-P {chain} {policy}"),
+            Self::InsertRule(_, chain, place, rule) => write!(f, "-I {chain} {place}{rule}"),
+            Self::Command(_, command) => command.fmt(f),
+            Self::FlushTable(_) => f.write_str("-F, -X"),
+        }
+    }
+}

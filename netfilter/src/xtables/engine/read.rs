@@ -1,0 +1,211 @@
+//! Reading: which tables there are, and what is in them.
+
+use super::{ATTEMPTS, Engine, TableId, Transport};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::ext::{All, Context};
+use crate::xtables::raw::layout::*;
+use crate::xtables::raw::*;
+use crate::xtables::sets::{Cached, Sets};
+use crate::xtables::table::{Counters, Info, Layout};
+use crate::xtables::{Family, Ruleset};
+use std::fmt::Write;
+use std::io;
+use weir_netlink::{Error, Result};
+
+/// Tables as the kernel held them, each at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// The tables that were asked for and exist.
+    pub ruleset: Ruleset,
+    pub(in crate::xtables) layouts: Vec<Layout>,
+}
+
+impl Snapshot {
+    pub(in crate::xtables) fn new(layouts: Vec<Layout>) -> Self {
+        let tables = layouts.iter().map(Layout::table).collect();
+        Self {
+            ruleset: Ruleset { tables },
+            layouts,
+        }
+    }
+
+    /// What the rules of a chain have seen, in their order; tables and chains count as in the ruleset.
+    #[must_use]
+    pub fn counters(&self, table: usize, chain: usize) -> Vec<Counters> {
+        let chain = self.layouts.get(table).and_then(|t| t.chains.get(chain));
+        let of = |old: Option<&crate::xtables::table::Old>| {
+            old.map_or(Counters::default(), |o| o.counters)
+        };
+        chain.map_or_else(Vec::new, |c| {
+            c.rules.iter().map(|r| of(r.old.as_ref())).collect()
+        })
+    }
+
+    /// What the policy of a built-in chain, or the end of a user chain, has seen.
+    #[must_use]
+    pub fn policy_counters(&self, table: usize, chain: usize) -> Counters {
+        let chain = self.layouts.get(table).and_then(|t| t.chains.get(chain));
+        chain.map_or(Counters::default(), |c| c.counters)
+    }
+
+    /// The text of `iptables-save -c`, or of `ip6tables-save -c`, without the lines that begin with `#`.
+    #[must_use]
+    pub fn save(&self, family: Family) -> String {
+        let mut text = String::new();
+        let tables = self
+            .ruleset
+            .tables
+            .iter()
+            .enumerate()
+            .filter(|(_, t)| t.family == family);
+        for (t, table) in tables {
+            let _ = writeln!(text, "*{}", table.name);
+            for (c, chain) in table.chains.iter().enumerate() {
+                let (policy, seen) = match chain.kind {
+                    crate::xtables::ChainKind::Builtin(Some(p)) => {
+                        (p.to_string(), self.policy_counters(t, c))
+                    }
+                    _ => ("-".to_owned(), Counters::default()),
+                };
+                let _ = writeln!(
+                    text,
+                    ":{} {policy} [{}:{}]",
+                    chain.name, seen.packets, seen.bytes
+                );
+            }
+            for (c, chain) in table.chains.iter().enumerate() {
+                for (rule, seen) in chain.rules.iter().zip(self.counters(t, c)) {
+                    let (packets, bytes) = (seen.packets, seen.bytes);
+                    let _ = writeln!(text, "[{packets}:{bytes}] -A {}{rule}", chain.name);
+                }
+            }
+            text += "COMMIT\n";
+        }
+        text
+    }
+}
+
+impl<T: Transport> Engine<T> {
+    /// Every table that exists in the namespace (`iptables-save` and `ip6tables-save`). None comes into being by it.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_ADMIN over the namespace; somebody kept changing a table while it was
+    /// read; what the kernel gave cannot be read.
+    pub fn read(&mut self) -> Result<Snapshot> {
+        let mut found = Vec::new();
+        for family in [Family::Ip, Family::Ip6] {
+            found.extend(self.names(family)?.into_iter().map(|name| (family, name)));
+        }
+        self.read_tables(&found)
+    }
+
+    /// The names of the tables that exist in the namespace (`/proc/net/ip_tables_names`).
+    ///
+    /// # Errors
+    /// The list cannot be read.
+    pub fn names(&mut self, family: Family) -> Result<Vec<String>> {
+        let names = self.transport.names(family);
+        names.map_err(|e| Error::io("read", format!("the list of {family} tables"), &e))
+    }
+
+    /// These tables. Those that do not exist yet come into being, which stays visible in the namespace.
+    ///
+    /// # Errors
+    /// As [`Engine::read`]; the kernel has no such table.
+    pub fn read_tables(&mut self, wanted: &[TableId]) -> Result<Snapshot> {
+        let layouts: Result<Vec<_>> = wanted
+            .iter()
+            .map(|(f, name)| self.read_table(*f, name))
+            .collect();
+        Ok(Snapshot::new(layouts?))
+    }
+
+    fn read_table(&mut self, family: Family, name: &str) -> Result<Layout> {
+        let object = format!("{family} table {name}");
+        for _ in 0..ATTEMPTS {
+            let info = self
+                .info(family, name)
+                .map_err(|e| explain(&object, name, &e))?;
+            let request = Build::new().name(name, XT_TABLE_MAXNAMELEN);
+            let mut value = request.map(Build::done).unwrap_or_default();
+            value.extend(u32::try_from(info.size).unwrap_or(u32::MAX).to_ne_bytes());
+            value.resize(ENTRIES_TABLE + info.size, 0);
+            match self.transport.get(family, IPT_SO_GET_ENTRIES, &mut value) {
+                Ok(_) => {}
+                // It changed in between.
+                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => continue,
+                Err(e) => return Err(explain(&object, name, &e)),
+            }
+            let blob = value.split_off(ENTRIES_TABLE.min(value.len()));
+            let sets: &dyn Sets = self.sets.as_ref();
+            let cached = Cached::new(sets);
+            let cx = Context {
+                family,
+                sets: &cached,
+                revisions: &All,
+            };
+            return Layout::decode(name, info, blob, &cx);
+        }
+        Err(Error::exhausted(
+            "read",
+            object,
+            "it changed during every attempt",
+        ))
+    }
+
+    fn info(&mut self, family: Family, name: &str) -> io::Result<Info> {
+        let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+        let request = Build::new()
+            .name(name, XT_TABLE_MAXNAMELEN)
+            .ok_or_else(invalid)?;
+        let mut value = request.done();
+        value.resize(INFO_SIZE, 0);
+        self.transport.get(family, IPT_SO_GET_INFO, &mut value)?;
+        decode_info(&value).ok_or_else(invalid)
+    }
+}
+
+fn decode_info(value: &[u8]) -> Option<Info> {
+    let b = Bytes(value);
+    let mut info = Info {
+        valid_hooks: b.u32(INFO_VALID_HOOKS)?,
+        entries: usize::try_from(b.u32(INFO_NUM_ENTRIES)?).ok()?,
+        size: usize::try_from(b.u32(INFO_BYTES)?).ok()?,
+        ..Info::default()
+    };
+    for (n, slot) in info.hook_entry.iter_mut().enumerate() {
+        *slot = b.u32(INFO_HOOK_ENTRY + 4 * n)?;
+    }
+    for (n, slot) in info.underflow.iter_mut().enumerate() {
+        *slot = b.u32(INFO_UNDERFLOW + 4 * n)?;
+    }
+    Some(info)
+}
+
+/// Without the table, or without legacy tables at all, the kernel has no word for it.
+fn explain(object: &str, name: &str, e: &io::Error) -> Error {
+    let v6 = object.starts_with("ip6");
+    let (config, module) = if v6 {
+        ("IP6_NF", "ip6table")
+    } else {
+        ("IP_NF", "iptable")
+    };
+    match e.raw_os_error() {
+        Some(libc::ENOENT) => Error::unsupported(
+            "read",
+            object,
+            format!(
+                "this kernel lacks the table (CONFIG_{config}_{}, module {module}_{name})",
+                name.to_uppercase()
+            ),
+        ),
+        Some(libc::ENOPROTOOPT | libc::EAFNOSUPPORT) => Error::unsupported(
+            "read",
+            object,
+            format!(
+                "this kernel has no legacy tables of this family (CONFIG_{config}_IPTABLES_LEGACY; off by default since 6.17)"
+            ),
+        ),
+        _ => Error::io("read", object, e),
+    }
+}

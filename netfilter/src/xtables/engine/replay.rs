@@ -1,0 +1,171 @@
+//! A script as a change: what `iptables-restore` would do, worked out on what was read.
+
+use super::plan::{Change, canonical};
+use super::{Op, Snapshot, Transaction};
+use crate::xtables::Rule;
+use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
+use crate::xtables::text::{Command, Script};
+use weir_netlink::{Error, Result};
+
+/// The change that a script makes. Without `keep`, each table that it names loses its rules and user chains first,
+/// as with `iptables-restore` without `--noflush`; policies stay unless the script sets them.
+///
+/// # Errors
+/// The first command that cannot be done, with its line.
+pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<Transaction> {
+    let mut transaction = Transaction::default();
+    for part in &script.tables {
+        let id = (script.family, part.name.clone());
+        let changed = |c: &Change| c.new.family == script.family && c.new.name == part.name;
+        let mut change = match transaction.changes.iter().position(changed) {
+            Some(n) => transaction.changes.remove(n),
+            None => {
+                let is_it = |t: &&Layout| t.family == script.family && t.name == part.name;
+                let old = match observed.layouts.iter().find(is_it) {
+                    Some(found) => found.clone(),
+                    None => Layout::untouched(script.family, &part.name)?,
+                };
+                Change {
+                    new: old.clone(),
+                    old,
+                }
+            }
+        };
+        if !keep {
+            transaction.ops.push(Op::FlushTable(id.clone()));
+            change.new.chains.retain(|c| c.builtin.is_some());
+            change.new.chains.iter_mut().for_each(|c| c.rules.clear());
+        }
+        for (line, command) in &part.commands {
+            run(&mut change.new, command).map_err(|why| match why {
+                Why::Reason(why) => {
+                    let object =
+                        format!("line {line}: {} -t {} {command}", script.family, part.name);
+                    Error::refused("restore", object, why)
+                }
+                Why::Error(e) => e,
+            })?;
+            transaction
+                .ops
+                .push(Op::Command(id.clone(), command.clone()));
+        }
+        change.new.sort();
+        change.new.check()?;
+        transaction.changes.push(change);
+    }
+    Ok(transaction)
+}
+
+enum Why {
+    Reason(String),
+    Error(Error),
+}
+
+impl From<&str> for Why {
+    fn from(why: &str) -> Self {
+        Self::Reason(why.to_owned())
+    }
+}
+
+fn find<'a>(table: &'a mut Layout, name: &str) -> Result<&'a mut ChainLayout, Why> {
+    table
+        .chain_mut(name)
+        .ok_or_else(|| Why::from("there is no such chain; add it with :CHAIN - or -N"))
+}
+
+fn fresh(rule: &Rule, table: &Layout) -> Result<RuleLayout, Why> {
+    Ok(RuleLayout {
+        rule: canonical(rule, table.family).map_err(Why::Error)?,
+        old: None,
+    })
+}
+
+fn run(table: &mut Layout, command: &Command) -> Result<(), Why> {
+    match command {
+        Command::Declare(name, policy) => match (table.chain_mut(name), policy) {
+            (
+                Some(ChainLayout {
+                    builtin: Some((_, has)),
+                    ..
+                }),
+                Some(policy),
+            ) => *has = *policy,
+            (
+                Some(ChainLayout {
+                    builtin: Some(_), ..
+                }),
+                None,
+            ) => {}
+            (Some(chain), None) => chain.rules.clear(),
+            (None, None) => table.chains.push(ChainLayout::user(name)),
+            (_, Some(_)) => return Err("only built-in chains have a policy; give -".into()),
+        },
+        Command::NewChain(name) => {
+            if table.chain(name).is_some() {
+                return Err(
+                    "the chain is there already; leave the line out, or use :CHAIN -".into(),
+                );
+            }
+            table.chains.push(ChainLayout::user(name));
+        }
+        Command::Policy(name, policy) => match &mut find(table, name)?.builtin {
+            Some((_, has)) => *has = *policy,
+            None => return Err("only built-in chains have a policy".into()),
+        },
+        Command::Flush(None) => table.chains.iter_mut().for_each(|c| c.rules.clear()),
+        Command::Flush(Some(name)) => find(table, name)?.rules.clear(),
+        Command::DeleteChain(name) => delete_chain(table, name.as_deref())?,
+        Command::Append(name, rule) => {
+            let rule = fresh(rule, table)?;
+            find(table, name)?.rules.push(rule);
+        }
+        Command::Insert(name, place, rule) => {
+            let rule = fresh(rule, table)?;
+            let rules = &mut find(table, name)?.rules;
+            if *place > rules.len() + 1 {
+                return Err("the chain has fewer rules; give a smaller place".into());
+            }
+            rules.insert(place - 1, rule);
+        }
+        Command::Replace(name, place, rule) => {
+            let rule = fresh(rule, table)?;
+            match find(table, name)?.rules.get_mut(place - 1) {
+                Some(slot) => *slot = rule,
+                None => return Err("the chain has fewer rules; give a smaller place".into()),
+            }
+        }
+        Command::Delete(name, rule) => {
+            let rule = fresh(rule, table)?.rule;
+            let rules = &mut find(table, name)?.rules;
+            let found = rules.iter().position(|r| r.rule == rule);
+            rules.remove(found.ok_or("the chain has no such rule; leave the line out")?);
+        }
+        Command::DeleteAt(name, place) => {
+            let rules = &mut find(table, name)?.rules;
+            if *place > rules.len() {
+                return Err("the chain has fewer rules; give a smaller place".into());
+            }
+            rules.remove(place - 1);
+        }
+    }
+    Ok(())
+}
+
+fn delete_chain(table: &mut Layout, name: Option<&str>) -> Result<(), Why> {
+    let goes = |c: &ChainLayout| c.builtin.is_none() && name.is_none_or(|n| n == c.name);
+    if let Some(name) = name
+        && !table.chains.iter().any(|c| goes(c) && c.name == name)
+    {
+        return Err("there is no such user chain; leave the line out".into());
+    }
+    if table.chains.iter().any(|c| goes(c) && !c.rules.is_empty()) {
+        return Err("the chain has rules; empty it with -F first".into());
+    }
+    let targets = table.chains.iter().flat_map(|c| &c.rules);
+    let mut targets = targets.filter_map(|r| r.rule.target.as_ref()?.chain());
+    if targets.any(|to| name.is_none_or(|n| n == to)) {
+        return Err("a rule jumps to the chain; delete that rule first".into());
+    }
+    table.chains.retain(|c| !goes(c));
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! The calls to the kernel, and what stands in for it in tests.
+
+use crate::xtables::Family;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, OwnedFd};
+use weir_netlink::{Error, Result, sys};
+
+/// How an engine talks to the kernel.
+pub trait Transport {
+    /// The tables that exist in the namespace, in the kernel's order. Looking changes nothing.
+    ///
+    /// # Errors
+    /// The list cannot be read.
+    fn names(&mut self, family: Family) -> io::Result<Vec<String>>;
+
+    /// `getsockopt`. Asking about a table makes it come into being.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    fn get(&mut self, family: Family, option: i32, value: &mut [u8]) -> io::Result<usize>;
+
+    /// `setsockopt(IPT_SO_SET_REPLACE)`; the counters of the table before are written to `counters`.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    fn replace(&mut self, family: Family, value: &mut [u8], counters: &mut [u8]) -> io::Result<()>;
+
+    /// `setsockopt(IPT_SO_SET_ADD_COUNTERS)`
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()>;
+}
+
+/// The running kernel, in one network namespace.
+#[derive(Debug)]
+pub struct Kernel {
+    ip: One,
+    /// None where the kernel has no IPv6.
+    ip6: Option<One>,
+}
+
+#[derive(Debug)]
+struct One {
+    socket: OwnedFd,
+    /// `/proc/net/ip_tables_names`; not there while the kernel has no such tables at all. An open one stays
+    /// with its namespace.
+    names: Option<File>,
+}
+
+impl One {
+    fn open(family: Family) -> io::Result<Self> {
+        let socket = sys::raw_socket(family == Family::Ip6)?;
+        Ok(Self {
+            socket,
+            names: names_file(family)?,
+        })
+    }
+}
+
+/// The thread's own namespace, not the process's.
+fn names_file(family: Family) -> io::Result<Option<File>> {
+    let path = match family {
+        Family::Ip => "/proc/thread-self/net/ip_tables_names",
+        Family::Ip6 => "/proc/thread-self/net/ip6_tables_names",
+    };
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+impl Kernel {
+    /// In the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_RAW.
+    pub fn open() -> Result<Self> {
+        let ip = One::open(Family::Ip).map_err(|e| Error::io("open", "a raw IPv4 socket", &e))?;
+        let ip6 = match One::open(Family::Ip6) {
+            Ok(one) => Some(one),
+            Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
+            Err(e) => return Err(Error::io("open", "a raw IPv6 socket", &e)),
+        };
+        Ok(Self { ip, ip6 })
+    }
+
+    fn of(&mut self, family: Family) -> io::Result<&mut One> {
+        match family {
+            Family::Ip => Ok(&mut self.ip),
+            Family::Ip6 => self
+                .ip6
+                .as_mut()
+                .ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT)),
+        }
+    }
+}
+
+impl Transport for Kernel {
+    fn names(&mut self, family: Family) -> io::Result<Vec<String>> {
+        let Ok(one) = self.of(family) else {
+            return Ok(Vec::new());
+        };
+        if one.names.is_none() {
+            one.names = names_file(family)?;
+        }
+        let Some(file) = &mut one.names else {
+            return Ok(Vec::new());
+        };
+        file.rewind()?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    fn get(&mut self, family: Family, option: i32, value: &mut [u8]) -> io::Result<usize> {
+        sys::xt_get(
+            self.of(family)?.socket.as_fd(),
+            family == Family::Ip6,
+            option,
+            value,
+        )
+    }
+
+    fn replace(&mut self, family: Family, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
+        sys::xt_replace(
+            self.of(family)?.socket.as_fd(),
+            family == Family::Ip6,
+            value,
+            counters,
+        )
+    }
+
+    fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()> {
+        sys::xt_add_counters(
+            self.of(family)?.socket.as_fd(),
+            family == Family::Ip6,
+            value,
+        )
+    }
+}

@@ -1,0 +1,165 @@
+//! `-m addrtype`: `struct xt_addrtype_info_v1` (`linux/netfilter/xt_addrtype.h`), 8 bytes, or the older
+//! `struct xt_addrtype_info`, 12 bytes, only IPv4.
+
+use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given, Opt};
+use crate::xtables::{Family, Match, Not};
+use std::fmt;
+
+/// What the routing tables say about the packet's addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Addrtype {
+    /// `--src-type`: bits of `XT_ADDRTYPE_*`, one for each `RTN_*`.
+    pub source: Option<(Not, u16)>,
+    /// `--dst-type`
+    pub destination: Option<(Not, u16)>,
+    /// `--limit-iface-in` or `--limit-iface-out`: routes of that interface only.
+    pub limit: Option<LimitIface>,
+}
+
+/// Which interface the routes must lead through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LimitIface {
+    /// `--limit-iface-in`
+    In,
+    /// `--limit-iface-out`
+    Out,
+}
+
+/// By bit, as `enum rtn_type` counts.
+const TYPES: [&str; 12] = [
+    "UNSPEC",
+    "UNICAST",
+    "LOCAL",
+    "BROADCAST",
+    "ANYCAST",
+    "MULTICAST",
+    "BLACKHOLE",
+    "UNREACHABLE",
+    "PROHIBIT",
+    "THROW",
+    "NAT",
+    "XRESOLVE",
+];
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "addrtype",
+    forms: |family| match family {
+        Family::Ip => forms!["addrtype" 1, "addrtype" 0],
+        Family::Ip6 => forms!["addrtype" 1],
+    },
+    encode,
+    decode,
+    options: &[
+        ("--src-type", 1),
+        ("--dst-type", 1),
+        ("--limit-iface-in", 0),
+        ("--limit-iface-out", 0),
+    ],
+    parse,
+};
+
+fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
+    let Match::Addrtype(v) = value else {
+        return Ok(None);
+    };
+    let (source, destination) = (
+        v.source.unwrap_or_default(),
+        v.destination.unwrap_or_default(),
+    );
+    let wire = Build::new().u16(source.1).u16(destination.1);
+    if form.revision == 0 {
+        let old = wire.u32(source.0.0.into()).u32(destination.0.0.into());
+        return Ok(v.limit.is_none().then(|| old.done()));
+    }
+    let flags = (u32::from(source.0.0) * XT_ADDRTYPE_INVERT_SOURCE)
+        | (u32::from(destination.0.0) * XT_ADDRTYPE_INVERT_DEST)
+        | match v.limit {
+            Some(LimitIface::In) => XT_ADDRTYPE_LIMIT_IFACE_IN,
+            Some(LimitIface::Out) => XT_ADDRTYPE_LIMIT_IFACE_OUT,
+            None => 0,
+        };
+    Ok(Some(wire.u32(flags).done()))
+}
+
+fn decode(form: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+    let (not_source, not_destination, limit) = match form.revision {
+        0 => (b.u32(4)? != 0, b.u32(8)? != 0, None),
+        _ => {
+            let flags = b.u32(4)?;
+            let limit = match flags & (XT_ADDRTYPE_LIMIT_IFACE_IN | XT_ADDRTYPE_LIMIT_IFACE_OUT) {
+                XT_ADDRTYPE_LIMIT_IFACE_IN => Some(LimitIface::In),
+                XT_ADDRTYPE_LIMIT_IFACE_OUT => Some(LimitIface::Out),
+                _ => None,
+            };
+            let has = |bit| flags & bit != 0;
+            (
+                has(XT_ADDRTYPE_INVERT_SOURCE),
+                has(XT_ADDRTYPE_INVERT_DEST),
+                limit,
+            )
+        }
+    };
+    let types = |not: bool, bits: u16| (not || bits != 0).then_some((Not(not), bits));
+    Some(Match::Addrtype(Addrtype {
+        source: types(not_source, b.u16(0)?),
+        destination: types(not_destination, b.u16(2)?),
+        limit,
+    }))
+}
+
+impl fmt::Display for Addrtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (option, types) in [
+            ("--src-type", self.source),
+            ("--dst-type", self.destination),
+        ] {
+            let Some((not, bits)) = types else { continue };
+            write!(f, "{not} {option} ")?;
+            let named = TYPES
+                .iter()
+                .enumerate()
+                .filter(|(n, _)| bits & (1 << n) != 0);
+            comma_separated(f, named.map(|(_, name)| name))?;
+        }
+        match self.limit {
+            Some(LimitIface::In) => f.write_str(" --limit-iface-in"),
+            Some(LimitIface::Out) => f.write_str(" --limit-iface-out"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn types(o: &Opt) -> Result<(Not, u16), Complaint> {
+    let bits = o.word(0).split(',').try_fold(0, |all, word| {
+        let n = TYPES
+            .iter()
+            .position(|name| name.eq_ignore_ascii_case(word));
+        n.map(|n| all | 1 << n)
+            .ok_or_else(|| o.wrong(&format!("is no address type; give {}", TYPES.join(", "))))
+    })?;
+    Ok((o.not, bits))
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    let source = given.take(&["--src-type"]).map(|o| types(&o)).transpose()?;
+    let destination = given.take(&["--dst-type"]).map(|o| types(&o)).transpose()?;
+    let limit = match (
+        given.flag("--limit-iface-in")?,
+        given.flag("--limit-iface-out")?,
+    ) {
+        (true, _) => Some(LimitIface::In),
+        (false, true) => Some(LimitIface::Out),
+        _ => None,
+    };
+    if source.is_none() && destination.is_none() {
+        return Err(given.lacks("--src-type or --dst-type"));
+    }
+    Ok(Match::Addrtype(Addrtype {
+        source,
+        destination,
+        limit,
+    }))
+}

@@ -1,0 +1,49 @@
+//! `-m comment`: `struct xt_comment_info` (`linux/netfilter/xt_comment.h`), 256 bytes.
+
+use super::super::{Context, Encoded, Form, Kind, Quoted, forms};
+use crate::xtables::Match;
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::XT_MAX_COMMENT_LEN;
+use crate::xtables::text::{Complaint, Given};
+use std::fmt;
+
+/// A remark, at most 255 bytes. It always holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Comment(pub String);
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "comment",
+    forms: |_| forms!["comment" 0],
+    encode,
+    decode,
+    options: &[("--comment", 1)],
+    parse,
+};
+
+fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
+    let Match::Comment(v) = value else {
+        return Ok(None);
+    };
+    match Build::new().name(&v.0, XT_MAX_COMMENT_LEN) {
+        Some(wire) => Ok(Some(wire.done())),
+        None => Err("a comment has at most 255 bytes and no zero; shorten it".into()),
+    }
+}
+
+fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+    Some(Match::Comment(Comment(b.name(0, XT_MAX_COMMENT_LEN)?)))
+}
+
+impl fmt::Display for Comment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " --comment {}", Quoted(&self.0))
+    }
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    let o = given.need(&["--comment"])?;
+    if o.plain()?.word(0).len() >= XT_MAX_COMMENT_LEN {
+        return Err(o.wrong("is longer than 255 bytes; shorten it"));
+    }
+    Ok(Match::Comment(Comment(o.word(0).to_owned())))
+}

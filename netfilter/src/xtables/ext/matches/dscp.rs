@@ -1,0 +1,81 @@
+//! `-m dscp`: `struct xt_dscp_info` (`linux/netfilter/xt_dscp.h`), 2 bytes.
+
+use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::text::{Complaint, Given};
+use crate::xtables::{Match, Not};
+use std::fmt;
+
+/// The differentiated services code point: the upper six bits of the type of service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dscp {
+    /// `!`
+    pub not: Not,
+    /// 0 to 63.
+    pub value: u8,
+}
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "dscp",
+    forms: |_| forms!["dscp" 0],
+    encode,
+    decode,
+    options: &[("--dscp", 1), ("--dscp-class", 1)],
+    parse,
+};
+
+fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
+    let Match::Dscp(v) = value else {
+        return Ok(None);
+    };
+    if v.value > 63 {
+        return Err("a code point is 0 to 63; lower it".into());
+    }
+    Ok(Some(Build::new().u8(v.value).u8(u8::from(v.not.0)).done()))
+}
+
+fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+    Some(Match::Dscp(Dscp {
+        not: Not(b.u8(1)? != 0),
+        value: b.u8(0)?,
+    }))
+}
+
+impl fmt::Display for Dscp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} --dscp {:#04x}", self.not, self.value)
+    }
+}
+
+/// `CSn`, `AFnm`, `BE` and `EF` (RFC 2474, 2597, 3246).
+fn class(name: &str) -> Option<u8> {
+    let name = name.to_ascii_uppercase();
+    let digit = |at: usize, max: u8| {
+        let n = name.as_bytes().get(at)?.checked_sub(b'0')?;
+        (n <= max).then_some(n)
+    };
+    match (name.get(..2)?, name.len()) {
+        ("BE", 2) => Some(0),
+        ("EF", 2) => Some(46),
+        ("CS", 3) => Some(digit(2, 7)? << 3),
+        ("AF", 4) => {
+            let (class, drop) = (digit(2, 4)?, digit(3, 3)?);
+            (class > 0 && drop > 0).then_some(class << 3 | drop << 1)
+        }
+        _ => None,
+    }
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    let remedy = "is no code point; give 0 to 63, or --dscp-class with CSn, AFnm, BE or EF";
+    if let Some(o) = given.take(&["--dscp-class"]) {
+        let value = class(o.word(0)).ok_or_else(|| o.wrong(remedy))?;
+        return Ok(Match::Dscp(Dscp { not: o.not, value }));
+    }
+    let o = given.need(&["--dscp"])?;
+    let value: u8 = o.number(0)?;
+    if value > 63 {
+        return Err(o.wrong(remedy));
+    }
+    Ok(Match::Dscp(Dscp { not: o.not, value }))
+}

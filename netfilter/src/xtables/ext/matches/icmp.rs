@@ -1,0 +1,146 @@
+//! `-m icmp`: `struct ipt_icmp` (`linux/netfilter_ipv4/ip_tables.h`), 4 bytes. Only IPv4.
+
+use super::super::{Context, Form, Kind, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given, Opt};
+use crate::xtables::{Family, Match, Not};
+use std::fmt;
+
+/// Type and code of an ICMP or ICMPv6 message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IcmpType {
+    /// `!`
+    pub not: Not,
+    /// The type; 255 in IPv4 is any.
+    pub kind: u8,
+    /// The code; none is any.
+    pub code: Option<u8>,
+}
+
+/// Names that `iptables -p icmp -h` lists.
+const NAMES: &[(&str, u8, Option<u8>)] = &[
+    ("any", 255, None),
+    ("echo-reply", 0, None),
+    ("pong", 0, None),
+    ("destination-unreachable", 3, None),
+    ("network-unreachable", 3, Some(0)),
+    ("host-unreachable", 3, Some(1)),
+    ("protocol-unreachable", 3, Some(2)),
+    ("port-unreachable", 3, Some(3)),
+    ("fragmentation-needed", 3, Some(4)),
+    ("source-route-failed", 3, Some(5)),
+    ("network-unknown", 3, Some(6)),
+    ("host-unknown", 3, Some(7)),
+    ("network-prohibited", 3, Some(9)),
+    ("host-prohibited", 3, Some(10)),
+    ("TOS-network-unreachable", 3, Some(11)),
+    ("TOS-host-unreachable", 3, Some(12)),
+    ("communication-prohibited", 3, Some(13)),
+    ("host-precedence-violation", 3, Some(14)),
+    ("precedence-cutoff", 3, Some(15)),
+    ("source-quench", 4, None),
+    ("redirect", 5, None),
+    ("network-redirect", 5, Some(0)),
+    ("host-redirect", 5, Some(1)),
+    ("TOS-network-redirect", 5, Some(2)),
+    ("TOS-host-redirect", 5, Some(3)),
+    ("echo-request", 8, None),
+    ("ping", 8, None),
+    ("router-advertisement", 9, None),
+    ("router-solicitation", 10, None),
+    ("time-exceeded", 11, None),
+    ("ttl-exceeded", 11, None),
+    ("ttl-zero-during-transit", 11, Some(0)),
+    ("ttl-zero-during-reassembly", 11, Some(1)),
+    ("parameter-problem", 12, None),
+    ("ip-header-bad", 12, Some(0)),
+    ("required-option-missing", 12, Some(1)),
+    ("timestamp-request", 13, None),
+    ("timestamp-reply", 14, None),
+    ("address-mask-request", 17, None),
+    ("address-mask-reply", 18, None),
+];
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "icmp",
+    forms: |family| match family {
+        Family::Ip => forms!["icmp" 0],
+        Family::Ip6 => &[],
+    },
+    encode: |value, _, _| match value {
+        Match::Icmp(v) => Ok(Some(wire(v))),
+        _ => Ok(None),
+    },
+    decode: |_: Form, b, _: &Context<'_>| value(b).map(Match::Icmp),
+    options: &[("--icmp-type", 1)],
+    parse: |given: &mut Given| -> Result<Match, Complaint> {
+        match given.take(&["--icmp-type"]) {
+            Some(o) => Ok(Match::Icmp(parse(&o, NAMES)?)),
+            None => Ok(Match::Icmp(IcmpType {
+                not: Not(false),
+                kind: 255,
+                code: None,
+            })),
+        }
+    },
+};
+
+pub(super) fn wire(v: &IcmpType) -> Vec<u8> {
+    let (first, last) = v.code.map_or((0, 255), |c| (c, c));
+    let invert = if v.not.0 { IPT_ICMP_INV } else { 0 };
+    Build::new().u8(v.kind).u8(first).u8(last).u8(invert).done()
+}
+
+pub(super) fn value(b: Bytes<'_>) -> Option<IcmpType> {
+    let code = match (b.u8(1)?, b.u8(2)?) {
+        (0, 255) => None,
+        (first, last) if first == last => Some(first),
+        // A range of codes has no words.
+        _ => return None,
+    };
+    Some(IcmpType {
+        not: Not(b.u8(3)? & IPT_ICMP_INV != 0),
+        kind: b.u8(0)?,
+        code,
+    })
+}
+
+pub(super) fn parse(o: &Opt, names: &[(&str, u8, Option<u8>)]) -> Result<IcmpType, Complaint> {
+    let word = o.word(0);
+    if let Some((_, kind, code)) = names.iter().find(|(n, ..)| *n == word) {
+        return Ok(IcmpType {
+            not: o.not,
+            kind: *kind,
+            code: *code,
+        });
+    }
+    let number = |text: &str| {
+        text.parse()
+            .map_err(|_| o.wrong("is no type; give a name, TYPE or TYPE/CODE (0 to 255)"))
+    };
+    let (kind, code) = match word.split_once('/') {
+        Some((kind, code)) => (number(kind)?, Some(number(code)?)),
+        None => (number(word)?, None),
+    };
+    Ok(IcmpType {
+        not: o.not,
+        kind,
+        code,
+    })
+}
+
+impl IcmpType {
+    pub(super) fn fmt(&self, f: &mut fmt::Formatter<'_>, option: &str) -> fmt::Result {
+        write!(f, "{} {option} {}", self.not, self.kind)?;
+        self.code.iter().try_for_each(|code| write!(f, "/{code}"))
+    }
+}
+
+/// The options of `-m icmp`.
+pub(crate) fn fmt(v: &IcmpType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if v.kind == 255 {
+        return write!(f, "{} --icmp-type any", v.not);
+    }
+    v.fmt(f, "--icmp-type")
+}

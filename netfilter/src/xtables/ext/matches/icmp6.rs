@@ -1,0 +1,62 @@
+//! `-m icmp6`: `struct ip6t_icmp` (`linux/netfilter_ipv6/ip6_tables.h`), 4 bytes. Only IPv6.
+
+use super::super::{Context, Form, Kind, forms};
+use super::icmp::{IcmpType, parse, value, wire};
+use crate::xtables::text::{Complaint, Given};
+use crate::xtables::{Family, Match};
+use std::fmt;
+
+/// Names that `ip6tables -p icmpv6 -h` lists.
+const NAMES: &[(&str, u8, Option<u8>)] = &[
+    ("destination-unreachable", 1, None),
+    ("no-route", 1, Some(0)),
+    ("communication-prohibited", 1, Some(1)),
+    ("beyond-scope", 1, Some(2)),
+    ("address-unreachable", 1, Some(3)),
+    ("port-unreachable", 1, Some(4)),
+    ("failed-policy", 1, Some(5)),
+    ("reject-route", 1, Some(6)),
+    ("packet-too-big", 2, None),
+    ("time-exceeded", 3, None),
+    ("ttl-exceeded", 3, None),
+    ("ttl-zero-during-transit", 3, Some(0)),
+    ("ttl-zero-during-reassembly", 3, Some(1)),
+    ("parameter-problem", 4, None),
+    ("bad-header", 4, Some(0)),
+    ("unknown-header-type", 4, Some(1)),
+    ("unknown-option", 4, Some(2)),
+    ("echo-request", 128, None),
+    ("ping", 128, None),
+    ("echo-reply", 129, None),
+    ("pong", 129, None),
+    ("router-solicitation", 133, None),
+    ("router-advertisement", 134, None),
+    ("neighbour-solicitation", 135, None),
+    ("neighbor-solicitation", 135, None),
+    ("neighbour-advertisement", 136, None),
+    ("neighbor-advertisement", 136, None),
+    ("redirect", 137, None),
+];
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "icmp6",
+    forms: |family| match family {
+        Family::Ip => &[],
+        Family::Ip6 => forms!["icmp6" 0],
+    },
+    encode: |value, _, _| match value {
+        Match::Icmp6(v) => Ok(Some(wire(v))),
+        _ => Ok(None),
+    },
+    decode: |_: Form, b, _: &Context<'_>| value(b).map(Match::Icmp6),
+    options: &[("--icmpv6-type", 1)],
+    parse: |given: &mut Given| -> Result<Match, Complaint> {
+        let o = given.need(&["--icmpv6-type"])?;
+        Ok(Match::Icmp6(parse(&o, NAMES)?))
+    },
+};
+
+/// The options of `-m icmp6`.
+pub(crate) fn fmt(v: &IcmpType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    v.fmt(f, "--icmpv6-type")
+}

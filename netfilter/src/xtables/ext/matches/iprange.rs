@@ -1,0 +1,126 @@
+//! `-m iprange`: `struct xt_iprange_mtinfo` (`linux/netfilter/xt_iprange.h`), 68 bytes.
+
+use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::net::Address;
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given, Opt};
+use crate::xtables::{Family, Match, Not};
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+/// Addresses from one to another, both included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Iprange {
+    /// `--src-range`
+    pub source: Option<(Not, RangeInclusive<IpAddr>)>,
+    /// `--dst-range`
+    pub destination: Option<(Not, RangeInclusive<IpAddr>)>,
+}
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "iprange",
+    forms: |_| forms!["iprange" 1],
+    encode,
+    decode,
+    options: &[("--src-range", 1), ("--dst-range", 1)],
+    parse,
+};
+
+fn encode(value: &Match, _: Form, cx: &Context<'_>) -> Encoded {
+    let Match::Iprange(v) = value else {
+        return Ok(None);
+    };
+    let mut wire = Build::new();
+    let mut flags = 0;
+    for (range, is, inverted) in [
+        (&v.source, IPRANGE_SRC, IPRANGE_SRC_INV),
+        (&v.destination, IPRANGE_DST, IPRANGE_DST_INV),
+    ] {
+        let Some((not, range)) = range else {
+            wire = wire.zeros(32);
+            continue;
+        };
+        for end in [range.start(), range.end()] {
+            if end.is_ipv4() != (cx.family == Family::Ip) {
+                return Err(format!(
+                    "{end} is no address of {}; give one of its family",
+                    cx.family
+                ));
+            }
+            wire = wire.union_address(*end);
+        }
+        flags |= is | if not.0 { inverted } else { 0 };
+    }
+    Ok(Some(wire.u8(flags).done()))
+}
+
+fn decode(_: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Match> {
+    let flags = b.u8(64)?;
+    let range = |at: usize, is: u8, inverted: u8| {
+        let range = b.address(at, cx.family)?..=b.address(at + 16, cx.family)?;
+        Some((flags & is != 0).then_some((Not(flags & inverted != 0), range)))
+    };
+    Some(Match::Iprange(Iprange {
+        source: range(0, IPRANGE_SRC, IPRANGE_SRC_INV)?,
+        destination: range(32, IPRANGE_DST, IPRANGE_DST_INV)?,
+    }))
+}
+
+impl fmt::Display for Iprange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (option, range) in [
+            ("--src-range", &self.source),
+            ("--dst-range", &self.destination),
+        ] {
+            let Some((not, range)) = range else { continue };
+            write!(
+                f,
+                "{not} {option} {}-{}",
+                Address(*range.start()),
+                Address(*range.end())
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn range(o: &Opt, family: Family) -> Result<(Not, RangeInclusive<IpAddr>), Complaint> {
+    let word = o.word(0);
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    let address = |text: &str| {
+        text.parse()
+            .ok()
+            .filter(|a: &IpAddr| a.is_ipv4() == (family == Family::Ip))
+            .ok_or_else(|| {
+                o.wrong(&format!(
+                    "give two addresses of {family} with a - between them"
+                ))
+            })
+    };
+    let range = address(first)?..=address(last)?;
+    if range.is_empty() {
+        return Err(o.wrong("ends before it begins; swap the two addresses"));
+    }
+    Ok((o.not, range))
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    let family = given.family;
+    let source = given
+        .take(&["--src-range"])
+        .map(|o| range(&o, family))
+        .transpose()?;
+    let destination = given
+        .take(&["--dst-range"])
+        .map(|o| range(&o, family))
+        .transpose()?;
+    if source.is_none() && destination.is_none() {
+        return Err(given.lacks("--src-range or --dst-range"));
+    }
+    Ok(Match::Iprange(Iprange {
+        source,
+        destination,
+    }))
+}

@@ -1,0 +1,106 @@
+//! `-m limit`: `struct xt_rateinfo` (`linux/netfilter/xt_limit.h`), 40 bytes, of which the kernel uses all
+//! but the first 8 for itself.
+
+use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::Match;
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::XT_LIMIT_SCALE;
+use crate::xtables::text::{Complaint, Given};
+use std::fmt;
+
+/// At most so many packets: a bucket of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limit {
+    /// `--limit`: time between two packets in 1/10000 second, never 0.
+    pub period: u32,
+    /// `--limit-burst`: packets that may come at once.
+    pub burst: u32,
+}
+
+/// What `iptables` assumes (`XT_LIMIT_BURST`).
+const BURST: u32 = 5;
+
+const UNITS: &[(&str, &str, u32)] = &[
+    ("day", "day", 24 * 60 * 60 * XT_LIMIT_SCALE),
+    ("hour", "hour", 60 * 60 * XT_LIMIT_SCALE),
+    ("min", "minute", 60 * XT_LIMIT_SCALE),
+    ("sec", "second", XT_LIMIT_SCALE),
+];
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "limit",
+    forms: |_| forms!["limit" 0],
+    encode,
+    decode,
+    options: &[("--limit", 1), ("--limit-burst", 1)],
+    parse,
+};
+
+fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
+    let Match::Limit(v) = value else {
+        return Ok(None);
+    };
+    if v.period == 0 {
+        return Err("the time between two packets is 0; leave the limit out".into());
+    }
+    Ok(Some(
+        Build::new().u32(v.period).u32(v.burst).zeros(32).done(),
+    ))
+}
+
+fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+    Some(Match::Limit(Limit {
+        period: b.u32(0)?,
+        burst: b.u32(4)?,
+    }))
+}
+
+impl fmt::Display for Limit {
+    /// In the largest unit that loses little, as `iptables-save` chooses it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let per = |unit: u32| unit.checked_div(self.period).unwrap_or(0);
+        let worse = |unit: u32| {
+            self.period > unit || per(unit) < unit.checked_rem(self.period).unwrap_or(0)
+        };
+        let further = UNITS
+            .iter()
+            .skip(1)
+            .take_while(|(.., unit)| !worse(*unit))
+            .count();
+        if let Some((name, _, unit)) = UNITS.get(further) {
+            write!(f, " --limit {}/{name}", per(*unit))?;
+        }
+        if self.burst == BURST {
+            Ok(())
+        } else {
+            write!(f, " --limit-burst {}", self.burst)
+        }
+    }
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    let mut v = Limit {
+        period: 60 * 60 * XT_LIMIT_SCALE / 3,
+        burst: BURST,
+    };
+    if let Some(o) = given.take(&["--limit"]) {
+        let (count, unit) = o
+            .plain()?
+            .word(0)
+            .split_once('/')
+            .unwrap_or((o.word(0), "second"));
+        let remedy = "is no rate; give N/sec, N/min, N/hour or N/day with N up to 10000 a second";
+        let unit = UNITS
+            .iter()
+            .find(|(_, long, _)| !unit.is_empty() && long.starts_with(unit));
+        let count: u32 = count.parse().map_err(|_| o.wrong(remedy))?;
+        v.period = unit
+            .and_then(|(.., unit)| unit.checked_div(count))
+            .filter(|period| *period > 0)
+            .ok_or_else(|| o.wrong(remedy))?;
+    }
+    if let Some(o) = given.take(&["--limit-burst"]) {
+        v.burst = o.plain()?.number(0)?;
+    }
+    Ok(Match::Limit(v))
+}

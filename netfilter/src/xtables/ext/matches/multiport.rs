@@ -1,0 +1,136 @@
+//! `-m multiport`: `struct xt_multiport_v1` (`linux/netfilter/xt_multiport.h`), 48 bytes, or the older
+//! `struct xt_multiport` without ranges, 32 bytes.
+
+use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given};
+use crate::xtables::{Match, Not, PortRange};
+use std::fmt;
+
+/// A list of ports, of protocols that have some: at most 15, a range counts as two.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Multiport {
+    /// `!`
+    pub not: Not,
+    /// Which port of the packet.
+    pub side: Side,
+    /// In the order in which they are compared and printed.
+    pub ports: Vec<PortRange>,
+}
+
+/// `enum xt_multiport_flags`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// `--sports`
+    Source,
+    /// `--dports`
+    Destination,
+    /// `--ports`: one of the two.
+    Either,
+}
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "multiport",
+    forms: |_| forms!["multiport" 1, "multiport" 0],
+    encode,
+    decode,
+    options: &[
+        ("--sports", 1),
+        ("--source-ports", 1),
+        ("--dports", 1),
+        ("--destination-ports", 1),
+        ("--ports", 1),
+    ],
+    parse,
+};
+
+fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
+    let Match::Multiport(v) = value else {
+        return Ok(None);
+    };
+    let is_range = |p: &PortRange| p.0.start() != p.0.end();
+    let mut words: Vec<(u16, u8)> = Vec::new();
+    for p in &v.ports {
+        words.push((*p.0.start(), u8::from(is_range(p))));
+        if is_range(p) {
+            words.push((*p.0.end(), 0));
+        }
+    }
+    let count = match u8::try_from(words.len()) {
+        Ok(n) if (1..=XT_MULTI_PORTS).contains(&usize::from(n)) => n,
+        _ => {
+            return Err(
+                "1 to 15 ports are possible, a range counts as two; use several rules".into(),
+            );
+        }
+    };
+    let old = form.revision == 0;
+    if old && (v.not.0 || v.ports.iter().any(is_range)) {
+        return Ok(None);
+    }
+    let side = match v.side {
+        Side::Source => XT_MULTIPORT_SOURCE,
+        Side::Destination => XT_MULTIPORT_DESTINATION,
+        Side::Either => XT_MULTIPORT_EITHER,
+    };
+    words.resize(XT_MULTI_PORTS, (0, 0));
+    let wire = words
+        .iter()
+        .fold(Build::new().u8(side).u8(count), |b, (port, _)| b.u16(*port));
+    if old {
+        return Ok(Some(wire.done()));
+    }
+    let wire = words.iter().fold(wire, |b, (_, flag)| b.u8(*flag));
+    Ok(Some(wire.u8(u8::from(v.not.0)).done()))
+}
+
+fn decode(form: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+    let side = match b.u8(0)? {
+        XT_MULTIPORT_SOURCE => Side::Source,
+        XT_MULTIPORT_DESTINATION => Side::Destination,
+        XT_MULTIPORT_EITHER => Side::Either,
+        _ => return None,
+    };
+    let count = usize::from(b.u8(1)?);
+    let (mut ports, mut n) = (Vec::new(), 0);
+    while n < count.min(XT_MULTI_PORTS) {
+        let first = b.u16(2 + 2 * n)?;
+        let ranged = form.revision > 0 && b.u8(32 + n)? != 0;
+        n += usize::from(ranged);
+        ports.push(PortRange(first..=b.u16(2 + 2 * n)?));
+        n += 1;
+    }
+    let not = Not(form.revision > 0 && b.u8(47)? != 0);
+    Some(Match::Multiport(Multiport { not, side, ports }))
+}
+
+impl fmt::Display for Multiport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let option = match self.side {
+            Side::Source => "--sports",
+            Side::Destination => "--dports",
+            Side::Either => "--ports",
+        };
+        write!(f, "{} {option} ", self.not)?;
+        comma_separated(f, &self.ports)
+    }
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    for (names, side) in [
+        (&["--sports", "--source-ports"][..], Side::Source),
+        (&["--dports", "--destination-ports"], Side::Destination),
+        (&["--ports"], Side::Either),
+    ] {
+        if let Some(o) = given.take(names) {
+            let ports: Result<Vec<_>, _> = o.word(0).split(',').map(|p| o.range(p)).collect();
+            return Ok(Match::Multiport(Multiport {
+                not: o.not,
+                side,
+                ports: ports?,
+            }));
+        }
+    }
+    Err(given.lacks("--sports, --dports or --ports"))
+}

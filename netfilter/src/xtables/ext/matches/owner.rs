@@ -1,0 +1,130 @@
+//! `-m owner`: `struct xt_owner_match_info` (`linux/netfilter/xt_owner.h`), 20 bytes.
+
+use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given, Opt};
+use crate::xtables::{Match, Not};
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// The socket that sends the packet. A packet without one does not match, and therefore matches the
+/// inverted form. Only in `OUTPUT` and `POSTROUTING`. The kernel refuses it unless the writer's user namespace
+/// is the one that owns the network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// `--socket-exists`
+    pub socket: Option<Not>,
+    /// `--uid-owner`, both ends included.
+    pub uid: Option<(Not, RangeInclusive<u32>)>,
+    /// `--gid-owner`, both ends included.
+    pub gid: Option<(Not, RangeInclusive<u32>)>,
+    /// `--suppl-groups`: the groups of `--gid-owner` may be supplementary ones.
+    pub suppl_groups: bool,
+}
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "owner",
+    forms: |_| forms!["owner" 1],
+    encode,
+    decode,
+    options: &[
+        ("--uid-owner", 1),
+        ("--gid-owner", 1),
+        ("--socket-exists", 0),
+        ("--suppl-groups", 0),
+    ],
+    parse,
+};
+
+fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
+    let Match::Owner(v) = value else {
+        return Ok(None);
+    };
+    let (mut flags, mut invert) = (0, 0);
+    let mut note = |not: Option<Not>, bit: u8| {
+        flags |= if not.is_some() { bit } else { 0 };
+        invert |= if not == Some(Not(true)) { bit } else { 0 };
+    };
+    note(v.socket, XT_OWNER_SOCKET);
+    note(v.uid.as_ref().map(|u| u.0), XT_OWNER_UID);
+    note(v.gid.as_ref().map(|g| g.0), XT_OWNER_GID);
+    note(v.suppl_groups.then_some(Not(false)), XT_OWNER_SUPPL_GROUPS);
+    let ends = |ids: &Option<(Not, RangeInclusive<u32>)>| {
+        ids.as_ref().map_or((0, 0), |(_, r)| (*r.start(), *r.end()))
+    };
+    let ((u0, u1), (g0, g1)) = (ends(&v.uid), ends(&v.gid));
+    Ok(Some(
+        Build::new()
+            .u32(u0)
+            .u32(u1)
+            .u32(g0)
+            .u32(g1)
+            .u8(flags)
+            .u8(invert)
+            .done(),
+    ))
+}
+
+fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+    let (flags, invert) = (b.u8(16)?, b.u8(17)?);
+    let not = |bit: u8| (flags & bit != 0).then_some(Not(invert & bit != 0));
+    let ids = |bit: u8, at: usize| -> Option<Option<(Not, RangeInclusive<u32>)>> {
+        let range = b.u32(at)?..=b.u32(at + 4)?;
+        Some(not(bit).map(|n| (n, range)))
+    };
+    Some(Match::Owner(Owner {
+        socket: not(XT_OWNER_SOCKET),
+        uid: ids(XT_OWNER_UID, 0)?,
+        gid: ids(XT_OWNER_GID, 8)?,
+        suppl_groups: flags & XT_OWNER_SUPPL_GROUPS != 0,
+    }))
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.socket
+            .iter()
+            .try_for_each(|not| write!(f, "{not} --socket-exists"))?;
+        for (option, ids) in [("--uid-owner", &self.uid), ("--gid-owner", &self.gid)] {
+            let Some((not, ids)) = ids else { continue };
+            write!(f, "{not} {option} {}", ids.start())?;
+            if ids.start() != ids.end() {
+                write!(f, "-{}", ids.end())?;
+            }
+        }
+        f.write_str(if self.suppl_groups {
+            " --suppl-groups"
+        } else {
+            ""
+        })
+    }
+}
+
+fn ids(o: &Opt) -> Result<(Not, RangeInclusive<u32>), Complaint> {
+    let number = |text: &str| {
+        text.parse::<u32>().map_err(|_| {
+            o.wrong("is no number or range of numbers; names of users and groups are not looked up")
+        })
+    };
+    let word = o.word(0);
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    Ok((o.not, number(first)?..=number(last)?))
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    let uid = given.take(&["--uid-owner"]).map(|o| ids(&o)).transpose()?;
+    let gid = given.take(&["--gid-owner"]).map(|o| ids(&o)).transpose()?;
+    let socket = given.take(&["--socket-exists"]).map(|o| o.not);
+    let suppl_groups = given.flag("--suppl-groups")?;
+    let v = Owner {
+        socket,
+        uid,
+        gid,
+        suppl_groups,
+    };
+    if v == Owner::default() {
+        return Err(given.lacks("--uid-owner, --gid-owner or --socket-exists"));
+    }
+    Ok(Match::Owner(v))
+}

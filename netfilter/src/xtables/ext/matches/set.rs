@@ -1,0 +1,314 @@
+//! `-m set`: `struct xt_set_info_match_v0` to `v4` (`linux/netfilter/xt_set.h`): 32, 4 and 44 bytes.
+//!
+//! The kernel keeps the set's index, which stays when a set is swapped and goes to another set
+//! when one is destroyed; [`Sets`](crate::xtables::Sets) turns it into a name and back.
+
+use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given, Opt};
+use crate::xtables::{Family, Match, Not};
+use std::fmt;
+
+/// The packet is in a set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SetMatch {
+    /// `!`
+    pub not: Not,
+    /// Which set, and which parts of the packet are looked up in it.
+    pub set: SetRef,
+    /// `--return-nomatch`: elements with `nomatch` match.
+    pub return_nomatch: bool,
+    /// `! --update-counters`: the element's counters stay.
+    pub keep_counters: bool,
+    /// `! --update-subcounters`: so do those of elements of a list's sets.
+    pub keep_subcounters: bool,
+    /// `--packets-eq` and its like.
+    pub packets: Option<(Compare, u64)>,
+    /// `--bytes-eq` and its like.
+    pub bytes: Option<(Compare, u64)>,
+}
+
+/// `NAME src,dst`
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SetRef {
+    /// The set's name, at most 31 bytes.
+    pub name: String,
+    /// For each dimension of the set whether it is taken from the source; 1 to 6.
+    pub source: Vec<bool>,
+}
+
+/// How an element's counter is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compare {
+    /// `--packets-eq`
+    Equal,
+    /// `! --packets-eq`
+    NotEqual,
+    /// `--packets-lt`
+    Less,
+    /// `--packets-gt`
+    Greater,
+}
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "set",
+    forms: |family| match family {
+        Family::Ip => forms!["set" 4, "set" 3, "set" 2, "set" 1, "set" 0],
+        Family::Ip6 => forms!["set" 4, "set" 3, "set" 2, "set" 1],
+    },
+    encode,
+    decode,
+    options: &[
+        ("--match-set", 2),
+        ("--return-nomatch", 0),
+        ("--update-counters", 0),
+        ("--update-subcounters", 0),
+        ("--packets-eq", 1),
+        ("--packets-lt", 1),
+        ("--packets-gt", 1),
+        ("--bytes-eq", 1),
+        ("--bytes-lt", 1),
+        ("--bytes-gt", 1),
+    ],
+    parse,
+};
+
+/// `struct xt_set_info`: index, dimensions, and which of them are sources.
+pub(crate) fn set_info(set: &SetRef, not: Not, cx: &Context<'_>) -> Result<(u16, u8, u8), String> {
+    if set.source.is_empty() || set.source.len() > IPSET_DIM_MAX {
+        return Err("a set has 1 to 6 dimensions; give src or dst for each".into());
+    }
+    let index = cx
+        .sets
+        .index(cx.family, &set.name)
+        .map_err(|e| e.to_string())?;
+    let (mut dim, mut flags) = (0, u8::from(not.0) * IPSET_INV_MATCH);
+    for source in &set.source {
+        dim += 1;
+        flags |= u8::from(*source) << dim;
+    }
+    Ok((index, dim, flags))
+}
+
+/// The reverse; `None` also when the set has no name any more.
+pub(crate) fn set_ref(index: u16, dim: u8, flags: u8, cx: &Context<'_>) -> Option<SetRef> {
+    if dim == 0 || usize::from(dim) > IPSET_DIM_MAX {
+        return None;
+    }
+    let name = cx.sets.name(index).ok()??;
+    Some(SetRef {
+        name,
+        source: (1..=dim).map(|d| flags & (1 << d) != 0).collect(),
+    })
+}
+
+fn encode(value: &Match, form: Form, cx: &Context<'_>) -> Encoded {
+    let Match::Set(v) = value else {
+        return Ok(None);
+    };
+    let counts = v.keep_counters || v.keep_subcounters || v.packets.is_some() || v.bytes.is_some();
+    if form.revision < 3 && (counts || (v.return_nomatch && form.revision < 2)) {
+        return Ok(None);
+    }
+    let (index, dim, mut flags) = set_info(&v.set, v.not, cx)?;
+    if form.revision == 0 {
+        // IPSET_SRC and IPSET_DST by dimension; the kernel reads the first zero as the end.
+        let side = |source: &bool| if *source { IPSET_SRC } else { IPSET_DST };
+        let mut words: Vec<u32> = v.set.source.iter().map(side).collect();
+        words.resize(IPSET_DIM_MAX + 1, 0);
+        if let (true, Some(first)) = (v.not.0, words.first_mut()) {
+            *first |= IPSET_MATCH_INV;
+        }
+        let wire = Build::new().u16(index).zeros(2);
+        return Ok(Some(words.into_iter().fold(wire, Build::u32).done()));
+    }
+    if form.revision == 2 && v.return_nomatch {
+        flags |= IPSET_RETURN_NOMATCH;
+    }
+    let wire = Build::new().u16(index).u8(dim).u8(flags);
+    if form.revision < 3 {
+        return Ok(Some(wire.done()));
+    }
+    let mut more = 0;
+    for (is, bit) in [
+        (v.return_nomatch, IPSET_FLAG_RETURN_NOMATCH),
+        (v.keep_counters, IPSET_FLAG_SKIP_COUNTER_UPDATE),
+        (v.keep_subcounters, IPSET_FLAG_SKIP_SUBCOUNTER_UPDATE),
+    ] {
+        more |= if is { bit } else { 0 };
+    }
+    let wire = [v.packets, v.bytes]
+        .into_iter()
+        .fold(wire.zeros(4), |w, counter| {
+            let (op, value) = counter.map_or((IPSET_COUNTER_NONE, 0), |(c, n)| (op(c), n));
+            // Revision 3 has the operation before the number, 4 after it.
+            if form.revision == 3 {
+                w.u8(op).zeros(7).u64(value)
+            } else {
+                w.u64(value).u8(op).zeros(7)
+            }
+        });
+    Ok(Some(wire.u32(more).done()))
+}
+
+fn op(c: Compare) -> u8 {
+    match c {
+        Compare::Equal => IPSET_COUNTER_EQ,
+        Compare::NotEqual => IPSET_COUNTER_NE,
+        Compare::Less => IPSET_COUNTER_LT,
+        Compare::Greater => IPSET_COUNTER_GT,
+    }
+}
+
+fn decode(form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Match> {
+    let index = b.u16(0)?;
+    if form.revision == 0 {
+        return old(index, b, cx);
+    }
+    let (dim, flags) = (b.u8(2)?, b.u8(3)?);
+    let mut v = SetMatch {
+        not: Not(flags & IPSET_INV_MATCH != 0),
+        set: set_ref(index, dim, flags, cx)?,
+        return_nomatch: flags & IPSET_RETURN_NOMATCH != 0,
+        keep_counters: false,
+        keep_subcounters: false,
+        packets: None,
+        bytes: None,
+    };
+    if form.revision >= 3 {
+        let more = b.u32(40)?;
+        v.return_nomatch = more & IPSET_FLAG_RETURN_NOMATCH != 0;
+        v.keep_counters = more & IPSET_FLAG_SKIP_COUNTER_UPDATE != 0;
+        v.keep_subcounters = more & IPSET_FLAG_SKIP_SUBCOUNTER_UPDATE != 0;
+        let counter = |at: usize| {
+            let (op, value) = if form.revision == 3 {
+                (at, at + 8)
+            } else {
+                (at + 8, at)
+            };
+            let compare = match b.u8(op)? {
+                IPSET_COUNTER_EQ => Compare::Equal,
+                IPSET_COUNTER_NE => Compare::NotEqual,
+                IPSET_COUNTER_LT => Compare::Less,
+                IPSET_COUNTER_GT => Compare::Greater,
+                _ => return None,
+            };
+            Some((compare, b.u64(value)?))
+        };
+        (v.packets, v.bytes) = (counter(8), counter(24));
+    }
+    Some(Match::Set(v))
+}
+
+/// Revision 0 has a word for each dimension. The kernel adds what it makes of them in the last one.
+fn old(index: u16, b: Bytes<'_>, cx: &Context<'_>) -> Option<Match> {
+    let words: Option<Vec<u32>> = (0..IPSET_DIM_MAX).map(|n| b.u32(4 + 4 * n)).collect();
+    let words: Vec<u32> = words?.into_iter().take_while(|w| *w != 0).collect();
+    let name = cx.sets.name(index).ok()??;
+    let not = words.first().is_some_and(|w| w & IPSET_MATCH_INV != 0);
+    let source = words.iter().map(|w| w & IPSET_SRC != 0).collect();
+    Some(Match::Set(SetMatch {
+        not: Not(not),
+        set: SetRef { name, source },
+        return_nomatch: false,
+        keep_counters: false,
+        keep_subcounters: false,
+        packets: None,
+        bytes: None,
+    }))
+}
+
+impl fmt::Display for SetRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.name)?;
+        let side = |source: &bool| if *source { "src" } else { "dst" };
+        super::super::comma_separated(f, self.source.iter().map(side))
+    }
+}
+
+impl fmt::Display for SetMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} --match-set {}", self.not, self.set)?;
+        for (is, text) in [
+            (self.return_nomatch, " --return-nomatch"),
+            (self.keep_counters, " ! --update-counters"),
+            (self.keep_subcounters, " ! --update-subcounters"),
+        ] {
+            f.write_str(if is { text } else { "" })?;
+        }
+        for (what, counter) in [("packets", self.packets), ("bytes", self.bytes)] {
+            let Some((compare, n)) = counter else {
+                continue;
+            };
+            match compare {
+                Compare::Equal => write!(f, " --{what}-eq {n}")?,
+                Compare::NotEqual => write!(f, " ! --{what}-eq {n}")?,
+                Compare::Less => write!(f, " --{what}-lt {n}")?,
+                Compare::Greater => write!(f, " --{what}-gt {n}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `NAME DIR[,DIR...]`
+pub(crate) fn parse_set(o: &Opt) -> Result<SetRef, Complaint> {
+    let name = o.word(0);
+    if name.is_empty() || name.len() >= IPSET_MAXNAMELEN {
+        return Err(o.wrong("is no name of a set; give 1 to 31 bytes"));
+    }
+    let source: Result<Vec<bool>, Complaint> = o
+        .word(1)
+        .split(',')
+        .map(|word| match word {
+            "src" => Ok(true),
+            "dst" => Ok(false),
+            _ => Err(o.wrong("give src or dst for each dimension of the set")),
+        })
+        .collect();
+    let source = source?;
+    if source.len() > IPSET_DIM_MAX {
+        return Err(o.wrong("a set has at most 6 dimensions"));
+    }
+    Ok(SetRef {
+        name: name.to_owned(),
+        source,
+    })
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    let o = given.need(&["--match-set"])?;
+    let mut v = SetMatch {
+        not: o.not,
+        set: parse_set(&o)?,
+        return_nomatch: given.flag("--return-nomatch")?,
+        keep_counters: given.take(&["--update-counters"]).is_some_and(|o| o.not.0),
+        keep_subcounters: given
+            .take(&["--update-subcounters"])
+            .is_some_and(|o| o.not.0),
+        packets: None,
+        bytes: None,
+    };
+    for (slot, names) in [
+        (
+            &mut v.packets,
+            ["--packets-eq", "--packets-lt", "--packets-gt"],
+        ),
+        (&mut v.bytes, ["--bytes-eq", "--bytes-lt", "--bytes-gt"]),
+    ] {
+        for name in names {
+            let Some(o) = given.take(&[name]) else {
+                continue;
+            };
+            let compare = match (name.rsplit('-').next(), o.not.0) {
+                (Some("lt"), _) => Compare::Less,
+                (Some("gt"), _) => Compare::Greater,
+                (_, true) => Compare::NotEqual,
+                _ => Compare::Equal,
+            };
+            *slot = Some((compare, o.number(0)?));
+        }
+    }
+    Ok(Match::Set(v))
+}

@@ -1,0 +1,92 @@
+//! `-m socket`: `struct xt_socket_mtinfo1` to `3` (`linux/netfilter/xt_socket.h`), one byte of flags;
+//! revision 0 has no data.
+
+use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given};
+use crate::xtables::{Family, Match};
+use std::fmt;
+
+/// A socket is open that the packet would go to. Only in `PREROUTING` and `INPUT`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Socket {
+    /// `--transparent`: only sockets with `IP_TRANSPARENT`.
+    pub transparent: bool,
+    /// `--nowildcard`: also sockets that listen on any address (revision 2).
+    pub nowildcard: bool,
+    /// `--restore-skmark`: the packet gets the socket's mark (revision 3, Linux 4.4).
+    pub restore_skmark: bool,
+}
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "socket",
+    forms: |family| match family {
+        Family::Ip => forms!["socket" 3, "socket" 2, "socket" 1, "socket" 0],
+        Family::Ip6 => forms!["socket" 3, "socket" 2, "socket" 1],
+    },
+    encode,
+    decode,
+    options: &[
+        ("--transparent", 0),
+        ("--nowildcard", 0),
+        ("--restore-skmark", 0),
+    ],
+    parse,
+};
+
+fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
+    let Match::Socket(v) = value else {
+        return Ok(None);
+    };
+    let needs = match v {
+        Socket {
+            restore_skmark: true,
+            ..
+        } => 3,
+        Socket {
+            nowildcard: true, ..
+        } => 2,
+        Socket {
+            transparent: true, ..
+        } => 1,
+        _ => 0,
+    };
+    let flags = (u8::from(v.transparent) * XT_SOCKET_TRANSPARENT)
+        | (u8::from(v.nowildcard) * XT_SOCKET_NOWILDCARD)
+        | (u8::from(v.restore_skmark) * XT_SOCKET_RESTORESKMARK);
+    Ok((form.revision >= needs).then(|| match form.revision {
+        0 => Vec::new(),
+        _ => Build::new().u8(flags).done(),
+    }))
+}
+
+fn decode(form: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+    let flags = if form.revision == 0 { 0 } else { b.u8(0)? };
+    Some(Match::Socket(Socket {
+        transparent: flags & XT_SOCKET_TRANSPARENT != 0,
+        nowildcard: flags & XT_SOCKET_NOWILDCARD != 0,
+        restore_skmark: flags & XT_SOCKET_RESTORESKMARK != 0,
+    }))
+}
+
+impl fmt::Display for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (is, text) in [
+            (self.transparent, " --transparent"),
+            (self.nowildcard, " --nowildcard"),
+            (self.restore_skmark, " --restore-skmark"),
+        ] {
+            f.write_str(if is { text } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    Ok(Match::Socket(Socket {
+        transparent: given.flag("--transparent")?,
+        nowildcard: given.flag("--nowildcard")?,
+        restore_skmark: given.flag("--restore-skmark")?,
+    }))
+}

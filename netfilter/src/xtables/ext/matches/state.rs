@@ -1,0 +1,88 @@
+//! `-m state`: since iptables 1.4.16 the match conntrack with `XT_CONNTRACK_STATE_ALIAS` set; before, a match
+//! of its own (`struct xt_state_info`, `linux/netfilter/xt_state.h`, 4 bytes).
+
+use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
+use super::conntrack::{Conntrack, ConntrackState, WithAlias, conntrack_wire, from_bits, to_bits};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given};
+use crate::xtables::{Match, Not};
+use std::fmt;
+
+/// `--state`: any of these states.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    /// `!`
+    pub not: Not,
+    /// In the order of [`ConntrackState`].
+    pub states: Vec<ConntrackState>,
+}
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "state",
+    forms: |_| forms!["conntrack" 3, "conntrack" 2, "conntrack" 1, "state" 0],
+    encode,
+    decode,
+    options: &[("--state", 1)],
+    parse,
+};
+
+fn as_conntrack(v: &State) -> Conntrack {
+    Conntrack {
+        states: Some((v.not, v.states.clone())),
+        ..Conntrack::default()
+    }
+}
+
+fn encode(value: &Match, form: Form, cx: &Context<'_>) -> Encoded {
+    let Match::State(v) = value else {
+        return Ok(None);
+    };
+    if form.name != "state" {
+        return conntrack_wire(&as_conntrack(v), form, cx.family, WithAlias(true));
+    }
+    let bits = v.states.iter().try_fold(0, |all, s| {
+        let bit = match s {
+            ConntrackState::Untracked => XT_STATE_UNTRACKED,
+            ConntrackState::Snat | ConntrackState::Dnat => return None,
+            other => to_bits(&[*other]),
+        };
+        Some(all | u32::from(bit))
+    });
+    // The old match has no flag for `!`.
+    Ok(bits
+        .filter(|_| !v.not.0)
+        .map(|bits| Build::new().u32(bits).done()))
+}
+
+fn decode(form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Match> {
+    if form.name != "state" {
+        let (v, WithAlias(true)) = super::conntrack::conntrack_value(form, b, cx.family)? else {
+            return None;
+        };
+        let (not, states) = v.states?;
+        return Some(Match::State(State { not, states }));
+    }
+    let bits = u16::try_from(b.u32(0)?).ok()?;
+    let mut states = from_bits(bits & 0xf);
+    if bits & XT_STATE_UNTRACKED != 0 {
+        states.push(ConntrackState::Untracked);
+    }
+    Some(Match::State(State {
+        not: Not(false),
+        states,
+    }))
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} --state ", self.not)?;
+        comma_separated(f, from_bits(to_bits(&self.states)))
+    }
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    let o = given.need(&["--state"])?;
+    let states = super::conntrack::states(&o, false)?;
+    Ok(Match::State(State { not: o.not, states }))
+}

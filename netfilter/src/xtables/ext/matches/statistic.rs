@@ -1,0 +1,138 @@
+//! `-m statistic`: `struct xt_statistic_info` (`linux/netfilter/xt_statistic.h`), 24 bytes, the last 8 of
+//! which are the kernel's own.
+
+use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given};
+use crate::xtables::{Match, Not};
+use std::fmt;
+
+/// Some of the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Statistic {
+    /// `--mode random --probability`, in 1/2^31: 0 is never, `0x8000_0000` always.
+    Random(Not, u32),
+    /// `--mode nth --every EVERY --packet PACKET`: one of `every`, beginning with `packet`.
+    Nth {
+        /// `!`
+        not: Not,
+        /// At least 1.
+        every: u32,
+        /// Less than `every`.
+        packet: u32,
+    },
+}
+
+/// Always, in 1/2^31.
+const ONE: u32 = 0x8000_0000;
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "statistic",
+    forms: |_| forms!["statistic" 0],
+    encode,
+    decode,
+    options: &[
+        ("--mode", 1),
+        ("--probability", 1),
+        ("--every", 1),
+        ("--packet", 1),
+    ],
+    parse,
+};
+
+fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
+    let Match::Statistic(v) = value else {
+        return Ok(None);
+    };
+    let start = |mode: u16, not: Not| {
+        Build::new()
+            .u16(mode)
+            .u16(u16::from(not.0) * XT_STATISTIC_INVERT)
+    };
+    match v {
+        Statistic::Random(not, p) if *p <= ONE => {
+            // The last word has no meaning here; iptables repeats the probability in it.
+            Ok(Some(
+                start(XT_STATISTIC_MODE_RANDOM, *not)
+                    .u32(*p)
+                    .u32(0)
+                    .u32(*p)
+                    .zeros(8)
+                    .done(),
+            ))
+        }
+        Statistic::Random(..) => Err("a probability is between 0 and 1; lower it".into()),
+        Statistic::Nth { not, every, packet } if *every > *packet => {
+            let last = every - 1;
+            let wire = start(XT_STATISTIC_MODE_NTH, *not).u32(last).u32(*packet);
+            // Where the kernel begins to count.
+            Ok(Some(wire.u32(last - packet).zeros(8).done()))
+        }
+        Statistic::Nth { .. } => Err("--packet must be less than --every".into()),
+    }
+}
+
+fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+    let not = Not(b.u16(2)? & XT_STATISTIC_INVERT != 0);
+    Some(Match::Statistic(match b.u16(0)? {
+        XT_STATISTIC_MODE_RANDOM => Statistic::Random(not, b.u32(4)?),
+        XT_STATISTIC_MODE_NTH => Statistic::Nth {
+            not,
+            every: b.u32(4)?.checked_add(1)?,
+            packet: b.u32(8)?,
+        },
+        _ => return None,
+    }))
+}
+
+impl fmt::Display for Statistic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Random(not, p) => {
+                let p = f64::from(*p) / f64::from(ONE);
+                write!(f, " --mode random{not} --probability {p:.11}")
+            }
+            Self::Nth { not, every, packet } => {
+                write!(f, " --mode nth{not} --every {every} --packet {packet}")
+            }
+        }
+    }
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    let mode = given.need(&["--mode"])?;
+    match mode.plain()?.word(0) {
+        "random" => {
+            let o = given.need(&["--probability"])?;
+            let p: f64 = o
+                .word(0)
+                .parse()
+                .map_err(|_| o.wrong("is no number between 0 and 1"))?;
+            if !(0.0..=1.0).contains(&p) {
+                return Err(o.wrong("is not between 0 and 1"));
+            }
+            // In range: the product is at most 2^31.
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let p = (p * f64::from(ONE)).round() as u32;
+            Ok(Match::Statistic(Statistic::Random(o.not, p)))
+        }
+        "nth" => {
+            let o = given.need(&["--every"])?;
+            let every: u32 = o.number(0)?;
+            let packet = match given.take(&["--packet"]) {
+                Some(o) => o.plain()?.number(0)?,
+                None => 0,
+            };
+            if packet >= every {
+                return Err(o.wrong("must be more than --packet, and at least 1"));
+            }
+            Ok(Match::Statistic(Statistic::Nth {
+                not: o.not,
+                every,
+                packet,
+            }))
+        }
+        _ => Err(mode.wrong("is no mode; give random or nth")),
+    }
+}

@@ -1,0 +1,196 @@
+//! `-m tcp`: `struct xt_tcp` (`linux/netfilter/xt_tcpudp.h`), 12 bytes.
+
+use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given};
+use crate::xtables::{Match, Not, PortRange};
+use std::fmt;
+
+/// Ports, flags and options of the TCP header. The rule must have `-p tcp`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tcp {
+    /// `--sport`
+    pub sport: Option<(Not, PortRange)>,
+    /// `--dport`
+    pub dport: Option<(Not, PortRange)>,
+    /// `--tcp-option`: the packet has this TCP option, never 0.
+    pub option: Option<(Not, u8)>,
+    /// `--tcp-flags MASK COMP`: of the flags in the mask exactly those are set.
+    pub flags: Option<(Not, TcpFlags)>,
+}
+
+/// The two words of `--tcp-flags`: the low six bits of the flags byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TcpFlags {
+    /// Flags that are looked at.
+    pub mask: u8,
+    /// Those of them that are set.
+    pub set: u8,
+}
+
+const FLAGS: &[(&str, u8)] = &[
+    ("FIN", 1),
+    ("SYN", 2),
+    ("RST", 4),
+    ("PSH", 8),
+    ("ACK", 16),
+    ("URG", 32),
+];
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "tcp",
+    forms: |_| forms!["tcp" 0],
+    encode,
+    decode,
+    options: &[
+        ("--sport", 1),
+        ("--source-port", 1),
+        ("--dport", 1),
+        ("--destination-port", 1),
+        ("--tcp-option", 1),
+        ("--tcp-flags", 2),
+        ("--syn", 0),
+    ],
+    parse,
+};
+
+/// Both bounds; no condition is every port.
+pub(super) fn bounds(ports: Option<&(Not, PortRange)>) -> (u16, u16) {
+    ports.map_or((0, u16::MAX), |(_, p)| (*p.0.start(), *p.0.end()))
+}
+
+/// The condition; every port is none.
+pub(super) fn range(not: bool, first: u16, last: u16) -> Option<(Not, PortRange)> {
+    (not || (first, last) != (0, u16::MAX)).then_some((Not(not), PortRange(first..=last)))
+}
+
+pub(super) fn inverted<T>(v: Option<&(Not, T)>, bit: u8) -> u8 {
+    if v.is_some_and(|(not, _)| not.0) {
+        bit
+    } else {
+        0
+    }
+}
+
+fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
+    let Match::Tcp(v) = value else {
+        return Ok(None);
+    };
+    let (s0, s1) = bounds(v.sport.as_ref());
+    let (d0, d1) = bounds(v.dport.as_ref());
+    let flags = v.flags.map_or(TcpFlags { mask: 0, set: 0 }, |(_, f)| f);
+    if (flags.mask | flags.set) & !0x3f != 0 {
+        return Err("only FIN SYN RST PSH ACK and URG can be matched; drop the other flags".into());
+    }
+    let invert = inverted(v.sport.as_ref(), XT_TCP_INV_SRCPT)
+        | inverted(v.dport.as_ref(), XT_TCP_INV_DSTPT)
+        | inverted(v.flags.as_ref(), XT_TCP_INV_FLAGS)
+        | inverted(v.option.as_ref(), XT_TCP_INV_OPTION);
+    let wire = Build::new()
+        .u16(s0)
+        .u16(s1)
+        .u16(d0)
+        .u16(d1)
+        .u8(v.option.map_or(0, |(_, o)| o));
+    Ok(Some(wire.u8(flags.mask).u8(flags.set).u8(invert).done()))
+}
+
+fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+    let (option, mask, set, invert) = (b.u8(8)?, b.u8(9)?, b.u8(10)?, b.u8(11)?);
+    let has = |bit| invert & bit != 0;
+    let flags = TcpFlags { mask, set };
+    Some(Match::Tcp(Tcp {
+        sport: range(has(XT_TCP_INV_SRCPT), b.u16(0)?, b.u16(2)?),
+        dport: range(has(XT_TCP_INV_DSTPT), b.u16(4)?, b.u16(6)?),
+        option: (option != 0 || has(XT_TCP_INV_OPTION))
+            .then_some((Not(has(XT_TCP_INV_OPTION)), option)),
+        flags: (mask != 0 || set != 0 || has(XT_TCP_INV_FLAGS))
+            .then_some((Not(has(XT_TCP_INV_FLAGS)), flags)),
+    }))
+}
+
+/// ` --sport P:Q`; every port is not printed, even when it is inverted.
+pub(super) fn ports(
+    f: &mut fmt::Formatter<'_>,
+    option: &str,
+    ports: Option<&(Not, PortRange)>,
+) -> fmt::Result {
+    match ports {
+        Some((not, p)) if p.0 != (0..=u16::MAX) => write!(f, "{not} {option} {p}"),
+        _ => Ok(()),
+    }
+}
+
+impl fmt::Display for Tcp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ports(f, "--sport", self.sport.as_ref())?;
+        ports(f, "--dport", self.dport.as_ref())?;
+        if let Some((not, option)) = self.option {
+            write!(f, "{not} --tcp-option {option}")?;
+        }
+        // Flags that are not looked at and yet set match nothing; the tool has no words for them.
+        if let Some((not, flags)) = self.flags.filter(|(not, flags)| not.0 || flags.mask != 0) {
+            write!(f, "{not} --tcp-flags ")?;
+            names(f, flags.mask)?;
+            f.write_str(" ")?;
+            names(f, flags.set)?;
+        }
+        Ok(())
+    }
+}
+
+fn names(f: &mut fmt::Formatter<'_>, flags: u8) -> fmt::Result {
+    if flags & 0x3f == 0 {
+        return f.write_str("NONE");
+    }
+    super::super::comma_separated(
+        f,
+        FLAGS.iter().filter(|(_, b)| flags & b != 0).map(|(n, _)| n),
+    )
+}
+
+fn flags(text: &str) -> Option<u8> {
+    text.split(',').try_fold(0, |all, word| match word {
+        "ALL" => Some(0x3f),
+        "NONE" => Some(all),
+        _ => FLAGS.iter().find(|(n, _)| *n == word).map(|(_, b)| all | b),
+    })
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    let mut v = Tcp {
+        sport: given.ports(&["--sport", "--source-port"])?,
+        ..Tcp::default()
+    };
+    v.dport = given.ports(&["--dport", "--destination-port"])?;
+    if let Some(o) = given.take(&["--tcp-option"]) {
+        let number: u8 = o.number(0)?;
+        if number == 0 {
+            return Err(o.wrong("is no TCP option; give 1 to 255"));
+        }
+        v.option = Some((o.not, number));
+    }
+    if let Some(o) = given.take(&["--tcp-flags"]) {
+        let word = |n: usize| {
+            flags(o.word(n)).ok_or_else(|| o.wrong("give FIN,SYN,RST,PSH,ACK,URG, ALL or NONE"))
+        };
+        v.flags = Some((
+            o.not,
+            TcpFlags {
+                mask: word(0)?,
+                set: word(1)?,
+            },
+        ));
+    }
+    if let Some(o) = given.take(&["--syn"]) {
+        v.flags = Some((
+            o.not,
+            TcpFlags {
+                mask: 0x17,
+                set: 0x02,
+            },
+        ));
+    }
+    Ok(Match::Tcp(v))
+}

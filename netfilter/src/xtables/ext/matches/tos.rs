@@ -1,0 +1,91 @@
+//! `-m tos`: `struct xt_tos_match_info` (`linux/netfilter/xt_dscp.h`), 3 bytes.
+
+use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::text::{Complaint, Given};
+use crate::xtables::{Match, Not};
+use std::fmt;
+
+/// The whole byte that holds DSCP and ECN: IPv4's type of service, IPv6's traffic class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tos {
+    /// `!`
+    pub not: Not,
+    /// Compared with the masked byte.
+    pub value: u8,
+    /// Bits that are compared.
+    pub mask: u8,
+}
+
+/// `IPTOS_NORMALSVC` and its like; a name stands for the mask 0x3f.
+const NAMES: &[(&str, u8)] = &[
+    ("Minimize-Delay", 0x10),
+    ("Maximize-Throughput", 0x08),
+    ("Maximize-Reliability", 0x04),
+    ("Minimize-Cost", 0x02),
+    ("Normal-Service", 0x00),
+];
+
+pub(crate) const KIND: Kind<Match> = Kind {
+    name: "tos",
+    forms: |_| forms!["tos" 1],
+    encode,
+    decode,
+    options: &[("--tos", 1)],
+    parse,
+};
+
+fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
+    let Match::Tos(v) = value else {
+        return Ok(None);
+    };
+    Ok(Some(
+        Build::new()
+            .u8(v.mask)
+            .u8(v.value)
+            .u8(u8::from(v.not.0))
+            .done(),
+    ))
+}
+
+fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+    Some(Match::Tos(Tos {
+        not: Not(b.u8(2)? != 0),
+        value: b.u8(1)?,
+        mask: b.u8(0)?,
+    }))
+}
+
+impl fmt::Display for Tos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} --tos {:#04x}/{:#04x}",
+            self.not, self.value, self.mask
+        )
+    }
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    let o = given.need(&["--tos"])?;
+    if let Some((_, value)) = NAMES
+        .iter()
+        .find(|(n, _)| n.eq_ignore_ascii_case(o.word(0)))
+    {
+        return Ok(Match::Tos(Tos {
+            not: o.not,
+            value: *value,
+            mask: 0x3f,
+        }));
+    }
+    let (value, mask) = o.masked(0)?;
+    let mask = if mask == u32::MAX { 0xff } else { mask };
+    match (u8::try_from(value), u8::try_from(mask)) {
+        (Ok(value), Ok(mask)) => Ok(Match::Tos(Tos {
+            not: o.not,
+            value,
+            mask,
+        })),
+        _ => Err(o.wrong("is more than a byte; give VALUE/MASK up to 0xff")),
+    }
+}

@@ -1,0 +1,310 @@
+//! Matches and targets, one file each, all of the same shape: constants, wire layout, value, encode,
+//! decode, `Display`, and the options of its text.
+//!
+//! A [`Kind`] says it all once; [`decode`] and [`encode`] choose among the revisions. What no kind can read
+//! without losing a byte is an [`Unknown`], which is carried as it is.
+
+pub(super) mod matches;
+pub(super) mod targets;
+
+use super::bytes::Bytes;
+use super::sets::{Interned, Sets};
+use super::text::{Complaint, Given};
+use super::{Family, Match, Target};
+use std::fmt;
+use std::ops::Range;
+use weir_netlink::{Error, Result};
+
+/// An extension's name and revision, as its header in a rule carries them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Form {
+    /// `xt_entry_match.u.user.name`
+    pub name: &'static str,
+    /// `xt_entry_match.u.user.revision`
+    pub revision: u8,
+}
+
+/// A match or target that weir does not know, or knows in no revision that says the same in every byte.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Unknown {
+    /// Its name, at most 28 bytes.
+    pub name: String,
+    /// Its revision.
+    pub revision: u8,
+    /// What follows its header, with the padding. Numbers are in this machine's order.
+    pub data: Vec<u8>,
+}
+
+/// Not text that any program reads back: the tool has words for the bytes that weir has not.
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} [revision {}, {} bytes:",
+            self.name,
+            self.revision,
+            self.data.len()
+        )?;
+        let shown = self
+            .data
+            .iter()
+            .rposition(|b| *b != 0)
+            .map_or(0, |last| last + 1);
+        f.write_str(" ")?;
+        for byte in self.data.iter().take(shown) {
+            write!(f, "{byte:02x}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// Which extensions the kernel has.
+pub trait Revisions {
+    /// Whether the kernel has a match or a target in this revision.
+    ///
+    /// # Errors
+    /// The kernel could not be asked.
+    fn has(&self, family: Family, part: Part, form: Form) -> Result<bool>;
+}
+
+/// The two kinds of extensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// `-m`
+    Match,
+    /// `-j`
+    Target,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Match => "match",
+            Self::Target => "target",
+        })
+    }
+}
+
+/// Every revision that weir knows: for comparing values without a kernel.
+#[derive(Debug)]
+pub(super) struct All;
+
+impl Revisions for All {
+    fn has(&self, _: Family, _: Part, _: Form) -> Result<bool> {
+        Ok(true)
+    }
+}
+
+/// What encoding and decoding depend on besides the value.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) family: Family,
+    pub(super) sets: &'a dyn Sets,
+    pub(super) revisions: &'a dyn Revisions,
+}
+
+/// The bytes; `None` when the value is of another kind, or this revision has no place for it; or why
+/// no revision can hold it, with the remedy.
+pub(super) type Encoded = Result<Option<Vec<u8>>, String>;
+
+/// One match or target.
+pub(super) struct Kind<V: 'static> {
+    /// What stands after `-m` or `-j`.
+    pub(super) name: &'static str,
+    /// The revisions that are read, the one to write first.
+    pub(super) forms: fn(Family) -> &'static [Form],
+    pub(super) encode: fn(&V, Form, &Context<'_>) -> Encoded,
+    pub(super) decode: fn(Form, Bytes<'_>, &Context<'_>) -> Option<V>,
+    /// Names of its options, and how many words follow each.
+    pub(super) options: &'static [(&'static str, usize)],
+    pub(super) parse: fn(&mut Given) -> Result<V, Complaint>,
+}
+
+/// An encoded extension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wire {
+    pub(super) name: String,
+    pub(super) revision: u8,
+    pub(super) data: Vec<u8>,
+}
+
+/// The value, when some kind reads it without losing anything.
+pub(super) fn decode<V>(
+    kinds: &[&Kind<V>],
+    name: &str,
+    revision: u8,
+    data: &[u8],
+    cx: &Context<'_>,
+) -> Option<V> {
+    kinds
+        .iter()
+        .filter(|k| k.name == name || is_alias(k.name, name))
+        .find_map(|kind| {
+            let forms = (kind.forms)(cx.family);
+            let form = forms
+                .iter()
+                .find(|f| f.name == name && f.revision == revision)?;
+            let value = (kind.decode)(*form, Bytes(data), cx)?;
+            // What was not understood would be lost here.
+            match (kind.encode)(&value, *form, cx) {
+                Ok(Some(again)) if is_same(&again, data, unused(*form, cx.family)) => Some(value),
+                _ => None,
+            }
+        })
+}
+
+/// Bytes that neither kernel nor tools look at, and that tools fill in different ways: of a
+/// `union nf_inet_addr` that holds an IPv4 mask, all but the first four.
+fn unused(form: Form, family: Family) -> &'static [Range<usize>] {
+    match (form.name, form.revision, family) {
+        // The dimensions and flags that the kernel notes there.
+        ("set", 0, _) => const { &[28..29, 29..30] },
+        ("conntrack", _, Family::Ip) => const { &[20..32, 52..64, 84..96, 116..128] },
+        _ => &[],
+    }
+}
+
+fn is_same(a: &[u8], b: &[u8], unused: &[Range<usize>]) -> bool {
+    let is_unused = |n: usize| unused.iter().any(|range| range.contains(&n));
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .enumerate()
+            .all(|(n, (a, b))| a == b || is_unused(n))
+}
+
+/// A match that stands outside a legacy table. Sets have no names there, so matches on sets stay unknown.
+pub(crate) fn match_of(family: Family, unknown: Unknown) -> Match {
+    let decoded = outside(matches::KINDS, family, &unknown);
+    decoded.unwrap_or(Match::Unknown(unknown))
+}
+
+/// A target that stands outside a legacy table, as [`match_of`].
+pub(crate) fn target_of(family: Family, unknown: Unknown) -> Target {
+    let decoded = outside(targets::KINDS, family, &unknown);
+    decoded.unwrap_or(Target::Unknown(unknown))
+}
+
+fn outside<V>(kinds: &[&Kind<V>], family: Family, u: &Unknown) -> Option<V> {
+    let sets = Interned::default();
+    let cx = Context {
+        family,
+        sets: &sets,
+        revisions: &All,
+    };
+    decode(kinds, &u.name, u.revision, &u.data, &cx)
+}
+
+/// `-m state` and `-j NOTRACK` are other words for a match and a target of another name.
+fn is_alias(kind: &str, name: &str) -> bool {
+    matches!((kind, name), ("state", "conntrack") | ("NOTRACK", "CT"))
+}
+
+/// The bytes in the best revision that the kernel has.
+pub(super) fn encode<V: fmt::Display>(
+    kinds: &[&Kind<V>],
+    value: &V,
+    part: Part,
+    cx: &Context<'_>,
+) -> Result<Wire> {
+    let object = || format!("`{}`", value.to_string().trim_start());
+    let mut lacking = Vec::new();
+    for kind in kinds {
+        for form in (kind.forms)(cx.family) {
+            let encoded = (kind.encode)(value, *form, cx);
+            let Some(data) = encoded.map_err(|why| Error::refused("write", object(), why))? else {
+                continue;
+            };
+            if cx.revisions.has(cx.family, part, *form)? {
+                return Ok(Wire {
+                    name: form.name.to_owned(),
+                    revision: form.revision,
+                    data,
+                });
+            }
+            lacking.push(format!("{} revision {}", form.name, form.revision));
+        }
+    }
+    if lacking.is_empty() {
+        let why = format!(
+            "{} has no such {part}, or not with these options",
+            cx.family
+        );
+        return Err(Error::refused("write", object(), why));
+    }
+    let module = if lacking.iter().all(|l| l.starts_with("REJECT")) {
+        "ipt_"
+    } else {
+        "xt_"
+    };
+    Err(Error::unsupported(
+        "write",
+        object(),
+        format!(
+            "this kernel lacks the {part} {} (module {module}{}, or it is not built in)",
+            lacking.join(", "),
+            lacking
+                .first()
+                .and_then(|l| l.split(' ').next())
+                .unwrap_or_default(),
+        ),
+    ))
+}
+
+/// `forms!["set" 4, "set" 3]`
+macro_rules! forms {
+    ($($name:literal $revision:literal),* $(,)?) => {
+        const { &[$($crate::xtables::ext::Form { name: $name, revision: $revision }),*] }
+    };
+}
+pub(super) use forms;
+
+/// `VALUE` or `VALUE/MASK`, in hexadecimal; all bits are not mentioned.
+pub(super) struct Masked(pub(super) u32, pub(super) u32);
+
+impl fmt::Display for Masked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)?;
+        if self.1 == u32::MAX {
+            Ok(())
+        } else {
+            write!(f, "/{:#x}", self.1)
+        }
+    }
+}
+
+/// Words joined by commas.
+pub(super) fn comma_separated(
+    f: &mut fmt::Formatter<'_>,
+    items: impl IntoIterator<Item = impl fmt::Display>,
+) -> fmt::Result {
+    for (n, item) in items.into_iter().enumerate() {
+        let comma = if n == 0 { "" } else { "," };
+        write!(f, "{comma}{item}")?;
+    }
+    Ok(())
+}
+
+/// Text as libxtables quotes it: letters, digits, `_` and `-` stand bare; everything else is in double
+/// quotes, with a backslash before `"`, `'` and `\`.
+pub(super) struct Quoted<'a>(pub(super) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if !self.0.is_empty() && self.0.chars().all(bare) {
+            return f.write_str(self.0);
+        }
+        f.write_str("\"")?;
+        for c in self.0.chars() {
+            if matches!(c, '"' | '\'' | '\\') {
+                f.write_str("\\")?;
+            }
+            write!(f, "{c}")?;
+        }
+        f.write_str("\"")
+    }
+}
+
+#[cfg(test)]
+mod tests;

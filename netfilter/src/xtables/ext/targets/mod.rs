@@ -1,0 +1,31 @@
+//! Targets (`-j`). The standard verdicts have no extension: they are written with the rule.
+
+pub(crate) mod connmark;
+pub(crate) mod ct;
+pub(crate) mod log;
+pub(crate) mod mark;
+pub(crate) mod nat;
+pub(crate) mod nflog;
+pub(crate) mod reject;
+pub(crate) mod set;
+pub(crate) mod tproxy;
+
+use super::Kind;
+use crate::xtables::Target;
+
+/// Every target that has words.
+pub(crate) const KINDS: &[&Kind<Target>] = &[
+    &nat::REDIRECT,
+    &nat::MASQUERADE,
+    &nat::SNAT,
+    &nat::DNAT,
+    &tproxy::KIND,
+    &mark::KIND,
+    &connmark::KIND,
+    &ct::NOTRACK,
+    &ct::KIND,
+    &log::KIND,
+    &nflog::KIND,
+    &reject::KIND,
+    &set::KIND,
+];

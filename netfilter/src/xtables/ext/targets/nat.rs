@@ -1,0 +1,351 @@
+//! `-j REDIRECT`, `MASQUERADE`, `SNAT` and `DNAT` (`linux/netfilter/nf_nat.h`):
+//! `struct nf_nat_ipv4_multi_range_compat`, 20 bytes, where the revision is 0 and the family IPv4;
+//! `struct nf_nat_range`, 40 bytes; and, in revision 2, `struct nf_nat_range2`, 48 bytes.
+
+use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::net::Address;
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given, Opt};
+use crate::xtables::{Family, Target};
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+/// Options of a target that rewrites addresses. Only in `nat`.
+///
+/// `REDIRECT --to-ports` without further options is [`Target::Redirect`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Nat {
+    /// Which target.
+    pub kind: NatKind,
+    /// The new addresses: only SNAT and DNAT.
+    pub addresses: Option<RangeInclusive<IpAddr>>,
+    /// The new ports.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// DNAT: the old port that becomes the first of `ports`, the next one the second (revision 2).
+    pub base_port: Option<u16>,
+    /// `--random`
+    pub random: bool,
+    /// `--random-fully`
+    pub random_fully: bool,
+    /// `--persistent`
+    pub persistent: bool,
+}
+
+/// The target's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NatKind {
+    /// `REDIRECT`: to this machine.
+    Redirect,
+    /// `MASQUERADE`: from the address of the interface that the packet leaves by.
+    Masquerade,
+    /// `SNAT`: from other addresses or ports.
+    Snat,
+    /// `DNAT`: to other addresses or ports.
+    Dnat,
+}
+
+impl Nat {
+    /// The target without options.
+    #[must_use]
+    pub fn new(kind: NatKind) -> Self {
+        Self {
+            kind,
+            addresses: None,
+            ports: None,
+            base_port: None,
+            random: false,
+            random_fully: false,
+            persistent: false,
+        }
+    }
+}
+
+const FLAGS: &[(&str, u32)] = &[
+    ("--random", NF_NAT_RANGE_PROTO_RANDOM),
+    ("--random-fully", NF_NAT_RANGE_PROTO_RANDOM_FULLY),
+    ("--persistent", NF_NAT_RANGE_PERSISTENT),
+];
+
+pub(crate) const REDIRECT: Kind<Target> = Kind {
+    name: "REDIRECT",
+    forms: |_| forms!["REDIRECT" 0],
+    encode: |v, form, cx| encode(v, NatKind::Redirect, form, cx),
+    decode: |form, b, cx| decode(NatKind::Redirect, form, b, cx),
+    options: &[
+        ("--to-ports", 1),
+        ("--random", 0),
+        ("--random-fully", 0),
+        ("--persistent", 0),
+    ],
+    parse: |given| parse(given, NatKind::Redirect),
+};
+
+pub(crate) const MASQUERADE: Kind<Target> = Kind {
+    name: "MASQUERADE",
+    forms: |_| forms!["MASQUERADE" 0],
+    encode: |v, form, cx| encode(v, NatKind::Masquerade, form, cx),
+    decode: |form, b, cx| decode(NatKind::Masquerade, form, b, cx),
+    options: &[
+        ("--to-ports", 1),
+        ("--random", 0),
+        ("--random-fully", 0),
+        ("--persistent", 0),
+    ],
+    parse: |given| parse(given, NatKind::Masquerade),
+};
+
+/// Revision 2 of SNAT says nothing more, and iptables 1.8 has no words for it.
+pub(crate) const SNAT: Kind<Target> = Kind {
+    name: "SNAT",
+    forms: |family| match family {
+        Family::Ip => forms!["SNAT" 0],
+        Family::Ip6 => forms!["SNAT" 1],
+    },
+    encode: |v, form, cx| encode(v, NatKind::Snat, form, cx),
+    decode: |form, b, cx| decode(NatKind::Snat, form, b, cx),
+    options: &[
+        ("--to-source", 1),
+        ("--random", 0),
+        ("--random-fully", 0),
+        ("--persistent", 0),
+    ],
+    parse: |given| parse(given, NatKind::Snat),
+};
+
+pub(crate) const DNAT: Kind<Target> = Kind {
+    name: "DNAT",
+    forms: |family| match family {
+        Family::Ip => forms!["DNAT" 2, "DNAT" 0],
+        Family::Ip6 => forms!["DNAT" 2, "DNAT" 1],
+    },
+    encode: |v, form, cx| encode(v, NatKind::Dnat, form, cx),
+    decode: |form, b, cx| decode(NatKind::Dnat, form, b, cx),
+    options: &[
+        ("--to-destination", 1),
+        ("--random", 0),
+        ("--random-fully", 0),
+        ("--persistent", 0),
+    ],
+    parse: |given| parse(given, NatKind::Dnat),
+};
+
+fn options(target: &Target) -> Option<Nat> {
+    match target {
+        Target::Redirect(ports) => Some(Nat {
+            ports: Some(ports.clone()),
+            ..Nat::new(NatKind::Redirect)
+        }),
+        Target::Nat(v) => Some(v.clone()),
+        _ => None,
+    }
+}
+
+fn encode(target: &Target, kind: NatKind, form: Form, cx: &Context<'_>) -> Encoded {
+    let Some(v) = options(target).filter(|v| v.kind == kind) else {
+        return Ok(None);
+    };
+    let with_address = matches!(kind, NatKind::Snat | NatKind::Dnat);
+    if let Some(range) = &v.addresses {
+        let fits = range.start().is_ipv4() == (cx.family == Family::Ip)
+            && range.end().is_ipv4() == range.start().is_ipv4();
+        if !with_address || !fits {
+            return Err(format!(
+                "give addresses of {} to SNAT and DNAT, none to others",
+                cx.family
+            ));
+        }
+    }
+    if v.base_port.is_some() && form.revision < 2 {
+        return Ok(None);
+    }
+    let mut flags = 0;
+    for (is, bit) in [
+        (v.addresses.is_some(), NF_NAT_RANGE_MAP_IPS),
+        (v.ports.is_some(), NF_NAT_RANGE_PROTO_SPECIFIED),
+        (v.random, NF_NAT_RANGE_PROTO_RANDOM),
+        (v.persistent, NF_NAT_RANGE_PERSISTENT),
+        (v.random_fully, NF_NAT_RANGE_PROTO_RANDOM_FULLY),
+        (v.base_port.is_some(), NF_NAT_RANGE_PROTO_OFFSET),
+    ] {
+        flags |= if is { bit } else { 0 };
+    }
+    let ports = v.ports.as_ref().map_or((0, 0), |p| (*p.start(), *p.end()));
+    let ends = v.addresses.as_ref().map(|a| [*a.start(), *a.end()]);
+    let old = cx.family == Family::Ip && form.revision == 0;
+    let mut wire = if old {
+        Build::new().u32(1)
+    } else {
+        Build::new()
+    };
+    wire = wire.u32(flags);
+    wire = match (ends, old) {
+        (None, _) => wire.zeros(if old { 8 } else { 32 }),
+        (Some(ends), true) => ends.into_iter().fold(wire, Build::address),
+        (Some(ends), false) => ends.into_iter().fold(wire, Build::union_address),
+    };
+    wire = wire.be16(ports.0).be16(ports.1);
+    if form.revision == 2 {
+        wire = wire.be16(v.base_port.unwrap_or(0));
+    }
+    Ok(Some(wire.done()))
+}
+
+fn decode(kind: NatKind, form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Target> {
+    let old = cx.family == Family::Ip && form.revision == 0;
+    let (flags_at, first, last, ports) = if old { (4, 8, 12, 16) } else { (0, 4, 20, 36) };
+    let flags = b.u32(flags_at)?;
+    let has = |bit| flags & bit != 0;
+    let mut v = Nat {
+        random: has(NF_NAT_RANGE_PROTO_RANDOM),
+        random_fully: has(NF_NAT_RANGE_PROTO_RANDOM_FULLY),
+        persistent: has(NF_NAT_RANGE_PERSISTENT),
+        ..Nat::new(kind)
+    };
+    if has(NF_NAT_RANGE_MAP_IPS) {
+        v.addresses = Some(b.address(first, cx.family)?..=b.address(last, cx.family)?);
+    }
+    if has(NF_NAT_RANGE_PROTO_SPECIFIED) {
+        v.ports = Some(b.be16(ports)?..=b.be16(ports + 2)?);
+    }
+    if has(NF_NAT_RANGE_PROTO_OFFSET) {
+        v.base_port = Some(b.be16(40)?);
+    }
+    Some(shortest(v))
+}
+
+/// The one form of each target.
+fn shortest(v: Nat) -> Target {
+    match &v.ports {
+        Some(ports)
+            if v == (Nat {
+                ports: v.ports.clone(),
+                ..Nat::new(NatKind::Redirect)
+            }) =>
+        {
+            Target::Redirect(ports.clone())
+        }
+        _ => Target::Nat(v),
+    }
+}
+
+impl fmt::Display for NatKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Redirect => "REDIRECT",
+            Self::Masquerade => "MASQUERADE",
+            Self::Snat => "SNAT",
+            Self::Dnat => "DNAT",
+        })
+    }
+}
+
+impl fmt::Display for Nat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            NatKind::Redirect | NatKind::Masquerade => {
+                if let Some(ports) = &self.ports {
+                    f.write_str(" --to-ports ")?;
+                    range(f, ports)?;
+                }
+            }
+            NatKind::Snat => self.to(f, "--to-source")?,
+            NatKind::Dnat => self.to(f, "--to-destination")?,
+        }
+        for (is, (option, _)) in [self.random, self.random_fully, self.persistent]
+            .iter()
+            .zip(FLAGS)
+        {
+            if *is {
+                write!(f, " {option}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `P` or `P-Q`
+pub(crate) fn range(f: &mut fmt::Formatter<'_>, ports: &RangeInclusive<u16>) -> fmt::Result {
+    write!(f, "{}", ports.start())?;
+    if ports.start() == ports.end() {
+        Ok(())
+    } else {
+        write!(f, "-{}", ports.end())
+    }
+}
+
+impl Nat {
+    fn to(&self, f: &mut fmt::Formatter<'_>, option: &str) -> fmt::Result {
+        if self.addresses.is_none() && self.ports.is_none() {
+            return Ok(());
+        }
+        write!(f, " {option} ")?;
+        if let Some(a) = &self.addresses {
+            let brackets = a.start().is_ipv6() && self.ports.is_some();
+            f.write_str(if brackets { "[" } else { "" })?;
+            write!(f, "{}", Address(*a.start()))?;
+            if a.start() != a.end() {
+                write!(f, "-{}", Address(*a.end()))?;
+            }
+            f.write_str(if brackets { "]" } else { "" })?;
+        }
+        if let Some(ports) = &self.ports {
+            f.write_str(":")?;
+            range(f, ports)?;
+        }
+        self.base_port
+            .iter()
+            .try_for_each(|base| write!(f, "/{base}"))
+    }
+}
+
+/// `A[-B][:P[-Q][/BASE]]`, IPv6 addresses with ports in brackets.
+fn destination(o: &Opt, v: &mut Nat, family: Family) -> Result<(), Complaint> {
+    let word = o.plain()?.word(0);
+    let (addresses, ports) = match (family, word.strip_prefix('[')) {
+        (Family::Ip6, Some(rest)) => {
+            let (inside, after) = rest.split_once(']').ok_or_else(|| o.wrong("has no ]"))?;
+            (inside, after.strip_prefix(':'))
+        }
+        (Family::Ip6, None) => match word.strip_prefix(':') {
+            // A lone `:PORT`, not an address such as `::1`.
+            Some(ports) if !ports.contains(':') => ("", Some(ports)),
+            _ => (word, None),
+        },
+        (Family::Ip, _) => match word.split_once(':') {
+            Some((addresses, ports)) => (addresses, Some(ports)),
+            None => (word, None),
+        },
+    };
+    if !addresses.is_empty() {
+        let (first, last) = addresses.split_once('-').unwrap_or((addresses, addresses));
+        v.addresses = Some(o.address_in(first, family)?..=o.address_in(last, family)?);
+    }
+    if let Some(ports) = ports {
+        let (ports, base) = match ports.split_once('/') {
+            Some((ports, base)) => (ports, Some(o.port(base)?)),
+            None => (ports, None),
+        };
+        v.ports = Some(o.dashed(ports)?);
+        v.base_port = base;
+    }
+    Ok(())
+}
+
+fn parse(given: &mut Given, kind: NatKind) -> Result<Target, Complaint> {
+    let mut v = Nat::new(kind);
+    if let Some(o) = given.take(&["--to-ports"]) {
+        v.ports = Some(o.dashed(o.plain()?.word(0))?);
+    }
+    let family = given.family;
+    match kind {
+        NatKind::Snat => destination(&given.need(&["--to-source"])?, &mut v, family)?,
+        NatKind::Dnat => destination(&given.need(&["--to-destination"])?, &mut v, family)?,
+        _ => {}
+    }
+    v.random = given.flag("--random")?;
+    v.random_fully = given.flag("--random-fully")?;
+    v.persistent = given.flag("--persistent")?;
+    Ok(shortest(v))
+}

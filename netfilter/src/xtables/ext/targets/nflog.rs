@@ -1,0 +1,104 @@
+//! `-j NFLOG`: `struct xt_nflog_info` (`linux/netfilter/xt_NFLOG.h`), 76 bytes.
+
+use super::super::{Context, Encoded, Form, Kind, Quoted, forms};
+use crate::xtables::Target;
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given};
+use std::fmt;
+
+/// A copy to whoever listens to a group of nfnetlink; the packet goes on to the next rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Nflog {
+    /// `--nflog-group`
+    pub group: u16,
+    /// `--nflog-prefix`: at most 63 bytes.
+    pub prefix: String,
+    /// `--nflog-size`: bytes of the packet that are copied (Linux 4.9).
+    pub size: Option<u32>,
+    /// `--nflog-threshold`: packets that are gathered before they are sent.
+    pub threshold: u16,
+}
+
+pub(crate) const KIND: Kind<Target> = Kind {
+    name: "NFLOG",
+    forms: |_| forms!["NFLOG" 0],
+    encode,
+    decode,
+    options: &[
+        ("--nflog-group", 1),
+        ("--nflog-prefix", 1),
+        ("--nflog-size", 1),
+        ("--nflog-threshold", 1),
+    ],
+    parse,
+};
+
+fn encode(target: &Target, _: Form, _: &Context<'_>) -> Encoded {
+    let Target::Nflog(v) = target else {
+        return Ok(None);
+    };
+    let flags = if v.size.is_some() {
+        XT_NFLOG_F_COPY_LEN
+    } else {
+        0
+    };
+    let wire = Build::new()
+        .u32(v.size.unwrap_or(0))
+        .u16(v.group)
+        .u16(v.threshold)
+        .u16(flags);
+    let wire = wire.zeros(2).name(&v.prefix, 64);
+    Ok(Some(
+        wire.ok_or("a prefix has at most 63 bytes; shorten it")?
+            .done(),
+    ))
+}
+
+fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Target> {
+    let size = b.u32(0)?;
+    Some(Target::Nflog(Nflog {
+        group: b.u16(4)?,
+        prefix: b.name(12, 64)?,
+        size: (b.u16(8)? & XT_NFLOG_F_COPY_LEN != 0).then_some(size),
+        threshold: b.u16(6)?,
+    }))
+}
+
+impl fmt::Display for Nflog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.prefix.is_empty() {
+            write!(f, " --nflog-prefix {}", Quoted(&self.prefix))?;
+        }
+        if self.group != 0 {
+            write!(f, " --nflog-group {}", self.group)?;
+        }
+        self.size
+            .iter()
+            .try_for_each(|size| write!(f, " --nflog-size {size}"))?;
+        if self.threshold == XT_NFLOG_DEFAULT_THRESHOLD {
+            return Ok(());
+        }
+        write!(f, " --nflog-threshold {}", self.threshold)
+    }
+}
+
+fn parse(given: &mut Given) -> Result<Target, Complaint> {
+    let mut v = Nflog::default();
+    if let Some(o) = given.take(&["--nflog-group"]) {
+        v.group = o.plain()?.number(0)?;
+    }
+    if let Some(o) = given.take(&["--nflog-prefix"]) {
+        o.plain()?.word(0).clone_into(&mut v.prefix);
+        if v.prefix.len() > 63 {
+            return Err(o.wrong("is longer than 63 bytes; shorten it"));
+        }
+    }
+    if let Some(o) = given.take(&["--nflog-size"]) {
+        v.size = Some(o.plain()?.number(0)?);
+    }
+    if let Some(o) = given.take(&["--nflog-threshold"]) {
+        v.threshold = o.plain()?.number(0)?;
+    }
+    Ok(Target::Nflog(v))
+}

@@ -1,0 +1,200 @@
+//! `-j REJECT`: `struct ipt_reject_info` (`linux/netfilter_ipv4/ipt_REJECT.h`) and `struct ip6t_reject_info`
+//! (`linux/netfilter_ipv6/ip6t_REJECT.h`): one number each, counted differently.
+
+use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::raw::*;
+use crate::xtables::text::{Complaint, Given};
+use crate::xtables::{Family, Target};
+
+/// `--reject-with`: what the sender is told. Only in `filter`; not in `PREROUTING` before Linux 5.9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RejectWith {
+    /// `icmp-net-unreachable`
+    NetUnreachable,
+    /// `icmp-host-unreachable`
+    HostUnreachable,
+    /// `icmp-proto-unreachable`
+    ProtoUnreachable,
+    /// `icmp-port-unreachable`: the default of IPv4.
+    PortUnreachable,
+    /// `icmp-net-prohibited`
+    NetProhibited,
+    /// `icmp-host-prohibited`
+    HostProhibited,
+    /// `icmp-admin-prohibited`
+    AdminProhibited,
+    /// `tcp-reset`: only with `-p tcp`.
+    TcpReset,
+    /// `icmp6-no-route`
+    Icmp6NoRoute,
+    /// `icmp6-adm-prohibited`
+    Icmp6AdmProhibited,
+    /// `icmp6-addr-unreachable`
+    Icmp6AddrUnreachable,
+    /// `icmp6-port-unreachable`: the default of IPv6.
+    Icmp6PortUnreachable,
+    /// `icmp6-policy-fail`
+    Icmp6PolicyFail,
+    /// `icmp6-reject-route`
+    Icmp6RejectRoute,
+}
+
+use RejectWith as R;
+
+const IP: &[(RejectWith, &str, u32)] = &[
+    (
+        R::NetUnreachable,
+        "icmp-net-unreachable",
+        IPT_ICMP_NET_UNREACHABLE,
+    ),
+    (
+        R::HostUnreachable,
+        "icmp-host-unreachable",
+        IPT_ICMP_HOST_UNREACHABLE,
+    ),
+    (
+        R::ProtoUnreachable,
+        "icmp-proto-unreachable",
+        IPT_ICMP_PROT_UNREACHABLE,
+    ),
+    (
+        R::PortUnreachable,
+        "icmp-port-unreachable",
+        IPT_ICMP_PORT_UNREACHABLE,
+    ),
+    (
+        R::NetProhibited,
+        "icmp-net-prohibited",
+        IPT_ICMP_NET_PROHIBITED,
+    ),
+    (
+        R::HostProhibited,
+        "icmp-host-prohibited",
+        IPT_ICMP_HOST_PROHIBITED,
+    ),
+    (R::TcpReset, "tcp-reset", IPT_TCP_RESET),
+    (
+        R::AdminProhibited,
+        "icmp-admin-prohibited",
+        IPT_ICMP_ADMIN_PROHIBITED,
+    ),
+];
+
+const IP6: &[(RejectWith, &str, u32)] = &[
+    (R::Icmp6NoRoute, "icmp6-no-route", IP6T_ICMP6_NO_ROUTE),
+    (
+        R::Icmp6AdmProhibited,
+        "icmp6-adm-prohibited",
+        IP6T_ICMP6_ADM_PROHIBITED,
+    ),
+    (
+        R::Icmp6AddrUnreachable,
+        "icmp6-addr-unreachable",
+        IP6T_ICMP6_ADDR_UNREACH,
+    ),
+    (
+        R::Icmp6PortUnreachable,
+        "icmp6-port-unreachable",
+        IP6T_ICMP6_PORT_UNREACH,
+    ),
+    (R::TcpReset, "tcp-reset", IP6T_TCP_RESET),
+    (
+        R::Icmp6PolicyFail,
+        "icmp6-policy-fail",
+        IP6T_ICMP6_POLICY_FAIL,
+    ),
+    (
+        R::Icmp6RejectRoute,
+        "icmp6-reject-route",
+        IP6T_ICMP6_REJECT_ROUTE,
+    ),
+];
+
+fn table(family: Family) -> &'static [(RejectWith, &'static str, u32)] {
+    match family {
+        Family::Ip => IP,
+        Family::Ip6 => IP6,
+    }
+}
+
+pub(crate) const KIND: Kind<Target> = Kind {
+    name: "REJECT",
+    forms: |_| forms!["REJECT" 0],
+    encode,
+    decode,
+    options: &[("--reject-with", 1)],
+    parse,
+};
+
+fn encode(target: &Target, _: Form, cx: &Context<'_>) -> Encoded {
+    let Target::Reject(v) = target else {
+        return Ok(None);
+    };
+    let found = table(cx.family).iter().find(|(r, ..)| r == v);
+    let number = found.ok_or_else(|| {
+        format!(
+            "{} cannot answer so; choose an answer of its family",
+            cx.family
+        )
+    })?;
+    Ok(Some(Build::new().u32(number.2).done()))
+}
+
+fn decode(_: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Target> {
+    let number = b.u32(0)?;
+    table(cx.family)
+        .iter()
+        .find(|(.., n)| *n == number)
+        .map(|(r, ..)| Target::Reject(*r))
+}
+
+/// The word after `--reject-with`.
+pub(crate) fn name(v: RejectWith) -> &'static str {
+    IP.iter()
+        .chain(IP6)
+        .find(|(r, ..)| *r == v)
+        .map_or("", |(_, name, _)| name)
+}
+
+/// Older words for the same.
+fn canonical(word: &str) -> &str {
+    match word {
+        "net-unreach" => "icmp-net-unreachable",
+        "host-unreach" => "icmp-host-unreachable",
+        "proto-unreach" => "icmp-proto-unreachable",
+        "port-unreach" => "icmp-port-unreachable",
+        "net-prohib" => "icmp-net-prohibited",
+        "host-prohib" => "icmp-host-prohibited",
+        "admin-prohib" => "icmp-admin-prohibited",
+        "tcp-rst" => "tcp-reset",
+        "no-route" => "icmp6-no-route",
+        "adm-prohibited" => "icmp6-adm-prohibited",
+        "addr-unreach" => "icmp6-addr-unreachable",
+        "policy-fail" => "icmp6-policy-fail",
+        "reject-route" => "icmp6-reject-route",
+        other => other,
+    }
+}
+
+fn parse(given: &mut Given) -> Result<Target, Complaint> {
+    let table = table(given.family);
+    let Some(o) = given.take(&["--reject-with"]) else {
+        return Ok(Target::Reject(match given.family {
+            Family::Ip => R::PortUnreachable,
+            Family::Ip6 => R::Icmp6PortUnreachable,
+        }));
+    };
+    let word = match (given.family, o.plain()?.word(0)) {
+        (Family::Ip6, "port-unreach") => "icmp6-port-unreachable",
+        (_, word) => canonical(word),
+    };
+    table
+        .iter()
+        .find(|(_, name, _)| *name == word)
+        .map(|(r, ..)| Target::Reject(*r))
+        .ok_or_else(|| {
+            let names: Vec<&str> = table.iter().map(|(_, name, _)| *name).collect();
+            o.wrong(&format!("is no answer; give {}", names.join(", ")))
+        })
+}

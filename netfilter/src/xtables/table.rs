@@ -1,0 +1,186 @@
+//! A table as the kernel holds it: entries one after another, found by their offsets.
+//!
+//! ```text
+//! built-in chain   rules, then the policy           hook_entry points at its start, underflow at the policy
+//! user chain       ERROR <name>, rules, RETURN      jumps point behind the head
+//! ...
+//! ERROR "ERROR"                                     the end
+//! ```
+//! Whoever makes one entry longer moves every entry behind it, and with them the hooks, the underflows and
+//! the jumps: a change is always a whole new table.
+
+mod check;
+mod read;
+mod write;
+
+use super::raw::NF_INET_NUMHOOKS;
+use super::{Chain, ChainKind, Family, Policy, Rule, Table};
+use weir_netlink::{Error, Result};
+
+/// Packets and bytes that a rule has seen (`struct xt_counters`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counters {
+    /// `pcnt`
+    pub packets: u64,
+    /// `bcnt`
+    pub bytes: u64,
+}
+
+/// `struct ipt_getinfo`, without the name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Info {
+    pub(super) valid_hooks: u32,
+    pub(super) hook_entry: [u32; NF_INET_NUMHOOKS],
+    pub(super) underflow: [u32; NF_INET_NUMHOOKS],
+    pub(super) entries: usize,
+    pub(super) size: usize,
+}
+
+/// A table with the bytes of each rule that the kernel holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Layout {
+    pub(super) family: Family,
+    pub(super) name: String,
+    /// Empty when the table is not there yet.
+    pub(super) info: Info,
+    /// Built-in chains by hook, then user chains by name.
+    pub(super) chains: Vec<ChainLayout>,
+    /// The entries as they were read.
+    pub(super) blob: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ChainLayout {
+    pub(super) name: String,
+    /// Of a built-in chain: its hook and its policy.
+    pub(super) builtin: Option<(usize, Policy)>,
+    pub(super) rules: Vec<RuleLayout>,
+    /// Number of the entry that names a user chain.
+    pub(super) head: Option<usize>,
+    /// Number of the entry that ends the chain.
+    pub(super) tail: Option<usize>,
+    /// Of the end of the chain.
+    pub(super) counters: Counters,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RuleLayout {
+    pub(super) rule: Rule,
+    /// Number, bytes and counters of the entry that the kernel holds already.
+    pub(super) old: Option<Old>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Old {
+    pub(super) entry: usize,
+    pub(super) bytes: Vec<u8>,
+    /// Offset of the target in the bytes.
+    pub(super) target: usize,
+    pub(super) counters: Counters,
+}
+
+/// The names of the hooks' chains.
+const HOOKS: [&str; NF_INET_NUMHOOKS] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
+
+/// The hooks of a table by its name.
+const TABLES: &[(&str, &[usize])] = &[
+    ("filter", &[1, 2, 3]),
+    ("nat", &[0, 1, 3, 4]),
+    ("mangle", &[0, 1, 2, 3, 4]),
+    ("raw", &[0, 3]),
+    ("security", &[1, 2, 3]),
+];
+
+/// Entries ready for the kernel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Blob {
+    pub(super) bytes: Vec<u8>,
+    pub(super) hook_entry: [u32; NF_INET_NUMHOOKS],
+    pub(super) underflow: [u32; NF_INET_NUMHOOKS],
+    /// For each entry which one it was before.
+    pub(super) old: Vec<Option<usize>>,
+}
+
+impl Layout {
+    /// What the kernel makes of a table that nobody has used: its chains, empty.
+    pub(super) fn untouched(family: Family, name: &str) -> Result<Self> {
+        let hooks = TABLES
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map(|(_, hooks)| *hooks);
+        let hooks = hooks.ok_or_else(|| {
+            let why =
+                "there is no such table; the tables are filter, nat, mangle, raw and security";
+            Error::refused("use", format!("{family} table {name}"), why)
+        })?;
+        let chain = |hook: &usize| ChainLayout {
+            builtin: Some((*hook, Policy::Accept)),
+            ..ChainLayout::user(HOOKS.get(*hook).copied().unwrap_or_default())
+        };
+        Ok(Self {
+            family,
+            name: name.to_owned(),
+            info: Info::default(),
+            chains: hooks.iter().map(chain).collect(),
+            blob: Vec::new(),
+        })
+    }
+
+    /// Whether the kernel holds it.
+    pub(super) fn is_there(&self) -> bool {
+        self.info.entries != 0
+    }
+
+    pub(super) fn chain(&self, name: &str) -> Option<&ChainLayout> {
+        self.chains.iter().find(|c| c.name == name)
+    }
+
+    pub(super) fn chain_mut(&mut self, name: &str) -> Option<&mut ChainLayout> {
+        self.chains.iter_mut().find(|c| c.name == name)
+    }
+
+    /// Puts user chains in the order of their names, as the tools do and expect.
+    pub(super) fn sort(&mut self) {
+        let key = |c: &ChainLayout| match c.builtin {
+            Some((hook, _)) => (hook, String::new()),
+            None => (usize::MAX, c.name.clone()),
+        };
+        self.chains.sort_by_key(key);
+    }
+
+    /// The same as plain values.
+    pub(super) fn table(&self) -> Table {
+        let chain = |c: &ChainLayout| Chain {
+            name: c.name.clone(),
+            kind: c
+                .builtin
+                .map_or(ChainKind::User, |(_, p)| ChainKind::Builtin(Some(p))),
+            rules: c.rules.iter().map(|r| r.rule.clone()).collect(),
+        };
+        Table {
+            chains: self.chains.iter().map(chain).collect(),
+            ..Table::new(self.family, &self.name)
+        }
+    }
+
+    /// For messages.
+    fn object(&self) -> String {
+        format!("{} table {}", self.family, self.name)
+    }
+}
+
+impl ChainLayout {
+    pub(super) fn user(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            builtin: None,
+            rules: Vec::new(),
+            head: None,
+            tail: None,
+            counters: Counters::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! What is refused before the kernel sees it.
+
+use super::super::Target;
+use super::{ChainLayout, Layout};
+use std::collections::HashMap;
+use weir_netlink::{Error, Result};
+
+impl Layout {
+    /// Refuses jumps to nowhere, names that occur twice, and loops that packets could get into.
+    pub(in crate::xtables) fn check(&self) -> Result<()> {
+        let refuse = |object: String, why: String| Err(Error::refused("write", object, why));
+        let by_name: HashMap<&str, &ChainLayout> =
+            self.chains.iter().map(|c| (c.name.as_str(), c)).collect();
+        if by_name.len() != self.chains.len() {
+            return refuse(
+                self.object(),
+                "two of its chains have the same name; rename one".into(),
+            );
+        }
+        for chain in &self.chains {
+            for r in &chain.rules {
+                let Some(to) = r.rule.target.as_ref().and_then(Target::chain) else {
+                    continue;
+                };
+                let rule = || format!("{} rule `-A {}{}`", self.object(), chain.name, r.rule);
+                match by_name.get(to) {
+                    None => {
+                        let why = format!(
+                            "there is no chain {to}, and weir has no words for a target of that name; add the chain first"
+                        );
+                        return refuse(rule(), why);
+                    }
+                    Some(c) if c.builtin.is_some() => {
+                        return refuse(
+                            rule(),
+                            format!("{to} is a built-in chain; jump to a user chain"),
+                        );
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        for start in self.chains.iter().filter(|c| c.builtin.is_some()) {
+            if let Some(path) = find_loop(start, &by_name) {
+                let why = format!(
+                    "packets would go round: {}; take one of the jumps out",
+                    path.join(" -> ")
+                );
+                return refuse(self.object(), why);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Depth first, without recursion: the chains may come from anybody and be deep.
+fn find_loop(start: &ChainLayout, chains: &HashMap<&str, &ChainLayout>) -> Option<Vec<String>> {
+    let targets = |c: &ChainLayout| -> Vec<String> {
+        let mut all: Vec<String> = c
+            .rules
+            .iter()
+            .filter_map(|r| r.rule.target.as_ref()?.chain().map(str::to_owned))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    let mut done: HashMap<String, bool> = HashMap::new();
+    let mut path = vec![(start.name.clone(), targets(start))];
+    while let Some((name, left)) = path.last_mut() {
+        let Some(next) = left.pop() else {
+            done.insert(name.clone(), true);
+            path.pop();
+            continue;
+        };
+        if let Some(from) = path.iter().position(|(n, _)| *n == next) {
+            let mut names: Vec<String> = path.iter().skip(from).map(|(n, _)| n.clone()).collect();
+            names.push(next);
+            return Some(names);
+        }
+        if !done.contains_key(&next) {
+            let further = chains
+                .get(next.as_str())
+                .map(|c| targets(c))
+                .unwrap_or_default();
+            path.push((next, further));
+        }
+    }
+    None
+}

@@ -1,0 +1,166 @@
+//! Blobs without a kernel: what is written is read alike, and nothing that is read can do harm.
+
+use super::*;
+use crate::xtables::ext::{All, Context};
+use crate::xtables::sets::Interned;
+use crate::xtables::{Script, Snapshot, engine::plan_restore};
+use proptest::prelude::*;
+
+const TEXTS: [(Family, &str); 2] = [
+    (
+        Family::Ip,
+        include_str!("../../../tests/xtables/rules-ip.txt"),
+    ),
+    (
+        Family::Ip6,
+        include_str!("../../../tests/xtables/rules-ip6.txt"),
+    ),
+];
+
+/// The tables of the oracle's texts, as they would be written on a kernel that has everything.
+fn tables() -> Vec<Layout> {
+    TEXTS
+        .iter()
+        .flat_map(|(family, text)| {
+            let script = Script::parse(*family, text).unwrap();
+            let transaction = plan_restore(&script, &Snapshot::default(), false).unwrap();
+            transaction
+                .changes
+                .into_iter()
+                .map(|c| c.new)
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn info_of(table: &Layout, blob: &Blob) -> Info {
+    let hooks = table
+        .chains
+        .iter()
+        .filter_map(|c| c.builtin.map(|(hook, _)| hook));
+    Info {
+        valid_hooks: hooks.fold(0, |all, hook| all | 1 << hook),
+        hook_entry: blob.hook_entry,
+        underflow: blob.underflow,
+        entries: blob.old.len(),
+        size: blob.bytes.len(),
+    }
+}
+
+#[test]
+fn what_is_written_is_read_alike() {
+    let sets = Interned::default();
+    for table in tables() {
+        let cx = Context {
+            family: table.family,
+            sets: &sets,
+            revisions: &All,
+        };
+        let blob = table.encode(&cx).unwrap();
+        let info = info_of(&table, &blob);
+        let read = Layout::decode(&table.name, info, blob.bytes.clone(), &cx).unwrap();
+        assert_eq!(read.table().to_string(), table.table().to_string());
+        assert_eq!(read.table(), table.table());
+        // Written again from the bytes: nothing moves, and every entry is known.
+        let again = read.encode(&cx).unwrap();
+        assert_eq!(again.bytes, blob.bytes);
+        let all: Vec<Option<usize>> = (0..blob.old.len()).map(Some).collect();
+        assert_eq!(again.old, all);
+    }
+}
+
+#[test]
+fn loops_and_dead_ends_are_refused() {
+    let check = |text: &str| {
+        let script = Script::parse(Family::Ip, &format!("*filter\n:A -\n:B -\n{text}COMMIT\n"));
+        plan_restore(&script.unwrap(), &Snapshot::default(), false)
+    };
+    let e = check("-A INPUT -j A\n-A A -j B\n-A B -g A\n")
+        .unwrap_err()
+        .to_string();
+    assert!(e.contains("A -> B -> A"), "{e}");
+    assert!(check("-A INPUT -j A\n-A A -j A\n").is_err());
+    let e = check("-A INPUT -j NOWHERE\n").unwrap_err().to_string();
+    assert!(e.contains("no chain NOWHERE"), "{e}");
+    assert!(check("-A A -j INPUT\n").is_err());
+    // No packet gets there: the kernel takes it, so it must not keep us from writing.
+    assert!(check("-A A -j B\n-A B -j A\n").is_ok());
+    assert!(check("-A INPUT -j A\n-A INPUT -j B\n-A A -j B\n").is_ok());
+}
+
+/// A blob and what is said about it.
+fn blobs() -> Vec<(Layout, Info, Vec<u8>)> {
+    let sets = Interned::default();
+    let encode = |table: Layout| {
+        let cx = Context {
+            family: table.family,
+            sets: &sets,
+            revisions: &All,
+        };
+        let blob = table.encode(&cx).unwrap();
+        let info = info_of(&table, &blob);
+        (table, info, blob.bytes)
+    };
+    tables().into_iter().map(encode).collect()
+}
+
+/// Whatever came in: an error, or values that print and can be written again.
+fn survives(table: &Layout, info: Info, bytes: Vec<u8>) {
+    let sets = Interned::default();
+    let cx = Context {
+        family: table.family,
+        sets: &sets,
+        revisions: &All,
+    };
+    if let Ok(read) = Layout::decode(&table.name, info, bytes, &cx) {
+        let _ = read.table().to_string();
+        let _ = read.encode(&cx);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn flipped_bits_never_panic(
+        which in any::<prop::sample::Index>(),
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let blobs = blobs();
+        let (table, info, mut bytes) = which.get(&blobs).clone();
+        for (at, value) in flips {
+            *at.get_mut(&mut bytes) = value;
+        }
+        survives(&table, info, bytes);
+    }
+
+    #[test]
+    fn cut_and_grown_blobs_never_panic(
+        which in any::<prop::sample::Index>(),
+        cut in any::<prop::sample::Index>(),
+        more in proptest::collection::vec(any::<u8>(), 0..64),
+        hooks in any::<([u32; 5], [u32; 5], u32)>(),
+        entries in 0usize..200,
+    ) {
+        let blobs = blobs();
+        let (table, info, mut bytes) = which.get(&blobs).clone();
+        bytes.truncate(cut.index(bytes.len()));
+        bytes.extend(&more);
+        survives(&table, info.clone(), bytes.clone());
+        let wild = Info { hook_entry: hooks.0, underflow: hooks.1, valid_hooks: hooks.2, entries, ..info };
+        survives(&table, wild, bytes);
+    }
+
+    #[test]
+    fn noise_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400), v6 in any::<bool>()) {
+        let family = if v6 { Family::Ip6 } else { Family::Ip };
+        let table = Layout::untouched(family, "filter").unwrap();
+        survives(&table, Info { entries: 1, valid_hooks: 0xe, ..Info::default() }, bytes);
+    }
+
+    #[test]
+    fn texts_never_panic(text in "\\*filter\n(-[AIDRPNXF] |:|[!a-zA-Z0-9 \"\\\\/.,:=-]{0,12} ?|-m [a-z]{3,9} |--[a-z-]{3,12} ){0,8}\nCOMMIT\n") {
+        let _ = Script::parse(Family::Ip, &text);
+        let _ = Script::parse(Family::Ip6, &text);
+    }
+}

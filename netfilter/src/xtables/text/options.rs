@@ -1,0 +1,202 @@
+//! The options of one match or target, as they were given.
+
+use crate::xtables::{Family, Interface, Not, PortRange, Protocol};
+use ipnet::IpNet;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// What is wrong in a line, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Complaint {
+    pub(crate) column: usize,
+    pub(crate) message: String,
+}
+
+/// Everything that was given for one `-m` or `-j`.
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    pub(crate) family: Family,
+    /// `-m tcp`, for messages.
+    pub(super) name: String,
+    pub(super) column: usize,
+    pub(super) options: Vec<Opt>,
+}
+
+/// One option and the words after it.
+#[derive(Clone, Debug)]
+pub(crate) struct Opt {
+    pub(crate) not: Not,
+    pub(super) name: String,
+    pub(super) words: Vec<String>,
+    /// Of the option's name.
+    pub(super) column: usize,
+}
+
+impl Given {
+    /// The option of any of these names, once.
+    pub(crate) fn take(&mut self, names: &[&str]) -> Option<Opt> {
+        let at = self
+            .options
+            .iter()
+            .position(|o| names.contains(&o.name.as_str()))?;
+        Some(self.options.remove(at))
+    }
+
+    /// The same where it cannot be left out.
+    pub(crate) fn need(&mut self, names: &[&str]) -> Result<Opt, Complaint> {
+        self.take(names)
+            .ok_or_else(|| self.lacks(names.first().copied().unwrap_or_default()))
+    }
+
+    /// An option without words that `!` does not go with.
+    pub(crate) fn flag(&mut self, name: &str) -> Result<bool, Complaint> {
+        self.take(&[name])
+            .map_or(Ok(false), |o| o.plain().map(|_| true))
+    }
+
+    /// `P` or `P:Q`, also inverted; either end may be left out.
+    pub(crate) fn ports(&mut self, names: &[&str]) -> Result<Option<(Not, PortRange)>, Complaint> {
+        self.take(names)
+            .map(|o| Ok((o.not, o.range(o.word(0))?)))
+            .transpose()
+    }
+
+    pub(crate) fn lacks(&self, what: &str) -> Complaint {
+        Complaint {
+            column: self.column,
+            message: format!("{} needs {what}; add it", self.name),
+        }
+    }
+}
+
+impl Opt {
+    /// The word at this place; the parser made sure that there are as many as the option takes.
+    pub(crate) fn word(&self, n: usize) -> &str {
+        self.words.get(n).map_or("", String::as_str)
+    }
+
+    /// Refuses `!` before options that have no opposite.
+    pub(crate) fn plain(&self) -> Result<&Self, Complaint> {
+        match self.not {
+            Not(false) => Ok(self),
+            Not(true) => Err(Complaint {
+                column: self.column,
+                message: format!("{} cannot be inverted; leave the ! out", self.name),
+            }),
+        }
+    }
+
+    /// `why` says what is wrong with the words, and the remedy.
+    pub(crate) fn wrong(&self, why: &str) -> Complaint {
+        let message = format!("{} `{}`: {why}", self.name, self.words.join(" "));
+        Complaint {
+            column: self.column,
+            message,
+        }
+    }
+
+    /// Decimal, or hexadecimal with `0x`.
+    pub(crate) fn number<T: TryFrom<u64>>(&self, n: usize) -> Result<T, Complaint> {
+        number(self.word(n))
+            .and_then(|v| T::try_from(v).ok())
+            .ok_or_else(|| self.wrong("is no number, or too large; give a smaller one"))
+    }
+
+    /// `VALUE` or `VALUE/MASK`; all bits without a mask.
+    pub(crate) fn masked(&self, n: usize) -> Result<(u32, u32), Complaint> {
+        let word = self.word(n);
+        let (value, mask) = word.split_once('/').unwrap_or((word, "0xffffffff"));
+        let number = |text: &str| number(text).and_then(|v| u32::try_from(v).ok());
+        number(value)
+            .zip(number(mask))
+            .ok_or_else(|| self.wrong("is no mark; give VALUE or VALUE/MASK of 32 bits"))
+    }
+
+    pub(crate) fn port(&self, text: &str) -> Result<u16, Complaint> {
+        text.parse().map_err(|_| {
+            self.wrong(
+                "has no port from 0 to 65535; names of services are not looked up, give numbers",
+            )
+        })
+    }
+
+    /// `P`, `P:Q`, `P:` or `:Q`
+    pub(crate) fn range(&self, text: &str) -> Result<PortRange, Complaint> {
+        let (first, last) = match text.split_once(':') {
+            None => (self.port(text)?, self.port(text)?),
+            Some(("", last)) => (0, self.port(last)?),
+            Some((first, "")) => (self.port(first)?, u16::MAX),
+            Some((first, last)) => (self.port(first)?, self.port(last)?),
+        };
+        self.ordered(first, last).map(PortRange)
+    }
+
+    /// `P` or `P-Q`
+    pub(crate) fn dashed(&self, text: &str) -> Result<RangeInclusive<u16>, Complaint> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        self.ordered(self.port(first)?, self.port(last)?)
+    }
+
+    fn ordered(&self, first: u16, last: u16) -> Result<RangeInclusive<u16>, Complaint> {
+        if first > last {
+            return Err(self.wrong("ends before it begins; swap the two ports"));
+        }
+        Ok(first..=last)
+    }
+
+    pub(crate) fn protocol(&self, n: usize) -> Result<Protocol, Complaint> {
+        Protocol::parse(self.word(n))
+            .ok_or_else(|| self.wrong("is no protocol that weir has a name for; give its number"))
+    }
+
+    pub(crate) fn interface(&self, n: usize) -> Result<Interface, Complaint> {
+        let word = self.word(n);
+        let fits = !word.is_empty() && word.len() < 16 && !word.contains(['/', ' ']);
+        fits.then(|| Interface::from(word))
+            .ok_or_else(|| self.wrong("is no interface; give a name of 1 to 15 bytes"))
+    }
+
+    pub(crate) fn address(&self, n: usize, family: Family) -> Result<IpAddr, Complaint> {
+        self.address_in(self.word(n), family)
+    }
+
+    pub(crate) fn address_in(&self, text: &str, family: Family) -> Result<IpAddr, Complaint> {
+        IpAddr::from_str(text)
+            .ok()
+            .filter(|a| a.is_ipv4() == (family == Family::Ip))
+            .ok_or_else(|| {
+                self.wrong(&format!(
+                    "has no address of {family}; names are not looked up, give one"
+                ))
+            })
+    }
+
+    pub(crate) fn network(&self, n: usize, family: Family) -> Result<IpNet, Complaint> {
+        self.network_in(self.word(n), family)
+    }
+
+    /// `ADDRESS`, `ADDRESS/PREFIX` or `ADDRESS/MASK`
+    pub(crate) fn network_in(&self, text: &str, family: Family) -> Result<IpNet, Complaint> {
+        let (address, mask) = match text.split_once('/') {
+            Some((address, mask)) => (address, Some(mask)),
+            None => (text, None),
+        };
+        let address = self.address_in(address, family)?;
+        let net = match mask {
+            None => Ok(IpNet::from(address)),
+            Some(mask) => match mask.parse::<u8>() {
+                Ok(length) => IpNet::new(address, length),
+                Err(_) => IpNet::with_netmask(address, self.address_in(mask, family)?),
+            },
+        };
+        net.map_err(|_| self.wrong("has no mask that is a prefix; give ADDRESS/LENGTH"))
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}

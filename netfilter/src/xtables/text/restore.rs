@@ -1,0 +1,328 @@
+//! Tables and commands: what `iptables-restore` reads.
+
+use super::options::Complaint;
+use super::words::{Word, words};
+use super::{ParseError, rule};
+use crate::xtables::raw::{XT_EXTENSION_MAXNAMELEN, XT_TABLE_MAXNAMELEN};
+use crate::xtables::{Family, Policy, Rule};
+use std::fmt;
+
+/// A whole text of one family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// `iptables-restore` or `ip6tables-restore`.
+    pub family: Family,
+    /// In the order of the text; a table may come several times.
+    pub tables: Vec<ScriptTable>,
+}
+
+/// From `*NAME` to `COMMIT`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptTable {
+    /// `filter`, `nat`, `mangle`, `raw` or `security`.
+    pub name: String,
+    /// The commands with the line of each.
+    pub commands: Vec<(usize, Command)>,
+}
+
+/// One line. `Display` prints it as `iptables` takes it, without its first word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `:NAME POLICY`: a built-in chain gets the policy; a user chain is made, or emptied where it is there.
+    Declare(String, Option<Policy>),
+    /// `-A`
+    Append(String, Rule),
+    /// `-I`: at this place, counted from 1.
+    Insert(String, usize, Rule),
+    /// `-D CHAIN RULE`: the first equal one.
+    Delete(String, Rule),
+    /// `-D CHAIN N`, counted from 1.
+    DeleteAt(String, usize),
+    /// `-R`: the one at this place, counted from 1.
+    Replace(String, usize, Rule),
+    /// `-F`: the rules of a chain, or of all.
+    Flush(Option<String>),
+    /// `-N`
+    NewChain(String),
+    /// `-X`: an unused empty user chain, or all of them.
+    DeleteChain(Option<String>),
+    /// `-P`
+    Policy(String, Policy),
+}
+
+impl Script {
+    /// Reads a text. Counters, in `[P:B]` and in `-c`, are read over.
+    ///
+    /// # Errors
+    /// The first line that cannot be read.
+    pub fn parse(family: Family, text: &str) -> Result<Self, ParseError> {
+        let mut script = Self {
+            family,
+            tables: Vec::new(),
+        };
+        let mut open: Option<ScriptTable> = None;
+        let mut last = 0;
+        for (n, line) in text.lines().enumerate() {
+            last = n + 1;
+            let at = |c: Complaint| ParseError {
+                line: n + 1,
+                column: c.column,
+                message: c.message,
+            };
+            script.line(line, n + 1, &mut open).map_err(at)?;
+        }
+        match open {
+            None => Ok(script),
+            Some(table) => Err(ParseError {
+                line: last + 1,
+                column: 1,
+                message: format!("table {} is not ended; add a line with COMMIT", table.name),
+            }),
+        }
+    }
+
+    fn line(
+        &mut self,
+        line: &str,
+        number: usize,
+        open: &mut Option<ScriptTable>,
+    ) -> Result<(), Complaint> {
+        if line.starts_with('#') || line.trim().is_empty() {
+            return Ok(());
+        }
+        if line.contains('\0') {
+            return Err(complain(1, "the line holds a zero byte; remove it"));
+        }
+        let Some(table) = open else {
+            let name = line.trim_end().strip_prefix('*');
+            let name =
+                name.ok_or_else(|| complain(1, "commands come after a line with *TABLE; add one"))?;
+            if name.is_empty()
+                || name.len() >= XT_TABLE_MAXNAMELEN
+                || name.contains(char::is_whitespace)
+            {
+                return Err(complain(
+                    2,
+                    "is no name of a table; give filter, nat, mangle, raw or security",
+                ));
+            }
+            *open = Some(ScriptTable {
+                name: name.to_owned(),
+                commands: Vec::new(),
+            });
+            return Ok(());
+        };
+        if line.trim_end() == "COMMIT" {
+            self.tables.extend(open.take());
+            return Ok(());
+        }
+        if line.starts_with('*') {
+            return Err(complain(
+                1,
+                "the table before is not ended; add a line with COMMIT before this one",
+            ));
+        }
+        let mut commands = Vec::new();
+        if let Some(rest) = line.strip_prefix(':') {
+            commands.push(declare(rest)?);
+        } else {
+            commands = command(line, self.family)?;
+        }
+        table
+            .commands
+            .extend(commands.into_iter().map(|c| (number, c)));
+        Ok(())
+    }
+}
+
+/// `NAME POLICY [P:B]`
+fn declare(rest: &str) -> Result<Command, Complaint> {
+    let words = words(rest)?;
+    let (Some(name), Some(policy)) = (words.first(), words.get(1)) else {
+        return Err(complain(
+            2,
+            "give :CHAIN POLICY, with - for the policy of a user chain",
+        ));
+    };
+    // The colon is a column too.
+    let policy = match policy.text.as_str() {
+        "-" => None,
+        _ => Some(parse_policy(policy).map_err(|c| Complaint {
+            column: c.column + 1,
+            ..c
+        })?),
+    };
+    if let Some(more) = words.get(2).filter(|w| !is_counters(&w.text)) {
+        return Err(complain(
+            more.column + 1,
+            "only counters, [PACKETS:BYTES], come after the policy",
+        ));
+    }
+    Ok(Command::Declare(chain_name(name)?, policy))
+}
+
+fn is_counters(text: &str) -> bool {
+    let inside = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+    inside
+        .and_then(|t| t.split_once(':'))
+        .is_some_and(|(packets, bytes)| {
+            packets.parse::<u64>().is_ok() && bytes.parse::<u64>().is_ok()
+        })
+}
+
+fn parse_policy(word: &Word) -> Result<Policy, Complaint> {
+    match word.text.as_str() {
+        "ACCEPT" => Ok(Policy::Accept),
+        "DROP" => Ok(Policy::Drop),
+        _ => Err(complain(word.column, "is no policy; give ACCEPT or DROP")),
+    }
+}
+
+fn chain_name(word: &Word) -> Result<String, Complaint> {
+    let name = &word.text;
+    let fits = !name.is_empty() && name.len() < XT_EXTENSION_MAXNAMELEN;
+    if !fits || name.starts_with(['-', '!']) || name.contains(char::is_whitespace) {
+        let message = format!("`{name}` is no name of a chain; give 1 to 28 bytes without blanks");
+        return Err(Complaint {
+            column: word.column,
+            message,
+        });
+    }
+    Ok(name.clone())
+}
+
+fn command(line: &str, family: Family) -> Result<Vec<Command>, Complaint> {
+    let mut words = words(line)?;
+    if words.first().is_some_and(|w| is_counters(&w.text)) {
+        words.remove(0);
+    }
+    let end = line.chars().count() + 1;
+    let is_command = |w: &Word| !w.quoted && canonical(&w.text).is_some();
+    // A rule's own options may come before the command, as in `-m tcp -p tcp -A INPUT`.
+    let at = words.iter().position(is_command).ok_or_else(|| {
+        let column = words.first().map_or(1, |w| w.column);
+        complain(
+            column,
+            "the line has no command; begin it with -A CHAIN or another one",
+        )
+    })?;
+    let name = canonical(&words.remove(at).text).unwrap_or_default();
+    let mut argument = || -> Option<Word> {
+        let is_word = words
+            .get(at)
+            .is_some_and(|w| w.quoted || !w.text.starts_with(['-', '!']));
+        is_word.then(|| words.remove(at))
+    };
+    let chain = argument().as_ref().map(chain_name).transpose()?;
+    let mut place = || -> Option<Result<usize, Complaint>> {
+        let word = argument()?;
+        let number = word.text.parse().ok().filter(|n: &usize| *n > 0);
+        Some(number.ok_or_else(|| complain(word.column, "is no place in a chain; count from 1")))
+    };
+    let needs = || complain(end, &format!("{name} needs a chain; add its name"));
+    let made = match name {
+        "-F" => vec![Command::Flush(chain)],
+        "-X" => vec![Command::DeleteChain(chain)],
+        "-Z" => vec![],
+        "-N" => vec![Command::NewChain(chain.ok_or_else(needs)?)],
+        "-P" => {
+            let word =
+                argument().ok_or_else(|| complain(end, "-P needs a policy; add ACCEPT or DROP"))?;
+            vec![Command::Policy(
+                chain.ok_or_else(needs)?,
+                parse_policy(&word)?,
+            )]
+        }
+        _ => {
+            let chain = chain.ok_or_else(needs)?;
+            let place = if name == "-A" {
+                None
+            } else {
+                place().transpose()?
+            };
+            let rest = std::mem::take(&mut words);
+            if let (true, "-D", Some(n)) = (rest.is_empty(), name, place) {
+                return Ok(vec![Command::DeleteAt(chain, n)]);
+            }
+            if name == "-D" && place.is_some() {
+                return Err(complain(end, "-D takes a place or a rule; leave one out"));
+            }
+            let rules = rule::rules(&rest, family, end)?;
+            return match (name, place) {
+                ("-A", _) => Ok(rules
+                    .into_iter()
+                    .map(|r| Command::Append(chain.clone(), r))
+                    .collect()),
+                ("-D", _) => Ok(rules
+                    .into_iter()
+                    .map(|r| Command::Delete(chain.clone(), r))
+                    .collect()),
+                // Each new one is inserted before the last one, as the tool does.
+                ("-I", n) => {
+                    let n = n.unwrap_or(1);
+                    Ok(rules
+                        .into_iter()
+                        .map(|r| Command::Insert(chain.clone(), n, r))
+                        .collect())
+                }
+                (_, Some(n)) => match <[Rule; 1]>::try_from(rules) {
+                    Ok([rule]) => Ok(vec![Command::Replace(chain, n, rule)]),
+                    Err(_) => Err(complain(
+                        end,
+                        "-R replaces one rule by one; give one address",
+                    )),
+                },
+                _ => Err(complain(end, "-R needs a place in the chain; add it")),
+            };
+        }
+    };
+    match words.first() {
+        Some(more) => Err(complain(
+            more.column,
+            &format!("{name} takes nothing more; leave it out"),
+        )),
+        None => Ok(made),
+    }
+}
+
+fn canonical(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "-A" | "--append" => "-A",
+        "-I" | "--insert" => "-I",
+        "-D" | "--delete" => "-D",
+        "-R" | "--replace" => "-R",
+        "-F" | "--flush" => "-F",
+        "-N" | "--new-chain" | "--new" => "-N",
+        "-X" | "--delete-chain" => "-X",
+        "-P" | "--policy" => "-P",
+        // Zeroes counters, which weir never writes.
+        "-Z" | "--zero" => "-Z",
+        _ => return None,
+    })
+}
+
+fn complain(column: usize, message: &str) -> Complaint {
+    Complaint {
+        column,
+        message: message.to_owned(),
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Declare(chain, Some(policy)) => write!(f, "-P {chain} {policy}"),
+            Self::Declare(chain, None) | Self::NewChain(chain) => write!(f, "-N {chain}"),
+            Self::Append(chain, rule) => write!(f, "-A {chain}{rule}"),
+            Self::Insert(chain, n, rule) => write!(f, "-I {chain} {n}{rule}"),
+            Self::Delete(chain, rule) => write!(f, "-D {chain}{rule}"),
+            Self::DeleteAt(chain, n) => write!(f, "-D {chain} {n}"),
+            Self::Replace(chain, n, rule) => write!(f, "-R {chain} {n}{rule}"),
+            Self::Flush(None) => f.write_str("-F"),
+            Self::Flush(Some(chain)) => write!(f, "-F {chain}"),
+            Self::DeleteChain(None) => f.write_str("-X"),
+            Self::DeleteChain(Some(chain)) => write!(f, "-X {chain}"),
+            Self::Policy(chain, policy) => write!(f, "-P {chain} {policy}"),
+        }
+    }
+}

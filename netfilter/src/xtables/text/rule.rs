@@ -1,0 +1,380 @@
+//! The options of one rule.
+
+use super::options::{Complaint, Given, Opt};
+use super::words::Word;
+use crate::xtables::ext::{Kind, matches, targets};
+use crate::xtables::{Family, Match, Not, Protocol, Rule, Target};
+use ipnet::IpNet;
+
+/// A match or a target that options may belong to.
+enum Loaded {
+    Match(&'static Kind<Match>, Given),
+    Target(&'static Kind<Target>, Given),
+}
+
+impl Loaded {
+    fn arity(&self, option: &str) -> Option<usize> {
+        let options = match self {
+            Self::Match(kind, _) => kind.options,
+            Self::Target(kind, _) => kind.options,
+        };
+        options
+            .iter()
+            .find(|(name, _)| *name == option)
+            .map(|(_, n)| *n)
+    }
+
+    fn given(&mut self) -> &mut Given {
+        match self {
+            Self::Match(_, given) | Self::Target(_, given) => given,
+        }
+    }
+}
+
+/// What is collected while the words are read.
+struct Reader<'a> {
+    family: Family,
+    words: std::iter::Peekable<std::slice::Iter<'a, Word>>,
+    rule: Rule,
+    /// `-s A,B` stands for one rule each.
+    sources: Vec<(Not, IpNet)>,
+    destinations: Vec<(Not, IpNet)>,
+    loaded: Vec<Loaded>,
+    /// Where the line ends, for what is missing there.
+    end: usize,
+}
+
+/// The rules that these words stand for: more than one where `-s` or `-d` lists several addresses.
+pub(super) fn rules(words: &[Word], family: Family, end: usize) -> Result<Vec<Rule>, Complaint> {
+    let mut reader = Reader {
+        family,
+        words: words.iter().peekable(),
+        rule: Rule::default(),
+        sources: Vec::new(),
+        destinations: Vec::new(),
+        loaded: Vec::new(),
+        end,
+    };
+    while let Some(word) = reader.words.next() {
+        reader.option(word)?;
+    }
+    reader.finish()
+}
+
+impl<'a> Reader<'a> {
+    fn option(&mut self, word: &'a Word) -> Result<(), Complaint> {
+        let (not, word) = match word.text.as_str() {
+            "!" if !word.quoted => match self.words.next() {
+                Some(next) => (Not(true), next),
+                None => return Err(complain(word.column, "! stands before an option; add one")),
+            },
+            _ => (Not(false), word),
+        };
+        let column = word.column;
+        if word.quoted || !word.text.starts_with('-') {
+            let message = format!("`{}` is no option; options begin with - or --", word.text);
+            return Err(Complaint { column, message });
+        }
+        let (name, attached) = match word.text.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
+            _ => (word.text.as_str(), None),
+        };
+        let mut o = Opt {
+            not,
+            name: name.to_owned(),
+            words: attached.into_iter().collect(),
+            column,
+        };
+        match name {
+            "-s" | "--source" | "--src" => {
+                self.take(&mut o, 1)?;
+                let nets = self.networks(&o)?;
+                once(&o, self.sources.is_empty())?;
+                self.sources = nets;
+            }
+            "-d" | "--destination" | "--dst" => {
+                self.take(&mut o, 1)?;
+                let nets = self.networks(&o)?;
+                once(&o, self.destinations.is_empty())?;
+                self.destinations = nets;
+            }
+            "-i" | "--in-interface" => {
+                self.take(&mut o, 1)?;
+                once(&o, self.rule.in_interface.is_none())?;
+                self.rule.in_interface = Some((not, o.interface(0)?));
+            }
+            "-o" | "--out-interface" => {
+                self.take(&mut o, 1)?;
+                once(&o, self.rule.out_interface.is_none())?;
+                self.rule.out_interface = Some((not, o.interface(0)?));
+            }
+            "-p" | "--protocol" | "--proto" => {
+                self.take(&mut o, 1)?;
+                once(&o, self.rule.protocol.is_none())?;
+                self.protocol(&o)?;
+            }
+            "-f" | "--fragment" if self.family == Family::Ip => {
+                once(&o, self.rule.fragment.is_none())?;
+                self.rule.fragment = Some(not);
+            }
+            "-m" | "--match" => {
+                self.take(&mut o, 1)?;
+                self.load_match(o.plain()?)?;
+            }
+            "-j" | "--jump" | "-g" | "--goto" => {
+                self.take(&mut o, 1)?;
+                once(&o, self.rule.target.is_none() && !self.has_target())?;
+                self.target(o.plain()?)?;
+            }
+            // Counters of this rule; weir sets none.
+            "-c" | "--set-counters" => self.take(&mut o, 2)?,
+            // The lock is the caller's business.
+            "-w" | "--wait" => {
+                if self
+                    .words
+                    .peek()
+                    .is_some_and(|w| w.text.bytes().all(|b| b.is_ascii_digit()))
+                {
+                    self.words.next();
+                }
+            }
+            _ => self.extension(o)?,
+        }
+        Ok(())
+    }
+
+    /// The words after an option.
+    fn take(&mut self, o: &mut Opt, arity: usize) -> Result<(), Complaint> {
+        while o.words.len() < arity {
+            match self.words.next() {
+                Some(word) => o.words.push(word.text.clone()),
+                None => {
+                    let message =
+                        format!("{} needs {arity} more words; the line ends here", o.name);
+                    return Err(Complaint {
+                        column: self.end,
+                        message,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn networks(&self, o: &Opt) -> Result<Vec<(Not, IpNet)>, Complaint> {
+        let nets: Vec<&str> = o.word(0).split(',').collect();
+        if o.not.0 && nets.len() > 1 {
+            return Err(o.wrong("cannot be inverted as a list; write one rule for each address"));
+        }
+        nets.into_iter()
+            .map(|net| Ok((o.not, o.network_in(net, self.family)?.trunc())))
+            .collect()
+    }
+
+    fn protocol(&mut self, o: &Opt) -> Result<(), Complaint> {
+        let protocol = o.protocol(0)?;
+        match (protocol.0, o.not.0) {
+            (0, true) => return Err(o.wrong("would match nothing; leave the ! out")),
+            (0, false) => {}
+            _ => self.rule.protocol = Some((o.not, protocol)),
+        }
+        Ok(())
+    }
+
+    fn has_target(&self) -> bool {
+        self.loaded.iter().any(|l| matches!(l, Loaded::Target(..)))
+    }
+
+    fn given(&self, o: &Opt) -> Given {
+        let name = format!("{} {}", o.name, o.word(0));
+        Given {
+            family: self.family,
+            name,
+            column: o.column,
+            options: Vec::new(),
+        }
+    }
+
+    fn load_match(&mut self, o: &Opt) -> Result<(), Complaint> {
+        let name = match o.word(0) {
+            "icmpv6" | "ipv6-icmp" => "icmp6",
+            other => other,
+        };
+        let found = matches::KINDS
+            .iter()
+            .find(|k| k.name == name && self.exists(k));
+        let kind = found.ok_or_else(|| {
+            let known: Vec<&str> = matches::KINDS
+                .iter()
+                .filter(|k| self.exists(k))
+                .map(|k| k.name)
+                .collect();
+            o.wrong(&format!(
+                "is no match that weir has words for; it has {}",
+                known.join(", ")
+            ))
+        })?;
+        let given = self.given(o);
+        self.loaded.push(Loaded::Match(kind, given));
+        Ok(())
+    }
+
+    fn exists(&self, kind: &Kind<Match>) -> bool {
+        !(kind.forms)(self.family).is_empty()
+    }
+
+    fn target(&mut self, o: &Opt) -> Result<(), Complaint> {
+        let name = o.word(0);
+        if matches!(o.name.as_str(), "-g" | "--goto") {
+            self.rule.target = Some(Target::Goto(name.to_owned()));
+            return Ok(());
+        }
+        self.rule.target = match name {
+            "ACCEPT" => Some(Target::Accept),
+            "DROP" => Some(Target::Drop),
+            "RETURN" => Some(Target::Return),
+            "QUEUE" => Some(Target::Queue),
+            _ => match targets::KINDS.iter().find(|k| k.name == name) {
+                Some(kind) => {
+                    let given = self.given(o);
+                    self.loaded.push(Loaded::Target(kind, given));
+                    None
+                }
+                None => Some(Target::Jump(name.to_owned())),
+            },
+        };
+        Ok(())
+    }
+
+    /// An option of what was loaded last and knows it, else of the protocol's own match.
+    fn extension(&mut self, mut o: Opt) -> Result<(), Complaint> {
+        let mut found = self.loaded.iter().rposition(|l| l.arity(&o.name).is_some());
+        if found.is_none() {
+            found = self.implied(&o);
+        }
+        let arity = found
+            .and_then(|at| self.loaded.get(at))
+            .and_then(|l| l.arity(&o.name));
+        let (Some(at), Some(arity)) = (found, arity) else {
+            let message = format!(
+                "{} is no option of the matches and the target before it; name its match with -m first",
+                o.name
+            );
+            return Err(Complaint {
+                column: o.column,
+                message,
+            });
+        };
+        self.take(&mut o, arity)?;
+        if let Some(loaded) = self.loaded.get_mut(at) {
+            let given = loaded.given();
+            once(&o, given.options.iter().all(|other| other.name != o.name))?;
+            given.options.push(o);
+        }
+        Ok(())
+    }
+
+    fn implied(&mut self, o: &Opt) -> Option<usize> {
+        let (Not(false), protocol) = self.rule.protocol? else {
+            return None;
+        };
+        let name = match protocol {
+            Protocol::TCP => "tcp",
+            Protocol::UDP => "udp",
+            Protocol::ICMP => "icmp",
+            Protocol::ICMPV6 => "icmp6",
+            _ => return None,
+        };
+        let kind = matches::KINDS
+            .iter()
+            .find(|k| k.name == name && self.exists(k))?;
+        kind.options.iter().find(|(option, _)| *option == o.name)?;
+        let given = Given {
+            family: self.family,
+            name: format!("-m {name}"),
+            column: o.column,
+            options: Vec::new(),
+        };
+        self.loaded.push(Loaded::Match(kind, given));
+        Some(self.loaded.len() - 1)
+    }
+
+    fn finish(mut self) -> Result<Vec<Rule>, Complaint> {
+        for loaded in std::mem::take(&mut self.loaded) {
+            let given = match loaded {
+                Loaded::Match(kind, mut given) => {
+                    let value = (kind.parse)(&mut given)?;
+                    self.check_protocol(&value, &given)?;
+                    self.rule.matches.push(value);
+                    given
+                }
+                Loaded::Target(kind, mut given) => {
+                    self.rule.target = Some((kind.parse)(&mut given)?);
+                    given
+                }
+            };
+            if let Some(o) = given.options.first() {
+                return Err(o.wrong(&format!("does not go with the rest of {}", given.name)));
+            }
+        }
+        let or_none = |nets: Vec<(Not, IpNet)>| -> Vec<Option<(Not, IpNet)>> {
+            if nets.is_empty() {
+                vec![None]
+            } else {
+                nets.into_iter().map(Some).collect()
+            }
+        };
+        let (sources, destinations) = (or_none(self.sources), or_none(self.destinations));
+        let mut rules = Vec::new();
+        for source in &sources {
+            for destination in &destinations {
+                let mut rule = self.rule.clone();
+                rule.source = source.filter(matters);
+                rule.destination = destination.filter(matters);
+                rules.push(rule);
+            }
+        }
+        Ok(rules)
+    }
+
+    /// The kernel refuses these without their protocol, with `EINVAL` and no word.
+    fn check_protocol(&self, value: &Match, given: &Given) -> Result<(), Complaint> {
+        let needs = match value {
+            Match::Tcp(_) => Protocol::TCP,
+            Match::Udp(_) => Protocol::UDP,
+            Match::Icmp(_) => Protocol::ICMP,
+            Match::Icmp6(_) => Protocol::ICMPV6,
+            _ => return Ok(()),
+        };
+        if self.rule.protocol == Some((Not(false), needs)) {
+            return Ok(());
+        }
+        let message = format!("{} needs -p {needs}; add it", given.name);
+        Err(Complaint {
+            column: given.column,
+            message,
+        })
+    }
+}
+
+/// Every address is no condition.
+fn matters(net: &(Not, IpNet)) -> bool {
+    net.0.0 || net.1.prefix_len() != 0
+}
+
+fn once(o: &Opt, first: bool) -> Result<(), Complaint> {
+    if first {
+        return Ok(());
+    }
+    Err(Complaint {
+        column: o.column,
+        message: format!("{} is given twice; leave one out", o.name),
+    })
+}
+
+fn complain(column: usize, message: &str) -> Complaint {
+    Complaint {
+        column,
+        message: message.to_owned(),
+    }
+}

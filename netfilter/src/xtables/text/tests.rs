@@ -1,0 +1,92 @@
+//! What the text says, and where it is wrong. That the real tool reads it alike is tested with the tool.
+
+use super::*;
+use crate::xtables::Family;
+
+fn one(line: &str) -> String {
+    let script = Script::parse(Family::Ip, &format!("*filter\n{line}\nCOMMIT\n"));
+    let script = script.unwrap_or_else(|e| panic!("{line}: {e}"));
+    let commands: Vec<String> = script.tables[0]
+        .commands
+        .iter()
+        .map(|(_, c)| c.to_string())
+        .collect();
+    commands.join("; ")
+}
+
+#[test]
+fn each_command_is_read() {
+    for (line, read) in [
+        (
+            "[1:2] -A INPUT -p tcp --dport 80 -j ACCEPT",
+            "-A INPUT -p tcp -m tcp --dport 80 -j ACCEPT",
+        ),
+        (
+            "-A INPUT -s 10.1.2.3/8,1.1.1.1 -j DROP",
+            "-A INPUT -s 10.0.0.0/8 -j DROP; -A INPUT -s 1.1.1.1/32 -j DROP",
+        ),
+        ("-I INPUT ! -i eth+ -j C", "-I INPUT 1 ! -i eth+ -j C"),
+        ("--insert INPUT 3 -g C", "-I INPUT 3 -g C"),
+        ("-D INPUT 2", "-D INPUT 2"),
+        ("-D INPUT -j C", "-D INPUT -j C"),
+        ("-R INPUT 2 -j C", "-R INPUT 2 -j C"),
+        ("-F", "-F"),
+        ("-F C", "-F C"),
+        ("-X C", "-X C"),
+        ("-N C", "-N C"),
+        ("-P INPUT DROP", "-P INPUT DROP"),
+        (":INPUT DROP [3:4]", "-P INPUT DROP"),
+        (":C - [0:0]", "-N C"),
+        (
+            "-A C -m comment --comment \"a \\\"b\\\" 'c'\"",
+            "-A C -m comment --comment \"a \\\"b\\\" \\'c\\'\"",
+        ),
+        (
+            "-A C -p tcp --dport=1: --syn -m mark --mark 0x1/3",
+            "-A C -p tcp -m tcp --dport 1:65535 --tcp-flags FIN,SYN,RST,ACK SYN -m mark --mark 0x1/0x3",
+        ),
+        (
+            "-A C -m state --state new,INVALID",
+            "-A C -m state --state INVALID,NEW",
+        ),
+        (
+            "-A C -d 10.0.0.0/255.255.0.0 -m limit --limit 7/min",
+            "-A C -d 10.0.0.0/16 -m limit --limit 7/min",
+        ),
+    ] {
+        assert_eq!(one(line), read, "{line}");
+    }
+}
+
+#[test]
+fn an_error_names_its_place() {
+    for (line, column, part) in [
+        (
+            "-A INPUT -p tcp --dport http",
+            17,
+            "services are not looked up",
+        ),
+        ("-A INPUT --dport 80", 10, "name its match"),
+        ("-A INPUT -p tcp -p udp", 17, "twice"),
+        ("-A INPUT -m nonsense", 10, "has words for"),
+        ("-A INPUT -m tcp", 10, "-p tcp"),
+        ("-A INPUT -s fe80::1", 10, "address"),
+        ("-A INPUT -j", 12, "ends here"),
+        ("-A INPUT -m comment --comment \"x", 31, "not closed"),
+        ("-A INPUT -m owner --uid-owner root", 19, "not looked up"),
+        ("-A", 3, "chain"),
+        ("tcp -A", 7, "chain"),
+        ("-A INPUT !", 10, "before an option"),
+        (":INPUT MAYBE", 8, "ACCEPT or DROP"),
+        ("*nat", 1, "COMMIT"),
+        ("-Q INPUT", 1, "no command"),
+        ("-A INPUT -d 10.0.0.0/255.0.255.0", 10, "prefix"),
+        ("-A AVERYLONGNAMEOFACHAINTHATISTOOLONG", 4, "28 bytes"),
+    ] {
+        let e = Script::parse(Family::Ip, &format!("*filter\n# c\n{line}\nCOMMIT\n")).unwrap_err();
+        assert_eq!((e.line, e.column), (3, column), "{line}: {e}");
+        assert!(e.message.contains(part), "{line}: {e}");
+    }
+    let e = Script::parse(Family::Ip, "*filter\n").unwrap_err();
+    assert_eq!((e.line, e.column), (2, 1));
+}

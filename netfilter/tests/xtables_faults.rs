@@ -1,0 +1,271 @@
+//! Other writers, and kernels that refuse.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+mod xtables;
+
+use common::{assert_text, tool};
+use std::io;
+use std::time::Duration;
+use weir_netfilter::xtables::*;
+use weir_netlink::Netns;
+use xtables::*;
+
+/// The kernel, but some calls fail.
+struct Faulty {
+    kernel: Kernel,
+    /// Which replacement fails, counted from 0, and with what.
+    fails: Vec<(usize, i32)>,
+    replaced: usize,
+}
+
+impl Transport for Faulty {
+    fn names(&mut self, family: Family) -> io::Result<Vec<String>> {
+        self.kernel.names(family)
+    }
+
+    fn get(&mut self, family: Family, option: i32, value: &mut [u8]) -> io::Result<usize> {
+        self.kernel.get(family, option, value)
+    }
+
+    fn replace(&mut self, family: Family, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
+        let n = self.replaced;
+        self.replaced += 1;
+        match self.fails.iter().find(|(at, _)| *at == n) {
+            Some((_, errno)) => Err(io::Error::from_raw_os_error(*errno)),
+            None => self.kernel.replace(family, value, counters),
+        }
+    }
+
+    fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()> {
+        self.kernel.add_counters(family, value)
+    }
+}
+
+fn chain_with(name: &str, rule: Rule) -> Chain {
+    Chain {
+        rules: vec![rule],
+        ..Chain::user(name)
+    }
+}
+
+/// One jump in each of three tables.
+fn wished() -> Ruleset {
+    let table = |family, name: &str| Table {
+        chains: vec![
+            Chain {
+                rules: vec![Rule::builder().jump("OURS_A")],
+                ..Chain::builtin("OUTPUT")
+            },
+            chain_with(
+                "OURS_A",
+                Rule::builder().out_interface("nope").target(Target::Drop),
+            ),
+        ],
+        ..Table::new(family, name)
+    };
+    Ruleset {
+        tables: vec![
+            table(Family::Ip, "mangle"),
+            table(Family::Ip, "nat"),
+            table(Family::Ip6, "nat"),
+        ],
+    }
+}
+
+fn ours() -> Ownership {
+    Ownership {
+        prefix: "OURS_".into(),
+        ..Ownership::default()
+    }
+}
+
+fn apply(ns: &Netns, fails: &[(usize, i32)]) -> weir_netlink::Result<Applied> {
+    ns.run(|| {
+        let faulty = Faulty {
+            kernel: Kernel::open().unwrap(),
+            fails: fails.to_vec(),
+            replaced: 0,
+        };
+        let sets = Box::new(SocketSets::open().unwrap());
+        Engine::with_transport(faulty, sets).apply(&wished(), &ours())
+    })
+    .unwrap()
+}
+
+fn both(ns: &Netns) -> String {
+    save_counted(ns, Family::Ip) + &save_counted(ns, Family::Ip6)
+}
+
+#[test]
+fn a_table_that_fails_takes_the_others_back() {
+    let ns = namespace_or_skip!();
+    for args in [
+        "-t nat -A OUTPUT -j ACCEPT",
+        "-t mangle -A OUTPUT -d 127.0.0.0/8",
+    ] {
+        run(&ns, Family::Ip, args);
+    }
+    run(&ns, Family::Ip6, "-t nat -A OUTPUT -j ACCEPT");
+    tool(&ns, "ip", &["link", "set", "lo", "up"], "").unwrap();
+    let send = || {
+        ns.run(|| {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let _ = socket.send_to(b"x", "127.0.0.1:9");
+        })
+        .unwrap();
+    };
+    send();
+    let before = both(&ns);
+    assert!(
+        before.contains("-A OUTPUT -d 127.0.0.0/8") && !before.contains("[0:0] -A OUTPUT -d"),
+        "{before}"
+    );
+    for fails in 0..3 {
+        let e = apply(&ns, &[(fails, EINVAL)]).unwrap_err();
+        assert!(e.to_string().contains("refuses one of its rules"), "{e}");
+        assert_text(&both(&ns), &before);
+    }
+    // What cannot be put back is named.
+    let e = apply(&ns, &[(1, EINVAL), (2, EINVAL)]).unwrap_err();
+    assert!(
+        e.to_string()
+            .contains("iptables table mangle stays changed"),
+        "{e}"
+    );
+}
+
+/// `errno.h`, on every architecture.
+const EINVAL: i32 = 22;
+const EAGAIN: i32 = 11;
+
+#[test]
+fn a_change_in_between_is_read_again_with_a_bound() {
+    let ns = namespace_or_skip!();
+    // The second of three: the first is put back, then all are written.
+    let applied = apply(&ns, &[(1, EAGAIN), (4, EAGAIN)]).unwrap();
+    assert_eq!(applied.replaced, 3);
+    assert_eq!(
+        engine(&ns, |e| e.drift(&wished(), &ours())).unwrap().ops,
+        vec![]
+    );
+    let other = namespace_or_skip!();
+    let always: Vec<(usize, i32)> = (0..200).map(|n| (n, EAGAIN)).collect();
+    let e = apply(&other, &always).unwrap_err();
+    assert!(
+        e.to_string().contains("somebody else keeps changing"),
+        "{e}"
+    );
+}
+
+#[test]
+fn nothing_is_written_unless_all_can_be() {
+    let ns = namespace_or_skip!();
+    let mut wish = wished();
+    let missing = SetMatch {
+        not: Not(false),
+        set: SetRef {
+            name: "nobody".into(),
+            source: vec![true],
+        },
+        return_nomatch: false,
+        keep_counters: false,
+        keep_subcounters: false,
+        packets: None,
+        bytes: None,
+    };
+    wish.tables[2].chains[1].rules.push(
+        Rule::builder()
+            .matching(Match::Set(missing))
+            .target(Target::Drop),
+    );
+    let e = engine(&ns, |e| e.apply(&wish, &ours())).unwrap_err();
+    assert!(e.to_string().contains("there is no such set"), "{e}");
+    assert!(!both(&ns).contains("OURS_"));
+    let mut wish = wished();
+    wish.tables[2].chains[1]
+        .rules
+        .push(Rule::builder().jump("OURS_A"));
+    let e = engine(&ns, |e| e.apply(&wish, &ours())).unwrap_err();
+    assert!(e.to_string().contains("OURS_A -> OURS_A"), "{e}");
+    let mut wish = wished();
+    wish.tables[1].name = "nonsense".into();
+    assert!(
+        engine(&ns, |e| e.apply(&wish, &ours()))
+            .unwrap_err()
+            .to_string()
+            .contains("no such table")
+    );
+}
+
+/// The real tool adds and deletes rules of its own in the same chain, while we apply and clean. Neither loses
+/// one.
+#[test]
+fn a_writer_beside_us_loses_nothing() {
+    let ns = namespace_or_skip!();
+    let rounds = if std::env::var_os("WEIR_LONG").is_some() {
+        10_000
+    } else {
+        300
+    };
+    let writers = Writers::Others {
+        patience: Duration::from_secs(60),
+    };
+    std::thread::scope(|scope| {
+        let theirs = scope.spawn(|| {
+            for n in 0..rounds {
+                run(
+                    &ns,
+                    Family::Ip,
+                    &format!(
+                        "-t nat -A OUTPUT -d 10.{}.{}.1 -j ACCEPT",
+                        n / 256 % 256,
+                        n % 256
+                    ),
+                );
+                if n % 3 == 2 {
+                    let n = n - 1;
+                    let what = format!(
+                        "-t nat -D OUTPUT -d 10.{}.{}.1 -j ACCEPT",
+                        n / 256 % 256,
+                        n % 256
+                    );
+                    run(&ns, Family::Ip, &what);
+                }
+            }
+        });
+        let mut turns = 0;
+        ns.run(|| {
+            let mut engine = Engine::open().unwrap().writers(writers);
+            while !theirs.is_finished() {
+                let applied = engine.apply(&wished(), &ours()).unwrap();
+                assert!(applied.lock_wait.is_some());
+                assert!(!applied.ops.is_empty());
+                engine.apply(&Ruleset::default(), &ours()).unwrap();
+                turns += 1;
+            }
+            engine.apply(&wished(), &ours()).unwrap();
+        })
+        .unwrap();
+        theirs.join().unwrap();
+        assert!(turns > 0);
+    });
+    let listing = save(&ns, Family::Ip);
+    let have: Vec<String> = listing
+        .lines()
+        .filter(|l| l.contains("-j ACCEPT") && l.starts_with("-A OUTPUT"))
+        .map(str::to_owned)
+        .collect();
+    let want: Vec<String> = (0..rounds)
+        .filter(|n| n % 3 != 1 || n + 1 >= rounds)
+        .map(|n| {
+            format!(
+                "-A OUTPUT -d 10.{}.{}.1/32 -j ACCEPT",
+                n / 256 % 256,
+                n % 256
+            )
+        })
+        .collect();
+    assert_eq!(have, want);
+    assert!(listing.contains("-A OUTPUT -j OURS_A"), "{listing}");
+}

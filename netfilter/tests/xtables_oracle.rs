@@ -1,0 +1,64 @@
+//! The real legacy tools as oracle, both ways: we read what they wrote, they list what we wrote.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+mod xtables;
+
+use common::assert_text;
+use weir_netfilter::xtables::{Family, Ownership};
+use weir_netlink::Netns;
+use xtables::*;
+
+fn namespace_with_sets() -> Option<Netns> {
+    match Netns::create() {
+        Ok(ns) => {
+            make_sets(&ns);
+            Some(ns)
+        }
+        Err(e) if e.is_permission() => {
+            eprintln!("skipped: {e}");
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+fn both_ways(family: Family, text: &str) {
+    let Some(theirs) = namespace_with_sets() else {
+        return;
+    };
+    load(&theirs, family, text, &[]);
+    let listing = save(&theirs, family);
+    assert_text(&ours(&theirs, family), &listing);
+    assert!(
+        !listing.contains("revision"),
+        "weir has no words for one of these"
+    );
+
+    // The same input to our parser.
+    let restored = namespace_with_sets().unwrap();
+    restore(&restored, family, text, false);
+    assert_text(&save(&restored, family), &listing);
+    // And the tool's listing; what is kept is added to.
+    let again = namespace_with_sets().unwrap();
+    restore(&again, family, &listing, true);
+    assert_text(&save(&again, family), &listing);
+
+    let applied = namespace_with_sets().unwrap();
+    let wished = read(&theirs).ruleset;
+    let first = engine(&applied, |e| e.apply(&wished, &Ownership::default())).unwrap();
+    assert!(first.replaced > 0);
+    assert_text(&save(&applied, family), &listing);
+    let second = engine(&applied, |e| e.apply(&wished, &Ownership::default())).unwrap();
+    assert_eq!((second.ops, second.replaced), (vec![], 0));
+}
+
+#[test]
+fn every_match_and_target_of_ipv4() {
+    both_ways(Family::Ip, include_str!("xtables/rules-ip.txt"));
+}
+
+#[test]
+fn every_match_and_target_of_ipv6() {
+    both_ways(Family::Ip6, include_str!("xtables/rules-ip6.txt"));
+}
