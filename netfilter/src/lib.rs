@@ -6,5 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod diff;
+pub mod ipset;
 pub mod nft;
 pub mod xtables;

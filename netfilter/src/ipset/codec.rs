@@ -1,0 +1,233 @@
+//! Values to attributes and back.
+
+use super::model::{Counters, Entry, Family, Header, Key, ProtoPort, SetType, SkbInfo};
+use super::raw;
+use super::wire::{CommandAttrs, CreateAttrs, EntryAttrs, IpAttrs};
+use ipnet::IpNet;
+use std::net::IpAddr;
+use weir_netlink::{Error, Result};
+
+fn to_ip(ip: IpAddr) -> IpAttrs {
+    match ip {
+        IpAddr::V4(v4) => IpAttrs {
+            v4: Some(v4),
+            ..IpAttrs::default()
+        },
+        IpAddr::V6(v6) => IpAttrs {
+            v6: Some(v6),
+            ..IpAttrs::default()
+        },
+    }
+}
+
+fn from_ip(attrs: Option<&IpAttrs>) -> Option<IpAddr> {
+    let attrs = attrs?;
+    attrs.v4.map(IpAddr::V4).or(attrs.v6.map(IpAddr::V6))
+}
+
+/// The attributes of an entry.
+pub(super) fn to_entry(entry: &Entry) -> EntryAttrs {
+    let mut a = match &entry.key {
+        Key::Opaque(attrs) => return EntryAttrs::clone(attrs),
+        Key::Ip(ip) | Key::IpPort(ip, _) | Key::IpPortIp(ip, _, _) => EntryAttrs {
+            ip: Some(to_ip(*ip)),
+            ..EntryAttrs::default()
+        },
+        Key::Net(net) | Key::NetPort(net, _) => EntryAttrs {
+            ip: Some(to_ip(net.addr())),
+            cidr: Some(net.prefix_len()),
+            ..EntryAttrs::default()
+        },
+        Key::Mac(mac) => EntryAttrs {
+            ether: Some(mac.to_vec()),
+            ..EntryAttrs::default()
+        },
+        Key::Port(port) => EntryAttrs {
+            port: Some(*port),
+            ..EntryAttrs::default()
+        },
+        Key::Set(name) => EntryAttrs {
+            name: Some(name.clone()),
+            ..EntryAttrs::default()
+        },
+    };
+    if let Key::IpPort(_, p) | Key::NetPort(_, p) | Key::IpPortIp(_, p, _) = &entry.key {
+        (a.protocol, a.port) = (Some(p.protocol), Some(p.port));
+    }
+    if let Key::IpPortIp(_, _, to) = &entry.key {
+        a.ip2 = Some(to_ip(*to));
+    }
+    a.timeout = entry.timeout;
+    a.flags = entry.nomatch.then_some(raw::IPSET_FLAG_NOMATCH);
+    a.bytes = entry.counters.map(|c| c.bytes);
+    a.packets = entry.counters.map(|c| c.packets);
+    a.comment = entry.comment.clone();
+    a.skb_mark = entry
+        .skbinfo
+        .mark
+        .map(|(mark, mask)| u64::from(mark) << 32 | u64::from(mask));
+    a.skb_prio = entry.skbinfo.prio;
+    a.skb_queue = entry.skbinfo.queue;
+    a
+}
+
+fn key(kind: &SetType, a: &EntryAttrs) -> Option<Key> {
+    let ip = || from_ip(a.ip.as_ref());
+    let net = || {
+        let ip = ip()?;
+        // A host comes without its length.
+        let full = if ip.is_ipv4() { 32 } else { 128 };
+        IpNet::new(ip, a.cidr.unwrap_or(full)).ok()
+    };
+    let port = || {
+        Some(ProtoPort {
+            protocol: a.protocol?,
+            port: a.port?,
+        })
+    };
+    Some(match kind {
+        SetType::HashIp => Key::Ip(ip()?),
+        SetType::HashNet => Key::Net(net()?),
+        SetType::HashIpPort => Key::IpPort(ip()?, port()?),
+        SetType::HashNetPort => Key::NetPort(net()?, port()?),
+        SetType::HashIpPortIp => Key::IpPortIp(ip()?, port()?, from_ip(a.ip2.as_ref())?),
+        SetType::HashMac => Key::Mac(a.ether.as_deref()?.try_into().ok()?),
+        SetType::BitmapPort => Key::Port(a.port?),
+        SetType::ListSet => Key::Set(a.name.clone()?),
+        SetType::Other(_) => return None,
+    })
+}
+
+/// An entry of a set of this type. What has attributes that are not known here is opaque as a whole: no
+/// comparison may ignore them.
+pub(super) fn from_entry(kind: &SetType, a: EntryAttrs) -> Entry {
+    const KNOWN: u32 = raw::IPSET_FLAG_NOMATCH;
+    let is_known = a.unknown.is_empty() && a.flags.unwrap_or(0) & !KNOWN == 0;
+    let Some(key) = key(kind, &a).filter(|_| is_known) else {
+        return Entry::new(Key::Opaque(Box::new(a)));
+    };
+    Entry {
+        key,
+        timeout: a.timeout,
+        nomatch: a.flags.is_some(),
+        counters: a
+            .packets
+            .zip(a.bytes)
+            .map(|(packets, bytes)| Counters { packets, bytes }),
+        comment: a.comment,
+        skbinfo: SkbInfo {
+            mark: a.skb_mark.map(halves),
+            prio: a.skb_prio,
+            queue: a.skb_queue,
+        },
+    }
+}
+
+/// Mark and mask of `IPSET_ATTR_SKBMARK`.
+fn halves(both: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = both.to_be_bytes();
+    (
+        u32::from_be_bytes([a, b, c, d]),
+        u32::from_be_bytes([e, f, g, h]),
+    )
+}
+
+/// The attributes of a set's options.
+pub(super) fn to_options(h: &Header) -> CreateAttrs {
+    let flags = [
+        (h.counters, raw::IPSET_FLAG_WITH_COUNTERS),
+        (h.comment, raw::IPSET_FLAG_WITH_COMMENT),
+        (h.forceadd, raw::IPSET_FLAG_WITH_FORCEADD),
+        (h.skbinfo, raw::IPSET_FLAG_WITH_SKBINFO),
+    ];
+    let flags = flags
+        .iter()
+        .filter(|(set, _)| *set)
+        .fold(0, |all, (_, bit)| all | bit);
+    CreateAttrs {
+        port: h.range.map(|(from, _)| from),
+        port_to: h.range.map(|(_, to)| to),
+        hash_size: h.hash_size,
+        max_elem: h.max_elem,
+        netmask: h.netmask,
+        bitmask: h.bitmask.map(to_ip),
+        bucket_size: h.bucket_size,
+        init_val: h.init_val,
+        size: h.size,
+        timeout: h.timeout,
+        flags: (flags != 0).then_some(flags),
+        ..CreateAttrs::default()
+    }
+}
+
+/// The header of a listed set.
+pub(super) fn from_header(a: &CommandAttrs) -> Header {
+    let kind = SetType::from(a.type_name.as_deref().unwrap_or_default());
+    let mut h = Header::new(a.name.clone().unwrap_or_default(), kind, Family::Inet);
+    h.family = Family::from(a.family.unwrap_or(0));
+    let Some(o) = &a.data else { return h };
+    let flags = o.flags.unwrap_or(0);
+    h.hash_size = o.hash_size;
+    h.max_elem = o.max_elem;
+    h.netmask = o.netmask;
+    h.bitmask = from_ip(o.bitmask.as_ref());
+    h.range = o.port.zip(o.port_to);
+    h.size = o.size;
+    h.timeout = o.timeout;
+    h.counters = flags & raw::IPSET_FLAG_WITH_COUNTERS != 0;
+    h.comment = flags & raw::IPSET_FLAG_WITH_COMMENT != 0;
+    h.forceadd = flags & raw::IPSET_FLAG_WITH_FORCEADD != 0;
+    h.skbinfo = flags & raw::IPSET_FLAG_WITH_SKBINFO != 0;
+    h.bucket_size = o.bucket_size;
+    h.init_val = o.init_val;
+    h.unknown.clone_from(&o.unknown);
+    // Of types that are not known here.
+    h.unknown.extend(
+        o.mark_mask
+            .map(|m| (CreateAttrs::IPSET_ATTR_MARKMASK, m.to_be_bytes().to_vec())),
+    );
+    h
+}
+
+/// A name that the kernel can keep.
+///
+/// # Errors
+/// It is empty, too long, or has a NUL or a line break in it.
+pub(super) fn check_name(operation: &str, name: &str) -> Result<()> {
+    let reason = if name.is_empty() {
+        "a set needs a name"
+    } else if name.len() >= raw::IPSET_MAXNAMELEN {
+        "a set's name has at most 31 bytes: shorten it"
+    } else if name.contains(['\0', '\n', '"']) {
+        "a set's name has no quote, line break or NUL: leave it out"
+    } else {
+        return Ok(());
+    };
+    Err(Error::refused(
+        operation,
+        format!("set \"{}\"", name.escape_debug()),
+        reason,
+    ))
+}
+
+/// What the kernel would cut off or could not give back as text.
+///
+/// # Errors
+/// The comment is too long or has a quote or line break; the type is not known.
+pub(super) fn check_entry(operation: &str, set: &str, entry: &Entry) -> Result<()> {
+    let comment = entry.comment.as_deref().unwrap_or_default();
+    let reason = if comment.len() > raw::IPSET_MAX_COMMENT_SIZE {
+        "a comment has at most 255 bytes: shorten it"
+    } else if comment.contains(['\0', '\n', '"']) {
+        "a comment has no quote, line break or NUL, which `ipset save` could not give back: leave it out"
+    } else if matches!(entry.key, Key::Opaque(_)) {
+        "sets of this type are only listed: use one of the known types"
+    } else {
+        return Ok(());
+    };
+    Err(Error::refused(
+        operation,
+        format!("{} to set {set}", entry.key),
+        reason,
+    ))
+}

@@ -1,0 +1,172 @@
+//! Values as the text of `ipset save`.
+
+use super::model::{Entry, Family, Header, Key, ProtoPort, Set, SetType};
+use super::proto;
+use super::raw::{
+    IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
+};
+use ipnet::IpNet;
+use std::fmt::{self, Display, Formatter};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// An address as `inet_ntop(3)` prints it: an IPv6 address whose first 96 bits are zero ends dotted, which
+/// Rust does not do.
+struct Address(IpAddr);
+
+impl Display for Address {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let IpAddr::V6(v6) = self.0 {
+            let low = v6.to_bits();
+            if let (true, Ok(dotted)) = (low > 0xffff, u32::try_from(low)) {
+                return write!(f, "::{}", Ipv4Addr::from_bits(dotted));
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A network; a host without its prefix length.
+struct Network(IpNet);
+
+impl Display for Network {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Address(self.0.addr()))?;
+        match self.0.prefix_len() {
+            n if n == self.0.max_prefix_len() => Ok(()),
+            n => write!(f, "/{n}"),
+        }
+    }
+}
+
+impl Display for ProtoPort {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match proto::name(self.protocol) {
+            Some(name) => write!(f, "{name}:")?,
+            None => write!(f, "{}:", self.protocol)?,
+        }
+        match self.protocol {
+            IPPROTO_TCP | IPPROTO_UDP | IPPROTO_SCTP | IPPROTO_UDPLITE => {
+                write!(f, "{}", self.port)
+            }
+            IPPROTO_ICMP | IPPROTO_ICMPV6 => match proto::type_name(self.protocol, self.port) {
+                Some(name) => f.write_str(name),
+                None => {
+                    let [kind, code] = self.port.to_be_bytes();
+                    write!(f, "{kind}/{code}")
+                }
+            },
+            _ => f.write_str("0"),
+        }
+    }
+}
+
+impl Display for Key {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(ip) => write!(f, "{}", Address(*ip)),
+            Self::Net(net) => write!(f, "{}", Network(*net)),
+            Self::IpPort(ip, port) => write!(f, "{},{port}", Address(*ip)),
+            Self::NetPort(net, port) => write!(f, "{},{port}", Network(*net)),
+            Self::IpPortIp(ip, port, to) => write!(f, "{},{port},{}", Address(*ip), Address(*to)),
+            Self::Mac([a, b, c, d, e, g]) => {
+                write!(f, "{a:02X}:{b:02X}:{c:02X}:{d:02X}:{e:02X}:{g:02X}")
+            }
+            Self::Port(port) => write!(f, "{port}"),
+            Self::Set(name) => f.write_str(name),
+            Self::Opaque(attrs) => write!(f, "opaque({attrs:?})"),
+        }
+    }
+}
+
+impl Display for Entry {
+    /// What follows `add NAME`.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.key)?;
+        if let Some(t) = self.timeout {
+            write!(f, " timeout {t}")?;
+        }
+        if self.nomatch {
+            f.write_str(" nomatch")?;
+        }
+        if let Some(c) = self.counters {
+            write!(f, " packets {} bytes {}", c.packets, c.bytes)?;
+        }
+        if let Some(c) = self.comment.as_ref().filter(|c| !c.is_empty()) {
+            write!(f, " comment \"{c}\"")?;
+        }
+        match self.skbinfo.mark {
+            Some((mark, u32::MAX)) => write!(f, " skbmark 0x{mark:x}")?,
+            Some((mark, mask)) => write!(f, " skbmark 0x{mark:x}/0x{mask:x}")?,
+            None => {}
+        }
+        if let Some(p) = self.skbinfo.prio {
+            write!(f, " skbprio {:x}:{:x}", p >> 16, p & 0xffff)?;
+        }
+        if let Some(q) = self.skbinfo.queue {
+            write!(f, " skbqueue {q}")?;
+        }
+        Ok(())
+    }
+}
+
+fn option<T: Display>(f: &mut Formatter<'_>, name: &str, value: Option<T>) -> fmt::Result {
+    value.map_or(Ok(()), |v| write!(f, " {name} {v}"))
+}
+
+impl Display for Header {
+    /// `create NAME TYPE OPTIONS`
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "create {} {}", self.name, self.kind)?;
+        if self.family != Family::Unspec {
+            write!(f, " family {}", self.family)?;
+        }
+        if let Some((from, to)) = self.range {
+            write!(f, " range {from}-{to}")?;
+        }
+        option(f, "size", self.size)?;
+        option(f, "hashsize", self.hash_size)?;
+        option(f, "maxelem", self.max_elem)?;
+        // `hash:ip` had it before the others, and prints it where it always did.
+        if self.kind == SetType::HashIp {
+            self.masks(f)?;
+        }
+        option(f, "timeout", self.timeout)?;
+        let flags = [
+            (self.counters, " counters"),
+            (self.comment, " comment"),
+            (self.forceadd, " forceadd"),
+            (self.skbinfo, " skbinfo"),
+        ];
+        for (_, name) in flags.iter().filter(|(set, _)| *set) {
+            f.write_str(name)?;
+        }
+        option(f, "bucketsize", self.bucket_size)?;
+        if let Some(v) = self.init_val {
+            write!(f, " initval 0x{v:08x}")?;
+        }
+        if self.kind != SetType::HashIp {
+            self.masks(f)?;
+        }
+        for (number, bytes) in &self.unknown {
+            write!(f, " opaque({number}: {bytes:02x?})")?;
+        }
+        Ok(())
+    }
+}
+
+impl Header {
+    fn masks(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        option(f, "netmask", self.netmask)?;
+        option(f, "bitmask", self.bitmask.map(Address))
+    }
+}
+
+impl Display for Set {
+    /// The whole of `ipset save NAME`, every line ended.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.header)?;
+        self.entries
+            .iter()
+            .try_for_each(|e| writeln!(f, "add {} {e}", self.header.name))
+    }
+}

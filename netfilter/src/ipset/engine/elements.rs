@@ -1,0 +1,275 @@
+//! Adding, deleting and testing entries.
+
+use super::{Engine, Existing, kind, refused};
+use crate::ipset::error::{Class, explain, is_exist};
+use crate::ipset::model::Entry;
+use crate::ipset::wire::{CommandAttrs, TestAttrs};
+use crate::ipset::{codec, raw};
+use std::borrow::Borrow;
+use std::marker::PhantomData;
+use weir_netlink::attr::{AttrSet, Attrs};
+use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, NLM_F_EXCL, Refusal, Requests, Transport};
+use weir_netlink::{Error, Result};
+
+/// Entries of one message.
+const ENTRIES: usize = 500;
+/// Bytes of one message's entries: they are one attribute, which ends at 65 535.
+const MESSAGE: usize = 60_000;
+/// Bytes from which a datagram is sent. With one more message it stays below the 208 KiB that a socket's
+/// buffers have everywhere, and so do the errors, which repeat what they refuse.
+const DATAGRAM: usize = 48 * 1024;
+/// Messages of one datagram, for the same reason: an acknowledgement takes some 800 bytes of the buffer,
+/// however small its message was.
+const MESSAGES: usize = 64;
+/// No entry without comment and name is larger: five addresses of 24 bytes would fit.
+const ENTRY: usize = 160;
+
+/// Collects entries and sends them when enough are there.
+#[derive(Debug)]
+pub(in crate::ipset) struct Pipeline<T, E> {
+    message: u16,
+    flags: u16,
+    requests: Requests,
+    /// Sent with the requests, for the words of an error.
+    sent: Vec<Chunk<E>>,
+    open: Option<Chunk<E>>,
+    transport: PhantomData<fn(T)>,
+}
+
+/// The entries of one message.
+#[derive(Debug)]
+struct Chunk<E> {
+    set: String,
+    entries: Vec<E>,
+    /// Where each stood in a text; empty when there is none.
+    lines: Vec<usize>,
+    bytes: usize,
+}
+
+impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
+    /// For `IPSET_CMD_ADD` or `IPSET_CMD_DEL`.
+    pub(in crate::ipset) fn new(message: u16, existing: Existing) -> Self {
+        Self {
+            message,
+            flags: if existing == Existing::Refuse {
+                NLM_F_EXCL
+            } else {
+                0
+            },
+            requests: Requests::new(NFNL_SUBSYS_IPSET),
+            sent: Vec::new(),
+            open: None,
+            transport: PhantomData,
+        }
+    }
+
+    /// Which verb, and how it meets what exists.
+    pub(in crate::ipset) fn is(&self, message: u16, existing: Existing) -> bool {
+        (self.message, self.flags) == (message, existing.flags())
+    }
+
+    fn operation(&self) -> &'static str {
+        if self.message == raw::IPSET_CMD_ADD {
+            "add"
+        } else {
+            "delete"
+        }
+    }
+
+    /// One more entry, with the line that it stands in.
+    pub(in crate::ipset) fn push(
+        &mut self,
+        engine: &mut Engine<T>,
+        set: &str,
+        entry: E,
+        line: Option<usize>,
+    ) -> Result<()> {
+        codec::check_entry(self.operation(), set, entry.borrow())?;
+        let comment = entry.borrow().comment.as_ref().map_or(0, String::len);
+        let bytes = ENTRY + comment;
+        let is_room =
+            |c: &Chunk<E>| c.set == set && c.entries.len() < ENTRIES && c.bytes + bytes <= MESSAGE;
+        if !self.open.as_ref().is_some_and(is_room) {
+            self.close(engine)?;
+            if self.requests.bytes() >= DATAGRAM || self.requests.len() >= MESSAGES {
+                self.send(engine)?;
+            }
+        }
+        let chunk = self.open.get_or_insert_with(|| Chunk {
+            set: set.to_owned(),
+            entries: Vec::new(),
+            lines: Vec::new(),
+            bytes: 0,
+        });
+        chunk.entries.push(entry);
+        chunk.lines.extend(line);
+        chunk.bytes += bytes;
+        Ok(())
+    }
+
+    /// Sends what is left.
+    pub(in crate::ipset) fn finish(&mut self, engine: &mut Engine<T>) -> Result<()> {
+        self.close(engine)?;
+        self.send(engine)
+    }
+
+    /// Makes the open entries a message.
+    fn close(&mut self, engine: &Engine<T>) -> Result<()> {
+        let Some(chunk) = self.open.take() else {
+            return Ok(());
+        };
+        codec::check_name(self.operation(), &chunk.set)?;
+        let numbered = (1..).zip(&chunk.entries);
+        let entries = numbered.map(|(i, e)| {
+            let mut attrs = codec::to_entry(e.borrow());
+            attrs.line = Some(i);
+            attrs
+        });
+        // The kernel asks for a line at the top when there are entries, and writes the refused one's there.
+        let attrs = CommandAttrs {
+            entries: Some(entries.collect()),
+            line: Some(0),
+            ..engine.about(&chunk.set)
+        };
+        self.requests
+            .push(self.message, self.flags, raw::NFPROTO_IPV4, &attrs);
+        self.sent.push(chunk);
+        Ok(())
+    }
+
+    fn send(&mut self, engine: &mut Engine<T>) -> Result<()> {
+        let requests = std::mem::replace(&mut self.requests, Requests::new(NFNL_SUBSYS_IPSET));
+        let sent = std::mem::take(&mut self.sent);
+        let what = sent
+            .first()
+            .map_or_else(String::new, |c| format!("entries of set {}", c.set));
+        let refusals = engine.socket.exchange(requests, &what)?;
+        match refusals.into_iter().next() {
+            Some(refusal) => Err(self.failure(&sent, refusal)),
+            None => Ok(()),
+        }
+    }
+
+    /// The error for a refused message, with the entry that the kernel wrote into it.
+    fn failure(&self, sent: &[Chunk<E>], refusal: Refusal) -> Error {
+        let chunk = sent.get(refusal.index);
+        let position = failed_entry(&refusal.echo);
+        let entry = chunk.zip(position).and_then(|(c, i)| c.entries.get(i));
+        let line = chunk.zip(position).and_then(|(c, i)| c.lines.get(i));
+        let set = chunk.map_or("", |c| &c.set);
+        let class = chunk
+            .and_then(|c| c.entries.first())
+            .map_or(Class::Any, |e| Class::of_key(&e.borrow().key));
+        let direction = if self.operation() == "add" {
+            "to"
+        } else {
+            "from"
+        };
+        let what = match entry {
+            Some(e) => format!("{} {direction} set {set}", e.borrow().key),
+            None => format!("entries {direction} set {set}"),
+        };
+        let what = match line {
+            Some(line) => format!("line {line}: {what}"),
+            None => what,
+        };
+        refused(self.operation(), &what, refusal, class)
+    }
+}
+
+/// The position in its message of the entry that was refused: the kernel writes the entry's line number over
+/// the message's own. `None` when it refused the message as a whole.
+fn failed_entry(echo: &[u8]) -> Option<usize> {
+    let mut lines = Attrs::new(echo).filter_map(std::result::Result::ok);
+    let line = lines.find(|a| a.number == CommandAttrs::IPSET_ATTR_LINENO)?;
+    let line = u32::from_ne_bytes(line.payload.try_into().ok()?);
+    usize::try_from(line).ok()?.checked_sub(1)
+}
+
+impl<T: Transport> Engine<T> {
+    /// `ipset add` for many entries; several hundred go in one message.
+    ///
+    /// # Errors
+    /// The first refused entry, by its key: `IPSET_ERR_EXIST` when it is there and existing ones are refused,
+    /// `IPSET_ERR_HASH_FULL`, `IPSET_ERR_PROTOCOL` for another family, `ENOENT` without such a set. Entries
+    /// before it were added, some after it perhaps.
+    pub fn add<E: Borrow<Entry>>(
+        &mut self,
+        set: &str,
+        entries: impl IntoIterator<Item = E>,
+        existing: Existing,
+    ) -> Result<()> {
+        self.change(raw::IPSET_CMD_ADD, set, entries, existing)
+    }
+
+    /// `ipset del` for many entries. Only their keys count.
+    ///
+    /// # Errors
+    /// As [`Engine::add`]; `IPSET_ERR_EXIST` when it is not there and that is refused.
+    pub fn delete<E: Borrow<Entry>>(
+        &mut self,
+        set: &str,
+        entries: impl IntoIterator<Item = E>,
+        existing: Existing,
+    ) -> Result<()> {
+        self.change(raw::IPSET_CMD_DEL, set, entries, existing)
+    }
+
+    fn change<E: Borrow<Entry>>(
+        &mut self,
+        message: u16,
+        set: &str,
+        entries: impl IntoIterator<Item = E>,
+        existing: Existing,
+    ) -> Result<()> {
+        let mut pipeline = Pipeline::new(message, existing);
+        for entry in entries {
+            pipeline.push(self, set, entry, None)?;
+        }
+        pipeline.finish(self)
+    }
+
+    /// `ipset test`: whether the set matches it; an address is also matched by a network that holds it.
+    ///
+    /// # Errors
+    /// `ENOENT`; `IPSET_ERR_PROTOCOL` for another family.
+    pub fn test(&mut self, set: &str, entry: &Entry) -> Result<bool> {
+        codec::check_name("test", set)?;
+        codec::check_entry("test", set, entry)?;
+        let attrs = TestAttrs {
+            protocol: Some(self.version),
+            name: Some(set.to_owned()),
+            data: Some(codec::to_entry(entry)),
+            ..TestAttrs::default()
+        };
+        let what = format!("{} in set {set}", entry.key);
+        let mut requests = Requests::new(NFNL_SUBSYS_IPSET);
+        requests.push(raw::IPSET_CMD_TEST, 0, raw::NFPROTO_IPV4, &attrs);
+        match self.socket.exchange(requests, &what)?.pop() {
+            None => Ok(true),
+            Some(refusal) => {
+                let error = refused("test", &what, refusal, Class::of_key(&entry.key));
+                if is_exist(&error) {
+                    Ok(false)
+                } else {
+                    Err(error)
+                }
+            }
+        }
+    }
+
+    /// A question with one answer.
+    pub(super) fn ask(
+        &mut self,
+        message: u16,
+        attrs: &CommandAttrs,
+        what: &str,
+    ) -> Result<CommandAttrs> {
+        let reply = self
+            .socket
+            .get(kind(message), raw::NFPROTO_IPV4, attrs, what);
+        let reply = reply.map_err(|e| explain(e, Class::Any))?;
+        CommandAttrs::decode(&reply.attrs)
+            .map_err(|e| Error::malformed("read", what, e.to_string()))
+    }
+}

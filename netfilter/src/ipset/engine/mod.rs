@@ -1,0 +1,304 @@
+//! The engine: one method for every verb of `ipset`, and `apply` for all of them together.
+//!
+//! There is no transaction in ipset. Entries of one call are sent many to a message and several messages to
+//! a datagram; the first that is refused ends its message, so that those before it are in the set. What has
+//! to change at once is built under another name and swapped in.
+
+mod apply;
+mod elements;
+mod plan;
+mod read;
+mod revision;
+
+pub use apply::Applied;
+pub(super) use elements::Pipeline;
+pub use plan::{Op, plan};
+pub use read::{Listed, Part};
+
+use super::error::{Class, explain};
+use super::model::{Family, Header, SetType};
+use super::wire::CommandAttrs;
+use super::{codec, raw};
+use std::collections::HashMap;
+use weir_netlink::nfnetlink::{
+    Kernel, NFNL_SUBSYS_IPSET, NLM_F_EXCL, Refusal, Requests, Socket, Transport, message_type,
+};
+use weir_netlink::{Error, ErrorKind, Result};
+
+/// What to do about a thing that is there already (or, when deleting, not there).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It is an error (`NLM_F_EXCL`), as without `-exist`.
+    Refuse,
+    /// It is success, as with `-exist`; an entry's comment, timeout and counters are replaced.
+    Accept,
+}
+
+impl Existing {
+    fn flags(self) -> u16 {
+        match self {
+            Self::Refuse => NLM_F_EXCL,
+            Self::Accept => 0,
+        }
+    }
+}
+
+/// The versions of ipset's protocol that the kernel speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocol {
+    /// The newest: 6, or 7 since 4.20.
+    pub version: u8,
+    /// The oldest.
+    pub minimum: u8,
+}
+
+/// A connection to ipset in one network namespace.
+#[derive(Debug)]
+pub struct Engine<T: Transport = Kernel> {
+    socket: Socket<T>,
+    /// What every message says.
+    version: u8,
+    protocol: Protocol,
+    revisions: HashMap<(SetType, Family), (u8, u8)>,
+}
+
+impl Engine<Kernel> {
+    /// In the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// As [`Engine::with_socket`]; the kernel has no nfnetlink.
+    pub fn open() -> Result<Self> {
+        Self::with_socket(Socket::open()?)
+    }
+}
+
+/// A message of ipset.
+fn kind(message: u16) -> u16 {
+    message_type(NFNL_SUBSYS_IPSET, message)
+}
+
+impl<T: Transport> Engine<T> {
+    /// On a socket that is open already. The protocol version is asked for first (`IPSET_CMD_PROTOCOL`).
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_ADMIN over the namespace; the kernel has no ipset, or none that speaks
+    /// version 6 or 7.
+    pub fn with_socket(mut socket: Socket<T>) -> Result<Self> {
+        let what = "the version of ipset's protocol";
+        let ask = CommandAttrs {
+            protocol: Some(raw::IPSET_PROTOCOL),
+            ..CommandAttrs::default()
+        };
+        let reply = socket.get(kind(raw::IPSET_CMD_PROTOCOL), raw::NFPROTO_IPV4, &ask, what);
+        let reply = reply.map_err(|e| explain(e, Class::Any))?;
+        let answer: CommandAttrs = reply
+            .decode()
+            .map_err(|e| Error::malformed("read", what, e.to_string()))?;
+        let version = answer.protocol.unwrap_or(0);
+        let protocol = Protocol {
+            version,
+            minimum: answer.minimum.unwrap_or(version),
+        };
+        let ours = version.min(raw::IPSET_PROTOCOL);
+        if ours < raw::IPSET_PROTOCOL_MIN.max(protocol.minimum) {
+            let remedy = format!(
+                "the kernel speaks versions {} to {version}, weir {} to {}",
+                protocol.minimum,
+                raw::IPSET_PROTOCOL_MIN,
+                raw::IPSET_PROTOCOL
+            );
+            return Err(Error::unsupported("use", what, remedy));
+        }
+        Ok(Self {
+            socket,
+            version: ours,
+            protocol,
+            revisions: HashMap::new(),
+        })
+    }
+
+    /// The versions that the kernel speaks.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// `ipset create`. The newest revision of the type that both sides know is used.
+    ///
+    /// # Errors
+    /// `EEXIST` when a set of the name is there and existing ones are refused, or it has other options; it is
+    /// there with another type or family, which the kernel alone would accept; this kernel lacks the type, or
+    /// its revision an option ([`ErrorKind::Unsupported`]).
+    pub fn create(&mut self, header: &Header, existing: Existing) -> Result<()> {
+        codec::check_name("create", &header.name)?;
+        let revision = self.revision_for(header)?;
+        let attrs = CommandAttrs {
+            type_name: Some(header.kind.name().to_owned()),
+            revision: Some(revision),
+            family: Some(header.family.number()),
+            data: Some(codec::to_options(header)),
+            ..self.about(&header.name)
+        };
+        let what = format!("set {}", header.name);
+        let class = Class::of(&header.kind);
+        self.command(
+            raw::IPSET_CMD_CREATE,
+            existing.flags(),
+            &attrs,
+            ("create", &what),
+            class,
+        )?;
+        if existing == Existing::Accept {
+            let (kind, family) = self.type_of(&header.name)?;
+            if (&kind, family) != (&header.kind, header.family) {
+                let reason = format!(
+                    "a set of that name is there with type {kind} and family {family}: destroy it or \
+                     take another name"
+                );
+                return Err(Error::refused("create", what, reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// `ipset destroy NAME`
+    ///
+    /// # Errors
+    /// `ENOENT`; `IPSET_ERR_BUSY` while a rule or a list names it.
+    pub fn destroy(&mut self, name: &str) -> Result<()> {
+        self.on_set(raw::IPSET_CMD_DESTROY, name, "destroy")
+    }
+
+    /// `ipset destroy` without a name: every set of the namespace, whoever made it.
+    ///
+    /// # Errors
+    /// `IPSET_ERR_BUSY` when any is in use; none is destroyed then.
+    pub fn destroy_all(&mut self) -> Result<()> {
+        let attrs = self.about_all();
+        self.command(
+            raw::IPSET_CMD_DESTROY,
+            0,
+            &attrs,
+            ("destroy", "all sets"),
+            Class::Any,
+        )
+    }
+
+    /// `ipset flush NAME`: removes every entry.
+    ///
+    /// # Errors
+    /// `ENOENT`
+    pub fn flush(&mut self, name: &str) -> Result<()> {
+        self.on_set(raw::IPSET_CMD_FLUSH, name, "flush")
+    }
+
+    /// `ipset flush` without a name: the entries of every set of the namespace.
+    ///
+    /// # Errors
+    /// As the kernel answers.
+    pub fn flush_all(&mut self) -> Result<()> {
+        let attrs = self.about_all();
+        self.command(
+            raw::IPSET_CMD_FLUSH,
+            0,
+            &attrs,
+            ("flush", "all sets"),
+            Class::Any,
+        )
+    }
+
+    /// `ipset rename FROM TO`
+    ///
+    /// # Errors
+    /// `ENOENT`; `IPSET_ERR_EXIST_SETNAME2` when `to` is there; `IPSET_ERR_REFERENCED` while it is in use.
+    pub fn rename(&mut self, from: &str, to: &str) -> Result<()> {
+        self.on_two(raw::IPSET_CMD_RENAME, from, to, "rename")
+    }
+
+    /// `ipset swap A B`: each gets the other's content; rules go on naming what they named, at no moment
+    /// neither.
+    ///
+    /// # Errors
+    /// `ENOENT` for the first, `IPSET_ERR_EXIST_SETNAME2` for the second when it is missing;
+    /// `IPSET_ERR_TYPE_MISMATCH`.
+    pub fn swap(&mut self, a: &str, b: &str) -> Result<()> {
+        self.on_two(raw::IPSET_CMD_SWAP, a, b, "swap")
+    }
+
+    fn on_set(&mut self, message: u16, name: &str, operation: &str) -> Result<()> {
+        codec::check_name(operation, name)?;
+        let attrs = self.about(name);
+        // Newer kernels let an absent set pass without it.
+        self.command(
+            message,
+            NLM_F_EXCL,
+            &attrs,
+            (operation, &format!("set {name}")),
+            Class::Any,
+        )
+    }
+
+    fn on_two(&mut self, message: u16, from: &str, to: &str, operation: &str) -> Result<()> {
+        codec::check_name(operation, from)?;
+        codec::check_name(operation, to)?;
+        let attrs = CommandAttrs {
+            type_name: Some(to.to_owned()),
+            ..self.about(from)
+        };
+        let what = match message {
+            raw::IPSET_CMD_RENAME => format!("set {from} to {to}"),
+            _ => format!("sets {from} and {to}"),
+        };
+        self.command(message, 0, &attrs, (operation, &what), Class::Any)
+    }
+
+    /// The attributes that every message about all sets has.
+    fn about_all(&self) -> CommandAttrs {
+        CommandAttrs {
+            protocol: Some(self.version),
+            ..CommandAttrs::default()
+        }
+    }
+
+    /// The attributes that every message about one set has.
+    fn about(&self, name: &str) -> CommandAttrs {
+        CommandAttrs {
+            name: Some(name.to_owned()),
+            ..self.about_all()
+        }
+    }
+
+    fn command(
+        &mut self,
+        message: u16,
+        flags: u16,
+        attrs: &CommandAttrs,
+        (operation, what): (&str, &str),
+        class: Class,
+    ) -> Result<()> {
+        let mut requests = Requests::new(NFNL_SUBSYS_IPSET);
+        requests.push(message, flags, raw::NFPROTO_IPV4, attrs);
+        match self.socket.exchange(requests, what)?.pop() {
+            Some(refusal) => Err(refused(operation, what, refusal, class)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A refused request in words.
+fn refused(operation: &str, what: &str, refusal: Refusal, class: Class) -> Error {
+    let Refusal {
+        errno,
+        extack,
+        attribute,
+        ..
+    } = refusal;
+    let error = Error {
+        kind: ErrorKind::Kernel {
+            errno,
+            extack,
+            attribute,
+        },
+        ..Error::kernel(operation, what, errno)
+    };
+    explain(error, class)
+}

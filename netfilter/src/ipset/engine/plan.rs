@@ -1,0 +1,250 @@
+//! The pure part: what has to be done so that the kernel holds what is wished.
+
+use crate::ipset::model::{Entry, Header, Key, ProtoPort, Set, SetType, SkbInfo};
+use crate::ipset::raw::{
+    IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
+    IPSET_MAXNAMELEN,
+};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// One change. `Display` prints it as the `ipset` commands that it equals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// `create`
+    Create(Header),
+    /// `add -exist`
+    Add(String, Vec<Entry>),
+    /// `del -exist`
+    Delete(String, Vec<Entry>),
+    /// `swap`
+    Swap(String, String),
+    /// `destroy`
+    Destroy(String),
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = |verb: &str, set: &str, entries: &[Entry]| {
+            let mut separator = "";
+            for e in entries {
+                write!(f, "{separator}{verb} {set} {e}")?;
+                separator = "\n";
+            }
+            Ok(())
+        };
+        match self {
+            Self::Create(header) => write!(f, "{header}"),
+            Self::Add(set, entries) => lines("add", set, entries),
+            Self::Delete(set, entries) => lines("del", set, entries),
+            Self::Swap(a, b) => write!(f, "swap {a} {b}"),
+            Self::Destroy(set) => write!(f, "destroy {set}"),
+        }
+    }
+}
+
+/// The name under which a set is built before it is swapped in.
+pub(super) fn temporary(name: &str) -> String {
+    const SUFFIX: &str = ".weir-new";
+    let mut end = name.len().min(IPSET_MAXNAMELEN - 1 - SUFFIX.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{SUFFIX}", name.get(..end).unwrap_or_default())
+}
+
+/// What is missing so that the sets `owned` are `desired`, and are not there when they are not desired.
+///
+/// A set with other options is built under another name and swapped in, so that rules always see the old
+/// content or the new. One of another type cannot be swapped: it is destroyed first, which fails while it is in
+/// use. Counters are not compared; a timeout is equal while it runs down from the wished one.
+#[must_use]
+pub fn plan(desired: &[Set], observed: &[Set], owned: &[String]) -> Vec<Op> {
+    let found = |name: &str| observed.iter().find(|s| s.header.name == name);
+    let is_list = |s: &&Set| s.header.kind == SetType::ListSet;
+    let mut ops = Vec::new();
+    // Left behind by somebody who was stopped in the middle.
+    for name in owned
+        .iter()
+        .map(|n| temporary(n))
+        .filter(|n| !owned.contains(n))
+    {
+        let stale = Op::Destroy(name.clone());
+        if found(&name).is_some() && !ops.contains(&stale) {
+            ops.push(stale);
+        }
+    }
+    // Members come before the lists that name them, and go after them.
+    let (lists, others): (Vec<&Set>, Vec<&Set>) = desired.iter().partition(is_list);
+    for set in others.into_iter().chain(lists) {
+        match found(&set.header.name) {
+            None => build(set, &set.header.name, &mut ops),
+            Some(old) if same_frame(&set.header, &old.header) => change(set, old, &mut ops),
+            Some(old) => replace(set, old, &mut ops),
+        }
+    }
+    let gone = owned
+        .iter()
+        .filter(|n| !desired.iter().any(|s| s.header.name == **n));
+    let (lists, others): (Vec<&Set>, Vec<&Set>) = gone.filter_map(|n| found(n)).partition(is_list);
+    ops.extend(
+        lists
+            .into_iter()
+            .chain(others)
+            .map(|s| Op::Destroy(s.header.name.clone())),
+    );
+    ops
+}
+
+fn build(set: &Set, name: &str, ops: &mut Vec<Op>) {
+    ops.push(Op::Create(Header {
+        name: name.to_owned(),
+        ..set.header.clone()
+    }));
+    if !set.entries.is_empty() {
+        ops.push(Op::Add(name.to_owned(), set.entries.clone()));
+    }
+}
+
+fn replace(set: &Set, old: &Set, ops: &mut Vec<Op>) {
+    let name = &set.header.name;
+    if (&set.header.kind, set.header.family) == (&old.header.kind, old.header.family) {
+        let temporary = temporary(name);
+        build(set, &temporary, ops);
+        ops.push(Op::Swap(temporary.clone(), name.clone()));
+        ops.push(Op::Destroy(temporary));
+    } else {
+        ops.push(Op::Destroy(name.clone()));
+        build(set, name, ops);
+    }
+}
+
+/// Whether everything that the kernel cannot change in place is as wished.
+fn same_frame(wished: &Header, found: &Header) -> bool {
+    let frame = |h: &Header| {
+        let full = if h.family == crate::ipset::Family::Inet6 {
+            128
+        } else {
+            32
+        };
+        Header {
+            name: String::new(),
+            // It grows by itself.
+            hash_size: None,
+            max_elem: h.kind.is_hash().then(|| h.max_elem.unwrap_or(65536)),
+            netmask: h.netmask.filter(|n| *n != full),
+            range: h.range.map(|(a, b)| (a.min(b), a.max(b))),
+            size: (h.kind == SetType::ListSet).then(|| h.size.unwrap_or(8).max(4)),
+            bucket_size: wished
+                .bucket_size
+                .and(h.bucket_size)
+                .map(|b| b.clamp(2, 12).next_multiple_of(2)),
+            init_val: wished.init_val.and(h.init_val),
+            ..h.clone()
+        }
+    };
+    frame(wished) == frame(found)
+}
+
+fn change(wished: &Set, found: &Set, ops: &mut Vec<Op>) {
+    let header = &wished.header;
+    let settle = |s: &Set| -> Vec<Entry> { s.entries.iter().map(|e| settled(e, header)).collect() };
+    let (new, old) = (settle(wished), settle(found));
+    let by_key: HashMap<&Key, &Entry> = old.iter().map(|e| (&e.key, e)).collect();
+    let keys: HashSet<&Key> = new.iter().map(|e| &e.key).collect();
+    if header.kind == SetType::ListSet {
+        let mut kept = old.iter().map(|e| &e.key).filter(|k| keys.contains(k));
+        let mut wished_order = new.iter().map(|e| &e.key);
+        if !kept.all(|k| wished_order.next() == Some(k)) {
+            return replace(wished, found, ops);
+        }
+    }
+    let delete: Vec<Entry> = old
+        .iter()
+        .filter(|e| !keys.contains(&e.key))
+        .cloned()
+        .collect();
+    let mut last: HashMap<&Key, &Entry> = HashMap::new();
+    for e in &new {
+        last.insert(&e.key, e);
+    }
+    let mut add = Vec::new();
+    for e in &new {
+        // Of two with one key the last counts.
+        let e = last.remove(&e.key);
+        let is_there = |e: &&Entry| by_key.get(&e.key).is_some_and(|o| is_same(e, o));
+        add.extend(e.filter(|e| !is_there(e)).cloned());
+    }
+    if !delete.is_empty() {
+        ops.push(Op::Delete(header.name.clone(), delete));
+    }
+    if !add.is_empty() {
+        ops.push(Op::Add(header.name.clone(), add));
+    }
+}
+
+fn is_same(wished: &Entry, found: &Entry) -> bool {
+    let timeout = match (wished.timeout, found.timeout) {
+        (Some(w), Some(f)) if w > 0 => (1..=w).contains(&f),
+        (w, f) => w == f,
+    };
+    timeout
+        && Entry {
+            timeout: None,
+            ..wished.clone()
+        } == Entry {
+            timeout: None,
+            ..found.clone()
+        }
+}
+
+/// The form in which an entry comes back from the kernel, without counters.
+pub(super) fn settled(e: &Entry, header: &Header) -> Entry {
+    let key = match &e.key {
+        Key::Ip(ip) => Key::Ip(masked(*ip, header)),
+        Key::Net(net) => Key::Net(net.trunc()),
+        Key::IpPort(ip, p) => Key::IpPort(masked(*ip, header), port(*p)),
+        Key::NetPort(net, p) => Key::NetPort(net.trunc(), port(*p)),
+        Key::IpPortIp(ip, p, to) => Key::IpPortIp(*ip, port(*p), *to),
+        other => other.clone(),
+    };
+    let SkbInfo { mark, prio, queue } = e.skbinfo;
+    Entry {
+        key,
+        timeout: header.timeout.map(|default| e.timeout.unwrap_or(default)),
+        nomatch: e.nomatch,
+        counters: None,
+        comment: e.comment.clone().filter(|c| !c.is_empty()),
+        skbinfo: SkbInfo {
+            mark: mark.filter(|m| *m != (0, 0)),
+            prio: prio.filter(|p| *p != 0),
+            queue: queue.filter(|q| *q != 0),
+        },
+    }
+}
+
+/// Only these protocols have ports, or type and code.
+fn port(p: ProtoPort) -> ProtoPort {
+    match p.protocol {
+        IPPROTO_TCP | IPPROTO_UDP | IPPROTO_SCTP | IPPROTO_UDPLITE | IPPROTO_ICMP
+        | IPPROTO_ICMPV6 => p,
+        protocol => ProtoPort { protocol, port: 0 },
+    }
+}
+
+fn masked(ip: IpAddr, header: &Header) -> IpAddr {
+    let prefix = |bits: u32| u32::from(header.netmask.unwrap_or(u8::MAX)).min(bits);
+    match (ip, header.bitmask) {
+        (IpAddr::V4(a), Some(IpAddr::V4(m))) => IpAddr::V4(a & m),
+        (IpAddr::V6(a), Some(IpAddr::V6(m))) => IpAddr::V6(a & m),
+        (IpAddr::V4(a), _) => {
+            let mask = u32::MAX.checked_shl(32 - prefix(32)).unwrap_or(0);
+            IpAddr::V4(a & Ipv4Addr::from_bits(mask))
+        }
+        (IpAddr::V6(a), _) => {
+            let mask = u128::MAX.checked_shl(128 - prefix(128)).unwrap_or(0);
+            IpAddr::V6(a & Ipv6Addr::from_bits(mask))
+        }
+    }
+}

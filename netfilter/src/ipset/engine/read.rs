@@ -1,0 +1,213 @@
+//! Reading sets.
+
+use super::{Engine, kind};
+use crate::ipset::error::{Class, explain};
+use crate::ipset::model::{Entry, Family, Header, Set, SetType};
+use crate::ipset::wire::CommandAttrs;
+use crate::ipset::{codec, raw};
+use std::io;
+use weir_netlink::attr::AttrSet;
+use weir_netlink::nfnetlink::Transport;
+use weir_netlink::{Error, Result};
+
+/// How often a list that changed under the reader is begun again.
+const ATTEMPTS: usize = 16;
+
+/// A set as the kernel lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The set; without its entries where only headers were asked for.
+    pub set: Set,
+    /// Revision of its type.
+    pub revision: u8,
+    /// Index by which xtables rules name it. Since 4.20
+    pub index: Option<u16>,
+    /// How many rules and lists name it.
+    pub references: u32,
+    /// Bytes of memory.
+    pub memory: u32,
+    /// How many entries it has, counted by the kernel; those that timed out may be among them. Since 4.8
+    pub elements: Option<u32>,
+}
+
+/// What a list is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A set begins.
+    Set(Box<Listed>),
+    /// An entry of the set that began last.
+    Entry(Entry),
+}
+
+fn listed(a: &CommandAttrs) -> Listed {
+    let options = a.data.as_ref();
+    Listed {
+        set: Set::new(codec::from_header(a)),
+        revision: a.revision.unwrap_or(0),
+        index: a.index,
+        references: options.and_then(|o| o.references).unwrap_or(0),
+        memory: options.and_then(|o| o.memory).unwrap_or(0),
+        elements: options.and_then(|o| o.elements),
+    }
+}
+
+impl<T: Transport> Engine<T> {
+    /// `ipset list`: every set, or the one of this name.
+    ///
+    /// # Errors
+    /// `ENOENT` when there is no set of the name.
+    pub fn list(&mut self, name: Option<&str>) -> Result<Vec<Listed>> {
+        self.collect(name, 0)
+    }
+
+    /// `ipset list -terse`: the sets without their entries.
+    ///
+    /// # Errors
+    /// As [`Engine::list`].
+    pub fn headers(&mut self, name: Option<&str>) -> Result<Vec<Listed>> {
+        self.collect(name, raw::IPSET_FLAG_LIST_HEADER)
+    }
+
+    /// `ipset list -name`
+    ///
+    /// # Errors
+    /// As the kernel answers.
+    pub fn names(&mut self) -> Result<Vec<String>> {
+        let sets = self.collect(None, raw::IPSET_FLAG_LIST_SETNAME)?;
+        Ok(sets.into_iter().map(|l| l.set.header.name).collect())
+    }
+
+    fn collect(&mut self, name: Option<&str>, flags: u32) -> Result<Vec<Listed>> {
+        for _ in 0..ATTEMPTS {
+            let mut sets: Vec<Listed> = Vec::new();
+            let done = self.walk(name, flags, |part| {
+                match (part, sets.last_mut()) {
+                    (Part::Set(l), _) => sets.push(*l),
+                    (Part::Entry(e), Some(l)) => l.set.entries.push(e),
+                    (Part::Entry(_), None) => {}
+                }
+                Ok(())
+            });
+            match done {
+                Ok(()) => return Ok(sets),
+                Err(e) if e.errno() == Some(libc::EINTR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Error::exhausted(
+            "list",
+            "sets",
+            "they changed during every attempt",
+        ))
+    }
+
+    /// The same as [`Engine::list`], piece by piece: a large set need not be held as a whole.
+    ///
+    /// # Errors
+    /// As [`Engine::list`], after `f` has seen what came before; what `f` fails with.
+    pub fn each(&mut self, name: Option<&str>, f: impl FnMut(Part) -> Result<()>) -> Result<()> {
+        self.walk(name, 0, f)
+    }
+
+    /// `ipset save`: the text of every set, or of the one of this name.
+    ///
+    /// # Errors
+    /// As [`Engine::list`]; `out` cannot be written.
+    pub fn save(&mut self, name: Option<&str>, out: &mut impl io::Write) -> Result<()> {
+        let mut current = String::new();
+        self.each(name, |part| {
+            let written = match part {
+                Part::Set(l) => {
+                    let written = writeln!(out, "{}", l.set.header);
+                    current = l.set.header.name;
+                    written
+                }
+                Part::Entry(e) => writeln!(out, "add {current} {e}"),
+            };
+            written.map_err(|e| Error::io("write", "the text of the sets", &e))
+        })
+    }
+
+    fn walk(
+        &mut self,
+        name: Option<&str>,
+        flags: u32,
+        mut f: impl FnMut(Part) -> Result<()>,
+    ) -> Result<()> {
+        let what = name.map_or_else(|| "all sets".to_owned(), |n| format!("set {n}"));
+        let mut ask = name.map_or_else(|| self.about_all(), |n| self.about(n));
+        ask.flags = (flags != 0).then_some(flags);
+        let mut set_type = SetType::Other(String::new());
+        let message = kind(raw::IPSET_CMD_LIST);
+        let done = self
+            .socket
+            .dump_each(message, raw::NFPROTO_IPV4, &ask, &what, |reply| {
+                let mut a = CommandAttrs::decode(&reply.attrs)
+                    .map_err(|e| Error::malformed("read", &what, e.to_string()))?;
+                let entries = a.entries.take().unwrap_or_default();
+                // A set that takes several messages says its header in the first only.
+                if a.type_name.is_some() || flags == raw::IPSET_FLAG_LIST_SETNAME {
+                    let l = listed(&a);
+                    set_type = l.set.header.kind.clone();
+                    f(Part::Set(Box::new(l)))?;
+                }
+                entries
+                    .into_iter()
+                    .try_for_each(|e| f(Part::Entry(codec::from_entry(&set_type, e))))
+            });
+        done.map_err(|e| explain(e, Class::Any))
+    }
+
+    /// Type and family of a set (`IPSET_CMD_HEADER`).
+    ///
+    /// # Errors
+    /// `ENOENT`
+    pub fn type_of(&mut self, name: &str) -> Result<(SetType, Family)> {
+        codec::check_name("look up", name)?;
+        let ask = self.about(name);
+        let answer = self.ask(raw::IPSET_CMD_HEADER, &ask, &format!("set {name}"))?;
+        let header: Header = codec::from_header(&answer);
+        Ok((header.kind, header.family))
+    }
+
+    /// The index by which xtables rules name a set, and its family (`IPSET_CMD_GET_BYNAME`, since 4.20). It
+    /// stays with the name when sets are swapped, and goes with the set when it is destroyed.
+    ///
+    /// # Errors
+    /// `ENOENT`; an older kernel does not know the question.
+    pub fn index_of(&mut self, name: &str) -> Result<(u16, Family)> {
+        codec::check_name("look up", name)?;
+        self.needs_version_7()?;
+        let what = format!("set {name}");
+        let ask = self.about(name);
+        let answer = self.ask(raw::IPSET_CMD_GET_BYNAME, &ask, &what)?;
+        let index = answer.index;
+        let index =
+            index.ok_or_else(|| Error::malformed("read", what, "IPSET_ATTR_INDEX is missing"))?;
+        Ok((index, Family::from(answer.family.unwrap_or(0))))
+    }
+
+    /// The name of the set that a rule means (`IPSET_CMD_GET_BYINDEX`, since 4.20).
+    ///
+    /// # Errors
+    /// `ENOENT` when no set has the index; an older kernel does not know the question.
+    pub fn name_of(&mut self, index: u16) -> Result<String> {
+        self.needs_version_7()?;
+        let what = format!("the set of index {index}");
+        let ask = CommandAttrs {
+            index: Some(index),
+            ..self.about_all()
+        };
+        let answer = self.ask(raw::IPSET_CMD_GET_BYINDEX, &ask, &what)?;
+        let name = answer.name;
+        name.ok_or_else(|| Error::malformed("read", what, "IPSET_ATTR_SETNAME is missing"))
+    }
+
+    fn needs_version_7(&self) -> Result<()> {
+        if self.version >= raw::IPSET_PROTOCOL {
+            return Ok(());
+        }
+        let remedy = "it needs version 7 of ipset's protocol (Linux 4.20)";
+        Err(Error::unsupported("look up", "the index of a set", remedy))
+    }
+}

@@ -1,0 +1,163 @@
+//! Revisions of a type: what each adds, and which one both sides know.
+
+use super::{Engine, kind};
+use crate::ipset::model::{Family, Header, SetType};
+use crate::ipset::raw;
+use crate::ipset::wire::CommandAttrs;
+use std::ops::RangeInclusive;
+use weir_netlink::nfnetlink::Transport;
+use weir_netlink::{Error, Result};
+
+/// The revision from which a type has an option.
+struct Since {
+    counters: u8,
+    comment: u8,
+    forceadd: u8,
+    skbinfo: u8,
+    buckets: u8,
+    /// `bitmask`, and `netmask` of types other than `hash:ip`; `NEVER` for most
+    masks: u8,
+    newest: u8,
+}
+
+const NEVER: u8 = u8::MAX;
+
+/// From the `REVISION` comments of `net/netfilter/ipset/ip_set_*.c`, Linux 6.18.
+fn since(kind: &SetType) -> Option<Since> {
+    let hash = |counters: u8| Since {
+        counters,
+        comment: counters + 1,
+        forceadd: counters + 2,
+        skbinfo: counters + 3,
+        buckets: counters + 4,
+        masks: NEVER,
+        newest: counters + 4,
+    };
+    let flat = Since {
+        forceadd: NEVER,
+        buckets: NEVER,
+        newest: 3,
+        skbinfo: 3,
+        ..hash(1)
+    };
+    Some(match kind {
+        SetType::HashIp => Since {
+            masks: 6,
+            newest: 6,
+            ..hash(1)
+        },
+        SetType::HashNet => hash(3),
+        SetType::HashIpPort => Since {
+            masks: 7,
+            newest: 7,
+            ..hash(2)
+        },
+        SetType::HashNetPort => hash(4),
+        SetType::HashIpPortIp => hash(2),
+        // It is younger than the options.
+        SetType::HashMac => Since {
+            counters: 0,
+            comment: 0,
+            forceadd: 0,
+            skbinfo: 0,
+            buckets: 1,
+            newest: 1,
+            ..hash(0)
+        },
+        SetType::BitmapPort | SetType::ListSet => flat,
+        SetType::Other(_) => return None,
+    })
+}
+
+impl<T: Transport> Engine<T> {
+    /// The revisions that the kernel has of a type (`IPSET_CMD_TYPE`). Asking makes it load the type's module.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](weir_netlink::ErrorKind::Unsupported) when the kernel lacks the type or the family.
+    pub fn revisions(&mut self, set_type: &SetType, family: Family) -> Result<RangeInclusive<u8>> {
+        if let Some((min, max)) = self.revisions.get(&(set_type.clone(), family)) {
+            return Ok(*min..=*max);
+        }
+        let what = format!("set type {set_type} family {family}");
+        let ask = CommandAttrs {
+            type_name: Some(set_type.name().to_owned()),
+            family: Some(family.number()),
+            ..self.about_all()
+        };
+        let reply = self
+            .socket
+            .get(kind(raw::IPSET_CMD_TYPE), raw::NFPROTO_IPV4, &ask, &what);
+        let reply = reply.map_err(|e| {
+            if e.is_permission() {
+                e
+            } else {
+                lacking(&what, set_type)
+            }
+        })?;
+        let answer: CommandAttrs = reply
+            .decode()
+            .map_err(|e| Error::malformed("read", &what, e.to_string()))?;
+        let max = answer.revision.unwrap_or(0);
+        let min = answer.minimum.unwrap_or(max);
+        self.revisions
+            .insert((set_type.clone(), family), (min, max));
+        Ok(min..=max)
+    }
+
+    /// The newest revision that both sides know, if it has every option of this set.
+    pub(super) fn revision_for(&mut self, h: &Header) -> Result<u8> {
+        let what = format!("set {}", h.name);
+        let Some(since) = since(&h.kind) else {
+            let reason = format!(
+                "type {} is not known to weir: use one of the known types",
+                h.kind
+            );
+            return Err(Error::refused("create", what, reason));
+        };
+        let range = self.revisions(&h.kind, h.family)?;
+        let (min, max) = (*range.start(), *range.end());
+        if min > since.newest {
+            let remedy = format!(
+                "the kernel's {} begins at revision {min}, weir ends at {}",
+                h.kind, since.newest
+            );
+            return Err(Error::unsupported("create", what, remedy));
+        }
+        let revision = max.min(since.newest);
+        let has_mask = h.bitmask.is_some() || (h.netmask.is_some() && h.kind != SetType::HashIp);
+        for (wanted, from, option) in [
+            (h.counters, since.counters, "counters (Linux 3.10)"),
+            (h.comment, since.comment, "comment (Linux 3.13)"),
+            (h.forceadd, since.forceadd, "forceadd (Linux 3.15)"),
+            (h.skbinfo, since.skbinfo, "skbinfo (Linux 3.18)"),
+            (
+                h.bucket_size.is_some(),
+                since.buckets,
+                "bucketsize (Linux 5.11)",
+            ),
+            (h.init_val.is_some(), since.buckets, "initval (Linux 5.11)"),
+            (has_mask, since.masks, "netmask or bitmask (Linux 6.2)"),
+        ] {
+            if wanted && from == NEVER {
+                let reason = format!("{} has no {option}: leave it out", h.kind);
+                return Err(Error::refused("create", what, reason));
+            }
+            if wanted && revision < from {
+                let remedy = format!(
+                    "this kernel's {} is revision {revision}; {option} came with {from}",
+                    h.kind
+                );
+                return Err(Error::unsupported("create", what, remedy));
+            }
+        }
+        Ok(revision)
+    }
+}
+
+fn lacking(what: &str, set_type: &SetType) -> Error {
+    let remedy = match set_type {
+        SetType::Other(_) => "this kernel lacks it; look at the name".to_owned(),
+        known => format!("this kernel lacks it: {}", known.module()),
+    };
+    Error::unsupported("use", what, remedy)
+}

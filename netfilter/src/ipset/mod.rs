@@ -1,0 +1,29 @@
+//! ipset: sets as values, and the engine that reads and writes them over nfnetlink.
+//!
+//! ```text
+//! Set = Header (name, type, family, options) + Entries
+//! Engine::list, each_entry      kernel -> values
+//! Engine::create, add, del ...  one verb each, as the `ipset` command has them
+//! Engine::apply                 read, plan, change, read back, compare
+//! restore::Parser               text of `ipset save` -> commands; Engine::restore carries them out
+//! ```
+//! `Display` of a [`Set`] is the text of `ipset save`. One difference: `forceadd` is printed, which ipset
+//! 7.17 forgets; its text would make another set.
+//!
+//! Types that are not known here are listed with their entries as opaque attributes, and never written.
+
+mod codec;
+mod display;
+pub mod engine;
+pub mod error;
+pub mod model;
+mod proto;
+pub mod raw;
+pub mod restore;
+pub mod wire;
+
+pub use engine::{Applied, Engine, Existing, Listed, Op, Protocol, plan};
+pub use model::{Counters, Entry, Family, Header, Key, ProtoPort, Set, SetType, SkbInfo};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Entries: a key, and what the set keeps with it.
+
+use crate::ipset::wire::EntryAttrs;
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// A port with its protocol (`tcp:80`, `icmp:echo-request`, `gre:0`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProtoPort {
+    /// `IPPROTO_*`; 0 is refused by the kernel.
+    pub protocol: u8,
+    /// A port of TCP, UDP, UDP-Lite and SCTP; type and code in the upper and lower half of ICMP and ICMPv6;
+    /// 0 of all others.
+    pub port: u16,
+}
+
+/// What an entry is found by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// of `hash:ip`
+    Ip(IpAddr),
+    /// of `hash:net`; the kernel takes prefix lengths from 1 and cuts the host's bits off
+    Net(IpNet),
+    /// of `hash:ip,port`
+    IpPort(IpAddr, ProtoPort),
+    /// of `hash:net,port`
+    NetPort(IpNet, ProtoPort),
+    /// of `hash:ip,port,ip`
+    IpPortIp(IpAddr, ProtoPort, IpAddr),
+    /// of `hash:mac`; not all zero
+    Mac([u8; 6]),
+    /// of `bitmap:port`
+    Port(u16),
+    /// of `list:set`: the name of another set, which is no list
+    Set(String),
+    /// of a type that is not known here, as the kernel lists it
+    Opaque(Box<EntryAttrs>),
+}
+
+/// `packets`, `bytes`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counters {
+    /// Packets that matched.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What a rule with `--map-set` gives to the packet. Zeros are as good as nothing and are not listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SkbInfo {
+    /// `skbmark`: value and mask. A value without mask has all bits in the mask.
+    pub mark: Option<(u32, u32)>,
+    /// `skbprio`: major number in the upper, minor in the lower half.
+    pub prio: Option<u32>,
+    /// `skbqueue`
+    pub queue: Option<u16>,
+}
+
+/// One entry of a set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// What it is found by.
+    pub key: Key,
+    /// `timeout`: seconds that it still stays, 0 for ever, at most 2147483. `None` is the set's default.
+    pub timeout: Option<u32>,
+    /// `nomatch`: an exception from a larger network. `hash:net` since 3.1, `hash:net,port` since 3.3
+    pub nomatch: bool,
+    /// Listed by sets with `counters`.
+    pub counters: Option<Counters>,
+    /// In sets with `comment`: at most 255 bytes, without `"` and line breaks. Empty is none.
+    pub comment: Option<String>,
+    /// In sets with `skbinfo`.
+    pub skbinfo: SkbInfo,
+}
+
+impl Entry {
+    /// An entry that is nothing but its key.
+    #[must_use]
+    pub fn new(key: Key) -> Self {
+        Self {
+            key,
+            timeout: None,
+            nomatch: false,
+            counters: None,
+            comment: None,
+            skbinfo: SkbInfo::default(),
+        }
+    }
+
+    /// The same with a comment.
+    #[must_use]
+    pub fn with_comment(mut self, comment: impl Into<String>) -> Self {
+        self.comment = Some(comment.into());
+        self
+    }
+}
+
+impl From<IpAddr> for Key {
+    fn from(ip: IpAddr) -> Self {
+        Self::Ip(ip)
+    }
+}
+
+impl From<IpNet> for Key {
+    fn from(net: IpNet) -> Self {
+        Self::Net(net)
+    }
+}

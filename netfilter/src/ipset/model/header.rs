@@ -1,0 +1,94 @@
+//! Sets: a header with the options, and the entries.
+
+use super::{Entry, Family, SetType};
+use std::net::IpAddr;
+use weir_netlink::attr::Unknown;
+
+/// What `ipset create` says. An option that is `None` is the kernel's default; listed headers have all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// 1 to 31 bytes.
+    pub name: String,
+    /// What the entries are.
+    pub kind: SetType,
+    /// Which addresses.
+    pub family: Family,
+    /// `hashsize`: buckets at the start; the kernel rounds up to a power of two and lets it grow. Default 1024
+    pub hash_size: Option<u32>,
+    /// `maxelem`: how many entries a hash takes. Default 65536
+    pub max_elem: Option<u32>,
+    /// `netmask`: prefix length that addresses are cut to. `hash:ip`, since 6.2 `hash:ip,port`
+    pub netmask: Option<u8>,
+    /// `bitmask`: bits that addresses are cut to; excludes `netmask`. Since 6.2
+    pub bitmask: Option<IpAddr>,
+    /// `range` of `bitmap:port`: first and last port.
+    pub range: Option<(u16, u16)>,
+    /// `size` of `list:set`: how many members it takes. Default 8, at least 4
+    pub size: Option<u32>,
+    /// `timeout`: seconds that an entry stays by default, 0 for ever. Without it no entry has a timeout.
+    pub timeout: Option<u32>,
+    /// `counters`: entries count what they match. Since 3.10
+    pub counters: bool,
+    /// `comment`: entries may have a comment. Since 3.13
+    pub comment: bool,
+    /// `forceadd`: a full hash drops another entry for a new one. Since 3.15
+    pub forceadd: bool,
+    /// `skbinfo`: entries may have mark, class and queue. Since 3.18
+    pub skbinfo: bool,
+    /// `bucketsize`: entries of a bucket, even, 2 to 12; the kernel rounds up. Since 5.11, default 12
+    pub bucket_size: Option<u8>,
+    /// `initval`: seed of the hash. Since 5.11, default random
+    pub init_val: Option<u32>,
+    /// Options that are not known here; kept for comparison, never written.
+    pub unknown: Vec<Unknown>,
+}
+
+impl Header {
+    /// A set with all defaults. The family of types without addresses is always [`Family::Unspec`].
+    #[must_use]
+    pub fn new(name: impl Into<String>, kind: SetType, family: Family) -> Self {
+        let family = match kind.has_family() {
+            false if !matches!(kind, SetType::Other(_)) => Family::Unspec,
+            _ => family,
+        };
+        Self {
+            name: name.into(),
+            kind,
+            family,
+            hash_size: None,
+            max_elem: None,
+            netmask: None,
+            bitmask: None,
+            range: None,
+            size: None,
+            timeout: None,
+            counters: false,
+            comment: false,
+            forceadd: false,
+            skbinfo: false,
+            bucket_size: None,
+            init_val: None,
+            unknown: Vec::new(),
+        }
+    }
+}
+
+/// A set with its entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Set {
+    /// Type and options.
+    pub header: Header,
+    /// In the kernel's order: of a list the order counts, of the others it means nothing.
+    pub entries: Vec<Entry>,
+}
+
+impl Set {
+    /// A set without entries.
+    #[must_use]
+    pub fn new(header: Header) -> Self {
+        Self {
+            header,
+            entries: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Types of sets, and the families of their addresses.
+
+use crate::ipset::raw::{NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_UNSPEC};
+use std::fmt;
+
+/// Which addresses a set holds (`family`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// None: of ports, hardware addresses and lists (`NFPROTO_UNSPEC`).
+    Unspec,
+    /// IPv4 (`NFPROTO_IPV4`)
+    #[default]
+    Inet,
+    /// IPv6 (`NFPROTO_IPV6`)
+    Inet6,
+    /// A number that is not known here.
+    Other(u8),
+}
+
+impl Family {
+    /// `NFPROTO_*`
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Unspec => NFPROTO_UNSPEC,
+            Self::Inet => NFPROTO_IPV4,
+            Self::Inet6 => NFPROTO_IPV6,
+            Self::Other(n) => n,
+        }
+    }
+}
+
+impl From<u8> for Family {
+    fn from(n: u8) -> Self {
+        match n {
+            NFPROTO_UNSPEC => Self::Unspec,
+            NFPROTO_IPV4 => Self::Inet,
+            NFPROTO_IPV6 => Self::Inet6,
+            n => Self::Other(n),
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    /// As after `family`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unspec => f.write_str("unspec"),
+            Self::Inet => f.write_str("inet"),
+            Self::Inet6 => f.write_str("inet6"),
+            Self::Other(n) => write!(f, "{n}"),
+        }
+    }
+}
+
+/// What a set's entries are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SetType {
+    /// `hash:ip`: addresses
+    HashIp,
+    /// `hash:net`: networks
+    HashNet,
+    /// `hash:ip,port`
+    HashIpPort,
+    /// `hash:net,port`
+    HashNetPort,
+    /// `hash:ip,port,ip`
+    HashIpPortIp,
+    /// `hash:mac`: hardware addresses
+    HashMac,
+    /// `bitmap:port`: ports of one range
+    BitmapPort,
+    /// `list:set`: other sets
+    ListSet,
+    /// A type that is not known here; its sets are listed and never written.
+    Other(String),
+}
+
+impl SetType {
+    /// All that are known.
+    pub const ALL: [Self; 8] = [
+        Self::HashIp,
+        Self::HashNet,
+        Self::HashIpPort,
+        Self::HashNetPort,
+        Self::HashIpPortIp,
+        Self::HashMac,
+        Self::BitmapPort,
+        Self::ListSet,
+    ];
+
+    /// The name that the kernel knows it by.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::HashIp => "hash:ip",
+            Self::HashNet => "hash:net",
+            Self::HashIpPort => "hash:ip,port",
+            Self::HashNetPort => "hash:net,port",
+            Self::HashIpPortIp => "hash:ip,port,ip",
+            Self::HashMac => "hash:mac",
+            Self::BitmapPort => "bitmap:port",
+            Self::ListSet => "list:set",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// Whether its entries have addresses, so that a set of it has a family.
+    #[must_use]
+    pub fn has_family(&self) -> bool {
+        !matches!(
+            self,
+            Self::HashMac | Self::BitmapPort | Self::ListSet | Self::Other(_)
+        )
+    }
+
+    /// Whether it is a hash, with the options that hashes share.
+    #[must_use]
+    pub fn is_hash(&self) -> bool {
+        match self {
+            Self::BitmapPort | Self::ListSet => false,
+            Self::Other(name) => name.starts_with("hash:"),
+            _ => true,
+        }
+    }
+
+    /// The module that gives it, and the option of the kernel's build.
+    #[must_use]
+    pub fn module(&self) -> String {
+        let file = match self {
+            Self::HashIpPort => "hash_ipport".to_owned(),
+            Self::HashNetPort => "hash_netport".to_owned(),
+            Self::HashIpPortIp => "hash_ipportip".to_owned(),
+            other => other.name().replace([':', ','], "_"),
+        };
+        let option = file.to_uppercase();
+        format!("module ip_set_{file}, CONFIG_IP_SET_{option}")
+    }
+}
+
+impl From<&str> for SetType {
+    fn from(name: &str) -> Self {
+        Self::ALL
+            .into_iter()
+            .find(|t| t.name() == name)
+            .unwrap_or_else(|| Self::Other(name.to_owned()))
+    }
+}
+
+impl fmt::Display for SetType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,169 @@
+//! Names of protocols and of ICMP types, as ipset prints and reads them.
+//!
+//! Protocol names are those of `/etc/protocols` as distributions ship it; nothing is looked up, so the text
+//! is the same on every machine.
+
+use super::raw::{IPPROTO_ICMP, IPPROTO_ICMPV6};
+
+const PROTOCOLS: &[(u8, &str)] = &[
+    (1, "icmp"),
+    (2, "igmp"),
+    (3, "ggp"),
+    (4, "ipencap"),
+    (5, "st"),
+    (6, "tcp"),
+    (8, "egp"),
+    (9, "igp"),
+    (12, "pup"),
+    (17, "udp"),
+    (20, "hmp"),
+    (22, "xns-idp"),
+    (27, "rdp"),
+    (29, "iso-tp4"),
+    (33, "dccp"),
+    (36, "xtp"),
+    (37, "ddp"),
+    (38, "idpr-cmtp"),
+    (41, "ipv6"),
+    (43, "ipv6-route"),
+    (44, "ipv6-frag"),
+    (45, "idrp"),
+    (46, "rsvp"),
+    (47, "gre"),
+    (50, "esp"),
+    (51, "ah"),
+    (57, "skip"),
+    (58, "ipv6-icmp"),
+    (59, "ipv6-nonxt"),
+    (60, "ipv6-opts"),
+    (73, "rspf"),
+    (81, "vmtp"),
+    (88, "eigrp"),
+    (89, "ospf"),
+    (93, "ax.25"),
+    (94, "ipip"),
+    (97, "etherip"),
+    (98, "encap"),
+    (103, "pim"),
+    (108, "ipcomp"),
+    (112, "vrrp"),
+    (115, "l2tp"),
+    (124, "isis"),
+    (132, "sctp"),
+    (133, "fc"),
+    (135, "mobility-header"),
+    (136, "udplite"),
+    (137, "mpls-in-ip"),
+    (138, "manet"),
+    (139, "hip"),
+    (140, "shim6"),
+    (141, "wesp"),
+    (142, "rohc"),
+    (143, "ethernet"),
+];
+
+/// (type, code, name)
+type TypeCodes = &'static [(u8, u8, &'static str)];
+
+const ICMP: TypeCodes = &[
+    (0, 0, "echo-reply"),
+    (0, 0, "pong"),
+    (3, 0, "network-unreachable"),
+    (3, 1, "host-unreachable"),
+    (3, 2, "protocol-unreachable"),
+    (3, 3, "port-unreachable"),
+    (3, 4, "fragmentation-needed"),
+    (3, 5, "source-route-failed"),
+    (3, 6, "network-unknown"),
+    (3, 7, "host-unknown"),
+    (3, 9, "network-prohibited"),
+    (3, 10, "host-prohibited"),
+    (3, 11, "TOS-network-unreachable"),
+    (3, 12, "TOS-host-unreachable"),
+    (3, 13, "communication-prohibited"),
+    (3, 14, "host-precedence-violation"),
+    (3, 15, "precedence-cutoff"),
+    (4, 0, "source-quench"),
+    (5, 0, "network-redirect"),
+    (5, 1, "host-redirect"),
+    (5, 2, "TOS-network-redirect"),
+    (5, 3, "TOS-host-redirect"),
+    (8, 0, "echo-request"),
+    (8, 0, "ping"),
+    (9, 0, "router-advertisement"),
+    (10, 0, "router-solicitation"),
+    (11, 0, "ttl-zero-during-transit"),
+    (11, 1, "ttl-zero-during-reassembly"),
+    (12, 0, "ip-header-bad"),
+    (12, 1, "required-option-missing"),
+    (13, 0, "timestamp-request"),
+    (14, 0, "timestamp-reply"),
+    (17, 0, "address-mask-request"),
+    (18, 0, "address-mask-reply"),
+];
+
+const ICMPV6: TypeCodes = &[
+    (1, 0, "no-route"),
+    (1, 1, "communication-prohibited"),
+    (1, 3, "address-unreachable"),
+    (1, 4, "port-unreachable"),
+    (2, 0, "packet-too-big"),
+    (3, 0, "ttl-zero-during-transit"),
+    (3, 1, "ttl-zero-during-reassembly"),
+    (4, 0, "bad-header"),
+    (4, 1, "unknown-header-type"),
+    (4, 2, "unknown-option"),
+    (128, 0, "echo-request"),
+    (128, 0, "ping"),
+    (129, 0, "echo-reply"),
+    (129, 0, "pong"),
+    (133, 0, "router-solicitation"),
+    (134, 0, "router-advertisement"),
+    (135, 0, "neighbour-solicitation"),
+    (136, 0, "neighbour-advertisement"),
+    (137, 0, "redirect"),
+];
+
+/// `getprotobynumber(3)`
+pub(super) fn name(protocol: u8) -> Option<&'static str> {
+    PROTOCOLS
+        .iter()
+        .find(|(n, _)| *n == protocol)
+        .map(|(_, name)| *name)
+}
+
+/// `getprotobyname(3)`, or a number.
+pub(super) fn number(text: &str) -> Option<u8> {
+    if text.eq_ignore_ascii_case("icmpv6") {
+        return Some(IPPROTO_ICMPV6);
+    }
+    let known = PROTOCOLS
+        .iter()
+        .find(|(_, name)| name.eq_ignore_ascii_case(text));
+    known.map(|(n, _)| *n).or_else(|| text.parse().ok())
+}
+
+fn type_codes(protocol: u8) -> TypeCodes {
+    match protocol {
+        IPPROTO_ICMP => ICMP,
+        IPPROTO_ICMPV6 => ICMPV6,
+        _ => &[],
+    }
+}
+
+/// The name of an ICMP type and code, which ipset keeps as the upper and lower half of a port.
+pub(super) fn type_name(protocol: u8, port: u16) -> Option<&'static str> {
+    let [t, c] = port.to_be_bytes();
+    type_codes(protocol)
+        .iter()
+        .find(|(a, b, _)| (*a, *b) == (t, c))
+        .map(|(_, _, name)| *name)
+}
+
+/// The type and code of a name.
+pub(super) fn type_number(protocol: u8, text: &str) -> Option<u16> {
+    let found = type_codes(protocol)
+        .iter()
+        .find(|(_, _, name)| *name == text)?;
+    Some(u16::from_be_bytes([found.0, found.1]))
+}

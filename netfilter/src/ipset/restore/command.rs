@@ -1,0 +1,168 @@
+//! The verbs.
+
+use super::options::create_options;
+use super::token::Token;
+use super::{Command, Parser, Wrong, entry, wrong};
+use crate::ipset::model::{Entry, Family, Header, SetType};
+use crate::ipset::raw::IPSET_MAXNAMELEN;
+
+/// Only what nothing else follows.
+fn end(rest: &[Token<'_>]) -> Result<(), Wrong> {
+    match rest.first() {
+        Some(t) => wrong(
+            t,
+            format!("nothing is expected after the command, not \"{}\"", t.text),
+        ),
+        None => Ok(()),
+    }
+}
+
+/// The next word, or what is missing.
+pub(super) fn need<'t, 'a>(
+    after: &Token<'_>,
+    rest: &mut &'t [Token<'a>],
+    what: &str,
+) -> Result<&'t Token<'a>, Wrong> {
+    match rest.split_first() {
+        Some((token, others)) => {
+            *rest = others;
+            Ok(token)
+        }
+        None => wrong(after, format!("{what} is missing after \"{}\"", after.text)),
+    }
+}
+
+fn name<'t, 'a>(after: &Token<'_>, rest: &mut &'t [Token<'a>]) -> Result<&'t Token<'a>, Wrong> {
+    let token = need(after, rest, "the name of a set")?;
+    match token.text.len() {
+        0 => wrong(token, "a set needs a name"),
+        n if n >= IPSET_MAXNAMELEN => wrong(
+            token,
+            format!("the name has {n} bytes; at most 31 are possible: shorten it"),
+        ),
+        _ => Ok(token),
+    }
+}
+
+impl Parser {
+    pub(super) fn command(
+        &self,
+        verb: &Token<'_>,
+        mut rest: &[Token<'_>],
+    ) -> Result<Command, Wrong> {
+        let rest = &mut rest;
+        let command = match &*verb.text {
+            "create" | "--create" | "-N" | "new" | "n" => return self.create(verb, rest),
+            "add" | "--add" | "-A" => {
+                let (set, entries) = self.entries(verb, rest)?;
+                Command::Add(set, entries)
+            }
+            "del" | "--del" | "-D" => {
+                let (set, entries) = self.entries(verb, rest)?;
+                Command::Delete(set, entries)
+            }
+            "flush" | "--flush" | "-F" => Command::Flush(self.maybe_name(verb, rest)?),
+            "destroy" | "--destroy" | "-X" | "x" => Command::Destroy(self.maybe_name(verb, rest)?),
+            "rename" | "--rename" | "-E" | "e" => {
+                let (from, to) = self.two(verb, rest)?;
+                Command::Rename(from, to)
+            }
+            "swap" | "--swap" | "-W" | "w" => {
+                let (a, b) = self.two(verb, rest)?;
+                Command::Swap(a, b)
+            }
+            "list" | "save" | "test" | "-L" | "-S" | "-T" | "quit" | "help" | "version" => {
+                return wrong(
+                    verb,
+                    format!(
+                        "{} changes nothing and has no place here: remove the line",
+                        verb.text
+                    ),
+                );
+            }
+            other => {
+                return wrong(
+                    verb,
+                    format!(
+                        "\"{other}\" is no command: create, add, del, flush, destroy, rename or swap is expected"
+                    ),
+                );
+            }
+        };
+        end(rest)?;
+        Ok(command)
+    }
+
+    fn maybe_name(
+        &self,
+        verb: &Token<'_>,
+        rest: &mut &[Token<'_>],
+    ) -> Result<Option<String>, Wrong> {
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let token = name(verb, rest)?;
+        self.set(token)?;
+        Ok(Some(token.text.to_string()))
+    }
+
+    fn two(&self, verb: &Token<'_>, rest: &mut &[Token<'_>]) -> Result<(String, String), Wrong> {
+        let from = name(verb, rest)?;
+        self.set(from)?;
+        let to = name(from, rest)?;
+        Ok((from.text.to_string(), to.text.to_string()))
+    }
+
+    /// The header of a set that is there, or was created above.
+    fn set(&self, token: &Token<'_>) -> Result<&Header, Wrong> {
+        match self.sets.get(&*token.text) {
+            Some(header) => Ok(header),
+            None => wrong(
+                token,
+                format!(
+                    "there is no set \"{}\": create it above this line",
+                    token.text
+                ),
+            ),
+        }
+    }
+
+    fn create(&self, verb: &Token<'_>, rest: &mut &[Token<'_>]) -> Result<Command, Wrong> {
+        let set = name(verb, rest)?;
+        let type_token = need(set, rest, "the type")?;
+        let kind = SetType::from(&*type_token.text);
+        if let SetType::Other(name) = &kind {
+            let known: Vec<String> = SetType::ALL.iter().map(ToString::to_string).collect();
+            return wrong(
+                type_token,
+                format!(
+                    "type \"{name}\" is not known: use one of {}",
+                    known.join(" ")
+                ),
+            );
+        }
+        let mut header = Header::new(&*set.text, kind, Family::Inet);
+        create_options(&mut header, type_token, rest)?;
+        Ok(Command::Create(Box::new(header)))
+    }
+
+    fn entries(
+        &self,
+        verb: &Token<'_>,
+        rest: &mut &[Token<'_>],
+    ) -> Result<(String, Vec<Entry>), Wrong> {
+        let set = name(verb, rest)?;
+        let header = self.set(set)?;
+        let element = need(set, rest, "the entry")?;
+        let keys = entry::keys(header, element)?;
+        let template = entry::options(header, rest)?;
+        let entries = keys
+            .into_iter()
+            .map(|key| Entry {
+                key,
+                ..template.clone()
+            })
+            .collect();
+        Ok((set.text.to_string(), entries))
+    }
+}

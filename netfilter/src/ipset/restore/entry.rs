@@ -1,0 +1,231 @@
+//! An entry: what it is found by, and its options.
+
+use super::command::need;
+use super::options::{TIMEOUT_MAX, number, part_number};
+use super::range::{address, addresses, networks, pairs, ports};
+use super::token::Token;
+use super::{Wrong, wrong};
+use crate::ipset::model::{Counters, Entry, Header, Key, SetType};
+use crate::ipset::raw::IPSET_MAX_COMMENT_SIZE;
+
+/// What the word says in a set of this type; several where it is a range.
+pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
+    let mut parts = token.text.split(',');
+    let mut part = || parts.next().unwrap_or_default();
+    let (first, second, third) = (part(), part(), part());
+    let wants = match h.kind {
+        SetType::HashIpPort | SetType::HashNetPort => 2,
+        SetType::HashIpPortIp => 3,
+        _ => 1,
+    };
+    let has = token.text.split(',').count();
+    if has != wants && h.kind != SetType::ListSet {
+        return wrong(
+            token,
+            format!(
+                "\"{}\" has {has} parts; an entry of {} has {wants}",
+                token.text, h.kind
+            ),
+        );
+    }
+    Ok(match &h.kind {
+        SetType::HashIp => addresses(h, token, first)?
+            .into_iter()
+            .map(Key::Ip)
+            .collect(),
+        SetType::HashNet => networks(h.family, token, first)?
+            .into_iter()
+            .map(Key::Net)
+            .collect(),
+        SetType::HashIpPort => {
+            let both = pairs(
+                token,
+                &addresses(h, token, first)?,
+                &ports(h.family, token, second)?,
+            )?;
+            both.into_iter()
+                .map(|(ip, port)| Key::IpPort(ip, port))
+                .collect()
+        }
+        SetType::HashNetPort => {
+            let nets = networks(h.family, token, first)?;
+            let both = pairs(token, &nets, &ports(h.family, token, second)?)?;
+            both.into_iter()
+                .map(|(net, port)| Key::NetPort(net, port))
+                .collect()
+        }
+        SetType::HashIpPortIp => {
+            let both = pairs(
+                token,
+                &addresses(h, token, first)?,
+                &ports(h.family, token, second)?,
+            )?;
+            let to = address(h.family, token, third)?;
+            both.into_iter()
+                .map(|(ip, port)| Key::IpPortIp(ip, port, to))
+                .collect()
+        }
+        SetType::HashMac => vec![Key::Mac(mac(token)?)],
+        SetType::BitmapPort => bitmap_ports(h, token)?,
+        SetType::ListSet => vec![Key::Set(token.text.to_string())],
+        SetType::Other(name) => {
+            return wrong(
+                token,
+                format!("sets of type {name} are not known: the line cannot be read"),
+            );
+        }
+    })
+}
+
+fn bitmap_ports(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
+    let (from, to) = token
+        .text
+        .split_once('-')
+        .unwrap_or((&token.text, &token.text));
+    let from: u16 = part_number(token, from, 0, 65535)?;
+    let to: u16 = part_number(token, to, 0, 65535)?;
+    let (first, last) = h.range.unwrap_or((0, u16::MAX));
+    if from.min(to) < first || from.max(to) > last {
+        return wrong(
+            token,
+            format!(
+                "{} is outside of the set's range {first}-{last}",
+                token.text
+            ),
+        );
+    }
+    Ok((from.min(to)..=from.max(to)).map(Key::Port).collect())
+}
+
+fn mac(token: &Token<'_>) -> Result<[u8; 6], Wrong> {
+    let mut mac = [0; 6];
+    let mut parts = token.text.split(':');
+    let mut is_mac = true;
+    for byte in &mut mac {
+        let part = parts.next().unwrap_or_default();
+        is_mac &= part.len() == 2 && part.chars().all(|c| c.is_ascii_hexdigit());
+        match u8::from_str_radix(part, 16) {
+            Ok(b) => *byte = b,
+            Err(_) => is_mac = false,
+        }
+    }
+    if is_mac && parts.next().is_none() {
+        return Ok(mac);
+    }
+    wrong(
+        token,
+        format!(
+            "\"{}\" is no hardware address: write it as 00:11:22:AA:BB:CC",
+            token.text
+        ),
+    )
+}
+
+/// What follows the entry.
+pub(super) fn options(h: &Header, rest: &mut &[Token<'_>]) -> Result<Entry, Wrong> {
+    let mut e = Entry::new(Key::Port(0));
+    while let Some((option, after)) = rest.split_first() {
+        *rest = after;
+        let name = option.text.trim_start_matches("--");
+        if name == "nomatch" {
+            if !matches!(h.kind, SetType::HashNet | SetType::HashNetPort) {
+                return wrong(option, format!("{} has no nomatch: remove it", h.kind));
+            }
+            e.nomatch = true;
+            continue;
+        }
+        let is_possible = match name {
+            "timeout" => h.timeout.is_some(),
+            "packets" | "bytes" => h.counters,
+            "comment" => h.comment,
+            "skbmark" | "skbprio" | "skbqueue" => h.skbinfo,
+            "before" | "after" => {
+                return wrong(
+                    option,
+                    "members are added in the order of the lines: order them instead",
+                );
+            }
+            other => {
+                return wrong(
+                    option,
+                    format!("an entry has no option \"{other}\": remove it"),
+                );
+            }
+        };
+        if !is_possible {
+            let needs = match name {
+                "packets" | "bytes" => "counters",
+                "skbmark" | "skbprio" | "skbqueue" => "skbinfo",
+                other => other,
+            };
+            return wrong(
+                option,
+                format!("set {} was created without {needs}: create it so", h.name),
+            );
+        }
+        let value = need(option, rest, "a value")?;
+        let counters = e.counters.unwrap_or_default();
+        match name {
+            "timeout" => e.timeout = Some(number(value, 0, TIMEOUT_MAX)?),
+            "packets" => {
+                e.counters = Some(Counters {
+                    packets: number(value, 0, u64::MAX)?,
+                    ..counters
+                });
+            }
+            "bytes" => {
+                e.counters = Some(Counters {
+                    bytes: number(value, 0, u64::MAX)?,
+                    ..counters
+                })
+            }
+            "comment" => e.comment = Some(comment(value)?),
+            "skbmark" => e.skbinfo.mark = Some(mark(value)?),
+            "skbprio" => e.skbinfo.prio = Some(prio(value)?),
+            _ => e.skbinfo.queue = Some(number(value, 0, 65535)?),
+        }
+    }
+    Ok(e)
+}
+
+fn comment(value: &Token<'_>) -> Result<String, Wrong> {
+    if value.text.len() > IPSET_MAX_COMMENT_SIZE {
+        let n = value.text.len();
+        return wrong(
+            value,
+            format!("the comment has {n} bytes; at most 255 are possible: shorten it"),
+        );
+    }
+    Ok(value.text.to_string())
+}
+
+/// A hexadecimal number, with or without `0x`.
+fn hex(token: &Token<'_>, text: &str, max: u32) -> Result<u32, Wrong> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    match u32::from_str_radix(digits, 16) {
+        Ok(n) if n <= max && !digits.starts_with('+') => Ok(n),
+        _ => wrong(
+            token,
+            format!("\"{text}\" is no hexadecimal number up to 0x{max:x}"),
+        ),
+    }
+}
+
+/// `0xMARK[/0xMASK]`
+fn mark(value: &Token<'_>) -> Result<(u32, u32), Wrong> {
+    match value.text.split_once('/') {
+        Some((mark, mask)) => Ok((hex(value, mark, u32::MAX)?, hex(value, mask, u32::MAX)?)),
+        None => Ok((hex(value, &value.text, u32::MAX)?, u32::MAX)),
+    }
+}
+
+/// `MAJOR:MINOR`, hexadecimal
+fn prio(value: &Token<'_>) -> Result<u32, Wrong> {
+    match value.text.split_once(':') {
+        Some((major, minor)) => Ok(hex(value, major, 0xffff)? << 16 | hex(value, minor, 0xffff)?),
+        None => wrong(
+            value,
+            format!("\"{}\" is no class: write it as 1:10", value.text),
+        ),
+    }
+}

@@ -1,0 +1,200 @@
+//! The text that `ipset save` writes and `ipset restore` reads.
+//!
+//! ```text
+//! Parser::line   one line -> Statement, knowing the sets of the kernel and of the lines before
+//! check          a whole text: every line or none
+//! Engine::restore   check, then carry out
+//! ```
+//! Known are create, add, del, flush, destroy, rename and swap, their short and long spellings, `-exist` and
+//! `COMMIT`. Ranges become single entries or networks, as the kernel would store them. Names of hosts and
+//! services are refused: nothing is looked up.
+
+mod command;
+mod entry;
+mod options;
+mod range;
+mod run;
+mod token;
+
+pub use run::Restored;
+
+use super::engine::Existing;
+use super::model::{Entry, Header};
+use std::collections::HashMap;
+use std::fmt;
+use token::Token;
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `create`
+    Create(Box<Header>),
+    /// `add`; a range is several entries.
+    Add(String, Vec<Entry>),
+    /// `del`
+    Delete(String, Vec<Entry>),
+    /// `flush`, of all sets without a name.
+    Flush(Option<String>),
+    /// `destroy`, of all sets without a name.
+    Destroy(Option<String>),
+    /// `rename`
+    Rename(String, String),
+    /// `swap`
+    Swap(String, String),
+}
+
+/// A line with what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// From 1.
+    pub line: usize,
+    /// The line has `-exist`.
+    pub existing: Existing,
+    /// What to do.
+    pub command: Command,
+}
+
+/// Why a line is not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    /// What is wrong, and the remedy.
+    pub reason: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "line {} column {}: {}",
+            self.line, self.column, self.reason
+        )
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// What is wrong, and where in the line.
+type Wrong = (usize, String);
+
+fn wrong<T>(token: &Token<'_>, reason: impl Into<String>) -> Result<T, Wrong> {
+    Err((token.column, reason.into()))
+}
+
+/// Reads lines; an entry's form depends on its set, which an earlier line or the kernel has.
+#[derive(Clone, Debug, Default)]
+pub struct Parser {
+    sets: HashMap<String, Header>,
+    line: usize,
+}
+
+impl Parser {
+    /// With the sets that are there already.
+    #[must_use]
+    pub fn new(known: impl IntoIterator<Item = Header>) -> Self {
+        Self {
+            sets: known.into_iter().map(|h| (h.name.clone(), h)).collect(),
+            line: 0,
+        }
+    }
+
+    /// The next line, without its end; `None` when it says nothing.
+    ///
+    /// # Errors
+    /// It is not understood, or would be refused by the kernel for its form.
+    pub fn line(&mut self, text: &str) -> Result<Option<Statement>, ParseError> {
+        self.line += 1;
+        let line = self.line;
+        self.statement(text).map_err(|(column, reason)| ParseError {
+            line,
+            column,
+            reason,
+        })
+    }
+
+    fn statement(&mut self, text: &str) -> Result<Option<Statement>, Wrong> {
+        if text.trim_start().starts_with('#') {
+            return Ok(None);
+        }
+        let mut tokens = token::split(text)?;
+        let exist = |t: &Token<'_>| t.is_bare && matches!(&*t.text, "-exist" | "-!" | "--exist");
+        let before = tokens.len();
+        tokens.retain(|t| !exist(t));
+        let existing = if tokens.len() < before {
+            Existing::Accept
+        } else {
+            Existing::Refuse
+        };
+        let Some((verb, rest)) = tokens.split_first() else {
+            return Ok(None);
+        };
+        if verb.text == "COMMIT" && rest.is_empty() {
+            return Ok(None);
+        }
+        let command = self.command(verb, rest)?;
+        self.remember(&command);
+        Ok(Some(Statement {
+            line: self.line,
+            existing,
+            command,
+        }))
+    }
+
+    /// Which sets there are after this command.
+    fn remember(&mut self, command: &Command) {
+        match command {
+            Command::Create(header) => {
+                self.sets.insert(header.name.clone(), Header::clone(header));
+            }
+            Command::Destroy(None) => self.sets.clear(),
+            Command::Destroy(Some(name)) => {
+                self.sets.remove(name);
+            }
+            Command::Rename(from, to) => {
+                if let Some(header) = self.sets.remove(from) {
+                    self.sets.insert(to.clone(), header);
+                }
+            }
+            Command::Swap(a, b) => {
+                if let (Some(x), Some(y)) = (self.sets.remove(a), self.sets.remove(b)) {
+                    self.sets.insert(a.clone(), y);
+                    self.sets.insert(b.clone(), x);
+                }
+            }
+            Command::Add(..) | Command::Delete(..) | Command::Flush(_) => {}
+        }
+    }
+}
+
+/// A whole text, with the sets that are there already.
+///
+/// # Errors
+/// The first line that is not understood.
+pub fn parse(
+    text: &str,
+    known: impl IntoIterator<Item = Header>,
+) -> Result<Vec<Statement>, ParseError> {
+    let mut parser = Parser::new(known);
+    text.lines()
+        .filter_map(|l| parser.line(l).transpose())
+        .collect()
+}
+
+/// The same without keeping anything: how many statements there are.
+///
+/// # Errors
+/// As [`parse`].
+pub fn check(text: &str, known: impl IntoIterator<Item = Header>) -> Result<usize, ParseError> {
+    let mut parser = Parser::new(known);
+    let mut count = 0;
+    for line in text.lines() {
+        count += usize::from(parser.line(line)?.is_some());
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests;

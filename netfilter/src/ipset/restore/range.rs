@@ -1,0 +1,201 @@
+//! Addresses, networks and ports: one, or a range that becomes many.
+
+use super::options::part_number;
+use super::token::Token;
+use super::{Wrong, wrong};
+use crate::ipset::model::{Family, Header, ProtoPort};
+use crate::ipset::proto;
+use crate::ipset::raw::{
+    IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
+};
+use ipnet::{IpNet, Ipv4Subnets};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// How many entries one line may become.
+pub(super) const MANY: usize = 65536;
+
+fn too_many<T>(token: &Token<'_>) -> Result<T, Wrong> {
+    wrong(
+        token,
+        format!(
+            "\"{}\" are more than {MANY} entries: split it, or use networks",
+            token.text
+        ),
+    )
+}
+
+/// One address of the set's family.
+pub(super) fn address(family: Family, token: &Token<'_>, text: &str) -> Result<IpAddr, Wrong> {
+    // Brackets keep the colons of an address from those of a protocol.
+    let text = text
+        .strip_prefix('[')
+        .and_then(|t| t.strip_suffix(']'))
+        .unwrap_or(text);
+    let Ok(ip) = text.parse::<IpAddr>() else {
+        return wrong(
+            token,
+            format!("\"{text}\" is no address; names are not looked up"),
+        );
+    };
+    match (family, ip) {
+        (Family::Inet, IpAddr::V4(_)) | (Family::Inet6, IpAddr::V6(_)) => Ok(ip),
+        _ => wrong(
+            token,
+            format!("{ip} is not of family {family}, which the set has"),
+        ),
+    }
+}
+
+fn prefixed(family: Family, token: &Token<'_>, text: &str) -> Result<IpNet, Wrong> {
+    let (ip, length) = match text.split_once('/') {
+        Some((ip, length)) => (ip, Some(length)),
+        None => (text, None),
+    };
+    let ip = address(family, token, ip)?;
+    let full = if ip.is_ipv4() { 32 } else { 128 };
+    let length = match length {
+        Some(length) => part_number(token, length, 0, u64::from(full))?,
+        None => full,
+    };
+    match IpNet::new(ip, length) {
+        Ok(net) => Ok(net),
+        Err(e) => wrong(token, e.to_string()),
+    }
+}
+
+/// `A`, `A/LENGTH` or `A-B`: first and last address.
+fn bounds(family: Family, token: &Token<'_>, text: &str) -> Result<(IpAddr, IpAddr), Wrong> {
+    if let Some((from, to)) = text.split_once('-') {
+        let (from, to) = (address(family, token, from)?, address(family, token, to)?);
+        return Ok((from.min(to), from.max(to)));
+    }
+    let net = prefixed(family, token, text)?;
+    Ok((net.network(), last(&net)))
+}
+
+fn last(net: &IpNet) -> IpAddr {
+    match net {
+        IpNet::V4(n) => IpAddr::V4(n.broadcast()),
+        IpNet::V6(n) => IpAddr::V6(n.broadcast()),
+    }
+}
+
+/// Every address, one of each that the set's netmask makes equal.
+pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec<IpAddr>, Wrong> {
+    let family = h.family;
+    if !text.contains(['-', '/']) {
+        return Ok(vec![address(family, token, text)?]);
+    }
+    match bounds(family, token, text)? {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let host_bits = 32 - u32::from(h.netmask.unwrap_or(32)).min(32);
+            let first = from.to_bits() >> host_bits;
+            let last = to.to_bits() >> host_bits;
+            if usize::try_from(last - first).unwrap_or(usize::MAX) >= MANY {
+                return too_many(token);
+            }
+            Ok((first..=last)
+                .map(|n| IpAddr::V4(Ipv4Addr::from_bits(n << host_bits)))
+                .collect())
+        }
+        (from, to) if from == to => Ok(vec![from]),
+        _ => wrong(
+            token,
+            "ipset knows ranges in IPv4 only: write single addresses, or use hash:net",
+        ),
+    }
+}
+
+/// The networks that a range is made of, as the kernel cuts it.
+pub(super) fn networks(family: Family, token: &Token<'_>, text: &str) -> Result<Vec<IpNet>, Wrong> {
+    if !text.contains('-') {
+        return Ok(vec![prefixed(family, token, text)?.trunc()]);
+    }
+    match bounds(family, token, text)? {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let nets: Vec<IpNet> = Ipv4Subnets::new(from, to, 0).map(IpNet::V4).collect();
+            if nets.iter().any(|n| n.prefix_len() == 0) {
+                return wrong(
+                    token,
+                    "the range is every address: write 0.0.0.0/1 and 128.0.0.0/1",
+                );
+            }
+            Ok(nets)
+        }
+        (from, to) if from == to => Ok(vec![IpNet::from(from)]),
+        _ => wrong(token, "ipset knows ranges in IPv4 only: write networks"),
+    }
+}
+
+/// `[PROTOCOL:]PORT[-PORT]`; TCP without a protocol.
+pub(super) fn ports(
+    family: Family,
+    token: &Token<'_>,
+    text: &str,
+) -> Result<Vec<ProtoPort>, Wrong> {
+    let (protocol, text) = match text.split_once(':') {
+        Some((name, port)) => match proto::number(name) {
+            Some(0) | None => {
+                return wrong(
+                    token,
+                    format!("protocol \"{name}\" is not known: write its number, 1 to 255"),
+                );
+            }
+            Some(n) => (n, port),
+        },
+        None => (IPPROTO_TCP, text),
+    };
+    match (protocol, family) {
+        (IPPROTO_ICMP, Family::Inet6) => {
+            return wrong(token, "icmp is of family inet: write icmpv6");
+        }
+        (IPPROTO_ICMPV6, Family::Inet) => {
+            return wrong(token, "icmpv6 is of family inet6: write icmp");
+        }
+        _ => {}
+    }
+    let one = |port| Ok(vec![ProtoPort { protocol, port }]);
+    match protocol {
+        IPPROTO_TCP | IPPROTO_UDP | IPPROTO_SCTP | IPPROTO_UDPLITE => {
+            let (from, to) = text.split_once('-').unwrap_or((text, text));
+            let from: u16 = part_number(token, from, 0, 65535)?;
+            let to: u16 = part_number(token, to, 0, 65535)?;
+            let range = from.min(to)..=from.max(to);
+            Ok(range.map(|port| ProtoPort { protocol, port }).collect())
+        }
+        IPPROTO_ICMP | IPPROTO_ICMPV6 => {
+            match (proto::type_number(protocol, text), text.split_once('/')) {
+                (Some(port), _) => one(port),
+                (None, Some((kind, code))) => {
+                    let kind = part_number(token, kind, 0, 255)?;
+                    let code = part_number(token, code, 0, 255)?;
+                    one(u16::from_be_bytes([kind, code]))
+                }
+                (None, None) => wrong(
+                    token,
+                    format!("\"{text}\" is no ICMP type: write its name, or type/code in numbers"),
+                ),
+            }
+        }
+        _ if text == "0" => one(0),
+        _ => wrong(token, "this protocol has no ports: write 0"),
+    }
+}
+
+/// Every pair of both, if they are not too many.
+pub(super) fn pairs<A: Clone, B: Clone>(
+    token: &Token<'_>,
+    first: &[A],
+    second: &[B],
+) -> Result<Vec<(A, B)>, Wrong> {
+    if first.len().saturating_mul(second.len()) > MANY {
+        return too_many(token);
+    }
+    let with = |a: &A| {
+        second
+            .iter()
+            .map(|b| (a.clone(), b.clone()))
+            .collect::<Vec<_>>()
+    };
+    Ok(first.iter().flat_map(with).collect())
+}

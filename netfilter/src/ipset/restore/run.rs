@@ -1,0 +1,136 @@
+//! Carrying a text out.
+
+use super::{Command, ParseError, Parser, Statement, check};
+use crate::ipset::engine::{Engine, Existing, Pipeline};
+use crate::ipset::model::{Entry, Header};
+use crate::ipset::raw;
+use weir_netlink::nfnetlink::Transport;
+use weir_netlink::{Error, Result};
+
+/// What a restore did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Lines that said something.
+    pub statements: usize,
+    /// Entries added and deleted, ranges counted as what they became.
+    pub entries: usize,
+}
+
+fn not_understood(e: &ParseError) -> Error {
+    let place = format!("line {} column {}", e.line, e.column);
+    Error::refused(
+        "restore",
+        place,
+        format!("{}; nothing was changed", e.reason),
+    )
+}
+
+impl<T: Transport> Engine<T> {
+    /// `ipset restore`: carries out a text, all of which is read first.
+    ///
+    /// # Errors
+    /// A line is not understood: it is named with its column, and nothing was changed. The kernel refused a
+    /// line: it is named, and those before it are in force.
+    pub fn restore(&mut self, text: &str, existing: Existing) -> Result<Restored> {
+        let known = self.known()?;
+        let statements = check(text, known.clone()).map_err(|e| not_understood(&e))?;
+        let mut done = Restored {
+            statements,
+            entries: 0,
+        };
+        // Read once more instead of kept: a text can be large.
+        let mut parser = Parser::new(known);
+        let mut pipeline: Option<Pipeline<T, Entry>> = None;
+        for line in text.lines() {
+            let Some(s) = parser.line(line).map_err(|e| not_understood(&e))? else {
+                continue;
+            };
+            let mode = if s.existing == Existing::Accept {
+                s.existing
+            } else {
+                existing
+            };
+            match s.command {
+                Command::Add(set, entries) => {
+                    done.entries += entries.len();
+                    self.feed(
+                        &mut pipeline,
+                        (raw::IPSET_CMD_ADD, mode),
+                        &set,
+                        entries,
+                        s.line,
+                    )?;
+                }
+                Command::Delete(set, entries) => {
+                    done.entries += entries.len();
+                    self.feed(
+                        &mut pipeline,
+                        (raw::IPSET_CMD_DEL, mode),
+                        &set,
+                        entries,
+                        s.line,
+                    )?;
+                }
+                _ => {
+                    if let Some(mut p) = pipeline.take() {
+                        p.finish(self)?;
+                    }
+                    self.carry_out(s, mode)?;
+                }
+            }
+        }
+        pipeline.map_or(Ok(()), |mut p| p.finish(self))?;
+        Ok(done)
+    }
+
+    /// `weir restore --test`: whether a text would be understood here.
+    ///
+    /// # Errors
+    /// As [`Engine::restore`]; nothing is changed in any case.
+    pub fn check(&mut self, text: &str) -> Result<usize> {
+        let known = self.known()?;
+        check(text, known).map_err(|e| not_understood(&e))
+    }
+
+    fn known(&mut self) -> Result<Vec<Header>> {
+        Ok(self
+            .headers(None)?
+            .into_iter()
+            .map(|l| l.set.header)
+            .collect())
+    }
+
+    fn feed(
+        &mut self,
+        pipeline: &mut Option<Pipeline<T, Entry>>,
+        (message, mode): (u16, Existing),
+        set: &str,
+        entries: Vec<Entry>,
+        line: usize,
+    ) -> Result<()> {
+        if let Some(mut other) = pipeline.take_if(|p| !p.is(message, mode)) {
+            other.finish(self)?;
+        }
+        let p = pipeline.get_or_insert_with(|| Pipeline::new(message, mode));
+        entries
+            .into_iter()
+            .try_for_each(|e| p.push(self, set, e, Some(line)))
+    }
+
+    fn carry_out(&mut self, s: Statement, mode: Existing) -> Result<()> {
+        let done = match s.command {
+            Command::Create(header) => self.create(&header, mode),
+            Command::Flush(Some(name)) => self.flush(&name),
+            Command::Flush(None) => self.flush_all(),
+            Command::Destroy(Some(name)) => self.destroy(&name),
+            Command::Destroy(None) => self.destroy_all(),
+            Command::Rename(from, to) => self.rename(&from, &to),
+            Command::Swap(a, b) => self.swap(&a, &b),
+            Command::Add(..) | Command::Delete(..) => Ok(()),
+        };
+        done.map_err(|e| Error {
+            object: format!("line {}: {}", s.line, e.object),
+            ..e
+        })
+    }
+}

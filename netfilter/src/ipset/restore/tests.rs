@@ -1,0 +1,96 @@
+use super::*;
+use crate::ipset::model::{Key, SetType};
+
+fn error(text: &str) -> String {
+    parse(text, []).unwrap_err().to_string()
+}
+
+#[test]
+fn spellings() {
+    let text = "# a comment\r\n\n  -N a hash:ip comment \r\n\
+                --add\ta 10.0.0.1  comment\t\"two  words\"\n-A a \"10.0.0.2\" comment w\"or\"d\n\
+                -D a 10.0.0.1\n-E a b\n-F b\n-X b\nCOMMIT\n-F\n-X\n";
+    let statements = parse(text, []).unwrap();
+    let lines: Vec<usize> = statements.iter().map(|s| s.line).collect();
+    assert_eq!(lines, [3, 4, 5, 6, 7, 8, 9, 11, 12]);
+    let Command::Add(set, entries) = &statements[1].command else {
+        panic!("{statements:?}")
+    };
+    assert_eq!(
+        (set.as_str(), entries[0].comment.as_deref()),
+        ("a", Some("two  words"))
+    );
+    let Command::Add(_, entries) = &statements[2].command else {
+        panic!("{statements:?}")
+    };
+    assert_eq!(entries[0].comment.as_deref(), Some("word"));
+    assert_eq!(statements[8].command, Command::Destroy(None));
+}
+
+#[test]
+fn a_quoted_word_is_no_option() {
+    let text =
+        "create a hash:ip comment\nadd a 10.0.0.1 comment \"-exist\"\nadd a 10.0.0.2 -exist\n";
+    let modes: Vec<Existing> = parse(text, [])
+        .unwrap()
+        .iter()
+        .map(|s| s.existing)
+        .collect();
+    assert_eq!(
+        modes,
+        [Existing::Refuse, Existing::Refuse, Existing::Accept]
+    );
+}
+
+#[test]
+fn errors_name_line_and_column() {
+    let with = |line: &str| error(&format!("create a hash:ip\ncreate p hash:ip,port\n{line}"));
+    assert_eq!(
+        with("add a 10.0.0.1  comment x"),
+        "line 3 column 17: set a was created without comment: create it so"
+    );
+    assert!(with("add a  10.0.0.300").starts_with("line 3 column 8: \"10.0.0.300\" is no address"));
+    assert!(with("add ä 1.1.1.1").starts_with("line 3 column 5: there is no set \"ä\""));
+    assert!(with("add a 1.1.1.1 comment \"ä ö").starts_with("line 3 column 23: the quote"));
+    assert!(with("add p 1.1.1.1").contains("has 1 parts; an entry of hash:ip,port has 2"));
+    assert!(with("add a 0.0.0.0/8").contains("more than 65536 entries"));
+    assert!(with("add p 10.0.0.0/24,tcp:0-65535").contains("more than 65536 entries"));
+    assert!(with("add p 1.1.1.1,tcp:080").contains("no number begins with 0"));
+    assert!(with("add p 1.1.1.1,tcp:http").contains("names are not looked up"));
+    assert!(with("list a").contains("has no place here"));
+    assert!(with("create l list:set\nadd l a before p").contains("in the order of the lines"));
+    assert!(error("swap a b").contains("there is no set \"a\""));
+}
+
+#[test]
+fn the_sets_follow_the_lines() {
+    let text = "create a hash:ip\ncreate b hash:ip family inet6\nswap a b\nadd a ::1\nrename b c\nadd c 1.1.1.1\n\
+                destroy c\nadd c 1.1.1.1\n";
+    assert!(error(text).starts_with("line 8 column 5: there is no set \"c\""));
+    let known = Header::new("k", SetType::BitmapPort, crate::ipset::Family::Unspec);
+    let statements = parse("add k 1-3\n", [known]).unwrap();
+    let keys = vec![Key::Port(1), Key::Port(2), Key::Port(3)];
+    let entries = keys.into_iter().map(Entry::new).collect();
+    assert_eq!(statements[0].command, Command::Add("k".into(), entries));
+}
+
+#[test]
+fn hardware_addresses() {
+    let statements = parse("create m hash:mac\nadd m 01:23:45:67:89:aB\n", []).unwrap();
+    let Command::Add(_, entries) = &statements[1].command else {
+        panic!("{statements:?}")
+    };
+    assert_eq!(entries[0].key, Key::Mac([1, 0x23, 0x45, 0x67, 0x89, 0xab]));
+    assert_eq!(entries[0].to_string(), "01:23:45:67:89:AB");
+    for bad in [
+        "1:2:3:4:5:6",
+        "01:23:45:67:89",
+        "01:23:45:67:89:ab:cd",
+        "+1:23:45:67:89:ab",
+    ] {
+        assert!(
+            error(&format!("create m hash:mac\nadd m {bad}")).contains("hardware address"),
+            "{bad}"
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! Words of a line.
+
+use super::Wrong;
+use std::borrow::Cow;
+
+/// One word.
+#[derive(Clone, Debug)]
+pub(super) struct Token<'a> {
+    /// Without its quotes.
+    pub(super) text: Cow<'a, str>,
+    /// Where it begins, in characters, from 1.
+    pub(super) column: usize,
+    /// No part of it was quoted.
+    pub(super) is_bare: bool,
+}
+
+/// Splits at white space; `"` begins and ends quoted parts, also inside of a word. There are no escapes.
+pub(super) fn split(line: &str) -> Result<Vec<Token<'_>>, Wrong> {
+    let mut tokens = Vec::new();
+    let mut rest = line;
+    let mut column = 1;
+    loop {
+        let trimmed = rest.trim_start_matches([' ', '\t', '\r']);
+        column += rest.len() - trimmed.len();
+        if trimmed.is_empty() {
+            return Ok(tokens);
+        }
+        let (token, after) = word(trimmed, column)?;
+        let taken = trimmed.len() - after.len();
+        column += trimmed.get(..taken).map_or(taken, |t| t.chars().count());
+        tokens.push(token);
+        rest = after;
+    }
+}
+
+fn word(text: &str, column: usize) -> Result<(Token<'_>, &str), Wrong> {
+    let mut is_quoted = false;
+    let mut is_bare = true;
+    let mut end = text.len();
+    for (i, c) in text.char_indices() {
+        match c {
+            '"' => {
+                is_quoted = !is_quoted;
+                is_bare = false;
+            }
+            ' ' | '\t' | '\r' if !is_quoted => {
+                end = i;
+                break;
+            }
+            _ => {}
+        }
+    }
+    if is_quoted {
+        return Err((
+            column,
+            "the quote is not closed: add a \" at its end".into(),
+        ));
+    }
+    let (word, after) = text.split_at_checked(end).unwrap_or((text, ""));
+    let text = if is_bare {
+        Cow::Borrowed(word)
+    } else {
+        Cow::Owned(word.replace('"', ""))
+    };
+    Ok((
+        Token {
+            text,
+            column,
+            is_bare,
+        },
+        after,
+    ))
+}

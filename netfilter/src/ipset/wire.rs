@@ -1,0 +1,154 @@
+//! The attributes of ipset messages (`linux/netfilter/ipset/ip_set.h`), one declaration an object.
+//!
+//! ```text
+//! CREATE, and what LIST answers   CommandAttrs > CreateAttrs > IpAttrs
+//! ADD, DEL, and LIST's entries    CommandAttrs > [EntryAttrs > IpAttrs]
+//! TEST                            TestAttrs > EntryAttrs > IpAttrs
+//! the others                      CommandAttrs
+//! ```
+//! The same number means one thing in a set's options and another in an entry, hence two declarations. Numbers
+//! are in network order and say so (`NLA_F_NET_BYTEORDER`); without the flag the kernel answers
+//! `IPSET_ERR_PROTOCOL`. Line numbers are in host order.
+
+use weir_netlink::attr::{
+    AttrSet, Be16, Be32, Be64, Bytes, Ip4, Ip6, ListOf, LossyStr, Ne32, Nest, NetOrder, U8,
+};
+
+/// `IPSET_ATTR_DATA`, the number of every entry in `IPSET_ATTR_ADT`.
+const DATA: u16 = CommandAttrs::IPSET_ATTR_DATA;
+
+weir_netlink::attributes! {
+    /// Attributes at command level.
+    pub struct CommandAttrs {
+        /// protocol version, in every message
+        protocol: U8 = IPSET_ATTR_PROTOCOL 1,
+        /// name of the set
+        name: LossyStr = IPSET_ATTR_SETNAME 2,
+        /// type; of rename and swap the other set's name (`IPSET_ATTR_SETNAME2`)
+        type_name: LossyStr = IPSET_ATTR_TYPENAME 3,
+        /// revision of the type
+        revision: U8 = IPSET_ATTR_REVISION 4,
+        /// `NFPROTO_*`
+        family: U8 = IPSET_ATTR_FAMILY 5,
+        /// `IPSET_FLAG_*` at command level
+        flags: NetOrder<Be32> = IPSET_ATTR_FLAGS 6,
+        /// index in the kernel
+        index: NetOrder<Be16> = IPSET_ATTR_INDEX 11,
+        /// options of the set
+        data: Nest<CreateAttrs> = IPSET_ATTR_DATA 7,
+        /// entries
+        entries: ListOf<EntryAttrs, DATA> = IPSET_ATTR_ADT 8,
+        /// line of the entry that was refused; the kernel writes into it
+        line: Ne32 = IPSET_ATTR_LINENO 9,
+        /// oldest protocol version that is spoken; of a type its oldest revision
+        /// (`IPSET_ATTR_REVISION_MIN`)
+        minimum: U8 = IPSET_ATTR_PROTOCOL_MIN 10,
+    }
+
+    /// `IPSET_CMD_TEST` takes one entry, not a list.
+    pub struct TestAttrs {
+        /// protocol version
+        protocol: U8 = IPSET_ATTR_PROTOCOL 1,
+        /// name of the set
+        name: LossyStr = IPSET_ATTR_SETNAME 2,
+        /// the entry
+        data: Nest<EntryAttrs> = IPSET_ATTR_DATA 7,
+    }
+
+    /// An address of either family.
+    pub struct IpAttrs {
+        /// IPv4
+        v4: Ip4 = IPSET_ATTR_IPADDR_IPV4 1,
+        /// IPv6
+        v6: Ip6 = IPSET_ATTR_IPADDR_IPV6 2,
+    }
+
+    /// Options of a set.
+    pub struct CreateAttrs {
+        /// first port of a bitmap
+        port: NetOrder<Be16> = IPSET_ATTR_PORT 4,
+        /// last port of a bitmap
+        port_to: NetOrder<Be16> = IPSET_ATTR_PORT_TO 5,
+        /// initial size of the hash
+        hash_size: NetOrder<Be32> = IPSET_ATTR_HASHSIZE 18,
+        /// how many entries it takes
+        max_elem: NetOrder<Be32> = IPSET_ATTR_MAXELEM 19,
+        /// prefix length to which addresses are cut
+        netmask: U8 = IPSET_ATTR_NETMASK 20,
+        /// bits to which addresses are cut; since 6.2
+        bitmask: Nest<IpAttrs> = IPSET_ATTR_BITMASK 12,
+        /// `markmask` of `hash:ip,mark`
+        mark_mask: NetOrder<Be32> = IPSET_ATTR_MARKMASK 11,
+        /// entries of one bucket; since 5.11
+        bucket_size: U8 = IPSET_ATTR_BUCKETSIZE 21,
+        /// seed of the hash; since 5.11
+        init_val: NetOrder<Be32> = IPSET_ATTR_INITVAL 17,
+        /// size of a list
+        size: NetOrder<Be32> = IPSET_ATTR_SIZE 23,
+        /// seconds that an entry stays by default
+        timeout: NetOrder<Be32> = IPSET_ATTR_TIMEOUT 6,
+        /// `IPSET_FLAG_WITH_*`
+        flags: NetOrder<Be32> = IPSET_ATTR_CADT_FLAGS 8,
+        /// how many entries there are; only listed
+        elements: NetOrder<Be32> = IPSET_ATTR_ELEMENTS 24,
+        /// how many rules and lists name it; only listed
+        references: NetOrder<Be32> = IPSET_ATTR_REFERENCES 25,
+        /// bytes of memory; only listed
+        memory: NetOrder<Be32> = IPSET_ATTR_MEMSIZE 26,
+    }
+
+    /// One entry.
+    pub struct EntryAttrs {
+        /// address
+        ip: Nest<IpAttrs> = IPSET_ATTR_IP 1,
+        /// prefix length
+        cidr: U8 = IPSET_ATTR_CIDR 3,
+        /// port, or ICMP type and code
+        port: NetOrder<Be16> = IPSET_ATTR_PORT 4,
+        /// `IPPROTO_*`
+        protocol: U8 = IPSET_ATTR_PROTO 7,
+        /// second address
+        ip2: Nest<IpAttrs> = IPSET_ATTR_IP2 20,
+        /// its prefix length
+        cidr2: U8 = IPSET_ATTR_CIDR2 21,
+        /// hardware address
+        ether: Bytes = IPSET_ATTR_ETHER 17,
+        /// member of a list
+        name: LossyStr = IPSET_ATTR_NAME 18,
+        /// the member that it goes before or after
+        name_ref: LossyStr = IPSET_ATTR_NAMEREF 19,
+        /// seconds that it stays
+        timeout: NetOrder<Be32> = IPSET_ATTR_TIMEOUT 6,
+        /// `IPSET_FLAG_NOMATCH` and others
+        flags: NetOrder<Be32> = IPSET_ATTR_CADT_FLAGS 8,
+        /// counter
+        bytes: NetOrder<Be64> = IPSET_ATTR_BYTES 24,
+        /// counter
+        packets: NetOrder<Be64> = IPSET_ATTR_PACKETS 25,
+        /// comment
+        comment: LossyStr = IPSET_ATTR_COMMENT 26,
+        /// mark in the upper, mask in the lower half
+        skb_mark: NetOrder<Be64> = IPSET_ATTR_SKBMARK 27,
+        /// class
+        skb_prio: NetOrder<Be32> = IPSET_ATTR_SKBPRIO 28,
+        /// queue
+        skb_queue: NetOrder<Be16> = IPSET_ATTR_SKBQUEUE 29,
+        /// number by which an error names it
+        line: Ne32 = IPSET_ATTR_CADT_LINENO 9,
+        /// aligns the counters on some machines
+        pad: Bytes = IPSET_ATTR_PAD 30,
+    }
+}
+
+/// C names and numbers of every attribute of every message.
+#[must_use]
+pub fn constants() -> Vec<(&'static str, u16)> {
+    [
+        CommandAttrs::CONSTANTS,
+        TestAttrs::CONSTANTS,
+        IpAttrs::CONSTANTS,
+        CreateAttrs::CONSTANTS,
+        EntryAttrs::CONSTANTS,
+    ]
+    .concat()
+}

@@ -1,0 +1,73 @@
+//! The real `ipset`, and what its listings have in common.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
+
+use crate::common::tool;
+use weir_netfilter::ipset::{Engine, Existing, Set};
+use weir_netlink::Netns;
+
+/// Runs the real `ipset`.
+pub fn ipset(ns: &Netns, args: &str, input: &str) -> Result<String, String> {
+    let args: Vec<&str> = args.split_whitespace().collect();
+    tool(ns, "ipset", &args, input)
+}
+
+/// Loads text with the real tool.
+pub fn load(ns: &Netns, text: &str) {
+    ipset(ns, "restore", text).unwrap_or_else(|e| panic!("ipset refuses:\n{text}\n{e}"));
+}
+
+/// `ipset save` by the real tool.
+pub fn save(ns: &Netns) -> String {
+    ipset(ns, "save", "").unwrap()
+}
+
+/// Calls `f` with an engine in the namespace.
+pub fn engine<T: Send>(ns: &Netns, f: impl FnOnce(&mut Engine) -> T + Send) -> T {
+    ns.run(|| f(&mut Engine::open().unwrap())).unwrap()
+}
+
+/// `ipset save` by us.
+pub fn our_save(ns: &Netns) -> String {
+    engine(ns, |e| {
+        let mut out = Vec::new();
+        e.save(None, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    })
+}
+
+/// `ipset restore` by us.
+pub fn our_load(ns: &Netns, text: &str) -> weir_netlink::Result<()> {
+    engine(ns, |e| e.restore(text, Existing::Refuse).map(|_| ()))
+}
+
+/// Every set, as we read it.
+pub fn sets(ns: &Netns) -> Vec<Set> {
+    engine(ns, |e| {
+        e.list(None).unwrap().into_iter().map(|l| l.set).collect()
+    })
+}
+
+/// Without the seconds that pass: an entry's running timeout is `T`.
+pub fn timeless(text: &str) -> String {
+    let line = |line: &str| {
+        let Some((before, after)) = line
+            .split_once(" timeout ")
+            .filter(|_| line.starts_with("add "))
+        else {
+            return line.to_owned();
+        };
+        let (seconds, rest) = after.split_once(' ').map_or((after, ""), |(s, r)| (s, r));
+        let seconds = if seconds == "0" { "0" } else { "T" };
+        format!("{before} timeout {seconds} {rest}")
+            .trim_end()
+            .to_owned()
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The same lines in any order.
+pub fn sorted(text: &str) -> String {
+    let mut lines: Vec<String> = timeless(text).lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
