@@ -8,4 +8,5 @@
 mod diff;
 pub mod ipset;
 pub mod nft;
+pub mod probe;
 pub mod xtables;

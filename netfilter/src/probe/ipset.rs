@@ -1,0 +1,156 @@
+//! ipset: types of sets with their revisions.
+//!
+//! ```text
+//! IPSET_CMD_TYPE   PROTOCOL u8, TYPENAME, FAMILY u8  ->  REVISION u8, REVISION_MIN u8
+//! ```
+
+use super::{Answer, Finding, Kernel, Row, answer, unanswered};
+use crate::nft::raw::{NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_UNSPEC};
+use weir_netlink::attr::{Str, U8};
+use weir_netlink::nfnetlink::{Socket, message_type};
+use weir_netlink::{Error, Result};
+
+/// The name of the area in findings.
+pub const AREA: &str = "ipset";
+
+/// What every question makes the kernel use.
+pub const BASE: &str = "nfnetlink ip_set";
+
+/// `NFNL_SUBSYS_IPSET` (`linux/netfilter/nfnetlink.h`)
+const SUBSYS: u16 = 6;
+/// `IPSET_CMD_TYPE` (`linux/netfilter/ipset/ip_set.h`)
+const CMD_TYPE: u16 = 13;
+/// `IPSET_PROTOCOL_MIN`: every kernel still speaks it.
+const PROTOCOL: u8 = 6;
+/// `IPSET_ERR_FIND_TYPE`: no such type, or not for the family.
+const ERR_FIND_TYPE: i32 = 4098;
+
+const ABSENT: &[i32] = &[libc::ENOENT, libc::EINVAL, libc::EPROTONOSUPPORT];
+
+weir_netlink::attributes! {
+    /// The attributes of a question for a type (`enum` without a name in `ip_set.h`).
+    struct TypeAttrs {
+        /// version of the protocol
+        protocol: U8 = IPSET_ATTR_PROTOCOL 1,
+        /// `hash:ip`
+        typename: Str = IPSET_ATTR_TYPENAME 3,
+        /// newest revision
+        revision: U8 = IPSET_ATTR_REVISION 4,
+        /// `NFPROTO_*`
+        family: U8 = IPSET_ATTR_FAMILY 5,
+        /// oldest revision
+        revision_min: U8 = IPSET_ATTR_REVISION_MIN 10,
+    }
+}
+
+/// A type and a family.
+#[derive(Clone, Copy, Debug)]
+pub struct SetType {
+    /// `hash:ip`
+    pub name: &'static str,
+    /// `NFPROTO_*`
+    pub family: u8,
+}
+
+const fn v4(feature: &'static str, name: &'static str, needs: &'static str) -> Row<SetType> {
+    row(feature, name, NFPROTO_IPV4, needs)
+}
+
+const fn v6(feature: &'static str, name: &'static str, needs: &'static str) -> Row<SetType> {
+    row(feature, name, NFPROTO_IPV6, needs)
+}
+
+const fn any(feature: &'static str, name: &'static str, needs: &'static str) -> Row<SetType> {
+    row(feature, name, NFPROTO_UNSPEC, needs)
+}
+
+const fn row(
+    feature: &'static str,
+    name: &'static str,
+    family: u8,
+    needs: &'static str,
+) -> Row<SetType> {
+    let probe = SetType { name, family };
+    Row {
+        feature,
+        probe,
+        needs,
+        since: "",
+        instead: "sets of nf_tables (--engine nft)",
+    }
+}
+
+/// Every type.
+#[rustfmt::skip]
+pub const ROWS: &[Row<SetType>] = &[
+    v4("hash:ip inet", "hash:ip", "ip_set_hash_ip"),
+    v6("hash:ip inet6", "hash:ip", "ip_set_hash_ip"),
+    v4("hash:net inet", "hash:net", "ip_set_hash_net"),
+    v6("hash:net inet6", "hash:net", "ip_set_hash_net"),
+    v4("hash:ip,port inet", "hash:ip,port", "ip_set_hash_ipport"),
+    v6("hash:ip,port inet6", "hash:ip,port", "ip_set_hash_ipport"),
+    v4("hash:net,port inet", "hash:net,port", "ip_set_hash_netport"),
+    v6("hash:net,port inet6", "hash:net,port", "ip_set_hash_netport"),
+    v4("hash:ip,port,ip inet", "hash:ip,port,ip", "ip_set_hash_ipportip"),
+    v6("hash:ip,port,ip inet6", "hash:ip,port,ip", "ip_set_hash_ipportip"),
+    any("hash:mac", "hash:mac", "ip_set_hash_mac"),
+    any("bitmap:port", "bitmap:port", "ip_set_bitmap_port"),
+    any("list:set", "list:set", "ip_set_list_set"),
+];
+
+/// Asks for every row in the network namespace of the calling thread.
+#[must_use]
+pub fn features(kernel: &Kernel) -> Vec<Finding> {
+    let mut socket: Option<Result<Socket, Answer>> = None;
+    let mut one = |row: &Row<SetType>| {
+        answer(AREA, BASE, row, kernel, |probe| {
+            // Opened late: the socket alone could load a module.
+            match socket.get_or_insert_with(open) {
+                Ok(socket) => match ask(socket, probe) {
+                    // The number is ipset's own; errno(3) has no word for it.
+                    Err(e) if e.errno() == Some(ERR_FIND_TYPE) => {
+                        Answer::Lack("the kernel knows no such type of set".to_owned())
+                    }
+                    asked => Answer::of(asked, ABSENT),
+                },
+                Err(why) => why.clone(),
+            }
+        })
+    };
+    ROWS.iter().map(&mut one).collect()
+}
+
+/// Every row unanswered.
+#[must_use]
+pub fn untried(why: &str) -> Vec<Finding> {
+    unanswered(AREA, BASE, ROWS, why)
+}
+
+fn open() -> Result<Socket, Answer> {
+    Socket::open().map_err(|e| Answer::of(Err(e), ABSENT))
+}
+
+fn ask(socket: &mut Socket, probe: &SetType) -> Result<String> {
+    let question = TypeAttrs {
+        protocol: Some(PROTOCOL),
+        typename: Some(probe.name.to_owned()),
+        family: Some(probe.family),
+        ..TypeAttrs::default()
+    };
+    let reply = socket.get(
+        message_type(SUBSYS, CMD_TYPE),
+        probe.family,
+        &question,
+        probe.name,
+    )?;
+    let got: TypeAttrs = reply
+        .decode()
+        .map_err(|e| Error::malformed("read", probe.name, e.to_string()))?;
+    let newest = got
+        .revision
+        .ok_or_else(|| Error::malformed("read", probe.name, "IPSET_ATTR_REVISION is missing"))?;
+    Ok(match got.revision_min.filter(|oldest| *oldest != newest) {
+        Some(oldest) => format!("revisions {oldest}-{newest}"),
+        None => format!("revision {newest}"),
+    })
+}

@@ -1,0 +1,154 @@
+//! What is known about the kernel without asking it for anything: its release and its modules.
+
+use super::{Answer, modules};
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+/// Whether the kernel can load modules at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Loading {
+    /// No trial can load one, for this reason.
+    Never(String),
+    /// A trial could.
+    Possible,
+}
+
+/// Release and modules of the running kernel, read from files.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// `uname -r`
+    pub release: String,
+    /// The first two numbers of it; 0.0 when it has none.
+    pub version: (u32, u32),
+    /// Whether trials could load modules.
+    pub loading: Loading,
+    /// Loaded or built in.
+    present: HashSet<String>,
+    /// Files in the directory of modules; `None` where there is no such directory to see.
+    on_disk: Option<HashSet<String>>,
+}
+
+impl Kernel {
+    /// Of the running kernel.
+    ///
+    /// It never fails: a file that cannot be read makes fewer questions safe to ask.
+    #[must_use]
+    pub fn read() -> Self {
+        Self::read_from(Path::new("/"))
+    }
+
+    /// The same with another directory for `/`.
+    #[must_use]
+    pub fn read_from(root: &Path) -> Self {
+        let text = |path: &str| fs::read_to_string(root.join(path));
+        let release = text("proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        let directory = format!("lib/modules/{release}");
+        let builtin = text(&format!("{directory}/modules.builtin")).unwrap_or_default();
+        let dep = text(&format!("{directory}/modules.dep")).ok();
+        let mut present: HashSet<String> = builtin.lines().filter_map(file_name).collect();
+        let loaded = text("proc/modules").unwrap_or_default();
+        present.extend(
+            loaded
+                .lines()
+                .filter_map(|l| l.split(' ').next())
+                .map(str::to_owned),
+        );
+        // A directory is there for every loaded module, and for built-in ones with parameters.
+        if let Ok(entries) = fs::read_dir(root.join("sys/module")) {
+            let names = entries
+                .flatten()
+                .filter_map(|e| e.file_name().into_string().ok());
+            present.extend(names.map(|n| n.replace('-', "_")));
+        }
+        Self {
+            version: version(&release),
+            loading: loading(root),
+            // An empty list is none: depmod did not run.
+            on_disk: dep.filter(|d| !d.trim().is_empty()).map(|d| {
+                d.lines()
+                    .filter_map(|l| l.split(':').next())
+                    .filter_map(file_name)
+                    .collect()
+            }),
+            present,
+            release,
+        }
+    }
+
+    /// Whether the module is loaded or built in, or has become part of another one.
+    #[must_use]
+    pub fn has_module(&self, name: &str) -> bool {
+        let merged =
+            modules::find(name).is_some_and(|m| m.merged > (0, 0) && self.version >= m.merged);
+        merged || self.present.contains(name)
+    }
+
+    /// The answer that is due instead of a trial which could load one of these modules; `None` when
+    /// it can be tried.
+    #[must_use]
+    pub fn guard(&self, needs: &str) -> Option<Answer> {
+        if matches!(self.loading, Loading::Never(_)) {
+            return None;
+        }
+        let mut missing: Vec<&str> = needs
+            .split_whitespace()
+            .filter(|m| !self.has_module(m))
+            .collect();
+        let release = &self.release;
+        let reason = match &self.on_disk {
+            Some(files) => {
+                // What is not there cannot be loaded, so it is safe to ask for it.
+                missing.retain(|m| files.contains(*m));
+                "it is installed, so the kernel loads it at first use".to_owned()
+            }
+            None => format!(
+                "and there is no /lib/modules/{release} here that says whether it is built in"
+            ),
+        };
+        if missing.is_empty() {
+            return None;
+        }
+        let names = missing.join(" ");
+        Some(Answer::Unknown(format!(
+            "trying could load {names}, which is not seen loaded or built in; {reason}: \
+             `modprobe -a {names}`, then ask again"
+        )))
+    }
+}
+
+fn loading(root: &Path) -> Loading {
+    let text = |path: &str| fs::read_to_string(root.join(path)).map(|t| t.trim().to_owned());
+    let proc_is_there = root.join("proc/sys/kernel/osrelease").exists();
+    let exists = |path: &str| root.join(path).exists();
+    if proc_is_there && !exists("proc/sys/kernel/modprobe") && !exists("proc/modules") {
+        // Both files belong to CONFIG_MODULES.
+        return Loading::Never("the kernel has no loadable modules".to_owned());
+    }
+    if text("proc/sys/kernel/modules_disabled").is_ok_and(|t| t == "1") {
+        return Loading::Never("loading is switched off (kernel.modules_disabled = 1)".to_owned());
+    }
+    if text("proc/sys/kernel/modprobe").is_ok_and(|t| t.is_empty()) {
+        return Loading::Never(
+            "the kernel knows no modprobe (kernel.modprobe is empty)".to_owned(),
+        );
+    }
+    Loading::Possible
+}
+
+/// `kernel/net/netfilter/nft-ct.ko.xz` is the module `nft_ct`.
+fn file_name(path: &str) -> Option<String> {
+    let file = path.trim().rsplit('/').next()?;
+    let (name, _) = file.split_once(".ko")?;
+    Some(name.replace('-', "_"))
+}
+
+fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|n| n.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}

@@ -1,0 +1,190 @@
+//! What this kernel's packet filters can do, found out by trying.
+//!
+//! Three answers, and none is guessed: the kernel did it ([`Answer::Have`]), the kernel said that it cannot
+//! ([`Answer::Lack`]), or the question could not be asked ([`Answer::Unknown`]).
+//!
+//! - **Tried, not looked up.** A feature is had when a rule that uses it was committed.
+//! - **In a throwaway namespace.** Every `*_features` function works in the network namespace of the calling
+//!   thread and leaves things there. Call it inside [`Netns::run`](weir_netlink::Netns::run) of a namespace
+//!   made for it: a legacy table, for one, comes into being when it is looked at.
+//! - **No module is loaded.** The kernel loads a module by itself when something is asked for that it does
+//!   not have. So [`Kernel`] is asked first, and where a module might be loaded the answer is
+//!   [`Answer::Unknown`] with the name of the module.
+//!
+//! The features are rows of tables, one line each: [`nft::ROWS`], [`xtables::ROWS`], [`ipset::ROWS`]; the
+//! modules with their configuration options are in [`modules::MODULES`].
+
+pub mod ipset;
+mod kernel;
+pub mod modules;
+pub mod nft;
+pub mod xtables;
+
+pub use kernel::{Kernel, Loading};
+
+use weir_netlink::Error;
+
+/// The three answers. The text says which revisions, in whose words, or why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The kernel did it.
+    Have(String),
+    /// The kernel has no such thing.
+    Lack(String),
+    /// It could not be found out.
+    Unknown(String),
+}
+
+impl Answer {
+    /// Whether the kernel did it.
+    #[must_use]
+    pub fn is_have(&self) -> bool {
+        matches!(self, Self::Have(_))
+    }
+
+    /// Whether the kernel has no such thing.
+    #[must_use]
+    pub fn is_lack(&self) -> bool {
+        matches!(self, Self::Lack(_))
+    }
+
+    /// `have`, `lack`, `could not tell`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Have(_) => "have",
+            Self::Lack(_) => "lack",
+            Self::Unknown(_) => "could not tell",
+        }
+    }
+
+    /// What goes with it.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        match self {
+            Self::Have(text) | Self::Lack(text) | Self::Unknown(text) => text,
+        }
+    }
+
+    /// From a trial: an errno of `absent` is the kernel's no; any other failure answers nothing.
+    #[must_use]
+    pub fn of(trial: Result<String, Error>, absent: &[i32]) -> Self {
+        match trial {
+            Ok(detail) => Self::Have(detail),
+            Err(e) if e.errno().is_some_and(|n| absent.contains(&n)) => Self::Lack(e.to_string()),
+            Err(e) => Self::Unknown(e.to_string()),
+        }
+    }
+}
+
+/// One feature that is asked for: a line of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<P: 'static> {
+    /// Its name, unique in the area.
+    pub feature: &'static str,
+    /// How it is tried.
+    pub probe: P,
+    /// Modules that the trial makes the kernel use, with spaces between: names of [`modules::MODULES`].
+    pub needs: &'static str,
+    /// First kernel that has it; empty where every supported one has.
+    pub since: &'static str,
+    /// What is done where it is missing.
+    pub instead: &'static str,
+}
+
+/// The answer for one feature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Which table it is a row of.
+    pub area: &'static str,
+    /// The feature's name.
+    pub feature: String,
+    /// Whether the kernel has it.
+    pub answer: Answer,
+    /// Configuration options that give it (`CONFIG_*`).
+    pub options: Vec<&'static str>,
+    /// Modules that give it where it is not built in.
+    pub modules: Vec<&'static str>,
+    /// First kernel that has it, or empty.
+    pub since: &'static str,
+    /// What is done where it is missing.
+    pub instead: &'static str,
+}
+
+/// Answers one row: tries it unless a module could be loaded by that.
+///
+/// `base` are modules that every trial of the area needs; they are not named as what gives the feature.
+pub fn answer<P>(
+    area: &'static str,
+    base: &str,
+    row: &Row<P>,
+    kernel: &Kernel,
+    trial: impl FnOnce(&P) -> Answer,
+) -> Finding {
+    let guard = kernel.guard(base).or_else(|| kernel.guard(row.needs));
+    let answer = guard.unwrap_or_else(|| trial(&row.probe));
+    finding(
+        area,
+        row.feature.to_owned(),
+        answer,
+        if row.needs.is_empty() {
+            base
+        } else {
+            row.needs
+        },
+        (row.since, row.instead),
+    )
+}
+
+/// A finding whose options and modules are looked up.
+#[must_use]
+pub fn finding(
+    area: &'static str,
+    feature: String,
+    answer: Answer,
+    gives: &str,
+    (since, instead): (&'static str, &'static str),
+) -> Finding {
+    let given: Vec<_> = gives.split_whitespace().filter_map(modules::find).collect();
+    let mut options: Vec<&'static str> = given.iter().map(|m| m.option).collect();
+    options.dedup();
+    // What is part of a larger module is no module to load.
+    let modules = given
+        .iter()
+        .filter(|m| m.merged == (0, 0))
+        .map(|m| m.name)
+        .collect();
+    Finding {
+        area,
+        feature,
+        answer,
+        options,
+        modules,
+        since,
+        instead,
+    }
+}
+
+/// Every row of a table with the same answer, for when none can be tried.
+#[must_use]
+pub fn unanswered<P>(area: &'static str, base: &str, rows: &[Row<P>], why: &str) -> Vec<Finding> {
+    let one = |row: &Row<P>| {
+        let gives = if row.needs.is_empty() {
+            base
+        } else {
+            row.needs
+        };
+        let answer = Answer::Unknown(why.to_owned());
+        finding(
+            area,
+            row.feature.to_owned(),
+            answer,
+            gives,
+            (row.since, row.instead),
+        )
+    };
+    rows.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+use super::*;
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A directory tree that goes when it is dropped.
+struct Tree(PathBuf);
+
+impl Tree {
+    fn new(name: &str, files: &[(&str, &str)]) -> Self {
+        let root = std::env::temp_dir().join(format!("weir-probe-{name}-{}", std::process::id()));
+        let tree = Self(root);
+        for (path, text) in files {
+            let path = tree.0.join(path);
+            fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        tree
+    }
+    fn kernel(&self) -> Kernel {
+        Kernel::read_from(&self.0)
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const RELEASE: (&str, &str) = ("proc/sys/kernel/osrelease", "6.1.0-44-amd64\n");
+const MODPROBE: (&str, &str) = ("proc/sys/kernel/modprobe", "/sbin/modprobe\n");
+const LOADED: (&str, &str) = (
+    "proc/modules",
+    "nf_tables 1 2 - Live 0x0\nnft_ct 1 0 - Live 0x0\n",
+);
+const BUILTIN: (&str, &str) = (
+    "lib/modules/6.1.0-44-amd64/modules.builtin",
+    "kernel/net/ipv6/ipv6.ko\n",
+);
+const DEP: (&str, &str) = (
+    "lib/modules/6.1.0-44-amd64/modules.dep",
+    "kernel/net/netfilter/nft-tproxy.ko.xz: kernel/net/netfilter/nf_tables.ko.xz\n",
+);
+
+#[test]
+fn what_a_trial_could_load_is_not_tried() {
+    let tree = Tree::new("guard", &[RELEASE, MODPROBE, LOADED, BUILTIN, DEP]);
+    let kernel = tree.kernel();
+    assert_eq!(
+        (kernel.version, &kernel.loading),
+        ((6, 1), &Loading::Possible)
+    );
+    for safe in ["", "nf_tables nft_ct", "ipv6", "nft_counter"] {
+        assert_eq!(kernel.guard(safe), None, "{safe}");
+    }
+    // A dash in a file's name is an underscore in a module's; the installed one would be loaded.
+    let Some(Answer::Unknown(why)) = kernel.guard("nf_tables nft_tproxy") else {
+        panic!("nft_tproxy would be loaded");
+    };
+    assert!(why.contains("`modprobe -a nft_tproxy`"), "{why}");
+    // What is not installed cannot be loaded.
+    assert_eq!(kernel.guard("nft_socket"), None);
+}
+
+#[test]
+fn without_a_list_of_modules_only_the_loaded_ones_are_tried() {
+    let tree = Tree::new(
+        "blind",
+        &[
+            RELEASE,
+            MODPROBE,
+            LOADED,
+            ("sys/module/ip_set/parameters/x", ""),
+        ],
+    );
+    let kernel = tree.kernel();
+    assert_eq!(kernel.guard("nft_ct ip_set"), None);
+    assert!(matches!(
+        kernel.guard("nft_redir"),
+        Some(Answer::Unknown(_))
+    ));
+}
+
+#[test]
+fn merged_modules_are_no_question_from_their_release_on() {
+    let old = ("proc/sys/kernel/osrelease", "5.10.0\n");
+    let tree = Tree::new("merged", &[old, MODPROBE, LOADED]);
+    let kernel = tree.kernel();
+    assert!(matches!(
+        kernel.guard("nft_counter"),
+        Some(Answer::Unknown(_))
+    ));
+    assert_eq!(kernel.guard("nft_meta"), None);
+}
+
+#[test]
+fn a_kernel_that_cannot_load_is_asked_everything() {
+    let off = ("proc/sys/kernel/modules_disabled", "1\n");
+    let empty = ("proc/sys/kernel/modprobe", "\n");
+    let cases: [(&str, &[(&str, &str)]); 3] = [
+        ("static", &[RELEASE]),
+        ("off", &[RELEASE, MODPROBE, LOADED, off]),
+        ("empty", &[RELEASE, empty, LOADED]),
+    ];
+    for (name, files) in cases {
+        let tree = Tree::new(name, files);
+        let kernel = tree.kernel();
+        assert!(matches!(kernel.loading, Loading::Never(_)), "{name}");
+        assert_eq!(kernel.guard("nft_tproxy"), None, "{name}");
+    }
+    // Nothing at all to be seen is no permission.
+    let tree = Tree::new("nothing", &[]);
+    assert_eq!(tree.kernel().loading, Loading::Possible);
+}
+
+#[test]
+fn every_module_that_a_row_needs_is_in_the_table() {
+    let needs = |text: &'static str| text.split_whitespace();
+    let mut named: HashSet<&str> = HashSet::new();
+    named.extend(nft::ROWS.iter().flat_map(|r| needs(r.needs)));
+    named.extend(needs(nft::BASE));
+    named.extend(
+        xtables::ROWS
+            .iter()
+            .flat_map(|r| needs(r.v4).chain(needs(r.v6))),
+    );
+    named.extend(ipset::ROWS.iter().flat_map(|r| needs(r.needs)));
+    for name in named {
+        assert!(modules::find(name).is_some(), "{name} has no option");
+    }
+    let names: HashSet<_> = modules::MODULES.iter().map(|m| m.name).collect();
+    assert_eq!(
+        names.len(),
+        modules::MODULES.len(),
+        "a module is there twice"
+    );
+}
+
+#[test]
+fn every_known_expression_is_asked_for() {
+    for name in crate::nft::expr::Expr::NAMES {
+        assert!(
+            nft::ROWS
+                .iter()
+                .any(|r| r.feature == format!("expression {name}")),
+            "{name}"
+        );
+    }
+}

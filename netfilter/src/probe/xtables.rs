@@ -1,0 +1,253 @@
+//! Legacy xtables: tables, matches and targets with their revisions, of each family.
+//!
+//! ```text
+//! IPT_SO_GET_INFO               struct ipt_getinfo, 84 bytes: name[32], then numbers
+//! IPT_SO_GET_REVISION_MATCH     struct xt_get_revision, 30 bytes: name[29], u8 revision
+//! ```
+//! A revision is accepted when the call succeeds; `EPROTONOSUPPORT` is "others of that name", `ENOENT` is
+//! "no such name". Asking for a table makes it: only in a throwaway namespace.
+
+use super::{Answer, Finding, Kernel, finding};
+use std::os::fd::{AsFd, OwnedFd};
+use weir_netlink::{Error, sys};
+
+/// The name of the area in findings.
+pub const AREA: &str = "xtables";
+
+/// `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`
+const GET_INFO: i32 = 64;
+/// `IPT_SO_GET_REVISION_MATCH` and `IP6T_SO_GET_REVISION_MATCH`; of targets it is one more.
+const GET_REVISION_MATCH: [i32; 2] = [66, 68];
+/// `sizeof(struct ipt_getinfo)`
+const INFO_SIZE: usize = 84;
+/// `sizeof(struct xt_get_revision)`
+const REVISION_SIZE: usize = 30;
+/// `XT_EXTENSION_MAXNAMELEN`: where the revision stands.
+const NAME_SIZE: usize = 29;
+/// No extension has more; `set` has five.
+const REVISIONS: u8 = 8;
+
+/// Errors that say "I have no such thing". `ENOPROTOOPT`: nobody answers to the options at all.
+const ABSENT: &[i32] = &[
+    libc::ENOENT,
+    libc::ENOPROTOOPT,
+    libc::EPROTONOSUPPORT,
+    libc::EAFNOSUPPORT,
+    libc::EOPNOTSUPP,
+];
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A built-in table.
+    Table,
+    /// `-m`
+    Match,
+    /// `-j`
+    Target,
+}
+
+/// One line: a table, match or target, for both families.
+#[derive(Clone, Copy, Debug)]
+pub struct XtRow {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name in the kernel.
+    pub name: &'static str,
+    /// Modules for IPv4; empty where the family has none.
+    pub v4: &'static str,
+    /// Modules for IPv6.
+    pub v6: &'static str,
+    /// What is done where it is missing.
+    pub instead: &'static str,
+}
+
+const fn table(name: &'static str, v4: &'static str, v6: &'static str) -> XtRow {
+    XtRow {
+        kind: Kind::Table,
+        name,
+        v4,
+        v6,
+        instead: "nf_tables (--engine nft)",
+    }
+}
+
+const fn extension(kind: Kind, name: &'static str, v4: &'static str, v6: &'static str) -> XtRow {
+    XtRow {
+        kind,
+        name,
+        v4,
+        v6,
+        instead: "nf_tables (--engine nft)",
+    }
+}
+
+const M: Kind = Kind::Match;
+const T: Kind = Kind::Target;
+
+/// Every table, match and target.
+#[rustfmt::skip]
+pub const ROWS: &[XtRow] = &[
+    table("filter", "xtables_legacy iptable_filter", "xtables_legacy ip6table_filter"),
+    table("mangle", "xtables_legacy iptable_mangle", "xtables_legacy ip6table_mangle"),
+    table("nat", "xtables_legacy iptable_nat nf_nat", "xtables_legacy ip6table_nat nf_nat"),
+    table("raw", "xtables_legacy iptable_raw", "xtables_legacy ip6table_raw"),
+    table("security", "xtables_legacy iptable_security", "xtables_legacy ip6table_security"),
+    extension(M, "addrtype", "xt_addrtype", "xt_addrtype"),
+    extension(M, "comment", "xt_comment", "xt_comment"),
+    extension(M, "connmark", "xt_connmark", "xt_connmark"),
+    extension(M, "conntrack", "xt_conntrack", "xt_conntrack"),
+    extension(M, "dscp", "xt_dscp", "xt_dscp"),
+    extension(M, "icmp", "xt_tcpudp", ""),
+    extension(M, "icmp6", "", "xt_tcpudp"),
+    extension(M, "iprange", "xt_iprange", "xt_iprange"),
+    extension(M, "limit", "xt_limit", "xt_limit"),
+    extension(M, "mark", "xt_mark", "xt_mark"),
+    extension(M, "multiport", "xt_multiport", "xt_multiport"),
+    extension(M, "owner", "xt_owner", "xt_owner"),
+    extension(M, "physdev", "xt_physdev", "xt_physdev"),
+    extension(M, "pkttype", "xt_pkttype", "xt_pkttype"),
+    extension(M, "set", "xt_set", "xt_set"),
+    extension(M, "socket", "xt_socket", "xt_socket"),
+    extension(M, "state", "xt_state", "xt_state"),
+    extension(M, "statistic", "xt_statistic", "xt_statistic"),
+    extension(M, "tcp", "xt_tcpudp", "xt_tcpudp"),
+    extension(M, "tos", "xt_dscp", "xt_dscp"),
+    extension(M, "u32", "xt_u32", "xt_u32"),
+    extension(M, "udp", "xt_tcpudp", "xt_tcpudp"),
+    extension(T, "CONNMARK", "xt_connmark", "xt_connmark"),
+    extension(T, "CT", "xt_CT", "xt_CT"),
+    extension(T, "DNAT", "xt_nat", "xt_nat"),
+    extension(T, "LOG", "xt_LOG", "xt_LOG"),
+    extension(T, "MARK", "xt_mark", "xt_mark"),
+    extension(T, "MASQUERADE", "xt_MASQUERADE", "xt_MASQUERADE"),
+    extension(T, "NFLOG", "xt_NFLOG", "xt_NFLOG"),
+    extension(T, "REDIRECT", "xt_REDIRECT", "xt_REDIRECT"),
+    extension(T, "REJECT", "ipt_REJECT", "ip6t_REJECT"),
+    extension(T, "SET", "xt_set", "xt_set"),
+    extension(T, "SNAT", "xt_nat", "xt_nat"),
+    extension(T, "TPROXY", "xt_TPROXY", "xt_TPROXY"),
+];
+
+impl XtRow {
+    /// The name in findings: `table ip nat`, `match ip6 owner`.
+    #[must_use]
+    pub fn feature(&self, ipv6: bool) -> String {
+        let kind = match self.kind {
+            Kind::Table => "table",
+            Kind::Match => "match",
+            Kind::Target => "target",
+        };
+        format!("{kind} {} {}", if ipv6 { "ip6" } else { "ip" }, self.name)
+    }
+
+    /// Modules for the family; none where it has no such thing.
+    #[must_use]
+    pub fn needs(&self, ipv6: bool) -> Option<&'static str> {
+        Some(if ipv6 { self.v6 } else { self.v4 }).filter(|n| !n.is_empty())
+    }
+
+    fn with(&self, ipv6: bool, answer: Answer) -> Option<Finding> {
+        let needs = self.needs(ipv6)?;
+        Some(finding(
+            AREA,
+            self.feature(ipv6),
+            answer,
+            needs,
+            ("", self.instead),
+        ))
+    }
+}
+
+/// Modules that every question of a family needs.
+const fn base(ipv6: bool) -> &'static str {
+    if ipv6 { "ipv6 ip6_tables" } else { "ip_tables" }
+}
+
+/// Asks for every row, IPv4 first, in the network namespace of the calling thread, which must be a throwaway one.
+#[must_use]
+pub fn features(kernel: &Kernel) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for ipv6 in [false, true] {
+        let mut socket: Option<Result<OwnedFd, Answer>> = None;
+        for row in ROWS {
+            let Some(needs) = row.needs(ipv6) else {
+                continue;
+            };
+            let guard = kernel.guard(base(ipv6)).or_else(|| kernel.guard(needs));
+            let answer = guard.unwrap_or_else(|| match socket.get_or_insert_with(|| open(ipv6)) {
+                Ok(fd) => Answer::of(ask(fd, row, ipv6), ABSENT),
+                Err(why) => why.clone(),
+            });
+            findings.extend(row.with(ipv6, answer));
+        }
+    }
+    findings
+}
+
+/// Every row unanswered.
+#[must_use]
+pub fn untried(why: &str) -> Vec<Finding> {
+    let one = |ipv6| {
+        ROWS.iter()
+            .filter_map(move |row| row.with(ipv6, Answer::Unknown(why.to_owned())))
+    };
+    one(false).chain(one(true)).collect()
+}
+
+fn open(ipv6: bool) -> Result<OwnedFd, Answer> {
+    sys::raw_socket(ipv6).map_err(|e| {
+        Answer::of(
+            Err(Error::io("open", "a raw socket (CAP_NET_RAW)", &e)),
+            ABSENT,
+        )
+    })
+}
+
+fn ask(fd: &OwnedFd, row: &XtRow, ipv6: bool) -> Result<String, Error> {
+    let family = usize::from(ipv6);
+    let option = GET_REVISION_MATCH.get(family).copied().unwrap_or_default();
+    match row.kind {
+        Kind::Table => {
+            let mut info = [0; INFO_SIZE];
+            write(&mut info, row.name);
+            get(fd, ipv6, GET_INFO, &mut info).map(|()| String::new())
+        }
+        Kind::Match => revisions(fd, ipv6, option, row.name),
+        Kind::Target => revisions(fd, ipv6, option + 1, row.name),
+    }
+}
+
+/// Every revision that is accepted.
+fn revisions(fd: &OwnedFd, ipv6: bool, option: i32, name: &str) -> Result<String, Error> {
+    let mut accepted = Vec::new();
+    for revision in 0..REVISIONS {
+        let mut question = [0; REVISION_SIZE];
+        write(&mut question, name);
+        if let Some(slot) = question.get_mut(NAME_SIZE) {
+            *slot = revision;
+        }
+        match get(fd, ipv6, option, &mut question) {
+            Ok(()) => accepted.push(revision),
+            Err(e) if e.errno() == Some(libc::EPROTONOSUPPORT) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    match (accepted.first(), accepted.last()) {
+        (Some(first), Some(last)) if first != last => Ok(format!("revisions {first}-{last}")),
+        (Some(only), _) => Ok(format!("revision {only}")),
+        _ => Err(Error::kernel("ask for", name, libc::EPROTONOSUPPORT)),
+    }
+}
+
+fn get(fd: &OwnedFd, ipv6: bool, option: i32, value: &mut [u8]) -> Result<(), Error> {
+    sys::xt_get(fd.as_fd(), ipv6, option, value)
+        .map(drop)
+        .map_err(|e| Error::io("ask for", "it", &e))
+}
+
+fn write(to: &mut [u8], name: &str) {
+    for (slot, byte) in to.iter_mut().zip(name.bytes()) {
+        *slot = byte;
+    }
+}
