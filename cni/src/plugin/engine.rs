@@ -1,18 +1,19 @@
 //! Which part of the kernel gets the rules.
 
 use crate::compile::Engine;
+use crate::redirection::Sandbox;
+use weir_netlink::Result;
 
-/// The engine for the plugin's rules, and what a person should know about the
-/// choice.
+/// The engine for the plugin's rules.
 ///
 /// `native_nftables: false` asks for classic tables in whatever variant the node
-/// has. nf_tables does the same to the pod's traffic and is what this version
-/// writes, so it is the automatic choice.
-#[must_use]
-pub fn choose_engine(native_nftables: bool) -> (Engine, Option<&'static str>) {
+/// has; both engines do the same to the pod's traffic, so it is the automatic choice.
+///
+/// # Errors
+/// As [`Sandbox::choose_engine`].
+pub fn choose_engine(native_nftables: bool, sandbox: &Sandbox) -> Result<Engine> {
     if native_nftables {
-        return (Engine::Nft, None);
+        return Ok(Engine::Nft);
     }
-    let note = "native_nftables is false: the automatic engine of this version is nf_tables";
-    (Engine::Nft, Some(note))
+    sandbox.choose_engine()
 }

@@ -61,10 +61,7 @@ fn prepare(wish: &Wish<'_>) -> Result<Prepared, String> {
     for warning in warnings.iter().chain(&intent.warnings) {
         wish.log.warn(warning);
     }
-    let (engine, note) = choose_engine(config.native_nftables);
-    if let Some(note) = note {
-        wish.log.info(note);
-    }
+    let engine = choose_engine(config.native_nftables, &sandbox).map_err(text)?;
     let compiled = compile(&intent, engine);
     Ok(Prepared {
         sandbox,

@@ -3,12 +3,15 @@
 use crate::compile::RoutingItem;
 use std::fmt;
 use weir_netfilter::nft::Op;
+use weir_netfilter::xtables;
 
 /// One change. `Display` prints the command that it equals.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Of a table, a chain, a set or a rule.
+    /// Of a table, a chain, a set or a rule of nf_tables.
     Rules(Op),
+    /// Of a chain or a rule of legacy tables.
+    Legacy(Box<xtables::Op>),
     /// An address, policy rule or route comes.
     Add(RoutingItem),
     /// An address, policy rule or route goes.
@@ -25,12 +28,24 @@ pub enum Difference {
 }
 
 impl Change {
+    /// Of legacy tables.
+    #[must_use]
+    pub(super) fn legacy(op: xtables::Op) -> Self {
+        Self::Legacy(Box::new(op))
+    }
+
     /// The difference that this change would end.
     #[must_use]
     pub fn difference(&self) -> Difference {
         match self {
             Self::Add(_) => Difference::Missing,
             Self::Remove(_) => Difference::Unexpected,
+            Self::Legacy(op) => match **op {
+                xtables::Op::DeleteRule(..) | xtables::Op::DeleteChain(..) => {
+                    Difference::Unexpected
+                }
+                _ => Difference::Missing,
+            },
             Self::Rules(op) => match op {
                 Op::DeleteTable(_)
                 | Op::DeleteSet(..)
@@ -52,6 +67,7 @@ impl Change {
                 let rest = verbs.iter().find_map(|v| text.strip_prefix(v));
                 rest.unwrap_or(&text).to_owned()
             }
+            Self::Legacy(op) => op.to_string(),
             Self::Add(item) | Self::Remove(item) => item.object(),
         }
     }
@@ -61,6 +77,7 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rules(op) => op.fmt(f),
+            Self::Legacy(op) => op.fmt(f),
             Self::Add(item) => item.fmt(f),
             Self::Remove(item) => write!(f, "{}", item.removal()),
         }

@@ -9,20 +9,26 @@
 //! a failure leaves the namespace as it was, which is more than the order "rules first" could promise.
 //!
 //! # What is ours
-//! The tables of [`TABLES`] in the family `inet`; policy rules and routes that carry weir's protocol number;
-//! and `::6/128` on `lo`. Everything else in the namespace is neither changed nor compared.
+//! The nf_tables tables of [`TABLES`] in the family `inet`; the chains of legacy tables whose names begin with
+//! `ISTIO_`, and the rules that jump to them; the same in tables of `iptables-nft`; policy rules and routes
+//! that carry weir's protocol number; and `::6/128` on `lo`. Everything else in the namespace is neither
+//! changed nor compared.
 
 mod change;
+mod engines;
+mod leftovers;
 mod routing;
 
 pub use change::{Change, Difference};
 
-use crate::compile::{Compiled, Rules};
+use crate::compile::{Compiled, Engine};
 use std::net::IpAddr;
 use std::path::Path;
-use weir_netfilter::nft::{Engine, Family, Ruleset, TableId};
+use weir_netfilter::ipset;
+use weir_netfilter::nft::{self, Ruleset};
+use weir_netfilter::xtables;
 use weir_netlink::route::Routing;
-use weir_netlink::{Error, Netns, Result};
+use weir_netlink::{Netns, Result};
 
 /// The tables of a redirection, whether a given one needs them or not: what an earlier one left in the
 /// others goes away with the next.
@@ -75,18 +81,24 @@ impl Sandbox {
         Ok(list.iter().map(|a| a.net.addr()).collect())
     }
 
+    /// The engine to use here when nobody says which: see [`engines`](self).
+    ///
+    /// # Errors
+    /// The kernel has neither nf_tables nor legacy tables, or does not let this process look.
+    pub fn choose_engine(&self) -> Result<Engine> {
+        self.netns.run(engines::choose)?
+    }
+
     /// What [`Sandbox::apply`] would change now; nothing when all is as it should be.
     ///
     /// # Errors
     /// The namespace cannot be read.
     pub fn plan(&self, wished: &Compiled) -> Result<Vec<Change>> {
-        let rules = nft(&wished.rules)?;
         self.netns.run(|| {
             let routing = Routing::open()?;
             let mut changes = routing::missing(&routing, &wished.routing)?;
             changes.extend(routing::stale(&routing, &wished.routing)?);
-            let ops = Engine::open()?.drift(rules, &owned())?.ops;
-            changes.extend(ops.into_iter().map(Change::Rules));
+            changes.extend(engines::drift(&wished.rules)?);
             Ok(changes)
         })?
     }
@@ -95,17 +107,18 @@ impl Sandbox {
     /// was as it should be, and then nothing was written.
     ///
     /// # Errors
-    /// What was refused, and why; the namespace is as it was.
+    /// What was refused, and why; the namespace is as it was. Only when the rules of another engine cannot be
+    /// taken away are the new ones there beside them.
     pub fn apply(&self, wished: &Compiled) -> Result<Vec<Change>> {
-        let rules = nft(&wished.rules)?;
         self.netns.run(|| {
             let routing = Routing::open()?;
-            let mut engine = Engine::open()?;
             let mut changes = routing::add(&routing, &wished.routing)?;
-            match engine.apply(rules, &owned()) {
-                Ok(applied) => changes.extend(applied.ops.into_iter().map(Change::Rules)),
+            match engines::write(&wished.rules) {
+                Ok(rules) => changes.extend(rules),
                 Err(e) => return Err(routing::take_back(&routing, &changes, e)),
             }
+            // The new rules are in force and need their routing, whatever happens from here on.
+            changes.extend(engines::take_over(&wished.rules)?);
             // Only now: until the rules changed, the old ones needed it.
             changes.extend(routing::remove_stale(&routing, &wished.routing)?);
             Ok(changes)
@@ -118,8 +131,7 @@ impl Sandbox {
     /// The namespace cannot be read.
     pub fn plan_clean(&self) -> Result<Vec<Change>> {
         self.netns.run(|| {
-            let ops = Engine::open()?.drift(&Ruleset::default(), &owned())?.ops;
-            let mut changes: Vec<Change> = ops.into_iter().map(Change::Rules).collect();
+            let mut changes = engines::plan_clean()?;
             changes.extend(routing::all(&Routing::open()?)?);
             Ok(changes)
         })?
@@ -131,8 +143,7 @@ impl Sandbox {
     /// The first thing that could not be removed; the rest was tried all the same.
     pub fn clean(&self) -> Result<Vec<Change>> {
         self.netns.run(|| {
-            let applied = Engine::open()?.apply(&Ruleset::default(), &owned())?;
-            let mut changes: Vec<Change> = applied.ops.into_iter().map(Change::Rules).collect();
+            let mut changes = engines::clean()?;
             changes.extend(routing::remove_all(&Routing::open()?)?);
             Ok(changes)
         })?
@@ -143,32 +154,40 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be read.
     pub fn show(netns: &Netns) -> Result<Ruleset> {
-        netns.run(|| Ok(Engine::open()?.read()?.ruleset))?
+        netns.run(|| Ok(nft::Engine::open()?.read()?.ruleset))?
+    }
+
+    /// The legacy tables that exist in the namespace; none comes into being by looking.
+    ///
+    /// # Errors
+    /// The namespace cannot be read.
+    pub fn show_legacy(netns: &Netns) -> Result<xtables::Ruleset> {
+        netns.run(engines::show_legacy)?
+    }
+
+    /// The sets of ipset in the namespace (`ipset list`); none where the kernel has no ipset or has not
+    /// loaded it, and looking does not load it.
+    ///
+    /// # Errors
+    /// The sets cannot be read.
+    pub fn show_sets(netns: &Netns) -> Result<Vec<ipset::Set>> {
+        netns.run(|| engines::show_sets(|e| e.list(None)))?
+    }
+
+    /// The same without the entries (`ipset list -terse`).
+    ///
+    /// # Errors
+    /// As [`Sandbox::show_sets`].
+    pub fn show_set_headers(netns: &Netns) -> Result<Vec<ipset::Header>> {
+        let sets = netns.run(|| engines::show_sets(|e| e.headers(None)))??;
+        Ok(sets.into_iter().map(|s| s.header).collect())
     }
 }
 
-/// Whether this process can use nf_tables at all; changes nothing.
+/// Whether this process can write rules at all; changes nothing.
 ///
 /// # Errors
 /// What is lacking and what gives it.
 pub fn probe() -> Result<()> {
-    Engine::open()?.generation().map(|_| ())
-}
-
-fn owned() -> Vec<TableId> {
-    TABLES
-        .iter()
-        .map(|name| (Family::Inet, (*name).to_owned()))
-        .collect()
-}
-
-fn nft(rules: &Rules) -> Result<&Ruleset> {
-    match rules {
-        Rules::Nft(ruleset) => Ok(ruleset),
-        Rules::Xtables(_) => Err(Error::unsupported(
-            "use",
-            "the engine xtables",
-            "legacy tables are not built yet; use --engine nft",
-        )),
-    }
+    nft::Engine::open()?.generation().map(|_| ())
 }

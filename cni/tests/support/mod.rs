@@ -2,3 +2,5 @@
 
 pub mod golden;
 pub mod oracle;
+#[path = "../../../netlink/tests/common/rights.rs"]
+pub mod rights;

@@ -1,5 +1,6 @@
 //! nf_tables: rules as values, and the engine that reads and writes them over nfnetlink.
 
+pub mod compat;
 mod context;
 mod display;
 pub mod engine;

@@ -2,6 +2,7 @@
 
 use super::rule::rule_text;
 use super::value::{duration, element};
+use crate::nft::compat;
 use crate::nft::context::Context;
 use crate::nft::model::{
     BaseChain, Chain, DataType, Family, Hook, Policy, Ruleset, Set, SetData, Table, priority,
@@ -42,6 +43,14 @@ impl fmt::Display for Ruleset {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `nft` says so too, on standard error; a comment leaves the text readable for it.
+        if compat::is_managed(self) {
+            let (family, name) = (self.family, &self.name);
+            writeln!(
+                f,
+                "# Warning: table {family} {name} is managed by iptables-nft, do not touch!"
+            )?;
+        }
         writeln!(f, "table {} {} {{", self.family, self.name)?;
         if self.flags & raw::NFT_TABLE_F_DORMANT != 0 {
             writeln!(f, "\tflags dormant")?;

@@ -3,6 +3,7 @@
 use super::numbers;
 use super::selector::{ct, meta, selector};
 use super::value::{address, bound, element, hex, tc_handle, value};
+use crate::nft::compat::Compat;
 use crate::nft::context::{Context, is_host_order};
 use crate::nft::expr::Expr;
 use crate::nft::model::{
@@ -50,12 +51,19 @@ pub(super) fn statement(s: &Statement, family: Family, context: Context) -> Stri
         Statement::Log(l) => log(l),
         Statement::Limit(l) => limit(l),
         Statement::Reject(r) => reject(*r, family, context),
-        Statement::Opaque(exprs) => exprs.iter().map(opaque).collect::<Vec<_>>().join(" "),
+        Statement::Opaque(exprs) => {
+            let texts: Vec<String> = exprs.iter().map(|e| opaque(e, family)).collect();
+            texts.join(" ")
+        }
     }
 }
 
-/// Shown as what it is: an expression that only its name and bytes are known of.
-fn opaque(e: &Expr) -> String {
+/// Shown as what it is: a match or target of xtables, or an expression that only its name and bytes are
+/// known of.
+fn opaque(e: &Expr, family: Family) -> String {
+    if let Some(compat) = Compat::read(e, family) {
+        return compat.to_string();
+    }
     match e {
         Expr::Opaque(a) => format!(
             "opaque({} {})",

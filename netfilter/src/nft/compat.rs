@@ -1,0 +1,149 @@
+//! Matches and targets of xtables inside rules of nf_tables, as `iptables-nft` and `ip6tables-nft` write them.
+//!
+//! What has an expression of its own they write as that; everything else is a `match` or a `target`, which holds
+//! the very bytes that a legacy table would hold. Such an expression stays
+//! [`Expr::Opaque`], so it is kept and compared byte for byte; this is only how it is read.
+//!
+//! ```text
+//! xt match "multiport" [-m multiport --dports 80,81]
+//! xt target "CT" [-j CT --zone 1]
+//! ```
+//! First as `nft` without libxtables lists it (since 1.0.7), then in brackets as `iptables` would. Where weir has
+//! no words for the bytes, the brackets hold the revision and the bytes. So it is with sets, which the
+//! bytes name by number, and in families other than `ip` and `ip6`.
+
+use super::expr::Expr;
+use super::model::{Chain, Family, Statement, Table};
+use crate::xtables::{self, Target, Unknown};
+use std::fmt;
+use weir_netlink::attr::{AttrSet, Be32, Bytes, Str};
+
+weir_netlink::attributes! {
+    /// `enum nft_match_attributes` (linux/netfilter/nf_tables_compat.h). Since 3.13.
+    pub struct MatchAttrs {
+        /// the match, at most 28 bytes
+        name: Str = NFTA_MATCH_NAME 1,
+        /// its revision
+        revision: Be32 = NFTA_MATCH_REV 2,
+        /// what follows its header in a legacy table
+        info: Bytes = NFTA_MATCH_INFO 3,
+    }
+}
+
+weir_netlink::attributes! {
+    /// `enum nft_target_attributes` (linux/netfilter/nf_tables_compat.h). Since 3.13.
+    pub struct TargetAttrs {
+        /// the target, at most 28 bytes
+        name: Str = NFTA_TARGET_NAME 1,
+        /// its revision
+        revision: Be32 = NFTA_TARGET_REV 2,
+        /// what follows its header in a legacy table
+        info: Bytes = NFTA_TARGET_INFO 3,
+    }
+}
+
+/// C names and numbers of the attributes.
+#[must_use]
+pub fn constants() -> Vec<(&'static str, u16)> {
+    [MatchAttrs::CONSTANTS, TargetAttrs::CONSTANTS].concat()
+}
+
+/// What a compat expression holds. `Display` prints it as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Compat {
+    /// `match`
+    Match(xtables::Match),
+    /// `target`
+    Target(Target),
+}
+
+impl Compat {
+    /// Reads an expression in a table of `family`; `None` when it is no compat expression, or one with
+    /// attributes that are not understood.
+    #[must_use]
+    pub fn read(expr: &Expr, family: Family) -> Option<Self> {
+        let Expr::Opaque(attrs) = expr else {
+            return None;
+        };
+        let data = attrs.data.as_deref()?;
+        if !attrs.unknown.is_empty() {
+            return None;
+        }
+        match attrs.name.as_deref()? {
+            "match" => {
+                let a = MatchAttrs::decode(data).ok()?;
+                let unknown = extension(a.name, a.revision, a.info, a.unknown.is_empty())?;
+                Some(Self::Match(match legacy(family) {
+                    Some(family) => xtables::match_of(family, unknown),
+                    None => xtables::Match::Unknown(unknown),
+                }))
+            }
+            "target" => {
+                let a = TargetAttrs::decode(data).ok()?;
+                let unknown = extension(a.name, a.revision, a.info, a.unknown.is_empty())?;
+                Some(Self::Target(match legacy(family) {
+                    Some(family) => xtables::target_of(family, unknown),
+                    None => Target::Unknown(unknown),
+                }))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn extension(
+    name: Option<String>,
+    revision: Option<u32>,
+    info: Option<Vec<u8>>,
+    understood: bool,
+) -> Option<Unknown> {
+    if !understood {
+        return None;
+    }
+    Some(Unknown {
+        name: name?,
+        revision: u8::try_from(revision?).ok()?,
+        data: info?,
+    })
+}
+
+/// The family whose legacy tables have these bytes.
+fn legacy(family: Family) -> Option<xtables::Family> {
+    match family {
+        Family::Ip => Some(xtables::Family::Ip),
+        Family::Ip6 => Some(xtables::Family::Ip6),
+        _ => None,
+    }
+}
+
+/// Whether `nft list ruleset` warns that `iptables-nft` manages the table: a rule of it has a compat expression.
+pub(super) fn is_managed(table: &Table) -> bool {
+    let in_chain = |c: &Chain| c.rules.iter().flat_map(|r| &r.statements).any(is_compat);
+    table.chains.iter().any(in_chain)
+}
+
+fn is_compat(s: &Statement) -> bool {
+    let Statement::Opaque(exprs) = s else {
+        return false;
+    };
+    exprs.iter().any(|e| matches!(e.name(), "match" | "target"))
+}
+
+impl fmt::Display for Compat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, unknown, text) = match self {
+            Self::Match(xtables::Match::Unknown(u)) => ("match", Some(u), String::new()),
+            Self::Target(Target::Unknown(u)) => ("target", Some(u), String::new()),
+            Self::Match(m) => ("match", None, m.to_string()),
+            Self::Target(t) => ("target", None, t.to_string()),
+        };
+        if let Some(u) = unknown {
+            let text = u.to_string();
+            let bytes = text.strip_prefix(u.name.as_str()).unwrap_or(&text);
+            return write!(f, "xt {kind} \"{}\"{bytes}", u.name);
+        }
+        // " -m NAME OPTIONS" or " -j NAME OPTIONS"
+        let name = text.split_whitespace().nth(1).unwrap_or_default();
+        write!(f, "xt {kind} \"{name}\" [{}]", text.trim_start())
+    }
+}
