@@ -4,6 +4,8 @@ mod args;
 mod cni;
 mod failure;
 mod output;
+mod preflight;
+mod restore;
 mod show;
 mod sidecar;
 mod source;
@@ -23,6 +25,7 @@ pub fn run() -> ExitCode {
     if called_as_plugin() {
         return weir_cni::plugin_main();
     }
+    weir_netlink::sys::one_heap();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
@@ -67,7 +70,9 @@ fn command(command: Command) -> Result<u8, Failure> {
         } => sidecar::verify(&a),
         Command::Show(a) => show::show(&a),
         Command::Clean(a) => show::clean(&a),
+        Command::Restore(a) => restore::run(&a),
         Command::Cni { verb } => cni::run(verb),
+        Command::Preflight(a) => preflight::run(&a),
         Command::Demo(a) => crate::demo::run(a.json, a.keep_going).map_err(Failure::failed),
     }
 }

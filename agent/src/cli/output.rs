@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use weir_cni::compile::{Compiled, Engine, Rules};
 use weir_cni::redirection::{Change, Difference};
+use weir_netfilter::ipset::Set;
 use weir_netfilter::nft::{Policy, Ruleset, Table};
 
 /// Writes text to stdout.
@@ -77,7 +78,7 @@ pub(super) fn ruleset(rules: &Ruleset, is_ours: impl Fn(&Table) -> bool) -> Valu
     rules.tables.iter().map(table).collect()
 }
 
-fn xtables(rules: &weir_netfilter::xtables::Ruleset) -> Value {
+pub(super) fn xtables(rules: &weir_netfilter::xtables::Ruleset) -> Value {
     let table = |t: &weir_netfilter::xtables::Table| {
         let chains: Vec<Value> = t
             .chains
@@ -94,6 +95,21 @@ fn xtables(rules: &weir_netfilter::xtables::Ruleset) -> Value {
         json!({ "family": format!("{:?}", t.family).to_lowercase(), "name": t.name, "chains": chains })
     };
     rules.tables.iter().map(table).collect()
+}
+
+/// Sets of ipset as JSON; entries as text.
+pub(super) fn sets(sets: &[Set]) -> Value {
+    let set = |s: &Set| {
+        let entries: Vec<String> = s.entries.iter().map(ToString::to_string).collect();
+        json!({
+            "name": s.header.name,
+            "type": s.header.kind.to_string(),
+            "family": s.header.family.to_string(),
+            "create": s.header.to_string(),
+            "entries": entries,
+        })
+    };
+    sets.iter().map(set).collect()
 }
 
 /// A diff that a person reads at a glance.

@@ -9,25 +9,39 @@ use weir_netfilter::nft::Family;
 
 /// `weir show`: any namespace may be looked at, the host's too.
 pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
-    if a.engine == ShowEngine::Xtables {
-        return Err(Failure::unknown(
-            "legacy tables cannot be read yet; use --engine nft",
-        ));
-    }
     let netns = source::netns(&a.target).map_err(Failure::unknown)?;
-    let ruleset = Sandbox::show(&netns).map_err(Failure::unknown)?;
+    let nft = match a.engine {
+        ShowEngine::Xtables | ShowEngine::Ipset => None,
+        _ => Some(Sandbox::show(&netns).map_err(Failure::unknown)?),
+    };
+    let legacy = match a.engine {
+        ShowEngine::Nft | ShowEngine::Ipset => None,
+        _ => Some(Sandbox::show_legacy(&netns).map_err(Failure::unknown)?),
+    };
+    let sets = match a.engine {
+        ShowEngine::Nft | ShowEngine::Xtables => None,
+        _ => Some(Sandbox::show_sets(&netns).map_err(Failure::unknown)?),
+    };
     if a.json {
-        let tables = output::ruleset(&ruleset, |t| {
+        let is_ours = |t: &weir_netfilter::nft::Table| {
             t.family == Family::Inet && TABLES.contains(&t.name.as_str())
-        });
-        return output::json(&json!({ "netns": netns.id().to_string(), "nft": tables }));
+        };
+        return output::json(&json!({
+            "netns": netns.id().to_string(),
+            "nft": nft.map(|rules| output::ruleset(&rules, is_ours)),
+            "xtables": legacy.map(|rules| output::xtables(&rules)),
+            "ipset": sets.map(|sets| output::sets(&sets)),
+        }));
     }
-    output::text(&ruleset.to_string())
+    let mut text = nft.map(|r| r.to_string()).unwrap_or_default();
+    text.extend(legacy.map(|r| r.to_string()));
+    text.extend(sets.iter().flatten().map(ToString::to_string));
+    output::text(&text)
 }
 
 /// `weir clean`
 pub(super) fn clean(a: &CleanArgs) -> Result<u8, Failure> {
     let sandbox = source::sandbox(&a.target).map_err(Failure::failed)?;
     let changes = sandbox.clean().map_err(Failure::failed)?;
-    sidecar::report(&changes, &sandbox, a.json, false)
+    sidecar::report(&changes, &sandbox, None, a.json, false)
 }

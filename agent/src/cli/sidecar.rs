@@ -3,7 +3,7 @@
 use super::args::{ApplyArgs, PlanArgs, VerifyArgs};
 use super::failure::{Failure, code};
 use super::output::{self, line};
-use super::source::{Addresses, Wish, engine, sandbox, wish};
+use super::source::{Addresses, Wish, engine, engine_for, sandbox, wish};
 use serde_json::json;
 use std::net::IpAddr;
 use weir_cni::compile::Engine;
@@ -30,21 +30,10 @@ fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
     Ok(code::SUCCESS)
 }
 
-fn refuse_xtables(engine: Engine) -> Result<(), Failure> {
-    match engine {
-        Engine::Nft => Ok(()),
-        Engine::Xtables => Err(Failure::unknown(
-            "the engine xtables is not built yet; `weir plan --engine xtables` prints its rules, \
-             --engine nft applies",
-        )),
-    }
-}
-
 /// `weir apply sidecar`
 pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
-    let engine = engine(a.wish.engine);
-    refuse_xtables(engine)?;
     let sandbox = sandbox(&a.target).map_err(Failure::failed)?;
+    let engine = engine_for(a.wish.engine, &sandbox).map_err(Failure::failed)?;
     let (config, compiled) = match wish(&a.wish.source, engine, &Addresses::Of(&sandbox))? {
         Wish::Nothing(reason) => return nothing(a.wish.json, &reason),
         Wish::Redirect { config, compiled } => (config, compiled),
@@ -64,13 +53,14 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
         sandbox.apply(&compiled)
     };
     let changes = changes.map_err(Failure::failed)?;
-    report(&changes, &sandbox, a.wish.json, dry_run)
+    report(&changes, &sandbox, Some(engine), a.wish.json, dry_run)
 }
 
 /// One line for each change.
 pub(super) fn report(
     changes: &[Change],
     sandbox: &Sandbox,
+    engine: Option<Engine>,
     json: bool,
     dry_run: bool,
 ) -> Result<u8, Failure> {
@@ -78,7 +68,7 @@ pub(super) fn report(
         let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
         return output::json(&json!({
             "netns": sandbox.netns().id().to_string(),
-            "engine": Engine::Nft.to_string(),
+            "engine": engine.map(|e| e.to_string()),
             "dryRun": dry_run,
             "changed": !changes.is_empty() && !dry_run,
             "changes": changes,
@@ -97,9 +87,8 @@ pub(super) fn report(
 
 /// `weir verify sidecar`
 pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
-    let engine = engine(a.wish.engine);
-    refuse_xtables(engine)?;
     let sandbox = sandbox(&a.target).map_err(Failure::unknown)?;
+    let engine = engine_for(a.wish.engine, &sandbox).map_err(Failure::unknown)?;
     let compiled = match wish(&a.wish.source, engine, &Addresses::Of(&sandbox))? {
         Wish::Nothing(reason) => return nothing(a.wish.json, &reason),
         Wish::Redirect { compiled, .. } => compiled,

@@ -31,11 +31,19 @@ pub(super) enum Addresses<'a> {
     Given(&'a [IpAddr]),
 }
 
-/// The engine that `auto` stands for: legacy tables cannot be written yet.
+/// The engine of a plan, which knows no namespace: nf_tables unless told otherwise.
 pub(super) fn engine(arg: EngineArg) -> Engine {
     match arg {
         EngineArg::Auto | EngineArg::Nft => Engine::Nft,
         EngineArg::Xtables => Engine::Xtables,
+    }
+}
+
+/// The engine for a namespace; `auto` is what it uses already, else what the kernel has.
+pub(super) fn engine_for(arg: EngineArg, sandbox: &Sandbox) -> weir_netlink::Result<Engine> {
+    match arg {
+        EngineArg::Auto => sandbox.choose_engine(),
+        arg => Ok(engine(arg)),
     }
 }
 
@@ -119,7 +127,8 @@ fn status_addresses(pod: &Pod, facts: &PodFacts) -> Vec<IpAddr> {
     found
 }
 
-fn read(file: &Path) -> Result<String, Failure> {
+/// A file as text; "-" is stdin.
+pub(super) fn read(file: &Path) -> Result<String, Failure> {
     let fail = |e: std::io::Error| {
         Failure::usage(format!(
             "cannot read {}: {e}; give a readable file",

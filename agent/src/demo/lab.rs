@@ -16,6 +16,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::ready;
 use ipnet::IpNet;
 use weir_netlink::netns::Netns;
 use weir_netlink::route::{Family, Route, Routing};
@@ -77,6 +78,9 @@ impl Lab {
             lab.connect(&router, place)?;
         }
         lab.add_services(&router)?;
+        for netns in [&lab.client, &lab.pod, &lab.server, &lab.router] {
+            ready::wait(netns)?;
+        }
         Ok(lab)
     }
 
@@ -133,6 +137,8 @@ impl Lab {
                 routing.add_address(index, on_link(number, family, at)?)?;
             }
         }
+        ready::wait(&self.pod)?;
+        ready::wait(self.netns(peer))?;
         Ok(Attached { number })
     }
 

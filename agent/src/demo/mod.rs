@@ -13,6 +13,7 @@ mod flow;
 mod lab;
 mod node;
 mod owner;
+mod ready;
 mod run;
 mod scene;
 mod socket;

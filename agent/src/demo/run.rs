@@ -2,6 +2,7 @@
 
 use super::flow::{Outcome, Protocol};
 use super::node::Node;
+use super::owner::Owner;
 use super::trace::Counters;
 use super::{Lab, Mode, Place, Played, Stage, Table, Tone, scenes};
 use serde_json::{Value, json};
@@ -32,6 +33,7 @@ pub fn run(as_json: bool, keep_going: bool) -> Result<u8, String> {
             e.to_string()
         }
     })?;
+    may_send_as_everybody(&lab)?;
     let node = Node::create(&lab)?;
     let pod = lab.netns(Place::Pod);
     step("run the CNI plugin for the pod: ADD, then CHECK");
@@ -60,6 +62,26 @@ pub fn run(as_json: bool, keep_going: bool) -> Result<u8, String> {
     };
     let _ = std::io::stdout().lock().write_all(printed.as_bytes());
     Ok(u8::from(!good))
+}
+
+/// Tried before anything is built on it: `unshare --map-root-user` gives all capabilities, but
+/// its user namespace has no number besides 0.
+fn may_send_as_everybody(lab: &Lab) -> Result<(), String> {
+    for owner in [Owner::PROXY, Owner::APPLICATION] {
+        match owner.run(lab.netns(Place::Pod), || ()) {
+            Ok(()) => {}
+            Err(e) if e.is_permission() => {
+                return Err(format!(
+                    "the demonstration opens sockets as users 1337 (the proxy) and 1000 (the \
+                     application), and this process may not take on {owner}; run it as root, or \
+                     in a user namespace that maps these users and groups (see \
+                     /proc/self/uid_map and gid_map) with CAP_SETUID and CAP_SETGID"
+                ));
+            }
+            Err(e) => return Err(e.to_string()),
+        }
+    }
+    Ok(())
 }
 
 /// Progress goes where it does not mix with the answer.

@@ -183,22 +183,3 @@ fn every_command_has_help_with_an_example() {
     }
     assert!(weir(&["--help"]).stdout.contains("Exit codes"));
 }
-
-#[test]
-fn the_other_engine_says_that_it_is_not_built() {
-    let pod = pod_or_skip!();
-    let (ns, file) = (path(&pod), config(&json!({})));
-    for verb in ["apply", "verify"] {
-        let args = [
-            verb,
-            "sidecar",
-            "--config",
-            file.path(),
-            "--netns",
-            &ns,
-            "--engine",
-            "xtables",
-        ];
-        refused(&args, 3, &["not built yet"]);
-    }
-}

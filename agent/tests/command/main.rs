@@ -4,8 +4,14 @@
 #[macro_use]
 mod support;
 
+#[path = "../../../netlink/tests/common/rights.rs"]
+mod rights;
+
 mod bad_input;
 mod demo;
+mod engines;
 mod foreign;
+mod leftovers;
 mod lifecycle;
 mod plan;
+mod restore;

@@ -1,12 +1,11 @@
 //! A pod with rules in it, and how a flow is asserted.
 
-use std::io::Write;
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
 
+use crate::rights::unmapped;
 use serde_json::{Value, json};
 use weir_agent::demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage};
-use weir_cni::compile::{Engine, Rules, compile};
+use weir_cni::compile::{Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::redirection::Sandbox;
 use weir_netlink::netns::Netns;
@@ -48,12 +47,11 @@ pub const CASES: [Case; 4] = [REDIRECT[0], REDIRECT[1], TPROXY[0], TPROXY[1]];
 
 /// A lab, or `None` with the reason printed where this user may not build one.
 pub fn lab() -> Option<Lab> {
-    // Both probed: in a user namespace of one user the first works and the second does not.
-    let lab = Lab::create().and_then(|lab| {
-        Owner::PROXY.run(lab.netns(Place::Pod), || ())?;
-        Ok(lab)
-    });
-    match lab {
+    if let Some(reason) = unmapped([Owner::PROXY.uid, Owner::APPLICATION.uid]) {
+        println!("skipped: {reason}");
+        return None;
+    }
+    match Lab::create() {
         Ok(lab) => Some(lab),
         Err(e) if e.is_permission() => {
             println!("skipped: {e}");
@@ -85,41 +83,14 @@ pub fn config(mode: Mode, more: Value) -> Value {
 
 /// Puts the rules for a configuration into a namespace: the one place that knows how.
 ///
-/// nf_tables by the product itself. Legacy tables by the real tools, from the compiler's rules, until
-/// the product can write them.
+/// As the plugin and `weir apply` do it.
 pub fn program(netns: &Netns, engine: Engine, config: &Value) {
     let given: SidecarConfig = serde_json::from_value(config.clone()).expect("a configuration");
     let intent = Intent::parse(&given, &NameFiles::default()).unwrap_or_else(|e| panic!("{e}"));
-    let mut compiled = compile(&intent, engine);
-    if let Rules::Xtables(rules) = &compiled.rules {
-        let text = rules.to_string();
-        let half = text.find("# ip6tables-save").unwrap_or(text.len());
-        load(netns, "iptables-legacy-restore --noflush", &text[..half]);
-        load(netns, "ip6tables-legacy-restore --noflush", &text[half..]);
-        compiled.rules = Rules::Nft(weir_netfilter::nft::Ruleset::default());
-    }
     let sandbox = Sandbox::of(netns.try_clone().expect("a descriptor")).expect("a pod");
-    sandbox.apply(&compiled).unwrap_or_else(|e| panic!("{e}"));
-}
-
-/// `nsenter --net=NETNS COMMAND`, with the rules on its standard input.
-fn load(netns: &Netns, command: &str, text: &str) {
-    let mut loader = Command::new("nsenter")
-        .arg(format!("--net={}", netns.path().display()))
-        .args(command.split_whitespace())
-        .stdin(Stdio::piped())
-        .spawn()
-        .expect("nsenter of util-linux and iptables are needed");
-    loader
-        .stdin
-        .take()
-        .expect("a pipe")
-        .write_all(text.as_bytes())
-        .expect("written");
-    assert!(
-        loader.wait().expect("ended").success(),
-        "{command} refused:\n{text}"
-    );
+    sandbox
+        .apply(&compile(&intent, engine))
+        .unwrap_or_else(|e| panic!("{e}"));
 }
 
 /// Runs a check in a pod of its own for each case.

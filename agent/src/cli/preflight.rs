@@ -1,0 +1,88 @@
+//! `weir preflight`
+
+use super::args::{JobArg, PreflightArgs};
+use super::failure::{Failure, code};
+use super::output;
+use crate::preflight::{self, JOBS, Job, Outcome, Verdict};
+use std::io::IsTerminal;
+
+/// Asks the kernel and judges the jobs.
+pub(super) fn run(a: &PreflightArgs) -> Result<u8, Failure> {
+    let survey = preflight::survey(|stage| eprintln!("weir: still asking about {stage}"));
+    let asked = |job: &&Job| a.job.is_empty() || a.job.iter().any(|j| j.name() == job.name);
+    let verdicts: Vec<(&Job, Verdict)> = JOBS
+        .iter()
+        .filter(asked)
+        .map(|job| (job, job.judge(&survey)))
+        .collect();
+    if a.json {
+        output::json(&preflight::json(&survey, &verdicts))?;
+    } else {
+        // https://no-color.org
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        let colour = !plain && std::io::stdout().is_terminal();
+        output::text(&preflight::text(&survey, &verdicts, colour))?;
+    }
+    Ok(exit_code(&verdicts))
+}
+
+/// A job that does not work counts more than one that could not be judged.
+fn exit_code(verdicts: &[(&Job, Verdict)]) -> u8 {
+    let any = |outcome| verdicts.iter().any(|(_, v)| v.outcome == outcome);
+    if any(Outcome::DoesNotWork) {
+        code::FAILED
+    } else if any(Outcome::Unknown) {
+        code::UNKNOWN
+    } else {
+        code::SUCCESS
+    }
+}
+
+impl JobArg {
+    /// As in [`JOBS`].
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Sidecar => "sidecar",
+            Self::SidecarTproxy => "sidecar-tproxy",
+            Self::Ambient => "ambient",
+            Self::NodeAmbient => "node-ambient",
+            Self::Ebpf => "ebpf",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+
+    #[test]
+    fn every_job_can_be_asked_for_by_its_name() {
+        let args: Vec<_> = JobArg::value_variants().iter().map(|j| j.name()).collect();
+        let jobs: Vec<_> = JOBS.iter().map(|j| j.name).collect();
+        assert_eq!(args, jobs);
+        for arg in JobArg::value_variants() {
+            let word = arg.to_possible_value().unwrap();
+            assert_eq!(word.get_name(), arg.name());
+        }
+    }
+
+    #[test]
+    fn the_worst_verdict_is_the_exit_code() {
+        let with = |outcomes: &[Outcome]| {
+            let one = |outcome: &Outcome| {
+                let verdict = Verdict {
+                    outcome: *outcome,
+                    reasons: Vec::new(),
+                    missing_capabilities: Vec::new(),
+                };
+                (&JOBS[0], verdict)
+            };
+            exit_code(&outcomes.iter().map(one).collect::<Vec<_>>())
+        };
+        use Outcome::{DoesNotWork, Unknown, Works, WorksWithFallback};
+        assert_eq!(with(&[Works, WorksWithFallback]), 0);
+        assert_eq!(with(&[Works, Unknown]), 3);
+        assert_eq!(with(&[Unknown, DoesNotWork, Works]), 1);
+    }
+}

@@ -1,0 +1,256 @@
+//! `weir restore`: text that other tools generate, read as a whole, then programmed.
+
+use super::args::{FormatArg, RestoreArgs};
+use super::failure::{Failure, code};
+use super::{output, source};
+use serde_json::{Value, json};
+use std::fmt::Display;
+use std::path::Path;
+use std::time::Duration;
+use weir_cni::redirection::Sandbox;
+use weir_netfilter::ipset::{self, Existing};
+use weir_netfilter::xtables::{self, Family, Script, Writers, plan_restore};
+use weir_netlink::Netns;
+
+/// How long the tools on a node may hold their lock.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a line of ipset's text begins with.
+const VERBS: [&str; 7] = ["create", "add", "del", "flush", "destroy", "rename", "swap"];
+
+/// What was done, or would be.
+struct Report {
+    /// For a person, without the verb.
+    text: String,
+    /// For a program.
+    fields: Value,
+    lock_wait: Option<Duration>,
+}
+
+/// `weir restore`
+pub(super) fn run(a: &RestoreArgs) -> Result<u8, Failure> {
+    let name = match a.file.as_path() {
+        stdin if stdin == Path::new("-") => "stdin".to_owned(),
+        file => file.display().to_string(),
+    };
+    let text = source::read(&a.file)?;
+    let unusable =
+        |why: &dyn Display| Failure::usage(format!("{name}: {why}; nothing was changed"));
+    let format = match a.format {
+        Some(format) => format,
+        None => guess(&text).map_err(|why| unusable(&why))?,
+    };
+    let family = match format {
+        FormatArg::Iptables => Some(Family::Ip),
+        FormatArg::Ip6tables => Some(Family::Ip6),
+        FormatArg::Ipset => None,
+    };
+    let script = family.map(|f| Script::parse(f, &text)).transpose();
+    let script = script.map_err(|e| unusable(&e))?;
+
+    let netns = source::netns(&a.target).map_err(Failure::failed)?;
+    if !a.host {
+        netns.refuse_host().map_err(|e| {
+            Failure::failed(format!("{e}; if the host's is meant, say so by --host"))
+        })?;
+    }
+    let report = match &script {
+        Some(script) => tables(a, &netns, script),
+        None => sets(a, &netns, &text),
+    };
+    let report = report.map_err(|f| Failure {
+        message: format!("{name}: {}", f.message),
+        ..f
+    })?;
+    print(a, &netns, format, report)
+}
+
+/// What `iptables-restore` would do, in one replacement for each table.
+fn tables(a: &RestoreArgs, netns: &Netns, script: &Script) -> Result<Report, Failure> {
+    let writers = if a.host {
+        Writers::Others { patience: PATIENCE }
+    } else {
+        Writers::OnlyUs
+    };
+    let done = netns.run(|| {
+        let mut engine = xtables::Engine::open()?.writers(writers);
+        if !a.test {
+            return Ok(engine.restore(script, a.noflush)?.lock_wait);
+        }
+        // Tables that are not there yet are taken for empty: looking at one would make it.
+        plan_restore(script, &engine.read()?, a.noflush).map(|_| None)
+    });
+    let lock_wait = done.and_then(|r| r).map_err(Failure::failed)?;
+    let (tables, commands) = (
+        script.tables.len(),
+        script
+            .tables
+            .iter()
+            .map(|t| t.commands.len())
+            .sum::<usize>(),
+    );
+    Ok(Report {
+        text: format!(
+            "{} of {}, {}",
+            count(tables, "table"),
+            script.family,
+            count(commands, "command")
+        ),
+        fields: json!({ "tables": tables, "commands": commands }),
+        lock_wait,
+    })
+}
+
+/// What `ipset restore` would do.
+fn sets(a: &RestoreArgs, netns: &Netns, text: &str) -> Result<Report, Failure> {
+    // What the text may name without creating it.
+    let known = Sandbox::show_set_headers(netns).map_err(Failure::failed)?;
+    let statements = ipset::restore::check(text, known)
+        .map_err(|e| Failure::usage(format!("{e}; nothing was changed")))?;
+    let mut fields = json!({ "statements": statements });
+    if !a.test {
+        let done = netns.run(|| {
+            let mut engine = ipset::Engine::open().map_err(Failure::failed)?;
+            let done = engine.restore(text, Existing::Refuse);
+            done.map_err(|e| Failure::failed(format!("{e}; the lines before it are in force")))
+        });
+        let done = done.map_err(Failure::failed)??;
+        fields = json!({ "statements": done.statements, "entries": done.entries });
+    }
+    Ok(Report {
+        text: format!("{} of ipset", count(statements, "command")),
+        fields,
+        lock_wait: None,
+    })
+}
+
+fn print(a: &RestoreArgs, netns: &Netns, format: FormatArg, report: Report) -> Result<u8, Failure> {
+    let Report {
+        text,
+        mut fields,
+        lock_wait,
+    } = report;
+    if a.json {
+        if let Some(object) = fields.as_object_mut() {
+            object.insert("netns".into(), json!(netns.id().to_string()));
+            object.insert("format".into(), json!(format.name()));
+            object.insert("test".into(), json!(a.test));
+            object.insert("changed".into(), json!(!a.test));
+            object.insert(
+                "lockWaitSeconds".into(),
+                json!(lock_wait.map(|w| w.as_secs_f64())),
+            );
+        }
+        return output::json(&fields);
+    }
+    if let Some(wait) = lock_wait {
+        let seconds = wait.as_secs_f64();
+        output::text(&format!(
+            "waited {seconds:.3} s for the lock of the iptables tools\n"
+        ))?;
+    }
+    output::text(&if a.test {
+        format!("{text}: can be restored; nothing was changed\n")
+    } else {
+        format!("restored {text}\n")
+    })?;
+    Ok(code::SUCCESS)
+}
+
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+impl FormatArg {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Iptables => "iptables",
+            Self::Ip6tables => "ip6tables",
+            Self::Ipset => "ipset",
+        }
+    }
+}
+
+/// Whose text it is.
+fn guess(text: &str) -> Result<FormatArg, String> {
+    let line = |is_it: &dyn Fn(&str) -> bool| {
+        let found = text.lines().position(|l| is_it(l.trim()));
+        found.map(|n| n + 1)
+    };
+    // As the tools write it, and as `weir show` does.
+    let header = |l: &str, program: &str| {
+        let words = l.strip_prefix('#').map(str::trim_start).unwrap_or_default();
+        let words = words.strip_prefix("Generated by ").unwrap_or(words);
+        words.split_whitespace().next() == Some(program)
+    };
+    let verb = |l: &str| {
+        l.split_whitespace()
+            .next()
+            .is_some_and(|w| VERBS.contains(&w))
+    };
+    let tables = line(&|l| l.starts_with(['*', ':']));
+    let sets = line(&verb);
+    let v4 = line(&|l| header(l, "iptables-save"));
+    let v6 = line(&|l| header(l, "ip6tables-save"));
+    match (tables, sets, v4, v6) {
+        (Some(t), Some(s), ..) => Err(format!(
+            "line {t} is of iptables and line {s} of ipset; restore them apart, each with --format"
+        )),
+        (Some(_), None, Some(a), Some(b)) => Err(format!(
+            "line {a} begins a text of iptables and line {b} one of ip6tables; restore them apart"
+        )),
+        (Some(_), None, _, Some(_)) => Ok(FormatArg::Ip6tables),
+        (Some(_), None, ..) => Ok(FormatArg::Iptables),
+        (None, Some(_), ..) => Ok(FormatArg::Ipset),
+        (None, None, ..) => Err(
+            "no line begins with *TABLE as for iptables, nor with create or add as for ipset; \
+             give --format"
+                .to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_says_whose_it_is() {
+        use FormatArg::{Ip6tables, Ipset, Iptables};
+        for (text, format) in [
+            ("*nat\nCOMMIT\n", Iptables),
+            (
+                "# Generated by iptables-save v1.8.9 on Monday\n*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n",
+                Iptables,
+            ),
+            (
+                "# Generated by ip6tables-save v1.8.9 (nf_tables)\n*nat\nCOMMIT\n",
+                Ip6tables,
+            ),
+            ("# ip6tables-save\n*nat\nCOMMIT\n", Ip6tables),
+            (
+                "\n# a comment\ncreate a hash:ip\nadd a 10.0.0.1\nCOMMIT\n",
+                Ipset,
+            ),
+            ("add a 10.0.0.1", Ipset),
+        ] {
+            assert_eq!(guess(text), Ok(format), "{text}");
+        }
+        for (text, words) in [
+            ("", "--format"),
+            ("COMMIT\n", "--format"),
+            ("-A a 10.0.0.1\n", "--format"),
+            (
+                "create a hash:ip\n*nat\nCOMMIT\n",
+                "line 2 is of iptables and line 1 of ipset",
+            ),
+            (
+                "# iptables-save\n*nat\nCOMMIT\n# ip6tables-save\n*nat\nCOMMIT\n",
+                "line 4",
+            ),
+        ] {
+            let why = guess(text).unwrap_err();
+            assert!(why.contains(words), "{text}: {why}");
+        }
+    }
+}

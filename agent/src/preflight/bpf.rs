@@ -1,0 +1,206 @@
+//! eBPF: program types, helpers, maps, and where a program can be attached.
+//!
+//! Every trial is of its own: two or three instructions, loaded and forgotten. Only what is attached needs a
+//! namespace; nothing is attached to a cgroup, because those belong to the machine.
+
+use nix::errno::Errno;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use weir_netfilter::probe::{Answer, Finding, Kernel, Row, answer};
+use weir_netlink::route::Routing;
+use weir_netlink::{Error, Netns, Result, sys};
+
+/// The name of the area in findings.
+pub const AREA: &str = "ebpf";
+
+/// Errors that say "I have no such thing". 524 is `ENOTSUPP` of the kernel's own numbers.
+const ABSENT: &[i32] = &[
+    Errno::EINVAL as i32,
+    Errno::E2BIG as i32,
+    Errno::EOPNOTSUPP as i32,
+    Errno::ENOENT as i32,
+    Errno::ENOSYS as i32,
+    524,
+];
+
+/// `BPF_PROG_TYPE_SCHED_CLS`
+const SCHED_CLS: u32 = 3;
+/// `BPF_PROG_TYPE_SK_LOOKUP` and `BPF_SK_LOOKUP`
+const SK_LOOKUP: (u32, u32) = (30, 36);
+/// `BPF_TCX_INGRESS`
+const TCX_INGRESS: u32 = 46;
+
+/// How a feature is tried.
+#[derive(Clone, Copy, Debug)]
+pub enum Trial {
+    /// A program that returns 1, of this type and for this attach type.
+    Program(u32, u32),
+    /// A `SCHED_CLS` program that calls this helper without arguments: the verifier complains of the arguments
+    /// (`EACCES`) where it knows the helper, else of the helper (`EINVAL`).
+    Helper(u32),
+    /// A map: type, bytes of key and value, entries, flags.
+    Map(u32, u32, u32, u32, u32),
+    /// A direct-action filter on `lo`'s clsact.
+    Filter,
+    /// A tcx link on `lo`.
+    Tcx,
+    /// An `sk_lookup` link on the namespace.
+    SkLookup,
+}
+
+const fn row(
+    feature: &'static str,
+    probe: Trial,
+    needs: &'static str,
+    since: &'static str,
+    instead: &'static str,
+) -> Row<Trial> {
+    Row {
+        feature,
+        probe,
+        needs,
+        since,
+        instead,
+    }
+}
+
+const NF: &str = "netfilter rules";
+
+/// Every feature. Numbers are those of `linux/bpf.h`.
+#[rustfmt::skip]
+pub const ROWS: &[Row<Trial>] = &[
+    row("program sched_cls", Trial::Program(SCHED_CLS, 0), "bpf_syscall", "4.1", NF),
+    row("program sk_lookup", Trial::Program(SK_LOOKUP.0, SK_LOOKUP.1), "bpf_syscall bpf_inet", "5.9", NF),
+    row("program sock_ops", Trial::Program(13, 3), "bpf_syscall bpf_cgroup", "4.13", NF),
+    row("program cgroup connect4", Trial::Program(18, 10), "bpf_syscall bpf_cgroup", "4.17", NF),
+    row("program cgroup connect6", Trial::Program(18, 11), "bpf_syscall bpf_cgroup", "4.17", NF),
+    row("program cgroup sendmsg4", Trial::Program(18, 14), "bpf_syscall bpf_cgroup", "4.18", NF),
+    row("program cgroup recvmsg4", Trial::Program(18, 19), "bpf_syscall bpf_cgroup", "5.2", NF),
+    row("program cgroup getpeername4", Trial::Program(18, 29), "bpf_syscall bpf_cgroup", "5.8", "applications see the proxy as peer"),
+    row("program cgroup getsockopt", Trial::Program(25, 21), "bpf_syscall bpf_cgroup", "5.3", NF),
+    row("program netfilter", Trial::Program(32, 45), "bpf_syscall bpf_netfilter", "6.4", NF),
+    row("helper redirect", Trial::Helper(23), "bpf_syscall", "4.4", NF),
+    row("helper redirect_peer", Trial::Helper(155), "bpf_syscall", "5.10", "redirect"),
+    row("helper skc_lookup_tcp", Trial::Helper(99), "bpf_syscall bpf_inet", "5.2", NF),
+    row("helper sk_assign", Trial::Helper(124), "bpf_syscall bpf_inet", "5.7", "TPROXY by netfilter"),
+    row("map hash", Trial::Map(1, 4, 4, 1, 0), "bpf_syscall", "3.19", NF),
+    row("map lpm_trie", Trial::Map(11, 8, 4, 1, 1), "bpf_syscall", "4.11", "address ranges are refused"),
+    row("map sockmap", Trial::Map(15, 4, 4, 1, 0), "bpf_syscall", "4.14", NF),
+    row("map ringbuf", Trial::Map(27, 0, 0, 4096, 0), "bpf_syscall", "5.8", "counters without events"),
+    row("attach cls_bpf", Trial::Filter, "sch_ingress cls_bpf", "4.4", "tcx"),
+    row("attach tcx", Trial::Tcx, "tcx", "6.6", "clsact with cls_bpf"),
+    row("attach sk_lookup", Trial::SkLookup, "bpf_syscall bpf_inet", "5.9", NF),
+];
+
+/// Tries every row. The throwaway namespace is that of the calling thread; without one nothing is attached.
+#[must_use]
+pub fn features(kernel: &Kernel, netns: Result<&Netns, &str>) -> Vec<Finding> {
+    let one = |row: &Row<Trial>| {
+        answer(AREA, "", row, kernel, |trial| {
+            let attaches = matches!(trial, Trial::Filter | Trial::Tcx | Trial::SkLookup);
+            match (attaches, netns) {
+                (true, Err(why)) => Answer::Unknown(why.to_owned()),
+                (_, netns) => {
+                    Answer::of(try_one(trial, netns.ok()).map(|()| String::new()), ABSENT)
+                }
+            }
+        })
+    };
+    ROWS.iter().map(one).collect()
+}
+
+/// `exit`
+const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
+
+/// `call HELPER`; the number is in the machine's order.
+fn call(helper: u32) -> [u8; 8] {
+    let [a, b, c, d] = helper.to_ne_bytes();
+    [0x85, 0, 0, 0, a, b, c, d]
+}
+
+/// `r0 = 1` with the number in the machine's order.
+fn return_1() -> [u8; 8] {
+    let [a, b, c, d] = 1u32.to_ne_bytes();
+    [0xb7, 0, 0, 0, a, b, c, d]
+}
+
+fn load(kind: u32, attach: u32, instructions: &[[u8; 8]]) -> io::Result<OwnedFd> {
+    sys::bpf_prog_load(kind, attach, instructions, c"Apache-2.0")
+}
+
+fn simplest(kind: u32, attach: u32) -> Result<OwnedFd> {
+    load(kind, attach, &[return_1(), EXIT]).map_err(|e| denied("load", "a program", &e))
+}
+
+/// What the rights are called here.
+fn denied(operation: &str, object: &str, error: &io::Error) -> Error {
+    let error = Error::io(operation, object, error);
+    match error.is_permission() {
+        true => Error::refused(
+            operation,
+            object,
+            "bpf(2) is not permitted; it needs CAP_BPF and CAP_NET_ADMIN in the first user \
+             namespace (CAP_SYS_ADMIN before 5.8), and no seccomp filter against it",
+        ),
+        false => error,
+    }
+}
+
+fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
+    match *trial {
+        Trial::Program(kind, attach) => simplest(kind, attach).map(drop),
+        Trial::Helper(helper) => {
+            // Where this fails, the answer below would be about rights and not about the helper.
+            simplest(SCHED_CLS, 0)?;
+            match load(SCHED_CLS, 0, &[call(helper), return_1(), EXIT]) {
+                Ok(_) => Ok(()),
+                Err(e) if e.raw_os_error() == Some(Errno::EACCES as i32) => Ok(()),
+                Err(e) => Err(Error::io("call", "the helper", &e)),
+            }
+        }
+        Trial::Map(kind, key, value, entries, flags) => {
+            // A ring buffer is whole pages.
+            let entries = if entries >= 4096 {
+                page_size()
+            } else {
+                entries
+            };
+            sys::bpf_map_create(kind, key, value, entries, flags)
+                .map(drop)
+                .map_err(|e| denied("create", "a map", &e))
+        }
+        Trial::Filter => {
+            let program = simplest(SCHED_CLS, 0)?;
+            let routing = Routing::open()?;
+            let lo = routing.link("lo")?.index;
+            match routing.add_clsact(lo) {
+                Err(e) if !e.is_exists() => return Err(e),
+                _ => {}
+            }
+            routing.add_bpf_filter(lo, program.as_fd())
+        }
+        Trial::Tcx => {
+            let program = simplest(SCHED_CLS, 0)?;
+            let lo = Routing::open()?.link("lo")?.index;
+            sys::bpf_link_create(program.as_fd(), lo, TCX_INGRESS)
+                .map(drop)
+                .map_err(|e| denied("attach", "a program with tcx", &e))
+        }
+        Trial::SkLookup => {
+            let program = simplest(SK_LOOKUP.0, SK_LOOKUP.1)?;
+            let gone =
+                || Error::refused("attach", "a program", "there is no namespace to try it in");
+            let fd = netns.ok_or_else(gone)?.as_fd().as_raw_fd();
+            let target = u32::try_from(fd).map_err(|_| gone())?;
+            sys::bpf_link_create(program.as_fd(), target, SK_LOOKUP.1)
+                .map(drop)
+                .map_err(|e| denied("attach", "an sk_lookup program", &e))
+        }
+    }
+}
+
+fn page_size() -> u32 {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+    let size = size.ok().flatten().and_then(|n| u32::try_from(n).ok());
+    size.unwrap_or(4096)
+}

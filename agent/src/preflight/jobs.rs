@@ -1,0 +1,181 @@
+//! What each job needs, and what the findings allow.
+//!
+//! A need is met by the first of its ways whose features are all there. A way after the first is a fallback.
+
+use super::Survey;
+use std::collections::BTreeSet;
+use weir_netfilter::probe::Answer;
+
+/// Something that weir is asked to do on a node.
+#[derive(Debug)]
+pub struct Job {
+    /// As `--job` takes it.
+    pub name: &'static str,
+    /// In words.
+    pub title: &'static str,
+    /// All of them must be met.
+    pub needs: &'static [Need],
+    /// Capabilities that the process which does it must have.
+    pub capabilities: &'static [&'static str],
+}
+
+/// One thing that a job needs.
+#[derive(Debug)]
+pub struct Need {
+    /// In words.
+    pub what: &'static str,
+    /// The best first.
+    pub ways: &'static [Way],
+}
+
+/// Features that together meet a need.
+#[derive(Debug)]
+pub struct Way {
+    /// In words.
+    pub name: &'static str,
+    /// Keys of findings, `AREA/FEATURE`, in groups.
+    pub features: &'static [&'static [&'static str]],
+}
+
+/// How a job would go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// As it should.
+    Works,
+    /// With something weaker in at least one place.
+    WorksWithFallback,
+    /// The kernel lacks something that nothing replaces.
+    DoesNotWork,
+    /// It could not be found out.
+    Unknown,
+}
+
+impl Outcome {
+    /// The word in JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Works => "works",
+            Self::WorksWithFallback => "works-with-fallback",
+            Self::DoesNotWork => "does-not-work",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The outcome and its reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// How the job would go.
+    pub outcome: Outcome,
+    /// Fallbacks, what is lacking, or what could not be told; one text each.
+    pub reasons: Vec<String>,
+    /// Capabilities that the job needs and this process does not have: whoever does the job needs them.
+    pub missing_capabilities: Vec<&'static str>,
+}
+
+impl Job {
+    /// What the findings allow. Pure.
+    #[must_use]
+    pub fn judge(&self, survey: &Survey) -> Verdict {
+        let mut outcome = Outcome::Works;
+        let mut reasons = BTreeSet::new();
+        for need in self.needs {
+            let (found, reason) = need.judge(survey);
+            // The worst need decides; only its kind of reasons is worth a person's time.
+            if weight(found) > weight(outcome) {
+                reasons.clear();
+            }
+            if weight(found) >= weight(outcome) {
+                outcome = found;
+                reasons.extend(reason);
+            }
+        }
+        let lacks = |name: &&&str| {
+            let finding = survey.find(&format!("process/CAP_{name}"));
+            finding.is_some_and(|f| f.answer.is_lack())
+        };
+        Verdict {
+            outcome,
+            reasons: reasons.into_iter().collect(),
+            missing_capabilities: self.capabilities.iter().filter(lacks).copied().collect(),
+        }
+    }
+}
+
+fn weight(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Works => 0,
+        Outcome::WorksWithFallback => 1,
+        Outcome::Unknown => 2,
+        Outcome::DoesNotWork => 3,
+    }
+}
+
+impl Need {
+    fn judge(&self, survey: &Survey) -> (Outcome, Option<String>) {
+        let (mut lacking, mut unknown) = (Vec::new(), Vec::new());
+        for (n, way) in self.ways.iter().enumerate() {
+            match way.judge(survey) {
+                Answer::Have(_) if n == 0 => return (Outcome::Works, None),
+                Answer::Have(_) => {
+                    let why: Vec<String> = lacking.into_iter().chain(unknown).collect();
+                    let text = format!("{}: {} ({})", self.what, way.name, why.join("; "));
+                    return (Outcome::WorksWithFallback, Some(text));
+                }
+                Answer::Lack(what) => lacking.push(format!("{}: no {what}", way.name)),
+                Answer::Unknown(what) => unknown.push(format!("{}: {what}", way.name)),
+            }
+        }
+        match unknown.first() {
+            None => {
+                let text = format!("{}: {}", self.what, lacking.join("; "));
+                (Outcome::DoesNotWork, Some(text))
+            }
+            // The other ways could not be told either, or are worse.
+            Some(first) => (Outcome::Unknown, Some(format!("{} ({first})", self.what))),
+        }
+    }
+}
+
+/// How many features a reason names.
+const NAMED: usize = 2;
+
+impl Way {
+    fn judge(&self, survey: &Survey) -> Answer {
+        let mut lacking = Vec::new();
+        let mut unknown = Vec::new();
+        for key in self.features.iter().flat_map(|group| group.iter()) {
+            let feature = key.split_once('/').map_or(*key, |(_, feature)| feature);
+            match survey.find(key).map(|f| (&f.answer, f.options.join(" "))) {
+                Some((Answer::Have(_), _)) => {}
+                Some((Answer::Lack(_), options)) if options.is_empty() => {
+                    lacking.push(feature.to_owned());
+                }
+                Some((Answer::Lack(_), options)) => lacking.push(format!("{feature} ({options})")),
+                Some((Answer::Unknown(_), _)) | None => unknown.push(feature.to_owned()),
+            }
+        }
+        match (lacking.is_empty(), unknown.is_empty()) {
+            (false, _) => Answer::Lack(list(&lacking)),
+            (true, false) => Answer::Unknown(format!("could not tell {}", list(&unknown))),
+            (true, true) => Answer::Have(String::new()),
+        }
+    }
+}
+
+fn list(names: &[String]) -> String {
+    let (named, more) = names.split_at(names.len().min(NAMED));
+    match more.len() {
+        0 => named.join(", "),
+        n => format!("{} and {n} more", named.join(", ")),
+    }
+}
+
+/// The job of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Job> {
+    JOBS.iter().find(|j| j.name == name)
+}
+
+pub use super::jobs_table::JOBS;

@@ -1,0 +1,310 @@
+//! The needs of each job, as data.
+
+use super::jobs::{Job, Need, Way};
+
+/// What every rule of nf_tables is made of.
+const NFT: &[&str] = &[
+    "nf_tables/family inet",
+    "nf_tables/expression meta",
+    "nf_tables/expression cmp",
+    "nf_tables/expression payload",
+    "nf_tables/expression immediate",
+    "nf_tables/expression bitwise",
+    "nf_tables/expression lookup",
+    "nf_tables/expression counter",
+    "nf_tables/generation guard",
+];
+/// Redirection by nat.
+const NFT_NAT: &[&str] = &[
+    "nf_tables/chain inet nat",
+    "nf_tables/expression redir",
+    "nf_tables/meta skuid",
+];
+/// Marks of packets and connections.
+const NFT_MARK: &[&str] = &[
+    "nf_tables/chain inet filter",
+    "nf_tables/chain inet route",
+    "nf_tables/expression ct",
+    "nf_tables/meta mark set",
+    "nf_tables/ct mark set",
+];
+const NFT_TPROXY: &[&str] = &["nf_tables/expression tproxy", "nf_tables/expression socket"];
+
+const XT_NAT: &[&str] = &[
+    "xtables/table ip nat",
+    "xtables/match ip tcp",
+    "xtables/match ip multiport",
+    "xtables/match ip owner",
+    "xtables/target ip REDIRECT",
+];
+const XT_MARK: &[&str] = &[
+    "xtables/table ip mangle",
+    "xtables/match ip mark",
+    "xtables/match ip connmark",
+    "xtables/target ip MARK",
+    "xtables/target ip CONNMARK",
+];
+const XT_TPROXY: &[&str] = &["xtables/match ip conntrack", "xtables/target ip TPROXY"];
+
+const XT6_NAT: &[&str] = &[
+    "xtables/table ip6 nat",
+    "xtables/match ip6 tcp",
+    "xtables/match ip6 multiport",
+    "xtables/match ip6 owner",
+    "xtables/target ip6 REDIRECT",
+];
+const XT6_MARK: &[&str] = &[
+    "xtables/table ip6 mangle",
+    "xtables/match ip6 mark",
+    "xtables/match ip6 connmark",
+    "xtables/target ip6 MARK",
+    "xtables/target ip6 CONNMARK",
+];
+const XT6_TPROXY: &[&str] = &["xtables/match ip6 conntrack", "xtables/target ip6 TPROXY"];
+
+const ROUTING: &[&str] = &["net/policy routing ip", "net/local route ip"];
+const ROUTING6: &[&str] = &["net/policy routing ip6", "net/local route ip6"];
+
+const fn way(name: &'static str, features: &'static [&'static [&'static str]]) -> Way {
+    Way { name, features }
+}
+
+const TABLES: &str = "nf_tables";
+const LEGACY: &str = "legacy tables";
+const V4_ONLY: Way = way("IPv4 only", &[]);
+
+const DNS: Need = Need {
+    what: "DNS capture",
+    ways: &[
+        way(
+            TABLES,
+            &[&["nf_tables/chain inet filter", "nf_tables/ct zone set"]],
+        ),
+        way(
+            LEGACY,
+            &[&[
+                "xtables/table ip raw",
+                "xtables/match ip udp",
+                "xtables/target ip CT",
+            ]],
+        ),
+        way("no DNS capture", &[]),
+    ],
+};
+
+/// Every job, in the order in which they are shown.
+pub const JOBS: &[Job] = &[
+    Job {
+        name: "sidecar",
+        title: "a pod with a sidecar proxy, by REDIRECT",
+        needs: &[
+            Need {
+                what: "redirection",
+                ways: &[way(TABLES, &[NFT, NFT_NAT]), way(LEGACY, &[XT_NAT])],
+            },
+            Need {
+                what: "IPv6",
+                ways: &[
+                    way(TABLES, &[&["system/IPv6"], NFT, NFT_NAT]),
+                    way(LEGACY, &[&["system/IPv6"], XT6_NAT]),
+                    V4_ONLY,
+                ],
+            },
+            DNS,
+        ],
+        capabilities: &["NET_ADMIN", "SYS_ADMIN"],
+    },
+    Job {
+        name: "sidecar-tproxy",
+        title: "a pod with a sidecar proxy, by TPROXY",
+        needs: &[
+            Need {
+                what: "redirection",
+                ways: &[
+                    way(TABLES, &[NFT, NFT_NAT, NFT_MARK, NFT_TPROXY]),
+                    way(LEGACY, &[XT_NAT, XT_MARK, XT_TPROXY]),
+                ],
+            },
+            Need {
+                what: "delivery of marked packets",
+                ways: &[way("policy routing", &[ROUTING])],
+            },
+            Need {
+                what: "IPv6",
+                ways: &[
+                    way(
+                        TABLES,
+                        &[
+                            &["system/IPv6"],
+                            ROUTING6,
+                            NFT,
+                            NFT_NAT,
+                            NFT_MARK,
+                            NFT_TPROXY,
+                        ],
+                    ),
+                    way(
+                        LEGACY,
+                        &[&["system/IPv6"], ROUTING6, XT6_NAT, XT6_MARK, XT6_TPROXY],
+                    ),
+                    V4_ONLY,
+                ],
+            },
+            DNS,
+        ],
+        capabilities: &["NET_ADMIN", "SYS_ADMIN"],
+    },
+    Job {
+        name: "ambient",
+        title: "ambient mode, redirection inside the pod",
+        needs: &[
+            Need {
+                what: "redirection",
+                ways: &[
+                    way(TABLES, &[NFT, NFT_NAT, NFT_MARK]),
+                    way(LEGACY, &[XT_NAT, XT_MARK]),
+                ],
+            },
+            Need {
+                what: "delivery of marked packets",
+                ways: &[way("policy routing", &[ROUTING])],
+            },
+            Need {
+                what: "probes of the kubelet",
+                ways: &[
+                    way(
+                        TABLES,
+                        &[&["nf_tables/set plain", "nf_tables/expression nat"]],
+                    ),
+                    way(
+                        LEGACY,
+                        &[&[
+                            "ipset/hash:ip inet",
+                            "xtables/match ip set",
+                            "xtables/target ip SNAT",
+                        ]],
+                    ),
+                ],
+            },
+            Need {
+                what: "IPv6",
+                ways: &[
+                    way(
+                        TABLES,
+                        &[&["system/IPv6"], ROUTING6, NFT, NFT_NAT, NFT_MARK],
+                    ),
+                    way(
+                        LEGACY,
+                        &[
+                            &["system/IPv6"],
+                            ROUTING6,
+                            XT6_NAT,
+                            XT6_MARK,
+                            &["ipset/hash:ip inet6"],
+                        ],
+                    ),
+                    V4_ONLY,
+                ],
+            },
+            DNS,
+        ],
+        capabilities: &["NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE"],
+    },
+    Job {
+        name: "node-ambient",
+        title: "ambient mode, redirection in the node's own namespace",
+        needs: &[
+            Need {
+                what: "redirection",
+                ways: &[
+                    way(
+                        TABLES,
+                        &[
+                            NFT,
+                            NFT_MARK,
+                            &["nf_tables/expression tproxy", "nf_tables/set plain"],
+                        ],
+                    ),
+                    way(
+                        LEGACY,
+                        &[
+                            XT_MARK,
+                            XT_TPROXY,
+                            &["xtables/match ip set", "ipset/hash:ip inet"],
+                        ],
+                    ),
+                ],
+            },
+            Need {
+                what: "delivery of marked packets",
+                ways: &[way("policy routing", &[ROUTING])],
+            },
+            Need {
+                what: "carrier to the proxy",
+                ways: &[
+                    way("veth pairs", &[&["net/link veth"]]),
+                    way("GENEVE tunnels", &[&["net/link geneve"]]),
+                    way("VXLAN tunnels", &[&["net/link vxlan"]]),
+                ],
+            },
+        ],
+        capabilities: &["NET_ADMIN", "SYS_ADMIN"],
+    },
+    Job {
+        name: "ebpf",
+        title: "ambient mode by eBPF",
+        needs: &[
+            Need {
+                what: "programs",
+                ways: &[way(
+                    "sched_cls",
+                    &[&[
+                        "ebpf/program sched_cls",
+                        "ebpf/helper redirect",
+                        "ebpf/map hash",
+                    ]],
+                )],
+            },
+            Need {
+                what: "attachment",
+                ways: &[
+                    way("tcx links", &[&["ebpf/attach tcx"]]),
+                    way("clsact filters", &[&["ebpf/attach cls_bpf"]]),
+                ],
+            },
+            Need {
+                what: "delivery to the proxy's socket",
+                ways: &[
+                    way(
+                        "sk_assign",
+                        &[&["ebpf/helper sk_assign", "ebpf/helper skc_lookup_tcp"]],
+                    ),
+                    way(
+                        "TPROXY by nf_tables",
+                        &[NFT, &["nf_tables/expression tproxy"]],
+                    ),
+                    way(
+                        "TPROXY by legacy tables",
+                        &[XT_MARK, &["xtables/target ip TPROXY"]],
+                    ),
+                ],
+            },
+            Need {
+                what: "delivery of marked packets",
+                ways: &[way("policy routing", &[ROUTING])],
+            },
+            Need {
+                what: "events",
+                ways: &[
+                    way("ring buffer", &[&["ebpf/map ringbuf"]]),
+                    way("counters only", &[]),
+                ],
+            },
+            Need {
+                what: "pinning",
+                ways: &[way("bpffs", &[&["system/bpffs can be mounted"]])],
+            },
+        ],
+        capabilities: &["BPF", "NET_ADMIN", "SYS_ADMIN"],
+    },
+];

@@ -1,0 +1,192 @@
+//! What this process may: capabilities, security modules, container.
+
+use std::fs;
+use weir_netfilter::probe::{Answer, Finding, finding};
+
+/// The name of the area in findings.
+pub const AREA: &str = "process";
+
+/// Names of capabilities by number, without `CAP_` (`linux/capability.h`).
+pub const CAPABILITIES: [&str; 41] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "DAC_READ_SEARCH",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "SETPCAP",
+    "LINUX_IMMUTABLE",
+    "NET_BIND_SERVICE",
+    "NET_BROADCAST",
+    "NET_ADMIN",
+    "NET_RAW",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "SYS_MODULE",
+    "SYS_RAWIO",
+    "SYS_CHROOT",
+    "SYS_PTRACE",
+    "SYS_PACCT",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_NICE",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "SYS_TTY_CONFIG",
+    "MKNOD",
+    "LEASE",
+    "AUDIT_WRITE",
+    "AUDIT_CONTROL",
+    "SETFCAP",
+    "MAC_OVERRIDE",
+    "MAC_ADMIN",
+    "SYSLOG",
+    "WAKE_ALARM",
+    "BLOCK_SUSPEND",
+    "AUDIT_READ",
+    "PERFMON",
+    "BPF",
+    "CHECKPOINT_RESTORE",
+];
+
+/// Those that weir uses, and what for.
+#[rustfmt::skip]
+pub const ROWS: &[(&str, &str)] = &[
+    ("NET_ADMIN", "rules, routes, links"),
+    ("NET_RAW", "legacy tables only"),
+    ("SYS_ADMIN", "entering a pod's namespace"),
+    ("SYS_PTRACE", "opening namespaces of other users' processes"),
+    ("BPF", "eBPF only"),
+    ("SYS_MODULE", "not needed: the kernel loads modules itself"),
+    ("DAC_OVERRIDE", "writing into directories of other users"),
+];
+
+/// The capabilities that are in effect, by name.
+#[must_use]
+pub fn effective(status: &str) -> Option<Vec<&'static str>> {
+    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
+    let bits = u64::from_str_radix(line.trim(), 16).ok()?;
+    let names = CAPABILITIES.iter().enumerate();
+    Some(
+        names
+            .filter(|(n, _)| bits >> n & 1 == 1)
+            .map(|(_, name)| *name)
+            .collect(),
+    )
+}
+
+/// Whether this process has each capability that weir uses.
+#[must_use]
+pub fn findings() -> Vec<Finding> {
+    let status = fs::read_to_string("/proc/self/status");
+    let has = status.as_deref().ok().and_then(effective);
+    let one = |(name, purpose): &(&'static str, &'static str)| {
+        let answer = match &has {
+            Some(has) if has.contains(name) => Answer::Have(String::new()),
+            Some(_) => Answer::Lack("not in effect for this process".to_owned()),
+            None => Answer::Unknown("/proc/self/status cannot be read".to_owned()),
+        };
+        finding(AREA, format!("CAP_{name}"), answer, "", ("", purpose))
+    };
+    ROWS.iter().map(one).collect()
+}
+
+/// Facts about the process and where it runs, as name and value.
+#[must_use]
+pub fn facts() -> Vec<(&'static str, String)> {
+    let first = |path: &str| {
+        let text = fs::read_to_string(path).ok()?;
+        let line = text.lines().next()?.trim_end_matches('\0').trim();
+        (!line.is_empty()).then(|| line.to_owned())
+    };
+    let unknown = || "could not tell".to_owned();
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|l| l.strip_prefix(name))
+            .map(str::trim)
+    };
+    let uid = field("Uid:").and_then(|l| l.split_whitespace().next());
+    let capabilities = match effective(&status) {
+        None => unknown(),
+        Some(list) if list.is_empty() => "none".to_owned(),
+        Some(list) if list.len() >= CAPABILITIES.len() - 1 => {
+            format!("{} of {}", list.len(), CAPABILITIES.len())
+        }
+        Some(list) => list.join(" "),
+    };
+    vec![
+        ("user", uid.map_or_else(unknown, |n| format!("uid {n}"))),
+        ("capabilities", capabilities),
+        ("seccomp", field("Seccomp:").map_or_else(unknown, seccomp)),
+        ("user namespace", user_namespace()),
+        (
+            "security modules",
+            first("/sys/kernel/security/lsm").unwrap_or_else(unknown),
+        ),
+        (
+            "security label",
+            first("/proc/self/attr/current").unwrap_or_else(|| "none".to_owned()),
+        ),
+        (
+            "SELinux",
+            selinux(first("/sys/fs/selinux/enforce").as_deref()),
+        ),
+        ("container", container()),
+    ]
+}
+
+fn seccomp(mode: &str) -> String {
+    match mode {
+        "0" => "off",
+        "1" => "strict",
+        "2" => "filter: it may refuse bpf(2), unshare(2) or setns(2)",
+        other => other,
+    }
+    .to_owned()
+}
+
+/// The first user namespace maps everything to itself.
+fn user_namespace() -> String {
+    let Ok(map) = fs::read_to_string("/proc/self/uid_map") else {
+        return "could not tell".to_owned();
+    };
+    match map.split_whitespace().collect::<Vec<_>>()[..] {
+        ["0", "0", "4294967295"] => "the first one",
+        _ => "one of its own: eBPF and larger socket buffers need the first one",
+    }
+    .to_owned()
+}
+
+fn selinux(enforce: Option<&str>) -> String {
+    match enforce {
+        Some("1") => "enforcing",
+        Some("0") => "permissive",
+        Some(other) => other,
+        None => "off or not visible",
+    }
+    .to_owned()
+}
+
+/// Hints, not proofs.
+fn container() -> String {
+    let file = |path: &str| std::path::Path::new(path).exists();
+    let set = |name: &str| std::env::var_os(name).is_some();
+    let hints: Vec<&str> = [
+        (file("/.dockerenv"), "/.dockerenv"),
+        (file("/run/.containerenv"), "/run/.containerenv"),
+        (file("/run/systemd/container"), "/run/systemd/container"),
+        (set("KUBERNETES_SERVICE_HOST"), "$KUBERNETES_SERVICE_HOST"),
+        (set("container"), "$container"),
+    ]
+    .into_iter()
+    .filter_map(|(is, hint)| is.then_some(hint))
+    .collect();
+    match hints.is_empty() {
+        true => "no hint of one".to_owned(),
+        false => format!("yes ({})", hints.join(", ")),
+    }
+}

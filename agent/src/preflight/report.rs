@@ -1,0 +1,190 @@
+//! The survey and the verdicts, for people and for programs.
+
+use super::{Job, Outcome, Survey, Verdict, system};
+use serde_json::{Value, json as object};
+use std::fmt::Write;
+use weir_netfilter::probe::{Answer, Finding};
+
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+const RED: &str = "31";
+
+/// Widths of the columns feature and answer; the others follow what is in them.
+const COLUMNS: [usize; 2] = [36, 22];
+
+struct Paint(bool);
+
+impl Paint {
+    /// `text` padded to `width`, and coloured where that is wished.
+    fn word(&self, text: &str, width: usize, colour: &str) -> String {
+        let padding = " ".repeat(width.saturating_sub(text.chars().count()));
+        match self.0 {
+            true => format!("\x1b[{colour}m{text}\x1b[0m{padding}"),
+            false => format!("{text}{padding}"),
+        }
+    }
+}
+
+/// The table and one line for each job.
+///
+/// With `colour` there are escape sequences for a terminal in it.
+#[must_use]
+pub fn text(survey: &Survey, verdicts: &[(&Job, Verdict)], colour: bool) -> String {
+    let paint = Paint(colour);
+    let mut out = format!("kernel {}: {}\n", survey.release, survey.modules);
+    for (name, value) in &survey.facts {
+        let _ = writeln!(out, "{name}: {value}");
+    }
+    let mut notes: Vec<&str> = Vec::new();
+    let shown = survey.findings.iter().filter(|f| !f.answer.is_have());
+    let given = shown.map(|f| given_by(f).len()).max().unwrap_or(0);
+    let mut area = "";
+    for f in &survey.findings {
+        if f.area != area {
+            area = f.area;
+            let [a, b] = COLUMNS;
+            let head = area.to_uppercase();
+            let _ = writeln!(
+                out,
+                "\n{head:a$} {:b$} {:given$} otherwise",
+                "answer", "given by"
+            );
+        }
+        line(&mut out, f, given, &mut notes, &paint);
+    }
+    if !notes.is_empty() {
+        out.push('\n');
+    }
+    for (n, note) in notes.iter().enumerate() {
+        let _ = writeln!(out, "[{}] {note}", n + 1);
+    }
+    out.push('\n');
+    for (job, verdict) in verdicts {
+        out += &verdict_line(job, verdict, &paint);
+    }
+    out
+}
+
+fn line<'a>(
+    out: &mut String,
+    f: &'a Finding,
+    given: usize,
+    notes: &mut Vec<&'a str>,
+    paint: &Paint,
+) {
+    let detail = f.answer.detail();
+    let (text, colour) = match &f.answer {
+        Answer::Have(_) if detail.is_empty() => ("have".to_owned(), GREEN),
+        Answer::Have(_) => (format!("have ({detail})"), GREEN),
+        Answer::Lack(_) => ("lack".to_owned(), RED),
+        Answer::Unknown(_) => {
+            let n = notes.iter().position(|n| *n == detail).unwrap_or_else(|| {
+                notes.push(detail);
+                notes.len() - 1
+            });
+            (format!("could not tell [{}]", n + 1), YELLOW)
+        }
+    };
+    let [a, b] = COLUMNS;
+    let answer = paint.word(&text, b, colour);
+    let row = match &f.answer {
+        // A sysctl's number alone says little: why it matters goes with it.
+        Answer::Have(_) if f.area == system::AREA && f.feature.contains('.') => {
+            format!("{:a$} {answer} {:given$} {}", f.feature, "", f.instead)
+        }
+        Answer::Have(_) => format!("{:a$} {answer}", f.feature),
+        _ => format!(
+            "{:a$} {answer} {:given$} {}",
+            f.feature,
+            given_by(f),
+            f.instead
+        ),
+    };
+    let _ = writeln!(out, "{}", row.trim_end());
+}
+
+/// `CONFIG_NFT_TPROXY (nft_tproxy), Linux 4.19`
+fn given_by(f: &Finding) -> String {
+    let mut text = f.options.join(" ");
+    if !f.modules.is_empty() {
+        let _ = write!(text, " ({})", f.modules.join(" "));
+    }
+    if !f.since.is_empty() {
+        let comma = if text.is_empty() { "" } else { ", " };
+        let _ = write!(text, "{comma}Linux {}", f.since);
+    }
+    text
+}
+
+fn verdict_line(job: &Job, verdict: &Verdict, paint: &Paint) -> String {
+    let (words, colour) = match verdict.outcome {
+        Outcome::Works => ("works", GREEN),
+        Outcome::WorksWithFallback => ("works with fallback", YELLOW),
+        Outcome::DoesNotWork => ("does not work", RED),
+        Outcome::Unknown => ("could not be found out", YELLOW),
+    };
+    let mut line = format!("{:15} {}", job.name, paint.word(words, 0, colour));
+    if !verdict.reasons.is_empty() {
+        let because = match verdict.outcome {
+            Outcome::DoesNotWork => " because",
+            _ => ":",
+        };
+        let _ = write!(line, "{because} {}", verdict.reasons.join("; "));
+    }
+    if !verdict.missing_capabilities.is_empty() {
+        let names: Vec<String> = verdict
+            .missing_capabilities
+            .iter()
+            .map(|n| format!("CAP_{n}"))
+            .collect();
+        let _ = write!(line, " [this process lacks {}]", names.join(", "));
+    }
+    line + "\n"
+}
+
+/// Everything, with stable field names.
+#[must_use]
+pub fn json(survey: &Survey, verdicts: &[(&Job, Verdict)]) -> Value {
+    let finding = |f: &Finding| {
+        object!({
+            "area": f.area,
+            "feature": f.feature,
+            "answer": answer(&f.answer),
+            "detail": f.answer.detail(),
+            "options": f.options,
+            "modules": f.modules,
+            "since": f.since,
+            "instead": f.instead,
+        })
+    };
+    let verdict = |(job, v): &(&Job, Verdict)| {
+        object!({
+            "job": job.name,
+            "title": job.title,
+            "verdict": v.outcome.word(),
+            "reasons": v.reasons,
+            "missingCapabilities": v.missing_capabilities,
+        })
+    };
+    let facts: serde_json::Map<String, Value> = survey
+        .facts
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), object!(value)))
+        .collect();
+    object!({
+        "kernel": survey.release,
+        "modules": survey.modules,
+        "facts": facts,
+        "features": survey.findings.iter().map(finding).collect::<Vec<_>>(),
+        "jobs": verdicts.iter().map(verdict).collect::<Vec<_>>(),
+    })
+}
+
+/// The word in JSON.
+fn answer(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Have(_) => "have",
+        Answer::Lack(_) => "lack",
+        Answer::Unknown(_) => "unknown",
+    }
+}

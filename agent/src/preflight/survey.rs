@@ -1,0 +1,111 @@
+//! Asking everything, once.
+
+use super::{bpf, net, process, system};
+use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+use weir_netfilter::probe::{Finding, Kernel, Loading, ipset, nft, xtables};
+use weir_netlink::Netns;
+
+/// Silence that a person bears.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What was found out.
+#[derive(Debug)]
+pub struct Survey {
+    /// `uname -r`
+    pub release: String,
+    /// Whether the kernel could load modules, in words.
+    pub modules: String,
+    /// One line each about the process and the machine: name and value.
+    pub facts: Vec<(&'static str, String)>,
+    /// Every feature, area by area.
+    pub findings: Vec<Finding>,
+}
+
+impl Survey {
+    /// The finding of a key `AREA/FEATURE`.
+    #[must_use]
+    pub fn find(&self, key: &str) -> Option<&Finding> {
+        let (area, feature) = key.split_once('/')?;
+        self.findings
+            .iter()
+            .find(|f| f.area == area && f.feature == feature)
+    }
+}
+
+/// Asks the running kernel. `progress` is called when it takes longer than a second, with the area
+/// that is being asked.
+#[must_use]
+pub fn survey(progress: impl Fn(&str) + Sync) -> Survey {
+    let stage = Mutex::new("the kernel's modules");
+    let at = |name| {
+        *stage
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = name
+    };
+    let (done, waiting) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let waiting = waiting;
+            while waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                let name = *stage
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                progress(name);
+            }
+        });
+        let survey = ask(&at);
+        drop(done);
+        survey
+    })
+}
+
+fn ask(at: &(impl Fn(&'static str) + Sync)) -> Survey {
+    let kernel = Kernel::read();
+    let modules = match &kernel.loading {
+        Loading::Never(why) => why.clone(),
+        Loading::Possible => "loadable; what would have to be loaded first is not tried".to_owned(),
+    };
+    let mut findings = in_throwaway(&kernel, at);
+    at("the system");
+    findings.extend(system::findings());
+    findings.extend(process::findings());
+    Survey {
+        release: kernel.release.clone(),
+        modules,
+        facts: process::facts(),
+        findings,
+    }
+}
+
+/// Everything that needs a namespace, in one that is gone afterwards.
+fn in_throwaway(kernel: &Kernel, at: &(impl Fn(&'static str) + Sync)) -> Vec<Finding> {
+    let asked = Netns::create().and_then(|netns| {
+        netns.run(|| {
+            at("nf_tables");
+            let mut findings = nft::features(kernel);
+            at("legacy tables");
+            findings.extend(xtables::features(kernel));
+            at("ipset");
+            findings.extend(ipset::features(kernel));
+            at("links and routes");
+            findings.extend(net::features(kernel));
+            at("eBPF");
+            findings.extend(bpf::features(kernel, Ok(&netns)));
+            findings
+        })
+    });
+    asked.unwrap_or_else(|e| {
+        let why = format!(
+            "no throwaway namespace to try it in: {e} (or `unshare --user --map-root-user weir preflight`)"
+        );
+        let mut findings = nft::untried(&why);
+        findings.extend(xtables::untried(&why));
+        findings.extend(ipset::untried(&why));
+        findings.extend(net::untried(&why));
+        at("eBPF");
+        findings.extend(bpf::features(kernel, Err(&why)));
+        findings
+    })
+}

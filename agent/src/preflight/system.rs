@@ -1,0 +1,107 @@
+//! What files of the machine tell: sysctls, mounts, BTF.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use weir_netfilter::probe::{Answer, Finding, finding};
+
+/// The name of the area in findings.
+pub const AREA: &str = "system";
+
+/// Where an answer is read.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    /// The first line of a file below `/proc/sys`, dots for slashes.
+    Sysctl(&'static str),
+    /// The file is there.
+    File(&'static str),
+    /// A file system of this kind is mounted where this process sees it.
+    Mounted(&'static str),
+    /// The kernel has a file system of this kind.
+    FileSystem(&'static str),
+}
+
+/// One line: name, where it is read, the module or option that gives it, why it matters.
+pub type SystemRow = (&'static str, Source, &'static str, &'static str);
+
+/// Every file.
+#[rustfmt::skip]
+pub const ROWS: &[SystemRow] = &[
+    ("IPv6", Source::File("/proc/net/if_inet6"), "ipv6", "IPv4 only"),
+    ("BTF of the kernel", Source::File("/sys/kernel/btf/vmlinux"), "bpf_btf", "programs that need no BTF"),
+    ("bpffs", Source::Mounted("bpf"), "", "the agent mounts it"),
+    ("bpffs can be mounted", Source::FileSystem("bpf"), "bpf_syscall", "netfilter rules"),
+    ("cgroup v2", Source::Mounted("cgroup2"), "", "no eBPF on cgroups; the rest does not care"),
+    ("net.core.rmem_max", Source::Sysctl("net.core.rmem_max"), "", "bytes of answers that a namespace's own root can wait for"),
+    ("net.core.wmem_max", Source::Sysctl("net.core.wmem_max"), "", "bytes of one batch without CAP_NET_ADMIN of the first user namespace"),
+    ("net.ipv4.ip_forward", Source::Sysctl("net.ipv4.ip_forward"), "", "node-level ambient needs 1, as CNI plugins set it"),
+    ("net.ipv4.conf.all.rp_filter", Source::Sysctl("net.ipv4.conf.all.rp_filter"), "", "1 drops what node-level ambient sends back another way"),
+    ("net.ipv4.conf.all.route_localnet", Source::Sysctl("net.ipv4.conf.all.route_localnet"), "", "not needed: REDIRECT takes the interface's address"),
+    ("net.ipv4.ip_local_port_range", Source::Sysctl("net.ipv4.ip_local_port_range"), "", "should be above the proxy's ports"),
+    ("net.ipv6.conf.all.disable_ipv6", Source::Sysctl("net.ipv6.conf.all.disable_ipv6"), "ipv6", "1 is IPv4 only"),
+    ("net.ipv6.conf.all.forwarding", Source::Sysctl("net.ipv6.conf.all.forwarding"), "ipv6", "node-level ambient needs 1 for IPv6"),
+    ("net.bridge.bridge-nf-call-iptables", Source::Sysctl("net.bridge.bridge-nf-call-iptables"), "", "1 shows bridged packets to the host's rules"),
+    ("kernel.unprivileged_bpf_disabled", Source::Sysctl("kernel.unprivileged_bpf_disabled"), "bpf_syscall", "above 0 eBPF needs CAP_BPF"),
+    ("kernel.unprivileged_userns_clone", Source::Sysctl("kernel.unprivileged_userns_clone"), "", "only some distributions have it"),
+    ("user.max_user_namespaces", Source::Sysctl("user.max_user_namespaces"), "", "0 forbids user namespaces"),
+    ("user.max_net_namespaces", Source::Sysctl("user.max_net_namespaces"), "", "0 forbids network namespaces"),
+];
+
+/// Reads every row.
+#[must_use]
+pub fn findings() -> Vec<Finding> {
+    findings_in(Path::new("/"))
+}
+
+/// The same with another directory for `/`.
+#[must_use]
+pub fn findings_in(root: &Path) -> Vec<Finding> {
+    ROWS.iter()
+        .map(|(name, source, gives, why)| {
+            let answer = read(root, source);
+            finding(AREA, (*name).to_owned(), answer, gives, ("", why))
+        })
+        .collect()
+}
+
+fn read(root: &Path, source: &Source) -> Answer {
+    let at = |path: &str| root.join(path.trim_start_matches('/'));
+    match *source {
+        Source::Sysctl(name) => {
+            let path = format!("/proc/sys/{}", name.replace('.', "/"));
+            match fs::read_to_string(at(&path)) {
+                Ok(text) => Answer::Have(text.split_whitespace().collect::<Vec<_>>().join(" ")),
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    Answer::Lack(format!("{path} is not there"))
+                }
+                Err(e) => Answer::Unknown(format!("cannot read {path}: {e}")),
+            }
+        }
+        Source::File(path) => match at(path).try_exists() {
+            Ok(true) => Answer::Have(String::new()),
+            Ok(false) => Answer::Lack(format!("{path} is not there")),
+            Err(e) => Answer::Unknown(format!("cannot look for {path}: {e}")),
+        },
+        Source::Mounted(kind) => match fs::read_to_string(at("/proc/self/mountinfo")) {
+            Ok(text) => match text.lines().find_map(|line| mount_point(line, kind)) {
+                Some(path) => Answer::Have(path.to_owned()),
+                None => Answer::Lack(format!("no file system of kind {kind} is mounted")),
+            },
+            Err(e) => Answer::Unknown(format!("cannot read /proc/self/mountinfo: {e}")),
+        },
+        Source::FileSystem(kind) => match fs::read_to_string(at("/proc/filesystems")) {
+            Ok(text) if text.split_whitespace().any(|word| word == kind) => {
+                Answer::Have(String::new())
+            }
+            Ok(_) => Answer::Lack(format!("/proc/filesystems does not name {kind}")),
+            Err(e) => Answer::Unknown(format!("cannot read /proc/filesystems: {e}")),
+        },
+    }
+}
+
+/// Where a line of `mountinfo` mounts, if it is of this kind (`proc_pid_mountinfo(5)`).
+fn mount_point<'a>(line: &'a str, kind: &str) -> Option<&'a str> {
+    let (place, what) = line.split_once(" - ")?;
+    let of_kind = what.split(' ').next() == Some(kind);
+    place.split(' ').nth(4).filter(|_| of_kind)
+}

@@ -1,0 +1,201 @@
+use super::*;
+use std::collections::{BTreeMap, HashSet};
+use weir_netfilter::probe::{Answer, Finding, finding, ipset, nft, xtables};
+
+/// Every feature that can be found, had.
+fn all_had() -> Vec<Finding> {
+    let rows = [
+        nft::untried(""),
+        xtables::untried(""),
+        ipset::untried(""),
+        net::untried(""),
+        bpf::ROWS
+            .iter()
+            .map(|r| finding(bpf::AREA, r.feature.into(), had(), r.needs, ("", "")))
+            .collect(),
+        system::findings(),
+        process::findings(),
+    ];
+    let had = |f: Finding| Finding { answer: had(), ..f };
+    rows.into_iter().flatten().map(had).collect()
+}
+
+fn had() -> Answer {
+    Answer::Have(String::new())
+}
+
+/// Everything is had, except these: keys `AREA/FEATURE`, or beginnings of them.
+fn with(changes: &[(&str, Answer)]) -> Survey {
+    let mut findings = all_had();
+    for (prefix, answer) in changes {
+        let mut hits = 0;
+        for f in &mut findings {
+            if format!("{}/{}", f.area, f.feature).starts_with(prefix) {
+                f.answer = answer.clone();
+                hits += 1;
+            }
+        }
+        assert!(hits > 0, "{prefix}");
+    }
+    Survey {
+        release: "6.1".into(),
+        modules: String::new(),
+        facts: Vec::new(),
+        findings,
+    }
+}
+
+fn lack() -> Answer {
+    Answer::Lack("no".into())
+}
+
+fn unknown() -> Answer {
+    Answer::Unknown("not asked".into())
+}
+
+fn outcomes(survey: &Survey) -> BTreeMap<&'static str, Outcome> {
+    JOBS.iter()
+        .map(|j| (j.name, j.judge(survey).outcome))
+        .collect()
+}
+
+#[test]
+fn every_key_of_a_job_is_a_feature_and_features_are_there_once() {
+    let survey = with(&[]);
+    let ways = JOBS.iter().flat_map(|j| j.needs).flat_map(|n| n.ways);
+    for key in ways.flat_map(|w| w.features).flat_map(|g| g.iter()) {
+        assert!(survey.find(key).is_some(), "{key}");
+    }
+    for job in JOBS {
+        for name in job.capabilities {
+            assert!(
+                survey.find(&format!("process/CAP_{name}")).is_some(),
+                "{name}"
+            );
+        }
+    }
+    let keys: HashSet<_> = survey
+        .findings
+        .iter()
+        .map(|f| (f.area, &f.feature))
+        .collect();
+    assert_eq!(keys.len(), survey.findings.len());
+}
+
+#[test]
+fn a_kernel_with_everything_does_every_job() {
+    assert!(outcomes(&with(&[])).values().all(|o| *o == Outcome::Works));
+}
+
+#[test]
+fn what_replaces_something_is_a_fallback_that_says_why() {
+    let survey = with(&[("nf_tables/expression redir", lack())]);
+    let got = outcomes(&survey);
+    assert_eq!(got["sidecar"], Outcome::WorksWithFallback);
+    assert_eq!(
+        got["node-ambient"],
+        Outcome::Works,
+        "it redirects by TPROXY"
+    );
+    let reasons = jobs::find("sidecar").unwrap().judge(&survey).reasons;
+    let want = "redirection: legacy tables (nf_tables: no expression redir (CONFIG_NFT_REDIR \
+                CONFIG_NFT_NAT CONFIG_NF_NAT))";
+    assert!(reasons.contains(&want.to_owned()), "{reasons:?}");
+    let survey = with(&[("net/link veth", lack()), ("ebpf/attach tcx", lack())]);
+    let got = outcomes(&survey);
+    assert_eq!(got["node-ambient"], Outcome::WorksWithFallback);
+    assert_eq!(got["ebpf"], Outcome::WorksWithFallback);
+    assert_eq!(got["sidecar"], Outcome::Works);
+}
+
+#[test]
+fn what_nothing_replaces_is_a_refusal_even_beside_the_unknown() {
+    let survey = with(&[
+        ("nf_tables/", lack()),
+        ("xtables/target ip TPROXY", lack()),
+        ("net/link", unknown()),
+    ]);
+    let got = outcomes(&survey);
+    assert_eq!(got["sidecar"], Outcome::WorksWithFallback);
+    assert_eq!(got["sidecar-tproxy"], Outcome::DoesNotWork);
+    assert_eq!(got["node-ambient"], Outcome::DoesNotWork);
+    let verdict = jobs::find("sidecar-tproxy").unwrap().judge(&survey);
+    let text = verdict.reasons.join("\n");
+    assert!(text.contains("CONFIG_NETFILTER_XT_TARGET_TPROXY"), "{text}");
+}
+
+#[test]
+fn the_unknown_is_no_answer_unless_another_way_is_known() {
+    let survey = with(&[("nf_tables/", unknown())]);
+    assert_eq!(outcomes(&survey)["sidecar"], Outcome::WorksWithFallback);
+    let survey = with(&[("nf_tables/", unknown()), ("xtables/", unknown())]);
+    assert_eq!(outcomes(&survey)["sidecar"], Outcome::Unknown);
+    let survey = with(&[("nf_tables/", unknown()), ("xtables/", lack())]);
+    assert_eq!(
+        outcomes(&survey)["sidecar"],
+        Outcome::Unknown,
+        "nf_tables may have it"
+    );
+}
+
+#[test]
+fn missing_capabilities_are_said_and_do_not_decide() {
+    let survey = with(&[("process/CAP_NET_ADMIN", lack())]);
+    let verdict = jobs::find("sidecar").unwrap().judge(&survey);
+    assert_eq!(verdict.outcome, Outcome::Works);
+    assert_eq!(verdict.missing_capabilities, ["NET_ADMIN"]);
+}
+
+#[test]
+fn text_has_a_line_for_each_feature_and_each_job() {
+    let survey = with(&[
+        ("nf_tables/expression tproxy", lack()),
+        ("net/link geneve", unknown()),
+    ]);
+    let verdicts: Vec<_> = JOBS.iter().map(|j| (j, j.judge(&survey))).collect();
+    let plain = text(&survey, &verdicts, false);
+    for f in &survey.findings {
+        assert!(
+            plain.lines().any(|l| l.starts_with(&f.feature)),
+            "{}",
+            f.feature
+        );
+    }
+    for job in JOBS {
+        assert!(
+            plain
+                .lines()
+                .any(|l| l.starts_with(&format!("{} ", job.name))),
+            "{}",
+            job.name
+        );
+    }
+    assert!(
+        plain.contains("CONFIG_NFT_TPROXY (nft_tproxy), Linux 4.19"),
+        "{plain}"
+    );
+    assert!(plain.contains("[1] not asked"), "{plain}");
+    assert!(!plain.contains('\x1b'));
+    assert!(text(&survey, &verdicts, true).contains("\x1b[31mlack\x1b[0m"));
+}
+
+#[test]
+fn capabilities_are_decoded_by_name() {
+    let status = "Name:\tx\nCapEff:\t0000008000003000\nCapBnd:\t000001ffffffffff\n";
+    assert_eq!(
+        process::effective(status).unwrap(),
+        ["NET_ADMIN", "NET_RAW", "BPF"]
+    );
+    assert_eq!(
+        process::effective("CapEff:\t0000000000000000\n").unwrap(),
+        Vec::<&str>::new()
+    );
+    assert_eq!(
+        process::effective("CapEff:\tffffffffffffffff\n")
+            .unwrap()
+            .len(),
+        41
+    );
+    assert_eq!(process::effective("nothing"), None);
+    assert_eq!(process::effective("CapEff:\tzzz"), None);
+}

@@ -1,0 +1,189 @@
+//! Legacy tables, the choice between the engines, and one taking over from the other.
+
+use crate::support::{config, inside, path, tproxy, weir};
+use serde_json::json;
+use weir_netlink::Netns;
+
+/// What the real tools list, without what changes by itself.
+fn saved(pod: &Netns) -> String {
+    let mut text = inside(pod, "iptables-legacy-save", &[]);
+    text += &inside(pod, "ip6tables-legacy-save", &[]);
+    let rules = text
+        .lines()
+        .filter(|l| l.starts_with("-A") || l.starts_with('*'));
+    rules.map(|l| format!("{l}\n")).collect()
+}
+
+fn table_names(pod: &Netns) -> (Vec<u8>, Vec<u8>) {
+    let read = |name: &str| std::fs::read(format!("/proc/thread-self/net/{name}")).unwrap();
+    pod.run(|| (read("ip_tables_names"), read("ip6_tables_names")))
+        .unwrap()
+}
+
+#[test]
+fn legacy_tables_come_are_found_and_go() {
+    let pod = pod_or_skip!();
+    let (ns, file) = (path(&pod), tproxy());
+    let on = [
+        "--config",
+        file.path(),
+        "--netns",
+        &ns,
+        "--engine",
+        "xtables",
+    ];
+    let with = |verb: &'static str| [&[verb, "sidecar"][..], &on[..]].concat();
+    inside(
+        &pod,
+        "iptables-legacy",
+        &[
+            "-t",
+            "nat",
+            "-A",
+            "OUTPUT",
+            "-d",
+            "203.0.113.9",
+            "-j",
+            "RETURN",
+        ],
+    );
+
+    assert_eq!(weir(&with("verify")).code, 1);
+    let applied = weir(&with("apply"));
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    let listed = saved(&pod);
+    assert!(
+        listed.contains("-A OUTPUT -d 203.0.113.9/32 -j RETURN\n-A OUTPUT -j ISTIO_OUTPUT\n"),
+        "{listed}"
+    );
+    assert!(
+        listed.contains("--on-port 15006 --on-ip :: --tproxy-mark 0x539/0xffffffff"),
+        "{listed}"
+    );
+    assert!(inside(&pod, "ip", &["rule"]).contains("fwmark 0x539 lookup 133"));
+
+    let verified = weir(&with("verify"));
+    assert_eq!(verified.code, 0, "{}", verified.stdout);
+    let again = weir(&with("apply"));
+    assert_eq!((again.code, again.stdout.as_str()), (0, "unchanged\n"));
+
+    inside(
+        &pod,
+        "iptables-legacy",
+        &["-t", "nat", "-F", "ISTIO_REDIRECT"],
+    );
+    let drift = weir(&with("verify"));
+    assert_eq!(drift.code, 1);
+    assert!(drift.stdout.contains("ISTIO_REDIRECT"), "{}", drift.stdout);
+    // The engine that is in use is found without being named.
+    let healed = weir(&["apply", "sidecar", "--config", file.path(), "--netns", &ns]);
+    assert_eq!(healed.stdout.lines().count(), 1, "{}", healed.stdout);
+    assert_eq!(saved(&pod), listed);
+    assert_eq!(inside(&pod, "nft", &["list", "ruleset"]), "");
+
+    assert_eq!(weir(&["clean", "--netns", &ns]).code, 0);
+    let left = saved(&pod);
+    assert!(!left.contains("ISTIO"), "{left}");
+    assert!(left.contains("203.0.113.9"), "{left}");
+    assert_eq!(weir(&["clean", "--netns", &ns]).stdout, "unchanged\n");
+}
+
+#[test]
+fn one_engine_takes_over_from_the_other() {
+    let pod = pod_or_skip!();
+    let (ns, file) = (path(&pod), config(&json!({})));
+    let apply = |engine: &str| {
+        weir(&[
+            "apply",
+            "sidecar",
+            "--config",
+            file.path(),
+            "--netns",
+            &ns,
+            "--engine",
+            engine,
+        ])
+    };
+    assert_eq!(apply("xtables").code, 0);
+    let to_nft = apply("nft");
+    assert_eq!(to_nft.code, 0, "{}", to_nft.stderr);
+    // The new rules are there before the old ones go.
+    let lines: Vec<&str> = to_nft.stdout.lines().collect();
+    let last_new = lines.iter().rposition(|l| l.starts_with("add ")).unwrap();
+    let first_old = lines.iter().position(|l| l.contains("ISTIO")).unwrap();
+    assert!(last_new < first_old, "{}", to_nft.stdout);
+    assert!(!saved(&pod).contains("ISTIO"));
+    assert_eq!(
+        weir(&["verify", "sidecar", "--config", file.path(), "--netns", &ns]).code,
+        0
+    );
+
+    let back = apply("xtables");
+    assert_eq!(back.code, 0, "{}", back.stderr);
+    assert_eq!(inside(&pod, "nft", &["list", "ruleset"]), "");
+    assert!(saved(&pod).contains("ISTIO_OUTPUT"));
+    assert_eq!(apply("auto").stdout, "unchanged\n");
+}
+
+#[test]
+fn the_choice_leaves_no_trace_in_legacy_tables() {
+    let pod = pod_or_skip!();
+    let (ns, file) = (path(&pod), config(&json!({})));
+    let before = table_names(&pod);
+    assert_eq!(before, (Vec::new(), Vec::new()));
+    for args in [
+        &["verify", "sidecar", "--config", file.path(), "--netns", &ns][..],
+        &[
+            "apply",
+            "sidecar",
+            "--config",
+            file.path(),
+            "--netns",
+            &ns,
+            "--dry-run",
+        ],
+        &[
+            "verify",
+            "sidecar",
+            "--config",
+            file.path(),
+            "--netns",
+            &ns,
+            "--engine",
+            "xtables",
+        ],
+        &["show", "--netns", &ns, "--engine", "all"],
+        &["apply", "sidecar", "--config", file.path(), "--netns", &ns],
+        &["clean", "--netns", &ns],
+    ] {
+        let run = weir(args);
+        assert!(run.code < 2, "{args:?}: {}", run.stderr);
+        assert_eq!(table_names(&pod), before, "{args:?}");
+    }
+}
+
+#[test]
+fn legacy_tables_are_shown_as_the_tools_print_them() {
+    let pod = pod_or_skip!();
+    let (ns, file) = (path(&pod), config(&json!({})));
+    let args = [
+        "apply",
+        "sidecar",
+        "--config",
+        file.path(),
+        "--netns",
+        &ns,
+        "--engine",
+        "xtables",
+    ];
+    assert_eq!(weir(&args).code, 0);
+    let shown = weir(&["show", "--netns", &ns, "--engine", "xtables"]);
+    let rules = shown
+        .stdout
+        .lines()
+        .filter(|l| l.starts_with("-A") || l.starts_with('*'));
+    assert_eq!(
+        rules.map(|l| format!("{l}\n")).collect::<String>(),
+        saved(&pod)
+    );
+}

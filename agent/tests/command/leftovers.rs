@@ -1,0 +1,208 @@
+//! What upstream's installer left by way of the real `iptables-nft`: found, replaced, removed; the rest of
+//! those tables stays.
+
+use crate::support::{TempFile, config, inside, path, tproxy, weir};
+use serde_json::json;
+use weir_netlink::Netns;
+
+const TOOLS: [(&str, &str, &str); 2] = [
+    ("iptables-nft-restore", "iptables-nft", "iptables-nft-save"),
+    (
+        "ip6tables-nft-restore",
+        "ip6tables-nft",
+        "ip6tables-nft-save",
+    ),
+];
+
+/// Other people's rules, with counters that stand for live ones.
+const FOREIGN: &str = "
+*nat
+:PREROUTING ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:SOMEBODY - [0:0]
+:NOT_ISTIO_OUTPUT - [0:0]
+[11:1100] -A OUTPUT -p tcp -m multiport --dports 7,9 -j SOMEBODY
+[12:1200] -A OUTPUT -m owner --uid-owner 4242 -m comment --comment \"to ISTIO_OUTPUT\" -j NOT_ISTIO_OUTPUT
+[13:1300] -A POSTROUTING -m mark --mark 0x4/0xf -j MASQUERADE
+[14:1400] -A SOMEBODY -m recent --set --name istio --rsource
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+[15:1500] -A INPUT -p tcp --dport 22 -j ACCEPT
+COMMIT
+";
+
+/// Rules of legacy text, loaded by the real tools into nf_tables after what is there.
+fn load(pod: &Netns, file: &str) {
+    let planned = weir(&["plan", "sidecar", "--config", file, "--engine", "xtables"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let is_rules = |l: &&str| !l.starts_with("ip ");
+    let rules: Vec<&str> = planned.stdout.lines().filter(is_rules).collect();
+    let second = rules.iter().position(|l| *l == "# ip6tables-save").unwrap();
+    let (v4, v6) = rules.split_at(second);
+    for (lines, (restore, ..)) in [v4, v6].into_iter().zip(TOOLS) {
+        let text = TempFile::new(&format!("{}\n", lines.join("\n")));
+        inside(pod, restore, &["--noflush", text.path()]);
+    }
+}
+
+fn load_foreign(pod: &Netns) {
+    let text = TempFile::new(FOREIGN);
+    for (restore, ..) in TOOLS {
+        inside(pod, restore, &["--counters", text.path()]);
+    }
+}
+
+/// What the tools list, with counters and without dates.
+fn saved(pod: &Netns) -> String {
+    let texts = TOOLS.map(|(.., save)| inside(pod, save, &["--counters"]));
+    let lines = texts
+        .iter()
+        .flat_map(|t| t.lines())
+        .filter(|l| !l.starts_with('#'));
+    lines.map(|l| format!("{l}\n")).collect()
+}
+
+/// The handles too, so that a rule that goes and comes is found.
+fn handles(pod: &Netns) -> String {
+    let tables = ["nat", "filter"]
+        .iter()
+        .flat_map(|t| [("ip", *t), ("ip6", *t)]);
+    tables
+        .map(|(family, t)| inside(pod, "nft", &["-a", "list", "table", family, t]))
+        .collect()
+}
+
+#[test]
+fn apply_replaces_what_iptables_nft_left() {
+    for engine in ["auto", "nft", "xtables"] {
+        let pod = pod_or_skip!();
+        let (ns, file) = (path(&pod), config(&json!({})));
+        load_foreign(&pod);
+        let (foreign, numbered) = (saved(&pod), handles(&pod));
+        load(&pod, file.path());
+        assert!(
+            saved(&pod).contains("-A OUTPUT -j ISTIO_OUTPUT"),
+            "{}",
+            saved(&pod)
+        );
+        let on = ["--config", file.path(), "--netns", &ns, "--engine", engine];
+        let with = |verb: &'static str| [&[verb, "sidecar"][..], &on[..]].concat();
+
+        let found = weir(&with("verify"));
+        assert_eq!(found.code, 1, "{}", found.stdout);
+        for object in ["chain ip nat ISTIO_OUTPUT", "rule ip6 nat OUTPUT handle "] {
+            let line = format!("unexpected  {object}");
+            assert!(found.stdout.contains(&line), "{line}: {}", found.stdout);
+        }
+
+        let applied = weir(&with("apply"));
+        assert_eq!(applied.code, 0, "{}", applied.stderr);
+        // The new rules are there before the old ones go.
+        let lines: Vec<&str> = applied.stdout.lines().collect();
+        let last_old = lines
+            .iter()
+            .rposition(|l| l.contains(" ISTIO_") && l.starts_with("delete "))
+            .unwrap();
+        let first_old = lines.iter().position(|l| l.starts_with("delete ")).unwrap();
+        assert_eq!(
+            (lines.len() - 1, true),
+            (last_old, first_old > 0),
+            "{}",
+            applied.stdout
+        );
+
+        assert_eq!(saved(&pod), foreign);
+        assert_eq!(handles(&pod), numbered);
+        assert_eq!(weir(&with("verify")).code, 0);
+        assert_eq!(weir(&with("apply")).stdout, "unchanged\n");
+        let nft = inside(&pod, "nft", &["list", "tables"]).contains("table inet istio-proxy-nat");
+        assert_eq!(nft, engine != "xtables");
+        let legacy =
+            inside(&pod, "iptables-legacy-save", &[]).contains("-A OUTPUT -j ISTIO_OUTPUT");
+        assert_eq!(legacy, engine == "xtables");
+    }
+}
+
+#[test]
+fn clean_removes_what_iptables_nft_left() {
+    let pod = pod_or_skip!();
+    let ns = path(&pod);
+    load_foreign(&pod);
+    let foreign = saved(&pod);
+    load(&pod, config(&json!({})).path());
+    let cleaned = weir(&["clean", "--netns", &ns]);
+    assert_eq!(cleaned.code, 0, "{}", cleaned.stderr);
+    assert_eq!(saved(&pod), foreign);
+    assert_eq!(weir(&["clean", "--netns", &ns]).stdout, "unchanged\n");
+}
+
+/// A removal that comes too late reads again: neither side loses a rule.
+#[test]
+fn another_writer_loses_nothing() {
+    let pod = pod_or_skip!();
+    let (ns, file) = (path(&pod), config(&json!({})));
+    load(&pod, file.path());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for n in 1..=60 {
+                let port = n.to_string();
+                let rule = [
+                    "-t", "nat", "-A", "OUTPUT", "-p", "tcp", "--dport", &port, "-j", "RETURN",
+                ];
+                inside(&pod, "iptables-nft", &rule);
+            }
+        });
+        while !writer.is_finished() {
+            let cleaned = weir(&["clean", "--netns", &ns]);
+            assert_eq!(cleaned.code, 0, "{}", cleaned.stderr);
+            load(&pod, file.path());
+        }
+    });
+    assert_eq!(weir(&["clean", "--netns", &ns]).code, 0);
+    let left = saved(&pod);
+    assert!(!left.contains("ISTIO"), "{left}");
+    assert_eq!(left.matches("--dport").count(), 60, "{left}");
+}
+
+/// Chains that call each other, in a table that holds nothing else; rules of built-in chains that are no
+/// jumps do not say whose they are.
+#[test]
+fn tables_and_plain_rules_of_builtin_chains_are_left() {
+    let pod = pod_or_skip!();
+    let (ns, file) = (path(&pod), tproxy());
+    load(&pod, file.path());
+    assert!(saved(&pod).contains(":ISTIO_TPROXY "), "{}", saved(&pod));
+    let applied = weir(&["apply", "sidecar", "--config", file.path(), "--netns", &ns]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    let left = saved(&pod);
+    assert!(!left.contains("ISTIO"), "{left}");
+    assert!(
+        left.contains("*mangle\n") && left.contains("*nat\n"),
+        "{left}"
+    );
+    assert!(left.contains("--save-mark"), "{left}");
+    assert!(inside(&pod, "nft", &["list", "tables"]).contains("table inet istio-proxy-mangle"));
+}
+
+#[test]
+fn a_listing_marks_the_tables_and_reads_the_matches() {
+    let pod = pod_or_skip!();
+    let ns = path(&pod);
+    load_foreign(&pod);
+    let shown = weir(&["show", "--netns", &ns]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    for part in [
+        "# Warning: table ip nat is managed by iptables-nft, do not touch!\ntable ip nat {\n",
+        "xt match \"multiport\" [-m multiport --dports 7,9] counter packets 11 bytes 1100 jump SOMEBODY",
+        "\ntable ip6 filter {\n",
+    ] {
+        assert!(shown.stdout.contains(part), "{part}\n{}", shown.stdout);
+    }
+    assert!(
+        !shown.stdout.contains("table ip filter is managed"),
+        "{}",
+        shown.stdout
+    );
+}

@@ -1,0 +1,24 @@
+//! `weir preflight` on the real kernel: its answers against the real tools, what it leaves unchanged, and how
+//! it ends.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
+
+#[macro_use]
+#[allow(dead_code, unused_macros)]
+#[path = "../command/support.rs"]
+mod support;
+
+mod nft_scripts;
+mod numbers;
+mod oracle;
+#[path = "../../../netlink/tests/common/rights.rs"]
+mod rights;
+mod run;
+mod tools;
+mod unchanged;

@@ -1,0 +1,120 @@
+//! For every feature of legacy tables, ipset and rtnetlink a command that succeeds only where the kernel has it.
+
+/// Programs with their arguments, in order; the last one is the question.
+pub(crate) type Commands = Vec<Vec<String>>;
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// `match ip6 owner` and the like.
+pub(crate) fn xtables(feature: &str) -> Option<Commands> {
+    let mut parts = feature.split(' ');
+    let (kind, family, name) = (parts.next()?, parts.next()?, parts.next()?);
+    let v6 = family == "ip6";
+    let program = if v6 {
+        "ip6tables-legacy"
+    } else {
+        "iptables-legacy"
+    };
+    let (a, b) = if v6 {
+        ("fc00::1", "fc00::9")
+    } else {
+        ("10.0.0.1", "10.0.0.9")
+    };
+    let set = format!(
+        "ipset create s hash:ip family {}",
+        if v6 { "inet6" } else { "inet" }
+    );
+    let rule = match (kind, name) {
+        ("table", name) => return Some(vec![words(&format!("{program} -t {name} -L -n"))]),
+        ("match", "addrtype") => "-A INPUT -m addrtype --dst-type LOCAL".to_owned(),
+        ("match", "comment") => "-A INPUT -m comment --comment x".to_owned(),
+        ("match", "connmark") => "-A INPUT -m connmark --mark 1".to_owned(),
+        ("match", "conntrack") => "-A INPUT -m conntrack --ctstate NEW".to_owned(),
+        ("match", "dscp") => "-A INPUT -m dscp --dscp 1".to_owned(),
+        ("match", "icmp") => "-A INPUT -p icmp -m icmp --icmp-type 8".to_owned(),
+        ("match", "icmp6") => "-A INPUT -p icmpv6 -m icmp6 --icmpv6-type 128".to_owned(),
+        ("match", "iprange") => format!("-A INPUT -m iprange --src-range {a}-{b}"),
+        ("match", "limit") => "-A INPUT -m limit --limit 5/s".to_owned(),
+        ("match", "mark") => "-A INPUT -m mark --mark 1".to_owned(),
+        ("match", "multiport") => "-A INPUT -p tcp -m multiport --dports 1,2".to_owned(),
+        ("match", "owner") => "-A OUTPUT -m owner --uid-owner 0".to_owned(),
+        ("match", "physdev") => "-A INPUT -m physdev --physdev-in x".to_owned(),
+        ("match", "pkttype") => "-A INPUT -m pkttype --pkt-type unicast".to_owned(),
+        ("match", "set") => "-A INPUT -m set --match-set s src".to_owned(),
+        ("match", "socket") => "-t mangle -A PREROUTING -m socket".to_owned(),
+        ("match", "state") => "-A INPUT -m state --state NEW".to_owned(),
+        ("match", "statistic") => {
+            "-A INPUT -m statistic --mode nth --every 2 --packet 0".to_owned()
+        }
+        ("match", "tcp") => "-A INPUT -p tcp -m tcp --dport 1".to_owned(),
+        ("match", "tos") => "-A INPUT -m tos --tos 0x10".to_owned(),
+        ("match", "u32") => "-A INPUT -m u32 --u32 0=0".to_owned(),
+        ("match", "udp") => "-A INPUT -p udp -m udp --dport 1".to_owned(),
+        ("target", "CONNMARK") => "-t mangle -A OUTPUT -j CONNMARK --save-mark".to_owned(),
+        ("target", "CT") => "-t raw -A PREROUTING -j CT --zone 1".to_owned(),
+        ("target", "DNAT") => format!("-t nat -A PREROUTING -j DNAT --to-destination {a}"),
+        ("target", "LOG") => "-A INPUT -j LOG".to_owned(),
+        ("target", "MARK") => "-t mangle -A OUTPUT -j MARK --set-mark 1".to_owned(),
+        ("target", "MASQUERADE") => "-t nat -A POSTROUTING -j MASQUERADE".to_owned(),
+        ("target", "NFLOG") => "-A INPUT -j NFLOG".to_owned(),
+        ("target", "REDIRECT") => "-t nat -A OUTPUT -p tcp -j REDIRECT --to-ports 1".to_owned(),
+        ("target", "REJECT") => "-A INPUT -j REJECT".to_owned(),
+        ("target", "SET") => "-A INPUT -j SET --add-set s src".to_owned(),
+        ("target", "SNAT") => format!("-t nat -A POSTROUTING -j SNAT --to-source {a}"),
+        ("target", "TPROXY") => "-t mangle -A PREROUTING -p tcp -j TPROXY --on-port 1".to_owned(),
+        _ => return None,
+    };
+    let rule = words(&format!("{program} {rule}"));
+    let needs_set = name == "set" || name == "SET";
+    Some(if needs_set {
+        vec![words(&set), rule]
+    } else {
+        vec![rule]
+    })
+}
+
+/// `hash:ip inet6`, `bitmap:port`
+pub(crate) fn ipset(feature: &str) -> Option<Commands> {
+    let (name, family) = feature.split_once(' ').unwrap_or((feature, ""));
+    let more = match (name, family) {
+        ("bitmap:port", _) => "range 0-99".to_owned(),
+        (_, "") => String::new(),
+        (_, family) => format!("family {family}"),
+    };
+    Some(vec![words(&format!("ipset create s {name} {more}"))])
+}
+
+/// Links, routes, qdiscs.
+pub(crate) fn net(feature: &str) -> Option<Commands> {
+    let lower = "ip link add low type veth";
+    let commands: &[&str] = match feature {
+        "link veth" => &["ip link add trial type veth"],
+        "link geneve" => &["ip link add trial type geneve id 1 remote 192.0.2.1"],
+        "link vxlan" => &["ip link add trial type vxlan id 1 remote 192.0.2.1 dstport 4789"],
+        "link bridge" => &["ip link add trial type bridge"],
+        "link dummy" => &["ip link add trial type dummy"],
+        "link macvlan" => &[lower, "ip link add trial link low type macvlan"],
+        "link ipvlan" => &[lower, "ip link add trial link low type ipvlan"],
+        // The tool here is older than the kind: it sends a bare name, which is all that is needed.
+        "link netkit" => &["ip link add trial type netkit"],
+        "policy routing ip" => &["ip rule add fwmark 1 lookup 133"],
+        "policy routing ip6" => &["ip -6 rule add fwmark 1 lookup 133"],
+        "local route ip" => &["ip route add local default dev lo table 133"],
+        "local route ip6" => &["ip -6 route add local default dev lo table 133"],
+        "qdisc clsact" => &["tc qdisc add dev lo clsact"],
+        _ => return None,
+    };
+    Some(commands.iter().map(|c| words(c)).collect())
+}
+
+/// What `tc` can attach by itself: a classic program.
+pub(crate) fn ebpf(feature: &str) -> Option<Commands> {
+    let filter = "tc filter add dev lo ingress bpf direct-action bytecode".split(' ');
+    let filter = filter
+        .map(str::to_owned)
+        .chain(["1,6 0 0 0".to_owned()])
+        .collect();
+    (feature == "attach cls_bpf").then(|| vec![words("tc qdisc add dev lo clsact"), filter])
+}

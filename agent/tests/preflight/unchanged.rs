@@ -1,0 +1,86 @@
+//! Nothing of the machine is changed: not the namespace it runs in, not another one, not the modules.
+
+use super::support::{inside, lo_up, path};
+use std::process::Command;
+use weir_netfilter::nft::Engine;
+use weir_netlink::Netns;
+use weir_netlink::route::Routing;
+
+/// What could betray a change in one namespace.
+fn state(netns: &Netns) -> Vec<String> {
+    let inner = netns.run(|| {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let routing = Routing::open().unwrap();
+        vec![
+            read("/proc/thread-self/net/ip_tables_names"),
+            read("/proc/thread-self/net/ip6_tables_names"),
+            format!("{:?}", routing.links().unwrap()),
+            format!("{:?}", routing.rules().unwrap()),
+            format!(
+                "generation {}",
+                Engine::open().and_then(|mut e| e.generation()).unwrap()
+            ),
+            read("/proc/modules"),
+        ]
+    });
+    let mut all = inner.unwrap();
+    all.push(inside(netns, "ip", &["route", "show", "table", "all"]));
+    all.push(inside(netns, "tc", &["qdisc", "show"]));
+    all.push(inside(netns, "ipset", &["save"]));
+    all.push(inside(netns, "nft", &["list", "ruleset"]));
+    all
+}
+
+/// The same of the namespace of this test.
+fn own() -> Vec<String> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    vec![
+        read("/proc/net/ip_tables_names"),
+        read("/proc/net/ip6_tables_names"),
+        format!(
+            "generation {}",
+            Engine::open().and_then(|mut e| e.generation()).unwrap()
+        ),
+    ]
+}
+
+#[test]
+fn nothing_is_changed_where_it_runs_or_elsewhere() {
+    let here = pod_or_skip!();
+    let (used, bystander) = (pod_or_skip!(), pod_or_skip!());
+    // One that has tables, legacy and new ones, and one that has none.
+    lo_up(&used);
+    for program in ["iptables-legacy", "ip6tables-legacy"] {
+        let rule = ["-w", "-t", "mangle", "-A", "OUTPUT", "-j", "ACCEPT"];
+        inside(&used, program, &rule);
+    }
+    inside(&used, "nft", &["add", "table", "inet", "mine"]);
+    let all = || (state(&here), state(&used), state(&bystander), own());
+    let before = all();
+    for netns in [&here, &used] {
+        let out = Command::new("nsenter")
+            .arg(format!("--net={}", path(netns)))
+            .arg(env!("CARGO_BIN_EXE_weir"))
+            .arg("preflight")
+            .output()
+            .unwrap();
+        assert_eq!(
+            out.status.code(),
+            Some(crate::run::good_end()),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+    }
+    assert_eq!(all(), before);
+    assert!(
+        before.0[0].is_empty() && before.1[0] == "mangle\n",
+        "{before:?}"
+    );
+    // The state is one that a change shows in.
+    inside(
+        &bystander,
+        "iptables-legacy",
+        &["-w", "-t", "nat", "-L", "-n"],
+    );
+    assert_ne!(state(&bystander), before.2);
+}
