@@ -10,17 +10,9 @@ use weir_netlink::Netns;
 use xtables::*;
 
 fn namespace_with_sets() -> Option<Netns> {
-    match Netns::create() {
-        Ok(ns) => {
-            make_sets(&ns);
-            Some(ns)
-        }
-        Err(e) if e.is_permission() => {
-            eprintln!("skipped: {e}");
-            None
-        }
-        Err(e) => panic!("{e}"),
-    }
+    let ns = namespace()?;
+    make_sets(&ns);
+    Some(ns)
 }
 
 fn both_ways(family: Family, text: &str) {

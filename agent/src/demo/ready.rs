@@ -82,9 +82,14 @@ fn forget(news: &OwnedFd) -> Result<()> {
 }
 
 fn is_ready(routing: &Routing) -> Result<bool> {
+    let links = routing.links()?;
+    for link in &links {
+        // Asked for one link, newer kernels first do what is pending for it; otherwise a carrier that
+        // comes up may be noticed up to 1 s later (net/core/link_watch.c).
+        routing.link_by_index(link.index)?;
+    }
     let addresses = routing.addresses()?;
     let local = routing.routes(RT_TABLE_LOCAL)?;
-    let links = routing.links()?;
     Ok(links.iter().filter(|l| l.up && l.name != "lo").all(|link| {
         let mut found = false;
         addresses

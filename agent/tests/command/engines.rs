@@ -22,7 +22,7 @@ fn table_names(pod: &Netns) -> (Vec<u8>, Vec<u8>) {
 
 #[test]
 fn legacy_tables_come_are_found_and_go() {
-    let pod = pod_or_skip!();
+    let pod = legacy_pod_or_skip!();
     let (ns, file) = (path(&pod), tproxy());
     let on = [
         "--config",
@@ -90,7 +90,7 @@ fn legacy_tables_come_are_found_and_go() {
 
 #[test]
 fn one_engine_takes_over_from_the_other() {
-    let pod = pod_or_skip!();
+    let pod = legacy_pod_or_skip!();
     let (ns, file) = (path(&pod), config(&json!({})));
     let apply = |engine: &str| {
         weir(&[
@@ -127,7 +127,7 @@ fn one_engine_takes_over_from_the_other() {
 
 #[test]
 fn the_choice_leaves_no_trace_in_legacy_tables() {
-    let pod = pod_or_skip!();
+    let pod = legacy_pod_or_skip!();
     let (ns, file) = (path(&pod), config(&json!({})));
     let before = table_names(&pod);
     assert_eq!(before, (Vec::new(), Vec::new()));
@@ -164,7 +164,7 @@ fn the_choice_leaves_no_trace_in_legacy_tables() {
 
 #[test]
 fn legacy_tables_are_shown_as_the_tools_print_them() {
-    let pod = pod_or_skip!();
+    let pod = legacy_pod_or_skip!();
     let (ns, file) = (path(&pod), config(&json!({})));
     let args = [
         "apply",

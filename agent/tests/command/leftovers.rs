@@ -77,7 +77,7 @@ fn handles(pod: &Netns) -> String {
 #[test]
 fn apply_replaces_what_iptables_nft_left() {
     for engine in ["auto", "nft", "xtables"] {
-        let pod = pod_or_skip!();
+        let pod = legacy_pod_or_skip!();
         let (ns, file) = (path(&pod), config(&json!({})));
         load_foreign(&pod);
         let (foreign, numbered) = (saved(&pod), handles(&pod));
@@ -127,7 +127,7 @@ fn apply_replaces_what_iptables_nft_left() {
 
 #[test]
 fn clean_removes_what_iptables_nft_left() {
-    let pod = pod_or_skip!();
+    let pod = legacy_pod_or_skip!();
     let ns = path(&pod);
     load_foreign(&pod);
     let foreign = saved(&pod);
@@ -141,7 +141,7 @@ fn clean_removes_what_iptables_nft_left() {
 /// A removal that comes too late reads again: neither side loses a rule.
 #[test]
 fn another_writer_loses_nothing() {
-    let pod = pod_or_skip!();
+    let pod = legacy_pod_or_skip!();
     let (ns, file) = (path(&pod), config(&json!({})));
     load(&pod, file.path());
     std::thread::scope(|scope| {
@@ -170,7 +170,7 @@ fn another_writer_loses_nothing() {
 /// jumps do not say whose they are.
 #[test]
 fn tables_and_plain_rules_of_builtin_chains_are_left() {
-    let pod = pod_or_skip!();
+    let pod = legacy_pod_or_skip!();
     let (ns, file) = (path(&pod), tproxy());
     load(&pod, file.path());
     assert!(saved(&pod).contains(":ISTIO_TPROXY "), "{}", saved(&pod));
@@ -188,7 +188,7 @@ fn tables_and_plain_rules_of_builtin_chains_are_left() {
 
 #[test]
 fn a_listing_marks_the_tables_and_reads_the_matches() {
-    let pod = pod_or_skip!();
+    let pod = legacy_pod_or_skip!();
     let ns = path(&pod);
     load_foreign(&pod);
     let shown = weir(&["show", "--netns", &ns]);

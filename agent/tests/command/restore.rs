@@ -117,7 +117,7 @@ fn sorted(text: &str) -> Vec<&str> {
 
 #[test]
 fn rules_of_one_namespace_are_restored_into_another() {
-    let (from, to) = (pod_or_skip!(), pod_or_skip!());
+    let (from, to) = (legacy_pod_or_skip!(), legacy_pod_or_skip!());
     let ns = path(&to);
     for (family, text) in [("iptables", V4), ("ip6tables", V6)] {
         load(&from, &format!("{family}-legacy-restore"), text);
@@ -137,7 +137,7 @@ fn rules_of_one_namespace_are_restored_into_another() {
 
 #[test]
 fn noflush_keeps_what_is_there_and_without_it_tables_begin_empty() {
-    let (pod, oracle) = (pod_or_skip!(), pod_or_skip!());
+    let (pod, oracle) = (legacy_pod_or_skip!(), legacy_pod_or_skip!());
     let ns = path(&pod);
     let more = TempFile::new("*filter\n:MORE - [0:0]\n-I INPUT 1 -j MORE\nCOMMIT\n");
     for noflush in [&["--noflush"][..], &[]] {
@@ -158,7 +158,7 @@ fn noflush_keeps_what_is_there_and_without_it_tables_begin_empty() {
 
 #[test]
 fn sets_of_one_namespace_are_restored_into_another_and_shown() {
-    let (from, to) = (pod_or_skip!(), pod_or_skip!());
+    let (from, to) = (legacy_pod_or_skip!(), legacy_pod_or_skip!());
     let ns = path(&to);
     load_sets(&from, SETS);
     let saved = inside(&from, "ipset", &["save"]);
@@ -223,7 +223,7 @@ fn load_sets(netns: &Netns, text: &str) {
 
 #[test]
 fn nothing_is_shown_where_nothing_is() {
-    let pod = pod_or_skip!();
+    let pod = legacy_pod_or_skip!();
     let ns = path(&pod);
     for engine in ["all", "ipset"] {
         let shown = weir(&["show", "--netns", &ns, "--engine", engine]);
@@ -245,7 +245,7 @@ fn nothing_is_shown_where_nothing_is() {
 
 #[test]
 fn a_text_that_cannot_be_used_changes_nothing() {
-    let pod = pod_or_skip!();
+    let pod = legacy_pod_or_skip!();
     let ns = path(&pod);
     load(&pod, "iptables-legacy-restore", V4);
     load_sets(&pod, SETS);
@@ -306,7 +306,7 @@ fn a_text_that_cannot_be_used_changes_nothing() {
 
 #[test]
 fn a_test_makes_no_table() {
-    let pod = pod_or_skip!();
+    let pod = legacy_pod_or_skip!();
     let file = TempFile::new(V4);
     let run = weir(&["restore", "--netns", &path(&pod), "--test", file.path()]);
     assert_eq!(run.code, 0, "{}", run.stderr);
@@ -323,7 +323,7 @@ fn a_test_makes_no_table() {
 #[test]
 fn the_hosts_namespace_is_asked_for_by_name_and_locked() {
     // For a program that runs in it, this namespace is the host's.
-    let host = pod_or_skip!();
+    let host = legacy_pod_or_skip!();
     let lock = TempFile::new("");
     let set = format!("XTABLES_LOCKFILE={}", lock.path());
     let program = env!("CARGO_BIN_EXE_weir");
@@ -362,7 +362,7 @@ fn the_hosts_namespace_is_asked_for_by_name_and_locked() {
 
 #[test]
 fn clean_takes_the_flag_that_names_both_engines() {
-    let pod = pod_or_skip!();
+    let pod = legacy_pod_or_skip!();
     let run = weir(&["clean", "--all-engines", "--netns", &path(&pod)]);
     assert_eq!(
         (run.code, run.stdout.as_str()),

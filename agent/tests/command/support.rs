@@ -56,6 +56,18 @@ macro_rules! pod_or_skip {
     };
 }
 
+/// The same where legacy tables are written: a rule names the proxy's user, which must be mapped here, and
+/// the tools want a lock that belongs to the machine.
+macro_rules! legacy_pod_or_skip {
+    () => {{
+        if let Some(reason) = $crate::rights::not_first_user_namespace() {
+            eprintln!("skipped: {reason}");
+            return;
+        }
+        pod_or_skip!()
+    }};
+}
+
 pub(crate) fn lo_up(netns: &Netns) {
     let routing = Routing::open_in(netns).unwrap();
     let lo = routing.link("lo").unwrap();

@@ -12,11 +12,14 @@
 )]
 #![allow(missing_docs, unreachable_pub)]
 
+mod alike;
 mod dns;
 mod inbound;
 mod invalid;
 mod outbound;
 mod own;
+#[path = "../../../netlink/tests/common/rights.rs"]
+mod rights;
 mod scenes;
 mod support;
 

@@ -8,6 +8,7 @@
     clippy::print_stdout
 )]
 
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use std::io::Write;
 use std::process::{Command, Stdio};
 use weir_netfilter::nft::{Applied, Engine, Ruleset, Snapshot, TableId};
@@ -26,6 +27,44 @@ macro_rules! namespace_or_skip {
             Err(e) => panic!("{e}"),
         }
     };
+}
+
+/// Ends the test with a printed reason where one datagram cannot hold what a ruleset takes.
+#[macro_export]
+macro_rules! fits_or_skip {
+    ($ns:expr, $ruleset:expr) => {
+        let bytes = common::bytes_of($ns, $ruleset);
+        if let Some(reason) = common::too_large(bytes) {
+            eprintln!("skipped: {reason}");
+            return;
+        }
+    };
+}
+
+/// How long the batch is that applies this.
+pub fn bytes_of(ns: &Netns, ruleset: &Ruleset) -> usize {
+    let owned = owned_of(ruleset);
+    let batch = ns.run(|| Engine::open().unwrap().drift(ruleset, &owned));
+    batch.unwrap().unwrap().to_bytes().unwrap().len()
+}
+
+/// Why a socket of this process cannot send that many bytes at once, by asking for the room: `SO_SNDBUFFORCE`
+/// needs CAP_NET_ADMIN in the first user namespace, and `SO_SNDBUF` gets what `net.core.wmem_max` allows.
+pub fn too_large(bytes: usize) -> Option<String> {
+    let (socket, _) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let want = 2 * bytes;
+    if setsockopt(&socket, sockopt::SndBufForce, &want).is_ok() {
+        return None;
+    }
+    setsockopt(&socket, sockopt::SndBuf, &want).unwrap();
+    // netlink_sendmsg() keeps 32 bytes back. The kernel answers with twice what was asked for.
+    let room = getsockopt(&socket, sockopt::SndBuf).unwrap() - 32;
+    (bytes > room).then(|| {
+        format!(
+            "a batch of {bytes} bytes, and a socket may send {room}: SO_SNDBUFFORCE is refused here, and \
+             net.core.wmem_max is the limit"
+        )
+    })
 }
 
 /// Runs a tool in a namespace with this input; its output, or its complaint.

@@ -1,9 +1,29 @@
 //! The real legacy tools, and our engine in a namespace.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
+#[path = "../../../netlink/tests/common/rights.rs"]
+mod rights;
+
 use crate::common::tool;
 use weir_netfilter::xtables::{Engine, Family, Script, Snapshot};
 use weir_netlink::Netns;
+
+/// A namespace where the legacy tools do all they can, or `None` with the reason: their lock is a file of the machine,
+/// and a rule may name any user.
+pub fn namespace() -> Option<Netns> {
+    if let Some(reason) = rights::not_first_user_namespace() {
+        eprintln!("skipped: {reason}");
+        return None;
+    }
+    match Netns::create() {
+        Ok(ns) => Some(ns),
+        Err(e) if e.is_permission() => {
+            eprintln!("skipped: {e}");
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
 
 fn name(family: Family, what: &str) -> String {
     match family {

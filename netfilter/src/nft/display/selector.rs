@@ -13,7 +13,11 @@ pub(super) fn selector(s: &Selector, context: Context) -> String {
             None => match (base, offset, len) {
                 (PayloadBase::LinkLayer, 0, 6) => "ether daddr".to_owned(),
                 (PayloadBase::LinkLayer, 6, 6) => "ether saddr".to_owned(),
-                _ => format!("@{},{},{}", base_name(*base), offset * 8, len * 8),
+                // The kernel counts in bytes, nft in bits: more than 32 bits hold.
+                _ => {
+                    let [offset, len] = [*offset, *len].map(|bytes| u64::from(bytes) * 8);
+                    format!("@{},{offset},{len}", base_name(*base))
+                }
             },
         },
         Selector::Ct(key, direction) => ct(*key, *direction),

@@ -85,6 +85,10 @@ impl Snapshot {
     }
 }
 
+/// `XT_MAX_TABLE_SIZE` (net/netfilter/x_tables.c): the kernel makes no larger table, so nothing larger is
+/// allocated for one.
+const MAX_TABLE_SIZE: usize = 512 << 20;
+
 impl<T: Transport> Engine<T> {
     /// Every table that exists in the namespace (`iptables-save` and `ip6tables-save`). None comes into being by it.
     ///
@@ -126,6 +130,13 @@ impl<T: Transport> Engine<T> {
             let info = self
                 .info(family, name)
                 .map_err(|e| explain(&object, name, &e))?;
+            if info.size > MAX_TABLE_SIZE {
+                let detail = format!(
+                    "the kernel says it has {} bytes, more than it allows",
+                    info.size
+                );
+                return Err(Error::malformed("read", object, detail));
+            }
             let request = Build::new().name(name, XT_TABLE_MAXNAMELEN);
             let mut value = request.map(Build::done).unwrap_or_default();
             value.extend(u32::try_from(info.size).unwrap_or(u32::MAX).to_ne_bytes());

@@ -1,0 +1,23 @@
+//! Inputs as files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Every file of a folder with its content, by name.
+///
+/// # Errors
+/// The folder is not there, or a file cannot be read; the path is named.
+pub fn corpus(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let named = |path: &Path, e: io::Error| {
+        io::Error::new(e.kind(), format!("cannot read {}: {e}", path.display()))
+    };
+    let entries = std::fs::read_dir(folder).map_err(|e| named(folder, e))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|e| named(folder, e))?.path();
+        let bytes = std::fs::read(&path).map_err(|e| named(&path, e))?;
+        found.push((path, bytes));
+    }
+    found.sort();
+    Ok(found)
+}

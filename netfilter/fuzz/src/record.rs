@@ -1,0 +1,237 @@
+//! Inputs that only a kernel can give: what it says when it is asked.
+
+use crate::Conversation;
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use weir_netfilter::nft::raw;
+use weir_netfilter::nft::wire::{GenAttrs, TableAttrs};
+use weir_netfilter::xtables::{self, Family, Script, SocketSets};
+use weir_netfilter::{ipset, nft};
+use weir_netlink::Netns;
+use weir_netlink::nfnetlink::{self, Batch, NFNL_SUBSYS_NFTABLES, Requests, Socket, message_type};
+
+/// What the rules name.
+const SETS: &str = "\
+create plain hash:ip
+create pair hash:ip,port
+create timed hash:ip timeout 60
+create plain6 hash:ip family inet6
+create pair6 hash:ip,port family inet6
+create timed6 hash:ip family inet6 timeout 60
+";
+
+type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
+type Heard = Rc<RefCell<Vec<Vec<u8>>>>;
+
+/// A kernel that is written down.
+struct Recorder<K> {
+    kernel: K,
+    heard: Heard,
+}
+
+impl<K> Recorder<K> {
+    fn hear(&self, answer: &[u8]) {
+        self.heard.borrow_mut().push(answer.to_vec());
+    }
+}
+
+impl nfnetlink::Transport for Recorder<nfnetlink::Kernel> {
+    fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        self.kernel.send(datagram)
+    }
+
+    fn receive(&self, buf: &mut [u8], wait: bool) -> io::Result<usize> {
+        let length = self.kernel.receive(buf, wait)?;
+        self.hear(buf.get(..length).unwrap_or_default());
+        Ok(length)
+    }
+}
+
+impl xtables::Transport for Recorder<xtables::Kernel> {
+    fn names(&mut self, family: Family) -> io::Result<Vec<String>> {
+        let names = self.kernel.names(family)?;
+        self.hear(names.join("\n").as_bytes());
+        Ok(names)
+    }
+
+    fn get(&mut self, family: Family, option: i32, value: &mut [u8]) -> io::Result<usize> {
+        let length = self.kernel.get(family, option, value)?;
+        self.hear(value);
+        Ok(length)
+    }
+
+    fn replace(&mut self, family: Family, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
+        self.kernel.replace(family, value, counters)
+    }
+
+    fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()> {
+        self.kernel.add_counters(family, value)
+    }
+}
+
+/// Writes the recorded part of the corpus: `netlink`, `attributes`, `nft`, `xtables` and `ipset`. `texts` is the
+/// folder of the rules and sets that are loaded, `netfilter/tests`. Needs root, `nft` and `nsenter`.
+///
+/// # Errors
+/// What could not be loaded, asked or written.
+pub fn record(texts: &Path, corpus: &Path) -> Fallible<()> {
+    for entry in std::fs::read_dir(texts.join("listing"))? {
+        let path = entry?.path();
+        let name = path
+            .file_stem()
+            .and_then(|n| n.to_str())
+            .unwrap_or("listing");
+        let ns = Netns::create()?;
+        load(&ns, &std::fs::read_to_string(&path)?)?;
+        let heard = ns.run(|| listen(|socket| nft::Engine::with_socket(socket).read()))??;
+        attributes(corpus, name, &heard)?;
+        keep(corpus, "nft", name, &heard)?;
+    }
+    for (family, name) in [(Family::Ip, "rules-ip"), (Family::Ip6, "rules-ip6")] {
+        let text = std::fs::read_to_string(texts.join("xtables").join(format!("{name}.txt")))?;
+        let script = Script::parse(family, &text).map_err(|e| e.to_string())?;
+        let heard = Netns::create()?.run(|| tables(&script))??;
+        keep(corpus, "xtables", name, &heard)?;
+    }
+    for entry in std::fs::read_dir(texts.join("ipset"))? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or("sets");
+        let text = std::fs::read_to_string(&path)?;
+        let heard = Netns::create()?.run(|| {
+            ipset::Engine::open()?.restore(&text, ipset::Existing::Refuse)?;
+            listen(|socket| ipset::Engine::with_socket(socket)?.list(None))
+        })??;
+        keep(corpus, "ipset", name, &heard)?;
+    }
+    let ns = Netns::create()?;
+    load(&ns, "table inet weir { }\ntable ip theirs { }\n")?;
+    for (which, name) in ["dump", "get", "batch", "requests"].iter().enumerate() {
+        let heard = ns.run(|| listen(|socket| answers(which, socket)))??;
+        let mut input = vec![u8::try_from(which)?];
+        input.extend(heard.encode());
+        write(corpus, "netlink", name, &input)?;
+    }
+    Ok(())
+}
+
+fn write(corpus: &Path, target: &str, name: &str, input: &[u8]) -> io::Result<()> {
+    let folder = corpus.join(target);
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join(name), input)
+}
+
+fn keep(corpus: &Path, target: &str, name: &str, heard: &Conversation) -> io::Result<()> {
+    write(corpus, target, name, &heard.encode())
+}
+
+/// `nft -f -` in a namespace.
+fn load(ns: &Netns, text: &str) -> Fallible<()> {
+    let mut nft = Command::new("nsenter")
+        .arg(format!("--net={}", ns.path().display()))
+        .args(["nft", "-f", "-"])
+        .stdin(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = nft.stdin.take() {
+        stdin.write_all(text.as_bytes())?;
+    }
+    match nft.wait()?.success() {
+        true => Ok(()),
+        false => Err("nft refuses a text of netfilter/tests/listing".into()),
+    }
+}
+
+/// What the kernel answers while something is asked; what was made of the answers is not needed.
+fn listen<T>(
+    ask: impl FnOnce(Socket<Recorder<nfnetlink::Kernel>>) -> weir_netlink::Result<T>,
+) -> weir_netlink::Result<Conversation> {
+    let heard = Heard::default();
+    let kernel = nfnetlink::Kernel::open()?;
+    ask(Socket::with_transport(Recorder {
+        kernel,
+        heard: Rc::clone(&heard),
+    }))?;
+    Ok(Conversation {
+        answers: heard.take(),
+    })
+}
+
+fn tables(script: &Script) -> weir_netlink::Result<Conversation> {
+    ipset::Engine::open()?.restore(SETS, ipset::Existing::Refuse)?;
+    xtables::Engine::open()?.restore(script, false)?;
+    let heard = Heard::default();
+    let recorder = Recorder {
+        kernel: xtables::Kernel::open()?,
+        heard: Rc::clone(&heard),
+    };
+    xtables::Engine::with_transport(recorder, Box::new(SocketSets::open()?)).read()?;
+    Ok(Conversation {
+        answers: heard.take(),
+    })
+}
+
+/// The questions of the target `netlink`; refusals, which have the most in them, where there can be some.
+fn answers(
+    which: usize,
+    mut socket: Socket<Recorder<nfnetlink::Kernel>>,
+) -> weir_netlink::Result<()> {
+    let absent = TableAttrs {
+        name: Some("absent".to_owned()),
+        ..TableAttrs::default()
+    };
+    let kind = |message| message_type(NFNL_SUBSYS_NFTABLES, message);
+    match which {
+        0 => drop(socket.dump(
+            kind(raw::NFT_MSG_GETTABLE),
+            0,
+            &TableAttrs::default(),
+            "tables",
+        )?),
+        1 => drop(socket.get(
+            kind(raw::NFT_MSG_GETGEN),
+            0,
+            &GenAttrs::default(),
+            "generation",
+        )?),
+        2 => {
+            let mut batch = Batch::new(NFNL_SUBSYS_NFTABLES, None);
+            batch.push(raw::NFT_MSG_DELTABLE, 0, 1, &absent);
+            batch.push(raw::NFT_MSG_DELTABLE, 0, 1, &absent);
+            drop(socket.commit(batch)?);
+        }
+        _ => {
+            let mut requests = Requests::new(NFNL_SUBSYS_NFTABLES);
+            requests.push(raw::NFT_MSG_GETTABLE, 0, 1, &absent);
+            requests.push(raw::NFT_MSG_GETTABLE, 0, 1, &absent);
+            drop(socket.exchange(requests, "requests")?);
+        }
+    }
+    Ok(())
+}
+
+/// The attributes of one object of each kind, with the number by which the target knows their set.
+fn attributes(corpus: &Path, name: &str, heard: &Conversation) -> Fallible<()> {
+    let kinds = [
+        (raw::NFT_MSG_NEWTABLE, 0),
+        (raw::NFT_MSG_NEWCHAIN, 1),
+        (raw::NFT_MSG_NEWRULE, 2),
+        (raw::NFT_MSG_NEWSET, 3),
+        (raw::NFT_MSG_NEWSETELEM, 4),
+    ];
+    for (message, which) in kinds {
+        let wanted = message_type(NFNL_SUBSYS_NFTABLES, message).to_ne_bytes();
+        let is_it = |d: &&Vec<u8>| d.get(4..6) == Some(&wanted);
+        let Some(datagram) = heard.answers.iter().find(is_it) else {
+            continue;
+        };
+        let length = datagram.first_chunk().map_or(0, |l| u32::from_ne_bytes(*l));
+        let end = usize::try_from(length)?.min(datagram.len());
+        let mut input = vec![which];
+        // Behind `struct nlmsghdr` and `struct nfgenmsg`.
+        input.extend(datagram.get(20..end).unwrap_or_default());
+        write(corpus, "attributes", &format!("{name}-{which}"), &input)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! Sets: the kernel's list, and texts.
+
+use super::text;
+use crate::Conversation;
+use weir_netfilter::ipset::{Engine, plan, restore as parser};
+use weir_netlink::nfnetlink::Socket;
+
+/// Listed, printed, planned away.
+pub(super) fn list(input: &[u8]) {
+    let socket = Socket::with_transport(Conversation::replay(input));
+    let Ok(mut engine) = Engine::with_socket(socket) else {
+        return;
+    };
+    if let Ok(found) = engine.list(None) {
+        let sets: Vec<_> = found.into_iter().map(|one| one.set).collect();
+        for set in &sets {
+            drop(parser::parse(&set.to_string(), []));
+        }
+        let names: Vec<_> = sets.iter().map(|set| set.header.name.clone()).collect();
+        drop(plan(&[], &sets, &names));
+        drop(plan(&sets, &sets, &names));
+    }
+}
+
+/// `ipset restore`
+pub(super) fn restore(input: &[u8]) {
+    let input = text(input);
+    drop(parser::parse(&input, []));
+    drop(parser::check(&input, []));
+}

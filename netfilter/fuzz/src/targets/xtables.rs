@@ -1,0 +1,56 @@
+//! Legacy tables: the kernel's blob, and texts.
+
+use super::{choose, text};
+use crate::Conversation;
+use weir_netfilter::xtables::{Engine, Family, Ownership, Ruleset, Script, Sets, Snapshot};
+use weir_netfilter::xtables::{plan, plan_restore};
+use weir_netlink::Result;
+
+/// Names of sets without a kernel.
+struct Numbered;
+
+impl Sets for Numbered {
+    fn index(&self, _: Family, name: &str) -> Result<u16> {
+        Ok(name
+            .strip_prefix("set")
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0))
+    }
+
+    fn name(&self, index: u16) -> Result<Option<String>> {
+        Ok((index < 1000).then(|| format!("set{index}")))
+    }
+}
+
+/// The tables of both families: read, printed, planned away.
+pub(super) fn read(input: &[u8]) {
+    let transport = Conversation::replay(input);
+    let Ok(found) = Engine::with_transport(transport, Box::new(Numbered)).read() else {
+        return;
+    };
+    for family in [Family::Ip, Family::Ip6] {
+        let saved = found.save(family);
+        drop(Script::parse(family, &saved));
+    }
+    let ours = Ownership {
+        prefix: "ISTIO_".to_owned(),
+        ..Ownership::default()
+    };
+    drop(plan(&Ruleset::default(), &found, &ours));
+    drop(plan(&found.ruleset, &found, &ours));
+}
+
+/// `iptables-restore` for a namespace without tables; the first byte chooses the family.
+pub(super) fn restore(input: &[u8]) {
+    let (which, input) = choose(input);
+    let family = if which == b'6' {
+        Family::Ip6
+    } else {
+        Family::Ip
+    };
+    if let Ok(script) = Script::parse(family, &text(input)) {
+        for keep in [false, true] {
+            drop(plan_restore(&script, &Snapshot::default(), keep));
+        }
+    }
+}

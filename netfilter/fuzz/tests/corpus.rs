@@ -1,0 +1,80 @@
+//! Every input of the corpus once; and the loop finds what is there to be found.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::time::Duration;
+use weir_fuzz::{Conversation, Random, TARGETS, Target, corpus, fuzz, guarded, mutate};
+
+fn inputs(target: &Target) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("corpus")
+        .join(target.name);
+    corpus(&folder).unwrap()
+}
+
+#[test]
+fn every_decoder_survives_its_corpus() {
+    for target in TARGETS {
+        let inputs = inputs(&target);
+        assert!(!inputs.is_empty(), "{} has no inputs", target.name);
+        for (path, input) in inputs {
+            let outcome = guarded(&target, &input);
+            assert_eq!(outcome, Ok(()), "{} with {}", target.name, path.display());
+        }
+    }
+}
+
+#[test]
+fn every_decoder_survives_a_few_changes() {
+    for target in TARGETS {
+        let inputs: Vec<_> = inputs(&target)
+            .into_iter()
+            .map(|(_, bytes)| bytes)
+            .collect();
+        let mut random = Random::new(7);
+        for n in 0..30 {
+            let mut input = random.of(&inputs).unwrap().clone();
+            mutate(&mut random, &mut input, &inputs);
+            assert_eq!(
+                guarded(&target, &input),
+                Ok(()),
+                "{}, change {n}",
+                target.name
+            );
+        }
+    }
+}
+
+#[test]
+fn a_panic_is_found_and_its_input_repeats_it() {
+    let planted = |input: &[u8]| assert!(input.first() != Some(&7), "seven");
+    let target = Target {
+        name: "planted",
+        run: planted,
+    };
+    let current = std::env::temp_dir().join(format!("weir-fuzz-test-{}", std::process::id()));
+    let seeds = [vec![1, 2, 3], vec![7, 8, 9]];
+    let run = || fuzz(&target, &seeds, 1, Duration::from_secs(60), &current).unwrap();
+    let outcome = run();
+    assert_eq!(
+        std::fs::read(&current).unwrap(),
+        outcome.crash.clone().unwrap().input
+    );
+    // The same seed, the same input.
+    assert_eq!(run(), outcome);
+    let crash = outcome.crash.unwrap();
+    assert!(crash.reason.contains("seven"), "{}", crash.reason);
+    assert_eq!(guarded(&target, &crash.input), Err(crash.reason));
+    std::fs::remove_file(current).unwrap();
+}
+
+#[test]
+fn a_conversation_is_read_as_it_was_written() {
+    let said = Conversation {
+        answers: vec![vec![], vec![1, 2, 3], vec![4]],
+    };
+    assert_eq!(Conversation::decode(&said.encode()), said);
+    // A length that is too large is the rest.
+    let cut = Conversation::decode(&[9, 0, 0, 0, 5]);
+    assert_eq!(cut.answers, vec![vec![5]]);
+}
