@@ -16,10 +16,14 @@ mod apply;
 mod capture;
 #[allow(dead_code, unreachable_pub)]
 mod common;
+mod peak;
+mod reading;
 mod report;
 mod run;
+mod sets;
 mod setup;
 mod stats;
+mod tables;
 mod throughput;
 
 use std::path::Path;
@@ -30,17 +34,30 @@ struct Size {
     samples: usize,
     pods: usize,
     rounds: usize,
+    /// Addresses of ipset, elements of nf_tables, rules; and how often each is measured.
+    addresses: u32,
+    elements: u32,
+    rules: usize,
+    large: usize,
 }
 
 const FULL: Size = Size {
     samples: 150,
     pods: 200,
     rounds: 5,
+    addresses: 65_536,
+    elements: 100_000,
+    rules: 10_000,
+    large: 15,
 };
 const QUICK: Size = Size {
     samples: 10,
     pods: 32,
     rounds: 1,
+    addresses: 4_096,
+    elements: 5_000,
+    rules: 1_000,
+    large: 3,
 };
 
 fn main() -> ExitCode {
@@ -74,6 +91,10 @@ fn measure(binaries: &Path, output: &Path, size: &Size) -> Result<usize, String>
     let setup = setup::Setup::new(binaries, &scratch)?;
     let mut report = report::Report::default();
     apply::run(&setup, &scratch, size.samples, &mut report)?;
+    tables::run(&setup, &scratch, size.samples, &mut report)?;
+    sets::ipset(&setup, &scratch, size.addresses, size.large, &mut report)?;
+    sets::nft(&setup, &scratch, size.elements, size.large, &mut report)?;
+    reading::run(&setup, &scratch, size.rules, size.large, &mut report)?;
     throughput::run(&setup, &scratch, size.pods, size.rounds, &mut report)?;
     report.write(output)
 }

@@ -14,7 +14,21 @@ pub(crate) struct Setup {
     weir_cni: String,
     pub(crate) empty: String,
     pub(crate) replay: String,
+    pub(crate) peak: String,
+    pub(crate) set: String,
     config: String,
+    config_dual: String,
+    lock: String,
+}
+
+/// The command in the namespace, as those who execute programs enter it.
+pub(crate) fn entered(netns: &str, command: &[&str]) -> Call {
+    let mut words = vec!["nsenter".to_owned(), format!("--net={netns}")];
+    words.extend(command.iter().map(|w| (*w).to_owned()));
+    Call {
+        arguments: words,
+        ..Call::default()
+    }
 }
 
 impl Setup {
@@ -27,12 +41,17 @@ impl Setup {
                 .then(|| path.display().to_string())
                 .ok_or_else(missing)
         };
+        let dual = CONFIG.replacen('{', r#"{"enable_ipv6": true, "#, 1);
         Ok(Self {
             weir: find("weir")?,
             weir_cni: find("weir-cni")?,
             empty: find("weir-bench-empty")?,
             replay: find("weir-bench-replay")?,
+            peak: find("weir-bench-peak")?,
+            set: find("weir-bench-set")?,
             config: scratch.write("config.json", CONFIG.as_bytes())?,
+            config_dual: scratch.write("config-dual.json", dual.as_bytes())?,
+            lock: scratch.path().join("xtables.lock").display().to_string(),
         })
     }
 
@@ -41,6 +60,35 @@ impl Setup {
         Call::new(&[
             weir, "apply", "sidecar", "--config", config, "--netns", netns,
         ])
+    }
+
+    /// The same for both families, in legacy tables.
+    pub(crate) fn apply_legacy(&self, netns: &str) -> Call {
+        let Self {
+            weir, config_dual, ..
+        } = self;
+        let wish = ["apply", "sidecar", "--config", config_dual];
+        let place = ["--engine", "xtables", "--netns", netns];
+        Call::new(&[&[weir.as_str()], &wish[..], &place[..]].concat())
+    }
+
+    /// `weir show` of one engine.
+    pub(crate) fn show(&self, netns: &str, engine: &str) -> Call {
+        Call::new(&[&self.weir, "show", "--engine", engine, "--netns", netns])
+    }
+
+    /// `weir restore` of the text of ipset.
+    pub(crate) fn restore_sets(&self, netns: &str, file: &str) -> Call {
+        Call::new(&[
+            &self.weir, "restore", "--netns", netns, "--format", "ipset", file,
+        ])
+    }
+
+    /// With a lock of the legacy tools that nobody else on the machine takes.
+    pub(crate) fn own_lock(&self, mut call: Call) -> Call {
+        call.env
+            .push(("XTABLES_LOCKFILE".to_owned(), self.lock.clone()));
+        call
     }
 
     /// The two programs that do the same from outside.

@@ -179,21 +179,21 @@ impl Messages {
         kind: u16,
         id: &TableId,
         (set, set_id): (&str, Option<u32>),
-        mut elements: Vec<ElemAttrs>,
+        elements: Vec<ElemAttrs>,
     ) {
-        while !elements.is_empty() {
-            let rest = elements.split_off(elements.len().min(ELEMENTS_PER_MESSAGE));
+        let flags = if kind == raw::NFT_MSG_NEWSETELEM {
+            NLM_F_CREATE
+        } else {
+            0
+        };
+        let mut rest = elements.into_iter().peekable();
+        while rest.peek().is_some() {
             let attrs = ElemListAttrs {
                 table: Some(id.1.clone()),
                 set: Some(set.to_owned()),
                 set_id,
-                elements: Some(std::mem::replace(&mut elements, rest)),
+                elements: Some(rest.by_ref().take(ELEMENTS_PER_MESSAGE).collect()),
                 ..ElemListAttrs::default()
-            };
-            let flags = if kind == raw::NFT_MSG_NEWSETELEM {
-                NLM_F_CREATE
-            } else {
-                0
             };
             self.push(kind, flags, id, &attrs);
         }

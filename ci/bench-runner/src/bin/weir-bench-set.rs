@@ -1,0 +1,39 @@
+//! `weir-bench-set NETNS ADDRESSES`: one nf_tables set of many addresses.
+//!
+//! Reads a file with one IPv4 address on each line and makes `table ip bench`, with the set `s`
+//! of them, in one transaction. As `nft -f` it does not read back what it made.
+#![forbid(unsafe_code)]
+// A set that was not made must not be measured.
+#![allow(clippy::expect_used)]
+
+use std::fs::File;
+use std::net::IpAddr;
+
+use nix::sched::{CloneFlags, setns};
+use weir_netfilter::nft::{Data, DataType, Element, Engine, Family, Ruleset, Set, Table};
+
+fn main() {
+    weir_netlink::sys::one_heap();
+    let mut arguments = std::env::args().skip(1);
+    let netns = arguments.next().expect("NETNS");
+    let text = std::fs::read_to_string(arguments.next().expect("ADDRESSES")).expect("the file");
+    let netns = File::open(netns).expect("the namespace");
+    setns(netns, CloneFlags::CLONE_NEWNET).expect("setns");
+
+    let mut set = Set::new("s", DataType::IPV4_ADDR, 4);
+    set.elements = text
+        .lines()
+        .map(|line| line.parse::<IpAddr>().expect("an address"))
+        .map(|address| Element::value(Data::addr(address)))
+        .collect();
+    drop(text);
+    let mut table = Table::new(Family::Ip, "bench");
+    table.sets.push(set);
+    let desired = Ruleset {
+        tables: vec![table],
+    };
+    let owned = [(Family::Ip, "bench".to_owned())];
+    let mut engine = Engine::open().expect("nf_tables");
+    let transaction = engine.drift(&desired, &owned).expect("read");
+    engine.commit(&transaction).expect("committed");
+}

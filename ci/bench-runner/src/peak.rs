@@ -1,0 +1,50 @@
+//! What one program took, its memory included, by `weir-bench-peak`.
+
+use crate::report::{Goal, Report};
+use crate::run::Call;
+use crate::setup::Setup;
+use crate::stats::ratio;
+
+/// The samples of one way to do something.
+#[derive(Debug, Default)]
+pub(crate) struct Samples {
+    /// Microseconds from start to end.
+    wall: Vec<f64>,
+    /// Microseconds of user and system time.
+    cpu: Vec<f64>,
+    /// KiB of resident memory at its highest.
+    peak: Vec<f64>,
+}
+
+impl Samples {
+    /// Runs the program once more.
+    pub(crate) fn add(&mut self, setup: &Setup, call: &Call) -> Result<(), String> {
+        let mut measured = call.clone();
+        measured.arguments.insert(0, setup.peak.clone());
+        let text = measured.output()?;
+        let numbers: Vec<f64> = text.split_whitespace().flat_map(str::parse).collect();
+        let [wall, cpu, peak] = numbers[..] else {
+            return Err(format!("{}: printed {text}", setup.peak));
+        };
+        self.wall.push(wall);
+        self.cpu.push(cpu);
+        self.peak.push(peak);
+        Ok(())
+    }
+
+    pub(crate) fn report(&self, name: &str, report: &mut Report) {
+        report.arm(&format!("{name}, wall"), "us", &self.wall);
+        report.arm(&format!("{name}, cpu"), "us", &self.cpu);
+        report.arm(&format!("{name}, peak memory"), "KiB", &self.peak);
+    }
+
+    pub(crate) fn wall_goal(&self, to: &Self, name: &str, limit: f64, report: &mut Report) {
+        let ratio = ratio(&self.wall, &to.wall);
+        report.goal(&format!("{name}, wall"), ratio, Goal::AtMost(limit));
+    }
+
+    pub(crate) fn peak_goal(&self, to: &Self, name: &str, limit: f64, report: &mut Report) {
+        let ratio = ratio(&self.peak, &to.peak);
+        report.goal(&format!("{name}, peak memory"), ratio, Goal::AtMost(limit));
+    }
+}

@@ -1,0 +1,176 @@
+//! Large sets: of ipset, and of nf_tables.
+//!
+//! Every sample has a fresh namespace, the ways take turns, and the tool looks at what each made.
+
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use crate::peak::Samples;
+use crate::report::Report;
+use crate::run::{Call, Scratch, places};
+use crate::setup::{Setup, entered};
+
+/// Addresses that are not in a row, each once: an odd factor permutes the numbers of 24 bits.
+fn addresses(count: u32) -> Vec<Ipv4Addr> {
+    let spread = |n: u32| 0x0a00_0000 | (n.wrapping_mul(0x009e_3779) & 0x00ff_ffff);
+    (0..count).map(|n| Ipv4Addr::from(spread(n))).collect()
+}
+
+/// Adding, listing and removing the addresses of a `hash:ip`.
+pub(crate) fn ipset(
+    setup: &Setup,
+    scratch: &Scratch,
+    count: u32,
+    samples: usize,
+    report: &mut Report,
+) -> Result<(), String> {
+    let addresses = addresses(count);
+    let lines = |verb: &str| {
+        addresses.iter().fold(String::new(), |mut text, address| {
+            let _ = writeln!(text, "{verb} bench {address}");
+            text
+        })
+    };
+    let create = format!("create bench hash:ip family inet maxelem {count}\n");
+    let add = scratch.write("add.ipset", (create + &lines("add")).as_bytes())?;
+    let del = scratch.write("del.ipset", lines("del").as_bytes())?;
+    let mut wanted: Vec<String> = lines("add").lines().map(str::to_owned).collect();
+    wanted.sort_unstable();
+
+    const STEPS: [(&str, &str); 3] = [
+        ("add", "ipset restore"),
+        ("list", "ipset save"),
+        ("remove", "ipset restore of del"),
+    ];
+    let mut costs: [[Samples; 2]; STEPS.len()] = Default::default();
+    for round in 0..samples {
+        let places = places(2)?;
+        for turn in 0..2 {
+            let way = (turn + round) % 2;
+            let netns = &places[way].path;
+            for (step, cost) in costs.iter_mut().enumerate() {
+                let call = match (step, way) {
+                    (0, 0) => setup.restore_sets(netns, &add),
+                    (1, 0) => setup.show(netns, "ipset"),
+                    (_, 0) => setup.restore_sets(netns, &del),
+                    (0, _) => entered(netns, &["ipset", "restore", "-file", &add]),
+                    (1, _) => entered(netns, &["ipset", "save"]),
+                    _ => entered(netns, &["ipset", "restore", "-file", &del]),
+                };
+                cost[way].add(setup, &call)?;
+                if step == 1 {
+                    same_elements(&call, &wanted)?;
+                }
+                let held = elements(&entered(netns, &["ipset", "save"]))?;
+                let right = match step {
+                    2 => held.is_empty(),
+                    _ => held == wanted,
+                };
+                if !right {
+                    return Err(format!("{:?}: {} elements", call.arguments, held.len()));
+                }
+            }
+        }
+    }
+    Report::heading(&format!("ipset, {count} addresses, exec to exit"));
+    for ((name, tool), [weir, other]) in STEPS.iter().zip(&costs) {
+        weir.report(&format!("weir, {name}"), report);
+        other.report(tool, report);
+    }
+    for ((name, tool), [weir, other]) in STEPS.iter().zip(&costs) {
+        let name = format!("{name} / {tool}");
+        weir.wall_goal(other, &name, 0.8, report);
+        weir.peak_goal(other, &name, 0.5, report);
+    }
+    Ok(())
+}
+
+/// The elements that a command lists, sorted: the order is that of the set's random hash.
+fn elements(call: &Call) -> Result<Vec<String>, String> {
+    let text = call.output()?;
+    let adds = text.lines().filter(|l| l.starts_with("add "));
+    let mut adds: Vec<String> = adds.map(str::to_owned).collect();
+    adds.sort_unstable();
+    Ok(adds)
+}
+
+fn same_elements(call: &Call, wanted: &[String]) -> Result<(), String> {
+    let same = elements(call)? == wanted;
+    same.then_some(())
+        .ok_or_else(|| format!("{:?}: lists other elements", call.arguments))
+}
+
+/// One set of nf_tables in one transaction.
+pub(crate) fn nft(
+    setup: &Setup,
+    scratch: &Scratch,
+    count: u32,
+    samples: usize,
+    report: &mut Report,
+) -> Result<(), String> {
+    let mut addresses = addresses(count);
+    addresses.sort_unstable();
+    let text = |between: &str| {
+        let words: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        words.join(between)
+    };
+    let list = scratch.write("addresses", text("\n").as_bytes())?;
+    let script = format!(
+        "table ip bench {{\n set s {{\n type ipv4_addr\n elements = {{ {} }}\n }}\n}}\n",
+        text(",\n")
+    );
+    let script = scratch.write("set.nft", script.as_bytes())?;
+
+    const WAYS: [&str; 2] = ["weir, one transaction", "nft -f"];
+    let mut costs: [Samples; WAYS.len()] = Default::default();
+    for round in 0..samples {
+        let places = places(WAYS.len())?;
+        for turn in 0..WAYS.len() {
+            let way = (turn + round) % WAYS.len();
+            let netns = &places[way].path;
+            let call = match way {
+                0 => Call::new(&[&setup.set, netns, &list]),
+                _ => entered(netns, &["nft", "-f", &script]),
+            };
+            costs[way].add(setup, &call)?;
+        }
+        for place in &places {
+            wait_for(setup, &place.path, &addresses)?;
+        }
+    }
+    Report::heading(&format!("nf_tables, a set of {count}, exec to exit"));
+    for (name, cost) in WAYS.iter().zip(&costs) {
+        cost.report(name, report);
+    }
+    let [one, tool] = &costs;
+    one.wall_goal(tool, "one transaction / nft -f", 0.5, report);
+    one.peak_goal(tool, "one transaction / nft -f", 0.3, report);
+    Ok(())
+}
+
+/// Looks until the tool lists just these addresses. For a moment after it was filled the kernel
+/// still moves elements to a larger hash table, and a dump then has some twice and others not.
+fn wait_for(setup: &Setup, netns: &str, wanted: &[Ipv4Addr]) -> Result<(), String> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let text = setup.listing(netns)?;
+        let words = text.split(|c: char| c != '.' && !c.is_ascii_digit());
+        let mut held: Vec<Ipv4Addr> = words.flat_map(str::parse).collect();
+        held.sort_unstable();
+        if held == wanted {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{} elements and not those wanted", held.len()));
+        }
+    }
+}
+
+#[test]
+fn every_address_is_another() {
+    let many = addresses(100_000);
+    let distinct: std::collections::HashSet<_> = many.iter().collect();
+    assert_eq!(distinct.len(), many.len());
+    assert!(many.iter().all(|a| a.octets()[0] == 10));
+}
