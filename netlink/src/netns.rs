@@ -56,6 +56,11 @@ pub struct Netns {
     origin: PathBuf,
 }
 
+thread_local! {
+    /// The namespace that this thread was made for; none for every other thread.
+    static ENTERED: std::cell::Cell<Option<NetnsId>> = const { std::cell::Cell::new(None) };
+}
+
 impl Netns {
     /// Opens a namespace by path: `/proc/PID/ns/net`, `/run/netns/NAME`.
     ///
@@ -205,7 +210,8 @@ impl Netns {
     /// waits for it: `setns(2)`.
     ///
     /// The thread ends afterwards, so no other work can ever land in the
-    /// namespace by accident. A socket that `f` returns stays in it.
+    /// namespace by accident. A socket that `f` returns stays in it. Called by `f`
+    /// again for the same namespace, it runs on the thread that is there already.
     ///
     /// # Errors
     ///
@@ -216,11 +222,16 @@ impl Netns {
     ///
     /// A panic of `f` goes on in the caller.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T> {
+        // Work that calls for more work in the same namespace is there already.
+        if ENTERED.get() == Some(self.id) {
+            return Ok(f());
+        }
         on_new_thread("enter network namespace", || {
             setns(&self.fd, CloneFlags::CLONE_NEWNET).map_err(|e| {
                 let object = self.origin.display().to_string();
                 Error::kernel("enter network namespace", object, e as i32)
             })?;
+            ENTERED.set(Some(self.id));
             Ok(f())
         })?
     }

@@ -33,8 +33,13 @@ fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
 /// `weir apply sidecar`
 pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
     let sandbox = sandbox(&a.target).map_err(Failure::failed)?;
-    let engine = engine_for(a.wish.engine, &sandbox).map_err(Failure::failed)?;
-    let (config, compiled) = match wish(&a.wish.source, engine, &Addresses::Of(&sandbox))? {
+    // One thread for all that has to be done inside.
+    sandbox.netns().run(|| apply_in(a, &sandbox)).map_err(Failure::failed)?
+}
+
+fn apply_in(a: &ApplyArgs, sandbox: &Sandbox) -> Result<u8, Failure> {
+    let engine = engine_for(a.wish.engine, sandbox).map_err(Failure::failed)?;
+    let (config, compiled) = match wish(&a.wish.source, engine, &Addresses::Of(sandbox))? {
         Wish::Nothing(reason) => return nothing(a.wish.json, &reason),
         Wish::Redirect { config, compiled } => (config, compiled),
     };
@@ -53,7 +58,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
         sandbox.apply(&compiled)
     };
     let changes = changes.map_err(Failure::failed)?;
-    report(&changes, &sandbox, Some(engine), a.wish.json, dry_run)
+    report(&changes, sandbox, Some(engine), a.wish.json, dry_run)
 }
 
 /// One line for each change.

@@ -47,8 +47,11 @@ pub(super) fn choose() -> Result<compile::Engine> {
 }
 
 fn nft_holds_ours() -> Result<bool> {
-    let found = nft::Engine::open()?.read_tables(&owned())?;
-    Ok(!found.ruleset.tables.is_empty())
+    let ours = owned();
+    Ok(nft::Engine::open()?
+        .tables()?
+        .iter()
+        .any(|found| ours.contains(found)))
 }
 
 /// Whether the kernel has legacy tables at all: the list of them is there, be it empty.

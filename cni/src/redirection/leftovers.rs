@@ -25,8 +25,16 @@ pub(super) fn find() -> Result<Vec<Op>> {
 /// Takes them away in one transaction; nothing is written when there are none.
 pub(super) fn remove() -> Result<Vec<Op>> {
     let mut engine = Engine::open()?;
+    let candidates = tables();
+    if !engine
+        .tables()?
+        .iter()
+        .any(|found| candidates.contains(found))
+    {
+        return Ok(Vec::new());
+    }
     for _ in 0..ATTEMPTS {
-        let transaction = plan(&engine.read_tables(&tables())?);
+        let transaction = plan(&engine.read_tables(&candidates)?);
         match engine.commit(&transaction) {
             Ok(()) => return Ok(transaction.ops),
             Err(e) if e.is_stale_generation() => {}

@@ -91,6 +91,19 @@ impl<T: Transport> Engine<T> {
             .ok_or_else(|| Error::malformed("read", what, "NFTA_GEN_ID is missing"))
     }
 
+    /// The tables that exist (`nft list tables`), from one dump.
+    ///
+    /// # Errors
+    /// As [`Engine::generation`].
+    pub fn tables(&mut self) -> Result<Vec<TableId>> {
+        let ask = TableAttrs::default();
+        let found = self.dump(raw::NFT_MSG_GETTABLE, Family::Unspec, &ask, "tables")?;
+        let ids = found
+            .iter()
+            .map(|reply| table(reply).map(|t| (t.family, t.name)));
+        ids.collect()
+    }
+
     /// Everything (`nft list ruleset`).
     ///
     /// # Errors
