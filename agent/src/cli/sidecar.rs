@@ -34,7 +34,10 @@ fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
 pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
     let sandbox = sandbox(&a.target).map_err(Failure::failed)?;
     // One thread for all that has to be done inside.
-    sandbox.netns().run(|| apply_in(a, &sandbox)).map_err(Failure::failed)?
+    sandbox
+        .netns()
+        .run(|| apply_in(a, &sandbox))
+        .map_err(Failure::failed)?
 }
 
 fn apply_in(a: &ApplyArgs, sandbox: &Sandbox) -> Result<u8, Failure> {
