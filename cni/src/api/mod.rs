@@ -7,7 +7,7 @@
 //! server, which object, why, and what to do.
 //!
 //! # Why not kube
-//! The agent's way to the API server is kube; this plugin was written with it first. For its two requests kube made
+//! kube is the library for this, and the plugin was written with it first. For its two requests kube made
 //! the static plugin 6.64 MB, where 6 MiB is the limit, and brought code that executes programs (credentials of
 //! kind `exec`), which nothing in this product may. So this is rustls and the few lines of HTTP of
 //! [`crate::http`]. What the agent never writes into a kubeconfig is refused by its name: proxies,
