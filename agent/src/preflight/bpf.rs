@@ -6,7 +6,7 @@
 use nix::errno::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use weir_netfilter::probe::{Answer, Finding, Kernel, Row, answer};
+use weir_netfilter::probe::{Answer, Finding, Kernel, Row, answer, row};
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, Netns, Result, sys};
 
@@ -46,22 +46,6 @@ pub enum Trial {
     Tcx,
     /// An `sk_lookup` link on the namespace.
     SkLookup,
-}
-
-const fn row(
-    feature: &'static str,
-    probe: Trial,
-    needs: &'static str,
-    since: &'static str,
-    instead: &'static str,
-) -> Row<Trial> {
-    Row {
-        feature,
-        probe,
-        needs,
-        since,
-        instead,
-    }
 }
 
 const NF: &str = "netfilter rules";

@@ -1,7 +1,7 @@
 //! rtnetlink: links, policy routing, traffic control.
 
 use nix::errno::Errno;
-use weir_netfilter::probe::{Answer, Finding, Kernel, Row, answer, unanswered};
+use weir_netfilter::probe::{Answer, Finding, Kernel, Row, answer, row, unanswered};
 use weir_netlink::route::{Family, PolicyRule, Route, Routing, TrialLink};
 use weir_netlink::{Error, Result};
 
@@ -32,22 +32,6 @@ pub enum Trial {
     LocalRoute(Family),
     /// The qdisc is added to `lo`.
     Clsact,
-}
-
-const fn row(
-    feature: &'static str,
-    probe: Trial,
-    needs: &'static str,
-    since: &'static str,
-    instead: &'static str,
-) -> Row<Trial> {
-    Row {
-        feature,
-        probe,
-        needs,
-        since,
-        instead,
-    }
 }
 
 /// Every feature.

@@ -80,30 +80,38 @@ pub(super) fn drift(rules: &Rules) -> Result<Vec<Change>> {
         Rules::Nft(ruleset) => {
             let ops = nft::Engine::open()?.drift(ruleset, &owned())?.ops;
             let mut changes: Vec<Change> = ops.into_iter().map(Change::Rules).collect();
-            changes.extend(legacy_drift(&xtables::Ruleset::default())?);
+            changes.extend(legacy_left()?);
             changes.extend(without_nft(leftovers::find)?);
             Ok(changes)
         }
         Rules::Xtables(ruleset) => {
             let ops = xtables::Engine::open()?.drift(ruleset, &ours())?.ops;
             let mut changes: Vec<Change> = ops.into_iter().map(Change::legacy).collect();
-            changes.extend(without_nft(|| {
-                Ok(nft::Engine::open()?
-                    .drift(&nft::Ruleset::default(), &owned())?
-                    .ops)
-            })?);
+            changes.extend(nft_left()?);
             changes.extend(without_nft(leftovers::find)?);
             Ok(changes)
         }
     }
 }
 
-fn legacy_drift(ruleset: &xtables::Ruleset) -> Result<Vec<Change>> {
+/// What of ours is in legacy tables and would go.
+fn legacy_left() -> Result<Vec<Change>> {
     if !legacy_is_used() {
         return Ok(Vec::new());
     }
-    let ops = xtables::Engine::open()?.drift(ruleset, &ours())?.ops;
+    let ops = xtables::Engine::open()?
+        .drift(&xtables::Ruleset::default(), &ours())?
+        .ops;
     Ok(ops.into_iter().map(Change::legacy).collect())
+}
+
+/// What of ours is in nf_tables and would go.
+fn nft_left() -> Result<Vec<Change>> {
+    without_nft(|| {
+        Ok(nft::Engine::open()?
+            .drift(&nft::Ruleset::default(), &owned())?
+            .ops)
+    })
 }
 
 /// Writes these rules and reads them back.
@@ -132,12 +140,8 @@ pub(super) fn take_over(rules: &Rules) -> Result<Vec<Change>> {
 
 /// What [`clean`] would remove.
 pub(super) fn plan_clean() -> Result<Vec<Change>> {
-    let mut changes = legacy_drift(&xtables::Ruleset::default())?;
-    changes.extend(without_nft(|| {
-        Ok(nft::Engine::open()?
-            .drift(&nft::Ruleset::default(), &owned())?
-            .ops)
-    })?);
+    let mut changes = legacy_left()?;
+    changes.extend(nft_left()?);
     changes.extend(without_nft(leftovers::find)?);
     Ok(changes)
 }

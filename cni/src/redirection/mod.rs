@@ -81,7 +81,8 @@ impl Sandbox {
         Ok(list.iter().map(|a| a.net.addr()).collect())
     }
 
-    /// The engine to use here when nobody says which: see [`engines`](self).
+    /// The engine to use here when nobody says which: what the namespace uses already, else nf_tables where
+    /// the kernel has it, else legacy tables.
     ///
     /// # Errors
     /// The kernel has neither nf_tables nor legacy tables, or does not let this process look.

@@ -92,6 +92,24 @@ pub struct Row<P: 'static> {
     pub instead: &'static str,
 }
 
+/// A line of a table, its fields in the order of [`Row`].
+#[must_use]
+pub const fn row<P>(
+    feature: &'static str,
+    probe: P,
+    needs: &'static str,
+    since: &'static str,
+    instead: &'static str,
+) -> Row<P> {
+    Row {
+        feature,
+        probe,
+        needs,
+        since,
+        instead,
+    }
+}
+
 /// The answer for one feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {

@@ -6,7 +6,7 @@ mod trial;
 
 pub use sets::SetTrial;
 
-use super::{Answer, Finding, Kernel, Row, answer, unanswered};
+use super::{Answer, Finding, Kernel, Row, answer, row, unanswered};
 use crate::nft::expr::Expr;
 use crate::nft::raw::{
     NF_INET_LOCAL_IN, NF_INET_LOCAL_OUT, NF_INET_POST_ROUTING, NF_INET_PRE_ROUTING, NFPROTO_BRIDGE,
@@ -85,22 +85,6 @@ const BRIDGE: At = at(NFPROTO_BRIDGE, "filter", NF_INET_PRE_ROUTING, 0);
 /// `NF_NETDEV_INGRESS` is 0.
 const NETDEV: At = at(NFPROTO_NETDEV, "filter", 0, 0);
 const IP_IN: At = at(NFPROTO_IPV4, "filter", NF_INET_LOCAL_IN, 0);
-
-const fn row(
-    feature: &'static str,
-    probe: Trial,
-    needs: &'static str,
-    since: &'static str,
-    instead: &'static str,
-) -> Row<Trial> {
-    Row {
-        feature,
-        probe,
-        needs,
-        since,
-        instead,
-    }
-}
 
 const LEGACY: &str = "legacy tables (--engine xtables)";
 const NONE: &str = "nothing: only where the feature is asked for";
