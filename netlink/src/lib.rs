@@ -18,6 +18,7 @@ pub mod netns;
 pub mod nfnetlink;
 pub mod route;
 pub mod sys;
+mod userns;
 
 pub use error::{Error, ErrorKind, Result};
 pub use netns::{Netns, NetnsId};

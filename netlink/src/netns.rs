@@ -9,7 +9,7 @@ use std::fmt;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -38,6 +38,18 @@ pub struct NetnsId {
     pub dev: u64,
     /// Inode in it.
     pub ino: u64,
+}
+
+impl NetnsId {
+    /// Of a link in `/proc/PID/ns`, without opening the namespace: for one that lives as long as its
+    /// process does, and is not our own to hold.
+    fn of(link: &Path) -> Result<Self> {
+        let meta = std::fs::metadata(link).map_err(|e| open_error(link, &e))?;
+        Ok(Self {
+            dev: meta.dev(),
+            ino: meta.ino(),
+        })
+    }
 }
 
 impl fmt::Display for NetnsId {
@@ -185,13 +197,15 @@ impl Netns {
     /// It is such a namespace, or our own cannot be read, so that nothing can be
     /// compared.
     pub fn refuse_host(&self) -> Result<()> {
-        let process = Self::open(Path::new("/proc/self/ns/net"))?;
-        let thread = Self::current()?;
-        let reason = if self.id == process.id || self.id == thread.id {
+        let own = [
+            NetnsId::of(Path::new("/proc/self/ns/net"))?,
+            NetnsId::of(Path::new("/proc/thread-self/ns/net"))?,
+        ];
+        let reason = if own.contains(&self.id) {
             "it is the network namespace that this program runs in"
         } else if self.id.ino == NET_NS_INIT_INO {
             "it is the first network namespace of this machine, the host's"
-        } else if Self::of_pid(1).is_ok_and(|first| first.id == self.id) {
+        } else if NetnsId::of(Path::new("/proc/1/ns/net")).is_ok_and(|first| first == self.id) {
             "it is the network namespace of process 1, the host's"
         } else {
             return Ok(());

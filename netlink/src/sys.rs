@@ -14,8 +14,12 @@
 #![allow(unsafe_code)]
 
 mod bpf;
+mod random;
+mod userns;
 
 pub use bpf::{bpf_link_create, bpf_map_create, bpf_prog_load};
+pub use random::{SEED_BYTES, random_seed};
+pub use userns::owning_user_namespace;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -26,7 +30,9 @@ use neli::socket::NlSocket;
 ///
 /// A command or a plugin call is one short process with one worker thread at a time. glibc would give that
 /// thread a heap of its own and grow it by single pages, which costs such a process more system calls than
-/// its work does. Without effect on another C library.
+/// its work does. Large blocks, as the buffers that sockets receive into, are mapped one by one: most of such
+/// a buffer is never written to, and a page that nobody touches costs nothing. Without effect on another C
+/// library.
 pub fn one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt(3) is an `extern` function that takes two integers and touches no memory of ours. It is not
@@ -34,7 +40,7 @@ pub fn one_heap() {
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_TOP_PAD, 1 << 20);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10);
     }
 }
 

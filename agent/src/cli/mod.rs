@@ -2,6 +2,7 @@
 
 mod args;
 mod cni;
+mod commands;
 mod failure;
 mod output;
 mod preflight;
@@ -9,11 +10,13 @@ mod restore;
 mod show;
 mod sidecar;
 mod source;
+mod trial;
 
 pub use args::Cli;
 
-use args::{ApplyCommand, Command, PlanCommand, VerifyCommand};
+use args::{Apply, ApplyCommand, Cni, Plan, PlanCommand, Verify, VerifyCommand};
 use clap::Parser;
+use commands::Command;
 use failure::{Failure, code};
 use std::process::ExitCode;
 
@@ -59,19 +62,19 @@ fn called_as_plugin() -> bool {
 
 fn command(command: Command) -> Result<u8, Failure> {
     match command {
-        Command::Plan {
+        Command::Plan(Plan {
             what: PlanCommand::Sidecar(a),
-        } => sidecar::plan(&a),
-        Command::Apply {
+        }) => sidecar::plan(&a),
+        Command::Apply(Apply {
             what: ApplyCommand::Sidecar(a),
-        } => sidecar::apply(&a),
-        Command::Verify {
+        }) => sidecar::apply(&a),
+        Command::Verify(Verify {
             what: VerifyCommand::Sidecar(a),
-        } => sidecar::verify(&a),
+        }) => sidecar::verify(&a),
         Command::Show(a) => show::show(&a),
         Command::Clean(a) => show::clean(&a),
         Command::Restore(a) => restore::run(&a),
-        Command::Cni { verb } => cni::run(verb),
+        Command::Cni(Cni { verb }) => cni::run(verb),
         Command::Preflight(a) => preflight::run(&a),
         Command::Demo(a) => crate::demo::run(a.json, a.keep_going).map_err(Failure::failed),
     }

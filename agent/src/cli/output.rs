@@ -2,11 +2,12 @@
 
 use super::failure::{Failure, code};
 use serde_json::{Value, json};
+use std::fmt::{Display, Write as _};
 use std::io::Write;
 use weir_cni::compile::{Compiled, Engine, Rules};
 use weir_cni::redirection::{Change, Difference};
 use weir_netfilter::ipset::Set;
-use weir_netfilter::nft::{Policy, Ruleset, Table};
+use weir_netfilter::nft::{Policy, Ruleset, Table, compat};
 
 /// Writes text to stdout.
 pub(super) fn text(text: &str) -> Result<u8, Failure> {
@@ -23,9 +24,17 @@ pub(super) fn json(value: &Value) -> Result<u8, Failure> {
     text(&format!("{value:#}\n"))
 }
 
-/// One line whatever is in it.
-pub(super) fn line(text: &str) -> String {
-    text.replace('\n', " ")
+/// Appends one line, whatever is in the value.
+pub(super) fn push_line(text: &mut String, value: &impl Display) {
+    let start = text.len();
+    // Writing to a String does not fail.
+    let _ = write!(text, "{value}");
+    let written = text.get(start..).unwrap_or_default();
+    let breaks: Vec<usize> = written.match_indices('\n').map(|(at, _)| at).collect();
+    for at in breaks {
+        text.replace_range(start + at..=start + at, " ");
+    }
+    text.push('\n');
 }
 
 /// A plan as JSON.
@@ -71,6 +80,7 @@ pub(super) fn ruleset(rules: &Ruleset, is_ours: impl Fn(&Table) -> bool) -> Valu
             "family": t.family.to_string(),
             "name": t.name,
             "ours": is_ours(t),
+            "managedBy": compat::is_managed(t).then_some("iptables-nft"),
             "sets": sets,
             "chains": chains,
         })
@@ -122,7 +132,9 @@ pub(super) fn differences(changes: &[Change], netns: &str) -> String {
             Difference::Missing => "- missing   ",
             Difference::Unexpected => "+ unexpected",
         };
-        text += &format!("{sign}  {}\n", line(&c.object()));
+        text += sign;
+        text += "  ";
+        push_line(&mut text, &c.object());
     }
     text
 }

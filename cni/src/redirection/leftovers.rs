@@ -25,12 +25,14 @@ pub(super) fn find() -> Result<Vec<Op>> {
 /// Takes them away in one transaction; nothing is written when there are none.
 pub(super) fn remove() -> Result<Vec<Op>> {
     let mut engine = Engine::open()?;
+    let there = engine.tables()?;
+    remove_from(&mut engine, &there)
+}
+
+/// The same for who knows already which tables there are.
+pub(super) fn remove_from(engine: &mut Engine, there: &[TableId]) -> Result<Vec<Op>> {
     let candidates = tables();
-    if !engine
-        .tables()?
-        .iter()
-        .any(|found| candidates.contains(found))
-    {
+    if !there.iter().any(|found| candidates.contains(found)) {
         return Ok(Vec::new());
     }
     for _ in 0..ATTEMPTS {

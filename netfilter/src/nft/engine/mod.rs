@@ -42,6 +42,8 @@ pub struct Applied {
     pub ops: Vec<Op>,
     /// The generation of the ruleset that was read back and found equal.
     pub generation: u32,
+    /// Every table that there is then, whosoever it is.
+    pub tables: Vec<TableId>,
 }
 
 impl Engine<Kernel> {
@@ -77,10 +79,11 @@ impl<T: Transport> Engine<T> {
                 return Ok(Applied {
                     ops: Vec::new(),
                     generation: observed.generation,
+                    tables: observed.tables,
                 });
             }
             match self.commit(&transaction) {
-                Ok(()) => return self.verify(desired, owned, transaction.ops),
+                Ok(()) => return self.verify(desired, owned, transaction),
                 Err(e) if e.is_stale_generation() => {}
                 Err(e) => return Err(e),
             }
@@ -100,16 +103,24 @@ impl<T: Transport> Engine<T> {
         Ok(plan(desired, &self.read_tables(owned)?, owned))
     }
 
-    fn verify(&mut self, desired: &Ruleset, owned: &[TableId], ops: Vec<Op>) -> Result<Applied> {
+    fn verify(
+        &mut self,
+        desired: &Ruleset,
+        owned: &[TableId],
+        done: Transaction,
+    ) -> Result<Applied> {
         let mut attempts = ATTEMPTS;
+        // A commit is one generation: unless somebody else made another, this is what will be read.
+        let mut before = Some(done.generation.wrapping_add(1));
         loop {
             attempts -= 1;
-            let readback = self.read_tables(owned)?;
+            let readback = self.consistent(Some(owned), before.take())?;
             let missing = plan(desired, &readback, owned).ops;
             let Some(first) = missing.first() else {
                 return Ok(Applied {
-                    ops,
+                    ops: done.ops,
                     generation: readback.generation,
+                    tables: readback.tables,
                 });
             };
             // While the kernel moves a large set to a larger hash table, a dump can name an element twice and

@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub generation: u32,
     /// The tables that were asked for.
     pub ruleset: Ruleset,
+    /// Every table that there is, asked for or not.
+    pub tables: Vec<TableId>,
     /// Handles of the rules, by table, chain and rule as in the ruleset.
     pub(super) handles: Vec<Vec<Vec<u64>>>,
 }
@@ -46,6 +48,11 @@ impl Snapshot {
             .collect();
         Self {
             generation: 1,
+            tables: ruleset
+                .tables
+                .iter()
+                .map(|t| (t.family, t.name.clone()))
+                .collect(),
             ruleset,
             handles,
         }
@@ -109,7 +116,7 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// As [`Engine::generation`]; somebody kept changing the ruleset while it was read.
     pub fn read(&mut self) -> Result<Snapshot> {
-        self.consistent(None)
+        self.consistent(None, None)
     }
 
     /// The tables of this list that exist.
@@ -117,11 +124,19 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// As [`Engine::read`].
     pub fn read_tables(&mut self, wanted: &[TableId]) -> Result<Snapshot> {
-        self.consistent(Some(wanted))
+        self.consistent(Some(wanted), None)
     }
 
-    fn consistent(&mut self, wanted: Option<&[TableId]>) -> Result<Snapshot> {
-        let mut before = self.generation()?;
+    /// All of one generation. A guess of which one it is spares the question; a wrong one costs a second read.
+    pub(super) fn consistent(
+        &mut self,
+        wanted: Option<&[TableId]>,
+        guess: Option<u32>,
+    ) -> Result<Snapshot> {
+        let mut before = match guess {
+            Some(generation) => generation,
+            None => self.generation()?,
+        };
         for _ in 0..ATTEMPTS {
             match self.snapshot(wanted) {
                 Ok(mut snapshot) => {
@@ -150,8 +165,7 @@ impl<T: Transport> Engine<T> {
         let is_wanted = |family: Family, name: &str| {
             wanted.is_none_or(|w| w.iter().any(|(f, n)| *f == family && n == name))
         };
-        let mut tables = Vec::new();
-        let mut others = false;
+        let (mut tables, mut all) = (Vec::new(), Vec::new());
         for reply in self.dump(
             raw::NFT_MSG_GETTABLE,
             Family::Unspec,
@@ -159,13 +173,16 @@ impl<T: Transport> Engine<T> {
             "tables",
         )? {
             let table = table(&reply)?;
-            match is_wanted(table.family, &table.name) {
-                true => tables.push(table),
-                false => others = true,
+            all.push((table.family, table.name.clone()));
+            if is_wanted(table.family, &table.name) {
+                tables.push(table);
             }
         }
         if tables.is_empty() {
-            return Ok(Snapshot::default());
+            return Ok(Snapshot {
+                tables: all,
+                ..Snapshot::default()
+            });
         }
         for reply in self.dump(
             raw::NFT_MSG_GETCHAIN,
@@ -181,8 +198,10 @@ impl<T: Transport> Engine<T> {
         let anonymous = self.sets(&mut tables)?;
         let mut snapshot = Snapshot {
             ruleset: Ruleset { tables },
+            tables: all,
             ..Snapshot::default()
         };
+        let others = snapshot.tables.len() > snapshot.ruleset.tables.len();
         snapshot.handles = snapshot
             .ruleset
             .tables
