@@ -16,7 +16,7 @@ const WAYS: [&str; 6] = [
     "shell-out",
     "weir apply, nothing to do",
     "shell-out, replacing",
-    "floor: replay of the system calls",
+    "floor: replay of the same system calls",
     "floor: an empty static program",
 ];
 
@@ -30,7 +30,10 @@ pub(crate) fn run(
     let (last, places) = places.split_last().expect("at least one");
     let apply = setup.apply(&last.path);
     let words: Vec<&str> = apply.arguments.iter().map(String::as_str).collect();
-    let script = scratch.write("script", &capture::script(&words, scratch.path())?)?;
+    let script = scratch.write(
+        "script",
+        &capture::script(&words, &last.path, scratch.path())?,
+    )?;
     let rules = setup.listing(&last.path)?;
     let fresh = scratch.write("fresh.nft", rules.as_bytes())?;
     let again = scratch.write("again.nft", replacing(&rules).as_bytes())?;

@@ -1,37 +1,49 @@
-//! What `weir apply` says to the kernel, as a script for `weir-bench-replay`.
+//! What `weir apply` asks of the kernel, as a script for `weir-bench-replay`.
 //!
-//! strace sees the calls and prints the bytes of each send. The script is a list of calls: a
-//! letter, a byte, a 32-bit length in little-endian order, and for a send the bytes.
+//! strace sees the calls and prints the bytes of each send. The script begins where the program opens
+//! the namespace: what comes before is the start of a program, which the replay has too. It is a list of
+//! calls: a letter, the number of a descriptor (as weir had it), a 32-bit length in little-endian order, and
+//! so many bytes.
 //!
 //! ```text
-//! N protocol 0          a socket; they are numbered from 0
-//! S socket length       send the bytes that follow
-//! R socket 0            receive one datagram
-//! L socket 0            look for one without waiting; there was none
+//! F fd PATH        open a file and keep it
+//! f - PATH         the same, refused
+//! M - PATH         stat of a path
+//! A fd             fstat
+//! Q fd             fstatfs
+//! Y fd             ioctl NS_GET_NSTYPE
+//! D fd             read
+//! X fd             close
+//! T -              everything after is done by another thread
+//! E fd             setns
+//! N fd PROTOCOL    a netlink socket
+//! B fd             bind
+//! O fd LEVEL       a netlink option is switched on
+//! S fd BYTES       send
+//! R fd             receive one datagram
+//! L fd             look for one without waiting; there was none
+//! W - BYTES        write to stdout
 //! ```
 //!
-//! Socket options, epoll and the thread are left out: they are part of how weir does it, and
-//! not of what has to be done.
+//! Left out: memory, signals and the event loop (`brk`, `mmap`, `epoll_wait` and the like). They are part
+//! of how weir does it, and not of what has to be done; so the floor is a little lower than the same calls
+//! are.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs the command under strace and makes the script of its netlink calls.
-pub(crate) fn script(command: &[&str], scratch: &Path) -> Result<Vec<u8>, String> {
+/// The calls that the script can hold.
+const CALLS: &str = "openat,statx,newfstatat,fstatfs,ioctl,read,write,close,clone,clone3,setns,socket,\
+                     bind,setsockopt,sendto,recvfrom";
+
+/// Runs the command, which works on this namespace, under strace and makes the script of its calls.
+pub(crate) fn script(command: &[&str], netns: &str, scratch: &Path) -> Result<Vec<u8>, String> {
     let trace = scratch.join("trace");
     let status = Command::new("strace")
-        .args([
-            "-f",
-            "-qq",
-            "-s",
-            "0",
-            "-e",
-            "trace=socket,sendto,recvfrom",
-            "-e",
-            "write=all",
-        ])
-        .args(["-e", "signal=none", "-o"])
+        .args(["-f", "-qq", "-s", "0", "-e"])
+        .arg(format!("trace={CALLS}"))
+        .args(["-e", "write=all", "-e", "signal=none", "-o"])
         .arg(&trace)
         .args(command)
         .stdout(Stdio::null())
@@ -42,79 +54,178 @@ pub(crate) fn script(command: &[&str], scratch: &Path) -> Result<Vec<u8>, String
         Err(e) => return Err(format!("strace: {e}; ci/deps installs it")),
     }
     let text = std::fs::read_to_string(&trace).map_err(|e| format!("{}: {e}", trace.display()))?;
-    parse(&text)
+    parse(&text, netns)
 }
 
-fn parse(trace: &str) -> Result<Vec<u8>, String> {
+/// Writes one call of the script.
+fn call(script: &mut Vec<u8>, letter: u8, fd: u8, bytes: &[u8]) {
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    script.extend([letter, fd]);
+    script.extend(length.to_le_bytes());
+    script.extend(bytes);
+}
+
+fn parse(trace: &str, netns: &str) -> Result<Vec<u8>, String> {
     let mut script = Vec::new();
-    // Descriptor to number of the socket.
-    let mut sockets: HashMap<&str, u8> = HashMap::new();
-    let mut count = 0;
-    let mut lines = trace.lines().peekable();
+    // What each open descriptor is; those of other kinds are left out.
+    let mut open: HashMap<u8, Kind> = HashMap::new();
+    let mut begun = false;
+    let mut lines = Joined::new(trace);
     while let Some(line) = lines.next() {
         let bad = || format!("cannot read this line of strace: {line}");
-        let call = line
+        let said = line
             .split_once(' ')
             .map_or("", |(_, call)| call.trim_start());
-        let (name, rest) = call.split_once('(').ok_or_else(bad)?;
+        let (name, rest) = said.split_once('(').ok_or_else(bad)?;
         let result = line.rsplit_once(" = ").map(|(_, r)| r).ok_or_else(bad)?;
-        if name == "socket" {
-            let protocol = match rest {
-                r if r.contains("NETLINK_ROUTE") => 0,
-                r if r.contains("NETLINK_NETFILTER") => 12,
-                _ => continue,
-            };
-            sockets.insert(result, count);
-            count += 1;
-            script.extend([b'N', protocol, 0, 0, 0, 0]);
+        let path = || rest.split('"').nth(1).map(str::as_bytes).ok_or_else(bad);
+        begun |= name == "openat" && path()? == netns.as_bytes();
+        let bytes = lines.dump(bad)?;
+        if !begun {
             continue;
         }
-        let fd = rest.split(',').next().ok_or_else(bad)?;
-        let slot = *sockets.get(fd).ok_or_else(bad)?;
-        match name {
-            "recvfrom" if result.starts_with("-1 EAGAIN") => {
-                script.extend([b'L', slot, 0, 0, 0, 0])
+        let made = || result.parse::<u8>().map_err(|_| bad());
+        let first = rest.split([',', ')']).next().and_then(|w| w.parse().ok());
+        let known = first.filter(|fd| open.contains_key(fd));
+        match (name, known) {
+            ("openat", _) if result.starts_with('-') => call(&mut script, b'f', 0, path()?),
+            ("openat", _) => {
+                open.insert(made()?, Kind::File);
+                call(&mut script, b'F', made()?, path()?);
             }
-            "recvfrom" => script.extend([b'R', slot, 0, 0, 0, 0]),
-            "sendto" => {
-                let mut bytes = Vec::new();
-                // " | 00010  00 0a 08 00 01 00 00 00  00 01 30 00 00 00 00 00  ............0... |"
-                while let Some(dump) = lines.next_if(|l| l.starts_with(" | ")) {
-                    let hex = dump.get(10..59).ok_or_else(bad)?;
-                    for word in hex.split_whitespace() {
-                        bytes.push(u8::from_str_radix(word, 16).map_err(|_| bad())?);
+            ("statx" | "newfstatat", None) if rest.starts_with("AT_FDCWD") => {
+                call(&mut script, b'M', 0, path()?);
+            }
+            ("clone" | "clone3", _) => call(&mut script, b'T', 0, &[]),
+            ("write", _) if first == Some(1) => call(&mut script, b'W', 0, &bytes),
+            ("socket", _) => {
+                let protocol = match rest {
+                    r if r.contains("NETLINK_ROUTE") => 0,
+                    r if r.contains("NETLINK_NETFILTER") => 12,
+                    _ => continue,
+                };
+                open.insert(made()?, Kind::Netlink);
+                call(&mut script, b'N', made()?, &[protocol]);
+            }
+            (_, None) => {}
+            (_, Some(fd)) => {
+                let socket = open.get(&fd) == Some(&Kind::Netlink);
+                let letter = match name {
+                    "statx" | "newfstatat" => b'A',
+                    "fstatfs" => b'Q',
+                    "ioctl" if rest.contains("NS_GET_NSTYPE") => b'Y',
+                    "read" => b'D',
+                    "setns" => b'E',
+                    "bind" => b'B',
+                    "setsockopt" if rest.contains("SOL_NETLINK") => b'O',
+                    "recvfrom" if result.starts_with("-1 EAGAIN") => b'L',
+                    "recvfrom" => b'R',
+                    "sendto" if result.parse() != Ok(bytes.len()) => return Err(bad()),
+                    "sendto" => b'S',
+                    "close" => {
+                        open.remove(&fd);
+                        b'X'
                     }
-                }
-                if result.parse() != Ok(bytes.len()) {
-                    return Err(bad());
-                }
-                let length = u32::try_from(bytes.len()).map_err(|_| bad())?;
-                script.extend([b'S', slot]);
-                script.extend(length.to_le_bytes());
-                script.extend(bytes);
+                    "ioctl" | "setsockopt" => continue,
+                    _ => return Err(bad()),
+                };
+                let bytes = match letter {
+                    b'O' if rest.contains("NETLINK_EXT_ACK") => vec![1],
+                    b'O' => vec![0],
+                    b'S' if socket => bytes,
+                    _ => Vec::new(),
+                };
+                call(&mut script, letter, fd, &bytes);
             }
-            _ => return Err(bad()),
         }
     }
     Ok(script)
 }
 
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    File,
+    Netlink,
+}
+
+/// The lines of a trace, a call that another thread interrupted put together again.
+struct Joined<'a> {
+    lines: std::iter::Peekable<std::str::Lines<'a>>,
+    unfinished: HashMap<String, String>,
+}
+
+impl<'a> Joined<'a> {
+    fn new(trace: &'a str) -> Self {
+        Self {
+            lines: trace.lines().peekable(),
+            unfinished: HashMap::new(),
+        }
+    }
+
+    fn next(&mut self) -> Option<String> {
+        loop {
+            let line = self.lines.next()?;
+            let pid = line.split(' ').next().unwrap_or_default().to_owned();
+            if let Some(start) = line.strip_suffix(" <unfinished ...>") {
+                // The new thread is at work before the call that made it returns.
+                if start.contains(" clone") {
+                    return Some(format!("{start}) = 0"));
+                }
+                self.unfinished.insert(pid, start.to_owned());
+                continue;
+            }
+            match line.split_once(" resumed>") {
+                Some((_, rest)) => match self.unfinished.remove(&pid) {
+                    Some(start) => return Some(start + rest),
+                    None => continue,
+                },
+                None => return Some(line.to_owned()),
+            }
+        }
+    }
+
+    /// " | 00010  00 0a 08 00 01 00 00 00  00 01 30 00 00 00 00 00  ............0... |"
+    fn dump(&mut self, bad: impl Fn() -> String) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::new();
+        while let Some(dump) = self.lines.next_if(|l| l.starts_with(" | ")) {
+            for word in dump.get(10..59).ok_or_else(&bad)?.split_whitespace() {
+                bytes.push(u8::from_str_radix(word, 16).map_err(|_| bad())?);
+            }
+        }
+        Ok(bytes)
+    }
+}
+
 #[test]
 fn a_trace_becomes_a_script() {
     let trace = "\
-7 socket(AF_NETLINK, SOCK_RAW|SOCK_CLOEXEC, NETLINK_NETFILTER) = 8
-7 sendto(8, ..., 20, 0, NULL, 0)    = 20
+7 openat(AT_FDCWD, \"/proc/self/maps\", O_RDONLY|O_CLOEXEC) = 3
+7 close(3) = 0
+7 openat(AT_FDCWD, \"/run/netns/a\", O_RDONLY|O_CLOEXEC) = 3
+7 clone3({flags=CLONE_VM}, 88 <unfinished ...>
+8 setns(3, CLONE_NEWNET) = 0
+7 <... clone3 resumed> => {parent_tid=[8]}) = 8
+8 socket(AF_NETLINK, SOCK_RAW|SOCK_CLOEXEC, NETLINK_NETFILTER) = 8
+8 sendto(8, ..., 20, 0, NULL, 0)    = 20
  | 00000  14 00 00 00 10 0a 05 00  01 00 00 00 00 00 00 00  ................ |
  | 00010  00 00 00 2a                                       ...*             |
-7 recvfrom(8, ..., 131072, MSG_TRUNC, {sa_family=AF_NETLINK}, [12]) = 52
-7 recvfrom(8, 0x7f, 131072, MSG_DONTWAIT, 0x7f, [12]) = -1 EAGAIN (Resource temporarily unavailable)
+8 recvfrom(8, ..., 131072, MSG_TRUNC, {sa_family=AF_NETLINK}, [12]) = 52
+8 recvfrom(8, 0x7f, 131072, MSG_DONTWAIT, 0x7f, [12]) = -1 EAGAIN (Resource temporarily unavailable)
 ";
-    let script = parse(trace).unwrap();
-    assert_eq!(script[..6], [b'N', 12, 0, 0, 0, 0]);
-    assert_eq!(script[6..16], [b'S', 0, 20, 0, 0, 0, 0x14, 0, 0, 0]);
-    assert_eq!(
-        script[31..],
-        [0x2a, b'R', 0, 0, 0, 0, 0, b'L', 0, 0, 0, 0, 0]
-    );
-    assert!(parse("7 sendto(8, ..., 20, 0, NULL, 0)    = 20\n").is_err());
+    let script = parse(trace, "/run/netns/a").unwrap();
+    let mut wanted = Vec::new();
+    call(&mut wanted, b'F', 3, b"/run/netns/a");
+    call(&mut wanted, b'T', 0, &[]);
+    call(&mut wanted, b'E', 3, &[]);
+    call(&mut wanted, b'N', 8, &[12]);
+    let message = [
+        20, 0, 0, 0, 16, 10, 5, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 42,
+    ];
+    call(&mut wanted, b'S', 8, &message);
+    call(&mut wanted, b'R', 8, &[]);
+    call(&mut wanted, b'L', 8, &[]);
+    assert_eq!(script, wanted);
+    let cut = "7 openat(AT_FDCWD, \"/run/netns/a\", 0) = 3\n7 socket(AF_NETLINK, 0, NETLINK_ROUTE) = 4\n\
+               7 sendto(4, ..., 20, 0, NULL, 0)    = 20\n";
+    assert!(parse(cut, "/run/netns/a").is_err());
 }

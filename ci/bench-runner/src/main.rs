@@ -1,4 +1,4 @@
-//! `weir-bench BINARIES OUTPUT [--quick]`: weir beside the shell-out that it replaces.
+//! `weir-bench BINARIES OUTPUT [--quick|--apply]`: weir beside the shell-out that it replaces.
 //!
 //! What counts are ratios: both sides run in turns, in one run, on one machine. Absolute times
 //! say more about the machine. `ci/bench` builds what is needed and calls this.
@@ -63,15 +63,16 @@ const QUICK: Size = Size {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (binaries, output, size) = match arguments[..] {
-        [binaries, output] => (binaries, output, FULL),
-        [binaries, output, "--quick"] => (binaries, output, QUICK),
+    let (binaries, output, size, all) = match arguments[..] {
+        [binaries, output] => (binaries, output, FULL, true),
+        [binaries, output, "--quick"] => (binaries, output, QUICK, true),
+        [binaries, output, "--apply"] => (binaries, output, FULL, false),
         _ => {
-            eprintln!("usage: weir-bench BINARIES OUTPUT [--quick]");
+            eprintln!("usage: weir-bench BINARIES OUTPUT [--quick|--apply]");
             return ExitCode::from(2);
         }
     };
-    match measure(Path::new(binaries), Path::new(output), &size) {
+    match measure(Path::new(binaries), Path::new(output), &size, all) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(missed) => {
             println!("{missed} goals missed");
@@ -85,12 +86,15 @@ fn main() -> ExitCode {
 }
 
 /// The number of goals that were missed.
-fn measure(binaries: &Path, output: &Path, size: &Size) -> Result<usize, String> {
+fn measure(binaries: &Path, output: &Path, size: &Size, all: bool) -> Result<usize, String> {
     run::allow_many_descriptors()?;
     let scratch = run::Scratch::new()?;
     let setup = setup::Setup::new(binaries, &scratch)?;
     let mut report = report::Report::default();
     apply::run(&setup, &scratch, size.samples, &mut report)?;
+    if !all {
+        return report.write(output);
+    }
     tables::run(&setup, &scratch, size.samples, &mut report)?;
     sets::ipset(&setup, &scratch, size.addresses, size.large, &mut report)?;
     sets::nft(&setup, &scratch, size.elements, size.large, &mut report)?;

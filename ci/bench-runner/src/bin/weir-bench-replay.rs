@@ -1,22 +1,48 @@
 //! `weir-bench-replay SCRIPT NETNS`: the floor under a `weir apply`.
 //!
-//! Enters the namespace and makes the socket calls that `weir apply` made there, with the same
-//! bytes, prepared before. It decides nothing, builds nothing, reads no configuration and looks
-//! at no answer: what is left is a program's start, the kernel's work, and its end.
+//! Makes the system calls that `weir apply` made, on this namespace, with the same bytes, prepared
+//! before. It decides nothing, builds nothing, reads no configuration and looks at no answer: what is left is
+//! a program's start, the kernel's work, and its end.
 //!
-//! See `capture.rs` for the script.
+//! See `capture.rs` for the script, and for what is left out.
 #![forbid(unsafe_code)]
 // A floor that was not reached must not be measured.
-#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::expect_used, clippy::panic)]
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
 
+use neli::consts::socket::{Msg, NlFamily};
+use neli::socket::NlSocket;
+use neli::utils::Groups;
 use nix::sched::{CloneFlags, setns};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
-    socket,
-};
+use nix::sys::stat::fstat;
+use nix::sys::statfs::fstatfs;
+
+/// What a descriptor of the script is here.
+enum Open {
+    No,
+    File(File),
+    Netlink(NlSocket),
+}
+
+impl Open {
+    fn file(&mut self) -> &mut File {
+        match self {
+            Self::File(file) => file,
+            _ => panic!("not a file"),
+        }
+    }
+
+    fn netlink(&self) -> &NlSocket {
+        match self {
+            Self::Netlink(socket) => socket,
+            _ => panic!("not a netlink socket"),
+        }
+    }
+}
 
 fn main() {
     let mut arguments = std::env::args_os().skip(1);
@@ -25,56 +51,73 @@ fn main() {
         arguments.next().expect("NETNS"),
     );
     let script = std::fs::read(script).expect("the script");
-    setns(
-        File::open(netns).expect("the namespace"),
-        CloneFlags::CLONE_NEWNET,
-    )
-    .expect("setns");
-    let mut sockets: Vec<OwnedFd> = Vec::new();
+    let mut open: Vec<Open> = (0..=u8::MAX).map(|_| Open::No).collect();
+    replay(&script, &mut open, Path::new(&netns), true);
+}
+
+fn replay(script: &[u8], open: &mut [Open], netns: &Path, mut first: bool) {
     let mut buffer = vec![0; 128 << 10];
-    let mut rest = script.as_slice();
-    while let [call, slot, a, b, c, d, after @ ..] = rest {
+    let mut rest = script;
+    while let [letter, fd, a, b, c, d, after @ ..] = rest {
         let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+        let (bytes, after) = after.split_at(length);
         rest = after;
-        match call {
-            b'N' => sockets.push(netlink(*slot)),
+        let slot = open
+            .get_mut(usize::from(*fd))
+            .expect("there are 256 of them");
+        let path = || Path::new(std::str::from_utf8(bytes).expect("a path"));
+        match letter {
+            b'F' => {
+                // The first file is the namespace: this one, not the one of the script.
+                let path = if first { netns } else { path() };
+                first = false;
+                *slot = Open::File(File::open(path).expect("the file"));
+            }
+            b'f' => drop(File::open(path())),
+            b'M' => drop(std::fs::metadata(path())),
+            b'A' => drop(fstat(slot.file())),
+            b'Q' => drop(fstatfs(slot.file())),
+            b'Y' => drop(weir_netlink::sys::namespace_type(slot.file().as_fd())),
+            b'D' => drop(slot.file().read(&mut buffer)),
+            b'X' => *slot = Open::No,
+            b'T' => {
+                std::thread::scope(|scope| {
+                    std::thread::Builder::new()
+                        .name("replay".to_owned())
+                        .spawn_scoped(scope, || replay(rest, open, netns, first))
+                        .map(|_| ())
+                        .expect("a thread");
+                });
+                return;
+            }
+            b'E' => setns(slot.file(), CloneFlags::CLONE_NEWNET).expect("setns"),
+            b'N' => {
+                let family = match bytes {
+                    [0] => NlFamily::Route,
+                    _ => NlFamily::Netfilter,
+                };
+                *slot = Open::Netlink(NlSocket::new(family).expect("a netlink socket"));
+            }
+            b'B' => slot.netlink().bind(None, Groups::empty()).expect("bind"),
+            b'O' => match bytes {
+                [1] => slot.netlink().enable_ext_ack(true).expect("an option"),
+                _ => slot
+                    .netlink()
+                    .enable_strict_checking(true)
+                    .expect("an option"),
+            },
             b'S' => {
-                let (bytes, after) = rest.split_at(length);
-                rest = after;
-                let sent = send(
-                    sockets[usize::from(*slot)].as_raw_fd(),
-                    bytes,
-                    MsgFlags::empty(),
-                );
-                assert_eq!(sent, Ok(length));
+                let sent = slot.netlink().send(bytes, Msg::empty()).expect("sent");
+                assert_eq!(sent, length);
             }
             b'R' => {
-                let fd = sockets[usize::from(*slot)].as_raw_fd();
-                recv(fd, &mut buffer, MsgFlags::empty()).expect("an answer");
+                let answer = slot.netlink().recv(&mut buffer, Msg::TRUNC);
+                assert!(answer.is_ok(), "an answer");
             }
             // A last look, that finds nothing.
-            b'L' => {
-                let fd = sockets[usize::from(*slot)].as_raw_fd();
-                let _ = recv(fd, &mut buffer, MsgFlags::MSG_DONTWAIT);
-            }
+            b'L' => drop(slot.netlink().recv(&mut buffer, Msg::DONTWAIT)),
+            b'W' => std::io::stdout().write_all(bytes).expect("written"),
             other => panic!("no such call: {other}"),
         }
     }
-}
-
-fn netlink(protocol: u8) -> OwnedFd {
-    let protocol = match protocol {
-        0 => SockProtocol::NetlinkRoute,
-        12 => SockProtocol::NetlinkNetFilter,
-        other => panic!("no such netlink protocol: {other}"),
-    };
-    let fd = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        protocol,
-    )
-    .expect("a netlink socket");
-    bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0)).expect("bind");
-    fd
 }
