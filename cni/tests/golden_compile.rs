@@ -7,6 +7,7 @@
     clippy::print_stdout,
     clippy::indexing_slicing,
     unreachable_pub,
+    dead_code,
     reason = "helpers of a test are part of the test"
 )]
 
@@ -142,21 +143,11 @@ fn load_nft(name: &str, ruleset: &nft::Ruleset) -> Listing {
     kernel
 }
 
-/// The expected rules of a case in legacy tables. The text leaves out which family a block is for.
+/// The expected rules of a case in legacy tables.
 fn expected_xtables(case: &Case) -> Listing {
     let bench = Bench::new();
-    let lines = case
-        .rules
-        .lines()
-        .filter(|l| !matches!(*l, "iptables-save" | "ip6tables-save"));
-    let text = lines.collect::<Vec<_>>().join("\n");
-    let blocks: Vec<_> = text
-        .split_inclusive("COMMIT")
-        .filter(|b| b.contains('*'))
-        .collect();
-    assert_eq!(blocks.len(), case.sections.len(), "{}", case.name);
-    for (block, section) in blocks.iter().zip(&case.sections) {
-        bench.restore(&section.family, &format!("{}\n", block.trim()));
+    for (family, block) in case.blocks() {
+        bench.restore(family, &block);
     }
     bench.save()
 }

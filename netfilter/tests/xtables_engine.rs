@@ -83,6 +83,7 @@ fn ownership() -> Ownership {
     Ownership {
         prefix: "OURS_".into(),
         rules: wished(OURS),
+        ..Ownership::default()
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::args::{FormatArg, RestoreArgs};
 use super::failure::{Failure, code};
-use super::{output, source};
+use super::{output, source, trial};
 use serde_json::{Value, json};
 use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 use weir_cni::redirection::Sandbox;
 use weir_netfilter::ipset::{self, Existing};
-use weir_netfilter::xtables::{self, Family, Script, Writers, plan_restore};
+use weir_netfilter::xtables::{self, Family, Script, Writers};
 use weir_netlink::Netns;
 
 /// How long the tools on a node may hold their lock.
@@ -25,6 +25,8 @@ struct Report {
     /// For a program.
     fields: Value,
     lock_wait: Option<Duration>,
+    /// What a test could not find out.
+    untold: Vec<String>,
 }
 
 /// `weir restore`
@@ -72,15 +74,16 @@ fn tables(a: &RestoreArgs, netns: &Netns, script: &Script) -> Result<Report, Fai
     } else {
         Writers::OnlyUs
     };
-    let done = netns.run(|| {
-        let mut engine = xtables::Engine::open()?.writers(writers);
-        if !a.test {
-            return Ok(engine.restore(script, a.noflush)?.lock_wait);
-        }
-        // Tables that are not there yet are taken for empty: looking at one would make it.
-        plan_restore(script, &engine.read()?, a.noflush).map(|_| None)
-    });
-    let lock_wait = done.and_then(|r| r).map_err(Failure::failed)?;
+    let (lock_wait, untold) = if a.test {
+        (None, trial::tables(netns, script, a.noflush)?)
+    } else {
+        let done = netns.run(|| {
+            let mut engine = xtables::Engine::open()?.writers(writers);
+            engine.restore(script, a.noflush)
+        });
+        let done = done.and_then(|r| r).map_err(Failure::failed)?;
+        (done.lock_wait, Vec::new())
+    };
     let (tables, commands) = (
         script.tables.len(),
         script
@@ -98,6 +101,7 @@ fn tables(a: &RestoreArgs, netns: &Netns, script: &Script) -> Result<Report, Fai
         ),
         fields: json!({ "tables": tables, "commands": commands }),
         lock_wait,
+        untold,
     })
 }
 
@@ -105,10 +109,13 @@ fn tables(a: &RestoreArgs, netns: &Netns, script: &Script) -> Result<Report, Fai
 fn sets(a: &RestoreArgs, netns: &Netns, text: &str) -> Result<Report, Failure> {
     // What the text may name without creating it.
     let known = Sandbox::show_set_headers(netns).map_err(Failure::failed)?;
-    let statements = ipset::restore::check(text, known)
+    let statements = ipset::restore::check(text, known.clone())
         .map_err(|e| Failure::usage(format!("{e}; nothing was changed")))?;
     let mut fields = json!({ "statements": statements });
-    if !a.test {
+    let mut untold = Vec::new();
+    if a.test {
+        untold = trial::sets(netns, text, known)?;
+    } else {
         let done = netns.run(|| {
             let mut engine = ipset::Engine::open().map_err(Failure::failed)?;
             let done = engine.restore(text, Existing::Refuse);
@@ -121,6 +128,7 @@ fn sets(a: &RestoreArgs, netns: &Netns, text: &str) -> Result<Report, Failure> {
         text: format!("{} of ipset", count(statements, "command")),
         fields,
         lock_wait: None,
+        untold,
     })
 }
 
@@ -129,6 +137,7 @@ fn print(a: &RestoreArgs, netns: &Netns, format: FormatArg, report: Report) -> R
         text,
         mut fields,
         lock_wait,
+        untold,
     } = report;
     if a.json {
         if let Some(object) = fields.as_object_mut() {
@@ -140,6 +149,7 @@ fn print(a: &RestoreArgs, netns: &Netns, format: FormatArg, report: Report) -> R
                 "lockWaitSeconds".into(),
                 json!(lock_wait.map(|w| w.as_secs_f64())),
             );
+            object.insert("untold".into(), json!(untold));
         }
         return output::json(&fields);
     }
@@ -148,6 +158,9 @@ fn print(a: &RestoreArgs, netns: &Netns, format: FormatArg, report: Report) -> R
         output::text(&format!(
             "waited {seconds:.3} s for the lock of the iptables tools\n"
         ))?;
+    }
+    for one in &untold {
+        output::text(&format!("could not tell: {one}\n"))?;
     }
     output::text(&if a.test {
         format!("{text}: can be restored; nothing was changed\n")

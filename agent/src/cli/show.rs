@@ -42,6 +42,6 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
 /// `weir clean`
 pub(super) fn clean(a: &CleanArgs) -> Result<u8, Failure> {
     let sandbox = source::sandbox(&a.target).map_err(Failure::failed)?;
-    let changes = sandbox.clean().map_err(Failure::failed)?;
+    let changes = sandbox.clean(None).map_err(Failure::failed)?;
     sidecar::report(&changes, &sandbox, None, a.json, false)
 }

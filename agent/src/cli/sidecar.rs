@@ -2,11 +2,12 @@
 
 use super::args::{ApplyArgs, PlanArgs, VerifyArgs};
 use super::failure::{Failure, code};
-use super::output::{self, line};
+use super::output;
 use super::source::{Addresses, Wish, engine, engine_for, sandbox, wish};
 use serde_json::json;
 use std::net::IpAddr;
-use weir_cni::compile::Engine;
+use weir_cni::compile::{Compiled, Engine, compile};
+use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::redirection::{Change, Sandbox};
 
 /// `weir plan sidecar`
@@ -50,18 +51,27 @@ fn apply_in(a: &ApplyArgs, sandbox: &Sandbox) -> Result<u8, Failure> {
     let changes = if config.skip_rule_apply {
         Ok(Vec::new())
     } else if config.cleanup_only {
+        let of = as_legacy(&config)?;
         if dry_run {
-            sandbox.plan_clean()
+            sandbox.plan_clean(Some(&of))
         } else {
-            sandbox.clean()
+            sandbox.clean(Some(&of))
         }
     } else if dry_run {
-        sandbox.plan(&compiled)
+        sandbox
+            .check(&compiled)
+            .and_then(|()| sandbox.plan(&compiled))
     } else {
         sandbox.apply(&compiled)
     };
     let changes = changes.map_err(Failure::failed)?;
     report(&changes, sandbox, Some(engine), a.wish.json, dry_run)
+}
+
+/// What the installer of upstream makes of a configuration, and what it takes away again by the same one.
+fn as_legacy(config: &SidecarConfig) -> Result<Compiled, Failure> {
+    let intent = Intent::parse(config, &NameFiles::default()).map_err(Failure::usage)?;
+    Ok(compile(&intent, Engine::Xtables))
 }
 
 /// One line for each change.
@@ -86,10 +96,11 @@ pub(super) fn report(
         return output::text("unchanged\n");
     }
     let verb = if dry_run { "would " } else { "" };
-    let text: String = changes
-        .iter()
-        .map(|c| format!("{verb}{}\n", line(&c.to_string())))
-        .collect();
+    let mut text = String::with_capacity(changes.len() * 128);
+    for change in changes {
+        text += verb;
+        output::push_line(&mut text, change);
+    }
     output::text(&text)
 }
 

@@ -120,7 +120,7 @@ fn take_away(node: Node, lab: Lab, host: &Host) -> Result<Vec<String>, String> {
     node.del(&pod)?;
     node.del(&pod)?;
     let sandbox = Sandbox::of(pod).map_err(text)?;
-    sandbox.clean().map_err(text)?;
+    sandbox.clean(None).map_err(text)?;
     let mut left = Vec::new();
     let held = Sandbox::show(sandbox.netns()).map_err(text)?;
     left.extend(

@@ -205,4 +205,14 @@ fn a_listing_marks_the_tables_and_reads_the_matches() {
         "{}",
         shown.stdout
     );
+    let json = weir(&["show", "--json", "--netns", &ns]);
+    let shown: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let tables = shown["nft"].as_array().unwrap().iter();
+    let marks = tables.map(|t| format!("{} {} {}", t["family"], t["name"], t["managedBy"]));
+    let marks: Vec<String> = marks.map(|m| m.replace('"', "")).collect();
+    assert!(
+        marks.contains(&"ip nat iptables-nft".to_owned()),
+        "{marks:?}"
+    );
+    assert!(marks.contains(&"ip filter null".to_owned()), "{marks:?}");
 }

@@ -4,7 +4,8 @@
 //! What the namespace already uses; else nf_tables where this kernel has it; else legacy tables. The rules
 //! themselves are the record of the decision: as long as they are there, a second run, a restart or a
 //! module that appears later finds them and decides alike. Rules that `iptables-nft` left are in nf_tables, so
-//! where they are and no legacy chains of ours, it is nf_tables.
+//! where they are and no legacy chains of ours, it is nf_tables. It is nf_tables too in the namespace of a pod
+//! with users of its own (`hostUsers: false`), even where legacy chains are: see [`match_owners`].
 //!
 //! # Taking over
 //! The new rules come first and are read back, then the old ones go: there is no moment without redirection.
@@ -21,6 +22,8 @@ use weir_netlink::{Error, Result};
 
 /// What the names of our chains begin with in legacy tables, and those of upstream in tables of `iptables-nft`.
 pub(super) const PREFIX: &str = "ISTIO_";
+/// The sign that our rules in built-in chains of legacy tables carry: not all of them lead to a chain of ours.
+const TAG: u32 = u32::from_be_bytes(*b"weir");
 /// Names of the legacy tables that exist in the thread's network namespace. Looking at a table makes it
 /// exist, so the list is looked at first.
 const TABLE_NAMES: [&str; 2] = [
@@ -28,17 +31,19 @@ const TABLE_NAMES: [&str; 2] = [
     "/proc/thread-self/net/ip6_tables_names",
 ];
 
-/// The engine for the namespace of this thread; changes nothing.
-pub(super) fn choose() -> Result<compile::Engine> {
+/// The engine for the namespace of this thread, given whether legacy rules for owners can be written there;
+/// changes nothing.
+pub(super) fn choose(takes_owners: bool) -> Result<compile::Engine> {
     let nf_tables = nft_holds_ours();
     if matches!(nf_tables, Ok(true)) {
         return Ok(compile::Engine::Nft);
     }
-    if legacy_holds_ours()? {
+    if takes_owners && legacy_holds_ours()? {
         return Ok(compile::Engine::Xtables);
     }
     match nf_tables {
         Ok(_) => Ok(compile::Engine::Nft),
+        Err(lacks_nft) if !takes_owners => Err(lacks_nft),
         Err(lacks_nft) => match xtables::Engine::open().and_then(|mut e| e.read()) {
             Ok(_) if legacy_is_there() => Ok(compile::Engine::Xtables),
             _ => Err(lacks_nft),
@@ -74,13 +79,26 @@ fn legacy_holds_ours() -> Result<bool> {
     Ok(chains.into_iter().any(|c| c.name.starts_with(PREFIX)))
 }
 
+/// Whether the kernel is to compare owners of sockets for legacy rules. It takes such rules only from inside
+/// of the user namespace that the network namespace belongs to.
+pub(super) fn match_owners(rules: &Rules) -> bool {
+    let Rules::Xtables(ruleset) = rules else {
+        return false;
+    };
+    let chains = ruleset.tables.iter().flat_map(|t| &t.chains);
+    let matches = chains.flat_map(|c| &c.rules).flat_map(|r| &r.matches);
+    matches
+        .into_iter()
+        .any(|m| matches!(m, xtables::Match::Owner(_)))
+}
+
 /// What differs from these rules, those of the other engine included.
 pub(super) fn drift(rules: &Rules) -> Result<Vec<Change>> {
     match rules {
         Rules::Nft(ruleset) => {
             let ops = nft::Engine::open()?.drift(ruleset, &owned())?.ops;
             let mut changes: Vec<Change> = ops.into_iter().map(Change::Rules).collect();
-            changes.extend(legacy_left()?);
+            changes.extend(legacy_left(&ours())?);
             changes.extend(without_nft(leftovers::find)?);
             Ok(changes)
         }
@@ -95,12 +113,12 @@ pub(super) fn drift(rules: &Rules) -> Result<Vec<Change>> {
 }
 
 /// What of ours is in legacy tables and would go.
-fn legacy_left() -> Result<Vec<Change>> {
+fn legacy_left(ours: &xtables::Ownership) -> Result<Vec<Change>> {
     if !legacy_is_used() {
         return Ok(Vec::new());
     }
     let ops = xtables::Engine::open()?
-        .drift(&xtables::Ruleset::default(), &ours())?
+        .drift(&xtables::Ruleset::default(), ours)?
         .ops;
     Ok(ops.into_iter().map(Change::legacy).collect())
 }
@@ -114,51 +132,82 @@ fn nft_left() -> Result<Vec<Change>> {
     })
 }
 
+/// Rules that were written and read back, while what they replace elsewhere is still there.
+pub(super) struct Written {
+    pub(super) changes: Vec<Change>,
+    old: Old,
+}
+
+/// Where the rules of others are looked for.
+enum Old {
+    /// In legacy tables, and in those of these tables of nf_tables that are iptables-nft's.
+    Legacy(nft::Engine, Vec<TableId>),
+    /// In nf_tables.
+    Nft,
+}
+
 /// Writes these rules and reads them back.
-pub(super) fn write(rules: &Rules) -> Result<Vec<Change>> {
+pub(super) fn write(rules: &Rules) -> Result<Written> {
     match rules {
         Rules::Nft(ruleset) => {
-            let ops = nft::Engine::open()?.apply(ruleset, &owned())?.ops;
-            Ok(ops.into_iter().map(Change::Rules).collect())
+            let mut engine = nft::Engine::open()?;
+            let applied = engine.apply(ruleset, &owned())?;
+            Ok(Written {
+                changes: applied.ops.into_iter().map(Change::Rules).collect(),
+                old: Old::Legacy(engine, applied.tables),
+            })
         }
         Rules::Xtables(ruleset) => {
             let ops = xtables::Engine::open()?.apply(ruleset, &ours())?.ops;
-            Ok(ops.into_iter().map(Change::legacy).collect())
+            Ok(Written {
+                changes: ops.into_iter().map(Change::legacy).collect(),
+                old: Old::Nft,
+            })
         }
     }
 }
 
-/// Takes away what the other engine, or iptables-nft, holds beside these rules.
-pub(super) fn take_over(rules: &Rules) -> Result<Vec<Change>> {
-    let mut changes = match rules {
-        Rules::Nft(_) => clean_legacy()?,
-        Rules::Xtables(_) => clean_nft()?,
-    };
-    changes.extend(without_nft(leftovers::remove)?);
-    Ok(changes)
+impl Written {
+    /// Takes away what the other engine, or iptables-nft, holds beside these rules.
+    pub(super) fn take_over(self) -> Result<Vec<Change>> {
+        match self.old {
+            Old::Legacy(mut engine, tables) => {
+                let mut changes = clean_legacy(&ours())?;
+                let left = leftovers::remove_from(&mut engine, &tables)?;
+                changes.extend(left.into_iter().map(Change::Rules));
+                Ok(changes)
+            }
+            Old::Nft => {
+                let mut changes = clean_nft()?;
+                changes.extend(without_nft(leftovers::remove)?);
+                Ok(changes)
+            }
+        }
+    }
 }
 
 /// What [`clean`] would remove.
-pub(super) fn plan_clean() -> Result<Vec<Change>> {
-    let mut changes = legacy_left()?;
+pub(super) fn plan_clean(named: &xtables::Ruleset) -> Result<Vec<Change>> {
+    let mut changes = legacy_left(&ours_and(named))?;
     changes.extend(nft_left()?);
     changes.extend(without_nft(leftovers::find)?);
     Ok(changes)
 }
 
-/// Takes our rules away, whoever holds them.
-pub(super) fn clean() -> Result<Vec<Change>> {
-    let mut changes = clean_legacy()?;
+/// Takes our rules away, whoever holds them, and from built-in chains of legacy tables also what equals the
+/// rules of this plan.
+pub(super) fn clean(named: &xtables::Ruleset) -> Result<Vec<Change>> {
+    let mut changes = clean_legacy(&ours_and(named))?;
     changes.extend(clean_nft()?);
     changes.extend(without_nft(leftovers::remove)?);
     Ok(changes)
 }
 
-fn clean_legacy() -> Result<Vec<Change>> {
+fn clean_legacy(ours: &xtables::Ownership) -> Result<Vec<Change>> {
     if !legacy_is_used() {
         return Ok(Vec::new());
     }
-    let applied = xtables::Engine::open()?.apply(&xtables::Ruleset::default(), &ours())?;
+    let applied = xtables::Engine::open()?.apply(&xtables::Ruleset::default(), ours)?;
     Ok(applied.ops.into_iter().map(Change::legacy).collect())
 }
 
@@ -219,6 +268,15 @@ fn owned() -> Vec<TableId> {
 fn ours() -> xtables::Ownership {
     xtables::Ownership {
         prefix: PREFIX.to_owned(),
+        tag: TAG,
         ..xtables::Ownership::default()
+    }
+}
+
+/// What is ours, and of the rules in built-in chains also those that a given plan would have made.
+fn ours_and(named: &xtables::Ruleset) -> xtables::Ownership {
+    xtables::Ownership {
+        rules: named.clone(),
+        ..ours()
     }
 }

@@ -10,9 +10,9 @@
 //!
 //! # What is ours
 //! The nf_tables tables of [`TABLES`] in the family `inet`; the chains of legacy tables whose names begin with
-//! `ISTIO_`, and the rules that jump to them; the same in tables of `iptables-nft`; policy rules and routes
-//! that carry weir's protocol number; and `::6/128` on `lo`. Everything else in the namespace is neither
-//! changed nor compared.
+//! `ISTIO_`, and the rules that jump to them; the same in tables of `iptables-nft`; in built-in chains of legacy
+//! tables the rules that carry weir's sign ([`xtables::Ownership`]); policy rules and routes that carry weir's
+//! protocol number; and `::6/128` on `lo`. Everything else in the namespace is neither changed nor compared.
 
 mod change;
 mod engines;
@@ -21,14 +21,14 @@ mod routing;
 
 pub use change::{Change, Difference};
 
-use crate::compile::{Compiled, Engine};
+use crate::compile::{Compiled, Engine, Rules};
 use std::net::IpAddr;
 use std::path::Path;
 use weir_netfilter::ipset;
 use weir_netfilter::nft::{self, Ruleset};
 use weir_netfilter::xtables;
 use weir_netlink::route::Routing;
-use weir_netlink::{Netns, Result};
+use weir_netlink::{Error, Netns, Result};
 
 /// The tables of a redirection, whether a given one needs them or not: what an earlier one left in the
 /// others goes away with the next.
@@ -87,7 +87,26 @@ impl Sandbox {
     /// # Errors
     /// The kernel has neither nf_tables nor legacy tables, or does not let this process look.
     pub fn choose_engine(&self) -> Result<Engine> {
-        self.netns.run(engines::choose)?
+        let takes_owners = self.netns.is_of_own_user_namespace()?;
+        self.netns.run(|| engines::choose(takes_owners))?
+    }
+
+    /// Whether the kernel could take these rules here; changes nothing. [`Sandbox::apply`] asks by itself.
+    ///
+    /// # Errors
+    /// Legacy rules that match owners, for a pod with users of its own (`hostUsers: false`): the kernel takes them
+    /// only from inside of the pod's user namespace. What would help.
+    pub fn check(&self, wished: &Compiled) -> Result<()> {
+        if !engines::match_owners(&wished.rules) || self.netns.is_of_own_user_namespace()? {
+            return Ok(());
+        }
+        Err(Error::refused(
+            "write",
+            format!("legacy tables of {}", self.netns.id()),
+            "the pod has users of its own (hostUsers: false), and the kernel takes legacy rules that match \
+             users only from inside of the pod's user namespace; use nf_tables (--engine nft or auto, for the \
+             plugin \"native_nftables\": true); nothing was changed",
+        ))
     }
 
     /// What [`Sandbox::apply`] would change now; nothing when all is as it should be.
@@ -111,15 +130,17 @@ impl Sandbox {
     /// What was refused, and why; the namespace is as it was. Only when the rules of another engine cannot be
     /// taken away are the new ones there beside them.
     pub fn apply(&self, wished: &Compiled) -> Result<Vec<Change>> {
+        self.check(wished)?;
         self.netns.run(|| {
             let routing = Routing::open()?;
             let mut changes = routing::add(&routing, &wished.routing)?;
-            match engines::write(&wished.rules) {
-                Ok(rules) => changes.extend(rules),
+            let mut written = match engines::write(&wished.rules) {
+                Ok(written) => written,
                 Err(e) => return Err(routing::take_back(&routing, &changes, e)),
-            }
+            };
             // The new rules are in force and need their routing, whatever happens from here on.
-            changes.extend(engines::take_over(&wished.rules)?);
+            changes.append(&mut written.changes);
+            changes.extend(written.take_over()?);
             // Only now: until the rules changed, the old ones needed it.
             changes.extend(routing::remove_stale(&routing, &wished.routing)?);
             Ok(changes)
@@ -130,9 +151,9 @@ impl Sandbox {
     ///
     /// # Errors
     /// The namespace cannot be read.
-    pub fn plan_clean(&self) -> Result<Vec<Change>> {
+    pub fn plan_clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>> {
         self.netns.run(|| {
-            let mut changes = engines::plan_clean()?;
+            let mut changes = engines::plan_clean(&legacy_of(of))?;
             changes.extend(routing::all(&Routing::open()?)?);
             Ok(changes)
         })?
@@ -140,11 +161,15 @@ impl Sandbox {
 
     /// Removes what is ours. Returns what was removed; nothing when nothing was there.
     ///
+    /// Rules that somebody else made of the same plan, as upstream does, bear no sign of whose they are in the
+    /// built-in chains of legacy tables. Where that plan is given, as many rules that equal its own go too, beside
+    /// chains of ours.
+    ///
     /// # Errors
     /// The first thing that could not be removed; the rest was tried all the same.
-    pub fn clean(&self) -> Result<Vec<Change>> {
+    pub fn clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>> {
         self.netns.run(|| {
-            let mut changes = engines::clean()?;
+            let mut changes = engines::clean(&legacy_of(of))?;
             changes.extend(routing::remove_all(&Routing::open()?)?);
             Ok(changes)
         })?
@@ -182,6 +207,14 @@ impl Sandbox {
     pub fn show_set_headers(netns: &Netns) -> Result<Vec<ipset::Header>> {
         let sets = netns.run(|| engines::show_sets(|e| e.headers(None)))??;
         Ok(sets.into_iter().map(|s| s.header).collect())
+    }
+}
+
+/// The plan's rules in legacy tables.
+fn legacy_of(plan: Option<&Compiled>) -> xtables::Ruleset {
+    match plan.map(|p| &p.rules) {
+        Some(Rules::Xtables(rules)) => rules.clone(),
+        _ => xtables::Ruleset::default(),
     }
 }
 

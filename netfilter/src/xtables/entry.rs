@@ -30,7 +30,7 @@ pub(super) struct Shape {
     proto: usize,
     flags: usize,
     invflags: usize,
-    header: usize,
+    pub(super) nfcache: usize,
     goto: u8,
     pub(super) target_offset: usize,
     pub(super) next_offset: usize,
@@ -52,7 +52,7 @@ const IP: Shape = Shape {
     proto: IP_PROTO,
     flags: IP_FLAGS,
     invflags: IP_INVFLAGS,
-    header: 84,
+    nfcache: IP_NFCACHE,
     goto: IPT_F_GOTO,
     target_offset: IP_TARGET_OFFSET,
     next_offset: IP_NEXT_OFFSET,
@@ -74,7 +74,7 @@ const IP6: Shape = Shape {
     proto: IP6_PROTO,
     flags: IP6_FLAGS,
     invflags: IP6_INVFLAGS,
-    header: 136,
+    nfcache: IP6_NFCACHE,
     goto: IP6T_F_GOTO,
     target_offset: IP6_TARGET_OFFSET,
     next_offset: IP6_NEXT_OFFSET,
@@ -179,7 +179,7 @@ fn extension(b: Bytes<'_>, at: usize, end: usize) -> Option<(String, u8, &[u8])>
 fn header(b: Bytes<'_>, family: Family) -> Option<Rule> {
     let shape = shape(family);
     Some(conditions(b, family).unwrap_or(Rule {
-        header: Some(b.slice(0, shape.header)?.to_vec()),
+        header: Some(b.slice(0, shape.nfcache)?.to_vec()),
         ..Rule::default()
     }))
 }
@@ -387,7 +387,7 @@ fn header_wire(rule: &Rule, family: Family, goto: bool) -> Result<Vec<u8>, Strin
     let goto = if goto { shape.goto } else { 0 };
     if let Some(header) = &rule.header {
         let mut header = header.clone();
-        if header.len() != shape.header {
+        if header.len() != shape.nfcache {
             return Err(format!("its header is not one of {family}"));
         }
         if let Some(flags) = header.get_mut(shape.flags) {

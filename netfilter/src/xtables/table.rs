@@ -68,6 +68,8 @@ pub(super) struct RuleLayout {
     pub(super) rule: Rule,
     /// Number, bytes and counters of the entry that the kernel holds already.
     pub(super) old: Option<Old>,
+    /// `nfcache`: nothing to the kernel, which keeps it; see [`Ownership`](super::Ownership).
+    pub(super) tag: u32,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -174,9 +174,9 @@ impl<T: Transport> Engine<T> {
 }
 
 /// Asks the kernel for each extension once.
-struct Asked<'a, T> {
-    transport: RefCell<&'a mut T>,
-    known: RefCell<&'a mut HashMap<(Family, Part, Form), bool>>,
+pub(super) struct Asked<'a, T> {
+    pub(super) transport: RefCell<&'a mut T>,
+    pub(super) known: RefCell<&'a mut HashMap<(Family, Part, Form), bool>>,
 }
 
 impl<T: Transport> Revisions for Asked<'_, T> {

@@ -9,15 +9,19 @@
 //! A replacement is atomic for its table. Everything is encoded and checked before the first one; when a later
 //! one fails, the tables before it are put back, with their counters.
 
+mod check;
 mod commit;
 mod lock;
+mod ownership;
 mod plan;
 mod read;
 mod replay;
 mod transport;
 
+pub use check::Checked;
 pub use lock::Writers;
-pub use plan::{Op, Ownership, Transaction, plan};
+pub use ownership::Ownership;
+pub use plan::{Op, Transaction, plan};
 pub use read::Snapshot;
 pub use replay::plan_restore;
 pub use transport::{Kernel, Transport};
@@ -118,7 +122,12 @@ impl<T: Transport> Engine<T> {
         if applied.ops.is_empty() {
             return Ok(applied);
         }
-        let missing = self.drift(desired, ours)?.ops;
+        // What was named is gone; another rule that equals it is not ours.
+        let ours = Ownership {
+            rules: Ruleset::default(),
+            ..ours.clone()
+        };
+        let missing = self.drift(desired, &ours)?.ops;
         match missing.first() {
             None => Ok(applied),
             Some(first) => {

@@ -1,14 +1,15 @@
 //! The pure part: what has to be done so that the kernel holds what is wished.
 //!
 //! What is ours: user chains whose name begins with our prefix or that are wished; in all other chains
-//! the rules that lead to a chain of ours; in built-in chains also the rules that are equal to a wished
-//! one, or to one of [`Ownership::rules`]. Everything else belongs to others.
+//! the rules that lead to a chain of ours; in built-in chains also the rules that carry our sign or are named as
+//! ours, see [`Ownership`]. Everything else belongs to others and stays, even where it does what is wished.
 //!
 //! Where ours stand in a built-in chain: in the wished order, whatever others have between them. Rules that are there
 //! in that order stay where they are. A missing one comes right after the one of ours that it follows; the first
 //! one right before the next of ours that is there; and when none is there, all come at the end.
 
-use super::{Snapshot, TableId};
+use super::ownership::{Place, places};
+use super::{Ownership, Snapshot, TableId};
 use crate::diff::{Step, diff};
 use crate::xtables::ext::{All, Context};
 use crate::xtables::sets::Interned;
@@ -32,16 +33,6 @@ pub struct Transaction {
 pub(in crate::xtables) struct Change {
     pub(in crate::xtables) old: Layout,
     pub(in crate::xtables) new: Layout,
-}
-
-/// What belongs to us besides what is wished.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ownership {
-    /// User chains whose name begins so are ours; empty for none.
-    pub prefix: String,
-    /// Rules in built-in chains that are ours although no jump shows it: those of an earlier apply, and for
-    /// removal those that were wished.
-    pub rules: Ruleset,
 }
 
 /// One change. `Display` prints it as the command that it equals.
@@ -98,14 +89,16 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, ours: &Ownership) -> Result<
     }
     for old in tables {
         let wished = desired.table(old.family, &old.name);
-        let earlier = ours.rules.table(old.family, &old.name);
+        let named = ours.rules.table(old.family, &old.name);
+        let is_trace = |c: &ChainLayout| c.builtin.is_none() && c.name.starts_with(&ours.prefix);
+        let named = named.filter(|_| ours.prefix.is_empty() || old.chains.iter().any(is_trace));
         let planner = Planner {
             id: (old.family, old.name.clone()),
             wished: wished
                 .map_or_else(|| Ok(Table::new(old.family, &old.name)), canonical_table)?,
-            earlier: earlier
-                .map_or_else(|| Ok(Table::new(old.family, &old.name)), canonical_table)?,
+            named: named.map_or_else(|| Ok(Table::new(old.family, &old.name)), canonical_table)?,
             prefix: &ours.prefix,
+            tag: ours.tag,
         };
         planner.table(old, &mut transaction)?;
     }
@@ -149,8 +142,9 @@ pub(super) fn canonical(rule: &Rule, family: Family) -> Result<Rule> {
 struct Planner<'a> {
     id: TableId,
     wished: Table,
-    earlier: Table,
+    named: Table,
     prefix: &'a str,
+    tag: u32,
 }
 
 impl Planner<'_> {
@@ -162,21 +156,30 @@ impl Planner<'_> {
         wished || (!self.prefix.is_empty() && name.starts_with(self.prefix))
     }
 
-    fn is_our_rule(&self, chain: &ChainLayout, rule: &Rule) -> bool {
-        if rule
-            .target
-            .as_ref()
-            .and_then(Target::chain)
-            .is_some_and(|to| self.is_our_chain(to))
-        {
-            return true;
+    /// A rule that shows it: it leads to a chain of ours, or it stands in a built-in chain with our sign.
+    fn is_known_rule(&self, chain: &ChainLayout, r: &RuleLayout) -> bool {
+        let to = r.rule.target.as_ref().and_then(Target::chain);
+        let signed = self.tag != 0 && r.tag == self.tag && chain.builtin.is_some();
+        signed || to.is_some_and(|to| self.is_our_chain(to))
+    }
+
+    /// Which rules of a chain are ours or do what is wished.
+    fn places(&self, chain: &ChainLayout, all: bool, wished: &[Rule]) -> Vec<Place> {
+        if all {
+            let every = 0..chain.rules.len();
+            return every.map(|at| Place { at, is_ours: true }).collect();
         }
-        let named = |table: &Table| {
-            table
-                .chain(&chain.name)
-                .is_some_and(|c| c.rules.contains(rule))
-        };
-        chain.builtin.is_some() && (named(&self.wished) || named(&self.earlier))
+        let named = self
+            .named
+            .chain(&chain.name)
+            .filter(|_| chain.builtin.is_some());
+        let named = named.map_or(&[][..], |c| &c.rules);
+        places(
+            &chain.rules,
+            |r| self.is_known_rule(chain, r),
+            named,
+            wished,
+        )
     }
 
     fn table(&self, old: Layout, transaction: &mut Transaction) -> Result<()> {
@@ -259,19 +262,20 @@ impl Planner<'_> {
         } else {
             &[]
         };
-        let places: Vec<usize> = chain
-            .rules
-            .iter()
-            .enumerate()
-            .filter(|(_, r)| all || self.is_our_rule(chain, &r.rule))
-            .map(|(n, _)| n)
-            .collect();
+        let places = self.places(chain, all, wished);
         let present: Vec<Rule> = places
             .iter()
-            .filter_map(|n| chain.rules.get(*n).map(|r| r.rule.clone()))
+            .filter_map(|p| chain.rules.get(p.at).map(|r| r.rule.clone()))
             .collect();
         let steps = diff(&present, wished);
-        if steps.iter().all(|s| matches!(s, Step::Keep(_))) {
+        // What only looks like ours may be left over, but does not go.
+        let goes = |o: usize| places.get(o).filter(|p| p.is_ours).map(|p| p.at);
+        let stays = |o: usize| places.get(o).map(|p| p.at);
+        if steps.iter().all(|s| match s {
+            Step::Keep(_) => true,
+            Step::Delete(o) => goes(*o).is_none(),
+            Step::Add(_) => false,
+        }) {
             return;
         }
         // For each place of the old chain: what goes before it, whether it stays, what comes after.
@@ -281,12 +285,12 @@ impl Planner<'_> {
         let mut last = None;
         for (i, step) in steps.iter().enumerate() {
             match step {
-                Step::Keep(o) => last = places.get(*o).copied(),
-                Step::Delete(o) => deleted.extend(places.get(*o).copied()),
+                Step::Keep(o) => last = stays(*o),
+                Step::Delete(o) => deleted.extend(goes(*o)),
                 Step::Add(n) => {
                     let next = || {
                         steps.iter().skip(i).find_map(|s| match s {
-                            Step::Keep(o) => places.get(*o).copied(),
+                            Step::Keep(o) => stays(*o),
                             _ => None,
                         })
                     };
@@ -315,6 +319,7 @@ impl Planner<'_> {
                 rules.push(RuleLayout {
                     rule: rule.clone(),
                     old: None,
+                    tag: if chain.builtin.is_some() { self.tag } else { 0 },
                 });
                 let place = rules.len();
                 come.push(Op::InsertRule(

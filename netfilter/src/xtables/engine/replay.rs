@@ -77,6 +77,7 @@ fn fresh(rule: &Rule, table: &Layout) -> Result<RuleLayout, Why> {
     Ok(RuleLayout {
         rule: canonical(rule, table.family).map_err(Why::Error)?,
         old: None,
+        tag: 0,
     })
 }
 

@@ -178,6 +178,7 @@ impl Layout {
             .to_vec();
         Ok(RuleLayout {
             rule,
+            tag: Bytes(&bytes).u32(shape(self.family).nfcache).unwrap_or(0),
             old: Some(Old {
                 entry: n,
                 bytes,

@@ -106,7 +106,11 @@ impl Layout {
         let (mut bytes, number, target) = match &r.old {
             Some(old) => (old.bytes.clone(), Some(old.entry), old.target),
             None => {
-                let bytes = entry::encode(&r.rule, cx)?;
+                let mut bytes = entry::encode(&r.rule, cx)?;
+                let at = shape(self.family).nfcache;
+                if let Some(field) = bytes.get_mut(at..at + 4) {
+                    field.copy_from_slice(&r.tag.to_ne_bytes());
+                }
                 let target = Bytes(&bytes)
                     .u16(shape(self.family).target_offset)
                     .unwrap_or(0);

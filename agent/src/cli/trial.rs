@@ -1,0 +1,83 @@
+//! `weir restore --test`: what the kernel would say, while nothing is changed and no module is loaded.
+
+use super::failure::Failure;
+use std::collections::BTreeSet;
+use weir_netfilter::ipset::{self, Header};
+use weir_netfilter::probe::{self, Answer};
+use weir_netfilter::xtables::{self, Family, Script};
+use weir_netlink::Netns;
+
+/// What could not be found out, once nothing was found to be lacking.
+pub(super) type Untold = Vec<String>;
+
+/// For `iptables-restore`. The kernel is asked for tables in a throwaway namespace, where they may come into
+/// being.
+pub(super) fn tables(netns: &Netns, script: &Script, keep: bool) -> Result<Untold, Failure> {
+    let kernel = probe::Kernel::read();
+    let checked = netns.run(|| xtables::Engine::open()?.check(script, keep, &kernel));
+    let checked = checked.and_then(|r| r).map_err(Failure::failed)?;
+    let mut lacking: Vec<String> = checked.lacking.iter().map(ToString::to_string).collect();
+    let mut untold = checked.untold;
+    let names: BTreeSet<&str> = script.tables.iter().map(|t| t.name.as_str()).collect();
+    let ask = || -> Vec<Answer> {
+        let of =
+            |name: &&str| probe::xtables::table_answer(&kernel, name, script.family == Family::Ip6);
+        names.iter().map(of).collect()
+    };
+    let answers = Netns::create().and_then(|throwaway| throwaway.run(ask));
+    match answers {
+        Ok(answers) => {
+            for (name, answer) in names.iter().zip(answers) {
+                let line = format!("{} table {name}: {}", script.family, answer.detail());
+                match answer {
+                    Answer::Have(_) => {}
+                    Answer::Lack(_) => lacking.push(format!("this kernel lacks {line}")),
+                    Answer::Unknown(_) => untold.push(line),
+                }
+            }
+        }
+        Err(e) => untold.push(format!("tables: {e}")),
+    }
+    verdict(lacking, untold)
+}
+
+/// For `ipset restore`: the types and options of the sets that the text creates.
+pub(super) fn sets(netns: &Netns, text: &str, known: Vec<Header>) -> Result<Untold, Failure> {
+    let mut parser = ipset::restore::Parser::new(known);
+    let mut created = Vec::new();
+    for (n, line) in text.lines().enumerate() {
+        // The text was read before; what it says is known to be sound.
+        if let Ok(Some(statement)) = parser.line(line)
+            && let ipset::restore::Command::Create(header) = statement.command
+        {
+            created.push((n + 1, header));
+        }
+    }
+    let kernel = probe::Kernel::read();
+    let (mut lacking, mut untold) = (Vec::new(), BTreeSet::new());
+    let asked = netns.run(|| {
+        for (line, header) in &created {
+            let kind = header.kind.name();
+            if let Some(Answer::Unknown(why)) = probe::ipset::guard(&kernel, kind) {
+                untold.insert(format!("set type {kind}: {why}"));
+                continue;
+            }
+            if let Err(e) = ipset::Engine::open()?.check_header(header) {
+                lacking.push(format!("line {line}: {e}"));
+            }
+        }
+        Ok(())
+    });
+    asked.and_then(|r| r).map_err(Failure::failed)?;
+    verdict(lacking, untold.into_iter().collect())
+}
+
+fn verdict(lacking: Vec<String>, untold: Untold) -> Result<Untold, Failure> {
+    if lacking.is_empty() {
+        return Ok(untold);
+    }
+    Err(Failure::failed(format!(
+        "{}; nothing was changed",
+        lacking.join("\n  ")
+    )))
+}

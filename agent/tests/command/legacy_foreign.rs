@@ -1,0 +1,184 @@
+//! Rules in built-in chains of legacy tables: ours go without being asked for by name, others' stay, however much
+//! they look like ours.
+
+use crate::support::{TempFile, config, inside, path, weir};
+use serde_json::json;
+use weir_netlink::Netns;
+
+const TOOLS: [&str; 2] = ["iptables-legacy", "ip6tables-legacy"];
+
+/// Other people's rules, with counters that stand for live ones. Most equal rules of ours.
+const FOREIGN: &str = "
+*nat
+:PREROUTING ACCEPT [1:100]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [2:200]
+:POSTROUTING ACCEPT [0:0]
+:SOMEBODY - [0:0]
+[11:1100] -A PREROUTING -i net1 -j RETURN
+[12:1200] -A OUTPUT -p udp --dport 9 -j SOMEBODY
+[13:1300] -A SOMEBODY -o net1 -j RETURN
+COMMIT
+*mangle
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+[14:1400] -A PREROUTING -i net1 -j RETURN
+[15:1500] -A OUTPUT -p tcp -m connmark --mark 0x539 -j CONNMARK --restore-mark
+[16:1600] -A OUTPUT -m recent --set --name istio --rsource
+COMMIT
+";
+
+fn load(pod: &Netns, text: &str) {
+    let text = TempFile::new(text);
+    for tool in TOOLS {
+        let restore = format!("{tool}-restore");
+        inside(pod, &restore, &["--counters", "--noflush", text.path()]);
+    }
+}
+
+fn each_tool(pod: &Netns, rules: &[&str]) {
+    for rule in rules {
+        for tool in TOOLS {
+            inside(pod, tool, &rule.split(' ').collect::<Vec<_>>());
+        }
+    }
+}
+
+/// What the tools list, with counters and without dates.
+fn saved(pod: &Netns) -> String {
+    let texts = TOOLS.map(|t| inside(pod, &format!("{t}-save"), &["--counters"]));
+    let lines = texts
+        .iter()
+        .flat_map(|t| t.lines())
+        .filter(|l| !l.starts_with('#'));
+    lines.map(|l| format!("{l}\n")).collect()
+}
+
+/// Everything that puts rules other than jumps into built-in chains.
+fn everything(interfaces: &str) -> TempFile {
+    config(&json!({
+        "inbound_interception_mode": "TPROXY",
+        "exclude_interfaces": interfaces,
+        "reroute_virtual_interfaces": "k6t-a",
+        "drop_invalid": true,
+    }))
+}
+
+fn sidecar(verb: &str, pod: &Netns, file: &TempFile) -> crate::support::Run {
+    let (ns, file) = (path(pod), file.path());
+    let on = ["--config", file, "--netns", &ns, "--engine", "xtables"];
+    weir(&[&[verb, "sidecar"][..], &on[..]].concat())
+}
+
+#[test]
+fn clean_leaves_the_tables_as_they_were_without_knowing_the_configuration() {
+    let (pod, twin) = (legacy_pod_or_skip!(), legacy_pod_or_skip!());
+    load(&pod, FOREIGN);
+    load(&twin, FOREIGN);
+    let file = everything("net1,net2");
+    let applied = sidecar("apply", &pod, &file);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    // More of them come later, before ours and behind them.
+    let later = [
+        "-t nat -I PREROUTING 1 -i net2 -j RETURN",
+        "-t nat -A PREROUTING -i net2 -j RETURN",
+        "-t nat -I OUTPUT 1 -o net1 -j RETURN",
+        "-t mangle -I OUTPUT 1 -o lo -p tcp -m mark --mark 0x539 -j RETURN",
+        "-t mangle -A OUTPUT -o net1 -j RETURN",
+    ];
+    each_tool(&pod, &later);
+    each_tool(&twin, &later);
+    let again = sidecar("apply", &pod, &file);
+    assert_eq!((again.code, again.stdout.as_str()), (0, "unchanged\n"));
+
+    let cleaned = weir(&["clean", "--netns", &path(&pod)]);
+    assert_eq!(cleaned.code, 0, "{}", cleaned.stderr);
+    assert_eq!(saved(&pod), saved(&twin));
+    let again = weir(&["clean", "--netns", &path(&pod)]);
+    assert_eq!(again.stdout, "unchanged\n");
+}
+
+#[test]
+fn another_configuration_takes_the_place_of_the_first() {
+    let (pod, twin) = (legacy_pod_or_skip!(), legacy_pod_or_skip!());
+    load(&pod, FOREIGN);
+    load(&twin, FOREIGN);
+    assert_eq!(sidecar("apply", &pod, &everything("net2,net3")).code, 0);
+    assert_eq!(sidecar("apply", &pod, &everything("net4")).code, 0);
+    assert_eq!(sidecar("apply", &twin, &everything("net4")).code, 0);
+    assert_eq!(saved(&pod), saved(&twin));
+}
+
+/// The real tools change a table that holds rules of ours: what is ours is still known.
+#[test]
+fn the_sign_outlives_the_tools() {
+    let pod = legacy_pod_or_skip!();
+    each_tool(
+        &pod,
+        &["-t nat -P INPUT ACCEPT", "-t mangle -P INPUT ACCEPT"],
+    );
+    let before = saved(&pod);
+    assert_eq!(sidecar("apply", &pod, &everything("net1,net2")).code, 0);
+    each_tool(
+        &pod,
+        &[
+            "-t mangle -I PREROUTING 2 -p udp -j ACCEPT",
+            "-t mangle -D OUTPUT -o net2 -j RETURN",
+            "-t nat -D PREROUTING -i net1 -j RETURN",
+            "-t mangle -D PREROUTING -p udp -j ACCEPT",
+        ],
+    );
+    assert_eq!(weir(&["clean", "--netns", &path(&pod)]).code, 0);
+    assert_eq!(saved(&pod), before);
+}
+
+/// What upstream's installer wrote has no sign. With the configuration that made it, it goes: of each rule that
+/// equals a planned one the last.
+#[test]
+fn a_cleanup_with_the_configuration_takes_what_upstream_made() {
+    let pod = legacy_pod_or_skip!();
+    load(&pod, FOREIGN);
+    let before = saved(&pod);
+    let file = everything("net2");
+    let planned = weir(&[
+        "plan",
+        "sidecar",
+        "--config",
+        file.path(),
+        "--engine",
+        "xtables",
+    ]);
+    let rules: Vec<&str> = planned.stdout.lines().collect();
+    let second = rules.iter().position(|l| *l == "# ip6tables-save").unwrap();
+    let (v4, v6) = rules.split_at(second);
+    for (lines, tool) in [v4, v6].into_iter().zip(TOOLS) {
+        let lines = lines.iter().filter(|l| !l.starts_with("ip "));
+        let text = TempFile::new(&lines.map(|l| format!("{l}\n")).collect::<String>());
+        inside(
+            &pod,
+            &format!("{tool}-restore"),
+            &["--noflush", text.path()],
+        );
+    }
+
+    let only = std::fs::read_to_string(file.path()).unwrap();
+    let mut only: serde_json::Value = serde_json::from_str(&only).unwrap();
+    only["cleanup_only"] = json!(true);
+    let cleaned = sidecar("apply", &pod, &TempFile::new(&only.to_string()));
+    assert_eq!(cleaned.code, 0, "{}", cleaned.stderr);
+    let after = saved(&pod);
+    // The tool itself begins the counters of the policies anew.
+    let rules = |text: &str| -> Vec<String> {
+        let rules = text.lines().filter(|l| l.starts_with('['));
+        rules.map(str::to_owned).collect()
+    };
+    assert_eq!(rules(&after), rules(&before));
+    assert!(!after.contains("ISTIO"), "{after}");
+    // Without a trace of upstream what looks like its rules is somebody else's.
+    let again = sidecar("apply", &pod, &TempFile::new(&only.to_string()));
+    assert_eq!(again.stdout, "unchanged\n");
+    assert_eq!(saved(&pod), after);
+}
