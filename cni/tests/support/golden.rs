@@ -95,6 +95,21 @@ impl Case {
         line.split(' ').map(number).collect::<Vec<_>>().join(" ")
     }
 
+    /// The blocks of `NAME.txt`, each for its family; the text leaves out which one.
+    pub fn blocks(&self) -> Vec<(&str, String)> {
+        let is_rule = |l: &&str| !matches!(*l, "iptables-save" | "ip6tables-save");
+        let text = self.rules.lines().filter(is_rule).collect::<Vec<_>>();
+        let text = text.join("\n");
+        let blocks: Vec<_> = text
+            .split_inclusive("COMMIT")
+            .filter(|b| b.contains('*'))
+            .collect();
+        assert_eq!(blocks.len(), self.sections.len(), "{}", self.name);
+        let families = self.sections.iter().map(|s| s.family.as_str());
+        let texts = blocks.iter().map(|b| format!("{}\n", b.trim()));
+        families.zip(texts).collect()
+    }
+
     /// `group(5)` with the names of this case.
     pub fn group_file(&self) -> String {
         self.symbolic_groups

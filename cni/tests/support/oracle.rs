@@ -49,12 +49,21 @@ impl Bench {
 
     /// `iptables-legacy-restore --noflush`, or the one for IPv6.
     pub fn restore(&self, family: &str, text: &str) {
-        let tool = if family == "ipv6" {
-            "ip6tables-legacy-restore"
-        } else {
-            "iptables-legacy-restore"
-        };
-        self.run(&[tool, "--noflush", "-w", "60"], text);
+        let tool = format!("{}-legacy-restore", program(family));
+        self.run(&[&tool, "--noflush", "-w", "60"], text);
+    }
+
+    /// `iptables-nft-restore --noflush`, or the one for IPv6.
+    pub fn restore_nft(&self, family: &str, text: &str) {
+        let tool = format!("{}-nft-restore", program(family));
+        self.run(&[&tool, "--noflush"], text);
+    }
+
+    /// `iptables-nft-save` and `ip6tables-nft-save`
+    pub fn save_nft(&self) -> Listing {
+        let mut listing = saved("ipv4", &self.run(&["iptables-nft-save"], ""));
+        listing.extend(saved("ipv6", &self.run(&["ip6tables-nft-save"], "")));
+        listing
     }
 
     /// `iptables-legacy-save` and `ip6tables-legacy-save`
@@ -72,6 +81,13 @@ impl Bench {
     /// `nft list ruleset`
     pub fn nft_list(&self) -> Listing {
         listed(&self.run(&["nft", "list", "ruleset"], ""))
+    }
+}
+
+fn program(family: &str) -> &'static str {
+    match family {
+        "ipv6" => "ip6tables",
+        _ => "iptables",
     }
 }
 
@@ -119,7 +135,7 @@ pub fn listed(text: &str) -> Listing {
     for line in text
         .lines()
         .map(str::trim)
-        .filter(|l| !matches!(*l, "" | "}"))
+        .filter(|l| !matches!(*l, "" | "}") && !l.starts_with('#'))
     {
         let opened = line.strip_suffix(" {");
         if let Some(name) = opened.and_then(|l| l.strip_prefix("table ")) {

@@ -117,7 +117,8 @@ fn legacy(family: Family) -> Option<xtables::Family> {
 }
 
 /// Whether `nft list ruleset` warns that `iptables-nft` manages the table: a rule of it has a compat expression.
-pub(super) fn is_managed(table: &Table) -> bool {
+#[must_use]
+pub fn is_managed(table: &Table) -> bool {
     let in_chain = |c: &Chain| c.rules.iter().flat_map(|r| &r.statements).any(is_compat);
     table.chains.iter().any(in_chain)
 }

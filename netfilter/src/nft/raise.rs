@@ -363,7 +363,10 @@ fn compared(m: Match, context: Context) -> Match {
         return m;
     }
     match &m.selector {
-        Selector::Meta(MetaKey::Iifname | MetaKey::Oifname) if data.0.len() < 16 => {
+        // With its end it is a whole name, however short the comparison: so `iptables-nft` writes it.
+        Selector::Meta(MetaKey::Iifname | MetaKey::Oifname)
+            if data.0.len() < 16 && !data.0.ends_with(&[0]) =>
+        {
             match String::from_utf8(data.0.clone()) {
                 Ok(prefix) => Match {
                     operand: Operand::IfnamePrefix(prefix),

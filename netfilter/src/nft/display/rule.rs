@@ -2,13 +2,16 @@
 
 use super::statement::statement;
 use crate::nft::context::Context;
+use crate::nft::expr::{Cmp, DataAttrs, Expr, Range};
 use crate::nft::model::{Family, PayloadBase, Reject, Rule, Selector, Source, Statement};
+use crate::nft::{raise, raw};
+use std::borrow::Cow;
 
 /// The rule as `nft` lists it in a table of `family`.
 pub(crate) fn rule_text(rule: &Rule, family: Family, mut context: Context) -> String {
     let mut texts: Vec<Option<String>> = Vec::new();
     let mut pending = Pending::default();
-    for s in &rule.statements {
+    for s in readable(&rule.statements, context).iter() {
         for base in implied_by(s, context) {
             if let Some(text) = pending.take(base).and_then(|i| texts.get_mut(i)) {
                 *text = None;
@@ -30,6 +33,49 @@ pub(crate) fn rule_text(rule: &Rule, family: Family, mut context: Context) -> St
         text += &format!(" comment \"{comment}\"");
     }
     text
+}
+
+/// The statements, with each range of `iptables-nft` in words: it compares with one expression where `nft` takes
+/// two, so it stays opaque to comparisons, but means the same.
+fn readable(statements: &[Statement], mut context: Context) -> Cow<'_, [Statement]> {
+    let is_range = |e: &Expr| matches!(e, Expr::Range(r) if r.op == Some(raw::NFT_RANGE_EQ));
+    let has_range = |s: &Statement| matches!(s, Statement::Opaque(e) if e.iter().any(is_range));
+    if !statements.iter().any(has_range) {
+        return Cow::Borrowed(statements);
+    }
+    let mut all = Vec::new();
+    for s in statements {
+        match s {
+            Statement::Opaque(exprs) if has_range(s) => {
+                let exprs: Vec<Expr> = exprs.iter().flat_map(as_comparisons).collect();
+                all.extend(raise::rule(&exprs, context, &|_| None).statements);
+            }
+            s => all.push(s.clone()),
+        }
+        if let Statement::Match(m) = s {
+            context.note(m);
+        }
+    }
+    Cow::Owned(all)
+}
+
+/// `range eq A B` is `cmp gte A`, `cmp lte B`.
+fn as_comparisons(e: &Expr) -> Vec<Expr> {
+    let compare = |op, r: &Range, data: &Option<DataAttrs>| {
+        Expr::Cmp(Cmp {
+            sreg: r.sreg,
+            op: Some(op),
+            data: data.clone(),
+            ..Cmp::default()
+        })
+    };
+    match e {
+        Expr::Range(r) if r.op == Some(raw::NFT_RANGE_EQ) && r.unknown.is_empty() => vec![
+            compare(raw::NFT_CMP_GTE, r, &r.from),
+            compare(raw::NFT_CMP_LTE, r, &r.to),
+        ],
+        e => vec![e.clone()],
+    }
 }
 
 /// Where the match on a protocol stands that a later statement may make superfluous.
