@@ -55,3 +55,84 @@ static_cargo() {
         --target "$triple" --config "target.$triple.rustflags=[
             '-C', 'target-feature=+crt-static', '--cfg', 'getrandom_backend=\"linux_getrandom\"']" "$@"
 }
+
+# The Debian archive of this machine: where its own Debian suite comes from, security updates aside.
+# WEIR_DEBIAN_ARCHIVE names another.
+debian_archive() {
+    if [ -n "${WEIR_DEBIAN_ARCHIVE:-}" ]; then
+        echo "$WEIR_DEBIAN_ARCHIVE"
+        return
+    fi
+    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | sort -u | head -n 1
+}
+
+# private_apt DIR ARGS...: apt with directories of its own and an empty list of installed packages, so that it
+# resolves every dependency. Made by extract_packages.
+private_apt() {
+    local dir=$1
+    shift
+    apt-get -q -q -c "$dir/apt.conf" "$@"
+}
+
+# extract_packages DIR SUITE PACKAGES...: DIR/root gets the packages of that Debian suite and all that they
+# depend on, libc and its loader too, extracted and not installed.
+#
+# They come through apt from the archive that this machine uses already, into apt directories of our own: the
+# system's apt configuration, lists and cache are not touched, and nothing that is installed is in the way.
+extract_packages() {
+    local dir=$1 suite=$2 tool url deb keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    shift 2
+    for tool in apt-get dpkg-deb; do
+        command -v "$tool" >/dev/null || die "$tool is missing: this needs Debian"
+    done
+    [ -r "$keyring" ] || die "$keyring is missing: install debian-archive-keyring"
+    url=$(debian_archive)
+    [ -n "$url" ] || die "no Debian archive in the apt sources: set WEIR_DEBIAN_ARCHIVE=URL"
+    rm -rf "$dir"
+    mkdir -p "$dir"/apt/{lists,cache/archives/partial,etc} "$dir/root"
+    : >"$dir/apt/status"
+    echo "deb [arch=$(dpkg --print-architecture) signed-by=$keyring] $url $suite main" >"$dir/apt/etc/sources.list"
+    # The hooks of the machine's configuration are for the machine's cache.
+    cat >"$dir/apt/apt.conf" <<CONF
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear DPkg::Post-Invoke;
+Dir::Etc::sourcelist "$dir/apt/etc/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+Dir::State "$dir/apt";
+Dir::State::lists "$dir/apt/lists";
+Dir::State::status "$dir/apt/status";
+Dir::Cache "$dir/apt/cache";
+Acquire::Languages "none";
+Acquire::Check-Valid-Until "false";
+APT::Install-Recommends "false";
+APT::Sandbox::User "root";
+CONF
+    private_apt "$dir/apt" update || {
+        echo "$suite: the archive does not have it, or cannot be reached" >&2
+        return 1
+    }
+    private_apt "$dir/apt" --yes --download-only install "$@" || return 1
+    for deb in "$dir"/apt/cache/archives/*.deb; do
+        dpkg-deb -x "$deb" "$dir/root" || return 1
+    done
+    rm -rf "$dir/apt"
+}
+
+# write_wrapper FILE ROOT LIBRARY PROGRAM [ARGS [SETUP]]: FILE becomes a command that runs PROGRAM, extracted
+# below ROOT, with the loader and the libraries from there. LIBRARY is one of them that lies where most do;
+# SETUP is a line of shell that comes first.
+write_wrapper() {
+    local file=$1 root=$2 library=$3 program=$4 arguments=${5:-} setup=${6:-:} loader
+    loader=$(find "$root" -name 'ld-linux*' -not -type d | sort | head -n 1)
+    library=$(dirname "$(find "$root" -name "$library" | head -n 1)")
+    # libc may be in /lib where the rest is in /usr/lib.
+    cat >"$file.new" <<RUN
+#!/bin/sh
+$setup
+exec "$loader" --library-path "$library:$(dirname "$loader"):$root/lib/$(basename "$library")" "$program" $arguments "\$@"
+RUN
+    chmod +x "$file.new"
+    mv "$file.new" "$file"
+}
