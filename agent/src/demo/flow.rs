@@ -33,8 +33,8 @@ pub struct Flow {
     pub from: Place,
     /// Whose socket it is.
     pub owner: Owner,
-    /// Where it is bound to; port 0 is any. Otherwise the kernel chooses. An address
-    /// that is not the sender's own needs [`Flow::mark`].
+    /// Where it is bound to. Otherwise the kernel chooses the address; a port that is not given is one that
+    /// no other flow has. An address that is not the sender's own needs [`Flow::mark`].
     pub source: Option<SocketAddr>,
     /// `SO_MARK`, together with `IP_TRANSPARENT`: how a proxy calls the application
     /// with the address of the caller.

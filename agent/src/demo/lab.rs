@@ -15,6 +15,7 @@
 //! process is killed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::ready;
 use ipnet::IpNet;
@@ -40,8 +41,12 @@ pub struct Lab {
     pod: Netns,
     server: Netns,
     router: Netns,
+    /// The source port of the next flow.
+    port: AtomicU16,
 }
 
+/// Above every port that somebody waits at.
+const FIRST_SOURCE_PORT: u16 = 20_000;
 const PLACES: [Place; 3] = [Place::Pod, Place::Client, Place::Server];
 const FORWARD: [&str; 2] = [
     "/proc/sys/net/ipv4/ip_forward",
@@ -67,6 +72,7 @@ impl Lab {
             pod: Netns::create()?,
             server: Netns::create()?,
             router: Netns::create()?,
+            port: AtomicU16::new(FIRST_SOURCE_PORT),
         };
         for netns in [&lab.client, &lab.pod, &lab.server, &lab.router] {
             set(netns, &NO_DAD, "0")?;
@@ -92,6 +98,15 @@ impl Lab {
             Place::Pod => &self.pod,
             Place::Server => &self.server,
         }
+    }
+
+    /// A source port that no flow here had before.
+    ///
+    /// Connection tracking remembers who sent to whom for a while. A flow with the same addresses and ports
+    /// would get the decision about the earlier one; one that only looks the same once it is redirected would
+    /// get another source port.
+    pub(super) fn source_port(&self) -> u16 {
+        self.port.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The address of a place on its `eth0`.

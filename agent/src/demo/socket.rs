@@ -1,7 +1,7 @@
 //! Sockets as a proxy, an application and their callers open them. Every wait ends.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -58,17 +58,23 @@ pub(super) fn listen(
     Ok(socket)
 }
 
-/// The sender's end of a flow. A UDP socket is connected too: it takes answers only from the
+/// The sender's end of a flow, at `port` unless the flow says which. A UDP socket is connected too: it takes answers only from the
 /// address that it asked.
-pub(super) fn connect(flow: &Flow) -> io::Result<Socket> {
+pub(super) fn connect(flow: &Flow, port: u16) -> io::Result<Socket> {
     let socket = open(flow.protocol, flow.to)?;
     if let Some(mark) = flow.mark {
         socket.set_mark(mark)?;
         make_transparent(&socket, flow.to)?;
     }
-    if let Some(source) = flow.source {
-        socket.bind(&source.into())?;
+    let any: IpAddr = match flow.to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let mut source = flow.source.unwrap_or(SocketAddr::new(any, 0));
+    if source.port() == 0 {
+        source.set_port(port);
     }
+    socket.bind(&source.into())?;
     socket.connect_timeout(&flow.to.into(), PATIENCE)?;
     Ok(socket)
 }

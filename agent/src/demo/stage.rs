@@ -134,9 +134,10 @@ impl<'a> Stage<'a> {
     pub fn send(&self, flow: &Flow) -> Result<Outcome> {
         let token = self.token.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         let failed = |e: &io::Error| Error::io("send", flow.to_string(), e);
+        let port = self.lab.source_port();
         let opened = flow
             .owner
-            .run(self.lab.netns(flow.from), || socket::connect(flow))?;
+            .run(self.lab.netns(flow.from), || socket::connect(flow, port))?;
         let client = match opened {
             Ok(socket) => socket,
             Err(e) if is_refusal(&e) => return Ok(Outcome::Lost(e.to_string())),

@@ -18,6 +18,7 @@ mod inbound;
 mod invalid;
 mod outbound;
 mod own;
+mod random;
 #[path = "../../../netlink/tests/common/rights.rs"]
 mod rights;
 mod scenes;

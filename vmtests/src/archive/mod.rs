@@ -1,0 +1,87 @@
+//! The Debian archive: where it is, what it lists, and its packages, downloaded and checked.
+
+mod download;
+mod index;
+mod release;
+mod resolve;
+mod sources;
+mod version;
+
+pub(crate) use sources::Bases;
+
+pub(crate) use download::Client;
+
+use crate::catalogue::Entry;
+use crate::lock::{Locked, Part};
+use crate::{Cache, Error, Result, Scratch};
+
+/// An archive, or several that may be it.
+#[derive(Debug)]
+pub(crate) struct Archive {
+    bases: Bases,
+    client: Client,
+    /// Is a signature asked for?
+    verify: bool,
+}
+
+/// A resolved kernel, and what a reader should know about how it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) locked: Locked,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Archive {
+    pub(crate) fn new(bases: Bases, verify: bool) -> Result<Self> {
+        Ok(Self {
+            bases,
+            client: Client::new()?,
+            verify,
+        })
+    }
+
+    /// The newest build of the kernel whose packages are all there; `None` if the suite has none.
+    pub(crate) fn newest(&self, cache: &Cache, entry: &Entry) -> Result<Option<Found>> {
+        let scratch = cache.scratch()?;
+        for base in self.bases.of(&entry.suite) {
+            let Some(release) =
+                release::get(&self.client, &scratch, base, &entry.suite, self.verify)?
+            else {
+                continue;
+            };
+            let packages = index::get(&self.client, &scratch, base, &entry.suite, &release)?;
+            let found = resolve::newest(&packages, entry);
+            return Ok(found.map(|mut found| {
+                found.notes.extend(release.note);
+                found
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Gets a package into the scratch folder, checked; `None` if no archive has it.
+    pub(crate) fn download(
+        &self,
+        scratch: &Scratch,
+        suite: &str,
+        part: &Part,
+    ) -> Result<Option<()>> {
+        for base in self.bases.of(suite) {
+            let to = scratch.path().join(part.file());
+            let url = format!("{base}/{}", part.path);
+            let Some(got) = self.client.file(&url, &to, Some(part.size))? else {
+                continue;
+            };
+            if got != part.sha256 {
+                return Err(Error::new(
+                    url,
+                    format!("its SHA-256 is {got}, not {}", part.sha256),
+                    "The mirror or something on the way changed it. Try again; if it stays, use another \
+                     mirror with --archive URL",
+                ));
+            }
+            return Ok(Some(()));
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,116 @@
+//! `InRelease`: the signed list of a suite's files and their hashes.
+use super::Client;
+use crate::cache::variable;
+use crate::{Error, Result, Scratch};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The keys of the Debian archive, as the package debian-archive-keyring installs them.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Names another keyring, for an archive of one's own.
+const KEYRING_VARIABLE: &str = "VMTESTS_KEYRING";
+
+/// What a release file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Release {
+    text: String,
+    /// Why its signature was not checked.
+    pub(super) note: Option<String>,
+}
+
+impl Release {
+    /// The hash that a file must have, named as from the suite's folder.
+    pub(super) fn sha256(&self, file: &str) -> Option<&str> {
+        let mut inside = false;
+        self.text.lines().find_map(|line| {
+            if !line.starts_with(' ') {
+                inside = line.trim_end() == "SHA256:";
+                return None;
+            }
+            let mut words = line.split_whitespace();
+            let (sum, _size, name) = (words.next()?, words.next()?, words.next()?);
+            (inside && name == file).then_some(sum)
+        })
+    }
+}
+
+/// Gets the release file of a suite and checks its signature; `None` if the archive has no such suite.
+pub(super) fn get(
+    client: &Client,
+    scratch: &Scratch,
+    base: &str,
+    suite: &str,
+    verify: bool,
+) -> Result<Option<Release>> {
+    let url = format!("{base}/dists/{suite}/InRelease");
+    let file = scratch.path().join(format!("{suite}-InRelease"));
+    if client.file(&url, &file, None)?.is_none() {
+        return Ok(None);
+    }
+    let read = |path: &Path| fs::read_to_string(path).map_err(|e| Error::io(path.display(), &e));
+    let unchecked = |why: &str| {
+        Ok(Some(Release {
+            text: read(&file)?,
+            note: Some(format!("the signature of {suite} was not checked: {why}")),
+        }))
+    };
+    if !verify {
+        return unchecked("--no-signature");
+    }
+    let keyring = variable(KEYRING_VARIABLE).unwrap_or_else(|| PathBuf::from(KEYRING));
+    if !keyring.is_file() {
+        return unchecked(&format!(
+            "{} is missing (package debian-archive-keyring)",
+            keyring.display()
+        ));
+    }
+    // The output is what is signed: there may be text before and after it in the file.
+    let signed = scratch.path().join(format!("{suite}-Release"));
+    let ran = Command::new("gpgv")
+        .args(["--quiet", "--keyring"])
+        .arg(&keyring)
+        .arg("--output")
+        .arg(&signed)
+        .arg(&file)
+        .output();
+    match ran {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            unchecked("gpgv is missing (package gpgv)")
+        }
+        Err(e) => Err(Error::io("gpgv", &e)),
+        Ok(output) if output.status.success() => Ok(Some(Release {
+            text: read(&signed)?,
+            note: None,
+        })),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said: Vec<&str> = said.lines().map(str::trim).collect();
+            Err(Error::new(
+                url,
+                format!("its signature is not good: {}", said.join("; ")),
+                "If the archive is meant to be signed by others, name their keys in VMTESTS_KEYRING; \
+                 --no-signature goes without",
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_sha256_list_counts() {
+        let release = Release {
+            text:
+                "Suite: x\nMD5Sum:\n aa 1 main/Packages.xz\nSHA256:\n bb 1 main/Packages\n cc 12 \
+                   main/Packages.xz\nOther: y\n dd 1 main/Other\n"
+                    .into(),
+            note: None,
+        };
+        assert_eq!(release.sha256("main/Packages.xz"), Some("cc"));
+        assert_eq!(release.sha256("main/Other"), None);
+    }
+}

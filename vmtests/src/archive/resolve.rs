@@ -1,0 +1,210 @@
+//! Which build of a kernel: the newest of its series for which every package exists.
+//!
+//! Up to 6.18 `linux-image-RELEASE` holds everything. From 6.19 on it is empty and depends on `linux-base-`,
+//! `linux-binary-` and `linux-modules-RELEASE` of the same version. An index may list some of them before the
+//! others are built, and only the last few unsigned builds: so signed names, and nothing that is incomplete.
+//! `linux-base-RELEASE` of 6.18 and older is different: a full image depends on it and holds all that is needed
+//! without it, and the archive drops it earlier.
+use super::Found;
+use super::index::{ARCHITECTURE, Package};
+use super::version::compare;
+use crate::catalogue::Entry;
+use crate::lock::{Locked, Part};
+
+/// A package that is larger than this holds more than its documentation.
+const SHELL: u64 = 1 << 20;
+
+/// Finds it.
+pub(super) fn newest(packages: &[Package], entry: &Entry) -> Option<Found> {
+    let mut images: Vec<&Package> = packages
+        .iter()
+        .filter(|p| release(p, entry).is_some())
+        .collect();
+    images.sort_by(|a, b| compare(&b.version, &a.version));
+    let mut notes = Vec::new();
+    for image in images {
+        let mut parts = Vec::new();
+        match collect(packages, image, &mut parts) {
+            Ok(()) => {
+                let locked = Locked {
+                    name: entry.name.clone(),
+                    series: series(&image.version),
+                    version: image.version.clone(),
+                    suite: entry.suite.clone(),
+                    parts,
+                };
+                return Some(Found { locked, notes });
+            }
+            Err(missing) => notes.push(format!(
+                "{} {} is listed without {missing}: passed over",
+                image.name, image.version
+            )),
+        }
+    }
+    None
+}
+
+/// The release in the name of a package `linux-image-RELEASE-FLAVOUR-ARCH` that is a build of the kernel.
+fn release<'a>(package: &'a Package, entry: &Entry) -> Option<&'a str> {
+    let release = package
+        .name
+        .strip_prefix("linux-image-")?
+        .strip_suffix(&format!("-{}-{ARCHITECTURE}", entry.flavour))?;
+    // linux-image-6.12-cloud-amd64 has no third number: it follows the newest build and holds nothing.
+    let numbers = release.split(['-', '+']).next()?;
+    let build =
+        numbers.split('.').count() >= 3 && numbers.starts_with(|c: char| c.is_ascii_digit());
+    let wanted = entry.series.as_ref().is_none_or(|s| {
+        let rest = package.version.strip_prefix(s.as_str());
+        rest.is_some_and(|r| !r.starts_with(|c: char| c.is_ascii_digit()))
+    });
+    (build && wanted).then_some(release)
+}
+
+/// "7.2" of "7.2.12-1~bpo13+1".
+fn series(version: &str) -> String {
+    let mut numbers = version.split(['.', '-', '~']);
+    let (major, minor) = (numbers.next(), numbers.next());
+    format!(
+        "{}.{}",
+        major.unwrap_or_default(),
+        minor.unwrap_or_default()
+    )
+}
+
+/// The package and the packages of the kernel that it depends on in exactly this version.
+fn collect(packages: &[Package], package: &Package, parts: &mut Vec<Part>) -> Result<(), String> {
+    if parts.iter().any(|p| p.path == package.path) {
+        return Ok(());
+    }
+    parts.push(Part {
+        path: package.path.clone(),
+        size: package.size,
+        sha256: package.sha256.clone(),
+    });
+    for dependency in package.depends.split(',') {
+        let Some((name, version)) = exact(dependency.trim()) else {
+            continue;
+        };
+        if !name.starts_with("linux-") {
+            continue;
+        }
+        let mut found = packages.iter();
+        match found.find(|p| p.name == name && p.version == version) {
+            Some(found) => collect(packages, found, parts)?,
+            None if name.starts_with("linux-base-") && package.size > SHELL => {}
+            None => return Err(name.to_owned()),
+        }
+    }
+    Ok(())
+}
+
+/// `NAME (= VERSION)`.
+fn exact(dependency: &str) -> Option<(&str, &str)> {
+    let (name, version) = dependency.strip_suffix(')')?.split_once(" (= ")?;
+    Some((name, version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::index::parse;
+
+    fn entry(series: Option<&str>) -> Entry {
+        Entry {
+            name: "x".into(),
+            series: series.map(str::to_owned),
+            suite: "s".into(),
+            flavour: "cloud".into(),
+            required: true,
+        }
+    }
+
+    fn paragraph(name: &str, version: &str, depends: &str) -> String {
+        let sum = "0".repeat(64);
+        format!(
+            "Package: {name}\nVersion: {version}\nDepends: {depends}\nSize: 1\n\
+             Filename: pool/{name}_{version}.deb\nSHA256: {sum}\n\n"
+        )
+    }
+
+    #[test]
+    fn a_full_image_does_without_its_base() {
+        let image = |size| {
+            paragraph(
+                "linux-image-6.18.15+deb13-cloud-amd64",
+                "6.18.15-1~bpo13+1",
+                "kmod, linux-base-6.18.15+deb13-cloud-amd64 (= 6.18.15-1~bpo13+1)",
+            )
+            .replace("Size: 1\n", &format!("Size: {size}\n"))
+        };
+        let found = newest(&parse(&image(49_000_000)), &entry(Some("6.18"))).unwrap();
+        assert_eq!(found.locked.parts.len(), 1);
+        assert_eq!(newest(&parse(&image(2_000)), &entry(Some("6.18"))), None);
+    }
+
+    fn split(release: &str, version: &str, parts: &[&str]) -> String {
+        let names = ["base", "binary", "modules"];
+        let depends: Vec<String> = names
+            .iter()
+            .map(|p| format!("linux-{p}-{release} (= {version})"))
+            .collect();
+        let mut text = paragraph(
+            &format!("linux-image-{release}"),
+            version,
+            &format!("kmod, a | b (>= 1), {}", depends.join(", ")),
+        );
+        for part in parts {
+            text += &paragraph(&format!("linux-{part}-{release}"), version, "kmod");
+        }
+        text
+    }
+
+    #[test]
+    fn the_highest_version_of_the_series_and_flavour() {
+        let text = paragraph("linux-image-6.1.0-9-cloud-amd64", "6.1.99-1", "kmod")
+            + &paragraph("linux-image-6.1.0-10-cloud-amd64", "6.1.100-1", "kmod")
+            + &paragraph("linux-image-6.1.0-11-rt-amd64", "6.1.101-1", "kmod")
+            + &paragraph("linux-image-6.1.0-12-amd64", "6.1.102-1", "kmod")
+            + &paragraph(
+                "linux-image-6.1.0-13-cloud-amd64-unsigned",
+                "6.1.103-1",
+                "kmod",
+            )
+            + &paragraph("linux-image-6.12.1-cloud-amd64", "6.12.1-1", "kmod")
+            + &paragraph(
+                "linux-image-6.1-cloud-amd64",
+                "6.1.104-1",
+                "linux-image-6.1.0-10-cloud-amd64 (= 6.1.104-1)",
+            );
+        let packages = parse(&text);
+        let found = newest(&packages, &entry(Some("6.1"))).unwrap();
+        assert_eq!(found.locked.version, "6.1.100-1");
+        assert_eq!(found.locked.series, "6.1");
+        assert_eq!(found.locked.parts.len(), 1);
+        assert_eq!(
+            newest(&packages, &entry(None)).unwrap().locked.series,
+            "6.12"
+        );
+        assert_eq!(newest(&packages, &entry(Some("4.4"))), None);
+    }
+
+    #[test]
+    fn an_incomplete_set_is_passed_over_and_named() {
+        let text = split(
+            "7.2.1-cloud-amd64",
+            "7.2.1-1",
+            &["base", "binary", "modules"],
+        ) + &split("7.3.4-cloud-amd64", "7.3.4-1", &["base", "modules"]);
+        let found = newest(&parse(&text), &entry(None)).unwrap();
+        assert_eq!(found.locked.version, "7.2.1-1");
+        assert_eq!(found.locked.parts.len(), 4);
+        assert!(
+            found.notes[0].contains("without linux-binary-7.3.4"),
+            "{:?}",
+            found.notes
+        );
+        let text = split("7.3.4-cloud-amd64", "7.3.4-1", &["base", "modules"]);
+        assert_eq!(newest(&parse(&text), &entry(None)), None);
+    }
+}

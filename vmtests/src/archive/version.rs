@@ -1,0 +1,89 @@
+//! The order of Debian versions: deb-version(7), as `dpkg --compare-versions`.
+use std::cmp::Ordering;
+
+/// Compares two versions.
+pub(crate) fn compare(a: &str, b: &str) -> Ordering {
+    let (a_epoch, a_upstream, a_revision) = parts(a);
+    let (b_epoch, b_upstream, b_revision) = parts(b);
+    a_epoch
+        .cmp(&b_epoch)
+        .then_with(|| compare_part(a_upstream, b_upstream))
+        .then_with(|| compare_part(a_revision, b_revision))
+}
+
+fn parts(version: &str) -> (u32, &str, &str) {
+    let (epoch, rest) = version.split_once(':').unwrap_or(("0", version));
+    let (upstream, revision) = rest.rsplit_once('-').unwrap_or((rest, ""));
+    (epoch.parse().unwrap_or(0), upstream, revision)
+}
+
+/// In turn the longest parts without and with digits.
+fn compare_part(mut a: &str, mut b: &str) -> Ordering {
+    while !a.is_empty() || !b.is_empty() {
+        let (a_text, a_rest) = split(a, |c| !c.is_ascii_digit());
+        let (b_text, b_rest) = split(b, |c| !c.is_ascii_digit());
+        let (a_number, a_rest) = split(a_rest, |c| c.is_ascii_digit());
+        let (b_number, b_rest) = split(b_rest, |c| c.is_ascii_digit());
+        let order =
+            compare_text(a_text, b_text).then_with(|| number(a_number).cmp(&number(b_number)));
+        if order != Ordering::Equal {
+            return order;
+        }
+        (a, b) = (a_rest, b_rest);
+    }
+    Ordering::Equal
+}
+
+fn split(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
+    let end = text.find(|c| !belongs(c)).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// Letters before other characters, and "~" before everything, the end too.
+fn compare_text(a: &str, b: &str) -> Ordering {
+    let weight = |c: Option<char>| match c {
+        Some('~') => -1,
+        None => 0,
+        Some(c) if c.is_ascii_alphabetic() => c as i32,
+        Some(c) => c as i32 + 256,
+    };
+    let (mut a, mut b) = (a.chars(), b.chars());
+    loop {
+        let (x, y) = (a.next(), b.next());
+        if x.is_none() && y.is_none() {
+            return Ordering::Equal;
+        }
+        match weight(x).cmp(&weight(y)) {
+            Ordering::Equal => {}
+            other => return other,
+        }
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each pair as `dpkg --compare-versions A lt B` has it.
+    #[test]
+    fn as_dpkg() {
+        for (low, high) in [
+            ("6.1.99-1", "6.1.100-1"),
+            ("6.1.192-1", "6.1.192-2"),
+            ("7.3~rc7-1~exp1", "7.3-1"),
+            ("7.2.12-1~bpo13+1", "7.2.12-1"),
+            ("6.12.90-1", "6.12.90-2"),
+            ("1.0", "1.0a"),
+            ("1.0a", "1.0+b"),
+            ("9", "1:1"),
+        ] {
+            assert_eq!(compare(low, high), Ordering::Less, "{low} < {high}");
+            assert_eq!(compare(high, low), Ordering::Greater, "{high} > {low}");
+            assert_eq!(compare(low, low), Ordering::Equal);
+        }
+    }
+}

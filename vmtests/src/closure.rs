@@ -1,0 +1,276 @@
+//! What a program needs to start: its loader and every shared library, as `ldd` finds them, but read from the files
+//! and not by running anything.
+use crate::{Error, Result};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// ELF, 64 bits, little-endian.
+const MAGIC: [u8; 6] = *b"\x7fELF\x02\x01";
+/// Elf64_Ehdr and Elf64_Phdr (<elf.h>).
+const EHDR: u64 = 64;
+const PHDR: usize = 56;
+const PT_LOAD: u64 = 1;
+const PT_DYNAMIC: u64 = 2;
+const PT_INTERP: u64 = 3;
+/// Elf64_Dyn
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+const DT_STRSZ: u64 = 10;
+const DT_RPATH: u64 = 15;
+const DT_RUNPATH: u64 = 29;
+
+/// No table that is read here is larger: the strings of a large library have some hundred kilobytes.
+const MOST: u64 = 16 << 20;
+
+/// Where a loader looks last (ld.so(8)), on Debian and elsewhere.
+const DEFAULT_FOLDERS: [&str; 6] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+];
+/// What this machine's administrator adds to them.
+const CONFIGURATION: &str = "/etc/ld.so.conf";
+
+/// What one file says of its needs.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Needs {
+    interpreter: Option<PathBuf>,
+    libraries: Vec<String>,
+    folders: Vec<PathBuf>,
+}
+
+/// The files that `programs` need besides themselves, under the names by which they are looked for. Empty for a static
+/// program, or for a file that is no program at all.
+///
+/// # Errors
+/// A file cannot be read; a library is nowhere.
+pub fn closure(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    let mut todo = programs.to_vec();
+    let mut inherited = std::env::var_os("LD_LIBRARY_PATH")
+        .map(|p| std::env::split_paths(&p).collect::<Vec<_>>())
+        .unwrap_or_default();
+    inherited.retain(|folder| folder.is_absolute());
+    let configured = configured(Path::new(CONFIGURATION), 0);
+    while let Some(file) = todo.pop() {
+        let open = File::open(&file).map_err(|e| {
+            Error::new(
+                file.display().to_string(),
+                e,
+                "Is the path right, and is it built?",
+            )
+        })?;
+        let needs = needs(&file, &open).unwrap_or_default();
+        if let Some(interpreter) = needs.interpreter
+            && found.insert(interpreter.clone())
+        {
+            todo.push(interpreter);
+        }
+        for library in &needs.libraries {
+            let folders = inherited
+                .iter()
+                .chain(&needs.folders)
+                .chain(&configured)
+                .cloned()
+                .chain(DEFAULT_FOLDERS.map(PathBuf::from));
+            let path = folders
+                .map(|f| f.join(library))
+                .find(|p| is_elf(p))
+                .ok_or_else(|| {
+                    Error::new(
+                        format!("{library}, which {} needs", file.display()),
+                        "not found in the folders that a loader looks in",
+                        "Install it, or name its folder in LD_LIBRARY_PATH",
+                    )
+                })?;
+            if found.insert(path.clone()) {
+                todo.push(path);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A folder of another architecture may have a file of that name.
+fn is_elf(path: &Path) -> bool {
+    File::open(path).is_ok_and(|f| read_at(&f, 0, 6).is_some_and(|magic| magic == MAGIC))
+}
+
+/// The bytes of a file at an offset; None where there are fewer. A test binary has tens of megabytes, of which a few
+/// kilobytes are of interest.
+fn read_at(file: &impl FileExt, offset: u64, length: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).ok().filter(|_| length <= MOST)?];
+    file.read_exact_at(&mut bytes, offset).ok()?;
+    Some(bytes)
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
+    let mut wide = [0; 8];
+    let number = bytes.get(at..)?.first_chunk::<N>()?;
+    wide.get_mut(..N)?.copy_from_slice(number);
+    Some(u64::from_le_bytes(wide))
+}
+
+/// One Elf64_Phdr: what is where in the file, and where in memory.
+struct Segment {
+    kind: u64,
+    offset: u64,
+    address: u64,
+    size: u64,
+}
+
+fn segments(file: &impl FileExt) -> Option<Vec<Segment>> {
+    let header = read_at(file, 0, EHDR)?;
+    if !header.starts_with(&MAGIC) {
+        return None;
+    }
+    let (table, count) = (number::<8>(&header, 0x20)?, number::<2>(&header, 0x38)?);
+    let table = read_at(file, table, count * PHDR as u64)?;
+    let segment = |h: &[u8]| {
+        Some(Segment {
+            kind: number::<4>(h, 0)?,
+            offset: number::<8>(h, 0x08)?,
+            address: number::<8>(h, 0x10)?,
+            size: number::<8>(h, 0x20)?,
+        })
+    };
+    table.chunks_exact(PHDR).map(segment).collect()
+}
+
+/// None: not a program, or a static one without a dynamic section.
+fn needs(path: &Path, file: &impl FileExt) -> Option<Needs> {
+    let segments = segments(file)?;
+    let content = |kind| {
+        let segment = segments.iter().find(|s| s.kind == kind)?;
+        read_at(file, segment.offset, segment.size)
+    };
+    let dynamic: Vec<(u64, u64)> = content(PT_DYNAMIC)?
+        .chunks_exact(16)
+        .filter_map(|entry| Some((number::<8>(entry, 0)?, number::<8>(entry, 8)?)))
+        .collect();
+    let value = |tag| dynamic.iter().find(|d| d.0 == tag).map(|d| d.1);
+    // The table of strings is named by its address in memory.
+    let address = value(DT_STRTAB)?;
+    let home = segments
+        .iter()
+        .find(|s| s.kind == PT_LOAD && s.address <= address && address - s.address < s.size)?;
+    let offset = home.offset.checked_add(address - home.address)?;
+    let strings = read_at(file, offset, value(DT_STRSZ)?)?;
+    let mut needs = Needs {
+        interpreter: content(PT_INTERP).map(|i| PathBuf::from(text(&i))),
+        ..Needs::default()
+    };
+    for (tag, value) in dynamic {
+        if matches!(tag, DT_NEEDED | DT_RPATH | DT_RUNPATH) {
+            let value = text(strings.get(usize::try_from(value).ok()?..)?);
+            if tag == DT_NEEDED {
+                needs.libraries.push(value);
+            } else {
+                let origin = path.parent().unwrap_or(Path::new("/")).to_string_lossy();
+                let value = value
+                    .replace("${ORIGIN}", &origin)
+                    .replace("$ORIGIN", &origin);
+                needs.folders.extend(std::env::split_paths(&value));
+            }
+        }
+    }
+    Some(needs)
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.split(|b| *b == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(end).into_owned()
+}
+
+/// The folders of ld.so.conf: a path in a line, or `include PATTERN`, where the pattern is `FOLDER/*.conf`.
+fn configured(file: &Path, depth: u32) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    let text = fs::read_to_string(file).unwrap_or_default();
+    for line in text
+        .lines()
+        .map(|l| l.split('#').next().unwrap_or_default().trim())
+    {
+        if let Some(pattern) = line.strip_prefix("include ") {
+            let folder = Path::new(pattern.trim()).parent().unwrap_or(Path::new("/"));
+            let mut files: Vec<_> = fs::read_dir(folder)
+                .map(|entries| entries.flatten().map(|e| e.path()).collect())
+                .unwrap_or_default();
+            files.retain(|f| f.extension().is_some_and(|e| e == "conf"));
+            files.sort();
+            // A file that includes itself.
+            if depth < 4 {
+                folders.extend(files.iter().flat_map(|f| configured(f, depth + 1)));
+            }
+        } else if line.starts_with('/') {
+            folders.push(line.into());
+        }
+    }
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_needs_a_loader_and_libc() {
+        let found = closure(&[std::env::current_exe().unwrap()]).unwrap();
+        let names: Vec<_> = found
+            .iter()
+            .map(|p| p.file_name().unwrap().to_str().unwrap())
+            .collect();
+        assert!(names.iter().any(|n| n.starts_with("ld-linux")), "{names:?}");
+        assert!(
+            names.contains(&"libc.so.6") && names.contains(&"libgcc_s.so.1"),
+            "{names:?}"
+        );
+        assert!(found.iter().all(|p| p.is_file()));
+    }
+
+    #[test]
+    fn what_is_no_program_needs_nothing_and_what_is_not_there_is_an_error() {
+        assert_eq!(closure(&["/etc/passwd".into()]).unwrap(), BTreeSet::new());
+        assert!(closure(&["/nonexistent".into()]).is_err());
+    }
+
+    /// Bytes as a file.
+    struct Memory(Vec<u8>);
+
+    impl FileExt for Memory {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+            let rest = usize::try_from(offset)
+                .ok()
+                .and_then(|o| self.0.get(o..))
+                .unwrap_or_default();
+            let length = rest.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&rest[..length]);
+            Ok(length)
+        }
+
+        fn write_at(&self, _: &[u8], _: u64) -> std::io::Result<usize> {
+            unreachable!("nothing here writes")
+        }
+    }
+
+    #[test]
+    fn any_cut_and_any_changed_byte_is_read_without_a_panic() {
+        let path = Path::new("/bin/true");
+        let bytes = fs::read(path).unwrap();
+        let whole = needs(path, &Memory(bytes.clone())).unwrap();
+        assert!(whole.libraries.contains(&"libc.so.6".to_owned()));
+        for end in (0..bytes.len()).step_by(97) {
+            let _ = needs(path, &Memory(bytes[..end].to_vec()));
+        }
+        let head = EHDR as usize + 13 * PHDR;
+        for at in 0..head {
+            let mut changed = Memory(bytes.clone());
+            changed.0[at] ^= 0xff;
+            let _ = needs(path, &changed);
+        }
+    }
+}

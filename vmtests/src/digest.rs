@@ -1,0 +1,41 @@
+//! SHA-256, in hexadecimal.
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+use std::io::{self, Read};
+
+/// A hash that grows with what is read.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Hasher(Sha256);
+
+impl Hasher {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn hex(self) -> String {
+        self.0.finalize().iter().fold(String::new(), |mut text, b| {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{b:02x}");
+            text
+        })
+    }
+}
+
+/// `sha256sum` of some bytes.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    let mut hasher = Hasher::default();
+    hasher.update(bytes);
+    hasher.hex()
+}
+
+/// `sha256sum` of a file.
+pub(crate) fn sha256_of(mut file: impl Read) -> io::Result<String> {
+    let mut hasher = Hasher::default();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hasher.hex()),
+            n => hasher.update(buffer.get(..n).unwrap_or_default()),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The kernel's log, record by record, from `/dev/kmsg`.
+use nix::errno::Errno;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// No more text than this is kept: an oops has some 5 KiB, and a frame has an end.
+const MOST: usize = 400 << 10;
+
+/// A reader of the log that remembers where it was.
+pub(super) struct Kmsg {
+    file: File,
+    text: String,
+    mark: usize,
+}
+
+impl Kmsg {
+    /// From the oldest record that the kernel still has.
+    pub(super) fn open() -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open("/dev/kmsg")?;
+        Ok(Self {
+            file,
+            text: String::new(),
+            mark: 0,
+        })
+    }
+
+    /// All of it since [`Kmsg::skip`], or since boot.
+    pub(super) fn all(&mut self) -> String {
+        self.read();
+        self.text.clone()
+    }
+
+    /// Forgets what is there.
+    pub(super) fn skip(&mut self) {
+        self.read();
+        self.text.clear();
+        self.mark = 0;
+    }
+
+    /// [`Kmsg::since_mark`] starts here.
+    pub(super) fn mark(&mut self) {
+        self.read();
+        self.mark = self.text.len();
+    }
+
+    /// What came since [`Kmsg::mark`].
+    pub(super) fn since_mark(&mut self) -> String {
+        self.read();
+        self.text.get(self.mark..).unwrap_or_default().to_owned()
+    }
+
+    fn read(&mut self) {
+        // One read(2) gives one record, which the kernel bounds at CONSOLE_EXT_LOG_MAX, 8 KiB.
+        let mut record = [0; 8192];
+        loop {
+            match self.file.read(&mut record) {
+                Ok(0) => return,
+                Ok(got) => {
+                    if self.text.len() < MOST {
+                        self.text += &line(&String::from_utf8_lossy(
+                            record.get(..got).unwrap_or_default(),
+                        ));
+                    }
+                }
+                // EPIPE: records were overwritten before they were read; the next one is there.
+                Err(e) if e.raw_os_error() == Some(Errno::EPIPE as i32) => {
+                    self.text += "(some records of the kernel's log are lost)\n";
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// `prefix,sequence,microseconds,flags;text`, then lines of a device's properties, as `dmesg` prints it.
+fn line(record: &str) -> String {
+    let (front, text) = record.split_once(';').unwrap_or(("", record));
+    let text = text.split('\n').next().unwrap_or_default();
+    let micros: u64 = front
+        .split(',')
+        .nth(2)
+        .and_then(|m| m.parse().ok())
+        .unwrap_or(0);
+    format!(
+        "[{:5}.{:06}] {text}\n",
+        micros / 1_000_000,
+        micros % 1_000_000
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_as_dmesg_prints_it() {
+        let record = "6,339,5140900,-;NET: Registered protocol family 10\n SUBSYSTEM=net\n";
+        assert_eq!(
+            line(record),
+            "[    5.140900] NET: Registered protocol family 10\n"
+        );
+        assert_eq!(line("garbage"), "[    0.000000] garbage\n");
+    }
+}

@@ -1,0 +1,115 @@
+//! What a program expects of a machine: file systems, names, devices, modules, the time.
+use super::{MODULES_LIST, net};
+use crate::proto::Hello;
+use nix::errno::Errno;
+use nix::kmod::{ModuleInitFlags, finit_module};
+use nix::mount::{MsFlags, mount};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_settime};
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What is mounted: where, the type, the options, and whether a kernel may do without it.
+const MOUNTS: &[(&str, &str, &str, bool)] = &[
+    ("/proc", "proc", "", true),
+    ("/sys", "sysfs", "", true),
+    ("/dev", "devtmpfs", "", true),
+    ("/dev/pts", "devpts", "", true),
+    ("/dev/shm", "tmpfs", "mode=1777", true),
+    ("/run", "tmpfs", "mode=755", true),
+    ("/sys/fs/cgroup", "cgroup2", "", true),
+    ("/sys/fs/bpf", "bpf", "", true),
+    ("/sys/kernel/debug", "debugfs", "", false),
+    ("/sys/kernel/tracing", "tracefs", "", false),
+];
+
+/// Mounts, names, loads. What fails is a note: the host decides whether it matters.
+pub(super) fn prepare() -> Hello {
+    let mut notes = Vec::new();
+    mount_all("/", &mut notes);
+    if let Err(e) = nix::unistd::sethostname("weir-vm") {
+        notes.push(format!("sethostname: {e}"));
+    }
+    // devtmpfs has no such links; programs ask for them.
+    for (link, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "fd/0"),
+        ("stdout", "fd/1"),
+        ("stderr", "fd/2"),
+    ] {
+        let _ = std::os::unix::fs::symlink(target, Path::new("/dev").join(link));
+    }
+    let list = fs::read_to_string(MODULES_LIST).unwrap_or_default();
+    let mut modules = 0;
+    for file in list.lines() {
+        match load_module(Path::new(file)) {
+            Ok(()) => modules += 1,
+            Err(why) => notes.push(why),
+        }
+    }
+    if let Err(why) = net::loopback_up() {
+        notes.push(why);
+    }
+    let release = nix::sys::utsname::uname()
+        .map(|u| u.release().to_string_lossy().into_owned())
+        .unwrap_or_default();
+    Hello {
+        version: crate::proto::VERSION,
+        release,
+        modules,
+        notes,
+    }
+}
+
+/// Mounts all whose path starts with `under`.
+pub(super) fn mount_all(under: &str, notes: &mut Vec<String>) {
+    for &(target, kind, options, is_needed) in MOUNTS.iter().filter(|m| m.0.starts_with(under)) {
+        let _ = fs::create_dir_all(target);
+        let options = (!options.is_empty()).then_some(options);
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV.difference(dev_flag(target));
+        let done = mount(Some(kind), target, Some(kind), flags, options);
+        // The kernel may have mounted devtmpfs by itself (CONFIG_DEVTMPFS_MOUNT).
+        if let Err(e) = done
+            && e != Errno::EBUSY
+            && is_needed
+        {
+            notes.push(format!("mount {kind} on {target}: {e}"));
+        }
+    }
+}
+
+/// Devices work under `/dev` and nowhere else.
+fn dev_flag(target: &str) -> MsFlags {
+    if target == "/dev" || target == "/dev/pts" {
+        MsFlags::MS_NODEV
+    } else {
+        MsFlags::empty()
+    }
+}
+
+/// `insmod FILE`. A module that is there already, or that the kernel has built in, is as good as loaded.
+pub(super) fn load_module(file: &Path) -> Result<(), String> {
+    let failed = |e: &dyn std::fmt::Display| format!("module {}: {e}", file.display());
+    let open = File::open(file).map_err(|e| failed(&e))?;
+    match finit_module(open, c"", ModuleInitFlags::empty()) {
+        Ok(()) | Err(Errno::EEXIST) => Ok(()),
+        Err(e) => Err(failed(&e)),
+    }
+}
+
+/// Sets the clock and seeds the random numbers: a saved state knows neither, and each copy would have the same.
+pub(super) fn sync(unix_nanos: u64, seed: &[u8; 32]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let now = TimeSpec::from_duration(Duration::from_nanos(unix_nanos));
+    if let Err(e) = clock_settime(ClockId::CLOCK_REALTIME, now) {
+        notes.push(format!("clock_settime: {e}"));
+    }
+    let seeded = File::open(PathBuf::from("/dev/urandom"))
+        .and_then(|urandom| weir_netlink::sys::random_seed(urandom.as_fd(), seed));
+    if let Err(e) = seeded {
+        notes.push(format!("seeding the random numbers: {e}"));
+    }
+    notes
+}

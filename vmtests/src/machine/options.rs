@@ -1,0 +1,80 @@
+//! What a machine may be asked to be.
+use crate::cache::variable;
+use crate::qemu::accel::Accel;
+use crate::{Error, Result};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How much longer than the guest the host waits before it calls a guest hanging.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// How a machine is made. [`Options::new`] is right for tests.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The program that becomes `/init` in the guest and QEMU's launcher on the host: this crate's binary, or one whose
+    /// `main` begins with [`crate::guest::is_init`] and [`crate::become_qemu_if_asked`] as that does.
+    pub program: PathBuf,
+    /// QEMU; looked for when absent.
+    pub qemu: Option<PathBuf>,
+    /// Who executes the guest; `VMTESTS_ACCEL` or a trial decides when absent.
+    pub accel: Option<Accel>,
+    /// Memory in MiB; by the size of the payload when absent.
+    pub memory_mib: Option<u32>,
+    /// Processors. Under emulation more than one makes everything slower.
+    pub cpus: u32,
+    /// Go on from a saved state, and save one where there is none.
+    pub is_saved: bool,
+    /// How long after its deadline a program's verdict may come before the guest counts as hanging.
+    pub grace: Duration,
+    /// All deadlines are so many times longer.
+    pub slow: u32,
+}
+
+impl Options {
+    /// One processor, saved states, and what `VMTESTS_SNAPSHOT` (0: no saved states) and `VMTESTS_SLOW` (a factor) say.
+    /// `program` is the running one.
+    ///
+    /// # Errors
+    /// A variable has no value that makes sense.
+    pub fn new() -> Result<Self> {
+        let program = std::env::current_exe().map_err(|e| Error::io("/proc/self/exe", &e))?;
+        let is_saved = match std::env::var("VMTESTS_SNAPSHOT")
+            .unwrap_or_default()
+            .as_str()
+        {
+            "" | "1" => true,
+            "0" => false,
+            other => {
+                return Err(Error::new(
+                    format!("VMTESTS_SNAPSHOT={other}"),
+                    "neither 0 nor 1",
+                    "0 boots every machine, 1 (or nothing) restores saved states",
+                ));
+            }
+        };
+        let slow = match variable("VMTESTS_SLOW") {
+            None => 1,
+            Some(value) => value
+                .to_str()
+                .and_then(|v| v.parse().ok())
+                .filter(|n| (1..=1000).contains(n))
+                .ok_or_else(|| {
+                    Error::new(
+                        format!("VMTESTS_SLOW={}", value.display()),
+                        "not a number from 1 to 1000",
+                        "It multiplies every deadline: 10 suits a very busy machine",
+                    )
+                })?,
+        };
+        Ok(Self {
+            program,
+            qemu: None,
+            accel: None,
+            memory_mib: None,
+            cpus: 1,
+            is_saved,
+            grace: GRACE,
+            slow,
+        })
+    }
+}

@@ -1,0 +1,322 @@
+//! Modules: which ones, in which order, and in which form they go into the guest.
+//!
+//! No package carries `modules.dep`. Each module names what it needs itself, in its section `.modinfo`
+//! (include/linux/module.h, MODULE_INFO); walking that gives the order that depmod and modprobe would.
+use crate::compress;
+use crate::digest::Hasher;
+use crate::elf::Elf;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Ends a signed module: MODULE_SIG_STRING of include/linux/module_signature.h.
+const SIGNATURE_END: &[u8] = b"~Module signature appended~\n";
+
+/// `struct module_signature` before that: its last four bytes are the length of the signature, big-endian.
+const SIGNATURE_INFO: usize = 12;
+
+/// A set of modules as found, packed or not, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    files: BTreeMap<String, Source>,
+    /// The modules that are part of the kernel: `modules.builtin`.
+    pub(crate) builtin: BTreeSet<String>,
+}
+
+/// Where a module's bytes are.
+#[derive(Debug)]
+enum Source {
+    /// Read already, out of a package.
+    Memory(Vec<u8>),
+    /// In a directory; only those that are needed are read.
+    File(PathBuf),
+}
+
+/// A module as it goes into the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Loadable {
+    pub(crate) name: String,
+    pub(crate) content: Vec<u8>,
+    pub(crate) depends: Vec<String>,
+}
+
+/// What a list of wanted modules comes to on one kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Closure {
+    /// In load order: each module after those that it needs.
+    pub(crate) modules: Vec<Loadable>,
+    /// Wanted, and neither a module nor known to be built in. Names come and go between releases.
+    pub(crate) absent: Vec<String>,
+}
+
+/// What becomes of the signature at the end of a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Signature {
+    /// Cut off. Checking one takes 20 ms under emulation; without it the kernel is tainted (E).
+    Cut,
+    /// Kept, for a kernel with module.sig_enforce or in lockdown.
+    Keep,
+}
+
+/// What all modules of a closure have in common.
+#[derive(Debug, Clone, Copy)]
+struct How<'a> {
+    release: &'a str,
+    signature: Signature,
+}
+
+impl Found {
+    /// Takes one file of a modules tree, if it is a module or the list of built-in ones.
+    pub(crate) fn take(&mut self, path: &str, content: Vec<u8>) {
+        let file = path.rsplit('/').next().unwrap_or(path);
+        if file == "modules.builtin" {
+            let text = String::from_utf8_lossy(&content);
+            self.builtin.extend(text.lines().filter_map(module_name));
+        } else if let Some(name) = module_name(file) {
+            self.files.insert(name, Source::Memory(content));
+        }
+    }
+
+    /// All of a directory such as `/lib/modules/RELEASE`, and what tells this state of it from another.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn directory(root: &Path) -> Result<(Self, String)> {
+        let mut found = Self::default();
+        let mut state = Hasher::default();
+        let mut folders = vec![root.to_owned()];
+        while let Some(folder) = folders.pop() {
+            let failed = |e| Error::io(folder.display(), &e);
+            for entry in fs::read_dir(&folder).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                let path = entry.path();
+                // The links `build` and `source` lead to the kernel's sources.
+                let kind = entry.file_type().map_err(failed)?;
+                let text = path.to_string_lossy();
+                if kind.is_dir() {
+                    folders.push(path);
+                } else if kind.is_file() && Self::wants(&text) {
+                    let meta = entry.metadata().map_err(failed)?;
+                    state.update(
+                        format!("{text} {} {:?}\n", meta.len(), meta.modified()).as_bytes(),
+                    );
+                    if let Some(name) = module_name(&text) {
+                        found.files.insert(name, Source::File(path));
+                    } else {
+                        let content = fs::read(&path).map_err(failed)?;
+                        found.take(&text, content);
+                    }
+                }
+            }
+        }
+        Ok((found, state.hex()))
+    }
+
+    /// Is this a file that [`Found::take`] keeps?
+    pub(crate) fn wants(path: &str) -> bool {
+        path.ends_with("/modules.builtin") || module_name(path).is_some()
+    }
+
+    /// No module at all?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Is it there to be loaded?
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.files.contains_key(name)
+    }
+
+    /// Puts the names of modules in the place of patterns.
+    pub(crate) fn expand(&self, wanted: &[String]) -> Vec<String> {
+        let all = self.files.keys();
+        let expand = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(start) => all
+                .clone()
+                .filter(|n| n.starts_with(start))
+                .cloned()
+                .collect(),
+            None => vec![pattern.clone()],
+        };
+        wanted.iter().flat_map(expand).collect()
+    }
+
+    /// The wanted modules of the kernel `release` and all that they need.
+    ///
+    /// # Errors
+    /// A module is damaged or of another kernel; one needs another that is not there.
+    pub(crate) fn closure(
+        &self,
+        wanted: &[String],
+        release: &str,
+        signature: Signature,
+    ) -> Result<Closure> {
+        let how = How { release, signature };
+        let mut closure = Closure::default();
+        let mut seen = BTreeSet::new();
+        for name in wanted {
+            if self.has(name) {
+                self.visit(name, how, &mut seen, &mut closure)?;
+            } else if !self.builtin.contains(name) {
+                closure.absent.push(name.clone());
+            }
+        }
+        Ok(closure)
+    }
+
+    fn visit(
+        &self,
+        name: &str,
+        how: How<'_>,
+        seen: &mut BTreeSet<String>,
+        closure: &mut Closure,
+    ) -> Result<()> {
+        let Some(source) = self.files.get(name) else {
+            return Ok(());
+        };
+        if !seen.insert(name.to_owned()) {
+            return Ok(());
+        }
+        let mut content = match source {
+            Source::Memory(packed) => compress::unpack(name, packed)?,
+            Source::File(path) => {
+                let shown = path.display().to_string();
+                let packed = fs::read(path).map_err(|e| Error::io(&shown, &e))?;
+                compress::unpack(&shown, &packed)?
+            }
+        };
+        let info = Info::read(name, &content)?;
+        if info.release != how.release {
+            return Err(Error::new(
+                format!("the module {name}"),
+                format!(
+                    "it is for the kernel {}, not for {}",
+                    info.release, how.release
+                ),
+                "Give the modules directory that belongs to the kernel: lib/modules/RELEASE",
+            ));
+        }
+        for needed in &info.depends {
+            if !self.has(needed) && !self.builtin.contains(needed) {
+                return Err(Error::new(
+                    format!("the module {name}"),
+                    format!("it needs the module {needed}, which is not there"),
+                    "The set of packages or the modules directory is not complete: fetch it again, or give \
+                     the one that belongs to this kernel",
+                ));
+            }
+            self.visit(needed, how, seen, closure)?;
+        }
+        for before in &info.before {
+            self.visit(before, how, seen, closure)?;
+        }
+        if how.signature == Signature::Cut {
+            content.truncate(without_signature(&content).len());
+        }
+        let mut depends = info.depends;
+        depends.extend(info.before.into_iter().filter(|b| self.has(b)));
+        closure.modules.push(Loadable {
+            name: name.to_owned(),
+            content,
+            depends,
+        });
+        Ok(())
+    }
+}
+
+/// What a module says about others.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Info {
+    /// `depends=`: it cannot be loaded without them.
+    depends: Vec<String>,
+    /// The first word of `vermagic=`: the kernel that it was built for.
+    release: String,
+    /// `softdep=pre:`: better loaded before it, where they exist.
+    before: Vec<String>,
+}
+
+impl Info {
+    fn read(name: &str, module: &[u8]) -> Result<Self> {
+        let modinfo = Elf::new(module)
+            .and_then(|elf| elf.content(".modinfo"))
+            .ok_or_else(|| {
+                Error::new(
+                    format!("the module {name}"),
+                    "not a kernel module for a 64-bit little-endian machine",
+                    "The file is damaged or of another kind: get it again",
+                )
+            })?;
+        let mut info = Self::default();
+        for entry in modinfo.split(|b| *b == 0) {
+            let entry = String::from_utf8_lossy(entry);
+            match entry.split_once('=') {
+                Some(("depends", list)) => info
+                    .depends
+                    .extend(list.split(',').filter(|n| !n.is_empty()).map(spelled)),
+                Some(("vermagic", text)) => {
+                    info.release = text.split(' ').next().unwrap_or_default().to_owned();
+                }
+                Some(("softdep", text)) => info.before.extend(softdep_before(text)),
+                _ => {}
+            }
+        }
+        Ok(info)
+    }
+}
+
+/// The modules after `pre:` in `pre: a b post: c`.
+fn softdep_before(text: &str) -> Vec<String> {
+    let mut before = false;
+    let mut names = Vec::new();
+    for word in text.split_whitespace() {
+        match word {
+            "pre:" => before = true,
+            "post:" => before = false,
+            name if before => names.push(spelled(name)),
+            _ => {}
+        }
+    }
+    names
+}
+
+/// `kernel/net/nf-tables.ko.xz` is `nf_tables`.
+pub(crate) fn module_name(path: &str) -> Option<String> {
+    let file = path.trim().rsplit('/').next()?;
+    let stem = [".ko", ".ko.xz", ".ko.zst", ".ko.gz"]
+        .iter()
+        .find_map(|suffix| file.strip_suffix(suffix))?;
+    Some(spelled(stem))
+}
+
+/// Files may have dashes; the kernel has underscores.
+fn spelled(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// The module without what `scripts/sign-file` appended.
+fn without_signature(module: &[u8]) -> &[u8] {
+    let cut = || {
+        let body = module.strip_suffix(SIGNATURE_END)?;
+        let length = u32::from_be_bytes(*body.last_chunk()?);
+        let end = body
+            .len()
+            .checked_sub(SIGNATURE_INFO)?
+            .checked_sub(usize::try_from(length).ok()?)?;
+        body.get(..end)
+    };
+    cut().unwrap_or(module)
+}
+
+/// The module with the name of a section taken away, so that the kernel does not find it.
+pub(crate) fn hide_section(module: &mut [u8], name: &str) {
+    let Some(section) = Elf::new(module).and_then(|elf| elf.section(name)) else {
+        return;
+    };
+    // sh_name, the first field: offset 0 of every string table is the empty name.
+    if let Some(field) = module.get_mut(section.header..section.header + 4) {
+        field.fill(0);
+    }
+}

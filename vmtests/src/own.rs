@@ -1,0 +1,151 @@
+//! A person's own kernel: a `vmlinuz` (or `vmlinux`) and the modules that belong to it.
+use crate::cache::variable;
+use crate::modules::{Found, Signature};
+use crate::prepare::{self, Material, Prepared};
+use crate::requirements::is_set;
+use crate::{Cache, Error, Result, digest};
+use std::fs;
+use std::path::PathBuf;
+
+/// The variable that names own kernels: `NAME=VMLINUZ[,MODULES]`, several with `;` between them.
+pub const KERNEL_VARIABLE: &str = "VMTESTS_KERNEL";
+
+const FORM: &str =
+    "Write NAME=VMLINUZ or NAME=VMLINUZ,MODULES: mine=/boot/vmlinuz-6.9.1,/lib/modules/6.9.1";
+
+/// A kernel from files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Own {
+    /// What it is called in the matrix.
+    pub name: String,
+    /// A bzImage or an ELF vmlinux.
+    pub vmlinuz: PathBuf,
+    /// The directory `lib/modules/RELEASE`; none if everything is built in.
+    pub modules: Option<PathBuf>,
+}
+
+impl Own {
+    /// Reads `NAME=VMLINUZ[,MODULES]`.
+    ///
+    /// # Errors
+    /// It has another form.
+    pub fn parse(text: &str) -> Result<Self> {
+        let bad = |reason: &str| Error::new(format!("the kernel {text:?}"), reason, FORM);
+        let (name, files) = text
+            .split_once('=')
+            .ok_or_else(|| bad("no NAME= before the file"))?;
+        let (vmlinuz, modules) = match files.split_once(',') {
+            Some((vmlinuz, modules)) => (vmlinuz, Some(modules)),
+            None => (files, None),
+        };
+        // It becomes a part of file names and of test names.
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if name.is_empty() || !name.chars().all(plain) {
+            return Err(bad(
+                "the name has to be of letters, digits, dots and dashes",
+            ));
+        }
+        if vmlinuz.is_empty() {
+            return Err(bad("no file"));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            vmlinuz: vmlinuz.into(),
+            modules: modules.filter(|m| !m.is_empty()).map(PathBuf::from),
+        })
+    }
+
+    /// Those in [`KERNEL_VARIABLE`].
+    ///
+    /// # Errors
+    /// One has another form.
+    pub fn from_environment() -> Result<Vec<Self>> {
+        let value = variable(KERNEL_VARIABLE).unwrap_or_default();
+        let value = value.to_string_lossy();
+        let items = value.split(';').map(str::trim);
+        items.filter(|i| !i.is_empty()).map(Self::parse).collect()
+    }
+
+    /// Makes it ready to boot, or finds that it is.
+    pub(crate) fn prepare(&self, cache: &Cache, wanted: &[String]) -> Result<Prepared> {
+        let shown = self.vmlinuz.display().to_string();
+        let image = fs::read(&self.vmlinuz).map_err(|e| Error::io(&shown, &e))?;
+        let (modules, state) = match &self.modules {
+            Some(directory) => Found::directory(directory)?,
+            None => (Found::default(), String::new()),
+        };
+        if let Some(directory) = self.modules.as_ref().filter(|_| modules.is_empty()) {
+            return Err(Error::new(
+                directory.display().to_string(),
+                "no module in it (*.ko, *.ko.xz, *.ko.zst, *.ko.gz)",
+                "Give the directory lib/modules/RELEASE; leave it out if everything is built in",
+            ));
+        }
+        let config = self.config();
+        let forced = config
+            .as_deref()
+            .is_some_and(|c| is_set(c, "CONFIG_MODULE_SIG_FORCE", "y"));
+        let signature = match forced {
+            true => Signature::Keep,
+            false => Signature::Cut,
+        };
+        let sum = digest::sha256(&image);
+        let text = config.clone().unwrap_or_default();
+        let key = prepare::key(&self.name, &[&sum, &state, &text], wanted, signature);
+        let _guard = cache.lock(&format!("kernel-{}", self.name))?;
+        // One that is not whole is made again.
+        if let Ok(Some(prepared)) = prepare::open(cache, &key) {
+            return Ok(prepared);
+        }
+        let package = match &self.modules {
+            Some(directory) => format!("{shown} with {}", directory.display()),
+            None => shown.clone(),
+        };
+        let material = Material {
+            name: self.name.clone(),
+            package,
+            sources: vec![(shown, sum)],
+            image,
+            config,
+            modules,
+            signature,
+        };
+        prepare::build(cache, &key, material, wanted)
+    }
+
+    /// The configuration that distributions put beside a kernel: `config-RELEASE`, or `config` with the modules.
+    fn config(&self) -> Option<String> {
+        let file = self.vmlinuz.file_name()?.to_str()?;
+        let release = file
+            .strip_prefix("vmlinuz-")
+            .or(file.strip_prefix("vmlinux-"));
+        let beside = release.map(|r| self.vmlinuz.with_file_name(format!("config-{r}")));
+        let inside = self.modules.as_ref().map(|m| m.join("config"));
+        // A kernel that was just built: arch/x86/boot/bzImage below the .config.
+        let built = self
+            .vmlinuz
+            .ancestors()
+            .nth(4)
+            .map(|top| top.join(".config"));
+        let read = |path: &PathBuf| fs::read_to_string(path).ok();
+        [beside, inside, built].iter().flatten().find_map(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms() {
+        let own = Own::parse("mine=/boot/vmlinuz,/lib/modules/6.9").unwrap();
+        assert_eq!(own.name, "mine");
+        assert_eq!(own.modules, Some("/lib/modules/6.9".into()));
+        assert_eq!(Own::parse("a=b").unwrap().modules, None);
+        assert_eq!(Own::parse("a=b,").unwrap().modules, None);
+        for bad in ["/boot/vmlinuz", "=x", "a=", "a b=x", "../a=x"] {
+            let e = Own::parse(bad).unwrap_err().to_string();
+            assert!(e.contains("NAME=VMLINUZ"), "{e}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Frames out of a stream of bytes that comes in pieces of any size.
+use super::{Frame, Garbage, MAX_FRAME};
+
+/// Collects bytes until they make a frame.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    bytes: Vec<u8>,
+    /// How much of `bytes` was taken already.
+    taken: usize,
+}
+
+impl Decoder {
+    /// An empty one, at the start of a frame.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// More bytes from the port.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.taken > 0 {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next frame, when all of it has come.
+    ///
+    /// # Errors
+    ///
+    /// [`Garbage`] when the next bytes are no frame. The same again from then on.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, Garbage> {
+        let rest = self.bytes.get(self.taken..).unwrap_or_default();
+        let Some((length, rest)) = rest.split_first_chunk() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(*length);
+        let size = usize::try_from(length).unwrap_or(usize::MAX);
+        if size == 0 || size > MAX_FRAME {
+            return Err(Garbage::Length(length));
+        }
+        let Some((frame, _)) = rest.split_at_checked(size) else {
+            return Ok(None);
+        };
+        let Some((kind, body)) = frame.split_first() else {
+            return Ok(None);
+        };
+        let frame = Frame::decode(*kind, body)?;
+        self.taken += 4 + size;
+        Ok(Some(frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Ending, Exit, FilePiece, Hello, Run};
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    use std::path::PathBuf;
+
+    fn os_string() -> impl Strategy<Value = OsString> {
+        vec(any::<u8>(), 0..20).prop_map(OsString::from_vec)
+    }
+
+    fn path() -> impl Strategy<Value = PathBuf> {
+        os_string().prop_map(PathBuf::from)
+    }
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        vec(any::<u8>(), 0..100)
+    }
+
+    fn run() -> impl Strategy<Value = Run> {
+        (
+            vec(os_string(), 0..4),
+            path(),
+            vec((os_string(), os_string()), 0..4),
+            any::<bool>(),
+            any::<u64>(),
+            proptest::option::of(path()),
+        )
+            .prop_map(|(argv, cwd, env, is_isolated, deadline_ms, stdin)| Run {
+                argv,
+                cwd,
+                env,
+                is_isolated,
+                deadline_ms,
+                stdin,
+            })
+    }
+
+    fn file() -> impl Strategy<Value = FilePiece> {
+        (path(), any::<u32>(), any::<bool>(), any::<bool>(), bytes()).prop_map(
+            |(path, mode, is_first, is_last, bytes)| FilePiece {
+                path,
+                mode,
+                is_first,
+                is_last,
+                bytes,
+            },
+        )
+    }
+
+    fn ending() -> impl Strategy<Value = Ending> {
+        prop_oneof![
+            any::<i32>().prop_map(Ending::Status),
+            any::<i32>().prop_map(Ending::Signal),
+            Just(Ending::TimedOut),
+        ]
+    }
+
+    fn frame() -> impl Strategy<Value = Frame> {
+        prop_oneof![
+            any::<(u64, [u8; 32])>()
+                .prop_map(|(unix_nanos, seed)| Frame::Sync { unix_nanos, seed }),
+            vec(path(), 0..4).prop_map(Frame::Load),
+            file().prop_map(Frame::File),
+            run().prop_map(Frame::Run),
+            path().prop_map(Frame::Get),
+            Just(Frame::Dmesg),
+            Just(Frame::Park),
+            Just(Frame::Quit),
+            (
+                any::<u32>(),
+                any::<String>(),
+                any::<u32>(),
+                vec(any::<String>(), 0..3)
+            )
+                .prop_map(|(version, release, modules, notes)| Frame::Hello(Hello {
+                    version,
+                    release,
+                    modules,
+                    notes
+                })),
+            bytes().prop_map(Frame::Out),
+            bytes().prop_map(Frame::Err),
+            (ending(), any::<u64>(), any::<String>()).prop_map(
+                |(ending, elapsed_ms, kernel_log)| Frame::Exit(Exit {
+                    ending,
+                    elapsed_ms,
+                    kernel_log
+                })
+            ),
+            (bytes(), any::<bool>()).prop_map(|(bytes, is_last)| Frame::Piece { bytes, is_last }),
+            any::<String>().prop_map(Frame::Log),
+            Just(Frame::Done),
+            any::<String>().prop_map(Frame::Failed),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_sent_arrives_however_it_is_cut(
+            frames in vec(frame(), 1..6), sizes in vec(1usize..50, 1..20)
+        ) {
+            let sent: Vec<u8> = frames.iter().flat_map(Frame::encode).collect();
+            let (mut decoder, mut received, mut rest) = (Decoder::new(), Vec::new(), &sent[..]);
+            for size in sizes.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (piece, after) = rest.split_at((*size).min(rest.len()));
+                rest = after;
+                decoder.push(piece);
+                while let Some(frame) = decoder.next_frame().unwrap() {
+                    received.push(frame);
+                }
+            }
+            prop_assert_eq!(received, frames);
+        }
+
+        #[test]
+        fn any_bytes_are_frames_or_garbage_and_never_a_panic(pieces in vec(bytes(), 0..10)) {
+            let mut decoder = Decoder::new();
+            for piece in &pieces {
+                decoder.push(piece);
+                while let Ok(Some(_)) = decoder.next_frame() {}
+            }
+        }
+
+        #[test]
+        fn a_changed_byte_is_never_a_panic(
+            frame in frame(), at in any::<prop::sample::Index>(), value in any::<u8>()
+        ) {
+            let mut sent = frame.encode();
+            let at = at.index(sent.len());
+            sent[at] = value;
+            let mut decoder = Decoder::new();
+            decoder.push(&sent);
+            while let Ok(Some(_)) = decoder.next_frame() {}
+        }
+    }
+
+    #[test]
+    fn a_length_out_of_bounds_is_refused_before_its_bytes_come() {
+        let mut decoder = Decoder::new();
+        decoder.push(&u32::MAX.to_le_bytes());
+        assert_eq!(decoder.next_frame(), Err(Garbage::Length(u32::MAX)));
+        let mut decoder = Decoder::new();
+        decoder.push(&[0; 4]);
+        assert_eq!(decoder.next_frame(), Err(Garbage::Length(0)));
+    }
+
+    #[test]
+    fn bytes_after_a_body_are_refused() {
+        let mut decoder = Decoder::new();
+        decoder.push(&[2, 0, 0, 0, 71, 0]);
+        assert_eq!(decoder.next_frame(), Err(Garbage::Body(71)));
+        let mut decoder = Decoder::new();
+        decoder.push(&[1, 0, 0, 0, 99]);
+        assert_eq!(decoder.next_frame(), Err(Garbage::Kind(99)));
+    }
+
+    #[test]
+    fn the_wire_is_as_written_down() {
+        let frame = Frame::Exit(Exit {
+            ending: Ending::Signal(9),
+            elapsed_ms: 0x0102,
+            kernel_log: "x".into(),
+        });
+        #[rustfmt::skip]
+        let bytes = [
+            19, 0, 0, 0,            // length, kind included
+            68,                     // Exit
+            1, 9, 0, 0, 0,          // by signal 9
+            2, 1, 0, 0, 0, 0, 0, 0, // milliseconds
+            1, 0, 0, 0, b'x',       // log
+        ];
+        assert_eq!(frame.encode(), bytes);
+    }
+}

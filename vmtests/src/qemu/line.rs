@@ -1,0 +1,166 @@
+//! The command line of QEMU.
+use super::accel::Accel;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// What the kernel is told.
+///
+/// `panic=-1` with `-no-reboot` ends QEMU at a panic, and `oops=panic` makes one of an oops: the console then has it
+/// all. The rest saves a third of the boot under emulation: self-tests of ciphers, certificates for signatures
+/// that are cut off, and the jitter generator, which measures for a while.
+const PARAMETERS: &str = "console=ttyS0 panic=-1 oops=panic quiet cryptomgr.notests=1 \
+     initcall_blacklist=load_system_certificate_list,load_revocation_certificate_list,jent_mod_init";
+
+/// What is the same for a machine that boots and for its copy that goes on from the saved state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hardware {
+    pub(crate) accel: Accel,
+    pub(crate) memory_mib: u32,
+    pub(crate) cpus: u32,
+}
+
+/// Where a machine's memory is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Memory<'a> {
+    /// Nowhere else: such a machine cannot be saved.
+    Own,
+    /// In a new file, which the machine writes.
+    Saved(&'a Path),
+    /// As a file has it; what the machine changes stays its own (`MAP_PRIVATE`). Nothing is read before it is used, so
+    /// the size of the memory does not matter to the time it takes.
+    CopyOf(&'a Path),
+}
+
+/// What QEMU boots.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Boot<'a> {
+    pub(crate) image: &'a Path,
+    pub(crate) initramfs: &'a Path,
+    pub(crate) parameters: &'a [String],
+}
+
+/// Everything that a saved state must agree with.
+pub(crate) fn fixed(hardware: &Hardware) -> Vec<OsString> {
+    let (accel, cpu) = match hardware.accel {
+        Accel::Tcg => ("tcg", "max"),
+        Accel::Kvm => ("kvm", "host"),
+    };
+    let cpus = hardware.cpus.to_string();
+    let memory = format!("{}M", hardware.memory_mib);
+    #[rustfmt::skip]
+    let line = [
+        "-accel", accel, "-cpu", cpu, "-m", &memory, "-smp", &cpus,
+        "-display", "none", "-nodefaults", "-no-user-config", "-no-reboot",
+        // Both are sockets that we made: no path, no race, and their end is the end of QEMU.
+        "-chardev", "socket,id=qmp,fd=1", "-mon", "chardev=qmp,mode=control",
+        "-chardev", "socket,id=ctl,fd=0", "-device", "virtio-serial-pci",
+        "-device", "virtserialport,chardev=ctl,name=ctl",
+        "-serial", "chardev:console",
+    ];
+    line.map(OsString::from).to_vec()
+}
+
+/// The whole line. Without `boot` the machine waits for a saved state.
+pub(crate) fn line(
+    hardware: &Hardware,
+    memory: Memory<'_>,
+    console: &Path,
+    boot: Option<Boot<'_>>,
+) -> Vec<OsString> {
+    let mut line = Vec::new();
+    match memory {
+        Memory::Own => line.extend(["-M".into(), "q35".into()]),
+        Memory::Saved(file) | Memory::CopyOf(file) => {
+            let share = if matches!(memory, Memory::Saved(_)) {
+                "on"
+            } else {
+                "off"
+            };
+            let size = hardware.memory_mib;
+            line.extend([
+                "-M".into(),
+                "q35,memory-backend=ram".into(),
+                "-object".into(),
+            ]);
+            line.push(option(
+                &format!("memory-backend-file,id=ram,size={size}M,share={share},mem-path="),
+                file,
+            ));
+        }
+    }
+    line.push("-chardev".into());
+    line.push(option("file,id=console,path=", console));
+    line.extend(fixed(hardware));
+    match boot {
+        None => line.extend(["-incoming".into(), "defer".into()]),
+        Some(boot) => {
+            line.extend(["-kernel".into(), boot.image.into()]);
+            line.extend(["-initrd".into(), boot.initramfs.into()]);
+            line.extend(["-append".into(), parameters(boot.parameters).into()]);
+        }
+    }
+    line
+}
+
+/// The kernel's command line.
+pub(crate) fn parameters(more: &[String]) -> String {
+    let mut all = PARAMETERS.to_owned();
+    for parameter in more {
+        all.push(' ');
+        all.push_str(parameter);
+    }
+    all
+}
+
+/// An option that ends with a path. QEMU separates options by commas and reads two of them as one.
+fn option(front: &str, path: &Path) -> OsString {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let mut bytes = front.as_bytes().to_vec();
+    for byte in OsStr::new(path).as_bytes() {
+        bytes.push(*byte);
+        if *byte == b',' {
+            bytes.push(b',');
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HARDWARE: Hardware = Hardware {
+        accel: Accel::Tcg,
+        memory_mib: 512,
+        cpus: 1,
+    };
+
+    fn joined(memory: Memory<'_>, boot: Option<Boot<'_>>) -> String {
+        let line = line(&HARDWARE, memory, Path::new("/a,b/console"), boot);
+        line.join(OsStr::new(" ")).into_string().unwrap()
+    }
+
+    #[test]
+    fn a_copy_has_the_hardware_of_the_machine_that_was_saved() {
+        let ram = Path::new("/ram");
+        let boot = Boot {
+            image: Path::new("/vmlinux"),
+            initramfs: Path::new("/initramfs"),
+            parameters: &["ipv6.disable=1".into()],
+        };
+        let saved = joined(Memory::Saved(ram), Some(boot));
+        let copy = joined(Memory::CopyOf(ram), None);
+        let hardware = |line: &str| {
+            let end = line.find("-kernel").or(line.find("-incoming")).unwrap();
+            line[..end].replace("share=on", "share=off")
+        };
+        assert_eq!(hardware(&saved), hardware(&copy));
+        assert!(saved.ends_with("jent_mod_init ipv6.disable=1"), "{saved}");
+        assert!(copy.contains("share=off,mem-path=/ram") && copy.ends_with("-incoming defer"));
+    }
+
+    #[test]
+    fn a_comma_in_a_path_is_not_a_separator() {
+        assert!(joined(Memory::Own, None).contains("file,id=console,path=/a,,b/console"));
+    }
+}

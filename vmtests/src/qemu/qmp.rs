@@ -1,0 +1,205 @@
+//! QMP, QEMU's monitor in JSON: as much as saving and restoring needs.
+use crate::{Error, Result};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use serde_json::{Value, json};
+use std::fmt;
+use std::io::{BufRead, BufReader, IoSlice, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// The name under which QEMU keeps the descriptor that a state goes through.
+const STATE_FD: &str = "state";
+
+/// A monitor that has been greeted.
+pub(crate) struct Qmp {
+    reader: BufReader<UnixStream>,
+    /// QEMU's version, with the distribution's.
+    pub(crate) version: String,
+}
+
+impl Qmp {
+    /// Reads the greeting. Every later wait is bounded by `deadline`, too.
+    ///
+    /// # Errors
+    /// QEMU does not answer, or is gone: it did not like its command line.
+    pub(crate) fn greet(stream: &UnixStream, deadline: Duration) -> Result<Self> {
+        let stream = stream.try_clone().map_err(|e| failed("greeting", e))?;
+        stream
+            .set_read_timeout(Some(deadline))
+            .map_err(|e| failed("greeting", e))?;
+        let mut qmp = Self {
+            reader: BufReader::new(stream),
+            version: String::new(),
+        };
+        let greeting = qmp.message("greeting")?;
+        let version = |part: &str| greeting.pointer(&format!("/QMP/version/{part}"));
+        let number = |part: &str| version(part).and_then(Value::as_u64).unwrap_or(0);
+        let package = version("package")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        qmp.version = format!(
+            "{}.{}.{} {package}",
+            number("qemu/major"),
+            number("qemu/minor"),
+            number("qemu/micro")
+        );
+        qmp.command("qmp_capabilities", json!({}), None)?;
+        Ok(qmp)
+    }
+
+    /// Saves the state of the devices, and of the processor; the memory is in its own file and stays there. The guest
+    /// stands still afterwards.
+    ///
+    /// # Errors
+    /// What QEMU says.
+    pub(crate) fn save(&mut self, deadline: Duration) -> Result<Vec<u8>> {
+        let (mut ours, theirs) = self.prepare()?;
+        drop(theirs);
+        ours.set_read_timeout(Some(deadline))
+            .map_err(|e| failed("migrate", e))?;
+        self.command("migrate", json!({"uri": format!("fd:{STATE_FD}")}), None)?;
+        let mut state = Vec::new();
+        ours.read_to_end(&mut state)
+            .map_err(|e| failed("migrate", e))?;
+        let start = Instant::now();
+        loop {
+            let answer = self.command("query-migrate", json!({}), None)?;
+            match answer.get("status").and_then(Value::as_str) {
+                Some("completed") => return Ok(state),
+                // The last bytes come a moment before QEMU says so.
+                Some("active" | "device" | "setup") if start.elapsed() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                _ => return Err(failed("migrate", answer)),
+            }
+        }
+    }
+
+    /// Goes on from a saved state.
+    ///
+    /// # Errors
+    /// What QEMU says. It reads the state afterwards and ends when it does not like it.
+    pub(crate) fn restore(&mut self, state: Vec<u8>) -> Result<()> {
+        let (mut ours, theirs) = self.prepare()?;
+        drop(theirs);
+        self.command(
+            "migrate-incoming",
+            json!({"uri": format!("fd:{STATE_FD}")}),
+            None,
+        )?;
+        // A QEMU that ends early is seen at its port.
+        let write = move || ours.write_all(&state);
+        std::thread::spawn(write);
+        Ok(())
+    }
+
+    /// A socket whose other end QEMU has, and the wish to leave shared memory alone.
+    fn prepare(&mut self) -> Result<(UnixStream, UnixStream)> {
+        let capability =
+            json!({"capabilities": [{"capability": "x-ignore-shared", "state": true}]});
+        self.command("migrate-set-capabilities", capability, None)?;
+        let (ours, theirs) = UnixStream::pair().map_err(|e| failed("getfd", e))?;
+        self.command("getfd", json!({"fdname": STATE_FD}), Some(&theirs))?;
+        Ok((ours, theirs))
+    }
+
+    fn command(&mut self, name: &str, arguments: Value, fd: Option<&UnixStream>) -> Result<Value> {
+        let line = format!("{}\n", json!({"execute": name, "arguments": arguments}));
+        let fds = fd.map(|fd| [fd.as_raw_fd()]);
+        let rights: Vec<_> = fds
+            .iter()
+            .map(|fds| ControlMessage::ScmRights(fds))
+            .collect();
+        let socket = self.reader.get_ref().as_fd().as_raw_fd();
+        sendmsg::<()>(
+            socket,
+            &[IoSlice::new(line.as_bytes())],
+            &rights,
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        )
+        .map_err(|e| failed(name, e))?;
+        loop {
+            let mut answer = self.message(name)?;
+            if let Some(value) = answer.get_mut("return") {
+                return Ok(value.take());
+            }
+            if let Some(error) = answer.get("error") {
+                return Err(failed(
+                    name,
+                    error
+                        .get("desc")
+                        .and_then(Value::as_str)
+                        .unwrap_or("an error without text"),
+                ));
+            }
+            // An event.
+        }
+    }
+
+    fn message(&mut self, what: &str) -> Result<Value> {
+        let mut line = String::new();
+        let got = self
+            .reader
+            .read_line(&mut line)
+            .map_err(|e| failed(what, e))?;
+        if got == 0 {
+            return Err(failed(what, "QEMU is gone"));
+        }
+        serde_json::from_str(&line).map_err(|e| failed(what, e))
+    }
+}
+
+fn failed(what: &str, reason: impl fmt::Display) -> Error {
+    Error::new(
+        format!("QEMU, {what}"),
+        reason,
+        "Is it a QEMU of 5.2 or later? VMTESTS_QEMU=FILE names another",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(200);
+
+    /// A monitor that has said these lines already, whatever it will be asked; its own end is the second.
+    fn monitor(lines: &[&str]) -> (UnixStream, UnixStream) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        for line in lines {
+            writeln!(theirs, "{}", line.replace('\n', " ")).unwrap();
+        }
+        (ours, theirs)
+    }
+
+    const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7},
+        "package": "Debian"}, "capabilities": []}}"#;
+
+    #[test]
+    fn the_greeting_names_the_version_and_events_are_no_answers() {
+        let (stream, _end) = monitor(&[GREETING, r#"{"event": "RESUME"}"#, r#"{"return": {}}"#]);
+        let qmp = Qmp::greet(&stream, SOON).unwrap();
+        assert_eq!(qmp.version, "7.2.22 Debian");
+    }
+
+    #[test]
+    fn an_error_is_passed_on_in_qemus_words() {
+        let error = r#"{"error": {"class": "GenericError", "desc": "no such thing"}}"#;
+        let (stream, _end) = monitor(&[GREETING, error]);
+        let e = Qmp::greet(&stream, SOON).err().unwrap();
+        assert_eq!(e.reason, "no such thing");
+    }
+
+    #[test]
+    fn a_qemu_that_ends_or_says_nothing_or_nonsense_is_an_error() {
+        let (stream, end) = monitor(&[]);
+        assert!(Qmp::greet(&stream, SOON).is_err());
+        drop(end);
+        let e = Qmp::greet(&stream, SOON).err().unwrap();
+        assert_eq!(e.reason, "QEMU is gone");
+        let (stream, _end) = monitor(&["{"]);
+        assert!(Qmp::greet(&stream, SOON).is_err());
+    }
+}

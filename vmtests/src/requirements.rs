@@ -1,0 +1,150 @@
+//! What a kernel must have for a guest to start and to talk to us, read from its configuration.
+use crate::modules::Found;
+use crate::{Error, Result};
+
+/// An option, the module that it may be instead, and what is impossible without it.
+type Need = (&'static str, Option<&'static str>, &'static str);
+
+const NEEDS: &[Need] = &[
+    ("CONFIG_BLK_DEV_INITRD", None, "it starts from an initramfs"),
+    ("CONFIG_BINFMT_ELF", None, "it runs test binaries"),
+    ("CONFIG_DEVTMPFS", None, "the guest mounts /dev"),
+    ("CONFIG_PROC_FS", None, "the guest mounts /proc"),
+    ("CONFIG_SYSFS", None, "the guest mounts /sys"),
+    ("CONFIG_NET_NS", None, "each test has a network namespace"),
+    (
+        "CONFIG_SERIAL_8250_CONSOLE",
+        None,
+        "its messages come over the serial port",
+    ),
+    ("CONFIG_PCI", None, "the devices of the machine are on PCI"),
+    (
+        "CONFIG_VIRTIO_PCI",
+        Some("virtio_pci"),
+        "the channel to the host is a virtio device",
+    ),
+    (
+        "CONFIG_VIRTIO_CONSOLE",
+        Some("virtio_console"),
+        "the channel to the host is a virtio port",
+    ),
+];
+
+/// Is the option `y` (or, with `module`, `m`)?
+pub(crate) fn is_set(config: &str, option: &str, value: &str) -> bool {
+    config
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .any(|(o, v)| o == option && v == value)
+}
+
+/// Checks the kernel called `name`. What could not be checked comes back as notes.
+///
+/// # Errors
+/// Names everything that is missing.
+pub(crate) fn check(name: &str, config: Option<&str>, found: &Found) -> Result<Vec<String>> {
+    let Some(config) = config else {
+        return without_config(name, found);
+    };
+    let missing: Vec<String> = NEEDS
+        .iter()
+        .filter_map(|(option, module, why)| {
+            if is_set(config, option, "y") {
+                return None;
+            }
+            let modular = is_set(config, option, "m");
+            match module {
+                Some(module) if modular && found.has(module) => None,
+                Some(module) if modular => Some(format!(
+                    "the module {module} ({option}=m, not in the modules): {why}"
+                )),
+                Some(_) => Some(format!("{option}=y or m: {why}")),
+                None => Some(format!("{option}=y: {why}")),
+            }
+        })
+        .collect();
+    if missing.is_empty() {
+        return Ok(Vec::new());
+    }
+    Err(Error::new(
+        format!("the kernel {name}"),
+        format!("it lacks {}", missing.join("; ")),
+        "Build it with these options, or give the modules directory that belongs to it",
+    ))
+}
+
+/// No configuration is known. The list of built-in modules says something, if there is one.
+fn without_config(name: &str, found: &Found) -> Result<Vec<String>> {
+    let known = !found.builtin.is_empty();
+    let modules = NEEDS.iter().filter_map(|(_, module, _)| *module);
+    let missing: Vec<_> = modules
+        .filter(|m| known && !found.has(m) && !found.builtin.contains(*m))
+        .collect();
+    if missing.is_empty() {
+        return Ok(vec![
+            "its configuration is not known (no config file beside it, no CONFIG_IKCONFIG), so whether it \
+             has what a guest needs shows when it boots"
+                .to_owned(),
+        ]);
+    }
+    Err(Error::new(
+        format!("the kernel {name}"),
+        format!(
+            "it has {} neither as a module nor built in",
+            missing.join(" and ")
+        ),
+        "Give the modules directory that belongs to it, or another kernel",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(virtio: &str) -> String {
+        let rest = NEEDS.iter().filter(|(_, module, _)| module.is_none());
+        let mut text: String = rest.map(|(option, _, _)| format!("{option}=y\n")).collect();
+        text.push_str(virtio);
+        text
+    }
+
+    #[test]
+    fn built_in_or_present_module_will_do() {
+        let mut found = Found::default();
+        let modular = config("CONFIG_VIRTIO_PCI=m\nCONFIG_VIRTIO_CONSOLE=y\n");
+        let e = check("x", Some(&modular), &found).unwrap_err().to_string();
+        assert!(e.contains("the module virtio_pci"), "{e}");
+        found.take("a/virtio_pci.ko", Vec::new());
+        assert_eq!(
+            check("x", Some(&modular), &found).unwrap(),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn all_that_is_missing_is_named() {
+        let text = config("# CONFIG_VIRTIO_PCI is not set\n").replace("CONFIG_PCI=y", "");
+        let e = check("x", Some(&text), &Found::default())
+            .unwrap_err()
+            .to_string();
+        for name in [
+            "CONFIG_PCI=y",
+            "CONFIG_VIRTIO_PCI=y or m",
+            "CONFIG_VIRTIO_CONSOLE=y or m",
+        ] {
+            assert!(e.contains(name), "{name} in {e}");
+        }
+    }
+
+    #[test]
+    fn without_a_configuration_the_built_in_list_decides() {
+        let mut found = Found::default();
+        assert_eq!(check("x", None, &found).unwrap().len(), 1);
+        found.take(
+            "m/modules.builtin",
+            b"kernel/drivers/virtio/virtio_pci.ko\n".to_vec(),
+        );
+        let e = check("x", None, &found).unwrap_err().to_string();
+        assert!(e.contains("virtio_console neither"), "{e}");
+    }
+}

@@ -1,0 +1,302 @@
+//! The host's end of the port: a question, its answer, and a deadline for each.
+use crate::proto::{CHUNK, Decoder, Exit, FilePiece, Frame, Garbage, Hello, Run, VERSION};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Lost {
+    /// The guest, or QEMU, ended.
+    Closed,
+    /// It took longer than this.
+    Deadline(Duration),
+    /// It sent something else.
+    Garbage(Garbage),
+    /// An answer that does not belong to the question.
+    Unexpected(String),
+    /// It could not do what it was asked to.
+    Refused(String),
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the guest ended without a verdict"),
+            Self::Deadline(d) => write!(f, "no answer within {:.0} s: it hangs", d.as_secs_f64()),
+            Self::Garbage(garbage) => write!(f, "the guest sent {garbage}"),
+            Self::Unexpected(what) => write!(f, "the guest answered {what}"),
+            Self::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+type Answer<T> = std::result::Result<T, Lost>;
+
+/// Which of its two outputs a program wrote to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// A port that is open.
+#[derive(Debug)]
+pub(crate) struct Session {
+    stream: UnixStream,
+    decoder: Decoder,
+}
+
+impl Session {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            decoder: Decoder::new(),
+        }
+    }
+
+    /// Gives the guest the time and random bytes, and waits until it answers: the first thing after every start.
+    pub(crate) fn sync(&mut self, deadline: Duration) -> Answer<Hello> {
+        let mut seed = [0; 32];
+        let filled = File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut seed));
+        filled.map_err(|e| Lost::Refused(format!("/dev/urandom: {e}")))?;
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let unix_nanos = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        match self.ask(&Frame::Sync { unix_nanos, seed }, deadline)? {
+            Frame::Hello(hello) if hello.version == VERSION => Ok(hello),
+            Frame::Hello(hello) => Err(Lost::Refused(format!(
+                "its agent speaks version {} of the protocol, we {VERSION}",
+                hello.version
+            ))),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Runs a program. `deadline` is for the guest's whole answer and has to be the longer one.
+    pub(crate) fn run(
+        &mut self,
+        run: &Run,
+        deadline: Duration,
+        output: &mut dyn FnMut(Stream, &[u8]),
+    ) -> Answer<Exit> {
+        let until = Instant::now() + deadline;
+        self.send(&Frame::Run(run.clone()))?;
+        loop {
+            match self.receive(until, deadline)? {
+                Frame::Out(bytes) => output(Stream::Out, &bytes),
+                Frame::Err(bytes) => output(Stream::Err, &bytes),
+                Frame::Exit(exit) => return Ok(exit),
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Writes a file of the guest, in pieces.
+    pub(crate) fn put(
+        &mut self,
+        path: &Path,
+        mode: u32,
+        bytes: &[u8],
+        deadline: Duration,
+    ) -> Answer<()> {
+        let count = bytes.len().div_ceil(CHUNK).max(1);
+        for i in 0..count {
+            let piece = bytes.chunks(CHUNK).nth(i).unwrap_or_default();
+            self.send(&Frame::File(FilePiece {
+                path: path.to_owned(),
+                mode,
+                is_first: i == 0,
+                is_last: i + 1 == count,
+                bytes: piece.to_vec(),
+            }))?;
+        }
+        self.done(deadline)
+    }
+
+    /// Reads a file of the guest.
+    pub(crate) fn get(&mut self, path: &Path, deadline: Duration) -> Answer<Vec<u8>> {
+        let until = Instant::now() + deadline;
+        self.send(&Frame::Get(path.to_owned()))?;
+        let mut all = Vec::new();
+        loop {
+            match self.receive(until, deadline)? {
+                Frame::Piece { bytes, is_last } => {
+                    all.extend(bytes);
+                    if is_last {
+                        return Ok(all);
+                    }
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    pub(crate) fn load(&mut self, modules: &[&Path], deadline: Duration) -> Answer<()> {
+        self.send(&Frame::Load(
+            modules.iter().map(|m| m.to_path_buf()).collect(),
+        ))?;
+        self.done(deadline)
+    }
+
+    pub(crate) fn dmesg(&mut self, deadline: Duration) -> Answer<String> {
+        match self.ask(&Frame::Dmesg, deadline)? {
+            Frame::Log(text) => Ok(text),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(crate) fn park(&mut self, deadline: Duration) -> Answer<()> {
+        self.send(&Frame::Park)?;
+        self.done(deadline)
+    }
+
+    fn done(&mut self, deadline: Duration) -> Answer<()> {
+        match self.receive(Instant::now() + deadline, deadline)? {
+            Frame::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn ask(&mut self, frame: &Frame, deadline: Duration) -> Answer<Frame> {
+        self.send(frame)?;
+        self.receive(Instant::now() + deadline, deadline)
+    }
+
+    fn send(&mut self, frame: &Frame) -> Answer<()> {
+        self.stream
+            .write_all(&frame.encode())
+            .map_err(|_| Lost::Closed)
+    }
+
+    fn receive(&mut self, until: Instant, deadline: Duration) -> Answer<Frame> {
+        let mut buffer = [0; 64 << 10];
+        loop {
+            if let Some(frame) = self.decoder.next_frame().map_err(Lost::Garbage)? {
+                return match frame {
+                    Frame::Failed(why) => Err(Lost::Refused(why)),
+                    other => Ok(other),
+                };
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            // A timeout of zero would mean none.
+            if left.is_zero() {
+                return Err(Lost::Deadline(deadline));
+            }
+            self.stream
+                .set_read_timeout(Some(left))
+                .map_err(|_| Lost::Closed)?;
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(Lost::Closed),
+                Ok(got) => self.decoder.push(buffer.get(..got).unwrap_or_default()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) =>
+                {
+                    return Err(Lost::Deadline(deadline));
+                }
+                Err(_) => return Err(Lost::Closed),
+            }
+        }
+    }
+}
+
+fn unexpected(frame: &Frame) -> Lost {
+    let kind = format!("{frame:?}");
+    Lost::Unexpected(
+        kind.split([' ', '(', '{'])
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(300);
+
+    /// A session with a guest that answers the first bytes with these.
+    fn guest(answer: Vec<u8>) -> (Session, std::thread::JoinHandle<()>) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let thread = std::thread::spawn(move || {
+            let mut question = [0; 4096];
+            let _ = theirs.read(&mut question).unwrap();
+            theirs.write_all(&answer).unwrap();
+        });
+        (Session::new(ours), thread)
+    }
+
+    fn fails(answer: Vec<u8>) -> String {
+        let (mut session, thread) = guest(answer);
+        let lost = session.sync(SOON).unwrap_err();
+        thread.join().unwrap();
+        lost.to_string()
+    }
+
+    #[test]
+    fn no_verdict_is_never_a_good_one() {
+        assert!(fails(Vec::new()).contains("ended without a verdict"));
+        assert!(fails(vec![0; 8]).contains("a frame of 0 bytes"));
+        assert!(fails(Frame::Done.encode()).contains("answered Done"));
+        assert!(fails(Frame::Failed("no".into()).encode()) == "no");
+        let old = Hello {
+            version: VERSION + 1,
+            ..Hello::default()
+        };
+        assert!(fails(Frame::Hello(old).encode()).contains("version"));
+    }
+
+    #[test]
+    fn a_guest_that_says_nothing_is_not_waited_for_longer_than_the_deadline() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let lost = Session::new(ours).sync(SOON).unwrap_err();
+        assert!(matches!(lost, Lost::Deadline(_)), "{lost}");
+    }
+
+    #[test]
+    fn output_comes_before_the_verdict() {
+        let exit = Exit {
+            ending: crate::proto::Ending::Status(3),
+            elapsed_ms: 1,
+            kernel_log: String::new(),
+        };
+        let frames = [
+            Frame::Out(b"one".to_vec()),
+            Frame::Err(b"two".to_vec()),
+            Frame::Exit(exit.clone()),
+        ];
+        let (mut session, thread) = guest(frames.iter().flat_map(Frame::encode).collect());
+        let run = Run {
+            argv: vec!["x".into()],
+            cwd: "/".into(),
+            env: Vec::new(),
+            is_isolated: false,
+            deadline_ms: 1,
+            stdin: None,
+        };
+        let mut seen = Vec::new();
+        let got = session.run(&run, SOON, &mut |stream, bytes| {
+            seen.push((stream, bytes.to_vec()))
+        });
+        assert_eq!(got.unwrap(), exit);
+        assert_eq!(
+            seen,
+            [
+                (Stream::Out, b"one".to_vec()),
+                (Stream::Err, b"two".to_vec())
+            ]
+        );
+        thread.join().unwrap();
+    }
+}

@@ -1,0 +1,151 @@
+//! A variant: a prepared kernel with modules left out or parameters added, told from what it really comes to.
+use crate::cache::make_directory;
+use crate::catalogue::{Variant, matches};
+use crate::modules::hide_section;
+use crate::prepare::{ModuleRecord, Prepared};
+use crate::requirements::is_set;
+use crate::{Cache, Error, Kernel, Module, Result};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+/// What a variant leaves of a kernel's modules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Split<'a> {
+    kept: Vec<&'a ModuleRecord>,
+    left_out: Vec<String>,
+}
+
+/// The kernel in the form that machines take, with what the variant changes.
+///
+/// # Errors
+/// The kernel does not allow the variant: what has to go is built in, or was never there.
+pub(crate) fn kernel(
+    cache: &Cache,
+    prepared: &Prepared,
+    name: &str,
+    variant: Option<&Variant>,
+) -> Result<Kernel> {
+    let split = variant.map_or_else(
+        || Split {
+            kept: prepared.record.modules.iter().collect(),
+            left_out: Vec::new(),
+        },
+        |variant| leave_out(&prepared.record.modules, &variant.without),
+    );
+    let mut notes = prepared.record.notes.clone();
+    if let Some(variant) = variant {
+        notes.extend(check(prepared, name, variant, &split)?);
+    }
+    let folder = match variant {
+        Some(variant) if !variant.hide_sections.is_empty() => hidden(cache, prepared, variant)?,
+        _ => prepared.folder.join("modules"),
+    };
+    let modules = split.kept.iter().map(|m| Module {
+        name: m.name.clone(),
+        file: folder.join(format!("{}.ko", m.name)),
+    });
+    Ok(Kernel {
+        name: name.to_owned(),
+        release: prepared.record.release.clone(),
+        package: prepared.record.package.clone(),
+        sources: prepared.record.sources.clone(),
+        image: prepared.folder.join("image"),
+        modules: modules.collect(),
+        config: prepared
+            .record
+            .config
+            .then(|| prepared.folder.join("config")),
+        parameters: variant.map_or_else(Vec::new, |v| v.parameters.clone()),
+        left_out: split.left_out,
+        notes,
+    })
+}
+
+/// A folder with copies of the modules in which the kernel does not find the sections.
+fn hidden(cache: &Cache, prepared: &Prepared, variant: &Variant) -> Result<PathBuf> {
+    let name = format!("modules-{}", variant.name);
+    let place = prepared.folder.join(&name);
+    if place.is_dir() {
+        return Ok(place);
+    }
+    let scratch = cache.scratch()?;
+    let folder = scratch.path().join(&name);
+    make_directory(&folder)?;
+    for module in &prepared.record.modules {
+        let from = prepared.module_file(&module.name);
+        let mut content = fs::read(&from).map_err(|e| Error::io(from.display(), &e))?;
+        for section in &variant.hide_sections {
+            hide_section(&mut content, section);
+        }
+        let to = folder.join(format!("{}.ko", module.name));
+        fs::write(&to, &content).map_err(|e| Error::io(to.display(), &e))?;
+    }
+    // Another run may have been quicker: its folder is as good as this one.
+    match scratch.publish(&name, &place) {
+        Err(_) if place.is_dir() => Ok(place),
+        other => other.map(|()| place),
+    }
+}
+
+/// Takes away what the patterns name, and then whatever cannot be loaded without it.
+fn leave_out<'a>(modules: &'a [ModuleRecord], patterns: &[String]) -> Split<'a> {
+    let mut gone: BTreeSet<&str> = BTreeSet::new();
+    let mut split = Split {
+        kept: Vec::new(),
+        left_out: Vec::new(),
+    };
+    // Load order: what a module needs has been decided before it.
+    for module in modules {
+        let named = patterns.iter().any(|p| matches(p, &module.name));
+        let broken = module.depends.iter().any(|d| gone.contains(d.as_str()));
+        if named || broken {
+            gone.insert(&module.name);
+            split.left_out.push(module.name.clone());
+        } else {
+            split.kept.push(module);
+        }
+    }
+    split
+}
+
+/// Is the kernel now what the variant's name says? Gives notes about what remains.
+fn check(
+    prepared: &Prepared,
+    name: &str,
+    variant: &Variant,
+    split: &Split<'_>,
+) -> Result<Vec<String>> {
+    let refuse = |reason: String| {
+        Err(Error::new(
+            name,
+            reason,
+            format!(
+                "`{}` cannot be had of this kernel: take another one",
+                variant.name
+            ),
+        ))
+    };
+    let record = &prepared.record;
+    if let Some(name) = variant.gone.iter().find(|n| record.builtin.contains(n)) {
+        return refuse(format!(
+            "{name} is built into the kernel and cannot be left out"
+        ));
+    }
+    let config = prepared.config_text().unwrap_or_default();
+    if let Some(option) = variant.builtin.iter().find(|o| !is_set(&config, o, "y")) {
+        return refuse(format!(
+            "{option} is not y, so the parameter would change nothing"
+        ));
+    }
+    if split.left_out.is_empty() && variant.parameters.is_empty() {
+        return refuse("the kernel has none of the modules that it would leave out".to_owned());
+    }
+    let remains = record
+        .builtin
+        .iter()
+        .filter(|b| variant.without.iter().any(|p| matches(p, b)));
+    Ok(remains
+        .map(|b| format!("{b} is built in and stays"))
+        .collect())
+}

@@ -1,0 +1,114 @@
+//! An HTTP server for a folder in memory, with the faults that a real one may have.
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+/// What happens to a request for a path.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Content(Vec<u8>),
+    /// Announces all of it and sends so much.
+    Cut(Vec<u8>, usize),
+    /// Sends half of it, tells the test, and waits until the client goes away.
+    Stall(Vec<u8>),
+    Status(u16),
+}
+
+type Paths = Arc<Mutex<BTreeMap<String, Answer>>>;
+
+pub(crate) struct Server {
+    port: u16,
+    paths: Paths,
+    asked: Arc<Mutex<Vec<String>>>,
+    /// Gets a word when a client is in the middle of [`Answer::Stall`].
+    pub(crate) stalled: Receiver<()>,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let paths = Paths::default();
+        let asked = Arc::default();
+        let (tell, stalled) = channel();
+        let shared = (Arc::clone(&paths), Arc::clone(&asked));
+        // Ends with the process: a test binary has no use for the port afterwards.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (paths, asked) = (Arc::clone(&shared.0), Arc::clone(&shared.1));
+                let tell = tell.clone();
+                std::thread::spawn(move || serve(stream, &paths, &asked, &tell));
+            }
+        });
+        Self {
+            port,
+            paths,
+            asked,
+            stalled,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/debian", self.port)
+    }
+
+    /// `path` counts from the server's root, and has a plus where the client sends %2B.
+    pub(crate) fn set(&self, path: &str, answer: Answer) {
+        self.paths.lock().unwrap().insert(path.to_owned(), answer);
+    }
+
+    pub(crate) fn forget(&self, path: &str) {
+        self.paths.lock().unwrap().remove(path);
+    }
+
+    /// How often a path that contains the text was asked for.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|path| path.contains(text)).count()
+    }
+}
+
+fn serve(mut stream: TcpStream, paths: &Paths, asked: &Mutex<Vec<String>>, tell: &Sender<()>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    if reader.read_line(&mut line).is_err() {
+        return;
+    }
+    let path = line
+        .split(' ')
+        .nth(1)
+        .unwrap_or_default()
+        .replace("%2B", "+");
+    while line.trim_end() != "" {
+        line.clear();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            break;
+        }
+    }
+    asked.lock().unwrap().push(path.clone());
+    let answer = paths.lock().unwrap().get(&path).cloned();
+    let head = |status: u16, length: usize| {
+        format!("HTTP/1.1 {status} x\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")
+    };
+    // The client may go away at any time; that is what some tests are about.
+    let _ = match answer.unwrap_or(Answer::Status(404)) {
+        Answer::Status(status) => stream.write_all(head(status, 0).as_bytes()),
+        Answer::Content(bytes) => stream
+            .write_all(head(200, bytes.len()).as_bytes())
+            .and_then(|()| stream.write_all(&bytes)),
+        Answer::Cut(bytes, end) => stream
+            .write_all(head(200, bytes.len()).as_bytes())
+            .and_then(|()| stream.write_all(&bytes[..end])),
+        Answer::Stall(bytes) => {
+            let sent = stream
+                .write_all(head(200, bytes.len()).as_bytes())
+                .and_then(|()| stream.write_all(&bytes[..bytes.len() / 2]));
+            let _ = tell.send(());
+            // Ends when the client closes the connection.
+            let _ = reader.read_line(&mut line);
+            sent
+        }
+    };
+}
