@@ -3,7 +3,7 @@
 use super::failure::{Failure, code};
 use serde_json::{Value, json};
 use std::fmt::{Display, Write as _};
-use std::io::Write;
+use std::io::{self, Write};
 use weir_cni::compile::{Compiled, Engine, Rules};
 use weir_cni::redirection::{Change, Difference};
 use weir_netfilter::ipset::Set;
@@ -11,10 +11,16 @@ use weir_netfilter::nft::{Policy, Ruleset, Table, compat};
 
 /// Writes text to stdout.
 pub(super) fn text(text: &str) -> Result<u8, Failure> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    stream(|out| out.write_all(text.as_bytes()))
+}
+
+/// Writes to stdout, piece by piece.
+pub(super) fn stream(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u8, Failure> {
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
         Ok(()) => Ok(code::SUCCESS),
         // The reader has seen enough (`weir show | head`).
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(code::SUCCESS),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(code::SUCCESS),
         Err(e) => Err(Failure::failed(format!("cannot write to stdout: {e}"))),
     }
 }
@@ -71,6 +77,11 @@ pub(super) fn ruleset(rules: &Ruleset, is_ours: impl Fn(&Table) -> bool) -> Valu
                 chain
             })
             .collect();
+        let objects: Vec<Value> = t
+            .objects
+            .iter()
+            .map(|o| json!({ "kind": o.kind.word(), "name": o.name, "text": o.to_string() }))
+            .collect();
         let sets: Vec<Value> = t
             .sets
             .iter()
@@ -81,6 +92,7 @@ pub(super) fn ruleset(rules: &Ruleset, is_ours: impl Fn(&Table) -> bool) -> Valu
             "name": t.name,
             "ours": is_ours(t),
             "managedBy": compat::is_managed(t).then_some("iptables-nft"),
+            "objects": objects,
             "sets": sets,
             "chains": chains,
         })

@@ -18,11 +18,10 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
         ShowEngine::Nft | ShowEngine::Ipset => None,
         _ => Some(Sandbox::show_legacy(&netns).map_err(Failure::unknown)?),
     };
-    let sets = match a.engine {
-        ShowEngine::Nft | ShowEngine::Xtables => None,
-        _ => Some(Sandbox::show_sets(&netns).map_err(Failure::unknown)?),
-    };
+    let with_sets = matches!(a.engine, ShowEngine::Ipset | ShowEngine::All);
     if a.json {
+        let sets = with_sets.then(|| Sandbox::show_sets(&netns)).transpose();
+        let sets = sets.map_err(Failure::unknown)?;
         let is_ours = |t: &weir_netfilter::nft::Table| {
             t.family == Family::Inet && TABLES.contains(&t.name.as_str())
         };
@@ -33,10 +32,15 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
             "ipset": sets.map(|sets| output::sets(&sets)),
         }));
     }
-    let mut text = nft.map(|r| r.to_string()).unwrap_or_default();
-    text.extend(legacy.map(|r| r.to_string()));
-    text.extend(sets.iter().flatten().map(ToString::to_string));
-    output::text(&text)
+    let sets = with_sets
+        .then(|| Sandbox::show_sets_text(&netns))
+        .transpose();
+    let sets = sets.map_err(Failure::unknown)?;
+    output::stream(|out| {
+        nft.iter().try_for_each(|r| write!(out, "{r}"))?;
+        legacy.iter().try_for_each(|r| write!(out, "{r}"))?;
+        sets.iter().try_for_each(|text| out.write_all(text))
+    })
 }
 
 /// `weir clean`

@@ -74,8 +74,8 @@ fn legacy_holds_ours() -> Result<bool> {
     if !legacy_is_used() {
         return Ok(false);
     }
-    let found = xtables::Engine::open()?.read()?;
-    let chains = found.ruleset.tables.iter().flat_map(|t| &t.chains);
+    let found = xtables::Engine::open()?.ruleset()?;
+    let chains = found.tables.iter().flat_map(|t| &t.chains);
     Ok(chains.into_iter().any(|c| c.name.starts_with(PREFIX)))
 }
 
@@ -236,25 +236,23 @@ pub(super) fn show_legacy() -> Result<xtables::Ruleset> {
     if !legacy_is_used() {
         return Ok(xtables::Ruleset::default());
     }
-    Ok(xtables::Engine::open()?.read()?.ruleset)
+    xtables::Engine::open()?.ruleset()
 }
 
-/// Sets in the namespace of this thread, as `list` reads them.
-pub(super) fn show_sets(
-    list: impl FnOnce(&mut ipset::Engine) -> Result<Vec<ipset::Listed>>,
-) -> Result<Vec<ipset::Set>> {
+/// Sets in the namespace of this thread, as `read` reads them; nothing where there cannot be any.
+pub(super) fn show_sets<R: Default>(
+    read: impl FnOnce(&mut ipset::Engine) -> Result<R>,
+) -> Result<R> {
     let kernel = Kernel::read();
     let is_there = kernel.has_module("ip_set");
     // The first question would load the module.
     if !is_there && kernel.loading == Loading::Possible {
-        return Ok(Vec::new());
+        return Ok(R::default());
     }
-    let listed = ipset::Engine::open().and_then(|mut e| list(&mut e));
-    match listed {
-        Ok(sets) => Ok(sets.into_iter().map(|l| l.set).collect()),
+    match ipset::Engine::open().and_then(|mut e| read(&mut e)) {
         // Whether it is built in was not to be seen; nobody answers, so it is not.
-        Err(e) if !is_there && !e.is_permission() => Ok(Vec::new()),
-        Err(e) => Err(e),
+        Err(e) if !is_there && !e.is_permission() => Ok(R::default()),
+        read => read,
     }
 }
 

@@ -197,7 +197,16 @@ impl Sandbox {
     /// # Errors
     /// The sets cannot be read.
     pub fn show_sets(netns: &Netns) -> Result<Vec<ipset::Set>> {
-        netns.run(|| engines::show_sets(|e| e.list(None)))?
+        let sets = netns.run(|| engines::show_sets(|e| e.list(None)))??;
+        Ok(sets.into_iter().map(|l| l.set).collect())
+    }
+
+    /// The same as text (`ipset save`), which of a large set takes less memory than its entries.
+    ///
+    /// # Errors
+    /// As [`Sandbox::show_sets`].
+    pub fn show_sets_text(netns: &Netns) -> Result<Vec<u8>> {
+        netns.run(|| engines::show_sets(ipset::Engine::text))?
     }
 
     /// The same without the entries (`ipset list -terse`).
@@ -206,7 +215,7 @@ impl Sandbox {
     /// As [`Sandbox::show_sets`].
     pub fn show_set_headers(netns: &Netns) -> Result<Vec<ipset::Header>> {
         let sets = netns.run(|| engines::show_sets(|e| e.headers(None)))??;
-        Ok(sets.into_iter().map(|s| s.header).collect())
+        Ok(sets.into_iter().map(|l| l.set.header).collect())
     }
 }
 

@@ -21,7 +21,7 @@ impl Display for Address {
                 return write!(f, "::{}", Ipv4Addr::from_bits(dotted));
             }
         }
-        write!(f, "{}", self.0)
+        self.0.fmt(f)
     }
 }
 
@@ -63,8 +63,8 @@ impl Display for ProtoPort {
 impl Display for Key {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ip(ip) => write!(f, "{}", Address(*ip)),
-            Self::Net(net) => write!(f, "{}", Network(*net)),
+            Self::Ip(ip) => Address(*ip).fmt(f),
+            Self::Net(net) => Network(*net).fmt(f),
             Self::IpPort(ip, port) => write!(f, "{},{port}", Address(*ip)),
             Self::NetPort(net, port) => write!(f, "{},{port}", Network(*net)),
             Self::IpPortIp(ip, port, to) => write!(f, "{},{port},{}", Address(*ip), Address(*to)),
@@ -81,7 +81,7 @@ impl Display for Key {
 impl Display for Entry {
     /// What follows `add NAME`.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.key)?;
+        self.key.fmt(f)?;
         if let Some(t) = self.timeout {
             write!(f, " timeout {t}")?;
         }

@@ -56,10 +56,15 @@ impl<'a> Bytes<'a> {
     }
 
     /// Text that a zero ends, in a field of `len` bytes.
-    pub(super) fn name(self, at: usize, len: usize) -> Option<String> {
+    pub(super) fn text(self, at: usize, len: usize) -> Option<&'a str> {
         let field = self.slice(at, len)?;
         let end = field.iter().position(|b| *b == 0)?;
-        String::from_utf8(field.get(..end)?.to_vec()).ok()
+        std::str::from_utf8(field.get(..end)?).ok()
+    }
+
+    /// The same, to keep.
+    pub(super) fn name(self, at: usize, len: usize) -> Option<String> {
+        self.text(at, len).map(str::to_owned)
     }
 }
 

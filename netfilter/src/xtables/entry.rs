@@ -112,25 +112,46 @@ pub(super) struct Entry {
     pub(super) len: usize,
 }
 
-/// The entry at the beginning of these bytes; `None` when it does not fit in them or in itself.
-pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
-    let shape = shape(cx.family);
+/// The entry at the beginning of these bytes and the offset of its target; `None` when it does not fit in
+/// them or in itself.
+fn bounds<'a>(blob: &'a [u8], shape: &Shape) -> Option<(Bytes<'a>, usize)> {
     let b = Bytes(blob);
     let target = usize::from(b.u16(shape.target_offset)?);
     let len = usize::from(b.u16(shape.next_offset)?);
     if target < shape.size || len % 8 != 0 || len < target.checked_add(HEADER_SIZE)? {
         return None;
     }
-    let b = Bytes(b.slice(0, len)?);
+    Some((Bytes(b.slice(0, len)?), target))
+}
+
+/// The length of the first entry, and the name that it bears when it is the head of a user chain.
+pub(super) fn outline(blob: &[u8], family: Family) -> Option<(usize, Option<String>)> {
+    let (b, target) = bounds(blob, shape(family))?;
+    let len = b.0.len();
+    let (name, _, data) = extension(b, target, len)?;
+    let head = match name {
+        "ERROR" => Some(Bytes(data).name(0, XT_FUNCTION_MAXNAMELEN)?),
+        _ => None,
+    };
+    Some((len, head))
+}
+
+/// The entry at the beginning of these bytes; `None` when it does not fit in them or in itself.
+pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
+    let shape = shape(cx.family);
+    let (b, target) = bounds(blob, shape)?;
+    let len = b.0.len();
     let mut rule = header(b, cx.family)?;
     let mut at = shape.size;
     while at < target {
         let (name, revision, data) = extension(b, at, target)?;
         at += HEADER_SIZE + data.len();
+        // Most rules have one, and a match is large.
+        rule.matches.reserve_exact(1);
         rule.matches.push(
-            ext::decode(matches::KINDS, &name, revision, data, cx).unwrap_or_else(|| {
+            ext::decode(matches::KINDS, name, revision, data, cx).unwrap_or_else(|| {
                 Match::Unknown(Unknown {
-                    name,
+                    name: name.to_owned(),
                     revision,
                     data: data.to_vec(),
                 })
@@ -138,14 +159,14 @@ pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
         );
     }
     let (name, revision, data) = extension(b, target, len)?;
-    let ending = match name.as_str() {
+    let ending = match name {
         "" => Ending::Verdict(Bytes(data).i32(0)?),
         "ERROR" => Ending::Error(Bytes(data).name(0, XT_FUNCTION_MAXNAMELEN)?),
         _ => {
             rule.target = Some(
-                ext::decode(targets::KINDS, &name, revision, data, cx).unwrap_or_else(|| {
+                ext::decode(targets::KINDS, name, revision, data, cx).unwrap_or_else(|| {
                     Target::Unknown(Unknown {
-                        name,
+                        name: name.to_owned(),
                         revision,
                         data: data.to_vec(),
                     })
@@ -165,12 +186,12 @@ pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
 }
 
 /// Name, revision and data of a match or target that begins here and ends at most there.
-fn extension(b: Bytes<'_>, at: usize, end: usize) -> Option<(String, u8, &[u8])> {
+fn extension<'a>(b: Bytes<'a>, at: usize, end: usize) -> Option<(&'a str, u8, &'a [u8])> {
     let size = usize::from(b.u16(at)?);
     if size < HEADER_SIZE || size % 8 != 0 || at.checked_add(size)? > end {
         return None;
     }
-    let name = b.name(at + HEADER_NAME, XT_EXTENSION_MAXNAMELEN)?;
+    let name = b.text(at + HEADER_NAME, XT_EXTENSION_MAXNAMELEN)?;
     let data = b.slice(at + HEADER_SIZE, size - HEADER_SIZE)?;
     Some((name, b.u8(at + HEADER_REVISION)?, data))
 }

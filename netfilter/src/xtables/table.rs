@@ -66,17 +66,21 @@ pub(super) struct ChainLayout {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RuleLayout {
     pub(super) rule: Rule,
-    /// Number, bytes and counters of the entry that the kernel holds already.
+    /// The entry that the kernel holds already.
     pub(super) old: Option<Old>,
     /// `nfcache`: nothing to the kernel, which keeps it; see [`Ownership`](super::Ownership).
     pub(super) tag: u32,
 }
 
+/// An entry of the table's blob.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Old {
+    /// Its number.
     pub(super) entry: usize,
-    pub(super) bytes: Vec<u8>,
-    /// Offset of the target in the bytes.
+    /// Its offset and length.
+    pub(super) at: usize,
+    pub(super) len: usize,
+    /// Offset of the target in the entry.
     pub(super) target: usize,
     pub(super) counters: Counters,
 }
@@ -152,15 +156,16 @@ impl Layout {
 
     /// The same as plain values.
     pub(super) fn table(&self) -> Table {
-        let chain = |c: &ChainLayout| Chain {
-            name: c.name.clone(),
-            kind: c
-                .builtin
-                .map_or(ChainKind::User, |(_, p)| ChainKind::Builtin(Some(p))),
-            rules: c.rules.iter().map(|r| r.rule.clone()).collect(),
-        };
         Table {
-            chains: self.chains.iter().map(chain).collect(),
+            chains: self.chains.iter().cloned().map(Chain::from).collect(),
+            ..Table::new(self.family, &self.name)
+        }
+    }
+
+    /// The same for who does not need the rest any more.
+    pub(super) fn into_table(self) -> Table {
+        Table {
+            chains: self.chains.into_iter().map(Chain::from).collect(),
             ..Table::new(self.family, &self.name)
         }
     }
@@ -168,6 +173,18 @@ impl Layout {
     /// For messages.
     fn object(&self) -> String {
         format!("{} table {}", self.family, self.name)
+    }
+}
+
+impl From<ChainLayout> for Chain {
+    fn from(c: ChainLayout) -> Self {
+        Self {
+            name: c.name,
+            kind: c
+                .builtin
+                .map_or(ChainKind::User, |(_, p)| ChainKind::Builtin(Some(p))),
+            rules: c.rules.into_iter().map(|r| r.rule).collect(),
+        }
     }
 }
 

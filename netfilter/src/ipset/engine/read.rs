@@ -3,10 +3,10 @@
 use super::{Engine, kind};
 use crate::ipset::error::{Class, explain};
 use crate::ipset::model::{Entry, Family, Header, Set, SetType};
-use crate::ipset::wire::CommandAttrs;
+use crate::ipset::wire::{CommandAttrs, EntryAttrs};
 use crate::ipset::{codec, raw};
 use std::io;
-use weir_netlink::attr::AttrSet;
+use weir_netlink::attr::{AttrSet, Attrs, DecodeError};
 use weir_netlink::nfnetlink::Transport;
 use weir_netlink::{Error, Result};
 
@@ -49,6 +49,30 @@ fn listed(a: &CommandAttrs) -> Listed {
         memory: options.and_then(|o| o.memory).unwrap_or(0),
         elements: options.and_then(|o| o.elements),
     }
+}
+
+/// The attributes of a message of a list without its entries, and the entries: hundreds come in one message,
+/// and as values they would take twenty times the room.
+fn apart(attrs: &[u8]) -> std::result::Result<(Vec<u8>, &[u8]), DecodeError> {
+    let (mut head, mut entries) = (Vec::new(), &[][..]);
+    let mut all = Attrs::new(attrs).peekable();
+    while let Some(attr) = all.next() {
+        let attr = attr?;
+        let end = match all.peek() {
+            Some(Ok(next)) => next.offset,
+            _ => attrs.len(),
+        };
+        if attr.number == CommandAttrs::IPSET_ATTR_ADT {
+            entries = attr.payload;
+        } else {
+            head.extend_from_slice(attrs.get(attr.offset..end).unwrap_or_default());
+        }
+    }
+    Ok((head, entries))
+}
+
+fn changing() -> Error {
+    Error::exhausted("list", "sets", "they changed during every attempt")
 }
 
 impl<T: Transport> Engine<T> {
@@ -94,11 +118,7 @@ impl<T: Transport> Engine<T> {
                 Err(e) => return Err(e),
             }
         }
-        Err(Error::exhausted(
-            "list",
-            "sets",
-            "they changed during every attempt",
-        ))
+        Err(changing())
     }
 
     /// The same as [`Engine::list`], piece by piece: a large set need not be held as a whole.
@@ -128,6 +148,22 @@ impl<T: Transport> Engine<T> {
         })
     }
 
+    /// The text of every set as it was at one moment.
+    ///
+    /// # Errors
+    /// As [`Engine::list`].
+    pub fn text(&mut self) -> Result<Vec<u8>> {
+        for _ in 0..ATTEMPTS {
+            let mut text = Vec::new();
+            match self.save(None, &mut text) {
+                Ok(()) => return Ok(text),
+                Err(e) if e.errno() == Some(libc::EINTR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(changing())
+    }
+
     fn walk(
         &mut self,
         name: Option<&str>,
@@ -142,18 +178,19 @@ impl<T: Transport> Engine<T> {
         let done = self
             .socket
             .dump_each(message, raw::NFPROTO_IPV4, &ask, &what, |reply| {
-                let mut a = CommandAttrs::decode(&reply.attrs)
-                    .map_err(|e| Error::malformed("read", &what, e.to_string()))?;
-                let entries = a.entries.take().unwrap_or_default();
+                let bad = |e: DecodeError| Error::malformed("read", &what, e.to_string());
+                let (head, entries) = apart(&reply.attrs).map_err(bad)?;
+                let a = CommandAttrs::decode(&head).map_err(bad)?;
                 // A set that takes several messages says its header in the first only.
                 if a.type_name.is_some() || flags == raw::IPSET_FLAG_LIST_SETNAME {
                     let l = listed(&a);
                     set_type = l.set.header.kind.clone();
                     f(Part::Set(Box::new(l)))?;
                 }
-                entries
-                    .into_iter()
-                    .try_for_each(|e| f(Part::Entry(codec::from_entry(&set_type, e))))
+                Attrs::new(entries).try_for_each(|e| {
+                    let e = e.and_then(|e| EntryAttrs::decode(e.payload)).map_err(bad)?;
+                    f(Part::Entry(codec::from_entry(&set_type, e)))
+                })
             });
         done.map_err(|e| explain(e, Class::Any))
     }

@@ -103,6 +103,20 @@ impl<T: Transport> Engine<T> {
         self.read_tables(&found)
     }
 
+    /// The same for who only wants to look: without what a change would need.
+    ///
+    /// # Errors
+    /// As [`Engine::read`].
+    pub fn ruleset(&mut self) -> Result<Ruleset> {
+        let mut tables = Vec::new();
+        for family in [Family::Ip, Family::Ip6] {
+            for name in self.names(family)? {
+                tables.push(self.read_table(family, &name)?.into_table());
+            }
+        }
+        Ok(Ruleset { tables })
+    }
+
     /// The names of the tables that exist in the namespace (`/proc/net/ip_tables_names`).
     ///
     /// # Errors
@@ -138,16 +152,20 @@ impl<T: Transport> Engine<T> {
                 return Err(Error::malformed("read", object, detail));
             }
             let request = Build::new().name(name, XT_TABLE_MAXNAMELEN);
-            let mut value = request.map(Build::done).unwrap_or_default();
-            value.extend(u32::try_from(info.size).unwrap_or(u32::MAX).to_ne_bytes());
-            value.resize(ENTRIES_TABLE + info.size, 0);
+            let mut head = request.map(Build::done).unwrap_or_default();
+            head.extend(u32::try_from(info.size).unwrap_or(u32::MAX).to_ne_bytes());
+            // Pages that are zero already, until the kernel writes to them.
+            let mut value = vec![0; ENTRIES_TABLE + info.size];
+            if let Some(field) = value.get_mut(..head.len()) {
+                field.copy_from_slice(&head);
+            }
             match self.transport.get(family, IPT_SO_GET_ENTRIES, &mut value) {
                 Ok(_) => {}
                 // It changed in between.
                 Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => continue,
                 Err(e) => return Err(explain(&object, name, &e)),
             }
-            let blob = value.split_off(ENTRIES_TABLE.min(value.len()));
+            value.drain(..ENTRIES_TABLE);
             let sets: &dyn Sets = self.sets.as_ref();
             let cached = Cached::new(sets);
             let cx = Context {
@@ -155,7 +173,7 @@ impl<T: Transport> Engine<T> {
                 sets: &cached,
                 revisions: &All,
             };
-            return Layout::decode(name, info, blob, &cx);
+            return Layout::decode(name, info, value, &cx);
         }
         Err(Error::exhausted(
             "read",

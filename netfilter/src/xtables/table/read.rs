@@ -34,26 +34,30 @@ impl Layout {
         }
     }
 
-    fn entries(&self, cx: &Context<'_>) -> Result<Vec<(usize, Entry)>, String> {
-        let mut entries = Vec::new();
+    /// Where the entries are, and the names of user chains by where jumps to them lead: behind their heads.
+    fn offsets(&self, family: Family) -> Result<(Vec<usize>, HashMap<usize, String>), String> {
+        let mut offsets = Vec::with_capacity(self.info.entries.min(self.blob.len()));
+        let mut chains = HashMap::new();
         let mut at = 0;
         while at < self.blob.len() {
             let rest = self.blob.get(at..).unwrap_or_default();
-            let entry =
-                entry::decode(rest, cx).ok_or_else(|| format!("no rule begins at offset {at}"))?;
-            let next = at + entry.len;
-            entries.push((at, entry));
-            at = next;
+            let (len, head) = entry::outline(rest, family)
+                .ok_or_else(|| format!("no rule begins at offset {at}"))?;
+            offsets.push(at);
+            at += len;
+            if let Some(name) = head {
+                chains.insert(at, name);
+            }
         }
-        if entries.len() != self.info.entries {
-            let (have, said) = (entries.len(), self.info.entries);
+        if offsets.len() != self.info.entries {
+            let (have, said) = (offsets.len(), self.info.entries);
             return Err(format!("the kernel said {said} entries and gave {have}"));
         }
-        Ok(entries)
+        Ok((offsets, chains))
     }
 
     fn read_chains(&mut self, cx: &Context<'_>) -> Result<(), String> {
-        let entries = self.entries(cx)?;
+        let (offsets, chains) = self.offsets(cx.family)?;
         let valid = self.info.valid_hooks;
         let hook_at = |offsets: &[u32; NF_INET_NUMHOOKS], at: usize| {
             let here = |(hook, offset): (usize, &u32)| {
@@ -61,16 +65,12 @@ impl Layout {
             };
             offsets.iter().enumerate().find_map(here)
         };
-        // Where jumps may lead: behind the heads.
-        let mut chains: HashMap<usize, String> = HashMap::new();
-        for (at, e) in &entries {
-            if let Ending::Error(name) = &e.ending {
-                chains.insert(at + e.len, name.clone());
-            }
-        }
         let mut current: Option<ChainLayout> = None;
-        let last = entries.len().saturating_sub(1);
-        for (n, (at, entry)) in entries.into_iter().enumerate() {
+        let last = offsets.len().saturating_sub(1);
+        for (n, at) in offsets.into_iter().enumerate() {
+            let rest = self.blob.get(at..).unwrap_or_default();
+            let entry =
+                entry::decode(rest, cx).ok_or_else(|| format!("no rule begins at offset {at}"))?;
             if let Ending::Error(name) = &entry.ending {
                 self.close(current.take())?;
                 if n != last {
@@ -171,17 +171,14 @@ impl Layout {
                 Err(_) => return Err(format!("the rule at offset {at} has the verdict {verdict}")),
             };
         }
-        let bytes = self
-            .blob
-            .get(at..at + entry.len)
-            .unwrap_or_default()
-            .to_vec();
+        let tag = Bytes(&self.blob).u32(at + shape(self.family).nfcache);
         Ok(RuleLayout {
             rule,
-            tag: Bytes(&bytes).u32(shape(self.family).nfcache).unwrap_or(0),
+            tag: tag.unwrap_or(0),
             old: Some(Old {
                 entry: n,
-                bytes,
+                at,
+                len: entry.len,
                 target: entry.target,
                 counters,
             }),

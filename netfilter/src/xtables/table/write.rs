@@ -104,7 +104,14 @@ impl Layout {
         cx: &Context<'_>,
     ) -> Result<(Vec<u8>, Option<usize>, Option<Jump>)> {
         let (mut bytes, number, target) = match &r.old {
-            Some(old) => (old.bytes.clone(), Some(old.entry), old.target),
+            Some(old) => {
+                let bytes = self.blob.get(old.at..old.at + old.len);
+                (
+                    bytes.unwrap_or_default().to_vec(),
+                    Some(old.entry),
+                    old.target,
+                )
+            }
             None => {
                 let mut bytes = entry::encode(&r.rule, cx)?;
                 let at = shape(self.family).nfcache;
