@@ -8,6 +8,8 @@
 )]
 
 mod common;
+#[path = "../../netlink/tests/common/effort.rs"]
+mod effort;
 
 use common::{apply, list, owned_of, read, timeless};
 use proptest::prelude::*;
@@ -18,11 +20,7 @@ use weir_netlink::Netns;
 
 /// PROPTEST_CASES says how many instead.
 fn config(cases: u32) -> ProptestConfig {
-    let cases = if std::env::var_os("PROPTEST_CASES").is_some() {
-        ProptestConfig::default().cases
-    } else {
-        cases
-    };
+    let cases = effort::cases(cases);
     let file = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/proptest-regressions/random.txt"

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
+#[path = "../../netlink/tests/common/effort.rs"]
+mod effort;
 mod xtables;
 
 use common::{assert_text, tool};
@@ -17,6 +19,8 @@ struct Faulty {
     /// Which replacement fails, counted from 0, and with what.
     fails: Vec<(usize, i32)>,
     replaced: usize,
+    /// Extensions that it does not have.
+    lacks: &'static [&'static str],
 }
 
 impl Transport for Faulty {
@@ -25,6 +29,11 @@ impl Transport for Faulty {
     }
 
     fn get(&mut self, family: Family, option: i32, value: &mut [u8]) -> io::Result<usize> {
+        // struct xt_get_revision: a name of 29 bytes, then the revision.
+        let text = value.split(|b| *b == 0).next().unwrap_or_default();
+        if value.len() == 30 && self.lacks.iter().any(|name| name.as_bytes() == text) {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
         self.kernel.get(family, option, value)
     }
 
@@ -86,6 +95,7 @@ fn apply(ns: &Netns, fails: &[(usize, i32)]) -> weir_netlink::Result<Applied> {
             kernel: Kernel::open().unwrap(),
             fails: fails.to_vec(),
             replaced: 0,
+            lacks: &[],
         };
         let sets = Box::new(SocketSets::open().unwrap());
         Engine::with_transport(faulty, sets).apply(&wished(), &ours())
@@ -95,6 +105,44 @@ fn apply(ns: &Netns, fails: &[(usize, i32)]) -> weir_netlink::Result<Applied> {
 
 fn both(ns: &Netns) -> String {
     save_counted(ns, Family::Ip) + &save_counted(ns, Family::Ip6)
+}
+
+#[test]
+fn a_check_names_everything_that_the_kernel_lacks_and_changes_nothing() {
+    let ns = namespace_or_skip!();
+    let text = "*nat\n:OURS - [0:0]\n-A OUTPUT -p tcp -m owner --uid-owner 0 -j OURS\n\
+                -A OURS -m multiport --dports 1,2 -p tcp -j REDIRECT --to-ports 3\n\
+                -A OURS -p tcp -m tcp --dport 4 -j REDIRECT --to-ports 3\nCOMMIT\n";
+    let script = Script::parse(Family::Ip, text).unwrap();
+    let kernel = weir_netfilter::probe::Kernel::read();
+    let check = |lacks: &'static [&'static str]| {
+        let faulty = Faulty {
+            kernel: Kernel::open().unwrap(),
+            fails: Vec::new(),
+            replaced: 0,
+            lacks,
+        };
+        let sets = Box::new(SocketSets::open().unwrap());
+        Engine::with_transport(faulty, sets).check(&script, true, &kernel)
+    };
+    let checked = ns.run(|| check(&["owner", "REDIRECT"])).unwrap().unwrap();
+    if !checked.untold.is_empty() {
+        println!("skipped: {:?}", checked.untold);
+        return;
+    }
+    let lacking: Vec<String> = checked.lacking.iter().map(ToString::to_string).collect();
+    let want = [
+        ("line 3:", "owner revision 1"),
+        ("line 4:", "REDIRECT"),
+        ("line 5:", "REDIRECT"),
+    ];
+    assert_eq!(lacking.len(), want.len(), "{lacking:?}");
+    for (line, (place, what)) in lacking.iter().zip(want) {
+        assert!(line.contains(place) && line.contains(what), "{line}");
+    }
+    let all = ns.run(|| check(&[])).unwrap().unwrap();
+    assert!(all.lacking.is_empty(), "{:?}", all.lacking);
+    assert_eq!(names(&ns).0, "", "a table came into being");
 }
 
 #[test]
@@ -203,11 +251,11 @@ fn nothing_is_written_unless_all_can_be() {
 #[test]
 fn a_writer_beside_us_loses_nothing() {
     let ns = namespace_or_skip!();
-    let rounds = if std::env::var_os("WEIR_LONG").is_some() {
+    let rounds = effort::cases(if std::env::var_os("WEIR_LONG").is_some() {
         10_000
     } else {
         300
-    };
+    });
     let writers = Writers::Others {
         patience: Duration::from_secs(60),
     };

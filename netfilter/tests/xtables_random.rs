@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
+#[path = "../../netlink/tests/common/effort.rs"]
+mod effort;
 mod xtables;
 
 use crate::xtables::namespace;
@@ -241,11 +243,11 @@ fn check(family: Family, table: Table) {
 }
 
 fn cases() -> ProptestConfig {
-    let cases = if std::env::var_os("WEIR_LONG").is_some() {
+    let cases = effort::cases(if std::env::var_os("WEIR_LONG").is_some() {
         1000
     } else {
         60
-    };
+    });
     ProptestConfig {
         failure_persistence: None,
         ..ProptestConfig::with_cases(cases)

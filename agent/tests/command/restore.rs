@@ -321,6 +321,29 @@ fn a_test_makes_no_table() {
 }
 
 #[test]
+fn a_test_names_every_line_that_cannot_be() {
+    let pod = legacy_pod_or_skip!();
+    let file = TempFile::new(
+        "*nat\n-A OUTPUT -m set --match-set nobodys dst -j ACCEPT\n-A OUTPUT -p tcp -j ACCEPT\n\
+         -A OUTPUT -m set --match-set neither src -j ACCEPT\nCOMMIT\n",
+    );
+    let run = weir(&["restore", "--netns", &path(&pod), "--test", file.path()]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""));
+    for words in [
+        "line 2",
+        "nobodys",
+        "line 4",
+        "neither",
+        "nothing was changed",
+    ] {
+        assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
+    }
+    assert!(!run.stderr.contains("line 3"), "{}", run.stderr);
+    let names = pod.run(|| std::fs::read("/proc/thread-self/net/ip_tables_names").unwrap());
+    assert_eq!(names.unwrap(), b"");
+}
+
+#[test]
 fn the_hosts_namespace_is_asked_for_by_name_and_locked() {
     // For a program that runs in it, this namespace is the host's.
     let host = legacy_pod_or_skip!();

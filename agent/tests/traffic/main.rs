@@ -14,6 +14,8 @@
 
 mod alike;
 mod dns;
+#[path = "../../../netlink/tests/common/effort.rs"]
+mod effort;
 mod inbound;
 mod invalid;
 mod outbound;

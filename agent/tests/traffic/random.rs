@@ -189,7 +189,7 @@ fn seed() -> u64 {
 fn both_engines_do_the_same_to_every_flow() {
     drop(lab_or_skip!());
     let is_long = std::env::var_os("WEIR_LONG").is_some();
-    let cases = if is_long { 12_000 } else { 40 };
+    let cases = crate::effort::cases(if is_long { 12_000 } else { 40 });
     let seed = seed();
     println!("{cases} configurations; the same again with WEIR_SEED={seed}");
     let kept = concat!(

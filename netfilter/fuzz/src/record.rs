@@ -219,6 +219,7 @@ fn attributes(corpus: &Path, name: &str, heard: &Conversation) -> Fallible<()> {
         (raw::NFT_MSG_NEWRULE, 2),
         (raw::NFT_MSG_NEWSET, 3),
         (raw::NFT_MSG_NEWSETELEM, 4),
+        (raw::NFT_MSG_NEWOBJ, 11),
     ];
     for (message, which) in kinds {
         let wanted = message_type(NFNL_SUBSYS_NFTABLES, message).to_ne_bytes();

@@ -1,9 +1,11 @@
 //! Every input of the corpus once; and the loop finds what is there to be found.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
 use std::time::Duration;
 use weir_fuzz::{Conversation, Random, TARGETS, Target, corpus, fuzz, guarded, mutate};
+use weir_netfilter::nft::Engine;
+use weir_netlink::nfnetlink::Socket;
 
 fn inputs(target: &Target) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -21,6 +23,19 @@ fn every_decoder_survives_its_corpus() {
             let outcome = guarded(&target, &input);
             assert_eq!(outcome, Ok(()), "{} with {}", target.name, path.display());
         }
+    }
+}
+
+/// A recording of other questions than are asked now would end in an error, and what comes after it would never
+/// be looked at.
+#[test]
+fn recorded_rulesets_are_read_to_their_end() {
+    let nft = TARGETS.iter().find(|t| t.name == "nft").unwrap();
+    for (path, input) in inputs(nft) {
+        let socket = Socket::with_transport(Conversation::replay(&input));
+        let found = Engine::with_socket(socket).read();
+        let found = found.unwrap_or_else(|e| panic!("{}: {e}; record it anew", path.display()));
+        assert!(!found.ruleset.tables.is_empty(), "{}", path.display());
     }
 }
 

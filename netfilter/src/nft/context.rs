@@ -89,6 +89,12 @@ const ICMP6: &[Field] = &[
     field("icmpv6", "code", (1, 1), DataType::INTEGER, None),
 ];
 
+/// The field of these numbers in nft's `typeof` userdata.
+pub(crate) fn named_field(header: u32, field: u32) -> Option<&'static Field> {
+    let mut all = [IP, IP6, TCP, UDP, TH].into_iter().flatten();
+    all.find(|f| f.type_of == Some((header, field)))
+}
+
 impl Context {
     /// What a table's family says by itself.
     pub(crate) fn of(family: Family) -> Self {

@@ -10,7 +10,7 @@
 
 use super::expr::DataAttrs;
 use super::lower::{self, AnonymousSet};
-use super::model::{Data, DataType, Element, ElementKey, Selector, Set, SetData};
+use super::model::{Data, DataType, Element, ElementKey, Selector, Set, SetData, TypeOf, Unread};
 use super::raise;
 use super::raw;
 use super::userdata::{self, Userdata};
@@ -39,7 +39,9 @@ impl Set {
             size: None,
             auto_merge: false,
             comment: None,
+            type_of: None,
             elements: Vec::new(),
+            unread: Vec::new(),
         }
     }
 
@@ -74,6 +76,21 @@ impl Set {
         }
         if self.auto_merge {
             user = user.put_u32(userdata::SET_MERGE_ELEMENTS, 1);
+        }
+        let type_of = self.type_of.as_deref();
+        for (kind, noted) in [
+            (
+                userdata::SET_KEY_TYPEOF,
+                type_of.and_then(|t| t.key.as_ref()),
+            ),
+            (
+                userdata::SET_DATA_TYPEOF,
+                type_of.and_then(|t| t.data.as_ref()),
+            ),
+        ] {
+            if let Some(noted) = noted {
+                user = user.put(kind, noted);
+            }
         }
         if self.data != SetData::None {
             user = user.put_u32(userdata::SET_DATA_INTERVAL, 0);
@@ -111,6 +128,11 @@ impl Set {
         };
         let user = a.userdata.as_deref();
         let nonzero = |t: &u64| *t != 0;
+        let noted = |kind| userdata::find(user?, kind).map(<[u8]>::to_vec);
+        let type_of = TypeOf {
+            key: noted(userdata::SET_KEY_TYPEOF),
+            data: noted(userdata::SET_DATA_TYPEOF),
+        };
         Self {
             name: a.name.clone().unwrap_or_default(),
             key_type: DataType(a.key_type.unwrap_or(0)),
@@ -129,7 +151,9 @@ impl Set {
             size: a.desc.as_ref().and_then(|d| d.size).filter(|n| *n != 0),
             auto_merge: userdata::number(user, userdata::SET_MERGE_ELEMENTS).unwrap_or(0) != 0,
             comment: userdata::text(user, userdata::SET_COMMENT),
+            type_of: (type_of != TypeOf::default()).then(|| Box::new(type_of)),
             elements: Vec::new(),
+            unread: unread_of_set(a),
         }
     }
 
@@ -142,6 +166,40 @@ impl Set {
         set.elements.sort_by(|a, b| a.key.cmp(&b.key));
         set
     }
+}
+
+/// What [`Set`] has no field for. The kernel's own remarks about a set since 6.17, how it keeps it and how many
+/// elements there are, are no part of it.
+fn unread_of_set(a: &SetAttrs) -> Vec<Unread> {
+    /// `NFTA_SET_TYPE` and `NFTA_SET_COUNT`
+    const REMARKS: [u16; 2] = [19, 20];
+    let unread = |attribute, bytes| Unread {
+        element: None,
+        attribute,
+        bytes,
+    };
+    let object = a
+        .obj_type
+        .map(|t| unread(raw::NFTA_SET_OBJ_TYPE, t.to_be_bytes().to_vec()));
+    let unknown = a.unknown.iter().filter(|(n, _)| !REMARKS.contains(n));
+    let unknown = unknown.map(|(n, bytes)| unread(*n, bytes.clone()));
+    object.into_iter().chain(unknown).collect()
+}
+
+/// The same of its elements.
+pub(crate) fn unread_of_elements(list: &[ElemAttrs]) -> Vec<Unread> {
+    let mut all = Vec::new();
+    for a in list.iter().filter(|a| !a.unknown.is_empty()) {
+        // Without a key it is the one for all others.
+        let first = a.key.as_ref().and_then(|k| k.value.clone());
+        let first = Data(first.unwrap_or_default());
+        all.extend(a.unknown.iter().map(|(n, bytes)| Unread {
+            element: Some(ElementKey::Value(first.clone())),
+            attribute: *n,
+            bytes: bytes.clone(),
+        }));
+    }
+    all
 }
 
 fn desc(size: u32) -> SetDescAttrs {
@@ -325,23 +383,29 @@ fn previous(d: &Data) -> Option<Data> {
     None
 }
 
-/// Elements of `NFT_MSG_NEWSETELEM`.
-pub(crate) fn to_elem_attrs(elements: &[Element], interval: bool) -> Vec<ElemAttrs> {
+/// Elements of `NFT_MSG_NEWSETELEM`, one after the other: of a large set they take more room than the set.
+pub(crate) fn elem_attrs(
+    elements: &[Element],
+    interval: bool,
+) -> impl Iterator<Item = ElemAttrs> + '_ {
     let mut sorted: Vec<&Element> = elements.iter().collect();
     sorted.sort_by(|a, b| a.key.cmp(&b.key));
-    let mut out: Vec<ElemAttrs> = Vec::new();
-    for e in sorted {
-        let (first, last) = (e.key.first(), e.key.last());
-        if interval && out.is_empty() && first.0.iter().any(|b| *b != 0) {
-            out.push(end(&Data(vec![0; first.0.len()])));
-        }
-        let open = interval && next(last).is_none();
-        out.push(one(e, first, open));
-        if let (true, Some(after)) = (interval, next(last)) {
-            out.push(end(&after));
-        }
-    }
-    out
+    let zero = sorted.first().map(|e| e.key.first()).and_then(|first| {
+        let above = interval && first.0.iter().any(|b| *b != 0);
+        above.then(|| end(&Data(vec![0; first.0.len()])))
+    });
+    let of = move |e: &Element| {
+        let after = if interval { next(e.key.last()) } else { None };
+        let open = interval && after.is_none();
+        let first = one(e, e.key.first(), open);
+        [Some(first), after.as_ref().map(end)].into_iter().flatten()
+    };
+    zero.into_iter().chain(sorted.into_iter().flat_map(of))
+}
+
+/// The same as a list.
+pub(crate) fn to_elem_attrs(elements: &[Element], interval: bool) -> Vec<ElemAttrs> {
+    elem_attrs(elements, interval).collect()
 }
 
 fn end(key: &Data) -> ElemAttrs {
@@ -398,7 +462,10 @@ pub(crate) fn from_elem_attrs(
             continue;
         }
         let mut last = first.clone();
-        if interval {
+        if let Some(end) = a.key_end.as_ref().and_then(|k| k.value.clone()) {
+            // Of a concatenation, which says both ends itself.
+            last = Data(end);
+        } else if interval {
             last = match tail.first() {
                 Some((after, _, _)) => previous(after).unwrap_or_else(|| first.clone()),
                 None => Data(vec![0xff; first.0.len()]),
@@ -409,19 +476,27 @@ pub(crate) fn from_elem_attrs(
         } else {
             ElementKey::Range(first.clone(), last)
         };
-        let time = |t: Option<u64>| t.filter(|t| *t != 0).map(Duration::from_millis);
-        let data = a.data.as_ref();
-        out.push(Element {
-            key,
-            value: data.and_then(|d| d.value.clone()).map(Data),
-            verdict: data.and_then(|d| d.verdict.as_ref()).map(raise::verdict),
-            comment: userdata::text(a.userdata.as_deref(), userdata::COMMENT),
-            timeout: time(a.timeout),
-            expires: time(a.expiration),
-        });
+        out.push(element(key, a));
     }
     sort(&mut out, host_order && !interval);
+    let others = list
+        .iter()
+        .filter(|a| a.key.is_none() && a.flags.unwrap_or(0) & raw::NFT_SET_ELEM_CATCHALL != 0);
+    out.extend(others.map(|a| element(ElementKey::Value(Data(Vec::new())), a)));
     out
+}
+
+fn element(key: ElementKey, a: &ElemAttrs) -> Element {
+    let time = |t: Option<u64>| t.filter(|t| *t != 0).map(Duration::from_millis);
+    let data = a.data.as_ref();
+    Element {
+        key,
+        value: data.and_then(|d| d.value.clone()).map(Data),
+        verdict: data.and_then(|d| d.verdict.as_ref()).map(raise::verdict),
+        comment: userdata::text(a.userdata.as_deref(), userdata::COMMENT),
+        timeout: time(a.timeout),
+        expires: time(a.expiration),
+    }
 }
 
 /// In ascending order of the numbers.

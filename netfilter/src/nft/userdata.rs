@@ -14,6 +14,8 @@ pub(crate) const SET_DATABYTEORDER: u8 = 1;
 pub(crate) const SET_MERGE_ELEMENTS: u8 = 2;
 /// `NFTNL_UDATA_SET_KEY_TYPEOF`
 pub(crate) const SET_KEY_TYPEOF: u8 = 3;
+/// `NFTNL_UDATA_SET_DATA_TYPEOF`
+pub(crate) const SET_DATA_TYPEOF: u8 = 4;
 /// `NFTNL_UDATA_SET_DATA_INTERVAL`
 pub(crate) const SET_DATA_INTERVAL: u8 = 6;
 /// `NFTNL_UDATA_SET_COMMENT`

@@ -10,7 +10,7 @@
 
 use super::expr::{DataAttrs, ExprElem};
 use weir_netlink::attr::{
-    AttrSet, Be32, Be64, Bytes, I32Be, ListOf, Nest, NumberedListOf, RawNest, Str,
+    AttrSet, Attrs, Be32, Be64, Bytes, I32Be, Kind, ListOf, Nest, NumberedListOf, RawNest, Str,
 };
 
 weir_netlink::attributes! {
@@ -130,6 +130,68 @@ weir_netlink::attributes! {
         concat: RawNest = NFTA_SET_DESC_CONCAT 2,
     }
 
+    /// `enum nft_object_attributes`. Since 4.10
+    pub struct ObjAttrs {
+        /// table
+        table: Str = NFTA_OBJ_TABLE 1,
+        /// name
+        name: Str = NFTA_OBJ_NAME 2,
+        /// `NFT_OBJECT_*`
+        kind: Be32 = NFTA_OBJ_TYPE 3,
+        /// the attributes of its kind
+        data: RawNest = NFTA_OBJ_DATA 4,
+        /// number of references
+        uses: Be32 = NFTA_OBJ_USE 5,
+        /// handle
+        handle: Be64 = NFTA_OBJ_HANDLE 6,
+        /// comment and the like; since 5.10
+        userdata: Bytes = NFTA_OBJ_USERDATA 8,
+    }
+
+    /// `enum nft_quota_attributes`
+    pub struct QuotaAttrs {
+        /// bytes that may pass
+        bytes: Be64 = NFTA_QUOTA_BYTES 1,
+        /// `NFT_QUOTA_F_*`
+        flags: Be32 = NFTA_QUOTA_FLAGS 2,
+        /// bytes that did
+        consumed: Be64 = NFTA_QUOTA_CONSUMED 4,
+    }
+
+    /// `enum nft_objref_attributes`, where the object is named
+    pub struct ObjRefAttrs {
+        /// `NFT_OBJECT_*`
+        kind: Be32 = NFTA_OBJREF_IMM_TYPE 1,
+        /// its name
+        name: Str = NFTA_OBJREF_IMM_NAME 2,
+    }
+
+    /// `enum nft_flowtable_attributes`. Since 4.16
+    pub struct FlowtableAttrs {
+        /// table
+        table: Str = NFTA_FLOWTABLE_TABLE 1,
+        /// name
+        name: Str = NFTA_FLOWTABLE_NAME 2,
+        /// where packets enter it
+        hook: Nest<FlowtableHookAttrs> = NFTA_FLOWTABLE_HOOK 3,
+        /// number of references
+        uses: Be32 = NFTA_FLOWTABLE_USE 4,
+        /// handle
+        handle: Be64 = NFTA_FLOWTABLE_HANDLE 5,
+        /// `NFT_FLOWTABLE_*`; since 5.7
+        flags: Be32 = NFTA_FLOWTABLE_FLAGS 7,
+    }
+
+    /// `enum nft_flowtable_hook_attributes`
+    pub struct FlowtableHookAttrs {
+        /// `NF_NETDEV_INGRESS`
+        num: Be32 = NFTA_FLOWTABLE_HOOK_NUM 1,
+        /// lower is earlier
+        priority: I32Be = NFTA_FLOWTABLE_HOOK_PRIORITY 2,
+        /// devices
+        devs: RawNest = NFTA_FLOWTABLE_HOOK_DEVS 3,
+    }
+
     /// `enum nft_set_elem_list_attributes`
     pub struct ElemListAttrs {
         /// table
@@ -161,6 +223,13 @@ weir_netlink::attributes! {
     }
 }
 
+/// The names in a list of devices (`NFTA_DEVICE_NAME`).
+pub(crate) fn device_names(list: &[u8]) -> Vec<String> {
+    Attrs::new(list)
+        .filter_map(|a| Str::decode(a.ok()?.payload).ok())
+        .collect()
+}
+
 /// C names and numbers of every attribute of every message.
 #[must_use]
 pub fn constants() -> Vec<(&'static str, u16)> {
@@ -172,6 +241,11 @@ pub fn constants() -> Vec<(&'static str, u16)> {
         RuleAttrs::CONSTANTS,
         SetAttrs::CONSTANTS,
         SetDescAttrs::CONSTANTS,
+        ObjAttrs::CONSTANTS,
+        QuotaAttrs::CONSTANTS,
+        ObjRefAttrs::CONSTANTS,
+        FlowtableAttrs::CONSTANTS,
+        FlowtableHookAttrs::CONSTANTS,
         ElemListAttrs::CONSTANTS,
         ElemAttrs::CONSTANTS,
     ]

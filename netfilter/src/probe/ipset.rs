@@ -120,6 +120,16 @@ pub fn features(kernel: &Kernel) -> Vec<Finding> {
     ROWS.iter().map(&mut one).collect()
 }
 
+/// The answer that is due instead of a question about a type which could load a module; `None` when it can
+/// be asked. Of a type that no row is about, its module is taken to have the usual name.
+#[must_use]
+pub fn guard(kernel: &Kernel, kind: &str) -> Option<Answer> {
+    let row = ROWS.iter().find(|r| r.probe.name == kind);
+    let usual = || format!("ip_set_{}", kind.replace(':', "_").replace(',', ""));
+    let needs = row.map_or_else(usual, |r| r.needs.to_owned());
+    kernel.guard(BASE).or_else(|| kernel.guard(&needs))
+}
+
 /// Every row unanswered.
 #[must_use]
 pub fn untried(why: &str) -> Vec<Finding> {

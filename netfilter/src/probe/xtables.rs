@@ -185,6 +185,37 @@ pub fn features(kernel: &Kernel) -> Vec<Finding> {
     findings
 }
 
+/// The answer that is due instead of a question which could load a module; `None` when it can be asked. Of
+/// an extension that no row is about, its module is taken to have the usual name.
+#[must_use]
+pub fn guard(kernel: &Kernel, kind: Kind, name: &str, ipv6: bool) -> Option<Answer> {
+    let row = ROWS.iter().find(|r| r.kind == kind && r.name == name);
+    let needs = row.and_then(|r| r.needs(ipv6));
+    let guard = kernel.guard(base(ipv6));
+    guard.or_else(|| match needs {
+        Some(needs) => kernel.guard(needs),
+        None => kernel.guard(&format!("xt_{name}")),
+    })
+}
+
+/// Asks for one table, in the network namespace of the calling thread, which must be a throwaway one: the table
+/// comes into being there.
+#[must_use]
+pub fn table_answer(kernel: &Kernel, name: &str, ipv6: bool) -> Answer {
+    let Some(row) = ROWS
+        .iter()
+        .find(|r| r.kind == Kind::Table && r.name == name)
+    else {
+        return Answer::Lack("there is no such table".to_owned());
+    };
+    let guard = kernel.guard(base(ipv6));
+    let guard = guard.or_else(|| kernel.guard(row.needs(ipv6).unwrap_or_default()));
+    guard.unwrap_or_else(|| match open(ipv6) {
+        Ok(fd) => Answer::of(ask(&fd, row, ipv6), ABSENT),
+        Err(why) => why,
+    })
+}
+
 /// Every row unanswered.
 #[must_use]
 pub fn untried(why: &str) -> Vec<Finding> {

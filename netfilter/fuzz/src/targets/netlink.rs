@@ -5,7 +5,8 @@ use crate::Conversation;
 use weir_netfilter::ipset::wire::{CommandAttrs, CreateAttrs, EntryAttrs, IpAttrs, TestAttrs};
 use weir_netfilter::nft::raw;
 use weir_netfilter::nft::wire::{
-    ChainAttrs, ElemListAttrs, GenAttrs, RuleAttrs, SetAttrs, TableAttrs,
+    ChainAttrs, ElemListAttrs, FlowtableAttrs, GenAttrs, ObjAttrs, ObjRefAttrs, QuotaAttrs,
+    RuleAttrs, SetAttrs, TableAttrs,
 };
 use weir_netlink::attr::{AttrSet, Attrs, Writer};
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Requests, Socket, message_type};
@@ -49,7 +50,7 @@ pub(super) fn answers(input: &[u8]) {
 
 /// Attributes of every declared set. What could be read is written as it was read.
 pub(super) fn attributes(input: &[u8]) {
-    const SETS: [fn(&[u8]); 11] = [
+    const SETS: [fn(&[u8]); 15] = [
         both::<TableAttrs>,
         both::<ChainAttrs>,
         both::<RuleAttrs>,
@@ -61,6 +62,10 @@ pub(super) fn attributes(input: &[u8]) {
         both::<EntryAttrs>,
         both::<IpAttrs>,
         both::<TestAttrs>,
+        both::<ObjAttrs>,
+        both::<ObjRefAttrs>,
+        both::<QuotaAttrs>,
+        both::<FlowtableAttrs>,
     ];
     let (which, input) = choose(input);
     if let Some(set) = SETS.get(usize::from(which) % SETS.len()) {

@@ -104,6 +104,15 @@ impl<T: Transport> Engine<T> {
         Ok(min..=max)
     }
 
+    /// Whether the kernel has the type and every option of a set that is to be created. Asking makes it load the
+    /// type's module; nothing else changes.
+    ///
+    /// # Errors
+    /// What it lacks; an option that the type does not have.
+    pub fn check_header(&mut self, h: &Header) -> Result<()> {
+        self.revision_for(h).map(drop)
+    }
+
     /// The newest revision that both sides know, if it has every option of this set.
     pub(super) fn revision_for(&mut self, h: &Header) -> Result<u8> {
         let what = format!("set {}", h.name);

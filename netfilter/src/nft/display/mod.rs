@@ -1,10 +1,14 @@
 //! Values as text, in the syntax and the spelling of `nft list ruleset` (nftables 1.0.6).
 
+mod concat;
 mod numbers;
+mod object;
 mod rule;
 mod ruleset;
 mod selector;
 mod statement;
+mod type_of;
+mod unread;
 mod value;
 
 pub(crate) use rule::rule_text;

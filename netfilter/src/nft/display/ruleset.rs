@@ -1,11 +1,15 @@
 //! Tables, chains and sets as blocks.
 
+use super::concat;
+use super::object::object_text;
 use super::rule::rule_text;
 use super::value::{duration, element};
+use super::{type_of, unread};
 use crate::nft::compat;
 use crate::nft::context::Context;
 use crate::nft::model::{
-    BaseChain, Chain, DataType, Family, Hook, Policy, Ruleset, Set, SetData, Table, priority,
+    BaseChain, Chain, DataType, Element, Family, Hook, Object, ObjectKind, Policy, Ruleset, Set,
+    SetData, Table, priority,
 };
 use crate::nft::raw;
 use crate::nft::set::is_host_order_type;
@@ -58,9 +62,14 @@ impl fmt::Display for Table {
         if let Some(comment) = &self.comment {
             writeln!(f, "\tcomment \"{comment}\"")?;
         }
+        let is_flowtable = |o: &&Object| o.kind == ObjectKind::Flowtable;
+        let (flowtables, objects): (Vec<_>, Vec<_>) = self.objects.iter().partition(is_flowtable);
+        let objects = objects.into_iter().map(object_text);
         let sets = self.sets.iter().map(set_text);
+        let flowtables = flowtables.into_iter().map(object_text);
         let chains = self.chains.iter().map(|c| chain_text(c, self.family));
-        for (i, block) in sets.chain(chains).enumerate() {
+        let blocks = objects.chain(sets).chain(flowtables).chain(chains);
+        for (i, block) in blocks.enumerate() {
             if i > 0 {
                 writeln!(f)?;
             }
@@ -119,7 +128,7 @@ impl fmt::Display for Hook {
 }
 
 /// A name with a distance of at most 10, or the number.
-fn priority_text(n: i32, hook: Hook, family: Family) -> String {
+pub(super) fn priority_text(n: i32, hook: Hook, family: Family) -> String {
     let prerouting = hook == Hook::Prerouting;
     let postrouting = hook == Hook::Postrouting;
     let names: &[(i32, &str, bool)] = match family {
@@ -151,7 +160,10 @@ fn priority_text(n: i32, hook: Hook, family: Family) -> String {
     n.to_string()
 }
 
-fn type_name(t: DataType) -> String {
+pub(super) fn type_name(t: DataType) -> String {
+    if t.is_concatenation() {
+        return concat::name(t);
+    }
     match t {
         DataType::VERDICT => "verdict",
         DataType::NF_PROTO => "nf_proto",
@@ -187,15 +199,19 @@ fn type_name(t: DataType) -> String {
 /// A set or map with its elements.
 pub(crate) fn set_text(s: &Set) -> String {
     let (word, to) = match s.data {
+        SetData::None if unread::object(s).is_some() => (
+            "map",
+            format!(" : {}", unread::object(s).unwrap_or_default()),
+        ),
         SetData::None => ("set", String::new()),
         SetData::Verdict => ("map", " : verdict".to_owned()),
         SetData::Value(t, _) => ("map", format!(" : {}", type_name(t))),
     };
-    let mut text = format!(
-        "\t{word} {} {{\n\t\ttype {}{to}\n",
-        s.name,
-        type_name(s.key_type)
-    );
+    let mut text = format!("\t{word} {} {{\n", s.name);
+    text += &match type_of::declaration(s) {
+        Some(declared) => format!("\t\ttypeof {declared}\n"),
+        None => format!("\t\ttype {}{to}\n", type_name(s.key_type)),
+    };
     if let Some(size) = s.size {
         text += &format!("\t\tsize {size}\n");
     }
@@ -225,7 +241,7 @@ pub(crate) fn set_text(s: &Set) -> String {
     if let Some(comment) = &s.comment {
         text += &format!("\t\tcomment \"{comment}\"\n");
     }
-    text + &elements_text(s) + "\t}\n"
+    text + &unread::of_set(s) + &elements_text(s) + "\t}\n"
 }
 
 /// How many elements `nft` puts on a line.
@@ -266,8 +282,10 @@ pub(super) fn element_texts(s: &Set) -> Vec<String> {
     };
     // Ranges are kept in network order whatever the type's own order is.
     let host_order = is_host_order_type(s.key_type) && !s.interval;
-    s.elements
-        .iter()
-        .map(|e| element(e, s.key_type, host_order, data_type))
-        .collect()
+    let text = |e: &Element| element(e, s.key_type, host_order, data_type);
+    if s.unread.is_empty() {
+        return s.elements.iter().map(text).collect();
+    }
+    let more = |e: &Element| text(e) + &unread::of_element(s, e);
+    s.elements.iter().map(more).collect()
 }

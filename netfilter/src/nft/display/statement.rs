@@ -1,6 +1,7 @@
 //! One statement.
 
 use super::numbers;
+use super::object;
 use super::selector::{ct, meta, selector};
 use super::value::{address, bound, element, hex, tc_handle, value};
 use crate::nft::compat::Compat;
@@ -63,6 +64,11 @@ pub(super) fn statement(s: &Statement, family: Family, context: Context) -> Stri
 fn opaque(e: &Expr, family: Family) -> String {
     if let Some(compat) = Compat::read(e, family) {
         return compat.to_string();
+    }
+    if let (Expr::Opaque(a), "objref") = (e, e.name())
+        && let Some(text) = object::reference(a.data.as_deref().unwrap_or_default())
+    {
+        return text;
     }
     match e {
         Expr::Opaque(a) => format!(
@@ -318,7 +324,7 @@ fn log(l: &Log) -> String {
 }
 
 /// Bytes in the largest unit that divides them.
-fn bytes(n: u64) -> String {
+pub(super) fn bytes(n: u64) -> String {
     match n {
         n if n != 0 && n % (1 << 20) == 0 => format!("{} mbytes", n >> 20),
         n if n != 0 && n % (1 << 10) == 0 => format!("{} kbytes", n >> 10),
@@ -326,7 +332,7 @@ fn bytes(n: u64) -> String {
     }
 }
 
-fn limit(l: &Limit) -> String {
+pub(super) fn limit(l: &Limit) -> String {
     let over = if l.over { "over " } else { "" };
     let per = match l.per {
         1 => "second".to_owned(),

@@ -1,5 +1,6 @@
 //! One value by its type.
 
+use super::concat;
 use super::numbers::{self, bits, name};
 use crate::nft::model::{Data, DataType, Element, ElementKey, Verdict};
 use crate::nft::set::is_host_order_type;
@@ -8,6 +9,9 @@ use std::time::Duration;
 
 /// A value; `host_order` says how a number in it is kept.
 pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> String {
+    if data_type.is_concatenation() {
+        return concat::text(data, data, data_type);
+    }
     let n = if host_order {
         data.to_ne()
     } else {
@@ -127,7 +131,7 @@ pub(crate) fn address(bytes: &[u8]) -> String {
 }
 
 /// The prefix length of a range that is a network.
-fn prefix_len(first: &Data, last: &Data, host_order: bool) -> Option<usize> {
+pub(super) fn prefix_len(first: &Data, last: &Data, host_order: bool) -> Option<usize> {
     if host_order && cfg!(target_endian = "little") {
         let turned = |d: &Data| Data(d.0.iter().rev().copied().collect());
         return prefix_len(&turned(first), &turned(last), false);
@@ -153,7 +157,9 @@ fn prefix_len(first: &Data, last: &Data, host_order: bool) -> Option<usize> {
 /// The key of an element.
 fn key(k: &ElementKey, t: DataType, host_order: bool) -> String {
     match k {
+        ElementKey::Value(d) if d.0.is_empty() => "*".to_owned(),
         ElementKey::Value(d) => value(d, t, host_order),
+        ElementKey::Range(first, last) if t.is_concatenation() => concat::text(first, last, t),
         ElementKey::Range(first, last) => match (t, prefix_len(first, last, host_order)) {
             // The types that nft has prefixes of.
             (DataType::IPV4_ADDR | DataType::IPV6_ADDR | DataType::MARK, Some(len)) => {

@@ -86,7 +86,7 @@ impl Messages {
                     .insert((id.clone(), s.name.clone()), self.set_id);
                 let attrs = s.to_attrs(&id.1, self.set_id);
                 self.push(raw::NFT_MSG_NEWSET, NLM_F_CREATE, id, &attrs);
-                let elements = set::to_elem_attrs(&s.elements, s.interval);
+                let elements = set::elem_attrs(&s.elements, s.interval);
                 self.elements(
                     raw::NFT_MSG_NEWSETELEM,
                     id,
@@ -179,7 +179,7 @@ impl Messages {
         kind: u16,
         id: &TableId,
         (set, set_id): (&str, Option<u32>),
-        elements: Vec<ElemAttrs>,
+        elements: impl IntoIterator<Item = ElemAttrs>,
     ) {
         let flags = if kind == raw::NFT_MSG_NEWSETELEM {
             NLM_F_CREATE
@@ -201,13 +201,8 @@ impl Messages {
 
     /// Elements of a set that exists: the end at 0, which opens a new set, is there already.
     fn change(&mut self, kind: u16, id: &TableId, s: &Set, elements: &[crate::nft::Element]) {
-        let mut attrs = set::to_elem_attrs(elements, s.interval);
-        if attrs
-            .first()
-            .is_some_and(|a| a.flags == Some(raw::NFT_SET_ELEM_INTERVAL_END))
-        {
-            attrs.remove(0);
-        }
+        let mut attrs = set::elem_attrs(elements, s.interval).peekable();
+        let _ = attrs.next_if(|a| a.flags == Some(raw::NFT_SET_ELEM_INTERVAL_END));
         self.elements(kind, id, (&s.name, None), attrs);
     }
 

@@ -9,6 +9,7 @@
 //! Only tables that the caller names as its own are ever changed.
 
 mod batch;
+mod objects;
 mod plan;
 mod read;
 mod remedy;

@@ -1,13 +1,13 @@
 //! Reading: several dumps that must be of one generation.
 
-use super::{ATTEMPTS, Engine, TableId};
+use super::{ATTEMPTS, Engine, TableId, objects};
 use crate::nft::context::Context;
 use crate::nft::expr::Expr;
 use crate::nft::model::{
-    BaseChain, Chain, ChainType, Element, Family, Hook, Policy, Rule, Ruleset, Set, Table,
+    BaseChain, Chain, ChainType, Element, Family, Hook, Policy, Rule, Ruleset, Set, Table, Unread,
 };
 use crate::nft::wire::{
-    ChainAttrs, ElemListAttrs, GenAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs,
+    ChainAttrs, ElemListAttrs, GenAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs, device_names,
 };
 use crate::nft::{raise, raw, set, userdata};
 use std::collections::HashMap;
@@ -68,14 +68,14 @@ impl Snapshot {
     }
 }
 
-/// Elements of the sets that belong to rules, by table and name.
-type Anonymous = HashMap<(Family, String, String), Vec<Element>>;
+/// The sets that belong to rules, by table and name.
+pub(super) type Anonymous = HashMap<(Family, String, String), Set>;
 
 fn kind(message: u16) -> u16 {
     message_type(NFNL_SUBSYS_NFTABLES, message)
 }
 
-fn decode<A: AttrSet>(reply: &Reply, what: &str) -> Result<A> {
+pub(super) fn decode<A: AttrSet>(reply: &Reply, what: &str) -> Result<A> {
     reply
         .decode()
         .map_err(|e: DecodeError| Error::malformed("read", what, e.to_string()))
@@ -209,10 +209,14 @@ impl<T: Transport> Engine<T> {
             .map(|t| vec![Vec::new(); t.chains.len()])
             .collect();
         self.rules(&mut snapshot, &anonymous, others)?;
+        if wanted.is_none() {
+            self.objects(&mut snapshot.ruleset.tables)?;
+            objects::keep_anonymous(&mut snapshot.ruleset.tables, &anonymous);
+        }
         Ok(snapshot)
     }
 
-    fn dump<A: AttrSet>(
+    pub(super) fn dump<A: AttrSet>(
         &mut self,
         message: u16,
         family: Family,
@@ -239,11 +243,12 @@ impl<T: Transport> Engine<T> {
             };
             let mut set = Set::from_attrs(&attrs);
             let host_order = set::is_host_order_key(&attrs);
-            let elements = self.elements(family, &table.name, &set, host_order)?;
+            let (elements, unread) = self.elements(family, &table.name, &set, host_order)?;
+            set.unread.extend(unread);
+            set.elements = elements;
             if attrs.flags.unwrap_or(0) & raw::NFT_SET_ANONYMOUS != 0 {
-                anonymous.insert((family, table.name.clone(), set.name), elements);
+                anonymous.insert((family, table.name.clone(), set.name.clone()), set);
             } else {
-                set.elements = elements;
                 table.sets.push(set);
             }
         }
@@ -256,7 +261,7 @@ impl<T: Transport> Engine<T> {
         table: &str,
         set: &Set,
         host_order: bool,
-    ) -> Result<Vec<Element>> {
+    ) -> Result<(Vec<Element>, Vec<Unread>)> {
         let ask = ElemListAttrs {
             table: Some(table.to_owned()),
             set: Some(set.name.clone()),
@@ -268,7 +273,8 @@ impl<T: Transport> Engine<T> {
             let attrs: ElemListAttrs = decode(&reply, &what)?;
             list.extend(attrs.elements.unwrap_or_default());
         }
-        Ok(set::from_elem_attrs(&list, set.interval, host_order))
+        let elements = set::from_elem_attrs(&list, set.interval, host_order);
+        Ok((elements, set::unread_of_elements(&list)))
     }
 
     /// With other tables about, only the rules of the wanted ones are asked for: a node's own
@@ -320,7 +326,7 @@ impl Snapshot {
         let sets = |name: &str| {
             anonymous
                 .get(&(family, table.clone(), name.to_owned()))
-                .cloned()
+                .map(|s| s.elements.clone())
         };
         let mut rule: Rule = raise::rule(&exprs, Context::of(family), &sets);
         rule.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
@@ -333,7 +339,11 @@ impl Snapshot {
     }
 }
 
-fn find<'a>(tables: &'a mut [Table], reply: &Reply, name: Option<&str>) -> Option<&'a mut Table> {
+pub(super) fn find<'a>(
+    tables: &'a mut [Table],
+    reply: &Reply,
+    name: Option<&str>,
+) -> Option<&'a mut Table> {
     let family = Family::from(reply.family);
     tables
         .iter_mut()
@@ -366,11 +376,8 @@ fn chain(attrs: &ChainAttrs) -> Chain {
 }
 
 fn devices(hook: &HookAttrs) -> Vec<String> {
-    use weir_netlink::attr::{Attrs, Kind, Str};
     match (&hook.devs, &hook.dev) {
-        (Some(list), _) => Attrs::new(list)
-            .filter_map(|a| Str::decode(a.ok()?.payload).ok())
-            .collect(),
+        (Some(list), _) => device_names(list),
         (None, Some(dev)) => vec![dev.clone()],
         (None, None) => Vec::new(),
     }

@@ -97,6 +97,12 @@ impl std::fmt::Debug for Data {
 pub struct DataType(pub u32);
 
 impl DataType {
+    /// Whether it is several types one after the other, six bits each.
+    #[must_use]
+    pub const fn is_concatenation(self) -> bool {
+        self.0 > 63
+    }
+
     /// `verdict`
     pub const VERDICT: Self = Self(1);
     /// `nf_proto`: IPv4 or IPv6

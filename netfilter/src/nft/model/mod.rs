@@ -12,6 +12,7 @@
 pub mod arbitrary;
 mod data;
 mod matching;
+mod object;
 mod rule;
 mod ruleset;
 mod set;
@@ -21,9 +22,10 @@ pub use data::{Data, DataType};
 pub use matching::{
     CmpOp, CtDirection, CtKey, FibResult, Match, MetaKey, Operand, PayloadBase, Selector, SocketKey,
 };
+pub use object::{Object, ObjectKind};
 pub use rule::{L4Proto, Rule, RuleBuilder};
 pub use ruleset::{BaseChain, Chain, ChainType, Family, Hook, Policy, Ruleset, Table, priority};
-pub use set::{Element, ElementKey, Set, SetData};
+pub use set::{Element, ElementKey, Set, SetData, TypeOf, Unread};
 pub use statement::{
     Counter, Limit, LimitUnit, Log, Masquerade, Nat, NatKind, Redirect, Reject, Source, Statement,
     Tproxy, Verdict,

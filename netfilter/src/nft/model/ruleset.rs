@@ -1,6 +1,6 @@
 //! Tables and chains.
 
-use super::{Rule, Set};
+use super::{Object, Rule, Set};
 use crate::nft::model::matching::open_enum;
 use crate::nft::raw;
 
@@ -22,6 +22,8 @@ pub struct Table {
     pub flags: u32,
     /// `comment`. Since 5.10; kept in the userdata.
     pub comment: Option<String>,
+    /// Stateful objects and flowtables, as found when everything is read. None is ever wished, and none removed.
+    pub objects: Vec<Object>,
     /// Named sets and maps.
     pub sets: Vec<Set>,
     /// Base chains and regular chains.
@@ -208,6 +210,7 @@ impl Table {
             name: name.to_owned(),
             flags: 0,
             comment: None,
+            objects: Vec::new(),
             sets: Vec::new(),
             chains: Vec::new(),
         }

@@ -32,8 +32,32 @@ pub struct Set {
     pub auto_merge: bool,
     /// `comment`
     pub comment: Option<String>,
+    /// `typeof`: a note of `nft` to itself, kept in the userdata.
+    pub type_of: Option<Box<TypeOf>>,
     /// Elements, in ascending order of their keys.
     pub elements: Vec<Element>,
+    /// What was read and has no place in the fields above. None is ever wished.
+    pub unread: Vec<Unread>,
+}
+
+/// The selectors behind `typeof KEY : VALUE`, in numbers of `nft`'s own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TypeOf {
+    /// Of the key.
+    pub key: Option<Vec<u8>>,
+    /// Of a map's value.
+    pub data: Option<Vec<u8>>,
+}
+
+/// An attribute of a set or of one of its elements that is kept as it was listed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Unread {
+    /// The element that it is of; none when it is of the set itself.
+    pub element: Option<ElementKey>,
+    /// `NFTA_SET_*`, or of an element `NFTA_SET_ELEM_*`
+    pub attribute: u16,
+    /// Its payload.
+    pub bytes: Vec<u8>,
 }
 
 /// What a set maps its keys to.
@@ -68,7 +92,7 @@ pub struct Element {
 /// The key of an element.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ElementKey {
-    /// One value.
+    /// One value; one of no bytes stands for all that no other element has (`*`). Since 5.13
     Value(Data),
     /// From the first to the last, both included. The kernel keeps `[start, end + 1)`; a
     /// range that ends at the highest value has no end there.

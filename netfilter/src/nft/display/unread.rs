@@ -1,0 +1,74 @@
+//! What a set holds that its model has no fields for, so that no listing hides it: kinds of objects, references to
+//! them and counters in `nft`'s words, the rest as attributes.
+
+use super::statement::statement;
+use super::value::hex;
+use crate::nft::context::Context;
+use crate::nft::expr::{Expr, ExprAttrs};
+use crate::nft::model::{Element, Family, ObjectKind, Set, Statement, Unread};
+use crate::nft::{raise, raw};
+use weir_netlink::attr::AttrSet;
+
+/// The kind of object that a map names: `map m { type ipv4_addr : counter }`.
+pub(super) fn object(s: &Set) -> Option<String> {
+    let is_it = |u: &&Unread| u.element.is_none() && u.attribute == raw::NFTA_SET_OBJ_TYPE;
+    let bytes = s
+        .unread
+        .iter()
+        .find(is_it)?
+        .bytes
+        .as_slice()
+        .try_into()
+        .ok()?;
+    Some(ObjectKind::Stateful(u32::from_be_bytes(bytes)).word())
+}
+
+/// One line each.
+pub(super) fn of_set(s: &Set) -> String {
+    let of_set = s.unread.iter().filter(|u| u.element.is_none());
+    let lines = of_set.filter_map(|u| match u.attribute {
+        raw::NFTA_SET_OBJ_TYPE => None,
+        raw::NFTA_SET_EXPR => Some(match expression(&u.bytes) {
+            // Its numbers are those of the elements.
+            Some(Statement::Counter(_)) => "counter".to_owned(),
+            Some(s) => statement(&s, Family::Inet, Context::of(Family::Inet)),
+            None => opaque(u),
+        }),
+        _ => Some(opaque(u)),
+    });
+    lines.map(|line| format!("\t\t{line}\n")).collect()
+}
+
+/// What follows an element's own text.
+pub(super) fn of_element(s: &Set, e: &Element) -> String {
+    let of = |u: &&Unread| {
+        u.element
+            .as_ref()
+            .is_some_and(|k| k.first() == e.key.first())
+    };
+    let texts = s.unread.iter().filter(of).map(|u| match u.attribute {
+        raw::NFTA_SET_ELEM_OBJREF => {
+            let name = u.bytes.strip_suffix(&[0]).unwrap_or(&u.bytes);
+            format!(" : \"{}\"", String::from_utf8_lossy(name))
+        }
+        raw::NFTA_SET_ELEM_EXPR => match expression(&u.bytes) {
+            Some(s) => format!(
+                " {}",
+                statement(&s, Family::Inet, Context::of(Family::Inet))
+            ),
+            None => format!(" {}", opaque(u)),
+        },
+        _ => format!(" {}", opaque(u)),
+    });
+    texts.collect()
+}
+
+fn expression(bytes: &[u8]) -> Option<Statement> {
+    let expr = Expr::from_attrs(ExprAttrs::decode(bytes).ok()?);
+    let rule = raise::rule(&[expr], Context::of(Family::Inet), &|_| None);
+    rule.statements.into_iter().next()
+}
+
+fn opaque(u: &Unread) -> String {
+    format!("opaque(attribute {} {})", u.attribute, hex(&u.bytes))
+}

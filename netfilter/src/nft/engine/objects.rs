@@ -1,0 +1,105 @@
+//! Reading what weir does not make: stateful objects and flowtables, for who looks at a whole ruleset.
+
+use super::Engine;
+use super::read::{Anonymous, decode, find};
+use crate::nft::expr::Expr;
+use crate::nft::model::{Family, Object, ObjectKind, Statement, Table};
+use crate::nft::wire::{FlowtableAttrs, ObjAttrs};
+use crate::nft::{raw, userdata};
+use weir_netlink::Result;
+use weir_netlink::attr::{AttrSet, Writer};
+use weir_netlink::nfnetlink::Transport;
+
+impl<T: Transport> Engine<T> {
+    /// Puts the objects of every table into it. A kernel that does not know the question has none.
+    pub(super) fn objects(&mut self, tables: &mut [Table]) -> Result<()> {
+        let found = self.dump(
+            raw::NFT_MSG_GETOBJ,
+            Family::Unspec,
+            &ObjAttrs::default(),
+            "objects",
+        );
+        for reply in known(found)? {
+            let attrs: ObjAttrs = decode(&reply, "objects")?;
+            if let Some(t) = find(tables, &reply, attrs.table.as_deref()) {
+                t.objects.push(Object {
+                    kind: ObjectKind::Stateful(attrs.kind.unwrap_or(0)),
+                    name: attrs.name.unwrap_or_default(),
+                    comment: userdata::text(attrs.userdata.as_deref(), userdata::COMMENT),
+                    data: attrs.data.unwrap_or_default(),
+                });
+            }
+        }
+        let found = self.dump(
+            raw::NFT_MSG_GETFLOWTABLE,
+            Family::Unspec,
+            &FlowtableAttrs::default(),
+            "flowtables",
+        );
+        for reply in known(found)? {
+            let attrs: FlowtableAttrs = decode(&reply, "flowtables")?;
+            if let Some(t) = find(tables, &reply, attrs.table.as_deref()) {
+                let mut w = Writer::default();
+                attrs.encode(&mut w);
+                t.objects.push(Object {
+                    kind: ObjectKind::Flowtable,
+                    name: attrs.name.unwrap_or_default(),
+                    comment: None,
+                    data: w.finish().unwrap_or_default(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lists the sets of rules that are not shown with their rule, because that has no words: as sets of the table, by the
+/// names that the kernel gave them.
+pub(super) fn keep_anonymous(tables: &mut [Table], anonymous: &Anonymous) {
+    if anonymous.is_empty() {
+        return;
+    }
+    for t in tables {
+        let rules = t.chains.iter().flat_map(|c| &c.rules);
+        let opaque = rules.flat_map(|r| &r.statements).filter_map(|s| match s {
+            Statement::Opaque(exprs) => Some(exprs),
+            _ => None,
+        });
+        let exprs: Vec<&Expr> = opaque.flatten().collect();
+        let of_table = anonymous.iter().filter(|((family, table, _), _)| {
+            (*family, table.as_str()) == (t.family, t.name.as_str())
+        });
+        let named = of_table.filter(|((.., name), _)| exprs.iter().any(|e| names(e, name)));
+        let mut sets: Vec<_> = named.map(|(_, set)| set.clone()).collect();
+        sets.sort_by(|a, b| a.name.cmp(&b.name));
+        t.sets.extend(sets);
+    }
+}
+
+/// Whether an expression looks into the set.
+fn names(e: &Expr, set: &str) -> bool {
+    match e {
+        Expr::Lookup(l) => l.set.as_deref() == Some(set),
+        // Its name ends with a zero there.
+        Expr::Opaque(a) => {
+            let name = [set.as_bytes(), &[0]].concat();
+            let data = a.data.as_deref().unwrap_or_default();
+            data.windows(name.len()).any(|w| w == name)
+        }
+        _ => false,
+    }
+}
+
+/// `EINVAL`, or `EOPNOTSUPP` for a family: older than the question, objects came with 4.10 and flowtables
+/// with 4.16.
+fn known<R>(found: Result<Vec<R>>) -> Result<Vec<R>> {
+    match found {
+        Err(e)
+            if matches!(e.errno(), Some(libc::EOPNOTSUPP))
+                || matches!(e.kind, weir_netlink::ErrorKind::Unsupported(_)) =>
+        {
+            Ok(Vec::new())
+        }
+        found => found,
+    }
+}

@@ -1,0 +1,45 @@
+//! What a table holds besides sets and chains. Weir makes none of it; it is there to be shown.
+
+/// A stateful object or a flowtable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Its name, unique among those of its kind in the table.
+    pub name: String,
+    /// `comment`. Since 5.10; kept in the userdata.
+    pub comment: Option<String>,
+    /// Its own attributes as they were listed: `NFTA_OBJ_DATA`, or all of a flowtable.
+    pub data: Vec<u8>,
+}
+
+/// Which kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ObjectKind {
+    /// `NFT_OBJECT_*`. Since 4.10
+    Stateful(u32),
+    /// `flowtable`. Since 4.16
+    Flowtable,
+}
+
+impl ObjectKind {
+    /// The word for it in a listing; for one that this version does not know, its number.
+    #[must_use]
+    pub fn word(self) -> String {
+        let word = match self {
+            Self::Flowtable => "flowtable",
+            Self::Stateful(1) => "counter",
+            Self::Stateful(2) => "quota",
+            Self::Stateful(3) => "ct helper",
+            Self::Stateful(4) => "limit",
+            Self::Stateful(5) => "connlimit",
+            Self::Stateful(6) => "tunnel",
+            Self::Stateful(7) => "ct timeout",
+            Self::Stateful(8) => "secmark",
+            Self::Stateful(9) => "ct expectation",
+            Self::Stateful(10) => "synproxy",
+            Self::Stateful(n) => return format!("object {n}"),
+        };
+        word.to_owned()
+    }
+}

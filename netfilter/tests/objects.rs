@@ -1,0 +1,89 @@
+//! What weir does not make but shows: stateful objects, sets declared with `typeof`, concatenations, elements with
+//! more than a key. The real `nft` writes it, and its listing is the oracle.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{assert_text, list, load, read};
+
+/// With words for all of it.
+#[test]
+fn what_is_not_made_here_is_listed_as_nft_lists_it() {
+    let ns = namespace_or_skip!();
+    load(&ns, include_str!("listing/objects.nft"));
+    assert_text(&read(&ns).ruleset.to_string(), &list(&ns));
+}
+
+/// No words for it, and nothing hidden: its name, its kind and every byte.
+#[test]
+fn what_has_no_words_is_marked() {
+    let ns = namespace_or_skip!();
+    let objects = [
+        ("ct helper", "h", "type \"ftp\" protocol tcp;"),
+        (
+            "ct timeout",
+            "o",
+            "protocol tcp; policy = { established : 120 }\n",
+        ),
+        (
+            "ct expectation",
+            "e",
+            "protocol udp; dport 9; timeout 2m; size 8; l3proto ip;",
+        ),
+        ("synproxy", "s", "mss 1460\nwscale 9\n"),
+    ];
+    load(&ns, "add table inet t");
+    for (kind, name, body) in objects {
+        load(
+            &ns,
+            &format!("table inet t {{ {kind} {name} {{ {body} }}\n}}\n"),
+        );
+    }
+    load(
+        &ns,
+        "table inet t { map others { type ipv4_addr : verdict
+            elements = { 1.1.1.1 : drop, * : accept }\n}
+         set grown { type ipv4_addr; flags dynamic; }
+         chain x { ip saddr . tcp dport { 1.1.1.1 . 5, 2.2.2.2 . 6 } drop
+            add @grown { ip saddr }\n}\n}\n",
+    );
+    let text = read(&ns).ruleset.to_string();
+    for (kind, name, _) in objects {
+        let opens = format!("\t{kind} {name} {{\n\t\topaque(0x");
+        assert!(text.contains(&opens), "{opens}: {text}");
+    }
+    // Of a rule without words the set is listed beside it.
+    for part in [
+        "* : accept",
+        "set __set0 {\n\t\ttypeof ip saddr . tcp dport\n",
+        "1.1.1.1 . 5, 2.2.2.2 . 6",
+        "opaque(dynset 0x",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// Only who looks at everything is shown them: they are no part of a wish, and never go.
+#[test]
+fn objects_in_a_table_of_ours_stay() {
+    use weir_netfilter::nft::{Engine, Family, Ruleset, Table};
+    let ns = namespace_or_skip!();
+    let owned = [(Family::Inet, "t".to_owned())];
+    let wished = Ruleset {
+        tables: vec![Table::new(Family::Inet, "t")],
+    };
+    let apply = || {
+        ns.run(|| Engine::open().unwrap().apply(&wished, &owned))
+            .unwrap()
+    };
+    apply().unwrap();
+    load(&ns, "add counter inet t c");
+    assert_eq!(apply().unwrap().ops, vec![]);
+    let found = read(&ns).ruleset;
+    let names: Vec<&str> = found.tables[0]
+        .objects
+        .iter()
+        .map(|o| o.name.as_str())
+        .collect();
+    assert_eq!(names, ["c"]);
+}
