@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The variable that names the cache's folder.
-pub const CACHE_VARIABLE: &str = "VMTESTS_CACHE";
+const CACHE_VARIABLE: &str = "VMTESTS_CACHE";
 
 /// The folder that holds packages, kernels and saved states. Nothing is written outside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cache at `root`, else where [`CACHE_VARIABLE`] says, else `vmtests` in Cargo's target directory.
+    /// The cache at `root`, else where `VMTESTS_CACHE` says, else `vmtests` in Cargo's target directory.
     /// It need not be there yet.
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl Drop for Scratch {
 ///
 /// # Errors
 /// What `mkdir` says.
-pub fn make_directory(path: &Path) -> Result<()> {
+pub(crate) fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(|e| Error::io(path.display(), &e))
 }
 

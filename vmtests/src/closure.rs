@@ -1,28 +1,18 @@
 //! What a program needs to start: its loader and every shared library, as `ldd` finds them, but read from the files
 //! and not by running anything.
+use crate::segments::{MAGIC, PT_DYNAMIC, PT_INTERP, PT_LOAD, number, read_at, segments};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// ELF, 64 bits, little-endian.
-const MAGIC: [u8; 6] = *b"\x7fELF\x02\x01";
-/// Elf64_Ehdr and Elf64_Phdr (<elf.h>).
-const EHDR: u64 = 64;
-const PHDR: usize = 56;
-const PT_LOAD: u64 = 1;
-const PT_DYNAMIC: u64 = 2;
-const PT_INTERP: u64 = 3;
-/// Elf64_Dyn
+/// Elf64_Dyn (<elf.h>)
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 const DT_STRSZ: u64 = 10;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
-
-/// No table that is read here is larger: the strings of a large library have some hundred kilobytes.
-const MOST: u64 = 16 << 20;
 
 /// Where a loader looks last (ld.so(8)), on Debian and elsewhere.
 const DEFAULT_FOLDERS: [&str; 6] = [
@@ -101,47 +91,6 @@ fn is_elf(path: &Path) -> bool {
     File::open(path).is_ok_and(|f| read_at(&f, 0, 6).is_some_and(|magic| magic == MAGIC))
 }
 
-/// The bytes of a file at an offset; None where there are fewer. A test binary has tens of megabytes, of which a few
-/// kilobytes are of interest.
-fn read_at(file: &impl FileExt, offset: u64, length: u64) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(length).ok().filter(|_| length <= MOST)?];
-    file.read_exact_at(&mut bytes, offset).ok()?;
-    Some(bytes)
-}
-
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
-    let mut wide = [0; 8];
-    let number = bytes.get(at..)?.first_chunk::<N>()?;
-    wide.get_mut(..N)?.copy_from_slice(number);
-    Some(u64::from_le_bytes(wide))
-}
-
-/// One Elf64_Phdr: what is where in the file, and where in memory.
-struct Segment {
-    kind: u64,
-    offset: u64,
-    address: u64,
-    size: u64,
-}
-
-fn segments(file: &impl FileExt) -> Option<Vec<Segment>> {
-    let header = read_at(file, 0, EHDR)?;
-    if !header.starts_with(&MAGIC) {
-        return None;
-    }
-    let (table, count) = (number::<8>(&header, 0x20)?, number::<2>(&header, 0x38)?);
-    let table = read_at(file, table, count * PHDR as u64)?;
-    let segment = |h: &[u8]| {
-        Some(Segment {
-            kind: number::<4>(h, 0)?,
-            offset: number::<8>(h, 0x08)?,
-            address: number::<8>(h, 0x10)?,
-            size: number::<8>(h, 0x20)?,
-        })
-    };
-    table.chunks_exact(PHDR).map(segment).collect()
-}
-
 /// None: not a program, or a static one without a dynamic section.
 fn needs(path: &Path, file: &impl FileExt) -> Option<Needs> {
     let segments = segments(file)?;
@@ -216,6 +165,7 @@ fn configured(file: &Path, depth: u32) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segments::testing::Memory;
 
     #[test]
     fn this_test_needs_a_loader_and_libc() {
@@ -238,25 +188,6 @@ mod tests {
         assert!(closure(&["/nonexistent".into()]).is_err());
     }
 
-    /// Bytes as a file.
-    struct Memory(Vec<u8>);
-
-    impl FileExt for Memory {
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
-            let rest = usize::try_from(offset)
-                .ok()
-                .and_then(|o| self.0.get(o..))
-                .unwrap_or_default();
-            let length = rest.len().min(buffer.len());
-            buffer[..length].copy_from_slice(&rest[..length]);
-            Ok(length)
-        }
-
-        fn write_at(&self, _: &[u8], _: u64) -> std::io::Result<usize> {
-            unreachable!("nothing here writes")
-        }
-    }
-
     #[test]
     fn any_cut_and_any_changed_byte_is_read_without_a_panic() {
         let path = Path::new("/bin/true");
@@ -266,7 +197,8 @@ mod tests {
         for end in (0..bytes.len()).step_by(97) {
             let _ = needs(path, &Memory(bytes[..end].to_vec()));
         }
-        let head = EHDR as usize + 13 * PHDR;
+        // The header and the table of segments behind it.
+        let head = 64 + 13 * 56;
         for at in 0..head {
             let mut changed = Memory(bytes.clone());
             changed.0[at] ^= 0xff;

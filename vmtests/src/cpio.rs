@@ -200,3 +200,100 @@ fn failed(name: &str, e: io::Error) -> Error {
         "See the reason",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first entry, byte for byte as `echo dev | cpio -o -H newc` writes it, with our numbers.
+    #[test]
+    fn a_device_node() {
+        let mut layer = Writer::new(Vec::new());
+        layer.character_device("dev/console", 0o600, 5, 1).unwrap();
+        let bytes = layer.finish().unwrap();
+        let header = b"070701\
+            00000001\
+            00002180\
+            00000000\
+            00000000\
+            00000001\
+            00000000\
+            00000000\
+            00000000\
+            00000000\
+            00000005\
+            00000001\
+            0000000C\
+            00000000\
+            dev/console\0\0\0";
+        assert_eq!(&bytes[..header.len()], header);
+        assert_eq!(bytes.len(), 512);
+        assert_eq!(
+            &bytes[124..124 + 6],
+            b"070701",
+            "the trailer, aligned to four bytes"
+        );
+    }
+
+    #[test]
+    fn contents_and_names_are_padded_and_layers_to_a_block() {
+        for length in 0..9 {
+            let mut layer = Writer::new(Vec::new());
+            layer.directory("d", 0o755).unwrap();
+            layer.file("d/file", 0o644, &vec![b'x'; length]).unwrap();
+            layer.symlink("d/link", "file").unwrap();
+            let bytes = layer.finish().unwrap();
+            assert_eq!(bytes.len() % 512, 0);
+            let all = [bytes.clone(), bytes].concat();
+            let names: Vec<_> = parse(&all).into_iter().map(|(n, c)| (n, c.len())).collect();
+            let once = [
+                ("d".to_owned(), 0),
+                ("d/file".to_owned(), length),
+                ("d/link".to_owned(), 4),
+            ];
+            assert_eq!(names, [once.clone(), once].concat());
+        }
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        let mut layer = Writer::new(Vec::new());
+        for name in ["", "/etc", "a/../b", "a//b", "./a", "TRAILER!!!", "a\0b"] {
+            assert!(layer.directory(name, 0o755).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_shrinks_is_an_error() {
+        let mut layer = Writer::new(Vec::new());
+        let e = layer.file_from("x", 0o644, 10, &b"short"[..]).unwrap_err();
+        assert!(e.to_string().contains("5 of 10 bytes"), "{e}");
+    }
+
+    /// As the kernel reads it (init/initramfs.c): names and contents of every layer.
+    fn parse(mut bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
+        let mut entries = Vec::new();
+        let start = bytes.len();
+        while !bytes.is_empty() {
+            assert_eq!(&bytes[..6], b"070701");
+            let field = |i: usize| {
+                let text = std::str::from_utf8(&bytes[6 + i * 8..14 + i * 8]).unwrap();
+                usize::from_str_radix(text, 16).unwrap()
+            };
+            let (size, name_size) = (field(6), field(11));
+            let name = String::from_utf8(bytes[110..109 + name_size].to_vec()).unwrap();
+            let content = (110 + name_size).next_multiple_of(4);
+            let end = (content + size).next_multiple_of(4);
+            if name == TRAILER {
+                bytes = &bytes[end..];
+                let zeros = bytes.iter().take_while(|b| **b == 0).count();
+                bytes = &bytes[zeros..];
+                assert_eq!((start - bytes.len()) % 512, 0);
+            } else {
+                entries.push((name, bytes[content..content + size].to_vec()));
+                bytes = &bytes[end..];
+            }
+        }
+        entries
+    }
+}

@@ -2,10 +2,11 @@
 use crate::cpio::{self, Writer};
 use crate::guest::{INIT, MODULES_LIST};
 use crate::payload::{Entry, Payload};
+use crate::segments::{header_without_sections, loaded_size};
 use crate::{Error, Kernel, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 /// All that a machine starts with.
@@ -62,7 +63,7 @@ impl<'a> Initramfs<'a> {
         let mut list = String::new();
         for module in &self.kernel.modules {
             let name = format!("modules/{}.ko", module.name);
-            copy(&mut layer, &name, 0o644, &module.file)?;
+            copy(&mut layer, &name, 0o644, &module.file, false)?;
             list += &format!("/{name}\n");
         }
         layer.file(MODULES_LIST.trim_start_matches('/'), 0o644, list.as_bytes())?;
@@ -76,7 +77,10 @@ impl<'a> Initramfs<'a> {
                         layer.directory(name, *mode)?;
                     }
                 }
-                Entry::File { host, mode } => copy(&mut layer, name, *mode, host)?,
+                Entry::File { host, mode } => {
+                    let is_cut = self.files.is_stripped() || path == INIT;
+                    copy(&mut layer, name, *mode, host, is_cut)?;
+                }
                 Entry::Bytes { bytes, mode } => layer.file(name, *mode, bytes)?,
                 Entry::Link { target } => layer.symlink(name, target)?,
             }
@@ -86,13 +90,26 @@ impl<'a> Initramfs<'a> {
     }
 }
 
-fn copy<W: Write>(layer: &mut Writer<W>, name: &str, mode: u32, host: &Path) -> Result<()> {
-    let file = File::open(host).map_err(|e| Error::io(host.display(), &e))?;
-    let size = file
-        .metadata()
-        .map_err(|e| Error::io(host.display(), &e))?
-        .len();
-    layer.file_from(name, mode, size, file)
+/// Copies a file into the archive; with `is_cut`, of a program only what is loaded.
+fn copy<W: Write>(
+    layer: &mut Writer<W>,
+    name: &str,
+    mode: u32,
+    host: &Path,
+    is_cut: bool,
+) -> Result<()> {
+    let failed = |e| Error::io(host.display(), &e);
+    let mut file = File::open(host).map_err(failed)?;
+    let size = file.metadata().map_err(failed)?.len();
+    let loaded = loaded_size(&file).filter(|loaded| is_cut && *loaded < size);
+    match (loaded, header_without_sections(&file)) {
+        (Some(loaded), Some(header)) => {
+            let start = header.len() as u64;
+            file.seek(SeekFrom::Start(start)).map_err(failed)?;
+            layer.file_from(name, mode, loaded, header.as_slice().chain(file))
+        }
+        _ => layer.file_from(name, mode, size, file),
+    }
 }
 
 /// The kernel does not make a directory for a file in it. It does not mind one that is there.

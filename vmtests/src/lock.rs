@@ -138,6 +138,6 @@ impl KernelLock {
 
 /// The lock in the sources that this program was built from.
 #[must_use]
-pub fn committed() -> PathBuf {
+pub(crate) fn committed() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels.lock")
 }

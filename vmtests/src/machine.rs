@@ -1,4 +1,5 @@
 //! A guest that is ready: booted, or going on from the state in which an equal one was saved.
+mod maker;
 mod options;
 mod start;
 
@@ -172,13 +173,14 @@ impl Machine {
         if let Some(trouble) = trouble(&console) {
             reason = format!("{reason}. Kernel {}: {}", trouble.kind, trouble.line);
         }
-        reason += &attachment("console", &console);
-        reason += &attachment("QEMU", &complaint(&self.scratch.path().join(STDERR)));
-        Error::new(input, reason, "The console tells what the kernel was doing")
+        let mut remedy = "See what the kernel was doing:".to_owned();
+        remedy += &attachment("console", &console);
+        remedy += &attachment("QEMU", &complaint(&self.scratch.path().join(STDERR)));
+        Error::new(input, reason, remedy)
     }
 }
 
-/// The end of a log, to be put below a reason.
+/// The end of a log, to be put below an error.
 fn attachment(name: &str, log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|l| !l.trim().is_empty()).collect();
     if lines.is_empty() {

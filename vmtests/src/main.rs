@@ -8,5 +8,6 @@ fn main() -> ExitCode {
         weir_vmtests::guest::main();
     }
     weir_vmtests::become_qemu_if_asked();
+    weir_vmtests::matrix::host::enter_namespaces_if_asked();
     weir_vmtests::cli::run()
 }

@@ -102,7 +102,7 @@ impl Own {
             None => shown.clone(),
         };
         let material = Material {
-            name: self.name.clone(),
+            name: format!("{} ({shown})", self.name),
             package,
             sources: vec![(shown, sum)],
             image,

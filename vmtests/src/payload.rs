@@ -49,6 +49,7 @@ pub(crate) enum Entry {
 /// Files for a guest. It goes into the saved state, so what it holds costs a machine nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload {
+    is_stripped: bool,
     entries: BTreeMap<String, Entry>,
 }
 
@@ -67,7 +68,29 @@ impl Payload {
             ((*path).to_owned(), Entry::Bytes { bytes, mode: 0o644 })
         };
         Self {
+            is_stripped: false,
             entries: ETC.iter().map(entry).collect(),
+        }
+    }
+
+    /// Leaves out of all programs what is for debuggers, nine tenths of a test binary. States get smaller by twice that;
+    /// the backtrace of a failed test has no names.
+    #[must_use]
+    pub fn stripped(mut self) -> Self {
+        self.is_stripped = true;
+        self
+    }
+
+    pub(crate) fn is_stripped(&self) -> bool {
+        self.is_stripped
+    }
+
+    /// Nothing at all, for a program that needs nothing.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            is_stripped: false,
+            entries: BTreeMap::new(),
         }
     }
 
@@ -203,7 +226,7 @@ impl Payload {
     /// # Errors
     /// A file is gone.
     pub(crate) fn fingerprint(&self) -> Result<String> {
-        let mut text = String::new();
+        let mut text = format!("{}\n", self.is_stripped);
         for (path, entry) in &self.entries {
             let what = match entry {
                 Entry::File { host, mode } => format!("{mode:o} {}", fingerprint(host)?),

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// Changes whenever the content of a folder would be another for the same packages.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What a kernel is made of.
 #[derive(Debug)]

@@ -133,3 +133,108 @@ pub(crate) fn release(vmlinux: &[u8]) -> Option<String> {
         plausible.then(|| release.to_owned())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// A bzImage as far as its header says: one sector of setup, then the payload and its size.
+    fn bzimage(payload: &[u8]) -> Vec<u8> {
+        let mut file = vec![0; 1024];
+        file[0x1f1] = 1;
+        file[0x202..0x206].copy_from_slice(b"HdrS");
+        file[0x248..0x24c].copy_from_slice(&16_u32.to_le_bytes());
+        let length = payload.len() as u32 + 4;
+        file[0x24c..0x250].copy_from_slice(&length.to_le_bytes());
+        file.extend([0xcc; 16]);
+        file.extend(payload);
+        file.extend([1, 2, 3, 4]);
+        file.extend([0xcc; 100]);
+        file
+    }
+
+    /// An ELF header and one program header, PT_NOTE with the note of that owner.
+    fn elf(owner: &[u8; 4]) -> Vec<u8> {
+        let mut file = vec![0; 64 + 56];
+        file[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
+        file[0x20] = 64;
+        file[0x38] = 1;
+        file[64] = 4;
+        file[64 + 0x08] = 120;
+        file[64 + 0x20] = 20;
+        for word in [4_u32, 4, PHYS32_ENTRY] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(owner);
+        file.extend([0, 0, 0, 1]);
+        file.extend(b"Linux version %s\0Linux version 6.9.1-mine (x@y)");
+        file
+    }
+
+    fn gzip(content: &[u8]) -> Vec<u8> {
+        let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        writer.write_all(content).unwrap();
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn the_kernel_comes_out_of_every_packing() {
+        let kernel = elf(b"Xen\0");
+        let block = lz4_flex::block::compress(&kernel);
+        let mut lz4 = 0x184c_2102_u32.to_le_bytes().to_vec();
+        lz4.extend((block.len() as u32).to_le_bytes());
+        lz4.extend(block);
+        let zstd = ruzstd::encoding::compress_to_vec(
+            kernel.as_slice(),
+            ruzstd::encoding::CompressionLevel::Fastest,
+        );
+        for packed in [gzip(&kernel), lz4, zstd] {
+            let image = image("x", bzimage(&packed)).unwrap();
+            assert_eq!(image.boot, kernel);
+            assert_eq!(release(image.elf()).as_deref(), Some("6.9.1-mine"));
+        }
+    }
+
+    #[test]
+    fn what_qemu_cannot_enter_stays_a_bzimage() {
+        let kernel = elf(b"GNU\0");
+        let file = bzimage(&gzip(&kernel));
+        let image = image("x", file.clone()).unwrap();
+        assert_eq!(image.boot, file);
+        assert_eq!(image.vmlinux, Some(kernel));
+        // A packing that is not known, such as bzip2.
+        let file = bzimage(b"BZh91AY");
+        assert_eq!(super::image("x", file.clone()).unwrap().boot, file);
+    }
+
+    #[test]
+    fn a_vmlinux_as_it_is_and_packed() {
+        let kernel = elf(b"Xen\0");
+        assert_eq!(image("x", kernel.clone()).unwrap().boot, kernel);
+        assert_eq!(image("x", gzip(&kernel)).unwrap().boot, kernel);
+        let e = image("x", elf(b"GNU\0")).unwrap_err().to_string();
+        assert!(e.contains("no PVH note") && e.contains("CONFIG_PVH"), "{e}");
+    }
+
+    #[test]
+    fn a_damaged_payload_is_an_error() {
+        let mut packed = gzip(&elf(b"Xen\0"));
+        let middle = packed.len() / 2;
+        packed.truncate(middle);
+        let e = image("x", bzimage(&packed)).unwrap_err().to_string();
+        assert!(e.contains("cannot be unpacked"), "{e}");
+        let mut short = bzimage(&packed);
+        short.truncate(1030);
+        assert!(image("x", short).is_err());
+    }
+
+    #[test]
+    fn the_configuration_inside() {
+        let mut kernel = b"xxIKCFG_ST".to_vec();
+        kernel.extend(gzip(b"CONFIG_X=y\n"));
+        kernel.extend(b"IKCFG_ED");
+        assert_eq!(embedded_config(&kernel).as_deref(), Some("CONFIG_X=y\n"));
+        assert_eq!(embedded_config(b"nothing"), None);
+    }
+}

@@ -1,7 +1,8 @@
 //! What `boot` and `run` have in common: the arguments that make a guest, and how a program's end becomes ours.
 use super::code;
+use super::kernel::KernelArgs;
 use crate::proto::{Ending, Run};
-use crate::{Cache, Error, Kernels, Machine, Options, Origin, Outcome, Payload, Result, Stream};
+use crate::{Cache, Error, Machine, Options, Origin, Outcome, Payload, Result, Stream};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal, raise};
 use std::ffi::OsString;
@@ -18,14 +19,17 @@ const TIMED_OUT: u8 = 124;
 /// Arguments that make a guest.
 #[derive(clap::Args)]
 pub(super) struct GuestArgs {
-    /// The kernel: a name of `weir-vmtests list`, such as 6.12, newest, or a variant
-    #[arg(long, short, value_name = "NAME")]
-    kernel: String,
+    #[command(flatten)]
+    kernel: KernelArgs,
 
     /// One more file for the guest, a program with its libraries, or a directory; at the same path unless
     /// another is given
     #[arg(long, value_name = "HOST[=GUEST]")]
     with: Vec<String>,
+
+    /// The tools that the tests of weir compare it with (ip, nft, iptables, ...), as far as this machine has them
+    #[arg(long)]
+    tools: bool,
 
     /// A variable of the environment
     #[arg(long, value_name = "NAME=VALUE")]
@@ -52,7 +56,7 @@ impl GuestArgs {
     /// Starts the machine, with the files of `--with` besides the payload's.
     pub(super) fn start(&self, cache: &Cache, mut payload: Payload) -> Result<Machine> {
         crate::interrupt::install();
-        let kernel = Kernels::open(cache, None)?.get(&self.kernel)?;
+        let kernel = self.kernel.get(cache)?;
         for with in &self.with {
             let (host, guest) = with.split_once('=').unwrap_or((with, with));
             add(
@@ -60,6 +64,12 @@ impl GuestArgs {
                 Path::new(host),
                 &std::path::absolute(guest).unwrap_or_default(),
             )?;
+        }
+        if self.tools {
+            let missing = payload.tools(crate::TOOLS)?;
+            if !missing.is_empty() {
+                crate::progress::note(&format!("not on this machine: {}", missing.join(", ")));
+            }
         }
         let options = Options {
             memory_mib: self.memory,
@@ -70,16 +80,16 @@ impl GuestArgs {
         let machine = Machine::start(cache, &kernel, &payload, &options)?;
         let notes = &machine.hello().notes;
         for note in notes.iter().take(SHOWN) {
-            crate::progress::note(&format!("kernel {}: {note}", self.kernel));
+            crate::progress::note(&format!("kernel {}: {note}", kernel.name));
         }
         if let Some(more) = notes.len().checked_sub(SHOWN).filter(|n| *n > 0) {
             crate::progress::note(&format!(
                 "kernel {}: and {more} more like these",
-                self.kernel
+                kernel.name
             ));
         }
         if let Origin::Cold(why) = machine.origin() {
-            crate::progress::note(&format!("kernel {} was booted: {why}", self.kernel));
+            crate::progress::note(&format!("kernel {} was booted: {why}", kernel.name));
         }
         Ok(machine)
     }
@@ -180,6 +190,9 @@ pub(super) fn end_as(outcome: &Outcome) {
         let mut set = SigSet::empty();
         set.add(signal);
         let _ = set.thread_unblock();
+        // Rust's own handler of SIGSEGV and SIGBUS (it looks for overflows of the stack) takes the first, and
+        // removes itself.
+        let _ = raise(signal);
         let _ = raise(signal);
     }
 }

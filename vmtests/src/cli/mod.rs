@@ -4,7 +4,10 @@ mod boot;
 mod clean;
 mod fetch;
 mod guest;
+mod kernel;
 mod list;
+mod matrix;
+mod report;
 mod run;
 mod update;
 
@@ -48,6 +51,8 @@ enum Command {
     List(list::Args),
     Boot(boot::Args),
     Run(run::Args),
+    Matrix(matrix::Args),
+    Report(report::Args),
     Clean(clean::Args),
 }
 
@@ -84,6 +89,8 @@ fn command(cli: Cli) -> Result<u8> {
         Command::List(a) => list::run(&cache, &a),
         Command::Boot(a) => boot::run(&cache, &a),
         Command::Run(a) => run::run(&cache, &a),
+        Command::Matrix(a) => matrix::run(&cache, &a),
+        Command::Report(a) => report::run(&a),
         Command::Clean(a) => clean::run(&cache, &a),
     }
 }

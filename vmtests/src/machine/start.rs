@@ -1,29 +1,19 @@
 //! How a machine comes to be.
-use super::{CONSOLE, Machine, Options, STDERR, attachment};
-use crate::cache::Scratch;
+use super::maker::{Booted, MONITOR, Maker};
+use super::{Machine, Options};
 use crate::initramfs::Initramfs;
-use crate::payload::{Payload, fingerprint};
-use crate::proto::Hello;
+use crate::payload::Payload;
 use crate::qemu::accel::{Accel, TRIAL, choose};
-use crate::qemu::child::{Qemu, complaint};
-use crate::qemu::line::{Boot, Hardware, Memory, fixed, line, parameters};
+use crate::qemu::line::Memory;
 use crate::qemu::program;
-use crate::qemu::qmp::Qmp;
-use crate::session::{Lost, Session};
-use crate::state::{self, Saved};
-use crate::trouble::trouble;
+use crate::session::Lost;
+use crate::state;
 use crate::{Cache, Error, Kernel, Result};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 /// A boot under emulation takes 2 s; much more on a machine with other work.
 const BOOT: Duration = Duration::from_secs(60);
-/// A copy answers in 0.2 s.
-const RESTORE: Duration = Duration::from_secs(5);
-/// For QEMU's own answers.
-const MONITOR: Duration = Duration::from_secs(20);
-/// Memory for the kernel and for what tests need; the payload comes on top.
-const MEMORY_MIB: u64 = 512;
 /// What must stay free on disk beside a state.
 const SPARE_MIB: u64 = 256;
 
@@ -73,64 +63,8 @@ impl Machine {
     }
 }
 
-/// All that goes into a machine.
-struct Maker<'a> {
-    cache: &'a Cache,
-    kernel: &'a Kernel,
-    initramfs: &'a Initramfs<'a>,
-    options: &'a Options,
-    qemu: PathBuf,
-    hardware: Hardware,
-}
-
-/// A machine whose agent has answered.
-struct Booted {
-    qemu: Qemu,
-    qmp: Qmp,
-    session: Session,
-    hello: Hello,
-    scratch: Scratch,
-    started: Instant,
-}
-
-impl<'a> Maker<'a> {
-    fn new(
-        cache: &'a Cache,
-        kernel: &'a Kernel,
-        initramfs: &'a Initramfs<'a>,
-        options: &'a Options,
-        qemu: PathBuf,
-        accel: Accel,
-    ) -> Result<Self> {
-        // While it unpacks, the kernel holds the archive and its content; and its root file system may take half
-        // of the memory.
-        let memory = MEMORY_MIB + (initramfs.size()? >> 20) * 5 / 2;
-        let memory = u32::try_from(memory.next_multiple_of(256)).unwrap_or(u32::MAX);
-        Ok(Self {
-            cache,
-            kernel,
-            initramfs,
-            options,
-            qemu,
-            hardware: Hardware {
-                accel,
-                memory_mib: options.memory_mib.unwrap_or(memory),
-                cpus: options.cpus,
-            },
-        })
-    }
-
-    fn key(&self) -> Result<String> {
-        let arguments = format!("{:?} {:?}", self.hardware, fixed(&self.hardware));
-        Ok(state::key(&[
-            &fingerprint(&self.qemu)?,
-            &arguments,
-            &parameters(&self.kernel.parameters),
-            &fingerprint(&self.kernel.image)?,
-            &self.initramfs.fingerprint()?,
-        ]))
-    }
-
+/// When to boot, when to copy, and what to do with a state that is no good.
+impl Maker<'_> {
     fn restored_or_saved(&self) -> Result<Machine> {
         let key = self.key()?;
         let first = match self.restore(&key) {
@@ -138,7 +72,8 @@ impl<'a> Maker<'a> {
             Ok(None) => None,
             Err(reason) => Some(reason),
         };
-        let _lock = self.cache.lock(&format!("state-{key}"))?;
+        // A file for each key would stay for ever; few runs boot the same kernel with other files at once.
+        let _lock = self.cache.lock(&format!("state-{}", self.kernel.name))?;
         // Another run may have made it anew while we waited.
         let reason = match self.restore(&key) {
             Ok(Some(booted)) => return Ok(self.machine(booted, Origin::Restored)),
@@ -183,34 +118,6 @@ impl<'a> Maker<'a> {
         self.copy(saved).map(Some).map_err(|e| e.reason)
     }
 
-    fn copy(&self, saved: Saved) -> Result<Booted> {
-        let scratch = self.cache.scratch()?;
-        let started = Instant::now();
-        let qemu = self.launch(Memory::CopyOf(&saved.memory), &scratch, None)?;
-        let attempt = || {
-            let mut qmp = Qmp::greet(&qemu.qmp, MONITOR)?;
-            if qmp.version != saved.qemu {
-                let reason = format!("QEMU {} saved it, this is {}", saved.qemu, qmp.version);
-                return Err(Error::new("state", reason, ""));
-            }
-            qmp.restore(saved.devices)?;
-            let mut session = Session::new(self.port(&qemu)?);
-            let hello = session
-                .sync(RESTORE * self.options.slow)
-                .map_err(|lost| Error::new("state", lost, ""))?;
-            Ok((qmp, session, hello))
-        };
-        let (qmp, session, hello) = attempt().map_err(|e| self.explain(e, &scratch))?;
-        Ok(Booted {
-            qemu,
-            qmp,
-            session,
-            hello,
-            scratch,
-            started,
-        })
-    }
-
     /// Boots one and saves it. It does not go on from there: its memory is the file now.
     fn save(&self, key: &str) -> Result<()> {
         let scratch = self.cache.scratch()?;
@@ -234,95 +141,6 @@ impl<'a> Maker<'a> {
     fn cold_only(&self, why: &str) -> Result<Machine> {
         let booted = self.cold(Memory::Own, BOOT * self.options.slow, self.cache.scratch()?)?;
         Ok(self.machine(booted, Origin::Cold(why.to_owned())))
-    }
-
-    /// Boots one, and fails if its kernel complained on the way.
-    fn cold(&self, memory: Memory<'_>, deadline: Duration, scratch: Scratch) -> Result<Booted> {
-        let initramfs = scratch.path().join("initramfs");
-        self.initramfs.write(&initramfs)?;
-        let started = Instant::now();
-        let boot = Boot {
-            image: &self.kernel.image,
-            initramfs: &initramfs,
-            parameters: &self.kernel.parameters,
-        };
-        let qemu = self.launch(memory, &scratch, Some(boot))?;
-        let attempt = || {
-            let qmp = Qmp::greet(&qemu.qmp, MONITOR)?;
-            let mut session = Session::new(self.port(&qemu)?);
-            let lost = |lost: Lost| {
-                Error::new(
-                    format!("kernel {}", self.kernel.name),
-                    format!("it does not boot: {lost}"),
-                    "It needs virtio_pci, virtio_console, devtmpfs and an initramfs (CONFIG_VIRTIO_PCI, \
-                     CONFIG_VIRTIO_CONSOLE, CONFIG_DEVTMPFS, CONFIG_BLK_DEV_INITRD), and console=ttyS0 to tell why",
-                )
-            };
-            let hello = session.sync(deadline).map_err(lost)?;
-            let log = session.dmesg(deadline).map_err(lost)?;
-            if let Some(found) = trouble(&log) {
-                return Err(Error::new(
-                    format!("kernel {}", self.kernel.name),
-                    format!(
-                        "{} while it booted: {}{}",
-                        found.kind,
-                        found.line,
-                        attachment("dmesg", &log)
-                    ),
-                    "A kernel that complains before any test is not one to test on",
-                ));
-            }
-            Ok((qmp, session, hello))
-        };
-        let (qmp, session, hello) = attempt().map_err(|e| self.explain(e, &scratch))?;
-        let _ = std::fs::remove_file(&initramfs);
-        Ok(Booted {
-            qemu,
-            qmp,
-            session,
-            hello,
-            scratch,
-            started,
-        })
-    }
-
-    fn launch(
-        &self,
-        memory: Memory<'_>,
-        scratch: &Scratch,
-        boot: Option<Boot<'_>>,
-    ) -> Result<Qemu> {
-        let console = scratch.path().join(CONSOLE);
-        let line = line(&self.hardware, memory, &console, boot);
-        Qemu::start(
-            &self.options.program,
-            &self.qemu,
-            &line,
-            &scratch.path().join(STDERR),
-        )
-    }
-
-    fn port(&self, qemu: &Qemu) -> Result<std::os::unix::net::UnixStream> {
-        qemu.ctl
-            .try_clone()
-            .map_err(|e| Error::io("the guest's port", &e))
-    }
-
-    /// Adds what the console and QEMU said.
-    fn explain(&self, mut e: Error, scratch: &Scratch) -> Error {
-        let read = |name: &str| {
-            let bytes = std::fs::read(scratch.path().join(name)).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
-        let qemu = complaint(&scratch.path().join(STDERR));
-        if !qemu.is_empty() {
-            e.reason = format!("{}. QEMU says: {qemu}", e.reason);
-        }
-        let console = read(CONSOLE);
-        if !console.trim().is_empty() {
-            e.reason += &attachment("console", &console);
-        }
-        e
     }
 
     /// Is there too little room on disk for a state? QEMU would die in the middle of the boot.

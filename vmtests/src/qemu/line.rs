@@ -6,9 +6,11 @@ use std::path::Path;
 /// What the kernel is told.
 ///
 /// `panic=-1` with `-no-reboot` ends QEMU at a panic, and `oops=panic` makes one of an oops: the console then has it
-/// all. The rest saves a third of the boot under emulation: self-tests of ciphers, certificates for signatures
-/// that are cut off, and the jitter generator, which measures for a while.
-const PARAMETERS: &str = "console=ttyS0 panic=-1 oops=panic quiet cryptomgr.notests=1 \
+/// all. `no_timer_check`: when the host stalls for some milliseconds at the wrong moment, the kernel would find that
+/// its timer does not tick, and panic ("IO-APIC + timer doesn't work!"). The rest saves a third of the boot under
+/// emulation: self-tests of ciphers, certificates for signatures that are cut off, and the jitter generator, which
+/// measures for a while.
+const PARAMETERS: &str = "console=ttyS0 panic=-1 oops=panic quiet no_timer_check cryptomgr.notests=1 \
      initcall_blacklist=load_system_certificate_list,load_revocation_certificate_list,jent_mod_init";
 
 /// What is the same for a machine that boots and for its copy that goes on from the saved state.

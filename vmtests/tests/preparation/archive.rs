@@ -56,9 +56,9 @@ pub(crate) fn package(files: &Files) -> Vec<u8> {
     ];
     for (name, content) in members {
         let size = content.len();
-        write!(
+        writeln!(
             out,
-            "{name:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`\n",
+            "{name:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`",
             0, 0, 0, 100644
         )
         .unwrap();

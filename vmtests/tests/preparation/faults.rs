@@ -209,8 +209,10 @@ fn a_full_disk() {
         let ran = program.fetch(&url);
         ran.expect(3, &["No space left on device", "Make room", "--cache DIR"]);
         program.assert_nothing_left();
+        program
     });
-    worker.join().unwrap();
+    // Removed out here, where nothing is mounted in it.
+    drop(worker.join().unwrap());
 }
 
 #[test]

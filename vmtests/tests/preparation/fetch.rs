@@ -3,6 +3,7 @@ use crate::archive::{VERSION, kernel_files, lock, package, path, publish};
 use crate::program::Program;
 use crate::server::{Answer, Server};
 use std::fs;
+use std::process::Stdio;
 use weir_vmtests::{Cache, Kernels, State};
 
 fn kernels(program: &Program) -> Kernels {
@@ -85,6 +86,9 @@ fn a_build_that_the_archive_dropped_is_replaced_by_the_newest_and_said() {
     let kernels = kernels(&program);
     assert_eq!(kernels.get("6.1").unwrap().package, VERSION);
     program
+        .fetch("http://127.0.0.1:1/debian")
+        .expect(0, &["6.1.99-1 is used meanwhile", "there already"]);
+    program
         .run(&["list"])
         .expect(0, &[VERSION, "not that of kernels.lock"]);
 }
@@ -130,7 +134,10 @@ fn two_runs_at_once_share_one_download() {
     let url = server.url();
     let arguments = ["fetch", "6.1", "--no-signature", "--archive", &url];
     let mut runs: Vec<_> = (0..4)
-        .map(|_| program.command(&arguments).spawn().unwrap())
+        .map(|_| {
+            let mut command = program.command(&arguments);
+            command.stdout(Stdio::null()).spawn().unwrap()
+        })
         .collect();
     assert!(runs.iter_mut().all(|run| run.wait().unwrap().success()));
     assert_eq!(server.count(".deb"), 1);
@@ -204,6 +211,17 @@ fn clean_removes_what_it_says_and_nothing_of_others() {
     fs::remove_file(foreign).unwrap();
     program.run(&["clean"]).expect(0, &[]);
     assert!(!program.cache().exists());
+}
+
+#[test]
+fn an_archive_in_a_folder() {
+    let server = Server::start();
+    publish(&server, VERSION, &package(&kernel_files()));
+    let folder = tempfile::tempdir().unwrap();
+    server.copy_to(folder.path());
+    let program = Program::new("");
+    let url = format!("file://{}/debian", folder.path().display());
+    program.fetch(&url).expect(0, &[VERSION, "fetched"]);
 }
 
 #[test]

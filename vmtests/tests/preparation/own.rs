@@ -94,6 +94,46 @@ fn modules_in_every_packing() {
 }
 
 #[test]
+fn an_alias_in_a_softdep_finds_its_general_provider() {
+    let files = Files::new(Some(&elf::config()));
+    let with = |more| elf::module_of(elf::RELEASE, "", more);
+    files.write("modules/veth.ko", &with("softdep=pre: crc32c\0"));
+    files.write(
+        "modules/crc32c_generic.ko",
+        &with("alias=crypto-crc32c\0alias=crc32c\0"),
+    );
+    files.write(
+        "modules/crc32c-intel.ko",
+        &with("alias=cpu:type:x86*\0alias=crc32c\0"),
+    );
+    files.write("modules/crc32c_other.ko", &with("alias=other\0"));
+    let kernel = files.get(files.own(true), "mine").unwrap();
+    let names: Vec<_> = kernel.modules.iter().map(|m| m.name.as_str()).collect();
+    assert_eq!(names, ["crc32c_generic", "veth"]);
+}
+
+#[test]
+fn no_btf_hides_the_section_of_modules_and_changes_nothing_else() {
+    let config = format!(
+        "{}CONFIG_DEBUG_INFO_BTF=y\nCONFIG_KALLSYMS=y\n",
+        elf::config()
+    );
+    let files = Files::new(Some(&config));
+    files.write("modules/veth.ko", &elf::module(""));
+    let plain = files.get(files.own(true), "mine").unwrap();
+    let hidden = files.get(files.own(true), "mine-no-btf").unwrap();
+    let read = |kernel: &Kernel| fs::read(&kernel.modules[0].file).unwrap();
+    let (before, after) = (read(&plain), read(&hidden));
+    assert_eq!(before.len(), after.len());
+    let changed = before.iter().zip(&after).filter(|(a, b)| a != b).count();
+    assert_eq!(
+        changed, 1,
+        "the name of one section, whose offset fits a byte"
+    );
+    assert_eq!(hidden.parameters, ["initcall_blacklist=btf_vmlinux_init"]);
+}
+
+#[test]
 fn what_is_built_in_cannot_be_left_out() {
     let files = Files::new(Some(&elf::config()));
     files.write(

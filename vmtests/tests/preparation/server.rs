@@ -2,6 +2,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
@@ -61,6 +62,17 @@ impl Server {
 
     pub(crate) fn forget(&self, path: &str) {
         self.paths.lock().unwrap().remove(path);
+    }
+
+    /// The same archive as files.
+    pub(crate) fn copy_to(&self, folder: &Path) {
+        for (path, answer) in self.paths.lock().unwrap().iter() {
+            if let Answer::Content(bytes) = answer {
+                let file = folder.join(path.trim_start_matches('/'));
+                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+                std::fs::write(file, bytes).unwrap();
+            }
+        }
     }
 
     /// How often a path that contains the text was asked for.

@@ -2,20 +2,19 @@
 //!
 //! No package carries `modules.dep`. Each module names what it needs itself, in its section `.modinfo`
 //! (include/linux/module.h, MODULE_INFO); walking that gives the order that depmod and modprobe would.
+mod info;
+
+pub(crate) use info::{hide_section, module_name};
+
+use info::{Info, without_signature};
+
 use crate::compress;
 use crate::digest::Hasher;
-use crate::elf::Elf;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Ends a signed module: MODULE_SIG_STRING of include/linux/module_signature.h.
-const SIGNATURE_END: &[u8] = b"~Module signature appended~\n";
-
-/// `struct module_signature` before that: its last four bytes are the length of the signature, big-endian.
-const SIGNATURE_INFO: usize = 12;
 
 /// A set of modules as found, packed or not, by name.
 #[derive(Debug, Default)]
@@ -167,6 +166,26 @@ impl Found {
         Ok(closure)
     }
 
+    /// The module that a softdep names: by its name, or by an alias. libcrc32c asks for "crc32c" so.
+    ///
+    /// A provider of an alias is looked for among those whose names start with it, `crc32c_generic`: reading
+    /// thousands of modules would take seconds. One that is for certain processors may refuse to be loaded.
+    fn named_or_alias(&self, name: &str) -> Vec<String> {
+        if self.has(name) || self.builtin.contains(name) {
+            return vec![name.to_owned()];
+        }
+        let start = self.files.range(name.to_owned()..);
+        let start = start.take_while(|(file, _)| file.starts_with(name));
+        let provides = |file: &str, source: &Source| {
+            let info = Info::read(file, &unpacked(file, source).ok()?).ok()?;
+            let general = !info.aliases.iter().any(|a| a.starts_with("cpu:"));
+            (general && info.aliases.iter().any(|a| a == name)).then(|| file.to_owned())
+        };
+        start
+            .filter_map(|(file, source)| provides(file, source))
+            .collect()
+    }
+
     fn visit(
         &self,
         name: &str,
@@ -180,14 +199,7 @@ impl Found {
         if !seen.insert(name.to_owned()) {
             return Ok(());
         }
-        let mut content = match source {
-            Source::Memory(packed) => compress::unpack(name, packed)?,
-            Source::File(path) => {
-                let shown = path.display().to_string();
-                let packed = fs::read(path).map_err(|e| Error::io(&shown, &e))?;
-                compress::unpack(&shown, &packed)?
-            }
-        };
+        let mut content = unpacked(name, source)?;
         let info = Info::read(name, &content)?;
         if info.release != how.release {
             return Err(Error::new(
@@ -211,112 +223,29 @@ impl Found {
             self.visit(needed, how, seen, closure)?;
         }
         for before in &info.before {
-            self.visit(before, how, seen, closure)?;
+            for name in self.named_or_alias(before) {
+                self.visit(&name, how, seen, closure)?;
+            }
         }
         if how.signature == Signature::Cut {
             content.truncate(without_signature(&content).len());
         }
-        let mut depends = info.depends;
-        depends.extend(info.before.into_iter().filter(|b| self.has(b)));
         closure.modules.push(Loadable {
             name: name.to_owned(),
             content,
-            depends,
+            depends: info.depends,
         });
         Ok(())
     }
 }
 
-/// What a module says about others.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Info {
-    /// `depends=`: it cannot be loaded without them.
-    depends: Vec<String>,
-    /// The first word of `vermagic=`: the kernel that it was built for.
-    release: String,
-    /// `softdep=pre:`: better loaded before it, where they exist.
-    before: Vec<String>,
-}
-
-impl Info {
-    fn read(name: &str, module: &[u8]) -> Result<Self> {
-        let modinfo = Elf::new(module)
-            .and_then(|elf| elf.content(".modinfo"))
-            .ok_or_else(|| {
-                Error::new(
-                    format!("the module {name}"),
-                    "not a kernel module for a 64-bit little-endian machine",
-                    "The file is damaged or of another kind: get it again",
-                )
-            })?;
-        let mut info = Self::default();
-        for entry in modinfo.split(|b| *b == 0) {
-            let entry = String::from_utf8_lossy(entry);
-            match entry.split_once('=') {
-                Some(("depends", list)) => info
-                    .depends
-                    .extend(list.split(',').filter(|n| !n.is_empty()).map(spelled)),
-                Some(("vermagic", text)) => {
-                    info.release = text.split(' ').next().unwrap_or_default().to_owned();
-                }
-                Some(("softdep", text)) => info.before.extend(softdep_before(text)),
-                _ => {}
-            }
+fn unpacked(name: &str, source: &Source) -> Result<Vec<u8>> {
+    match source {
+        Source::Memory(packed) => compress::unpack(name, packed),
+        Source::File(path) => {
+            let shown = path.display().to_string();
+            let packed = fs::read(path).map_err(|e| Error::io(&shown, &e))?;
+            compress::unpack(&shown, &packed)
         }
-        Ok(info)
-    }
-}
-
-/// The modules after `pre:` in `pre: a b post: c`.
-fn softdep_before(text: &str) -> Vec<String> {
-    let mut before = false;
-    let mut names = Vec::new();
-    for word in text.split_whitespace() {
-        match word {
-            "pre:" => before = true,
-            "post:" => before = false,
-            name if before => names.push(spelled(name)),
-            _ => {}
-        }
-    }
-    names
-}
-
-/// `kernel/net/nf-tables.ko.xz` is `nf_tables`.
-pub(crate) fn module_name(path: &str) -> Option<String> {
-    let file = path.trim().rsplit('/').next()?;
-    let stem = [".ko", ".ko.xz", ".ko.zst", ".ko.gz"]
-        .iter()
-        .find_map(|suffix| file.strip_suffix(suffix))?;
-    Some(spelled(stem))
-}
-
-/// Files may have dashes; the kernel has underscores.
-fn spelled(name: &str) -> String {
-    name.replace('-', "_")
-}
-
-/// The module without what `scripts/sign-file` appended.
-fn without_signature(module: &[u8]) -> &[u8] {
-    let cut = || {
-        let body = module.strip_suffix(SIGNATURE_END)?;
-        let length = u32::from_be_bytes(*body.last_chunk()?);
-        let end = body
-            .len()
-            .checked_sub(SIGNATURE_INFO)?
-            .checked_sub(usize::try_from(length).ok()?)?;
-        body.get(..end)
-    };
-    cut().unwrap_or(module)
-}
-
-/// The module with the name of a section taken away, so that the kernel does not find it.
-pub(crate) fn hide_section(module: &mut [u8], name: &str) {
-    let Some(section) = Elf::new(module).and_then(|elf| elf.section(name)) else {
-        return;
-    };
-    // sh_name, the first field: offset 0 of every string table is the empty name.
-    if let Some(field) = module.get_mut(section.header..section.header + 4) {
-        field.fill(0);
     }
 }

@@ -1,0 +1,123 @@
+//! What `weir preflight --json` says, as rows of the report; and whether a variant is what its name says.
+use super::model::Capability;
+use super::place::Place;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Report {
+    features: Vec<Feature>,
+}
+
+#[derive(Deserialize)]
+struct Feature {
+    area: String,
+    feature: String,
+    answer: String,
+    #[serde(default)]
+    detail: String,
+    #[serde(default)]
+    instead: String,
+}
+
+/// The rows.
+pub(super) fn rows(environment: &str, json: &str) -> Result<Vec<Capability>, String> {
+    let report: Report = serde_json::from_str(json)
+        .map_err(|e| format!("weir preflight --json did not print its report: {e}"))?;
+    let rows = report.features.into_iter().map(|f| Capability {
+        environment: environment.to_owned(),
+        group: f.area,
+        name: f.feature,
+        answer: match f.answer.as_str() {
+            "unknown" => "could not tell".to_owned(),
+            _ => f.answer,
+        },
+        remark: match (f.detail.is_empty(), f.instead.is_empty()) {
+            (false, false) => format!("{}. Instead: {}", f.detail, f.instead),
+            _ => f.detail + &f.instead,
+        },
+    });
+    Ok(rows.collect())
+}
+
+/// Why a guest is not what it should be: something that a variant takes away is there, or something else is not.
+pub(super) fn objection(place: &Place, rows: &[Capability]) -> Option<String> {
+    if place.is_host() {
+        return None;
+    }
+    let mut wrong: Vec<String> = rows
+        .iter()
+        .filter(|r| r.answer == "could not tell")
+        .map(|r| {
+            format!(
+                "{} {}: could not tell, in a guest with all rights: {}",
+                r.group, r.name, r.remark
+            )
+        })
+        .collect();
+    let (absent, present) = place
+        .row
+        .map_or((&[][..], &[][..]), |r| (r.absent, r.present));
+    for (wanted, features) in [("lack", absent), ("have", present)] {
+        for (group, name) in features {
+            let answer = rows
+                .iter()
+                .find(|r| r.group == *group && r.name == *name)
+                .map_or("nothing: there is no such row", |r| r.answer.as_str());
+            if answer != wanted {
+                wrong.push(format!(
+                    "{group} {name}: weir says {answer}, and this variant is to {wanted} it"
+                ));
+            }
+        }
+    }
+    (!wrong.is_empty()).then(|| wrong.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JSON: &str = r#"{"features": [
+        {"area": "xtables", "feature": "table ip nat", "answer": "lack", "detail": "no", "instead": "nf_tables"},
+        {"area": "xtables", "feature": "table ip6 mangle", "answer": "lack", "detail": "no", "instead": ""},
+        {"area": "nf_tables", "feature": "expression match", "answer": "have"},
+        {"area": "ebpf", "feature": "BTF", "answer": "unknown", "detail": "no rights"}]}"#;
+
+    fn place(row: Option<&'static super::super::variants::Row>) -> Place {
+        let mut place = Place::host();
+        place.about.name = "6.1".into();
+        place.row = row;
+        place
+    }
+
+    #[test]
+    fn rows_have_the_words_of_the_report() {
+        let rows = rows("6.1", JSON).unwrap();
+        assert_eq!(rows[0].remark, "no. Instead: nf_tables");
+        assert_eq!(rows[3].answer, "could not tell");
+        assert!(
+            super::rows("6.1", "no")
+                .unwrap_err()
+                .contains("did not print")
+        );
+    }
+
+    #[test]
+    fn a_variant_that_has_what_it_must_lack_is_none() {
+        let mut rows = rows("6.1", JSON).unwrap();
+        let untold = objection(&place(None), &rows).unwrap();
+        assert!(untold.contains("BTF: could not tell"), "{untold}");
+        rows.pop();
+        let row = super::super::variants::row("no-xtables");
+        assert_eq!(objection(&place(row), &rows), None);
+        rows[0].answer = "have".into();
+        let wrong = objection(&place(row), &rows).unwrap();
+        assert!(wrong.contains("table ip nat: weir says have"), "{wrong}");
+        rows.remove(0);
+        assert!(
+            objection(&place(row), &rows)
+                .unwrap()
+                .contains("no such row")
+        );
+    }
+}

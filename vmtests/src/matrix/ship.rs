@@ -1,0 +1,75 @@
+//! What guests hold: the test programs without what only debuggers read, what they read, and the real tools.
+use super::artifacts::Artifacts;
+use super::needs::MORE_TOOLS;
+use crate::cache::variable;
+use crate::{Error, Payload, Result};
+use std::path::{Path, PathBuf};
+
+/// Directories of test data and programs that variables name.
+const DATA: [&str; 2] = ["WEIR_GOLDEN", "WEIR_BIN_DIR"];
+
+/// The payload of all cases but [`super::case::ALONE`].
+///
+/// # Errors
+/// A test program is gone.
+pub(crate) fn everything(artifacts: &Artifacts) -> Result<Payload> {
+    let mut payload = Payload::new().stripped();
+    let programs = artifacts.programs.iter().map(|p| &p.executable);
+    let binaries = artifacts.binaries.iter().map(|(_, path)| path);
+    for program in programs.chain(binaries) {
+        payload.program(program)?;
+    }
+    for package in artifacts.programs.iter().map(|p| &p.package) {
+        let tests = package.join("tests");
+        if !payload.has(&tests) && tests.is_dir() {
+            payload.tree(&tests, &tests, &["target"])?;
+        }
+    }
+    for folder in DATA.iter().filter_map(|name| variable(name)) {
+        payload.tree(&folder, &folder, &["target", ".git"])?;
+    }
+    // A test that misses one says so.
+    payload.tools(crate::TOOLS)?;
+    payload.tools(MORE_TOOLS)?;
+    let protocols = Path::new("/etc/protocols");
+    if protocols.is_file() {
+        payload.file(protocols, protocols)?;
+    }
+    // CARGO_TARGET_TMPDIR is compiled into integration tests, and Cargo makes it before they run.
+    let target = artifacts.programs.iter().find_map(|p| {
+        p.executable
+            .ancestors()
+            .find(|d| d.join("CACHEDIR.TAG").is_file())
+    });
+    if let Some(target) = target {
+        payload.directory(&target.join("tmp"), 0o777)?;
+    }
+    payload.directory(Path::new("/tmp"), 0o1777)?;
+    payload.directory(Path::new("/root"), 0o700)?;
+    payload.directory(Path::new("/var/run"), 0o755)?;
+    Ok(payload)
+}
+
+/// The release binary and nothing else. `None`: nobody has said where it is.
+///
+/// # Errors
+/// It is not there.
+pub(crate) fn alone() -> Result<Option<(Payload, PathBuf)>> {
+    let Some(folder) = variable("WEIR_BIN_DIR") else {
+        return Ok(None);
+    };
+    let weir =
+        std::path::absolute(folder.join("weir")).map_err(|e| Error::io("WEIR_BIN_DIR", &e))?;
+    if !crate::closure(std::slice::from_ref(&weir))?.is_empty() {
+        return Err(Error::new(
+            weir.display().to_string(),
+            "it needs libraries, and is to run where there are none",
+            "ci/build makes the static one and prints its folder",
+        ));
+    }
+    let mut payload = Payload::empty();
+    let guest = PathBuf::from("/weir");
+    payload.file(&weir, &guest)?;
+    payload.directory(Path::new("/tmp"), 0o1777)?;
+    Ok(Some((payload, guest)))
+}

@@ -1,0 +1,149 @@
+//! What a test says when it does not run, and whether that is in order.
+//!
+//! A test that finds that the kernel lacks something prints one line and returns:
+//!
+//! ```text
+//! skipped: expression socket cgroupv2 (since 5.13): Operation not supported
+//! ```
+//!
+//! It names what was tried, the first kernel that must have it, and what the kernel said. A line without
+//! `(since ...)` tells about the user or the machine and not about the kernel.
+
+/// A version of the kernel, as far as a feature is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32, pub u32);
+
+impl Version {
+    /// The first two numbers of `uname -r`, or of `5.13`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split(|c: char| !c.is_ascii_digit());
+        Some(Self(
+            numbers.next()?.parse().ok()?,
+            numbers.next()?.parse().ok()?,
+        ))
+    }
+}
+
+/// One line of a test that does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skip {
+    /// What was tried; empty when the kernel is not the reason.
+    pub probe: String,
+    /// The first kernel that must have it; empty as above.
+    pub since: String,
+    /// In words.
+    pub reason: String,
+}
+
+impl Skip {
+    /// Every such line of a test's output.
+    #[must_use]
+    pub fn all(output: &str) -> Vec<Self> {
+        output.lines().filter_map(Self::parse).collect()
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        // The harness writes "test NAME ... " without an end of line before what the test prints.
+        let line = match line.split_once(" ... ") {
+            Some((test, rest)) if test.starts_with("test ") => rest,
+            _ => line,
+        };
+        let text = line
+            .strip_prefix("skip")
+            .map(|t| t.strip_prefix("ped").unwrap_or(t))?;
+        // "skipped, the eBPF part: ..." is a skip, too.
+        if !text.starts_with([':', ',']) {
+            return None;
+        }
+        let text = text.trim_start_matches([':', ',']).trim();
+        let full = || {
+            let (probe, rest) = text.split_once(" (since ")?;
+            let (since, reason) = rest.split_once("):")?;
+            Version::parse(since)?;
+            Some(Self {
+                probe: probe.to_owned(),
+                since: since.to_owned(),
+                reason: reason.trim().to_owned(),
+            })
+        };
+        Some(full().unwrap_or_else(|| Self {
+            probe: String::new(),
+            since: String::new(),
+            reason: text.to_owned(),
+        }))
+    }
+
+    /// Why a guest with this kernel may not skip it, if it may not; `taken` are the probes that a variant takes away.
+    #[must_use]
+    pub fn objection(&self, kernel: Version, taken: &[&str]) -> Option<String> {
+        if self.probe.is_empty() {
+            return Some(
+                "it did not run, and names no feature that the kernel lacks: here it has all rights, so \
+                 something is missing in the guest"
+                    .to_owned(),
+            );
+        }
+        if taken.iter().any(|t| self.probe.starts_with(t)) {
+            return None;
+        }
+        let since = Version::parse(&self.since)?;
+        (kernel >= since).then(|| {
+            format!(
+                "every kernel since {} has it, and this one is {}.{}",
+                self.since, kernel.0, kernel.1
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_wherever_the_harness_puts_them() {
+        let output = "running 1 test\ntest a::b ... skipped: expression last (since 5.14): EOPNOTSUPP: no\n\
+                      skipped: no root\nskip: WEIR_GOLDEN does not name it\nskipped, the eBPF part: no rights\n\
+                      we skipped: nothing\nskipping\nok\n";
+        let skips = Skip::all(output);
+        let reasons: Vec<_> = skips.iter().map(|s| s.reason.as_str()).collect();
+        assert_eq!(
+            reasons,
+            [
+                "EOPNOTSUPP: no",
+                "no root",
+                "WEIR_GOLDEN does not name it",
+                "the eBPF part: no rights"
+            ]
+        );
+        assert_eq!(skips[0].probe, "expression last");
+        assert_eq!(skips[0].since, "5.14");
+        assert_eq!(skips[1].probe, "");
+    }
+
+    #[test]
+    fn a_skip_is_in_order_only_below_its_kernel_or_where_a_variant_took_the_feature() {
+        let skip = &Skip::all("skipped: expression last (since 5.14): EOPNOTSUPP")[0];
+        assert_eq!(skip.objection(Version(5, 10), &[]), None);
+        assert!(skip.objection(Version(5, 14), &[]).is_some());
+        assert!(skip.objection(Version(6, 1), &["table"]).is_some());
+        assert_eq!(skip.objection(Version(6, 1), &["expression"]), None);
+        let bare = &Skip::all("skipped: for no reason")[0];
+        assert!(bare.objection(Version(5, 10), &[]).is_some());
+        // What is no version is no protocol.
+        let odd = &Skip::all("skipped: it (since ever): no")[0];
+        assert!(odd.objection(Version(5, 10), &[]).is_some());
+    }
+
+    #[test]
+    fn versions() {
+        assert_eq!(
+            Version::parse("6.12.117+deb13-cloud-amd64"),
+            Some(Version(6, 12))
+        );
+        assert_eq!(Version::parse("7.3-rc7"), Some(Version(7, 3)));
+        assert!(Version(6, 1) < Version(6, 12));
+        assert_eq!(Version::parse("six"), None);
+    }
+}

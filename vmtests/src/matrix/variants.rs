@@ -1,0 +1,142 @@
+//! What each variant takes away, and what runs on it.
+
+/// The row of one variant.
+#[derive(Debug)]
+pub struct Row {
+    /// Its name in `kernels.toml`; for a kernel of another flavour, the kernel's name.
+    pub name: &'static str,
+    /// Rows of `weir preflight` that must be lacking there, or the variant is not one: area and feature.
+    pub absent: &'static [(&'static str, &'static str)],
+    /// Rows that must be there all the same.
+    pub present: &'static [(&'static str, &'static str)],
+    /// Probes that tests may skip there, whatever the kernel's version: how they start.
+    pub taken: &'static [&'static str],
+    /// What runs: how the names start.
+    pub cases: &'static [&'static str],
+}
+
+/// What runs on every variant.
+const ALWAYS: [&str; 5] = [
+    super::case::PREFLIGHT,
+    super::case::ALONE,
+    "agent::preflight::oracle::",
+    "agent::fallback::",
+    "agent::command::demo::",
+];
+
+const ROWS: &[Row] = &[
+    Row {
+        name: "no-xtables",
+        absent: &[("xtables", "table ip nat"), ("xtables", "table ip6 mangle")],
+        present: &[("nf_tables", "expression match")],
+        taken: &["xtables", "table ip", "match ip", "target ip"],
+        cases: &[
+            "netfilter::oracle::",
+            "netfilter::compat::",
+            "cni::plugin::",
+        ],
+    },
+    Row {
+        name: "no-nftables",
+        absent: &[
+            ("nf_tables", "family inet"),
+            ("nf_tables", "expression redir"),
+        ],
+        present: &[("xtables", "table ip nat")],
+        taken: &["nf_tables", "family", "expression", "chain"],
+        cases: &["netfilter::xtables_oracle::"],
+    },
+    Row {
+        name: "no-tproxy",
+        absent: &[
+            ("nf_tables", "expression tproxy"),
+            ("xtables", "target ip TPROXY"),
+            ("xtables", "match ip6 socket"),
+        ],
+        present: &[("nf_tables", "expression redir")],
+        taken: &[
+            "expression tproxy",
+            "expression socket",
+            "target ip",
+            "match ip",
+        ],
+        cases: &["cni::plugin::"],
+    },
+    Row {
+        name: "no-ip6tables",
+        absent: &[("xtables", "table ip6 nat")],
+        present: &[("xtables", "table ip nat")],
+        taken: &["table ip6", "match ip6", "target ip6"],
+        cases: &[],
+    },
+    Row {
+        name: "no-ipset",
+        absent: &[("ipset", "hash:ip inet"), ("xtables", "match ip set")],
+        present: &[("xtables", "table ip nat")],
+        taken: &[
+            "hash:",
+            "list:",
+            "bitmap:",
+            "ipset",
+            "match ip set",
+            "target ip SET",
+        ],
+        cases: &["netfilter::ipset_errors::"],
+    },
+    Row {
+        name: "no-ipv6",
+        absent: &[("net", "policy routing ip6")],
+        present: &[("nf_tables", "family inet")],
+        taken: &["IPv6"],
+        cases: &["netlink::netns::"],
+    },
+    Row {
+        name: "no-btf",
+        absent: &[("ebpf", "BTF")],
+        present: &[("nf_tables", "family inet")],
+        taken: &["BTF"],
+        cases: &[],
+    },
+    Row {
+        name: "6.12-rt",
+        absent: &[],
+        present: &[("nf_tables", "family inet")],
+        taken: &[],
+        cases: &[
+            "agent::traffic::",
+            "netfilter::oracle::",
+            "netfilter::sets::",
+            "netfilter::xtables_engine::",
+            "netlink::",
+            "cni::plugin::",
+        ],
+    },
+];
+
+/// The row of a variant, or of a kernel of another flavour.
+#[must_use]
+pub fn row(name: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|r| r.name == name)
+}
+
+impl Row {
+    /// Does the case run on it?
+    #[must_use]
+    pub fn runs(&self, case: &str) -> bool {
+        ALWAYS.iter().chain(self.cases).any(|c| case.starts_with(c))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Catalogue;
+
+    #[test]
+    fn every_variant_of_the_catalogue_has_a_row() {
+        for variant in Catalogue::load().unwrap().variants {
+            assert!(row(&variant.name).is_some(), "{}", variant.name);
+        }
+        assert!(row("6.12").is_none());
+    }
+}

@@ -1,0 +1,150 @@
+//! One module: what it says about itself, and what is taken off before it goes into a guest.
+use crate::elf::Elf;
+use crate::{Error, Result};
+
+/// Ends a signed module: MODULE_SIG_STRING of include/linux/module_signature.h.
+const SIGNATURE_END: &[u8] = b"~Module signature appended~\n";
+
+/// `struct module_signature` before that: its last four bytes are the length of the signature, big-endian.
+const SIGNATURE_INFO: usize = 12;
+
+/// What a module says about others.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Info {
+    /// `depends=`: it cannot be loaded without them.
+    pub(super) depends: Vec<String>,
+    /// `alias=`: other names that it is asked for by.
+    pub(super) aliases: Vec<String>,
+    /// The first word of `vermagic=`: the kernel that it was built for.
+    pub(super) release: String,
+    /// `softdep=pre:`: better loaded before it, where they exist.
+    pub(super) before: Vec<String>,
+}
+
+impl Info {
+    pub(super) fn read(name: &str, module: &[u8]) -> Result<Self> {
+        let modinfo = Elf::new(module)
+            .and_then(|elf| elf.content(".modinfo"))
+            .ok_or_else(|| {
+                Error::new(
+                    format!("the module {name}"),
+                    "not a kernel module for a 64-bit little-endian machine",
+                    "The file is damaged or of another kind: get it again",
+                )
+            })?;
+        let mut info = Self::default();
+        for entry in modinfo.split(|b| *b == 0) {
+            let entry = String::from_utf8_lossy(entry);
+            match entry.split_once('=') {
+                Some(("depends", list)) => info
+                    .depends
+                    .extend(list.split(',').filter(|n| !n.is_empty()).map(spelled)),
+                Some(("alias", name)) => info.aliases.push(name.to_owned()),
+                Some(("vermagic", text)) => {
+                    info.release = text.split(' ').next().unwrap_or_default().to_owned();
+                }
+                Some(("softdep", text)) => info.before.extend(softdep_before(text)),
+                _ => {}
+            }
+        }
+        Ok(info)
+    }
+}
+
+/// The modules after `pre:` in `pre: a b post: c`.
+fn softdep_before(text: &str) -> Vec<String> {
+    let mut before = false;
+    let mut names = Vec::new();
+    for word in text.split_whitespace() {
+        match word {
+            "pre:" => before = true,
+            "post:" => before = false,
+            name if before => names.push(spelled(name)),
+            _ => {}
+        }
+    }
+    names
+}
+
+/// `kernel/net/nf-tables.ko.xz` is `nf_tables`.
+pub(crate) fn module_name(path: &str) -> Option<String> {
+    let file = path.trim().rsplit('/').next()?;
+    let stem = [".ko", ".ko.xz", ".ko.zst", ".ko.gz"]
+        .iter()
+        .find_map(|suffix| file.strip_suffix(suffix))?;
+    Some(spelled(stem))
+}
+
+/// Files may have dashes; the kernel has underscores.
+fn spelled(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// The module without what `scripts/sign-file` appended.
+pub(super) fn without_signature(module: &[u8]) -> &[u8] {
+    let cut = || {
+        let body = module.strip_suffix(SIGNATURE_END)?;
+        let length = u32::from_be_bytes(*body.last_chunk()?);
+        let end = body
+            .len()
+            .checked_sub(SIGNATURE_INFO)?
+            .checked_sub(usize::try_from(length).ok()?)?;
+        body.get(..end)
+    };
+    cut().unwrap_or(module)
+}
+
+/// The module with the name of a section taken away, so that the kernel does not find it.
+pub(crate) fn hide_section(module: &mut [u8], name: &str) {
+    let Some(section) = Elf::new(module).and_then(|elf| elf.section(name)) else {
+        return;
+    };
+    // sh_name, the first field: offset 0 of every string table is the empty name.
+    if let Some(field) = module.get_mut(section.header..section.header + 4) {
+        field.fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files() {
+        for (path, name) in [
+            ("kernel/net/nf-tables.ko", Some("nf_tables")),
+            ("a/veth.ko.xz", Some("veth")),
+            ("veth.ko.zst\n", Some("veth")),
+            ("veth.ko.gz", Some("veth")),
+            ("veth.ko.debug", None),
+            ("modules.dep", None),
+        ] {
+            assert_eq!(module_name(path).as_deref(), name, "{path}");
+        }
+    }
+
+    #[test]
+    fn softdeps_before() {
+        assert_eq!(softdep_before("pre: a-b c post: d"), ["a_b", "c"]);
+        assert_eq!(softdep_before("post: d pre: e"), ["e"]);
+        assert_eq!(softdep_before("x"), Vec::<String>::new());
+    }
+
+    /// `struct module_signature`: five bytes, three of padding, the length.
+    #[test]
+    fn signatures() {
+        let module = b"the module".to_vec();
+        assert_eq!(without_signature(&module), module);
+        let signed = |length: u32| {
+            let mut signed = module.clone();
+            signed.extend([7; 300]);
+            signed.extend([0, 0, 2, 0, 0, 0, 0, 0]);
+            signed.extend(length.to_be_bytes());
+            signed.extend(SIGNATURE_END);
+            signed
+        };
+        assert_eq!(without_signature(&signed(300)), module);
+        // A length that cannot be: left as it is.
+        assert_eq!(without_signature(&signed(4000)), signed(4000));
+    }
+}

@@ -1,0 +1,112 @@
+//! What a program in a guest gets, and what comes back.
+use super::*;
+use std::time::{Duration, Instant, SystemTime};
+
+#[test]
+fn output_status_signal_and_environment_come_back() {
+    let Some(mut m) = start() else { return };
+    let (ending, out, err) = run(
+        &mut m,
+        &sh("echo $GREETING from $(pwd) >&2; cat /proc/version; exit 7"),
+    );
+    assert_eq!(ending, Ending::Status(7));
+    assert!(out.starts_with("Linux version "), "{out}");
+    assert_eq!(err, "hello from /made/on/demand\n");
+    assert_eq!(run(&mut m, &sh("kill -SEGV $$")).0, Ending::Signal(11));
+    let (ending, out, _) = run(
+        &mut m,
+        &sh("dd if=/dev/zero bs=1024 count=3000 2>/dev/null"),
+    );
+    assert_eq!((ending, out.len()), (Ending::Status(0), 3000 * 1024));
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let Some(mut m) = start() else { return };
+    let mut missing = sh("");
+    missing.argv = vec!["/bin/nonexistent".into()];
+    let e = m.run(&missing, &mut |_, _| {}).unwrap_err();
+    assert!(
+        e.input.contains("/bin/nonexistent") && e.reason.contains("No such file"),
+        "{e}"
+    );
+    // And the guest goes on.
+    assert_eq!(run(&mut m, &sh("exit 0")).0, Ending::Status(0));
+}
+
+#[test]
+fn a_deadline_ends_the_program_and_all_that_it_started() {
+    let Some(mut m) = start() else { return };
+    let mut slow = sh("sleep 1000 & echo started; sleep 1000");
+    slow.deadline_ms = 500;
+    let start = Instant::now();
+    let (ending, out, _) = run(&mut m, &slow);
+    assert_eq!((ending, out.as_str()), (Ending::TimedOut, "started\n"));
+    assert!(start.elapsed() < Duration::from_secs(10));
+    // An orphan that holds the output open does not hold up the verdict, and does not stay.
+    let orphan = sh("sleep 1000 & exit 3");
+    assert_eq!(run(&mut m, &orphan).0, Ending::Status(3));
+    let (_, out, _) = run(&mut m, &sh("cat /proc/[0-9]*/comm"));
+    assert!(!out.contains("sleep"), "{out}");
+}
+
+#[test]
+fn an_isolated_program_has_its_own_network_with_lo_up() {
+    let Some(mut m) = start() else { return };
+    let mut isolated = sh("cat /proc/sys/net/ipv4/ip_forward /proc/net/if_inet6; \
+         echo 1 >/proc/sys/net/ipv4/ip_forward; mkdir /sys/fs/cgroup/x && echo made");
+    isolated.is_isolated = true;
+    for _ in 0..2 {
+        let (ending, out, err) = run(&mut m, &isolated);
+        assert_eq!(ending, Ending::Status(0), "{err}");
+        assert!(out.starts_with("0\n") && out.contains("lo\n"), "{out}");
+        isolated.argv[2] = "cat /proc/sys/net/ipv4/ip_forward /proc/net/if_inet6".into();
+    }
+}
+
+#[test]
+fn files_go_in_and_out() {
+    let Some(mut m) = start() else { return };
+    let bytes: Vec<u8> = (0..700_000u32).map(|i| (i % 251) as u8).collect();
+    let path = Path::new("/a/new/folder/file");
+    m.put(path, 0o755, &bytes).unwrap();
+    assert_eq!(m.get(path).unwrap(), bytes);
+    m.put(path, 0o755, b"#!/bin/sh\nexit 5\n").unwrap();
+    let mut script = sh("");
+    script.argv = vec![path.into()];
+    assert_eq!(run(&mut m, &script).0, Ending::Status(5));
+    let e = m.get(Path::new("/nonexistent")).unwrap_err();
+    assert!(e.reason.contains("/nonexistent"), "{e}");
+    let e = m.load(&[Path::new("/bin/cat")]).unwrap_err();
+    assert!(e.reason.contains("module /bin/cat"), "{e}");
+}
+
+#[test]
+fn copies_have_the_time_of_now_and_random_numbers_of_their_own() {
+    let Some(mut one) = start() else { return };
+    let mut two = start().unwrap();
+    let script = sh("date +%s; cat /proc/sys/kernel/random/uuid");
+    let draw = |m: &mut Machine| {
+        let (_, out, _) = run(m, &script);
+        let (seconds, uuid) = out.split_once('\n').unwrap();
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap()
+            .as_secs();
+        assert!(
+            now.abs_diff(seconds.parse().unwrap()) <= 3,
+            "{seconds}, now {now}"
+        );
+        uuid.to_owned()
+    };
+    let drawn = [draw(&mut one), draw(&mut two)];
+    assert_ne!(drawn[0], drawn[1]);
+    // A copy does not see what another wrote.
+    one.put(Path::new("/bin/sh"), 0o755, b"gone").unwrap();
+    assert_eq!(run(&mut two, &sh("exit 0")).0, Ending::Status(0));
+    drop((one, two));
+    assert_eq!(
+        run(&mut start().unwrap(), &sh("exit 0")).0,
+        Ending::Status(0)
+    );
+}

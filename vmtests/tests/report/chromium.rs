@@ -1,0 +1,125 @@
+//! Chromium without a window, as a test uses it.
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// On a busy machine it starts in a few seconds.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Light or dark, what `prefers-color-scheme` says.
+#[derive(Clone, Copy)]
+pub(crate) enum Scheme {
+    Light,
+    Dark,
+}
+
+/// A browser with a profile of its own.
+pub(crate) struct Chromium {
+    program: PathBuf,
+    dir: TempDir,
+}
+
+/// What one page came to.
+pub(crate) struct Visit {
+    /// The document after loading, as HTML.
+    pub(crate) dom: String,
+    /// What the page wrote to the console, errors too.
+    pub(crate) console: Vec<String>,
+    /// What was asked of a network.
+    pub(crate) requests: Vec<String>,
+}
+
+impl Chromium {
+    /// The browser of this machine. `None`, and a line that says so, when there is none.
+    pub(crate) fn find() -> Option<Self> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let places = std::env::split_paths(&path)
+            .flat_map(|dir| ["chromium", "chromium-browser", "google-chrome"].map(|n| dir.join(n)));
+        let Some(program) = places.into_iter().find(|p| p.is_file()) else {
+            let why = "no chromium in PATH; ci/deps --browser installs it";
+            let required = std::env::var_os("WEIR_REQUIRE_TOOLS").is_some_and(|v| v == "1");
+            assert!(!required, "{why}");
+            println!("skipped: {why}");
+            return None;
+        };
+        Some(Self {
+            program,
+            dir: tempfile::tempdir().unwrap(),
+        })
+    }
+
+    /// Where a test may put pages.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Loads a file and returns what became of it.
+    pub(crate) fn visit(&self, page: &Path, scheme: Scheme) -> Visit {
+        let log = self.dir().join("net.json");
+        let record = format!("--log-net-log={}", log.display());
+        let (dom, messages) = self.run(page, scheme, &["--dump-dom", &record]);
+        let console = messages.lines().filter(|l| l.contains(":CONSOLE"));
+        let network = fs::read_to_string(log).unwrap();
+        // Every request is written down with its address.
+        let urls = network.split("\"url\":\"").skip(1).filter_map(|rest| rest.split('"').next());
+        Visit {
+            dom,
+            console: console.map(str::to_owned).collect(),
+            requests: urls.filter(|u| !u.starts_with("file:")).map(str::to_owned).collect(),
+        }
+    }
+
+    /// A picture of the page in a window of that size; PNG.
+    pub(crate) fn picture(&self, page: &Path, scheme: Scheme, width: u32, height: u32) -> Vec<u8> {
+        let file = self.dir().join("page.png");
+        let picture = format!("--screenshot={}", file.display());
+        let size = format!("--window-size={width},{height}");
+        self.run(page, scheme, &[&picture, &size, "--hide-scrollbars"]);
+        fs::read(file).unwrap()
+    }
+
+    fn run(&self, page: &Path, scheme: Scheme, arguments: &[&str]) -> (String, String) {
+        let profile = tempfile::tempdir_in(self.dir()).unwrap();
+        let (out, err) = (profile.path().join("out"), profile.path().join("err"));
+        let scheme = match scheme {
+            Scheme::Dark => 0,
+            Scheme::Light => 1,
+        };
+        let mut child = Command::new(&self.program)
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            // Whatever the browser itself would like to know, it does not leave this machine.
+            .args(["--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr"])
+            .arg(format!("--user-data-dir={}", profile.path().join("profile").display()))
+            .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
+            .args(arguments)
+            .arg(format!("file://{}", page.display()))
+            .env("HOME", profile.path())
+            .stdin(Stdio::null())
+            .stdout(File::create(&out).unwrap())
+            .stderr(File::create(&err).unwrap())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let group = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let (done, wait) = mpsc::channel::<()>();
+        let watch = std::thread::spawn(move || {
+            let late = wait.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
+            // Its helpers may outlive it for a moment, and write into the profile.
+            let _ = killpg(group, Signal::SIGKILL);
+            late
+        });
+        let status = child.wait().unwrap();
+        drop(done);
+        let late = watch.join().unwrap();
+        let messages = fs::read_to_string(&err).unwrap();
+        assert!(status.success() && !late, "{status}, {PATIENCE:?} at most: {messages}");
+        (fs::read_to_string(&out).unwrap(), messages)
+    }
+}
