@@ -131,7 +131,7 @@ proptest! {
         let context = Context::of(Family::from(family));
         // In every second case all sets belong to their rule.
         let sets = |_: &str| known.clone();
-        let rule = raise::rule(&exprs, context, &sets);
+        let rule = raise::rule(exprs.clone(), context, &sets);
         let lowered = lower::rule(&rule, context);
         let anonymous = known.is_some();
         let (got, want) = (comparable(lowered.exprs, anonymous), comparable(exprs, anonymous));
@@ -180,7 +180,7 @@ proptest! {
         if let Ok(rule) = RuleAttrs::decode(&bytes) {
             let exprs: Vec<Expr> =
                 rule.expressions.unwrap_or_default().into_iter().map(|e| e.0).collect();
-            let _ = raise::rule(&exprs, Context::of(Family::Inet), &|_| None).to_string();
+            let _ = raise::rule(exprs.clone(), Context::of(Family::Inet), &|_| None).to_string();
         }
         if let Ok(attrs) = SetAttrs::decode(&bytes) {
             let _ = set::is_host_order_key(&attrs);

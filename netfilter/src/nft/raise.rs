@@ -20,8 +20,8 @@ mod nat;
 pub(crate) type AnonymousSets<'a> = &'a dyn Fn(&str) -> Option<Vec<Element>>;
 
 /// Reads a rule's expressions.
-pub(crate) fn rule(exprs: &[Expr], mut context: Context, sets: AnonymousSets<'_>) -> Rule {
-    let exprs: Vec<Expr> = exprs.iter().cloned().map(normal).collect();
+pub(crate) fn rule(exprs: Vec<Expr>, mut context: Context, sets: AnonymousSets<'_>) -> Rule {
+    let exprs: Vec<Expr> = exprs.into_iter().map(normal).collect();
     let mut rest = exprs.as_slice();
     let mut statements = Vec::new();
     while let Some((first, tail)) = rest.split_first() {

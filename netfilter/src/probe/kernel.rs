@@ -64,6 +64,12 @@ impl Kernel {
                 .filter_map(|e| e.file_name().into_string().ok());
             present.extend(names.map(|n| n.replace('-', "_")));
         }
+        // Built in and without parameters it can be in none of these (Linux 7.2 of Debian), but the kernel's end
+        // of its sockets is seen.
+        let sockets = text("proc/thread-self/net/netlink").unwrap_or_default();
+        if sockets.lines().any(|l| is_kernel_end(l, NETLINK_NETFILTER)) {
+            present.insert("nfnetlink".to_owned());
+        }
         Self {
             version: version(&release),
             loading: loading(root),
@@ -118,6 +124,15 @@ impl Kernel {
              `modprobe -a {names}`, then ask again"
         )))
     }
+}
+
+/// `NETLINK_NETFILTER` (`linux/netlink.h`)
+const NETLINK_NETFILTER: &str = "12";
+
+/// Whether a line of `/proc/net/netlink` is the kernel's own socket of a protocol: columns `Eth` and `Pid`.
+fn is_kernel_end(line: &str, protocol: &str) -> bool {
+    let mut columns = line.split_whitespace().skip(1);
+    (columns.next(), columns.next()) == (Some(protocol), Some("0"))
 }
 
 fn loading(root: &Path) -> Loading {

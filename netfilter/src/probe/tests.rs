@@ -64,6 +64,28 @@ fn what_a_trial_could_load_is_not_tried() {
 }
 
 #[test]
+fn a_netlink_socket_of_the_kernel_shows_that_nfnetlink_is_there() {
+    let head = "sk               Eth Pid        Groups   Rmem\n";
+    for (line, there) in [
+        ("00000000e76a705f 12  0          00000000 0\n", true),
+        // A program's.
+        ("00000000e76a705f 12  4711       00000000 0\n", false),
+        ("00000000e76a705f 0   0          00000000 0\n", false),
+    ] {
+        let sockets = format!("{head}{line}");
+        let files = [
+            RELEASE,
+            MODPROBE,
+            LOADED,
+            BUILTIN,
+            ("proc/thread-self/net/netlink", sockets.as_str()),
+        ];
+        let kernel = Tree::new("sockets", &files).kernel();
+        assert_eq!(kernel.has_module("nfnetlink"), there, "{line}");
+    }
+}
+
+#[test]
 fn without_a_list_of_modules_only_the_loaded_ones_are_tried() {
     let tree = Tree::new(
         "blind",

@@ -53,7 +53,7 @@ fn inside(o: &Object) -> Option<String> {
                 ..ExprAttrs::default()
             };
             match raise::rule(
-                &[Expr::from_attrs(attrs)],
+                vec![Expr::from_attrs(attrs)],
                 Context::of(Family::Inet),
                 &|_| None,
             )

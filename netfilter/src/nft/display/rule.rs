@@ -48,7 +48,7 @@ fn readable(statements: &[Statement], mut context: Context) -> Cow<'_, [Statemen
         match s {
             Statement::Opaque(exprs) if has_range(s) => {
                 let exprs: Vec<Expr> = exprs.iter().flat_map(as_comparisons).collect();
-                all.extend(raise::rule(&exprs, context, &|_| None).statements);
+                all.extend(raise::rule(exprs, context, &|_| None).statements);
             }
             s => all.push(s.clone()),
         }

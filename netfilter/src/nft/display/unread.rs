@@ -65,7 +65,7 @@ pub(super) fn of_element(s: &Set, e: &Element) -> String {
 
 fn expression(bytes: &[u8]) -> Option<Statement> {
     let expr = Expr::from_attrs(ExprAttrs::decode(bytes).ok()?);
-    let rule = raise::rule(&[expr], Context::of(Family::Inet), &|_| None);
+    let rule = raise::rule(vec![expr], Context::of(Family::Inet), &|_| None);
     rule.statements.into_iter().next()
 }
 

@@ -281,7 +281,7 @@ pub(crate) fn canonical(rule: &Rule, family: Family) -> Rule {
         let id: usize = name.strip_prefix(lower::ANONYMOUS)?.parse().ok()?;
         Some(lowered.sets.get(id)?.as_listed())
     };
-    let raised = raise::rule(&lowered.exprs, context, &sets).without_counters();
+    let raised = raise::rule(lowered.exprs, context, &sets).without_counters();
     Rule {
         comment: rule.comment.clone(),
         ..raised

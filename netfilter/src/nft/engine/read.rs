@@ -228,6 +228,20 @@ impl<T: Transport> Engine<T> {
             .map_err(no_nf_tables)
     }
 
+    /// The same for lists that can be long: each answer is gone when the next one comes.
+    fn each<A: AttrSet>(
+        &mut self,
+        message: u16,
+        family: Family,
+        attrs: &A,
+        what: &str,
+        f: impl FnMut(Reply) -> Result<()>,
+    ) -> Result<()> {
+        self.socket
+            .dump_each(kind(message), family.number(), attrs, what, f)
+            .map_err(no_nf_tables)
+    }
+
     fn sets(&mut self, tables: &mut [Table]) -> Result<Anonymous> {
         let mut anonymous = Anonymous::new();
         for reply in self.dump(
@@ -269,10 +283,11 @@ impl<T: Transport> Engine<T> {
         };
         let what = format!("elements of set {family} {table} {}", set.name);
         let mut list = Vec::new();
-        for reply in self.dump(raw::NFT_MSG_GETSETELEM, family, &ask, &what)? {
+        self.each(raw::NFT_MSG_GETSETELEM, family, &ask, &what, |reply| {
             let attrs: ElemListAttrs = decode(&reply, &what)?;
             list.extend(attrs.elements.unwrap_or_default());
-        }
+            Ok(())
+        })?;
         let elements = set::from_elem_attrs(&list, set.interval, host_order);
         Ok((elements, set::unread_of_elements(&list)))
     }
@@ -290,10 +305,11 @@ impl<T: Transport> Engine<T> {
             vec![(Family::Unspec, RuleAttrs::default())]
         };
         for (family, ask) in asked {
-            for reply in self.dump(raw::NFT_MSG_GETRULE, family, &ask, "rules")? {
+            self.each(raw::NFT_MSG_GETRULE, family, &ask, "rules", |reply| {
                 let attrs: RuleAttrs = decode(&reply, "rules")?;
                 s.add_rule(Family::from(reply.family), attrs, anonymous);
-            }
+                Ok(())
+            })?;
         }
         Ok(())
     }
@@ -328,7 +344,7 @@ impl Snapshot {
                 .get(&(family, table.clone(), name.to_owned()))
                 .map(|s| s.elements.clone())
         };
-        let mut rule: Rule = raise::rule(&exprs, Context::of(family), &sets);
+        let mut rule: Rule = raise::rule(exprs, Context::of(family), &sets);
         rule.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
         if let Some(chain) = chains.get_mut(c) {
             chain.rules.push(rule);
