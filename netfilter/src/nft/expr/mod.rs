@@ -46,7 +46,8 @@ pub use reject::Reject;
 pub use socket::Socket;
 pub use tproxy::Tproxy;
 
-use weir_netlink::attr::{AttrSet, DecodeError, Kind, RawNest, Str, Writer};
+use std::ffi::CStr;
+use weir_netlink::attr::{AttrSet, Attrs, DecodeError, Kind, RawNest, Str, Writer};
 
 weir_netlink::attributes! {
     /// `enum nft_expr_attributes`
@@ -97,11 +98,18 @@ macro_rules! expressions {
                 let data = attrs.data.as_deref().unwrap_or_default();
                 let known = match attrs.name.as_deref() {
                     _ if !attrs.unknown.is_empty() => None,
-                    $(Some($name) => $variant::decode(data).ok().map(Self::$variant),)*
-                    Some("notrack") if data.is_empty() => Some(Self::Notrack),
-                    _ => None,
+                    Some(name) => Self::known(name, data),
+                    None => None,
                 };
                 known.unwrap_or(Self::Opaque(attrs))
+            }
+
+            fn known(name: &str, data: &[u8]) -> Option<Self> {
+                match name {
+                    $($name => $variant::decode(data).ok().map(Self::$variant),)*
+                    "notrack" if data.is_empty() => Some(Self::Notrack),
+                    _ => None,
+                }
             }
 
             /// C names and numbers of every expression's attributes.
@@ -199,7 +207,10 @@ impl AttrSet for ExprElem {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        Ok(Self(Expr::from_attrs(ExprAttrs::decode(bytes)?)))
+        match in_place(bytes) {
+            Some(expr) => Ok(Self(expr)),
+            None => Ok(Self(Expr::from_attrs(ExprAttrs::decode(bytes)?))),
+        }
     }
 
     fn path(bytes: &[u8], offset: usize) -> Option<String> {
@@ -224,4 +235,22 @@ impl weir_netlink::attr::Arbitrary for ExprElem {
         use proptest::strategy::Strategy;
         Expr::arbitrary().prop_map(Self).boxed()
     }
+}
+
+/// A known expression in the usual shape, name and data and nothing else, without a copy of either.
+fn in_place(bytes: &[u8]) -> Option<Expr> {
+    let (mut name, mut data) = (None, None);
+    for attr in Attrs::new(bytes) {
+        let attr = attr.ok()?;
+        let twice = match attr.number {
+            ExprAttrs::NFTA_EXPR_NAME => name.replace(attr.payload),
+            ExprAttrs::NFTA_EXPR_DATA => data.replace(attr.payload),
+            _ => return None,
+        };
+        if twice.is_some() {
+            return None;
+        }
+    }
+    let name = CStr::from_bytes_with_nul(name?).ok()?.to_str().ok()?;
+    Expr::known(name, data.unwrap_or_default())
 }
