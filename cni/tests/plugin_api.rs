@@ -97,7 +97,8 @@ fn a_server_of_another_authority() {
 fn a_server_that_hangs_costs_no_more_than_the_limits() {
     let server = ApiServer::always(Answer::Hang);
     let mut node = Node::with_server(&server);
-    node.limits.request = Duration::from_millis(100);
+    // Enough for the handshake where the processor is emulated.
+    node.limits.request = Duration::from_millis(700);
     let started = Instant::now();
     let error = node.verb("ADD").error();
     assert!(error.msg.contains("too slow"), "{error}");

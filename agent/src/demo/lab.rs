@@ -41,6 +41,8 @@ pub struct Lab {
     pod: Netns,
     server: Netns,
     router: Netns,
+    /// What this kernel can send with.
+    families: &'static [Family],
     /// The source port of the next flow.
     port: AtomicU16,
 }
@@ -48,10 +50,10 @@ pub struct Lab {
 /// Above every port that somebody waits at.
 const FIRST_SOURCE_PORT: u16 = 20_000;
 const PLACES: [Place; 3] = [Place::Pod, Place::Client, Place::Server];
-const FORWARD: [&str; 2] = [
-    "/proc/sys/net/ipv4/ip_forward",
-    "/proc/sys/net/ipv6/conf/all/forwarding",
-];
+const FORWARD4: &str = "/proc/sys/net/ipv4/ip_forward";
+const FORWARD6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
+/// Not there where IPv6 is not built in, or switched off at boot (`ipv6.disable=1`).
+const IPV6: &str = "/proc/sys/net/ipv6";
 /// Without these a router's link-local address is probed for a duplicate first, and it asks
 /// for no neighbour before that is over: the first flow would take two seconds.
 const NO_DAD: [&str; 2] = [
@@ -72,12 +74,19 @@ impl Lab {
             pod: Netns::create()?,
             server: Netns::create()?,
             router: Netns::create()?,
+            families: match std::path::Path::new(IPV6).exists() {
+                true => &[Family::V4, Family::V6],
+                false => &[Family::V4],
+            },
             port: AtomicU16::new(FIRST_SOURCE_PORT),
         };
-        for netns in [&lab.client, &lab.pod, &lab.server, &lab.router] {
-            set(netns, &NO_DAD, "0")?;
+        set(&lab.router, &[FORWARD4], "1")?;
+        if lab.has_ipv6() {
+            set(&lab.router, &[FORWARD6], "1")?;
+            for netns in [&lab.client, &lab.pod, &lab.server, &lab.router] {
+                set(netns, &NO_DAD, "0")?;
+            }
         }
-        set(&lab.router, &FORWARD, "1")?;
         let router = Routing::open_in(&lab.router)?;
         up(&router, "lo")?;
         for place in PLACES {
@@ -85,9 +94,27 @@ impl Lab {
         }
         lab.add_services(&router)?;
         for netns in [&lab.client, &lab.pod, &lab.server, &lab.router] {
-            ready::wait(netns)?;
+            lab.wait(netns)?;
         }
         Ok(lab)
+    }
+
+    /// The families that this kernel has: IPv4, and IPv6 unless it is switched off.
+    #[must_use]
+    pub fn families(&self) -> &'static [Family] {
+        self.families
+    }
+
+    fn has_ipv6(&self) -> bool {
+        self.families.contains(&Family::V6)
+    }
+
+    /// IPv4 works at once.
+    fn wait(&self, netns: &Netns) -> Result<()> {
+        match self.has_ipv6() {
+            true => ready::wait(netns),
+            false => Ok(()),
+        }
     }
 
     /// The namespace of a place.
@@ -148,12 +175,12 @@ impl Lab {
         pod.add_veth(name, name, self.netns(peer))?;
         for (routing, at) in [(&pod, 10), (&other, 1)] {
             let index = up(routing, name)?;
-            for family in [Family::V4, Family::V6] {
+            for &family in self.families {
                 routing.add_address(index, on_link(number, family, at)?)?;
             }
         }
-        ready::wait(&self.pod)?;
-        ready::wait(self.netns(peer))?;
+        self.wait(&self.pod)?;
+        self.wait(self.netns(peer))?;
         Ok(Attached { number })
     }
 
@@ -166,7 +193,7 @@ impl Lab {
         router.add_veth(&peer, "eth0", self.netns(place))?;
         let outer = up(router, &peer)?;
         let inner = up(&routing, "eth0")?;
-        for family in [Family::V4, Family::V6] {
+        for &family in self.families {
             router.add_address(outer, on_link(number, family, 1)?)?;
             routing.add_address(inner, on_link(number, family, 10)?)?;
             let gateway = Some(host(number, family, 1));
@@ -179,7 +206,7 @@ impl Lab {
     fn add_services(&self, router: &Routing) -> Result<()> {
         let server = Routing::open_in(&self.server)?;
         let eth0 = server.link("eth0")?.index;
-        for family in [Family::V4, Family::V6] {
+        for &family in self.families {
             for address in [self.service(family), self.outside(family)] {
                 server.add_address(eth0, IpNet::from(address))?;
                 let gateway = Some(self.address(Place::Server, family));

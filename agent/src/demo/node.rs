@@ -7,7 +7,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use weir_cni::runtime::{Attachment, NetworkList, Runner};
 use weir_netlink::Netns;
-use weir_netlink::route::Family;
 
 const NAMESPACE: &str = "demo";
 const POD: &str = "web";
@@ -128,9 +127,12 @@ fn attachment(pod: &Netns) -> Attachment {
 }
 
 fn pod(lab: &Lab) -> Value {
-    let excluded = [Family::V4, Family::V6]
-        .map(|f| excluded_cidr(lab, f))
-        .join(",");
+    let excluded: Vec<String> = lab
+        .families()
+        .iter()
+        .map(|f| excluded_cidr(lab, *f))
+        .collect();
+    let excluded = excluded.join(",");
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -168,7 +170,8 @@ fn conflist(dir: &Path) -> Value {
         "plugins": [{
             "type": "weir-cni",
             "cni_agent_run_dir": dir.display().to_string(),
-            "native_nftables": true,
+            // The engine that this kernel has.
+            "native_nftables": false,
             "plugin_log_level": "warn",
         }],
     })

@@ -3,14 +3,14 @@
 use super::flow::{Outcome, Protocol};
 use super::node::Node;
 use super::owner::Owner;
-use super::trace::Counters;
+use super::trace::{Counters, Held};
 use super::{Lab, Mode, Place, Played, Stage, Table, Tone, scenes};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;
-use weir_netlink::route::{Family, Routing};
+use weir_netlink::route::Routing;
 
 /// A flow as it went, and the rule that decided.
 struct Watched {
@@ -39,17 +39,8 @@ pub fn run(as_json: bool, keep_going: bool) -> Result<u8, String> {
     step("run the CNI plugin for the pod: ADD, then CHECK");
     node.add(pod)?;
     node.check(pod)?;
-    let held = Sandbox::show(pod).map_err(text)?;
-    let rules: usize = held
-        .tables
-        .iter()
-        .flat_map(|t| &t.chains)
-        .map(|c| c.rules.len())
-        .sum();
-    step(&format!(
-        "the kernel holds {} tables with {rules} rules; send traffic",
-        held.tables.len()
-    ));
+    let held = Held::read(pod).map_err(text)?;
+    step(&format!("the kernel holds {held}; send traffic"));
     let watched = watch(&lab, keep_going)?;
     step("run the CNI plugin again: DEL; take the rules away, then the namespaces");
     let left = take_away(node, lab, &host)?;
@@ -97,10 +88,7 @@ fn watch(lab: &Lab, keep_going: bool) -> Result<Vec<Watched>, String> {
     let stage = Stage::open(lab, Mode::Redirect).map_err(text)?;
     let pod = lab.netns(Place::Pod);
     let mut watched = Vec::new();
-    for scene in [Family::V4, Family::V6]
-        .into_iter()
-        .flat_map(|f| scenes(lab, f))
-    {
+    for scene in lab.families().iter().flat_map(|f| scenes(lab, *f)) {
         let before = Counters::read(pod).map_err(text)?;
         let outcome = stage.send(&scene.flow).map_err(text)?;
         let rule = Counters::read(pod).map_err(text)?.decided_since(&before);
@@ -122,12 +110,7 @@ fn take_away(node: Node, lab: Lab, host: &Host) -> Result<Vec<String>, String> {
     let sandbox = Sandbox::of(pod).map_err(text)?;
     sandbox.clean(None).map_err(text)?;
     let mut left = Vec::new();
-    let held = Sandbox::show(sandbox.netns()).map_err(text)?;
-    left.extend(
-        held.tables
-            .iter()
-            .map(|t| format!("table {} {} in the pod", t.family, t.name)),
-    );
+    left.extend(Held::read(sandbox.netns()).map_err(text)?.names());
     let dir = node.dir().to_path_buf();
     drop((sandbox, node, lab));
     if dir.exists() {

@@ -94,7 +94,7 @@ impl<'a> Stage<'a> {
             Receiver::Application => (Place::Pod, Owner::APPLICATION),
             _ => (Place::Pod, Owner::PROXY),
         };
-        for family in [Family::V4, Family::V6] {
+        for &family in self.lab.families() {
             let address = SocketAddr::new(self.listening_at(receiver, protocol, family), port);
             let socket = owner
                 .run(self.lab.netns(place), || {

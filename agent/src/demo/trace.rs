@@ -1,17 +1,86 @@
 //! Which rule decided: the counters before and after a flow say it.
 
+use std::fmt;
 use weir_cni::redirection::Sandbox;
 use weir_netfilter::nft::{Chain, Rule, Ruleset, Statement, Table, Verdict};
-use weir_netlink::{Netns, Result};
+use weir_netfilter::xtables;
+use weir_netlink::{Error, ErrorKind, Netns, Result};
 
 /// The table where the first packet of every connection is decided upon.
 const NAT: &str = "istio-proxy-nat";
 /// Chains that only carry out what another rule decided.
 const CARRY_OUT: [&str; 2] = ["istio-redirect", "istio-in-redirect"];
 
+/// What the kernel holds for the pod, whichever engine wrote it.
+#[derive(Debug)]
+pub(super) struct Held {
+    nft: Ruleset,
+    legacy: xtables::Ruleset,
+}
+
+impl Held {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// As [`Sandbox::show`] and [`Sandbox::show_legacy`].
+    pub(super) fn read(pod: &Netns) -> Result<Self> {
+        let nft = match Sandbox::show(pod) {
+            // A kernel without nf_tables holds nothing there.
+            Err(Error {
+                kind: ErrorKind::Unsupported(_),
+                ..
+            }) => Ruleset::default(),
+            other => other?,
+        };
+        let mut legacy = Sandbox::show_legacy(pod)?;
+        // A table that was looked at stays, with nothing in it.
+        legacy.tables.retain(|t| {
+            let is_used = |c: &xtables::Chain| {
+                !matches!(c.kind, xtables::ChainKind::Builtin(_)) || !c.rules.is_empty()
+            };
+            t.chains.iter().any(is_used)
+        });
+        Ok(Self { nft, legacy })
+    }
+
+    /// Every table, in words.
+    pub(super) fn names(&self) -> Vec<String> {
+        let nft = self.nft.tables.iter();
+        let nft = nft.map(|t| format!("table {} {} in the pod", t.family, t.name));
+        let legacy = self.legacy.tables.iter();
+        let legacy = legacy.map(|t| format!("rules in the legacy table {} of the pod", t.name));
+        nft.chain(legacy).collect()
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of_nft: usize = self
+            .nft
+            .tables
+            .iter()
+            .flat_map(|t| &t.chains)
+            .map(|c| c.rules.len())
+            .sum();
+        let of_legacy: usize = self
+            .legacy
+            .tables
+            .iter()
+            .flat_map(|t| &t.chains)
+            .map(|c| c.rules.len())
+            .sum();
+        let tables = self.nft.tables.len() + self.legacy.tables.len();
+        let kind = match self.nft.tables.is_empty() && tables > 0 {
+            true => "legacy tables",
+            false => "tables",
+        };
+        write!(f, "{tables} {kind} with {} rules", of_nft + of_legacy)
+    }
+}
+
 /// The rules with their counters at one moment.
 #[derive(Debug)]
-pub(super) struct Counters(Ruleset);
+pub(super) struct Counters(Held);
 
 impl Counters {
     /// Reads them.
@@ -19,15 +88,17 @@ impl Counters {
     /// # Errors
     /// As [`Sandbox::show`].
     pub(super) fn read(pod: &Netns) -> Result<Self> {
-        Ok(Self(Sandbox::show(pod)?))
+        Held::read(pod).map(Self)
     }
 
     /// The rule that decided about what came by since `before`: the last one on the way through the
     /// chains, without those that only carry out. `None` when no rule matched.
     #[must_use]
     pub(super) fn decided_since(&self, before: &Self) -> Option<String> {
-        let now = nat(&self.0)?;
-        let then = nat(&before.0)?;
+        let (Some(now), Some(then)) = (nat(&self.0.nft), nat(&before.0.nft)) else {
+            let is_legacy = !self.0.legacy.tables.is_empty();
+            return is_legacy.then(|| "legacy tables, which are not followed".to_owned());
+        };
         let mut path = Vec::new();
         for chain in now.chains.iter().filter(|c| c.base.is_some()) {
             walk(now, then, chain, &mut path);

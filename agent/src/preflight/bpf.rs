@@ -4,6 +4,7 @@
 //! namespace; nothing is attached to a cgroup, because those belong to the machine.
 
 use nix::errno::Errno;
+use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use weir_netfilter::probe::{Answer, Finding, Kernel, Row, answer, row};
@@ -79,6 +80,7 @@ pub const ROWS: &[Row<Trial>] = &[
 /// Tries every row. The throwaway namespace is that of the calling thread; without one nothing is attached.
 #[must_use]
 pub fn features(kernel: &Kernel, netns: Result<&Netns, &str>) -> Vec<Finding> {
+    allow_locked_memory();
     let one = |row: &Row<Trial>| {
         answer(AREA, "", row, kernel, |trial| {
             let attaches = matches!(trial, Trial::Filter | Trial::Tcx | Trial::SkLookup);
@@ -91,6 +93,12 @@ pub fn features(kernel: &Kernel, netns: Result<&Netns, &str>) -> Vec<Finding> {
         })
     };
     ROWS.iter().map(one).collect()
+}
+
+/// Before 5.11 programs and maps count against RLIMIT_MEMLOCK, of which there usually are 64 KiB. When those are used up
+/// the kernel says `EPERM`, as if a right were missing. Only this process gets the room.
+fn allow_locked_memory() {
+    let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
 }
 
 /// `exit`
@@ -124,7 +132,8 @@ fn denied(operation: &str, object: &str, error: &io::Error) -> Error {
             operation,
             object,
             "bpf(2) is not permitted; it needs CAP_BPF and CAP_NET_ADMIN in the first user \
-             namespace (CAP_SYS_ADMIN before 5.8), and no seccomp filter against it",
+             namespace (CAP_SYS_ADMIN before 5.8), no seccomp filter against it, and before 5.11 room \
+             in RLIMIT_MEMLOCK",
         ),
         false => error,
     }

@@ -70,7 +70,15 @@ fn root_gets_an_answer_to_everything_and_the_jobs_that_were_asked_for() {
         "--job",
         "ambient",
     ]);
-    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
+    // A slow machine says what it waits for.
+    let complaints = run.stderr.lines().filter(|l| !l.contains("still asking"));
+    assert_eq!(
+        (run.code, complaints.count()),
+        (0, 0),
+        "{}\n{}",
+        run.stdout,
+        run.stderr
+    );
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     let jobs: Vec<_> = report["jobs"]
         .as_array()
@@ -250,6 +258,7 @@ fn what_could_load_a_module_is_not_even_asked() {
         "mount -t tmpfs none /proc/sys/kernel && mount -t tmpfs none /sys/module \
          && echo 6.1.0-modular > /proc/sys/kernel/osrelease \
          && echo /sbin/modprobe > /proc/sys/kernel/modprobe \
+         && {{ [ ! -e /proc/modules ] || mount --bind /dev/null /proc/modules; }} \
          && exec strace -f -qq -e trace=socket,getsockopt,bpf -o {} {weir} preflight --json",
         trace.display()
     );

@@ -85,12 +85,14 @@ impl Kernel {
         }
     }
 
-    /// Whether the module is loaded or built in, or has become part of another one.
+    /// Whether the module is loaded or built in, or there is none of that name: it has become part of another one, or
+    /// came later.
     #[must_use]
     pub fn has_module(&self, name: &str) -> bool {
-        let merged =
-            modules::find(name).is_some_and(|m| m.merged > (0, 0) && self.version >= m.merged);
-        merged || self.present.contains(name)
+        let is_none = modules::find(name).is_some_and(|m| {
+            self.version < m.since || m.merged > (0, 0) && self.version >= m.merged
+        });
+        is_none || self.present.contains(name)
     }
 
     /// The answer that is due instead of a trial which could load one of these modules; `None` when

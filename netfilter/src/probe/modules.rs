@@ -9,6 +9,8 @@ pub struct Module {
     pub option: &'static str,
     /// From this kernel on there is no module of this name: its content is part of a larger one. 0.0 where it still is one.
     pub merged: (u32, u32),
+    /// The first kernel that has a module of this name. 0.0 where all do that matter.
+    pub since: (u32, u32),
 }
 
 const fn module(name: &'static str, option: &'static str) -> Module {
@@ -16,6 +18,7 @@ const fn module(name: &'static str, option: &'static str) -> Module {
         name,
         option,
         merged: (0, 0),
+        since: (0, 0),
     }
 }
 
@@ -24,6 +27,16 @@ const fn merged(name: &'static str, option: &'static str, version: (u32, u32)) -
         name,
         option,
         merged: version,
+        since: (0, 0),
+    }
+}
+
+const fn newer(name: &'static str, option: &'static str, version: (u32, u32)) -> Module {
+    Module {
+        name,
+        option,
+        merged: (0, 0),
+        since: version,
     }
 }
 
@@ -58,7 +71,8 @@ pub const MODULES: &[Module] = &[
     module("nft_fib_ipv6", "CONFIG_NFT_FIB_IPV6"),
     module("nft_limit", "CONFIG_NFT_LIMIT"),
     module("nft_log", "CONFIG_NFT_LOG"),
-    module("nf_log_syslog", "CONFIG_NF_LOG_SYSLOG"),
+    // Made of the next two; before it an older kernel could not load what it does not have.
+    newer("nf_log_syslog", "CONFIG_NF_LOG_SYSLOG", (5, 13)),
     merged("nf_log_ipv4", "CONFIG_NF_LOG_IPV4", (5, 14)),
     merged("nf_log_ipv6", "CONFIG_NF_LOG_IPV6", (5, 14)),
     module("nft_masq", "CONFIG_NFT_MASQ"),

@@ -64,6 +64,16 @@ fn what_a_trial_could_load_is_not_tried() {
 }
 
 #[test]
+fn a_module_that_came_later_cannot_be_loaded() {
+    let old = ("proc/sys/kernel/osrelease", "5.10.0-46-cloud-amd64\n");
+    let tree = Tree::new("later", &[old, MODPROBE]);
+    assert_eq!(tree.kernel().guard("nf_log_syslog"), None);
+    let first = ("proc/sys/kernel/osrelease", "5.13.0\n");
+    let tree = Tree::new("first", &[first, MODPROBE]);
+    assert!(tree.kernel().guard("nf_log_syslog").is_some());
+}
+
+#[test]
 fn a_netlink_socket_of_the_kernel_shows_that_nfnetlink_is_there() {
     let head = "sk               Eth Pid        Groups   Rmem\n";
     for (line, there) in [

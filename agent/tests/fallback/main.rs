@@ -1,0 +1,144 @@
+//! A kernel that lacks something: weir takes the next best way and says so, or says what is lacking and changes nothing.
+//!
+//! Nothing here knows which kernel it runs on. What `weir preflight` says beforehand decides what must happen then,
+//! so each test says something on every kernel, and most on one without nf_tables, legacy tables, TPROXY or IPv6.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
+
+#[allow(dead_code, unused_macros)]
+#[path = "../command/support.rs"]
+mod support;
+
+#[path = "../../../netlink/tests/common/rights.rs"]
+mod rights;
+mod scene;
+
+use scene::{Scene, scene};
+use serde_json::json;
+use support::weir;
+use weir_agent::demo::Mode;
+
+/// The sidecar's rules, by REDIRECT.
+const REDIRECT: &str = "sidecar";
+const TPROXY: &str = "sidecar-tproxy";
+
+/// What must happen when nobody names an engine.
+fn automatic(mode: Mode, job: &str) {
+    let Some(scene) = scene(mode) else { return };
+    let verdict = scene.verdict(job);
+    let applied = scene.weir("apply", &["--engine", "auto", "--json"]);
+    println!(
+        "{job}: preflight says {verdict}; apply ended with {}",
+        applied.code
+    );
+    if verdict == "does-not-work" {
+        return scene.is_refused(&applied);
+    }
+    assert!(verdict.starts_with("works"), "{job}: {verdict}");
+    assert_eq!(applied.code, 0, "{verdict}, and then: {}", applied.stderr);
+    let report: serde_json::Value = serde_json::from_str(&applied.stdout).unwrap();
+    let has_nft = scene.has("nf_tables", "family inet");
+    let is_enough = mode == Mode::Redirect || scene.has("nf_tables", "expression tproxy");
+    let expected = if has_nft && is_enough {
+        "nft"
+    } else {
+        "xtables"
+    };
+    assert_eq!(report["engine"], expected, "{report}");
+    scene.captures();
+    assert_eq!(scene.weir("verify", &["--engine", "auto"]).code, 0);
+    scene.cleans();
+}
+
+#[test]
+fn redirection_works_with_whatever_engine_there_is() {
+    automatic(Mode::Redirect, REDIRECT);
+}
+
+#[test]
+fn transparent_proxying_works_or_what_is_lacking_is_named() {
+    automatic(Mode::Tproxy, TPROXY);
+}
+
+/// An engine that is named is used or refused; the other one does not step in.
+fn named(engine: &str, features: &[(&str, &str)]) {
+    let Some(scene) = scene(Mode::Redirect) else {
+        return;
+    };
+    let lacking: Vec<_> = features
+        .iter()
+        .filter(|(area, feature)| !scene.has(area, feature))
+        .collect();
+    let applied = scene.weir("apply", &["--engine", engine]);
+    println!(
+        "{engine} lacks {lacking:?}; apply ended with {}",
+        applied.code
+    );
+    if lacking.is_empty() {
+        assert_eq!(applied.code, 0, "{}", applied.stderr);
+        scene.captures();
+        scene.cleans();
+    } else {
+        scene.is_refused(&applied);
+    }
+}
+
+#[test]
+fn nf_tables_when_named_are_used_or_refused() {
+    named(
+        "nft",
+        &[
+            ("nf_tables", "family inet"),
+            ("nf_tables", "expression redir"),
+        ],
+    );
+}
+
+#[test]
+fn legacy_tables_when_named_are_used_or_refused() {
+    let mut features = vec![("xtables", "table ip nat"), ("xtables", "match ip owner")];
+    // Rules for a family that the kernel does not have are not asked for.
+    if Scene::has_ipv6() {
+        features.push(("xtables", "table ip6 nat"));
+    }
+    named("xtables", &features);
+}
+
+/// IPv4 alone needs nothing of IPv6.
+#[test]
+fn legacy_tables_of_ipv4_are_enough_for_ipv4() {
+    let Some(mut scene) = scene(Mode::Redirect) else {
+        return;
+    };
+    scene.configure(&json!({ "enable_ipv6": false }));
+    let applied = scene.weir("apply", &["--engine", "xtables"]);
+    if !scene.has("xtables", "table ip nat") {
+        return scene.is_refused(&applied);
+    }
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    scene.captures_ipv4();
+    scene.cleans();
+}
+
+/// `weir show`, `clean` and `verify` work wherever there is one engine.
+#[test]
+fn a_pod_without_rules_is_clean_whatever_the_kernel_lacks() {
+    let Some(scene) = scene(Mode::Redirect) else {
+        return;
+    };
+    let ns = scene.netns();
+    let clean = weir(&["clean", "--netns", &ns]);
+    assert_eq!(
+        (clean.code, clean.stdout.as_str()),
+        (0, "unchanged\n"),
+        "{}",
+        clean.stderr
+    );
+    assert_eq!(scene.weir("verify", &[]).code, 1);
+}

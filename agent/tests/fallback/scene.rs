@@ -1,0 +1,179 @@
+//! A pod on this kernel, what `weir preflight` says of the kernel, and what the kernel holds.
+
+use crate::rights::unmapped;
+use crate::support::{Run, TempFile, config, path, weir};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use weir_agent::demo::{Flow, Lab, Mode, Owner, Place, Protocol, Receiver, Stage};
+use weir_cni::redirection::Sandbox;
+use weir_netlink::route::{Family, Routing};
+
+/// A lab with a configuration for its pod, before anything is redirected.
+pub(crate) struct Scene {
+    lab: Lab,
+    mode: Mode,
+    file: TempFile,
+    preflight: Value,
+    before: String,
+}
+
+/// `None`, with the reason printed, where this user may not make one.
+pub(crate) fn scene(mode: Mode) -> Option<Scene> {
+    let reason = unmapped([Owner::PROXY.uid, Owner::APPLICATION.uid])
+        .or_else(crate::rights::not_first_user_namespace);
+    if let Some(reason) = reason {
+        println!("skipped: {reason}");
+        return None;
+    }
+    let lab = match Lab::create() {
+        Ok(lab) => lab,
+        Err(e) if e.is_permission() => {
+            println!("skipped: {e}");
+            return None;
+        }
+        Err(e) => panic!("{e}"),
+    };
+    let run = weir(&["preflight", "--json"]);
+    let preflight = serde_json::from_str(&run.stdout).expect("JSON");
+    let before = held(&lab);
+    let mut scene = Scene {
+        lab,
+        mode,
+        file: TempFile::new(""),
+        preflight,
+        before,
+    };
+    scene.configure(&json!({}));
+    Some(scene)
+}
+
+/// All that weir could have changed in the pod, as text. A kernel without nf_tables holds nothing there.
+fn held(lab: &Lab) -> String {
+    let pod = lab.netns(Place::Pod);
+    let nft = Sandbox::show(pod).map_or_else(|_| String::new(), |r| r.to_string());
+    let mut legacy = Sandbox::show_legacy(pod).map_or_else(|_| String::new(), |r| r.to_string());
+    // A table that was looked at stays, with its empty chains.
+    legacy = legacy
+        .lines()
+        .filter(|l| l.starts_with("-A") || l.starts_with(":ISTIO"))
+        .collect();
+    let routing = Routing::open_in(pod).unwrap();
+    let rules = routing.rules().unwrap();
+    format!(
+        "{nft}\n{legacy}\n{rules:?}\n{:?}",
+        routing.routes(133).unwrap()
+    )
+}
+
+impl Scene {
+    /// Everything captured, with these fields changed.
+    pub(crate) fn configure(&mut self, changes: &Value) {
+        let mode = match self.mode {
+            Mode::Redirect => "REDIRECT",
+            Mode::Tproxy => "TPROXY",
+        };
+        let mut fields = json!({ "inbound_interception_mode": mode });
+        let more = changes.as_object().unwrap().clone();
+        fields.as_object_mut().unwrap().extend(more);
+        self.file = config(&fields);
+    }
+
+    pub(crate) fn has_ipv6() -> bool {
+        std::path::Path::new("/proc/sys/net/ipv6").exists()
+    }
+
+    pub(crate) fn netns(&self) -> String {
+        path(self.lab.netns(Place::Pod))
+    }
+
+    /// `weir VERB sidecar` for the pod.
+    pub(crate) fn weir(&self, verb: &str, more: &[&str]) -> Run {
+        let ns = self.netns();
+        let on = [
+            verb,
+            "sidecar",
+            "--config",
+            self.file.path(),
+            "--netns",
+            &ns,
+        ];
+        weir(&[&on[..], more].concat())
+    }
+
+    /// What preflight said of a job.
+    pub(crate) fn verdict(&self, job: &str) -> String {
+        let jobs = self.preflight["jobs"].as_array().unwrap();
+        let found = jobs.iter().find(|j| j["job"] == job).expect("the job");
+        found["verdict"].as_str().unwrap().to_owned()
+    }
+
+    /// Whether preflight found a feature.
+    pub(crate) fn has(&self, area: &str, feature: &str) -> bool {
+        let features = self.preflight["features"].as_array().unwrap();
+        let found = features
+            .iter()
+            .find(|f| f["area"] == area && f["feature"] == feature);
+        let answer = &found.unwrap_or_else(|| panic!("{area} {feature}"))["answer"];
+        assert_ne!(answer, "unknown", "{area} {feature}");
+        answer == "have"
+    }
+
+    /// An error that says what to do, and a pod as it was.
+    #[track_caller]
+    pub(crate) fn is_refused(&self, run: &Run) {
+        assert_ne!(run.code, 0, "{}", run.stdout);
+        let text = run.stderr.trim();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        // The option that a kernel needs, or the module, or the other engine.
+        let is_helpful = ["CONFIG_", "module", "--engine"]
+            .iter()
+            .any(|w| text.contains(w));
+        assert!(is_helpful, "{text}");
+        println!("{text}");
+        assert_eq!(held(&self.lab), self.before);
+    }
+
+    /// Traffic of both directions goes to the proxy, and the proxy's own does not.
+    #[track_caller]
+    pub(crate) fn captures(&self) {
+        for family in self.lab.families() {
+            self.captures_family(*family);
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn captures_ipv4(&self) {
+        self.captures_family(Family::V4);
+    }
+
+    #[track_caller]
+    fn captures_family(&self, family: Family) {
+        let stage = Stage::open(&self.lab, self.mode).unwrap();
+        let service = SocketAddr::new(self.lab.service(family), 80);
+        let pod = SocketAddr::new(self.lab.address(Place::Pod, family), 8080);
+        let tcp = |name, from, to| Flow::new(name, Protocol::Tcp, from, to);
+        for (flow, by) in [
+            (tcp("out", Place::Pod, service), Receiver::ProxyOutbound),
+            (tcp("in", Place::Client, pod), Receiver::ProxyInbound),
+            (
+                tcp("proxy", Place::Pod, service).of(Owner::PROXY),
+                Receiver::Server,
+            ),
+        ] {
+            let to = flow.to;
+            let outcome = stage.send(&flow).unwrap();
+            assert_eq!(outcome.by(), Some(by), "{flow}: {outcome}");
+            assert_eq!(outcome.original(), Some(to), "{flow}: {outcome}");
+        }
+    }
+
+    /// `weir clean` leaves the pod as it was, and says so the second time.
+    #[track_caller]
+    pub(crate) fn cleans(&self) {
+        let ns = self.netns();
+        let clean = weir(&["clean", "--netns", &ns]);
+        assert_eq!(clean.code, 0, "{}", clean.stderr);
+        assert_eq!(held(&self.lab), self.before);
+        assert_eq!(weir(&["clean", "--netns", &ns]).stdout, "unchanged\n");
+    }
+}
