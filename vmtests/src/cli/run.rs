@@ -17,10 +17,11 @@ Examples:
   export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER='weir-vmtests run --kernel 6.12 --'
   cargo test -p weir-netlink
 
-The guest gets the program and the programs of CARGO_BIN_EXE_*, with their libraries; the package's
-directory (CARGO_MANIFEST_DIR); what variables WEIR_* name; and --with. It gets the variables CARGO_*,
-RUST_*, WEIR_*, PROPTEST_*, NEXTEST* and --env. With --list, the program runs here: tests are the same
-on every kernel. Output, exit status and signal come back as they are; 124: killed at its deadline.";
+The guest gets the program and the programs of CARGO_BIN_EXE_*, with their libraries; the
+package's directory (CARGO_MANIFEST_DIR); what variables WEIR_* name; and --with. It gets the
+variables CARGO_*, RUST_*, WEIR_*, PROPTEST_*, NEXTEST* and --env. With --list, the program runs
+here: tests are the same on every kernel. Output, exit status and signal come back as they are;
+124: killed at its deadline.";
 
 /// Runs one program in a fresh guest; also as Cargo's runner
 #[derive(clap::Args)]

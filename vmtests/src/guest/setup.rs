@@ -25,6 +25,9 @@ const MOUNTS: &[(&str, &str, &str, bool)] = &[
     ("/sys/kernel/tracing", "tracefs", "", false),
 ];
 
+/// The program that loads modules for the kernel; nothing in it: none.
+const MODPROBE: &str = "/proc/sys/kernel/modprobe";
+
 /// Mounts, names, loads. What fails is a note: the host decides whether it matters.
 pub(super) fn prepare() -> Hello {
     let mut notes = Vec::new();
@@ -40,6 +43,13 @@ pub(super) fn prepare() -> Hello {
         ("stderr", "fd/2"),
     ] {
         let _ = std::os::unix::fs::symlink(target, Path::new("/dev").join(link));
+    }
+    // There is no modprobe here. The kernel is told, so that it does not look for one each time, and whoever wants to
+    // know whether something could be loaded later can tell.
+    if let Err(e) = fs::write(MODPROBE, "\n")
+        && Path::new(MODPROBE).exists()
+    {
+        notes.push(format!("{MODPROBE}: {e}"));
     }
     let list = fs::read_to_string(MODULES_LIST).unwrap_or_default();
     let mut modules = 0;

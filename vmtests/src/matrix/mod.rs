@@ -102,6 +102,15 @@ impl<'a> Matrix<'a> {
         pairs
     }
 
+    /// Why a case cannot be tried, unless that is a failure.
+    #[must_use]
+    pub fn why_ignored(&self, place: usize, case: usize) -> Option<String> {
+        let (place, case) = (self.places.get(place)?, self.cases.get(case)?);
+        self.runner
+            .impossible(case, place)
+            .filter(|_| !is_required(place))
+    }
+
     /// Runs one case.
     #[must_use]
     pub fn run_one(&self, place: usize, case: usize) -> Option<CaseResult> {
@@ -224,13 +233,17 @@ impl<'a> Matrix<'a> {
     }
 }
 
+/// Is the environment one of those that must be there?
+fn is_required(place: &Place) -> bool {
+    let required = std::env::var(REQUIRE).unwrap_or_default();
+    required
+        .split(',')
+        .any(|r| r == place.name() || (r == "newest" && place.is_newest))
+}
+
 /// What cannot be tried is a failure where it was demanded.
 fn demand(place: &Place, result: &mut CaseResult) {
-    let required = std::env::var(REQUIRE).unwrap_or_default();
-    let is_required = required
-        .split(',')
-        .any(|r| r == place.name() || r == "all" || (r == "newest" && place.is_newest));
-    if let (true, Verdict::Ignored { reason }) = (is_required, &result.verdict) {
+    if let (true, Verdict::Ignored { reason }) = (is_required(place), &result.verdict) {
         result.verdict = Verdict::Failed {
             text: format!("{REQUIRE} demands {}, and {reason}", place.name()),
         };

@@ -25,6 +25,10 @@ const HOST_ONLY: &[(&str, &str)] = &[
         "asks a C compiler about the system's headers; no kernel is asked",
     ),
     (
+        "netfilter::compat::attributes_are_the_headers",
+        "asks a C compiler about the system's headers; no kernel is asked",
+    ),
+    (
         "netfilter::versions::",
         "starts the nft of other distributions, with a C library of each, from target/",
     ),
@@ -43,7 +47,7 @@ const HOST_ONLY: &[(&str, &str)] = &[
 ];
 
 /// Tools that tests start besides [`crate::TOOLS`].
-pub const MORE_TOOLS: &[&str] = &["conntrack", "setpriv", "chroot", "mkdir"];
+pub const MORE_TOOLS: &[&str] = &["chroot", "conntrack", "mkdir", "setpriv", "sysctl"];
 
 /// Cases that a plain `cargo test` of this package runs: one of each kind, so that it stays quick.
 const SMOKE: &[&str] = &[

@@ -94,7 +94,7 @@ impl<'a> Runner<'a> {
         done
     }
 
-    fn impossible(&self, case: &Case, place: &Place) -> Option<String> {
+    pub(crate) fn impossible(&self, case: &Case, place: &Place) -> Option<String> {
         if let Some(reason) = &place.about.unavailable {
             return Some(reason.clone());
         }

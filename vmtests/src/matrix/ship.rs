@@ -5,8 +5,11 @@ use crate::cache::variable;
 use crate::{Error, Payload, Result};
 use std::path::{Path, PathBuf};
 
-/// Directories of test data and programs that variables name.
-const DATA: [&str; 2] = ["WEIR_GOLDEN", "WEIR_BIN_DIR"];
+const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+/// A directory of test data, and one of programs, of which these are wanted.
+const GOLDEN: &str = "WEIR_GOLDEN";
+const RELEASE: &str = "WEIR_BIN_DIR";
+const RELEASED: [&str; 2] = ["weir", "weir-cni"];
 
 /// The payload of all cases but [`super::case::ALONE`].
 ///
@@ -25,12 +28,20 @@ pub(crate) fn everything(artifacts: &Artifacts) -> Result<Payload> {
             payload.tree(&tests, &tests, &["target"])?;
         }
     }
-    for folder in DATA.iter().filter_map(|name| variable(name)) {
+    if let Some(folder) = variable(GOLDEN) {
         payload.tree(&folder, &folder, &["target", ".git"])?;
+    }
+    if let Some(folder) = variable(RELEASE) {
+        for name in RELEASED {
+            payload.program(folder.join(name))?;
+        }
     }
     // A test that misses one says so.
     payload.tools(crate::TOOLS)?;
     payload.tools(MORE_TOOLS)?;
+    for name in crate::TOOLS.iter().chain(MORE_TOOLS) {
+        link(&mut payload, name)?;
+    }
     let protocols = Path::new("/etc/protocols");
     if protocols.is_file() {
         payload.file(protocols, protocols)?;
@@ -50,16 +61,30 @@ pub(crate) fn everything(artifacts: &Artifacts) -> Result<Payload> {
     Ok(payload)
 }
 
+/// Where `/bin` is a link to `/usr/bin`, a tool has two paths, and a test may use either.
+fn link(payload: &mut Payload, name: &str) -> Result<()> {
+    let paths = FOLDERS.map(|folder| Path::new(folder).join(name));
+    let Some(there) = paths.iter().find(|p| payload.has(p)).cloned() else {
+        return Ok(());
+    };
+    for path in paths.iter().filter(|p| p.is_file()) {
+        if !payload.has(path) {
+            payload.link(path, &there.to_string_lossy())?;
+        }
+    }
+    Ok(())
+}
+
 /// The release binary and nothing else. `None`: nobody has said where it is.
 ///
 /// # Errors
 /// It is not there.
 pub(crate) fn alone() -> Result<Option<(Payload, PathBuf)>> {
-    let Some(folder) = variable("WEIR_BIN_DIR") else {
+    let Some(folder) = variable(RELEASE) else {
         return Ok(None);
     };
     let weir =
-        std::path::absolute(folder.join("weir")).map_err(|e| Error::io("WEIR_BIN_DIR", &e))?;
+        std::path::absolute(folder.join("weir")).map_err(|e| Error::io(RELEASE, &e))?;
     if !crate::closure(std::slice::from_ref(&weir))?.is_empty() {
         return Err(Error::new(
             weir.display().to_string(),

@@ -31,8 +31,6 @@ pub(crate) struct Visit {
     pub(crate) dom: String,
     /// What the page wrote to the console, errors too.
     pub(crate) console: Vec<String>,
-    /// What was asked of a network.
-    pub(crate) requests: Vec<String>,
 }
 
 impl Chromium {
@@ -61,17 +59,11 @@ impl Chromium {
 
     /// Loads a file and returns what became of it.
     pub(crate) fn visit(&self, page: &Path, scheme: Scheme) -> Visit {
-        let log = self.dir().join("net.json");
-        let record = format!("--log-net-log={}", log.display());
-        let (dom, messages) = self.run(page, scheme, &["--dump-dom", &record]);
+        let (dom, messages) = self.run(page, scheme, &["--dump-dom"]);
         let console = messages.lines().filter(|l| l.contains(":CONSOLE"));
-        let network = fs::read_to_string(log).unwrap();
-        // Every request is written down with its address.
-        let urls = network.split("\"url\":\"").skip(1).filter_map(|rest| rest.split('"').next());
         Visit {
             dom,
             console: console.map(str::to_owned).collect(),
-            requests: urls.filter(|u| !u.starts_with("file:")).map(str::to_owned).collect(),
         }
     }
 
@@ -92,11 +84,27 @@ impl Chromium {
             Scheme::Light => 1,
         };
         let mut child = Command::new(&self.program)
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+                "--no-first-run",
+            ])
+            .args([
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+            ])
             // Whatever the browser itself would like to know, it does not leave this machine.
-            .args(["--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr"])
-            .arg(format!("--user-data-dir={}", profile.path().join("profile").display()))
+            .args([
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--enable-logging=stderr",
+            ])
+            .arg(format!(
+                "--user-data-dir={}",
+                profile.path().join("profile").display()
+            ))
             .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
             .args(arguments)
             .arg(format!("file://{}", page.display()))
@@ -119,7 +127,10 @@ impl Chromium {
         drop(done);
         let late = watch.join().unwrap();
         let messages = fs::read_to_string(&err).unwrap();
-        assert!(status.success() && !late, "{status}, {PATIENCE:?} at most: {messages}");
+        assert!(
+            status.success() && !late,
+            "{status}, {PATIENCE:?} at most: {messages}"
+        );
         (fs::read_to_string(&out).unwrap(), messages)
     }
 }

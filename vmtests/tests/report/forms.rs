@@ -37,6 +37,8 @@ fn text_fits_in_100_columns_and_says_everything() {
         "legacy tables for IPv4 only",
         "expression tproxy",
         "ipset, nowhere: hash:mac",
+        "family inet (+ 2)",
+        "nf_tables, as family inet: chain inet nat, expression redir",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
@@ -90,6 +92,8 @@ fn the_verdict_is_not_good_when_nothing_ran() {
             .starts_with("NOTHING RAN: 1 ignored")
     );
     run.results.clear();
+    run.environments[1].unavailable = Some("not fetched".into());
+    assert!(text(&run, false).contains("not available, see above: 5.10\n"));
     assert!(
         text(&run, false)
             .lines()

@@ -32,6 +32,8 @@ function measure(frame) {
   const width = page.documentElement.clientWidth;
   const complain = (text) => complaints.push(`${frame.title} ${width}: ${text}`);
   if (page.documentElement.scrollWidth > width) complain(`the page is ${page.documentElement.scrollWidth} wide`);
+  const loaded = frame.contentWindow.performance.getEntriesByType("resource");
+  if (loaded.length > 0) complain(`it loaded ${loaded.map((entry) => entry.name)}`);
   let texts = 0;
   for (const element of page.body.querySelectorAll("*")) {
     if (!visible(element)) continue;

@@ -163,3 +163,46 @@ fn every_case_and_every_environment_is_there() {
     });
     assert_eq!(cells.count(), run.results.len());
 }
+
+#[test]
+fn the_verdict_is_in_words_and_admits_what_did_not_run() {
+    let verdict = |run| {
+        let page = html(&run);
+        let document = parse(&page);
+        let class = |n: &Node<'_, '_>| {
+            n.attribute("class")
+                .is_some_and(|c| c.starts_with("verdict"))
+        };
+        document.descendants().find(class).map(words).unwrap()
+    };
+    assert_eq!(verdict(lifelike(true)), "2 cases failed");
+    let mut run = lifelike(false);
+    assert_eq!(verdict(run.clone()), "Passed");
+    run.selection = "--filter x".into();
+    assert_eq!(verdict(run.clone()), "Passed, as far as it was asked for");
+    run.environments[1].unavailable = Some("not fetched".into());
+    assert_eq!(verdict(run.clone()), "Passed where it ran");
+    run.results.clear();
+    assert_eq!(verdict(run), "Nothing ran");
+}
+
+/// What a variant leaves out takes many features with it: they have one row, and all names are there.
+#[test]
+fn features_with_the_same_answers_share_a_row() {
+    let page = html(&lifelike(false));
+    let document = parse(&page);
+    let caption = "Features in which the kernels differ";
+    let table = all(&document, "caption")
+        .find(|c| words(*c) == caption)
+        .unwrap()
+        .parent()
+        .unwrap();
+    let rows: Vec<String> = table
+        .descendants()
+        .filter(|n| n.attribute("scope") == Some("row"))
+        .map(words)
+        .collect();
+    let text = "family inet, chain inet nat and 1 moreexpression redir without: legacy tables (--engine xtables)";
+    assert_eq!(rows[0], text);
+    assert!(!rows.iter().any(|r| r.contains("generation guard")));
+}

@@ -66,7 +66,7 @@ fn suite(m: &mut Markup, view: &View<'_>, name: &str) {
         if let Some(environment) = view.environment(name) {
             properties(m, view, environment);
         }
-        for result in view.run.results.iter().filter(|r| r.environment == name) {
+        for result in view.results.iter().filter(|r| r.environment == name) {
             case(m, result);
         }
     });

@@ -102,7 +102,7 @@ fn verdict(features: &[&Feature<'_>], at: usize) -> &'static str {
     } else if answers.iter().flatten().any(|a| *a == "have") {
         "**in part**"
     } else {
-        "?"
+        "unknown"
     }
 }
 
@@ -137,7 +137,7 @@ fn differences(view: &View<'_>, groups: &[(&str, Vec<Feature<'_>>)]) -> String {
         .flat_map(|(g, f)| f.iter().map(move |f| (g, f)))
     {
         let answer = |at: usize| feature.answers.get(at).copied().flatten();
-        let lacks = |at: usize| answer(at).is_some_and(|c| c.answer != "have");
+        let lacks = |at: usize| answer(at).is_some_and(|c| c.answer == "lack");
         let lacking: Vec<&str> = whole
             .iter()
             .filter(|(at, _)| lacks(*at))
@@ -172,13 +172,12 @@ fn differences(view: &View<'_>, groups: &[(&str, Vec<Feature<'_>>)]) -> String {
 fn cell(text: &str) -> String {
     let mut out = String::new();
     for c in line(text).chars() {
-        if matches!(
-            c,
-            '|' | '\\' | '`' | '*' | '_' | '<' | '>' | '[' | ']' | '&'
-        ) {
-            out.push('\\');
+        match c {
+            // An escaped "<" would still look like the marker at the end.
+            '<' => out.push_str("&lt;"),
+            '|' | '\\' | '`' | '*' | '[' | ']' | '&' => out.extend(['\\', c]),
+            c => out.push(c),
         }
-        out.push(c);
     }
     out
 }
@@ -219,7 +218,7 @@ pub fn check(run: &Run, file: &Path) -> Result<()> {
     Err(Error::new(
         file.display().to_string(),
         format!(
-            "it does not say what the last run of the matrix found. It has\n  {there}\nthe run says\n  {now}\n"
+            "it does not say what the last run of the matrix found. It has\n  {there}\nthe run says\n  {now}"
         ),
         "Run weir-vmtests report DIR --readme README.md, look at what changed, and commit it",
     ))

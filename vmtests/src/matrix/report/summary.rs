@@ -90,6 +90,24 @@ impl<'a> Feature<'a> {
     }
 }
 
+/// Features with the same answer in every environment, in the order of the first of each kind: what a variant
+/// leaves out takes dozens of features with it.
+pub(super) fn alike<'f, 'a>(features: &'f [Feature<'a>]) -> Vec<Vec<&'f Feature<'a>>> {
+    let answers = |f: &'f Feature<'a>| f.answers.iter().map(|a| a.map(|c| &*c.answer));
+    let mut kinds: Vec<Vec<&Feature<'_>>> = Vec::new();
+    for feature in features {
+        let same = |kind: &&mut Vec<&'f Feature<'a>>| {
+            kind.first()
+                .is_some_and(|first| answers(first).eq(answers(feature)))
+        };
+        match kinds.iter_mut().find(same) {
+            Some(kind) => kind.push(feature),
+            None => kinds.push(vec![feature]),
+        }
+    }
+    kinds
+}
+
 /// The same reason for not running, wherever it was given.
 pub(super) struct Reason<'a> {
     /// The verdict that all of them have.
@@ -111,19 +129,32 @@ impl Reason<'_> {
     }
 }
 
+/// In which order rooms are shown.
+const ROOMS: &[&str] = &["netlink", "netfilter", "cni", "agent"];
+
 /// A run with its look-ups.
 pub(super) struct View<'a> {
     pub(super) run: &'a Run,
     /// Every environment that is mentioned: those of the run, then unknown ones.
     pub(super) environments: Vec<&'a str>,
-    /// The first parts of the names of cases, in the order of the results.
+    /// The first parts of the names of cases: a room after those that it needs, then the rest by name.
     pub(super) rooms: Vec<&'a str>,
-    results: HashMap<(&'a str, &'a str), &'a CaseResult>,
+    /// By environment, in the order of those, then by case: a run ends them in any order.
+    pub(super) results: Vec<&'a CaseResult>,
+    by_name: HashMap<(&'a str, &'a str), &'a CaseResult>,
 }
 
 /// The room of a case: what stands before the first `::`.
 pub(super) fn room(case: &str) -> &str {
     case.split_once("::").map_or("other", |(room, _)| room)
+}
+
+fn places<'a>(environments: &[&'a str]) -> HashMap<&'a str, usize> {
+    environments
+        .iter()
+        .enumerate()
+        .map(|(at, name)| (*name, at))
+        .collect()
 }
 
 impl<'a> View<'a> {
@@ -136,18 +167,22 @@ impl<'a> View<'a> {
                 environments.push(name);
             }
         }
-        let mut rooms = Vec::new();
-        for room in run.results.iter().map(|r| room(&r.case)) {
-            if !rooms.contains(&room) {
-                rooms.push(room);
-            }
-        }
-        let key = |r: &'a CaseResult| ((&*r.environment, &*r.case), r);
+        let order = |room: &str| ROOMS.iter().position(|r| *r == room).unwrap_or(ROOMS.len());
+        let mut rooms: Vec<&str> = run.results.iter().map(|r| room(&r.case)).collect();
+        rooms.sort_unstable_by_key(|room| (order(room), *room));
+        rooms.dedup();
+        let place = places(&environments);
+        let mut results: Vec<&CaseResult> = run.results.iter().collect();
+        results.sort_by_key(|r| (place.get(&*r.environment).copied(), &r.case));
         Self {
             run,
             environments,
             rooms,
-            results: run.results.iter().map(key).collect(),
+            by_name: results
+                .iter()
+                .map(|r| ((&*r.environment, &*r.case), *r))
+                .collect(),
+            results,
         }
     }
 
@@ -158,7 +193,7 @@ impl<'a> View<'a> {
 
     /// How a case ended in an environment.
     pub(super) fn result(&self, environment: &str, case: &str) -> Option<&'a CaseResult> {
-        self.results.get(&(environment, case)).copied()
+        self.by_name.get(&(environment, case)).copied()
     }
 
     /// The cases of a room, sorted.
@@ -219,13 +254,13 @@ impl<'a> View<'a> {
             Verdict::Failed { text } => Some((r, &**text)),
             _ => None,
         };
-        self.run.results.iter().filter_map(failed).collect()
+        self.results.iter().filter_map(|r| failed(r)).collect()
     }
 
-    /// The reasons for not running of one kind (`skipped`, `ignored`), in the order of the results.
+    /// The reasons for not running of one kind (`skipped`, `ignored`), environment by environment.
     pub(super) fn reasons(&self, kind: &str) -> Vec<Reason<'a>> {
         let mut reasons: Vec<(&Verdict, BTreeMap<&str, Vec<&str>>)> = Vec::new();
-        for result in self.run.results.iter().filter(|r| word(&r.verdict) == kind) {
+        for result in self.results.iter().filter(|r| word(&r.verdict) == kind) {
             let known = reasons.iter().position(|(v, _)| **v == result.verdict);
             let at = known.unwrap_or_else(|| {
                 reasons.push((&result.verdict, BTreeMap::new()));
@@ -249,12 +284,7 @@ impl<'a> View<'a> {
 
     /// Every feature, group by group, in the order in which they were asked.
     pub(super) fn features(&self) -> Vec<(&'a str, Vec<Feature<'a>>)> {
-        let place: HashMap<&str, usize> = self
-            .environments
-            .iter()
-            .enumerate()
-            .map(|(at, name)| (*name, at))
-            .collect();
+        let place = places(&self.environments);
         let mut groups: Vec<(&str, Vec<Feature<'_>>)> = Vec::new();
         let mut known: HashMap<(&str, &str), (usize, usize)> = HashMap::new();
         for capability in &self.run.capabilities {

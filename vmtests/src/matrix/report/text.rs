@@ -1,4 +1,6 @@
 //! `matrix.txt`, and what a terminal shows.
+mod capabilities;
+
 use super::clean::{count, duration, line, wrap};
 use super::summary::{Reason, Tally, View, room};
 use super::table::{Cell, Tone, WIDTH, cell, paint, table};
@@ -110,57 +112,6 @@ impl Page<'_> {
         );
     }
 
-    fn capabilities(&mut self) {
-        let groups = self.view.features();
-        if groups.is_empty() {
-            return;
-        }
-        self.heading("Capabilities, as weir preflight finds them");
-        let mut heads = vec!["where kernels differ"];
-        heads.extend(&self.view.environments);
-        let mut rows: Vec<Vec<Cell>> = Vec::new();
-        for (group, features) in &groups {
-            let differing: Vec<_> = features.iter().filter(|f| f.differs()).collect();
-            if !differing.is_empty() {
-                rows.push(vec![cell(group, Tone::Heading)]);
-            }
-            for feature in differing {
-                let mut row = vec![cell(feature.name, Tone::Plain)];
-                row.extend(
-                    feature
-                        .answers
-                        .iter()
-                        .map(|a| answer(a.map(|c| &*c.answer))),
-                );
-                rows.push(row);
-            }
-        }
-        if rows.is_empty() {
-            self.say("Every kernel gives the same answers.", Tone::Plain);
-        } else {
-            self.out.push_str(&table(&heads, &rows, self.colour));
-        }
-        for (group, features) in &groups {
-            for word in ["have", "lack"] {
-                let same = features.iter().filter(|f| !f.differs());
-                let same = same.filter(|f| (shown_answer(f) == "have") == (word == "have"));
-                let names: Vec<&str> = same.map(|f| f.name).collect();
-                if !names.is_empty() {
-                    let say = if word == "have" {
-                        "everywhere"
-                    } else {
-                        "nowhere"
-                    };
-                    self.paragraph(
-                        &format!("{group}, {say}: {}", names.join(", ")),
-                        0,
-                        Tone::Quiet,
-                    );
-                }
-            }
-        }
-    }
-
     fn kernels(&mut self) {
         self.heading("Kernels");
         for name in self.view.environments.clone() {
@@ -243,6 +194,15 @@ impl Page<'_> {
         let parts: Vec<String> = parts.map(|(n, word)| format!("{n} {word}")).collect();
         let kernels = count(self.view.environments.len(), "environment");
         self.out.push('\n');
+        let lost = self.view.run.environments.iter();
+        let lost: Vec<&str> = lost
+            .filter(|e| e.unavailable.is_some())
+            .map(|e| &*e.name)
+            .collect();
+        if !lost.is_empty() {
+            let text = format!("not available, see above: {}", lost.join(", "));
+            self.paragraph(&text, 0, Tone::Lacking);
+        }
         if all.failed > 0 {
             self.say(
                 &format!("FAILED: {} in {kernels}", parts.join(", ")),
@@ -291,25 +251,6 @@ fn share(t: Tally) -> Cell {
         0 => cell("-", Tone::Quiet),
         all => cell(&format!("{}/{all}", t.passed), tone),
     }
-}
-
-fn answer(answer: Option<&str>) -> Cell {
-    match answer {
-        None => cell("-", Tone::Quiet),
-        Some("have") => cell("have", Tone::Good),
-        Some("lack") => cell("lack", Tone::Lacking),
-        // "could not tell" would make every column as wide.
-        Some(_) => cell("?", Tone::Lacking),
-    }
-}
-
-fn shown_answer<'a>(feature: &super::summary::Feature<'a>) -> &'a str {
-    feature
-        .answers
-        .iter()
-        .flatten()
-        .next()
-        .map_or("", |c| &c.answer)
 }
 
 /// Why a case did not run, in one sentence.

@@ -2,7 +2,7 @@
 use super::{head, scrolling, section};
 use crate::matrix::report::clean::count;
 use crate::matrix::report::markup::Markup;
-use crate::matrix::report::summary::{Feature, View, instead};
+use crate::matrix::report::summary::{Feature, View, alike, instead};
 
 pub(super) fn capabilities(m: &mut Markup, view: &View<'_>) {
     let groups = view.features();
@@ -17,17 +17,17 @@ pub(super) fn capabilities(m: &mut Markup, view: &View<'_>) {
             scrolling(m, "matrix", "Features in which the kernels differ", |m| {
                 head(m, "feature", view);
                 for (group, features) in &groups {
-                    let differing: Vec<&Feature<'_>> =
-                        features.iter().filter(|f| f.differs()).collect();
-                    rows(m, view, group, &differing);
+                    let mut kinds = alike(features);
+                    kinds.retain(|kind| kind.iter().all(|f| f.differs()));
+                    rows(m, view, group, &kinds);
                 }
             });
         } else {
             m.leaf("p", &[], "Every kernel gives the same answers.");
         }
         for (group, features) in &groups {
-            let all: Vec<&Feature<'_>> = features.iter().collect();
-            let differing = all.iter().filter(|f| f.differs()).count();
+            let all: Vec<Vec<&Feature<'_>>> = features.iter().map(|f| vec![f]).collect();
+            let differing = features.iter().filter(|f| f.differs()).count();
             m.newline();
             m.element("details", &[("class", "fold")], |m| {
                 m.element("summary", &[], |m| {
@@ -36,7 +36,8 @@ pub(super) fn capabilities(m: &mut Markup, view: &View<'_>) {
                     m.leaf("span", &[], &count(all.len(), "feature"));
                     m.text(" ");
                     if differing > 0 {
-                        let text = format!("{differing} differ by kernel");
+                        let verb = if differing == 1 { "differs" } else { "differ" };
+                        let text = format!("{differing} {verb} by kernel");
                         m.leaf("span", &[("class", "chip lack")], &text);
                     } else {
                         m.leaf("span", &[("class", "chip")], "the same everywhere");
@@ -51,9 +52,12 @@ pub(super) fn capabilities(m: &mut Markup, view: &View<'_>) {
     });
 }
 
-/// The rows of a group, after a row with its name if it is to have one.
-fn rows(m: &mut Markup, view: &View<'_>, group: &str, features: &[&Feature<'_>]) {
-    if features.is_empty() {
+/// So many names of one kind are shown unfolded.
+const SHOWN: usize = 2;
+
+/// The rows of a group, one for each kind of answers, after a row with its name if it is to have one.
+fn rows(m: &mut Markup, view: &View<'_>, group: &str, kinds: &[Vec<&Feature<'_>>]) {
+    if kinds.is_empty() {
         return;
     }
     m.newline();
@@ -66,17 +70,13 @@ fn rows(m: &mut Markup, view: &View<'_>, group: &str, features: &[&Feature<'_>])
                 });
             });
         }
-        for feature in features {
+        for kind in kinds {
+            let Some(feature) = kind.first() else {
+                continue;
+            };
             m.newline();
             m.element("tr", &[], |m| {
-                m.element("th", &[("scope", "row")], |m| {
-                    m.text(feature.name);
-                    let instead = instead(feature.remark());
-                    if feature.differs() && !instead.is_empty() {
-                        m.text(" ");
-                        m.leaf("small", &[], &format!("without: {instead}"));
-                    }
-                });
+                m.element("th", &[("scope", "row")], |m| names(m, kind));
                 for answer in &feature.answers {
                     let (class, word) = match answer.map(|c| &*c.answer) {
                         None => ("absent", "-"),
@@ -89,4 +89,27 @@ fn rows(m: &mut Markup, view: &View<'_>, group: &str, features: &[&Feature<'_>])
             });
         }
     });
+}
+
+fn names(m: &mut Markup, kind: &[&Feature<'_>]) {
+    let (shown, folded) = kind.split_at(kind.len().min(SHOWN));
+    let join = |features: &[&Feature<'_>]| {
+        let names: Vec<&str> = features.iter().map(|f| f.name).collect();
+        names.join(", ")
+    };
+    m.text(&join(shown));
+    if !folded.is_empty() {
+        m.text(" ");
+        m.element("details", &[], |m| {
+            m.leaf("summary", &[], &format!("and {} more", folded.len()));
+            m.leaf("small", &[], &join(folded));
+        });
+    }
+    let Some(first) = kind.first() else { return };
+    let way = instead(first.remark());
+    let same = kind.iter().all(|f| instead(f.remark()) == way);
+    if same && first.differs() && !way.is_empty() {
+        m.text(" ");
+        m.leaf("small", &[], &format!("without: {way}"));
+    }
 }

@@ -104,10 +104,22 @@ fn one_room(m: &mut Markup, view: &View<'_>, of: &str) {
     });
 }
 
-/// The test program of `room::program::test`.
+/// The test program of `room::program::test`; empty when there is none.
 fn program(case: &str) -> &str {
-    let rest = case.split_once("::").map_or("", |(_, rest)| rest);
-    rest.split_once("::").map_or("", |(program, _)| program)
+    let mut parts = case.splitn(3, "::");
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(_), Some(program), Some(_)) => program,
+        _ => "",
+    }
+}
+
+/// What follows the room and the test program.
+fn test(case: &str) -> &str {
+    let skip = if program(case).is_empty() { 2 } else { 3 };
+    match case.splitn(skip, "::").last() {
+        None | Some("") => "(no name)",
+        Some(test) => test,
+    }
 }
 
 fn group(m: &mut Markup, view: &View<'_>, program: &str, cases: &[&str]) {
@@ -122,14 +134,9 @@ fn group(m: &mut Markup, view: &View<'_>, program: &str, cases: &[&str]) {
             });
         }
         for case in cases {
-            let test = case.rsplit_once(&format!("{program}::"));
             m.newline();
             m.element("tr", &[], |m| {
-                m.leaf(
-                    "th",
-                    &[("scope", "row")],
-                    test.map_or(case, |(_, test)| test),
-                );
+                m.leaf("th", &[("scope", "row")], test(case));
                 for name in &view.environments {
                     let result = view.result(name, case);
                     let (class, word) = match result.map(|r| &r.verdict) {

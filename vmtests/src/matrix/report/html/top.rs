@@ -15,6 +15,13 @@ fn verdict(view: &View<'_>) -> (&'static str, String) {
         ("bad", format!("{} failed", count(all.failed, "case")))
     } else if all.passed == 0 {
         ("none", "Nothing ran".to_owned())
+    } else if view
+        .run
+        .environments
+        .iter()
+        .any(|e| e.unavailable.is_some())
+    {
+        ("none", "Passed where it ran".to_owned())
     } else if !view.run.selection.is_empty() {
         ("good", "Passed, as far as it was asked for".to_owned())
     } else {
