@@ -10,6 +10,8 @@
 mod common;
 #[path = "../../netlink/tests/common/effort.rs"]
 mod effort;
+#[path = "../../netlink/tests/common/lacks.rs"]
+mod lacks;
 #[path = "common/ipset.rs"]
 mod oracle;
 
@@ -28,7 +30,7 @@ fn names(sets: &[Set]) -> Vec<String> {
 
 #[test]
 fn written_sets_are_read_back_and_listed_alike() {
-    let _probe = namespace_or_skip!();
+    bucketsize_or_skip!();
     let config = ProptestConfig {
         cases: effort::cases(60),
         failure_persistence: None,

@@ -63,7 +63,7 @@ fn a_namespace_lives_through_its_descriptor_and_goes_with_it() {
     assert!(path.exists());
     let id = netns.id();
     let socket = netns
-        .run(|| std::net::UdpSocket::bind("[::]:0").expect("socket"))
+        .run(|| std::net::UdpSocket::bind("0.0.0.0:0").expect("socket"))
         .expect("run");
     drop(netns);
     assert!(

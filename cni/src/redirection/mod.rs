@@ -16,6 +16,7 @@
 
 mod change;
 mod engines;
+mod families;
 mod leftovers;
 mod routing;
 
@@ -115,6 +116,7 @@ impl Sandbox {
     /// The namespace cannot be read.
     pub fn plan(&self, wished: &Compiled) -> Result<Vec<Change>> {
         self.netns.run(|| {
+            let wished = families::possible(wished);
             let routing = Routing::open()?;
             let mut changes = routing::missing(&routing, &wished.routing)?;
             changes.extend(routing::stale(&routing, &wished.routing)?);
@@ -123,7 +125,7 @@ impl Sandbox {
         })?
     }
 
-    /// Makes the namespace what is wished and reads it back. Returns what was changed; nothing when all
+    /// Makes the namespace what is wished and reads it back; of IPv6 nothing, where the kernel does without it. Returns what was changed; nothing when all
     /// was as it should be, and then nothing was written.
     ///
     /// # Errors
@@ -132,6 +134,7 @@ impl Sandbox {
     pub fn apply(&self, wished: &Compiled) -> Result<Vec<Change>> {
         self.check(wished)?;
         self.netns.run(|| {
+            let wished = families::possible(wished);
             let routing = Routing::open()?;
             let mut changes = routing::add(&routing, &wished.routing)?;
             let mut written = match engines::write(&wished.rules) {

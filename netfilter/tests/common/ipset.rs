@@ -5,6 +5,21 @@ use crate::common::tool;
 use weir_netfilter::ipset::{Engine, Existing, Set};
 use weir_netlink::Netns;
 
+/// Ends the test where the kernel's sets have no bucket size, which sets of any content may name.
+#[macro_export]
+macro_rules! bucketsize_or_skip {
+    () => {
+        let probe = $crate::namespace_or_skip!();
+        if let Err(e) = oracle::our_load(&probe, "create x hash:ip bucketsize 4\n") {
+            assert!(
+                matches!(e.kind, weir_netlink::ErrorKind::Unsupported(_)),
+                "{e}"
+            );
+            return lacks::skip("ipset bucketsize", "5.11", e);
+        }
+    };
+}
+
 /// Runs the real `ipset`.
 pub fn ipset(ns: &Netns, args: &str, input: &str) -> Result<String, String> {
     let args: Vec<&str> = args.split_whitespace().collect();

@@ -116,7 +116,11 @@ impl Routing {
         let mut message = RuleMessage::default();
         message.header.family = address_family(family);
         let object = format!("the {family} policy rules");
-        let found = self.dump(&RouteNetlinkMessage::GetRule(message), &object)?;
+        let found = match self.dump(&RouteNetlinkMessage::GetRule(message), &object) {
+            // IPv6 is not built in, or switched off at boot: it has no rules.
+            Err(e) if family == Family::V6 && e.errno() == Some(libc::EAFNOSUPPORT) => Vec::new(),
+            found => found?,
+        };
         Ok(found.into_iter().filter_map(|m| read(m, family)).collect())
     }
 }

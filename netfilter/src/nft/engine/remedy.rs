@@ -1,6 +1,8 @@
 //! A refused batch in words: which operation, which attribute, what the kernel lacks.
 
 use super::Op;
+use crate::nft::context::Context;
+use crate::nft::lower;
 use crate::nft::model::ChainType;
 use weir_netlink::nfnetlink::Failure;
 use weir_netlink::{Error, ErrorKind};
@@ -68,12 +70,20 @@ fn lacking(op: &Op, f: &Failure) -> Option<String> {
         return None;
     }
     match op {
-        Op::AddRule(..) => {
+        Op::AddRule(id, _, rule, _) => {
             let path = f.attribute.as_deref()?;
-            let name = path
+            let named = path
                 .split(" > ")
-                .find(|p| crate::nft::expr::Expr::NAMES.contains(p))?;
-            let option = option_of(name).unwrap_or("a newer kernel");
+                .find(|p| crate::nft::expr::Expr::NAMES.contains(p));
+            // The kernel may point at the expression as a whole, by its place.
+            let placed = || {
+                let place = path.rsplit('[').next()?.strip_suffix(']')?.parse().ok()?;
+                let exprs = lower::rule(rule, Context::of(id.0)).exprs;
+                let name = exprs.get::<usize>(place)?.name().to_owned();
+                option_of(&name).map(|_| name)
+            };
+            let name = named.map(str::to_owned).or_else(placed)?;
+            let option = option_of(&name).unwrap_or("a newer kernel");
             Some(format!("the expression {name}: {option}"))
         }
         Op::AddChain(_, c) => option_of_chain(&c.base.as_ref()?.chain_type).map(str::to_owned),

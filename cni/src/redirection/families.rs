@@ -1,0 +1,78 @@
+//! A kernel without IPv6: not built in, or switched off at boot (`ipv6.disable=1`).
+
+use crate::compile::{Compiled, IpFamily, RoutingItem, Rules};
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use std::borrow::Cow;
+use weir_netfilter::xtables::Family;
+
+/// What of it this kernel can hold. Without IPv6 there is no packet of it to redirect, and the kernel refuses its
+/// addresses and has no legacy tables for it; rules in `inet` tables it takes, and they wait.
+pub(super) fn possible(wished: &Compiled) -> Cow<'_, Compiled> {
+    if has_ipv6() {
+        return Cow::Borrowed(wished);
+    }
+    Cow::Owned(without_ipv6(wished))
+}
+
+/// Anything but the one clear answer counts as yes: to leave traffic alone by mistake would be worse than an error.
+fn has_ipv6() -> bool {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let opened = socket(AddressFamily::Inet6, SockType::Datagram, flags, None);
+    !matches!(opened, Err(Errno::EAFNOSUPPORT))
+}
+
+fn without_ipv6(wished: &Compiled) -> Compiled {
+    let mut rest = wished.clone();
+    rest.routing.retain(|item| match item {
+        RoutingItem::Address { address, .. } => address.addr().is_ipv4(),
+        RoutingItem::PolicyRule { family, .. } | RoutingItem::LocalDefault { family, .. } => {
+            *family == IpFamily::V4
+        }
+    });
+    if let Rules::Xtables(ruleset) = &mut rest.rules {
+        ruleset.tables.retain(|t| t.family == Family::Ip);
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::{Engine, compile};
+    use crate::config::{Intent, NameFiles, SidecarConfig};
+
+    #[test]
+    fn what_is_for_ipv6_goes_and_the_rest_stays() {
+        let config: SidecarConfig = serde_json::from_str(
+            r#"{"inbound_interception_mode": "TPROXY", "inbound_ports_include": "*", "enable_ipv6": true}"#,
+        )
+        .unwrap();
+        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
+        for engine in [Engine::Nft, Engine::Xtables] {
+            let wished = compile(&intent, engine);
+            let text = wished.to_string();
+            assert!(text.contains("::6/128"), "{text}");
+            let rest = without_ipv6(&wished);
+            assert!(rest.routing.len() < wished.routing.len() && !rest.routing.is_empty());
+            assert!(!rest.to_string().contains("::6/128"));
+            match (&rest.rules, &wished.rules) {
+                (Rules::Xtables(rest), _) => {
+                    assert!(!rest.tables.is_empty());
+                    assert!(rest.tables.iter().all(|t| t.family == Family::Ip));
+                }
+                (rest, wished) => assert_eq!(rest, wished),
+            }
+            assert_eq!(without_ipv6(&rest), rest);
+        }
+    }
+
+    /// This machine's kernel answers, whatever it is.
+    #[test]
+    fn the_kernel_is_asked() {
+        assert_eq!(
+            has_ipv6(),
+            std::path::Path::new("/proc/sys/net/ipv6").exists()
+        );
+    }
+}
