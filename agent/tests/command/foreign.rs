@@ -53,6 +53,18 @@ fn foreign_tables_survive_apply_failure_and_clean() {
 fn routing_is_taken_back_when_the_rules_are_refused() {
     let pod = pod_or_skip!();
     let ns = path(&pod);
+    let probe = std::process::Command::new("nsenter")
+        .args([
+            &format!("--net={ns}"),
+            "nft",
+            "add table inet probe { flags owner; }",
+        ])
+        .output()
+        .unwrap();
+    if !probe.status.success() {
+        let why = String::from_utf8_lossy(&probe.stderr);
+        return crate::lacks::skip("table flag owner", "5.12", why);
+    }
     // A table of ours that another process owns cannot be changed by anybody else (since 5.12).
     let mut owner = std::process::Command::new("nsenter")
         .args([&format!("--net={ns}"), "nft", "-i"])

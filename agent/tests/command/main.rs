@@ -4,6 +4,8 @@
 #[macro_use]
 mod support;
 
+#[path = "../../../netlink/tests/common/lacks.rs"]
+mod lacks;
 #[path = "../../../netlink/tests/common/rights.rs"]
 mod rights;
 

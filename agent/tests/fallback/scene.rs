@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use weir_agent::demo::{Flow, Lab, Mode, Owner, Place, Protocol, Receiver, Stage};
 use weir_cni::redirection::Sandbox;
+use weir_netfilter::ipset::{self, Existing, Header, SetType};
 use weir_netlink::route::{Family, Routing};
 
 /// A lab with a configuration for its pod, before anything is redirected.
@@ -72,14 +73,16 @@ impl Scene {
             Mode::Redirect => "REDIRECT",
             Mode::Tproxy => "TPROXY",
         };
-        let mut fields = json!({ "inbound_interception_mode": mode });
+        // As a pod would be given addresses: none of a family that the kernel does not have.
+        let mut fields =
+            json!({ "inbound_interception_mode": mode, "enable_ipv6": self.has_ipv6() });
         let more = changes.as_object().unwrap().clone();
         fields.as_object_mut().unwrap().extend(more);
         self.file = config(&fields);
     }
 
-    pub(crate) fn has_ipv6() -> bool {
-        std::path::Path::new("/proc/sys/net/ipv6").exists()
+    pub(crate) fn has_ipv6(&self) -> bool {
+        self.lab.families().contains(&Family::V6)
     }
 
     pub(crate) fn netns(&self) -> String {
@@ -165,6 +168,13 @@ impl Scene {
             assert_eq!(outcome.by(), Some(by), "{flow}: {outcome}");
             assert_eq!(outcome.original(), Some(to), "{flow}: {outcome}");
         }
+    }
+
+    /// `ipset create s hash:ip` in the pod.
+    pub(crate) fn make_set(&self) -> weir_netlink::Result<()> {
+        let set = Header::new("s", SetType::HashIp, ipset::Family::Inet);
+        let make = || ipset::Engine::open()?.create(&set, Existing::Refuse);
+        self.lab.netns(Place::Pod).run(make)?
     }
 
     /// `weir clean` leaves the pod as it was, and says so the second time.

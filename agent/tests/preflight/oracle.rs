@@ -44,8 +44,11 @@ fn compare(area: &str, untold: &[&str], ask: impl Fn(&Netns, &str) -> Option<(bo
             Some((works, words)) => {
                 compared += 1;
                 // A tool that did not understand the question gives no answer.
+                // Of an extension that the kernel lacks it says so, and then how to get help.
+                let is_told = words.contains("missing kernel module");
                 for confused in ["syntax error", "is wrong", "--help", "garbage"] {
-                    assert!(!words.contains(confused), "{feature}: {words}");
+                    let is_confused = words.contains(confused) && !is_told;
+                    assert!(!is_confused, "{feature}: {words}");
                 }
                 if works != (answer == "have") {
                     wrong.push(format!(
@@ -98,7 +101,10 @@ fn all(netns: &Netns, commands: &Commands) -> (bool, String) {
     let (last, before) = commands.split_last().unwrap();
     for words in before {
         let (works, words) = told(&inside(netns, words));
-        assert!(works, "{words}");
+        // Without a set there is no match on one.
+        if !works {
+            return (false, words);
+        }
     }
     told(&inside(netns, last))
 }
