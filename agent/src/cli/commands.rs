@@ -4,6 +4,7 @@
 //! it looks at the first word, and a call that runs for every pod needs one command of it. Here a
 //! command's arguments are described when it is the one that was called ([`clap::Command::defer`]).
 
+use super::agent_args::{AgentArgs, UninstallArgs};
 use super::args::{
     Apply, CleanArgs, Cni, DemoArgs, Plan, PreflightArgs, RestoreArgs, ShowArgs, Verify,
 };
@@ -58,6 +59,31 @@ Example:
 
 Everything lives in network namespaces of its own and is gone afterwards.";
 
+pub(super) const AGENT: &str = "\
+Every setting is a flag, an environment variable, or both; a flag beats the environment, the
+environment beats the default. --help shows all of them, --explain-settings what is in force.
+
+Called by the name install-cni the program is this command: it takes the place of Istio's.
+
+Exit codes: 0 ended by SIGINT or SIGTERM, or asked and answered; 1 the node could not be made as
+wanted (--dry-run: it could not); 2 flags or settings cannot be used.
+
+Examples:
+  weir agent --explain-settings
+  weir agent --dry-run --mounted-cni-net-dir=/etc/cni/net.d --weir-mounted-cni-bin-dir=/opt/cni/bin";
+
+const UNINSTALL: &str = "\
+The configuration goes first, so that no runtime calls what is about to go; then the kubeconfig. The
+plugin's program stays unless WEIR_KEEP_PLUGIN is false: runtimes still call it to delete pods.
+Flags and environment are those of weir agent. An agent that runs would install everything again:
+end it first.
+
+Exit codes: 0 nothing of ours is in force, 1 something is left, 2 flags or settings cannot be used.
+
+Examples:
+  weir uninstall --mounted-cni-net-dir=/etc/cni/net.d --weir-mounted-cni-bin-dir=/opt/cni/bin
+  weir uninstall --verify --json";
+
 /// A command with its arguments.
 #[derive(Debug)]
 pub(super) enum Command {
@@ -70,6 +96,8 @@ pub(super) enum Command {
     Cni(Cni),
     Preflight(PreflightArgs),
     Demo(DemoArgs),
+    Agent(AgentArgs),
+    Uninstall(UninstallArgs),
 }
 
 /// One command; an empty `help` is none.
@@ -129,6 +157,16 @@ impl Subcommand for Command {
                 "Redirect a throwaway pod and send real traffic through it (as root)",
                 DEMO,
             ),
+            one::<AgentArgs>(
+                "agent",
+                "Install the plugin on this node and keep it there, as Istio's install-cni",
+                AGENT,
+            ),
+            one::<UninstallArgs>(
+                "uninstall",
+                "Remove what the agent installed on this node, and verify that it is gone",
+                UNINSTALL,
+            ),
         ])
     }
 
@@ -157,6 +195,8 @@ impl FromArgMatches for Command {
             "cni" => Cni::from_arg_matches(m).map(Self::Cni),
             "preflight" => PreflightArgs::from_arg_matches(m).map(Self::Preflight),
             "demo" => DemoArgs::from_arg_matches(m).map(Self::Demo),
+            "agent" => AgentArgs::from_arg_matches(m).map(Self::Agent),
+            "uninstall" => UninstallArgs::from_arg_matches(m).map(Self::Uninstall),
             other => Err(Error::raw(
                 ErrorKind::InvalidSubcommand,
                 format!("no such command: {other}"),

@@ -1,5 +1,7 @@
 //! The command line: arguments in, text or JSON out, documented exit codes.
 
+mod agent;
+mod agent_args;
 mod args;
 mod cni;
 mod commands;
@@ -11,6 +13,7 @@ mod show;
 mod sidecar;
 mod source;
 mod trial;
+mod uninstall;
 
 pub use args::Cli;
 
@@ -22,15 +25,21 @@ use std::process::ExitCode;
 
 /// Parses the arguments, runs the command and tells how it went.
 ///
-/// Called by the name of the plugin, it is the plugin: one file serves as both.
+/// Called by the name of the plugin, it is the plugin; by the name of Istio's installer, the agent: one file
+/// serves as all of them.
 #[must_use]
 pub fn run() -> ExitCode {
-    if called_as_plugin() {
+    let name = called_as();
+    if matches!(name.as_deref(), Some("weir-cni" | "istio-cni")) {
         return weir_cni::plugin_main();
     }
     weir_netlink::sys::one_heap();
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = match name.as_deref() {
+        Some("install-cni") => agent_args::parse_as_install_cni(),
+        _ => Cli::try_parse().map(|cli| cli.command),
+    };
+    let wanted = match parsed {
+        Ok(wanted) => wanted,
         Err(e) => {
             // Help and version are answers, not errors.
             let code = if e.use_stderr() {
@@ -42,7 +51,7 @@ pub fn run() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match command(cli.command) {
+    match command(wanted) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             eprintln!("weir: {}", failure.message);
@@ -51,13 +60,11 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn called_as_plugin() -> bool {
-    let name = std::env::args_os().next();
-    let name = name
-        .as_deref()
-        .map(std::path::Path::new)
-        .and_then(std::path::Path::file_name);
-    name.is_some_and(|n| n == "weir-cni" || n == "istio-cni")
+/// The last part of the name that this program was started by.
+fn called_as() -> Option<String> {
+    let name = std::env::args_os().next()?;
+    let name = std::path::Path::new(&name).file_name()?;
+    Some(name.to_string_lossy().into_owned())
 }
 
 fn command(command: Command) -> Result<u8, Failure> {
@@ -77,5 +84,7 @@ fn command(command: Command) -> Result<u8, Failure> {
         Command::Cni(Cni { verb }) => cni::run(verb),
         Command::Preflight(a) => preflight::run(&a),
         Command::Demo(a) => crate::demo::run(a.json, a.keep_going).map_err(Failure::failed),
+        Command::Agent(a) => agent::run(&a),
+        Command::Uninstall(a) => uninstall::run(&a),
     }
 }

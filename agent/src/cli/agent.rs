@@ -1,0 +1,76 @@
+//! `weir agent`
+
+use super::agent_args::{AgentArgs, Flags};
+use super::failure::{Failure, code};
+use super::output;
+use crate::node::install::{Desired, Planned, plan};
+use crate::node::settings::{self, Resolved, Settings};
+use serde_json::{Value, json};
+
+/// What is in force of the flags of a command and this process' environment.
+pub(super) fn resolve(flags: &Flags) -> Resolved {
+    settings::resolve(flags, &|name: &str| std::env::var_os(name))
+}
+
+/// Runs until a signal, or answers a question.
+pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
+    let resolved = resolve(&a.flags);
+    if a.explain {
+        return match a.json {
+            true => output::json(&settings::json(&resolved)),
+            false => output::text(&settings::text(&resolved)),
+        };
+    }
+    let settings = Settings::of(&resolved).map_err(Failure::usage)?;
+    settings.is_built().map_err(Failure::usage)?;
+    if a.dry_run {
+        return dry_run(&settings, a.json);
+    }
+    match crate::node::run::run(&resolved, &settings).map_err(Failure::failed)? {
+        true => Ok(code::SUCCESS),
+        false => Ok(code::FAILED),
+    }
+}
+
+fn dry_run(settings: &Settings, json: bool) -> Result<u8, Failure> {
+    let level = crate::node::plugin_log_level(settings).map_err(Failure::usage)?;
+    let desired = Desired::new(settings, level.as_str()).map_err(Failure::usage)?;
+    let steps = plan(&desired);
+    if json {
+        output::json(&steps.iter().map(step_json).collect::<Value>())?;
+    } else {
+        let text: String = steps.iter().map(step_text).collect();
+        output::text(&text)?;
+    }
+    match steps.iter().any(|s| s.action == "fail") {
+        true => Ok(code::FAILED),
+        false => Ok(code::SUCCESS),
+    }
+}
+
+fn step_text(s: &Planned) -> String {
+    let mode = s
+        .mode
+        .filter(|_| s.action == "write")
+        .map_or(String::new(), |m| format!(" (mode {m:04o})"));
+    let mut text = String::new();
+    output::push_line(
+        &mut text,
+        &format!("{:<6} {}{mode}: {}", s.action, s.path.display(), s.why),
+    );
+    if s.action == "write" {
+        let lines = s.text.iter().flat_map(|t| t.lines());
+        lines.for_each(|line| text += &format!("    {line}\n"));
+    }
+    text
+}
+
+fn step_json(s: &Planned) -> Value {
+    json!({
+        "path": s.path.to_string_lossy(),
+        "action": s.action,
+        "why": s.why,
+        "mode": s.mode.map(|m| format!("{m:04o}")),
+        "text": s.text,
+    })
+}

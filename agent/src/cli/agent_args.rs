@@ -1,0 +1,167 @@
+//! Arguments of `weir agent` and `weir uninstall`: one flag for each setting that has one.
+
+use super::commands::{AGENT, Command};
+use crate::node::settings::{Kind, Setting, TABLE, Usage, go_bool, go_int};
+use clap::{Arg, ArgAction, ArgMatches, Args, Error, FromArgMatches};
+use std::collections::BTreeMap;
+
+/// The texts of the flags that were given.
+pub(super) type Flags = BTreeMap<&'static str, String>;
+
+#[derive(Debug)]
+pub(super) struct AgentArgs {
+    pub(super) flags: Flags,
+    pub(super) dry_run: bool,
+    pub(super) explain: bool,
+    pub(super) json: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct UninstallArgs {
+    pub(super) flags: Flags,
+    pub(super) verify: bool,
+    pub(super) json: bool,
+}
+
+fn settings() -> impl Iterator<Item = &'static Setting> {
+    TABLE.iter().filter(|s| !s.flag.is_empty())
+}
+
+/// As pflag reads them: `--flag value` and `--flag=value`, a boolean alone is true, the last of several counts.
+fn flag(setting: &'static Setting) -> Arg {
+    let arg = Arg::new(setting.flag)
+        .long(setting.flag)
+        .help(setting.help)
+        .action(ArgAction::Set)
+        .hide_short_help(setting.usage != Usage::Used);
+    match setting.kind {
+        Kind::Bool => arg
+            .value_name("BOOL")
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .value_parser(bool_text),
+        Kind::Int => arg
+            .value_name("NUMBER")
+            .allow_negative_numbers(true)
+            .value_parser(int_text),
+        Kind::Text => arg.value_name("TEXT"),
+        Kind::List => arg.value_name("TEXT,..."),
+    }
+}
+
+fn bool_text(text: &str) -> Result<String, String> {
+    go_bool(text)
+        .map(|_| text.to_owned())
+        .ok_or_else(|| "give true or false".to_owned())
+}
+
+fn int_text(text: &str) -> Result<String, String> {
+    go_int(text)
+        .map(|_| text.to_owned())
+        .ok_or_else(|| "give a whole number; with a leading zero it is octal".to_owned())
+}
+
+fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .help(help)
+        .action(ArgAction::SetTrue)
+}
+
+fn with_settings(command: clap::Command) -> clap::Command {
+    command.args_override_self(true).args(settings().map(flag))
+}
+
+fn flags(m: &ArgMatches) -> Flags {
+    let given = |s: &Setting| Some((s.flag, m.get_one::<String>(s.flag)?.clone()));
+    settings().filter_map(given).collect()
+}
+
+impl Args for AgentArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        with_settings(command)
+            .arg(switch(
+                "dry-run",
+                "Say what would be written where and why; write nothing",
+            ))
+            .arg(
+                switch(
+                    "explain-settings",
+                    "Print each setting that is in force and who said so",
+                )
+                .conflicts_with("dry-run"),
+            )
+            .arg(switch(
+                "json",
+                "Print JSON, for --dry-run and --explain-settings",
+            ))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for AgentArgs {
+    fn from_arg_matches(m: &ArgMatches) -> Result<Self, Error> {
+        Ok(Self {
+            flags: flags(m),
+            dry_run: m.get_flag("dry-run"),
+            explain: m.get_flag("explain-settings"),
+            json: m.get_flag("json"),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, m: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(m)?;
+        Ok(())
+    }
+}
+
+impl Args for UninstallArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        with_settings(command)
+            .arg(switch("verify", "Only say what is left; remove nothing"))
+            .arg(switch("json", "Print JSON"))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for UninstallArgs {
+    fn from_arg_matches(m: &ArgMatches) -> Result<Self, Error> {
+        Ok(Self {
+            flags: flags(m),
+            verify: m.get_flag("verify"),
+            json: m.get_flag("json"),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, m: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(m)?;
+        Ok(())
+    }
+}
+
+/// The command line of Istio's program: flags, or the one word `version`.
+pub(super) fn parse_as_install_cni() -> Result<Command, Error> {
+    let version = clap::Command::new("version").about("Print the version");
+    let command = clap::Command::new("install-cni")
+        .about("Installs the CNI plugin on this node and keeps it there")
+        .version(env!("CARGO_PKG_VERSION"))
+        .after_help(AGENT)
+        .args_conflicts_with_subcommands(true)
+        .subcommand(version);
+    let mut command = AgentArgs::augment_args(command);
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    if matches.subcommand_name() == Some("version") {
+        return Err(Error::raw(
+            clap::error::ErrorKind::DisplayVersion,
+            concat!("install-cni ", env!("CARGO_PKG_VERSION"), " (weir)\n"),
+        ));
+    }
+    AgentArgs::from_arg_matches(&matches).map(Command::Agent)
+}

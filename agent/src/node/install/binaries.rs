@@ -1,0 +1,84 @@
+//! The plugin's program, and whatever else is in the same directory of the image.
+
+use super::desired::Desired;
+use super::files;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// One program.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    pub(super) source: PathBuf,
+    pub(super) target: PathBuf,
+    pub(super) mode: u32,
+}
+
+/// What is to be copied, by name.
+pub(super) fn programs(desired: &Desired) -> Result<Vec<Program>, String> {
+    let dir = &desired.bin_source_dir;
+    let fail = |e: io::Error| {
+        format!(
+            "cannot read {}: {e}; WEIR_CNI_BIN_SOURCE_DIR names the programs to install",
+            dir.display()
+        )
+    };
+    let mut programs = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        if entry.file_type().map_err(fail)?.is_file() {
+            let source = entry.path();
+            let mode = files::mode(&source).map_err(fail)? & 0o777;
+            let target = desired.bin_dir.join(entry.file_name());
+            programs.push(Program {
+                source,
+                target,
+                mode,
+            });
+        }
+    }
+    programs.sort_by(|a, b| a.source.cmp(&b.source));
+    match programs.is_empty() {
+        true => Err(format!(
+            "{} holds no programs; WEIR_CNI_BIN_SOURCE_DIR names the programs to install",
+            dir.display()
+        )),
+        false => Ok(programs),
+    }
+}
+
+impl Program {
+    /// Why it has to be copied; `None` when the node has it already.
+    pub(super) fn differs(&self) -> Option<&'static str> {
+        match files::mode(&self.target) {
+            Err(_) => Some("the node does not have it"),
+            Ok(mode) if mode != self.mode => Some("its mode differs"),
+            Ok(_) => match files::same_bytes(&self.source, &self.target) {
+                Ok(true) => None,
+                Ok(false) => Some("the node has another version"),
+                Err(_) => Some("what the node has cannot be read"),
+            },
+        }
+    }
+
+    /// Copies it beside its place and renames it: a program that is running cannot be written to.
+    pub(super) fn copy(&self) -> Result<(), String> {
+        files::copy(&self.source, &self.target, self.mode).map_err(|e| {
+            format!(
+                "cannot copy {} to {}: {e}{}",
+                self.source.display(),
+                self.target.display(),
+                hint(&e, &self.target)
+            )
+        })
+    }
+}
+
+fn hint(error: &io::Error, target: &Path) -> String {
+    let dir = target.parent().unwrap_or(Path::new("/"));
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => "; the node keeps its plugins elsewhere: set the platform (global.platform) or the directory (cniBinDir) of the chart".into(),
+        io::ErrorKind::NotFound if !dir.exists() => format!("; {} is not mounted", dir.display()),
+        io::ErrorKind::StorageFull => "; the disk of the node is full".into(),
+        _ => String::new(),
+    }
+}

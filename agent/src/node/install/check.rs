@@ -1,0 +1,173 @@
+//! Whether the configuration is as it was written.
+
+use super::desired::Desired;
+use super::entry::is_ours;
+use super::json::Json;
+use super::listing::{self, Listing};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What the installer wrote last.
+#[derive(Debug, Clone)]
+pub struct Remembered {
+    /// The file.
+    pub path: PathBuf,
+    /// Our entry in it; `None` when only the path is known, and any entry of our type will do.
+    pub entry: Option<Json>,
+}
+
+/// What a check found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Check {
+    /// Why a pass is needed; `None`: all is as it was written.
+    pub invalid: Option<String>,
+    /// What a person should know although no pass is needed.
+    pub warning: Option<String>,
+}
+
+impl Check {
+    fn invalid(why: impl Into<String>) -> Self {
+        Self {
+            invalid: Some(why.into()),
+            warning: None,
+        }
+    }
+}
+
+/// Looks at the directory and at what was written last.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn check(desired: &Desired, remembered: Option<&Remembered>) -> io::Result<Check> {
+    let listing = listing::list(&desired.net_dir)?;
+    let Some((first, _)) = listing.valid.first() else {
+        return Ok(Check::invalid(format!(
+            "{} holds no valid CNI configuration{}",
+            desired.net_dir.display(),
+            listing.reasons()
+        )));
+    };
+    if let Some(owned) = desired.owned.as_deref()
+        && first.file_name().is_none_or(|n| n != owned)
+    {
+        let after = first
+            .file_name()
+            .is_some_and(|n| n.as_bytes() <= owned.as_bytes());
+        let hint = if after {
+            ", which sorts first: give our own file a name before it"
+        } else {
+            ""
+        };
+        return Ok(Check::invalid(format!(
+            "{owned} is not in force, but {}{hint}",
+            first.display()
+        )));
+    }
+    let mut warning = None;
+    let path = remembered.map(|r| r.path.as_path());
+    if path != Some(first) {
+        if desired.conf_name.is_none() && desired.chained {
+            return Ok(Check::invalid(match path {
+                None => format!("{} is in force and was not looked at yet", first.display()),
+                Some(path) => format!(
+                    "{} is in force now, and no longer {}",
+                    first.display(),
+                    path.display()
+                ),
+            }));
+        }
+        // The component that the name is of wrote its file again, and a runtime reads that one.
+        let named = desired.conf_name.as_ref().map(|n| desired.net_dir.join(n));
+        if desired.chained && named.as_ref() == Some(first) {
+            return Ok(Check::invalid(format!(
+                "{} is in force and was not looked at yet",
+                first.display()
+            )));
+        }
+        warning = path.map(|path| {
+            format!(
+                "the runtime uses {}, which sorts before {}: pods start without the plugin there",
+                first.display(),
+                path.display()
+            )
+        });
+    }
+    let Some(remembered) = remembered else {
+        return Ok(Check::invalid("nothing was written yet"));
+    };
+    let invalid = content(desired, remembered, &listing).err();
+    Ok(Check { invalid, warning })
+}
+
+/// The error is what is wrong with the file.
+fn content(desired: &Desired, remembered: &Remembered, listing: &Listing) -> Result<(), String> {
+    let path = &remembered.path;
+    let name = path.display();
+    if !path.exists() {
+        return Err(format!("{name} is gone"));
+    }
+    let json = match listing.get(path) {
+        Some(json) => json.clone(),
+        None => listing::read(path).map_err(|why| format!("{name} {why}"))?,
+    };
+    if !desired.chained {
+        let same = remembered.entry.as_ref().is_none_or(|e| *e == json);
+        return match (is_ours(&json), same) {
+            (true, true) => Ok(()),
+            (true, false) => Err(format!("{name} was changed")),
+            (false, _) => Err(format!("{name} is another plugin's")),
+        };
+    }
+    let plugins = json
+        .get("plugins")
+        .and_then(Json::as_array)
+        .unwrap_or_default();
+    let ours: Vec<&Json> = plugins.iter().filter(|p| is_ours(p)).collect();
+    match (ours.as_slice(), &remembered.entry) {
+        ([], _) => return Err(format!("our entry is missing in {name}")),
+        (_, None) => {}
+        ([one], Some(entry)) if (*one).clone().sorted() == *entry => {}
+        ([_], _) => return Err(format!("our entry in {name} was changed")),
+        _ => return Err(format!("our entry is in {name} more than once")),
+    }
+    match primary(desired, listing) {
+        Some((primary, json)) if desired.owned.is_some() => types_occur(json, plugins)
+            .map_err(|t| format!("{name} lacks plugin {t} of {}", primary.display())),
+        _ => Ok(()),
+    }
+}
+
+/// The configuration that would be in force without ours, in owned mode.
+fn primary<'a>(desired: &Desired, listing: &'a Listing) -> Option<&'a (PathBuf, Json)> {
+    let named = desired.conf_name.as_ref().map(|n| desired.net_dir.join(n));
+    let is_named = |p: &Path| {
+        named
+            .as_ref()
+            .is_some_and(|n| p.with_extension("") == n.with_extension(""))
+    };
+    match named {
+        Some(_) => listing.valid.iter().find(|(p, _)| is_named(p)),
+        None => listing.first(desired.owned.as_deref()),
+    }
+}
+
+fn types_occur(primary: &Json, plugins: &[Json]) -> Result<(), String> {
+    let kind = |p: &Json| {
+        p.get("type")
+            .and_then(Json::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let wanted: Vec<String> = match primary.get("plugins").and_then(Json::as_array) {
+        Some(list) => list.iter().map(kind).collect(),
+        None => vec![kind(primary)],
+    };
+    match wanted
+        .into_iter()
+        .find(|t| !plugins.iter().any(|p| kind(p) == *t))
+    {
+        Some(missing) => Err(missing),
+        None => Ok(()),
+    }
+}

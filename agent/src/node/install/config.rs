@@ -1,0 +1,184 @@
+//! Which configuration gets our entry, and writing it.
+
+use super::check::Remembered;
+use super::desired::Desired;
+use super::files;
+use super::insert::{insert, without};
+use super::json::Json;
+use super::listing;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Which configuration is to be extended.
+#[derive(Debug)]
+pub enum Choice {
+    /// None: ours is a configuration of its own.
+    Alone,
+    /// This one.
+    Extend(PathBuf, Json),
+    /// There is none yet; why.
+    Wait(String),
+}
+
+/// What a write would put where.
+#[derive(Debug)]
+pub struct Written {
+    /// The file.
+    pub path: PathBuf,
+    /// Its text.
+    pub text: String,
+    /// Its mode.
+    pub mode: u32,
+    /// A file that is replaced by it although it has another name.
+    pub replaces: Option<PathBuf>,
+    /// Other configurations with an entry of ours from earlier, and their text without it.
+    pub strays: Vec<(PathBuf, String)>,
+    /// To find it again.
+    pub remembered: Remembered,
+}
+
+/// Decides, with what is there now.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn choose(desired: &Desired) -> io::Result<Choice> {
+    if !desired.chained {
+        return Ok(Choice::Alone);
+    }
+    let listing = listing::list(&desired.net_dir)?;
+    let dir = desired.net_dir.display();
+    let Some(name) = &desired.conf_name else {
+        return Ok(match listing.first(desired.owned.as_deref()) {
+            Some((path, json)) => Choice::Extend(path.clone(), json.clone()),
+            None => Choice::Wait(format!(
+                "waiting for a valid CNI configuration in {dir}{}",
+                listing.reasons()
+            )),
+        });
+    };
+    Ok(match named(&desired.net_dir.join(name)) {
+        Ok((path, json)) => Choice::Extend(path, json),
+        Err(reason) => Choice::Wait(format!("waiting for {name} in {dir}: {reason}")),
+    })
+}
+
+/// The file, or the one with the same stem and the other of the two extensions. Whoever names a file knows
+/// what is in it: a list in a `.conf` will do, although no runtime would load it.
+fn named(path: &Path) -> Result<(PathBuf, Json), String> {
+    let other = match path.extension().and_then(|e| e.to_str()) {
+        Some("conf") => Some(path.with_extension("conflist")),
+        Some("conflist") => Some(path.with_extension("conf")),
+        _ => None,
+    };
+    let mut reason = "there is no such file".to_owned();
+    for path in std::iter::once(path.to_owned()).chain(other) {
+        match listing::extendable(&path) {
+            Ok(json) => return Ok((path, json)),
+            Err(why) if path.exists() => reason = format!("{} {why}", path.display()),
+            Err(_) => {}
+        }
+    }
+    Err(reason)
+}
+
+/// What is to be written for a choice; `None` for waiting.
+///
+/// # Errors
+/// The configuration cannot be extended, or its mode not be read.
+pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, String> {
+    let (source, existing) = match choice {
+        Choice::Wait(_) => return Ok(None),
+        Choice::Alone => {
+            let name = desired.conf_name.as_deref().unwrap_or("YYY-istio-cni.conf");
+            let path = desired.net_dir.join(name);
+            let json = desired.entry.standalone().clone();
+            return Ok(Some(Written {
+                text: json.pretty(),
+                mode: desired.mode,
+                replaces: None,
+                strays: Vec::new(),
+                remembered: Remembered {
+                    path: path.clone(),
+                    entry: Some(json),
+                },
+                path,
+            }));
+        }
+        Choice::Extend(path, json) => (path, json),
+    };
+    let list = insert(existing, &desired.entry)
+        .map_err(|e| format!("{} cannot take the plugin: {e}", source.display()))?;
+    let (path, mode) = match &desired.owned {
+        Some(name) => (desired.net_dir.join(name), desired.mode),
+        None => {
+            let mode = files::mode(&source).map_err(|e| format!("{}: {e}", source.display()))?;
+            (source.with_extension("conflist"), mode)
+        }
+    };
+    let replaces = (desired.owned.is_none() && path != source).then(|| source.clone());
+    let strays = match desired.owned.is_none() && desired.conf_name.is_none() {
+        true => strays(desired, &path),
+        false => Vec::new(),
+    };
+    Ok(Some(Written {
+        text: list.pretty(),
+        mode,
+        replaces,
+        strays,
+        remembered: Remembered {
+            path: path.clone(),
+            entry: Some(desired.entry.chained()),
+        },
+        path,
+    }))
+}
+
+/// When another configuration came into force, the one before must not keep an entry that nobody looks after.
+fn strays(desired: &Desired, path: &Path) -> Vec<(PathBuf, String)> {
+    let listing = listing::list(&desired.net_dir).unwrap_or_default();
+    let others = listing.valid.into_iter().filter(|(p, _)| p != path);
+    let cleaned = others.filter_map(|(p, json)| Some((p, without(json).ok()??)));
+    // A list of nothing but our entry is no file of another plugin.
+    let useful = cleaned.filter(|(_, json)| has_plugins(json));
+    useful.map(|(p, json)| (p, json.pretty())).collect()
+}
+
+/// Whether a list still has plugins.
+pub(super) fn has_plugins(list: &Json) -> bool {
+    list.get("plugins")
+        .and_then(Json::as_array)
+        .is_some_and(|p| !p.is_empty())
+}
+
+impl Written {
+    /// Writes it, then takes away what it replaces. A file of the same name that is what it should be
+    /// is left alone.
+    pub(super) fn apply(&self) -> Result<(), String> {
+        let fail = |path: &Path, e: io::Error| {
+            format!(
+                "cannot write {}: {e}; the file is as it was",
+                path.display()
+            )
+        };
+        // What cannot be removed is in nobody's way: it has another name.
+        let _ = files::remove_unfinished(&self.path);
+        if !self.is_there() {
+            files::replace(&self.path, self.text.as_bytes(), self.mode)
+                .map_err(|e| fail(&self.path, e))?;
+        }
+        if let Some(old) = &self.replaces {
+            files::remove(old).map_err(|e| format!("cannot remove {}: {e}", old.display()))?;
+        }
+        for (path, text) in &self.strays {
+            let mode = files::mode(path).map_err(|e| fail(path, e))?;
+            files::replace(path, text.as_bytes(), mode).map_err(|e| fail(path, e))?;
+        }
+        Ok(())
+    }
+
+    /// Nothing would change.
+    pub(super) fn is_there(&self) -> bool {
+        files::read_text(&self.path).is_ok_and(|t| t == self.text)
+            && files::mode(&self.path).is_ok_and(|m| m == self.mode)
+    }
+}

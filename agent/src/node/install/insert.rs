@@ -1,0 +1,57 @@
+//! Our entry into a list of plugins, and out of it.
+
+use super::entry::{Entry, is_ours, without_version};
+use super::json::Json;
+
+/// The existing configuration with our entry as the last plugin. A single plugin becomes a list; entries of
+/// ours that are there go, all of them, for one that stayed would still be called after we are gone.
+///
+/// # Errors
+/// It is not an object, or its `plugins` are not an array of objects.
+pub fn insert(existing: Json, entry: &Entry) -> Result<Json, String> {
+    if existing.get("type").is_some() {
+        let list = [
+            ("cniVersion", Json::text("0.3.1")),
+            ("name", Json::text("k8s-pod-network")),
+            (
+                "plugins",
+                Json::Array(vec![without_version(existing), entry.chained()]),
+            ),
+        ];
+        let pairs = list.map(|(key, value)| (key.to_owned(), value));
+        return Ok(Json::Object(pairs.into()).sorted());
+    }
+    change(existing, |plugins| {
+        plugins.retain(|p| !is_ours(p));
+        plugins.push(entry.chained());
+    })
+}
+
+/// The list without entries of ours; `None` when it has none.
+///
+/// # Errors
+/// As for [`insert`].
+pub fn without(existing: Json) -> Result<Option<Json>, String> {
+    let mut found = false;
+    let list = change(existing, |plugins| {
+        let before = plugins.len();
+        plugins.retain(|p| !is_ours(p));
+        found = plugins.len() < before;
+    })?;
+    Ok(found.then_some(list))
+}
+
+fn change(existing: Json, edit: impl FnOnce(&mut Vec<Json>)) -> Result<Json, String> {
+    let Json::Object(mut pairs) = existing else {
+        return Err("it is not a JSON object".into());
+    };
+    let plugins = pairs.iter_mut().find(|(key, _)| key == "plugins");
+    let Some((_, Json::Array(plugins))) = plugins else {
+        return Err("its plugins are not an array".into());
+    };
+    if plugins.iter().any(|p| !matches!(p, Json::Object(_))) {
+        return Err("one of its plugins is not an object".into());
+    }
+    edit(plugins);
+    Ok(Json::Object(pairs).sorted())
+}

@@ -1,0 +1,226 @@
+//! One pass after the other, and what was written by the last.
+
+use super::binaries::programs;
+use super::check::{Remembered, check};
+use super::config::{Choice, choose, write};
+use super::desired::Desired;
+use super::files::{self, Stamp};
+use super::kubeconfig::kubeconfig;
+use super::remove::remove_installed;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Which part of a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Programs.
+    Binaries,
+    /// Kubeconfig.
+    Kubeconfig,
+    /// CNI configuration.
+    Config,
+}
+
+/// A pass that failed.
+#[derive(Debug)]
+pub struct InstallError {
+    /// Where.
+    pub step: Step,
+    /// On which file, why, and what to do.
+    pub reason: String,
+}
+
+impl fmt::Display for InstallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for InstallError {}
+
+/// How a pass ended.
+#[derive(Debug)]
+pub enum Pass {
+    /// All is in place; what was written, in words.
+    Installed(Vec<String>),
+    /// There is no configuration to extend yet.
+    Waiting(String),
+}
+
+/// Installs, remembers, removes.
+#[derive(Debug)]
+pub struct Installer {
+    desired: Desired,
+    remembered: Option<Remembered>,
+    stamps: Vec<(PathBuf, Option<Stamp>)>,
+    credentials: Option<String>,
+}
+
+impl Installer {
+    /// Nothing is touched yet.
+    #[must_use]
+    pub fn new(desired: Desired) -> Self {
+        Self {
+            desired,
+            remembered: None,
+            stamps: Vec::new(),
+            credentials: None,
+        }
+    }
+
+    /// Programs and kubeconfig: the first two steps. The second list is what could not be tidied up.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn files(&mut self) -> Result<(Vec<String>, Vec<String>), InstallError> {
+        let fail = |step| move |reason| InstallError { step, reason };
+        let (mut done, mut warnings) = (Vec::new(), Vec::new());
+        self.stamps.clear();
+        for program in programs(&self.desired).map_err(fail(Step::Binaries))? {
+            warnings.extend(files::remove_unfinished_copies(&program.target));
+            if let Some(why) = program.differs() {
+                program.copy().map_err(fail(Step::Binaries))?;
+                done.push(format!(
+                    "program {} is written: {why}",
+                    program.target.display()
+                ));
+            }
+            self.remember(program.target);
+        }
+        let path = self.desired.kubeconfig.clone();
+        let (text, _) = kubeconfig(&self.desired.access).map_err(fail(Step::Kubeconfig))?;
+        warnings.extend(files::remove_unfinished(&path));
+        files::replace(&path, text.as_bytes(), self.desired.kubeconfig_mode).map_err(|e| {
+            InstallError {
+                step: Step::Kubeconfig,
+                reason: format!(
+                    "cannot write {}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?",
+                    path.display()
+                ),
+            }
+        })?;
+        if self.credentials.as_ref() != Some(&text) {
+            done.push(format!(
+                "kubeconfig {} is written, token redacted",
+                path.display()
+            ));
+            if let Err(e) = weir_cni::api::check(&path) {
+                warnings.push(format!("the plugin cannot use its kubeconfig: {e}"));
+            }
+        }
+        self.credentials = Some(text);
+        self.remember(path);
+        Ok((done, warnings))
+    }
+
+    fn remember(&mut self, path: PathBuf) {
+        let stamp = Stamp::of(&path);
+        self.stamps.push((path, stamp));
+    }
+
+    /// The last step: the configuration.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn config(&mut self) -> Result<Pass, InstallError> {
+        let fail = |reason| InstallError {
+            step: Step::Config,
+            reason,
+        };
+        let dir = self.desired.net_dir.display();
+        let choice = choose(&self.desired).map_err(|e| {
+            fail(format!(
+                "cannot read {dir}: {e}; MOUNTED_CNI_NET_DIR names the node's directory"
+            ))
+        })?;
+        if let Choice::Wait(why) = choice {
+            return Ok(Pass::Waiting(why));
+        }
+        let Some(written) = write(&self.desired, choice).map_err(fail)? else {
+            return Ok(Pass::Installed(Vec::new()));
+        };
+        let mut done = Vec::new();
+        if !written.is_there() || written.replaces.is_some() {
+            done.push(format!(
+                "configuration {} is written",
+                written.path.display()
+            ));
+        }
+        written.apply().map_err(fail)?;
+        let removed = written
+            .replaces
+            .iter()
+            .map(|p| format!("{} is replaced by it", p.display()));
+        let strays = written
+            .strays
+            .iter()
+            .map(|(p, _)| format!("our entry is removed from {}", p.display()));
+        done.extend(removed.chain(strays));
+        self.remembered = Some(written.remembered);
+        Ok(Pass::Installed(done))
+    }
+
+    /// What is no longer as it was written, and what a person should know; looks and changes nothing.
+    ///
+    /// # Errors
+    /// The directory of configurations cannot be read.
+    pub fn trouble(&self) -> Result<(Option<String>, Option<String>), InstallError> {
+        let check = check(&self.desired, self.remembered.as_ref()).map_err(|e| InstallError {
+            step: Step::Config,
+            reason: format!("cannot read {}: {e}", self.desired.net_dir.display()),
+        })?;
+        let changed = self
+            .stamps
+            .iter()
+            .find(|(path, stamp)| Stamp::of(path) != *stamp);
+        let changed = changed.map(|(path, _)| format!("{} was changed", path.display()));
+        Ok((
+            check.invalid.or(changed).or_else(|| self.rotated()),
+            check.warning,
+        ))
+    }
+
+    fn rotated(&self) -> Option<String> {
+        let (text, _) = kubeconfig(&self.desired.access).ok()?;
+        (self.credentials.as_ref() != Some(&text))
+            .then(|| "the token or the CA was renewed".to_owned())
+    }
+
+    /// Whether the configuration needs a pass; `None` when it is intact.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn config_trouble(&self) -> Result<Option<String>, InstallError> {
+        check(&self.desired, self.remembered.as_ref())
+            .map(|c| c.invalid)
+            .map_err(|e| InstallError {
+                step: Step::Config,
+                reason: format!("cannot read {}: {e}", self.desired.net_dir.display()),
+            })
+    }
+
+    /// Every file that a pass wrote, apart from the configuration, whose directory is watched.
+    pub fn files_to_watch(&self) -> impl Iterator<Item = &Path> {
+        self.stamps.iter().map(|(path, _)| path.as_path())
+    }
+
+    /// What is wanted.
+    #[must_use]
+    pub fn desired(&self) -> &Desired {
+        &self.desired
+    }
+
+    /// The configuration that was written last.
+    #[must_use]
+    pub fn written(&self) -> Option<&Path> {
+        self.remembered.as_ref().map(|r| r.path.as_path())
+    }
+
+    /// The work at shutdown; says what was done.
+    ///
+    /// # Errors
+    /// The first step that failed; those after it are not done.
+    pub fn remove(&self) -> Result<Vec<String>, String> {
+        remove_installed(&self.desired, self.written())
+    }
+}

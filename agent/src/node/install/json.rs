@@ -1,0 +1,239 @@
+//! JSON that other people wrote and will read again: numbers stay as they are written.
+//!
+//! `serde_json::Value` would put large and fractional numbers through a double.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// As deep as serde_json itself goes; deeper files are refused, not followed.
+const DEPTH: usize = 128;
+
+/// A JSON value; objects keep the order of their keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Json {
+    /// `null`, `true`, `false`, or a number, as it is written.
+    Literal(String),
+    /// A string, decoded.
+    String(String),
+    /// An array.
+    Array(Vec<Json>),
+    /// An object; no key is there twice.
+    Object(Vec<(String, Json)>),
+}
+
+impl Json {
+    /// Reads one value. Of a key that is there twice the last value counts, as in Go.
+    ///
+    /// # Errors
+    /// What is wrong with the text, and where.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let raw: &RawValue = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        Self::from_raw(raw, DEPTH)
+    }
+
+    fn from_raw(raw: &RawValue, depth: usize) -> Result<Self, String> {
+        fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
+            serde_json::from_str(text).map_err(|e| e.to_string())
+        }
+        let text = raw.get();
+        let inner = |raw: &RawValue| match depth {
+            0 => Err(format!("is nested more than {DEPTH} deep")),
+            depth => Self::from_raw(raw, depth - 1),
+        };
+        Ok(match text.as_bytes().first() {
+            Some(b'{') => {
+                let Pairs(pairs) = read(text)?;
+                let pairs = pairs.into_iter().map(|(k, v)| Ok((k, inner(v)?)));
+                Self::Object(pairs.collect::<Result<_, String>>()?)
+            }
+            Some(b'[') => {
+                let items: Vec<&RawValue> = read(text)?;
+                Self::Array(items.into_iter().map(inner).collect::<Result<_, _>>()?)
+            }
+            Some(b'"') => Self::String(read(text)?),
+            _ => Self::Literal(text.to_owned()),
+        })
+    }
+
+    /// A string.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
+        Self::String(text.to_owned())
+    }
+
+    /// `true` or `false`.
+    #[must_use]
+    pub fn bool(value: bool) -> Self {
+        Self::Literal(value.to_string())
+    }
+
+    /// The value of a key, if this is an object that has it.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        let Self::Object(pairs) = self else {
+            return None;
+        };
+        pairs.iter().find(|(k, _)| k == key).map(|(_, v)| v)
+    }
+
+    /// The text, if this is a string.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The items, if this is an array.
+    #[must_use]
+    pub fn as_array(&self) -> Option<&[Self]> {
+        match self {
+            Self::Array(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The same with the keys of every object in bytewise order.
+    #[must_use]
+    pub fn sorted(self) -> Self {
+        match self {
+            Self::Array(items) => Self::Array(items.into_iter().map(Self::sorted).collect()),
+            Self::Object(pairs) => {
+                let sorted: BTreeMap<_, _> =
+                    pairs.into_iter().map(|(k, v)| (k, v.sorted())).collect();
+                Self::Object(sorted.into_iter().collect())
+            }
+            other => other,
+        }
+    }
+
+    /// Two spaces for each level and a newline at the end, as `jq` and Go print it.
+    #[must_use]
+    pub fn pretty(&self) -> String {
+        let mut out = String::new();
+        self.print(&mut out, 1);
+        out.push('\n');
+        out
+    }
+
+    fn print(&self, out: &mut String, level: usize) {
+        let quote = |text: &str| serde_json::Value::from(text).to_string();
+        let indent = |out: &mut String, level: usize| {
+            out.push('\n');
+            out.extend(std::iter::repeat_n("  ", level));
+        };
+        match self {
+            Self::Literal(text) => out.push_str(text),
+            Self::String(text) => out.push_str(&quote(text)),
+            Self::Array(items) if items.is_empty() => out.push_str("[]"),
+            Self::Object(pairs) if pairs.is_empty() => out.push_str("{}"),
+            Self::Array(items) => {
+                out.push('[');
+                for (n, item) in items.iter().enumerate() {
+                    out.push_str(if n == 0 { "" } else { "," });
+                    indent(out, level);
+                    item.print(out, level + 1);
+                }
+                indent(out, level - 1);
+                out.push(']');
+            }
+            Self::Object(pairs) => {
+                out.push('{');
+                for (n, (key, value)) in pairs.iter().enumerate() {
+                    out.push_str(if n == 0 { "" } else { "," });
+                    indent(out, level);
+                    // Writing to a String does not fail.
+                    let _ = write!(out, "{}: ", quote(key));
+                    value.print(out, level + 1);
+                }
+                indent(out, level - 1);
+                out.push('}');
+            }
+        }
+    }
+}
+
+/// An object in the order of its text.
+struct Pairs<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Pairs<'de> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Pairs<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<Self::Value, A::Error> {
+                let mut pairs: Vec<(String, &RawValue)> = Vec::new();
+                let mut places = BTreeMap::new();
+                while let Some((key, value)) = map.next_entry::<String, &RawValue>()? {
+                    let place = places
+                        .get(&key)
+                        .and_then(|place: &usize| pairs.get_mut(*place));
+                    if let Some((_, old)) = place {
+                        *old = value;
+                    } else {
+                        places.insert(key.clone(), pairs.len());
+                        pairs.push((key, value));
+                    }
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_order_are_kept() {
+        let text = "{\n  \"z\": 12345678901234567890123,\n  \"a\": [\n    1.10,\n    -0,\n    1E+2\n  ],\n  \"e\": {},\n  \"l\": [],\n  \"s\": \"<&>\\n\\\"\",\n  \"n\": null\n}\n";
+        let json = Json::parse(text).unwrap();
+        assert_eq!(json.pretty(), text);
+        let Json::Object(pairs) = json.sorted() else {
+            panic!()
+        };
+        let keys: Vec<_> = pairs.iter().map(|(k, _)| k.as_str()).collect();
+        assert_eq!(keys, ["a", "e", "l", "n", "s", "z"]);
+    }
+
+    #[test]
+    fn the_last_of_a_key_counts() {
+        let json = Json::parse(r#" {"a": 1, "b": 2, "a": 3} "#).unwrap();
+        assert_eq!(json, Json::parse(r#"{"a": 3, "b": 2}"#).unwrap());
+    }
+
+    #[test]
+    fn nonsense() {
+        let deep = "[".repeat(200_000);
+        let deep_but_whole = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
+        for text in [
+            "",
+            "{",
+            "{a: 1}",
+            "01",
+            "[1,]",
+            "\"a",
+            "1 2",
+            "\u{feff}{}",
+            r#""\ud800""#,
+            &deep,
+            &deep_but_whole,
+        ] {
+            let shown: String = text.chars().take(20).collect();
+            assert!(Json::parse(text).is_err(), "{shown}");
+        }
+    }
+}

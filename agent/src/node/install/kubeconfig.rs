@@ -1,0 +1,174 @@
+//! How the plugin reaches the API server.
+
+use super::desired::Access;
+use super::files::read_text;
+use std::fmt::Write;
+use std::net::Ipv6Addr;
+
+/// The text of the kubeconfig, and the same text without the token.
+///
+/// # Errors
+/// Host or port are missing or none, or the token or the CA cannot be read.
+pub fn kubeconfig(access: &Access) -> Result<(String, String), String> {
+    let server = server(access)?;
+    let path = access.service_account_dir.join("token");
+    let token = read_text(&path).map_err(|e| {
+        format!(
+            "cannot read the token {}: {e}; the pod needs its service account mounted",
+            path.display()
+        )
+    })?;
+    let trust = if access.skip_tls_verify {
+        "insecure-skip-tls-verify: true".to_owned()
+    } else {
+        let default = access.service_account_dir.join("ca.crt");
+        let path = access.ca_file.as_ref().unwrap_or(&default);
+        let pem = read_text(path).map_err(|e| {
+            format!(
+                "cannot read the CA {}: {e}; KUBE_CA_FILE names another one",
+                path.display()
+            )
+        })?;
+        format!("certificate-authority-data: {}", base64(pem.as_bytes()))
+    };
+    let text = |token: &str| {
+        format!(
+            "apiVersion: v1\nclusters:\n- cluster:\n    {trust}\n    server: {server}\n  name: local\n\
+             contexts:\n- context:\n    cluster: local\n    user: istio-cni\n  name: istio-cni-context\n\
+             current-context: istio-cni-context\nkind: Config\n\
+             users:\n- name: istio-cni\n  user:\n    token: {token}\n"
+        )
+    };
+    Ok((text(&scalar(&token)), text("REDACTED")))
+}
+
+fn server(access: &Access) -> Result<String, String> {
+    let missing = |name: &str| format!("{name} is not set; the kubelet sets it in every pod");
+    let host = match access.host.as_str() {
+        "" => return Err(missing("KUBERNETES_SERVICE_HOST")),
+        host if host.parse::<Ipv6Addr>().is_ok() => format!("[{host}]"),
+        host if host
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_')) =>
+        {
+            host.into()
+        }
+        host => {
+            return Err(format!(
+                "KUBERNETES_SERVICE_HOST is {host:?}, which is neither a name nor an address"
+            ));
+        }
+    };
+    let port = match access.port.as_str() {
+        "" => return Err(missing("KUBERNETES_SERVICE_PORT")),
+        port if port.parse::<u16>().is_ok_and(|p| p > 0) => port,
+        port => {
+            return Err(format!(
+                "KUBERNETES_SERVICE_PORT is {port:?}, which is no port"
+            ));
+        }
+    };
+    let protocol = match access.protocol.as_str() {
+        "" => "https",
+        word @ ("http" | "https") => word,
+        other => {
+            return Err(format!(
+                "KUBERNETES_SERVICE_PROTOCOL is {other:?}; it is https or http"
+            ));
+        }
+    };
+    Ok(format!("{protocol}://{host}:{port}"))
+}
+
+/// YAML: plain where a token looks like a token, else quoted as JSON, which is YAML too.
+fn scalar(token: &str) -> String {
+    let plain = token.starts_with(|c: char| c.is_ascii_alphabetic())
+        && token
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+    let word = token.to_ascii_lowercase();
+    let reserved =
+        ["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&word.as_str());
+    match plain && !reserved {
+        true => token.to_owned(),
+        false => serde_json::Value::from(token).to_string(),
+    }
+}
+
+/// RFC 4648, with padding, in one line.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |n: usize| u32::from(group.get(n).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for n in 0..4_usize {
+            let index = (bits >> (18 - 6 * n) & 63) as usize;
+            let letter = LETTERS.get(index).copied().unwrap_or(b'=');
+            let letter = if n <= group.len() { letter } else { b'=' };
+            // Writing to a String does not fail.
+            let _ = out.write_char(char::from(letter));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 4648, section 10.
+    #[test]
+    fn base64_vectors() {
+        let vectors = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ];
+        for (plain, coded) in vectors {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+        assert_eq!(base64(&[0xff, 0xef]), "/+8=");
+    }
+
+    #[test]
+    fn tokens() {
+        assert_eq!(scalar("eyJ.a-b_c"), "eyJ.a-b_c");
+        for odd in ["", "True", "12", "a\n", "a: b", "- a", "#"] {
+            assert!(scalar(odd).starts_with('"'), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn servers() {
+        let access = |host: &str, port: &str, protocol: &str| Access {
+            protocol: protocol.into(),
+            host: host.into(),
+            port: port.into(),
+            ..Access::default()
+        };
+        assert_eq!(
+            server(&access("fd00::1", "443", "")).unwrap(),
+            "https://[fd00::1]:443"
+        );
+        assert_eq!(
+            server(&access("api.local", "6443", "http")).unwrap(),
+            "http://api.local:6443"
+        );
+        for (host, port, protocol) in [
+            ("", "1", ""),
+            ("a", "", ""),
+            ("a\nb", "1", ""),
+            ("a", "x", ""),
+            ("a", "0", ""),
+            ("a", "1", "ftp"),
+        ] {
+            assert!(
+                server(&access(host, port, protocol)).is_err(),
+                "{host:?} {port:?}"
+            );
+        }
+    }
+}

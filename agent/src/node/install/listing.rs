@@ -1,0 +1,148 @@
+//! Which files of the directory a container runtime would use.
+
+use super::files::read_text;
+use super::json::Json;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The configurations of a directory, bytewise sorted as runtimes sort them.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Those that a runtime would load.
+    pub valid: Vec<(PathBuf, Json)>,
+    /// The others, with the reason.
+    pub invalid: Vec<(PathBuf, String)>,
+}
+
+impl Listing {
+    /// The first valid one that is not called `except`.
+    #[must_use]
+    pub fn first(&self, except: Option<&str>) -> Option<&(PathBuf, Json)> {
+        let is_except = |p: &Path| except.is_some_and(|e| p.file_name().is_some_and(|n| n == e));
+        self.valid.iter().find(|(path, _)| !is_except(path))
+    }
+
+    /// A valid one by its path.
+    #[must_use]
+    pub fn get(&self, path: &Path) -> Option<&Json> {
+        self.valid
+            .iter()
+            .find(|(p, _)| p == path)
+            .map(|(_, json)| json)
+    }
+
+    /// Why none can be used, in words.
+    #[must_use]
+    pub fn reasons(&self) -> String {
+        let one = |(path, why): &(PathBuf, String)| format!("; {} {why}", path.display());
+        self.invalid.iter().map(one).collect()
+    }
+}
+
+/// Reads the directory: files that end in `.conf` or `.conflist` exactly.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn list(dir: &Path) -> io::Result<Listing> {
+    let mut listing = Listing::default();
+    for path in candidates(dir)? {
+        match read(&path) {
+            Ok(json) => listing.valid.push((path, json)),
+            Err(why) => listing.invalid.push((path, why)),
+        }
+    }
+    Ok(listing)
+}
+
+fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let wanted = path
+            .extension()
+            .is_some_and(|e| e == "conf" || e == "conflist");
+        // Links to files count; opening a pipe would wait for ever.
+        if wanted && path.is_file() {
+            found.push(path);
+        }
+    }
+    found.sort_by(|a, b| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes()));
+    Ok(found)
+}
+
+/// One file that somebody named, whatever its extension; the error is why our entry cannot go into it.
+pub(super) fn extendable(path: &Path) -> Result<Json, String> {
+    let json = read_object(path)?;
+    match json.get("type") {
+        Some(_) if has_type(&json) => {}
+        Some(_) => return Err("has no type".into()),
+        None => plugins_are_valid(json.get("plugins").ok_or("has neither type nor plugins")?)?,
+    }
+    Ok(json)
+}
+
+/// One file; the error is why a runtime would not load it.
+pub(super) fn read(path: &Path) -> Result<Json, String> {
+    let json = read_object(path)?;
+    if path.extension().is_some_and(|e| e == "conflist") {
+        list_is_valid(path, &json)?;
+    } else if !has_type(&json) {
+        return Err("has no type".into());
+    }
+    Ok(json)
+}
+
+fn read_object(path: &Path) -> Result<Json, String> {
+    // Opening a pipe would wait for ever.
+    if path.exists() && !path.is_file() {
+        return Err("is not a file".into());
+    }
+    let text = read_text(path).map_err(|e| format!("cannot be read: {e}"))?;
+    let json = Json::parse(&text).map_err(|e| format!("is not JSON: {e}"))?;
+    match json {
+        Json::Object(_) => Ok(json),
+        _ => Err("is not a JSON object".into()),
+    }
+}
+
+fn plugins_are_valid(plugins: &Json) -> Result<(), String> {
+    let plugins = plugins.as_array().ok_or("has plugins that are no array")?;
+    match (plugins.is_empty(), plugins.iter().all(has_type)) {
+        (true, _) => Err("has no plugins".into()),
+        (_, false) => Err("has a plugin without a type".into()),
+        _ => Ok(()),
+    }
+}
+
+fn has_type(json: &Json) -> bool {
+    json.get("type")
+        .and_then(Json::as_str)
+        .is_some_and(|t| !t.is_empty())
+}
+
+/// `libcni`'s rules for a network configuration list.
+fn list_is_valid(path: &Path, json: &Json) -> Result<(), String> {
+    let name = json
+        .get("name")
+        .and_then(Json::as_str)
+        .ok_or("has no name")?;
+    if json.get("cniVersion").is_some_and(|v| v.as_str().is_none()) {
+        return Err("has a cniVersion that is no string".into());
+    }
+    if let Some(plugins) = json.get("plugins") {
+        return plugins_are_valid(plugins);
+    }
+    let only_inlined = json.get("loadOnlyInlinedPlugins") == Some(&Json::bool(true));
+    let plain = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
+    let dir = path.parent().unwrap_or(Path::new("")).join(name);
+    let files = match only_inlined || !plain {
+        true => Vec::new(),
+        false => candidates(&dir).unwrap_or_default(),
+    };
+    let loads = |f: &PathBuf| f.extension().is_some_and(|e| e == "conf") && read(f).is_ok();
+    match files.iter().any(loads) {
+        true => Ok(()),
+        false => Err("has no plugins".into()),
+    }
+}

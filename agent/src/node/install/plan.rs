@@ -1,0 +1,153 @@
+//! What a pass would do, in words. The decisions are those of the pass itself.
+
+use super::binaries::programs;
+use super::config::{Choice, choose, write};
+use super::desired::Desired;
+use super::files;
+use super::kubeconfig::kubeconfig;
+use std::path::PathBuf;
+
+/// One file of a pass.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// Where.
+    pub path: PathBuf,
+    /// `write`, `keep`, `remove` or `wait`, or `fail` for what a pass would end with.
+    pub action: &'static str,
+    /// Why.
+    pub why: String,
+    /// Mode of what would be written.
+    pub mode: Option<u32>,
+    /// Text of what would be written, without secrets.
+    pub text: Option<String>,
+}
+
+/// Looks at the node and writes nothing.
+#[must_use]
+pub fn plan(desired: &Desired) -> Vec<Planned> {
+    let mut steps = Vec::new();
+    binaries(desired, &mut steps);
+    credentials(desired, &mut steps);
+    configuration(desired, &mut steps);
+    steps
+}
+
+fn fail(path: PathBuf, why: String) -> Planned {
+    Planned {
+        path,
+        action: "fail",
+        why,
+        mode: None,
+        text: None,
+    }
+}
+
+fn binaries(desired: &Desired, steps: &mut Vec<Planned>) {
+    match programs(desired) {
+        Err(why) => steps.push(fail(desired.bin_dir.clone(), why)),
+        Ok(_) if !desired.bin_dir.is_dir() => {
+            let why = "there is no such directory; WEIR_MOUNTED_CNI_BIN_DIR names where the node's plugins are seen".into();
+            steps.push(fail(desired.bin_dir.clone(), why));
+        }
+        Ok(programs) => steps.extend(programs.into_iter().map(|p| {
+            let from = p.source.display();
+            let (action, why) = match p.differs() {
+                Some(why) => ("write", format!("from {from}: {why}")),
+                None => ("keep", format!("it is {from}")),
+            };
+            Planned {
+                action,
+                why,
+                mode: Some(p.mode),
+                text: None,
+                path: p.target,
+            }
+        })),
+    }
+}
+
+fn credentials(desired: &Desired, steps: &mut Vec<Planned>) {
+    let path = desired.kubeconfig.clone();
+    let (text, redacted) = match kubeconfig(&desired.access) {
+        Ok(texts) => texts,
+        Err(why) => return steps.push(fail(path, why)),
+    };
+    let same = files::read_text(&path).is_ok_and(|t| t == text)
+        && files::mode(&path).is_ok_and(|m| m == desired.kubeconfig_mode);
+    let (action, why) = match (same, path.exists()) {
+        (true, _) => ("keep", "it is as wanted"),
+        (_, true) => ("write", "server, CA, token or mode differ"),
+        _ => ("write", "there is none"),
+    };
+    let (mode, text) = (Some(desired.kubeconfig_mode), Some(redacted));
+    steps.push(Planned {
+        path,
+        action,
+        why: why.into(),
+        mode,
+        text,
+    });
+}
+
+fn configuration(desired: &Desired, steps: &mut Vec<Planned>) {
+    let dir = desired.net_dir.clone();
+    let choice = match choose(desired) {
+        Ok(choice) => choice,
+        Err(e) => {
+            return steps.push(fail(
+                dir,
+                format!("cannot be read: {e}; MOUNTED_CNI_NET_DIR names the directory"),
+            ));
+        }
+    };
+    let reason = match &choice {
+        Choice::Alone => "a configuration of its own, as CHAINED_CNI_PLUGIN is false".to_owned(),
+        Choice::Extend(path, _) => {
+            let chosen = match desired.conf_name {
+                Some(_) => "CNI_CONF_NAME names it",
+                None => "it is the first valid one",
+            };
+            format!("extends {}: {chosen}", path.display())
+        }
+        Choice::Wait(why) => {
+            let why = why.clone();
+            return steps.push(Planned {
+                path: dir,
+                action: "wait",
+                why,
+                mode: None,
+                text: None,
+            });
+        }
+    };
+    let written = match write(desired, choice) {
+        Ok(Some(written)) => written,
+        Ok(None) => return,
+        Err(why) => return steps.push(fail(dir, why)),
+    };
+    let action = if written.is_there() { "keep" } else { "write" };
+    let removed = written.replaces.iter().map(|path| Planned {
+        path: path.clone(),
+        action: "remove",
+        why: format!("{} takes its place", written.path.display()),
+        mode: None,
+        text: None,
+    });
+    let strays = written.strays.iter().map(|(path, text)| Planned {
+        path: path.clone(),
+        action: "write",
+        why: "it is no longer the one in force: our entry goes".into(),
+        mode: files::mode(path).ok(),
+        text: Some(text.clone()),
+    });
+    let main = Planned {
+        path: written.path.clone(),
+        action,
+        why: reason,
+        mode: Some(written.mode),
+        text: Some(written.text.clone()),
+    };
+    steps.push(main);
+    steps.extend(removed);
+    steps.extend(strays);
+}

@@ -1,0 +1,164 @@
+//! Taking the installation away: the configuration first, so that no runtime calls what is about to go.
+
+use super::config::has_plugins;
+use super::desired::Desired;
+use super::entry::{PLUGIN, is_ours};
+use super::files;
+use super::insert::without;
+use super::json::Json;
+use super::listing;
+use std::path::{Path, PathBuf};
+
+/// One thing of ours on the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The file.
+    pub path: PathBuf,
+    /// What is in it.
+    pub what: &'static str,
+}
+
+/// What of ours is on the node.
+///
+/// # Errors
+/// The directory of configurations cannot be read.
+pub fn left(desired: &Desired) -> Result<Vec<Left>, String> {
+    let configurations = ours(&desired.net_dir)?;
+    let mut found: Vec<Left> = configurations
+        .into_iter()
+        .map(|path| Left {
+            path,
+            what: "an entry of the plugin",
+        })
+        .collect();
+    if desired.kubeconfig.exists() {
+        found.push(Left {
+            path: desired.kubeconfig.clone(),
+            what: "the plugin's kubeconfig",
+        });
+    }
+    let program = desired.bin_dir.join(PLUGIN);
+    if program.exists() {
+        let what = "the plugin's program";
+        found.push(Left {
+            path: program,
+            what,
+        });
+    }
+    Ok(found)
+}
+
+/// Configurations with an entry of ours, also those that a runtime would not load.
+fn ours(dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let listing = listing::list(dir).map_err(|e| {
+        format!(
+            "cannot read {}: {e}; MOUNTED_CNI_NET_DIR names the directory",
+            dir.display()
+        )
+    })?;
+    let broken = listing.invalid.into_iter().map(|(path, _)| path);
+    let paths = listing
+        .valid
+        .into_iter()
+        .map(|(path, _)| path)
+        .chain(broken);
+    let mut found: Vec<PathBuf> = paths.filter(|p| has_ours(p)).collect();
+    found.sort();
+    Ok(found)
+}
+
+fn has_ours(path: &Path) -> bool {
+    let json = files::read_text(path)
+        .ok()
+        .and_then(|t| Json::parse(&t).ok());
+    json.is_some_and(|json| {
+        let plugins = json
+            .get("plugins")
+            .and_then(Json::as_array)
+            .unwrap_or_default();
+        is_ours(&json) || plugins.iter().any(is_ours)
+    })
+}
+
+/// Removes everything of ours from every configuration, then the kubeconfig, then, unless it is to stay, the
+/// program. Says what was done.
+///
+/// # Errors
+/// The first step that failed; those after it are not done.
+pub fn remove_everything(desired: &Desired) -> Result<Vec<String>, String> {
+    let mut done = Vec::new();
+    for path in ours(&desired.net_dir)? {
+        done.extend(from_configuration(&path, desired.owned.as_deref())?);
+    }
+    done.extend(credentials_and_program(desired)?);
+    Ok(done)
+}
+
+/// The work at shutdown: as [`remove_everything`], but only of the configuration that was written.
+pub(super) fn remove_installed(
+    desired: &Desired,
+    written: Option<&Path>,
+) -> Result<Vec<String>, String> {
+    let mut done = Vec::new();
+    if let Some(path) = written {
+        if desired.chained && desired.owned.is_none() {
+            done.extend(from_configuration(path, None)?);
+        } else {
+            done.extend(delete(path, "configuration")?);
+        }
+    }
+    done.extend(credentials_and_program(desired)?);
+    Ok(done)
+}
+
+fn credentials_and_program(desired: &Desired) -> Result<Vec<String>, String> {
+    let mut done = Vec::new();
+    done.extend(delete(&desired.kubeconfig, "kubeconfig")?);
+    let program = desired.bin_dir.join(PLUGIN);
+    if !desired.keep_plugin {
+        done.extend(delete(&program, "program")?);
+    } else if program.exists() {
+        done.push(format!("{} stays: a runtime may still call it to delete pods; WEIR_KEEP_PLUGIN=false removes it", program.display()));
+    }
+    Ok(done)
+}
+
+/// Our entry out of one file. What has nothing else in it goes as a whole: a list without plugins would
+/// stop a runtime.
+fn from_configuration(path: &Path, owned: Option<&str>) -> Result<Option<String>, String> {
+    let fail = |e: &dyn std::fmt::Display| {
+        format!(
+            "cannot remove our entry from {}: {e}; the file is as it was",
+            path.display()
+        )
+    };
+    let text = match files::read_text(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|e| fail(&e))?,
+    };
+    let json = Json::parse(&text).map_err(|e| fail(&e))?;
+    let is_owned = owned.is_some_and(|o| path.file_name().is_some_and(|n| n == o));
+    if is_ours(&json) || is_owned {
+        return delete(path, "configuration");
+    }
+    let Some(list) = without(json).map_err(|e| fail(&e))? else {
+        return Ok(None);
+    };
+    if !has_plugins(&list) {
+        return delete(path, "configuration");
+    }
+    let mode = files::mode(path).map_err(|e| fail(&e))?;
+    files::replace(path, list.pretty().as_bytes(), mode).map_err(|e| fail(&e))?;
+    Ok(Some(format!(
+        "our entry is removed from {}",
+        path.display()
+    )))
+}
+
+fn delete(path: &Path, what: &str) -> Result<Option<String>, String> {
+    match files::remove(path) {
+        Ok(true) => Ok(Some(format!("{what} {} is removed", path.display()))),
+        Ok(false) => Ok(None),
+        Err(e) => Err(format!("cannot remove {what} {}: {e}", path.display())),
+    }
+}

@@ -1,0 +1,26 @@
+//! What the agent has to say: one line each, as text or JSON, by scope and level.
+
+mod levels;
+mod sink;
+
+pub(crate) use levels::Levels;
+pub(crate) use sink::Log;
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The agent itself.
+    Agent,
+    /// The plugin, through the log socket.
+    Plugin,
+}
+
+impl Scope {
+    /// As in `--log_output_level`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "cni-agent",
+            Self::Plugin => "cni-plugin",
+        }
+    }
+}

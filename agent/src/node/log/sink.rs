@@ -1,0 +1,153 @@
+//! Where lines go.
+
+use super::{Levels, Scope};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+use weir_cni::log::{Level, timestamp};
+
+/// Says lines; clones say them in the same place.
+#[derive(Clone)]
+pub(crate) struct Log {
+    json: bool,
+    levels: Levels,
+    targets: Arc<Mutex<Vec<Box<dyn Write + Send>>>>,
+}
+
+impl Log {
+    /// Opens the targets: `stdout`, `stderr`, or files, which are appended to.
+    ///
+    /// # Errors
+    /// A file that cannot be opened, by its name.
+    pub(crate) fn open(targets: &[String], json: bool, levels: Levels) -> Result<Self, String> {
+        let open = |target: &String| -> Result<Box<dyn Write + Send>, String> {
+            Ok(match target.as_str() {
+                "stdout" => Box::new(std::io::stdout()),
+                "stderr" => Box::new(std::io::stderr()),
+                path => {
+                    let file = OpenOptions::new().create(true).append(true).open(path);
+                    Box::new(file.map_err(|e| {
+                        format!("log target {path}: {e}; give stdout, stderr or a file that can be written")
+                    })?)
+                }
+            })
+        };
+        let targets = targets.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Self {
+            json,
+            levels,
+            targets: Arc::new(Mutex::new(targets)),
+        })
+    }
+
+    pub(crate) fn debug(&self, msg: &str) {
+        self.say(Level::Debug, msg);
+    }
+
+    pub(crate) fn info(&self, msg: &str) {
+        self.say(Level::Info, msg);
+    }
+
+    pub(crate) fn warn(&self, msg: &str) {
+        self.say(Level::Warn, msg);
+    }
+
+    pub(crate) fn error(&self, msg: &str) {
+        self.say(Level::Error, msg);
+    }
+
+    /// One line of the agent, now.
+    pub(crate) fn say(&self, level: Level, msg: &str) {
+        if self.hears(Scope::Agent, level) {
+            let line = self.line(Scope::Agent, level, &timestamp(SystemTime::now()), msg, &[]);
+            self.write(&line);
+        }
+    }
+
+    /// Whether a line would be written.
+    pub(crate) fn hears(&self, scope: Scope, level: Level) -> bool {
+        level >= self.levels.of(scope)
+    }
+
+    /// One encoded line, with its newline.
+    pub(crate) fn line(
+        &self,
+        scope: Scope,
+        level: Level,
+        time: &str,
+        msg: &str,
+        labels: &[(String, String)],
+    ) -> String {
+        let (level, scope) = (level.as_str(), scope.name());
+        let quote = |text: &str| Value::from(text).to_string();
+        // Writing to a String does not fail.
+        let mut out = String::new();
+        if self.json {
+            let _ = write!(
+                out,
+                "{{\"level\":\"{level}\",\"time\":{},\"scope\":\"{scope}\",\"msg\":{}",
+                quote(time),
+                quote(msg)
+            );
+            for (key, value) in labels {
+                let _ = write!(out, ",{}:{}", quote(key), quote(value));
+            }
+            out.push('}');
+        } else {
+            let _ = write!(out, "{time}\t{level}\t{scope}\t{}", printable(msg));
+            for (key, value) in labels {
+                let _ = write!(out, "\t{}={}", printable(key), printable(value));
+            }
+        }
+        out.push('\n');
+        out
+    }
+
+    /// Whole lines at once, so that a batch stays together. What cannot be written is lost: there is
+    /// nowhere else to say it.
+    pub(crate) fn write(&self, lines: &str) {
+        for target in self.targets().iter_mut() {
+            let _ = target.write_all(lines.as_bytes());
+            let _ = target.flush();
+        }
+    }
+
+    fn targets(&self) -> MutexGuard<'_, Vec<Box<dyn Write + Send>>> {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Text from elsewhere must not look like a line of its own, nor steer a terminal.
+fn printable(text: &str) -> String {
+    let escape = |c: char| {
+        let shown: Box<dyn Iterator<Item = char>> = if c.is_control() {
+            Box::new(c.escape_default())
+        } else {
+            Box::new(std::iter::once(c))
+        };
+        shown
+    };
+    text.chars().flat_map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_json() {
+        let mut log = Log::open(&[], false, Levels::default()).unwrap();
+        let labels = [("pod".to_owned(), "a\u{1b}[m/b".to_owned())];
+        let line = |log: &Log| log.line(Scope::Plugin, Level::Warn, "T", "x\ny", &labels);
+        assert_eq!(line(&log), "T\twarn\tcni-plugin\tx\\ny\tpod=a\\u{1b}[m/b\n");
+        log.json = true;
+        assert_eq!(
+            line(&log),
+            "{\"level\":\"warn\",\"time\":\"T\",\"scope\":\"cni-plugin\",\"msg\":\"x\\ny\",\
+             \"pod\":\"a\\u001b[m/b\"}\n"
+        );
+    }
+}

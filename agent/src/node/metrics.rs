@@ -1,0 +1,144 @@
+//! What Prometheus may ask. Names are those of Istio where it has one, and begin with `weir_` otherwise.
+
+use crate::node::install::Step;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+
+/// One label.
+type Label = [(&'static str, &'static str); 1];
+
+/// All metrics; clones count in the same place.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    registry: Arc<Registry>,
+    install_ready: Gauge,
+    installs: Family<Label, Counter>,
+    /// Passes that began.
+    pub(crate) passes: Counter,
+    /// Passes that had to wait because of those before.
+    pub(crate) damped: Counter,
+    plugin_lines: Family<Label, Counter>,
+}
+
+/// What became of a line of the plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineResult {
+    Emitted,
+    /// Below the level.
+    Quiet,
+    /// Not a line.
+    Malformed,
+    /// Too many.
+    Dropped,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::default();
+        let install_ready = Gauge::default();
+        let installs = Family::<Label, Counter>::default();
+        let (passes, damped) = (Counter::default(), Counter::default());
+        let plugin_lines = Family::<Label, Counter>::default();
+        // Counters get the suffix _total.
+        registry.register(
+            "istio_cni_install_ready",
+            "Whether the CNI plugin is installed and in force",
+            install_ready.clone(),
+        );
+        registry.register("istio_cni_installs", "Installs by result", installs.clone());
+        registry.register(
+            "weir_install_passes",
+            "Passes of the installer",
+            passes.clone(),
+        );
+        registry.register(
+            "weir_install_damped",
+            "Passes that had to wait because of those before them",
+            damped.clone(),
+        );
+        registry.register(
+            "weir_plugin_log_lines",
+            "Lines of the plugin by what became of them",
+            plugin_lines.clone(),
+        );
+        let info = Family::<Label, Gauge>::default();
+        info.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))])
+            .set(1);
+        registry.register(
+            "weir_build_info",
+            "Always 1; the version is the label",
+            info,
+        );
+        Self {
+            registry: Arc::new(registry),
+            install_ready,
+            installs,
+            passes,
+            damped,
+            plugin_lines,
+        }
+    }
+
+    pub(crate) fn ready(&self, ready: bool) {
+        self.install_ready.set(i64::from(ready));
+    }
+
+    pub(crate) fn installed(&self) {
+        self.installs.get_or_create(&[("result", "SUCCESS")]).inc();
+    }
+
+    pub(crate) fn failed(&self, step: Step) {
+        let result = match step {
+            Step::Binaries => "COPY_BINARIES_FAILURE",
+            Step::Kubeconfig => "CREATE_KUBECONFIG_FAILURE",
+            Step::Config => "CREATE_CNI_CONFIG_FAILURE",
+        };
+        self.installs.get_or_create(&[("result", result)]).inc();
+    }
+
+    pub(crate) fn plugin_line(&self, result: LineResult) {
+        let result = match result {
+            LineResult::Emitted => "emitted",
+            LineResult::Quiet => "quiet",
+            LineResult::Malformed => "malformed",
+            LineResult::Dropped => "dropped",
+        };
+        self.plugin_lines.get_or_create(&[("result", result)]).inc();
+    }
+
+    /// The text of `/metrics`.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let metrics = Metrics::new();
+        metrics.installed();
+        metrics.failed(Step::Binaries);
+        metrics.ready(true);
+        metrics.plugin_line(LineResult::Dropped);
+        let text = metrics.text();
+        for line in [
+            "istio_cni_install_ready 1",
+            "istio_cni_installs_total{result=\"SUCCESS\"} 1",
+            "istio_cni_installs_total{result=\"COPY_BINARIES_FAILURE\"} 1",
+            "weir_plugin_log_lines_total{result=\"dropped\"} 1",
+            "weir_install_damped_total 0",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+    }
+}

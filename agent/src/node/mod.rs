@@ -1,0 +1,28 @@
+//! The node agent: puts the plugin and its configuration on the node, and keeps them there.
+//!
+//! Takes the place of Istio's `install-cni`: the same settings, files, sockets, metrics and answers. [`settings`]
+//! is what it was told; [`install`] is what it does to the node, usable without a process around it;
+//! `run` joins both with signals, directory watches and the servers, which have a thread of
+//! their own because files are written synchronously.
+
+pub mod install;
+pub(crate) mod log;
+pub(crate) mod metrics;
+pub(crate) mod run;
+pub(crate) mod serve;
+pub mod settings;
+pub(crate) mod throttle;
+pub(crate) mod watch;
+
+/// The level at which the plugin logs: that of its scope in `--log_output_level`.
+///
+/// # Errors
+/// An item of the flag has no level.
+pub(crate) fn plugin_log_level(
+    settings: &settings::Settings,
+) -> Result<weir_cni::log::Level, String> {
+    let parsed = log::Levels::parse(&settings.log_levels);
+    parsed
+        .map(|(levels, _)| levels.plugin)
+        .map_err(|e| format!("--log_output_level: {e}"))
+}

@@ -1,0 +1,296 @@
+//! The process: settings in, an installed plugin until a signal comes.
+
+use super::install::{Desired, InstallError, Installer, Pass, Step};
+use super::log::{Levels, Log};
+use super::metrics::Metrics;
+use super::serve::{self, Ready, Sockets};
+use super::settings::{Origin, Resolved, Settings, Usage};
+use super::throttle::{Throttle, Turn};
+use super::watch::{Signals, Watch, Woken};
+use std::time::{Duration, Instant};
+use weir_cni::log::Level;
+
+/// Between two looks for a configuration: somebody may be writing it piece by piece.
+const PACE: Duration = Duration::from_millis(100);
+/// While somebody fights back, so often it is said.
+const SUMMARY: Duration = Duration::from_secs(60);
+
+/// Runs until SIGINT or SIGTERM, then takes the installation away. The answer is whether all went well.
+///
+/// # Errors
+/// What kept it from starting; nothing was changed on the node then.
+pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, String> {
+    let (mut levels, unknown) =
+        Levels::parse(&settings.log_levels).map_err(|e| format!("--log_output_level: {e}"))?;
+    let desired = Desired::new(settings, levels.plugin.as_str())?;
+    // The plugin filters by its own level; here its lines are heard from the agent's level on.
+    levels.plugin = levels.agent;
+    let log = Log::open(&settings.log_targets, settings.log_json, levels)?;
+    introduce(&log, resolved, settings, &unknown);
+    let signals = Signals::block().map_err(|e| format!("cannot wait for signals: {e}"))?;
+    let (ready, metrics) = (Ready::default(), Metrics::new());
+    let sockets = bind(settings, &log)?;
+    serve::start(sockets, ready.clone(), metrics.clone(), log.clone())
+        .map_err(|e| format!("cannot start the servers: {e}"))?;
+    let mut agent = Agent {
+        installer: Installer::new(desired),
+        log,
+        metrics,
+        ready,
+        signals,
+        quiet: false,
+        summary: None,
+        warned: None,
+    };
+    Ok(agent.run())
+}
+
+fn introduce(log: &Log, resolved: &Resolved, settings: &Settings, unknown: &[String]) {
+    log.info(&format!("weir agent {} starts", env!("CARGO_PKG_VERSION")));
+    for e in resolved.iter() {
+        let name = if e.setting.env.is_empty() {
+            e.setting.flag
+        } else {
+            e.setting.env
+        };
+        let (level, by) = match e.origin {
+            Origin::Default => (Level::Debug, "default".to_owned()),
+            Origin::Flag => (Level::Info, format!("flag --{}", e.setting.flag)),
+            Origin::Env(name) => (Level::Info, format!("environment {name}")),
+        };
+        log.say(level, &format!("setting {name}={:?} ({by})", e.text));
+        if let Some(note) = &e.note {
+            log.warn(&format!("setting {name}: {note}"));
+        }
+        if e.setting.usage == Usage::Later && e.origin != Origin::Default {
+            log.info(&format!(
+                "setting {name} has no effect yet: what it is for is not part of this agent"
+            ));
+        }
+    }
+    if settings.pod_namespace.is_empty() {
+        log.warn(
+            "POD_NAMESPACE is not set: the plugin cannot tell this agent's own pod from others, and \
+             holds it up like any other",
+        );
+    }
+    for scope in unknown {
+        log.debug(&format!(
+            "--log_output_level: nobody speaks under scope {scope:?}"
+        ));
+    }
+}
+
+fn bind(settings: &Settings, log: &Log) -> Result<Sockets, String> {
+    let metrics = settings.monitoring_port.and_then(|port| {
+        let bound = serve::bind_metrics(port);
+        if let Err(e) = &bound {
+            log.warn(&format!(
+                "no metrics on port {port}: {e}; MONITORING_PORT chooses another"
+            ));
+        }
+        bound.ok()
+    });
+    let path = settings.run_dir.join(weir_cni::plugin::LOG_SOCKET);
+    let logs = serve::bind_logs(&path).map_err(|e| {
+        format!(
+            "cannot listen on {}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?",
+            path.display()
+        )
+    })?;
+    let port = settings.health_port;
+    let health = serve::bind_health(port).map_err(|e| {
+        format!("cannot listen on port {port} for health: {e}; WEIR_HEALTH_PORT chooses another")
+    })?;
+    Ok(Sockets {
+        health,
+        metrics,
+        logs,
+    })
+}
+
+struct Agent {
+    installer: Installer,
+    log: Log,
+    metrics: Metrics,
+    ready: Ready,
+    signals: Signals,
+    /// Somebody fights back: details would flood the log.
+    quiet: bool,
+    summary: Option<Instant>,
+    warned: Option<String>,
+}
+
+impl Agent {
+    fn run(&mut self) -> bool {
+        let result = self.install_until_signal();
+        self.ready(false);
+        let ok = match result {
+            Ok(()) => {
+                self.log
+                    .info("a signal asks to end: the installation is removed");
+                true
+            }
+            Err(e) => {
+                self.metrics.failed(e.step);
+                self.log.error(&format!("cannot install: {e}"));
+                false
+            }
+        };
+        match self.installer.remove() {
+            Ok(done) => done.iter().for_each(|line| self.log.info(line)),
+            Err(e) => self
+                .log
+                .error(&format!("the installation is not removed: {e}")),
+        }
+        ok
+    }
+
+    fn ready(&self, ready: bool) {
+        self.ready.set(ready);
+        self.metrics.ready(ready);
+    }
+
+    /// What happens in every pass: said, unless it happens all the time.
+    fn detail(&self, line: &str) {
+        let level = if self.quiet {
+            Level::Debug
+        } else {
+            Level::Info
+        };
+        self.log.say(level, line);
+    }
+
+    fn install_until_signal(&mut self) -> Result<(), InstallError> {
+        let mut throttle = Throttle::default();
+        loop {
+            if self.wait_for_turn(throttle.turn(Instant::now()))? {
+                return Ok(());
+            }
+            self.metrics.passes.inc();
+            let (done, warnings) = self.installer.files()?;
+            done.iter().for_each(|line| self.detail(line));
+            warnings.iter().for_each(|line| self.log.warn(line));
+            if let Some(why) = self.installer.config_trouble()? {
+                self.detail(&format!("a configuration is to be written: {why}"));
+                if self.configure()? {
+                    return Ok(());
+                }
+            }
+            let watch = self.watch_everything()?;
+            // What happened before the watches were there made no event.
+            let (trouble, warning) = self.installer.trouble()?;
+            if let Some(why) = trouble {
+                self.detail(&format!("once more: {why}"));
+                continue;
+            }
+            if warning != self.warned {
+                warning.iter().for_each(|line| self.log.warn(line));
+                self.warned = warning;
+            }
+            self.ready(true);
+            self.metrics.installed();
+            self.detail("the plugin is installed and in force");
+            let woken = watch.wait(&self.signals).map_err(watch_failed)?;
+            self.ready(false);
+            match woken {
+                Woken::Signal => return Ok(()),
+                Woken::Changed(what) => {
+                    self.detail(&format!("{what}: everything is looked at again"))
+                }
+            }
+        }
+    }
+
+    /// Whether a signal came meanwhile.
+    fn wait_for_turn(&mut self, turn: Turn) -> Result<bool, InstallError> {
+        let (wait, fight_begins, fight) = match turn {
+            Turn::Now { after_fight } => {
+                self.quiet = false;
+                if let Some(passes) = after_fight {
+                    self.log.info(&format!(
+                        "it is quiet again, after {passes} passes that had to wait"
+                    ));
+                }
+                return self.signals.wait(Duration::ZERO).map_err(watch_failed);
+            }
+            Turn::After {
+                wait,
+                fight_begins,
+                fight,
+            } => (wait, fight_begins, fight),
+        };
+        self.metrics.damped.inc();
+        self.quiet = fight;
+        let due = self.summary.is_none_or(|t| t.elapsed() >= SUMMARY);
+        if fight_begins || (fight && due) {
+            self.summary = Some(Instant::now());
+            let path = self
+                .installer
+                .written()
+                .map(|p| p.display().to_string())
+                .unwrap_or_default();
+            let hint = match path.to_lowercase().contains("cilium") {
+                true => "; Cilium does this unless its Helm value cni.exclusive is false",
+                false => "",
+            };
+            self.log.warn(&format!(
+                "another component keeps changing what is installed ({path}){hint}; it is put right \
+                 once a second, and pods that start in between may lack the plugin"
+            ));
+        }
+        self.signals.wait(wait).map_err(watch_failed)
+    }
+
+    /// Writes the configuration, once there is one to extend. Whether a signal came meanwhile.
+    fn configure(&mut self) -> Result<bool, InstallError> {
+        let mut said = None;
+        loop {
+            let mut watch = Watch::new().map_err(watch_failed)?;
+            watch
+                .configurations(&self.installer.desired().net_dir)
+                .map_err(watch_failed)?;
+            match self.installer.config()? {
+                Pass::Installed(done) => {
+                    done.iter().for_each(|line| self.detail(line));
+                    return Ok(false);
+                }
+                Pass::Waiting(why) => {
+                    if said.as_ref() != Some(&why) {
+                        self.log.warn(&why);
+                        said = Some(why);
+                    }
+                }
+            }
+            let woken = watch.wait(&self.signals).map_err(watch_failed)?;
+            if matches!(woken, Woken::Signal) || self.signals.wait(PACE).map_err(watch_failed)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn watch_everything(&self) -> Result<Watch, InstallError> {
+        let desired = self.installer.desired();
+        let mut watch = Watch::new().map_err(watch_failed)?;
+        for path in self.installer.files_to_watch() {
+            watch.file(path).map_err(watch_failed)?;
+        }
+        watch
+            .configurations(&desired.net_dir)
+            .map_err(watch_failed)?;
+        watch
+            .credentials(&desired.access.service_account_dir)
+            .map_err(watch_failed)?;
+        watch.missing.iter().for_each(|line| self.log.warn(line));
+        Ok(watch)
+    }
+}
+
+fn watch_failed(e: nix::Error) -> InstallError {
+    InstallError {
+        step: Step::Config,
+        reason: format!(
+            "cannot watch the node's files: {e}; see /proc/sys/fs/inotify for the limits"
+        ),
+    }
+}

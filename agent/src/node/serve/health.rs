@@ -1,0 +1,56 @@
+//! `/healthz` and `/readyz`.
+
+use super::Ready;
+use super::http::{self, Answer, answer};
+use hyper::StatusCode;
+use socket2::{Domain, Socket, Type};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Listens on all addresses, IPv6 and IPv4 where the node has both.
+pub(crate) fn bind(port: u16) -> std::io::Result<TcpListener> {
+    let any6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    let any4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    // Nodes without IPv6 refuse the first.
+    let listener = listen(any6).or_else(|_| listen(any4))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), None)?;
+    if address.is_ipv6() {
+        // Otherwise /proc/sys/net/ipv6/bindv6only decides, and a kubelet may ask over IPv4.
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(128)?;
+    Ok(socket.into())
+}
+
+pub(super) async fn serve(listener: TcpListener, ready: Ready) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+        return;
+    };
+    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
+    let handler = move |request: hyper::Request<hyper::body::Incoming>| {
+        let answer = respond(request.uri().path(), &ready);
+        async move { answer }
+    };
+    http::serve(accept, LIMIT, handler).await;
+}
+
+fn respond(path: &str, ready: &Ready) -> Answer {
+    match path {
+        "/healthz" => answer(StatusCode::OK, "ok\n"),
+        "/readyz" if ready.get() => answer(StatusCode::OK, "ok\n"),
+        "/readyz" => answer(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the CNI plugin is not installed yet; the log says what is missing\n",
+        ),
+        _ => answer(StatusCode::NOT_FOUND, "ask /healthz or /readyz\n"),
+    }
+}

@@ -1,0 +1,63 @@
+//! HTTP/1.1 on a stream socket, one request for each connection.
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+
+/// More connections at once wait in the backlog.
+const CONNECTIONS: usize = 32;
+/// After a failed accept, for instance without a free descriptor.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) type Answer = Response<Full<Bytes>>;
+
+/// An answer in plain text.
+pub(super) fn answer(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    answer
+}
+
+/// Accepts for ever. `limit` is for everything that happens on one connection.
+pub(super) async fn serve<S, A, H, F>(accept: impl Fn() -> A, limit: Duration, handler: H)
+where
+    A: Future<Output = io::Result<S>>,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Answer> + Send,
+{
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
+            return;
+        };
+        let Ok(stream) = accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let handler = handler.clone();
+        tokio::spawn(async move {
+            let service = service_fn(|request| {
+                let answer = handler(request);
+                async move { Ok::<_, Infallible>(answer.await) }
+            });
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .keep_alive(false)
+                .max_buf_size(64 << 10)
+                .serve_connection(TokioIo::new(stream), service);
+            // Peers that speak nonsense, or nothing, end here.
+            let _ = tokio::time::timeout(limit, connection).await;
+            drop(permit);
+        });
+    }
+}

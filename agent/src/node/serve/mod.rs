@@ -1,0 +1,69 @@
+//! The servers: health, metrics, and the socket for the plugin's lines.
+//!
+//! They have a thread and a runtime of their own and hold nothing that the installer waits for. What is
+//! asked of them is bounded: connections, their time, and what is read from them.
+
+mod health;
+mod http;
+mod lines;
+mod logs;
+mod metrics;
+
+use crate::node::log::Log;
+use crate::node::metrics::Metrics;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(crate) use health::bind as bind_health;
+pub(crate) use logs::bind as bind_logs;
+pub(crate) use metrics::bind as bind_metrics;
+
+/// Whether the plugin is installed. (The other half of readiness, watching pods, is true from the start
+/// without ambient mode.)
+#[derive(Clone, Default)]
+pub(crate) struct Ready(Arc<AtomicBool>);
+
+impl Ready {
+    pub(crate) fn set(&self, ready: bool) {
+        self.0.store(ready, Ordering::Release);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Sockets that listen already.
+pub(crate) struct Sockets {
+    pub(crate) health: TcpListener,
+    pub(crate) metrics: Option<TcpListener>,
+    pub(crate) logs: UnixListener,
+}
+
+/// Serves until the process ends.
+///
+/// # Errors
+/// No thread, or no runtime.
+pub(crate) fn start(
+    sockets: Sockets,
+    ready: Ready,
+    numbers: Metrics,
+    log: Log,
+) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let serve = async move {
+        if let Some(listener) = sockets.metrics {
+            tokio::spawn(metrics::serve(listener, numbers.clone()));
+        }
+        tokio::spawn(health::serve(sockets.health, ready));
+        logs::serve(sockets.logs, numbers, log).await;
+    };
+    std::thread::Builder::new()
+        .name("servers".into())
+        .spawn(move || runtime.block_on(serve))?;
+    Ok(())
+}

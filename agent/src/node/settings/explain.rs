@@ -1,0 +1,68 @@
+//! What `--explain-settings` prints.
+
+use super::resolve::{Effective, Origin, Resolved};
+use super::table::Usage;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+fn origin(e: &Effective) -> String {
+    match e.origin {
+        Origin::Flag => format!("flag --{}", e.setting.flag),
+        Origin::Env(name) => format!("environment {name}"),
+        Origin::Default => "default".to_owned(),
+    }
+}
+
+fn usage(e: &Effective) -> &'static str {
+    match e.setting.usage {
+        Usage::Used => "used",
+        Usage::Unused => "accepted, unused",
+        Usage::Later => "accepted, not built yet",
+    }
+}
+
+fn name(e: &Effective) -> String {
+    match e.setting.env {
+        "" => format!("--{}", e.setting.flag),
+        env => env.to_owned(),
+    }
+}
+
+/// One line for each setting: name, value, who decided, whether it is used.
+#[must_use]
+pub fn text(resolved: &Resolved) -> String {
+    let mut out = String::new();
+    for e in resolved.iter() {
+        // Writing to a String does not fail.
+        let _ = writeln!(
+            out,
+            "{}={:?}  ({}; {})",
+            name(e),
+            e.text,
+            origin(e),
+            usage(e)
+        );
+        if let Some(note) = &e.note {
+            let _ = writeln!(out, "    note: {note}");
+        }
+    }
+    out
+}
+
+/// The same as a JSON array.
+#[must_use]
+pub fn json(resolved: &Resolved) -> Value {
+    let one = |e: &Effective| {
+        json!({
+            "name": name(e),
+            "flag": Some(e.setting.flag).filter(|f| !f.is_empty()),
+            "value": e.text,
+            "default": e.setting.default,
+            "origin": origin(e),
+            "usage": usage(e),
+            "help": e.setting.help,
+            "note": e.note,
+        })
+    };
+    resolved.iter().map(one).collect()
+}

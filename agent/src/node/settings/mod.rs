@@ -1,0 +1,19 @@
+//! What the agent was told: by flags, by the environment, by defaults.
+//!
+//! [`TABLE`] declares every setting once; flags, help, parsing and `--explain-settings` are made from it. A flag
+//! beats the environment, the environment beats the default, and a variable that is set but empty counts
+//! as set. [`Resolved`] is the text of each setting with its origin, [`Settings`] the typed values.
+
+mod explain;
+mod parse;
+mod resolve;
+mod selectors;
+mod table;
+mod typed;
+
+pub use explain::{json, text};
+pub use parse::{go_bool, go_int};
+pub use resolve::{Effective, Origin, Resolved, resolve};
+pub use selectors::parse_selectors;
+pub use table::{Kind, Setting, TABLE, Usage};
+pub use typed::{SettingError, Settings};

@@ -1,0 +1,196 @@
+//! Every setting, declared once.
+
+/// How the text of a setting is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// As it is.
+    Text,
+    /// [`go_bool`](super::go_bool); in the environment anything else means false.
+    Bool,
+    /// [`go_int`](super::go_int); in the environment empty means 0.
+    Int,
+    /// Items between commas, trimmed, empty ones dropped.
+    List,
+}
+
+/// What becomes of a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usage {
+    /// It has an effect.
+    Used,
+    /// Accepted for compatibility; it has no effect in `install-cni` either, or none is needed here.
+    Unused,
+    /// Accepted; what it is for is not part of this agent yet.
+    Later,
+}
+
+/// One setting.
+#[derive(Debug)]
+pub struct Setting {
+    /// Environment variable; empty for those that are flags only.
+    pub env: &'static str,
+    /// Another variable, read when `env` is not set.
+    pub alias: &'static str,
+    /// Flag without its dashes; empty for those of the environment only.
+    pub flag: &'static str,
+    /// How its text is read.
+    pub kind: Kind,
+    /// Text when nobody sets it.
+    pub default: &'static str,
+    /// What becomes of it.
+    pub usage: Usage,
+    /// One line of help.
+    pub help: &'static str,
+}
+
+use Kind::{Bool, Int, List, Text};
+use Usage::{Later, Unused, Used};
+
+/// Flag and variable.
+const fn both(
+    env: &'static str,
+    flag: &'static str,
+    kind: Kind,
+    default: &'static str,
+    usage: Usage,
+    help: &'static str,
+) -> Setting {
+    let alias = "";
+    Setting {
+        env,
+        alias,
+        flag,
+        kind,
+        default,
+        usage,
+        help,
+    }
+}
+
+/// Variable only.
+const fn env(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    usage: Usage,
+    help: &'static str,
+) -> Setting {
+    both(name, "", kind, default, usage, help)
+}
+
+/// Flag only.
+const fn flag(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    usage: Usage,
+    help: &'static str,
+) -> Setting {
+    both("", name, kind, default, usage, help)
+}
+
+/// All settings, in the order in which they are explained.
+#[rustfmt::skip]
+pub static TABLE: &[Setting] = &[
+    both("CNI_CONF_NAME", "cni-conf-name", Text, "", Used, "File name of the CNI configuration to use; empty is the first valid one"),
+    both("CHAINED_CNI_PLUGIN", "chained-cni-plugin", Bool, "true", Used, "Add the plugin to another plugin's configuration, or write a file of its own"),
+    both("CNI_NETWORK_CONFIG", "cni-network-config", Text, "", Unused, "Has no effect in install-cni either"),
+    both("CNI_NETWORK_CONFIG_FILE", "cni-network-config-file", Text, "", Unused, "Has no effect in install-cni either"),
+    both("ISTIO_OWNED_CNI_CONFIG", "istio-owned-cni-config", Bool, "false", Used, "Keep a configuration of our own beside the primary one; needs ambient mode"),
+    Setting {
+        alias: "ISTIO_OWNED_CNI_CONF_FILENAME",
+        ..both("ISTIO_OWNED_CNI_CONFIG_FILENAME", "istio-owned-cni-config-filename", Text, "", Used, "Its file name; empty is 02-istio-cni.conflist")
+    },
+    both("LOG_LEVEL", "log-level", Text, "warn", Unused, "Levels are set with --log_output_level"),
+    both("MOUNTED_CNI_NET_DIR", "mounted-cni-net-dir", Text, "/host/etc/cni/net.d", Used, "Where the node's CNI configurations are seen"),
+    both("CNI_AGENT_RUN_DIR", "cni-agent-run-dir", Text, "/var/run/istio-cni", Used, "Directory of sockets, kubeconfig and log file, here and on the node"),
+    both("KUBECONFIG_MODE", "kubeconfig-mode", Int, "0600", Used, "Mode of the plugin's kubeconfig; octal with a leading zero"),
+    both("CNI_CONF_GROUP_READ", "cni-conf-group-read", Bool, "false", Used, "New configuration files get mode 0640 and not 0600"),
+    both("KUBE_CA_FILE", "kube-ca-file", Text, "", Used, "CA of the API server; empty is that of the service account"),
+    both("SKIP_TLS_VERIFY", "skip-tls-verify", Bool, "false", Used, "The plugin does not verify the API server"),
+    both("MONITORING_PORT", "monitoring-port", Int, "15014", Used, "Port of /metrics; 0 or less is none"),
+    both("ZTUNNEL_UDS_ADDRESS", "ztunnel-uds-address", Text, "/var/run/ztunnel/ztunnel.sock", Later, "Socket of ztunnel"),
+    both("AMBIENT_ENABLED", "ambient-enabled", Bool, "false", Used, "Ambient mode; true is refused"),
+    both("ENABLE_AMBIENT_DETECTION_RETRY", "enable-ambient-detection-retry", Bool, "false", Used, "Written into the plugin's configuration"),
+    both("REPAIR_ENABLED", "repair-enabled", Bool, "true", Later, "Repair of pods that started without redirection"),
+    both("REPAIR_DELETE_PODS", "repair-delete-pods", Bool, "false", Later, "Delete broken pods"),
+    both("REPAIR_LABEL_PODS", "repair-label-pods", Bool, "false", Later, "Label broken pods"),
+    both("REPAIR_BROKEN_POD_LABEL_KEY", "repair-broken-pod-label-key", Text, "cni.istio.io/uninitialized", Later, "Key of that label"),
+    both("REPAIR_BROKEN_POD_LABEL_VALUE", "repair-broken-pod-label-value", Text, "true", Later, "Value of that label"),
+    both("REPAIR_NODE_NAME", "repair-node-name", Text, "", Later, "Node whose pods are repaired"),
+    both("REPAIR_SIDECAR_ANNOTATION", "repair-sidecar-annotation", Text, "sidecar.istio.io/status", Later, "Annotation of pods with a sidecar"),
+    both("REPAIR_INIT_CONTAINER_NAME", "repair-init-container-name", Text, "istio-validation", Later, "Init container that notices missing redirection"),
+    both("REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE", "repair-init-container-termination-message", Text, "", Later, "Its termination message; empty is any"),
+    both("REPAIR_INIT_CONTAINER_EXIT_CODE", "repair-init-container-exit-code", Int, "126", Later, "Its exit code; 0 is any"),
+    both("REPAIR_LABEL_SELECTORS", "repair-label-selectors", Text, "", Later, "Further filter of pods"),
+    both("REPAIR_FIELD_SELECTORS", "repair-field-selectors", Text, "", Later, "Further filter of pods"),
+
+    env("EXCLUDE_NAMESPACES", List, "", Used, "Namespaces whose pods are left alone"),
+    env("POD_NAMESPACE", Text, "", Used, "Namespace of this agent"),
+    env("AMBIENT_ENABLEMENT_SELECTOR", Text, "", Used, "Which pods are ambient, as a YAML list; written into the plugin's configuration"),
+    env("AMBIENT_DNS_CAPTURE", Bool, "false", Later, "Ambient mode: capture DNS"),
+    env("AMBIENT_IPV6", Bool, "false", Later, "Ambient mode: IPv6"),
+    env("AMBIENT_DISABLE_SAFE_UPGRADE", Bool, "false", Later, "Ambient mode: always remove at shutdown"),
+    env("AMBIENT_RECONCILE_POD_RULES_ON_STARTUP", Bool, "false", Later, "Ambient mode: renew rules of pods at start"),
+    env("NATIVE_NFTABLES", Bool, "false", Used, "The plugin uses native nf_tables; written into its configuration"),
+    env("REPAIR_REPAIR_PODS", Bool, "false", Later, "Repair broken pods in place"),
+    env("FORCE_IPTABLES_BINARY", Text, "", Used, "legacy or nft; checked, and nothing is executed anyway"),
+    env("NODE_NAME", Text, "", Later, "Name of this node"),
+    env("SYSTEM_NAMESPACE", Text, "istio-system", Later, "Namespace of ztunnel"),
+    env("POD_NAME", Text, "", Unused, "Has no effect in install-cni either"),
+    env("REVISION", Text, "", Unused, "Has no effect in install-cni either"),
+    env("HOST_PROBE_SNAT_IP", Text, "169.254.7.127", Used, "Source address of probes; checked"),
+    env("HOST_PROBE_SNAT_IPV6", Text, "fd16:9254:7127:1337:ffff:ffff:ffff:ffff", Used, "Source address of probes; checked"),
+    env("AMBIENT_USE_SCOPED_XTABLES_LOCKING", Bool, "true", Unused, "No program that takes the lock is executed"),
+    env("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE", Bool, "true", Later, "Ambient mode: branch interfaces of AWS"),
+    env("ALLOW_SWITCH_TO_HOST_NS", Bool, "false", Later, "The host's network namespace is that of process 1"),
+    env("KUBERNETES_SERVICE_HOST", Text, "", Used, "Host of the API server in the plugin's kubeconfig; set by the kubelet"),
+    env("KUBERNETES_SERVICE_PORT", Text, "", Used, "Its port; set by the kubelet"),
+    env("KUBERNETES_SERVICE_PROTOCOL", Text, "https", Used, "Its protocol"),
+    env("KUBERNETES_NODE_NAME", Text, "", Used, "Logged"),
+    env("GOMEMLIMIT", Text, "", Unused, "There is no garbage collector to limit"),
+
+    both("WEIR_CNI_BIN_SOURCE_DIR", "weir-cni-bin-source-dir", Text, "/opt/cni/bin", Used, "Every file in it is copied to the node"),
+    both("WEIR_MOUNTED_CNI_BIN_DIR", "weir-mounted-cni-bin-dir", Text, "/host/opt/cni/bin", Used, "Where the node's CNI plugins are seen"),
+    both("WEIR_SERVICE_ACCOUNT_DIR", "weir-service-account-dir", Text, "/var/run/secrets/kubernetes.io/serviceaccount", Used, "Directory of token and ca.crt"),
+    both("WEIR_HEALTH_PORT", "weir-health-port", Int, "8000", Used, "Port of /healthz and /readyz"),
+    both("WEIR_KEEP_PLUGIN", "weir-keep-plugin", Bool, "true", Used, "Removal leaves the plugin's program: runtimes still call it to delete pods"),
+
+    flag("log_output_level", Text, "", Used, "Levels as SCOPE:LEVEL,...; a bare level is scope default, all is every scope. Levels: debug, info, warn, error, fatal, none"),
+    flag("log_as_json", Bool, "false", Used, "Log lines are JSON"),
+    flag("log_target", List, "stderr", Used, "Where lines go: stdout, stderr or paths of files"),
+    flag("log_caller", Text, "", Unused, "Lines do not name source files"),
+    flag("log_stacktrace_level", Text, "", Unused, "Lines have no stack traces"),
+    flag("ctrlz_port", Int, "9876", Unused, "There is no introspection server"),
+    flag("ctrlz_address", Text, "localhost", Unused, "There is no introspection server"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn flags_are_the_variables_in_lower_case() {
+        for s in TABLE
+            .iter()
+            .filter(|s| !s.env.is_empty() && !s.flag.is_empty())
+        {
+            assert_eq!(s.env.to_lowercase().replace('_', "-"), s.flag);
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_defaults_readable() {
+        let mut names = BTreeSet::new();
+        for s in TABLE {
+            assert!(s.env.is_empty() || names.insert(s.env), "{s:?}");
+            assert!(s.flag.is_empty() || names.insert(s.flag), "{s:?}");
+            match s.kind {
+                Bool => assert!(super::super::go_bool(s.default).is_some(), "{s:?}"),
+                Int => assert!(super::super::go_int(s.default).is_some(), "{s:?}"),
+                Text | List => {}
+            }
+        }
+    }
+}

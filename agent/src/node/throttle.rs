@@ -1,0 +1,113 @@
+//! How often the node may be put right when somebody keeps undoing it.
+
+use std::time::{Duration, Instant};
+
+/// One token each: 0.2 passes a second.
+const REFILL: Duration = Duration::from_secs(5);
+/// A pass without a token waits, but not longer: until it is done, pods start without the plugin.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Who fights for hours is not slowed down for hours afterwards.
+const LONGEST_DEBT: Duration = Duration::from_secs(60);
+/// So many waits in a row are a fight.
+const PATIENCE: u32 = 5;
+
+/// A bucket with one token. Without a token a pass waits a little and goes ahead anyway, and owes the token.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
+    /// When there is a token again.
+    free_at: Option<Instant>,
+    waits: u32,
+}
+
+/// Whether a pass may begin.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Now.
+    Now {
+        /// A fight has ended; so many passes had to wait.
+        after_fight: Option<u32>,
+    },
+    /// After this long.
+    After {
+        /// How long.
+        wait: Duration,
+        /// A fight has begun: the first time this many waits came in a row.
+        fight_begins: bool,
+        /// There is a fight: a line for every pass would flood the log.
+        fight: bool,
+    },
+}
+
+impl Throttle {
+    /// Asks for a turn.
+    pub(crate) fn turn(&mut self, now: Instant) -> Turn {
+        let missing = self.free_at.map(|t| t.saturating_duration_since(now));
+        match missing.filter(|m| !m.is_zero()) {
+            None => {
+                self.free_at = Some(now + REFILL);
+                let waits = std::mem::take(&mut self.waits);
+                Turn::Now {
+                    after_fight: (waits > PATIENCE).then_some(waits),
+                }
+            }
+            Some(missing) => {
+                self.free_at = Some(now + (missing + REFILL).min(LONGEST_DEBT));
+                self.waits = self.waits.saturating_add(1);
+                Turn::After {
+                    wait: missing.min(LONGEST_WAIT),
+                    fight_begins: self.waits == PATIENCE + 1,
+                    fight: self.waits > PATIENCE,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_every_five_seconds_and_a_second_otherwise() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut t = Throttle::default();
+        assert_eq!(t.turn(at(0)), Turn::Now { after_fight: None });
+        let wait = |ms| Turn::After {
+            wait: Duration::from_millis(ms),
+            fight_begins: false,
+            fight: false,
+        };
+        assert_eq!(t.turn(at(100)), wait(1000));
+        assert_eq!(t.turn(at(9600)), wait(400));
+        assert_eq!(t.turn(at(15000)), Turn::Now { after_fight: None });
+    }
+
+    #[test]
+    fn a_fight_is_noticed_once_and_its_end_too() {
+        let start = Instant::now();
+        let mut t = Throttle::default();
+        t.turn(start);
+        let turns: Vec<_> = (0..8)
+            .map(|n| t.turn(start + Duration::from_millis(n)))
+            .collect();
+        let begins = |t: &Turn| {
+            matches!(
+                t,
+                Turn::After {
+                    fight_begins: true,
+                    ..
+                }
+            )
+        };
+        let fight = |t: &Turn| matches!(t, Turn::After { fight: true, .. });
+        assert_eq!(turns.iter().filter(|t| begins(t)).count(), 1);
+        assert_eq!(turns.iter().filter(|t| fight(t)).count(), 3);
+        assert_eq!(
+            t.turn(start + LONGEST_DEBT * 2),
+            Turn::Now {
+                after_fight: Some(8)
+            }
+        );
+    }
+}

@@ -1,0 +1,240 @@
+//! Questions to the agent that it answers without running, and taking everything away by hand.
+
+use crate::support::{BRIDGE, Node, weir};
+use serde_json::Value;
+use std::process::Output;
+
+const LIST: &str = "net.d/10-pods.conflist";
+
+fn stdout(out: &Output) -> String {
+    assert!(out.status.success(), "{out:?}");
+    String::from_utf8(out.stdout.clone()).unwrap()
+}
+
+fn json(out: &Output) -> Value {
+    serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"))
+}
+
+#[test]
+fn settings_are_explained() {
+    let node = Node::new();
+    let env = [
+        ("ISTIO_OWNED_CNI_CONF_FILENAME", "01-x.conflist"),
+        ("SKIP_TLS_VERIFY", "yes"),
+    ];
+    let args = ["agent", "--explain-settings", "--chained-cni-plugin=false"];
+    let text = stdout(&node.run(&args, &env));
+    for line in [
+        "CHAINED_CNI_PLUGIN=\"false\"  (flag --chained-cni-plugin; used)",
+        "ISTIO_OWNED_CNI_CONFIG_FILENAME=\"01-x.conflist\"  (environment ISTIO_OWNED_CNI_CONF_FILENAME; used)",
+        "LOG_LEVEL=\"warn\"  (default; accepted, unused)",
+        "    note: \"yes\" is no boolean and counts as false; use true or false",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+    }
+    let value = json(&node.run(&["agent", "--explain-settings", "--json"], &env));
+    let find = |name: &str| {
+        value
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|s| s["name"] == name)
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(find("KUBECONFIG_MODE")["value"], "0600");
+    assert_eq!(find("REPAIR_ENABLED")["usage"], "accepted, not built yet");
+    assert_eq!(find("--log_target")["origin"], "default");
+    assert!(value.as_array().unwrap().len() > 55);
+    // What is explained need not be usable.
+    assert!(
+        stdout(&node.run(
+            &["agent", "--explain-settings"],
+            &[("AMBIENT_ENABLED", "true")]
+        ))
+        .contains("AMBIENT_ENABLED=\"true\"")
+    );
+}
+
+#[test]
+fn flags_as_the_chart_and_people_write_them() {
+    let node = Node::new();
+    let args = [
+        "agent",
+        "--explain-settings",
+        "--json",
+        "--cni-conf-name",
+        "a",
+        "--cni-conf-name=b",
+        "--skip-tls-verify",
+        "--monitoring-port",
+        "-1",
+        "--log_output_level=info",
+        "--log_as_json",
+        "--ctrlz_port=1",
+    ];
+    let value = json(&node.run(&args, &[]));
+    let find = |name: &str| {
+        value
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|s| s["name"] == name)
+            .unwrap()["value"]
+            .clone()
+    };
+    assert_eq!(
+        (
+            find("CNI_CONF_NAME"),
+            find("SKIP_TLS_VERIFY"),
+            find("MONITORING_PORT")
+        ),
+        ("b".into(), "true".into(), "-1".into())
+    );
+    assert_eq!(find("--log_as_json"), "true");
+}
+
+#[test]
+fn a_dry_run_says_what_a_pass_would_do_and_writes_nothing() {
+    let node = Node::new();
+    node.write(
+        "net.d/10-pods.conf",
+        r#"{"cniVersion": "0.4.0", "type": "ptp"}"#,
+    );
+    let out = node.run(&["agent", "--dry-run"], &[]);
+    let text = stdout(&out);
+    let path = |name: &str| node.path(name).display().to_string();
+    for line in [
+        format!(
+            "write  {} (mode 0755): from {}: the node does not have it",
+            path("bin/istio-cni"),
+            path("source/istio-cni")
+        ),
+        format!(
+            "write  {} (mode 0600): there is none",
+            path("run/istio-cni-kubeconfig")
+        ),
+        format!(
+            "write  {} (mode 0644): extends {}: it is the first valid one",
+            path("net.d/10-pods.conflist"),
+            path("net.d/10-pods.conf")
+        ),
+        format!(
+            "remove {}: {} takes its place",
+            path("net.d/10-pods.conf"),
+            path("net.d/10-pods.conflist")
+        ),
+        "    token: REDACTED".to_owned(),
+    ] {
+        assert!(
+            text.lines().any(|l| l.trim_start() == line.trim_start()),
+            "{line}\n{text}"
+        );
+    }
+    assert!(!text.contains("token-1") && node.names("bin").is_empty() && !node.exists("run"));
+    assert_eq!(node.names("net.d"), ["10-pods.conf"]);
+    // A pass does what was said, and then there is nothing to do.
+    let planned = json(&node.run(&["agent", "--dry-run", "--json"], &[]));
+    let agent = node.ready(&[]);
+    for step in planned
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|s| s["path"].as_str().unwrap().ends_with("conflist"))
+    {
+        assert_eq!(
+            node.read("net.d/10-pods.conflist"),
+            step["text"].as_str().unwrap()
+        );
+    }
+    let again = json(&node.run(&["agent", "--dry-run", "--json"], &[]));
+    assert!(
+        again
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|s| s["action"] == "keep"),
+        "{again}"
+    );
+    drop(agent);
+    // What a pass would end with, and what it would wait for.
+    std::fs::remove_file(node.path("account/token")).unwrap();
+    let out = node.run(
+        &["agent", "--dry-run", "--json"],
+        &[("CNI_CONF_NAME", "x.conf")],
+    );
+    assert_eq!(out.status.code(), Some(1));
+    let actions: Vec<Value> = json(&out)
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["action"].clone())
+        .collect();
+    assert_eq!(actions, ["keep", "fail", "wait"]);
+}
+
+#[test]
+fn uninstall_finds_everything_and_verifies() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let mut agent = node.ready(&[]);
+    agent.signal(nix::sys::signal::Signal::SIGKILL);
+    agent.ended();
+    // Entries in places that the agent would not look at any more.
+    node.write(
+        "net.d/20-old.conflist",
+        &node.read(LIST).replace("\"name\": \"pods\",", ""),
+    );
+    node.write(
+        "net.d/30-alone.conf",
+        r#"{"type": "istio-cni", "name": "istio-cni"}"#,
+    );
+    node.write(
+        "net.d/40-only.conflist",
+        r#"{"name": "o", "plugins": [{"type": "istio-cni"}]}"#,
+    );
+    let verify = node.run(&["uninstall", "--verify", "--json"], &[]);
+    assert_eq!(verify.status.code(), Some(1));
+    assert_eq!(json(&verify)["left"].as_array().unwrap().len(), 6);
+    assert!(node.read(LIST).contains("istio-cni"), "--verify only looks");
+    let out = node.run(&["uninstall"], &[]);
+    let text = stdout(&out);
+    assert!(text.contains("(may stay)"), "{text}");
+    assert_eq!(node.names("net.d"), ["10-pods.conflist", "20-old.conflist"]);
+    assert!(
+        !node.read(LIST).contains("istio") && !node.read("net.d/20-old.conflist").contains("istio")
+    );
+    assert_eq!(node.names("bin"), ["istio-cni"]);
+    let all = [("WEIR_KEEP_PLUGIN", "false")];
+    assert_eq!(
+        node.run(&["uninstall", "--verify"], &all).status.code(),
+        Some(1)
+    );
+    assert!(stdout(&node.run(&["uninstall"], &all)).contains("nothing is left"));
+    // Twice is success.
+    assert!(stdout(&node.run(&["uninstall"], &all)).contains("nothing is left"));
+    assert!(node.names("bin").is_empty());
+}
+
+#[test]
+fn called_as_install_cni_it_is_the_agent() {
+    let node = Node::new();
+    let link = node.path("install-cni");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), &link).unwrap();
+    let run = |args: &[&str]| {
+        std::process::Command::new(&link)
+            .args(args)
+            .env_clear()
+            .envs(node.env())
+            .output()
+            .unwrap()
+    };
+    assert!(stdout(&run(&["version"])).contains(env!("CARGO_PKG_VERSION")));
+    assert!(
+        stdout(&run(&["--explain-settings", "--log_output_level=info"])).contains("CNI_CONF_NAME")
+    );
+    assert_eq!(run(&["--no-such-flag"]).status.code(), Some(2));
+    assert!(
+        stdout(&weir().args(["agent", "--help"]).output().unwrap()).contains("--repair-enabled")
+    );
+}

@@ -1,0 +1,180 @@
+//! What is wrong is named, and nothing is left half-written.
+
+use crate::support::{BRIDGE, Node};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use std::path::{Path, PathBuf};
+
+const LIST: &str = "net.d/10-pods.conflist";
+
+/// A mount that goes away with this value.
+struct Mount(PathBuf);
+
+impl Mount {
+    /// `None` where this user may not mount.
+    fn tmpfs(path: &Path, flags: MsFlags, options: &str) -> Option<Self> {
+        match mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options)) {
+            Ok(()) => Some(Self(path.to_owned())),
+            Err(e) => {
+                println!("skipped: mounting a tmpfs: {e}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+/// Starts an agent that has to end by itself; its log.
+fn fails(node: &Node, env: &[(&str, &str)]) -> String {
+    let mut agent = node.start(env, &[]);
+    assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
+    agent.log()
+}
+
+#[test]
+fn a_read_only_directory_is_named_with_the_remedy() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let Some(_mount) = Mount::tmpfs(&node.path("bin"), MsFlags::MS_RDONLY, "size=64k") else {
+        return;
+    };
+    let log = fails(&node, &[]);
+    assert!(
+        log.contains("Read-only file system") && log.contains("cniBinDir"),
+        "{log}"
+    );
+    assert_eq!(node.read(LIST), BRIDGE);
+}
+
+#[test]
+fn a_full_disk_leaves_everything_as_it_was() {
+    let node = Node::new();
+    let big = "x".repeat(256 << 10);
+    node.write("source/istio-cni", &big);
+    let Some(mount) = Mount::tmpfs(&node.path("bin"), MsFlags::empty(), "size=64k") else {
+        return;
+    };
+    node.write("bin/istio-cni", "the old one");
+    node.write(LIST, BRIDGE);
+    let log = fails(&node, &[]);
+    assert!(log.contains("the disk of the node is full"), "{log}");
+    assert_eq!(
+        (node.read("bin/istio-cni").as_str(), node.names("bin").len()),
+        ("the old one", 1)
+    );
+    assert_eq!(node.read(LIST), BRIDGE);
+    drop(mount);
+    // The same for the configuration.
+    node.write("source/istio-cni", "small");
+    let Some(_mount) = Mount::tmpfs(&node.path("net.d"), MsFlags::empty(), "size=8k") else {
+        return;
+    };
+    node.write(LIST, BRIDGE);
+    let filler = node.path("net.d/filler");
+    let _ = std::fs::write(filler, vec![b'x'; 4096]);
+    let log = fails(&node, &[]);
+    assert!(log.contains("the file is as it was"), "{log}");
+    assert_eq!(node.read(LIST), BRIDGE);
+    assert_eq!(node.names("net.d"), ["10-pods.conflist", "filler"]);
+}
+
+/// Directories that are removed, settings, and what the log then names.
+type Missing = (
+    &'static [&'static str],
+    &'static [(&'static str, &'static str)],
+    &'static str,
+);
+
+#[test]
+fn missing_directories_and_files_are_named() {
+    let cases: [Missing; 7] = [
+        (&["bin"], &[], "is not mounted"),
+        (&["net.d"], &[], "MOUNTED_CNI_NET_DIR"),
+        (&["source"], &[], "WEIR_CNI_BIN_SOURCE_DIR"),
+        (&["account"], &[], "token"),
+        (&[], &[("KUBE_CA_FILE", "/no/such/ca.crt")], "KUBE_CA_FILE"),
+        (
+            &[],
+            &[("KUBERNETES_SERVICE_HOST", "")],
+            "KUBERNETES_SERVICE_HOST is not set",
+        ),
+        (
+            &[],
+            &[("KUBERNETES_SERVICE_PORT", "https")],
+            "KUBERNETES_SERVICE_PORT",
+        ),
+    ];
+    for (removed, env, named) in cases {
+        let node = Node::new();
+        node.write(LIST, BRIDGE);
+        for dir in removed {
+            std::fs::remove_dir_all(node.path(dir)).unwrap();
+        }
+        let log = fails(&node, env);
+        assert!(log.contains(named), "{named}: {log}");
+        if node.exists("net.d") {
+            assert_eq!(node.read(LIST), BRIDGE, "{named}");
+        }
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_used_stop_it_before_anything_is_touched() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    for (name, value) in [
+        ("AMBIENT_ENABLED", "true"),
+        ("HOST_PROBE_SNAT_IP", "x"),
+        ("FORCE_IPTABLES_BINARY", "x"),
+        ("AMBIENT_ENABLEMENT_SELECTOR", "- podSelector: 7"),
+        ("MONITORING_PORT", "x"),
+        ("KUBECONFIG_MODE", "rw-------"),
+        ("CNI_CONF_NAME", "/etc/passwd"),
+        ("WEIR_HEALTH_PORT", "70000"),
+    ] {
+        let out = node.run(&["agent"], &[(name, value)]);
+        let errors = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{name}: {errors}");
+        assert!(errors.contains(name), "{errors}");
+    }
+    for args in [
+        ["agent", "--no-such-flag"],
+        ["agent", "--chained-cni-plugin=maybe"],
+        ["agent", "--monitoring-port=x"],
+    ] {
+        assert_eq!(node.run(&args, &[]).status.code(), Some(2), "{args:?}");
+    }
+    assert_eq!(node.read(LIST), BRIDGE);
+    assert!(!node.exists("run") && node.names("bin").is_empty());
+}
+
+#[test]
+fn garbage_in_every_configuration_is_waited_out() {
+    let node = Node::new();
+    node.write("net.d/00-a.conf", "\u{0}garbage");
+    node.write("net.d/01-b.conflist", &"[".repeat(300_000));
+    std::fs::write(node.path("net.d/02-c.conf"), [0xff; 64]).unwrap();
+    std::os::unix::fs::symlink("nowhere", node.path("net.d/03-d.conf")).unwrap();
+    let mut agent = node.start(&[], &[]);
+    agent.until("waiting", || agent.log().contains("waiting for"));
+    // Written piece by piece, as by somebody without rename.
+    let (start, end) = BRIDGE.split_at(BRIDGE.len() / 2);
+    node.write(LIST, start);
+    agent.until("a look at the half", || {
+        agent.log().contains("10-pods.conflist is not JSON")
+    });
+    std::io::Write::write_all(
+        &mut std::fs::OpenOptions::new()
+            .append(true)
+            .open(node.path(LIST))
+            .unwrap(),
+        end.as_bytes(),
+    )
+    .unwrap();
+    agent.wait_ready();
+    assert!(node.read(LIST).contains("istio-cni"));
+}

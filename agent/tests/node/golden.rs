@@ -1,0 +1,145 @@
+//! Files byte for byte as another author's program writes them.
+
+use crate::support::{Node, desired, golden, names};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use weir_agent::node::install::{Access, Installer, Pass, kubeconfig, remove_everything};
+
+fn cases(dir: &Path, operation: &str) -> Vec<Value> {
+    let is_case = |n: &String| n.ends_with(".json") && !n.starts_with("scenarios");
+    let read = |n: String| -> Value {
+        serde_json::from_str(&std::fs::read_to_string(dir.join(n)).unwrap()).unwrap()
+    };
+    let cases: Vec<Value> = names(dir).into_iter().filter(is_case).map(read).collect();
+    let cases: Vec<Value> = cases
+        .into_iter()
+        .filter(|c| c["operation"] == operation)
+        .collect();
+    assert!(
+        !cases.is_empty(),
+        "no case {operation} in {}",
+        dir.display()
+    );
+    cases
+}
+
+/// The settings of a case, under the names of the environment.
+pub(crate) fn env(node: &Node, config: &Value) -> BTreeMap<String, String> {
+    let mut env = node.env();
+    for (key, value) in config.as_object().unwrap() {
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        let name = match key.as_str() {
+            "plugin_log_level" => continue,
+            "istio_owned_cni_config_filename" if text.is_empty() => continue,
+            key => key.to_uppercase(),
+        };
+        env.insert(name, text);
+    }
+    env
+}
+
+fn fill(node: &Node, dir: &Path, case: &Value) {
+    for (name, input) in case["net_dir_before"].as_object().unwrap() {
+        let text = std::fs::read_to_string(dir.join(input.as_str().unwrap())).unwrap();
+        node.write(&format!("net.d/{name}"), &text);
+    }
+}
+
+#[test]
+fn configurations() {
+    let Some(dir) = golden() else { return };
+    for case in cases(&dir, "create_cni_config_file") {
+        let node = Node::new();
+        fill(&node, &dir, &case);
+        let before = node.names("net.d");
+        let name = case["case"].as_str().unwrap();
+        let config = &case["install_config"];
+        let mut installer = Installer::new(desired(
+            &env(&node, config),
+            config["plugin_log_level"].as_str().unwrap(),
+        ));
+        assert!(
+            matches!(installer.config(), Ok(Pass::Installed(_))),
+            "{name}"
+        );
+        let expected = &case["expected"];
+        let path = format!("net.d/{}", expected["config_path"].as_str().unwrap());
+        let wanted =
+            std::fs::read_to_string(dir.join(expected["golden_file"].as_str().unwrap())).unwrap();
+        assert_eq!(node.read(&path), wanted, "{name}");
+        let removed = expected["removed"].as_array().cloned().unwrap_or_default();
+        for file in removed {
+            assert!(
+                !node.exists(&format!("net.d/{}", file.as_str().unwrap())),
+                "{name}"
+            );
+        }
+        for file in expected["unchanged"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+        {
+            let file = file.as_str().unwrap();
+            let input = case["net_dir_before"][file].as_str().unwrap();
+            let input = std::fs::read_to_string(dir.join(input)).unwrap();
+            assert_eq!(node.read(&format!("net.d/{file}")), input, "{name}");
+        }
+        assert!(node.names("net.d").len() <= before.len() + 1, "{name}");
+        // Twice is once.
+        assert_eq!(installer.config_trouble().unwrap(), None, "{name}");
+    }
+}
+
+#[test]
+fn clean_up() {
+    let Some(dir) = golden() else { return };
+    for case in cases(&dir, "cleanup") {
+        let node = Node::new();
+        fill(&node, &dir, &case);
+        let mut env = env(&node, &case["install_config"]);
+        env.insert(
+            "CNI_AGENT_RUN_DIR".into(),
+            node.path("account").display().to_string(),
+        );
+        env.insert("WEIR_KEEP_PLUGIN".into(), "false".into());
+        node.write("account/istio-cni-kubeconfig", "x");
+        node.write("bin/istio-cni", "x");
+        node.write("bin/bridge", "x");
+        remove_everything(&desired(&env, "debug")).unwrap();
+        let expected = &case["expected"];
+        let wanted =
+            std::fs::read_to_string(dir.join(expected["golden_file"].as_str().unwrap())).unwrap();
+        let path = format!("net.d/{}", expected["config_path"].as_str().unwrap());
+        assert_eq!(node.read(&path), wanted);
+        assert_eq!(node.names("bin"), ["bridge"]);
+        assert!(!node.exists("account/istio-cni-kubeconfig"));
+    }
+}
+
+#[test]
+fn kubeconfigs() {
+    let Some(dir) = golden() else { return };
+    for case in cases(&dir, "create_kubeconfig") {
+        let node = Node::new();
+        let inputs = &case["kubeconfig_inputs"];
+        let text = |key: &str| inputs[key].as_str().unwrap().to_owned();
+        node.write("account/token", &text("token"));
+        let access = Access {
+            protocol: text("kubernetes_service_protocol"),
+            host: text("kubernetes_service_host"),
+            port: text("kubernetes_service_port"),
+            ca_file: Some(dir.join(text("kube_ca_file"))),
+            skip_tls_verify: inputs["skip_tls_verify"].as_bool().unwrap(),
+            service_account_dir: node.path("account"),
+        };
+        let wanted =
+            std::fs::read_to_string(dir.join(case["expected"]["golden_file"].as_str().unwrap()))
+                .unwrap();
+        let (written, shown) = kubeconfig(&access).unwrap();
+        assert_eq!(written, wanted);
+        assert!(!shown.contains(&text("token")), "{shown}");
+    }
+}

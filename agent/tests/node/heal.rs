@@ -1,0 +1,185 @@
+//! Everything that was installed is put right when somebody changes it.
+
+use crate::support::{BRIDGE, Node};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+const LIST: &str = "net.d/10-pods.conflist";
+
+fn has_plugin(node: &Node, path: &str) -> bool {
+    std::fs::read_to_string(node.path(path)).is_ok_and(|t| t.contains("\"type\": \"istio-cni\""))
+}
+
+#[test]
+fn each_file_that_is_tampered_with() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let agent = node.ready(&[]);
+    let installed = node.read(LIST);
+    let program = node.read("source/istio-cni");
+    let kubeconfig = node.read("run/istio-cni-kubeconfig");
+    let remove = |name: &str| std::fs::remove_file(node.path(name)).unwrap();
+    let intact = || {
+        let same = |name: &str, text: &str| {
+            std::fs::read_to_string(node.path(name)).is_ok_and(|t| t == text)
+        };
+        same(LIST, &installed)
+            && same("bin/istio-cni", &program)
+            && same("run/istio-cni-kubeconfig", &kubeconfig)
+            && node.mode("bin/istio-cni") == 0o755
+            && node.mode("run/istio-cni-kubeconfig") == 0o600
+    };
+    let chmod = |name: &str, mode| {
+        std::fs::set_permissions(node.path(name), PermissionsExt::from_mode(mode)).unwrap()
+    };
+    let tampering: [(&str, &dyn Fn()); 9] = [
+        ("configuration overwritten", &|| node.write(LIST, BRIDGE)),
+        ("configuration replaced", &|| {
+            node.write("net.d/tmp", BRIDGE);
+            std::fs::rename(node.path("net.d/tmp"), node.path(LIST)).unwrap();
+        }),
+        ("entry changed", &|| {
+            node.write(LIST, &installed.replace("istio-system", "other"))
+        }),
+        ("program overwritten", &|| {
+            node.write("bin/istio-cni", "#!/bin/false")
+        }),
+        ("program removed", &|| remove("bin/istio-cni")),
+        ("program not executable", &|| chmod("bin/istio-cni", 0o600)),
+        ("program moved away", &|| {
+            std::fs::rename(node.path("bin/istio-cni"), node.path("bin/old")).unwrap()
+        }),
+        ("kubeconfig removed", &|| remove("run/istio-cni-kubeconfig")),
+        ("kubeconfig overwritten", &|| {
+            node.write("run/istio-cni-kubeconfig", "garbage: [")
+        }),
+    ];
+    for (what, tamper) in tampering {
+        agent.until("ready", || agent.is_ready());
+        tamper();
+        let took = agent.until(what, intact);
+        println!("{what}: healed after {took:?}");
+    }
+}
+
+#[test]
+fn without_damping_it_takes_less_than_a_second() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let agent = node.ready(&[]);
+    // The token of the first pass has to be back; nothing else tells that it is.
+    let first = Instant::now();
+    agent.until("a token", || first.elapsed() > Duration::from_secs(6));
+    node.write(LIST, BRIDGE);
+    let took = agent.until("healed", || has_plugin(&node, LIST));
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert_eq!(agent.metric("weir_install_damped_total"), 0);
+}
+
+#[test]
+fn a_configuration_that_sorts_first_is_followed_when_none_is_named() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let mut agent = node.ready(&[]);
+    node.write(
+        "net.d/05-new.conf",
+        r#"{"cniVersion": "0.4.0", "name": "new", "type": "ptp"}"#,
+    );
+    agent.until("followed", || has_plugin(&node, "net.d/05-new.conflist"));
+    agent.until("the entry gone from the old one", || {
+        !has_plugin(&node, LIST)
+    });
+    assert!(!node.exists("net.d/05-new.conf"));
+    assert!(agent.log().contains("is in force now"), "{}", agent.log());
+    agent.wait_ready();
+    // And back, when it goes.
+    std::fs::remove_file(node.path("net.d/05-new.conflist")).unwrap();
+    agent.until("back", || has_plugin(&node, LIST));
+    assert!(agent.terminate().success());
+    assert!(!node.read(LIST).contains("istio"));
+}
+
+#[test]
+fn a_configuration_that_sorts_first_is_told_of_when_one_is_named() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let agent = node.ready(&[("CNI_CONF_NAME", "10-pods.conflist")]);
+    node.write("net.d/05-new.conflist", BRIDGE);
+    agent.until("told", || agent.log().contains("which sorts before"));
+    agent.until("ready", || agent.is_ready());
+    assert_eq!(node.read("net.d/05-new.conflist"), BRIDGE);
+    assert!(has_plugin(&node, LIST));
+}
+
+#[test]
+fn a_named_file_that_is_written_again_is_extended_again() {
+    let node = Node::new();
+    let single = r#"{"cniVersion": "0.4.0", "name": "pods", "type": "ptp"}"#;
+    node.write("net.d/10-pods.conf", single);
+    let agent = node.ready(&[("CNI_CONF_NAME", "10-pods.conf")]);
+    assert_eq!(node.names("net.d"), ["10-pods.conflist"]);
+    node.write("net.d/10-pods.conf", &single.replace("ptp", "bridge"));
+    agent.until("extended", || {
+        node.names("net.d") == ["10-pods.conflist"]
+            && node.read("net.d/10-pods.conflist").contains("bridge")
+    });
+    assert!(has_plugin(&node, "net.d/10-pods.conflist"));
+}
+
+#[test]
+fn a_renewed_token_reaches_the_kubeconfig_and_leaves_the_configuration_alone() {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    // As the kubelet does it: token -> ..data/token, ..data -> a directory that is exchanged.
+    for n in ["1", "2"] {
+        std::fs::create_dir(node.path(&format!("account/..{n}"))).unwrap();
+        node.write(&format!("account/..{n}/token"), &format!("token-{n}"));
+    }
+    std::fs::remove_file(node.path("account/token")).unwrap();
+    symlink("..1", node.path("account/..data")).unwrap();
+    symlink("..data/token", node.path("account/token")).unwrap();
+    let agent = node.ready(&[]);
+    assert!(node.read("run/istio-cni-kubeconfig").contains("token-1"));
+    let inode = std::fs::metadata(node.path(LIST)).unwrap().ino();
+    symlink("..2", node.path("account/..data_tmp")).unwrap();
+    std::fs::rename(node.path("account/..data_tmp"), node.path("account/..data")).unwrap();
+    agent.until("renewed", || {
+        node.read("run/istio-cni-kubeconfig").contains("token-2")
+    });
+    agent.until("ready", || agent.is_ready());
+    assert_eq!(std::fs::metadata(node.path(LIST)).unwrap().ino(), inode);
+    assert!(!agent.log().contains("token-"), "{}", agent.log());
+}
+
+#[test]
+fn somebody_who_fights_back_is_damped_and_does_not_flood_the_log() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let agent = node.ready(&[]);
+    let fought = |n: u64| {
+        if has_plugin(&node, LIST) {
+            node.write(LIST, BRIDGE);
+        }
+        agent.metric("weir_install_damped_total") >= n
+    };
+    agent.until("damping", || fought(6));
+    agent.until("told", || {
+        agent.log().contains("another component keeps changing")
+    });
+    let (lines, passes) = (
+        agent.log().lines().count(),
+        agent.metric("weir_install_passes_total"),
+    );
+    let start = Instant::now();
+    agent.until("more damping", || fought(10));
+    let more = agent.log().lines().count() - lines;
+    assert!(more <= 2, "{more} lines for 4 passes:\n{}", agent.log());
+    // At most one pass a second.
+    let passes = agent.metric("weir_install_passes_total") - passes;
+    assert!(
+        Duration::from_secs(passes) <= start.elapsed() + Duration::from_secs(2),
+        "{passes}"
+    );
+    agent.until("healed in the end", || has_plugin(&node, LIST));
+}

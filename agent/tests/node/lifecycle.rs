@@ -1,0 +1,162 @@
+//! Start, end, and everything in between that is no tampering.
+
+use crate::support::{BRIDGE, Node};
+use nix::sys::signal::Signal;
+
+const LIST: &str = "net.d/10-pods.conflist";
+
+#[test]
+fn a_signal_takes_the_installation_away_and_leaves_the_program() {
+    for (signal, keep, left) in [(Signal::SIGTERM, "true", 2), (Signal::SIGINT, "false", 1)] {
+        let node = Node::new();
+        node.write(LIST, BRIDGE);
+        std::fs::set_permissions(
+            node.path(LIST),
+            std::os::unix::fs::PermissionsExt::from_mode(0o644),
+        )
+        .unwrap();
+        node.write("source/other", "another program");
+        let mut agent = node.ready(&[("WEIR_KEEP_PLUGIN", keep)]);
+        assert_eq!(node.mode(LIST), 0o644, "the mode is the other component's");
+        assert_eq!(node.mode("run/istio-cni-kubeconfig"), 0o600);
+        assert_eq!(node.names("bin"), ["istio-cni", "other"]);
+        agent.signal(signal);
+        assert_eq!(agent.ended().code(), Some(0), "{}", agent.log());
+        assert!(!node.read(LIST).contains("istio"));
+        assert_eq!(node.mode(LIST), 0o644);
+        assert_eq!(node.names("bin").len(), left, "{:?}", node.names("bin"));
+        assert_eq!(node.names("run"), ["log.sock"]);
+    }
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_configuration() {
+    let node = Node::new();
+    let mut agent = node.start(&[], &[]);
+    agent.until("waiting", || agent.log().contains("waiting for"));
+    assert!(agent.terminate().success());
+    assert!(node.names("net.d").is_empty());
+    assert!(!node.exists("run/istio-cni-kubeconfig"));
+}
+
+#[test]
+fn killed_at_once_and_started_again() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    // Kills fall into every part of the first pass.
+    for n in 0..12_u32 {
+        let mut agent = node.start(&[], &[]);
+        let enough = |agent: &crate::support::Agent| match n % 4 {
+            0 => node.exists("run/log.sock"),
+            1 => node.exists("bin/istio-cni"),
+            2 => node.exists("run/istio-cni-kubeconfig"),
+            _ => agent.is_ready(),
+        };
+        agent.until("some progress", || enough(&agent));
+        agent.signal(Signal::SIGKILL);
+        assert!(!agent.ended().success());
+        let list: serde_json::Value = serde_json::from_str(&node.read(LIST)).expect("a whole file");
+        assert!(list["plugins"].as_array().unwrap().len() >= 2);
+    }
+    // What a killed one may leave, and what is not ours.
+    node.write("bin/istio-cni.tmp.123", "half");
+    node.write("run/istio-cni-kubeconfig.tmp.weir-7-1", "half");
+    node.write("net.d/10-pods.conflist.tmp.other", "another installer's");
+    let mut agent = node.ready(&[]);
+    assert_eq!(node.names("bin"), ["istio-cni"]);
+    assert_eq!(node.names("run"), ["istio-cni-kubeconfig", "log.sock"]);
+    assert_eq!(
+        node.names("net.d"),
+        ["10-pods.conflist", "10-pods.conflist.tmp.other"]
+    );
+    assert_eq!(
+        node.read(LIST).matches("\"istio-cni\"").count(),
+        2,
+        "one entry, name and type"
+    );
+    assert!(agent.terminate().success());
+    assert!(!node.read(LIST).contains("istio"));
+}
+
+#[test]
+fn a_new_version_replaces_a_program_that_runs() {
+    use std::os::unix::fs::MetadataExt;
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    // A real program, in use: writing into it would fail with ETXTBSY.
+    std::fs::copy("/bin/sleep", node.path("bin/istio-cni")).unwrap();
+    let mut running = std::process::Command::new(node.path("bin/istio-cni"))
+        .arg("600")
+        .spawn()
+        .unwrap();
+    let agent = node.ready(&[]);
+    let same = node.read("bin/istio-cni") == node.read("source/istio-cni");
+    let _ = running.kill();
+    let _ = running.wait();
+    assert!(same);
+    // A program that is what it should be keeps its inode.
+    let inode = || std::fs::metadata(node.path("bin/istio-cni")).unwrap().ino();
+    let before = inode();
+    let installs = "istio_cni_installs_total{result=\"SUCCESS\"}";
+    node.write(LIST, BRIDGE);
+    agent.until("another pass", || agent.metric(installs) >= 2);
+    assert_eq!(inode(), before);
+}
+
+#[test]
+fn group_read_and_kubeconfig_mode() {
+    let node = Node::new();
+    let env = [
+        ("CHAINED_CNI_PLUGIN", "false"),
+        ("CNI_CONF_GROUP_READ", "true"),
+        ("KUBECONFIG_MODE", "0644"),
+        ("CNI_CONF_NAME", "istio-cni.conf"),
+    ];
+    let agent = node.ready(&env);
+    assert_eq!(node.mode("net.d/istio-cni.conf"), 0o640);
+    assert_eq!(node.mode("run/istio-cni-kubeconfig"), 0o644);
+    assert_eq!(node.mode("run"), 0o750);
+    drop(agent);
+}
+
+/// `fincore`: bytes of a file in the page cache; `None` where they do not count or cannot be asked for.
+fn in_page_cache(path: &std::path::Path) -> Option<u64> {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    if nix::sys::statfs::statfs(path).unwrap().filesystem_type().0 == TMPFS_MAGIC {
+        println!("skipped: {} is in memory anyway", path.display());
+        return None;
+    }
+    let mut fincore = std::process::Command::new("fincore");
+    fincore.args(["--bytes", "--noheadings", "--output", "RES"]);
+    match fincore.arg(path).output() {
+        Ok(out) => Some(
+            String::from_utf8(out.stdout)
+                .unwrap()
+                .trim()
+                .parse()
+                .unwrap(),
+        ),
+        Err(e) => {
+            println!("skipped: fincore of util-linux: {e}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_copied_program_leaves_the_page_cache() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    node.write("source/istio-cni", &"x".repeat(3 << 20));
+    std::fs::File::open(node.path("source/istio-cni"))
+        .unwrap()
+        .sync_all()
+        .unwrap();
+    let _agent = node.ready(&[]);
+    for file in ["bin/istio-cni", "source/istio-cni"] {
+        let Some(resident) = in_page_cache(&node.path(file)) else {
+            return;
+        };
+        assert_eq!(resident, 0, "{file}");
+    }
+}

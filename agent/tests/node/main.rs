@@ -1,0 +1,19 @@
+//! The node agent: its installer against golden data, and the whole process on directories that stand for a node.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
+
+mod commands;
+mod faults;
+mod golden;
+mod heal;
+mod lifecycle;
+mod scenarios;
+mod servers;
+mod support;
+mod validity;

@@ -1,0 +1,159 @@
+//! Health, metrics, and the socket for the plugin's lines, which is asked by the plugin's own client.
+
+use crate::support::{Agent, BRIDGE, Node, exchange, get};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use weir_cni::log::Logger;
+
+fn node_and_agent(env: &[(&str, &str)], args: &[&str]) -> (Node, Agent) {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let mut agent = node.start(env, args);
+    agent.wait_ready();
+    (node, agent)
+}
+
+fn post(node: &Node, body: &str) -> Option<(u16, String)> {
+    let stream = UnixStream::connect(node.path("run/log.sock")).unwrap();
+    let length = body.len();
+    exchange(
+        stream,
+        &format!("POST /log HTTP/1.1\r\nHost: unix\r\nContent-Length: {length}\r\n\r\n{body}"),
+    )
+}
+
+#[test]
+fn health_and_metrics() {
+    let node = Node::new();
+    let mut agent = node.start(&[], &[]);
+    agent.until("alive", || {
+        get(agent.health, "/healthz").is_some_and(|(s, _)| s == 200)
+    });
+    assert_eq!(get(agent.health, "/readyz").unwrap().0, 503);
+    assert_eq!(get(agent.health, "/").unwrap().0, 404);
+    assert_eq!(agent.metric("istio_cni_install_ready"), 0);
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    agent.wait_ready();
+    assert_eq!(agent.metric("istio_cni_install_ready"), 1);
+    assert_eq!(
+        agent.metric("istio_cni_installs_total{result=\"SUCCESS\"}"),
+        1
+    );
+    let (_, text) = get(agent.metrics, "/metrics").unwrap();
+    assert!(
+        text.ends_with("# EOF\n") && text.contains("weir_build_info{version="),
+        "{text}"
+    );
+    // Without metrics it works too, and with a port that is taken.
+    let other = Node::new();
+    other.write("net.d/10-pods.conflist", BRIDGE);
+    let taken = agent.metrics.to_string();
+    let second = other.ready(&[("MONITORING_PORT", &taken)]);
+    assert!(
+        second.log().contains("no metrics on port"),
+        "{}",
+        second.log()
+    );
+    let third = other.ready(&[("MONITORING_PORT", "0")]);
+    drop((second, third));
+}
+
+#[test]
+fn the_plugins_own_client_is_heard() {
+    let (node, agent) = node_and_agent(&[], &[]);
+    let log = Logger::new(Box::new(std::io::sink()));
+    log.open_sinks("info", &node.path("plugin.log"), &node.path("run/log.sock"));
+    log.label("pod", "shop/web-1");
+    log.info("a pod is redirected\nforged\tline");
+    log.debug("not for everybody");
+    log.flush();
+    agent.until("the line", || agent.log().contains("a pod is redirected"));
+    let text = agent.log();
+    let line = text
+        .lines()
+        .find(|l| l.contains("a pod is redirected"))
+        .unwrap();
+    assert!(
+        line.contains("\tinfo\tcni-plugin\ta pod is redirected\\nforged\\tline\tpod=shop/web-1"),
+        "{line}"
+    );
+    assert!(!text.contains("not for everybody"));
+    assert_eq!(node.mode("run/log.sock"), 0o666);
+}
+
+#[test]
+fn lines_as_json_and_levels() {
+    let args = [
+        "--log_as_json",
+        "--log_output_level=cni-agent:debug,cni-plugin:error",
+    ];
+    let (node, agent) = node_and_agent(&[], &args);
+    // The level of the plugin's scope goes to the plugin; here the agent's counts.
+    assert!(
+        node.read("net.d/10-pods.conflist")
+            .contains("\"plugin_log_level\": \"error\"")
+    );
+    let line =
+        r#"{"level":"debug","time":"2026-11-20T21:15:02.000001Z","msg":"quiet","pod":"a/b"}"#;
+    assert_eq!(
+        post(&node, &serde_json::json!([line]).to_string()),
+        Some((200, String::new()))
+    );
+    agent.until("the line", || agent.log().contains("quiet"));
+    for text in agent.log().lines() {
+        let line: serde_json::Value =
+            serde_json::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        for key in ["level", "time", "scope", "msg"] {
+            assert!(line[key].is_string(), "{text}");
+        }
+        if line["msg"] == "quiet" {
+            assert_eq!(
+                (line["pod"].as_str(), line["time"].as_str()),
+                (Some("a/b"), Some("2026-11-20T21:15:02.000001Z"))
+            );
+        }
+    }
+}
+
+#[test]
+fn peers_that_misbehave_are_survived() {
+    let (node, agent) = node_and_agent(&[], &[]);
+    let socket = node.path("run/log.sock");
+    for body in ["", "{}", "[1]", "null", "\u{0}\u{1}", "[\"{}\"]"] {
+        assert_eq!(post(&node, body), Some((200, String::new())), "{body:?}");
+    }
+    // More than a batch may have: it is not read to its end.
+    let huge = format!("[\"{}\"]", "x".repeat(4 << 20));
+    let _ = post(&node, &huge);
+    // No HTTP, half a request, nothing at all, more than there is room for.
+    let mut raw = UnixStream::connect(&socket).unwrap();
+    let _ = raw.write_all(b"\x16\x03\x01 hello\r\n\r\n");
+    let half = UnixStream::connect(&socket).unwrap();
+    let _ = (&half).write_all(b"POST /log HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n[");
+    let silent: Vec<_> = (0..40)
+        .map(|_| UnixStream::connect(&socket).unwrap())
+        .collect();
+    let line = r#"{"level":"warn","time":"2026-11-20T21:15:02Z","msg":"still heard"}"#;
+    agent.until("an answer", || {
+        post(&node, &serde_json::json!([line]).to_string()).is_some()
+    });
+    agent.until("the line", || agent.log().contains("still heard"));
+    assert!(agent.is_ready());
+    drop((raw, half, silent));
+    // A flood is bounded.
+    let flood = serde_json::json!(vec![line; 9000]).to_string();
+    assert_eq!(post(&node, &flood), Some((200, String::new())));
+    assert!(agent.log().matches("still heard").count() < 6000);
+    assert!(agent.metric("weir_plugin_log_lines_total{result=\"dropped\"}") > 3000);
+}
+
+#[test]
+fn a_socket_that_was_left_is_replaced() {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    std::fs::create_dir(node.path("run")).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(node.path("run/log.sock")).unwrap());
+    let agent = node.ready(&[]);
+    assert_eq!(post(&node, "[]"), Some((200, String::new())));
+    drop(agent);
+}

@@ -1,0 +1,291 @@
+//! Directories that stand for a node, and the agent that runs on them.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use weir_agent::node::install::Desired;
+use weir_agent::node::settings::{Settings, resolve};
+
+/// Long enough for a machine that does a hundred other things.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// `/etc/cni/net.d` and the others, in one directory that goes away with this value.
+pub(crate) struct Node {
+    pub(crate) root: PathBuf,
+}
+
+impl Node {
+    /// With a plugin to install and a service account, without any CNI configuration.
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let root = std::env::temp_dir().join(format!("weir-node-{}-{n}", std::process::id()));
+        for dir in ["net.d", "bin", "source", "account"] {
+            std::fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        let node = Self { root };
+        node.write("source/istio-cni", "the plugin, first version");
+        node.write("account/token", "token-1");
+        node.write("account/ca.crt", "a certificate\n");
+        std::fs::set_permissions(
+            node.path("source/istio-cni"),
+            PermissionsExt::from_mode(0o755),
+        )
+        .unwrap();
+        node
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    pub(crate) fn exists(&self, name: &str) -> bool {
+        self.path(name).exists()
+    }
+
+    pub(crate) fn mode(&self, name: &str) -> u32 {
+        std::fs::metadata(self.path(name))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o7777
+    }
+
+    /// Names in a directory, sorted.
+    pub(crate) fn names(&self, dir: &str) -> Vec<String> {
+        names(&self.path(dir))
+    }
+
+    /// The settings that make these directories the node.
+    pub(crate) fn env(&self) -> BTreeMap<String, String> {
+        let path = |name: &str| self.path(name).display().to_string();
+        let env = [
+            ("MOUNTED_CNI_NET_DIR", path("net.d")),
+            ("WEIR_MOUNTED_CNI_BIN_DIR", path("bin")),
+            ("WEIR_CNI_BIN_SOURCE_DIR", path("source")),
+            ("WEIR_SERVICE_ACCOUNT_DIR", path("account")),
+            ("CNI_AGENT_RUN_DIR", path("run")),
+            ("KUBERNETES_SERVICE_HOST", "10.96.0.1".into()),
+            ("KUBERNETES_SERVICE_PORT", "443".into()),
+            ("POD_NAMESPACE", "istio-system".into()),
+        ];
+        env.map(|(k, v)| (k.to_owned(), v)).into()
+    }
+
+    /// An agent with further settings; it is not waited for.
+    pub(crate) fn start(&self, env: &[(&str, &str)], args: &[&str]) -> Agent {
+        let (health, metrics) = (free_port(), free_port());
+        let log = self.path("agent.log");
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .unwrap();
+        let mut command = weir();
+        command.arg("agent").args(args).envs(self.env());
+        command.env("WEIR_HEALTH_PORT", health.to_string());
+        command.env("MONITORING_PORT", metrics.to_string());
+        command
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stderr(file);
+        let child = command.spawn().unwrap();
+        Agent {
+            child,
+            health,
+            metrics,
+            log,
+        }
+    }
+
+    /// An agent that is ready.
+    pub(crate) fn ready(&self, env: &[(&str, &str)]) -> Agent {
+        let mut agent = self.start(env, &[]);
+        agent.wait_ready();
+        agent
+    }
+
+    /// `weir` with the settings of this node, to its end.
+    pub(crate) fn run(&self, args: &[&str], env: &[(&str, &str)]) -> Output {
+        weir()
+            .args(args)
+            .envs(self.env())
+            .envs(env.iter().copied())
+            .output()
+            .unwrap()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}
+
+/// `weir` without the environment of the test.
+pub(crate) fn weir() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.env_clear();
+    command
+}
+
+pub(crate) fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let mut names: Vec<String> = entries
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A port that nobody listens on, outside of the range that connections take theirs from; no other test of
+/// this process gets the same.
+fn free_port() -> u16 {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let offset = (std::process::id().wrapping_mul(97).wrapping_add(n)) % 12_000;
+        let port = u16::try_from(20_000 + offset).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A running agent; killed with this value.
+pub(crate) struct Agent {
+    child: Child,
+    pub(crate) health: u16,
+    pub(crate) metrics: u16,
+    log: PathBuf,
+}
+
+impl Agent {
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        get(self.health, "/readyz").is_some_and(|(status, _)| status == 200)
+    }
+
+    pub(crate) fn wait_ready(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        while !self.is_ready() {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the agent ended with {status}:\n{}", self.log());
+            }
+            assert!(Instant::now() < end, "not ready:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Polls until something holds; how long it took.
+    pub(crate) fn until(&self, what: &str, holds: impl Fn() -> bool) -> Duration {
+        let start = Instant::now();
+        while !holds() {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{what} never came to be:\n{}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        start.elapsed()
+    }
+
+    /// One number of `/metrics`; 0 when it is not there.
+    pub(crate) fn metric(&self, line: &str) -> u64 {
+        let (_, text) = get(self.metrics, "/metrics").expect("metrics");
+        let found = text
+            .lines()
+            .find_map(|l| l.strip_prefix(line)?.strip_prefix(' ')?.parse().ok());
+        found.unwrap_or(0)
+    }
+
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        nix::sys::signal::kill(pid, signal).unwrap();
+    }
+
+    /// Waits for the end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < end, "does not end:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// SIGTERM, and the clean-up that follows.
+    pub(crate) fn terminate(&mut self) -> ExitStatus {
+        self.signal(nix::sys::signal::Signal::SIGTERM);
+        self.ended()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `curl http://127.0.0.1:PORT/PATH`; `None` when nobody answers.
+pub(crate) fn get(port: u16, path: &str) -> Option<(u16, String)> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    exchange(stream, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
+}
+
+/// Sends a request as it is; status and body of the answer.
+pub(crate) fn exchange(mut stream: impl Read + Write, request: &str) -> Option<(u16, String)> {
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let status = answer.split(' ').nth(1)?.parse().ok()?;
+    let body = answer.split_once("\r\n\r\n")?.1.to_owned();
+    Some((status, body))
+}
+
+/// What the settings ask for, without a process.
+pub(crate) fn desired(env: &BTreeMap<String, String>, plugin_log_level: &str) -> Desired {
+    let lookup = |name: &str| env.get(name).map(std::ffi::OsString::from);
+    let settings = Settings::of(&resolve(&BTreeMap::new(), &lookup)).unwrap();
+    Desired::new(&settings, plugin_log_level).unwrap()
+}
+
+/// The golden data of the installer; `None` is a skip, and says so.
+pub(crate) fn golden() -> Option<PathBuf> {
+    let Some(root) = std::env::var_os("WEIR_GOLDEN") else {
+        println!("skipped: WEIR_GOLDEN does not name the directory of the golden cases");
+        return None;
+    };
+    Some(PathBuf::from(root).join("install"))
+}
+
+/// A CNI configuration as another component would install it.
+pub(crate) const BRIDGE: &str = r#"{
+  "cniVersion": "1.0.0",
+  "name": "pods",
+  "plugins": [
+    {"type": "bridge", "bridge": "cni0", "rate": 12345678901234567890.10},
+    {"type": "portmap", "capabilities": {"portMappings": true}}
+  ]
+}
+"#;

@@ -1,0 +1,173 @@
+//! One look at the directory: is what was installed still in force.
+
+use crate::golden::env;
+use crate::support::{BRIDGE, Node, desired, golden};
+use serde_json::Value;
+use weir_agent::node::install::{Installer, Pass, Remembered, check, list};
+
+#[test]
+fn scenarios() {
+    let Some(dir) = golden() else { return };
+    let text = std::fs::read_to_string(dir.join("scenarios-validity.json")).unwrap();
+    let file: Value = serde_json::from_str(&text).unwrap();
+    let scenarios = file["scenarios"].as_array().unwrap();
+    assert!(scenarios.len() >= 6);
+    for scenario in scenarios {
+        let node = Node::new();
+        for (name, input) in scenario["files"].as_object().unwrap() {
+            let input = match input.as_str().unwrap() {
+                "a list file that contains an istio-cni entry" => "input-list-with-istio.conflist",
+                other => other,
+            };
+            node.write(
+                &format!("net.d/{name}"),
+                &std::fs::read_to_string(dir.join(input)).unwrap(),
+            );
+        }
+        let mut config = scenario.clone();
+        for key in ["name", "current_config_path", "files", "valid"] {
+            config.as_object_mut().unwrap().remove(key);
+        }
+        let desired = desired(&env(&node, &config), "debug");
+        let path = node
+            .path("net.d")
+            .join(scenario["current_config_path"].as_str().unwrap());
+        let remembered = Remembered { path, entry: None };
+        let found = check(&desired, Some(&remembered)).unwrap();
+        assert_eq!(
+            found.invalid.is_none(),
+            scenario["valid"].as_bool().unwrap(),
+            "{}: {found:?}",
+            scenario["name"]
+        );
+    }
+}
+
+#[test]
+fn what_runtimes_load() {
+    let node = Node::new();
+    let files = [
+        ("a.conf", "{}", "type"),
+        ("b.conf", r#"{"type": ""}"#, "type"),
+        ("c.conf", r#"{"type": "x"}"#, ""),
+        (
+            "d.conflist",
+            r#"{"name": "n", "plugins": [{"type": "x"}]}"#,
+            "",
+        ),
+        ("e.conflist", r#"{"plugins": [{"type": "x"}]}"#, "name"),
+        ("f.conflist", r#"{"name": "n", "plugins": []}"#, "plugins"),
+        (
+            "g.conflist",
+            r#"{"name": "n", "plugins": [{"name": "x"}]}"#,
+            "type",
+        ),
+        ("h.conflist", r#"{"name": "n", "plugins": {}}"#, "array"),
+        (
+            "i.conflist",
+            r#"{"name": "n", "cniVersion": 1, "plugins": [{"type": "x"}]}"#,
+            "cniVersion",
+        ),
+        ("j.conflist", r#"{"name": "sub"}"#, ""),
+        (
+            "k.conflist",
+            r#"{"name": "sub", "loadOnlyInlinedPlugins": true}"#,
+            "plugins",
+        ),
+        ("l.conflist", r#"{"name": "../net.d"}"#, "plugins"),
+        ("m.conf", "[]", "object"),
+        ("n.conf", "\u{0}\u{1}", "JSON"),
+    ];
+    for (name, text, _) in files {
+        node.write(&format!("net.d/{name}"), text);
+    }
+    std::fs::write(node.path("net.d/o.conf"), [0xff, 0xfe]).unwrap();
+    // Not looked at: other names, directories, pipes (opening one would wait for ever).
+    node.write("net.d/p.json", BRIDGE);
+    node.write("net.d/q.conf.bak", BRIDGE);
+    std::fs::create_dir_all(node.path("net.d/r.conf")).unwrap();
+    std::fs::create_dir_all(node.path("net.d/sub")).unwrap();
+    node.write("net.d/sub/1.conf", r#"{"type": "x"}"#);
+    nix::unistd::mkfifo(&node.path("net.d/s.conf"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let found = list(&node.path("net.d")).unwrap();
+    let name = |p: &std::path::Path| p.file_name().unwrap().to_str().unwrap().to_owned();
+    let valid: Vec<_> = found.valid.iter().map(|(p, _)| name(p)).collect();
+    let wanted: Vec<_> = files
+        .iter()
+        .filter(|f| f.2.is_empty())
+        .map(|f| f.0)
+        .collect();
+    assert_eq!(valid, wanted);
+    for (file, _, why) in files.iter().filter(|f| !f.2.is_empty()) {
+        let reason = found.invalid.iter().find(|(p, _)| name(p) == *file);
+        assert!(
+            reason.is_some_and(|(_, r)| r.contains(why)),
+            "{file}: {reason:?}"
+        );
+    }
+    assert_eq!(found.invalid.len(), files.len() - wanted.len() + 1);
+}
+
+#[test]
+fn an_entry_that_was_changed_or_doubled_is_not_intact() {
+    let node = Node::new();
+    node.write("net.d/10-a.conflist", BRIDGE);
+    let mut installer = Installer::new(desired(&node.env(), "info"));
+    assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+    let installed = node.read("net.d/10-a.conflist");
+    // Numbers are those of the other component, digit by digit.
+    assert!(installed.contains("12345678901234567890.10"), "{installed}");
+    assert_eq!(installer.config_trouble().unwrap(), None);
+    let moved = installed.replace("\"type\": \"istio-cni\"", "\"type\": \"istio\"");
+    let changed = installed.replace(
+        "\"pod_namespace\": \"istio-system\"",
+        "\"pod_namespace\": \"\"",
+    );
+    for tampered in [
+        moved,
+        changed,
+        "{".to_owned(),
+        String::new(),
+        BRIDGE.to_owned(),
+    ] {
+        assert_ne!(tampered, installed);
+        node.write("net.d/10-a.conflist", &tampered);
+        assert!(installer.config_trouble().unwrap().is_some(), "{tampered}");
+    }
+    // Somebody else's part is theirs.
+    node.write("net.d/10-a.conflist", &installed.replace("cni0", "cni1"));
+    assert_eq!(installer.config_trouble().unwrap(), None);
+}
+
+#[test]
+fn owned_mode_extends_a_copy_and_wants_every_plugin_of_the_primary() {
+    let node = Node::new();
+    node.write("net.d/10-a.conflist", BRIDGE);
+    let mut env = node.env();
+    env.insert("ISTIO_OWNED_CNI_CONFIG".into(), "true".into());
+    env.insert("AMBIENT_ENABLED".into(), "true".into());
+    let mut installer = Installer::new(desired(&env, "info"));
+    assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+    assert_eq!(node.read("net.d/10-a.conflist"), BRIDGE);
+    assert_eq!(installer.config_trouble().unwrap(), None);
+    node.write(
+        "net.d/10-a.conflist",
+        &BRIDGE.replace("portmap", "bandwidth"),
+    );
+    assert!(
+        installer
+            .config_trouble()
+            .unwrap()
+            .unwrap()
+            .contains("bandwidth")
+    );
+    installer.remove().unwrap();
+    assert_eq!(node.names("net.d"), ["10-a.conflist"]);
+    // Without ambient mode the flag means nothing, when installing and when removing.
+    env.insert("AMBIENT_ENABLED".into(), "false".into());
+    let mut installer = Installer::new(desired(&env, "info"));
+    assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+    installer.remove().unwrap();
+    assert_eq!(node.names("net.d"), ["10-a.conflist"]);
+    assert!(!node.read("net.d/10-a.conflist").contains("istio"));
+}
