@@ -3,7 +3,8 @@
 //!
 //! A plain `cargo test` runs one case of each kind. Variables:
 //!
-//! - `VMTESTS_CASES=all`: all cases of these environments.
+//! - `VMTESTS_CASES=all`: all cases of these environments; `guests`: those in virtual machines, where this machine's own
+//!   have just run.
 //! - `VMTESTS_REQUIRE=5.10,newest`: what cannot run there is a failure, and not ignored.
 //! - `VMTESTS_ARTIFACTS=FILE`: what `cargo test --no-run --message-format=json` printed. Without it Cargo is asked,
 //!   which builds nothing after `cargo test`.
@@ -37,7 +38,7 @@ fn trials() -> Result<Vec<Trial>, Error> {
     let cache: &'static Cache = Box::leak(Box::new(Cache::open(None)?));
     let artifacts = match std::env::var_os(ARTIFACTS) {
         Some(file) => Artifacts::load(&PathBuf::from(file))?,
-        None => Artifacts::build(case::top())?,
+        None => Artifacts::build(case::top(), "test")?,
     };
     let plan = Plan {
         kernels: oldest_and_newest(&Kernels::open(cache, None)?),
@@ -46,14 +47,18 @@ fn trials() -> Result<Vec<Trial>, Error> {
         ..Plan::default()
     };
     let matrix = Arc::new(Matrix::new(cache, artifacts, plan)?);
-    let all = std::env::var(CASES).is_ok_and(|v| v == "all");
+    let chosen = std::env::var(CASES).unwrap_or_default();
     let mut trials = Vec::new();
     for (place, case) in matrix.pairs() {
         let (Some(at), Some(what)) = (matrix.places.get(place), matrix.cases.get(case)) else {
             continue;
         };
-        // Cargo runs the same tests on this machine anyway.
-        let is_wanted = all || (needs::is_smoke(&what.name) && !at.is_host());
+        let is_wanted = match chosen.as_str() {
+            "all" => true,
+            "guests" => !at.is_host(),
+            // Cargo runs the same tests on this machine anyway.
+            _ => needs::is_smoke(&what.name) && !at.is_host(),
+        };
         if !is_wanted {
             continue;
         }
@@ -95,14 +100,29 @@ fn oldest_and_newest(kernels: &Kernels) -> Vec<String> {
         .filter(|s| s.state == State::Ready)
         .map(|s| s.entry.name.clone())
         .collect();
-    let mut names: Vec<String> = ready.first().into_iter().chain(ready.last()).cloned().collect();
+    let mut names: Vec<String> = ready
+        .first()
+        .into_iter()
+        .chain(ready.last())
+        .cloned()
+        .collect();
     let required = std::env::var(REQUIRE).unwrap_or_default();
-    names.extend(required.split(',').filter(|n| !n.is_empty()).map(str::to_owned));
+    names.extend(
+        required
+            .split(',')
+            .filter(|n| !n.is_empty())
+            .map(str::to_owned),
+    );
     if names.is_empty() {
         names.push("newest".to_owned());
     }
     let mut seen = Vec::new();
-    names.retain(|n| !seen.contains(n) && { seen.push(n.clone()); true });
+    names.retain(|n| {
+        !seen.contains(n) && {
+            seen.push(n.clone());
+            true
+        }
+    });
     names
 }
 

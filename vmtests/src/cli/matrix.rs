@@ -20,6 +20,9 @@ Variables: WEIR_GOLDEN (golden cases) and WEIR_BIN_DIR (release binaries of ci/b
 guests get, too; cases that need one say so when it is not named. VMTESTS_REQUIRE=5.10,newest makes it a
 failure when one of these cannot run. VMTESTS_SLOW=10 makes deadlines ten times longer.";
 
+/// Emulation makes slow programs slower, so the test programs are optimised a little.
+const PROFILE: &str = "matrix";
+
 /// Runs every test of weir on every kernel, each in a fresh machine
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -72,7 +75,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     let plan = plan(&Kernels::open(cache, None)?, args)?;
     let artifacts = match &args.artifacts {
         Some(file) => Artifacts::load(file)?,
-        None => Artifacts::build(case::top())?,
+        None => Artifacts::build(case::top(), PROFILE)?,
     };
     let matrix = Matrix::new(cache, artifacts, plan)?;
     let pairs = matrix.pairs();

@@ -54,18 +54,19 @@ struct Profile {
 }
 
 impl Artifacts {
-    /// Lets Cargo build them, without the network; `top` is the workspace.
+    /// Lets Cargo build them, without the network; `top` is the workspace. `profile` is one of its Cargo.toml; `test` is
+    /// what `cargo test` has built already.
     ///
     /// # Errors
     /// There is no Cargo, or it fails; what it says has gone to standard error.
-    pub fn build(top: &Path) -> Result<Self> {
+    pub fn build(top: &Path, profile: &str) -> Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(&cargo);
         command
             .current_dir(top)
             .args(["test", "--no-run", "--offline", "--quiet"])
             .arg("--message-format=json-render-diagnostics")
-            .args(["-p", OURSELVES]);
+            .args(["--profile", profile, "-p", OURSELVES]);
         for room in ROOMS {
             command.args(["-p", &format!("weir-{room}")]);
         }

@@ -20,6 +20,7 @@ pub use case::Case;
 pub use place::{HOST, Place};
 
 use crate::{Cache, Kernels, Options, Result};
+use case::What;
 use model::{CaseResult, Run, Verdict};
 use pool::{Watch, in_parallel};
 use run::{Done, Runner};
@@ -139,11 +140,11 @@ impl<'a> Matrix<'a> {
             watch.end(&done.result);
             Some((p, c, done))
         };
-        // The first case of each environment boots and saves it; meanwhile no other one may want it.
-        let mut seen = vec![false; self.places.len()];
-        let (first, rest): (Vec<_>, Vec<_>) = pairs.iter().partition(|(p, _)| {
-            seen.get_mut(*p)
-                .is_some_and(|s| !std::mem::replace(s, true))
+        // The first case of each environment and payload boots and saves it; meanwhile no other one may want it.
+        let mut seen = std::collections::BTreeSet::new();
+        let (first, rest): (Vec<_>, Vec<_>) = pairs.iter().partition(|(p, c)| {
+            let is_alone = self.cases.get(*c).is_some_and(|c| c.what == What::Alone);
+            seen.insert((*p, is_alone))
         });
         let mut done = in_parallel(self.plan.jobs, &first, work);
         done.extend(in_parallel(self.plan.jobs, &rest, work));
@@ -177,6 +178,12 @@ impl<'a> Matrix<'a> {
             }
             run.results.push(done.result);
             run.capabilities.extend(done.capabilities);
+        }
+        if !self.plan.selection.is_empty() {
+            // Environments in which nothing was asked for.
+            let results = &run.results;
+            run.environments
+                .retain(|e| results.iter().any(|r| r.environment == e.name));
         }
         run
     }

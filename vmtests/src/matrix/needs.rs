@@ -6,43 +6,65 @@ const KERNEL_UNITS: &[&str] = &[
     "netfilter::unit::xtables::tests::the_real_tool_prints_what_we_print",
 ];
 
+const HEADERS: &str = "asks a C compiler about the system's headers, and no kernel";
+const SOURCES: &str = "reads the sources and the crates of Cargo's registry, and asks no kernel";
+const VALUES: &str = "about values and programs: no namespace, no rule, no kernel is asked";
+
 /// Cases that run on the host only: the start of their name, and why a guest cannot or need not run them.
 const HOST_ONLY: &[(&str, &str)] = &[
     (
-        "netfilter::headers::",
-        "asks a C compiler about the system's headers; no kernel is asked",
+        "netlink::route::opening_costs_little",
+        "measures microseconds, which under emulation say nothing",
     ),
-    (
-        "netfilter::ipset_headers::",
-        "asks a C compiler about the system's headers; no kernel is asked",
-    ),
-    (
-        "netfilter::xtables_headers::",
-        "asks a C compiler about the system's headers; no kernel is asked",
-    ),
-    (
-        "agent::preflight::numbers::",
-        "asks a C compiler about the system's headers; no kernel is asked",
-    ),
-    (
-        "netfilter::compat::attributes_are_the_headers",
-        "asks a C compiler about the system's headers; no kernel is asked",
-    ),
+    ("netfilter::headers::", HEADERS),
+    ("netfilter::ipset_headers::", HEADERS),
+    ("netfilter::xtables_headers::", HEADERS),
+    ("netfilter::compat::attributes_are_the_headers", HEADERS),
+    ("netfilter::compat::damaged::", VALUES),
+    ("netfilter::bytes::every_", VALUES),
+    ("netfilter::ipset_random::a", VALUES),
     (
         "netfilter::versions::",
         "starts the nft of other distributions, with a C library of each, from target/",
     ),
+    ("cni::protocol::", VALUES),
+    ("cni::logs::", VALUES),
+    ("cni::runtime::", VALUES),
+    ("cni::runtime_list::", VALUES),
+    ("cni::plugin::", VALUES),
+    ("cni::plugin_api::", VALUES),
+    ("cni::crash::", VALUES),
     (
-        "agent::no_exec::source::",
-        "reads the sources and the crates of Cargo's registry; no kernel is asked",
+        "agent::node::",
+        "about files, sockets and settings of a node: no rule is made, and no kernel is asked",
     ),
-    (
-        "agent::no_exec::tokens::",
-        "reads the sources and the crates of Cargo's registry; no kernel is asked",
-    ),
+    ("agent::command::bad_input::", VALUES),
+    ("agent::command::plan::", VALUES),
+    ("agent::preflight::numbers::", HEADERS),
+    ("agent::no_exec::source::", SOURCES),
+    ("agent::no_exec::tokens::", SOURCES),
     (
         "agent::no_exec::elf::",
-        "reads the program file with its symbols; no kernel is asked",
+        "reads the program file with its symbols, and asks no kernel",
+    ),
+];
+
+/// Cases that need what a variable names: the start of their name, the variable, and what gives it a value.
+const VARIABLES: &[(&str, &str, &str)] = &[
+    (
+        "cni::golden_",
+        "WEIR_GOLDEN",
+        "it names the directory of the golden cases",
+    ),
+    (
+        "agent::static_chroot::",
+        "WEIR_BIN_DIR",
+        "ci/build makes the release binaries and prints their folder",
+    ),
+    (
+        super::case::ALONE,
+        "WEIR_BIN_DIR",
+        "ci/build makes the release binaries and prints their folder",
     ),
 ];
 
@@ -60,7 +82,7 @@ const SMOKE: &[&str] = &[
     "netfilter::oracle::",
     "netfilter::sets::",
     "netlink::route::",
-    "cni::plugin::",
+    "cni::chain::",
 ];
 
 /// How long a case may take in a guest, in seconds, and those that get more.
@@ -78,6 +100,16 @@ pub fn is_kernel_unit(case: &str) -> bool {
 pub fn host_only(case: &str) -> Option<&'static str> {
     let found = HOST_ONLY.iter().find(|(start, _)| case.starts_with(start));
     found.map(|(_, why)| *why)
+}
+
+/// What a case needs that nobody has named, and what would help.
+#[must_use]
+pub fn unnamed(case: &str) -> Option<String> {
+    let (_, variable, help) = VARIABLES
+        .iter()
+        .filter(|(start, ..)| case.starts_with(start))
+        .find(|(_, variable, _)| crate::cache::variable(variable).is_none())?;
+    Some(format!("{variable} is not set: {help}"))
 }
 
 /// Does a quick run have it?

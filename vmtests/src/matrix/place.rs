@@ -151,7 +151,7 @@ fn empty(release: &str) -> Environment {
 
 /// `uname -r` of this machine.
 #[must_use]
-pub fn release() -> String {
+pub(super) fn release() -> String {
     nix::sys::utsname::uname()
         .map(|u| u.release().to_string_lossy().into_owned())
         .unwrap_or_default()

@@ -98,11 +98,7 @@ impl<'a> Runner<'a> {
         if let Some(reason) = &place.about.unavailable {
             return Some(reason.clone());
         }
-        let lacks_binary = case.what == What::Alone && self.alone.is_none();
-        lacks_binary.then(|| {
-            "WEIR_BIN_DIR does not name the release binaries: ci/build makes them and prints their folder"
-                .to_owned()
-        })
+        needs::unnamed(&case.name)
     }
 
     fn judge(&self, case: &Case, place: &Place, ran: &Ran, done: &mut Done) -> Verdict {

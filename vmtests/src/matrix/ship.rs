@@ -83,8 +83,7 @@ pub(crate) fn alone() -> Result<Option<(Payload, PathBuf)>> {
     let Some(folder) = variable(RELEASE) else {
         return Ok(None);
     };
-    let weir =
-        std::path::absolute(folder.join("weir")).map_err(|e| Error::io(RELEASE, &e))?;
+    let weir = std::path::absolute(folder.join("weir")).map_err(|e| Error::io(RELEASE, &e))?;
     if !crate::closure(std::slice::from_ref(&weir))?.is_empty() {
         return Err(Error::new(
             weir.display().to_string(),

@@ -30,11 +30,7 @@ const ROWS: &[Row] = &[
         absent: &[("xtables", "table ip nat"), ("xtables", "table ip6 mangle")],
         present: &[("nf_tables", "expression match")],
         taken: &["xtables", "table ip", "match ip", "target ip"],
-        cases: &[
-            "netfilter::oracle::",
-            "netfilter::compat::",
-            "cni::plugin::",
-        ],
+        cases: &["netfilter::oracle::", "netfilter::compat::", "cni::chain::"],
     },
     Row {
         name: "no-nftables",
@@ -60,7 +56,7 @@ const ROWS: &[Row] = &[
             "target ip",
             "match ip",
         ],
-        cases: &["cni::plugin::"],
+        cases: &["cni::chain::"],
     },
     Row {
         name: "no-ip6tables",
@@ -81,18 +77,18 @@ const ROWS: &[Row] = &[
             "match ip set",
             "target ip SET",
         ],
-        cases: &["netfilter::ipset_errors::"],
+        cases: &["netfilter::oracle::", "cni::chain::"],
     },
     Row {
         name: "no-ipv6",
-        absent: &[("net", "policy routing ip6")],
+        absent: &[("system", "IPv6"), ("net", "policy routing ip6")],
         present: &[("nf_tables", "family inet")],
         taken: &["IPv6"],
         cases: &["netlink::netns::"],
     },
     Row {
         name: "no-btf",
-        absent: &[("ebpf", "BTF")],
+        absent: &[("system", "BTF of the kernel")],
         present: &[("nf_tables", "family inet")],
         taken: &["BTF"],
         cases: &[],
@@ -108,7 +104,7 @@ const ROWS: &[Row] = &[
             "netfilter::sets::",
             "netfilter::xtables_engine::",
             "netlink::",
-            "cni::plugin::",
+            "cni::chain::",
         ],
     },
 ];
