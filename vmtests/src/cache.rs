@@ -200,10 +200,12 @@ pub(crate) fn variable(name: &str) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// Cargo's target directory: the one of this build. Cargo marks it with `CACHEDIR.TAG`.
+/// Cargo's target directory: the one of this build. Cargo marks it with `CACHEDIR.TAG` if it made it, and keeps
+/// what it knows of the compiler there in any case.
 fn target_directory() -> PathBuf {
     let executable = std::env::current_exe().unwrap_or_default();
-    let marked = |d: &&Path| d.join("CACHEDIR.TAG").is_file();
+    let marks = ["CACHEDIR.TAG", ".rustc_info.json"];
+    let marked = |d: &&Path| marks.iter().any(|mark| d.join(mark).is_file());
     variable("CARGO_TARGET_DIR")
         .or_else(|| executable.ancestors().find(marked).map(Path::to_owned))
         .unwrap_or_else(|| PathBuf::from("target"))
