@@ -41,12 +41,14 @@ pub(crate) fn post(socket: &Path, path: &str, body: String, limit: Duration) -> 
             // Nobody listens any more when the limit has passed.
             let _ = done.send(exchange(&socket, &path, &body, limit));
         })?;
+    let slow = || Error::new(ErrorKind::TimedOut, format!("no answer within {limit:?}"));
     match answer.recv_timeout(limit) {
+        // The socket's own limit, which is as long, can be noticed first.
+        Ok(Err(e)) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Err(slow())
+        }
         Ok(result) => result,
-        Err(_) => Err(Error::new(
-            ErrorKind::TimedOut,
-            format!("no answer within {limit:?}"),
-        )),
+        Err(_) => Err(slow()),
     }
 }
 
