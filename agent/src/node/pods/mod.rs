@@ -1,0 +1,10 @@
+//! The pods of this node, as the API server describes them.
+//!
+//! [`PodView`] is what is kept of one pod, [`Pods`] holds all of them: written by one watch, read from any
+//! thread, without waiting for the API server.
+
+mod store;
+mod view;
+
+pub use store::{NamespaceView, Pods, Writer};
+pub use view::{InitStatus, PodView, Terminated};

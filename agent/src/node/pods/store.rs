@@ -1,0 +1,268 @@
+//! All pods of the node, and what is known of the namespaces.
+
+use super::PodView;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// `metav1.PartialObjectMetadata` of a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceView {
+    /// Name.
+    pub name: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What the watch has seen; clones look at the same place. Reading takes a lock for the time of a look-up.
+#[derive(Clone, Debug)]
+pub struct Pods(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Goes up with every change, and when a list is complete.
+    generation: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pods: BTreeMap<Key, Arc<PodView>>,
+    namespaces: BTreeMap<String, Arc<NamespaceView>>,
+    /// A list was complete once.
+    synced: bool,
+}
+
+/// Namespace and name.
+type Key = (String, String);
+
+impl Pods {
+    /// Empty, not synced, with the one that fills it.
+    #[must_use]
+    pub fn new() -> (Self, Writer) {
+        let shared = Shared {
+            state: Mutex::default(),
+            generation: watch::Sender::new(0),
+        };
+        let pods = Self(Arc::new(shared));
+        let writer = Writer {
+            pods: pods.clone(),
+            listed: None,
+            namespaces_listed: None,
+        };
+        (pods, writer)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pod with this name now.
+    #[must_use]
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<PodView>> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.state().pods.get(&key).cloned()
+    }
+
+    /// All pods, sorted by namespace and name.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<PodView>> {
+        self.state().pods.values().cloned().collect()
+    }
+
+    /// How many pods there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.state().pods.len()
+    }
+
+    /// There is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The namespace of this name; `None` also while namespaces were not listed.
+    #[must_use]
+    pub fn namespace(&self, name: &str) -> Option<Arc<NamespaceView>> {
+        self.state().namespaces.get(name).cloned()
+    }
+
+    /// Every pod of the node has been seen once. Stays true when the API server is lost: what is here
+    /// is then the last that was known.
+    #[must_use]
+    pub fn synced(&self) -> bool {
+        self.state().synced
+    }
+
+    /// Wakes whoever waits on it after every change. A value says only that something changed: look again.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.0.generation.subscribe()
+    }
+}
+
+/// The only one who changes [`Pods`].
+///
+/// A list is collected apart and takes the place of what was known when it is complete: readers never see half of one.
+#[derive(Debug)]
+pub struct Writer {
+    pods: Pods,
+    listed: Option<BTreeMap<Key, Arc<PodView>>>,
+    namespaces_listed: Option<BTreeMap<String, Arc<NamespaceView>>>,
+}
+
+impl Writer {
+    /// A list begins; one that was not completed is forgotten.
+    pub fn begin(&mut self) {
+        self.listed = Some(BTreeMap::new());
+    }
+
+    /// A pod is there, as part of the list that was begun, or by itself.
+    pub fn apply(&mut self, view: PodView) {
+        let key = (view.namespace().to_owned(), view.name().to_owned());
+        match &mut self.listed {
+            Some(listed) => _ = listed.insert(key, Arc::new(view)),
+            None => self.change(|state| _ = state.pods.insert(key, Arc::new(view))),
+        }
+    }
+
+    /// A pod is gone.
+    pub fn delete(&mut self, namespace: &str, name: &str) {
+        let key = (namespace.to_owned(), name.to_owned());
+        match &mut self.listed {
+            Some(listed) => _ = listed.remove(&key),
+            None => self.change(|state| _ = state.pods.remove(&key)),
+        }
+    }
+
+    /// The list is complete: what it does not name is gone.
+    pub fn complete(&mut self) {
+        let Some(listed) = self.listed.take() else {
+            return;
+        };
+        self.change(|state| {
+            state.pods = listed;
+            state.synced = true;
+        });
+    }
+
+    /// As [`begin`](Self::begin), for namespaces.
+    pub fn begin_namespaces(&mut self) {
+        self.namespaces_listed = Some(BTreeMap::new());
+    }
+
+    /// As [`apply`](Self::apply), for a namespace.
+    pub fn apply_namespace(&mut self, view: NamespaceView) {
+        match &mut self.namespaces_listed {
+            Some(listed) => _ = listed.insert(view.name.clone(), Arc::new(view)),
+            None => {
+                self.change(|state| _ = state.namespaces.insert(view.name.clone(), Arc::new(view)))
+            }
+        }
+    }
+
+    /// As [`delete`](Self::delete), for a namespace.
+    pub fn delete_namespace(&mut self, name: &str) {
+        match &mut self.namespaces_listed {
+            Some(listed) => _ = listed.remove(name),
+            None => self.change(|state| _ = state.namespaces.remove(name)),
+        }
+    }
+
+    /// As [`complete`](Self::complete), for namespaces.
+    pub fn complete_namespaces(&mut self) {
+        if let Some(listed) = self.namespaces_listed.take() {
+            self.change(|state| state.namespaces = listed);
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.pods.state());
+        self.pods.0.generation.send_modify(|n| *n += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(name: &str, version: &str) -> PodView {
+        let mut view = PodView {
+            resource_version: version.into(),
+            ..PodView::default()
+        };
+        view.pod.metadata.namespace = "shop".into();
+        view.pod.metadata.name = name.into();
+        view
+    }
+
+    fn names(pods: &Pods) -> Vec<String> {
+        pods.all().iter().map(|p| p.name().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_list_is_seen_as_a_whole() {
+        let (pods, mut writer) = Pods::new();
+        let mut changes = pods.subscribe();
+        writer.begin();
+        writer.apply(view("a", "1"));
+        writer.apply(view("b", "1"));
+        assert!(pods.is_empty() && !pods.synced() && !changes.has_changed().unwrap());
+        writer.complete();
+        assert_eq!(names(&pods), ["a", "b"]);
+        assert!(pods.synced() && changes.has_changed().unwrap());
+        changes.borrow_and_update();
+        // The next one names other pods; until it is complete, the old ones stay.
+        writer.begin();
+        writer.apply(view("b", "2"));
+        writer.apply(view("c", "2"));
+        writer.delete("shop", "c");
+        assert_eq!(names(&pods), ["a", "b"]);
+        assert!(!changes.has_changed().unwrap());
+        // And it may be broken off.
+        writer.begin();
+        writer.apply(view("b", "3"));
+        writer.complete();
+        assert_eq!(names(&pods), ["b"]);
+        assert_eq!(pods.get("shop", "b").unwrap().resource_version, "3");
+        assert_eq!(pods.get("other", "b"), None);
+    }
+
+    #[test]
+    fn single_changes_are_seen_at_once() {
+        let (pods, mut writer) = Pods::new();
+        let changes = pods.subscribe();
+        writer.apply(view("a", "1"));
+        writer.apply(view("a", "2"));
+        assert_eq!(pods.get("shop", "a").unwrap().resource_version, "2");
+        writer.delete("shop", "a");
+        writer.delete("shop", "absent");
+        assert_eq!((pods.len(), *changes.borrow()), (0, 4));
+        // No list was complete yet.
+        writer.complete();
+        assert!(!pods.synced());
+    }
+
+    #[test]
+    fn namespaces() {
+        let (pods, mut writer) = Pods::new();
+        let view = |name: &str| NamespaceView {
+            name: name.into(),
+            labels: [("istio-injection".to_owned(), "enabled".to_owned())].into(),
+            ..NamespaceView::default()
+        };
+        writer.begin_namespaces();
+        writer.apply_namespace(view("a"));
+        assert_eq!(pods.namespace("a"), None);
+        writer.complete_namespaces();
+        writer.apply_namespace(view("b"));
+        writer.delete_namespace("a");
+        assert_eq!(pods.namespace("a"), None);
+        assert_eq!(pods.namespace("b").unwrap().labels.len(), 1);
+        assert!(!pods.synced(), "pods and namespaces are listed apart");
+    }
+}

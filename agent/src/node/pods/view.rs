@@ -1,0 +1,337 @@
+//! What is kept of a pod.
+
+use serde::Deserialize;
+use serde_json::Value;
+use std::net::IpAddr;
+use weir_cni::pod::{Container, EnvVar, Pod, SecurityContext};
+
+/// The container whose arguments and environment matter.
+const PROXY: &str = "istio-proxy";
+/// A copy of the manifest, which nobody here reads.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// A pod that a kubelet made from a file has another UID there than at the API server; this annotation
+/// of its image at the API server is the UID that the kubelet, and so the runtime, uses.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// `v1.Pod`, as far as this agent and the plugin need it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodView {
+    /// The part that decides about redirection. Arguments, environment and security context are only kept for the
+    /// proxy: those of others may hold secrets, and nobody asks for them.
+    pub pod: Pod,
+    /// `metadata.resourceVersion`, opaque.
+    pub resource_version: String,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// `spec.hostUsers`; `Some(false)` has a user namespace of its own.
+    pub host_users: Option<bool>,
+    /// `status.phase`: `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`, or empty.
+    pub phase: String,
+    /// `status.initContainerStatuses`
+    pub init_statuses: Vec<InitStatus>,
+}
+
+/// `v1.ContainerStatus` of an init container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InitStatus {
+    /// The container's name.
+    pub name: String,
+    /// `state.terminated`: how it ended, when it does not run now.
+    pub state: Option<Terminated>,
+    /// `lastState.terminated`: how it ended the time before.
+    pub last: Option<Terminated>,
+    /// `restartCount`
+    pub restart_count: i64,
+}
+
+/// `v1.ContainerStateTerminated`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Terminated {
+    /// Exit status of the process.
+    pub exit_code: i64,
+    /// `Completed`, `Error` and others.
+    #[serde(deserialize_with = "nullable")]
+    pub reason: String,
+    /// What the container left as its termination message.
+    #[serde(deserialize_with = "nullable")]
+    pub message: String,
+    /// RFC 3339; empty when it is not known.
+    #[serde(deserialize_with = "nullable")]
+    pub started_at: String,
+}
+
+impl PodView {
+    /// Reads the API object.
+    ///
+    /// # Errors
+    /// A field has the wrong type: which one, and what it must be.
+    pub fn from_value(value: &Value) -> Result<Self, String> {
+        let mut pod = Pod::from_value(value, "pod").map_err(|e| e.to_string())?;
+        let rest = Rest::deserialize(value).map_err(|e| format!("pod: {e}"))?;
+        pod.metadata.annotations.remove(LAST_APPLIED);
+        let spec = &mut pod.spec;
+        for container in spec.init_containers.iter_mut().chain(&mut spec.containers) {
+            reduce(container);
+        }
+        Ok(Self {
+            pod,
+            resource_version: rest.metadata.resource_version,
+            deleting: rest.metadata.deletion_timestamp.is_some(),
+            host_users: rest.spec.host_users,
+            phase: rest.status.phase,
+            init_statuses: rest
+                .status
+                .init_container_statuses
+                .into_iter()
+                .map(InitStatus::from)
+                .collect(),
+        })
+    }
+
+    /// `metadata.namespace`
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.pod.metadata.namespace
+    }
+
+    /// `metadata.name`
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.pod.metadata.name
+    }
+
+    /// `metadata.uid`
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        &self.pod.metadata.uid
+    }
+
+    /// The addresses, first that of `status.podIP`, each one once.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let status = &self.pod.status;
+        let mut all: Vec<IpAddr> = status.pod_ip.into_iter().collect();
+        for address in &status.pod_ips {
+            if !all.contains(address) {
+                all.push(*address);
+            }
+        }
+        all
+    }
+
+    /// Whether a runtime that says `uid` (`K8S_POD_UID`) means this pod, and not another one that had the
+    /// same name before.
+    #[must_use]
+    pub fn is_called(&self, uid: &str) -> bool {
+        let mirror = self.pod.metadata.annotations.get(MIRROR);
+        !uid.is_empty() && (self.uid() == uid || mirror.is_some_and(|m| m == uid))
+    }
+}
+
+/// Leaves the name, and for the proxy what [`weir_cni::pod::PodFacts`] is made of.
+fn reduce(container: &mut Container) {
+    if container.name == PROXY {
+        return;
+    }
+    container.args = Vec::<String>::new();
+    container.env = Vec::<EnvVar>::new();
+    container.security_context = None::<SecurityContext>;
+}
+
+/// The fields that [`Pod`] does not have.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Rest {
+    metadata: RestMetadata,
+    spec: RestSpec,
+    #[serde(deserialize_with = "nullable")]
+    status: RestStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RestMetadata {
+    #[serde(deserialize_with = "nullable")]
+    resource_version: String,
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RestSpec {
+    host_users: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RestStatus {
+    #[serde(deserialize_with = "nullable")]
+    phase: String,
+    #[serde(deserialize_with = "nullable")]
+    init_container_statuses: Vec<RestContainer>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RestContainer {
+    #[serde(deserialize_with = "nullable")]
+    name: String,
+    #[serde(deserialize_with = "nullable")]
+    state: RestState,
+    #[serde(deserialize_with = "nullable")]
+    last_state: RestState,
+    restart_count: i64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RestState {
+    terminated: Option<Terminated>,
+}
+
+impl From<RestContainer> for InitStatus {
+    fn from(from: RestContainer) -> Self {
+        Self {
+            name: from.name,
+            state: from.state.terminated,
+            last: from.last_state.terminated,
+            restart_count: from.restart_count,
+        }
+    }
+}
+
+/// The API server writes `null` for what is not there.
+fn nullable<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use weir_cni::pod::{PodFacts, SidecarDecision};
+
+    /// As `kubectl get pod -o json` gives it, shortened.
+    pub(super) fn broken() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "web-0", "namespace": "shop", "uid": "5c7f", "resourceVersion": "4711",
+                "deletionTimestamp": null, "labels": {"app": "web"},
+                "annotations": {"sidecar.istio.io/status": "{}", LAST_APPLIED: "{...}"},
+                "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]
+            },
+            "spec": {
+                "nodeName": "node1", "hostUsers": false,
+                "initContainers": [{"name": "istio-validation", "args": ["x"]}],
+                "containers": [
+                    {"name": "app", "env": [{"name": "PASSWORD", "value": "secret"}], "args": ["a"]},
+                    {"name": "istio-proxy", "args": ["proxy", "sidecar"],
+                     "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {}}}],
+                     "securityContext": {"runAsUser": 1337}}
+                ]
+            },
+            "status": {
+                "phase": "Pending", "podIP": "10.0.0.2",
+                "podIPs": [{"ip": "10.0.0.2"}, {"ip": "fd00::2"}],
+                "initContainerStatuses": [{
+                    "name": "istio-validation", "restartCount": 2,
+                    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                    "lastState": {"terminated": {
+                        "exitCode": 126, "reason": "Error", "message": "no rules",
+                        "startedAt": "2026-11-20T21:15:02Z", "finishedAt": "2026-11-20T21:15:03Z"}}
+                }]
+            }
+        })
+    }
+
+    #[test]
+    fn a_pod_of_the_api_server() {
+        let view = PodView::from_value(&broken()).unwrap();
+        assert_eq!(
+            (view.namespace(), view.name(), view.uid()),
+            ("shop", "web-0", "5c7f")
+        );
+        assert_eq!(
+            (view.resource_version.as_str(), view.phase.as_str()),
+            ("4711", "Pending")
+        );
+        assert_eq!((view.deleting, view.host_users), (false, Some(false)));
+        let addresses: Vec<String> = view.addresses().iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["10.0.0.2", "fd00::2"]);
+        let last = Terminated {
+            exit_code: 126,
+            reason: "Error".into(),
+            message: "no rules".into(),
+            started_at: "2026-11-20T21:15:02Z".into(),
+        };
+        let status = InitStatus {
+            name: "istio-validation".into(),
+            state: None,
+            last: Some(last),
+            restart_count: 2,
+        };
+        assert_eq!(view.init_statuses, [status]);
+    }
+
+    /// What the plugin concludes is the same from the whole object and from what is kept of it, also
+    /// after it went over a wire.
+    #[test]
+    fn the_facts_are_those_of_the_whole_pod() {
+        let whole = Pod::from_value(&broken(), "pod").unwrap();
+        let kept = PodView::from_value(&broken()).unwrap().pod;
+        let wire = serde_json::to_value(&kept).unwrap();
+        let text = wire.to_string();
+        for secret in ["secret", "PASSWORD", "last-applied", "managed"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+        let read = Pod::from_value(&wire, "wire").unwrap();
+        assert_eq!(read, kept);
+        let facts = PodFacts::of(&read);
+        let mut expected = PodFacts::of(&whole);
+        expected.annotations.remove(LAST_APPLIED);
+        assert_eq!(facts, expected);
+        assert_eq!(SidecarDecision::of(&facts), SidecarDecision::Redirect);
+    }
+
+    #[test]
+    fn who_is_meant() {
+        let mut value = broken();
+        let view = PodView::from_value(&value).unwrap();
+        assert!(view.is_called("5c7f") && !view.is_called("other") && !view.is_called(""));
+        value["metadata"]["annotations"] = json!({MIRROR: "file-hash"});
+        value["metadata"]["deletionTimestamp"] = json!("2026-11-20T21:15:02Z");
+        let view = PodView::from_value(&value).unwrap();
+        assert!(view.is_called("5c7f") && view.is_called("file-hash") && view.deleting);
+    }
+
+    #[test]
+    fn little_is_enough_and_wrong_types_are_named() {
+        for little in [
+            json!({}),
+            json!({"status": null}),
+            json!({"status": {"phase": null}}),
+        ] {
+            let view = PodView::from_value(&little).unwrap_or_else(|e| panic!("{little}: {e}"));
+            assert_eq!(view, PodView::default());
+        }
+        for (wrong, word) in [
+            (json!([]), "object"),
+            (json!({"metadata": {"name": 1}}), "metadata.name"),
+            (
+                json!({"status": {"podIP": "10.0.0.256"}}),
+                "not an IP address",
+            ),
+            (json!({"spec": {"hostUsers": "no"}}), "bool"),
+            (json!({"status": {"initContainerStatuses": {}}}), "sequence"),
+        ] {
+            let error = PodView::from_value(&wrong).unwrap_err();
+            assert!(error.contains(word), "{wrong}: {error}");
+        }
+    }
+}
