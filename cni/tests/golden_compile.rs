@@ -16,7 +16,7 @@ mod support;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use support::golden::{Case, cases};
 use support::oracle::{Bench, Listing, listed, saved};
-use support::rights::unmapped;
+use support::owners::{self, unmapped_owner};
 use weir_cni::compile::{Engine, Rules, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::fill::{FillSources, fill};
@@ -152,33 +152,14 @@ fn expected_xtables(case: &Case) -> Listing {
     bench.save()
 }
 
-/// Why the kernel refuses these rules here: `--uid-owner` and `--gid-owner` take only numbers that the
-/// user namespace maps. nf_tables compares without asking.
-fn unmapped_owner(ruleset: &xtables::Ruleset) -> Option<String> {
-    let text = ruleset.to_string();
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let owners = words
-        .windows(2)
-        .filter(|pair| matches!(pair[0], "--uid-owner" | "--gid-owner"))
-        .flat_map(|pair| pair[1].split('-'))
-        .map(|id| id.parse().unwrap());
-    unmapped(owners)
-}
-
-/// Calls `check` with the rules of all cases that the kernel takes here, and tells which it did not.
+/// Calls `check` with the rules of all cases that the kernel takes here.
 fn each_loadable(cases: &[Case], check: impl Fn(&Case, &xtables::Ruleset)) {
-    let mut refused = Vec::new();
-    for case in cases {
+    let compiled = cases.iter().map(|case| {
         let ruleset = compiled_xtables(&intent(case));
-        match unmapped_owner(&ruleset) {
-            Some(reason) => refused.push(reason),
-            None => check(case, &ruleset),
-        }
-    }
-    if let Some(reason) = refused.first() {
-        let (some, all) = (refused.len(), cases.len());
-        println!("skipped: {some} of {all} cases with legacy rules: {reason}");
-    }
+        let refused = unmapped_owner(&ruleset.to_string());
+        ((case, ruleset), refused)
+    });
+    owners::each_loadable(compiled, |(case, ruleset)| check(case, &ruleset));
 }
 
 #[test]
@@ -239,7 +220,7 @@ fn edges(wildcard: &str) -> Intent {
 fn edges_load_as_they_are_printed() {
     load_nft("edges", &compiled_nft(&edges("eth*")));
     let legacy = compiled_xtables(&edges("eth+"));
-    match unmapped_owner(&legacy) {
+    match unmapped_owner(&legacy.to_string()) {
         Some(reason) => println!("skipped, the legacy rules: {reason}"),
         None => drop(load_xtables("edges", &legacy)),
     }

@@ -19,6 +19,7 @@ mod support;
 use std::collections::BTreeSet;
 use support::golden::{Case, cases};
 use support::oracle::{Bench, listed};
+use support::owners::{each_loadable, unmapped_owner};
 use weir_netfilter::nft::{Engine, compat};
 
 /// Options without their order: `-p tcp`, `! --dport 53`, `-j RETURN`.
@@ -170,9 +171,12 @@ fn check(case: &Case) {
 
 #[test]
 fn iptables_cases_loaded_by_iptables_nft_are_read_as_the_tool_lists_them() {
-    for case in cases("iptables").unwrap_or_default() {
-        check(&case);
-    }
+    let cases = cases("iptables").unwrap_or_default();
+    let with_reasons = cases.iter().map(|case| {
+        let rules = case.blocks().into_iter().map(|(_, block)| block);
+        (case, unmapped_owner(&rules.collect::<String>()))
+    });
+    each_loadable(with_reasons, check);
 }
 
 #[test]

@@ -2,5 +2,6 @@
 
 pub mod golden;
 pub mod oracle;
+pub mod owners;
 #[path = "../../../netlink/tests/common/rights.rs"]
 pub mod rights;

@@ -60,7 +60,10 @@ impl Chromium {
     /// Loads a file and returns what became of it.
     pub(crate) fn visit(&self, page: &Path, scheme: Scheme) -> Visit {
         let (dom, messages) = self.run(page, scheme, &["--dump-dom"]);
-        let console = messages.lines().filter(|l| l.contains(":CONSOLE"));
+        // Pages of the browser itself complain too, of a slow machine for one.
+        let console = messages
+            .lines()
+            .filter(|l| l.contains(":CONSOLE") && !l.contains("source: chrome://"));
         Visit {
             dom,
             console: console.map(str::to_owned).collect(),

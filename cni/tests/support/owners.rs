@@ -1,0 +1,31 @@
+//! Rules about the owner of a socket, in a user namespace.
+
+use super::rights::unmapped;
+
+/// Why the kernel refuses these rules of iptables here: the match "owner" takes only numbers that the user
+/// namespace maps, also for `iptables-nft`. nf_tables' own expressions compare without asking.
+pub fn unmapped_owner(rules: &str) -> Option<String> {
+    let words: Vec<&str> = rules.split_whitespace().collect();
+    let owners = words
+        .windows(2)
+        .filter(|pair| matches!(pair[0], "--uid-owner" | "--gid-owner"))
+        .flat_map(|pair| pair[1].split('-'))
+        .map(|id| id.parse().unwrap());
+    unmapped(owners)
+}
+
+/// Calls `check` with each case that is not refused, and prints of how many it was not called, and why.
+pub fn each_loadable<T>(cases: impl IntoIterator<Item = (T, Option<String>)>, check: impl Fn(T)) {
+    let (mut all, mut refused) = (0, Vec::new());
+    for (case, reason) in cases {
+        all += 1;
+        match reason {
+            Some(reason) => refused.push(reason),
+            None => check(case),
+        }
+    }
+    if let Some(reason) = refused.first() {
+        let some = refused.len();
+        println!("skipped: {some} of {all} cases with legacy rules: {reason}");
+    }
+}
