@@ -200,15 +200,21 @@ pub(crate) fn variable(name: &str) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// Cargo's target directory: the one of this build. Cargo marks it with `CACHEDIR.TAG` if it made it, and keeps
-/// what it knows of the compiler there in any case.
+/// Cargo's target directory: the one of this build.
 fn target_directory() -> PathBuf {
     let executable = std::env::current_exe().unwrap_or_default();
-    let marks = ["CACHEDIR.TAG", ".rustc_info.json"];
-    let marked = |d: &&Path| marks.iter().any(|mark| d.join(mark).is_file());
     variable("CARGO_TARGET_DIR")
-        .or_else(|| executable.ancestors().find(marked).map(Path::to_owned))
+        .or_else(|| target_directory_of(&executable).map(Path::to_owned))
         .unwrap_or_else(|| PathBuf::from("target"))
+}
+
+/// The target directory in which a program was built. Cargo marks it with `CACHEDIR.TAG` if it made it, and keeps
+/// what it knows of the compiler there in any case.
+pub(crate) fn target_directory_of(program: &Path) -> Option<&Path> {
+    let marks = ["CACHEDIR.TAG", ".rustc_info.json"];
+    program
+        .ancestors()
+        .find(|d| marks.iter().any(|mark| d.join(mark).is_file()))
 }
 
 fn lock_directory(path: &Path, how: FlockArg) -> Option<Flock<File>> {

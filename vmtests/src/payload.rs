@@ -1,4 +1,5 @@
 //! What a guest has on its file system, besides the agent and the modules.
+use crate::cache::target_directory_of;
 use crate::closure::closure;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -155,6 +156,17 @@ impl Payload {
     /// A path that is not absolute and UTF-8.
     pub fn directory(&mut self, guest: &Path, mode: u32) -> Result<&mut Self> {
         self.put(guest, Entry::Directory { mode })
+    }
+
+    /// The `CARGO_TARGET_TMPDIR` of a test program: it is compiled into it, and Cargo makes it before tests run.
+    ///
+    /// # Errors
+    /// A path that is not absolute and UTF-8.
+    pub(crate) fn temporary_of(&mut self, program: &Path) -> Result<()> {
+        if let Some(target) = target_directory_of(program) {
+            self.directory(&target.join("tmp"), 0o777)?;
+        }
+        Ok(())
     }
 
     /// A symbolic link.

@@ -116,13 +116,7 @@ fn payload(program: &Path) -> Result<Payload> {
     if let Some(package) = variable("CARGO_MANIFEST_DIR") {
         payload.tree(&package, &package, &["target", ".git"])?;
     }
-    // CARGO_TARGET_TMPDIR is compiled into integration tests, and Cargo makes it before they run.
-    let target = program
-        .ancestors()
-        .find(|d| d.join("CACHEDIR.TAG").is_file());
-    if let Some(target) = target {
-        payload.directory(&target.join("tmp"), 0o777)?;
-    }
+    payload.temporary_of(program)?;
     Ok(payload)
 }
 

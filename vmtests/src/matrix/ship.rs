@@ -46,14 +46,8 @@ pub(crate) fn everything(artifacts: &Artifacts) -> Result<Payload> {
     if protocols.is_file() {
         payload.file(protocols, protocols)?;
     }
-    // CARGO_TARGET_TMPDIR is compiled into integration tests, and Cargo makes it before they run.
-    let target = artifacts.programs.iter().find_map(|p| {
-        p.executable
-            .ancestors()
-            .find(|d| d.join("CACHEDIR.TAG").is_file())
-    });
-    if let Some(target) = target {
-        payload.directory(&target.join("tmp"), 0o777)?;
+    if let Some(program) = artifacts.programs.first() {
+        payload.temporary_of(&program.executable)?;
     }
     payload.directory(Path::new("/tmp"), 0o1777)?;
     payload.directory(Path::new("/root"), 0o700)?;
