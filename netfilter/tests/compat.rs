@@ -1,5 +1,10 @@
 //! What `iptables-nft` and `ip6tables-nft` write, as weir reads it; their own listing is the oracle.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
 
 #[path = "common/c.rs"]
 mod c;

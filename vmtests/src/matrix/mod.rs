@@ -140,14 +140,11 @@ impl<'a> Matrix<'a> {
             watch.end(&done.result);
             Some((p, c, done))
         };
-        // The first case of each environment and payload boots and saves it; meanwhile no other one may want it.
-        let mut seen = std::collections::BTreeSet::new();
-        let (first, rest): (Vec<_>, Vec<_>) = pairs.iter().partition(|(p, c)| {
-            let is_alone = self.cases.get(*c).is_some_and(|c| c.what == What::Alone);
-            seen.insert((*p, is_alone))
-        });
-        let mut done = in_parallel(self.plan.jobs, &first, work);
-        done.extend(in_parallel(self.plan.jobs, &rest, work));
+        let machine = |&(p, c): &(usize, usize)| {
+            let is_alone = self.cases.get(c).is_some_and(|c| c.what == What::Alone);
+            (p, is_alone)
+        };
+        let mut done = in_parallel(self.plan.jobs, &pairs, machine, work);
         watch.finish();
         done.sort_by_key(|(p, c, _)| (*p, *c));
         pool::costs(done.iter().map(|(_, _, d)| (d.cpu, &d.result)).collect());

@@ -1,23 +1,41 @@
 //! Several at a time, and a person who waits.
 use super::model::{CaseResult, Verdict};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{IsTerminal, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Does the work for every item, `jobs` at a time, in their order.
-pub(super) fn in_parallel<T: Sync, R: Send>(
+/// Does the work for every item, `jobs` at a time, in their order as far as possible.
+///
+/// The first item of each `group` boots and saves the machine that the others restore. Until it is done, no other of
+/// its group begins: it would only wait.
+pub(super) fn in_parallel<T: Sync, G: Ord, R: Send>(
     jobs: usize,
     items: &[T],
+    group: impl Fn(&T) -> G,
     work: impl Fn(&T) -> Option<R> + Sync,
 ) -> Vec<R> {
-    let next = AtomicUsize::new(0);
+    let mut numbers = BTreeMap::new();
+    let waiting = items.iter().enumerate().map(|(index, item)| {
+        let next = numbers.len();
+        (index, *numbers.entry(group(item)).or_insert(next))
+    });
+    let queue = Queue {
+        state: Mutex::new(Waiting {
+            items: waiting.collect(),
+            groups: Vec::new(),
+        }),
+        changed: Condvar::new(),
+    };
     let results = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..jobs.clamp(1, items.len().max(1)) {
             scope.spawn(|| {
-                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = work(item);
+                while let Some((index, group)) = queue.take() {
+                    // Also when the work panics: the others would wait for ever.
+                    let made = Made(&queue, group);
+                    let result = items.get(index).and_then(&work);
+                    drop(made);
                     let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
                     results.extend(result);
                 }
@@ -25,6 +43,62 @@ pub(super) fn in_parallel<T: Sync, R: Send>(
         }
     });
     results.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Queue {
+    state: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+struct Waiting {
+    /// Places of items, with the numbers of their groups.
+    items: VecDeque<(usize, usize)>,
+    /// By number: absent before its first item began, then whether that is done.
+    groups: Vec<Option<bool>>,
+}
+
+impl Queue {
+    /// The next item that may begin; `None` when all have begun.
+    fn take(&self) -> Option<(usize, usize)> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if state.items.is_empty() {
+                return None;
+            }
+            let is_free = |group: usize| state.groups.get(group).copied().flatten() != Some(false);
+            if let Some(at) = state.items.iter().position(|(_, group)| is_free(*group)) {
+                let item = state.items.remove(at)?;
+                if state.groups.len() <= item.1 {
+                    state.groups.resize(item.1 + 1, None);
+                }
+                if let Some(group) = state.groups.get_mut(item.1) {
+                    group.get_or_insert(false);
+                }
+                return Some(item);
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn is_made(&self, group: usize) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(group) = state.groups.get_mut(group) {
+            *group = Some(true);
+        }
+        self.changed.notify_all();
+    }
+}
+
+/// Says, when it is dropped, that the first item of a group is done.
+struct Made<'a>(&'a Queue, usize);
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        self.0.is_made(self.1);
+    }
 }
 
 /// Shows how far it is: one line that changes on a terminal, and a line for each failure everywhere.
@@ -121,15 +195,34 @@ pub(super) fn costs(mut cases: Vec<(f64, &CaseResult)>) {
 #[cfg(test)]
 mod tests {
     use super::in_parallel;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn every_item_is_worked_on_once() {
         let items: Vec<u32> = (0..100).collect();
         for jobs in [0, 1, 7, 200] {
-            let mut done = in_parallel(jobs, &items, |i| Some(*i));
+            let mut done = in_parallel(jobs, &items, |i| i % 7, |i| Some(*i));
             done.sort_unstable();
             assert_eq!(done, items);
         }
-        assert!(in_parallel(3, &[0_u8; 0], |_| Some(1)).is_empty());
+        assert!(in_parallel(3, &[0_u8; 0], |_| 0, |_| Some(1)).is_empty());
+    }
+
+    #[test]
+    fn the_first_of_a_group_is_done_before_another_begins() {
+        let items: Vec<usize> = (0..40).collect();
+        let made: Vec<_> = (0..4).map(|_| AtomicBool::new(false)).collect();
+        let work = |item: &usize| {
+            let group = &made[item % 4];
+            if *item < 4 {
+                std::thread::yield_now();
+                group.store(true, Ordering::SeqCst);
+                Some(true)
+            } else {
+                Some(group.load(Ordering::SeqCst))
+            }
+        };
+        let done = in_parallel(8, &items, |i| i % 4, work);
+        assert_eq!(done, vec![true; 40]);
     }
 }
