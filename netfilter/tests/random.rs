@@ -46,7 +46,7 @@ fn namespace() -> Option<Netns> {
 fn settled(mut snapshot: Snapshot) -> Ruleset {
     for t in &mut snapshot.ruleset.tables {
         for e in t.sets.iter_mut().flat_map(|s| &mut s.elements) {
-            e.expires = None;
+            e.extra_mut().expires = None;
         }
     }
     snapshot.ruleset

@@ -47,7 +47,7 @@ fn single(count: u32) -> Set {
 fn ranges(count: u32) -> Set {
     let mut set = Set::new("s", DataType::IPV4_ADDR, 4);
     set.interval = true;
-    let range = |n: u32| ElementKey::Range(address(4 * n), address(4 * n + 2));
+    let range = |n: u32| ElementKey::range(address(4 * n), address(4 * n + 2));
     set.elements = (0..count).map(|n| Element::new(range(n))).collect();
     set
 }
@@ -108,8 +108,8 @@ fn elements_with_everything_split_too() {
     let mut set = single(1500);
     set.timeouts = true;
     for e in &mut set.elements {
-        e.comment = Some("c".repeat(127));
-        e.timeout = Some(std::time::Duration::from_secs(86_400));
+        e.extra_mut().comment = Some("c".repeat(127));
+        e.extra_mut().timeout = Some(std::time::Duration::from_secs(86_400));
     }
     let ruleset = with(set, vec![]);
     fits_or_skip!(&ns, &ruleset);
@@ -139,7 +139,7 @@ fn ranges_are_cut_out_and_put_back() {
         set.interval = true;
         let key = |a: u16, b: u16| match a == b {
             true => ElementKey::Value(Data::be16(a)),
-            false => ElementKey::Range(Data::be16(a), Data::be16(b)),
+            false => ElementKey::range(Data::be16(a), Data::be16(b)),
         };
         set.elements = list
             .iter()

@@ -237,7 +237,7 @@ fn ordered(data: &Data, host_order: bool) -> Vec<u8> {
     if host_order && cfg!(target_endian = "little") {
         data.0.iter().rev().copied().collect()
     } else {
-        data.0.clone()
+        data.0.to_vec()
     }
 }
 

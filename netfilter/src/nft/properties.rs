@@ -9,7 +9,8 @@ use super::model::{Element, ElementKey, Family, Ruleset, Statement, arbitrary};
 use super::normal::normal;
 use super::set;
 use super::wire::{
-    ChainAttrs, ElemListAttrs, GenAttrs, HookAttrs, RuleAttrs, SetAttrs, SetDescAttrs, TableAttrs,
+    ChainAttrs, ElemAttrs, ElemListAttrs, GenAttrs, HookAttrs, RuleAttrs, SetAttrs, SetDescAttrs,
+    TableAttrs,
 };
 use super::{Data, Snapshot, raise};
 use proptest::prelude::*;
@@ -33,7 +34,13 @@ fn survives<A: AttrSet + PartialEq + Debug>(set: &A) -> Result<(), TestCaseError
 
 macro_rules! round_trips {
     ($($test:ident: $set:ty,)*) => {
-        proptest! {$(
+        fn listed(attrs: &[ElemAttrs], interval: bool, host_order: bool) -> Vec<Element> {
+    let mut listed = set::Listed::default();
+    listed.add(attrs);
+    listed.finish(interval, host_order).0
+}
+
+proptest! {$(
             #[test]
             fn $test(set in <$set>::arbitrary()) {
                 survives(&set)?;
@@ -110,7 +117,7 @@ fn elements() -> BoxedStrategy<Vec<Element>> {
             points
                 .chunks(if ranges { 2 } else { 1 })
                 .map(|c| match c {
-                    [a, b] => Element::new(ElementKey::Range(Data::be16(*a), Data::be16(*b))),
+                    [a, b] => Element::new(ElementKey::range(Data::be16(*a), Data::be16(*b))),
                     c => Element::value(Data::be16(c[0])),
                 })
                 .collect()
@@ -158,7 +165,7 @@ proptest! {
     fn elements_survive(elements in elements()) {
         for interval in [true, set::is_interval(&elements)] {
             let attrs = set::to_elem_attrs(&elements, interval);
-            prop_assert_eq!(set::from_elem_attrs(&attrs, interval, false), elements.clone());
+            prop_assert_eq!(listed(&attrs, interval, false), elements.clone());
         }
     }
 
@@ -188,7 +195,7 @@ proptest! {
         }
         if let Ok(list) = ElemListAttrs::decode(&bytes) {
             for interval in [true, false] {
-                let _ = set::from_elem_attrs(list.elements.as_deref().unwrap_or_default(), interval, true);
+                listed(list.elements.as_deref().unwrap_or_default(), interval, true);
             }
         }
     }

@@ -195,7 +195,7 @@ fn stored(e: &Expr) -> Option<Box<dyn FnOnce(Source) -> Statement>> {
 }
 
 fn value(data: Option<&DataAttrs>) -> Option<Data> {
-    data?.value.clone().map(Data)
+    data?.value.as_deref().map(Data::from)
 }
 
 pub(crate) fn verdict(v: &VerdictAttrs) -> Verdict {
@@ -338,7 +338,8 @@ fn compared(m: Match, context: Context) -> Match {
     if let Some(mask) = &m.mask {
         let address = context.field(&m.selector).is_some_and(|f| f.is_address());
         let prefix = (0..=255u8).find(|n| {
-            usize::from(*n) <= mask.0.len() * 8 && prefix_mask(mask.0.len(), *n) == mask.0
+            usize::from(*n) <= mask.0.len() * 8
+                && prefix_mask(mask.0.len(), *n) == mask.0.as_slice()
         });
         if let (true, Some(len)) = (address, prefix) {
             return Match {
@@ -367,7 +368,7 @@ fn compared(m: Match, context: Context) -> Match {
         Selector::Meta(MetaKey::Iifname | MetaKey::Oifname)
             if data.0.len() < 16 && !data.0.ends_with(&[0]) =>
         {
-            match String::from_utf8(data.0.clone()) {
+            match String::from_utf8(data.0.to_vec()) {
                 Ok(prefix) => Match {
                     operand: Operand::IfnamePrefix(prefix),
                     ..m

@@ -8,18 +8,15 @@
 //! `NFT_SET_ELEM_INTERVAL_END`. A range up to the highest value has no second one, and a set whose first
 //! range does not begin at 0 begins with an end at 0, as `nft` writes it.
 
-use super::expr::DataAttrs;
+mod elements;
+
 use super::lower::{self, AnonymousSet};
-use super::model::{Data, DataType, Element, ElementKey, Selector, Set, SetData, TypeOf, Unread};
-use super::raise;
+use super::model::{DataType, Element, Selector, Set, SetData, TypeOf, Unread};
 use super::raw;
 use super::userdata::{self, Userdata};
 use super::wire::{ElemAttrs, SetAttrs, SetDescAttrs};
+pub(crate) use elements::{Listed, elem_attrs, is_interval, to_elem_attrs, turn};
 use std::time::Duration;
-
-/// `EXPR_SET_ELEM_F_INTERVAL_OPEN` in nft's element userdata: this range has no end.
-const ELEM_FLAGS: u8 = 1;
-const INTERVAL_OPEN: u32 = 1;
 
 impl Set {
     /// A set of this type without elements.
@@ -161,7 +158,7 @@ impl Set {
     pub(crate) fn settled(&self) -> Self {
         let mut set = self.clone();
         for e in &mut set.elements {
-            e.expires = None;
+            e.settle();
         }
         set.elements.sort_by(|a, b| a.key.cmp(&b.key));
         set
@@ -184,22 +181,6 @@ fn unread_of_set(a: &SetAttrs) -> Vec<Unread> {
     let unknown = a.unknown.iter().filter(|(n, _)| !REMARKS.contains(n));
     let unknown = unknown.map(|(n, bytes)| unread(*n, bytes.clone()));
     object.into_iter().chain(unknown).collect()
-}
-
-/// The same of its elements.
-pub(crate) fn unread_of_elements(list: &[ElemAttrs]) -> Vec<Unread> {
-    let mut all = Vec::new();
-    for a in list.iter().filter(|a| !a.unknown.is_empty()) {
-        // Without a key it is the one for all others.
-        let first = a.key.as_ref().and_then(|k| k.value.clone());
-        let first = Data(first.unwrap_or_default());
-        all.extend(a.unknown.iter().map(|(n, bytes)| Unread {
-            element: Some(ElementKey::Value(first.clone())),
-            attribute: *n,
-            bytes: bytes.clone(),
-        }));
-    }
-    all
 }
 
 fn desc(size: u32) -> SetDescAttrs {
@@ -294,7 +275,9 @@ impl AnonymousSet {
 
     /// The elements as a dump shows them.
     pub(crate) fn as_listed(&self) -> Vec<Element> {
-        from_elem_attrs(&self.elem_attrs(), self.is_interval(), self.is_host_order())
+        let mut listed = Listed::default();
+        listed.add(&self.elem_attrs());
+        listed.finish(self.is_interval(), self.is_host_order()).0
     }
 
     /// Whether nft takes the keys for numbers of the machine's order, as it does with names.
@@ -335,179 +318,6 @@ impl AnonymousSet {
                 .bytes(),
         )
     }
-}
-
-/// Whether there is a range among the elements.
-pub(crate) fn is_interval(elements: &[Element]) -> bool {
-    elements
-        .iter()
-        .any(|e| matches!(e.key, ElementKey::Range(..)))
-}
-
-/// Turns the bytes of a key round: from the machine's order to the network's, or back.
-pub(crate) fn turn(e: &mut Element) {
-    if cfg!(target_endian = "little") {
-        match &mut e.key {
-            ElementKey::Value(d) => d.0.reverse(),
-            ElementKey::Range(first, last) => {
-                first.0.reverse();
-                last.0.reverse();
-            }
-        }
-    }
-}
-
-/// The next value, or none after the highest.
-fn next(d: &Data) -> Option<Data> {
-    let mut bytes = d.0.clone();
-    for b in bytes.iter_mut().rev() {
-        let (sum, carry) = b.overflowing_add(1);
-        *b = sum;
-        if !carry {
-            return Some(Data(bytes));
-        }
-    }
-    None
-}
-
-/// The value before, or none before 0.
-fn previous(d: &Data) -> Option<Data> {
-    let mut bytes = d.0.clone();
-    for b in bytes.iter_mut().rev() {
-        let (difference, borrow) = b.overflowing_sub(1);
-        *b = difference;
-        if !borrow {
-            return Some(Data(bytes));
-        }
-    }
-    None
-}
-
-/// Elements of `NFT_MSG_NEWSETELEM`, one after the other: of a large set they take more room than the set.
-pub(crate) fn elem_attrs(
-    elements: &[Element],
-    interval: bool,
-) -> impl Iterator<Item = ElemAttrs> + '_ {
-    let mut sorted: Vec<&Element> = elements.iter().collect();
-    sorted.sort_by(|a, b| a.key.cmp(&b.key));
-    let zero = sorted.first().map(|e| e.key.first()).and_then(|first| {
-        let above = interval && first.0.iter().any(|b| *b != 0);
-        above.then(|| end(&Data(vec![0; first.0.len()])))
-    });
-    let of = move |e: &Element| {
-        let after = if interval { next(e.key.last()) } else { None };
-        let open = interval && after.is_none();
-        let first = one(e, e.key.first(), open);
-        [Some(first), after.as_ref().map(end)].into_iter().flatten()
-    };
-    zero.into_iter().chain(sorted.into_iter().flat_map(of))
-}
-
-/// The same as a list.
-pub(crate) fn to_elem_attrs(elements: &[Element], interval: bool) -> Vec<ElemAttrs> {
-    elem_attrs(elements, interval).collect()
-}
-
-fn end(key: &Data) -> ElemAttrs {
-    ElemAttrs {
-        flags: Some(raw::NFT_SET_ELEM_INTERVAL_END),
-        key: Some(DataAttrs::of(&key.0)),
-        ..ElemAttrs::default()
-    }
-}
-
-fn one(e: &Element, key: &Data, open: bool) -> ElemAttrs {
-    let value = e.value.as_ref().map(|d| DataAttrs::of(&d.0));
-    let verdict = e.verdict.as_ref().map(|v| DataAttrs {
-        verdict: Some(lower::verdict(v)),
-        ..DataAttrs::default()
-    });
-    let mut user = Userdata::default();
-    if let Some(comment) = &e.comment {
-        user = user.put_text(userdata::COMMENT, comment);
-    }
-    if open {
-        user = user.put_u32(ELEM_FLAGS, INTERVAL_OPEN);
-    }
-    ElemAttrs {
-        timeout: e.timeout.map(millis),
-        key: Some(DataAttrs::of(&key.0)),
-        data: value.or(verdict),
-        userdata: Some(user.bytes()).filter(|u| !u.is_empty()),
-        ..ElemAttrs::default()
-    }
-}
-
-/// Reads the elements of a dump, in ascending order of their keys.
-///
-/// Ranges are in network order; single numbers of the machine's own order need `host_order` to be sorted.
-pub(crate) fn from_elem_attrs(
-    list: &[ElemAttrs],
-    interval: bool,
-    host_order: bool,
-) -> Vec<Element> {
-    let key = |a: &ElemAttrs| a.key.as_ref().and_then(|k| k.value.clone()).map(Data);
-    let is_end = |a: &ElemAttrs| a.flags.unwrap_or(0) & raw::NFT_SET_ELEM_INTERVAL_END != 0;
-    let mut keyed: Vec<(Data, bool, &ElemAttrs)> = list
-        .iter()
-        .filter_map(|a| Some((key(a)?, is_end(a), a)))
-        .collect();
-    // Where one range ends and the next begins, the end comes first.
-    keyed.sort_by(|a, b| (&a.0, !a.1).cmp(&(&b.0, !b.1)));
-    let mut out = Vec::new();
-    let mut rest = keyed.as_slice();
-    while let Some(((first, ended, a), tail)) = rest.split_first() {
-        rest = tail;
-        if *ended {
-            continue;
-        }
-        let mut last = first.clone();
-        if let Some(end) = a.key_end.as_ref().and_then(|k| k.value.clone()) {
-            // Of a concatenation, which says both ends itself.
-            last = Data(end);
-        } else if interval {
-            last = match tail.first() {
-                Some((after, _, _)) => previous(after).unwrap_or_else(|| first.clone()),
-                None => Data(vec![0xff; first.0.len()]),
-            };
-        }
-        let key = if last == *first {
-            ElementKey::Value(first.clone())
-        } else {
-            ElementKey::Range(first.clone(), last)
-        };
-        out.push(element(key, a));
-    }
-    sort(&mut out, host_order && !interval);
-    let others = list
-        .iter()
-        .filter(|a| a.key.is_none() && a.flags.unwrap_or(0) & raw::NFT_SET_ELEM_CATCHALL != 0);
-    out.extend(others.map(|a| element(ElementKey::Value(Data(Vec::new())), a)));
-    out
-}
-
-fn element(key: ElementKey, a: &ElemAttrs) -> Element {
-    let time = |t: Option<u64>| t.filter(|t| *t != 0).map(Duration::from_millis);
-    let data = a.data.as_ref();
-    Element {
-        key,
-        value: data.and_then(|d| d.value.clone()).map(Data),
-        verdict: data.and_then(|d| d.verdict.as_ref()).map(raise::verdict),
-        comment: userdata::text(a.userdata.as_deref(), userdata::COMMENT),
-        timeout: time(a.timeout),
-        expires: time(a.expiration),
-    }
-}
-
-/// In ascending order of the numbers.
-fn sort(elements: &mut [Element], host_order: bool) {
-    elements.sort_by_cached_key(|e| {
-        let mut e = Element::new(e.key.clone());
-        if host_order {
-            turn(&mut e);
-        }
-        e.key
-    });
 }
 
 /// Whether nft takes the keys of a set for numbers of the machine's order. It wrote so into the userdata;

@@ -55,7 +55,7 @@ fn split(d: &Data, types: &[DataType]) -> Option<Vec<(DataType, Data)>> {
     for t in types {
         let len = len(*t)?;
         let (field, tail) = rest.split_at_checked(len.next_multiple_of(4))?;
-        fields.push((*t, Data(field.get(..len)?.to_vec())));
+        fields.push((*t, Data::from(field.get(..len)?)));
         rest = tail;
     }
     rest.is_empty().then_some(fields)

@@ -182,7 +182,7 @@ fn source(s: &Source, target: &Selector, context: Context) -> String {
             let keep: Vec<u8> = mask.0.iter().zip(&or).map(|(m, o)| m | o).collect();
             let mut text = selector(s, context);
             let mut add = |sign: &str, bits: Vec<u8>| {
-                text += &format!(" {sign} {}", typed(&Data(bits), s, context));
+                text += &format!(" {sign} {}", typed(&bits.into(), s, context));
             };
             if keep.iter().any(|b| *b != 0xff) {
                 add("&", keep);

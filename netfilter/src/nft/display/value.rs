@@ -159,22 +159,28 @@ fn key(k: &ElementKey, t: DataType, host_order: bool) -> String {
     match k {
         ElementKey::Value(d) if d.0.is_empty() => "*".to_owned(),
         ElementKey::Value(d) => value(d, t, host_order),
-        ElementKey::Range(first, last) if t.is_concatenation() => concat::text(first, last, t),
-        ElementKey::Range(first, last) => match (t, prefix_len(first, last, host_order)) {
-            // The types that nft has prefixes of.
-            (DataType::IPV4_ADDR | DataType::IPV6_ADDR | DataType::MARK, Some(len)) => {
-                format!("{}/{len}", value(first, t, host_order))
-            }
-            (DataType::IFNAME, _) => {
-                let name = value(first, t, false);
-                format!("{}*\"", name.trim_end_matches('"'))
-            }
-            _ => format!(
-                "{}-{}",
-                bound(first, t, host_order),
-                bound(last, t, host_order)
-            ),
-        },
+        ElementKey::Range(ends) => range(&ends.0, &ends.1, t, host_order),
+    }
+}
+
+fn range(first: &Data, last: &Data, t: DataType, host_order: bool) -> String {
+    if t.is_concatenation() {
+        return concat::text(first, last, t);
+    }
+    match (t, prefix_len(first, last, host_order)) {
+        // The types that nft has prefixes of.
+        (DataType::IPV4_ADDR | DataType::IPV6_ADDR | DataType::MARK, Some(len)) => {
+            format!("{}/{len}", value(first, t, host_order))
+        }
+        (DataType::IFNAME, _) => {
+            let name = value(first, t, false);
+            format!("{}*\"", name.trim_end_matches('"'))
+        }
+        _ => format!(
+            "{}-{}",
+            bound(first, t, host_order),
+            bound(last, t, host_order)
+        ),
     }
 }
 
@@ -186,19 +192,20 @@ pub(super) fn element(
     data_type: Option<DataType>,
 ) -> String {
     let mut text = key(&e.key, t, host_order);
-    if let Some(timeout) = e.timeout {
+    let extra = e.extra();
+    if let Some(timeout) = extra.timeout {
         text += &format!(" timeout {}", duration(timeout));
     }
-    if let Some(expires) = e.expires {
+    if let Some(expires) = extra.expires {
         text += &format!(" expires {}", duration(expires));
     }
-    if let Some(comment) = &e.comment {
+    if let Some(comment) = &extra.comment {
         text += &format!(" comment \"{comment}\"");
     }
-    if let Some(v) = &e.verdict {
+    if let Some(v) = &extra.verdict {
         text += &format!(" : {v}");
     }
-    if let (Some(d), Some(t)) = (&e.value, data_type) {
+    if let (Some(d), Some(t)) = (&extra.value, data_type) {
         text += &format!(" : {}", value(d, t, is_host_order_type(t)));
     }
     text

@@ -282,14 +282,13 @@ impl<T: Transport> Engine<T> {
             ..ElemListAttrs::default()
         };
         let what = format!("elements of set {family} {table} {}", set.name);
-        let mut list = Vec::new();
+        let mut listed = set::Listed::default();
         self.each(raw::NFT_MSG_GETSETELEM, family, &ask, &what, |reply| {
             let attrs: ElemListAttrs = decode(&reply, &what)?;
-            list.extend(attrs.elements.unwrap_or_default());
+            listed.add(attrs.elements.as_deref().unwrap_or_default());
             Ok(())
         })?;
-        let elements = set::from_elem_attrs(&list, set.interval, host_order);
-        Ok((elements, set::unread_of_elements(&list)))
+        Ok(listed.finish(set.interval, host_order))
     }
 
     /// With other tables about, only the rules of the wanted ones are asked for: a node's own

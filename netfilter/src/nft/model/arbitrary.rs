@@ -82,7 +82,7 @@ fn with_verdicts(mut sets: Vec<Set>, regular: usize) -> Vec<Set> {
     for v in sets
         .iter_mut()
         .flat_map(|s| &mut s.elements)
-        .filter_map(|e| e.verdict.as_mut())
+        .filter_map(|e| e.extra_mut().verdict.as_mut())
     {
         if regular == 0 && matches!(v, Verdict::Jump(_) | Verdict::Goto(_)) {
             *v = Verdict::Accept;

@@ -1,5 +1,6 @@
 //! Register data: the bytes that a match compares or a statement stores.
 
+use smallvec::SmallVec;
 use std::net::IpAddr;
 
 /// Bytes in the order in which the kernel keeps them in a register.
@@ -9,52 +10,52 @@ use std::net::IpAddr;
 /// property of the [`Selector`](super::Selector), so build values with the constructor that names
 /// the order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Data(pub Vec<u8>);
+pub struct Data(pub SmallVec<[u8; 16]>);
 
 impl Data {
     /// A 16-bit number in network order, as a port in a packet.
     #[must_use]
     pub fn be16(v: u16) -> Self {
-        Self(v.to_be_bytes().to_vec())
+        Self::from(v.to_be_bytes().as_slice())
     }
 
     /// A 32-bit number in network order.
     #[must_use]
     pub fn be32(v: u32) -> Self {
-        Self(v.to_be_bytes().to_vec())
+        Self::from(v.to_be_bytes().as_slice())
     }
 
     /// A 32-bit number in host order, as a mark or a user id.
     #[must_use]
     pub fn ne32(v: u32) -> Self {
-        Self(v.to_ne_bytes().to_vec())
+        Self::from(v.to_ne_bytes().as_slice())
     }
 
     /// A 16-bit number in host order, as a conntrack zone.
     #[must_use]
     pub fn ne16(v: u16) -> Self {
-        Self(v.to_ne_bytes().to_vec())
+        Self::from(v.to_ne_bytes().as_slice())
     }
 
     /// One byte, as an IP protocol number.
     #[must_use]
     pub fn u8(v: u8) -> Self {
-        Self(vec![v])
+        Self::from([v].as_slice())
     }
 
     /// An address, 4 or 16 bytes in network order.
     #[must_use]
     pub fn addr(a: IpAddr) -> Self {
         match a {
-            IpAddr::V4(a) => Self(a.octets().to_vec()),
-            IpAddr::V6(a) => Self(a.octets().to_vec()),
+            IpAddr::V4(a) => Self::from(a.octets().as_slice()),
+            IpAddr::V6(a) => Self::from(a.octets().as_slice()),
         }
     }
 
     /// An interface name, padded with zeros to `IFNAMSIZ` (16) as `nft` writes it.
     #[must_use]
     pub fn ifname(name: &str) -> Self {
-        let mut v: Vec<u8> = name.bytes().take(15).collect();
+        let mut v: SmallVec<_> = name.bytes().take(15).collect();
         v.resize(16, 0);
         Self(v)
     }
@@ -81,6 +82,18 @@ impl Data {
             return self.to_be();
         }
         Self(self.0.iter().rev().copied().collect()).to_be()
+    }
+}
+
+impl From<&[u8]> for Data {
+    fn from(bytes: &[u8]) -> Self {
+        Self(SmallVec::from_slice(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Data {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(SmallVec::from_vec(bytes))
     }
 }
 

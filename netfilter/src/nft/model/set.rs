@@ -1,6 +1,7 @@
 //! Sets and maps.
 
 use super::{Data, DataType, Verdict};
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 /// A named set or map of a table.
@@ -73,10 +74,17 @@ pub enum SetData {
 }
 
 /// One element of a set.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct Element {
     /// The key.
     pub key: ElementKey,
+    /// What else it has. Most have nothing, and large sets are small for it.
+    extra: Option<Box<Extra>>,
+}
+
+/// What an [`Element`] may have besides its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Extra {
     /// What a map gives for it.
     pub value: Option<Data>,
     /// The verdict that a verdict map gives for it.
@@ -89,6 +97,14 @@ pub struct Element {
     pub expires: Option<Duration>,
 }
 
+static NOTHING: Extra = Extra {
+    value: None,
+    verdict: None,
+    comment: None,
+    timeout: None,
+    expires: None,
+};
+
 /// The key of an element.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ElementKey {
@@ -96,15 +112,22 @@ pub enum ElementKey {
     Value(Data),
     /// From the first to the last, both included. The kernel keeps `[start, end + 1)`; a
     /// range that ends at the highest value has no end there.
-    Range(Data, Data),
+    Range(Box<(Data, Data)>),
 }
 
 impl ElementKey {
+    /// From the first to the last, both included.
+    #[must_use]
+    pub fn range(first: Data, last: Data) -> Self {
+        Self::Range(Box::new((first, last)))
+    }
+
     /// The lowest value that it stands for.
     #[must_use]
     pub fn first(&self) -> &Data {
         match self {
-            Self::Value(d) | Self::Range(d, _) => d,
+            Self::Value(d) => d,
+            Self::Range(ends) => &ends.0,
         }
     }
 
@@ -112,8 +135,25 @@ impl ElementKey {
     #[must_use]
     pub fn last(&self) -> &Data {
         match self {
-            Self::Value(d) | Self::Range(_, d) => d,
+            Self::Value(d) => d,
+            Self::Range(ends) => &ends.1,
         }
+    }
+}
+
+/// To have nothing besides the key can be written in two ways.
+impl PartialEq for Element {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key && self.extra() == other.extra()
+    }
+}
+
+impl Eq for Element {}
+
+impl Hash for Element {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+        self.extra().hash(state);
     }
 }
 
@@ -134,13 +174,31 @@ impl Element {
     /// A key without anything else.
     #[must_use]
     pub fn new(key: ElementKey) -> Self {
-        Self {
-            key,
-            value: None,
-            verdict: None,
-            comment: None,
-            timeout: None,
-            expires: None,
+        Self { key, extra: None }
+    }
+
+    /// What it has besides its key.
+    #[must_use]
+    pub fn extra(&self) -> &Extra {
+        self.extra.as_deref().unwrap_or(&NOTHING)
+    }
+
+    /// The same, to be changed.
+    pub fn extra_mut(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    /// The same element with this besides its key.
+    #[must_use]
+    pub fn with(mut self, extra: Extra) -> Self {
+        self.extra = (extra != NOTHING).then(|| Box::new(extra));
+        self
+    }
+
+    /// Forgets how long it still stays.
+    pub(crate) fn settle(&mut self) {
+        if let Some(extra) = &mut self.extra {
+            extra.expires = None;
         }
     }
 
@@ -157,7 +215,7 @@ impl Element {
         if first == last {
             Self::value(first)
         } else {
-            Self::new(ElementKey::Range(first, last))
+            Self::new(ElementKey::range(first, last))
         }
     }
 }

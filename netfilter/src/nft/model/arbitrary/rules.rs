@@ -291,7 +291,7 @@ fn elements(ids: &BTreeSet<u32>, ranges: bool) -> Vec<Element> {
     let step = if ranges { 2 } else { 1 };
     ids.chunks(step)
         .map(|c| match c {
-            [a, b] => Element::new(ElementKey::Range(Data::ne32(*a), Data::ne32(*b))),
+            [a, b] => Element::new(ElementKey::range(Data::ne32(*a), Data::ne32(*b))),
             c => Element::value(Data::ne32(c.first().copied().unwrap_or(0))),
         })
         .collect()

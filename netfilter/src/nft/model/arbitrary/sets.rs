@@ -90,10 +90,10 @@ fn intervals(name: &'static str, t: DataType, len: u32) -> BoxedStrategy<Set> {
                         if host_order {
                             crate::nft::set::turn(&mut e);
                         }
-                        e.comment = comment;
+                        e.extra_mut().comment = comment;
                         // An element without a time of its own gets the set's, and lists it.
                         let own = seconds.filter(|_| set.timeouts).map(Duration::from_secs);
-                        e.timeout = own.filter(|t| Some(*t) != set.timeout);
+                        e.extra_mut().timeout = own.filter(|t| Some(*t) != set.timeout);
                         e
                     })
                     .collect();
@@ -112,16 +112,16 @@ fn keys(points: &BTreeSet<u128>, interval: bool, len: usize) -> Vec<ElementKey> 
     if !interval {
         return points
             .iter()
-            .map(|n| ElementKey::Value(Data(bytes(*n, len))))
+            .map(|n| ElementKey::Value(Data::from(bytes(*n, len))))
             .collect();
     }
     points
         .chunks(2)
         .map(|pair| match pair {
-            [a, b] => ElementKey::Range(Data(bytes(*a, len)), Data(bytes(*b, len))),
+            [a, b] => ElementKey::range(bytes(*a, len).into(), bytes(*b, len).into()),
             pair => {
                 let n = pair.first().copied().unwrap_or(0);
-                ElementKey::Value(Data(bytes(n, len)))
+                ElementKey::Value(Data::from(bytes(n, len)))
             }
         })
         .collect()
@@ -157,8 +157,8 @@ fn map(name: &'static str, data: SetData) -> BoxedStrategy<Set> {
                 .map(|(key, (verdict, value))| {
                     let mut e = Element::value(Data::be16(key));
                     match data {
-                        SetData::Verdict => e.verdict = Some(verdict),
-                        _ => e.value = Some(Data::ne32(value)),
+                        SetData::Verdict => e.extra_mut().verdict = Some(verdict),
+                        _ => e.extra_mut().value = Some(Data::ne32(value)),
                     }
                     e
                 })

@@ -1,0 +1,233 @@
+//! Elements between values and messages.
+
+use super::super::expr::DataAttrs;
+use super::super::lower;
+use super::super::model::{Data, Element, ElementKey, Extra, Unread};
+use super::super::raise;
+use super::super::raw;
+use super::super::userdata::{self, Userdata};
+use super::super::wire::ElemAttrs;
+use super::millis;
+use smallvec::SmallVec;
+use std::time::Duration;
+
+/// `EXPR_SET_ELEM_F_INTERVAL_OPEN` in nft's element userdata: this range has no end.
+const ELEM_FLAGS: u8 = 1;
+const INTERVAL_OPEN: u32 = 1;
+
+/// Whether there is a range among the elements.
+pub(crate) fn is_interval(elements: &[Element]) -> bool {
+    elements
+        .iter()
+        .any(|e| matches!(e.key, ElementKey::Range(..)))
+}
+
+/// Turns the bytes of a key round: from the machine's order to the network's, or back.
+pub(crate) fn turn(e: &mut Element) {
+    if cfg!(target_endian = "little") {
+        match &mut e.key {
+            ElementKey::Value(d) => d.0.reverse(),
+            ElementKey::Range(ends) => {
+                ends.0.0.reverse();
+                ends.1.0.reverse();
+            }
+        }
+    }
+}
+
+/// The next value, or none after the highest.
+fn next(d: &Data) -> Option<Data> {
+    let mut bytes = d.0.clone();
+    for b in bytes.iter_mut().rev() {
+        let (sum, carry) = b.overflowing_add(1);
+        *b = sum;
+        if !carry {
+            return Some(Data(bytes));
+        }
+    }
+    None
+}
+
+/// The value before, or none before 0.
+fn previous(d: &Data) -> Option<Data> {
+    let mut bytes = d.0.clone();
+    for b in bytes.iter_mut().rev() {
+        let (difference, borrow) = b.overflowing_sub(1);
+        *b = difference;
+        if !borrow {
+            return Some(Data(bytes));
+        }
+    }
+    None
+}
+
+/// Elements of `NFT_MSG_NEWSETELEM`, one after the other: of a large set they take more room than the set.
+pub(crate) fn elem_attrs(
+    elements: &[Element],
+    interval: bool,
+) -> impl Iterator<Item = ElemAttrs> + '_ {
+    let mut sorted: Vec<&Element> = elements.iter().collect();
+    sorted.sort_by(|a, b| a.key.cmp(&b.key));
+    let zero = sorted.first().map(|e| e.key.first()).and_then(|first| {
+        let above = interval && first.0.iter().any(|b| *b != 0);
+        above.then(|| end(&Data(SmallVec::from_elem(0, first.0.len()))))
+    });
+    let of = move |e: &Element| {
+        let after = if interval { next(e.key.last()) } else { None };
+        let open = interval && after.is_none();
+        let first = one(e, e.key.first(), open);
+        [Some(first), after.as_ref().map(end)].into_iter().flatten()
+    };
+    zero.into_iter().chain(sorted.into_iter().flat_map(of))
+}
+
+/// The same as a list.
+pub(crate) fn to_elem_attrs(elements: &[Element], interval: bool) -> Vec<ElemAttrs> {
+    elem_attrs(elements, interval).collect()
+}
+
+fn end(key: &Data) -> ElemAttrs {
+    ElemAttrs {
+        flags: Some(raw::NFT_SET_ELEM_INTERVAL_END),
+        key: Some(DataAttrs::of(&key.0)),
+        ..ElemAttrs::default()
+    }
+}
+
+fn one(e: &Element, key: &Data, open: bool) -> ElemAttrs {
+    let extra = e.extra();
+    let value = extra.value.as_ref().map(|d| DataAttrs::of(&d.0));
+    let verdict = extra.verdict.as_ref().map(|v| DataAttrs {
+        verdict: Some(lower::verdict(v)),
+        ..DataAttrs::default()
+    });
+    let mut user = Userdata::default();
+    if let Some(comment) = &extra.comment {
+        user = user.put_text(userdata::COMMENT, comment);
+    }
+    if open {
+        user = user.put_u32(ELEM_FLAGS, INTERVAL_OPEN);
+    }
+    ElemAttrs {
+        timeout: extra.timeout.map(millis),
+        key: Some(DataAttrs::of(&key.0)),
+        data: value.or(verdict),
+        userdata: Some(user.bytes()).filter(|u| !u.is_empty()),
+        ..ElemAttrs::default()
+    }
+}
+
+/// The elements of a set as they are listed, piece by piece: as attributes, those of a large set take many times the
+/// room.
+#[derive(Default)]
+pub(crate) struct Listed {
+    /// With the first value of a range, unless it says both ends itself.
+    elements: Vec<Element>,
+    /// First values after the last of a range.
+    ends: Vec<Data>,
+    unread: Vec<Unread>,
+}
+
+impl Listed {
+    /// Takes what one message lists.
+    pub(crate) fn add(&mut self, list: &[ElemAttrs]) {
+        for a in list {
+            let value = |k: Option<&DataAttrs>| k?.value.as_deref().map(Data::from);
+            let has = |flag| a.flags.unwrap_or(0) & flag != 0;
+            let first = value(a.key.as_ref());
+            // Without a key it is the one for all others.
+            let is_other = first.is_none();
+            let first = first.unwrap_or_default();
+            self.unread
+                .extend(a.unknown.iter().map(|(n, bytes)| Unread {
+                    element: Some(ElementKey::Value(first.clone())),
+                    attribute: *n,
+                    bytes: bytes.clone(),
+                }));
+            if is_other && (a.key.is_some() || !has(raw::NFT_SET_ELEM_CATCHALL)) {
+                continue;
+            }
+            if has(raw::NFT_SET_ELEM_INTERVAL_END) {
+                self.ends.push(first);
+                continue;
+            }
+            // Of a concatenation, which says both ends itself.
+            let key = match value(a.key_end.as_ref()) {
+                Some(last) if last != first => ElementKey::range(first, last),
+                _ => ElementKey::Value(first),
+            };
+            self.elements.push(element(key, a));
+        }
+    }
+
+    /// The elements in ascending order of their keys, and what has no place in them.
+    ///
+    /// Ranges are in network order; single numbers of the machine's own order need `host_order` to be sorted.
+    pub(crate) fn finish(
+        mut self,
+        interval: bool,
+        host_order: bool,
+    ) -> (Vec<Element>, Vec<Unread>) {
+        let is_other = |e: &Element| e.key.first().0.is_empty();
+        if interval {
+            self.elements.sort_by(|a, b| a.key.cmp(&b.key));
+            self.ends.sort();
+            self.join();
+        } else if host_order {
+            self.elements.sort_by_cached_key(|e| {
+                let mut e = Element::new(e.key.clone());
+                turn(&mut e);
+                e.key
+            });
+        } else {
+            self.elements.sort_by(|a, b| a.key.cmp(&b.key));
+        }
+        // The one for all others is the last.
+        let others = self.elements.iter().take_while(|e| is_other(e)).count();
+        self.elements.rotate_left(others);
+        (self.elements, self.unread)
+    }
+
+    /// Puts first values and ends together.
+    fn join(&mut self) {
+        let mut ends = self.ends.iter().peekable();
+        let firsts: Vec<Data> = self
+            .elements
+            .iter()
+            .skip(1)
+            .map(|e| e.key.first().clone())
+            .collect();
+        let mut after = firsts.iter();
+        for e in &mut self.elements {
+            let next = after.next();
+            let ElementKey::Value(first) = &e.key else {
+                continue;
+            };
+            if first.0.is_empty() {
+                continue;
+            }
+            while ends.next_if(|end| *end <= first).is_some() {}
+            // What comes next ends it, be it an end or another first value.
+            let end = ends.peek().copied().into_iter().chain(next).min();
+            let last = match end {
+                Some(end) => previous(end).unwrap_or_else(|| first.clone()),
+                None => Data(SmallVec::from_elem(0xff, first.0.len())),
+            };
+            if last != *first {
+                e.key = ElementKey::range(first.clone(), last);
+            }
+        }
+    }
+}
+
+fn element(key: ElementKey, a: &ElemAttrs) -> Element {
+    let time = |t: Option<u64>| t.filter(|t| *t != 0).map(Duration::from_millis);
+    let data = a.data.as_ref();
+    Element::new(key).with(Extra {
+        value: data.and_then(|d| d.value.clone()).map(Data::from),
+        verdict: data.and_then(|d| d.verdict.as_ref()).map(raise::verdict),
+        comment: userdata::text(a.userdata.as_deref(), userdata::COMMENT),
+        timeout: time(a.timeout),
+        expires: time(a.expiration),
+    })
+}
