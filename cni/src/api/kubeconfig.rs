@@ -187,11 +187,19 @@ fn token(
         }
         (None, None) => return Ok(None),
     };
-    let text = text.trim();
-    if text.bytes().any(|b| !b.is_ascii_graphic()) {
-        return Err("the token has characters that no token has".into());
+    bearer(&text).map(|token| Some(token.to_owned()))
+}
+
+/// A token as it may stand in a header, without the white space around it.
+///
+/// # Errors
+/// It has characters that no token has.
+pub fn bearer(text: &str) -> Result<&str, String> {
+    let token = text.trim();
+    match token.bytes().any(|b| !b.is_ascii_graphic()) {
+        true => Err("the token has characters that no token has".into()),
+        false => Ok(token),
     }
-    Ok(Some(text.to_owned()))
 }
 
 /// Embedded data wins over a file; a relative path is relative to the kubeconfig.

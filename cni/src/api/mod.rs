@@ -22,4 +22,6 @@ mod tls;
 
 pub use client::{Client, REQUEST_LIMIT};
 pub use error::{Error, Reason};
-pub use kubeconfig::check;
+pub use kubeconfig::{bearer, check};
+pub use server::Server;
+pub use tls::client_config;

@@ -6,21 +6,25 @@ use std::time::{Duration, Instant};
 /// `https://HOST[:PORT][/PATH]`, or `http://` to a loopback address: anywhere else the
 /// token would be readable on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Server {
+pub struct Server {
     /// Whether the connection is encrypted.
-    pub(super) tls: bool,
+    pub tls: bool,
     /// Host, IPv6 without brackets.
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
     /// `HOST[:PORT]` as it was written.
-    pub(super) authority: String,
+    pub authority: String,
     /// What every path begins with; empty or with a leading slash.
-    pub(super) base: String,
+    pub base: String,
 }
 
 impl Server {
-    /// Reads a URL; the error says what is wrong with it.
-    pub(super) fn parse(url: &str) -> Result<Self, String> {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(url: &str) -> Result<Self, String> {
         let bad = |reason: &str| Err(format!("server url {url:?} {reason}"));
         let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),

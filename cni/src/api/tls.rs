@@ -2,27 +2,42 @@
 
 use std::sync::Arc;
 
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::kubeconfig::Access;
 
-/// The client's side of TLS 1.2 and 1.3 for a kubeconfig; the error says what in it
-/// cannot be used.
-pub(super) fn config(access: &Access) -> Result<ClientConfig, String> {
+/// The client's side of TLS 1.2 and 1.3, without a certificate of its own. `authority` is PEM; `None`
+/// believes everybody.
+///
+/// # Errors
+/// What of the authority cannot be used.
+pub fn client_config(authority: Option<&[u8]>) -> Result<ClientConfig, String> {
+    Ok(believing(authority)?.with_no_client_auth())
+}
+
+fn believing(
+    authority: Option<&[u8]>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let builder = match &access.authority {
+    Ok(match authority {
         Some(pem) => builder.with_root_certificates(roots(pem)?),
         None => builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(NoVerification(provider))),
-    };
+    })
+}
+
+/// The client's side of TLS for a kubeconfig; the error says what in it cannot be used.
+pub(super) fn config(access: &Access) -> Result<ClientConfig, String> {
+    let builder = believing(access.authority.as_deref())?;
     let Some((certificate, key)) = &access.identity else {
         return Ok(builder.with_no_client_auth());
     };

@@ -105,7 +105,7 @@ impl Logger {
         }
     }
 
-    fn say(&self, level: Level, msg: &str) {
+    pub(crate) fn say(&self, level: Level, msg: &str) {
         let mut inner = self.inner();
         let inner = &mut *inner;
         let time = SystemTime::now();

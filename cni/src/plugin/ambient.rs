@@ -1,32 +1,12 @@
 //! Whether a pod is enrolled in ambient mode.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-use serde::Deserialize;
 
 use super::enrol::{Candidate, Plugin};
 use super::selector::LabelSelector;
-use super::sidecar::read_pod;
 use crate::annotation::STATUS;
-use crate::api;
 use crate::pod::Pod;
 use crate::protocol::{CniError, NetConf};
-
-/// `v1.Namespace`, as far as it matters.
-#[derive(Debug, Default, Deserialize)]
-struct Namespace {
-    #[serde(default)]
-    metadata: NamespaceMetadata,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct NamespaceMetadata {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    labels: Option<BTreeMap<String, String>>,
-}
 
 impl Plugin<'_> {
     /// Reads the pod and its namespace and decides. A decision that fails is an
@@ -57,12 +37,7 @@ impl Plugin<'_> {
 
     fn decide_ambient(&self, candidate: &Candidate, attempts: u32) -> Result<bool, CniError> {
         let selectors = compile(&candidate.conf)?;
-        let ask = |limit| {
-            Ok((
-                read_pod(candidate, limit)?,
-                read_namespace(candidate, limit)?,
-            ))
-        };
+        let ask = |limit| self.read_pod_and_namespace(candidate, limit);
         // The agent's pod was let through before.
         let Some((pod, namespace)) = self.attempts(candidate).run(attempts, &|| false, ask)? else {
             return Ok(false);
@@ -73,16 +48,6 @@ impl Plugin<'_> {
             &namespace.metadata.labels.unwrap_or_default(),
         ))
     }
-}
-
-fn read_namespace(candidate: &Candidate, limit: Duration) -> Result<Namespace, api::Error> {
-    let name = &candidate.args.pod_namespace;
-    let namespace: Namespace = candidate.client.namespace(name, limit)?;
-    if namespace.metadata.name == *name {
-        return Ok(namespace);
-    }
-    let what = format!("it is about {:?}", namespace.metadata.name);
-    Err(candidate.client.garbage(&format!("namespace {name}"), what))
 }
 
 type Pair = (LabelSelector, LabelSelector);

@@ -19,6 +19,8 @@ pub struct Limits {
     pub check_attempts: u32,
     /// Pause after a failed attempt.
     pub pause: Duration,
+    /// One question to the node agent, which waits for a pod that it has not seen yet for half of it.
+    pub look_up: Duration,
     /// One request, connecting included.
     pub request: Duration,
     /// All attempts of one call together. The kubelet gives its runtime four
@@ -37,6 +39,7 @@ impl Default for Limits {
             ambient_strict_attempts: 31,
             check_attempts: 3,
             pause: Duration::from_secs(1),
+            look_up: Duration::from_secs(2),
             request: api::REQUEST_LIMIT,
             total: Duration::from_secs(90),
             hand_over: Duration::from_secs(5),

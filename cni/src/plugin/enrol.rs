@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::attempts::{Attempts, Limits};
 use super::backend::Backend;
+use super::look_up::Patience;
 use super::{AGENT_POD_PREFIX, KUBECONFIG, LOG_FILE, LOG_SOCKET};
 use crate::api::Client;
 use crate::log::Logger;
@@ -28,6 +29,7 @@ pub(super) struct Candidate {
     pub(super) args: CniArgs,
     pub(super) client: Client,
     pub(super) deadline: Instant,
+    pub(super) patience: Patience,
 }
 
 impl Candidate {
@@ -103,6 +105,7 @@ impl Plugin<'_> {
             args,
             client,
             deadline,
+            patience: Patience::default(),
         }))
     }
 

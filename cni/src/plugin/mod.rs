@@ -10,8 +10,10 @@
 //!    at, or the agent could never start after a reboot;
 //! 2. a kubeconfig that cannot be used fails every other pod;
 //! 3. what is no Kubernetes pod, and excluded namespaces, are let through;
-//! 4. ambient pods are handed over to the node agent;
-//! 5. of the others, those with a sidecar get their rules.
+//! 4. the others are looked up: at the node agent, which follows the pods of its node, else at the API
+//!    server;
+//! 5. ambient pods are handed over to the node agent;
+//! 6. of the others, those with a sidecar get their rules.
 
 mod ambient;
 mod attempts;
@@ -21,6 +23,7 @@ mod enrol;
 mod hand_over;
 mod handler;
 mod kernel;
+mod look_up;
 mod program;
 mod selector;
 mod sidecar;
@@ -31,6 +34,7 @@ pub use engine::choose_engine;
 pub use enrol::Plugin;
 pub use hand_over::body as hand_over_body;
 pub use kernel::Kernel;
+pub use look_up::{POD_PATH, PodAnswer, PodQuestion};
 pub use program::main;
 
 /// Name of the kubeconfig in the run directory.
@@ -41,5 +45,7 @@ pub const LOG_FILE: &str = "istio-cni.log";
 pub const LOG_SOCKET: &str = "log.sock";
 /// Name of the agent's event socket in the run directory.
 pub const EVENT_SOCKET: &str = "pluginevent.sock";
+/// Name of the socket in the run directory where the agent is asked for a pod.
+pub const POD_SOCKET: &str = "pods.sock";
 /// What names of the node agent's pods begin with.
 pub const AGENT_POD_PREFIX: &str = "istio-cni-node-";

@@ -1,12 +1,9 @@
 //! A pod with a sidecar: read, decided, redirected or compared.
 
-use std::time::Duration;
-
 use super::backend::Wish;
 use super::enrol::{Candidate, Plugin, netns};
-use crate::api;
 use crate::config::SidecarConfig;
-use crate::pod::{Placement, Pod, PodFacts, SidecarDecision, redirect_from};
+use crate::pod::{Placement, PodFacts, SidecarDecision, redirect_from};
 use crate::protocol::{Call, CniError, code};
 
 impl Plugin<'_> {
@@ -68,7 +65,7 @@ impl Plugin<'_> {
     ) -> Result<Option<SidecarConfig>, CniError> {
         // The agent's pod may lack a valid token while it is replaced.
         let give_up = || candidate.is_agent();
-        let ask = |limit| read_pod(candidate, limit);
+        let ask = |limit| self.read_pod(candidate, limit);
         let Some(pod) = self.attempts(candidate).run(attempts, &give_up, ask)? else {
             return Ok(None);
         };
@@ -89,22 +86,4 @@ impl Plugin<'_> {
         }
         Ok(Some(wanted.config))
     }
-}
-
-/// Reads the pod, and makes sure that it is the one.
-///
-/// Every field of a pod may be absent, so any JSON object reads as a pod without
-/// containers, which would be let through, outside the mesh.
-pub(super) fn read_pod(candidate: &Candidate, limit: Duration) -> Result<Pod, api::Error> {
-    let args = &candidate.args;
-    let (namespace, name) = (args.pod_namespace.as_str(), args.pod_name.as_str());
-    let pod: Pod = candidate.client.pod(namespace, name, limit)?;
-    let found = (pod.metadata.namespace.as_str(), pod.metadata.name.as_str());
-    if found == (namespace, name) {
-        return Ok(pod);
-    }
-    let what = format!("it is about {:?}/{:?}", found.0, found.1);
-    Err(candidate
-        .client
-        .garbage(&format!("pod {namespace}/{name}"), what))
 }

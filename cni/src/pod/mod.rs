@@ -6,11 +6,13 @@
 mod decision;
 mod facts;
 mod manifest;
+mod namespace;
 mod node;
 mod object;
 mod redirect;
 
 pub use decision::{SidecarDecision, Skip};
 pub use facts::PodFacts;
+pub use namespace::{Namespace, NamespaceMetadata};
 pub use object::{Container, EnvVar, Pod, PodMetadata, PodSpec, PodStatus, SecurityContext};
 pub use redirect::{Placement, PodRedirect, redirect_from};

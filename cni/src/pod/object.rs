@@ -111,7 +111,19 @@ impl<'de> Deserialize<'de> for Pod {
     }
 }
 
+/// A pod that a kubelet made from a file has another UID there than at the API server; this annotation
+/// of its image at the API server is the UID that the kubelet, and so the runtime, uses.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
 impl Pod {
+    /// Whether a runtime that says `uid` (`K8S_POD_UID`) means this pod, and not another one of the same
+    /// name.
+    #[must_use]
+    pub fn is_called(&self, uid: &str) -> bool {
+        let mirror = self.metadata.annotations.get(MIRROR);
+        !uid.is_empty() && (self.metadata.uid == uid || mirror.is_some_and(|m| m == uid))
+    }
+
     /// Reads the API object as JSON; `kind` is not looked at, because items of a list have none.
     /// `source_name` says in errors where it came from.
     ///

@@ -1,0 +1,172 @@
+//! The pod and its namespace: from the node agent, which follows the node's pods, else from the API server.
+//!
+//! The agent is asked first, because it knows already, also while the API server does not answer. Whatever it
+//! answers but the pod itself, or nothing at all, leads to the API server.
+
+use std::cell::Cell;
+use std::io::{Error, ErrorKind};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::POD_SOCKET;
+use super::enrol::{Candidate, Plugin};
+use crate::api;
+use crate::http::post;
+use crate::log::Level;
+use crate::pod::{Namespace, Pod};
+
+/// Path that questions are posted to.
+pub const POD_PATH: &str = "/pod";
+
+/// What is asked of the agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodQuestion {
+    /// `K8S_POD_NAMESPACE`
+    pub namespace: String,
+    /// `K8S_POD_NAME`
+    pub name: String,
+    /// `K8S_POD_UID`: a name may have belonged to another pod a moment ago.
+    pub uid: String,
+}
+
+/// What the agent knows, in the form of the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodAnswer {
+    /// The pod, without what nobody needs.
+    pub pod: Pod,
+    /// Its namespace, when that is known.
+    #[serde(default)]
+    pub namespace: Option<Namespace>,
+}
+
+/// Whether the agent is worth another question in this call.
+#[derive(Debug, Default)]
+pub(super) struct Patience(Cell<bool>);
+
+impl Plugin<'_> {
+    /// The pod, from whoever knows it.
+    pub(super) fn read_pod(
+        &self,
+        candidate: &Candidate,
+        limit: Duration,
+    ) -> Result<Pod, api::Error> {
+        match self.ask_agent(candidate, limit) {
+            Some(answer) => Ok(answer.pod),
+            None => pod_of_server(candidate, limit),
+        }
+    }
+
+    /// The pod and its namespace.
+    pub(super) fn read_pod_and_namespace(
+        &self,
+        candidate: &Candidate,
+        limit: Duration,
+    ) -> Result<(Pod, Namespace), api::Error> {
+        let (pod, namespace) = match self.ask_agent(candidate, limit) {
+            Some(answer) => (answer.pod, answer.namespace),
+            None => (pod_of_server(candidate, limit)?, None),
+        };
+        let namespace = match namespace {
+            Some(namespace) => namespace,
+            None => namespace_of_server(candidate, limit)?,
+        };
+        Ok((pod, namespace))
+    }
+
+    /// `POST /pod` to the agent. `None`, with the reason in the log: somebody else has to be asked.
+    fn ask_agent(&self, candidate: &Candidate, limit: Duration) -> Option<PodAnswer> {
+        let args = &candidate.args;
+        if args.pod_uid.is_empty() || candidate.patience.0.get() {
+            return None;
+        }
+        let question = PodQuestion {
+            namespace: args.pod_namespace.clone(),
+            name: args.pod_name.clone(),
+            uid: args.pod_uid.clone(),
+        };
+        let socket = candidate.conf.run_file(POD_SOCKET);
+        let body = serde_json::to_string(&question).ok()?;
+        let limit = self.limits.look_up.min(limit);
+        let answer = post(&socket, POD_PATH, body, limit).map_err(|e| unheard(&e));
+        let (level, why) = match answer.and_then(|response| read(&response, &question)) {
+            Ok(answer) => {
+                self.log.debug("the node agent knows the pod");
+                return Some(answer);
+            }
+            Err(reason) => reason,
+        };
+        // Its time is not waited out again and again.
+        candidate.patience.0.set(level == Level::Warn);
+        let line = format!(
+            "the node agent at {} {why}; the API server is asked instead",
+            socket.display()
+        );
+        self.log.say(level, &line);
+        None
+    }
+}
+
+type Reason = (Level, String);
+
+/// No agent, or one that does not watch, is no fault.
+fn unheard(error: &Error) -> Reason {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            (Level::Info, format!("does not listen: {error}"))
+        }
+        _ => (Level::Warn, format!("gives no answer: {error}")),
+    }
+}
+
+fn read(response: &crate::http::Response, question: &PodQuestion) -> Result<PodAnswer, Reason> {
+    let said: String = response.body.trim().chars().take(200).collect();
+    match response.status {
+        200 => {}
+        404 | 503 => return Err((Level::Info, format!("does not know the pod: {said}"))),
+        status => return Err((Level::Warn, format!("answers status {status}: {said}"))),
+    }
+    let garbage = |what: String| (Level::Warn, format!("does not answer the question: {what}"));
+    let mut answer: PodAnswer =
+        serde_json::from_str(&response.body).map_err(|e| garbage(e.to_string()))?;
+    let metadata = &answer.pod.metadata;
+    let named = metadata.namespace == question.namespace && metadata.name == question.name;
+    if !(named && answer.pod.is_called(&question.uid)) {
+        let (namespace, name, uid) = (&metadata.namespace, &metadata.name, &metadata.uid);
+        return Err(garbage(format!(
+            "it is about {namespace:?}/{name:?}, uid {uid:?}"
+        )));
+    }
+    answer.namespace = answer
+        .namespace
+        .filter(|namespace| namespace.metadata.name == question.namespace);
+    Ok(answer)
+}
+
+/// Reads the pod, and makes sure that it is the one.
+///
+/// Every field of a pod may be absent, so any JSON object reads as a pod without
+/// containers, which would be let through, outside the mesh.
+fn pod_of_server(candidate: &Candidate, limit: Duration) -> Result<Pod, api::Error> {
+    let args = &candidate.args;
+    let (namespace, name) = (args.pod_namespace.as_str(), args.pod_name.as_str());
+    let pod: Pod = candidate.client.pod(namespace, name, limit)?;
+    let found = (pod.metadata.namespace.as_str(), pod.metadata.name.as_str());
+    if found == (namespace, name) {
+        return Ok(pod);
+    }
+    let what = format!("it is about {:?}/{:?}", found.0, found.1);
+    Err(candidate
+        .client
+        .garbage(&format!("pod {namespace}/{name}"), what))
+}
+
+fn namespace_of_server(candidate: &Candidate, limit: Duration) -> Result<Namespace, api::Error> {
+    let name = &candidate.args.pod_namespace;
+    let namespace: Namespace = candidate.client.namespace(name, limit)?;
+    if namespace.metadata.name == *name {
+        return Ok(namespace);
+    }
+    let what = format!("it is about {:?}", namespace.metadata.name);
+    Err(candidate.client.garbage(&format!("namespace {name}"), what))
+}

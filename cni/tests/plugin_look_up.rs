@@ -1,0 +1,230 @@
+//! The pod from the node agent, and from the API server where the agent is of no help.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod common;
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use common::agent::Agent;
+use common::api_server::{Answer, ApiServer};
+use common::call::Outcome;
+use common::node::Node;
+use common::pods;
+use serde_json::{Value, json};
+use weir_cni::plugin::{EVENT_SOCKET, KUBECONFIG, LOG_FILE, LOG_SOCKET, POD_SOCKET};
+
+const UID: &str = "5c7f9b1e-0000-4000-8000-000000000001";
+
+/// One that fails whoever asks it.
+fn no_server() -> ApiServer {
+    ApiServer::always(Answer::Body(500, String::new()))
+}
+
+fn sidecar_server() -> ApiServer {
+    ApiServer::with_pod(
+        pods::sidecar("shop", "web-0"),
+        pods::namespace("shop", json!({})),
+    )
+}
+
+fn known(pod: &Value) -> String {
+    json!({"pod": pod, "namespace": pods::namespace("shop", json!({}))}).to_string()
+}
+
+fn with_uid(node: &Node, verb: &str, uid: &str) -> Outcome {
+    let args =
+        format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID={uid}");
+    node.run(&node.process(verb).set("CNI_ARGS", &args))
+}
+
+fn agent(node: &Node, answer: Option<(u16, &str)>) -> Agent {
+    Agent::listen(&node.dir.file(POD_SOCKET), answer)
+}
+
+#[test]
+fn a_pod_that_the_agent_knows_needs_no_api_server() {
+    let server = no_server();
+    let node = Node::with_server(&server);
+    let agent = agent(&node, Some((200, &known(&pods::sidecar("shop", "web-0")))));
+    with_uid(&node, "ADD", UID).result();
+    assert_eq!(node.backend.applied().len(), 1);
+    let (head, body) = agent.request();
+    assert!(head.starts_with("POST /pod HTTP/1.1\r\n"), "{head}");
+    assert_eq!(
+        serde_json::from_str::<Value>(&body).unwrap(),
+        json!({"namespace": "shop", "name": "web-0", "uid": UID})
+    );
+    with_uid(&node, "CHECK", UID).assert_silent();
+    assert!(server.requests().is_empty(), "{:?}", server.requests());
+}
+
+/// Known to the API server by another UID than to the kubelet.
+#[test]
+fn a_pod_that_a_kubelet_made_from_a_file() {
+    let server = no_server();
+    let node = Node::with_server(&server);
+    let mut pod = pods::sidecar("shop", "web-0");
+    pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "of-the-file".into();
+    let _agent = agent(&node, Some((200, &known(&pod))));
+    with_uid(&node, "ADD", "of-the-file").result();
+    assert_eq!(node.backend.applied().len(), 1);
+}
+
+#[test]
+fn what_is_no_answer_leads_to_the_api_server() {
+    let right = pods::sidecar("shop", "web-0");
+    let mut other_uid = right.clone();
+    other_uid["metadata"]["uid"] = "older".into();
+    let other_name = pods::sidecar("shop", "web-1");
+    let http = |status: u16, body: &str| {
+        let length = body.len();
+        format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n\r\n{body}")
+    };
+    let whole = http(200, &known(&right));
+    let half = whole[..whole.len() - 10].to_owned();
+    let mut large = right.clone();
+    large["metadata"]["annotations"]["x"] = "x".repeat(2 << 20).into();
+    for (answer, word) in [
+        (http(404, "no such pod"), "no such pod"),
+        (http(503, "not yet"), "not yet"),
+        (http(403, "only root"), "403"),
+        (http(500, ""), "500"),
+        (http(200, ""), "does not answer the question"),
+        (http(200, "{}"), "does not answer the question"),
+        (http(200, "{\"pod\":{}}"), "it is about"),
+        (http(200, "{\"pod\":{\"spec\":[]}}"), "spec"),
+        (http(200, "\u{0}\u{1}"), "does not answer the question"),
+        (http(200, &known(&other_uid)), "older"),
+        (http(200, &known(&other_name)), "web-1"),
+        (http(200, &known(&large)), "does not answer the question"),
+        (half, "cut off"),
+        (String::new(), "gives no answer"),
+        ("HTTP/1.1 200".into(), "gives no answer"),
+        ("220 mail.example.org ESMTP\r\n\r\n".into(), "not HTTP"),
+    ] {
+        let shown: String = answer.chars().take(120).collect();
+        let server = sidecar_server();
+        let node = Node::with_server(&server);
+        let agent = Agent::listen_raw(&node.dir.file(POD_SOCKET), Some(answer));
+        with_uid(&node, "ADD", UID).result();
+        assert_eq!(node.backend.applied().len(), 1, "{shown}");
+        assert_eq!(server.requests().len(), 1, "{shown}");
+        let log = node.dir.read(LOG_FILE);
+        let line = log.lines().find(|l| l.contains("asked instead"));
+        let line = line.unwrap_or_else(|| panic!("{shown}: {log}"));
+        assert!(line.contains(word), "{shown}: {line}");
+        drop(agent);
+    }
+}
+
+#[test]
+fn no_agent_or_a_socket_that_nobody_serves() {
+    for left in [false, true] {
+        let server = sidecar_server();
+        let node = Node::with_server(&server);
+        if left {
+            drop(UnixListener::bind(node.dir.file(POD_SOCKET)).unwrap());
+        }
+        with_uid(&node, "ADD", UID).result();
+        assert_eq!(
+            (node.backend.applied().len(), server.requests().len()),
+            (1, 1)
+        );
+        assert!(node.dir.read(LOG_FILE).contains("does not listen"));
+    }
+}
+
+#[test]
+fn a_silent_agent_is_asked_once() {
+    let status = pods::status(503, "Unavailable", "not now").to_string();
+    let pod = pods::sidecar("shop", "web-0").to_string();
+    let server = ApiServer::start(Box::new(move |_, number| match number {
+        1 | 2 => Answer::Body(503, status.clone()),
+        _ => Answer::Body(200, pod.clone()),
+    }));
+    let mut node = Node::with_server(&server);
+    node.limits.look_up = Duration::from_millis(200);
+    let agent = agent(&node, None);
+    let begun = Instant::now();
+    with_uid(&node, "ADD", UID).result();
+    let took = begun.elapsed();
+    assert!(
+        took >= Duration::from_millis(200) && took < Duration::from_secs(2),
+        "{took:?}"
+    );
+    assert_eq!(server.requests().len(), 3);
+    agent.request();
+    assert!(agent.is_untouched(), "once");
+    // The default is short against what a kubelet waits.
+    assert!(weir_cni::plugin::Limits::default().look_up <= Duration::from_secs(2));
+}
+
+/// A name alone may be that of an older pod.
+#[test]
+fn without_a_uid_the_agent_is_not_asked() {
+    let server = sidecar_server();
+    let node = Node::with_server(&server);
+    let agent = agent(&node, Some((200, &known(&pods::sidecar("shop", "web-0")))));
+    node.verb("ADD").result();
+    assert!(agent.is_untouched());
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn ambient_takes_the_namespace_from_where_it_is_known() {
+    let labels = json!({"istio.io/dataplane-mode": "ambient"});
+    let mut pod = pods::plain("shop", "web-0", json!({}));
+    pod["metadata"]["uid"] = UID.into();
+    let namespace = pods::namespace("shop", labels);
+    let other = pods::namespace("other", json!({}));
+    for (given, requests) in [(namespace.clone(), 0), (Value::Null, 1), (other, 1)] {
+        let server = ApiServer::with_pod(Value::Null, namespace.clone());
+        let mut node = Node::with_server(&server);
+        node.config["ambient_enabled"] = true.into();
+        node.config["enablement_selectors"] = json!([{"podSelector": {}, "namespaceSelector":
+            {"matchLabels": {"istio.io/dataplane-mode": "ambient"}}}]);
+        let answer = json!({"pod": pod, "namespace": given}).to_string();
+        let _pods = agent(&node, Some((200, &answer)));
+        let events = Agent::listen(&node.dir.file(EVENT_SOCKET), Some((200, "")));
+        with_uid(&node, "ADD", UID).result();
+        assert!(events.request().1.contains("web-0"));
+        assert_eq!(server.requests().len(), requests, "{given}");
+    }
+}
+
+/// The agent could never start after a reboot if its own pod waited for it.
+#[test]
+fn the_agents_own_pod_opens_neither_file_nor_socket() {
+    for ambient in [false, true] {
+        let mut node = Node::new();
+        node.config["ambient_enabled"] = ambient.into();
+        // What would be an error to read, and sockets that count who comes.
+        std::fs::create_dir(node.dir.file(KUBECONFIG)).unwrap();
+        let sockets = [POD_SOCKET, EVENT_SOCKET, LOG_SOCKET].map(|name| {
+            let socket = UnixListener::bind(node.dir.file(name)).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        });
+        let args = format!(
+            "K8S_POD_NAMESPACE=istio-system;K8S_POD_NAME=istio-cni-node-x7x2p;K8S_POD_UID={UID}"
+        );
+        let process = node.process("ADD").set("CNI_ARGS", &args);
+        node.run(&process).result();
+        for socket in &sockets {
+            assert_eq!(socket.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
+        assert!(!node.dir.file(LOG_FILE).exists());
+        // The same call for another pod does not get that far.
+        let args = args.replace("istio-cni-node-x7x2p", "web-0");
+        let process = node.process("ADD").set("CNI_ARGS", &args);
+        assert!(node.run(&process).error().msg.contains(KUBECONFIG));
+    }
+}
