@@ -22,6 +22,10 @@ pub(crate) struct Metrics {
     /// Passes that had to wait because of those before.
     pub(crate) damped: Counter,
     plugin_lines: Family<Label, Counter>,
+    pods_watched: Gauge,
+    pod_watch_synced: Gauge,
+    pod_watch_restarts: Family<Label, Counter>,
+    plugin_pod_lookups: Family<Label, Counter>,
 }
 
 /// What became of a line of the plugin.
@@ -65,6 +69,29 @@ impl Metrics {
             "Lines of the plugin by what became of them",
             plugin_lines.clone(),
         );
+        let (pods_watched, pod_watch_synced) = (Gauge::default(), Gauge::default());
+        let pod_watch_restarts = Family::<Label, Counter>::default();
+        let plugin_pod_lookups = Family::<Label, Counter>::default();
+        registry.register(
+            "weir_pods_watched",
+            "Pods of this node that are known",
+            pods_watched.clone(),
+        );
+        registry.register(
+            "weir_pod_watch_synced",
+            "Whether the pods of this node are followed at the moment",
+            pod_watch_synced.clone(),
+        );
+        registry.register(
+            "weir_pod_watch_restarts",
+            "Failures of the watches of pods and namespaces, by reason",
+            pod_watch_restarts.clone(),
+        );
+        registry.register(
+            "weir_plugin_pod_lookups",
+            "Questions of the plugin for a pod, by result",
+            plugin_pod_lookups.clone(),
+        );
         let info = Family::<Label, Gauge>::default();
         info.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))])
             .set(1);
@@ -80,6 +107,10 @@ impl Metrics {
             passes,
             damped,
             plugin_lines,
+            pods_watched,
+            pod_watch_synced,
+            pod_watch_restarts,
+            plugin_pod_lookups,
         }
     }
 
@@ -110,6 +141,27 @@ impl Metrics {
         self.plugin_lines.get_or_create(&[("result", result)]).inc();
     }
 
+    /// How many pods are known, and whether they are followed at the moment.
+    pub(crate) fn pods_watched(&self, known: usize, synced: bool) {
+        self.pods_watched
+            .set(i64::try_from(known).unwrap_or(i64::MAX));
+        self.pod_watch_synced.set(i64::from(synced));
+    }
+
+    /// A watch failed and is tried again.
+    pub(crate) fn watch_restarted(&self, reason: &'static str) {
+        self.pod_watch_restarts
+            .get_or_create(&[("reason", reason)])
+            .inc();
+    }
+
+    /// The plugin asked for a pod.
+    pub(crate) fn pod_lookup(&self, result: &'static str) {
+        self.plugin_pod_lookups
+            .get_or_create(&[("result", result)])
+            .inc();
+    }
+
     /// The text of `/metrics`.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
@@ -130,8 +182,15 @@ mod tests {
         metrics.failed(Step::Binaries);
         metrics.ready(true);
         metrics.plugin_line(LineResult::Dropped);
+        metrics.pods_watched(3, true);
+        metrics.watch_restarted("gone");
+        metrics.pod_lookup("known");
         let text = metrics.text();
         for line in [
+            "weir_pods_watched 3",
+            "weir_pod_watch_synced 1",
+            "weir_pod_watch_restarts_total{reason=\"gone\"} 1",
+            "weir_plugin_pod_lookups_total{result=\"known\"} 1",
             "istio_cni_install_ready 1",
             "istio_cni_installs_total{result=\"SUCCESS\"} 1",
             "istio_cni_installs_total{result=\"COPY_BINARIES_FAILURE\"} 1",

@@ -1,12 +1,14 @@
 //! The process: settings in, an installed plugin until a signal comes.
 
-use super::install::{Desired, InstallError, Installer, Pass, Step};
+use super::install::{Access, Desired, InstallError, Installer, Pass, Step};
 use super::log::{Levels, Log};
 use super::metrics::Metrics;
+use super::pods::watch::Watch as PodWatch;
 use super::serve::{self, Ready, Sockets};
 use super::settings::{Origin, Resolved, Settings, Usage};
 use super::throttle::{Throttle, Turn};
 use super::watch::{Signals, Watch, Woken};
+use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 use weir_cni::log::Level;
 
@@ -29,7 +31,8 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     introduce(&log, resolved, settings, &unknown);
     let signals = Signals::block().map_err(|e| format!("cannot wait for signals: {e}"))?;
     let (ready, metrics) = (Ready::default(), Metrics::new());
-    let sockets = bind(settings, &log)?;
+    let mut sockets = bind(settings, &log)?;
+    sockets.pods = pods(settings, &desired.access, &metrics, &log);
     serve::start(sockets, ready.clone(), metrics.clone(), log.clone())
         .map_err(|e| format!("cannot start the servers: {e}"))?;
     let mut agent = Agent {
@@ -106,7 +109,37 @@ fn bind(settings: &Settings, log: &Log) -> Result<Sockets, String> {
         health,
         metrics,
         logs,
+        pods: None,
     })
+}
+
+/// The watch of this node's pods and the socket where the plugin asks for them. Without either the plugin
+/// asks the API server, so nothing here keeps the agent from starting.
+fn pods(
+    settings: &Settings,
+    access: &Access,
+    metrics: &Metrics,
+    log: &Log,
+) -> Option<(UnixListener, PodWatch)> {
+    let path = settings.run_dir.join(weir_cni::plugin::POD_SOCKET);
+    let bound = || {
+        if settings.node_name.is_empty() {
+            return Err("NODE_NAME is not set".to_owned());
+        }
+        let watch = PodWatch::new(access, &settings.node_name, metrics.clone(), log.clone())?;
+        let listener = serve::bind_pods(&path)
+            .map_err(|e| format!("cannot listen on {}: {e}", path.display()))?;
+        Ok((listener, watch))
+    };
+    let bound = bound();
+    if let Err(why) = &bound {
+        log.warn(&format!(
+            "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
+        ));
+        // Of an agent before us.
+        let _ = std::fs::remove_file(&path);
+    }
+    bound.ok()
 }
 
 struct Agent {

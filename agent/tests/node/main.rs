@@ -8,11 +8,13 @@
     clippy::print_stdout
 )]
 
+mod api_server;
 mod commands;
 mod faults;
 mod golden;
 mod heal;
 mod lifecycle;
+mod pods;
 mod scenarios;
 mod servers;
 mod support;

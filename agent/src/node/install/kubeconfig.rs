@@ -42,7 +42,11 @@ pub fn kubeconfig(access: &Access) -> Result<(String, String), String> {
     Ok((text(&scalar(&token)), text("REDACTED")))
 }
 
-fn server(access: &Access) -> Result<String, String> {
+/// The URL of the API server.
+///
+/// # Errors
+/// Host or port are missing or none.
+pub fn server(access: &Access) -> Result<String, String> {
     let missing = |name: &str| format!("{name} is not set; the kubelet sets it in every pod");
     let host = match access.host.as_str() {
         "" => return Err(missing("KUBERNETES_SERVICE_HOST")),

@@ -28,7 +28,7 @@ pub use files::Stamp;
 pub use insert::{insert, without};
 pub use installer::{InstallError, Installer, Pass, Step};
 pub use json::Json;
-pub use kubeconfig::kubeconfig;
+pub use kubeconfig::{kubeconfig, server};
 pub use listing::{Listing, list};
 pub use plan::{Planned, plan};
 pub use remove::{Left, left, remove_everything};

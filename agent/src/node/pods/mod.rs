@@ -3,8 +3,14 @@
 //! [`PodView`] is what is kept of one pod, [`Pods`] holds all of them: written by one watch, read from any
 //! thread, without waiting for the API server.
 
+mod bounded;
+pub(crate) mod connection;
+mod pace;
+mod seen;
 mod store;
+mod trouble;
 mod view;
+pub(crate) mod watch;
 
 pub use store::{NamespaceView, Pods, Writer};
 pub use view::{InitStatus, PodView, Terminated};

@@ -85,6 +85,12 @@ impl Pods {
         self.len() == 0
     }
 
+    /// How many namespaces are known.
+    #[must_use]
+    pub fn namespaces(&self) -> usize {
+        self.state().namespaces.len()
+    }
+
     /// The namespace of this name; `None` also while namespaces were not listed.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<Arc<NamespaceView>> {

@@ -9,10 +9,6 @@ use weir_cni::pod::{Container, EnvVar, Pod, SecurityContext};
 const PROXY: &str = "istio-proxy";
 /// A copy of the manifest, which nobody here reads.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// A pod that a kubelet made from a file has another UID there than at the API server; this annotation
-/// of its image at the API server is the UID that the kubelet, and so the runtime, uses.
-const MIRROR: &str = "kubernetes.io/config.mirror";
-
 /// `v1.Pod`, as far as this agent and the plugin need it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodView {
@@ -118,14 +114,6 @@ impl PodView {
             }
         }
         all
-    }
-
-    /// Whether a runtime that says `uid` (`K8S_POD_UID`) means this pod, and not another one that had the
-    /// same name before.
-    #[must_use]
-    pub fn is_called(&self, uid: &str) -> bool {
-        let mirror = self.pod.metadata.annotations.get(MIRROR);
-        !uid.is_empty() && (self.uid() == uid || mirror.is_some_and(|m| m == uid))
     }
 }
 
@@ -303,11 +291,13 @@ mod tests {
     fn who_is_meant() {
         let mut value = broken();
         let view = PodView::from_value(&value).unwrap();
-        assert!(view.is_called("5c7f") && !view.is_called("other") && !view.is_called(""));
-        value["metadata"]["annotations"] = json!({MIRROR: "file-hash"});
+        assert!(
+            view.pod.is_called("5c7f") && !view.pod.is_called("other") && !view.pod.is_called("")
+        );
+        value["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "file-hash"});
         value["metadata"]["deletionTimestamp"] = json!("2026-11-20T21:15:02Z");
         let view = PodView::from_value(&value).unwrap();
-        assert!(view.is_called("5c7f") && view.is_called("file-hash") && view.deleting);
+        assert!(view.pod.is_called("5c7f") && view.pod.is_called("file-hash") && view.deleting);
     }
 
     #[test]

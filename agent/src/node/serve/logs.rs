@@ -22,6 +22,11 @@ const BODY: usize = 1 << 20;
 /// Listens on a socket that everybody may write to: plugins need not run as our user. A socket that an agent
 /// before us left is removed.
 pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    bind_for(path, 0o666)
+}
+
+/// Listens on a socket of this mode.
+pub(super) fn bind_for(path: &Path, mode: u32) -> std::io::Result<UnixListener> {
     if let Some(dir) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
     }
@@ -30,7 +35,7 @@ pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
         _ => {}
     }
     let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o666))?;
+    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }

@@ -1,4 +1,4 @@
-//! The servers: health, metrics, and the socket for the plugin's lines.
+//! The servers: health, metrics, and the sockets for the plugin: its lines, and its questions for pods.
 //!
 //! They have a thread and a runtime of their own and hold nothing that the installer waits for. What is
 //! asked of them is bounded: connections, their time, and what is read from them.
@@ -8,9 +8,11 @@ mod http;
 mod lines;
 mod logs;
 mod metrics;
+mod pods;
 
 use crate::node::log::Log;
 use crate::node::metrics::Metrics;
+use crate::node::pods::watch::Watch;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use health::bind as bind_health;
 pub(crate) use logs::bind as bind_logs;
 pub(crate) use metrics::bind as bind_metrics;
+pub(crate) use pods::bind as bind_pods;
 
 /// Whether the plugin is installed. (The other half of readiness, watching pods, is true from the start
 /// without ambient mode.)
@@ -40,6 +43,8 @@ pub(crate) struct Sockets {
     pub(crate) health: TcpListener,
     pub(crate) metrics: Option<TcpListener>,
     pub(crate) logs: UnixListener,
+    /// With what is served there.
+    pub(crate) pods: Option<(UnixListener, Watch)>,
 }
 
 /// Serves until the process ends.
@@ -60,6 +65,11 @@ pub(crate) fn start(
             tokio::spawn(metrics::serve(listener, numbers.clone()));
         }
         tokio::spawn(health::serve(sockets.health, ready));
+        if let Some((listener, watch)) = sockets.pods {
+            let pods = watch.pods();
+            tokio::spawn(watch.run());
+            tokio::spawn(pods::serve(listener, pods, numbers.clone(), log.clone()));
+        }
         logs::serve(sockets.logs, numbers, log).await;
     };
     std::thread::Builder::new()

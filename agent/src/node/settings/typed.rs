@@ -49,6 +49,8 @@ pub struct Settings {
     pub ambient_detection_retry: bool,
     pub exclude_namespaces: Vec<String>,
     pub pod_namespace: String,
+    /// `NODE_NAME`, else `REPAIR_NODE_NAME`: the node whose pods are watched.
+    pub node_name: String,
     /// JSON text in the form of the plugin's configuration.
     pub selectors: String,
     pub native_nftables: bool,
@@ -118,6 +120,10 @@ impl Settings {
             ambient_detection_retry: r.bool("ENABLE_AMBIENT_DETECTION_RETRY"),
             exclude_namespaces: r.list("EXCLUDE_NAMESPACES"),
             pod_namespace: text("POD_NAMESPACE"),
+            node_name: match r.text("NODE_NAME") {
+                "" => text("REPAIR_NODE_NAME"),
+                name => name.to_owned(),
+            },
             selectors,
             native_nftables: r.bool("NATIVE_NFTABLES"),
             service_host: text("KUBERNETES_SERVICE_HOST"),

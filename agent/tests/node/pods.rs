@@ -1,0 +1,281 @@
+//! The pods of the node: watched, and looked up over the socket.
+
+use crate::api_server::{ApiServer, Fault, Streaming, namespace, pod};
+use crate::support::{Agent, BRIDGE, Node, exchange};
+use serde_json::{Value, json};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const WATCHED: &str = "weir_pods_watched";
+const SYNCED: &str = "weir_pod_watch_synced";
+
+fn start(node: &Node, server: &ApiServer) -> Agent {
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let env = server.env();
+    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    node.ready(&env)
+}
+
+fn synced(agent: &Agent, pods: u64) {
+    agent.until("synced", || {
+        agent.metric(SYNCED) == 1 && agent.metric(WATCHED) == pods
+    });
+}
+
+/// Asks as the plugin does.
+fn ask(node: &Node, namespace: &str, name: &str, uid: &str) -> (u16, String) {
+    let question = json!({"namespace": namespace, "name": name, "uid": uid}).to_string();
+    let stream = UnixStream::connect(node.path("run/pods.sock")).unwrap();
+    let length = question.len();
+    let head = format!("POST /pod HTTP/1.1\r\nHost: unix\r\nContent-Length: {length}\r\n\r\n");
+    exchange(stream, &format!("{head}{question}")).expect("an answer")
+}
+
+fn lookups(agent: &Agent, result: &str) -> u64 {
+    agent.metric(&format!(
+        "weir_plugin_pod_lookups_total{{result=\"{result}\"}}"
+    ))
+}
+
+fn restarts(agent: &Agent, reason: &str) -> u64 {
+    agent.metric(&format!(
+        "weir_pod_watch_restarts_total{{reason=\"{reason}\"}}"
+    ))
+}
+
+#[test]
+fn pods_are_followed_and_looked_up() {
+    let server = ApiServer::start();
+    for n in 0..120 {
+        server.put(pod("shop", &format!("web-{n}"), &format!("uid-{n}")));
+    }
+    let mut elsewhere = pod("shop", "elsewhere", "uid-e");
+    elsewhere["spec"]["nodeName"] = "node2".into();
+    server.put(elsewhere);
+    server.put(namespace("shop"));
+    let node = Node::new();
+    let agent = start(&node, &server);
+    synced(&agent, 120);
+    assert_eq!(node.mode("run/pods.sock"), 0o600);
+    let (status, text) = ask(&node, "shop", "web-7", "uid-7");
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (status, &answer["pod"]["metadata"]["uid"]),
+        (200, &json!("uid-7"))
+    );
+    // Of namespaces the metadata is asked for.
+    agent.until("the namespace", || {
+        let (_, text) = ask(&node, "shop", "web-7", "uid-7");
+        text.contains("kubernetes.io/metadata.name")
+    });
+    let asked = server.asked();
+    let of_namespaces = asked
+        .iter()
+        .find(|a| a.path == "/api/v1/namespaces")
+        .unwrap();
+    assert!(of_namespaces.headers["accept"].contains("PartialObjectMetadata"));
+    // Another pod of that name, and one of another node.
+    for (name, uid) in [("web-7", "uid-8"), ("web-7", ""), ("elsewhere", "uid-e")] {
+        let begun = Instant::now();
+        assert_eq!(ask(&node, "shop", name, uid).0, 404, "{name} {uid}");
+        assert!(
+            begun.elapsed() >= Duration::from_millis(900),
+            "it is waited for"
+        );
+    }
+    server.remove(&pod("shop", "web-7", "uid-7"));
+    synced(&agent, 119);
+    assert_eq!(ask(&node, "shop", "web-7", "uid-7").0, 404);
+    assert_eq!(lookups(&agent, "unknown"), 4);
+    // Garbage on the socket is survived.
+    for body in ["", "{}{", "[1]", &"x".repeat(10_000)] {
+        let stream = UnixStream::connect(node.path("run/pods.sock")).unwrap();
+        let length = body.len();
+        let request =
+            format!("POST /pod HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}");
+        let status = exchange(stream, &request).map(|(status, _)| status);
+        assert!(matches!(status, Some(400) | None), "{status:?}");
+    }
+    assert_eq!(ask(&node, "shop", "web-8", "uid-8").0, 200);
+    // All of it was one list and one watch for each kind.
+    let of_pods = server.asked().iter().filter(|a| a.is_for_pods()).count();
+    assert_eq!(of_pods, 1, "{:?}", server.asked());
+}
+
+#[test]
+fn a_pod_that_comes_is_waited_for() {
+    let server = ApiServer::start();
+    let node = Node::new();
+    let agent = start(&node, &server);
+    synced(&agent, 0);
+    let answer = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| ask(&node, "shop", "late", "uid-1"));
+        // Another change does not end the wait.
+        server.put(pod("shop", "other", "uid-2"));
+        synced(&agent, 1);
+        server.put(pod("shop", "late", "uid-1"));
+        asking.join().unwrap()
+    });
+    assert_eq!(answer.0, 200, "{answer:?}");
+}
+
+#[test]
+fn servers_without_streaming_lists() {
+    // The first costs the time that a stream is waited for.
+    for streaming in [
+        Streaming::Ignored,
+        Streaming::Invalid,
+        Streaming::ErrorEvent,
+        Streaming::StatusObject,
+    ] {
+        let server = ApiServer::start().with(streaming);
+        for n in 0..120 {
+            server.put(pod("shop", &format!("web-{n}"), "u"));
+        }
+        let node = Node::new();
+        let agent = start(&node, &server);
+        synced(&agent, 120);
+        assert!(
+            agent.log().contains("no streaming lists"),
+            "{streaming:?}: {}",
+            agent.log()
+        );
+        server.put(pod("shop", "new", "uid-n"));
+        synced(&agent, 121);
+        server.gone();
+        server.put(pod("shop", "newer", "uid-n"));
+        synced(&agent, 122);
+        // It is not tried again.
+        let asked = server.asked();
+        let streams = asked
+            .iter()
+            .filter(|a| a.is_for_pods() && a.streams())
+            .count();
+        let lists = asked
+            .iter()
+            .filter(|a| a.is_for_pods() && !a.is_watch())
+            .count();
+        assert!(
+            streams == 1 && lists >= 3,
+            "{streaming:?}: {streams} {lists}"
+        );
+    }
+}
+
+#[test]
+fn a_watch_that_misbehaves() {
+    let huge = [
+        b"{\"type\":\"ADDED\",\"object\":{\"x\":\"".to_vec(),
+        vec![b'x'; 20 << 20],
+    ]
+    .concat();
+    let faults = [
+        Fault::Raw(b"220 mail.example.org ESMTP\r\n\r\n".to_vec()),
+        Fault::Raw(Vec::new()),
+        Fault::Status(500),
+        Fault::Status(503),
+        Fault::Status(429),
+        Fault::Body(b"<html>login</html>\n".to_vec()),
+        Fault::Body(b"\xff\xfe\0\n".to_vec()),
+        Fault::Body(Vec::new()),
+        Fault::Body(b"{\"type\":\"ADDED\",\"object\":{}}\n{\"type\":\"ADDED\"}\n".to_vec()),
+        Fault::Half(b"{\"type\":\"ADDED\",\"object\":{\"metada".to_vec()),
+        Fault::Body(huge),
+        Fault::Drip(Duration::from_millis(300)),
+    ];
+    for fault in faults {
+        let shown = format!("{fault:?}").chars().take(80).collect::<String>();
+        let server = ApiServer::start();
+        server.put(pod("shop", "web-0", "uid-0"));
+        let count = AtomicU32::new(0);
+        let again = fault.clone();
+        // In the list, when there is one, and in the watch after it.
+        server.fault(move |asked| {
+            let misbehaves = asked.is_for_pods() && count.fetch_add(1, Ordering::Relaxed) < 2;
+            misbehaves.then(|| again.clone())
+        });
+        let node = Node::new();
+        let agent = start(&node, &server);
+        synced(&agent, 1);
+        server.put(pod("shop", "web-1", "uid-1"));
+        synced(&agent, 2);
+        assert!(agent.is_ready(), "{shown}: {}", agent.log());
+        let warnings = agent.log().matches("are not watched").count();
+        assert!(warnings <= 2, "{shown}: {}", agent.log());
+    }
+}
+
+#[test]
+fn what_is_too_old_is_listed_anew() {
+    let server = ApiServer::start();
+    server.put(pod("shop", "web-0", "uid-0"));
+    let node = Node::new();
+    let agent = start(&node, &server);
+    synced(&agent, 1);
+    // Changes that no event tells of.
+    for n in 1..4 {
+        server.put(pod("shop", &format!("web-{n}"), "u"));
+        server.gone();
+    }
+    agent.until("a list", || restarts(&agent, "gone") >= 1);
+    synced(&agent, 4);
+    // A storm: every watch ends so. Pauses grow.
+    server.fault(|asked| {
+        let gone = b"{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"\",\"reason\":\"Expired\",\"status\":\"Failure\"}}\n";
+        asked.is_for_pods().then(|| Fault::Body(gone.to_vec()))
+    });
+    server.gone();
+    let before = server.asked().len();
+    agent.until("some rounds", || restarts(&agent, "gone") >= 4);
+    assert!(server.asked().len() - before < 20, "no storm of our own");
+    assert_eq!(agent.metric(WATCHED), 4, "what is known stays");
+    assert_eq!(ask(&node, "shop", "web-3", "u").0, 200);
+}
+
+#[test]
+fn a_token_that_was_renewed_is_used() {
+    let server = ApiServer::start();
+    server.put(pod("shop", "web-0", "uid-0"));
+    server.accept("token-2");
+    let node = Node::new();
+    let agent = start(&node, &server);
+    agent.until("a refusal", || restarts(&agent, "unauthorized") >= 1);
+    assert!(agent.log().contains("is not accepted"), "{}", agent.log());
+    assert_eq!(ask(&node, "shop", "web-0", "uid-0").0, 503);
+    node.write("account/token", "token-2\n");
+    synced(&agent, 1);
+    assert_eq!(ask(&node, "shop", "web-0", "uid-0").0, 200);
+}
+
+#[test]
+fn without_an_api_server_what_is_known_is_served() {
+    let mut server = ApiServer::start();
+    server.put(pod("shop", "web-0", "uid-0"));
+    let node = Node::new();
+    let agent = start(&node, &server);
+    synced(&agent, 1);
+    server.stop();
+    agent.until("noticed", || agent.metric(SYNCED) == 0);
+    assert_eq!(ask(&node, "shop", "web-0", "uid-0").0, 200);
+    agent.until("several attempts", || restarts(&agent, "unreachable") >= 3);
+    let said = |agent: &Agent| agent.log().matches("node1 are not watched").count();
+    assert_eq!(said(&agent), 1, "said once: {}", agent.log());
+    assert!(agent.is_ready());
+    // None from the start: it installs and serves.
+    let second = Node::new();
+    let agent = start(&second, &server);
+    agent.until("said", || said(&agent) == 1);
+    assert_eq!(ask(&second, "shop", "web-0", "uid-0").0, 503);
+}
+
+#[test]
+fn without_a_node_name_nothing_is_watched() {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    for (name, words) in [("", "NODE_NAME is not set"), ("a&b", "no name of a node")] {
+        let agent = node.ready(&[("NODE_NAME", name)]);
+        assert!(agent.log().contains(words), "{}", agent.log());
+        assert!(!node.exists("run/pods.sock"));
+    }
+}
