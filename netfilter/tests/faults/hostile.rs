@@ -16,7 +16,11 @@ impl Transport for Replay {
     fn send(&self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
-    fn receive(&self, buf: &mut [u8], _: bool) -> io::Result<usize> {
+    fn receive(&self, buf: &mut [u8], wait: bool) -> io::Result<usize> {
+        // A batch that changes nothing has no answer.
+        if !wait {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let datagram = self.0.borrow_mut().pop_front();
         let datagram = datagram.ok_or(io::ErrorKind::WouldBlock)?;
         buf[..datagram.len()].copy_from_slice(&datagram);

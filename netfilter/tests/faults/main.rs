@@ -20,8 +20,10 @@ use common::owned_of;
 use scene::{foreign_bytes, held, new, old, owned, prepared, redirect, rules, table};
 use std::rc::Rc;
 use transport::{Fault, Plan, faulty};
-use weir_netfilter::nft::{Data, DataType, Element, Engine, Family, Rule, Ruleset, Set, Table};
-use weir_netlink::nfnetlink::NFNL_SUBSYS_NFTABLES;
+use weir_netfilter::nft::{
+    Data, DataType, Element, Engine, Family, Rule, Ruleset, Set, Table, raw,
+};
+use weir_netlink::nfnetlink::{NFNL_MSG_BATCH_BEGIN, NFNL_SUBSYS_NFTABLES, message_type};
 use weir_netlink::{Error, ErrorKind, Netns};
 
 /// How many calls an apply makes when nothing fails.
@@ -263,6 +265,39 @@ fn an_interrupted_dump_is_read_again_but_not_for_ever() {
     })
     .unwrap();
     assert_eq!(held(&ns), rules(&new()));
+}
+
+/// A commit counts the generation up before its changes are in force. Dumps do not wait for it, a batch does, even one
+/// that changes nothing.
+#[test]
+fn a_commit_that_is_under_way_is_waited_for_before_the_dumps() {
+    let _probe = namespace_or_skip!();
+    let ns = prepared();
+    let nft = |message| message_type(NFNL_SUBSYS_NFTABLES, message);
+    let begins = [
+        nft(raw::NFT_MSG_GETGEN),
+        NFNL_MSG_BATCH_BEGIN,
+        nft(raw::NFT_MSG_GETTABLE),
+    ];
+    ns.run(|| {
+        let plan = Rc::new(Plan::new(None));
+        faulty(&plan).read().unwrap();
+        assert_eq!(plan.sent.borrow()[..3], begins);
+        // What is read again, too.
+        let plan = Rc::new(Plan::new(None));
+        *plan.received.borrow_mut() = Box::new(|n, _| {
+            if n == 1 {
+                interfere();
+            }
+        });
+        faulty(&plan).read().unwrap();
+        let sent = plan.sent.borrow();
+        let again = sent[1..].iter().rposition(|kind| *kind == begins[1]);
+        let again = again.expect("a second wait");
+        assert_eq!(sent[again..again + 3], begins);
+        assert!(again > 3, "{sent:?}");
+    })
+    .unwrap();
 }
 
 #[test]

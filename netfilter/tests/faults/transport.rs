@@ -4,7 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use weir_netfilter::nft::Engine;
-use weir_netlink::nfnetlink::{Kernel, Socket, Transport};
+use weir_netlink::nfnetlink::{Kernel, NFNL_MSG_BATCH_BEGIN, Socket, Transport};
+
+/// The bytes of the begin and the end of a batch.
+const NOTHING: usize = 2 * 20;
 
 /// What a call is replaced by, or followed by.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,7 +25,9 @@ pub(crate) type Change = dyn FnMut(usize, &mut Vec<u8>);
 pub(crate) struct Plan {
     pub(crate) calls: Cell<usize>,
     fault: Option<(usize, Fault)>,
-    /// Called before a batch is sent, with how many were sent before.
+    /// The types of the messages that datagrams began with.
+    pub(crate) sent: RefCell<Vec<u16>>,
+    /// Called before a batch that changes something is sent, with how many were sent before.
     pub(crate) before_batch: RefCell<Box<dyn FnMut(usize)>>,
     pub(crate) batches: Cell<usize>,
     /// Changes what was received, with how many datagrams were received before.
@@ -35,6 +40,7 @@ impl Plan {
         Self {
             calls: Cell::new(0),
             fault,
+            sent: RefCell::default(),
             before_batch: RefCell::new(Box::new(|_| ())),
             batches: Cell::new(0),
             received: RefCell::new(Box::new(|_, _| ())),
@@ -62,7 +68,9 @@ pub(crate) fn errno(n: i32) -> io::Error {
 
 impl Transport for Faulty {
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        if u16::from_ne_bytes([datagram[4], datagram[5]]) == 16 {
+        let kind = u16::from_ne_bytes([datagram[4], datagram[5]]);
+        self.plan.sent.borrow_mut().push(kind);
+        if kind == NFNL_MSG_BATCH_BEGIN && datagram.len() > NOTHING {
             let n = self.plan.batches.replace(self.plan.batches.get() + 1);
             (self.plan.before_batch.borrow_mut())(n);
         }

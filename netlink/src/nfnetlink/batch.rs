@@ -144,6 +144,11 @@ pub struct BatchIndex {
 }
 
 impl BatchIndex {
+    /// Whether nothing was pushed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
     /// Sequence number of the last pushed message, which asks for an acknowledgement.
     pub(crate) fn last(&self) -> u32 {
         self.first

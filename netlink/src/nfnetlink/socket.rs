@@ -254,7 +254,8 @@ impl<T: Transport> Socket<T> {
         }
     }
 
-    /// Sends a batch and reads every answer to it.
+    /// Sends a batch and reads every answer to it. One without messages changes nothing, and comes back when a
+    /// commit that somebody else is in the middle of is over: the subsystem has one lock for both.
     ///
     /// # Errors
     /// The inner error: what the kernel refused, in the order of the messages; nothing of the
@@ -271,7 +272,8 @@ impl<T: Transport> Socket<T> {
             self.transport.reserve(datagram.len()).map_err(fail)?;
         }
         self.send("send", &datagram, what)?;
-        let (mut failures, mut acknowledged, mut overruns) = (Vec::new(), false, 0);
+        // Only a message that was pushed asks for an acknowledgement.
+        let (mut failures, mut acknowledged, mut overruns) = (Vec::new(), index.is_empty(), 0);
         // The commit ran inside the send: every answer is queued by now.
         loop {
             match self.receive(false) {

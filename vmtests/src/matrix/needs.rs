@@ -16,10 +16,6 @@ const HOST_ONLY: &[(&str, &str)] = &[
         "netlink::route::opening_costs_little",
         "measures microseconds, which under emulation say nothing",
     ),
-    (
-        "netfilter::faults::two_writers_at_once",
-        "on 5.10 the rules are sometimes doubled when two write at once; not understood yet",
-    ),
     ("netfilter::headers::", HEADERS),
     ("netfilter::ipset_headers::", HEADERS),
     ("netfilter::xtables_headers::", HEADERS),

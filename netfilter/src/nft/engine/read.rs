@@ -12,7 +12,7 @@ use crate::nft::wire::{
 use crate::nft::{raise, raw, set, userdata};
 use std::collections::HashMap;
 use weir_netlink::attr::{AttrSet, DecodeError};
-use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, Reply, Transport, message_type};
+use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Reply, Transport, message_type};
 use weir_netlink::{Error, Result};
 
 /// Tables as the kernel holds them at one moment.
@@ -127,17 +127,27 @@ impl<T: Transport> Engine<T> {
         self.consistent(Some(wanted), None)
     }
 
-    /// All of one generation. A guess of which one it is spares the question; a wrong one costs a second read.
+    /// All of one generation. A guess of which one it is spares the question; a wrong one costs a second read. Only
+    /// of a commit that is over may it be made.
+    ///
+    /// A commit first counts the generation up and then puts its changes in force one by one
+    /// (`nf_tables_commit`), and no dump waits for it. So between the question and the dumps we wait for the lock that a
+    /// commit holds: what was under way is over then, and what begins later counts up first.
     pub(super) fn consistent(
         &mut self,
         wanted: Option<&[TableId]>,
         guess: Option<u32>,
     ) -> Result<Snapshot> {
+        let mut is_over = guess.is_some();
         let mut before = match guess {
             Some(generation) => generation,
             None => self.generation()?,
         };
         for _ in 0..ATTEMPTS {
+            if !is_over {
+                self.wait_for_commit()?;
+            }
+            is_over = false;
             match self.snapshot(wanted) {
                 Ok(mut snapshot) => {
                     let after = self.generation()?;
@@ -159,6 +169,18 @@ impl<T: Transport> Engine<T> {
             "the ruleset",
             "it changed during every attempt",
         ))
+    }
+
+    /// Returns when no commit that began before is under way any more.
+    fn wait_for_commit(&mut self) -> Result<()> {
+        let nothing = Batch::new(NFNL_SUBSYS_NFTABLES, None);
+        match self.socket.commit(nothing)? {
+            Ok(()) => Ok(()),
+            Err(refused) => {
+                let errno = refused.first().map_or(libc::EIO, |f| f.errno);
+                Err(Error::kernel("read", "the ruleset", errno))
+            }
+        }
     }
 
     fn snapshot(&mut self, wanted: Option<&[TableId]>) -> Result<Snapshot> {
