@@ -91,6 +91,13 @@ fn ports() {
     both_ways(include_str!("ipset/hash-port.txt"));
 }
 
+/// Of any bits, and of sets with ports.
+#[test]
+fn masks() {
+    option_or_skip!("bitmask", "255.255.0.255", since "6.2");
+    both_ways(include_str!("ipset/hash-mask.txt"));
+}
+
 #[test]
 fn bitmaps_and_lists() {
     both_ways(include_str!("ipset/others.txt"));

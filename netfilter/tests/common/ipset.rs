@@ -5,18 +5,27 @@ use crate::common::tool;
 use weir_netfilter::ipset::{Engine, Existing, Set};
 use weir_netlink::Netns;
 
-/// Ends the test where the kernel's sets have no bucket size, which sets of any content may name.
+/// Ends the test where the kernel's sets do not have this option yet.
 #[macro_export]
-macro_rules! bucketsize_or_skip {
-    () => {
+macro_rules! option_or_skip {
+    ($option:literal, $value:literal, since $since:literal) => {
         let probe = $crate::namespace_or_skip!();
-        if let Err(e) = oracle::our_load(&probe, "create x hash:ip bucketsize 4\n") {
+        let set = concat!("create x hash:ip ", $option, " ", $value, "\n");
+        if let Err(e) = oracle::our_load(&probe, set) {
             assert!(
                 matches!(e.kind, weir_netlink::ErrorKind::Unsupported(_)),
                 "{e}"
             );
-            return lacks::skip("ipset bucketsize", "5.11", e);
+            return lacks::skip(concat!("ipset ", $option), $since, e);
         }
+    };
+}
+
+/// The same for the bucket size, which sets of any content may name.
+#[macro_export]
+macro_rules! bucketsize_or_skip {
+    () => {
+        $crate::option_or_skip!("bucketsize", "4", since "5.11")
     };
 }
 
