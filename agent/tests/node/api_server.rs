@@ -1,13 +1,14 @@
-//! A stand-in for the API server over plain HTTP on loopback: lists and watches pods and namespaces as the real
+//! A stand-in for the API server on loopback, over TLS or plain HTTP: lists and watches pods and namespaces as the real
 //! one does, and misbehaves on request, which the real one does not.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// How streaming lists are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,10 @@ impl Asked {
     }
 }
 
+#[allow(unreachable_pub)]
+#[path = "../../../cni/tests/common/certificates.rs"]
+mod certificates;
+
 type Decide = Box<dyn Fn(&Asked) -> Option<Fault> + Send>;
 
 struct State {
@@ -75,9 +80,11 @@ struct State {
     asked: Vec<Asked>,
     streaming: Streaming,
     token: String,
+    /// `None` is plain HTTP.
+    tls: Option<Arc<ServerConfig>>,
     fault: Decide,
-    /// How often all watches were ended with 410 Gone.
-    gone: u32,
+    /// How often all watches were ended, and whether with 410 Gone.
+    ended: (u32, bool),
     stopped: bool,
 }
 
@@ -107,8 +114,9 @@ impl ApiServer {
             asked: Vec::new(),
             streaming: Streaming::Served,
             token: "token-1".into(),
+            tls: None,
             fault: Box::new(|_| None),
-            gone: 0,
+            ended: (0, false),
             stopped: false,
         };
         let shared = Arc::new(Shared {
@@ -124,7 +132,7 @@ impl ApiServer {
                 }
                 let stream = stream.unwrap();
                 // Ends when the client goes, or with the server; a failed write is the former.
-                std::thread::spawn(move || _ = shared.serve(stream));
+                std::thread::spawn(move || _ = shared.accept(stream));
             }
         });
         Self {
@@ -139,10 +147,21 @@ impl ApiServer {
         self
     }
 
+    /// From now on over TLS, with a new authority, whose certificate this is.
+    pub(crate) fn encrypt(&self) -> String {
+        let (ca_pem, config) = certificates::of_loopback();
+        self.shared.state().tls = Some(Arc::new(config));
+        ca_pem
+    }
+
     /// What an agent needs to find it, on node `node1`.
     pub(crate) fn env(&self) -> [(String, String); 4] {
+        let protocol = match self.shared.state().tls {
+            Some(_) => "https",
+            None => "http",
+        };
         [
-            ("KUBERNETES_SERVICE_PROTOCOL".into(), "http".into()),
+            ("KUBERNETES_SERVICE_PROTOCOL".into(), protocol.into()),
             ("KUBERNETES_SERVICE_HOST".into(), "127.0.0.1".into()),
             ("KUBERNETES_SERVICE_PORT".into(), self.port.to_string()),
             ("NODE_NAME".into(), "node1".into()),
@@ -187,9 +206,18 @@ impl ApiServer {
 
     /// Every watch that runs ends with 410 Gone, and the events until now are forgotten.
     pub(crate) fn gone(&self) {
+        self.shared.state().events.clear();
+        self.end_watches(true);
+    }
+
+    /// Every watch that runs ends, as after its time.
+    pub(crate) fn end(&self) {
+        self.end_watches(false);
+    }
+
+    fn end_watches(&self, gone: bool) {
         let mut state = self.shared.state();
-        state.events.clear();
-        state.gone += 1;
+        state.ended = (state.ended.0 + 1, gone);
         self.shared.changed.notify_all();
     }
 
@@ -247,8 +275,16 @@ impl Shared {
         self.state.lock().unwrap()
     }
 
-    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
-        let Some(asked) = read(&stream) else {
+    fn accept(&self, stream: TcpStream) -> std::io::Result<()> {
+        let Some(tls) = self.state().tls.clone() else {
+            return self.serve(stream);
+        };
+        let session = ServerConnection::new(tls).map_err(std::io::Error::other)?;
+        self.serve(StreamOwned::new(session, stream))
+    }
+
+    fn serve(&self, mut stream: impl Read + Write) -> std::io::Result<()> {
+        let Some(asked) = read(&mut stream) else {
             return Ok(());
         };
         let (fault, token, streaming) = {
@@ -286,7 +322,7 @@ impl Shared {
     }
 
     /// One object, or a page of a list.
-    fn object(&self, stream: &mut TcpStream, asked: &Asked) -> std::io::Result<()> {
+    fn object(&self, stream: &mut impl Write, asked: &Asked) -> std::io::Result<()> {
         let (version, all) = {
             let state = self.state();
             let prefix = format!("{} ", asked.path);
@@ -331,11 +367,11 @@ impl Shared {
 
     fn watch(
         &self,
-        stream: &mut TcpStream,
+        stream: &mut impl Write,
         asked: &Asked,
         streaming: Streaming,
     ) -> std::io::Result<()> {
-        let gone = self.state().gone;
+        let ended = self.state().ended.0;
         begin(stream)?;
         let mut seen: u64 = asked.get("resourceVersion").parse().unwrap_or(0);
         if asked.streams() || seen == 0 {
@@ -362,9 +398,12 @@ impl Shared {
             if state.stopped {
                 return Ok(());
             }
-            if state.gone != gone {
+            if state.ended.0 != ended {
+                let gone = state.ended.1;
                 drop(state);
-                event(stream, "ERROR", &status(410, "too old resource version"))?;
+                if gone {
+                    event(stream, "ERROR", &status(410, "too old resource version"))?;
+                }
                 return end(stream);
             }
             let of_us = |e: &&(u64, &str, String, Value)| {
@@ -384,19 +423,22 @@ impl Shared {
     }
 }
 
-fn read(stream: &TcpStream) -> Option<Asked> {
-    let mut lines = BufReader::new(stream).lines();
-    let first = lines.next()?.ok()?;
-    let uri = first.split(' ').nth(1)?.to_owned();
-    let (path, query) = uri.split_once('?').unwrap_or((&uri, ""));
-    let mut headers = BTreeMap::new();
-    for line in lines {
-        let line = line.ok()?;
-        let Some((name, value)) = line.split_once(": ") else {
-            break;
-        };
-        headers.insert(name.to_lowercase(), value.to_owned());
+fn read(stream: &mut impl Read) -> Option<Asked> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
     }
+    let head = String::from_utf8(head).unwrap();
+    let mut lines = head.lines();
+    let uri = lines.next()?.split(' ').nth(1)?.to_owned();
+    let (path, query) = uri.split_once('?').unwrap_or((&uri, ""));
+    let header = |line: &str| {
+        let (name, value) = line.split_once(": ")?;
+        Some((name.to_lowercase(), value.to_owned()))
+    };
+    let headers = lines.filter_map(header).collect();
     let pair = |text: &str| {
         let (name, value) = text.split_once('=')?;
         Some((name.to_owned(), value.replace("%3D", "=")))
@@ -440,7 +482,7 @@ fn end(stream: &mut impl Write) -> std::io::Result<()> {
     stream.write_all(b"0\r\n\r\n")
 }
 
-fn misbehave(stream: &mut TcpStream, fault: Fault) -> std::io::Result<()> {
+fn misbehave(stream: &mut impl Write, fault: Fault) -> std::io::Result<()> {
     match fault {
         Fault::Raw(bytes) => stream.write_all(&bytes),
         Fault::Status(code) => answer(stream, code, &status(code, "not now")),

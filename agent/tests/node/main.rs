@@ -8,6 +8,7 @@
     clippy::print_stdout
 )]
 
+mod adds;
 mod api_server;
 mod commands;
 mod faults;

@@ -1,6 +1,6 @@
 //! The pods of the node: watched, and looked up over the socket.
 
-use crate::api_server::{ApiServer, Fault, Streaming, namespace, pod};
+use crate::api_server::{ApiServer, Asked, Fault, Streaming, namespace, pod};
 use crate::support::{Agent, BRIDGE, Node, exchange};
 use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 const WATCHED: &str = "weir_pods_watched";
 const SYNCED: &str = "weir_pod_watch_synced";
 
-fn start(node: &Node, server: &ApiServer) -> Agent {
+pub(crate) fn start(node: &Node, server: &ApiServer) -> Agent {
     node.write("net.d/10-pods.conflist", BRIDGE);
     let env = server.env();
     let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     node.ready(&env)
 }
 
-fn synced(agent: &Agent, pods: u64) {
+pub(crate) fn synced(agent: &Agent, pods: u64) {
     agent.until("synced", || {
         agent.metric(SYNCED) == 1 && agent.metric(WATCHED) == pods
     });
@@ -32,7 +32,7 @@ fn ask(node: &Node, namespace: &str, name: &str, uid: &str) -> (u16, String) {
     exchange(stream, &format!("{head}{question}")).expect("an answer")
 }
 
-fn lookups(agent: &Agent, result: &str) -> u64 {
+pub(crate) fn lookups(agent: &Agent, result: &str) -> u64 {
     agent.metric(&format!(
         "weir_plugin_pod_lookups_total{{result=\"{result}\"}}"
     ))
@@ -233,6 +233,32 @@ fn what_is_too_old_is_listed_anew() {
     assert_eq!(ask(&node, "shop", "web-3", "u").0, 200);
 }
 
+/// What a watch cannot tell any more is in the next list.
+#[test]
+fn what_was_missed_is_listed_anew() {
+    let later = br#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1000"}}}"#;
+    let unreadable = [b"{\"type\":\"ADDED\",\"object\":{}}\n", &later[..], b"\n"].concat();
+    for fault in [Fault::Status(410), Fault::Body(unreadable)] {
+        let server = ApiServer::start();
+        server.put(pod("shop", "web-0", "uid-0"));
+        let node = Node::new();
+        let agent = start(&node, &server);
+        synced(&agent, 1);
+        server.fault(move |asked| {
+            let resumed = asked.is_for_pods() && asked.is_watch() && !asked.streams();
+            resumed.then(|| fault.clone())
+        });
+        server.end();
+        let resumed = |server: &ApiServer| {
+            let of_pods = |a: &&Asked| a.is_for_pods() && !a.streams();
+            server.asked().iter().filter(of_pods).count()
+        };
+        agent.until("resumed", || resumed(&server) >= 1);
+        server.put(pod("shop", "web-1", "uid-1"));
+        synced(&agent, 2);
+    }
+}
+
 #[test]
 fn a_token_that_was_renewed_is_used() {
     let server = ApiServer::start();
@@ -246,6 +272,24 @@ fn a_token_that_was_renewed_is_used() {
     node.write("account/token", "token-2\n");
     synced(&agent, 1);
     assert_eq!(ask(&node, "shop", "web-0", "uid-0").0, 200);
+}
+
+#[test]
+fn the_authority_may_be_renewed_too() {
+    let server = ApiServer::start();
+    server.put(pod("shop", "web-0", "uid-0"));
+    let node = Node::new();
+    node.write("account/ca.crt", &server.encrypt());
+    let agent = start(&node, &server);
+    synced(&agent, 1);
+    let next = server.encrypt();
+    server.gone();
+    let remedy = "CA of the service account";
+    agent.until("a refusal", || agent.log().contains(remedy));
+    assert!(restarts(&agent, "tls") >= 1);
+    server.put(pod("shop", "web-1", "uid-1"));
+    node.write("account/ca.crt", &next);
+    synced(&agent, 2);
 }
 
 #[test]

@@ -4,16 +4,15 @@
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use super::TempDir;
+
+#[path = "certificates.rs"]
+mod certificates;
 
 /// An answer to one request.
 #[derive(Clone, Debug)]
@@ -129,23 +128,8 @@ pub fn other_ca() -> String {
 }
 
 fn certificates() -> (String, TlsAcceptor) {
-    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("key")).expect("CA");
-    let key = KeyPair::generate().expect("key");
-    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("parameters");
-    let certificate = params.signed_by(&key, &ca).expect("certificate");
-    let provider = Arc::new(ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            PrivateKeyDer::try_from(key.serialize_der()).expect("key"),
-        )
-        .expect("certificate and key");
-    (ca.pem(), TlsAcceptor::from(Arc::new(config)))
+    let (ca_pem, config) = certificates::of_loopback();
+    (ca_pem, TlsAcceptor::from(Arc::new(config)))
 }
 
 async fn serve(

@@ -90,6 +90,10 @@ impl Trouble {
 
     pub(super) fn of(error: &Error) -> Self {
         match error {
+            // A line that is no event: kube reads any object as the status of a refusal.
+            Error::WatchFailed(Client::Api(status)) if status.code == 0 => {
+                Self::refusal(Kind::Garbage, "no JSON of an event")
+            }
             Error::InitialListFailed(e) | Error::WatchStartFailed(e) | Error::WatchFailed(e) => {
                 Self::of_client(e)
             }
@@ -220,6 +224,9 @@ mod tests {
         let nested = std::io::Error::other(Client::ReadEvents(limit));
         let trouble = Trouble::of(&Error::WatchFailed(Client::ReadEvents(nested)));
         assert_eq!(trouble.kind, Kind::Garbage);
+        let object: Status = serde_json::from_str("{\"type\": \"ADDED\"}").unwrap();
+        let trouble = Trouble::of(&Error::WatchFailed(Client::Api(object.boxed())));
+        assert!(trouble.kind == Kind::Garbage && trouble.refusal && trouble.needs_list());
         let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         let trouble = Trouble::of(&Error::WatchFailed(Client::ReadEvents(reset)));
         assert_eq!(

@@ -255,9 +255,11 @@ impl<K: Watched> Course<'_, K> {
             K::what(&watch.node)
         );
         // Once for each kind of failure.
-        let level = match self.failing.replace(trouble.kind) == Some(trouble.kind) {
-            true => Level::Debug,
-            false => K::level(Level::Warn),
+        let level = match (self.failing.replace(trouble.kind), trouble.kind) {
+            (before, now) if before == Some(now) => Level::Debug,
+            // A server forgets what is old; that is no fault.
+            (_, Kind::Gone) => K::level(Level::Info),
+            _ => K::level(Level::Warn),
         };
         watch.log.say(level, &line);
     }
