@@ -26,6 +26,39 @@ pub(crate) struct Metrics {
     pod_watch_synced: Gauge,
     pod_watch_restarts: Family<Label, Counter>,
     plugin_pod_lookups: Family<Label, Counter>,
+    pods_repaired: Family<[(&'static str, &'static str); 2], Counter>,
+    repairs: Family<[(&'static str, &'static str); 2], Counter>,
+    drift: Family<Label, Counter>,
+    pods_expected: Gauge,
+    pods_verified: Gauge,
+}
+
+/// What became of a broken pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repaired {
+    Success,
+    /// Nothing was left to do.
+    Skip,
+    Fail,
+}
+
+/// How a pod's rules differed from what it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Something was missing, and nothing else was there instead.
+    Missing,
+    /// Something else was there.
+    Changed,
+}
+
+impl Cause {
+    /// From lines that begin with the kind of difference.
+    pub(crate) fn of(differences: &[String]) -> Self {
+        match differences.iter().all(|d| d.starts_with("missing")) {
+            true => Self::Missing,
+            false => Self::Changed,
+        }
+    }
 }
 
 /// What became of a line of the plugin.
@@ -38,6 +71,16 @@ pub(crate) enum LineResult {
     Malformed,
     /// Too many.
     Dropped,
+}
+
+impl Repaired {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Skip => "skip",
+            Self::Fail => "fail",
+        }
+    }
 }
 
 impl Metrics {
@@ -92,6 +135,34 @@ impl Metrics {
             "Questions of the plugin for a pod, by result",
             plugin_pod_lookups.clone(),
         );
+        let (pods_repaired, repairs) = (Family::default(), Family::default());
+        let drift = Family::<Label, Counter>::default();
+        let (pods_expected, pods_verified) = (Gauge::default(), Gauge::default());
+        registry.register(
+            "istio_cni_repair_pods_repaired",
+            "Broken pods by what was done to them",
+            pods_repaired.clone(),
+        );
+        registry.register(
+            "weir_repairs",
+            "Repairs in place by what led to them, and by their result",
+            repairs.clone(),
+        );
+        registry.register(
+            "weir_drift",
+            "Pods whose rules were not what they ask for, by how they differed",
+            drift.clone(),
+        );
+        registry.register(
+            "weir_pods_expected",
+            "Pods of this node that ask for redirection",
+            pods_expected.clone(),
+        );
+        registry.register(
+            "weir_pods_verified",
+            "Those of them whose rules were read back and found right",
+            pods_verified.clone(),
+        );
         let info = Family::<Label, Gauge>::default();
         info.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))])
             .set(1);
@@ -111,6 +182,11 @@ impl Metrics {
             pod_watch_synced,
             pod_watch_restarts,
             plugin_pod_lookups,
+            pods_repaired,
+            repairs,
+            drift,
+            pods_expected,
+            pods_verified,
         }
     }
 
@@ -160,6 +236,40 @@ impl Metrics {
         self.plugin_pod_lookups
             .get_or_create(&[("result", result)])
             .inc();
+    }
+
+    /// A pod that met the criteria.
+    pub(crate) fn repaired(&self, action: &'static str, result: Repaired) {
+        let labels = [("type", action), ("result", result.name())];
+        self.pods_repaired.get_or_create(&labels).inc();
+        if action == "repair" {
+            self.repair("criteria", result);
+        }
+    }
+
+    /// A pod whose namespace was not as it asks.
+    pub(crate) fn healed(&self, result: Repaired) {
+        self.repair("state", result);
+    }
+
+    fn repair(&self, cause: &'static str, result: Repaired) {
+        let labels = [("cause", cause), ("result", result.name())];
+        self.repairs.get_or_create(&labels).inc();
+    }
+
+    /// A pod's rules were not what it asks for.
+    pub(crate) fn drift(&self, cause: Cause) {
+        let cause = match cause {
+            Cause::Missing => "missing",
+            Cause::Changed => "changed",
+        };
+        self.drift.get_or_create(&[("cause", cause)]).inc();
+    }
+
+    /// How many pods ask for redirection, and of how many it was seen.
+    pub(crate) fn verified(&self, expected: i64, verified: i64) {
+        self.pods_expected.set(expected);
+        self.pods_verified.set(verified);
     }
 
     /// The text of `/metrics`.

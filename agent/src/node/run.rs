@@ -4,6 +4,7 @@ use super::install::{Access, Desired, InstallError, Installer, Pass, Step};
 use super::log::{Levels, Log};
 use super::metrics::Metrics;
 use super::pods::watch::Watch as PodWatch;
+use super::repair::controller;
 use super::serve::{self, Ready, Sockets};
 use super::settings::{Origin, Resolved, Settings, Usage};
 use super::throttle::{Throttle, Turn};
@@ -33,6 +34,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     let (ready, metrics) = (Ready::default(), Metrics::new());
     let mut sockets = bind(settings, &log)?;
     sockets.pods = pods(settings, &desired.access, &metrics, &log);
+    repair(settings, &desired.access, &sockets, &metrics, &log);
     serve::start(sockets, ready.clone(), metrics.clone(), log.clone())
         .map_err(|e| format!("cannot start the servers: {e}"))?;
     let mut agent = Agent {
@@ -140,6 +142,21 @@ fn pods(
         let _ = std::fs::remove_file(&path);
     }
     bound.ok()
+}
+
+/// Repair of pods that started outside of the mesh; it needs the watch.
+fn repair(settings: &Settings, access: &Access, sockets: &Sockets, metrics: &Metrics, log: &Log) {
+    let Some(repair) = settings.repair.clone().filter(|r| r.action.is_some()) else {
+        return log.info("no pod is repaired: none of REPAIR_REPAIR_PODS, REPAIR_DELETE_PODS, REPAIR_LABEL_PODS is on");
+    };
+    let Some((_, watch)) = &sockets.pods else {
+        return log.warn("no pod is repaired: the pods of this node are not watched");
+    };
+    let (node, pods) = (&settings.node_name, watch.pods());
+    let begun = controller::start(repair, access, node, pods, metrics.clone(), log.clone());
+    if let Err(why) = begun {
+        log.warn(&format!("no pod is repaired: {why}"));
+    }
 }
 
 struct Agent {

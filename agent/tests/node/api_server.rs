@@ -43,7 +43,10 @@ pub(crate) enum Fault {
 /// A request that came.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
+    pub(crate) method: String,
     pub(crate) path: String,
+    /// `Null` when there is none.
+    pub(crate) body: Value,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) headers: BTreeMap<String, String>,
 }
@@ -299,6 +302,10 @@ impl Shared {
         if bearer != Some(&format!("Bearer {token}")) {
             return answer(&mut stream, 401, &status(401, "Unauthorized"));
         }
+        if asked.method != "GET" {
+            let done = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});
+            return answer(&mut stream, 200, &done);
+        }
         if !asked.is_watch() {
             return self.object(&mut stream, &asked);
         }
@@ -432,18 +439,24 @@ fn read(stream: &mut impl Read) -> Option<Asked> {
     }
     let head = String::from_utf8(head).unwrap();
     let mut lines = head.lines();
-    let uri = lines.next()?.split(' ').nth(1)?.to_owned();
+    let mut words = lines.next()?.split(' ').map(str::to_owned);
+    let (method, uri) = (words.next()?, words.next()?);
     let (path, query) = uri.split_once('?').unwrap_or((&uri, ""));
     let header = |line: &str| {
         let (name, value) = line.split_once(": ")?;
         Some((name.to_lowercase(), value.to_owned()))
     };
-    let headers = lines.filter_map(header).collect();
+    let headers: BTreeMap<String, String> = lines.filter_map(header).collect();
+    let length = headers.get("content-length").map_or("0", String::as_str);
+    let mut body = vec![0; length.parse().ok()?];
+    stream.read_exact(&mut body).ok()?;
     let pair = |text: &str| {
         let (name, value) = text.split_once('=')?;
         Some((name.to_owned(), value.replace("%3D", "=")))
     };
     Some(Asked {
+        method,
+        body: serde_json::from_slice(&body).unwrap_or_default(),
         path: path.to_owned(),
         query: query.split('&').filter_map(pair).collect(),
         headers,

@@ -8,6 +8,8 @@ const KERNEL_UNITS: &[&str] = &[
 
 const HEADERS: &str = "asks a C compiler about the system's headers, and no kernel";
 const SOURCES: &str = "reads the sources and the crates of Cargo's registry, and asks no kernel";
+const NODE: &str =
+    "about files, sockets and settings of a node: no rule is made, and no kernel is asked";
 const VALUES: &str = "about values and programs: no namespace, no rule, no kernel is asked";
 
 /// Cases that run on the host only: the start of their name, and why a guest cannot or need not run them.
@@ -34,10 +36,16 @@ const HOST_ONLY: &[(&str, &str)] = &[
     ("cni::plugin::", VALUES),
     ("cni::plugin_api::", VALUES),
     ("cni::crash::", VALUES),
-    (
-        "agent::node::",
-        "about files, sockets and settings of a node: no rule is made, and no kernel is asked",
-    ),
+    ("agent::node::commands::", NODE),
+    ("agent::node::faults::", NODE),
+    ("agent::node::golden::", NODE),
+    ("agent::node::heal::", NODE),
+    ("agent::node::lifecycle::", NODE),
+    ("agent::node::pods::", NODE),
+    ("agent::node::scenarios::", NODE),
+    ("agent::node::servers::", NODE),
+    ("agent::node::support::", NODE),
+    ("agent::node::validity::", NODE),
     ("agent::command::bad_input::", VALUES),
     ("agent::command::plan::", VALUES),
     ("agent::preflight::numbers::", HEADERS),

@@ -94,7 +94,7 @@ impl Resolved {
 
     /// The setting with this variable or flag. A name that is in no row is empty text: a test reads every
     /// name that the agent asks for.
-    pub(super) fn text(&self, name: &str) -> &str {
+    pub(crate) fn text(&self, name: &str) -> &str {
         let named = |e: &&Effective| e.setting.env == name || e.setting.flag == name;
         let found = self.0.iter().find(named);
         debug_assert!(found.is_some(), "{name} is not in the table");
@@ -102,12 +102,12 @@ impl Resolved {
     }
 
     /// As a boolean: what is none is false.
-    pub(super) fn bool(&self, name: &str) -> bool {
+    pub(crate) fn bool(&self, name: &str) -> bool {
         go_bool(self.text(name)).unwrap_or(false)
     }
 
     /// As an integer: empty is 0, `None` for what is none.
-    pub(super) fn int(&self, name: &str) -> Option<i64> {
+    pub(crate) fn int(&self, name: &str) -> Option<i64> {
         match self.text(name) {
             "" => Some(0),
             text => go_int(text),
@@ -115,7 +115,7 @@ impl Resolved {
     }
 
     /// As a list.
-    pub(super) fn list(&self, name: &str) -> Vec<String> {
+    pub(crate) fn list(&self, name: &str) -> Vec<String> {
         comma_list(self.text(name))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::resolve::Resolved;
 use super::selectors::parse_selectors;
+use crate::node::repair::RepairSettings;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -65,6 +66,7 @@ pub struct Settings {
     pub log_levels: String,
     pub log_json: bool,
     pub log_targets: Vec<String>,
+    pub repair: Option<RepairSettings>,
 }
 
 impl Settings {
@@ -100,8 +102,6 @@ impl Settings {
             port if port <= 0 => None,
             _ => Some(port(r, "MONITORING_PORT")?),
         };
-        // Numbers that are not used are checked too: they will be.
-        int(r, "REPAIR_INIT_CONTAINER_EXIT_CODE")?;
         Ok(Self {
             cni_conf_name: file_name(r, "CNI_CONF_NAME")?,
             chained: r.bool("CHAINED_CNI_PLUGIN"),
@@ -137,6 +137,7 @@ impl Settings {
             log_levels: text("log_output_level"),
             log_json: r.bool("log_as_json"),
             log_targets: r.list("log_target"),
+            repair: RepairSettings::of(r)?,
         })
     }
 }

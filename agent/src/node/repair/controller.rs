@@ -1,0 +1,86 @@
+//! When it is looked: after every change of the pods, when an attempt is due, and from time to time.
+//!
+//! A thread of its own with a runtime of its own: reading and writing rules is synchronous work.
+
+use super::RepairSettings;
+use super::actions::Actions;
+use super::pass::Repairer;
+use super::sandbox::Processes;
+use crate::node::install::Access;
+use crate::node::log::Log;
+use crate::node::metrics::Metrics;
+use crate::node::pods::Pods;
+use crate::node::pods::connection::Connection;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Changes come in groups.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// Begins to look, for as long as the process lives.
+///
+/// # Errors
+/// The API server's address cannot be used; no thread or runtime.
+pub(crate) fn start(
+    settings: RepairSettings,
+    access: &Access,
+    node: &str,
+    pods: Pods,
+    metrics: Metrics,
+    log: Log,
+) -> Result<(), String> {
+    let connection = Connection::new(access)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| e.to_string())?;
+    let node = node.to_owned();
+    let work = async move {
+        let repairer = Repairer {
+            actions: Actions::new(&connection, &node),
+            processes: Processes::of_node(),
+            memory: BTreeMap::new(),
+            settings,
+            pods,
+            metrics,
+            log,
+        };
+        run(repairer).await;
+    };
+    std::thread::Builder::new()
+        .name("repair".into())
+        .spawn(move || runtime.block_on(work))
+        .map_err(|e| e.to_string())?;
+    Ok(())
+}
+
+async fn run(mut repairer: Repairer) {
+    let mut changes = repairer.pods.subscribe();
+    let interval = repairer.settings.interval;
+    let mut sweep_at = Instant::now();
+    loop {
+        changes.borrow_and_update();
+        let mut next = None;
+        if repairer.pods.synced() {
+            let sweep = interval.is_some() && sweep_at <= Instant::now();
+            next = repairer.pass(sweep).await;
+            if let Some(interval) = interval.filter(|_| sweep) {
+                sweep_at = Instant::now() + interval;
+            }
+            if interval.is_some() {
+                next = next.into_iter().chain([sweep_at]).min();
+            }
+        }
+        let changed = async {
+            if changes.changed().await.is_err() {
+                // Nobody watches any more: time alone decides.
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(GATHER).await;
+        };
+        match next {
+            None => changed.await,
+            Some(at) => _ = tokio::time::timeout_at(at.into(), changed).await,
+        }
+    }
+}

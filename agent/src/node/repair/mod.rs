@@ -1,0 +1,22 @@
+//! Repair: pods of this node that are outside of the mesh, and should not be.
+//!
+//! A pod may start while the plugin is not installed. Two ways lead to such a pod:
+//!
+//! - **by criteria**, as Istio's own agent finds it: its init container `istio-validation` ended because it
+//!   noticed that nothing is redirected ([`criteria`]). It is repaired in place, deleted, or labelled;
+//! - **by state**: the pod asks for redirection, and its network namespace lacks the rules or has others ([`state`]).
+//!   It is repaired in place, whatever its containers did.
+//!
+//! In place means: the plugin's own path, from the pod to rules that were read back, in the namespace that has all
+//! the addresses of the pod ([`sandbox`]).
+
+pub(crate) mod actions;
+pub(crate) mod controller;
+mod criteria;
+mod pass;
+mod sandbox;
+mod selector;
+pub mod settings;
+mod state;
+
+pub use settings::RepairSettings;

@@ -1,0 +1,167 @@
+//! Whether a pod is redirected as it asks, and the repair of one that is not: the plugin's own path.
+
+use super::sandbox::{Place, Processes, owns};
+use super::settings::RepairSettings;
+use crate::node::pods::PodView;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+use weir_cni::config::SidecarConfig;
+use weir_cni::log::Logger;
+use weir_cni::plugin::{Backend, Kernel, Wish};
+use weir_cni::pod::{Placement, PodFacts, SidecarDecision, redirect_from};
+use weir_cni::redirection::Sandbox;
+use weir_netfilter::nft;
+
+/// Rules that did not change since are read again after this long all the same: the generation of nf_tables
+/// says nothing about routes and policy rules.
+const WHOLE: Duration = Duration::from_secs(600);
+
+/// What is wished for a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) addresses: Vec<IpAddr>,
+    config: SidecarConfig,
+}
+
+/// A pod that was seen to be as it should.
+#[derive(Debug)]
+pub(crate) struct Verified {
+    place: Place,
+    wanted: Wanted,
+    /// Of nf_tables, where the rules are there.
+    generation: Option<u32>,
+    whole: Instant,
+}
+
+impl Verified {
+    /// Whether it was seen for this wish.
+    pub(crate) fn is_for(&self, wanted: &Wanted) -> bool {
+        self.wanted == *wanted
+    }
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// All was as it should be.
+    Right(Verified),
+    /// It was not, and is now.
+    Repaired {
+        now: Verified,
+        differences: Vec<String>,
+        summary: String,
+    },
+}
+
+/// What the pod asks for; none: nothing, or its namespace is not known or not its own.
+///
+/// # Errors
+/// It asks for something that cannot be understood.
+pub(crate) fn wanted(view: &PodView, settings: &RepairSettings) -> Result<Option<Wanted>, String> {
+    let facts = PodFacts::of(&view.pod);
+    let lives = matches!(view.phase.as_str(), "Pending" | "Running") && !view.deleting;
+    let excluded = settings.exclude_namespaces.contains(&facts.namespace);
+    let addresses = view.addresses();
+    if !lives || excluded || facts.host_network || addresses.is_empty() {
+        return Ok(None);
+    }
+    if let SidecarDecision::Skip(_) = SidecarDecision::of(&facts) {
+        return Ok(None);
+    }
+    asked(&facts, settings).map(|config| Some(Wanted { addresses, config }))
+}
+
+/// The same without asking whether the plugin would redirect the pod.
+///
+/// # Errors
+/// It has the node's network, no address yet, or asks for what cannot be understood.
+pub(crate) fn demanded(view: &PodView, settings: &RepairSettings) -> Result<Wanted, String> {
+    let facts = PodFacts::of(&view.pod);
+    let addresses = view.addresses();
+    if facts.host_network {
+        return Err(
+            "it lives in the node's own network namespace, which is never redirected".into(),
+        );
+    }
+    if addresses.is_empty() {
+        return Err("it has no address yet, so its network namespace cannot be told".into());
+    }
+    asked(&facts, settings).map(|config| Wanted { addresses, config })
+}
+
+fn asked(facts: &PodFacts, settings: &RepairSettings) -> Result<SidecarConfig, String> {
+    let placement = Placement {
+        native_nftables: settings.native_nftables,
+        ..Placement::default()
+    };
+    let asked = redirect_from(facts, &placement).map_err(|e| e.to_string())?;
+    Ok(asked.config)
+}
+
+/// Whether nothing speaks for another look: the same process, wish and generation as when all was right.
+pub(crate) fn still_right(verified: &Verified, wanted: &Wanted, processes: &Processes) -> bool {
+    let Some(generation) = verified.generation else {
+        return false;
+    };
+    verified.wanted == *wanted
+        && verified.whole.elapsed() < WHOLE
+        && processes.is_there(&verified.place)
+        && processes
+            .open(&verified.place)
+            .is_ok_and(|sandbox| generation_of(&sandbox) == Some(generation))
+}
+
+/// Compares, and makes it right. Who owns the namespace is looked at again right before anything is written.
+///
+/// # Errors
+/// The namespace is not the pod's, cannot be read, or the rules are refused. It is as it was.
+pub(crate) fn heal(place: Place, wanted: &Wanted, processes: &Processes) -> Result<Found, String> {
+    let sandbox = processes.open(&place)?;
+    owns(&sandbox, &wanted.addresses)?;
+    // By our descriptor: a process may end, and its number be given away.
+    let path = sandbox.netns().path();
+    let log = Logger::silent();
+    // The plugin runs with the runtime's environment, which is not this one.
+    let lookup = |_: &str| None;
+    let wish = Wish {
+        netns: &path,
+        config: &wanted.config,
+        lookup: &lookup,
+        log: &log,
+    };
+    let differences = Kernel.verify(&wish)?;
+    let mut summary = None;
+    if !differences.is_empty() {
+        owns(&sandbox, &wanted.addresses)?;
+        summary = Some(Kernel.apply(&wish)?.summary);
+    }
+    let now = Verified {
+        place,
+        wanted: wanted.clone(),
+        generation: is_nft(&sandbox, wanted)
+            .then(|| generation_of(&sandbox))
+            .flatten(),
+        whole: Instant::now(),
+    };
+    Ok(match summary {
+        None => Found::Right(now),
+        Some(summary) => Found::Repaired {
+            now,
+            differences,
+            summary,
+        },
+    })
+}
+
+/// Whether the rules are in nf_tables, whose generation tells of every change.
+fn is_nft(sandbox: &Sandbox, wanted: &Wanted) -> bool {
+    wanted.config.native_nftables
+        || sandbox
+            .choose_engine()
+            .is_ok_and(|engine| engine == weir_cni::compile::Engine::Nft)
+}
+
+fn generation_of(sandbox: &Sandbox) -> Option<u32> {
+    let read = || nft::Engine::open()?.generation();
+    sandbox.netns().run(read).ok()?.ok()
+}

@@ -1,0 +1,310 @@
+//! Pods that are outside of the mesh: a process in a network namespace with the pod's address, and what the API
+//! server says of it.
+
+use crate::api_server::{ApiServer, Asked, Fault, pod};
+use crate::support::{Agent, BRIDGE, Node};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use weir_netlink::Netns;
+use weir_netlink::route::Routing;
+
+/// A namespace with an address of its own on `lo`, and a process in it.
+struct Sandbox {
+    netns: Netns,
+    process: Child,
+    address: String,
+}
+
+impl Sandbox {
+    /// `None`, and a line that says so, where no namespace can be made.
+    fn new() -> Option<Self> {
+        // Other tests run at the same time, in other processes too.
+        static COUNT: AtomicU8 = AtomicU8::new(1);
+        let netns = match Netns::create() {
+            Ok(netns) => netns,
+            Err(e) if e.is_permission() => {
+                println!("skipped: {e}");
+                return None;
+            }
+            Err(e) => panic!("{e}"),
+        };
+        let [high, low] = (std::process::id() as u16).to_be_bytes();
+        let address = format!("10.{high}.{low}.{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let net = format!("{address}/32").parse().unwrap();
+        let add = || {
+            let routing = Routing::open()?;
+            let lo = routing.link("lo")?.index;
+            routing.set_up(lo)?;
+            routing.add_address(lo, net)
+        };
+        assert!(netns.run(add).unwrap().unwrap());
+        let process = within(netns.path().as_path(), "sleep")
+            .arg("1000")
+            .spawn()
+            .expect("nsenter is there");
+        Some(Self {
+            netns,
+            process,
+            address,
+        })
+    }
+
+    /// What `nft` or another tool prints in the namespace.
+    fn tool(&self, program: &str, arguments: &[&str]) -> String {
+        let output = within(self.netns.path().as_path(), program)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn rules(&self) -> String {
+        self.tool("nft", &["list", "ruleset"])
+    }
+
+    fn is_redirected(&self) -> bool {
+        self.rules().contains("redirect to :15001")
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn within(netns: &Path, program: &str) -> Command {
+    let mut command = Command::new("nsenter");
+    command
+        .arg(format!("--net={}", netns.display()))
+        .arg(program);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// With a sidecar, running at this address.
+fn sidecar(name: &str, address: &str) -> Value {
+    let mut pod = pod("shop", name, &format!("uid-{name}"));
+    pod["metadata"]["annotations"] = json!({"sidecar.istio.io/status": "{}"});
+    pod["spec"]["containers"] = json!([
+        {"name": "app"},
+        {"name": "istio-proxy", "args": ["proxy", "sidecar"], "securityContext": {"runAsUser": 1337}}
+    ]);
+    pod["status"] = json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]});
+    pod
+}
+
+/// The same after `istio-validation` noticed that nothing is redirected.
+fn broken(name: &str, address: &str) -> Value {
+    let mut pod = sidecar(name, address);
+    pod["status"]["initContainerStatuses"] = json!([{
+        "name": "istio-validation", "restartCount": 1, "state": {"waiting": {}},
+        "lastState": {"terminated": {"exitCode": 126, "reason": "Error"}}
+    }]);
+    pod
+}
+
+fn start(node: &Node, server: &ApiServer, settings: &[(&str, &str)]) -> Agent {
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let env = server.env();
+    let mut env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    env.extend([("REPAIR_NODE_NAME", "node1"), ("NATIVE_NFTABLES", "true")]);
+    env.extend(settings);
+    node.ready(&env)
+}
+
+fn repaired(agent: &Agent, action: &str, result: &str) -> u64 {
+    agent.metric(&format!(
+        "istio_cni_repair_pods_repaired_total{{type=\"{action}\",result=\"{result}\"}}"
+    ))
+}
+
+fn healed(agent: &Agent, result: &str) -> u64 {
+    agent.metric(&format!(
+        "weir_repairs_total{{cause=\"state\",result=\"{result}\"}}"
+    ))
+}
+
+/// What was written to the API server.
+fn written(server: &ApiServer) -> Vec<Asked> {
+    let all = server.asked().into_iter();
+    all.filter(|asked| asked.method != "GET").collect()
+}
+
+fn events(server: &ApiServer, reason: &str) -> Vec<Asked> {
+    let all = written(server).into_iter();
+    all.filter(|asked| asked.body["reason"] == reason).collect()
+}
+
+const IN_PLACE: (&str, &str) = ("REPAIR_REPAIR_PODS", "true");
+
+#[test]
+fn a_pod_without_rules_is_repaired_and_one_whose_rule_goes_too() {
+    let (Some(sandbox), Some(other)) = (Sandbox::new(), Sandbox::new()) else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("web", &sandbox.address));
+    let mut plain = sidecar("plain", &other.address);
+    plain["metadata"]["annotations"] = json!({});
+    server.put(plain);
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, ("WEIR_VERIFY_INTERVAL", "1")]);
+    agent.until("redirected", || healed(&agent, "success") == 1);
+    assert!(sandbox.is_redirected());
+    agent.until("the event", || {
+        events(&server, "RedirectionRepaired").len() == 1
+    });
+    let event = &events(&server, "RedirectionRepaired")[0];
+    assert_eq!(event.path, "/api/v1/namespaces/shop/events");
+    assert_eq!(event.body["involvedObject"]["uid"], "uid-web");
+    assert_eq!(event.body["source"]["component"], "cni-repair");
+    // As the operator's command sees it.
+    node.write("pod.json", &sidecar("web", &sandbox.address).to_string());
+    let (manifest, netns) = (node.path("pod.json"), sandbox.netns.path());
+    let [manifest, netns] = [manifest, netns].map(|path| path.display().to_string());
+    let arguments = [
+        "verify", "sidecar", "--engine", "nft", "--pod", &manifest, "--netns", &netns,
+    ];
+    let verified = node.run(&arguments, &[]);
+    assert!(verified.status.success(), "{verified:?}");
+    // Somebody takes a table away.
+    let rules = sandbox.rules();
+    sandbox.tool("nft", &["delete", "table", "inet", "istio-proxy-nat"]);
+    agent.until("redirected again", || healed(&agent, "success") == 2);
+    assert_eq!(sandbox.rules(), rules);
+    assert_eq!(agent.metric("weir_drift_total{cause=\"missing\"}"), 2);
+    assert_eq!(agent.metric("weir_pods_expected"), 1);
+    agent.until("counted", || agent.metric("weir_pods_verified") == 1);
+    assert_eq!(events(&server, "RedirectionRepaired").len(), 1, "damped");
+    assert_eq!(other.rules(), "", "it asks for nothing");
+}
+
+#[test]
+fn a_broken_pod_is_repaired_in_place_once() {
+    let Some(sandbox) = Sandbox::new() else {
+        return;
+    };
+    let server = ApiServer::start();
+    // Not what the plugin would redirect: the criteria alone decide.
+    let mut pod = broken("web", &sandbox.address);
+    pod["status"]["phase"] = "Unknown".into();
+    server.put(pod.clone());
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, ("REPAIR_DELETE_PODS", "true")]);
+    agent.until("repaired", || repaired(&agent, "repair", "success") == 1);
+    assert!(sandbox.is_redirected());
+    // It says so until its container runs again.
+    pod["status"]["initContainerStatuses"][0]["restartCount"] = 2.into();
+    server.put(pod.clone());
+    server.put(sidecar("later", "192.0.2.1"));
+    agent.until("seen", || agent.metric("weir_pods_watched") == 2);
+    // The same name, and another pod, without that the first was seen to go.
+    pod["metadata"]["uid"] = "uid-next".into();
+    server.put(pod);
+    agent.until("refused", || agent.log().contains("left alone"));
+    assert_eq!(repaired(&agent, "repair", "success"), 1);
+    assert_eq!(written(&server).len(), 0, "no event, and nothing deleted");
+}
+
+#[test]
+fn a_broken_pod_is_deleted() {
+    let server = ApiServer::start();
+    let pod = broken("web", "192.0.2.7");
+    server.put(pod);
+    let node = Node::new();
+    let settings = [
+        ("REPAIR_DELETE_PODS", "true"),
+        ("REPAIR_LABEL_PODS", "true"),
+    ];
+    let agent = start(&node, &server, &settings);
+    agent.until("deleted", || repaired(&agent, "delete", "success") == 1);
+    let written = written(&server);
+    assert_eq!(written.len(), 2, "{written:?}");
+    let delete = written.iter().find(|a| a.method == "DELETE").unwrap();
+    assert_eq!(delete.path, "/api/v1/namespaces/shop/pods/web");
+    let wanted = json!({"uid": "uid-web", "resourceVersion": "101"});
+    assert_eq!(delete.body["preconditions"], wanted);
+    let event = &events(&server, "DeleteBrokenPod")[0];
+    assert_eq!(event.body["type"], "Warning");
+}
+
+#[test]
+fn a_broken_pod_is_labelled_by_way_of_its_status() {
+    let server = ApiServer::start();
+    server.put(broken("web", "192.0.2.7"));
+    let mut labelled = broken("has-it", "192.0.2.8");
+    labelled["metadata"]["labels"] = json!({"broken.example/pod": ""});
+    server.put(labelled);
+    let mut other = broken("other-app", "192.0.2.9");
+    other["metadata"]["labels"] = json!({"app": "other"});
+    server.put(other);
+    let node = Node::new();
+    let settings = [
+        ("REPAIR_LABEL_PODS", "true"),
+        ("REPAIR_BROKEN_POD_LABEL_KEY", "broken.example/pod"),
+        ("REPAIR_BROKEN_POD_LABEL_VALUE", "yes"),
+        ("REPAIR_LABEL_SELECTORS", "app!=other"),
+    ];
+    let agent = start(&node, &server, &settings);
+    agent.until("labelled", || repaired(&agent, "label", "success") == 1);
+    assert_eq!(repaired(&agent, "label", "skip"), 1);
+    let written = written(&server);
+    assert_eq!(written.len(), 2, "{written:?}");
+    let patch = written.iter().find(|a| a.method == "PATCH").unwrap();
+    assert_eq!(patch.path, "/api/v1/namespaces/shop/pods/web/status");
+    assert_eq!(
+        patch.headers["content-type"],
+        "application/merge-patch+json"
+    );
+    let wanted = json!({"metadata": {"labels": {"broken.example/pod": "yes"}}});
+    assert_eq!(patch.body, wanted);
+    assert_eq!(events(&server, "LabelBrokenPod").len(), 1);
+}
+
+#[test]
+fn an_api_server_that_refuses_is_asked_five_times_and_again_when_the_pod_changes() {
+    let server = ApiServer::start();
+    server.fault(|asked| (asked.method == "DELETE").then_some(Fault::Status(409)));
+    let pod = broken("web", "192.0.2.7");
+    server.put(pod.clone());
+    let node = Node::new();
+    let agent = start(&node, &server, &[("REPAIR_DELETE_PODS", "true")]);
+    let failed = || repaired(&agent, "delete", "fail");
+    agent.until("given up", || agent.log().contains("given up"));
+    assert_eq!(failed(), 5);
+    server.fault(|_| None);
+    server.put(pod);
+    agent.until("deleted", || repaired(&agent, "delete", "success") == 1);
+    assert_eq!(failed(), 5);
+}
+
+#[test]
+fn what_is_not_the_pods_own_is_left_alone() {
+    let Some(sandbox) = Sandbox::new() else {
+        return;
+    };
+    let server = ApiServer::start();
+    // One address of two is there.
+    let mut half = sidecar("half", &sandbox.address);
+    half["status"]["podIPs"] = json!([{"ip": sandbox.address}, {"ip": "2001:db8::7"}]);
+    server.put(half);
+    let mut host = broken("host", "127.0.0.1");
+    host["spec"]["hostNetwork"] = true.into();
+    server.put(host);
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE]);
+    agent.until("refused", || repaired(&agent, "repair", "fail") == 5);
+    let log = agent.log();
+    assert!(log.contains("node's own network namespace"), "{log}");
+    agent.until("looked for", || healed(&agent, "fail") == 1);
+    let log = agent.log();
+    assert!(log.contains("has the addresses"), "{log}");
+    assert_eq!(sandbox.rules(), "");
+    assert_eq!(agent.metric("weir_pods_verified"), 0);
+}
