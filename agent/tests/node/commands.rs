@@ -43,7 +43,10 @@ fn settings_are_explained() {
             .clone()
     };
     assert_eq!(find("KUBECONFIG_MODE")["value"], "0600");
-    assert_eq!(find("AMBIENT_DNS_CAPTURE")["usage"], "accepted, not built yet");
+    assert_eq!(
+        find("AMBIENT_DNS_CAPTURE")["usage"],
+        "accepted, not built yet"
+    );
     assert_eq!(find("--log_target")["origin"], "default");
     assert!(value.as_array().unwrap().len() > 55);
     // What is explained need not be usable.

@@ -46,6 +46,7 @@ const HOST_ONLY: &[(&str, &str)] = &[
     ("agent::node::servers::", NODE),
     ("agent::node::support::", NODE),
     ("agent::node::validity::", NODE),
+    ("agent::image::", "makes files and asks no kernel"),
     ("agent::command::bad_input::", VALUES),
     ("agent::command::plan::", VALUES),
     ("agent::preflight::numbers::", HEADERS),
