@@ -2,8 +2,8 @@
 //!
 //! Takes the place of Istio's `install-cni`: the same settings, files, sockets, metrics and answers. [`settings`]
 //! is what it was told; [`install`] is what it does to the node, usable without a process around it;
-//! `run` joins both with signals, directory watches and the servers, which have a thread of
-//! their own because files are written synchronously.
+//! [`pods`] is what the API server says of the node's pods; `run` joins them with signals, directory watches
+//! and the servers, which have a thread of their own because files are written synchronously.
 
 pub mod install;
 pub(crate) mod log;

@@ -1,4 +1,4 @@
-//! `weir-bench BINARIES OUTPUT [--quick|--apply]`: weir beside the shell-out that it replaces.
+//! `weir-bench BINARIES OUTPUT [--quick|--apply|--pods]`: weir beside the shell-out that it replaces.
 //!
 //! What counts are ratios: both sides run in turns, in one run, on one machine. Absolute times
 //! say more about the machine. `ci/bench` builds what is needed and calls this.
@@ -17,6 +17,7 @@ mod capture;
 #[allow(dead_code, unreachable_pub)]
 mod common;
 mod peak;
+mod pods;
 mod reading;
 mod report;
 mod run;
@@ -41,6 +42,14 @@ struct Size {
     large: usize,
 }
 
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parts {
+    All,
+    Apply,
+    Pods,
+}
+
 const FULL: Size = Size {
     samples: 150,
     pods: 200,
@@ -63,16 +72,17 @@ const QUICK: Size = Size {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (binaries, output, size, all) = match arguments[..] {
-        [binaries, output] => (binaries, output, FULL, true),
-        [binaries, output, "--quick"] => (binaries, output, QUICK, true),
-        [binaries, output, "--apply"] => (binaries, output, FULL, false),
+    let (binaries, output, size, parts) = match arguments[..] {
+        [binaries, output] => (binaries, output, FULL, Parts::All),
+        [binaries, output, "--quick"] => (binaries, output, QUICK, Parts::All),
+        [binaries, output, "--apply"] => (binaries, output, FULL, Parts::Apply),
+        [binaries, output, "--pods"] => (binaries, output, FULL, Parts::Pods),
         _ => {
-            eprintln!("usage: weir-bench BINARIES OUTPUT [--quick|--apply]");
+            eprintln!("usage: weir-bench BINARIES OUTPUT [--quick|--apply|--pods]");
             return ExitCode::from(2);
         }
     };
-    match measure(Path::new(binaries), Path::new(output), &size, all) {
+    match measure(Path::new(binaries), Path::new(output), &size, parts) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(missed) => {
             println!("{missed} goals missed");
@@ -86,19 +96,24 @@ fn main() -> ExitCode {
 }
 
 /// The number of goals that were missed.
-fn measure(binaries: &Path, output: &Path, size: &Size, all: bool) -> Result<usize, String> {
+fn measure(binaries: &Path, output: &Path, size: &Size, parts: Parts) -> Result<usize, String> {
     run::allow_many_descriptors()?;
     let scratch = run::Scratch::new()?;
     let setup = setup::Setup::new(binaries, &scratch)?;
     let mut report = report::Report::default();
+    if parts == Parts::Pods {
+        pods::run(&setup, &scratch, size.samples, &mut report)?;
+        return report.write(output);
+    }
     apply::run(&setup, &scratch, size.samples, &mut report)?;
-    if !all {
+    if parts == Parts::Apply {
         return report.write(output);
     }
     tables::run(&setup, &scratch, size.samples, &mut report)?;
     sets::ipset(&setup, &scratch, size.addresses, size.large, &mut report)?;
     sets::nft(&setup, &scratch, size.elements, size.large, &mut report)?;
     reading::run(&setup, &scratch, size.rules, size.large, &mut report)?;
+    pods::run(&setup, &scratch, size.samples, &mut report)?;
     throughput::run(&setup, &scratch, size.pods, size.rounds, &mut report)?;
     report.write(output)
 }

@@ -55,6 +55,11 @@ impl Setup {
         })
     }
 
+    /// The program that is the node agent, too.
+    pub(crate) fn weir(&self) -> &str {
+        &self.weir
+    }
+
     pub(crate) fn apply(&self, netns: &str) -> Call {
         let Self { weir, config, .. } = self;
         Call::new(&[
@@ -124,7 +129,10 @@ impl Setup {
                 "ips": [{"address": "10.244.0.5/24", "gateway": "10.244.0.1", "interface": 0}]
             }
         });
-        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod}");
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod};\
+             K8S_POD_UID=5c7f9b1e-0000-4000-8000-000000000001"
+        );
         let env = [
             ("CNI_COMMAND", "ADD"),
             ("CNI_CONTAINERID", pod),

@@ -21,8 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_cni::log::Level;
 
-/// Objects of a page: a page is in memory as a whole.
-const PAGE: u32 = 50;
+/// Objects of a page, which is in memory as a whole: pods of 10 KiB, metadata of 1 KiB.
+const PODS: u32 = 50;
+const NAMESPACES: u32 = 500;
 /// A streaming list that is not complete by then will never be: its server may know the request and
 /// not the mark that ends it.
 const STREAMED: Duration = Duration::from_secs(15);
@@ -71,13 +72,13 @@ impl Watch {
 
     /// Never ends. Failures are said and counted, and it is tried again.
     pub(crate) async fn run(self) {
-        let config = watcher::Config::default().page_size(PAGE);
-        let of_node = config
-            .clone()
+        let of_node = watcher::Config::default()
+            .page_size(PODS)
             .fields(&format!("spec.nodeName={}", self.node));
+        let all = watcher::Config::default().page_size(NAMESPACES);
         let [for_pods, for_namespaces] = &self.connections;
         let pods = self.follow::<SeenPod>(for_pods, of_node);
-        let namespaces = self.follow::<SeenNamespace>(for_namespaces, config);
+        let namespaces = self.follow::<SeenNamespace>(for_namespaces, all);
         futures::future::join(pods, namespaces).await;
     }
 
