@@ -9,7 +9,8 @@ use weir_netlink::nfnetlink;
 /// Bytes of a table that a conversation may speak of.
 const LARGEST_TABLE: u32 = 1 << 20;
 
-/// Answers in their order. As bytes: for each its length (`u32`, host order), then the answer.
+/// Answers in their order. As bytes: for each its length (`u32`, host order), then the answer. An empty one: there was
+/// nothing more to read just then.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conversation {
     /// The answers.
@@ -78,6 +79,9 @@ impl nfnetlink::Transport for Replay {
 
     fn receive(&self, buf: &mut [u8], _: bool) -> io::Result<usize> {
         let datagram = self.next()?;
+        if datagram.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         copy(&datagram, buf);
         Ok(datagram.len())
     }

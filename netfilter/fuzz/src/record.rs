@@ -44,9 +44,13 @@ impl nfnetlink::Transport for Recorder<nfnetlink::Kernel> {
     }
 
     fn receive(&self, buf: &mut [u8], wait: bool) -> io::Result<usize> {
-        let length = self.kernel.receive(buf, wait)?;
-        self.hear(buf.get(..length).unwrap_or_default());
-        Ok(length)
+        let received = self.kernel.receive(buf, wait);
+        match &received {
+            Ok(length) => self.hear(buf.get(..*length).unwrap_or_default()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.hear(&[]),
+            Err(_) => {}
+        }
+        received
     }
 }
 
