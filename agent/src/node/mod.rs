@@ -9,6 +9,7 @@ pub mod install;
 pub(crate) mod log;
 pub(crate) mod metrics;
 pub mod pods;
+pub(crate) mod privilege;
 pub mod repair;
 pub(crate) mod run;
 pub(crate) mod serve;

@@ -4,6 +4,7 @@ use super::install::{Access, Desired, InstallError, Installer, Pass, Step};
 use super::log::{Levels, Log};
 use super::metrics::Metrics;
 use super::pods::watch::Watch as PodWatch;
+use super::privilege;
 use super::repair::controller;
 use super::serve::{self, Ready, Sockets};
 use super::settings::{Origin, Resolved, Settings, Usage};
@@ -30,6 +31,8 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     levels.plugin = levels.agent;
     let log = Log::open(&settings.log_targets, settings.log_json, levels)?;
     introduce(&log, resolved, settings, &unknown);
+    // Before there is a second thread.
+    privilege::drop_all_but_needed(&log);
     let signals = Signals::block().map_err(|e| format!("cannot wait for signals: {e}"))?;
     let (ready, metrics) = (Ready::default(), Metrics::new());
     let mut sockets = bind(settings, &log)?;

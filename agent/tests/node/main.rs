@@ -16,6 +16,7 @@ mod golden;
 mod heal;
 mod lifecycle;
 mod pods;
+mod privilege;
 mod repair;
 mod scenarios;
 mod servers;

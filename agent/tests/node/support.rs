@@ -87,6 +87,16 @@ impl Node {
 
     /// An agent with further settings; it is not waited for.
     pub(crate) fn start(&self, env: &[(&str, &str)], args: &[&str]) -> Agent {
+        self.start_by(weir(), env, args)
+    }
+
+    /// The same by a command that goes before `agent`: another program may start `weir`.
+    pub(crate) fn start_by(
+        &self,
+        mut command: Command,
+        env: &[(&str, &str)],
+        args: &[&str],
+    ) -> Agent {
         let (health, metrics) = (free_port(), free_port());
         let log = self.path("agent.log");
         let file = std::fs::OpenOptions::new()
@@ -94,7 +104,6 @@ impl Node {
             .append(true)
             .open(&log)
             .unwrap();
-        let mut command = weir();
         command.arg("agent").args(args).envs(self.env());
         command.env("WEIR_HEALTH_PORT", health.to_string());
         command.env("MONITORING_PORT", metrics.to_string());
@@ -174,6 +183,10 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

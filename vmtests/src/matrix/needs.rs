@@ -42,6 +42,7 @@ const HOST_ONLY: &[(&str, &str)] = &[
     ("agent::node::heal::", NODE),
     ("agent::node::lifecycle::", NODE),
     ("agent::node::pods::", NODE),
+    ("agent::node::privilege::", NODE),
     ("agent::node::scenarios::", NODE),
     ("agent::node::servers::", NODE),
     ("agent::node::support::", NODE),

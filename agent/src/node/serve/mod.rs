@@ -13,6 +13,7 @@ mod pods;
 use crate::node::log::Log;
 use crate::node::metrics::Metrics;
 use crate::node::pods::watch::Watch;
+use crate::node::privilege;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -60,6 +61,7 @@ pub(crate) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    let said = log.clone();
     let serve = async move {
         if let Some(listener) = sockets.metrics {
             tokio::spawn(metrics::serve(listener, numbers.clone()));
@@ -74,6 +76,9 @@ pub(crate) fn start(
     };
     std::thread::Builder::new()
         .name("servers".into())
-        .spawn(move || runtime.block_on(serve))?;
+        .spawn(move || {
+            privilege::drop_all_of_thread(&said);
+            runtime.block_on(serve);
+        })?;
     Ok(())
 }

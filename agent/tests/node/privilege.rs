@@ -1,0 +1,94 @@
+//! What the process may do.
+
+use crate::support::{Agent, BRIDGE, Node};
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// `CAP_DAC_OVERRIDE`, `CAP_NET_ADMIN`, `CAP_NET_RAW`, `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN` (linux/capability.h).
+const NEEDED: u64 = 1 << 1 | 1 << 12 | 1 << 13 | 1 << 19 | 1 << 21;
+
+/// Of every thread by its name: the sets of `/proc/PID/task/TID/status`.
+fn sets(agent: &Agent) -> BTreeMap<String, BTreeMap<String, u64>> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
+    let of_task = |task: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let field = |line: &str| {
+            let (name, value) = line.split_once(":\t")?;
+            Some((name.to_owned(), value.to_owned()))
+        };
+        let fields: BTreeMap<String, String> = status.lines().filter_map(field).collect();
+        let set = |(name, value): (&String, &String)| {
+            let bits = u64::from_str_radix(value, 16).ok()?;
+            name.strip_prefix("Cap").map(|name| (name.to_owned(), bits))
+        };
+        (
+            fields["Name"].clone(),
+            fields.iter().filter_map(set).collect(),
+        )
+    };
+    tasks.map(of_task).collect()
+}
+
+#[test]
+fn what_is_not_needed_is_given_up_by_every_thread() {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let agent = node.ready(&[]);
+    let of_threads = sets(&agent);
+    assert!(of_threads.len() >= 2, "{of_threads:?}");
+    for (thread, sets) in &of_threads {
+        // Those that answer others have none at all.
+        let may = if thread == "servers" { 0 } else { NEEDED };
+        for (set, wanted) in [
+            ("Eff", may),
+            ("Prm", may),
+            ("Inh", 0),
+            ("Amb", 0),
+            ("Bnd", NEEDED),
+        ] {
+            assert_eq!(sets[set], wanted, "{thread}: {set}");
+        }
+    }
+    assert!(of_threads.contains_key("servers"));
+    assert!(!agent.log().contains("is missing"), "{}", agent.log());
+}
+
+#[test]
+fn what_is_missing_is_named_with_its_purpose() {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let mut command = Command::new("setpriv");
+    command.env_clear();
+    command.args(["--bounding-set", "-sys_ptrace,-net_raw"]);
+    command.arg(env!("CARGO_BIN_EXE_weir"));
+    let mut agent = node.start_by(command, &[], &[]);
+    agent.wait_ready();
+    let log = agent.log();
+    for name in ["CAP_SYS_PTRACE", "CAP_NET_RAW"] {
+        let line = log
+            .lines()
+            .find(|l| l.contains(&format!("{name} is missing: it is for ")));
+        assert!(line.is_some(), "{log}");
+    }
+    assert_eq!(log.matches("is missing").count(), 2, "{log}");
+    let without = NEEDED & !(1 << 13 | 1 << 19);
+    assert_eq!(sets(&agent)["weir"]["Eff"], without);
+}
+
+/// Nothing is written but where the node's directories are.
+#[test]
+fn a_root_that_cannot_be_written_will_do() {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let root = node.root.display().to_string();
+    let mut command = Command::new("unshare");
+    let script = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro / && shift && exec \"$@\"";
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap());
+    command.args(["--mount", "sh", "-c", script, "sh", &root]);
+    command.arg(env!("CARGO_BIN_EXE_weir"));
+    let mut agent = node.start_by(command, &[], &[]);
+    agent.wait_ready();
+    assert!(node.read("net.d/10-pods.conflist").contains("istio-cni"));
+}
