@@ -1,5 +1,5 @@
-//! Enough HTTP/1.1 for a POST to the node agent's sockets and a GET to the API
-//! server: one exchange for each connection.
+//! Enough HTTP/1.1 for the node agent's sockets and a GET to the API server: one
+//! exchange for each connection.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::os::unix::net::UnixStream;
@@ -14,15 +14,28 @@ const HEAD_LIMIT: u64 = 64 << 10;
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Response {
+pub struct Response {
     /// The three digits of the status line.
-    pub(crate) status: u16,
+    pub status: u16,
     /// The body, as far as it was read.
-    pub(crate) body: String,
+    pub body: String,
 }
 
 /// `curl --unix-socket SOCKET -X POST -H 'Content-Type: application/json' -d BODY http://unix/PATH`
 /// within `limit`, connecting included.
+///
+/// # Errors
+/// As [`get`].
+pub(crate) fn post(socket: &Path, path: &str, body: String, limit: Duration) -> Result<Response> {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: unix\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    send(socket, head + &body, limit)
+}
+
+/// `curl --unix-socket SOCKET http://unix/PATH` within `limit`, connecting included.
 ///
 /// The exchange runs on a thread of its own: `connect(2)` on a stream socket
 /// whose backlog is full has no timeout. When the limit has passed the thread
@@ -31,15 +44,19 @@ pub(crate) struct Response {
 /// # Errors
 /// `TimedOut` after `limit`; otherwise what `connect`, `read` or `write`
 /// answered, or `InvalidData` for an answer that is not HTTP.
-pub(crate) fn post(socket: &Path, path: &str, body: String, limit: Duration) -> Result<Response> {
+pub fn get(socket: &Path, path: &str, limit: Duration) -> Result<Response> {
+    let head = format!("GET {path} HTTP/1.1\r\nHost: unix\r\nConnection: close\r\n\r\n");
+    send(socket, head, limit)
+}
+
+fn send(socket: &Path, request: String, limit: Duration) -> Result<Response> {
     let socket = PathBuf::from(socket);
-    let path = path.to_owned();
     let (done, answer) = mpsc::channel();
     std::thread::Builder::new()
-        .name("agent-post".into())
+        .name("agent-call".into())
         .spawn(move || {
             // Nobody listens any more when the limit has passed.
-            let _ = done.send(exchange(&socket, &path, &body, limit));
+            let _ = done.send(exchange(&socket, &request, limit));
         })?;
     let slow = || Error::new(ErrorKind::TimedOut, format!("no answer within {limit:?}"));
     match answer.recv_timeout(limit) {
@@ -52,17 +69,11 @@ pub(crate) fn post(socket: &Path, path: &str, body: String, limit: Duration) -> 
     }
 }
 
-fn exchange(socket: &Path, path: &str, body: &str, limit: Duration) -> Result<Response> {
+fn exchange(socket: &Path, request: &str, limit: Duration) -> Result<Response> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: unix\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())?;
+    stream.write_all(request.as_bytes())?;
     read_response(stream, AGENT_BODY_LIMIT)
 }
 

@@ -11,7 +11,7 @@ pub mod api;
 pub mod compile;
 pub mod config;
 pub mod fill;
-mod http;
+pub mod http;
 pub mod log;
 pub mod plugin;
 pub mod pod;

@@ -37,6 +37,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     let (ready, metrics) = (Ready::default(), Metrics::new());
     let mut sockets = bind(settings, &log)?;
     sockets.pods = pods(settings, &desired.access, &metrics, &log);
+    sockets.report = report(resolved, settings, &log);
     repair(settings, &desired.access, &sockets, &metrics, &log);
     serve::start(sockets, ready.clone(), metrics.clone(), log.clone())
         .map_err(|e| format!("cannot start the servers: {e}"))?;
@@ -66,7 +67,11 @@ fn introduce(log: &Log, resolved: &Resolved, settings: &Settings, unknown: &[Str
             Origin::Flag => (Level::Info, format!("flag --{}", e.setting.flag)),
             Origin::Env(name) => (Level::Info, format!("environment {name}")),
         };
-        log.say(level, &format!("setting {name}={:?} ({by})", e.text));
+        let text = match e.setting.may_hold_a_secret() && !e.text.is_empty() {
+            true => "(not logged)".to_owned(),
+            false => format!("{:?}", e.text),
+        };
+        log.say(level, &format!("setting {name}={text} ({by})"));
         if let Some(note) = &e.note {
             log.warn(&format!("setting {name}: {note}"));
         }
@@ -115,6 +120,7 @@ fn bind(settings: &Settings, log: &Log) -> Result<Sockets, String> {
         metrics,
         logs,
         pods: None,
+        report: None,
     })
 }
 
@@ -145,6 +151,21 @@ fn pods(
         let _ = std::fs::remove_file(&path);
     }
     bound.ok()
+}
+
+/// The socket where an operator's command asks about this agent. Nothing depends on it.
+fn report(resolved: &Resolved, settings: &Settings, log: &Log) -> Option<(UnixListener, Resolved)> {
+    let path = settings.run_dir.join(serve::report::SOCKET);
+    match serve::report::bind(&path) {
+        Ok(listener) => Some((listener, resolved.clone())),
+        Err(e) => {
+            log.warn(&format!(
+                "cannot listen on {}: {e}; no command can ask this agent about itself",
+                path.display()
+            ));
+            None
+        }
+    }
 }
 
 /// Repair of pods that started outside of the mesh; it needs the watch.

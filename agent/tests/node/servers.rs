@@ -157,3 +157,34 @@ fn a_socket_that_was_left_is_replaced() {
     assert_eq!(post(&node, "[]"), Some((200, String::new())));
     drop(agent);
 }
+
+#[test]
+fn the_agent_tells_root_its_settings_and_its_last_lines() {
+    let secret = r#"{"k8s_auth_token": "planted"}"#;
+    let (node, agent) = node_and_agent(
+        &[("CNI_NETWORK_CONFIG", secret)],
+        &["--log_output_level=cni-agent:debug"],
+    );
+    let socket = node.path("run/agent.sock");
+    assert_eq!(node.mode("run/agent.sock"), 0o600);
+    let ask = |path: &str| weir_cni::http::get(&socket, path, crate::support::PATIENCE).unwrap();
+    let settings = ask("/settings");
+    let settings: serde_json::Value = serde_json::from_str(&settings.body).unwrap();
+    let of = |name: &str| {
+        let found = settings.as_array().unwrap().iter();
+        let one = found.into_iter().find(|s| s["name"] == name).unwrap();
+        (one["value"].clone(), one["origin"].clone())
+    };
+    assert_eq!(
+        of("--log_output_level"),
+        ("cni-agent:debug".into(), "flag --log_output_level".into())
+    );
+    assert_eq!(of("POD_NAMESPACE").1, "environment POD_NAMESPACE");
+    // What it logged is what it tells, and both leave out what may be a secret.
+    let last = ask("/log").body;
+    assert!(agent.log().starts_with(&last), "{last}");
+    assert!(last.contains("weir agent") && last.contains("is installed and in force"));
+    assert!(last.contains("setting CNI_NETWORK_CONFIG=(not logged)"));
+    assert!(!agent.log().contains("planted"), "{}", agent.log());
+    assert_eq!(ask("/").status, 404);
+}

@@ -1,6 +1,7 @@
 //! What the agent has to say: one line each, as text or JSON, by scope and level.
 
 mod levels;
+mod recent;
 mod sink;
 
 pub(crate) use levels::Levels;

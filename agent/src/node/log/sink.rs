@@ -1,5 +1,6 @@
 //! Where lines go.
 
+use super::recent::Recent;
 use super::{Levels, Scope};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -15,6 +16,7 @@ pub(crate) struct Log {
     json: bool,
     levels: Levels,
     targets: Arc<Mutex<Vec<Box<dyn Write + Send>>>>,
+    recent: Arc<Mutex<Recent>>,
 }
 
 impl Log {
@@ -40,6 +42,7 @@ impl Log {
             json,
             levels,
             targets: Arc::new(Mutex::new(targets)),
+            recent: Arc::default(),
         })
     }
 
@@ -109,15 +112,21 @@ impl Log {
     /// Whole lines at once, so that a batch stays together. What cannot be written is lost: there is
     /// nowhere else to say it.
     pub(crate) fn write(&self, lines: &str) {
-        for target in self.targets().iter_mut() {
+        for target in locked(&self.targets).iter_mut() {
             let _ = target.write_all(lines.as_bytes());
             let _ = target.flush();
         }
+        locked(&self.recent).push(lines);
     }
 
-    fn targets(&self) -> MutexGuard<'_, Vec<Box<dyn Write + Send>>> {
-        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The last lines, as they were written.
+    pub(crate) fn recent(&self) -> String {
+        locked(&self.recent).text()
     }
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Text from elsewhere must not look like a line of its own, nor steer a terminal.

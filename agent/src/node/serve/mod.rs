@@ -1,4 +1,5 @@
-//! The servers: health, metrics, and the sockets for the plugin: its lines, and its questions for pods.
+//! The servers: health, metrics, the sockets for the plugin (its lines, and its questions for pods), and the one for
+//! operators.
 //!
 //! They have a thread and a runtime of their own and hold nothing that the installer waits for. What is
 //! asked of them is bounded: connections, their time, and what is read from them.
@@ -8,12 +9,15 @@ mod http;
 mod lines;
 mod logs;
 mod metrics;
+mod peer;
 mod pods;
+pub(crate) mod report;
 
 use crate::node::log::Log;
 use crate::node::metrics::Metrics;
 use crate::node::pods::watch::Watch;
 use crate::node::privilege;
+use crate::node::settings::Resolved;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -46,6 +50,8 @@ pub(crate) struct Sockets {
     pub(crate) logs: UnixListener,
     /// With what is served there.
     pub(crate) pods: Option<(UnixListener, Watch)>,
+    /// With the settings in force.
+    pub(crate) report: Option<(UnixListener, Resolved)>,
 }
 
 /// Serves until the process ends.
@@ -71,6 +77,9 @@ pub(crate) fn start(
             let pods = watch.pods();
             tokio::spawn(watch.run());
             tokio::spawn(pods::serve(listener, pods, numbers.clone(), log.clone()));
+        }
+        if let Some((listener, resolved)) = sockets.report {
+            tokio::spawn(report::serve(listener, resolved, log.clone()));
         }
         logs::serve(sockets.logs, numbers, log).await;
     };

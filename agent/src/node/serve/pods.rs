@@ -1,19 +1,17 @@
 //! The socket where the plugin asks for a pod that is about to start.
 
 use super::http::{self, Answer, answer};
+use super::peer::accept_root;
 use crate::node::log::Log;
 use crate::node::metrics::Metrics;
 use crate::node::pods::{PodView, Pods};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::geteuid;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::UnixStream;
 use weir_cni::plugin::{POD_PATH, PodAnswer, PodQuestion};
 use weir_cni::pod::{Namespace, NamespaceMetadata};
 
@@ -24,9 +22,6 @@ const WAIT: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of a question: three names.
 const BODY: usize = 4 << 10;
-/// To those who may not ask.
-const REFUSED: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 35\r\nConnection: close\r\n\r\n\
-    only root may ask for pods of here\n";
 
 /// Listens on a socket for root alone. A socket that an agent before us left is removed.
 pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
@@ -38,19 +33,12 @@ pub(super) async fn serve(listener: UnixListener, pods: Pods, metrics: Metrics, 
         return;
     };
     let counts = metrics.clone();
-    let accept = || async {
-        loop {
-            let (stream, _) = listener.accept().await?;
-            if let Err(who) = is_root(&stream) {
-                // The directory's mode keeps others out already; that somebody came through is worth a line.
-                log.warn(&format!("somebody who is not root asks for pods: {who}"));
-                counts.pod_lookup("refused");
-                let _ = stream.try_write(REFUSED);
-                continue;
-            }
-            return Ok(stream);
-        }
+    let refused = |who: String| {
+        log.warn(&format!("somebody who is not root asks for pods: {who}"));
+        counts.pod_lookup("refused");
     };
+    // Facts of pods are for the runtime of this node.
+    let accept = || accept_root(&listener, refused);
     let handler = move |request: Request<Incoming>| {
         let (pods, metrics) = (pods.clone(), metrics.clone());
         async move {
@@ -60,15 +48,6 @@ pub(super) async fn serve(listener: UnixListener, pods: Pods, metrics: Metrics, 
         }
     };
     http::serve(accept, LIMIT, handler).await;
-}
-
-/// Facts of pods are for the runtime of this node. (An agent that is not root, in a test, hears its own user.)
-fn is_root(stream: &UnixStream) -> Result<(), String> {
-    match getsockopt(stream, PeerCredentials) {
-        Ok(peer) if peer.uid() == 0 || peer.uid() == geteuid().as_raw() => Ok(()),
-        Ok(peer) => Err(format!("uid {}, process {}", peer.uid(), peer.pid())),
-        Err(e) => Err(format!("its credentials cannot be read: {e}")),
-    }
 }
 
 async fn respond(request: Request<Incoming>, pods: &Pods) -> (&'static str, Answer) {

@@ -43,6 +43,15 @@ pub struct Setting {
     pub help: &'static str,
 }
 
+impl Setting {
+    /// Whether its text is somebody else's configuration, in which there may be credentials: it is neither logged nor
+    /// put into a report.
+    #[must_use]
+    pub fn may_hold_a_secret(&self) -> bool {
+        self.env == "CNI_NETWORK_CONFIG"
+    }
+}
+
 use Kind::{Bool, Int, List, Text};
 use Usage::{Later, Unused, Used};
 
