@@ -215,9 +215,18 @@ pub(super) struct PreflightArgs {
     /// Judge this job; may be repeated [default: all]
     #[arg(long, value_enum)]
     pub(super) job: Vec<JobArg>,
-    /// Print JSON
+    /// Print JSON; with --bundle the manifest
     #[arg(long)]
     pub(super) json: bool,
+    /// Write a report of this node for support, without secrets, as one tar file ("-" is stdout)
+    #[arg(long, value_name = "FILE", conflicts_with = "job")]
+    pub(super) bundle: Option<PathBuf>,
+    /// A further network namespace whose rules go into the report, by its path
+    #[arg(long, value_name = "PATH", requires = "bundle", conflicts_with = "pid")]
+    pub(super) netns: Option<PathBuf>,
+    /// The same by a process that lives in it
+    #[arg(long, value_name = "PID", requires = "bundle")]
+    pub(super) pid: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

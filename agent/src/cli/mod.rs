@@ -3,6 +3,7 @@
 mod agent;
 mod agent_args;
 mod args;
+mod bundle;
 mod cni;
 mod commands;
 mod failure;

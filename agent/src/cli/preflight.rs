@@ -2,13 +2,16 @@
 
 use super::args::{JobArg, PreflightArgs};
 use super::failure::{Failure, code};
-use super::output;
+use super::{bundle, output};
 use crate::preflight::{self, JOBS, Job, Outcome, Verdict};
 use std::io::IsTerminal;
 
 /// Asks the kernel and judges the jobs.
 pub(super) fn run(a: &PreflightArgs) -> Result<u8, Failure> {
-    let survey = preflight::survey(|stage| eprintln!("weir: still asking about {stage}"));
+    if let Some(file) = &a.bundle {
+        return bundle::run(a, file);
+    }
+    let survey = preflight::survey(progress);
     let asked = |job: &&Job| a.job.is_empty() || a.job.iter().any(|j| j.name() == job.name);
     let verdicts: Vec<(&Job, Verdict)> = JOBS
         .iter()
@@ -24,6 +27,11 @@ pub(super) fn run(a: &PreflightArgs) -> Result<u8, Failure> {
         output::text(&preflight::text(&survey, &verdicts, colour))?;
     }
     Ok(exit_code(&verdicts))
+}
+
+/// What takes long is said.
+pub(super) fn progress(stage: &str) {
+    eprintln!("weir: still asking about {stage}");
 }
 
 /// A job that does not work counts more than one that could not be judged.

@@ -10,6 +10,7 @@
 
 mod adds;
 mod api_server;
+mod bundle;
 mod commands;
 mod faults;
 mod golden;

@@ -51,7 +51,7 @@ pub(super) fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// Replaces a file: written beside it, synced, renamed. When this fails the old file is as it was.
-pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let (tmp, mut file) = create_beside(path, MARK)?;
     let written = file
         .write_all(bytes)

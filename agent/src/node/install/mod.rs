@@ -25,6 +25,7 @@ pub use config::{Choice, Written, choose, write};
 pub use desired::{Access, Desired};
 pub use entry::{Entry, PLUGIN};
 pub use files::Stamp;
+pub(crate) use files::replace;
 pub use insert::{insert, without};
 pub use installer::{InstallError, Installer, Pass, Step};
 pub use json::Json;

@@ -31,18 +31,20 @@ fn name(e: &Effective) -> String {
 /// One line for each setting: name, value, who decided, whether it is used.
 #[must_use]
 pub fn text(resolved: &Resolved) -> String {
+    text_of(&json(resolved))
+}
+
+/// The same from the array that [`json`] makes, of another process too.
+#[must_use]
+pub fn text_of(settings: &Value) -> String {
     let mut out = String::new();
-    for e in resolved.iter() {
+    for setting in settings.as_array().into_iter().flatten() {
+        let field = |name: &str| setting.get(name).and_then(Value::as_str);
+        let [name, value, origin, usage] =
+            ["name", "value", "origin", "usage"].map(|name| field(name).unwrap_or_default());
         // Writing to a String does not fail.
-        let _ = writeln!(
-            out,
-            "{}={:?}  ({}; {})",
-            name(e),
-            e.text,
-            origin(e),
-            usage(e)
-        );
-        if let Some(note) = &e.note {
+        let _ = writeln!(out, "{name}={value:?}  ({origin}; {usage})");
+        if let Some(note) = field("note") {
             let _ = writeln!(out, "    note: {note}");
         }
     }

@@ -11,7 +11,7 @@ mod selectors;
 mod table;
 mod typed;
 
-pub use explain::{json, text};
+pub use explain::{json, text, text_of};
 pub use parse::{go_bool, go_int};
 pub use resolve::{Effective, Origin, Resolved, resolve};
 pub use selectors::parse_selectors;

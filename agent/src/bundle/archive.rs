@@ -1,0 +1,111 @@
+//! Parts as a tar with a manifest.
+
+use super::secrets::Secrets;
+use super::{LIMIT, Part};
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+use weir_cni::log::timestamp;
+
+/// The directory that everything is in.
+const TOP: &str = "weir-bundle";
+
+/// An archive, and what is in it.
+#[derive(Debug)]
+pub(crate) struct Bundle {
+    /// The bytes of the tar.
+    pub(crate) tar: Vec<u8>,
+    /// `manifest.json`
+    pub(crate) manifest: Value,
+}
+
+/// Cuts what is secret and packs the rest, in the order of names, the manifest and the sums first.
+pub(super) fn pack(mut parts: Vec<Part>, secrets: &Secrets) -> io::Result<Bundle> {
+    parts.sort_by(|a, b| a.name.cmp(&b.name));
+    let (mut files, mut listed) = (Vec::new(), Vec::new());
+    for part in parts {
+        let (text, why) = match part.text {
+            Ok(text) => (text, None),
+            Err(why) => (String::new(), Some(secrets.cut(&why, part.form).0)),
+        };
+        let (mut text, cut) = secrets.cut(&shortened(text), part.form);
+        if let Some(why) = &why {
+            text = missing(&part.name, why);
+        }
+        let bytes = text.into_bytes();
+        listed.push(json!({
+            "name": part.name,
+            "bytes": bytes.len(),
+            "sha256": sum(&bytes),
+            "valuesLeftOut": cut,
+            "couldNotBeHad": why,
+        }));
+        files.push((part.name, bytes));
+    }
+    let now = SystemTime::now();
+    let manifest = json!({
+        "weir": env!("CARGO_PKG_VERSION"),
+        "made": timestamp(now),
+        "leftOut": "tokens, passwords, private keys, and the contents of kubeconfigs; \"(left out)\" stands where one was",
+        "files": listed,
+    });
+    files.insert(
+        0,
+        (
+            "manifest.json".into(),
+            format!("{manifest:#}\n").into_bytes(),
+        ),
+    );
+    let mut sums = String::new();
+    for (name, bytes) in &files {
+        // As sha256sum(1) writes and checks it. Writing to a String does not fail.
+        let _ = writeln!(sums, "{}  {name}", sum(bytes));
+    }
+    files.insert(1, ("SHA256SUMS".into(), sums.into_bytes()));
+    let tar = tar(&files, now)?;
+    Ok(Bundle { tar, manifest })
+}
+
+/// In the form of the part: a program that reads JSON finds JSON.
+fn missing(name: &str, why: &str) -> String {
+    match name.ends_with(".json") {
+        true => format!("{:#}\n", json!({ "couldNotBeHad": why })),
+        false => format!("could not be had: {why}\n"),
+    }
+}
+
+fn shortened(mut text: String) -> String {
+    if text.len() > LIMIT {
+        let length = text.len();
+        let end = (0..=LIMIT).rev().find(|n| text.is_char_boundary(*n));
+        text.truncate(end.unwrap_or(0));
+        let _ = write!(text, "\n(cut here: {length} bytes are more than {LIMIT})\n");
+    }
+    text
+}
+
+fn sum(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in digest(&SHA256, bytes).as_ref() {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn tar(files: &[(String, Vec<u8>)], now: SystemTime) -> io::Result<Vec<u8>> {
+    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, bytes) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(seconds);
+        header.set_uid(0);
+        header.set_gid(0);
+        archive.append_data(&mut header, format!("{TOP}/{name}"), bytes.as_slice())?;
+    }
+    archive.into_inner()
+}

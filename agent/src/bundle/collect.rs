@@ -1,0 +1,66 @@
+//! Every part, one after the other.
+
+use super::files::head;
+use super::running::Running;
+use super::secrets::Secrets;
+use super::{Part, node, rules};
+use crate::node::settings::Resolved;
+use crate::preflight::{self, JOBS, Job, Verdict};
+use weir_cni::plugin::KUBECONFIG;
+use weir_netlink::Netns;
+
+/// A token or a kubeconfig has a few KiB.
+const CREDENTIAL: u64 = 1 << 20;
+
+/// All parts, and the secrets that are known.
+pub(super) fn collect(
+    own: &Resolved,
+    netns: Option<Result<Netns, String>>,
+    progress: impl Fn(&str) + Sync,
+) -> (Vec<Part>, Secrets) {
+    let running = Running::ask(own);
+    let secrets = secrets(&running);
+    let mut parts = running.parts();
+    parts.extend(node::parts(&running));
+    parts.extend(rules::parts(netns));
+    parts.extend(preflight(progress));
+    (parts, secrets)
+}
+
+fn preflight(progress: impl Fn(&str) + Sync) -> [Part; 2] {
+    let survey = preflight::survey(progress);
+    let verdicts: Vec<(&Job, Verdict)> = JOBS.iter().map(|job| (job, job.judge(&survey))).collect();
+    let json = preflight::json(&survey, &verdicts);
+    [
+        Part::new(
+            "preflight.txt",
+            Ok(preflight::text(&survey, &verdicts, false)),
+        ),
+        Part::new("preflight.json", Ok(format!("{json:#}\n"))),
+    ]
+}
+
+/// What may not leave the node, as far as this process can read it. What it cannot read it cannot tell either, but for
+/// a log, where the form of secrets is looked for.
+fn secrets(running: &Running) -> Secrets {
+    let mut secrets = Secrets::default();
+    let variables = std::env::vars_os();
+    secrets.know_environment(variables.map(|(name, value)| {
+        (
+            name.to_string_lossy().into_owned(),
+            value.to_string_lossy().into_owned(),
+        )
+    }));
+    let token = running.dir("WEIR_SERVICE_ACCOUNT_DIR").join("token");
+    if let Ok(token) = head(&token, CREDENTIAL) {
+        secrets.know(&token);
+    }
+    let mut kubeconfigs = vec![running.dir("CNI_AGENT_RUN_DIR").join(KUBECONFIG)];
+    kubeconfigs.extend(node::kubeconfigs(&running.dir("MOUNTED_CNI_NET_DIR")));
+    for path in kubeconfigs {
+        if let Ok(text) = head(&path, CREDENTIAL) {
+            secrets.know_those_in(&text);
+        }
+    }
+    secrets
+}

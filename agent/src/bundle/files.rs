@@ -1,0 +1,101 @@
+//! Reading files of the node, never more than is wanted and never waiting for one.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where a container has directories of the node.
+const HOST: &str = "/host";
+/// Entries of one directory that are listed.
+const ENTRIES: usize = 500;
+
+/// A directory of the settings as it is seen here: they name where a container has it, and a command may run on the
+/// node itself.
+pub(super) fn seen(path: &str) -> PathBuf {
+    let path = Path::new(path);
+    let on_node = path
+        .strip_prefix(HOST)
+        .map(|rest| Path::new("/").join(rest));
+    match on_node {
+        Ok(on_node) if !path.exists() && on_node.exists() => on_node,
+        _ => path.to_owned(),
+    }
+}
+
+/// The first `limit` bytes of a file.
+pub(super) fn head(path: &Path, limit: u64) -> Result<String, String> {
+    read(path, |_| 0, limit)
+}
+
+/// The last `limit` bytes of a file, from the beginning of a line.
+pub(super) fn tail(path: &Path, limit: u64) -> Result<String, String> {
+    let text = read(path, |size| size.saturating_sub(limit), limit)?;
+    if (text.len() as u64) < limit {
+        return Ok(text);
+    }
+    let (_, whole) = text.split_once('\n').unwrap_or(("", &text));
+    Ok(format!("(earlier lines are left out)\n{whole}"))
+}
+
+fn read(path: &Path, from: impl Fn(u64) -> u64, limit: u64) -> Result<String, String> {
+    let failed = |e: std::io::Error| format!("cannot read {}: {e}", path.display());
+    // Opening a pipe would wait for a writer.
+    let meta = fs::metadata(path).map_err(failed)?;
+    if !meta.is_file() {
+        return Err(format!("{} is no file", path.display()));
+    }
+    let mut file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(from(meta.len())))
+        .map_err(failed)?;
+    file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// `ls -l` of a directory, by name: kind and mode, owner, size, name, and what `remark` adds.
+pub(super) fn list(dir: &Path, remark: impl Fn(&Path) -> &'static str) -> Result<String, String> {
+    let mut text = format!("{}:\n", dir.display());
+    let entries = entries(dir)?;
+    for path in entries.iter().take(ENTRIES) {
+        let name = printable(path);
+        let Ok(meta) = fs::symlink_metadata(path) else {
+            continue;
+        };
+        let link = fs::read_link(path).map_or(String::new(), |t| format!(" -> {}", t.display()));
+        let kind = match meta.file_type() {
+            t if t.is_dir() => 'd',
+            t if t.is_symlink() => 'l',
+            t if t.is_file() => '-',
+            _ => 's',
+        };
+        text += &format!(
+            "{kind} {:04o} {}:{} {:>9} {name}{link}{}\n",
+            meta.mode() & 0o7777,
+            meta.uid(),
+            meta.gid(),
+            meta.len(),
+            remark(path)
+        );
+    }
+    if let Some(more) = entries.len().checked_sub(ENTRIES).filter(|n| *n > 0) {
+        text += &format!("({more} more)\n");
+    }
+    Ok(text)
+}
+
+/// Paths in a directory, sorted.
+pub(super) fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |e| format!("cannot list {}: {e}", dir.display());
+    let entries = fs::read_dir(dir).map_err(failed)?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// The last part of a path on one line.
+pub(super) fn printable(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| if c.is_control() { '?' } else { c };
+    name.chars().map(plain).collect()
+}

@@ -1,0 +1,165 @@
+//! The node: versions, modules, and the CNI configuration as it is.
+
+use super::Part;
+use super::files::{entries, head, list, printable};
+use super::running::Running;
+use std::fs;
+use std::path::{Path, PathBuf};
+use weir_cni::plugin::KUBECONFIG;
+
+/// Bytes of a configuration.
+const CONFIGURATION: u64 = 1 << 20;
+/// Bytes of `/proc/modules` and the like.
+const PROC: u64 = 4 << 20;
+/// Configurations that are taken.
+const FILES: usize = 100;
+/// Of the node, seen from a container; of this machine.
+const OS_RELEASE: [&str; 3] = [
+    "/host/proc/1/root/etc/os-release",
+    "/etc/os-release",
+    "/usr/lib/os-release",
+];
+
+/// Everything of the node but rules.
+pub(super) fn parts(running: &Running) -> Vec<Part> {
+    let net_dir = running.dir("MOUNTED_CNI_NET_DIR");
+    let mut parts = vec![
+        Part::new("node/versions.txt", Ok(versions())),
+        Part::new("node/modules.txt", head(Path::new("/proc/modules"), PROC)),
+        Part::new("agent/files.txt", Ok(files(running))),
+        Part::new("cni/listing.txt", Ok(listing(&net_dir))),
+    ];
+    parts.extend(configurations(&net_dir));
+    parts
+}
+
+/// One line each.
+fn versions() -> String {
+    let first = |path: &str| match head(Path::new(path), 4 << 10) {
+        Ok(text) => text.trim().to_owned(),
+        Err(why) => format!("could not be had: {why}"),
+    };
+    let os_release = OS_RELEASE.iter().find_map(|path| {
+        let text = head(Path::new(path), 4 << 10).ok()?;
+        Some(format!("# {path}\n{text}"))
+    });
+    let os_release = os_release.unwrap_or_else(|| {
+        format!(
+            "# os-release could not be had: there is none of {}\n",
+            OS_RELEASE.join(", ")
+        )
+    });
+    format!(
+        "weir: {} ({})\nkernel: {}\nbuild: {}\nmachine: {}\n/proc/version: {}\n{os_release}",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::ARCH,
+        first("/proc/sys/kernel/osrelease"),
+        first("/proc/sys/kernel/version"),
+        machine(),
+        first("/proc/version"),
+    )
+}
+
+/// `uname -m`: the kernel's, which a program for another architecture may run on.
+fn machine() -> String {
+    let name = nix::sys::utsname::uname();
+    name.map_or_else(
+        |e| format!("could not be had: {e}"),
+        |n| n.machine().to_string_lossy().into_owned(),
+    )
+}
+
+/// The files that the agent works with, without their contents.
+fn files(running: &Running) -> String {
+    let remark = |path: &Path| match path.file_name().is_some_and(|n| n == KUBECONFIG) {
+        true => "  (contents are left out: there is a token in it)",
+        false => "",
+    };
+    let dirs = [
+        "CNI_AGENT_RUN_DIR",
+        "WEIR_MOUNTED_CNI_BIN_DIR",
+        "WEIR_SERVICE_ACCOUNT_DIR",
+    ];
+    let one = |name: &str| {
+        let listed = list(&running.dir(name), remark);
+        format!(
+            "# {name}\n{}\n",
+            listed.unwrap_or_else(|why| format!("could not be had: {why}\n"))
+        )
+    };
+    dirs.map(one).concat()
+}
+
+/// The CNI directory and those in it.
+fn listing(dir: &Path) -> String {
+    let remark = |path: &Path| match path.is_dir() || is_configuration(path) {
+        true => "",
+        false => "  (contents are left out: it is no CNI configuration)",
+    };
+    let one =
+        |dir: &Path| list(dir, remark).unwrap_or_else(|why| format!("could not be had: {why}\n"));
+    let mut text = one(dir);
+    for inner in directories(dir) {
+        text += &format!("\n{}", one(&inner));
+    }
+    text
+}
+
+fn directories(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = entries(dir).unwrap_or_default();
+    // A link may lead anywhere.
+    entries
+        .into_iter()
+        .filter(|p| fs::symlink_metadata(p).is_ok_and(|m| m.is_dir()))
+}
+
+/// By its name: a kubeconfig or a certificate has another.
+fn is_configuration(path: &Path) -> bool {
+    let extension = path.extension().and_then(|e| e.to_str());
+    matches!(extension, Some("conf" | "conflist" | "json"))
+}
+
+/// Kubeconfigs of other plugins, which have them beside their configurations.
+pub(super) fn kubeconfigs(dir: &Path) -> Vec<PathBuf> {
+    let inner = directories(dir).flat_map(|dir| entries(&dir).unwrap_or_default());
+    let all = entries(dir).unwrap_or_default().into_iter().chain(inner);
+    all.filter(|p| printable(p).contains("kubeconfig"))
+        .collect()
+}
+
+/// The files that runtimes and plugins read as configurations, each as it is but for secrets.
+fn configurations(dir: &Path) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut take = |inner: Option<&Path>| {
+        let here = inner.unwrap_or(dir);
+        let prefix = inner.map_or(String::new(), |inner| format!("{}/", printable(inner)));
+        let paths = entries(here).unwrap_or_default();
+        for path in paths.iter().filter(|p| is_configuration(p) && !p.is_dir()) {
+            let name = format!("cni/net.d/{prefix}{}", printable(path));
+            parts.push(Part::configuration(name, configuration(dir, path)));
+        }
+    };
+    take(None);
+    for inner in directories(dir) {
+        take(Some(&inner));
+    }
+    parts.truncate(FILES);
+    parts
+}
+
+/// A link is followed as the runtime does, but not out of the directory: what is elsewhere may be anything.
+fn configuration(dir: &Path, path: &Path) -> Result<String, String> {
+    let failed = |e: std::io::Error| format!("cannot read {}: {e}", path.display());
+    let (real, dir) = (
+        fs::canonicalize(path).map_err(failed)?,
+        fs::canonicalize(dir).map_err(failed)?,
+    );
+    if !real.starts_with(&dir) {
+        return Err(format!(
+            "{} is a link to {}, which is elsewhere",
+            path.display(),
+            real.display()
+        ));
+    }
+    head(&real, CONFIGURATION)
+}

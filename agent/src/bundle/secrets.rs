@@ -1,0 +1,270 @@
+//! What does not leave the node: tokens, passwords, private keys.
+//!
+//! Two nets, because each has holes. What is *known* to be a secret (the tokens of this node's files, the passwords in
+//! this process' environment) is cut wherever it appears. What *looks* like one is cut by its form: the value of a name
+//! like `token`, the user part of a URL, a JSON web token, a private key. Both cut too much rather than too little.
+
+use super::assignments::{self, Form};
+
+/// What stands in the place of a secret.
+pub(super) const CUT: &str = "(left out)";
+/// The same where JSON needs a value.
+const CUT_IN_JSON: &str = "\"(left out)\"";
+/// A secret that is shorter would be found in every text.
+const SHORTEST: usize = 8;
+
+/// Secrets that are known by their text.
+#[derive(Debug, Default)]
+pub(super) struct Secrets(Vec<String>);
+
+impl Secrets {
+    /// Remembers one. What is too short, or is the path of a file, is none.
+    pub(super) fn know(&mut self, secret: &str) {
+        let secret = secret.trim();
+        let is_new = !self.0.iter().any(|k| k == secret);
+        if is_new && secret.len() >= SHORTEST && !secret.starts_with('/') && secret != CUT {
+            self.0.push(secret.to_owned());
+            // The longer first: one may be a part of another.
+            self.0.sort_by_key(|k| std::cmp::Reverse(k.len()));
+        }
+    }
+
+    /// Remembers the secrets in a text, a kubeconfig for example.
+    pub(super) fn know_those_in(&mut self, text: &str) {
+        for value in assignments::values(text) {
+            self.know(&value);
+        }
+        for (start, end) in users_of_urls(text) {
+            let user = text.get(start..end).unwrap_or_default();
+            self.know(user.split_once(':').map_or(user, |(_, password)| password));
+        }
+    }
+
+    /// Remembers the secrets of an environment: by the name of a variable, or in its value.
+    pub(super) fn know_environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
+        for (name, value) in variables {
+            self.know_those_in(&value);
+            if assignments::is_secret(&name) {
+                self.know(&value);
+            }
+        }
+    }
+
+    /// The text without secrets, and how many were cut.
+    pub(super) fn cut(&self, text: &str, form: Form) -> (String, usize) {
+        let mut count = 0;
+        let mut text = text.to_owned();
+        for known in &self.0 {
+            let found = text.matches(known.as_str()).count();
+            if found > 0 {
+                text = text.replace(known.as_str(), CUT);
+                count += found;
+            }
+        }
+        for find in [private_keys, users_of_urls, web_tokens, bearers] {
+            let found = find(&text);
+            count += replace(&mut text, found, |_, _| CUT);
+        }
+        // An object or a number of JSON becomes a text of it.
+        let with = |text: &str, start| match assignments::is_bare_in_json(text, start) {
+            true => CUT_IN_JSON,
+            false => CUT,
+        };
+        let found = assignments::spans(&text, form);
+        count += replace(&mut text, found, with);
+        (text, count)
+    }
+}
+
+/// Begin and end of what is to be cut, in order, in bytes.
+pub(super) type Spans = Vec<(usize, usize)>;
+
+fn replace(
+    text: &mut String,
+    mut spans: Spans,
+    with: impl Fn(&str, usize) -> &'static str,
+) -> usize {
+    spans.retain(|(start, end)| text.get(*start..*end) != Some(CUT));
+    for (start, end) in spans.iter().rev() {
+        if text.is_char_boundary(*start) && text.is_char_boundary(*end) {
+            let with = with(text, *start);
+            text.replace_range(*start..*end, with);
+        }
+    }
+    spans.len()
+}
+
+/// `-----BEGIN ... PRIVATE KEY-----` to its end, or to the end of the text.
+fn private_keys(text: &str) -> Spans {
+    const END: &str = "PRIVATE KEY-----";
+    let (mut spans, mut at) = (Vec::new(), 0);
+    while let Some(found) = text.get(at..).and_then(|rest| rest.find("-----BEGIN ")) {
+        let start = at + found;
+        let rest = text.get(start..).unwrap_or_default();
+        // The first is in the head of the key, the second in its foot.
+        let mut ends = rest.match_indices(END).map(|(n, _)| n + END.len());
+        let is_key = ends.next().is_some_and(|n| n < 64);
+        at = match (is_key, ends.next()) {
+            (true, Some(n)) => start + n,
+            (true, None) => text.len(),
+            (false, _) => start + 1,
+        };
+        if is_key {
+            spans.push((start, at));
+        }
+    }
+    spans
+}
+
+/// `user:password` of `scheme://user:password@host`.
+fn users_of_urls(text: &str) -> Spans {
+    let user = |(found, mark): (usize, &str)| {
+        let start = found + mark.len();
+        let rest = text.get(start..)?;
+        let end = rest.find(|c: char| c.is_whitespace() || "\"'`\\".contains(c));
+        let address = rest.get(..end.unwrap_or(rest.len()))?;
+        let (host, after) =
+            address.split_at(address.find(['/', '?', '#']).unwrap_or(address.len()));
+        let user = match host.rsplit_once('@') {
+            Some((user, _)) => user.len(),
+            // A password with a slash in it: what follows the colon is no port.
+            None => {
+                let port = host.rsplit_once(':')?.1;
+                let is_port = port.bytes().all(|b| b.is_ascii_digit() || b == b']');
+                let in_path = after.rfind('@').filter(|_| !is_port)?;
+                host.len() + in_path
+            }
+        };
+        (user > 0).then_some((start, start + user))
+    };
+    text.match_indices("://").filter_map(user).collect()
+}
+
+/// Words, each with where it starts.
+fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let is_of_word = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    let mut at = 0;
+    text.split(move |c: char| !is_of_word(c))
+        .map(move |word| {
+            let start = at;
+            // All that ends a word here is counted with its own length.
+            at += word.len();
+            at += text
+                .get(at..)
+                .and_then(|rest| rest.chars().next())
+                .map_or(0, char::len_utf8);
+            (start, word)
+        })
+        .filter(|(_, word)| !word.is_empty())
+}
+
+/// `eyJ....eyJ....signature`: RFC 7519, as Kubernetes makes them.
+fn web_tokens(text: &str) -> Spans {
+    let is_token = |word: &str| word.starts_with("eyJ") && word.matches('.').count() >= 2;
+    let found = words(text).filter(|(_, word)| is_token(word));
+    found
+        .map(|(start, word)| (start, start + word.len()))
+        .collect()
+}
+
+/// The word after `Bearer` or `Basic` (RFC 9110 11.6.2).
+fn bearers(text: &str) -> Spans {
+    let schemes = words(text).filter(|(_, word)| {
+        word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic")
+    });
+    let credential = |(start, word): (usize, &str)| {
+        let start = start + word.len() + 1;
+        let rest = text.get(start - 1..)?.strip_prefix(' ')?;
+        let end = rest.find(|c: char| c.is_whitespace() || "\"'\\,;".contains(c));
+        let end = end.unwrap_or(rest.len());
+        (end >= SHORTEST).then_some((start, start + end))
+    };
+    schemes.filter_map(credential).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(text: &str) -> String {
+        Secrets::default().cut(text, Form::Configuration).0
+    }
+
+    #[test]
+    fn what_is_known_is_cut_wherever_it_is() {
+        let mut secrets = Secrets::default();
+        secrets
+            .know_those_in("users:\n- user:\n    token: abcdefgh-1\n    password: 'a b c d e f'\n");
+        secrets.know_environment(
+            [
+                ("HTTPS_PROXY", "http://me:proxy-password@10.0.0.1:3128"),
+                ("DB_PASSWORD", "hunter2hunter2"),
+                ("TOKEN_FILE", "/var/run/secrets/token"),
+                ("PASSWORD_LENGTH", "12"),
+            ]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into_iter(),
+        );
+        let text = "said abcdefgh-1 and hunter2hunter2,a b c d e f! proxy-password /var/run/secrets/token 12";
+        assert_eq!(
+            secrets.cut(text, Form::Prose),
+            (
+                "said (left out) and (left out),(left out)! (left out) /var/run/secrets/token 12"
+                    .into(),
+                4
+            )
+        );
+    }
+
+    #[test]
+    fn urls() {
+        for (text, wanted) in [
+            ("http://u:p@h/x", "http://(left out)@h/x"),
+            ("\"http://u:p@h\",", "\"http://(left out)@h\","),
+            ("http://ghp_token@h", "http://(left out)@h"),
+            ("http://u:a/b@h", "http://(left out)@h"),
+            ("http://u:a@b@h:1/", "http://(left out)@h:1/"),
+            ("https://h:443/a@b", "https://h:443/a@b"),
+            ("https://[fd00::1]:443/a@b", "https://[fd00::1]:443/a@b"),
+            ("https://h", "https://h"),
+            ("://", "://"),
+        ] {
+            assert_eq!(cut(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_and_tokens() {
+        let key = "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----";
+        assert_eq!(cut(&format!("a {key} b")), "a (left out) b");
+        assert_eq!(cut("-----BEGIN PRIVATE KEY-----\nabc"), "(left out)");
+        let certificate = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n";
+        assert_eq!(cut(certificate), certificate);
+        assert_eq!(
+            cut(&format!("{certificate}{key}")),
+            format!("{certificate}(left out)")
+        );
+        assert_eq!(cut("é eyJhbGciOiJI.eyJpc3Mi.sig-_1 ü"), "é (left out) ü");
+        assert_eq!(
+            cut("Bearer abcdefghi, basic rights"),
+            "Bearer (left out), basic rights"
+        );
+    }
+
+    #[test]
+    fn any_text_is_borne_and_twice_is_once() {
+        for text in [
+            "",
+            "é",
+            "token: é",
+            "://é@",
+            "Bearer é",
+            "\"token\": \"",
+            "\"token\": {\"é",
+            "token=\u{0}\\",
+        ] {
+            let once = cut(text);
+            assert_eq!(cut(&once), once, "{text:?}");
+        }
+    }
+}

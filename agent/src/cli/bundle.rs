@@ -1,0 +1,90 @@
+//! `weir preflight --bundle`
+
+use super::args::{PreflightArgs, Target};
+use super::failure::{Failure, code};
+use super::{agent, output, preflight, source};
+use crate::bundle::{self, Bundle};
+use crate::node::install::replace;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+/// For its owner alone: rules and addresses of pods are in it.
+const MODE: u32 = 0o600;
+
+/// Makes the report and writes it.
+pub(super) fn run(a: &PreflightArgs, file: &Path) -> Result<u8, Failure> {
+    let to_stdout = file == Path::new("-");
+    check(file, to_stdout, a.json)?;
+    let target = Target {
+        netns: a.netns.clone(),
+        pid: a.pid,
+    };
+    let further = (a.netns.is_some() || a.pid.is_some())
+        .then(|| source::netns(&target).map_err(|e| e.to_string()));
+    let resolved = agent::resolve(&BTreeMap::new());
+    let made = bundle::make(&resolved, further, preflight::progress);
+    let bundle = made.map_err(|e| Failure::failed(format!("cannot make the archive: {e}")))?;
+    if to_stdout {
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(&bundle.tar).and_then(|()| out.flush());
+        written.map_err(|e| Failure::failed(format!("cannot write to stdout: {e}")))?;
+        eprint!("{}", summary(&bundle, "stdout"));
+        return Ok(code::SUCCESS);
+    }
+    replace(file, &bundle.tar, MODE).map_err(|e| {
+        let why = format!("cannot write {}: {e}; nothing was written", file.display());
+        Failure::failed(format!(
+            "{why}. Name a file in a directory that this user may write to"
+        ))
+    })?;
+    match a.json {
+        true => output::json(&bundle.manifest),
+        false => output::text(&summary(&bundle, &file.display().to_string())),
+    }
+}
+
+/// Before anything takes long.
+fn check(file: &Path, to_stdout: bool, json: bool) -> Result<(), Failure> {
+    if to_stdout && json {
+        return Err(Failure::usage(
+            "with --bundle - stdout is the archive; the manifest is in it, leave --json out",
+        ));
+    }
+    if to_stdout && std::io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "with --bundle - the archive goes to stdout, and that is a terminal; redirect it, or name a file",
+        ));
+    }
+    // A device would be replaced by a file.
+    match std::fs::symlink_metadata(file) {
+        Ok(meta) if !to_stdout && !meta.is_file() => Err(Failure::usage(format!(
+            "{} is there and is no regular file; name one that may be replaced, or \"-\" for stdout",
+            file.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What was written, and what is not in it.
+fn summary(bundle: &Bundle, place: &str) -> String {
+    let files = bundle.manifest.get("files").and_then(Value::as_array);
+    let files = files.map_or(&[][..], Vec::as_slice);
+    let left_out = files
+        .iter()
+        .filter_map(|f| f.get("valuesLeftOut")?.as_u64());
+    let mut text = format!(
+        "{place}: {} bytes, {} files; {} values left out that may be secrets, and the contents of kubeconfigs\n",
+        bundle.tar.len(),
+        files.len(),
+        left_out.sum::<u64>()
+    );
+    for file in files {
+        let field = |name: &str| file.get(name).and_then(Value::as_str);
+        if let (Some(name), Some(why)) = (field("name"), field("couldNotBeHad")) {
+            output::push_line(&mut text, &format!("could not be had: {name}: {why}"));
+        }
+    }
+    text
+}

@@ -1,0 +1,395 @@
+//! `weir preflight --bundle`: what is in it, what is not, and when there is none. Unpacked and checked by `tar` and
+//! `sha256sum`.
+
+use crate::support::{Node, names};
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use weir_netlink::Netns;
+
+/// Every secret has it in it, so that one look finds all.
+const PLANTED: &str = "pLaNtEd";
+
+const CONFIG: &str = r#"{
+  "cniVersion": "1.0.0",
+  "name": "pods",
+  "plugins": [
+    {"type": "calico", "policy": {"type": "k8s", "k8s_auth_token": "pLaNtEd\"-1"}, "rate": 12345678901234567890.10},
+    {"type": "x", "secrets": ["pLaNtEd-2", {"a": "pLaNtEd-3]"}], "url": "https://user:pLaNtEd-4@etcd:2379/a"},
+    {"type": "z", "kubernetes": {"kubeconfig": "/etc/cni/net.d/calico-kubeconfig"}}
+  ]
+}
+"#;
+const KUBECONFIG: &str =
+    "apiVersion: v1\nusers:\n- name: calico\n  user:\n    token: pLaNtEd-5-of-calico\n";
+
+/// A node with a secret in every place that a report could take it from.
+fn node() -> Node {
+    let node = Node::new();
+    node.write("account/token", "pLaNtEd-6-of-the-account\n");
+    node.write("net.d/10-pods.conflist", CONFIG);
+    node.write(
+        "net.d/20-broken.conf",
+        r#"{"type": "x", "token": "pLaNtEd-7", "#,
+    );
+    node.write("net.d/calico-kubeconfig", KUBECONFIG);
+    std::fs::create_dir(node.path("net.d/pods")).unwrap();
+    node.write(
+        "net.d/pods/1.conf",
+        r#"{"type": "y", "password": "pLaNtEd-8"}"#,
+    );
+    let elsewhere = node.path("elsewhere");
+    std::fs::write(&elsewhere, "pLaNtEd-9").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, node.path("net.d/30-link.conf")).unwrap();
+    node
+}
+
+/// Lines that somebody wrote carelessly.
+fn careless_log(node: &Node) {
+    let log = format!(
+        "{{\"msg\":\"ADD for shop/web\"}}\nusing pLaNtEd-6-of-the-account and pLaNtEd-5-of-calico\n\
+         Authorization: Bearer pLaNtEd-10\nhttp://a:pLaNtEd-11@proxy:3128\npassword=pLaNtEd-12 proxy-{PLANTED}-13\n\
+         -----BEGIN RSA PRIVATE KEY-----\n{PLANTED}\n-----END RSA PRIVATE KEY-----\n\
+         {{\"config\":\"{{\\\"token\\\": \\\"pLaNtEd-14\\\"}}\"}}\nthe last line\n"
+    );
+    node.write("run/istio-cni.log", &log);
+}
+
+const ENV: [(&str, &str); 2] = [
+    ("HTTPS_PROXY", "http://me:proxy-pLaNtEd-13@10.0.0.1:3128"),
+    ("CNI_NETWORK_CONFIG", r#"{"anything": "pLaNtEd-15"}"#),
+];
+
+fn bundle(node: &Node, further: &[&str]) -> Output {
+    let file = node.path("report.tar").display().to_string();
+    let args = [&["preflight", "--bundle", &file], further].concat();
+    node.run(&args, &ENV)
+}
+
+/// Unpacks it into `unpacked` below the node and checks every sum.
+fn unpack(node: &Node, file: &Path) -> std::path::PathBuf {
+    let dir = node.path("unpacked");
+    std::fs::create_dir(&dir).unwrap();
+    let run = |command: &mut Command| {
+        let out = command.output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+    };
+    run(Command::new("tar").arg("-xf").arg(file).arg("-C").arg(&dir));
+    let top = dir.join("weir-bundle");
+    run(Command::new("sha256sum")
+        .args(["--check", "--strict", "SHA256SUMS"])
+        .current_dir(&top));
+    top
+}
+
+fn read(top: &Path, name: &str) -> String {
+    std::fs::read_to_string(top.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn stderr(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stderr).into_owned()
+}
+
+#[test]
+fn everything_is_in_it_but_secrets() {
+    let node = node();
+    let mut agent = node.start(&ENV, &["--log_output_level=cni-agent:debug"]);
+    agent.wait_ready();
+    careless_log(&node);
+    let out = bundle(&node, &["--json"]);
+    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
+    assert_eq!(node.mode("report.tar"), 0o600);
+    let bytes = std::fs::read(node.path("report.tar")).unwrap();
+    for text in [&bytes, &out.stdout, &out.stderr] {
+        let text = String::from_utf8_lossy(text);
+        let at = text.find(PLANTED).unwrap_or(text.len());
+        assert_eq!(at, text.len(), "{}", &text[at.saturating_sub(200)..at + 20]);
+    }
+    let top = unpack(&node, &node.path("report.tar"));
+    let manifest: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let listed = manifest["files"].as_array().unwrap();
+    let listed: Vec<&str> = listed.iter().map(|f| f["name"].as_str().unwrap()).collect();
+    // Whoever may not look at the first process gets the rules of the own namespace too.
+    let host = std::fs::File::open("/proc/1/ns/net").is_ok();
+    let listed: Vec<&str> = listed
+        .into_iter()
+        .filter(|name| host || *name != "rules/own.txt")
+        .collect();
+    let wanted = [
+        "agent/files.txt",
+        "agent/log.txt",
+        "agent/settings.json",
+        "agent/settings.txt",
+        "cni/listing.txt",
+        "cni/net.d/10-pods.conflist",
+        "cni/net.d/20-broken.conf",
+        "cni/net.d/30-link.conf",
+        "cni/net.d/pods/1.conf",
+        "cni/plugin-log.txt",
+        "node/modules.txt",
+        "node/versions.txt",
+        "preflight.json",
+        "preflight.txt",
+        "rules/node.txt",
+    ];
+    assert_eq!(listed, wanted);
+    assert_eq!(
+        read(&top, "manifest.json"),
+        String::from_utf8(out.stdout).unwrap()
+    );
+
+    // The configuration as it is, but for the secrets; what the agent added is in it.
+    let config = read(&top, "cni/net.d/10-pods.conflist");
+    let parsed: Value = serde_json::from_str(&config).unwrap();
+    assert_eq!(
+        parsed["plugins"][0]["policy"]["k8s_auth_token"],
+        "(left out)"
+    );
+    assert!(
+        config.contains("12345678901234567890.10")
+            && config.contains("https://(left out)@etcd:2379/a")
+    );
+    assert!(config.contains("/etc/cni/net.d/calico-kubeconfig") && config.contains("istio-cni"));
+    assert_eq!(
+        read(&top, "cni/net.d/20-broken.conf"),
+        r#"{"type": "x", "token": "(left out)", "#
+    );
+    assert_eq!(
+        read(&top, "cni/net.d/pods/1.conf"),
+        r#"{"type": "y", "password": "(left out)"}"#
+    );
+    let link = read(&top, "cni/net.d/30-link.conf");
+    assert!(
+        link.starts_with("could not be had: ") && link.contains("is a link to"),
+        "{link}"
+    );
+    let listing = read(&top, "cni/listing.txt");
+    assert!(
+        listing.contains("calico-kubeconfig  (contents are left out"),
+        "{listing}"
+    );
+    let files = read(&top, "agent/files.txt");
+    assert!(
+        files.contains("istio-cni-kubeconfig  (contents are left out"),
+        "{files}"
+    );
+
+    // Of the running agent: a flag of this command it has not.
+    let settings = read(&top, "agent/settings.txt");
+    assert!(
+        settings.starts_with("# those of the running agent\n"),
+        "{settings}"
+    );
+    assert!(
+        settings
+            .contains("--log_output_level=\"cni-agent:debug\"  (flag --log_output_level; used)")
+    );
+    assert!(
+        settings.contains("CNI_NETWORK_CONFIG=\"(left out)\"  (environment CNI_NETWORK_CONFIG; ")
+    );
+    let settings: Value = serde_json::from_str(&read(&top, "agent/settings.json")).unwrap();
+    assert!(settings["settings"].as_array().unwrap().len() > 50);
+    assert!(read(&top, "agent/log.txt").contains("the plugin is installed and in force"));
+    let log = read(&top, "cni/plugin-log.txt");
+    assert!(
+        log.contains("ADD for shop/web") && log.ends_with("the last line\n"),
+        "{log}"
+    );
+    assert!(log.contains("using (left out) and (left out)\n"), "{log}");
+
+    let rules = match host {
+        true => read(&top, "rules/node.txt"),
+        false => read(&top, "rules/own.txt"),
+    };
+    assert!(
+        rules.contains("\n# nf_tables") && rules.contains("\n# sets, as ipset save\n"),
+        "{rules}"
+    );
+    assert!(read(&top, "preflight.txt").contains("\nsidecar "));
+    let preflight: Value = serde_json::from_str(&read(&top, "preflight.json")).unwrap();
+    assert_eq!(preflight["jobs"].as_array().unwrap().len(), 5);
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let versions = read(&top, "node/versions.txt");
+    assert!(
+        versions.contains(&format!("kernel: {release}")),
+        "{versions}"
+    );
+    assert!(versions.contains(concat!("weir: ", env!("CARGO_PKG_VERSION"))));
+    drop(agent);
+}
+
+#[test]
+fn without_an_agent_it_says_so_and_has_the_rest() {
+    let node = node();
+    let out = bundle(&node, &[]);
+    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
+    let text = String::from_utf8(out.stdout).unwrap();
+    for part in [
+        "agent/log.txt: no running agent",
+        "cni/plugin-log.txt: cannot read",
+    ] {
+        assert!(
+            text.contains(&format!("could not be had: {part}")),
+            "{text}"
+        );
+    }
+    let top = unpack(&node, &node.path("report.tar"));
+    let log = read(&top, "agent/log.txt");
+    assert!(
+        log.starts_with("could not be had: no running agent") && log.contains("agent.sock"),
+        "{log}"
+    );
+    let settings = read(&top, "agent/settings.txt");
+    assert!(
+        settings.contains("no running agent could be asked"),
+        "{settings}"
+    );
+    assert!(settings.contains("POD_NAMESPACE=\"istio-system\"  (environment POD_NAMESPACE; used)"));
+    // Twice is two whole files, one after the other.
+    assert_eq!(bundle(&node, &[]).status.code(), Some(0));
+    assert!(!names(&node.root).iter().any(|n| n.contains(".tmp.")));
+}
+
+#[test]
+fn to_stdout_and_arguments_that_do_not_fit() {
+    let node = node();
+    let out = node.run(&["preflight", "--bundle", "-"], &ENV);
+    assert_eq!(out.status.code(), Some(0));
+    assert!(stderr(&out).contains("stdout: "), "{}", stderr(&out));
+    std::fs::write(node.path("piped.tar"), &out.stdout).unwrap();
+    unpack(&node, &node.path("piped.tar"));
+    let link = node.path("link.tar");
+    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+    for args in [
+        &["--bundle", "-", "--json"][..],
+        &["--bundle", "/dev/full"],
+        &["--bundle", "/tmp"],
+        &["--bundle", link.to_str().unwrap()],
+        &["--bundle", "x", "--job", "sidecar"],
+        &["--netns", "/proc/self/ns/net"],
+        &["--bundle", "x", "--pid", "1", "--netns", "y"],
+    ] {
+        let out = node.run(&[&["preflight"], args].concat(), &[]);
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {}", stderr(&out));
+        assert!(
+            out.stdout.is_empty() && !stderr(&out).is_empty(),
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
+fn it_is_written_whole_or_not_at_all() {
+    let node = node();
+    let file = node.path("nowhere/report.tar").display().to_string();
+    let out = node.run(&["preflight", "--bundle", &file], &[]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(stderr(&out).contains(&file) && stderr(&out).contains("nothing was written"));
+    if Netns::create().is_err() {
+        println!("skipped, the full file system: nothing can be mounted");
+        return;
+    }
+    // There is room for a part of it.
+    let dir = node.path("full").display().to_string();
+    std::fs::create_dir(&dir).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=8k none {dir} && echo old >{dir}/report.tar && {{ {} preflight --bundle \
+         {dir}/report.tar; echo \"code $?\"; ls -A {dir}; cat {dir}/report.tar; }}",
+        env!("CARGO_BIN_EXE_weir")
+    );
+    let out = Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(text, "code 1\nreport.tar\nold\n", "{}", stderr(&out));
+    assert!(stderr(&out).contains("No space left"), "{}", stderr(&out));
+}
+
+#[test]
+fn rules_of_a_namespace_that_is_named() {
+    let netns = match Netns::create() {
+        Ok(netns) => netns,
+        Err(e) => return println!("skipped: {e}"),
+    };
+    let path = netns.path().display().to_string();
+    let node = node();
+    node.write(
+        "config.json",
+        r#"{"inbound_ports_include": "*", "outbound_ip_ranges_include": "*"}"#,
+    );
+    let config = node.path("config.json").display().to_string();
+    let out = node.run(
+        &["apply", "sidecar", "--config", &config, "--netns", &path],
+        &[],
+    );
+    assert!(out.status.success(), "{}", stderr(&out));
+    let out = bundle(&node, &["--netns", &path]);
+    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
+    let top = unpack(&node, &node.path("report.tar"));
+    let rules = read(&top, "rules/namespace.txt");
+    let shown = node.run(&["show", "--netns", &path, "--engine", "nft"], &[]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(
+        shown.contains("istio-proxy-nat") && rules.contains(&shown),
+        "{rules}"
+    );
+    assert!(
+        rules.starts_with(&format!("# {} at ", netns.id())),
+        "{rules}"
+    );
+    // One that is not there costs only itself.
+    let out = bundle(&node, &["--netns", "/run/netns/none-of-this-name"]);
+    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
+    assert!(
+        String::from_utf8_lossy(&out.stdout).contains("could not be had: rules/namespace.txt: ")
+    );
+}
+
+#[test]
+fn an_ordinary_user_gets_what_there_is_for_everybody() {
+    if Netns::create().is_err() {
+        println!("skipped: another user cannot be taken on");
+        return;
+    }
+    let node = node();
+    let open = |name: &str, mode| {
+        std::fs::set_permissions(node.path(name), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), node.path("weir")).unwrap();
+    std::fs::create_dir(node.path("theirs")).unwrap();
+    open("theirs", 0o777);
+    open("net.d/20-broken.conf", 0o600);
+    open("account/token", 0o600);
+    let file = node.path("theirs/report.tar").display().to_string();
+    let out = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(node.path("weir"))
+        .args(["preflight", "--bundle", &file])
+        .envs(node.env())
+        .output()
+        .unwrap();
+    if stderr(&out).contains("setpriv") {
+        return println!("skipped: {}", stderr(&out));
+    }
+    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
+    assert_eq!(node.mode("theirs/report.tar"), 0o600);
+    let top = unpack(&node, Path::new(&file));
+    for name in ["rules/node.txt", "cni/net.d/20-broken.conf"] {
+        let text = read(&top, name);
+        assert!(text.starts_with("could not be had: "), "{name}: {text}");
+    }
+    assert!(read(&top, "cni/net.d/10-pods.conflist").contains("calico"));
+    assert!(read(&top, "preflight.txt").contains("could not be found out"));
+    // What only this user may not write is refused.
+    let refused = node.path("net.d/report.tar").display().to_string();
+    let out = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(node.path("weir"))
+        .args(["preflight", "--bundle", &refused])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(1), "{}", stderr(&out));
+    assert!(stderr(&out).contains("Permission denied") && !node.exists("net.d/report.tar"));
+}
