@@ -241,7 +241,7 @@ impl Agent {
             if self.wait_for_turn(throttle.turn(Instant::now()))? {
                 return Ok(());
             }
-            self.metrics.passes.inc();
+            self.metrics.pass();
             let (done, warnings) = self.installer.files()?;
             done.iter().for_each(|line| self.detail(line));
             warnings.iter().for_each(|line| self.log.warn(line));
@@ -294,7 +294,7 @@ impl Agent {
                 fight,
             } => (wait, fight_begins, fight),
         };
-        self.metrics.damped.inc();
+        self.metrics.damped();
         self.quiet = fight;
         let due = self.summary.is_none_or(|t| t.elapsed() >= SUMMARY);
         if fight_begins || (fight && due) {

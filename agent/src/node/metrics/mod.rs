@@ -1,0 +1,124 @@
+//! What Prometheus may ask. Names are those of Istio where it has one, and begin with `weir_` otherwise.
+//!
+//! Every name is there from the start, with every label that is known before: a rate over what appears with its first
+//! event misses that event.
+
+mod install;
+mod plugin;
+mod pods;
+mod repair;
+
+pub(crate) use plugin::LineResult;
+pub(crate) use repair::{Cause, Repaired};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+
+/// One label.
+type Label = [(&'static str, &'static str); 1];
+/// Two.
+type Labels2 = [(&'static str, &'static str); 2];
+
+/// All metrics; clones count in the same place.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    registry: Arc<Registry>,
+    install: install::Install,
+    pods: pods::Pods,
+    plugin: plugin::Plugin,
+    repair: repair::Repair,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::default();
+        let info = Family::<Label, Gauge>::default();
+        info.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))])
+            .set(1);
+        registry.register(
+            "weir_build_info",
+            "Always 1; the version is the label",
+            info,
+        );
+        Self {
+            install: install::Install::register(&mut registry),
+            pods: pods::Pods::register(&mut registry),
+            plugin: plugin::Plugin::register(&mut registry),
+            repair: repair::Repair::register(&mut registry),
+            registry: Arc::new(registry),
+        }
+    }
+
+    /// The text of `/metrics`.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+/// A counter for each value of one label, all of them 0. (Counters get the suffix `_total`.)
+fn counters(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    label: &'static str,
+    values: &[&'static str],
+) -> Family<Label, Counter> {
+    let family = Family::<Label, Counter>::default();
+    for value in values {
+        drop(family.get_or_create(&[(label, value)]));
+    }
+    registry.register(name, help, family.clone());
+    family
+}
+
+fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
+    let gauge = Gauge::default();
+    registry.register(name, help, gauge.clone());
+    gauge
+}
+
+fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
+    let counter = Counter::default();
+    registry.register(name, help, counter.clone());
+    counter
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::install::Step;
+
+    #[test]
+    fn names() {
+        let metrics = Metrics::new();
+        metrics.installed();
+        metrics.failed(Step::Binaries);
+        metrics.ready(true);
+        metrics.plugin_line(LineResult::Dropped);
+        metrics.pods_watched(3, true);
+        metrics.watch_restarted("gone");
+        metrics.pod_lookup("known");
+        let text = metrics.text();
+        for line in [
+            "weir_pods_watched 3",
+            "weir_pod_watch_synced 1",
+            "weir_pod_watch_restarts_total{reason=\"gone\"} 1",
+            "weir_plugin_pod_lookups_total{result=\"known\"} 1",
+            "istio_cni_install_ready 1",
+            "istio_cni_installs_total{result=\"SUCCESS\"} 1",
+            "istio_cni_installs_total{result=\"COPY_BINARIES_FAILURE\"} 1",
+            "istio_cni_installs_total{result=\"CREATE_KUBECONFIG_FAILURE\"} 0",
+            "weir_plugin_log_lines_total{result=\"dropped\"} 1",
+            "weir_install_damped_total 0",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+    }
+}

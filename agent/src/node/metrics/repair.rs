@@ -1,0 +1,149 @@
+//! Pods whose rules are not as they ask, and what was done about them.
+
+use super::{Label, Labels2, Metrics, counters, gauge};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// What became of a broken pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repaired {
+    Success,
+    /// Nothing was left to do.
+    Skip,
+    Fail,
+}
+
+/// How a pod's rules differed from what it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Something was missing, and nothing else was there instead.
+    Missing,
+    /// Something else was there.
+    Changed,
+}
+
+/// What is done to pods that meet Istio's criteria.
+const ACTIONS: [&str; 3] = ["delete", "repair", "label"];
+/// What leads to a repair in place.
+const CAUSES: [&str; 2] = ["criteria", "state"];
+const RESULTS: [&str; 3] = ["success", "skip", "fail"];
+const DRIFT: [&str; 2] = ["missing", "changed"];
+
+impl Cause {
+    /// From lines that begin with the kind of difference.
+    pub(crate) fn of(differences: &[String]) -> Self {
+        match differences.iter().all(|d| d.starts_with("missing")) {
+            true => Self::Missing,
+            false => Self::Changed,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Changed => "changed",
+        }
+    }
+}
+
+impl Repaired {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Skip => "skip",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Repair {
+    pods: Family<Labels2, Counter>,
+    repairs: Family<Labels2, Counter>,
+    drift: Family<Label, Counter>,
+    expected: Gauge,
+    verified: Gauge,
+}
+
+impl Repair {
+    pub(super) fn register(r: &mut Registry) -> Self {
+        let (pods, repairs) = (Family::<Labels2, Counter>::default(), Family::default());
+        for result in RESULTS {
+            for action in ACTIONS {
+                drop(pods.get_or_create(&[("type", action), ("result", result)]));
+            }
+            for cause in CAUSES {
+                drop(repairs_of(&repairs, cause, result));
+            }
+        }
+        r.register(
+            "istio_cni_repair_pods_repaired",
+            "Broken pods by what was done to them",
+            pods.clone(),
+        );
+        r.register(
+            "weir_repairs",
+            "Repairs in place by what led to them, and by their result",
+            repairs.clone(),
+        );
+        Self {
+            pods,
+            repairs,
+            drift: counters(
+                r,
+                "weir_drift",
+                "Pods whose rules were not what they ask for, by how they differed",
+                "cause",
+                &DRIFT,
+            ),
+            expected: gauge(
+                r,
+                "weir_pods_expected",
+                "Pods of this node that ask for redirection",
+            ),
+            verified: gauge(
+                r,
+                "weir_pods_verified",
+                "Those of them whose rules were read back and found right",
+            ),
+        }
+    }
+}
+
+fn repairs_of(
+    family: &Family<Labels2, Counter>,
+    cause: &'static str,
+    result: &'static str,
+) -> Counter {
+    family.get_or_create_owned(&[("cause", cause), ("result", result)])
+}
+
+impl Metrics {
+    /// A pod that met the criteria.
+    pub(crate) fn repaired(&self, action: &'static str, result: Repaired) {
+        let labels = [("type", action), ("result", result.name())];
+        self.repair.pods.get_or_create(&labels).inc();
+        if action == "repair" {
+            repairs_of(&self.repair.repairs, "criteria", result.name()).inc();
+        }
+    }
+
+    /// A pod whose namespace was not as it asks.
+    pub(crate) fn healed(&self, result: Repaired) {
+        repairs_of(&self.repair.repairs, "state", result.name()).inc();
+    }
+
+    /// A pod's rules were not what it asks for.
+    pub(crate) fn drift(&self, cause: Cause) {
+        let label = [("cause", cause.name())];
+        self.repair.drift.get_or_create(&label).inc();
+    }
+
+    /// How many pods ask for redirection, and of how many it was seen.
+    pub(crate) fn verified(&self, expected: i64, verified: i64) {
+        self.repair.expected.set(expected);
+        self.repair.verified.set(verified);
+    }
+}
