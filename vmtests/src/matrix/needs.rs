@@ -45,6 +45,10 @@ const HOST_ONLY: &[(&str, &str)] = &[
     ("agent::node::privilege::", NODE),
     ("agent::node::scenarios::", NODE),
     ("agent::node::servers::", NODE),
+    (
+        "agent::node::status::",
+        "about a page, also in a browser; the rules it tells of are made in agent::node::repair",
+    ),
     ("agent::node::support::", NODE),
     ("agent::node::validity::", NODE),
     ("agent::image::", "makes files and asks no kernel"),

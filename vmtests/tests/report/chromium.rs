@@ -59,7 +59,12 @@ impl Chromium {
 
     /// Loads a file and returns what became of it.
     pub(crate) fn visit(&self, page: &Path, scheme: Scheme) -> Visit {
-        let (dom, messages) = self.run(page, scheme, &["--dump-dom"]);
+        self.visit_address(&address(page), scheme)
+    }
+
+    /// The same for an address: a file's, or one of a server on 127.0.0.1.
+    pub(crate) fn visit_address(&self, address: &str, scheme: Scheme) -> Visit {
+        let (dom, messages) = self.run(address, scheme, &["--dump-dom"]);
         // Pages of the browser itself complain too, of a slow machine for one.
         let console = messages
             .lines()
@@ -70,16 +75,51 @@ impl Chromium {
         }
     }
 
-    /// A picture of the page in a window of that size; PNG.
-    pub(crate) fn picture(&self, page: &Path, scheme: Scheme, width: u32, height: u32) -> Vec<u8> {
-        let file = self.dir().join("page.png");
+    /// A picture of what is at an address in a window of that size; `format` is `png` or `webp`.
+    pub(crate) fn picture(
+        &self,
+        address: &str,
+        scheme: Scheme,
+        (width, height): (u32, u32),
+        format: &str,
+    ) -> Vec<u8> {
+        let file = self.dir().join(format!("page.{format}"));
         let picture = format!("--screenshot={}", file.display());
         let size = format!("--window-size={width},{height}");
-        self.run(page, scheme, &[&picture, &size, "--hide-scrollbars"]);
+        self.run(address, scheme, &[&picture, &size, "--hide-scrollbars"]);
         fs::read(file).unwrap()
     }
 
-    fn run(&self, page: &Path, scheme: Scheme, arguments: &[&str]) -> (String, String) {
+    /// Shows pages, each by its name and its HTML, in frames of several widths, beside a script that measures
+    /// whether everything can be read. What it complains about, one line each; empty is good.
+    pub(crate) fn complaints(&self, pages: &[(String, String)], scheme: Scheme) -> String {
+        let mut frames = String::new();
+        for (title, page) in pages {
+            let page = page.replace('&', "&amp;").replace('"', "&quot;");
+            for width in [1200, 700, 360] {
+                frames += &format!(
+                    "<iframe title=\"{title}\" width=\"{width}\" height=\"900\" srcdoc=\"{page}\"></iframe>\n"
+                );
+            }
+        }
+        let script = include_str!("measure.js");
+        let page = format!(
+            "<!DOCTYPE html><meta charset=\"utf-8\"><script>{script}</script><pre id=\"result\">none</pre>{frames}"
+        );
+        let file = self.dir().join("measure.html");
+        fs::write(&file, page).unwrap();
+        let visit = self.visit(&file, scheme);
+        // That line shows that a complaint of the browser would be seen.
+        assert_eq!(visit.console.len(), 1, "{:?}", visit.console);
+        assert!(visit.console[0].contains("measured"));
+        let result = visit.dom.split("<pre id=\"result\">").nth(1).unwrap();
+        let result = result.split("</pre>").next().unwrap();
+        let begin = format!("frames {}\n", pages.len() * 3);
+        let rest = result.strip_prefix(&begin).unwrap_or(result);
+        rest.trim_end_matches("end").trim().to_owned()
+    }
+
+    fn run(&self, address: &str, scheme: Scheme, arguments: &[&str]) -> (String, String) {
         let profile = tempfile::tempdir_in(self.dir()).unwrap();
         let (out, err) = (profile.path().join("out"), profile.path().join("err"));
         let scheme = match scheme {
@@ -101,7 +141,7 @@ impl Chromium {
             ])
             // Whatever the browser itself would like to know, it does not leave this machine.
             .args([
-                "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
                 "--enable-logging=stderr",
             ])
             .arg(format!(
@@ -110,7 +150,7 @@ impl Chromium {
             ))
             .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
             .args(arguments)
-            .arg(format!("file://{}", page.display()))
+            .arg(address)
             .env("HOME", profile.path())
             .stdin(Stdio::null())
             .stdout(File::create(&out).unwrap())
@@ -136,4 +176,9 @@ impl Chromium {
         );
         (fs::read_to_string(&out).unwrap(), messages)
     }
+}
+
+/// Of a file.
+pub(crate) fn address(file: &Path) -> String {
+    format!("file://{}", file.display())
 }
