@@ -75,6 +75,9 @@ environment beats the default. --help shows all of them, --explain-settings what
 
 Called by the name install-cni the program is this command: it takes the place of Istio's.
 
+On MONITORING_PORT (15014): /metrics for Prometheus, / a page about this node and its pods for people,
+/status.json the same for programs. On WEIR_HEALTH_PORT (8000): /healthz and /readyz.
+
 Exit codes: 0 ended by SIGINT or SIGTERM, or asked and answered; 1 the node could not be made as
 wanted (--dry-run: it could not); 2 flags or settings cannot be used.
 

@@ -3,7 +3,8 @@
 //! Takes the place of Istio's `install-cni`: the same settings, files, sockets, metrics and answers. [`settings`]
 //! is what it was told; [`install`] is what it does to the node, usable without a process around it;
 //! [`pods`] is what the API server says of the node's pods; `run` joins them with signals, directory watches
-//! and the servers, which have a thread of their own because files are written synchronously.
+//! and the servers, which have a thread of their own because files are written synchronously; [`status`] is what
+//! all of these tell whoever asks.
 
 pub mod install;
 pub(crate) mod log;
@@ -14,6 +15,7 @@ pub mod repair;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub mod settings;
+pub(crate) mod status;
 pub(crate) mod throttle;
 pub(crate) mod watch;
 

@@ -8,6 +8,7 @@ use super::privilege;
 use super::repair::controller;
 use super::serve::{self, Ready, Sockets};
 use super::settings::{Origin, Resolved, Settings, Usage};
+use super::status::Status;
 use super::throttle::{Throttle, Turn};
 use super::watch::{Signals, Watch, Woken};
 use std::os::unix::net::UnixListener;
@@ -35,16 +36,26 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     privilege::drop_all_but_needed(&log);
     let signals = Signals::block().map_err(|e| format!("cannot wait for signals: {e}"))?;
     let (ready, metrics) = (Ready::default(), Metrics::new());
+    let status = Status::new(&settings.node_name, &desired.bin_dir, metrics.clone());
     let mut sockets = bind(settings, &log)?;
-    sockets.pods = pods(settings, &desired.access, &metrics, &log);
+    let told = (metrics.clone(), status.clone());
+    sockets.pods = pods(settings, &desired.access, &told, &log);
     sockets.report = report(resolved, settings, &log);
-    repair(settings, &desired.access, &sockets, &metrics, &log);
-    serve::start(sockets, ready.clone(), metrics.clone(), log.clone())
-        .map_err(|e| format!("cannot start the servers: {e}"))?;
+    repair(settings, &desired.access, &sockets, told, &log);
+    serve::start(
+        sockets,
+        ready.clone(),
+        metrics.clone(),
+        status.clone(),
+        log.clone(),
+    )
+    .map_err(|e| format!("cannot start the servers: {e}"))?;
+    status.ask_kernel();
     let mut agent = Agent {
         installer: Installer::new(desired),
         log,
         metrics,
+        status,
         ready,
         signals,
         quiet: false,
@@ -129,7 +140,7 @@ fn bind(settings: &Settings, log: &Log) -> Result<Sockets, String> {
 fn pods(
     settings: &Settings,
     access: &Access,
-    metrics: &Metrics,
+    (metrics, status): &(Metrics, Status),
     log: &Log,
 ) -> Option<(UnixListener, PodWatch)> {
     let path = settings.run_dir.join(weir_cni::plugin::POD_SOCKET);
@@ -137,7 +148,8 @@ fn pods(
         if settings.node_name.is_empty() {
             return Err("NODE_NAME is not set".to_owned());
         }
-        let watch = PodWatch::new(access, &settings.node_name, metrics.clone(), log.clone())?;
+        let (metrics, status) = (metrics.clone(), status.clone());
+        let watch = PodWatch::new(access, &settings.node_name, metrics, status, log.clone())?;
         let listener = serve::bind_pods(&path)
             .map_err(|e| format!("cannot listen on {}: {e}", path.display()))?;
         Ok((listener, watch))
@@ -147,6 +159,7 @@ fn pods(
         log.warn(&format!(
             "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
         ));
+        status.watch_is_off(why);
         // Of an agent before us.
         let _ = std::fs::remove_file(&path);
     }
@@ -169,16 +182,31 @@ fn report(resolved: &Resolved, settings: &Settings, log: &Log) -> Option<(UnixLi
 }
 
 /// Repair of pods that started outside of the mesh; it needs the watch.
-fn repair(settings: &Settings, access: &Access, sockets: &Sockets, metrics: &Metrics, log: &Log) {
+fn repair(
+    settings: &Settings,
+    access: &Access,
+    sockets: &Sockets,
+    told: (Metrics, Status),
+    log: &Log,
+) {
+    let status = told.1.clone();
     let Some(repair) = settings.repair.clone().filter(|r| r.action.is_some()) else {
-        return log.info("no pod is repaired: none of REPAIR_REPAIR_PODS, REPAIR_DELETE_PODS, REPAIR_LABEL_PODS is on");
+        let why = "none of REPAIR_REPAIR_PODS, REPAIR_DELETE_PODS, REPAIR_LABEL_PODS is on";
+        status.verification_is_off(why);
+        return log.info(&format!("no pod is repaired: {why}"));
     };
     let Some((_, watch)) = &sockets.pods else {
-        return log.warn("no pod is repaired: the pods of this node are not watched");
+        let why = "the pods of this node are not watched";
+        status.verification_is_off(why);
+        return log.warn(&format!("no pod is repaired: {why}"));
     };
+    if repair.interval.is_none() {
+        status.verification_is_off("REPAIR_REPAIR_PODS is off, or WEIR_VERIFY_INTERVAL is 0");
+    }
     let (node, pods) = (&settings.node_name, watch.pods());
-    let begun = controller::start(repair, access, node, pods, metrics.clone(), log.clone());
+    let begun = controller::start(repair, access, node, pods, told, log.clone());
     if let Err(why) = begun {
+        status.verification_is_off(&why);
         log.warn(&format!("no pod is repaired: {why}"));
     }
 }
@@ -187,6 +215,7 @@ struct Agent {
     installer: Installer,
     log: Log,
     metrics: Metrics,
+    status: Status,
     ready: Ready,
     signals: Signals,
     /// Somebody fights back: details would flood the log.
@@ -207,6 +236,7 @@ impl Agent {
             }
             Err(e) => {
                 self.metrics.failed(e.step);
+                self.status.install_failed(&e.reason);
                 self.log.error(&format!("cannot install: {e}"));
                 false
             }
@@ -223,6 +253,7 @@ impl Agent {
     fn ready(&self, ready: bool) {
         self.ready.set(ready);
         self.metrics.ready(ready);
+        self.status.install(ready, self.installer.written());
     }
 
     /// What happens in every pass: said, unless it happens all the time.
@@ -308,10 +339,12 @@ impl Agent {
                 true => "; Cilium does this unless its Helm value cni.exclusive is false",
                 false => "",
             };
-            self.log.warn(&format!(
+            let why = format!(
                 "another component keeps changing what is installed ({path}){hint}; it is put right \
                  once a second, and pods that start in between may lack the plugin"
-            ));
+            );
+            self.status.install_failed(&why);
+            self.log.warn(&why);
         }
         self.signals.wait(wait).map_err(watch_failed)
     }
@@ -332,6 +365,7 @@ impl Agent {
                 Pass::Waiting(why) => {
                     if said.as_ref() != Some(&why) {
                         self.log.warn(&why);
+                        self.status.install_failed(&why);
                         said = Some(why);
                     }
                 }

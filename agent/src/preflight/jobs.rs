@@ -61,6 +61,17 @@ impl Outcome {
             Self::Unknown => "unknown",
         }
     }
+
+    /// For people.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Works => "works",
+            Self::WorksWithFallback => "works with fallback",
+            Self::DoesNotWork => "does not work",
+            Self::Unknown => "could not be found out",
+        }
+    }
 }
 
 /// The outcome and its reasons.

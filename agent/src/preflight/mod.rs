@@ -21,7 +21,7 @@ mod survey;
 pub mod system;
 
 pub use jobs::{JOBS, Job, Outcome, Verdict};
-pub use report::{json, text};
+pub use report::{JobReport, json, text};
 pub use survey::{Survey, survey};
 
 #[cfg(test)]

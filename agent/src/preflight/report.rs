@@ -1,6 +1,7 @@
 //! The survey and the verdicts, for people and for programs.
 
 use super::{Job, Outcome, Survey, Verdict, system};
+use serde::Serialize;
 use serde_json::{Value, json as object};
 use std::fmt::Write;
 use weir_netfilter::probe::{Answer, Finding};
@@ -117,13 +118,13 @@ fn given_by(f: &Finding) -> String {
 }
 
 fn verdict_line(job: &Job, verdict: &Verdict, paint: &Paint) -> String {
-    let (words, colour) = match verdict.outcome {
-        Outcome::Works => ("works", GREEN),
-        Outcome::WorksWithFallback => ("works with fallback", YELLOW),
-        Outcome::DoesNotWork => ("does not work", RED),
-        Outcome::Unknown => ("could not be found out", YELLOW),
+    let colour = match verdict.outcome {
+        Outcome::Works => GREEN,
+        Outcome::WorksWithFallback | Outcome::Unknown => YELLOW,
+        Outcome::DoesNotWork => RED,
     };
-    let mut line = format!("{:15} {}", job.name, paint.word(words, 0, colour));
+    let words = paint.word(verdict.outcome.words(), 0, colour);
+    let mut line = format!("{:15} {words}", job.name);
     if !verdict.reasons.is_empty() {
         let because = match verdict.outcome {
             Outcome::DoesNotWork => " because",
@@ -142,6 +143,40 @@ fn verdict_line(job: &Job, verdict: &Verdict, paint: &Paint) -> String {
     line + "\n"
 }
 
+/// One job in JSON.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobReport {
+    /// As `--job` takes it.
+    pub job: &'static str,
+    /// In words.
+    pub title: &'static str,
+    /// [`Outcome::word`]
+    pub verdict: &'static str,
+    /// [`Outcome::words`]
+    #[serde(skip)]
+    pub words: &'static str,
+    /// One text each.
+    pub reasons: Vec<String>,
+    /// Without `CAP_`.
+    pub missing_capabilities: Vec<&'static str>,
+}
+
+impl JobReport {
+    /// Of a job that was judged.
+    #[must_use]
+    pub fn of(job: &Job, verdict: &Verdict) -> Self {
+        Self {
+            job: job.name,
+            title: job.title,
+            verdict: verdict.outcome.word(),
+            words: verdict.outcome.words(),
+            reasons: verdict.reasons.clone(),
+            missing_capabilities: verdict.missing_capabilities.clone(),
+        }
+    }
+}
+
 /// Everything, with stable field names.
 #[must_use]
 pub fn json(survey: &Survey, verdicts: &[(&Job, Verdict)]) -> Value {
@@ -157,15 +192,7 @@ pub fn json(survey: &Survey, verdicts: &[(&Job, Verdict)]) -> Value {
             "instead": f.instead,
         })
     };
-    let verdict = |(job, v): &(&Job, Verdict)| {
-        object!({
-            "job": job.name,
-            "title": job.title,
-            "verdict": v.outcome.word(),
-            "reasons": v.reasons,
-            "missingCapabilities": v.missing_capabilities,
-        })
-    };
+    let verdict = |(job, v): &(&Job, Verdict)| JobReport::of(job, v);
     let facts: serde_json::Map<String, Value> = survey
         .facts
         .iter()

@@ -19,6 +19,8 @@ pub struct Survey {
     pub modules: String,
     /// One line each about the process and the machine: name and value.
     pub facts: Vec<(&'static str, String)>,
+    /// Why there was no throwaway namespace to try anything in.
+    pub untried: Option<String>,
     /// Every feature, area by area.
     pub findings: Vec<Finding>,
 }
@@ -67,7 +69,7 @@ fn ask(at: &(impl Fn(&'static str) + Sync)) -> Survey {
         Loading::Never(why) => why.clone(),
         Loading::Possible => "loadable; what would have to be loaded first is not tried".to_owned(),
     };
-    let mut findings = in_throwaway(&kernel, at);
+    let (mut findings, untried) = in_throwaway(&kernel, at);
     at("the system");
     findings.extend(system::findings());
     findings.extend(process::findings());
@@ -75,12 +77,16 @@ fn ask(at: &(impl Fn(&'static str) + Sync)) -> Survey {
         release: kernel.release.clone(),
         modules,
         facts: process::facts(),
+        untried,
         findings,
     }
 }
 
-/// Everything that needs a namespace, in one that is gone afterwards.
-fn in_throwaway(kernel: &Kernel, at: &(impl Fn(&'static str) + Sync)) -> Vec<Finding> {
+/// Everything that needs a namespace, in one that is gone afterwards; and why there was none.
+fn in_throwaway(
+    kernel: &Kernel,
+    at: &(impl Fn(&'static str) + Sync),
+) -> (Vec<Finding>, Option<String>) {
     let asked = Netns::create().and_then(|netns| {
         netns.run(|| {
             at("nf_tables");
@@ -96,16 +102,18 @@ fn in_throwaway(kernel: &Kernel, at: &(impl Fn(&'static str) + Sync)) -> Vec<Fin
             findings
         })
     });
-    asked.unwrap_or_else(|e| {
-        let why = format!(
-            "no throwaway namespace to try it in: {e} (or `unshare --user --map-root-user weir preflight`)"
-        );
-        let mut findings = nft::untried(&why);
-        findings.extend(xtables::untried(&why));
-        findings.extend(ipset::untried(&why));
-        findings.extend(net::untried(&why));
-        at("eBPF");
-        findings.extend(bpf::features(kernel, Err(&why)));
-        findings
-    })
+    let e = match asked {
+        Ok(findings) => return (findings, None),
+        Err(e) => e,
+    };
+    let why = format!(
+        "no throwaway namespace to try it in: {e} (or `unshare --user --map-root-user weir preflight`)"
+    );
+    let mut findings = nft::untried(&why);
+    findings.extend(xtables::untried(&why));
+    findings.extend(ipset::untried(&why));
+    findings.extend(net::untried(&why));
+    at("eBPF");
+    findings.extend(bpf::features(kernel, Err(&why)));
+    (findings, Some(why))
 }

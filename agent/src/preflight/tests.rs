@@ -41,6 +41,7 @@ fn with(changes: &[(&str, Answer)]) -> Survey {
         release: "6.1".into(),
         modules: String::new(),
         facts: Vec::new(),
+        untried: None,
         findings,
     }
 }

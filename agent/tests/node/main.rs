@@ -11,6 +11,9 @@
 mod adds;
 mod api_server;
 mod bundle;
+#[allow(dead_code, reason = "tests of the kernel matrix use the rest")]
+#[path = "../../../vmtests/tests/report/chromium.rs"]
+mod chromium;
 mod commands;
 mod faults;
 mod golden;
@@ -21,5 +24,6 @@ mod privilege;
 mod repair;
 mod scenarios;
 mod servers;
+mod status;
 mod support;
 mod validity;

@@ -11,7 +11,8 @@ const NEEDED: u64 = 1 << 1 | 1 << 12 | 1 << 13 | 1 << 19 | 1 << 21;
 fn sets(agent: &Agent) -> BTreeMap<String, BTreeMap<String, u64>> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
     let of_task = |task: std::io::Result<std::fs::DirEntry>| {
-        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        // A thread may end meanwhile.
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).ok()?;
         let field = |line: &str| {
             let (name, value) = line.split_once(":\t")?;
             Some((name.to_owned(), value.to_owned()))
@@ -21,12 +22,12 @@ fn sets(agent: &Agent) -> BTreeMap<String, BTreeMap<String, u64>> {
             let bits = u64::from_str_radix(value, 16).ok()?;
             name.strip_prefix("Cap").map(|name| (name.to_owned(), bits))
         };
-        (
+        Some((
             fields["Name"].clone(),
             fields.iter().filter_map(set).collect(),
-        )
+        ))
     };
-    tasks.map(of_task).collect()
+    tasks.filter_map(of_task).collect()
 }
 
 #[test]

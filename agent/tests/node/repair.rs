@@ -11,15 +11,15 @@ use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
 /// A namespace with an address of its own on `lo`, and a process in it.
-struct Sandbox {
+pub(crate) struct Sandbox {
     netns: Netns,
     process: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Sandbox {
     /// `None`, and a line that says so, where no namespace can be made.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         // Other tests run at the same time, in other processes too.
         static COUNT: AtomicU8 = AtomicU8::new(1);
         let netns = match Netns::create() {
@@ -52,7 +52,7 @@ impl Sandbox {
     }
 
     /// What `nft` or another tool prints in the namespace.
-    fn tool(&self, program: &str, arguments: &[&str]) -> String {
+    pub(crate) fn tool(&self, program: &str, arguments: &[&str]) -> String {
         let output = within(self.netns.path().as_path(), program)
             .args(arguments)
             .stdout(Stdio::piped())
@@ -88,7 +88,7 @@ fn within(netns: &Path, program: &str) -> Command {
 }
 
 /// With a sidecar, running at this address.
-fn sidecar(name: &str, address: &str) -> Value {
+pub(crate) fn sidecar(name: &str, address: &str) -> Value {
     let mut pod = pod("shop", name, &format!("uid-{name}"));
     pod["metadata"]["annotations"] = json!({"sidecar.istio.io/status": "{}"});
     pod["spec"]["containers"] = json!([
@@ -109,7 +109,7 @@ fn broken(name: &str, address: &str) -> Value {
     pod
 }
 
-fn start(node: &Node, server: &ApiServer, settings: &[(&str, &str)]) -> Agent {
+pub(crate) fn start(node: &Node, server: &ApiServer, settings: &[(&str, &str)]) -> Agent {
     node.write("net.d/10-pods.conflist", BRIDGE);
     let env = server.env();
     let mut env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
@@ -141,7 +141,7 @@ fn events(server: &ApiServer, reason: &str) -> Vec<Asked> {
     all.filter(|asked| asked.body["reason"] == reason).collect()
 }
 
-const IN_PLACE: (&str, &str) = ("REPAIR_REPAIR_PODS", "true");
+pub(crate) const IN_PLACE: (&str, &str) = ("REPAIR_REPAIR_PODS", "true");
 
 #[test]
 fn a_pod_without_rules_is_repaired_and_one_whose_rule_goes_too() {

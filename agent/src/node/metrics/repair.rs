@@ -142,8 +142,23 @@ impl Metrics {
     }
 
     /// How many pods ask for redirection, and of how many it was seen.
-    pub(crate) fn verified(&self, expected: i64, verified: i64) {
-        self.repair.expected.set(expected);
-        self.repair.verified.set(verified);
+    pub(crate) fn verified(&self, expected: usize, verified: usize) {
+        let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
+        self.repair.expected.set(number(expected));
+        self.repair.verified.set(number(verified));
+    }
+
+    /// Repairs in place so far: cause, result, how many.
+    pub(crate) fn repairs(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let pairs = CAUSES.into_iter().flat_map(|c| RESULTS.map(|r| (c, r)));
+        pairs
+            .map(|(c, r)| (c, r, repairs_of(&self.repair.repairs, c, r).get()))
+            .collect()
+    }
+
+    /// Differences so far: cause, how many.
+    pub(crate) fn drifts(&self) -> Vec<(&'static str, u64)> {
+        let count = |cause| self.repair.drift.get_or_create(&[("cause", cause)]).get();
+        DRIFT.map(|cause| (cause, count(cause))).to_vec()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{NamespaceView, PodView, Pods, Writer};
 use crate::node::metrics::Metrics;
+use crate::node::status::Status;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
 use kube::core::ObjectMeta;
@@ -23,8 +24,8 @@ pub(super) trait Watched:
     fn level(level: Level) -> Level;
     /// How many are known.
     fn known(pods: &Pods) -> usize;
-    /// Tells the metrics.
-    fn gauge(metrics: &Metrics, known: usize, works: bool);
+    /// Tells how many are known and, unless all is well, why they are not watched.
+    fn tell(metrics: &Metrics, status: &Status, known: usize, trouble: Option<String>);
     /// A list begins.
     fn begin(writer: &mut Writer);
     /// It is there.
@@ -114,8 +115,9 @@ impl Watched for SeenPod {
         pods.len()
     }
 
-    fn gauge(metrics: &Metrics, known: usize, works: bool) {
-        metrics.pods_watched(known, works);
+    fn tell(metrics: &Metrics, status: &Status, known: usize, trouble: Option<String>) {
+        metrics.pods_watched(known, trouble.is_none());
+        status.watch(trouble);
     }
 
     fn begin(writer: &mut Writer) {
@@ -166,7 +168,7 @@ impl Watched for SeenNamespace {
         pods.namespaces()
     }
 
-    fn gauge(_: &Metrics, _: usize, _: bool) {}
+    fn tell(_: &Metrics, _: &Status, _: usize, _: Option<String>) {}
 
     fn begin(writer: &mut Writer) {
         writer.begin_namespaces();

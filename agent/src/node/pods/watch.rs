@@ -12,6 +12,7 @@ use super::{Pods, Writer};
 use crate::node::install::Access;
 use crate::node::log::Log;
 use crate::node::metrics::Metrics;
+use crate::node::status::Status;
 use futures::future::{Either, select};
 use futures::stream::{BoxStream, StreamExt};
 use kube::Api;
@@ -36,6 +37,7 @@ pub(crate) struct Watch {
     pods: Pods,
     writer: Arc<Mutex<Writer>>,
     metrics: Metrics,
+    status: Status,
     log: Log,
 }
 
@@ -48,6 +50,7 @@ impl Watch {
         access: &Access,
         node: &str,
         metrics: Metrics,
+        status: Status,
         log: Log,
     ) -> Result<Self, String> {
         let odd = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
@@ -61,6 +64,7 @@ impl Watch {
             pods,
             writer: Arc::new(Mutex::new(writer)),
             metrics,
+            status,
             log,
         })
     }
@@ -232,7 +236,7 @@ impl<K: Watched> Course<'_, K> {
     fn works(&mut self) {
         let watch = self.watch;
         let known = K::known(&watch.pods);
-        K::gauge(&watch.metrics, known, true);
+        K::tell(&watch.metrics, &watch.status, known, None);
         let again = match (self.failing.take(), self.seen) {
             (Some(_), _) => "again",
             (None, false) => "now",
@@ -249,7 +253,13 @@ impl<K: Watched> Course<'_, K> {
     fn fails(&mut self, trouble: &Trouble) {
         let watch = self.watch;
         watch.metrics.watch_restarted(trouble.kind.label());
-        K::gauge(&watch.metrics, K::known(&watch.pods), false);
+        let known = K::known(&watch.pods);
+        K::tell(
+            &watch.metrics,
+            &watch.status,
+            known,
+            Some(trouble.to_string()),
+        );
         let line = format!(
             "the {} are not watched: {trouble}. It is tried again; meanwhile what is known \
              is used, and for other pods the plugin asks the API server itself",

@@ -11,6 +11,7 @@ use crate::node::log::Log;
 use crate::node::metrics::Metrics;
 use crate::node::pods::Pods;
 use crate::node::pods::connection::Connection;
+use crate::node::status::Status;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ pub(crate) fn start(
     access: &Access,
     node: &str,
     pods: Pods,
-    metrics: Metrics,
+    (metrics, status): (Metrics, Status),
     log: Log,
 ) -> Result<(), String> {
     let connection = Connection::new(access)?;
@@ -43,6 +44,7 @@ pub(crate) fn start(
             settings,
             pods,
             metrics,
+            status,
             log,
         };
         run(repairer).await;

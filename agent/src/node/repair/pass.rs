@@ -7,8 +7,11 @@ use super::state::{self, Found, Verified, Wanted};
 use crate::node::log::Log;
 use crate::node::metrics::{Cause, Metrics, Repaired};
 use crate::node::pods::{PodView, Pods};
+use crate::node::status::{Mode, PodState, Status, cut};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use weir_cni::compile::Engine;
 
 /// Attempts for one version of a pod.
 const ATTEMPTS: u32 = 5;
@@ -24,6 +27,7 @@ pub(crate) struct Repairer {
     pub(crate) processes: Processes,
     pub(crate) actions: Actions,
     pub(crate) metrics: Metrics,
+    pub(crate) status: Status,
     pub(crate) log: Log,
     pub(crate) memory: BTreeMap<(String, String), Memory>,
 }
@@ -42,6 +46,28 @@ pub(crate) struct Memory {
     /// What could not be repaired; it is tried again at the next sweep.
     failed: Option<(String, Option<Wanted>)>,
     event: Option<Instant>,
+    mode: Option<Mode>,
+    /// When all was right the last time, and who held the rules then.
+    seen: Option<(SystemTime, Option<Engine>)>,
+}
+
+impl Memory {
+    fn is_right(&mut self, now: Verified) {
+        self.seen = Some((SystemTime::now(), now.engine));
+        (self.verified, self.failed) = (Some(now), None);
+    }
+
+    /// For whoever asks.
+    fn state(&self, view: &Arc<PodView>) -> PodState {
+        PodState {
+            view: Arc::clone(view),
+            mode: self.mode,
+            engine: self.seen.and_then(|(_, engine)| engine),
+            verified: self.verified.is_some(),
+            verified_at: self.seen.map(|(at, _)| at),
+            error: self.failed.as_ref().map(|(why, _)| cut(why).into()),
+        }
+    }
 }
 
 /// All namespaces, looked at when the first pod needs it.
@@ -54,7 +80,7 @@ impl Repairer {
         let key = |view: &PodView| (view.namespace().to_owned(), view.name().to_owned());
         let mut before = std::mem::take(&mut self.memory);
         let (mut scan, mut next) = (None, None::<Instant>);
-        let (mut expected, mut verified) = (0, 0);
+        let mut expected = Vec::new();
         for view in &views {
             let key = key(view);
             let mut memory = before.remove(&key).unwrap_or_default();
@@ -63,12 +89,15 @@ impl Repairer {
             if self.settings.interval.is_some()
                 && self.by_state(view, &mut memory, sweep, &mut scan).await
             {
-                expected += 1;
-                verified += i64::from(memory.verified.is_some());
+                expected.push(memory.state(view));
             }
             self.memory.insert(key, memory);
         }
-        self.metrics.verified(expected, verified);
+        let verified = expected.iter().filter(|p| p.verified).count();
+        self.metrics.verified(expected.len(), verified);
+        if self.settings.interval.is_some() {
+            self.status.pods(expected);
+        }
         next
     }
 
@@ -148,7 +177,7 @@ impl Repairer {
             "broken pod {namespace}/{name} is repaired: {what}"
         ));
         let (Found::Right(now) | Found::Repaired { now, .. }) = found;
-        memory.verified = Some(now);
+        memory.is_right(now);
         Ok(Some(Repaired::Success))
     }
 
@@ -193,6 +222,7 @@ impl Repairer {
             Ok(Some(wanted)) => (Some(wanted), None),
             Err(why) => (None, Some(why)),
         };
+        memory.mode = wanted.as_ref().map(Wanted::mode);
         let result = match (&wanted, problem) {
             (Some(wanted), _) => {
                 let seen = memory.verified.as_ref();
@@ -201,6 +231,9 @@ impl Repairer {
                     false => seen.is_some_and(|v| v.is_for(wanted)),
                 };
                 let has_failed = |(_, of): &(String, Option<Wanted>)| of.as_ref() == Some(wanted);
+                if let (true, true, Some((at, _))) = (fine, sweep, &mut memory.seen) {
+                    *at = SystemTime::now();
+                }
                 if fine || (!sweep && memory.failed.as_ref().is_some_and(has_failed)) {
                     return true;
                 }
@@ -210,15 +243,13 @@ impl Repairer {
         };
         memory.verified = None;
         match result {
-            Ok(Found::Right(now)) => {
-                (memory.verified, memory.failed) = (Some(now), None);
-            }
+            Ok(Found::Right(now)) => memory.is_right(now),
             Ok(Found::Repaired {
                 now,
                 differences,
                 summary,
             }) => {
-                (memory.verified, memory.failed) = (Some(now), None);
+                memory.is_right(now);
                 self.metrics.drift(Cause::of(&differences));
                 self.metrics.healed(Repaired::Success);
                 let first = differences.first().map(String::as_str).unwrap_or_default();

@@ -3,11 +3,13 @@
 use super::sandbox::{Place, Processes, owns};
 use super::settings::RepairSettings;
 use crate::node::pods::PodView;
+use crate::node::status::Mode;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+use weir_cni::compile::Engine;
 use weir_cni::config::SidecarConfig;
 use weir_cni::log::Logger;
-use weir_cni::plugin::{Backend, Kernel, Wish};
+use weir_cni::plugin::{Backend, Kernel, Wish, choose_engine};
 use weir_cni::pod::{Placement, PodFacts, SidecarDecision, redirect_from};
 use weir_cni::redirection::Sandbox;
 use weir_netfilter::nft;
@@ -23,12 +25,23 @@ pub(crate) struct Wanted {
     config: SidecarConfig,
 }
 
+impl Wanted {
+    pub(crate) fn mode(&self) -> Mode {
+        match self.config.inbound_interception_mode.as_str() {
+            "TPROXY" => Mode::Tproxy,
+            _ => Mode::Redirect,
+        }
+    }
+}
+
 /// A pod that was seen to be as it should.
 #[derive(Debug)]
 pub(crate) struct Verified {
     place: Place,
     wanted: Wanted,
-    /// Of nf_tables, where the rules are there.
+    /// Who holds the rules.
+    pub(crate) engine: Option<Engine>,
+    /// Of nf_tables, where the rules are there and every change is told by it.
     generation: Option<u32>,
     whole: Instant,
 }
@@ -135,12 +148,15 @@ pub(crate) fn heal(place: Place, wanted: &Wanted, processes: &Processes) -> Resu
         owns(&sandbox, &wanted.addresses)?;
         summary = Some(Kernel.apply(&wish)?.summary);
     }
+    let engine = choose_engine(wanted.config.native_nftables, &sandbox).ok();
     let now = Verified {
         place,
         wanted: wanted.clone(),
-        generation: is_nft(&sandbox, wanted)
-            .then(|| generation_of(&sandbox))
-            .flatten(),
+        engine,
+        generation: match engine {
+            Some(Engine::Nft) => generation_of(&sandbox),
+            _ => None,
+        },
         whole: Instant::now(),
     };
     Ok(match summary {
@@ -151,14 +167,6 @@ pub(crate) fn heal(place: Place, wanted: &Wanted, processes: &Processes) -> Resu
             summary,
         },
     })
-}
-
-/// Whether the rules are in nf_tables, whose generation tells of every change.
-fn is_nft(sandbox: &Sandbox, wanted: &Wanted) -> bool {
-    wanted.config.native_nftables
-        || sandbox
-            .choose_engine()
-            .is_ok_and(|engine| engine == weir_cni::compile::Engine::Nft)
 }
 
 fn generation_of(sandbox: &Sandbox) -> Option<u32> {

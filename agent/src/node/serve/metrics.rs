@@ -1,9 +1,13 @@
-//! `/metrics`.
+//! `/metrics`, and the state of this agent and its node: `/` for people, `/status.json` for programs.
 
 use super::http::{self, Answer, answer};
 use crate::node::metrics::Metrics;
+use crate::node::status::{Facts, POLICY, Status, html};
 use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -11,29 +15,46 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// What the text is; Prometheus reads it since 2.5.
 const OPENMETRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// As for health.
 pub(crate) fn bind(port: u16) -> std::io::Result<TcpListener> {
     super::health::bind(port)
 }
 
-pub(super) async fn serve(listener: TcpListener, metrics: Metrics) {
+pub(super) async fn serve(listener: TcpListener, metrics: Metrics, status: Status) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
         return;
     };
     let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     let handler = move |request: hyper::Request<hyper::body::Incoming>| {
-        let answer = respond(request.uri().path(), &metrics);
+        let answer = respond(request.uri().path(), &metrics, &status);
         async move { answer }
     };
     http::serve(accept, LIMIT, handler).await;
 }
 
-fn respond(path: &str, metrics: &Metrics) -> Answer {
-    if path != "/metrics" {
-        return answer(StatusCode::NOT_FOUND, "ask /metrics\n");
+fn respond(path: &str, metrics: &Metrics, status: &Status) -> Answer {
+    let (text, kind) = match path {
+        "/metrics" => (metrics.text(), OPENMETRICS),
+        "/" => (html(&Facts::of(status)), HTML),
+        "/status.json" => (Facts::of(status).json(), JSON),
+        _ => {
+            let text = "ask / for a page about this node, /status.json for the same as JSON, or /metrics\n";
+            return answer(StatusCode::NOT_FOUND, text);
+        }
+    };
+    let mut answer = answer(StatusCode::OK, text);
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, kind);
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
     }
-    let mut answer = answer(StatusCode::OK, metrics.text());
-    answer.headers_mut().insert(CONTENT_TYPE, OPENMETRICS);
     answer
 }

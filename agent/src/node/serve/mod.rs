@@ -18,6 +18,7 @@ use crate::node::metrics::Metrics;
 use crate::node::pods::watch::Watch;
 use crate::node::privilege;
 use crate::node::settings::Resolved;
+use crate::node::status::Status;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -62,6 +63,7 @@ pub(crate) fn start(
     sockets: Sockets,
     ready: Ready,
     numbers: Metrics,
+    status: Status,
     log: Log,
 ) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -70,7 +72,7 @@ pub(crate) fn start(
     let said = log.clone();
     let serve = async move {
         if let Some(listener) = sockets.metrics {
-            tokio::spawn(metrics::serve(listener, numbers.clone()));
+            tokio::spawn(metrics::serve(listener, numbers.clone(), status));
         }
         tokio::spawn(health::serve(sockets.health, ready));
         if let Some((listener, watch)) = sockets.pods {

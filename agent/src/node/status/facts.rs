@@ -1,0 +1,249 @@
+//! Everything of one moment as plain values: what the page shows, and what `/status.json` is.
+
+use super::text::absolute;
+use super::{Install, Jobs, PodState, Pods, Status, Watch};
+use crate::preflight::JobReport;
+use serde::{Serialize, Serializer};
+use std::time::SystemTime;
+
+/// The answer to a question. Field names are stable.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Facts {
+    /// `NODE_NAME`, or nothing.
+    pub(super) node: String,
+    /// Of weir.
+    pub(super) version: &'static str,
+    /// `uname -r`
+    pub(super) kernel: String,
+    /// When this was so.
+    pub(super) time: Time,
+    /// When the agent began.
+    pub(super) started: Time,
+    pub(super) uptime_seconds: u64,
+    pub(super) install: InstallFacts,
+    pub(super) pod_watch: WatchFacts,
+    pub(super) verification: Verification,
+    /// Pods that ask for redirection, by namespace and name.
+    pub(super) pods: Vec<PodFacts>,
+    pub(super) kernel_jobs: KernelJobs,
+}
+
+/// RFC 3339 in UTC, without fractions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Time(pub(super) SystemTime);
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&absolute(self.0))
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct InstallFacts {
+    pub(super) ready: bool,
+    /// Directory of the plugin's program.
+    pub(super) programs: String,
+    /// The CNI configuration that has our entry.
+    pub(super) configuration: Option<String>,
+    pub(super) last_pass: Option<Time>,
+    pub(super) last_failure: Option<Failure>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Failure {
+    pub(super) time: Time,
+    pub(super) reason: String,
+}
+
+/// `state` is `off`, `begins`, `synced` or `trouble`.
+#[derive(Debug, Serialize)]
+pub(super) struct WatchFacts {
+    pub(super) state: &'static str,
+    pub(super) reason: Option<String>,
+}
+
+/// `state` is `off`, `begins` or `on`; the numbers are of the last pass, and those of the metrics.
+#[derive(Debug, Serialize)]
+pub(super) struct Verification {
+    pub(super) state: &'static str,
+    pub(super) reason: Option<String>,
+    pub(super) expected: u64,
+    pub(super) verified: u64,
+    /// 1 when nothing is expected.
+    pub(super) ratio: f64,
+    pub(super) repairs: Vec<Repairs>,
+    pub(super) drift: Vec<Drift>,
+}
+
+/// As `weir_repairs_total`.
+#[derive(Debug, Serialize)]
+pub(super) struct Repairs {
+    pub(super) cause: &'static str,
+    pub(super) result: &'static str,
+    pub(super) count: u64,
+}
+
+/// As `weir_drift_total`.
+#[derive(Debug, Serialize)]
+pub(super) struct Drift {
+    pub(super) cause: &'static str,
+    pub(super) count: u64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodFacts {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) mode: Option<&'static str>,
+    pub(super) engine: Option<String>,
+    pub(super) verified: bool,
+    pub(super) verified_at: Option<Time>,
+    pub(super) error: Option<String>,
+}
+
+/// `state` is `asking`, `asked` or `failed`; jobs are as in `weir preflight --json`.
+#[derive(Debug, Serialize)]
+pub(super) struct KernelJobs {
+    pub(super) state: &'static str,
+    pub(super) reason: Option<String>,
+    pub(super) jobs: Vec<JobReport>,
+}
+
+impl Facts {
+    /// As they are now.
+    pub(crate) fn of(status: &Status) -> Self {
+        let (install, watch, pods, jobs) = {
+            let state = status.state();
+            (
+                state.install.clone(),
+                state.watch.clone(),
+                state.pods.clone(),
+                state.jobs.clone(),
+            )
+        };
+        let shared = &status.0;
+        Self {
+            node: shared.node.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+            kernel: shared.kernel.clone(),
+            time: Time(SystemTime::now()),
+            started: Time(shared.began.0),
+            uptime_seconds: shared.began.1.elapsed().as_secs(),
+            install: install.into(),
+            pod_watch: watch.into(),
+            verification: verification(status, &pods),
+            pods: match &pods {
+                Pods::Seen(pods) => pods.iter().map(PodFacts::of).collect(),
+                Pods::Off(_) | Pods::Begins => Vec::new(),
+            },
+            kernel_jobs: jobs.into(),
+        }
+    }
+
+    /// The text of `/status.json`.
+    pub(crate) fn json(&self) -> String {
+        // Nothing in here can fail to be written.
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+}
+
+impl From<Install> for InstallFacts {
+    fn from(i: Install) -> Self {
+        Self {
+            ready: i.ready,
+            programs: i.programs.display().to_string(),
+            configuration: i.configuration.map(|p| p.display().to_string()),
+            last_pass: i.last_pass.map(Time),
+            last_failure: i.last_failure.map(|(at, reason)| Failure {
+                time: Time(at),
+                reason,
+            }),
+        }
+    }
+}
+
+impl From<Watch> for WatchFacts {
+    fn from(watch: Watch) -> Self {
+        let (state, reason) = match watch {
+            Watch::Off(why) => ("off", Some(why)),
+            Watch::Begins => ("begins", None),
+            Watch::Synced => ("synced", None),
+            Watch::Trouble(why) => ("trouble", Some(why)),
+        };
+        Self { state, reason }
+    }
+}
+
+fn verification(status: &Status, pods: &Pods) -> Verification {
+    let (state, reason, seen): (_, _, &[PodState]) = match pods {
+        Pods::Off(why) => ("off", Some(why.clone()), &[]),
+        Pods::Begins => ("begins", None, &[]),
+        Pods::Seen(pods) => ("on", None, pods),
+    };
+    let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    let (expected, verified) = (seen.len(), seen.iter().filter(|p| p.verified).count());
+    let metrics = &status.0.metrics;
+    let repairs = metrics.repairs().into_iter();
+    let drift = metrics.drifts().into_iter();
+    Verification {
+        state,
+        reason,
+        expected: count(expected),
+        verified: count(verified),
+        ratio: ratio(expected, verified),
+        repairs: repairs
+            .map(|(cause, result, count)| Repairs {
+                cause,
+                result,
+                count,
+            })
+            .collect(),
+        drift: drift.map(|(cause, count)| Drift { cause, count }).collect(),
+    }
+}
+
+/// Where nothing is expected, nothing is missing.
+fn ratio(expected: usize, verified: usize) -> f64 {
+    let number = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+    match expected {
+        0 => 1.0,
+        _ => number(verified) / number(expected),
+    }
+}
+
+impl PodFacts {
+    fn of(pod: &PodState) -> Self {
+        Self {
+            namespace: pod.view.namespace().to_owned(),
+            name: pod.view.name().to_owned(),
+            mode: pod.mode.map(super::Mode::name),
+            engine: pod.engine.map(|e| e.to_string()),
+            verified: pod.verified,
+            verified_at: pod.verified_at.map(Time),
+            error: pod.error.as_deref().map(str::to_owned),
+        }
+    }
+}
+
+impl From<Jobs> for KernelJobs {
+    fn from(jobs: Jobs) -> Self {
+        let (state, reason, jobs) = match jobs {
+            Jobs::Asking => ("asking", None, Vec::new()),
+            Jobs::Failed(why) => ("failed", Some(why), Vec::new()),
+            Jobs::Asked(jobs, untried) => {
+                let verdicts = jobs.iter().map(|(job, v)| JobReport::of(job, v));
+                ("asked", untried, verdicts.collect())
+            }
+        };
+        Self {
+            state,
+            reason,
+            jobs,
+        }
+    }
+}

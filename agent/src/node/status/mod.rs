@@ -1,0 +1,206 @@
+//! What the agent knows of itself and its node, for whoever asks: a page for people, JSON for programs.
+//!
+//! ```text
+//! installer, watch, repair, survey -> Status (shared, small)
+//! Status -> Facts (plain, of one moment) -> page::html, JSON
+//! ```
+//! Nothing is found out for a question: each part tells [`Status`] when something happens to it.
+
+mod facts;
+mod kernel;
+mod page;
+mod text;
+
+pub(crate) use facts::Facts;
+pub(crate) use page::{POLICY, html};
+
+use crate::node::metrics::Metrics;
+use crate::node::pods::PodView;
+use crate::preflight::{Job, Verdict};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+use weir_cni::compile::Engine;
+
+/// Characters of a reason that are kept. There may be one for each pod.
+const REASON: usize = 500;
+
+/// Where everybody tells and asks; clones are the same place.
+#[derive(Clone)]
+pub(crate) struct Status(Arc<Shared>);
+
+struct Shared {
+    node: String,
+    kernel: String,
+    began: (SystemTime, Instant),
+    metrics: Metrics,
+    state: Mutex<State>,
+}
+
+struct State {
+    install: Install,
+    watch: Watch,
+    pods: Pods,
+    jobs: Jobs,
+}
+
+/// The plugin on the node.
+#[derive(Clone, Default)]
+struct Install {
+    ready: bool,
+    programs: PathBuf,
+    configuration: Option<PathBuf>,
+    last_pass: Option<SystemTime>,
+    last_failure: Option<(SystemTime, String)>,
+}
+
+/// The watch of this node's pods.
+#[derive(Clone)]
+enum Watch {
+    /// There is none, for this reason.
+    Off(String),
+    /// Nothing was heard yet.
+    Begins,
+    Synced,
+    /// It failed, and is tried again.
+    Trouble(String),
+}
+
+/// What verification found.
+#[derive(Clone)]
+enum Pods {
+    /// There is none, for this reason.
+    Off(String),
+    /// No pass is complete yet.
+    Begins,
+    /// Of the last pass.
+    Seen(Arc<[PodState]>),
+}
+
+/// What the kernel was found to be good for.
+#[derive(Clone)]
+enum Jobs {
+    /// It is asked.
+    Asking,
+    /// And why some of it could not be told.
+    Asked(Arc<[(&'static Job, Verdict)]>, Option<String>),
+    /// It cannot be asked.
+    Failed(String),
+}
+
+/// A pod that asks for redirection. What the API server says of it is shared with the watch, so this is small.
+#[derive(Debug, Clone)]
+pub(crate) struct PodState {
+    pub(crate) view: Arc<PodView>,
+    /// `None`: what it asks for cannot be understood.
+    pub(crate) mode: Option<Mode>,
+    /// Who held its rules when they were seen last.
+    pub(crate) engine: Option<Engine>,
+    /// Its rules are as it asks.
+    pub(crate) verified: bool,
+    /// When they were seen to be, the last time.
+    pub(crate) verified_at: Option<SystemTime>,
+    /// Why they are not.
+    pub(crate) error: Option<Box<str>>,
+}
+
+/// How inbound traffic is led to the sidecar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Redirect,
+    Tproxy,
+}
+
+impl Mode {
+    /// As `sidecar.istio.io/interceptionMode` names it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Redirect => "REDIRECT",
+            Self::Tproxy => "TPROXY",
+        }
+    }
+}
+
+impl Status {
+    /// Of an agent that begins now and installs into this directory.
+    pub(crate) fn new(node: &str, programs: &Path, metrics: Metrics) -> Self {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let install = Install {
+            programs: programs.to_owned(),
+            ..Install::default()
+        };
+        Self(Arc::new(Shared {
+            node: node.to_owned(),
+            kernel: release.trim().to_owned(),
+            began: (SystemTime::now(), Instant::now()),
+            metrics,
+            state: Mutex::new(State {
+                install,
+                watch: Watch::Begins,
+                pods: Pods::Begins,
+                jobs: Jobs::Asking,
+            }),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pass is complete, with this configuration; or what was installed is looked at again.
+    pub(crate) fn install(&self, ready: bool, configuration: Option<&Path>) {
+        let mut state = self.state();
+        let install = &mut state.install;
+        install.ready = ready;
+        install.configuration = configuration.map(Path::to_owned);
+        if ready {
+            install.last_pass = Some(SystemTime::now());
+        }
+    }
+
+    /// A pass could not be completed.
+    pub(crate) fn install_failed(&self, why: &str) {
+        self.state().install.last_failure = Some((SystemTime::now(), cut(why)));
+    }
+
+    /// No pods are watched.
+    pub(crate) fn watch_is_off(&self, why: &str) {
+        self.state().watch = Watch::Off(cut(why));
+    }
+
+    /// The watch of pods works, or does not, for this reason.
+    pub(crate) fn watch(&self, trouble: Option<String>) {
+        self.state().watch = match trouble {
+            None => Watch::Synced,
+            Some(why) => Watch::Trouble(cut(&why)),
+        };
+    }
+
+    /// No pod is verified.
+    pub(crate) fn verification_is_off(&self, why: &str) {
+        self.state().pods = Pods::Off(cut(why));
+    }
+
+    /// What a pass found.
+    pub(crate) fn pods(&self, pods: Vec<PodState>) {
+        let pods = pods.into();
+        self.state().pods = Pods::Seen(pods);
+    }
+
+    /// Finds out in the background what the kernel is good for; once.
+    pub(crate) fn ask_kernel(&self) {
+        kernel::ask(self.clone());
+    }
+}
+
+// A node has up to 250 pods: 24 KB.
+const _: () = assert!(size_of::<PodState>() <= 96);
+
+/// A reason that is not too long.
+pub(crate) fn cut(text: &str) -> String {
+    match text.char_indices().nth(REASON) {
+        Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,113 @@
+//! HTML into which nothing but what is meant as such can get, and times in words.
+
+use std::fmt::Write;
+use std::time::{Duration, SystemTime};
+
+/// HTML that is being written. Markup is part of the program; everything that is not is escaped.
+#[derive(Default)]
+pub(super) struct Html(String);
+
+impl Html {
+    /// Markup as it stands.
+    pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
+        self.0.push_str(markup);
+        self
+    }
+
+    /// Text from anywhere, in an element or in a quoted attribute. Characters that cannot be seen, or turn the
+    /// direction of others, are shown as `\u{202e}`.
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        for c in text.chars() {
+            match c {
+                '&' => self.0.push_str("&amp;"),
+                '<' => self.0.push_str("&lt;"),
+                '>' => self.0.push_str("&gt;"),
+                '"' => self.0.push_str("&quot;"),
+                '\'' => self.0.push_str("&#39;"),
+                c if is_hidden(c) => self.0.extend(c.escape_unicode()),
+                c => self.0.push(c),
+            }
+        }
+        self
+    }
+
+    /// A number.
+    pub(super) fn number(&mut self, number: impl Into<u64>) -> &mut Self {
+        // Writing to a String does not fail.
+        let _ = write!(self.0, "{}", number.into());
+        self
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.0
+    }
+}
+
+/// Control characters, and those of Unicode's bidirectional algorithm.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// `2026-11-20T21:15:02Z`
+pub(super) fn absolute(time: SystemTime) -> String {
+    let text = weir_cni::log::timestamp(time);
+    let seconds = text.split('.').next().unwrap_or_default();
+    format!("{seconds}Z")
+}
+
+/// `42 s ago`, or the same in larger units; a time that is yet to come, after a clock was set, is now.
+pub(super) fn relative(time: SystemTime, now: SystemTime) -> String {
+    format!(
+        "{} ago",
+        length(now.duration_since(time).unwrap_or_default())
+    )
+}
+
+/// `42 s`, `3 min`, `5 h 12 min`, `2 d 3 h`
+pub(super) fn length(length: Duration) -> String {
+    let seconds = length.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, _, _) => format!("{hours} h {} min", minutes % 60),
+        (_, _, _) => format!("{days} d {} h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_no_markup() {
+        let mut html = Html::default();
+        html.raw("<b title=\"")
+            .text("a\" onclick='x' &")
+            .raw("\">")
+            .text("<script>\u{202e}\u{7}é</script>")
+            .number(7_u64);
+        assert_eq!(
+            html.finish(),
+            "<b title=\"a&quot; onclick=&#39;x&#39; &amp;\">&lt;script&gt;\\u{202e}\\u{7}é&lt;/script&gt;7"
+        );
+    }
+
+    #[test]
+    fn times() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_209_302);
+        assert_eq!(absolute(now), "2026-11-20T21:15:02Z");
+        for (seconds, words) in [
+            (0, "0 s ago"),
+            (59, "59 s ago"),
+            (60, "1 min ago"),
+            (3600, "1 h 0 min ago"),
+            (18_720, "5 h 12 min ago"),
+            (183_600, "2 d 3 h ago"),
+        ] {
+            assert_eq!(relative(now - Duration::from_secs(seconds), now), words);
+        }
+        assert_eq!(relative(now + Duration::from_secs(9), now), "0 s ago");
+    }
+}

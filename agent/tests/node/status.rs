@@ -1,0 +1,349 @@
+//! The page about the node and its JSON, of an agent that runs; and the page in a real browser.
+
+use crate::api_server::{ApiServer, Fault};
+use crate::chromium::{Chromium, Scheme};
+use crate::repair::{IN_PLACE, Sandbox, sidecar, start};
+use crate::support::{Agent, BRIDGE, Node, get};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+const HOSTILE: &str = "<script>document.title='mine'</script>";
+
+fn page(agent: &Agent) -> String {
+    let (status, text) = get(agent.metrics, "/").expect("an answer");
+    assert_eq!(status, 200);
+    text
+}
+
+fn facts(agent: &Agent) -> Value {
+    let (status, text) = get(agent.metrics, "/status.json").expect("an answer");
+    assert_eq!(status, 200);
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// Waits until the kernel was asked; it has nothing to do with readiness.
+fn asked(agent: &Agent) -> Value {
+    agent.until("the kernel asked", || {
+        facts(agent)["kernelJobs"]["state"] != "asking"
+    });
+    facts(agent)["kernelJobs"].clone()
+}
+
+fn pod_of<'a>(facts: &'a Value, name: &str) -> &'a Value {
+    let pods = facts["pods"].as_array().unwrap();
+    let found = pods.iter().find(|p| p["name"] == name);
+    found.unwrap_or_else(|| panic!("{name}: {pods:?}"))
+}
+
+/// Three pods in namespaces of their own, one that is nowhere, and one that asks for nonsense.
+struct Scene {
+    // Its end comes before that of the server and the sandboxes.
+    agent: Agent,
+    _node: Node,
+    _server: ApiServer,
+    sandboxes: Vec<Sandbox>,
+}
+
+impl Scene {
+    fn new(odd_name: &str, odd_port: &str) -> Option<Self> {
+        let names = ["cart-7d4b9c6f5-x2vqp", "web-5f6d8c7b9-4hnzt", "db-0"];
+        let sandboxes: Option<Vec<_>> = names.iter().map(|_| Sandbox::new()).collect();
+        let sandboxes = sandboxes?;
+        let server = ApiServer::start();
+        for (name, sandbox) in names.iter().zip(&sandboxes) {
+            let mut pod = sidecar(name, &sandbox.address);
+            if *name == "db-0" {
+                pod["metadata"]["annotations"]["sidecar.istio.io/interceptionMode"] =
+                    "TPROXY".into();
+            }
+            server.put(pod);
+        }
+        server.put(sidecar("gone-1", "192.0.2.7"));
+        let mut odd = sidecar(odd_name, "192.0.2.8");
+        odd["metadata"]["annotations"]["traffic.sidecar.istio.io/includeInboundPorts"] =
+            odd_port.into();
+        server.put(odd);
+        let node = Node::new();
+        let agent = start(&node, &server, &[IN_PLACE, ("WEIR_VERIFY_INTERVAL", "1")]);
+        let scene = Self {
+            agent,
+            _node: node,
+            _server: server,
+            sandboxes,
+        };
+        scene.agent.until("verified", || {
+            let facts = facts(&scene.agent);
+            let v = &facts["verification"];
+            v["verified"] == 3 && v["expected"] == 5
+        });
+        asked(&scene.agent);
+        Some(scene)
+    }
+}
+
+#[test]
+fn the_page_and_its_json_agree_with_the_metrics() {
+    let Some(scene) = Scene::new("<img src=x>", HOSTILE) else {
+        return;
+    };
+    let agent = &scene.agent;
+    let all = facts(agent);
+    for (name, value) in [
+        ("node", "node1"),
+        ("version", env!("CARGO_PKG_VERSION")),
+        (
+            "kernel",
+            std::fs::read_to_string("/proc/sys/kernel/osrelease")
+                .unwrap()
+                .trim(),
+        ),
+    ] {
+        assert_eq!(all[name], value, "{name}");
+    }
+    assert_eq!(all["podWatch"]["state"], "synced", "{all}");
+    assert_eq!(all["install"]["ready"], true, "{all}");
+    let v = &all["verification"];
+    assert_eq!(v["ratio"].as_f64(), Some(0.6), "{v}");
+    let number = |value: &Value| value.as_u64().unwrap();
+    assert_eq!(agent.metric("weir_pods_expected"), number(&v["expected"]));
+    assert_eq!(agent.metric("weir_pods_verified"), number(&v["verified"]));
+    for r in v["repairs"].as_array().unwrap() {
+        let line = format!(
+            "weir_repairs_total{{cause={},result={}}}",
+            r["cause"], r["result"]
+        );
+        assert_eq!(agent.metric(&line), number(&r["count"]), "{line}");
+    }
+    for d in v["drift"].as_array().unwrap() {
+        let line = format!("weir_drift_total{{cause={}}}", d["cause"]);
+        assert_eq!(agent.metric(&line), number(&d["count"]), "{line}");
+    }
+    assert_eq!(agent.metric("weir_drift_total{cause=\"missing\"}"), 3);
+    let db = pod_of(&all, "db-0");
+    assert_eq!(db["namespace"], "shop");
+    assert_eq!(
+        (&db["mode"], &db["engine"]),
+        (&json!("TPROXY"), &json!("nft"))
+    );
+    assert_eq!(
+        (&db["verified"], &db["error"]),
+        (&json!(true), &Value::Null)
+    );
+    let gone = pod_of(&all, "gone-1");
+    assert_eq!(
+        (&gone["mode"], &gone["engine"]),
+        (&json!("REDIRECT"), &Value::Null)
+    );
+    assert_eq!(
+        (&gone["verified"], &gone["verifiedAt"]),
+        (&json!(false), &Value::Null)
+    );
+    let error = gone["error"].as_str().unwrap();
+    assert!(error.contains("has the addresses 192.0.2.7"), "{error}");
+    // What others named and wrote is text, and nothing else.
+    let odd = pod_of(&all, "<img src=x>");
+    assert!(odd["error"].as_str().unwrap().contains(HOSTILE), "{odd}");
+    let text = page(agent);
+    assert!(
+        !text.contains("<img") && !text.contains("<script"),
+        "{text}"
+    );
+    for shown in [
+        "3 of 5",
+        "60 %",
+        "2 pods are not as they ask",
+        "&lt;img src=x&gt;",
+        "&lt;script&gt;document.title=&#39;mine&#39;&lt;/script&gt;",
+        "none of the ",
+        "TPROXY",
+        "sidecar-tproxy",
+    ] {
+        assert!(text.contains(shown), "{shown}: {text}");
+    }
+    // A pod that was right and is not any more says when it was.
+    let at = pod_of(&all, "db-0")["verifiedAt"].clone();
+    agent.until("looked at again", || {
+        pod_of(&facts(agent), "db-0")["verifiedAt"] != at
+    });
+    let [.., last] = &scene.sandboxes[..] else {
+        panic!("there are three");
+    };
+    let address = format!("{}/32", last.address);
+    last.tool("ip", &["address", "del", &address, "dev", "lo"]);
+    last.tool("nft", &["flush", "ruleset"]);
+    agent.until("seen to be wrong", || {
+        pod_of(&facts(agent), "db-0")["verified"] == false
+    });
+    let all = facts(agent);
+    let db = pod_of(&all, "db-0");
+    assert_eq!(db["engine"], "nft");
+    assert!(
+        db["verifiedAt"].is_string() && db["error"].is_string(),
+        "{db}"
+    );
+    assert_eq!(agent.metric("weir_pods_verified"), 2);
+}
+
+#[test]
+fn headers_forbid_everything_but_the_style() {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let agent = node.ready(&[]);
+    let whole = |path: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", agent.metrics)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let policy = "content-security-policy: default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
+        form-action 'none'; frame-ancestors 'none'";
+    for (path, kind) in [
+        ("/", "text/html; charset=utf-8"),
+        ("/status.json", "application/json"),
+        (
+            "/metrics",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        ),
+    ] {
+        let text = whole(path);
+        let (head, _) = text.split_once("\r\n\r\n").unwrap();
+        for line in [
+            "HTTP/1.1 200 OK",
+            policy,
+            "x-content-type-options: nosniff",
+            &format!("content-type: {kind}"),
+        ] {
+            assert!(head.lines().any(|l| l == line), "{path}: {line}: {head}");
+        }
+    }
+    let (status, text) = get(agent.metrics, "/other").unwrap();
+    assert!(
+        status == 404 && text.starts_with("ask / for a page"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_missing_is_said_in_words() {
+    // No configuration to extend, no watch, nothing to verify.
+    let node = Node::new();
+    let agent = node.start(&[], &[]);
+    agent.until("the reason", || {
+        get(agent.metrics, "/status.json").is_some()
+            && facts(&agent)["install"]["lastFailure"].is_object()
+    });
+    let all = facts(&agent);
+    assert_eq!(all["install"]["ready"], false);
+    assert_eq!(
+        all["podWatch"],
+        json!({"state": "off", "reason": "NODE_NAME is not set"})
+    );
+    assert_eq!(all["verification"]["state"], "off");
+    let text = page(&agent);
+    for shown in [
+        "not installed",
+        "a node without NODE_NAME",
+        "NODE_NAME is not set",
+        "No pod is verified: none of REPAIR_REPAIR_PODS",
+        all["install"]["lastFailure"]["reason"].as_str().unwrap(),
+    ] {
+        assert!(text.contains(shown), "{shown}: {text}");
+    }
+    // An API server that refuses, with a text of its own.
+    let server = ApiServer::start();
+    server.fault(|_| Some(Fault::Status(403)));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE]);
+    agent.until("refused", || {
+        facts(&agent)["podWatch"]["state"] == "trouble"
+    });
+    let why = facts(&agent)["podWatch"]["reason"].clone();
+    assert!(
+        why.as_str().unwrap().contains("list and watch on pods"),
+        "{why}"
+    );
+    assert!(page(&agent).contains("They have not been looked at yet"));
+    server.fault(|_| None);
+    agent.until("synced", || facts(&agent)["podWatch"]["state"] == "synced");
+    assert_eq!(facts(&agent)["podWatch"]["reason"], Value::Null);
+    agent.until("seen", || page(&agent).contains("No pod of this node asks"));
+}
+
+#[test]
+fn the_kernel_is_judged_as_preflight_does() {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let agent = node.ready(&[]);
+    let kernel = asked(&agent);
+    let preflight = node.run(&["preflight", "--json"], &[]);
+    let preflight: Value = serde_json::from_slice(&preflight.stdout).unwrap();
+    for job in ["sidecar", "sidecar-tproxy", "ambient"] {
+        let of = |jobs: &Value| {
+            let jobs = jobs.as_array().unwrap();
+            jobs.iter().find(|j| j["job"] == job).cloned().unwrap()
+        };
+        assert_eq!(of(&kernel["jobs"]), of(&preflight["jobs"]), "{job}");
+    }
+    // Without the right to make a namespace.
+    let mut command = Command::new("setpriv");
+    command.env_clear();
+    command.args(["--bounding-set", "-sys_admin"]);
+    command.arg(env!("CARGO_BIN_EXE_weir"));
+    let other = Node::new();
+    other.write("net.d/10-pods.conflist", BRIDGE);
+    let mut agent = other.start_by(command, &[], &[]);
+    agent.wait_ready();
+    let kernel = asked(&agent);
+    let why = kernel["reason"].as_str().unwrap();
+    assert!(why.contains("no throwaway namespace"), "{why}");
+    assert_eq!(kernel["jobs"][0]["verdict"], "unknown", "{kernel}");
+    let text = page(&agent);
+    for shown in [
+        "no throwaway namespace",
+        "could not be found out",
+        "this process lacks CAP_SYS_ADMIN",
+    ] {
+        assert!(text.contains(shown), "{shown}: {text}");
+    }
+}
+
+/// `WEIR_STATUS_PICTURE=FILE` keeps what the browser shows: `ci/status-picture`.
+#[test]
+fn a_browser_shows_the_page_and_has_nothing_to_refuse() {
+    let Some(browser) = Chromium::find() else {
+        return;
+    };
+    let picture = std::env::var_os("WEIR_STATUS_PICTURE");
+    let (name, port) = match picture {
+        Some(_) => ("orders-66c9f5d4b-m8kls", "http"),
+        None => ("<img src='https://192.0.2.1/image'>", HOSTILE),
+    };
+    let Some(scene) = Scene::new(name, port) else {
+        return;
+    };
+    let address = format!("http://127.0.0.1:{}/", scene.agent.metrics);
+    for scheme in [Scheme::Light, Scheme::Dark] {
+        let visit = browser.visit_address(&address, scheme);
+        assert_eq!(visit.console, [""; 0]);
+        for text in [
+            "3 of 5",
+            "web-5f6d8c7b9-4hnzt",
+            "What this kernel is good for",
+        ] {
+            assert!(visit.dom.contains(text), "{text}: {}", visit.dom);
+        }
+        assert!(!visit.dom.contains("<img") && !visit.dom.contains("<script"));
+        assert!(visit.dom.contains("<title>weir on node1</title>"));
+    }
+    let pages = [("status".to_owned(), page(&scene.agent))];
+    for scheme in [Scheme::Light, Scheme::Dark] {
+        assert_eq!(browser.complaints(&pages, scheme), "");
+    }
+    if let Some(file) = picture {
+        let picture = browser.picture(&address, Scheme::Light, (900, 930), "webp");
+        std::fs::write(file, picture).unwrap();
+    }
+}
