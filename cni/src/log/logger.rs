@@ -96,6 +96,23 @@ impl Logger {
         self.say(Level::Error, msg);
     }
 
+    /// One line for the agent alone, whatever the level: what it is to count, and not a person to read. It goes as
+    /// level debug, with these labels besides the others.
+    pub(crate) fn measured(&self, msg: &str, labels: &[(&'static str, String)]) {
+        let mut inner = self.inner();
+        let all = [inner.labels.as_slice(), labels].concat();
+        let line = Line {
+            level: Level::Debug,
+            time: SystemTime::now(),
+            msg,
+            labels: &all,
+        };
+        let line = line.encode();
+        if let Some(agent) = &mut inner.agent {
+            agent.push(&line);
+        }
+    }
+
     /// Sends the collected lines to the agent; takes at most
     /// [`SEND_LIMIT`](super::SEND_LIMIT). Lines after it reach the other sinks only.
     pub fn flush(&self) {

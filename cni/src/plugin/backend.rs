@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::phases::Phases;
 use crate::config::SidecarConfig;
 use crate::log::Logger;
 
@@ -15,6 +16,8 @@ pub struct Wish<'a> {
     pub lookup: &'a dyn Fn(&str) -> Option<String>,
     /// For what a person may want to know.
     pub log: &'a Logger,
+    /// How long what was done for it took.
+    pub phases: &'a Phases,
 }
 
 /// What was done.

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::attempts::{Attempts, Limits};
 use super::backend::Backend;
 use super::look_up::Patience;
+use super::phases::{Phase, Phases};
 use super::{AGENT_POD_PREFIX, KUBECONFIG, LOG_FILE, LOG_SOCKET};
 use crate::api::Client;
 use crate::log::Logger;
@@ -57,10 +58,14 @@ impl Plugin<'_> {
         let Some(candidate) = self.candidate(call, conf, args)? else {
             return Ok(());
         };
-        if self.is_ambient(&candidate)? {
-            return self.hand_over(call, &candidate, previous);
+        let phases = Phases::default();
+        let ambient = phases.measure(Phase::Facts, || self.is_ambient(&candidate))?;
+        match ambient {
+            true => self.hand_over(call, &candidate, previous)?,
+            false => self.redirect(call, &candidate, &phases)?,
         }
-        self.redirect(call, &candidate)
+        self.log.measured(Phases::MESSAGE, &phases.labels());
+        Ok(())
     }
 
     /// The decisions that need no answer of the API server. `None`: the pod is

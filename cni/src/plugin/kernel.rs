@@ -2,10 +2,12 @@
 
 use super::backend::{Applied, Backend, Wish};
 use super::engine::choose_engine;
+use super::phases::{Phase, Phases};
 use crate::compile::{Compiled, Engine, Rules, compile};
 use crate::config::{Intent, NameFiles, SidecarConfig};
 use crate::fill::{FillSources, fill};
-use crate::redirection::{self, Sandbox};
+use crate::redirection::{self, Change, Sandbox};
+use std::time::Instant;
 
 /// Reads and writes the namespace itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,7 +27,7 @@ impl Backend for Kernel {
         if prepared.config.dry_run {
             return dry_run(wish, &prepared);
         }
-        let changes = prepared.sandbox.apply(&prepared.compiled).map_err(text)?;
+        let changes = write(&prepared, wish.phases)?;
         for change in &changes {
             wish.log.debug(&change.to_string());
         }
@@ -39,7 +41,8 @@ impl Backend for Kernel {
 
     fn verify(&self, wish: &Wish<'_>) -> Result<Vec<String>, String> {
         let prepared = prepare(wish)?;
-        let changes = prepared.sandbox.plan(&prepared.compiled).map_err(text)?;
+        let compare = || prepared.sandbox.plan(&prepared.compiled);
+        let changes = wish.phases.measure(Phase::Verify, compare).map_err(text)?;
         let line =
             |change: &redirection::Change| format!("{}: {}", change.difference(), change.object());
         Ok(changes.iter().map(line).collect())
@@ -53,22 +56,49 @@ impl Backend for Kernel {
 /// Opens the namespace, fills the configuration from it, understands and
 /// compiles it. Nothing is changed.
 fn prepare(wish: &Wish<'_>) -> Result<Prepared, String> {
-    let sandbox = Sandbox::open(wish.netns).map_err(text)?;
-    let addresses = sandbox.addresses().map_err(text)?;
-    let mut config = wish.config.clone();
-    let warnings = fill(&mut config, &FillSources::new(wish.lookup, &addresses)).map_err(text)?;
-    let intent = Intent::parse(&config, &NameFiles::default()).map_err(text)?;
-    for warning in warnings.iter().chain(&intent.warnings) {
-        wish.log.warn(warning);
-    }
-    let engine = choose_engine(config.native_nftables, &sandbox).map_err(text)?;
-    let compiled = compile(&intent, engine);
+    let (facts, decide) = (Phase::Facts, Phase::Decide);
+    let open = || {
+        let sandbox = Sandbox::open(wish.netns)?;
+        let addresses = sandbox.addresses()?;
+        Ok::<_, weir_netlink::Error>((sandbox, addresses))
+    };
+    let (sandbox, addresses) = wish.phases.measure(facts, open).map_err(text)?;
+    let understand = || {
+        let mut config = wish.config.clone();
+        let sources = FillSources::new(wish.lookup, &addresses);
+        let warnings = fill(&mut config, &sources).map_err(text)?;
+        let intent = Intent::parse(&config, &NameFiles::default()).map_err(text)?;
+        for warning in warnings.iter().chain(&intent.warnings) {
+            wish.log.warn(warning);
+        }
+        Ok::<_, String>((config, intent))
+    };
+    let (config, intent) = wish.phases.measure(decide, understand)?;
+    let choose = || choose_engine(config.native_nftables, &sandbox).map_err(text);
+    let engine = wish.phases.measure(facts, choose)?;
+    let compiled = wish.phases.measure(decide, || compile(&intent, engine));
     Ok(Prepared {
         sandbox,
         config,
         engine,
         compiled,
     })
+}
+
+/// Makes the namespace what was prepared, and notes how long it took.
+fn write(prepared: &Prepared, phases: &Phases) -> Result<Vec<Change>, String> {
+    let begun = Instant::now();
+    let done = prepared.sandbox.apply_measured(&prepared.compiled);
+    let (changes, cost) = done.map_err(text)?;
+    let read_back = cost.read_back.unwrap_or_default();
+    phases.add(Phase::Apply, begun.elapsed().saturating_sub(read_back));
+    if cost.read_back.is_some() {
+        phases.add(Phase::Verify, read_back);
+    }
+    if let Some(waited) = cost.lock_wait {
+        phases.add(Phase::LockWait, waited);
+    }
+    Ok(changes)
 }
 
 /// Writes the rules as text to `DRY_RUN_FILE_PATH` and leaves the kernel alone.

@@ -24,6 +24,7 @@ mod hand_over;
 mod handler;
 mod kernel;
 mod look_up;
+mod phases;
 mod program;
 mod selector;
 mod sidecar;
@@ -35,6 +36,7 @@ pub use enrol::Plugin;
 pub use hand_over::body as hand_over_body;
 pub use kernel::Kernel;
 pub use look_up::{POD_PATH, PodAnswer, PodQuestion};
+pub use phases::{Phase, Phases};
 pub use program::main;
 
 /// Name of the kubeconfig in the run directory.

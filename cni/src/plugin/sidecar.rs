@@ -2,20 +2,26 @@
 
 use super::backend::Wish;
 use super::enrol::{Candidate, Plugin, netns};
+use super::phases::{Phase, Phases};
 use crate::config::SidecarConfig;
-use crate::pod::{Placement, PodFacts, SidecarDecision, redirect_from};
+use crate::pod::{Placement, Pod, PodFacts, SidecarDecision, redirect_from};
 use crate::protocol::{Call, CniError, code};
 
 impl Plugin<'_> {
     /// Redirects the pod if it wants that.
-    pub(super) fn redirect(&self, call: &Call, candidate: &Candidate) -> Result<(), CniError> {
+    pub(super) fn redirect(
+        &self,
+        call: &Call,
+        candidate: &Candidate,
+        phases: &Phases,
+    ) -> Result<(), CniError> {
         let attempts = self.limits.sidecar_attempts;
-        let Some(config) = self.wanted(call, candidate, attempts)? else {
+        let Some(config) = self.wanted(call, candidate, attempts, phases)? else {
             return Ok(());
         };
         let applied = self
             .backend
-            .apply(&self.wish(call, &config))
+            .apply(&self.wish(call, &config, phases))
             .map_err(CniError::internal)?;
         self.log.info(&applied.summary);
         Ok(())
@@ -23,13 +29,13 @@ impl Plugin<'_> {
 
     /// Compares the namespace with what the pod wants.
     pub(super) fn compare(&self, call: &Call, candidate: &Candidate) -> Result<(), CniError> {
-        let attempts = self.limits.check_attempts;
-        let Some(config) = self.wanted(call, candidate, attempts)? else {
+        let (attempts, phases) = (self.limits.check_attempts, Phases::default());
+        let Some(config) = self.wanted(call, candidate, attempts, &phases)? else {
             return Ok(());
         };
         let differences = self
             .backend
-            .verify(&self.wish(call, &config))
+            .verify(&self.wish(call, &config, &phases))
             .map_err(CniError::internal)?;
         let Some(first) = differences.first() else {
             return Ok(());
@@ -47,12 +53,18 @@ impl Plugin<'_> {
         .with_details(differences.join("\n")))
     }
 
-    fn wish<'w>(&'w self, call: &'w Call, config: &'w SidecarConfig) -> Wish<'w> {
+    fn wish<'w>(
+        &'w self,
+        call: &'w Call,
+        config: &'w SidecarConfig,
+        phases: &'w Phases,
+    ) -> Wish<'w> {
         Wish {
             netns: netns(call),
             config,
             lookup: self.lookup,
             log: self.log,
+            phases,
         }
     }
 
@@ -62,14 +74,26 @@ impl Plugin<'_> {
         call: &Call,
         candidate: &Candidate,
         attempts: u32,
+        phases: &Phases,
     ) -> Result<Option<SidecarConfig>, CniError> {
         // The agent's pod may lack a valid token while it is replaced.
         let give_up = || candidate.is_agent();
         let ask = |limit| self.read_pod(candidate, limit);
-        let Some(pod) = self.attempts(candidate).run(attempts, &give_up, ask)? else {
+        let read = || self.attempts(candidate).run(attempts, &give_up, ask);
+        let Some(pod) = phases.measure(Phase::Facts, read)? else {
             return Ok(None);
         };
-        let facts = PodFacts::of(&pod);
+        phases.measure(Phase::Decide, || self.decide(call, candidate, &pod))
+    }
+
+    /// What this pod wants; `None`: nothing.
+    fn decide(
+        &self,
+        call: &Call,
+        candidate: &Candidate,
+        pod: &Pod,
+    ) -> Result<Option<SidecarConfig>, CniError> {
+        let facts = PodFacts::of(pod);
         if let SidecarDecision::Skip(reason) = SidecarDecision::of(&facts) {
             self.log.info(&format!("not redirected: {reason}"));
             return Ok(None);

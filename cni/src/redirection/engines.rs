@@ -135,6 +135,7 @@ fn nft_left() -> Result<Vec<Change>> {
 /// Rules that were written and read back, while what they replace elsewhere is still there.
 pub(super) struct Written {
     pub(super) changes: Vec<Change>,
+    pub(super) cost: super::Cost,
     old: Old,
 }
 
@@ -154,13 +155,21 @@ pub(super) fn write(rules: &Rules) -> Result<Written> {
             let applied = engine.apply(ruleset, &owned())?;
             Ok(Written {
                 changes: applied.ops.into_iter().map(Change::Rules).collect(),
+                cost: super::Cost {
+                    read_back: applied.read_back,
+                    lock_wait: None,
+                },
                 old: Old::Legacy(engine, applied.tables),
             })
         }
         Rules::Xtables(ruleset) => {
-            let ops = xtables::Engine::open()?.apply(ruleset, &ours())?.ops;
+            let applied = xtables::Engine::open()?.apply(ruleset, &ours())?;
             Ok(Written {
-                changes: ops.into_iter().map(Change::legacy).collect(),
+                changes: applied.ops.into_iter().map(Change::legacy).collect(),
+                cost: super::Cost {
+                    read_back: applied.read_back,
+                    lock_wait: applied.lock_wait,
+                },
                 old: Old::Nft,
             })
         }

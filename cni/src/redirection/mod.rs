@@ -25,6 +25,7 @@ pub use change::{Change, Difference};
 use crate::compile::{Compiled, Engine, Rules};
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 use weir_netfilter::ipset;
 use weir_netfilter::nft::{self, Ruleset};
 use weir_netfilter::xtables;
@@ -39,6 +40,16 @@ pub const TABLES: [&str; 3] = ["istio-proxy-nat", "istio-proxy-mangle", "istio-p
 #[derive(Debug)]
 pub struct Sandbox {
     netns: Netns,
+}
+
+/// How long parts of [`Sandbox::apply`] took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Reading the rules back; `None` when nothing was written.
+    pub read_back: Option<Duration>,
+    /// Waiting for the lock of the iptables tools; `None` when it was not taken, as in a pod's namespace, where
+    /// nobody else writes.
+    pub lock_wait: Option<Duration>,
 }
 
 impl Sandbox {
@@ -132,6 +143,14 @@ impl Sandbox {
     /// What was refused, and why; the namespace is as it was. Only when the rules of another engine cannot be
     /// taken away are the new ones there beside them.
     pub fn apply(&self, wished: &Compiled) -> Result<Vec<Change>> {
+        self.apply_measured(wished).map(|(changes, _)| changes)
+    }
+
+    /// The same, and how long its parts took.
+    ///
+    /// # Errors
+    /// As [`Sandbox::apply`].
+    pub fn apply_measured(&self, wished: &Compiled) -> Result<(Vec<Change>, Cost)> {
         self.check(wished)?;
         self.netns.run(|| {
             let wished = families::possible(wished);
@@ -143,10 +162,11 @@ impl Sandbox {
             };
             // The new rules are in force and need their routing, whatever happens from here on.
             changes.append(&mut written.changes);
+            let cost = written.cost;
             changes.extend(written.take_over()?);
             // Only now: until the rules changed, the old ones needed it.
             changes.extend(routing::remove_stale(&routing, &wished.routing)?);
-            Ok(changes)
+            Ok((changes, cost))
         })?
     }
 

@@ -20,6 +20,7 @@ pub use plan::{Op, Transaction, plan};
 pub use read::Snapshot;
 
 use super::model::{Family, Ruleset};
+use std::time::{Duration, Instant};
 use weir_netlink::nfnetlink::{Kernel, Socket, Transport};
 use weir_netlink::{Error, Result};
 
@@ -45,6 +46,8 @@ pub struct Applied {
     pub generation: u32,
     /// Every table that there is then, whosoever it is.
     pub tables: Vec<TableId>,
+    /// How long reading back took; `None` when nothing was written.
+    pub read_back: Option<Duration>,
 }
 
 impl Engine<Kernel> {
@@ -81,6 +84,7 @@ impl<T: Transport> Engine<T> {
                     ops: Vec::new(),
                     generation: observed.generation,
                     tables: observed.tables,
+                    read_back: None,
                 });
             }
             match self.commit(&transaction) {
@@ -110,6 +114,7 @@ impl<T: Transport> Engine<T> {
         owned: &[TableId],
         done: Transaction,
     ) -> Result<Applied> {
+        let begun = Instant::now();
         let mut attempts = ATTEMPTS;
         // A commit is one generation: unless somebody else made another, this is what will be read.
         let mut before = Some(done.generation.wrapping_add(1));
@@ -122,6 +127,7 @@ impl<T: Transport> Engine<T> {
                     ops: done.ops,
                     generation: readback.generation,
                     tables: readback.tables,
+                    read_back: Some(begun.elapsed()),
                 });
             };
             // While the kernel moves a large set to a larger hash table, a dump can name an element twice and

@@ -32,7 +32,7 @@ use super::text::Script;
 use super::{Family, Ruleset};
 use std::collections::HashMap;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_netlink::{Error, Result};
 
 /// A table by family and name.
@@ -60,6 +60,8 @@ pub struct Applied {
     pub replaced: usize,
     /// How long the lock of the tools was waited for; `None` when it was not taken.
     pub lock_wait: Option<Duration>,
+    /// How long reading back took; `None` when nothing was written, and for [`Engine::restore`], which does not.
+    pub read_back: Option<Duration>,
 }
 
 impl<T: Transport> fmt::Debug for Engine<T> {
@@ -118,7 +120,7 @@ impl<T: Transport> Engine<T> {
     /// into being. The lock could not be had in time. Somebody else kept changing a table. The
     /// kernel holds something else than what it acknowledged.
     pub fn apply(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<Applied> {
-        let applied = self.change(|observed| plan(desired, observed, ours))?;
+        let mut applied = self.change(|observed| plan(desired, observed, ours))?;
         if applied.ops.is_empty() {
             return Ok(applied);
         }
@@ -127,7 +129,9 @@ impl<T: Transport> Engine<T> {
             rules: Ruleset::default(),
             ..ours.clone()
         };
+        let begun = Instant::now();
         let missing = self.drift(desired, &ours)?.ops;
+        applied.read_back = Some(begun.elapsed());
         match missing.first() {
             None => Ok(applied),
             Some(first) => {
@@ -175,6 +179,7 @@ impl<T: Transport> Engine<T> {
                         ops,
                         replaced,
                         lock_wait: lock.waited,
+                        read_back: None,
                     });
                 }
                 Err(e) if e.errno() == Some(libc::EAGAIN) => {}

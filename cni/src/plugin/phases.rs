@@ -1,0 +1,138 @@
+//! How long the phases of a redirection took, and how the plugin tells the node agent.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// A part of the way from a pod to rules that were read back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Reading what decides: the pod, its namespace's addresses, the rules' engine.
+    Facts,
+    /// From these to the rules that are wished.
+    Decide,
+    /// Comparing and writing.
+    Apply,
+    /// Reading what the kernel holds and comparing it with the wish.
+    Verify,
+    /// Waiting for the lock of the iptables tools, where it is taken: a part of apply.
+    LockWait,
+}
+
+/// More than any call may take: what claims to have taken longer was not measured.
+const MOST: Duration = Duration::from_secs(3600);
+
+impl Phase {
+    /// All of them, in order.
+    pub const ALL: [Self; 5] = [
+        Self::Facts,
+        Self::Decide,
+        Self::Apply,
+        Self::Verify,
+        Self::LockWait,
+    ];
+
+    /// The label of its line: microseconds.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Facts => "facts_us",
+            Self::Decide => "decide_us",
+            Self::Apply => "apply_us",
+            Self::Verify => "verify_us",
+            Self::LockWait => "lock_wait_us",
+        }
+    }
+}
+
+/// The time that was spent on each phase so far; none on one that was not come to.
+#[derive(Debug, Default)]
+pub struct Phases([Cell<Option<Duration>>; Phase::ALL.len()]);
+
+impl Phases {
+    /// The message of the line that tells them.
+    pub const MESSAGE: &'static str = "phases";
+
+    /// Does it, and adds the time.
+    pub fn measure<R>(&self, phase: Phase, f: impl FnOnce() -> R) -> R {
+        let begun = Instant::now();
+        let result = f();
+        self.add(phase, begun.elapsed());
+        result
+    }
+
+    /// Adds time.
+    pub fn add(&self, phase: Phase, time: Duration) {
+        if let Some(cell) = self.cell(phase) {
+            cell.set(Some(cell.get().unwrap_or_default().saturating_add(time)));
+        }
+    }
+
+    /// The phases that were come to.
+    pub fn spent(&self) -> impl Iterator<Item = (Phase, Duration)> + '_ {
+        let of = |phase| Some((phase, self.cell(phase)?.get()?));
+        Phase::ALL.into_iter().filter_map(of)
+    }
+
+    fn cell(&self, phase: Phase) -> Option<&Cell<Option<Duration>>> {
+        let at = Phase::ALL.iter().position(|p| *p == phase)?;
+        self.0.get(at)
+    }
+
+    /// As labels of a line.
+    #[must_use]
+    pub fn labels(&self) -> Vec<(&'static str, String)> {
+        let label =
+            |(phase, time): (Phase, Duration)| (phase.label(), time.as_micros().to_string());
+        self.spent().map(label).collect()
+    }
+
+    /// From a line of the plugin, which anybody may have written. `None`: it tells of no phases, or of such
+    /// as cannot be.
+    #[must_use]
+    pub fn of_line(message: &str, labels: &[(String, String)]) -> Option<Self> {
+        if message != Self::MESSAGE {
+            return None;
+        }
+        let phases = Self::default();
+        for phase in Phase::ALL {
+            let found = labels.iter().find(|(key, _)| key == phase.label());
+            if let Some((_, text)) = found {
+                let time = Duration::from_micros(text.parse().ok()?);
+                phases.add(phase, Some(time).filter(|t| *t <= MOST)?);
+            }
+        }
+        Some(phases)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(labels: &[(&str, &str)]) -> Option<Phases> {
+        let own = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
+        Phases::of_line("phases", &labels.iter().map(own).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_is_told_is_what_was_measured() {
+        let phases = Phases::default();
+        phases.add(Phase::Verify, Duration::from_micros(7));
+        phases.add(Phase::Facts, Duration::from_micros(1));
+        phases.add(Phase::Facts, Duration::from_micros(2));
+        assert_eq!(phases.measure(Phase::Decide, || 5), 5);
+        let labels = phases.labels();
+        assert_eq!(labels[0], ("facts_us", "3".to_owned()));
+        assert_eq!(labels[2], ("verify_us", "7".to_owned()));
+        let told: Vec<(&str, &str)> = labels.iter().map(|(k, v)| (*k, v.as_str())).collect();
+        assert_eq!(of(&told).unwrap().labels(), labels);
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_counted() {
+        assert_eq!(of(&[("pod", "a/b")]).unwrap().spent().count(), 0);
+        for text in ["", "-1", "1.5", "3600000001", "99999999999999999999999"] {
+            assert!(of(&[("facts_us", text)]).is_none(), "{text}");
+        }
+        assert!(Phases::of_line("other", &[]).is_none());
+    }
+}
