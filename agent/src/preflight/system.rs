@@ -47,6 +47,13 @@ pub const ROWS: &[SystemRow] = &[
     ("user.max_net_namespaces", Source::Sysctl("user.max_net_namespaces"), "", "0 forbids network namespaces"),
 ];
 
+/// `uname -r`; empty where it cannot be read.
+#[must_use]
+pub fn kernel_release() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/osrelease");
+    text.unwrap_or_default().trim().to_owned()
+}
+
 /// Reads every row.
 #[must_use]
 pub fn findings() -> Vec<Finding> {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
-fn sidecar(name: &str, uid: &str) -> Value {
+pub(crate) fn sidecar(name: &str, uid: &str) -> Value {
     let mut pod = pod("shop", name, uid);
     pod["metadata"]["annotations"] = json!({"sidecar.istio.io/status": "{}"});
     pod["spec"]["containers"] = json!([
@@ -56,14 +56,14 @@ fn spawn(node: &Node, verb: &str, netns: &Netns, name: &str, uid: &str) -> Child
     child
 }
 
-fn run(node: &Node, verb: &str, netns: &Netns, name: &str, uid: &str) -> Output {
+pub(crate) fn run(node: &Node, verb: &str, netns: &Netns, name: &str, uid: &str) -> Output {
     spawn(node, verb, netns, name, uid)
         .wait_with_output()
         .unwrap()
 }
 
 /// With an address, as other plugins leave it. `None`, printed, where this user may not make one.
-fn new_netns() -> Option<Netns> {
+pub(crate) fn new_netns() -> Option<Netns> {
     let netns = match Netns::create() {
         Err(e) if e.is_permission() => {
             println!("skipped: {e}");
@@ -79,7 +79,7 @@ fn new_netns() -> Option<Netns> {
     Some(netns)
 }
 
-fn assert_ok(out: &Output) {
+pub(crate) fn assert_ok(out: &Output) {
     assert!(out.status.success(), "{out:?}");
 }
 

@@ -19,6 +19,7 @@ mod faults;
 mod golden;
 mod heal;
 mod lifecycle;
+mod metrics;
 mod pods;
 mod privilege;
 mod repair;

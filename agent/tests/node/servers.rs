@@ -13,7 +13,7 @@ fn node_and_agent(env: &[(&str, &str)], args: &[&str]) -> (Node, Agent) {
     (node, agent)
 }
 
-fn post(node: &Node, body: &str) -> Option<(u16, String)> {
+pub(crate) fn post(node: &Node, body: &str) -> Option<(u16, String)> {
     let stream = UnixStream::connect(node.path("run/log.sock")).unwrap();
     let length = body.len();
     exchange(

@@ -3,14 +3,17 @@
 //! Every name is there from the start, with every label that is known before: a rate over what appears with its first
 //! event misses that event.
 
+mod ambient;
 mod install;
+mod phases;
 mod plugin;
 mod pods;
 mod repair;
 
 pub(crate) use plugin::LineResult;
-pub(crate) use repair::{Cause, Repaired};
+pub(crate) use repair::{Cause, Repaired, ratio};
 
+use crate::preflight::system::kernel_release;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -30,24 +33,28 @@ pub(crate) struct Metrics {
     install: install::Install,
     pods: pods::Pods,
     plugin: plugin::Plugin,
+    phases: phases::Phases,
     repair: repair::Repair,
 }
 
 impl Metrics {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::default();
-        let info = Family::<Label, Gauge>::default();
-        info.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))])
-            .set(1);
-        registry.register(
-            "weir_build_info",
-            "Always 1; the version is the label",
-            info,
-        );
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        for (name, label, value) in [
+            ("weir_build_info", "version", version),
+            ("weir_kernel_info", "release", kernel_release()),
+        ] {
+            let info = Family::<[(&'static str, String); 1], Gauge>::default();
+            info.get_or_create(&[(label, value)]).set(1);
+            registry.register(name, format!("Always 1; the {label} is the label"), info);
+        }
+        ambient::register(&mut registry);
         Self {
             install: install::Install::register(&mut registry),
             pods: pods::Pods::register(&mut registry),
             plugin: plugin::Plugin::register(&mut registry),
+            phases: phases::Phases::register(&mut registry),
             repair: repair::Repair::register(&mut registry),
             registry: Arc::new(registry),
         }

@@ -1,6 +1,7 @@
 //! The pods of this node, as they are watched.
 
 use super::{Label, Metrics, counters, gauge};
+use crate::node::pods::REASONS;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -27,7 +28,7 @@ impl Pods {
                 "weir_pod_watch_restarts",
                 "Failures of the watches of pods and namespaces, by reason",
                 "reason",
-                &[],
+                &REASONS,
             ),
         }
     }

@@ -1,10 +1,13 @@
 //! Pods whose rules are not as they ask, and what was done about them.
 
 use super::{Label, Labels2, Metrics, counters, gauge};
+use crate::node::status::PodState;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
+use weir_cni::compile::Engine;
 
 /// What became of a broken pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +33,7 @@ const ACTIONS: [&str; 3] = ["delete", "repair", "label"];
 const CAUSES: [&str; 2] = ["criteria", "state"];
 const RESULTS: [&str; 3] = ["success", "skip", "fail"];
 const DRIFT: [&str; 2] = ["missing", "changed"];
+const ENGINES: [Engine; 2] = [Engine::Nft, Engine::Xtables];
 
 impl Cause {
     /// From lines that begin with the kind of difference.
@@ -65,6 +69,8 @@ pub(super) struct Repair {
     drift: Family<Label, Counter>,
     expected: Gauge,
     verified: Gauge,
+    ratio: Gauge<f64, AtomicU64>,
+    engines: Family<Label, Gauge>,
 }
 
 impl Repair {
@@ -88,7 +94,24 @@ impl Repair {
             "Repairs in place by what led to them, and by their result",
             repairs.clone(),
         );
+        let (ratio, engines) = (Gauge::<f64, AtomicU64>::default(), Family::default());
+        ratio.set(1.0);
+        for engine in ENGINES {
+            drop(engines_of(&engines, engine));
+        }
+        r.register(
+            "weir_pods_verified_ratio",
+            "Verified pods among those expected; 1 when none is expected",
+            ratio.clone(),
+        );
+        r.register(
+            "weir_engine_info",
+            "Verified pods by who holds their rules",
+            engines.clone(),
+        );
         Self {
+            ratio,
+            engines,
             pods,
             repairs,
             drift: counters(
@@ -110,6 +133,23 @@ impl Repair {
             ),
         }
     }
+}
+
+/// Where nothing is expected, nothing is missing.
+pub(crate) fn ratio(expected: usize, verified: usize) -> f64 {
+    let number = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+    match expected {
+        0 => 1.0,
+        _ => number(verified) / number(expected),
+    }
+}
+
+fn engines_of(family: &Family<Label, Gauge>, engine: Engine) -> Gauge {
+    let name = match engine {
+        Engine::Nft => "nft",
+        Engine::Xtables => "xtables",
+    };
+    family.get_or_create_owned(&[("engine", name)])
 }
 
 fn repairs_of(
@@ -141,11 +181,18 @@ impl Metrics {
         self.repair.drift.get_or_create(&label).inc();
     }
 
-    /// How many pods ask for redirection, and of how many it was seen.
-    pub(crate) fn verified(&self, expected: usize, verified: usize) {
+    /// The pods that ask for redirection.
+    pub(crate) fn expected(&self, pods: &[PodState]) {
         let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
-        self.repair.expected.set(number(expected));
-        self.repair.verified.set(number(verified));
+        let verified = || pods.iter().filter(|p| p.verified);
+        let (all, good) = (pods.len(), verified().count());
+        self.repair.expected.set(number(all));
+        self.repair.verified.set(number(good));
+        self.repair.ratio.set(ratio(all, good));
+        for engine in ENGINES {
+            let of = verified().filter(|p| p.engine == Some(engine)).count();
+            engines_of(&self.repair.engines, engine).set(number(of));
+        }
     }
 
     /// Repairs in place so far: cause, result, how many.

@@ -29,8 +29,21 @@ pub(super) enum Kind {
     Slow,
 }
 
+/// Every label.
+pub(crate) const REASONS: [&str; 9] = [
+    Kind::Unreachable.label(),
+    Kind::Credentials.label(),
+    Kind::Tls.label(),
+    Kind::Unauthorized.label(),
+    Kind::Forbidden.label(),
+    Kind::Gone.label(),
+    Kind::Refused.label(),
+    Kind::Garbage.label(),
+    Kind::Slow.label(),
+];
+
 impl Kind {
-    pub(super) fn label(self) -> &'static str {
+    pub(super) const fn label(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
             Self::Credentials => "credentials",

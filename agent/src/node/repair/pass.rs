@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_cni::compile::Engine;
+use weir_cni::plugin::{Phase, Phases};
 
 /// Attempts for one version of a pod.
 const ATTEMPTS: u32 = 5;
@@ -93,8 +94,7 @@ impl Repairer {
             }
             self.memory.insert(key, memory);
         }
-        let verified = expected.iter().filter(|p| p.verified).count();
-        self.metrics.verified(expected.len(), verified);
+        self.metrics.expected(&expected);
         if self.settings.interval.is_some() {
             self.status.pods(expected);
         }
@@ -278,10 +278,14 @@ impl Repairer {
     }
 
     fn heal(&self, wanted: &Wanted, scan: &mut Lazy) -> Result<Found, String> {
-        let scan = scan.get_or_insert_with(|| self.processes.scan());
-        let scan = scan.as_ref().map_err(Clone::clone)?;
-        let place = scan.find(&wanted.addresses)?;
-        state::heal(place, wanted, &self.processes)
+        let phases = Phases::default();
+        let place = phases.measure(Phase::Facts, || {
+            let scan = scan.get_or_insert_with(|| self.processes.scan());
+            scan.as_ref().map_err(Clone::clone)?.find(&wanted.addresses)
+        })?;
+        let found = state::heal(place, wanted, &self.processes, &phases)?;
+        self.metrics.phases("agent", &phases);
+        Ok(found)
     }
 
     async fn tell(&self, view: &PodView, reason: &str, message: &str) {

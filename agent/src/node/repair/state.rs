@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weir_cni::compile::Engine;
 use weir_cni::config::SidecarConfig;
 use weir_cni::log::Logger;
-use weir_cni::plugin::{Backend, Kernel, Wish, choose_engine};
+use weir_cni::plugin::{Backend, Kernel, Phase, Phases, Wish, choose_engine};
 use weir_cni::pod::{Placement, PodFacts, SidecarDecision, redirect_from};
 use weir_cni::redirection::Sandbox;
 use weir_netfilter::nft;
@@ -128,9 +128,17 @@ pub(crate) fn still_right(verified: &Verified, wanted: &Wanted, processes: &Proc
 ///
 /// # Errors
 /// The namespace is not the pod's, cannot be read, or the rules are refused. It is as it was.
-pub(crate) fn heal(place: Place, wanted: &Wanted, processes: &Processes) -> Result<Found, String> {
-    let sandbox = processes.open(&place)?;
-    owns(&sandbox, &wanted.addresses)?;
+pub(crate) fn heal(
+    place: Place,
+    wanted: &Wanted,
+    processes: &Processes,
+    phases: &Phases,
+) -> Result<Found, String> {
+    let open = || {
+        let sandbox = processes.open(&place)?;
+        owns(&sandbox, &wanted.addresses).map(|()| sandbox)
+    };
+    let sandbox = phases.measure(Phase::Facts, open)?;
     // By our descriptor: a process may end, and its number be given away.
     let path = sandbox.netns().path();
     let log = Logger::silent();
@@ -141,6 +149,7 @@ pub(crate) fn heal(place: Place, wanted: &Wanted, processes: &Processes) -> Resu
         config: &wanted.config,
         lookup: &lookup,
         log: &log,
+        phases,
     };
     let differences = Kernel.verify(&wish)?;
     let mut summary = None;

@@ -5,6 +5,7 @@ use crate::node::metrics::{LineResult, Metrics};
 use serde_json::{Map, Value};
 use std::time::Instant;
 use weir_cni::log::Level;
+use weir_cni::plugin::Phases;
 
 /// Lines a second, in the long run.
 const RATE: f64 = 200.0;
@@ -65,7 +66,14 @@ pub(super) fn batch(
     };
     let mut out = String::new();
     for item in &items {
-        let result = match item.as_str().and_then(parse) {
+        let line = item.as_str().and_then(parse);
+        // What is to be counted is, whatever level is heard.
+        if let Some((_, _, (msg, labels))) = &line
+            && let Some(phases) = Phases::of_line(msg, labels)
+        {
+            metrics.phases("plugin", &phases);
+        }
+        let result = match line {
             None => LineResult::Malformed,
             Some((level, _, _)) if !log.hears(Scope::Plugin, level) => LineResult::Quiet,
             Some(_) if !bound.take(now) => LineResult::Dropped,

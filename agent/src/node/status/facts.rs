@@ -2,6 +2,7 @@
 
 use super::text::absolute;
 use super::{Install, Jobs, PodState, Pods, Status, Watch};
+use crate::node::metrics::ratio;
 use crate::preflight::JobReport;
 use serde::{Serialize, Serializer};
 use std::time::SystemTime;
@@ -204,15 +205,6 @@ fn verification(status: &Status, pods: &Pods) -> Verification {
             })
             .collect(),
         drift: drift.map(|(cause, count)| Drift { cause, count }).collect(),
-    }
-}
-
-/// Where nothing is expected, nothing is missing.
-fn ratio(expected: usize, verified: usize) -> f64 {
-    let number = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
-    match expected {
-        0 => 1.0,
-        _ => number(verified) / number(expected),
     }
 }
 

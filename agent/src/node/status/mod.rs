@@ -16,6 +16,7 @@ pub(crate) use page::{POLICY, html};
 
 use crate::node::metrics::Metrics;
 use crate::node::pods::PodView;
+use crate::preflight::system::kernel_release;
 use crate::preflight::{Job, Verdict};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -124,14 +125,13 @@ impl Mode {
 impl Status {
     /// Of an agent that begins now and installs into this directory.
     pub(crate) fn new(node: &str, programs: &Path, metrics: Metrics) -> Self {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let install = Install {
             programs: programs.to_owned(),
             ..Install::default()
         };
         Self(Arc::new(Shared {
             node: node.to_owned(),
-            kernel: release.trim().to_owned(),
+            kernel: kernel_release(),
             began: (SystemTime::now(), Instant::now()),
             metrics,
             state: Mutex::new(State {

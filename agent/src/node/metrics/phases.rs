@@ -1,0 +1,71 @@
+//! How long the phases of redirections take, in the plugin and here.
+
+use super::{Labels2, Metrics};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use weir_cni::plugin::{Phase, Phases as Spent};
+
+/// Upper bounds in seconds: a phase takes tenths of a millisecond, on a busy node or without an agent a second.
+const BUCKETS: [f64; 14] = [
+    0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+];
+/// Who redirects.
+const BY: [&str; 2] = ["plugin", "agent"];
+
+#[derive(Clone)]
+pub(super) struct Phases {
+    seconds: Family<Labels2, Histogram, fn() -> Histogram>,
+    lock_wait: Histogram,
+}
+
+impl Phases {
+    pub(super) fn register(r: &mut Registry) -> Self {
+        let make: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let seconds = Family::new_with_constructor(make);
+        let (lock_wait, named) = (make(), Phase::ALL.into_iter().filter_map(name));
+        for phase in named {
+            for by in BY {
+                drop(seconds.get_or_create(&[("by", by), ("phase", phase)]));
+            }
+        }
+        r.register(
+            "weir_phase_seconds",
+            "Time that a redirection or repair spent on a phase, by who made it: facts (pod, namespace), decide, apply, verify",
+            seconds.clone(),
+        );
+        r.register(
+            "weir_xtables_lock_wait_seconds",
+            "Time that was waited for the lock of the iptables tools, where it is taken: not in pods",
+            lock_wait.clone(),
+        );
+        Self { seconds, lock_wait }
+    }
+}
+
+/// The label of a phase; the lock has a metric of its own.
+fn name(phase: Phase) -> Option<&'static str> {
+    match phase {
+        Phase::Facts => Some("facts"),
+        Phase::Decide => Some("decide"),
+        Phase::Apply => Some("apply"),
+        Phase::Verify => Some("verify"),
+        Phase::LockWait => None,
+    }
+}
+
+impl Metrics {
+    /// What was spent on one pod, by `plugin` or `agent`.
+    pub(crate) fn phases(&self, by: &'static str, spent: &Spent) {
+        for (phase, time) in spent.spent() {
+            let seconds = time.as_secs_f64();
+            match name(phase) {
+                Some(phase) => {
+                    let labels = [("by", by), ("phase", phase)];
+                    self.phases.seconds.get_or_create(&labels).observe(seconds);
+                }
+                None => self.phases.lock_wait.observe(seconds),
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What Prometheus is told, by an agent that runs.
+
+use crate::adds::{assert_ok, new_netns, run, sidecar as to_add};
+use crate::api_server::{ApiServer, pod};
+use crate::repair::{IN_PLACE, Sandbox, sidecar, start};
+use crate::servers::post;
+use crate::support::{Agent, BRIDGE, Node, get};
+use serde_json::json;
+
+fn text(agent: &Agent) -> String {
+    get(agent.metrics, "/metrics").expect("metrics").1
+}
+
+fn has(agent: &Agent, line: &str) -> bool {
+    text(agent).lines().any(|l| l == line)
+}
+
+/// How many times a phase was measured.
+fn times(agent: &Agent, by: &str, phase: &str) -> u64 {
+    agent.metric(&format!(
+        "weir_phase_seconds_count{{by=\"{by}\",phase=\"{phase}\"}}"
+    ))
+}
+
+#[test]
+fn every_name_is_there_from_the_start() {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let agent = node.ready(&[]);
+    let text = text(&agent);
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut lines = vec![
+        // Those of Istio: name, type, labels.
+        "# TYPE istio_cni_install_ready gauge".to_owned(),
+        "istio_cni_install_ready 1".to_owned(),
+        "# TYPE istio_cni_installs counter".to_owned(),
+        "istio_cni_installs_total{result=\"SUCCESS\"} 1".to_owned(),
+        "# TYPE ztunnel_connected gauge".to_owned(),
+        "ztunnel_connected 0".to_owned(),
+        // Ours.
+        format!("weir_kernel_info{{release=\"{}\"}} 1", release.trim()),
+        "weir_engine_info{engine=\"nft\"} 0".to_owned(),
+        "weir_engine_info{engine=\"xtables\"} 0".to_owned(),
+        "weir_pods_verified_ratio 1.0".to_owned(),
+        "weir_xtables_lock_wait_seconds_count 0".to_owned(),
+        "weir_pod_watch_restarts_total{reason=\"forbidden\"} 0".to_owned(),
+        "weir_plugin_pod_lookups_total{result=\"known\"} 0".to_owned(),
+        "weir_drift_total{cause=\"changed\"} 0".to_owned(),
+        "weir_repairs_total{cause=\"criteria\",result=\"fail\"} 0".to_owned(),
+    ];
+    let zero = |name: &str, label: &str, value: &str| format!("{name}{{{label}=\"{value}\"}} 0");
+    for result in [
+        "COPY_BINARIES_FAILURE",
+        "CREATE_KUBECONFIG_FAILURE",
+        "CREATE_CNI_CONFIG_FAILURE",
+    ] {
+        lines.push(zero("istio_cni_installs_total", "result", result));
+    }
+    for code in ["200", "400", "500"] {
+        lines.push(zero(
+            "istio_cni_plugin_requests_total",
+            "response_code",
+            code,
+        ));
+    }
+    for kind in ["add", "update", "delete", "unknown"] {
+        lines.push(zero("nodeagent_reconcile_events_total", "type", kind));
+    }
+    for action in ["delete", "repair", "label"] {
+        for result in ["success", "skip", "fail"] {
+            lines.push(format!(
+                "istio_cni_repair_pods_repaired_total{{type=\"{action}\",result=\"{result}\"}} 0"
+            ));
+        }
+    }
+    for by in ["plugin", "agent"] {
+        for phase in ["facts", "decide", "apply", "verify"] {
+            lines.push(format!(
+                "weir_phase_seconds_bucket{{le=\"0.001\",by=\"{by}\",phase=\"{phase}\"}} 0"
+            ));
+        }
+    }
+    for line in &lines {
+        assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn the_plugin_tells_how_long_its_phases_took() {
+    let Some(netns) = new_netns() else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(to_add("web-0", "uid-0"));
+    server.put(pod("shop", "plain-0", "uid-1"));
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let env = server.env();
+    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    // Numbers do not depend on what is logged.
+    let mut agent = node.start(&env, &["--log_output_level=error"]);
+    agent.wait_ready();
+    let known = || agent.metric("weir_pods_watched") == 2;
+    agent.until("watched", known);
+    assert_ok(&run(&node, "ADD", &netns, "web-0", "uid-0"));
+    // The plugin waits for the answer to its lines before it ends.
+    for phase in ["facts", "decide", "apply", "verify"] {
+        assert_eq!(times(&agent, "plugin", phase), 1, "{phase}");
+        assert_eq!(times(&agent, "agent", phase), 0, "{phase}");
+    }
+    let sum = text(&agent)
+        .lines()
+        .find_map(|l| {
+            let rest = l.strip_prefix("weir_phase_seconds_sum{by=\"plugin\",phase=\"apply\"} ")?;
+            rest.parse::<f64>().ok()
+        })
+        .unwrap();
+    assert!(sum > 0.000_01 && sum < 10.0, "{sum}");
+    // Nothing was to be written, and nothing to be read back.
+    assert_ok(&run(&node, "ADD", &netns, "web-0", "uid-0"));
+    assert_eq!(times(&agent, "plugin", "apply"), 2);
+    assert_eq!(times(&agent, "plugin", "verify"), 1);
+    // A pod that is let through is looked up and decided about.
+    assert_ok(&run(&node, "ADD", &netns, "plain-0", "uid-1"));
+    let of = ["facts", "decide", "apply", "verify"].map(|p| times(&agent, "plugin", p));
+    assert_eq!(of, [3, 3, 2, 1]);
+    // Nobody's number who only says so.
+    let line = |times: &str| {
+        format!(r#"{{"level":"debug","time":"2026-11-20T21:15:02Z","msg":"phases",{times}}}"#)
+    };
+    let claims = [
+        line(r#""facts_us":"-1""#),
+        line(r#""facts_us":"1e3""#),
+        line(r#""facts_us":"99999999999999""#),
+        line(r#""facts_us":"<script>","apply_us":"1""#),
+    ];
+    let _ = post(&node, &json!(claims).to_string());
+    let of = ["facts", "decide", "apply", "verify"].map(|p| times(&agent, "plugin", p));
+    assert_eq!(of, [3, 3, 2, 1]);
+    assert_eq!(agent.metric("weir_xtables_lock_wait_seconds_count"), 0);
+    assert!(!agent.log().contains("phases"), "{}", agent.log());
+    assert!(!node.read("run/istio-cni.log").contains("phases"));
+}
+
+#[test]
+fn repairs_are_measured_and_pods_counted_by_engine() {
+    let Some(sandbox) = Sandbox::new() else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("web", &sandbox.address));
+    server.put(sidecar("gone", "192.0.2.7"));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, ("WEIR_VERIFY_INTERVAL", "1")]);
+    agent.until("verified", || has(&agent, "weir_pods_verified 1"));
+    for line in [
+        "weir_pods_expected 2",
+        "weir_pods_verified_ratio 0.5",
+        "weir_engine_info{engine=\"nft\"} 1",
+        "weir_engine_info{engine=\"xtables\"} 0",
+    ] {
+        assert!(has(&agent, line), "{line}\n{}", text(&agent));
+    }
+    for phase in ["facts", "decide", "apply", "verify"] {
+        assert_eq!(times(&agent, "agent", phase), 1, "{phase}");
+    }
+    sandbox.tool("nft", &["delete", "table", "inet", "istio-proxy-nat"]);
+    agent.until("repaired", || times(&agent, "agent", "apply") == 2);
+    assert_eq!(times(&agent, "agent", "verify"), 2);
+    assert_eq!(times(&agent, "plugin", "apply"), 0);
+}
