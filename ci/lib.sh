@@ -67,21 +67,20 @@ debian_archive() {
 }
 
 # private_apt DIR ARGS...: apt with directories of its own and an empty list of installed packages, so that it
-# resolves every dependency. Made by extract_packages.
+# resolves every dependency. Made by private_archive.
 private_apt() {
     local dir=$1
     shift
     apt-get -q -q -c "$dir/apt.conf" "$@"
 }
 
-# extract_packages DIR SUITE PACKAGES...: DIR/root gets the packages of that Debian suite and all that they
-# depend on, libc and its loader too, extracted and not installed.
+# private_archive DIR SUITE [deb|deb-src]: DIR becomes what private_apt works in, with the index of the packages, or of
+# the sources, of that Debian suite.
 #
-# They come through apt from the archive that this machine uses already, into apt directories of our own: the
-# system's apt configuration, lists and cache are not touched, and nothing that is installed is in the way.
-extract_packages() {
-    local dir=$1 suite=$2 tool url deb keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-    shift 2
+# They come through apt from the archive that this machine uses already: the system's apt configuration, lists and cache
+# are not touched, and nothing that is installed is in the way.
+private_archive() {
+    local dir=$1 suite=$2 kind=${3:-deb} tool url keyring=/usr/share/keyrings/debian-archive-keyring.gpg
     for tool in apt-get dpkg-deb; do
         command -v "$tool" >/dev/null || die "$tool is missing: this needs Debian"
     done
@@ -89,35 +88,57 @@ extract_packages() {
     url=$(debian_archive)
     [ -n "$url" ] || die "no Debian archive in the apt sources: set WEIR_DEBIAN_ARCHIVE=URL"
     rm -rf "$dir"
-    mkdir -p "$dir"/apt/{lists,cache/archives/partial,etc} "$dir/root"
-    : >"$dir/apt/status"
-    echo "deb [arch=$(dpkg --print-architecture) signed-by=$keyring] $url $suite main" >"$dir/apt/etc/sources.list"
+    mkdir -p "$dir"/{lists,cache/archives/partial,etc}
+    : >"$dir/status"
+    echo "$kind [arch=$(dpkg --print-architecture) signed-by=$keyring] $url $suite main" >"$dir/etc/sources.list"
     # The hooks of the machine's configuration are for the machine's cache.
-    cat >"$dir/apt/apt.conf" <<CONF
+    cat >"$dir/apt.conf" <<CONF
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
 #clear DPkg::Post-Invoke;
-Dir::Etc::sourcelist "$dir/apt/etc/sources.list";
+Dir::Etc::sourcelist "$dir/etc/sources.list";
 Dir::Etc::sourceparts "/dev/null";
 Dir::Etc::preferencesparts "/dev/null";
-Dir::State "$dir/apt";
-Dir::State::lists "$dir/apt/lists";
-Dir::State::status "$dir/apt/status";
-Dir::Cache "$dir/apt/cache";
+Dir::State "$dir";
+Dir::State::lists "$dir/lists";
+Dir::State::status "$dir/status";
+Dir::Cache "$dir/cache";
 Acquire::Languages "none";
 Acquire::Check-Valid-Until "false";
 APT::Install-Recommends "false";
 APT::Sandbox::User "root";
 CONF
-    private_apt "$dir/apt" update || {
+    private_apt "$dir" update || {
         echo "$suite: the archive does not have it, or cannot be reached" >&2
         return 1
     }
+}
+
+# extract_packages DIR SUITE PACKAGES...: DIR/root gets the packages of that Debian suite and all that they
+# depend on, libc and its loader too, extracted and not installed.
+extract_packages() {
+    local dir=$1 suite=$2 deb
+    shift 2
+    rm -rf "$dir"
+    mkdir -p "$dir/root"
+    private_archive "$dir/apt" "$suite" || return 1
     private_apt "$dir/apt" --yes --download-only install "$@" || return 1
     for deb in "$dir"/apt/cache/archives/*.deb; do
         dpkg-deb -x "$deb" "$dir/root" || return 1
     done
     rm -rf "$dir/apt"
+}
+
+# extract_source DIR SUITE PACKAGE: DIR becomes the source tree of that package as its author published it, without
+# what Debian adds.
+extract_source() {
+    local dir=$1 suite=$2 package=$3
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    private_archive "$dir.apt" "$suite" deb-src || return 1
+    (cd "$dir.apt" && private_apt "$dir.apt" --download-only --tar-only source "$package") || return 1
+    tar -xf "$(echo "$dir.apt"/*.orig.tar.*)" -C "$dir" --strip-components=1 || return 1
+    rm -rf "$dir.apt"
 }
 
 # write_wrapper FILE ROOT LIBRARY PROGRAM [ARGS [SETUP]]: FILE becomes a command that runs PROGRAM, extracted

@@ -51,6 +51,10 @@ const HOST_ONLY: &[(&str, &str)] = &[
     ),
     ("agent::node::support::", NODE),
     ("agent::node::validity::", NODE),
+    (
+        "agent::real_node::",
+        "runs on a Kubernetes node, which ci/node test starts",
+    ),
     ("agent::image::", "makes files and asks no kernel"),
     ("agent::command::bad_input::", VALUES),
     ("agent::command::plan::", VALUES),

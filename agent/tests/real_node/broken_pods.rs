@@ -1,0 +1,160 @@
+//! Pods that started outside of the mesh.
+
+use crate::node::{Node, node, wait_for};
+use crate::pods::Namespace;
+
+/// Says what Istio's validation says: 126 when nothing is redirected.
+const VALIDATION: &str = r#"  initContainers:
+  - name: istio-validation
+    image: localhost/busybox:1
+    securityContext: {runAsUser: 1338}
+    command:
+    - sh
+    - -c
+    - "nc -ll -p 15001 -e echo outbound & for n in 1 2 3; do [ \"$(echo | nc -w 1 10.99.99.99 80)\" = outbound ] && exit 0; done; exit 126"
+"#;
+
+/// A node whose agent acts as told, until this value goes away.
+struct Policy(&'static Node);
+
+impl Policy {
+    fn set(node: &'static Node, settings: &str) -> Self {
+        let policy = Self(node);
+        policy.patch(settings);
+        policy
+    }
+
+    fn patch(&self, settings: &str) {
+        let node = self.0;
+        let patch = format!("{{\"data\":{{{settings}}}}}");
+        let map = [
+            "-n",
+            "istio-system",
+            "patch",
+            "configmap",
+            "istio-cni-config",
+            "-p",
+            &patch,
+        ];
+        node.kubectl(&map);
+        node.kubectl(&[
+            "-n",
+            "istio-system",
+            "rollout",
+            "restart",
+            "daemonset/istio-cni-node",
+        ]);
+        node.rolled_out();
+    }
+}
+
+impl Drop for Policy {
+    fn drop(&mut self) {
+        self.patch(r#""REPAIR_REPAIR_PODS":"true","REPAIR_DELETE_PODS":"false","REPAIR_LABEL_PODS":"false""#);
+    }
+}
+
+/// A pod that was added while our plugin was not in the configuration, and whose validation failed.
+fn start_outside(mesh: &Namespace, name: &str) {
+    let node = mesh.node;
+    let list = "/etc/cni/net.d/10-bridge.conflist";
+    let agent = node.agent_pid();
+    // It would heal the list at once.
+    node.sh(&format!(
+        "kill -STOP {agent}
+         jq 'del(.plugins[] | select(.type == \"istio-cni\"))' {list} >{list}.new; mv {list}.new {list}"
+    ));
+    mesh.pod(name, VALIDATION);
+    wait_for("the validation fails", || {
+        let path = "jsonpath={.status.initContainerStatuses[0].lastState.terminated.exitCode}";
+        let code = node.kubectl(&["-n", mesh.name, "get", "pod", name, "-o", path]);
+        (code == "126").then_some(())
+    });
+    node.sh(&format!("kill -CONT {agent}"));
+}
+
+fn events(mesh: &Namespace, pod: &str) -> String {
+    let field = format!("involvedObject.name={pod}");
+    let path = "jsonpath={range .items[*]}{.reason}: {.message}{\"\\n\"}{end}";
+    mesh.node.kubectl(&[
+        "-n",
+        mesh.name,
+        "get",
+        "events",
+        "--field-selector",
+        &field,
+        "-o",
+        path,
+    ])
+}
+
+#[test]
+fn a_pod_is_repaired_in_place() {
+    let Some(node) = node() else { return };
+    let mesh = Namespace::new(node, "repair");
+    start_outside(&mesh, "one");
+    mesh.ready(&["one"]);
+    mesh.captured("one");
+    let uid = |mesh: &Namespace| {
+        let path =
+            "jsonpath={.metadata.uid} {.status.initContainerStatuses[0].state.terminated.exitCode}";
+        node.kubectl(&["-n", mesh.name, "get", "pod", "one", "-o", path])
+    };
+    assert!(uid(&mesh).ends_with(" 0"), "{}", uid(&mesh));
+}
+
+#[test]
+fn a_pod_is_deleted() {
+    let Some(node) = node() else { return };
+    let rules = r#"{"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["get","list","watch","delete"]},
+        {"apiGroups":[""],"resources":["events"],"verbs":["create","patch"]}]}"#;
+    node.kubectl(&[
+        "patch",
+        "clusterrole",
+        "istio-cni-repair-role",
+        "--type=merge",
+        "-p",
+        rules,
+    ]);
+    let _policy = Policy::set(
+        node,
+        r#""REPAIR_REPAIR_PODS":"false","REPAIR_DELETE_PODS":"true""#,
+    );
+    let mesh = Namespace::new(node, "delete");
+    start_outside(&mesh, "one");
+    wait_for("the pod is deleted", || {
+        let found = node.run(&["kubectl", "-n", "delete", "get", "pod", "one"], "");
+        (!found.status.success()).then_some(())
+    });
+    let events = events(&mesh, "one");
+    assert!(events.contains("DeleteBrokenPod: "), "{events}");
+}
+
+#[test]
+fn a_pod_is_labelled() {
+    let Some(node) = node() else { return };
+    let rules = r#"{"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["get","list","watch"]},
+        {"apiGroups":[""],"resources":["pods/status"],"verbs":["patch","update"]},
+        {"apiGroups":[""],"resources":["events"],"verbs":["create","patch"]}]}"#;
+    node.kubectl(&[
+        "patch",
+        "clusterrole",
+        "istio-cni-repair-role",
+        "--type=merge",
+        "-p",
+        rules,
+    ]);
+    let _policy = Policy::set(
+        node,
+        r#""REPAIR_REPAIR_PODS":"false","REPAIR_LABEL_PODS":"true""#,
+    );
+    let mesh = Namespace::new(node, "label");
+    start_outside(&mesh, "one");
+    wait_for("the pod is labelled", || {
+        let path = "jsonpath={.metadata.labels.cni\\.istio\\.io/uninitialized}";
+        let label = node.kubectl(&["-n", "label", "get", "pod", "one", "-o", path]);
+        (label == "true").then_some(())
+    });
+    let events = events(&mesh, "one");
+    assert!(events.contains("LabelBrokenPod: "), "{events}");
+}

@@ -1,0 +1,99 @@
+//! Others who call plugins, each in a way of its own.
+
+use crate::node::{Node, node};
+use crate::pods::Namespace;
+
+/// A root of busybox, as those want one that know no images.
+const ROOT: &str = "cd /tmp; mkdir -p rootfs/bin rootfs/proc rootfs/sys rootfs/dev rootfs/etc rootfs/tmp rootfs/run; \
+    cp /bin/busybox rootfs/bin/busybox; ln -sf busybox rootfs/bin/sh";
+
+/// Addresses that containers of others have.
+fn addresses(node: &Node) -> String {
+    node.sh("ls /run/cni-ipam/pods")
+}
+
+#[test]
+fn ctr_starts_a_container() {
+    let Some(node) = node() else { return };
+    node.sh(ROOT);
+    let before = addresses(node);
+    let run = "ctr run --rm --cni --rootfs /tmp/rootfs of-ctr /bin/sh -c 'busybox ip -4 address show eth0'";
+    let printed = node.sh(run);
+    assert!(printed.contains("inet 10.88."), "{printed}");
+    assert_eq!(addresses(node), before);
+}
+
+#[test]
+fn podman_starts_a_container() {
+    let Some(node) = node() else { return };
+    node.sh(ROOT);
+    let before = addresses(node);
+    // crun does not know the control groups of every machine; limits cannot be raised on every machine.
+    let conf = r#"[containers]
+default_ulimits = ["nofile=1024:1024","nproc=1024:1024"]
+[network]
+network_backend = "cni"
+cni_plugin_dirs = ["/opt/cni/bin"]
+network_config_dir = "/etc/cni/net.d"
+default_network = "pods"
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+runtime = "runc"
+"#;
+    let file = node.run(&["exec", "sh", "-ec", "cat >/tmp/containers.conf"], conf);
+    assert!(file.status.success(), "{file:?}");
+    let printed = node.sh(
+        "CONTAINERS_CONF=/tmp/containers.conf podman --root /tmp/podman/root --runroot /tmp/podman/run --tmpdir /tmp/podman/tmp \
+         run --rm --network pods --rootfs /tmp/rootfs /bin/sh -c 'busybox ip -4 address show eth0'",
+    );
+    assert!(printed.contains("inet 10.88."), "{printed}");
+    assert_eq!(addresses(node), before);
+}
+
+/// CNI 1.1 has STATUS and GC; so do newer plugins of the network. They have addresses of their own: GC gives back all that are
+/// not named.
+#[test]
+fn cnitool_calls_every_verb() {
+    let Some(node) = node() else { return };
+    let mesh = Namespace::new(node, "tool");
+    mesh.sidecar("one");
+    mesh.ready(&["one"]);
+    node.sh("mkdir -p /tmp/net.d
+         jq '.cniVersion = \"1.1.0\" | .plugins[0].bridge = \"tool0\" | .plugins[0].ipam.dataDir = \"/run/tool-ipam\"
+             | .plugins[0].ipam.ranges[0][0].subnet = \"10.89.0.0/16\" | del(.plugins[] | select(.type == \"gate\"))' \
+             /etc/cni/net.d/10-bridge.conflist >/tmp/net.d/10-tool.conflist
+         ip netns add tool");
+    let call = |verb: &str| {
+        let output = node.run(
+            &["exec", "sh", "-ec", &format!(
+                "CNI_PATH=/node/containerd2/usr/lib/cni:/opt/cni/bin NETCONFPATH=/tmp/net.d CNI_IFNAME=eth0 \
+                 CNI_ARGS='IgnoreUnknown=1;K8S_POD_NAMESPACE=tool;K8S_POD_NAME=one' cnitool {verb} pods /run/netns/tool"
+            )],
+            "",
+        );
+        assert!(output.status.success(), "{verb}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    call("status");
+    let result = call("add");
+    assert!(result.contains("\"address\": \"10.89."), "{result}");
+    let rules = node.handles("/run/netns/tool");
+    assert!(
+        rules.contains("15001") && rules.contains("15006"),
+        "{rules}"
+    );
+    call("check");
+    node.sh("weir clean --netns /run/netns/tool");
+    let broken = node.run(&["exec", "sh", "-ec",
+        "CNI_PATH=/node/containerd2/usr/lib/cni:/opt/cni/bin NETCONFPATH=/tmp/net.d CNI_IFNAME=eth0 \
+         CNI_ARGS='IgnoreUnknown=1;K8S_POD_NAMESPACE=tool;K8S_POD_NAME=one' cnitool check pods /run/netns/tool"], "");
+    assert!(
+        !broken.status.success(),
+        "a check without rules: {broken:?}"
+    );
+    call("gc");
+    call("del");
+    call("del");
+    node.sh("ip netns del tool");
+}

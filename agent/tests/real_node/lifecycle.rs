@@ -1,0 +1,64 @@
+//! The node's own life: reboots, and others who write the same configuration.
+
+use crate::node::{node, wait_for};
+use crate::pods::Namespace;
+
+const LIST: &str = "/etc/cni/net.d/10-bridge.conflist";
+
+#[test]
+fn after_a_reboot_pods_are_redirected_again() {
+    let Some(node) = node() else { return };
+    let mesh = Namespace::new(node, "reboot");
+    mesh.sidecar("one");
+    mesh.ready(&["one"]);
+    let started = || {
+        let path = "jsonpath={.status.containerStatuses[*].containerID}";
+        node.kubectl(&["-n", "reboot", "get", "pod", "one", "-o", path])
+    };
+    let before = started();
+    node.ok(&["reboot"]);
+    wait_for("the pod is started anew", || {
+        let now = started();
+        (now != before && now.split_whitespace().count() == 2).then_some(())
+    });
+    mesh.ready(&["one"]);
+    node.rolled_out();
+    mesh.captured("one");
+}
+
+#[test]
+fn another_installer_that_writes_in_a_loop_leaves_no_pod_outside() {
+    let Some(node) = node() else { return };
+    let mesh = Namespace::new(node, "fight");
+    // What the installer of a network writes: the same list without us, again and again.
+    node.sh(&format!(
+        "jq 'del(.plugins[] | select(.type == \"istio-cni\"))' {LIST} >/tmp/theirs
+         touch /tmp/fight
+         setsid sh -c 'while [ -e /tmp/fight ]; do cp /tmp/theirs {LIST}.new; mv {LIST}.new {LIST}; sleep 0.2; done' \
+             </dev/null >/dev/null 2>&1 &"
+    ));
+    let names = ["one", "two", "three", "four"];
+    for name in names {
+        mesh.sidecar(name);
+    }
+    mesh.ready(&names);
+    node.sh("rm /tmp/fight");
+    wait_for("the configuration is healed", || {
+        node.sh(&format!("cat {LIST}"))
+            .contains("istio-cni")
+            .then_some(())
+    });
+    let metrics = node.metrics();
+    metrics.wait("all pods are verified", "weir_pods_verified", |n| {
+        metrics.get("weir_pods_expected") == Some(n) && n >= 4.0
+    });
+    for name in names {
+        mesh.captured(name);
+    }
+    let fights = node
+        .agent_log()
+        .lines()
+        .filter(|l| l.contains("somebody"))
+        .count();
+    println!("lines about the fight: {fights}");
+}

@@ -1,0 +1,18 @@
+//! The agent of our image on a Kubernetes node: kubelet, containerd, API server, controllers.
+//!
+//! `ci/node test` starts such a node and runs these, one after the other; without it each says that it is skipped.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
+
+mod agent_gone;
+mod broken_pods;
+mod callers;
+mod lifecycle;
+mod node;
+mod pods;

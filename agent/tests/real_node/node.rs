@@ -1,0 +1,220 @@
+//! The node, as a person at its keyboard has it.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// For whatever a busy machine does; what is waited for takes a second or two.
+const PATIENCE: Duration = Duration::from_secs(90);
+const MANIFEST: &str = include_str!("../../deploy/weir.yaml");
+const AGENT: [&str; 2] = ["-n", "istio-system"];
+
+/// A running node, with the agent on it.
+pub(crate) struct Node {
+    script: PathBuf,
+}
+
+/// `None`, said aloud, where there is no node.
+pub(crate) fn node() -> Option<&'static Node> {
+    static NODE: OnceLock<Option<Node>> = OnceLock::new();
+    let node = NODE.get_or_init(|| {
+        let node = Node {
+            script: std::env::var_os("WEIR_NODE")?.into(),
+        };
+        node.install();
+        Some(node)
+    });
+    if node.is_none() {
+        println!("skipped: WEIR_NODE is not set: ci/node test starts a Kubernetes node for these");
+    }
+    node.as_ref()
+}
+
+/// What a command printed, when it went well.
+#[track_caller]
+fn printed(output: Output, what: &str) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Asks until there is an answer.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
+        // A question starts several processes.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+impl Node {
+    /// `ci/node` with arguments.
+    pub(crate) fn run(&self, args: &[&str], input: &str) -> Output {
+        let mut child = Command::new(&self.script)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(input.as_bytes())
+            .unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
+        printed(self.run(args, ""), &args.join(" "))
+    }
+
+    /// A line of shell on the node.
+    #[track_caller]
+    pub(crate) fn sh(&self, script: &str) -> String {
+        self.ok(&["exec", "sh", "-ec", script])
+    }
+
+    #[track_caller]
+    pub(crate) fn kubectl(&self, args: &[&str]) -> String {
+        self.ok(&[&["kubectl"], args].concat())
+    }
+
+    #[track_caller]
+    pub(crate) fn apply(&self, manifest: &str) {
+        printed(
+            self.run(&["kubectl", "apply", "-f", "-"], manifest),
+            manifest,
+        );
+    }
+
+    /// Our image and our manifest.
+    fn install(&self) {
+        let image =
+            std::env::var("WEIR_NODE_IMAGE").expect("WEIR_NODE_IMAGE, as ci/node test sets it");
+        let bytes = std::fs::File::open(&image).unwrap();
+        let import = Command::new(&self.script)
+            .args(["exec", "sh", "-ec"])
+            .arg("cat >/tmp/image.tar; ctr -n k8s.io images import /tmp/image.tar")
+            .stdin(bytes)
+            .output()
+            .unwrap();
+        printed(import, &image);
+        // Ten seconds between two questions are long for tests.
+        let probe = "httpGet: {path: /readyz, port: 8000}";
+        assert!(MANIFEST.contains(probe));
+        self.apply(&MANIFEST.replace(probe, &format!("{probe}\n          periodSeconds: 1")));
+        self.rolled_out();
+    }
+
+    #[track_caller]
+    pub(crate) fn rolled_out(&self) {
+        let status = [
+            "rollout",
+            "status",
+            "daemonset/istio-cni-node",
+            "--timeout=90s",
+        ];
+        self.kubectl(&[&AGENT[..], &status].concat());
+    }
+
+    /// Of the agent, as the node sees it.
+    #[track_caller]
+    pub(crate) fn agent_pid(&self) -> String {
+        wait_for("an agent runs", || {
+            let found = self.run(&["exec", "pgrep", "-x", "install-cni"], "");
+            let pids = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+            (!pids.is_empty() && !pids.contains('\n')).then_some(pids)
+        })
+    }
+
+    /// What all agents of this node said, those that ended too.
+    pub(crate) fn agent_log(&self) -> String {
+        self.sh("cat /var/log/pods/istio-system_istio-cni-node-*/install-cni/*.log || true")
+    }
+
+    fn agent_address(&self) -> String {
+        let path = "jsonpath={.items[*].status.podIP}";
+        let list = ["get", "pods", "-l", "k8s-app=istio-cni-node", "-o", path];
+        wait_for("the agent has an address", || {
+            let found = self.kubectl(&[&AGENT[..], &list].concat());
+            let is_one = !found.is_empty() && !found.contains(' ');
+            is_one.then_some(found)
+        })
+    }
+
+    /// Numbers of the agent; asked over the network of the pods.
+    pub(crate) fn metrics(&self) -> Metrics<'_> {
+        Metrics {
+            node: self,
+            address: self.agent_address(),
+        }
+    }
+
+    /// Of a pod's sandbox, as a path on the node.
+    pub(crate) fn netns_of(&self, namespace: &str, pod: &str) -> String {
+        let script = format!(
+            "ctr -n k8s.io containers list -q \
+             'labels.\"io.kubernetes.pod.namespace\"=={namespace},labels.\"io.kubernetes.pod.name\"=={pod},labels.\"io.cri-containerd.kind\"==sandbox'"
+        );
+        let id = self.sh(&script).trim().to_owned();
+        assert!(
+            !id.is_empty() && !id.contains('\n'),
+            "sandboxes of {namespace}/{pod}: {id:?}"
+        );
+        let info = self.sh(&format!("ctr -n k8s.io containers info {id}"));
+        let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+        let namespaces = info["Spec"]["linux"]["namespaces"].as_array().unwrap();
+        let network = namespaces.iter().find(|n| n["type"] == "network").unwrap();
+        network["path"].as_str().unwrap().to_owned()
+    }
+
+    /// The rules of a namespace with their handles, by the real tool of this machine.
+    pub(crate) fn handles(&self, netns: &str) -> String {
+        let init = self.ok(&["pid"]).trim().to_owned();
+        let path = format!(
+            "--net=/proc/{init}/root/run/netns/{}",
+            netns.rsplit('/').next().unwrap()
+        );
+        let output = Command::new("nsenter")
+            .args([&path, "nft", "--stateless", "--handle", "list", "ruleset"])
+            .output()
+            .unwrap();
+        printed(output, &path)
+    }
+}
+
+/// Of one agent, also when the API server is away.
+pub(crate) struct Metrics<'a> {
+    node: &'a Node,
+    address: String,
+}
+
+impl Metrics<'_> {
+    pub(crate) fn get(&self, name: &str) -> Option<f64> {
+        let question = "GET /metrics HTTP/1.0\r\n\r\n";
+        let connect = ["exec", "busybox", "nc", "-w", "5", &self.address, "15014"];
+        let answer = self.node.run(&connect, question);
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        let value = text
+            .lines()
+            .find_map(|l| l.strip_prefix(name)?.strip_prefix(' '))?;
+        value.parse().ok()
+    }
+
+    #[track_caller]
+    pub(crate) fn wait(&self, what: &str, name: &str, is_right: impl Fn(f64) -> bool) {
+        wait_for(&format!("{what} ({name})"), || {
+            self.get(name).filter(|v| is_right(*v))
+        });
+    }
+}

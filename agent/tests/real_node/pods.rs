@@ -1,0 +1,223 @@
+//! Pods, and whether their traffic goes where it should.
+
+use crate::node::{Node, node, wait_for};
+use std::collections::BTreeSet;
+
+/// Where nobody is.
+const NOWHERE: &str = "10.99.99.99";
+/// Holds every ADD on the node while it is there.
+const GATE: &str = "/run/gate";
+
+/// A namespace of the cluster that goes away with this value, and its pods.
+pub(crate) struct Namespace {
+    pub(crate) node: &'static Node,
+    pub(crate) name: &'static str,
+}
+
+impl Namespace {
+    pub(crate) fn new(node: &'static Node, name: &'static str) -> Self {
+        node.apply(&format!(
+            "---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"
+        ));
+        Self { node, name }
+    }
+
+    /// A pod of an application on port 8080 and a stand-in for the proxy, which tells where it was reached.
+    pub(crate) fn sidecar(&self, pod: &str) {
+        self.pod(pod, "");
+    }
+
+    /// The same with more of a specification: two blanks before each line.
+    pub(crate) fn pod(&self, pod: &str, more: &str) {
+        let namespace = self.name;
+        self.node.apply(&format!(
+            r#"
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {pod}
+  namespace: {namespace}
+  annotations: {{sidecar.istio.io/status: '{{}}'}}
+spec:
+  terminationGracePeriodSeconds: 0
+  automountServiceAccountToken: false
+  containers:
+  - name: app
+    image: localhost/busybox:1
+    command: [nc, -ll, -p, "8080", -e, echo, application]
+  - name: istio-proxy
+    image: localhost/busybox:1
+    securityContext: {{runAsUser: 1337, runAsGroup: 1337}}
+    command: [sh, -c, "nc -ll -p 15001 -e echo outbound & exec nc -ll -p 15006 -e echo inbound"]
+{more}"#
+        ));
+    }
+
+    #[track_caller]
+    pub(crate) fn ready(&self, pods: &[&str]) {
+        let names: Vec<_> = pods.iter().map(|p| format!("pod/{p}")).collect();
+        let mut args = vec![
+            "-n",
+            self.name,
+            "wait",
+            "--for=condition=Ready",
+            "--timeout=90s",
+        ];
+        args.extend(names.iter().map(String::as_str));
+        self.node.kubectl(&args);
+    }
+
+    pub(crate) fn address(&self, pod: &str) -> String {
+        let path = "jsonpath={.status.podIP}";
+        self.node
+            .kubectl(&["-n", self.name, "get", "pod", pod, "-o", path])
+    }
+
+    /// Both ways, and that the proxy's own traffic is left alone.
+    #[track_caller]
+    pub(crate) fn captured(&self, pod: &str) {
+        let connect = |container| {
+            let script = format!("echo | nc -w 2 {NOWHERE} 80 || true");
+            let exec = [
+                "-n", self.name, "exec", pod, "-c", container, "--", "sh", "-c", &script,
+            ];
+            self.node.kubectl(&exec)
+        };
+        assert_eq!(connect("app").trim(), "outbound", "{pod}");
+        assert_eq!(connect("istio-proxy").trim(), "", "{pod}");
+        let inbound = format!("echo | busybox nc -w 2 {} 8080", self.address(pod));
+        assert_eq!(self.node.sh(&inbound).trim(), "inbound", "{pod}");
+    }
+
+    #[track_caller]
+    pub(crate) fn delete(&self, pod: &str) {
+        self.node
+            .kubectl(&["-n", self.name, "delete", "pod", pod, "--timeout=60s"]);
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let args = ["kubectl", "delete", "namespace", self.name, "--wait=false"];
+        self.node.run(&args, "");
+    }
+}
+
+/// Network namespaces and addresses that pods have.
+fn taken(node: &Node) -> BTreeSet<String> {
+    let names = node.sh("ls /run/netns /run/cni-ipam/pods");
+    names.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Holds the additions of pods between the network and our plugin.
+pub(crate) struct Gate(&'static Node);
+
+impl Gate {
+    pub(crate) fn close(node: &'static Node) -> Self {
+        node.sh(&format!("rm -f {GATE}-waits; touch {GATE}"));
+        Self(node)
+    }
+
+    #[track_caller]
+    pub(crate) fn somebody_waits(&self) {
+        let seen = format!("{GATE}-waits");
+        wait_for("an ADD waits", || {
+            let found = self.0.run(&["exec", "test", "-e", &seen], "");
+            found.status.success().then_some(())
+        });
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.0.run(&["exec", "rm", "-f", GATE], "");
+    }
+}
+
+/// A service of the node that is gone until this value goes away.
+struct Away(&'static Node, &'static str);
+
+impl Away {
+    fn kill(node: &'static Node, service: &'static str) -> Self {
+        node.ok(&["kill", service]);
+        Self(node, service)
+    }
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        for what in ["start", "wait"] {
+            self.0.run(&[what, self.1], "");
+        }
+    }
+}
+
+#[test]
+fn a_pod_is_redirected_and_leaves_nothing_behind() {
+    let Some(node) = node() else { return };
+    let before = taken(node);
+    let mesh = Namespace::new(node, "redirected");
+    mesh.sidecar("one");
+    mesh.ready(&["one"]);
+    mesh.captured("one");
+    // Of other pods some may go away meanwhile.
+    let ours: BTreeSet<_> = taken(node).difference(&before).cloned().collect();
+    assert!(ours.len() >= 2, "a namespace and an address: {ours:?}");
+    let log = node.agent_log();
+    let line = log
+        .lines()
+        .find(|l| l.contains("pod=redirected/one"))
+        .expect("a line of the plugin");
+    assert!(
+        line.contains("redirected by nft in ") && line.contains("verified"),
+        "{line}"
+    );
+    mesh.delete("one");
+    wait_for("nothing is left", || {
+        taken(node).is_disjoint(&ours).then_some(())
+    });
+}
+
+#[test]
+fn a_pod_without_a_sidecar_is_left_alone() {
+    let Some(node) = node() else { return };
+    let plain = Namespace::new(node, "plain");
+    node.apply(
+        "---\n{apiVersion: v1, kind: Pod, metadata: {name: one, namespace: plain}, spec: {terminationGracePeriodSeconds: 0, \
+         automountServiceAccountToken: false, \
+         containers: [{name: app, image: localhost/busybox:1, command: [nc, -ll, -p, '8080', -e, echo, application]}]}}",
+    );
+    plain.ready(&["one"]);
+    let answer = node.sh(&format!(
+        "echo | busybox nc -w 2 {} 8080",
+        plain.address("one")
+    ));
+    assert_eq!(answer.trim(), "application");
+    assert_eq!(node.handles(&node.netns_of("plain", "one")), "");
+}
+
+#[test]
+fn a_pod_starts_while_the_api_server_is_away() {
+    let Some(node) = node() else { return };
+    let mesh = Namespace::new(node, "no-api");
+    let metrics = node.metrics();
+    let known = metrics.get("weir_pods_watched").unwrap();
+    let gate = Gate::close(node);
+    mesh.sidecar("one");
+    gate.somebody_waits();
+    metrics.wait("the agent knows the pod", "weir_pods_watched", |n| {
+        n > known
+    });
+    let away = Away::kill(node, "apiserver");
+    drop(gate);
+    let started = wait_for("the plugin adds the pod", || {
+        let log = node.agent_log();
+        log.lines()
+            .find(|l| l.contains("pod=no-api/one"))
+            .map(str::to_owned)
+    });
+    drop(away);
+    assert!(started.contains("verified"), "{started}");
+    mesh.ready(&["one"]);
+    mesh.captured("one");
+}
