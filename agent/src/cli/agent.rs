@@ -3,13 +3,16 @@
 use super::agent_args::{AgentArgs, Flags};
 use super::failure::{Failure, code};
 use super::output;
+use crate::node::cri;
 use crate::node::install::{Desired, Planned, plan};
 use crate::node::settings::{self, Resolved, Settings};
 use serde_json::{Value, json};
 
-/// What is in force of the flags of a command and this process' environment.
+/// What is in force of the flags of a command, this process' environment, and what the container runtime says.
 pub(super) fn resolve(flags: &Flags) -> Resolved {
-    settings::resolve(flags, &|name: &str| std::env::var_os(name))
+    let mut resolved = settings::resolve(flags, &|name: &str| std::env::var_os(name));
+    cri::fill(&mut resolved);
+    resolved
 }
 
 /// Runs until a signal, or answers a question.

@@ -75,6 +75,7 @@ fn introduce(log: &Log, resolved: &Resolved, settings: &Settings, unknown: &[Str
         };
         let (level, by) = match e.origin {
             Origin::Default => (Level::Debug, "default".to_owned()),
+            Origin::Runtime => (Level::Info, "container runtime".to_owned()),
             Origin::Flag => (Level::Info, format!("flag --{}", e.setting.flag)),
             Origin::Env(name) => (Level::Info, format!("environment {name}")),
         };

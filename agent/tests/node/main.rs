@@ -15,6 +15,7 @@ mod bundle;
 #[path = "../../../vmtests/tests/report/chromium.rs"]
 mod chromium;
 mod commands;
+mod cri;
 mod faults;
 mod golden;
 mod heal;

@@ -91,10 +91,17 @@ impl Node {
     }
 
     /// The same by a command that goes before `agent`: another program may start `weir`.
-    pub(crate) fn start_by(
+    pub(crate) fn start_by(&self, command: Command, env: &[(&str, &str)], args: &[&str]) -> Agent {
+        let mut all = self.env();
+        all.extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        self.start_with(command, &all, args)
+    }
+
+    /// With this environment and no other settings but free ports.
+    pub(crate) fn start_with(
         &self,
         mut command: Command,
-        env: &[(&str, &str)],
+        env: &BTreeMap<String, String>,
         args: &[&str],
     ) -> Agent {
         let (health, metrics) = (free_port(), free_port());
@@ -104,13 +111,10 @@ impl Node {
             .append(true)
             .open(&log)
             .unwrap();
-        command.arg("agent").args(args).envs(self.env());
+        command.arg("agent").args(args);
         command.env("WEIR_HEALTH_PORT", health.to_string());
         command.env("MONITORING_PORT", metrics.to_string());
-        command
-            .envs(env.iter().copied())
-            .stdin(Stdio::null())
-            .stderr(file);
+        command.envs(env).stdin(Stdio::null()).stderr(file);
         let child = command.spawn().unwrap();
         Agent {
             child,

@@ -9,6 +9,7 @@ fn origin(e: &Effective) -> String {
     match e.origin {
         Origin::Flag => format!("flag --{}", e.setting.flag),
         Origin::Env(name) => format!("environment {name}"),
+        Origin::Runtime => "container runtime".to_owned(),
         Origin::Default => "default".to_owned(),
     }
 }

@@ -12,6 +12,8 @@ pub enum Origin {
     Flag,
     /// The environment: this variable.
     Env(&'static str),
+    /// The container runtime, which was asked.
+    Runtime,
     /// Nobody.
     Default,
 }
@@ -99,6 +101,27 @@ impl Resolved {
         let found = self.0.iter().find(named);
         debug_assert!(found.is_some(), "{name} is not in the table");
         found.map_or("", |e| e.text.as_str())
+    }
+
+    /// Whether nobody set it.
+    pub(crate) fn is_default(&self, name: &str) -> bool {
+        let of = |e: &Effective| e.setting.env == name && e.origin == Origin::Default;
+        self.0.iter().any(of)
+    }
+
+    /// Puts what the container runtime says in the place of a default.
+    pub(crate) fn by_runtime(&mut self, name: &str, text: String) {
+        for e in self.0.iter_mut().filter(|e| e.setting.env == name) {
+            e.text.clone_from(&text);
+            e.origin = Origin::Runtime;
+        }
+    }
+
+    /// What a person should know about a setting.
+    pub(crate) fn note(&mut self, name: &str, note: String) {
+        for e in self.0.iter_mut().filter(|e| e.setting.env == name) {
+            e.note = Some(note.clone());
+        }
     }
 
     /// As a boolean: what is none is false.

@@ -161,6 +161,8 @@ pub static TABLE: &[Setting] = &[
 
     both("WEIR_CNI_BIN_SOURCE_DIR", "weir-cni-bin-source-dir", Text, "/opt/cni/bin", Used, "Every file in it is copied to the node"),
     both("WEIR_MOUNTED_CNI_BIN_DIR", "weir-mounted-cni-bin-dir", Text, "/host/opt/cni/bin", Used, "Where the node's CNI plugins are seen"),
+    both("WEIR_CRI_SOCKET", "weir-cri-socket", Text, "", Used, "Socket of the container runtime, which is asked where it looks for plugins and configurations; empty is not asked"),
+    both("WEIR_HOST_ROOT", "weir-host-root", Text, "/host", Used, "Where directories that the container runtime names are mounted; / is the node itself"),
     both("WEIR_SERVICE_ACCOUNT_DIR", "weir-service-account-dir", Text, "/var/run/secrets/kubernetes.io/serviceaccount", Used, "Directory of token and ca.crt"),
     both("WEIR_HEALTH_PORT", "weir-health-port", Int, "8000", Used, "Port of /healthz and /readyz"),
     both("WEIR_VERIFY_INTERVAL", "weir-verify-interval", Int, "60", Used, "Seconds between two looks at the rules of every pod, with REPAIR_REPAIR_PODS; 0 is never"),
