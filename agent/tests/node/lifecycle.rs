@@ -25,7 +25,7 @@ fn a_signal_takes_the_installation_away_and_leaves_the_program() {
         assert!(!node.read(LIST).contains("istio"));
         assert_eq!(node.mode(LIST), 0o644);
         assert_eq!(node.names("bin").len(), left, "{:?}", node.names("bin"));
-        assert_eq!(node.names("run"), ["log.sock"]);
+        assert_eq!(node.names("run"), ["agent.sock", "log.sock"]);
     }
 }
 
@@ -64,7 +64,10 @@ fn killed_at_once_and_started_again() {
     node.write("net.d/10-pods.conflist.tmp.other", "another installer's");
     let mut agent = node.ready(&[]);
     assert_eq!(node.names("bin"), ["istio-cni"]);
-    assert_eq!(node.names("run"), ["istio-cni-kubeconfig", "log.sock"]);
+    assert_eq!(
+        node.names("run"),
+        ["agent.sock", "istio-cni-kubeconfig", "log.sock"]
+    );
     assert_eq!(
         node.names("net.d"),
         ["10-pods.conflist", "10-pods.conflist.tmp.other"]
