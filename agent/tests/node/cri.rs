@@ -364,7 +364,7 @@ fn a_real_containerd_tells_its_directories() {
     let programs = containerds();
     if programs.is_empty() {
         println!(
-            "skipped: no containerd: `ci/deps --containerd` installs it, or CONTAINERD names some, with colons"
+            "skipped: no containerd: `ci/node test` has two, or CONTAINERD names some, with colons between them"
         );
     }
     for program in programs {
