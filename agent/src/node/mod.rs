@@ -10,6 +10,7 @@ pub(crate) mod cri;
 pub mod install;
 pub(crate) mod log;
 pub(crate) mod metrics;
+mod parts;
 pub mod pods;
 pub(crate) mod privilege;
 pub mod repair;

@@ -1,17 +1,15 @@
 //! The process: settings in, an installed plugin until a signal comes.
 
-use super::install::{Access, Desired, InstallError, Installer, Pass, Step};
+use super::install::{Desired, InstallError, Installer, Pass, Step};
 use super::log::{Levels, Log};
 use super::metrics::Metrics;
-use super::pods::watch::Watch as PodWatch;
+use super::parts::Parts;
 use super::privilege;
-use super::repair::controller;
-use super::serve::{self, Ready, Sockets};
+use super::serve::Ready;
 use super::settings::{Origin, Resolved, Settings, Usage};
 use super::status::Status;
 use super::throttle::{Throttle, Turn};
 use super::watch::{Signals, Watch, Woken};
-use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 use weir_cni::log::Level;
 
@@ -37,20 +35,15 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     let signals = Signals::block().map_err(|e| format!("cannot wait for signals: {e}"))?;
     let (ready, metrics) = (Ready::default(), Metrics::new());
     let status = Status::new(&settings.node_name, &desired.bin_dir, metrics.clone());
-    let mut sockets = bind(settings, &log)?;
-    let told = (metrics.clone(), status.clone());
-    sockets.pods = pods(settings, &desired.access, &told, &log);
-    sockets.report = report(resolved, settings, &log);
-    repair(settings, &desired.access, &sockets, told, &log);
-    serve::start(
-        sockets,
-        ready.clone(),
-        metrics.clone(),
-        status.clone(),
-        log.clone(),
-    )
-    .map_err(|e| format!("cannot start the servers: {e}"))?;
-    status.ask_kernel();
+    let parts = Parts {
+        resolved,
+        settings,
+        access: &desired.access,
+        metrics: metrics.clone(),
+        status: status.clone(),
+        log: log.clone(),
+    };
+    parts.start(ready.clone())?;
     let mut agent = Agent {
         installer: Installer::new(desired),
         log,
@@ -103,112 +96,6 @@ fn introduce(log: &Log, resolved: &Resolved, settings: &Settings, unknown: &[Str
         log.debug(&format!(
             "--log_output_level: nobody speaks under scope {scope:?}"
         ));
-    }
-}
-
-fn bind(settings: &Settings, log: &Log) -> Result<Sockets, String> {
-    let metrics = settings.monitoring_port.and_then(|port| {
-        let bound = serve::bind_metrics(port);
-        if let Err(e) = &bound {
-            log.warn(&format!(
-                "no metrics on port {port}: {e}; MONITORING_PORT chooses another"
-            ));
-        }
-        bound.ok()
-    });
-    let path = settings.run_dir.join(weir_cni::plugin::LOG_SOCKET);
-    let logs = serve::bind_logs(&path).map_err(|e| {
-        format!(
-            "cannot listen on {}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?",
-            path.display()
-        )
-    })?;
-    let port = settings.health_port;
-    let health = serve::bind_health(port).map_err(|e| {
-        format!("cannot listen on port {port} for health: {e}; WEIR_HEALTH_PORT chooses another")
-    })?;
-    Ok(Sockets {
-        health,
-        metrics,
-        logs,
-        pods: None,
-        report: None,
-    })
-}
-
-/// The watch of this node's pods and the socket where the plugin asks for them. Without either the plugin
-/// asks the API server, so nothing here keeps the agent from starting.
-fn pods(
-    settings: &Settings,
-    access: &Access,
-    (metrics, status): &(Metrics, Status),
-    log: &Log,
-) -> Option<(UnixListener, PodWatch)> {
-    let path = settings.run_dir.join(weir_cni::plugin::POD_SOCKET);
-    let bound = || {
-        if settings.node_name.is_empty() {
-            return Err("NODE_NAME is not set".to_owned());
-        }
-        let (metrics, status) = (metrics.clone(), status.clone());
-        let watch = PodWatch::new(access, &settings.node_name, metrics, status, log.clone())?;
-        let listener = serve::bind_pods(&path)
-            .map_err(|e| format!("cannot listen on {}: {e}", path.display()))?;
-        Ok((listener, watch))
-    };
-    let bound = bound();
-    if let Err(why) = &bound {
-        log.warn(&format!(
-            "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
-        ));
-        status.watch_is_off(why);
-        // Of an agent before us.
-        let _ = std::fs::remove_file(&path);
-    }
-    bound.ok()
-}
-
-/// The socket where an operator's command asks about this agent. Nothing depends on it.
-fn report(resolved: &Resolved, settings: &Settings, log: &Log) -> Option<(UnixListener, Resolved)> {
-    let path = settings.run_dir.join(serve::report::SOCKET);
-    match serve::report::bind(&path) {
-        Ok(listener) => Some((listener, resolved.clone())),
-        Err(e) => {
-            log.warn(&format!(
-                "cannot listen on {}: {e}; no command can ask this agent about itself",
-                path.display()
-            ));
-            None
-        }
-    }
-}
-
-/// Repair of pods that started outside of the mesh; it needs the watch.
-fn repair(
-    settings: &Settings,
-    access: &Access,
-    sockets: &Sockets,
-    told: (Metrics, Status),
-    log: &Log,
-) {
-    let status = told.1.clone();
-    let Some(repair) = settings.repair.clone().filter(|r| r.action.is_some()) else {
-        let why = "none of REPAIR_REPAIR_PODS, REPAIR_DELETE_PODS, REPAIR_LABEL_PODS is on";
-        status.verification_is_off(why);
-        return log.info(&format!("no pod is repaired: {why}"));
-    };
-    let Some((_, watch)) = &sockets.pods else {
-        let why = "the pods of this node are not watched";
-        status.verification_is_off(why);
-        return log.warn(&format!("no pod is repaired: {why}"));
-    };
-    if repair.interval.is_none() {
-        status.verification_is_off("REPAIR_REPAIR_PODS is off, or WEIR_VERIFY_INTERVAL is 0");
-    }
-    let (node, pods) = (&settings.node_name, watch.pods());
-    let begun = controller::start(repair, access, node, pods, told, log.clone());
-    if let Err(why) = begun {
-        status.verification_is_off(&why);
-        log.warn(&format!("no pod is repaired: {why}"));
     }
 }
 

@@ -1,0 +1,145 @@
+//! What runs beside the installer: the servers, the watch of pods, repair. Joined here, each with what it needs.
+
+use super::install::Access;
+use super::log::Log;
+use super::metrics::Metrics;
+use super::pods::watch::Watch;
+use super::repair::controller;
+use super::serve::{self, Ready, Sockets};
+use super::settings::{Resolved, Settings};
+use super::status::Status;
+use std::os::unix::net::UnixListener;
+
+/// What the parts are made of.
+pub(super) struct Parts<'a> {
+    pub(super) resolved: &'a Resolved,
+    pub(super) settings: &'a Settings,
+    pub(super) access: &'a Access,
+    pub(super) metrics: Metrics,
+    pub(super) status: Status,
+    pub(super) log: Log,
+}
+
+impl Parts<'_> {
+    /// Starts them all; they run until the process ends.
+    ///
+    /// # Errors
+    /// A socket that the agent cannot do without, or a thread.
+    pub(super) fn start(self, ready: Ready) -> Result<(), String> {
+        let mut sockets = self.bind()?;
+        sockets.pods = self.pods();
+        sockets.report = self.report();
+        self.repair(&sockets);
+        let Self {
+            metrics,
+            status,
+            log,
+            ..
+        } = self;
+        serve::start(sockets, ready, metrics, status.clone(), log)
+            .map_err(|e| format!("cannot start the servers: {e}"))?;
+        status.ask_kernel();
+        Ok(())
+    }
+
+    fn bind(&self) -> Result<Sockets, String> {
+        let settings = self.settings;
+        let metrics = settings.monitoring_port.and_then(|port| {
+            let bound = serve::bind_metrics(port);
+            if let Err(e) = &bound {
+                self.log.warn(&format!(
+                    "no metrics on port {port}: {e}; MONITORING_PORT chooses another"
+                ));
+            }
+            bound.ok()
+        });
+        let path = settings.run_dir.join(weir_cni::plugin::LOG_SOCKET);
+        let logs = serve::bind_logs(&path).map_err(|e| {
+            format!(
+                "cannot listen on {}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?",
+                path.display()
+            )
+        })?;
+        let port = settings.health_port;
+        let health = serve::bind_health(port).map_err(|e| {
+            format!(
+                "cannot listen on port {port} for health: {e}; WEIR_HEALTH_PORT chooses another"
+            )
+        })?;
+        Ok(Sockets {
+            health,
+            metrics,
+            logs,
+            pods: None,
+            report: None,
+        })
+    }
+
+    /// The watch of this node's pods and the socket where the plugin asks for them. Without either the plugin
+    /// asks the API server, so nothing here keeps the agent from starting.
+    fn pods(&self) -> Option<(UnixListener, Watch)> {
+        let (settings, log) = (self.settings, &self.log);
+        let path = settings.run_dir.join(weir_cni::plugin::POD_SOCKET);
+        let bound = || {
+            let node = &settings.node_name;
+            if node.is_empty() {
+                return Err("NODE_NAME is not set".to_owned());
+            }
+            let (metrics, status) = (self.metrics.clone(), self.status.clone());
+            let watch = Watch::new(self.access, node, metrics, status, log.clone())?;
+            let listener = serve::bind_pods(&path)
+                .map_err(|e| format!("cannot listen on {}: {e}", path.display()))?;
+            Ok((listener, watch))
+        };
+        let bound = bound();
+        if let Err(why) = &bound {
+            log.warn(&format!(
+                "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
+            ));
+            self.status.watch_is_off(why);
+            // Of an agent before us.
+            let _ = std::fs::remove_file(&path);
+        }
+        bound.ok()
+    }
+
+    /// The socket where an operator's command asks about this agent. Nothing depends on it.
+    fn report(&self) -> Option<(UnixListener, Resolved)> {
+        let path = self.settings.run_dir.join(serve::report::SOCKET);
+        match serve::report::bind(&path) {
+            Ok(listener) => Some((listener, self.resolved.clone())),
+            Err(e) => {
+                self.log.warn(&format!(
+                    "cannot listen on {}: {e}; no command can ask this agent about itself",
+                    path.display()
+                ));
+                None
+            }
+        }
+    }
+
+    /// Repair of pods that started outside of the mesh; it needs the watch.
+    fn repair(&self, sockets: &Sockets) {
+        let (settings, status, log) = (self.settings, &self.status, &self.log);
+        let Some(repair) = settings.repair.clone().filter(|r| r.action.is_some()) else {
+            let why = "none of REPAIR_REPAIR_PODS, REPAIR_DELETE_PODS, REPAIR_LABEL_PODS is on";
+            status.verification_is_off(why);
+            return log.info(&format!("no pod is repaired: {why}"));
+        };
+        let Some((_, watch)) = &sockets.pods else {
+            let why = "the pods of this node are not watched";
+            status.verification_is_off(why);
+            return log.warn(&format!("no pod is repaired: {why}"));
+        };
+        if repair.interval.is_none() {
+            status.verification_is_off("REPAIR_REPAIR_PODS is off, or WEIR_VERIFY_INTERVAL is 0");
+        }
+        let (node, pods) = (&settings.node_name, watch.pods());
+        let told = (self.metrics.clone(), status.clone());
+        let begun = controller::start(repair, self.access, node, pods, told, log.clone());
+        if let Err(why) = begun {
+            status.verification_is_off(&why);
+            log.warn(&format!("no pod is repaired: {why}"));
+        }
+    }
+}
