@@ -22,7 +22,7 @@ pub(super) fn collect(
     let secrets = secrets(&running);
     let mut parts = running.parts();
     parts.extend(node::parts(&running));
-    parts.extend(rules::parts(netns));
+    parts.extend(rules::parts(&running, netns));
     parts.extend(preflight(progress));
     (parts, secrets)
 }

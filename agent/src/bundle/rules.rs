@@ -1,6 +1,9 @@
 //! What the kernel holds in a namespace, engine by engine.
 
 use super::Part;
+use super::running::Running;
+use crate::node::repair::sandbox::{Processes, Scan};
+use crate::node::serve::report::Asking;
 use std::path::Path;
 use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;
@@ -8,9 +11,12 @@ use weir_netlink::Netns;
 /// The node's own namespace, by its first process; a container sees that in another place.
 const HOST: [&str; 2] = ["/host/proc/1/ns/net", "/proc/1/ns/net"];
 
-/// The rules of the node's own namespace, and of `further`. Who may not look at the first process gets those of the
+/// Pods whose rules are taken; a node has up to 250.
+const PODS: usize = 300;
+
+/// The rules of the node's own namespace, of the pods that the agent knows, and of `further`. Who may not look at the first process gets those of the
 /// namespace that this command is in, which may be the same.
-pub(super) fn parts(further: Option<Result<Netns, String>>) -> Vec<Part> {
+pub(super) fn parts(running: &Running, further: Option<Result<Netns, String>>) -> Vec<Part> {
     let path = HOST
         .iter()
         .map(Path::new)
@@ -29,7 +35,54 @@ pub(super) fn parts(further: Option<Result<Netns, String>>) -> Vec<Part> {
         let name = "rules/namespace.txt";
         parts.push(Part::new(name, netns.and_then(|netns| text(&netns))));
     }
+    match running.pods() {
+        Ok(pods) => parts.extend(of_pods(&pods)),
+        Err(why) => parts.push(Part::new("rules/pods.txt", Err(why))),
+    }
     parts
+}
+
+/// A list of the pods that ask for redirection, and the rules in the namespace of each.
+fn of_pods(pods: &[Asking]) -> Vec<Part> {
+    let processes = Processes::of_node();
+    let scan = match pods.is_empty() {
+        true => Ok(Scan::default()),
+        false => processes.scan(),
+    };
+    let mut list = format!("# {} pods of this node ask for redirection\n", pods.len());
+    let mut parts = Vec::new();
+    for pod in pods.iter().take(PODS) {
+        let found = scan.as_ref().map_err(Clone::clone);
+        let found = found.and_then(|scan| scan.find(&pod.addresses));
+        let sandbox = found.and_then(|place| processes.open(&place));
+        let addresses: Vec<String> = pod.addresses.iter().map(ToString::to_string).collect();
+        list += &format!("{}/{} {}: ", pod.namespace, pod.name, addresses.join(" "));
+        match sandbox {
+            Ok(sandbox) => {
+                list += &format!("{}\n", sandbox.netns().id());
+                let (namespace, name) = (plain(&pod.namespace), plain(&pod.name));
+                let name = format!("rules/pods/{namespace}/{name}.txt");
+                parts.push(Part::new(name, text(sandbox.netns())));
+            }
+            Err(why) => list += &format!("{why}\n"),
+        }
+    }
+    if let Some(more) = pods.len().checked_sub(PODS).filter(|n| *n > 0) {
+        list += &format!("{more} more are not looked at\n");
+    }
+    parts.push(Part::new("rules/pods.txt", Ok(list)));
+    parts
+}
+
+/// A name as a part of a path; those of Kubernetes are such already.
+fn plain(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let plain = |c: char| if is_plain(c) { c } else { '_' };
+    let name: String = name.chars().map(plain).collect();
+    match name.trim_start_matches('.') {
+        "" => "_".to_owned(),
+        name => name.to_owned(),
+    }
 }
 
 /// As `weir show --engine all`, with a line before each engine. One that cannot be read leaves the others.
@@ -68,4 +121,22 @@ fn legacy(netns: &Netns) -> Result<String, String> {
 fn sets(netns: &Netns) -> Result<String, String> {
     let read = Sandbox::show_sets_text(netns).map_err(|e| e.to_string());
     read.map(|text| String::from_utf8_lossy(&text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn names_stay_below_their_directory() {
+        for (name, wanted) in [
+            ("web-1.a_b", "web-1.a_b"),
+            ("../../etc/passwd", "_.._etc_passwd"),
+            ("..", "_"),
+            ("", "_"),
+            ("a\n\u{0}é", "a___"),
+        ] {
+            assert_eq!(plain(name), wanted);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::Part;
 use super::files::{seen, tail};
 use super::secrets::CUT;
-use crate::node::serve::report;
+use crate::node::serve::report::{self, Asking};
 use crate::node::settings::{self, Resolved, TABLE};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -83,6 +83,8 @@ impl Running {
             Part::new("agent/settings.txt", Ok(text)),
             Part::new("agent/settings.json", Ok(format!("{json:#}\n"))),
             Part::new("agent/log.txt", self.log()),
+            Part::new("agent/status.json", self.told(report::STATUS)),
+            Part::new("agent/metrics.txt", self.told(report::METRICS)),
             Part::new("cni/plugin-log.txt", tail(&plugin, TAIL)),
         ];
         for (n, file) in self.log_files().enumerate() {
@@ -95,12 +97,23 @@ impl Running {
     }
 
     fn log(&self) -> Result<String, String> {
+        self.told(report::LOG).map_err(|why| {
+            format!(
+                "{why}; what an agent wrote to stdout or stderr is kept by the container runtime (kubectl logs)"
+            )
+        })
+    }
+
+    /// The pods of the node that ask for redirection.
+    pub(super) fn pods(&self) -> Result<Vec<Asking>, String> {
+        let text = self.told(report::PODS)?;
+        serde_json::from_str(&text).map_err(|e| format!("the agent answers something else: {e}"))
+    }
+
+    fn told(&self, path: &str) -> Result<String, String> {
         match &self.silent {
-            None => get(&self.socket, report::LOG),
-            Some(why) => Err(format!(
-                "no running agent could be asked: {why}; what it wrote to stdout or stderr is kept by the container \
-                 runtime (kubectl logs)"
-            )),
+            None => get(&self.socket, path),
+            Some(why) => Err(format!("no running agent could be asked: {why}")),
         }
     }
 

@@ -21,11 +21,11 @@ Exit codes: 0 every asked job works, perhaps with a fallback; 1 some job does no
 arguments cannot be used; 3 none is known not to work, but some could not be found out.
 
 With --bundle the answer goes into a report of the node for support, with what else they ask for:
-the settings of the node agent and where each came from, its last log lines, the CNI
-configurations, the rules of the node's namespace, versions, modules, and a manifest with SHA-256
-sums. Tokens, passwords, private keys and the contents of kubeconfigs are left out. A part that
-cannot be had is a line that says why. The file is for its owner alone, and written whole or not
-at all. Exit codes then: 0 written, whatever could not be had; 1 not written; 2 the arguments
+the settings of the node agent and where each came from, its state and last log lines, the CNI
+configurations, the rules of the node and of its pods, versions, modules, and a manifest with
+SHA-256 sums. Tokens, passwords, private keys and the contents of kubeconfigs are left out. A part
+that cannot be had is a line that says why. The file is for its owner alone, and written whole or
+not at all. Exit codes then: 0 written, whatever could not be had; 1 not written; 2 the arguments
 cannot be used.
 
 Examples:

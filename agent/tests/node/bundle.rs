@@ -25,7 +25,7 @@ const KUBECONFIG: &str =
     "apiVersion: v1\nusers:\n- name: calico\n  user:\n    token: pLaNtEd-5-of-calico\n";
 
 /// A node with a secret in every place that a report could take it from.
-fn node() -> Node {
+pub(crate) fn node() -> Node {
     let node = Node::new();
     node.write("account/token", "pLaNtEd-6-of-the-account\n");
     node.write("net.d/10-pods.conflist", CONFIG);
@@ -61,14 +61,14 @@ const ENV: [(&str, &str); 2] = [
     ("CNI_NETWORK_CONFIG", r#"{"anything": "pLaNtEd-15"}"#),
 ];
 
-fn bundle(node: &Node, further: &[&str]) -> Output {
+pub(crate) fn bundle(node: &Node, further: &[&str]) -> Output {
     let file = node.path("report.tar").display().to_string();
     let args = [&["preflight", "--bundle", &file], further].concat();
     node.run(&args, &ENV)
 }
 
 /// Unpacks it into `unpacked` below the node and checks every sum.
-fn unpack(node: &Node, file: &Path) -> std::path::PathBuf {
+pub(crate) fn unpack(node: &Node, file: &Path) -> std::path::PathBuf {
     let dir = node.path("unpacked");
     std::fs::create_dir(&dir).unwrap();
     let run = |command: &mut Command| {
@@ -83,11 +83,11 @@ fn unpack(node: &Node, file: &Path) -> std::path::PathBuf {
     top
 }
 
-fn read(top: &Path, name: &str) -> String {
+pub(crate) fn read(top: &Path, name: &str) -> String {
     std::fs::read_to_string(top.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-fn stderr(out: &Output) -> String {
+pub(crate) fn stderr(out: &Output) -> String {
     String::from_utf8_lossy(&out.stderr).into_owned()
 }
 
@@ -119,8 +119,10 @@ fn everything_is_in_it_but_secrets() {
     let wanted = [
         "agent/files.txt",
         "agent/log.txt",
+        "agent/metrics.txt",
         "agent/settings.json",
         "agent/settings.txt",
+        "agent/status.json",
         "cni/listing.txt",
         "cni/net.d/10-pods.conflist",
         "cni/net.d/20-broken.conf",
@@ -132,6 +134,7 @@ fn everything_is_in_it_but_secrets() {
         "preflight.json",
         "preflight.txt",
         "rules/node.txt",
+        "rules/pods.txt",
     ];
     assert_eq!(listed, wanted);
     assert_eq!(
@@ -305,46 +308,6 @@ fn it_is_written_whole_or_not_at_all() {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert_eq!(text, "code 1\nreport.tar\nold\n", "{}", stderr(&out));
     assert!(stderr(&out).contains("No space left"), "{}", stderr(&out));
-}
-
-#[test]
-fn rules_of_a_namespace_that_is_named() {
-    let netns = match Netns::create() {
-        Ok(netns) => netns,
-        Err(e) => return println!("skipped: {e}"),
-    };
-    let path = netns.path().display().to_string();
-    let node = node();
-    node.write(
-        "config.json",
-        r#"{"inbound_ports_include": "*", "outbound_ip_ranges_include": "*"}"#,
-    );
-    let config = node.path("config.json").display().to_string();
-    let out = node.run(
-        &["apply", "sidecar", "--config", &config, "--netns", &path],
-        &[],
-    );
-    assert!(out.status.success(), "{}", stderr(&out));
-    let out = bundle(&node, &["--netns", &path]);
-    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
-    let top = unpack(&node, &node.path("report.tar"));
-    let rules = read(&top, "rules/namespace.txt");
-    let shown = node.run(&["show", "--netns", &path, "--engine", "nft"], &[]);
-    let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(
-        shown.contains("istio-proxy-nat") && rules.contains(&shown),
-        "{rules}"
-    );
-    assert!(
-        rules.starts_with(&format!("# {} at ", netns.id())),
-        "{rules}"
-    );
-    // One that is not there costs only itself.
-    let out = bundle(&node, &["--netns", "/run/netns/none-of-this-name"]);
-    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
-    assert!(
-        String::from_utf8_lossy(&out.stdout).contains("could not be had: rules/namespace.txt: ")
-    );
 }
 
 #[test]

@@ -11,6 +11,7 @@
 mod adds;
 mod api_server;
 mod bundle;
+mod bundle_rules;
 #[allow(dead_code, reason = "tests of the kernel matrix use the rest")]
 #[path = "../../../vmtests/tests/report/chromium.rs"]
 mod chromium;

@@ -14,9 +14,9 @@ pub(crate) mod actions;
 pub(crate) mod controller;
 mod criteria;
 mod pass;
-mod sandbox;
+pub(crate) mod sandbox;
 mod selector;
 pub mod settings;
-mod state;
+pub(crate) mod state;
 
 pub use settings::RepairSettings;

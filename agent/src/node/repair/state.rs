@@ -71,17 +71,27 @@ pub(crate) enum Found {
 /// # Errors
 /// It asks for something that cannot be understood.
 pub(crate) fn wanted(view: &PodView, settings: &RepairSettings) -> Result<Option<Wanted>, String> {
-    let facts = PodFacts::of(&view.pod);
-    let lives = matches!(view.phase.as_str(), "Pending" | "Running") && !view.deleting;
-    let excluded = settings.exclude_namespaces.contains(&facts.namespace);
-    let addresses = view.addresses();
-    if !lives || excluded || facts.host_network || addresses.is_empty() {
+    let Some((facts, addresses)) = asks(view) else {
         return Ok(None);
-    }
-    if let SidecarDecision::Skip(_) = SidecarDecision::of(&facts) {
+    };
+    if settings.exclude_namespaces.contains(&facts.namespace) {
         return Ok(None);
     }
     asked(&facts, settings).map(|config| Some(Wanted { addresses, config }))
+}
+
+/// A pod that lives, has addresses of its own, and asks for redirection.
+pub(crate) fn asks(view: &PodView) -> Option<(PodFacts, Vec<IpAddr>)> {
+    let facts = PodFacts::of(&view.pod);
+    let lives = matches!(view.phase.as_str(), "Pending" | "Running") && !view.deleting;
+    let addresses = view.addresses();
+    if !lives || facts.host_network || addresses.is_empty() {
+        return None;
+    }
+    match SidecarDecision::of(&facts) {
+        SidecarDecision::Skip(_) => None,
+        SidecarDecision::Redirect => Some((facts, addresses)),
+    }
 }
 
 /// The same without asking whether the plugin would redirect the pod.

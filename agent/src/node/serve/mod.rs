@@ -71,6 +71,16 @@ pub(crate) fn start(
         .build()?;
     let said = log.clone();
     let serve = async move {
+        if let Some((listener, resolved)) = sockets.report {
+            let source = report::Source {
+                resolved,
+                log: log.clone(),
+                status: status.clone(),
+                metrics: numbers.clone(),
+                pods: sockets.pods.as_ref().map(|(_, watch)| watch.pods()),
+            };
+            tokio::spawn(report::serve(listener, source));
+        }
         if let Some(listener) = sockets.metrics {
             tokio::spawn(metrics::serve(listener, numbers.clone(), status));
         }
@@ -79,9 +89,6 @@ pub(crate) fn start(
             let pods = watch.pods();
             tokio::spawn(watch.run());
             tokio::spawn(pods::serve(listener, pods, numbers.clone(), log.clone()));
-        }
-        if let Some((listener, resolved)) = sockets.report {
-            tokio::spawn(report::serve(listener, resolved, log.clone()));
         }
         logs::serve(sockets.logs, numbers, log).await;
     };

@@ -3,9 +3,15 @@
 use super::http::{self, Answer, answer};
 use super::peer::accept_root;
 use crate::node::log::Log;
+use crate::node::metrics::Metrics;
+use crate::node::pods::Pods;
+use crate::node::repair::state::asks;
 use crate::node::settings::{self, Resolved};
+use crate::node::status::{Facts, Status};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,41 +23,88 @@ pub(crate) const SOCKET: &str = "agent.sock";
 pub(crate) const SETTINGS: &str = "/settings";
 /// The last lines of the log.
 pub(crate) const LOG: &str = "/log";
+/// The same as on the port of the metrics, which need not be open.
+pub(crate) const STATUS: &str = "/status.json";
+/// The same as there.
+pub(crate) const METRICS: &str = "/metrics";
+/// An array of [`Asking`].
+pub(crate) const PODS: &str = "/pods";
 
 /// Everything on one connection.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// A pod of this node that asks for redirection.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Asking {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+/// What is told.
+pub(super) struct Source {
+    pub(super) resolved: Resolved,
+    pub(super) log: Log,
+    pub(super) status: Status,
+    pub(super) metrics: Metrics,
+    /// `None`: pods are not watched.
+    pub(super) pods: Option<Pods>,
+}
 
 /// Listens on a socket for root alone. A socket that an agent before us left is removed.
 pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
     super::logs::bind_for(path, 0o600)
 }
 
-pub(super) async fn serve(listener: UnixListener, resolved: Resolved, log: Log) {
+pub(super) async fn serve(listener: UnixListener, source: Source) {
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
         return;
     };
-    let resolved = Arc::new(resolved);
+    let source = Arc::new(source);
     let refused = |who: String| {
-        log.warn(&format!(
-            "somebody who is not root asks about the agent: {who}"
-        ));
+        let line = format!("somebody who is not root asks about the agent: {who}");
+        source.log.warn(&line);
     };
     let accept = || accept_root(&listener, refused);
-    let said = log.clone();
+    let told = Arc::clone(&source);
     let handler = move |request: Request<Incoming>| {
-        let answer = respond(&request, &resolved, &said);
+        let answer = respond(request.uri().path(), &told);
         async move { answer }
     };
     http::serve(accept, LIMIT, handler).await;
 }
 
-fn respond(request: &Request<Incoming>, resolved: &Resolved, log: &Log) -> Answer {
-    match request.uri().path() {
-        SETTINGS => answer(StatusCode::OK, settings::json(resolved).to_string()),
-        LOG => answer(StatusCode::OK, log.recent()),
-        _ => answer(
-            StatusCode::NOT_FOUND,
-            format!("ask for {SETTINGS} or {LOG}\n"),
-        ),
+fn respond(path: &str, source: &Source) -> Answer {
+    let text = match path {
+        SETTINGS => settings::json(&source.resolved).to_string(),
+        LOG => source.log.recent(),
+        STATUS => Facts::of(&source.status).json(),
+        METRICS => source.metrics.text(),
+        PODS => match pods(source.pods.as_ref()) {
+            Ok(text) => text,
+            Err(why) => return answer(StatusCode::SERVICE_UNAVAILABLE, why),
+        },
+        _ => {
+            let paths = [SETTINGS, LOG, STATUS, METRICS, PODS].join(" ");
+            return answer(StatusCode::NOT_FOUND, format!("ask for one of {paths}\n"));
+        }
+    };
+    answer(StatusCode::OK, text)
+}
+
+fn pods(pods: Option<&Pods>) -> Result<String, String> {
+    let pods = pods.ok_or("the pods of this node are not watched\n")?;
+    if !pods.synced() {
+        return Err("the API server has not listed the pods of this node yet\n".into());
     }
+    let asking = pods.all().into_iter().filter_map(|view| {
+        let (facts, addresses) = asks(&view)?;
+        Some(Asking {
+            namespace: facts.namespace,
+            name: facts.name,
+            addresses,
+        })
+    });
+    let asking: Vec<Asking> = asking.collect();
+    serde_json::to_string(&asking).map_err(|e| e.to_string())
 }
