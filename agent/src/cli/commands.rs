@@ -71,7 +71,8 @@ Everything lives in network namespaces of its own and is gone afterwards.";
 
 pub(super) const AGENT: &str = "\
 Every setting is a flag, an environment variable, or both; a flag beats the environment, the
-environment beats the default. --help shows all of them, --explain-settings what is in force.
+environment beats the default. With --weir-cri-socket the container runtime decides about
+directories that nobody set. --help shows all of them, --explain-settings what is in force.
 
 Called by the name install-cni the program is this command: it takes the place of Istio's.
 

@@ -16,3 +16,4 @@ mod callers;
 mod lifecycle;
 mod node;
 mod pods;
+mod report;
