@@ -6,7 +6,7 @@
 //! and the servers, which have a thread of their own because files are written synchronously; [`status`] is what
 //! all of these tell whoever asks.
 
-pub(crate) mod cri;
+pub mod cri;
 pub mod install;
 pub(crate) mod log;
 pub(crate) mod metrics;

@@ -13,6 +13,7 @@
 mod agent_gone;
 mod broken_pods;
 mod callers;
+mod containerd2;
 mod lifecycle;
 mod node;
 mod pods;

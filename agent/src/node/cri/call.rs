@@ -18,7 +18,7 @@ const HEAD: usize = 5;
 ///
 /// # Errors
 /// In words: nobody listens, it is no gRPC, or the status that the other side gives.
-pub(super) async fn unary(socket: &Path, method: &str, message: &[u8]) -> Result<Bytes, String> {
+pub async fn unary(socket: &Path, method: &str, message: &[u8]) -> Result<Bytes, String> {
     let stream = UnixStream::connect(socket).await;
     let stream = stream.map_err(|e| format!("cannot connect: {e}"))?;
     let io = TokioIo::new(stream);

@@ -9,7 +9,7 @@
 //! CRI has no field for it. containerd (1.6 to 2.x) shows its configuration to whoever asks verbosely; a runtime that
 //! does not is no fault: the defaults stay.
 
-mod call;
+pub mod call;
 mod config;
 mod message;
 mod place;
