@@ -1,4 +1,4 @@
-//! `weir-bench BINARIES OUTPUT [--quick|--apply|--pods]`: weir beside the shell-out that it replaces.
+//! `weir-bench BINARIES OUTPUT [--quick|--apply|--pods|--soak|--node]`: weir beside the shell-out that it replaces.
 //!
 //! What counts are ratios: both sides run in turns, in one run, on one machine. Absolute times
 //! say more about the machine. `ci/bench` builds what is needed and calls this.
@@ -12,10 +12,12 @@
     clippy::unwrap_used
 )]
 
+mod agent;
 mod apply;
 mod capture;
 #[allow(dead_code, unreachable_pub)]
 mod common;
+mod node;
 mod peak;
 mod pods;
 mod reading;
@@ -23,6 +25,7 @@ mod report;
 mod run;
 mod sets;
 mod setup;
+mod soak;
 mod stats;
 mod tables;
 mod throughput;
@@ -48,6 +51,8 @@ enum Parts {
     All,
     Apply,
     Pods,
+    Soak,
+    Node,
 }
 
 const FULL: Size = Size {
@@ -69,6 +74,9 @@ const QUICK: Size = Size {
     large: 3,
 };
 
+/// Pods that come and go.
+const SOAK: usize = 2_000;
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -77,8 +85,10 @@ fn main() -> ExitCode {
         [binaries, output, "--quick"] => (binaries, output, QUICK, Parts::All),
         [binaries, output, "--apply"] => (binaries, output, FULL, Parts::Apply),
         [binaries, output, "--pods"] => (binaries, output, FULL, Parts::Pods),
+        [binaries, output, "--soak"] => (binaries, output, FULL, Parts::Soak),
+        [binaries, output, "--node"] => (binaries, output, FULL, Parts::Node),
         _ => {
-            eprintln!("usage: weir-bench BINARIES OUTPUT [--quick|--apply|--pods]");
+            eprintln!("usage: weir-bench BINARIES OUTPUT [--quick|--apply|--pods|--soak|--node]");
             return ExitCode::from(2);
         }
     };
@@ -101,8 +111,13 @@ fn measure(binaries: &Path, output: &Path, size: &Size, parts: Parts) -> Result<
     let scratch = run::Scratch::new()?;
     let setup = setup::Setup::new(binaries, &scratch)?;
     let mut report = report::Report::default();
-    if parts == Parts::Pods {
-        pods::run(&setup, &scratch, size.samples, &mut report)?;
+    match parts {
+        Parts::Pods => pods::run(&setup, &scratch, size.samples, &mut report)?,
+        Parts::Soak => soak::run(&setup, &scratch, SOAK, &mut report)?,
+        Parts::Node => node::run(&setup, &scratch, size.samples, &mut report)?,
+        Parts::All | Parts::Apply => {}
+    }
+    if !matches!(parts, Parts::All | Parts::Apply) {
         return report.write(output);
     }
     apply::run(&setup, &scratch, size.samples, &mut report)?;

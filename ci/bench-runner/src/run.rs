@@ -26,6 +26,17 @@ impl Call {
         }
     }
 
+    /// The same call of a plugin, for the pod with this UID.
+    pub(crate) fn of_pod(mut self, uid: &str) -> Self {
+        for (name, value) in &mut self.env {
+            if name == "CNI_ARGS" {
+                value.push_str(";K8S_POD_UID=");
+                value.push_str(uid);
+            }
+        }
+        self
+    }
+
     /// Runs it. A failure says what it printed: nothing is measured that did not work.
     pub(crate) fn run(&self) -> Result<(), String> {
         self.start(Stdio::null()).map(|_| ())

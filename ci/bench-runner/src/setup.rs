@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use crate::run::Call;
 
 /// What the pod of the plugin's tests wants: everything, in and out.
@@ -58,6 +60,11 @@ impl Setup {
     /// The program that is the node agent, too.
     pub(crate) fn weir(&self) -> &str {
         &self.weir
+    }
+
+    /// The plugin.
+    pub(crate) fn weir_cni(&self) -> &str {
+        &self.weir_cni
     }
 
     pub(crate) fn apply(&self, netns: &str) -> Call {
@@ -119,36 +126,43 @@ impl Setup {
 
     /// An ADD of the plugin for a pod of this name.
     pub(crate) fn add(&self, netns: &str, pod: &str, run_dir: &Path) -> Call {
-        let stdin = serde_json::json!({
+        let config = json!({
             "cniVersion": "1.1.0", "name": "net", "type": "weir-cni", "native_nftables": true,
             "cni_agent_run_dir": run_dir, "pod_namespace": "istio-system",
             "exclude_namespaces": ["kube-system"],
-            "prevResult": {
-                "cniVersion": "1.1.0",
-                "interfaces": [{"name": "eth0", "sandbox": netns}],
-                "ips": [{"address": "10.244.0.5/24", "gateway": "10.244.0.1", "interface": 0}]
-            }
         });
-        let args = format!(
-            "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod};\
-             K8S_POD_UID=5c7f9b1e-0000-4000-8000-000000000001"
-        );
-        let env = [
-            ("CNI_COMMAND", "ADD"),
-            ("CNI_CONTAINERID", pod),
-            ("CNI_NETNS", netns),
-            ("CNI_IFNAME", "eth0"),
-            ("CNI_PATH", "/opt/cni/bin"),
-            ("CNI_ARGS", &args),
-        ];
-        let env = env
+        call_of_plugin(&self.weir_cni, config, netns, ("shop", pod))
+            .of_pod("5c7f9b1e-0000-4000-8000-000000000001")
+    }
+}
+
+/// An ADD with this configuration, after a plugin that gave an address.
+pub(crate) fn call_of_plugin(
+    program: &str,
+    mut config: Value,
+    netns: &str,
+    (namespace, pod): (&str, &str),
+) -> Call {
+    config["prevResult"] = json!({
+        "cniVersion": config["cniVersion"],
+        "interfaces": [{"name": "eth0", "sandbox": netns}],
+        "ips": [{"address": "10.244.0.5/24", "gateway": "10.244.0.1", "interface": 0, "version": "4"}]
+    });
+    let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={pod}");
+    let env = [
+        ("CNI_COMMAND", "ADD"),
+        ("CNI_CONTAINERID", pod),
+        ("CNI_NETNS", netns),
+        ("CNI_IFNAME", "eth0"),
+        ("CNI_PATH", "/opt/cni/bin"),
+        ("CNI_ARGS", &args),
+    ];
+    Call {
+        arguments: vec![program.to_owned()],
+        env: env
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect();
-        Call {
-            arguments: vec![self.weir_cni.clone()],
-            env,
-            stdin: stdin.to_string(),
-        }
+            .collect(),
+        stdin: config.to_string(),
     }
 }

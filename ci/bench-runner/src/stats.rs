@@ -20,10 +20,18 @@ pub(crate) struct Ratio {
     pub(crate) high: f64,
 }
 
+impl Ratio {
+    /// Of what is there once.
+    pub(crate) fn of_one(value: f64) -> Self {
+        let (low, high) = (value, value);
+        Self { value, low, high }
+    }
+}
+
 /// `median(of) / median(to)`. The interval is a bootstrap: both sides are drawn again, with
 /// repetition, 2 000 times, always with the same random numbers.
 pub(crate) fn ratio(of: &[f64], to: &[f64]) -> Ratio {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let mut draws: Vec<f64> = (0..2000)
         .map(|_| median(&random.draw(of)) / median(&random.draw(to)))
         .collect();
@@ -37,16 +45,21 @@ pub(crate) fn ratio(of: &[f64], to: &[f64]) -> Ratio {
 }
 
 /// xorshift64: good enough to draw samples.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
+    /// From a seed that is not 0.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     fn draw(&mut self, samples: &[f64]) -> Vec<f64> {
         (0..samples.len())
             .map(|_| samples[self.below(samples.len())])
             .collect()
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

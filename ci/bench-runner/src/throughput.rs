@@ -98,7 +98,7 @@ fn rules(setup: &Setup, run_dir: &Path) -> Result<String, String> {
 }
 
 /// Calls `work` for every place, so many at a time. The first failure is returned.
-fn all(
+pub(crate) fn all(
     places: &[Place],
     work: impl Fn(usize, &str) -> Result<(), String> + Sync,
 ) -> Result<(), String> {
