@@ -167,6 +167,25 @@ fn kubeconfigs_that_cannot_be_used() {
     }
 }
 
+/// The error reaches the runtime, and from there the pod's events.
+#[test]
+fn a_token_is_never_in_an_error() {
+    let user = |text: &str| format!("users:\n- name: u\n  user:\n{text}");
+    for (text, place) in [
+        (user("    token: s3cr3t-t0k3n\n   x: y\n"), "line 5"),
+        (user("    token: [s3cr3t-t0k3n]\n"), "line 4"),
+        (user("    token: s3cr3t-t0k3n\n    token: b\n"), "line 5"),
+        (user("    s3cr3t-t0k3n\n"), "line 4"),
+        (user("    token: \"s3cr3t-t0k3n\n"), "line"),
+    ] {
+        let node = Node::new();
+        node.dir.write(weir_cni::plugin::KUBECONFIG, &text);
+        let error = node.verb("ADD").error().to_string();
+        assert!(!error.contains("s3cr3t"), "{error}");
+        assert!(error.contains(place), "{error}");
+    }
+}
+
 /// Every way to name the authority and the token that a kubeconfig may have.
 #[test]
 fn kubeconfigs_that_can_be_used() {

@@ -103,8 +103,13 @@ pub(super) fn load(path: &Path) -> Result<Access, Error> {
         reason: Reason::Kubeconfig(reason),
     };
     let text = std::fs::read_to_string(path).map_err(|e| unusable(e.to_string()))?;
-    let config: Kubeconfig =
-        serde_saphyr::from_str(&text).map_err(|e| unusable(format!("it is not YAML: {e}")))?;
+    // The parser's own message quotes the lines around the fault, and one of them may be the token.
+    let config: Kubeconfig = serde_saphyr::from_str(&text).map_err(|e| {
+        let place = e.location().map_or_else(String::new, |at| {
+            format!(" from line {}, column {} on", at.line(), at.column())
+        });
+        unusable(format!("it is not YAML, or not a kubeconfig{place}"))
+    })?;
     resolve(config, path.parent().unwrap_or(Path::new(""))).map_err(unusable)
 }
 
