@@ -24,8 +24,8 @@ pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
             false => output::text(&settings::text(&resolved)),
         };
     }
-    let settings = Settings::of(&resolved).map_err(Failure::usage)?;
-    settings.is_built().map_err(Failure::usage)?;
+    let settings = Settings::of(&resolved).map_err(Failure::failed)?;
+    settings.is_built().map_err(Failure::failed)?;
     if a.dry_run {
         return dry_run(&settings, a.json);
     }
@@ -36,8 +36,8 @@ pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
 }
 
 fn dry_run(settings: &Settings, json: bool) -> Result<u8, Failure> {
-    let level = crate::node::plugin_log_level(settings).map_err(Failure::usage)?;
-    let desired = Desired::new(settings, level.as_str()).map_err(Failure::usage)?;
+    let level = crate::node::plugin_log_level(settings).map_err(Failure::failed)?;
+    let desired = Desired::new(settings, level.as_str()).map_err(Failure::failed)?;
     let steps = plan(&desired);
     if json {
         output::json(&steps.iter().map(step_json).collect::<Value>())?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 const CODES: &str = "\
 Exit codes: 0 done or as desired, 1 failed (verify: drift), 2 arguments or input files cannot be
-used, 3 could not be found out.";
+used (agent: 1, as install-cni), 3 could not be found out.";
 
 /// Steers pod traffic into a sidecar proxy, natively: no iptables, nft or ip is executed.
 #[derive(Debug, Parser)]

@@ -80,7 +80,7 @@ On MONITORING_PORT (15014): /metrics for Prometheus, / a page about this node an
 /status.json the same for programs. On WEIR_HEALTH_PORT (8000): /healthz and /readyz.
 
 Exit codes: 0 ended by SIGINT or SIGTERM, or asked and answered; 1 the node could not be made as
-wanted (--dry-run: it could not); 2 flags or settings cannot be used.
+wanted (--dry-run: it could not), or flags or settings cannot be used.
 
 Examples:
   weir agent --explain-settings
@@ -92,7 +92,8 @@ plugin's program stays unless WEIR_KEEP_PLUGIN is false: runtimes still call it 
 Flags and environment are those of weir agent. An agent that runs would install everything again:
 end it first.
 
-Exit codes: 0 nothing of ours is in force, 1 something is left, 2 flags or settings cannot be used.
+Exit codes: 0 nothing of ours is in force, 1 something is left, 2 flags or settings cannot be used,
+3 what is left could not be found out.
 
 Examples:
   weir uninstall --mounted-cni-net-dir=/etc/cni/net.d --weir-mounted-cni-bin-dir=/opt/cni/bin

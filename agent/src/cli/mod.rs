@@ -35,18 +35,21 @@ pub fn run() -> ExitCode {
         return weir_cni::plugin_main();
     }
     weir_netlink::sys::one_heap();
-    let parsed = match name.as_deref() {
-        Some("install-cni") => agent_args::parse_as_install_cni(),
-        _ => Cli::try_parse().map(|cli| cli.command),
+    let as_installer = name.as_deref() == Some("install-cni");
+    let parsed = match as_installer {
+        true => agent_args::parse_as_install_cni(),
+        false => Cli::try_parse().map(|cli| cli.command),
     };
     let wanted = match parsed {
         Ok(wanted) => wanted,
         Err(e) => {
             // Help and version are answers, not errors.
-            let code = if e.use_stderr() {
-                code::USAGE
-            } else {
-                code::SUCCESS
+            let is_agent = as_installer || std::env::args_os().nth(1).is_some_and(|a| a == "agent");
+            let code = match (e.use_stderr(), is_agent) {
+                (false, _) => code::SUCCESS,
+                // As install-cni ends, for which the agent stands in.
+                (true, true) => code::FAILED,
+                (true, false) => code::USAGE,
             };
             let _ = e.print();
             return ExitCode::from(code);

@@ -236,7 +236,10 @@ fn called_as_install_cni_it_is_the_agent() {
     assert!(
         stdout(&run(&["--explain-settings", "--log_output_level=info"])).contains("CNI_CONF_NAME")
     );
-    assert_eq!(run(&["--no-such-flag"]).status.code(), Some(2));
+    for bad in ["--no-such-flag", "--chained-cni-plugin=", "nonsense"] {
+        assert_eq!(run(&[bad]).status.code(), Some(1), "{bad}");
+    }
+    assert_eq!(run(&["--help"]).status.code(), Some(0));
     assert!(
         stdout(&weir().args(["agent", "--help"]).output().unwrap()).contains("--repair-enabled")
     );
