@@ -11,11 +11,15 @@ use serde_json::{Value, json};
 /// What is in force of the flags of a command, this process' environment, and what the container runtime says.
 pub(super) fn resolve(flags: &Flags) -> Resolved {
     let mut resolved = settings::resolve(flags, &|name: &str| std::env::var_os(name));
+    if let Ok(machine) = nix::sys::utsname::uname() {
+        resolved.fall_back("KUBERNETES_NODE_NAME", machine.nodename());
+    }
     cri::fill(&mut resolved);
     resolved
 }
 
-/// Runs until a signal, or answers a question.
+/// Runs until a signal, or answers a question. What cannot be used is a failure and no error of usage: whoever
+/// watches install-cni knows one exit code for all that goes wrong.
 pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
     let resolved = resolve(&a.flags);
     if a.explain {

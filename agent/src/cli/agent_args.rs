@@ -27,7 +27,8 @@ fn settings() -> impl Iterator<Item = &'static Setting> {
     TABLE.iter().filter(|s| !s.flag.is_empty())
 }
 
-/// As pflag reads them: `--flag value` and `--flag=value`, a boolean alone is true, the last of several counts.
+/// As pflag reads them: `--flag value` and `--flag=value`, whatever the value begins with; a boolean alone is true;
+/// the last of several counts, and of a list all of them.
 fn flag(setting: &'static Setting) -> Arg {
     let arg = Arg::new(setting.flag)
         .long(setting.flag)
@@ -45,8 +46,11 @@ fn flag(setting: &'static Setting) -> Arg {
             .value_name("NUMBER")
             .allow_negative_numbers(true)
             .value_parser(int_text),
-        Kind::Text => arg.value_name("TEXT"),
-        Kind::List => arg.value_name("TEXT,..."),
+        Kind::Text => arg.value_name("TEXT").allow_hyphen_values(true),
+        Kind::List => arg
+            .value_name("TEXT,...")
+            .allow_hyphen_values(true)
+            .action(ArgAction::Append),
     }
 }
 
@@ -74,7 +78,10 @@ fn with_settings(command: clap::Command) -> clap::Command {
 }
 
 fn flags(m: &ArgMatches) -> Flags {
-    let given = |s: &Setting| Some((s.flag, m.get_one::<String>(s.flag)?.clone()));
+    let given = |s: &Setting| {
+        let values: Vec<&str> = m.get_many::<String>(s.flag)?.map(String::as_str).collect();
+        Some((s.flag, values.join(",")))
+    };
     settings().filter_map(given).collect()
 }
 

@@ -45,7 +45,9 @@ impl Parts<'_> {
     fn bind(&self) -> Result<Sockets, String> {
         let settings = self.settings;
         let metrics = settings.monitoring_port.and_then(|port| {
-            let bound = serve::bind_metrics(port);
+            let bound = u16::try_from(port)
+                .map_err(|_| "ports go to 65535".to_owned())
+                .and_then(|port| serve::bind_metrics(port).map_err(|e| e.to_string()));
             if let Err(e) = &bound {
                 self.log.warn(&format!(
                     "no metrics on port {port}: {e}; MONITORING_PORT chooses another"

@@ -74,6 +74,11 @@ fn flags_as_the_chart_and_people_write_them() {
         "-1",
         "--log_output_level=info",
         "--log_as_json",
+        "--log_target=stdout",
+        "--log_target",
+        "/dev/null",
+        "--log_caller",
+        "-x",
         "--ctrlz_port=1",
     ];
     let value = json(&node.run(&args, &[]));
@@ -95,6 +100,13 @@ fn flags_as_the_chart_and_people_write_them() {
         ("b".into(), "true".into(), "-1".into())
     );
     assert_eq!(find("--log_as_json"), "true");
+    assert_eq!(find("--log_target"), "stdout,/dev/null");
+    assert_eq!(find("--log_caller"), "-x");
+    let host = nix::sys::utsname::uname().unwrap();
+    assert_eq!(
+        find("KUBERNETES_NODE_NAME"),
+        host.nodename().to_str().unwrap()
+    );
 }
 
 #[test]

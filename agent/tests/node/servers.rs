@@ -188,3 +188,16 @@ fn the_agent_tells_root_its_settings_and_its_last_lines() {
     assert!(!agent.log().contains("planted"), "{}", agent.log());
     assert_eq!(ask("/").status, 404);
 }
+
+#[test]
+fn a_port_that_is_none_costs_only_the_metrics() {
+    let node = Node::new();
+    node.write("net.d/10-a.conflist", BRIDGE);
+    let agent = node.start(&[], &["--monitoring-port=70000"]);
+    agent.until("ready", || agent.is_ready());
+    assert!(
+        agent.log().contains("no metrics on port 70000"),
+        "{}",
+        agent.log()
+    );
+}

@@ -3,7 +3,7 @@
 use super::parse::{comma_list, go_bool, go_int};
 use super::table::{Kind, Setting, TABLE};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 /// Who decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +107,14 @@ impl Resolved {
     pub(crate) fn is_default(&self, name: &str) -> bool {
         let of = |e: &Effective| e.setting.env == name && e.origin == Origin::Default;
         self.0.iter().any(of)
+    }
+
+    /// Puts what only this machine knows in the place of a default that is empty.
+    pub(crate) fn fall_back(&mut self, name: &str, text: &OsStr) {
+        let of = |e: &&mut Effective| e.setting.env == name && e.origin == Origin::Default;
+        for e in self.0.iter_mut().filter(of) {
+            e.text = text.to_string_lossy().into_owned();
+        }
     }
 
     /// Puts what the container runtime says in the place of a default.

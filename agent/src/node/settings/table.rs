@@ -156,7 +156,7 @@ pub static TABLE: &[Setting] = &[
     env("KUBERNETES_SERVICE_HOST", Text, "", Used, "Host of the API server in the plugin's kubeconfig; set by the kubelet"),
     env("KUBERNETES_SERVICE_PORT", Text, "", Used, "Its port; set by the kubelet"),
     env("KUBERNETES_SERVICE_PROTOCOL", Text, "https", Used, "Its protocol"),
-    env("KUBERNETES_NODE_NAME", Text, "", Used, "Logged"),
+    env("KUBERNETES_NODE_NAME", Text, "", Used, "Logged; the name of this host when it is not set"),
     env("GOMEMLIMIT", Text, "", Unused, "There is no garbage collector to limit"),
 
     both("WEIR_CNI_BIN_SOURCE_DIR", "weir-cni-bin-source-dir", Text, "/opt/cni/bin", Used, "Every file in it is copied to the node"),

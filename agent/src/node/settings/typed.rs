@@ -44,8 +44,8 @@ pub struct Settings {
     pub group_read: bool,
     pub kube_ca_file: Option<PathBuf>,
     pub skip_tls_verify: bool,
-    /// `None`: no metrics server.
-    pub monitoring_port: Option<u16>,
+    /// `None`: no metrics server. A number that is no port costs the metrics, not the agent.
+    pub monitoring_port: Option<i64>,
     pub ambient: bool,
     pub ambient_detection_retry: bool,
     pub exclude_namespaces: Vec<String>,
@@ -98,10 +98,7 @@ impl Settings {
             name if name.is_empty() => "02-istio-cni.conflist".to_owned(),
             name => name,
         };
-        let monitoring_port = match int(r, "MONITORING_PORT")? {
-            port if port <= 0 => None,
-            _ => Some(port(r, "MONITORING_PORT")?),
-        };
+        let monitoring_port = Some(int(r, "MONITORING_PORT")?).filter(|port| *port > 0);
         Ok(Self {
             cni_conf_name: file_name(r, "CNI_CONF_NAME")?,
             chained: r.bool("CHAINED_CNI_PLUGIN"),
@@ -267,7 +264,6 @@ mod tests {
             ("FORCE_IPTABLES_BINARY", "iptables"),
             ("AMBIENT_ENABLEMENT_SELECTOR", "{{"),
             ("MONITORING_PORT", "http"),
-            ("MONITORING_PORT", "65536"),
             ("WEIR_HEALTH_PORT", "0"),
             ("KUBECONFIG_MODE", "rw"),
             ("KUBECONFIG_MODE", "-1"),
