@@ -119,6 +119,20 @@ fn clean_up() {
     }
 }
 
+/// Whatever stands around the certificates in the file.
+#[test]
+fn an_authority_need_not_be_text() {
+    let node = Node::new();
+    std::fs::write(node.path("account/ca.crt"), b"# Z\xfcrich\n").unwrap();
+    let wanted = desired(&node.env(), "info");
+    let (text, _) = kubeconfig(&wanted.access).unwrap();
+    // printf '# Z\374rich\n' | base64
+    assert!(
+        text.contains("certificate-authority-data: IyBa/HJpY2gK\n"),
+        "{text}"
+    );
+}
+
 #[test]
 fn kubeconfigs() {
     let Some(dir) = golden() else { return };

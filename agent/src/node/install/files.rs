@@ -40,14 +40,21 @@ impl Stamp {
 
 /// A small file as text.
 pub(super) fn read_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let mut file = File::open(path)?.take(TEXT_LIMIT + 1);
-    let size = file.read_to_string(&mut text)?;
+    String::from_utf8(read_bytes(path)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
+/// A small file.
+pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let size = File::open(path)?
+        .take(TEXT_LIMIT + 1)
+        .read_to_end(&mut bytes)?;
     if size as u64 > TEXT_LIMIT {
         let why = format!("it has more than {} MiB", TEXT_LIMIT >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
-    Ok(text)
+    Ok(bytes)
 }
 
 /// Replaces a file: written beside it, synced, renamed. When this fails the old file is as it was.

@@ -1,7 +1,7 @@
 //! How the plugin reaches the API server.
 
 use super::desired::Access;
-use super::files::read_text;
+use super::files::{read_bytes, read_text};
 use std::fmt::Write;
 use std::net::Ipv6Addr;
 
@@ -23,13 +23,13 @@ pub fn kubeconfig(access: &Access) -> Result<(String, String), String> {
     } else {
         let default = access.service_account_dir.join("ca.crt");
         let path = access.ca_file.as_ref().unwrap_or(&default);
-        let pem = read_text(path).map_err(|e| {
+        let pem = read_bytes(path).map_err(|e| {
             format!(
                 "cannot read the CA {}: {e}; KUBE_CA_FILE names another one",
                 path.display()
             )
         })?;
-        format!("certificate-authority-data: {}", base64(pem.as_bytes()))
+        format!("certificate-authority-data: {}", base64(&pem))
     };
     let text = |token: &str| {
         format!(
