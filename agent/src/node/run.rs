@@ -242,8 +242,9 @@ impl Agent {
         let mut said = None;
         loop {
             let mut watch = Watch::new().map_err(watch_failed)?;
+            let desired = self.installer.desired();
             watch
-                .configurations(&self.installer.desired().net_dir)
+                .configurations(&desired.net_dir, desired.conf_name.as_deref())
                 .map_err(watch_failed)?;
             match self.installer.config()? {
                 Pass::Installed(done) => {
@@ -272,7 +273,7 @@ impl Agent {
             watch.file(path).map_err(watch_failed)?;
         }
         watch
-            .configurations(&desired.net_dir)
+            .configurations(&desired.net_dir, desired.conf_name.as_deref())
             .map_err(watch_failed)?;
         watch
             .credentials(&desired.access.service_account_dir)

@@ -55,8 +55,8 @@ pub(crate) enum Woken {
 enum Watched {
     /// One file: everything that may be done to it, a changed mode too.
     File(PathBuf),
-    /// Only the names that a runtime would read.
-    Configurations(PathBuf),
+    /// Only the names that a runtime would read, and the one that somebody named.
+    Configurations(PathBuf, Option<String>),
     /// Every name: the kubelet renews a directory by links.
     Credentials(PathBuf),
 }
@@ -87,12 +87,9 @@ impl Watch {
         self.add(path, mask, Watched::File(path.to_owned()))
     }
 
-    pub(crate) fn configurations(&mut self, dir: &Path) -> nix::Result<()> {
-        self.add(
-            dir,
-            Self::directory(),
-            Watched::Configurations(dir.to_owned()),
-        )
+    pub(crate) fn configurations(&mut self, dir: &Path, named: Option<&str>) -> nix::Result<()> {
+        let what = Watched::Configurations(dir.to_owned(), named.map(Into::into));
+        self.add(dir, Self::directory(), what)
     }
 
     pub(crate) fn credentials(&mut self, dir: &Path) -> nix::Result<()> {
@@ -174,7 +171,7 @@ impl Watch {
         let Some(watched) = self.watched.get(&event.wd) else {
             return Some(format!("something {verb}"));
         };
-        let (Watched::File(path) | Watched::Configurations(path) | Watched::Credentials(path)) =
+        let (Watched::File(path) | Watched::Configurations(path, _) | Watched::Credentials(path)) =
             watched;
         let Some(name) = &event.name else {
             return Some(format!("{} {verb}", path.display()));
@@ -183,7 +180,12 @@ impl Watch {
         let read_by_runtimes = path
             .extension()
             .is_some_and(|e| e == "conf" || e == "conflist");
-        let counts = !matches!(watched, Watched::Configurations(_)) || read_by_runtimes;
+        let counts = match watched {
+            Watched::Configurations(_, named) => {
+                read_by_runtimes || named.as_ref().is_some_and(|n| n.as_str() == name)
+            }
+            _ => true,
+        };
         counts.then(|| format!("{} {verb}", path.display()))
     }
 }

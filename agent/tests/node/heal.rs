@@ -183,3 +183,40 @@ fn somebody_who_fights_back_is_damped_and_does_not_flood_the_log() {
     );
     agent.until("healed in the end", || has_plugin(&node, LIST));
 }
+
+#[test]
+fn a_named_file_is_waited_for_and_healed_whatever_it_ends_in() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let mut agent = node.start(&[("CNI_CONF_NAME", "pods.json")], &[]);
+    agent.until("waiting", || agent.log().contains("waiting for pods.json"));
+    node.write("net.d/pods.json", BRIDGE);
+    agent.wait_ready();
+    assert!(has_plugin(&node, "net.d/pods.json"));
+    node.write("net.d/pods.json", BRIDGE);
+    agent.until("healed", || has_plugin(&node, "net.d/pods.json"));
+    assert_eq!(node.read(LIST), BRIDGE);
+}
+
+/// Whoever owns a program can write into it, and a link can be turned.
+#[test]
+fn a_program_of_somebody_else_is_replaced() {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let program = node.path("bin/istio-cni");
+    let same = node.read("source/istio-cni");
+    node.write("elsewhere", &same);
+    std::fs::set_permissions(node.path("elsewhere"), PermissionsExt::from_mode(0o755)).unwrap();
+    symlink(node.path("elsewhere"), &program).unwrap();
+    let agent = node.ready(&[]);
+    let meta = || std::fs::symlink_metadata(&program).unwrap();
+    assert!(meta().is_file());
+    if let Err(e) = nix::unistd::chown(&program, Some(1234.into()), None) {
+        println!("skipped: giving a file away: {e}");
+        return;
+    }
+    let own = nix::unistd::geteuid().as_raw();
+    agent.until("ours again", || meta().uid() == own);
+    assert_eq!(node.read("elsewhere"), same);
+}

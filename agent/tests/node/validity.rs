@@ -3,7 +3,7 @@
 use crate::golden::env;
 use crate::support::{BRIDGE, Node, desired, golden};
 use serde_json::Value;
-use weir_agent::node::install::{Installer, Pass, Remembered, check, list};
+use weir_agent::node::install::{Installer, Pass, Remembered, check, list, remove_everything};
 
 #[test]
 fn scenarios() {
@@ -170,4 +170,61 @@ fn owned_mode_extends_a_copy_and_wants_every_plugin_of_the_primary() {
     installer.remove().unwrap();
     assert_eq!(node.names("net.d"), ["10-a.conflist"]);
     assert!(!node.read("net.d/10-a.conflist").contains("istio"));
+}
+
+/// A name that somebody gives is kept, whatever it ends in; only a `.conf` with a list in it would be read by nobody.
+#[test]
+fn a_named_file_keeps_its_name() {
+    for (name, becomes) in [
+        ("87-net.json", "87-net.json"),
+        ("net", "net"),
+        ("a b.conf.conf", "a b.conf.conflist"),
+        ("a.conflist", "a.conflist"),
+    ] {
+        let node = Node::new();
+        node.write("net.d/99-other.conflist", BRIDGE);
+        node.write(&format!("net.d/{name}"), BRIDGE);
+        let mut env = node.env();
+        env.insert("CNI_CONF_NAME".into(), name.into());
+        let wanted = desired(&env, "info");
+        let mut installer = Installer::new(wanted.clone());
+        assert!(
+            matches!(installer.config(), Ok(Pass::Installed(_))),
+            "{name}"
+        );
+        let mut names = vec!["99-other.conflist", becomes];
+        names.sort_unstable();
+        assert_eq!(node.names("net.d"), names);
+        assert_eq!(installer.config_trouble().unwrap(), None, "{name}");
+        let path = format!("net.d/{becomes}");
+        let installed = node.read(&path);
+        node.write(
+            &path,
+            &installed.replace("\"type\": \"bridge\"", "\"type\": 1"),
+        );
+        let trouble = installer.config_trouble().unwrap();
+        assert!(trouble.is_some_and(|t| t.contains("type")), "{name}");
+        node.write(&path, &installed);
+        let removed = remove_everything(&wanted).unwrap();
+        assert!(removed.iter().any(|r| r.contains(becomes)), "{removed:?}");
+        assert!(!node.read(&path).contains("istio"), "{name}");
+    }
+}
+
+#[test]
+fn a_file_of_its_own_may_have_any_name() {
+    let node = Node::new();
+    node.write("net.d/10-a.conflist", BRIDGE);
+    let mut env = node.env();
+    env.insert("CHAINED_CNI_PLUGIN".into(), "f".into());
+    for name in ["istio-cni.conflist", "multus"] {
+        env.insert("CNI_CONF_NAME".into(), name.into());
+        let mut installer = Installer::new(desired(&env, "info"));
+        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+        assert_eq!(installer.config_trouble().unwrap(), None, "{name}");
+        node.write(&format!("net.d/{name}"), BRIDGE);
+        assert!(installer.config_trouble().unwrap().is_some(), "{name}");
+        installer.remove().unwrap();
+        assert_eq!(node.names("net.d"), ["10-a.conflist"]);
+    }
 }

@@ -2,7 +2,9 @@
 
 use super::desired::Desired;
 use super::files;
+use nix::unistd::geteuid;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// One program.
@@ -47,11 +49,14 @@ pub(super) fn programs(desired: &Desired) -> Result<Vec<Program>, String> {
 }
 
 impl Program {
-    /// Why it has to be copied; `None` when the node has it already.
+    /// Why it has to be copied; `None` when the node has it already: a file of ours, not a link that somebody may
+    /// turn nor a file that its owner may write.
     pub(super) fn differs(&self) -> Option<&'static str> {
-        match files::mode(&self.target) {
+        match std::fs::symlink_metadata(&self.target) {
             Err(_) => Some("the node does not have it"),
-            Ok(mode) if mode != self.mode => Some("its mode differs"),
+            Ok(meta) if !meta.is_file() => Some("the node has something else of this name"),
+            Ok(meta) if meta.uid() != geteuid().as_raw() => Some("somebody else owns it"),
+            Ok(meta) if meta.mode() & 0o7777 != self.mode => Some("its mode differs"),
             Ok(_) => match files::same_bytes(&self.source, &self.target) {
                 Ok(true) => None,
                 Ok(false) => Some("the node has another version"),

@@ -107,9 +107,10 @@ fn content(desired: &Desired, remembered: &Remembered, listing: &Listing) -> Res
     if !path.exists() {
         return Err(format!("{name} is gone"));
     }
+    // It may have a name that runtimes do not read: what counts is what is in it.
     let json = match listing.get(path) {
         Some(json) => json.clone(),
-        None => listing::read(path).map_err(|why| format!("{name} {why}"))?,
+        None => listing::read_object(path).map_err(|why| format!("{name} {why}"))?,
     };
     if !desired.chained {
         let same = remembered.entry.as_ref().is_none_or(|e| *e == json);
@@ -123,6 +124,9 @@ fn content(desired: &Desired, remembered: &Remembered, listing: &Listing) -> Res
         .get("plugins")
         .and_then(Json::as_array)
         .unwrap_or_default();
+    if !plugins.iter().all(listing::has_type) {
+        return Err(format!("{name} has a plugin without a type"));
+    }
     let ours: Vec<&Json> = plugins.iter().filter(|p| is_ours(p)).collect();
     match (ours.as_slice(), &remembered.entry) {
         ([], _) => return Err(format!("our entry is missing in {name}")),

@@ -112,7 +112,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
         Some(name) => (desired.net_dir.join(name), desired.mode),
         None => {
             let mode = files::mode(&source).map_err(|e| format!("{}: {e}", source.display()))?;
-            (source.with_extension("conflist"), mode)
+            (list_name(&source), mode)
         }
     };
     let replaces = (desired.owned.is_none() && path != source).then(|| source.clone());
@@ -131,6 +131,14 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
         },
         path,
     }))
+}
+
+/// Runtimes take a list from a `.conflist` only. Every other name but `.conf` is somebody's choice and stays.
+fn list_name(source: &Path) -> PathBuf {
+    match source.extension().is_some_and(|e| e == "conf") {
+        true => source.with_extension("conflist"),
+        false => source.to_owned(),
+    }
 }
 
 /// When another configuration came into force, the one before must not keep an entry that nobody looks after.

@@ -93,7 +93,8 @@ pub(super) fn read(path: &Path) -> Result<Json, String> {
     Ok(json)
 }
 
-fn read_object(path: &Path) -> Result<Json, String> {
+/// One file, whatever its name.
+pub(super) fn read_object(path: &Path) -> Result<Json, String> {
     // Opening a pipe would wait for ever.
     if path.exists() && !path.is_file() {
         return Err("is not a file".into());
@@ -115,7 +116,8 @@ fn plugins_are_valid(plugins: &Json) -> Result<(), String> {
     }
 }
 
-fn has_type(json: &Json) -> bool {
+/// Whether a plugin says which it is.
+pub(super) fn has_type(json: &Json) -> bool {
     json.get("type")
         .and_then(Json::as_str)
         .is_some_and(|t| !t.is_empty())

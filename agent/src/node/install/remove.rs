@@ -23,7 +23,7 @@ pub struct Left {
 /// # Errors
 /// The directory of configurations cannot be read.
 pub fn left(desired: &Desired) -> Result<Vec<Left>, String> {
-    let configurations = ours(&desired.net_dir)?;
+    let configurations = ours(desired)?;
     let mut found: Vec<Left> = configurations
         .into_iter()
         .map(|path| Left {
@@ -48,8 +48,9 @@ pub fn left(desired: &Desired) -> Result<Vec<Left>, String> {
     Ok(found)
 }
 
-/// Configurations with an entry of ours, also those that a runtime would not load.
-fn ours(dir: &Path) -> Result<Vec<PathBuf>, String> {
+/// Configurations with an entry of ours, also those that a runtime would not load, and the one that is named.
+fn ours(desired: &Desired) -> Result<Vec<PathBuf>, String> {
+    let dir = &desired.net_dir;
     let listing = listing::list(dir).map_err(|e| {
         format!(
             "cannot read {}: {e}; MOUNTED_CNI_NET_DIR names the directory",
@@ -62,8 +63,12 @@ fn ours(dir: &Path) -> Result<Vec<PathBuf>, String> {
         .into_iter()
         .map(|(path, _)| path)
         .chain(broken);
+    let named = desired.conf_name.as_ref().map(|n| dir.join(n));
+    // Opening a pipe would wait for ever.
+    let paths = paths.chain(named.filter(|p| p.is_file()));
     let mut found: Vec<PathBuf> = paths.filter(|p| has_ours(p)).collect();
     found.sort();
+    found.dedup();
     Ok(found)
 }
 
@@ -87,7 +92,7 @@ fn has_ours(path: &Path) -> bool {
 /// The first step that failed; those after it are not done.
 pub fn remove_everything(desired: &Desired) -> Result<Vec<String>, String> {
     let mut done = Vec::new();
-    for path in ours(&desired.net_dir)? {
+    for path in ours(desired)? {
         done.extend(from_configuration(&path, desired.owned.as_deref())?);
     }
     done.extend(credentials_and_program(desired)?);
