@@ -1,7 +1,7 @@
 //! `weir agent` with an API server in this process.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,6 +23,16 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn start(setup: &Setup, root: &Path, server: &ApiServer) -> Result<Self, String> {
+        Self::start_with(setup, root, server, &[])
+    }
+
+    /// With further settings.
+    pub(crate) fn start_with(
+        setup: &Setup,
+        root: &Path,
+        server: &ApiServer,
+        settings: &[(&str, &str)],
+    ) -> Result<Self, String> {
         let write = |name: &str, text: &str| {
             std::fs::write(root.join(name), text).map_err(|e| format!("{name}: {e}"))
         };
@@ -54,6 +64,7 @@ impl Agent {
             .env("NODE_NAME", "node1")
             .env("WEIR_HEALTH_PORT", ports[0].to_string())
             .env("MONITORING_PORT", ports[1].to_string())
+            .envs(settings.iter().copied())
             .stdin(Stdio::null())
             .stderr(log)
             .spawn()
@@ -65,19 +76,21 @@ impl Agent {
     /// Until all pods are known and it is installed; its resident memory in KiB then, and its processor time in
     /// microseconds.
     pub(crate) fn wait(&self) -> Result<(f64, f64), String> {
-        let end = Instant::now() + Duration::from_secs(30);
-        let known = format!("weir_pods_watched {}\n", PODS);
-        while !self
-            .metrics()
-            .is_some_and(|t| t.contains(&known) && t.contains("istio_cni_install_ready 1\n"))
-        {
+        self.wait_for(&format!("weir_pods_watched {PODS}\n"))?;
+        self.wait_for("istio_cni_install_ready 1\n")?;
+        Ok((rss(self.pid())?, cpu(self.pid())?))
+    }
+
+    /// Until its metrics have this line.
+    pub(crate) fn wait_for(&self, line: &str) -> Result<(), String> {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !self.metrics().is_some_and(|text| text.contains(line)) {
             if Instant::now() > end {
-                return Err("the agent does not get to know its pods".into());
+                return Err(format!("the agent does not come to say {:?}", line.trim()));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        let rss = rss(self.pid())?;
-        Ok((rss, cpu(self.pid())?))
+        Ok(())
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -167,9 +180,18 @@ fn list(items: Vec<Value>) -> Answer {
     Answer::Body(200, list.to_string())
 }
 
+/// The address of a pod with a sidecar.
+pub(crate) fn address(n: usize) -> Ipv4Addr {
+    Ipv4Addr::from_bits(Ipv4Addr::new(10, 250, 0, 1).to_bits() + n as u32)
+}
+
 /// About 10 KiB, as pods have them, most of which nobody needs.
 fn pod(name: &str) -> Value {
     let mut pod = pods::sidecar("shop", name);
+    if let Some(n) = name.strip_prefix("web-").and_then(|n| n.parse().ok()) {
+        let ip = address(n).to_string();
+        pod["status"] = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]});
+    }
     pod["metadata"]["resourceVersion"] = "5".into();
     pod["spec"]["nodeName"] = "node1".into();
     if name.starts_with("plain") {

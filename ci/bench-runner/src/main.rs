@@ -23,6 +23,7 @@ mod pods;
 mod reading;
 mod report;
 mod run;
+mod running;
 mod sets;
 mod setup;
 mod soak;
@@ -112,7 +113,10 @@ fn measure(binaries: &Path, output: &Path, size: &Size, parts: Parts) -> Result<
     let setup = setup::Setup::new(binaries, &scratch)?;
     let mut report = report::Report::default();
     match parts {
-        Parts::Pods => pods::run(&setup, &scratch, size.samples, &mut report)?,
+        Parts::Pods => {
+            pods::run(&setup, &scratch, size.samples, &mut report)?;
+            running::run(&setup, &scratch, &mut report)?;
+        }
         Parts::Soak => soak::run(&setup, &scratch, SOAK, &mut report)?,
         Parts::Node => node::run(&setup, &scratch, size.samples, &mut report)?,
         Parts::All | Parts::Apply => {}
@@ -129,6 +133,7 @@ fn measure(binaries: &Path, output: &Path, size: &Size, parts: Parts) -> Result<
     sets::nft(&setup, &scratch, size.elements, size.large, &mut report)?;
     reading::run(&setup, &scratch, size.rules, size.large, &mut report)?;
     pods::run(&setup, &scratch, size.samples, &mut report)?;
+    running::run(&setup, &scratch, &mut report)?;
     throughput::run(&setup, &scratch, size.pods, size.rounds, &mut report)?;
     report.write(output)
 }

@@ -1,0 +1,91 @@
+//! The start of an agent on a node that is full of pods: each has a namespace, a process in it, and its rules.
+
+use std::process::{Child, Command, Stdio};
+
+use weir_netlink::netns::Netns;
+use weir_netlink::route::Routing;
+
+use crate::agent::{Agent, PODS, address, answer, cpu, directories};
+use crate::common::TempDir;
+use crate::common::api_server::ApiServer;
+use crate::report::{Goal, Report};
+use crate::run::Scratch;
+use crate::setup::{Setup, entered};
+use crate::stats::Ratio;
+
+/// Processor time from the start until all are verified that is too much, in microseconds.
+const START: f64 = 2e6;
+
+pub(crate) fn run(setup: &Setup, scratch: &Scratch, report: &mut Report) -> Result<(), String> {
+    let server = ApiServer::start(Box::new(answer));
+    let root = scratch.path().join("running");
+    directories(&root, &["without"])?;
+    let without = TempDir(root.join("without"));
+    server.write_kubeconfig(&without);
+    let half = PODS / 2;
+    let pods: Result<Vec<Pod>, String> = (0..half).map(Pod::start).collect();
+    let pods = pods?;
+    for (n, pod) in pods.iter().enumerate() {
+        setup
+            .add(&pod.path, &format!("web-{n}"), without.path())
+            .run()?;
+    }
+    let agent = Agent::start_with(setup, &root, &server, &[("REPAIR_REPAIR_PODS", "true")])?;
+    agent.wait()?;
+    agent.wait_for(&format!("weir_pods_verified {half}\n"))?;
+    let spent = cpu(agent.pid())?;
+    Report::heading(&format!(
+        "An agent starts where {PODS} pods run, {half} of them with rules"
+    ));
+    report.arm(
+        "cpu until all rules are read and found right",
+        "us",
+        &[spent],
+    );
+    report.goal(
+        "the same / 2 s",
+        Ratio::of_one(spent / START),
+        Goal::AtMost(1.0),
+    );
+    Ok(())
+}
+
+/// A namespace with an address of its own and a process; both end with this value.
+struct Pod {
+    _netns: Netns,
+    path: String,
+    process: Child,
+}
+
+impl Pod {
+    fn start(n: usize) -> Result<Self, String> {
+        let make = || {
+            let netns = Netns::create()?;
+            let routing = Routing::open_in(&netns)?;
+            let lo = routing.link("lo")?.index;
+            let address = format!("{}/24", address(n)).parse().expect("an address");
+            routing.add_address(lo, address)?;
+            Ok(netns)
+        };
+        let netns = make().map_err(|e: weir_netlink::Error| e.to_string())?;
+        let path = netns.path().display().to_string();
+        let call = entered(&path, &["sleep", "infinity"]);
+        let process = Command::new(&call.arguments[0])
+            .args(&call.arguments[1..])
+            .stdin(Stdio::null())
+            .spawn()
+            .map_err(|e| e.to_string())?;
+        Ok(Self {
+            _netns: netns,
+            path,
+            process,
+        })
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
