@@ -1,5 +1,6 @@
 //! Waiting for somebody to touch what was installed.
 
+use super::install::ends_in;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
@@ -177,9 +178,7 @@ impl Watch {
             return Some(format!("{} {verb}", path.display()));
         };
         let path = path.join(name);
-        let read_by_runtimes = path
-            .extension()
-            .is_some_and(|e| e == "conf" || e == "conflist");
+        let read_by_runtimes = ends_in(&path, ".conf") || ends_in(&path, ".conflist");
         let counts = match watched {
             Watched::Configurations(_, named) => {
                 read_by_runtimes || named.as_ref().is_some_and(|n| n.as_str() == name)

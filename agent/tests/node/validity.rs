@@ -47,6 +47,8 @@ fn scenarios() {
 fn what_runtimes_load() {
     let node = Node::new();
     let files = [
+        (".conf", r#"{"type": "x"}"#, ""),
+        (".conflist", "{}", "name"),
         ("a.conf", "{}", "type"),
         ("b.conf", r#"{"type": ""}"#, "type"),
         ("c.conf", r#"{"type": "x"}"#, ""),
@@ -82,6 +84,7 @@ fn what_runtimes_load() {
         node.write(&format!("net.d/{name}"), text);
     }
     std::fs::write(node.path("net.d/o.conf"), [0xff, 0xfe]).unwrap();
+    node.write("net.d/t.CONF", BRIDGE);
     // Not looked at: other names, directories, pipes (opening one would wait for ever).
     node.write("net.d/p.json", BRIDGE);
     node.write("net.d/q.conf.bak", BRIDGE);
@@ -180,6 +183,7 @@ fn a_named_file_keeps_its_name() {
         ("net", "net"),
         ("a b.conf.conf", "a b.conf.conflist"),
         ("a.conflist", "a.conflist"),
+        (".conf", ".conflist"),
     ] {
         let node = Node::new();
         node.write("net.d/99-other.conflist", BRIDGE);

@@ -65,10 +65,12 @@ pub fn choose(desired: &Desired) -> io::Result<Choice> {
 /// The file, or the one with the same stem and the other of the two extensions. Whoever names a file knows
 /// what is in it: a list in a `.conf` will do, although no runtime would load it.
 fn named(path: &Path) -> Result<(PathBuf, Json), String> {
-    let other = match path.extension().and_then(|e| e.to_str()) {
-        Some("conf") => Some(path.with_extension("conflist")),
-        Some("conflist") => Some(path.with_extension("conf")),
-        _ => None,
+    let other = if listing::ends_in(path, ".conf") {
+        Some(listing::as_list(path))
+    } else {
+        let text = path.to_str().and_then(|p| p.strip_suffix("list"));
+        text.map(PathBuf::from)
+            .filter(|p| listing::ends_in(p, ".conf"))
     };
     let mut reason = "there is no such file".to_owned();
     for path in std::iter::once(path.to_owned()).chain(other) {
@@ -135,8 +137,8 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
 
 /// Runtimes take a list from a `.conflist` only. Every other name but `.conf` is somebody's choice and stays.
 fn list_name(source: &Path) -> PathBuf {
-    match source.extension().is_some_and(|e| e == "conf") {
-        true => source.with_extension("conflist"),
+    match listing::ends_in(source, ".conf") {
+        true => listing::as_list(source),
         false => source.to_owned(),
     }
 }

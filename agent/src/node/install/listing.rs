@@ -55,13 +55,25 @@ pub fn list(dir: &Path) -> io::Result<Listing> {
     Ok(listing)
 }
 
+/// Whether a name ends so. A file that is called `.conf` has that extension for runtimes, and none for
+/// [`Path::extension`].
+pub(crate) fn ends_in(path: &Path, ending: &str) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.as_bytes().ends_with(ending.as_bytes())
+}
+
+/// `NAME.conf` as `NAME.conflist`.
+pub(super) fn as_list(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("list");
+    name.into()
+}
+
 fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
-        let wanted = path
-            .extension()
-            .is_some_and(|e| e == "conf" || e == "conflist");
+        let wanted = ends_in(&path, ".conf") || ends_in(&path, ".conflist");
         // Links to files count; opening a pipe would wait for ever.
         if wanted && path.is_file() {
             found.push(path);
@@ -85,7 +97,7 @@ pub(super) fn extendable(path: &Path) -> Result<Json, String> {
 /// One file; the error is why a runtime would not load it.
 pub(super) fn read(path: &Path) -> Result<Json, String> {
     let json = read_object(path)?;
-    if path.extension().is_some_and(|e| e == "conflist") {
+    if ends_in(path, ".conflist") {
         list_is_valid(path, &json)?;
     } else if !has_type(&json) {
         return Err("has no type".into());
@@ -142,7 +154,7 @@ fn list_is_valid(path: &Path, json: &Json) -> Result<(), String> {
         true => Vec::new(),
         false => candidates(&dir).unwrap_or_default(),
     };
-    let loads = |f: &PathBuf| f.extension().is_some_and(|e| e == "conf") && read(f).is_ok();
+    let loads = |f: &PathBuf| ends_in(f, ".conf") && read(f).is_ok();
     match files.iter().any(loads) {
         true => Ok(()),
         false => Err("has no plugins".into()),

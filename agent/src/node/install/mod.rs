@@ -30,6 +30,7 @@ pub use insert::{insert, without};
 pub use installer::{InstallError, Installer, Pass, Step};
 pub use json::Json;
 pub use kubeconfig::{kubeconfig, server};
+pub(crate) use listing::ends_in;
 pub use listing::{Listing, list};
 pub use plan::{Planned, plan};
 pub use remove::{Left, left, remove_everything};
