@@ -16,8 +16,9 @@ fn scenarios() {
         let node = Node::new();
         for (name, input) in scenario["files"].as_object().unwrap() {
             let input = match input.as_str().unwrap() {
-                "a list file that contains an istio-cni entry" => "input-list-with-istio.conflist",
-                other => other,
+                file if dir.join(file).exists() => file,
+                words if words.contains("list") => "input-list-with-istio.conflist",
+                _ => "create-standalone.golden",
             };
             node.write(
                 &format!("net.d/{name}"),
