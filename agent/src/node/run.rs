@@ -15,6 +15,9 @@ use weir_cni::log::Level;
 
 /// Between two looks for a configuration: somebody may be writing it piece by piece.
 const PACE: Duration = Duration::from_millis(100);
+/// Without a configuration it is looked again after this long: an empty directory that the node deletes, and that a
+/// mount keeps alive, makes no event.
+const LOOK: Duration = Duration::from_secs(5);
 /// While somebody fights back, so often it is said.
 const SUMMARY: Duration = Duration::from_secs(60);
 
@@ -184,9 +187,10 @@ impl Agent {
             self.ready(true);
             self.metrics.installed();
             self.detail("the plugin is installed and in force");
-            let woken = watch.wait(&self.signals).map_err(watch_failed)?;
+            let woken = watch.wait(&self.signals, None).map_err(watch_failed)?;
             self.ready(false);
             match woken {
+                Woken::Late => {}
                 Woken::Signal => return Ok(()),
                 Woken::Changed(what) => {
                     self.detail(&format!("{what}: everything is looked at again"))
@@ -259,7 +263,9 @@ impl Agent {
                     }
                 }
             }
-            let woken = watch.wait(&self.signals).map_err(watch_failed)?;
+            let woken = watch
+                .wait(&self.signals, Some(LOOK))
+                .map_err(watch_failed)?;
             if matches!(woken, Woken::Signal) || self.signals.wait(PACE).map_err(watch_failed)? {
                 return Ok(true);
             }

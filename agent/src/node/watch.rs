@@ -50,6 +50,8 @@ pub(crate) enum Woken {
     Signal,
     /// Somebody touched something: what, in words.
     Changed(String),
+    /// Nothing happened for as long as was to be waited.
+    Late,
 }
 
 #[derive(Clone)]
@@ -125,14 +127,21 @@ impl Watch {
         }
     }
 
-    /// Waits until something that counts happens.
-    pub(crate) fn wait(&self, signals: &Signals) -> nix::Result<Woken> {
+    /// Waits until something that counts happens, or for `limit`.
+    pub(crate) fn wait(&self, signals: &Signals, limit: Option<Duration>) -> nix::Result<Woken> {
+        let end = limit.map(|limit| Instant::now() + limit);
         loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(Woken::Late);
+            }
+            let timeout = left.map(|left| left + Duration::from_millis(1));
+            let timeout = timeout.and_then(|left| PollTimeout::try_from(left).ok());
             let mut fds = [
                 PollFd::new(signals.0.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN),
             ];
-            match poll(&mut fds, PollTimeout::NONE) {
+            match poll(&mut fds, timeout.unwrap_or(PollTimeout::NONE)) {
                 Err(Errno::EINTR) => continue,
                 other => other?,
             };

@@ -12,10 +12,24 @@ struct Mount(PathBuf);
 impl Mount {
     /// `None` where this user may not mount.
     fn tmpfs(path: &Path, flags: MsFlags, options: &str) -> Option<Self> {
-        match mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options)) {
+        let mounted = mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options));
+        Self::of(path, mounted)
+    }
+
+    /// A directory of the node as a container sees it.
+    fn bind(source: &Path, path: &Path) -> Option<Self> {
+        let flags = MsFlags::MS_BIND;
+        Self::of(
+            path,
+            mount(Some(source), path, None::<&str>, flags, None::<&str>),
+        )
+    }
+
+    fn of(path: &Path, mounted: nix::Result<()>) -> Option<Self> {
+        match mounted {
             Ok(()) => Some(Self(path.to_owned())),
             Err(e) => {
-                println!("skipped: mounting a tmpfs: {e}");
+                println!("skipped: mounting: {e}");
                 None
             }
         }
@@ -180,4 +194,31 @@ fn garbage_in_every_configuration_is_waited_out() {
     .unwrap();
     agent.wait_ready();
     assert!(node.read(LIST).contains("istio-cni"));
+}
+
+/// The mount of a container goes on showing the directory that is gone, always empty.
+#[test]
+fn a_directory_that_is_deleted_on_the_node_ends_it() {
+    for filled in [true, false] {
+        let node = Node::new();
+        let source = node.path("of-the-node");
+        std::fs::create_dir(&source).unwrap();
+        let Some(_mount) = Mount::bind(&source, &node.path("net.d")) else {
+            return;
+        };
+        let mut agent = node.start(&[], &[]);
+        if filled {
+            node.write(LIST, BRIDGE);
+            agent.wait_ready();
+        } else {
+            agent.until("waiting", || agent.log().contains("waiting for"));
+        }
+        std::fs::remove_dir_all(&source).unwrap();
+        assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
+        assert!(
+            agent.log().contains("deleted on the node"),
+            "{}",
+            agent.log()
+        );
+    }
 }

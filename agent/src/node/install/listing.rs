@@ -4,6 +4,7 @@ use super::files::read_text;
 use super::json::Json;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The configurations of a directory, bytewise sorted as runtimes sort them.
@@ -45,6 +46,11 @@ impl Listing {
 /// # Errors
 /// The directory cannot be read.
 pub fn list(dir: &Path) -> io::Result<Listing> {
+    // A container's mount shows a directory that the node has deleted, empty, whatever the node has there now.
+    if std::fs::metadata(dir)?.nlink() == 0 {
+        let why = "it was deleted on the node, and only a new container sees the one in its place";
+        return Err(io::Error::new(io::ErrorKind::NotFound, why));
+    }
     let mut listing = Listing::default();
     for path in candidates(dir)? {
         match read(&path) {
