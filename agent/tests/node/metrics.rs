@@ -4,7 +4,7 @@ use crate::adds::{assert_ok, new_netns, run, sidecar as to_add};
 use crate::api_server::{ApiServer, pod};
 use crate::repair::{IN_PLACE, Sandbox, sidecar, start};
 use crate::servers::post;
-use crate::support::{Agent, BRIDGE, Node, get};
+use crate::support::{Agent, BRIDGE, Node, exchange, get};
 use serde_json::json;
 
 fn text(agent: &Agent) -> String {
@@ -22,6 +22,26 @@ fn times(agent: &Agent, by: &str, phase: &str) -> u64 {
     ))
 }
 
+/// As Prometheus asks.
+#[test]
+fn openmetrics_are_for_those_who_ask_for_them() {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let agent = node.ready(&[]);
+    let classic = text(&agent);
+    assert!(!classic.contains("# EOF"), "{classic}");
+    let accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n");
+    let stream = std::net::TcpStream::connect(("127.0.0.1", agent.metrics)).unwrap();
+    let (status, open) = exchange(stream, &request).unwrap();
+    assert_eq!(status, 200);
+    assert!(open.ends_with("# EOF\n"), "{open}");
+    assert!(
+        open.contains("\n# TYPE istio_cni_installs counter\n"),
+        "{open}"
+    );
+}
+
 #[test]
 fn every_name_is_there_from_the_start() {
     let node = Node::new();
@@ -33,7 +53,7 @@ fn every_name_is_there_from_the_start() {
         // Those of Istio: name, type, labels.
         "# TYPE istio_cni_install_ready gauge".to_owned(),
         "istio_cni_install_ready 1".to_owned(),
-        "# TYPE istio_cni_installs counter".to_owned(),
+        "# TYPE istio_cni_installs_total counter".to_owned(),
         "istio_cni_installs_total{result=\"SUCCESS\"} 1".to_owned(),
         "# TYPE ztunnel_connected gauge".to_owned(),
         "ztunnel_connected 0".to_owned(),

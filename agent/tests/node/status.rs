@@ -203,10 +203,7 @@ fn headers_forbid_everything_but_the_style() {
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
         ("/status.json", "application/json"),
-        (
-            "/metrics",
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        ),
+        ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
     ] {
         let text = whole(path);
         let (head, _) = text.split_once("\r\n\r\n").unwrap();

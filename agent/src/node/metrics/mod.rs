@@ -4,6 +4,7 @@
 //! event misses that event.
 
 mod ambient;
+mod format;
 mod install;
 mod phases;
 mod plugin;
@@ -60,7 +61,12 @@ impl Metrics {
         }
     }
 
-    /// The text of `/metrics`.
+    /// The same in the text format of Prometheus, 0.0.4.
+    pub(crate) fn classic_text(&self) -> String {
+        format::classic(&self.text())
+    }
+
+    /// The text of `/metrics` as OpenMetrics.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String does not fail.

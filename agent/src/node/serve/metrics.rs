@@ -5,16 +5,18 @@ use crate::node::metrics::Metrics;
 use crate::node::status::{Facts, POLICY, Status, html};
 use hyper::StatusCode;
 use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
 use std::net::TcpListener;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// What the text is; Prometheus reads it since 2.5.
+/// For whoever asks for it, as Prometheus does since 2.5.
 const OPENMETRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+/// For everybody else.
+const CLASSIC: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -29,15 +31,20 @@ pub(super) async fn serve(listener: TcpListener, metrics: Metrics, status: Statu
     };
     let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     let handler = move |request: hyper::Request<hyper::body::Incoming>| {
-        let answer = respond(request.uri().path(), &metrics, &status);
+        let accepted = request.headers().get_all(ACCEPT).iter();
+        let openmetrics = accepted
+            .filter_map(|a| a.to_str().ok())
+            .any(|a| a.contains("application/openmetrics-text"));
+        let answer = respond(request.uri().path(), openmetrics, &metrics, &status);
         async move { answer }
     };
     http::serve(accept, LIMIT, handler).await;
 }
 
-fn respond(path: &str, metrics: &Metrics, status: &Status) -> Answer {
+fn respond(path: &str, openmetrics: bool, metrics: &Metrics, status: &Status) -> Answer {
     let (text, kind) = match path {
-        "/metrics" => (metrics.text(), OPENMETRICS),
+        "/metrics" if openmetrics => (metrics.text(), OPENMETRICS),
+        "/metrics" => (metrics.classic_text(), CLASSIC),
         "/" => (html(&Facts::of(status)), HTML),
         "/status.json" => (Facts::of(status).json(), JSON),
         _ => {

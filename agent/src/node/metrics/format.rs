@@ -1,0 +1,49 @@
+//! The text of Prometheus, version 0.0.4, made of OpenMetrics.
+//!
+//! What differs: there a counter is announced without its suffix `_total`, and the text has an end.
+
+use std::collections::BTreeSet;
+
+/// For whoever does not ask for OpenMetrics.
+pub(super) fn classic(openmetrics: &str) -> String {
+    let announced = |line: &str| {
+        let (name, kind) = line.strip_prefix("# TYPE ")?.split_once(' ')?;
+        (kind == "counter").then(|| name.to_owned())
+    };
+    let counters: BTreeSet<String> = openmetrics.lines().filter_map(announced).collect();
+    let mut out = String::with_capacity(openmetrics.len());
+    for line in openmetrics.lines().filter(|l| *l != "# EOF") {
+        match renamed(line, &counters) {
+            Some(line) => out += &line,
+            None => out += line,
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// A line that announces a counter, by the name that its samples have.
+fn renamed(line: &str, counters: &BTreeSet<String>) -> Option<String> {
+    let mut words = line.splitn(4, ' ');
+    let (hash, keyword, name) = (words.next()?, words.next()?, words.next()?);
+    if hash != "#" || !counters.contains(name) {
+        return None;
+    }
+    let rest = words.next().unwrap_or_default();
+    Some(format!("# {keyword} {name}_total {rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::classic;
+
+    #[test]
+    fn counters_have_one_name() {
+        let openmetrics = "# HELP a Things. And # TYPE b counter\n# TYPE a counter\na_total{x=\"a\"} 1\n\
+                           # HELP b Others.\n# TYPE b gauge\nb 2\n# EOF\n";
+        let wanted = "# HELP a_total Things. And # TYPE b counter\n# TYPE a_total counter\na_total{x=\"a\"} 1\n\
+                      # HELP b Others.\n# TYPE b gauge\nb 2\n";
+        assert_eq!(classic(openmetrics), wanted);
+        assert_eq!(classic("# EOF\n"), "");
+    }
+}
