@@ -103,25 +103,30 @@ fn a_pod_is_repaired_in_place() {
     assert!(uid(&mesh).ends_with(" 0"), "{}", uid(&mesh));
 }
 
+/// A broken pod on a node whose agent acts as told; `rules` are those that it needs beside reading pods.
+fn broken(
+    node: &'static Node,
+    name: &'static str,
+    settings: &str,
+    rules: &str,
+) -> (Namespace, Policy) {
+    let read = r#"{"apiGroups":[""],"resources":["pods"],"verbs":["get","list","watch"]}"#;
+    let tell = r#"{"apiGroups":[""],"resources":["events"],"verbs":["create","patch"]}"#;
+    let rules = format!("{{\"rules\":[{read},{tell},{rules}]}}");
+    let role = ["clusterrole", "istio-cni-repair-role", "--type=merge"];
+    node.kubectl(&[&["patch"], &role[..], &["-p", &rules]].concat());
+    let settings = format!("\"REPAIR_REPAIR_PODS\":\"false\",{settings}");
+    let policy = Policy::set(node, &settings);
+    let mesh = Namespace::new(node, name);
+    start_outside(&mesh, "one");
+    (mesh, policy)
+}
+
 #[test]
 fn a_pod_is_deleted() {
     let Some(node) = node() else { return };
-    let rules = r#"{"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["get","list","watch","delete"]},
-        {"apiGroups":[""],"resources":["events"],"verbs":["create","patch"]}]}"#;
-    node.kubectl(&[
-        "patch",
-        "clusterrole",
-        "istio-cni-repair-role",
-        "--type=merge",
-        "-p",
-        rules,
-    ]);
-    let _policy = Policy::set(
-        node,
-        r#""REPAIR_REPAIR_PODS":"false","REPAIR_DELETE_PODS":"true""#,
-    );
-    let mesh = Namespace::new(node, "delete");
-    start_outside(&mesh, "one");
+    let rules = r#"{"apiGroups":[""],"resources":["pods"],"verbs":["delete"]}"#;
+    let (mesh, _policy) = broken(node, "delete", r#""REPAIR_DELETE_PODS":"true""#, rules);
     wait_for("the pod is deleted", || {
         let found = node.run(&["kubectl", "-n", "delete", "get", "pod", "one"], "");
         (!found.status.success()).then_some(())
@@ -133,23 +138,8 @@ fn a_pod_is_deleted() {
 #[test]
 fn a_pod_is_labelled() {
     let Some(node) = node() else { return };
-    let rules = r#"{"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["get","list","watch"]},
-        {"apiGroups":[""],"resources":["pods/status"],"verbs":["patch","update"]},
-        {"apiGroups":[""],"resources":["events"],"verbs":["create","patch"]}]}"#;
-    node.kubectl(&[
-        "patch",
-        "clusterrole",
-        "istio-cni-repair-role",
-        "--type=merge",
-        "-p",
-        rules,
-    ]);
-    let _policy = Policy::set(
-        node,
-        r#""REPAIR_REPAIR_PODS":"false","REPAIR_LABEL_PODS":"true""#,
-    );
-    let mesh = Namespace::new(node, "label");
-    start_outside(&mesh, "one");
+    let rules = r#"{"apiGroups":[""],"resources":["pods/status"],"verbs":["patch","update"]}"#;
+    let (mesh, _policy) = broken(node, "label", r#""REPAIR_LABEL_PODS":"true""#, rules);
     wait_for("the pod is labelled", || {
         let path = "jsonpath={.metadata.labels.cni\\.istio\\.io/uninitialized}";
         let label = node.kubectl(&["-n", "label", "get", "pod", "one", "-o", path]);
