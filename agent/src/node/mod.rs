@@ -10,6 +10,7 @@ pub mod cri;
 pub mod install;
 pub(crate) mod log;
 pub(crate) mod metrics;
+mod notices;
 mod parts;
 pub mod pods;
 pub(crate) mod privilege;

@@ -3,6 +3,7 @@
 use super::install::Access;
 use super::log::Log;
 use super::metrics::Metrics;
+use super::notices::Notices;
 use super::pods::watch::Watch;
 use super::repair::controller;
 use super::serve::{self, Ready, Sockets};
@@ -21,13 +22,17 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Starts them all; they run until the process ends.
+    /// Starts them all; they run until the process ends. With a watch of pods the installer can send events.
     ///
     /// # Errors
     /// A socket that the agent cannot do without, or a thread.
-    pub(super) fn start(self, ready: Ready) -> Result<(), String> {
+    pub(super) fn start(self, ready: Ready) -> Result<Option<Notices>, String> {
         let mut sockets = self.bind()?;
         sockets.pods = self.pods();
+        let notices = sockets
+            .pods
+            .as_ref()
+            .map(|(_, watch)| Notices::new(self.settings, self.access, watch.pods(), &self.log));
         sockets.report = self.report();
         self.repair(&sockets);
         let Self {
@@ -39,7 +44,7 @@ impl Parts<'_> {
         serve::start(sockets, ready, metrics, status.clone(), log)
             .map_err(|e| format!("cannot start the servers: {e}"))?;
         status.ask_kernel();
-        Ok(())
+        Ok(notices)
     }
 
     fn bind(&self) -> Result<Sockets, String> {

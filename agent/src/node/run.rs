@@ -3,6 +3,7 @@
 use super::install::{Desired, InstallError, Installer, Pass, Step};
 use super::log::{Levels, Log};
 use super::metrics::Metrics;
+use super::notices::Notices;
 use super::parts::Parts;
 use super::privilege;
 use super::serve::Ready;
@@ -18,6 +19,8 @@ const PACE: Duration = Duration::from_millis(100);
 /// Without a configuration it is looked again after this long: an empty directory that the node deletes, and that a
 /// mount keeps alive, makes no event.
 const LOOK: Duration = Duration::from_secs(5);
+/// Reason of the event that somebody fights back; one for each fight.
+const FIGHT: &str = "InstallationContested";
 /// While somebody fights back, so often it is said.
 const SUMMARY: Duration = Duration::from_secs(60);
 
@@ -46,12 +49,13 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
         status: status.clone(),
         log: log.clone(),
     };
-    parts.start(ready.clone())?;
+    let notices = parts.start(ready.clone())?;
     let mut agent = Agent {
         installer: Installer::new(desired),
         log,
         metrics,
         status,
+        notices,
         ready,
         signals,
         quiet: false,
@@ -107,6 +111,7 @@ struct Agent {
     log: Log,
     metrics: Metrics,
     status: Status,
+    notices: Option<Notices>,
     ready: Ready,
     signals: Signals,
     /// Somebody fights back: details would flood the log.
@@ -237,6 +242,9 @@ impl Agent {
             );
             self.status.install_failed(&why);
             self.log.warn(&why);
+            if let Some(notices) = self.notices.as_ref().filter(|_| fight_begins) {
+                notices.warn(FIGHT, &why);
+            }
         }
         self.signals.wait(wait).map_err(watch_failed)
     }

@@ -42,12 +42,21 @@ fn another_installer_that_writes_in_a_loop_leaves_no_pod_outside() {
         mesh.sidecar(name);
     }
     mesh.ready(&names);
+    let events = || {
+        let path = "jsonpath={range .items[*]}{.reason}: {.message}{\"\\n\"}{end}";
+        node.kubectl(&["-n", "istio-system", "get", "events", "-o", path])
+    };
+    let contested = "InstallationContested: another component keeps changing what is installed";
+    wait_for("the cluster is told", || {
+        events().contains(contested).then_some(())
+    });
     node.sh("rm /tmp/fight");
     wait_for("the configuration is healed", || {
         node.sh(&format!("cat {LIST}"))
             .contains("istio-cni")
             .then_some(())
     });
+    assert_eq!(events().matches(contested).count(), 1, "{}", events());
     let metrics = node.metrics();
     metrics.wait("all pods are verified", "weir_pods_verified", |n| {
         metrics.get("weir_pods_expected") == Some(n) && n >= 4.0
@@ -55,10 +64,4 @@ fn another_installer_that_writes_in_a_loop_leaves_no_pod_outside() {
     for name in names {
         mesh.captured(name);
     }
-    let fights = node
-        .agent_log()
-        .lines()
-        .filter(|l| l.contains("somebody"))
-        .count();
-    println!("lines about the fight: {fights}");
 }

@@ -9,8 +9,6 @@ use std::time::SystemTime;
 use weir_cni::log::timestamp;
 use weir_cni::protocol::validate_kubernetes_name;
 
-/// As Istio's agent calls itself in events.
-const COMPONENT: &str = "cni-repair";
 /// The API server refuses longer messages.
 const MESSAGE: usize = 1024;
 
@@ -18,14 +16,16 @@ const MESSAGE: usize = 1024;
 pub(crate) struct Actions {
     client: kube::Client,
     node: String,
+    component: &'static str,
 }
 
 impl Actions {
-    /// Call it where a tokio runtime runs.
-    pub(crate) fn new(connection: &Connection, node: &str) -> Self {
+    /// Call it where a tokio runtime runs. Events come from this component of the node.
+    pub(crate) fn new(connection: &Connection, node: &str, component: &'static str) -> Self {
         Self {
             client: connection.client(),
             node: node.to_owned(),
+            component,
         }
     }
 
@@ -80,7 +80,7 @@ impl Actions {
                 "uid": view.uid(), "resourceVersion": view.resource_version,
             },
             "type": "Warning", "reason": reason, "message": message,
-            "source": {"component": COMPONENT, "host": self.node},
+            "source": {"component": self.component, "host": self.node},
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
         let path = format!("/api/v1/namespaces/{namespace}/events");

@@ -15,6 +15,8 @@ use crate::node::status::Status;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+/// As Istio's agent calls itself in events.
+const COMPONENT: &str = "cni-repair";
 /// Changes come in groups.
 const GATHER: Duration = Duration::from_millis(50);
 
@@ -38,7 +40,7 @@ pub(crate) fn start(
     let node = node.to_owned();
     let work = async move {
         let repairer = Repairer {
-            actions: Actions::new(&connection, &node),
+            actions: Actions::new(&connection, &node, COMPONENT),
             processes: Processes::of_node(),
             memory: BTreeMap::new(),
             settings,

@@ -146,7 +146,7 @@ pub static TABLE: &[Setting] = &[
     env("FORCE_IPTABLES_BINARY", Text, "", Used, "legacy or nft; checked, and nothing is executed anyway"),
     env("NODE_NAME", Text, "", Used, "Name of this node, whose pods are watched; empty is REPAIR_NODE_NAME"),
     env("SYSTEM_NAMESPACE", Text, "istio-system", Later, "Namespace of ztunnel"),
-    env("POD_NAME", Text, "", Unused, "Has no effect in install-cni either"),
+    env("POD_NAME", Text, "", Used, "Name of this agent's pod, which an event is about when somebody keeps undoing the installation"),
     env("REVISION", Text, "", Unused, "Has no effect in install-cni either"),
     env("HOST_PROBE_SNAT_IP", Text, "169.254.7.127", Used, "Source address of probes; checked"),
     env("HOST_PROBE_SNAT_IPV6", Text, "fd16:9254:7127:1337:ffff:ffff:ffff:ffff", Used, "Source address of probes; checked"),

@@ -50,6 +50,8 @@ pub struct Settings {
     pub ambient_detection_retry: bool,
     pub exclude_namespaces: Vec<String>,
     pub pod_namespace: String,
+    /// `POD_NAME`
+    pub pod_name: String,
     /// `NODE_NAME`, else `REPAIR_NODE_NAME`: the node whose pods are watched.
     pub node_name: String,
     /// JSON text in the form of the plugin's configuration.
@@ -117,6 +119,7 @@ impl Settings {
             ambient_detection_retry: r.bool("ENABLE_AMBIENT_DETECTION_RETRY"),
             exclude_namespaces: r.list("EXCLUDE_NAMESPACES"),
             pod_namespace: text("POD_NAMESPACE"),
+            pod_name: text("POD_NAME"),
             node_name: match r.text("NODE_NAME") {
                 "" => text("REPAIR_NODE_NAME"),
                 name => name.to_owned(),
