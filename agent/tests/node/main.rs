@@ -25,6 +25,8 @@ mod metrics;
 mod pods;
 mod privilege;
 mod repair;
+#[path = "../../../netlink/tests/common/rights.rs"]
+mod rights;
 mod scenarios;
 mod servers;
 mod status;

@@ -122,7 +122,12 @@ fn payload(program: &Path) -> Result<Payload> {
 
 /// A directory of data, or of programs, which need their libraries.
 fn add_tree(payload: &mut Payload, folder: &Path) -> Result<()> {
-    payload.tree(folder, folder, &["target", ".git"])?;
+    // Where Cargo puts programs, gigabytes lie beside them that change with every build.
+    let skip: &[&str] = match folder.join(".fingerprint").is_dir() {
+        true => &[".fingerprint", "build", "deps", "examples", "incremental"],
+        false => &["target", ".git"],
+    };
+    payload.tree(folder, folder, skip)?;
     for entry in std::fs::read_dir(folder)
         .map_err(|e| Error::io(folder.display(), &e))?
         .flatten()
@@ -133,4 +138,30 @@ fn add_tree(payload: &mut Payload, folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cargo_keeps_beside_programs_stays_here() {
+        let folder = std::env::temp_dir().join(format!("weir-run-{}", std::process::id()));
+        let file = |name: &str| {
+            let path = folder.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "text").unwrap();
+        };
+        file("deps/object");
+        file("data");
+        let (mut all, mut some) = (Payload::new(), Payload::new());
+        add_tree(&mut all, &folder).unwrap();
+        file(".fingerprint/weir");
+        add_tree(&mut some, &folder).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        for (payload, has_deps) in [(&all, true), (&some, false)] {
+            assert!(payload.has(&folder.join("data")));
+            assert_eq!(payload.has(&folder.join("deps/object")), has_deps);
+        }
+    }
 }
