@@ -167,6 +167,17 @@ fn owned_mode_extends_a_copy_and_wants_every_plugin_of_the_primary() {
     );
     installer.remove().unwrap();
     assert_eq!(node.names("net.d"), ["10-a.conflist"]);
+    // No runtime takes a list from a .conf.
+    env.insert(
+        "ISTIO_OWNED_CNI_CONFIG_FILENAME".into(),
+        "00-own.conf".into(),
+    );
+    let mut installer = Installer::new(desired(&env, "info"));
+    assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+    assert_eq!(node.names("net.d"), ["00-own.conflist", "10-a.conflist"]);
+    assert_eq!(installer.config_trouble().unwrap(), None);
+    installer.remove().unwrap();
+    assert_eq!(node.names("net.d"), ["10-a.conflist"]);
     // Without ambient mode the flag means nothing, when installing and when removing.
     env.insert("AMBIENT_ENABLED".into(), "false".into());
     let mut installer = Installer::new(desired(&env, "info"));

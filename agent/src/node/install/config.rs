@@ -136,7 +136,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
 }
 
 /// Runtimes take a list from a `.conflist` only. Every other name but `.conf` is somebody's choice and stays.
-fn list_name(source: &Path) -> PathBuf {
+pub(super) fn list_name(source: &Path) -> PathBuf {
     match listing::ends_in(source, ".conf") {
         true => listing::as_list(source),
         false => source.to_owned(),

@@ -1,8 +1,9 @@
 //! What is wanted on the node.
 
+use super::config::list_name;
 use super::entry::Entry;
 use crate::node::settings::Settings;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Plain data: the same for the same settings.
 #[derive(Debug, Clone)]
@@ -62,7 +63,10 @@ impl Desired {
             net_dir: s.net_dir.clone(),
             conf_name: Some(s.cni_conf_name.clone()).filter(|n| !n.is_empty()),
             chained: s.chained,
-            owned: owned.then(|| s.owned_filename.clone()),
+            owned: owned.then(|| {
+                let name = list_name(Path::new(&s.owned_filename));
+                name.to_string_lossy().into_owned()
+            }),
             mode: if s.group_read { 0o640 } else { 0o600 },
             entry: Entry::new(s, plugin_log_level)?,
             bin_source_dir: s.bin_source_dir.clone(),
