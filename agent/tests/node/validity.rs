@@ -244,3 +244,47 @@ fn a_file_of_its_own_may_have_any_name() {
         assert_eq!(node.names("net.d"), ["10-a.conflist"]);
     }
 }
+
+#[test]
+fn a_file_that_is_replaced_is_not_tidied_up_too() {
+    let node = Node::new();
+    let odd = r#"{"name": "n", "type": "ptp", "plugins": [{"type": "istio-cni"}, {"type": "x"}]}"#;
+    node.write("net.d/10-a.conf", odd);
+    let mut installer = Installer::new(desired(&node.env(), "info"));
+    installer.config().unwrap();
+    assert_eq!(node.names("net.d"), ["10-a.conflist"]);
+    assert_eq!(installer.config_trouble().unwrap(), None);
+}
+
+/// Others install and remove files at the same time; that is no failure.
+#[test]
+fn files_that_come_and_go_are_no_failure() {
+    let node = Node::new();
+    let env = node.env();
+    let mut installer = Installer::new(desired(&env, "info"));
+    let with_entry = BRIDGE.replace("\"portmap\"", "\"istio-cni\"");
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(2);
+    std::thread::scope(|scope| {
+        for name in [
+            "net.d/00-a.conflist",
+            "net.d/10-b.conf",
+            "net.d/20-c.conflist",
+        ] {
+            let (node, text) = (&node, with_entry.as_str());
+            let text = match name.ends_with("list") {
+                true => text,
+                false => r#"{"name": "n", "type": "ptp"}"#,
+            };
+            scope.spawn(move || {
+                while std::time::Instant::now() < end {
+                    node.write(name, text);
+                    let _ = std::fs::remove_file(node.path(name));
+                }
+            });
+        }
+        while std::time::Instant::now() < end {
+            installer.config().unwrap();
+            installer.trouble().unwrap();
+        }
+    });
+}

@@ -83,7 +83,7 @@ fn named(path: &Path) -> Result<(PathBuf, Json), String> {
     Err(reason)
 }
 
-/// What is to be written for a choice; `None` for waiting.
+/// What is to be written for a choice; `None` for waiting, also for the next look.
 ///
 /// # Errors
 /// The configuration cannot be extended, or its mode not be read.
@@ -113,13 +113,17 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
     let (path, mode) = match &desired.owned {
         Some(name) => (desired.net_dir.join(name), desired.mode),
         None => {
-            let mode = files::mode(&source).map_err(|e| format!("{}: {e}", source.display()))?;
+            let mode = match files::mode(&source) {
+                // Somebody was faster, and the next look finds what is there then.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+                mode => mode.map_err(|e| format!("{}: {e}", source.display()))?,
+            };
             (list_name(&source), mode)
         }
     };
     let replaces = (desired.owned.is_none() && path != source).then(|| source.clone());
     let strays = match desired.owned.is_none() && desired.conf_name.is_none() {
-        true => strays(desired, &path),
+        true => strays(desired, &[&path, &source]),
         false => Vec::new(),
     };
     Ok(Some(Written {
@@ -144,9 +148,12 @@ pub(super) fn list_name(source: &Path) -> PathBuf {
 }
 
 /// When another configuration came into force, the one before must not keep an entry that nobody looks after.
-fn strays(desired: &Desired, path: &Path) -> Vec<(PathBuf, String)> {
+fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, String)> {
     let listing = listing::list(&desired.net_dir).unwrap_or_default();
-    let others = listing.valid.into_iter().filter(|(p, _)| p != path);
+    let others = listing
+        .valid
+        .into_iter()
+        .filter(|(p, _)| !except.contains(&p));
     let cleaned = others.filter_map(|(p, json)| Some((p, without(json).ok()??)));
     // A list of nothing but our entry is no file of another plugin.
     let useful = cleaned.filter(|(_, json)| has_plugins(json));
@@ -180,7 +187,10 @@ impl Written {
             files::remove(old).map_err(|e| format!("cannot remove {}: {e}", old.display()))?;
         }
         for (path, text) in &self.strays {
-            let mode = files::mode(path).map_err(|e| fail(path, e))?;
+            let mode = match files::mode(path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                mode => mode.map_err(|e| fail(path, e))?,
+            };
             files::replace(path, text.as_bytes(), mode).map_err(|e| fail(path, e))?;
         }
         Ok(())
