@@ -66,7 +66,8 @@ pub fn resolve(flags: &BTreeMap<&str, String>, env: &dyn Fn(&str) -> Option<OsSt
 
 fn note(setting: &Setting, text: &str, origin: Origin) -> Option<String> {
     let by_alias = matches!(origin, Origin::Env(name) if name == setting.alias);
-    if by_alias {
+    // The chart sets it always, and empty says nothing.
+    if by_alias && !text.is_empty() {
         return Some(format!(
             "{} decides, because {} is not set",
             setting.alias, setting.env
@@ -197,6 +198,8 @@ mod tests {
         assert_eq!((r.text(real), origin(&r, real)), ("a", Origin::Env(chart)));
         let effective = r.iter().find(|e| e.setting.env == real).unwrap();
         assert!(effective.note.as_ref().unwrap().contains(chart));
+        let r = resolved(&[], &[(chart, "")]);
+        assert!(r.iter().all(|e| e.note.is_none()));
         let r = resolved(&[], &[(chart, "a"), (real, "b")]);
         assert_eq!((r.text(real), origin(&r, real)), ("b", Origin::Env(real)));
     }
