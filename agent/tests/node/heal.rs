@@ -220,3 +220,22 @@ fn a_program_of_somebody_else_is_replaced() {
     agent.until("ours again", || meta().uid() == own);
     assert_eq!(node.read("elsewhere"), same);
 }
+
+/// An agent that wrote a configuration of its own and was killed left it; it gives pods no network.
+#[test]
+fn what_is_only_ours_is_not_extended_and_goes() {
+    let node = Node::new();
+    let own = "net.d/YYY-istio-cni.conf";
+    node.write(own, r#"{"name": "istio-cni", "type": "istio-cni"}"#);
+    node.write(
+        "net.d/00-only.conflist",
+        r#"{"name": "n", "plugins": [{"type": "istio-cni"}]}"#,
+    );
+    let mut agent = node.start(&[], &[]);
+    agent.until("waiting", || agent.log().contains("waiting for a valid"));
+    assert!(node.exists(own));
+    node.write("net.d/calico.conflist", BRIDGE);
+    agent.wait_ready();
+    assert_eq!(node.names("net.d"), ["calico.conflist"]);
+    assert!(has_plugin(&node, "net.d/calico.conflist"));
+}

@@ -31,8 +31,9 @@ pub struct Written {
     pub mode: u32,
     /// A file that is replaced by it although it has another name.
     pub replaces: Option<PathBuf>,
-    /// Other configurations with an entry of ours from earlier, and their text without it.
-    pub strays: Vec<(PathBuf, String)>,
+    /// Other configurations with an entry of ours from earlier, and their text without it; none for those that have
+    /// nothing else and go.
+    pub strays: Vec<(PathBuf, Option<String>)>,
     /// To find it again.
     pub remembered: Remembered,
 }
@@ -148,16 +149,17 @@ pub(super) fn list_name(source: &Path) -> PathBuf {
 }
 
 /// When another configuration came into force, the one before must not keep an entry that nobody looks after.
-fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, String)> {
+fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, Option<String>)> {
     let listing = listing::list(&desired.net_dir).unwrap_or_default();
     let others = listing
         .valid
         .into_iter()
         .filter(|(p, _)| !except.contains(&p));
-    let cleaned = others.filter_map(|(p, json)| Some((p, without(json).ok()??)));
-    // A list of nothing but our entry is no file of another plugin.
-    let useful = cleaned.filter(|(_, json)| has_plugins(json));
-    useful.map(|(p, json)| (p, json.pretty())).collect()
+    let cleaned = others.filter_map(|(p, json)| match listing::is_only_ours(&json) {
+        true => Some((p, None)),
+        false => Some((p, Some(without(json).ok()??.pretty()))),
+    });
+    cleaned.collect()
 }
 
 /// Whether a list still has plugins.
@@ -187,6 +189,11 @@ impl Written {
             files::remove(old).map_err(|e| format!("cannot remove {}: {e}", old.display()))?;
         }
         for (path, text) in &self.strays {
+            let Some(text) = text else {
+                files::remove(path)
+                    .map_err(|e| format!("cannot remove {}: {e}", path.display()))?;
+                continue;
+            };
             let mode = match files::mode(path) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 mode => mode.map_err(|e| fail(path, e))?,

@@ -151,10 +151,10 @@ impl Installer {
             .replaces
             .iter()
             .map(|p| format!("{} is replaced by it", p.display()));
-        let strays = written
-            .strays
-            .iter()
-            .map(|(p, _)| format!("our entry is removed from {}", p.display()));
+        let strays = written.strays.iter().map(|(p, text)| match text {
+            Some(_) => format!("our entry is removed from {}", p.display()),
+            None => format!("{} had nothing but our entry, and is removed", p.display()),
+        });
         done.extend(removed.chain(strays));
         self.remembered = Some(written.remembered);
         Ok(Pass::Installed(done))

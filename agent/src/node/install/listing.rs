@@ -1,5 +1,6 @@
 //! Which files of the directory a container runtime would use.
 
+use super::entry::is_ours;
 use super::files::read_text;
 use super::json::Json;
 use std::io;
@@ -17,11 +18,12 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The first valid one that is not called `except`.
+    /// The first valid one that is not called `except` and gives pods a network: ours alone gives none.
     #[must_use]
     pub fn first(&self, except: Option<&str>) -> Option<&(PathBuf, Json)> {
         let is_except = |p: &Path| except.is_some_and(|e| p.file_name().is_some_and(|n| n == e));
-        self.valid.iter().find(|(path, _)| !is_except(path))
+        let mut others = self.valid.iter().filter(|(path, _)| !is_except(path));
+        others.find(|(_, json)| !is_only_ours(json))
     }
 
     /// A valid one by its path.
@@ -132,6 +134,12 @@ fn plugins_are_valid(plugins: &Json) -> Result<(), String> {
         (_, false) => Err("has a plugin without a type".into()),
         _ => Ok(()),
     }
+}
+
+/// A configuration with no plugin but ours, which an agent left that wrote it and was killed.
+pub(super) fn is_only_ours(json: &Json) -> bool {
+    let plugins = json.get("plugins").and_then(Json::as_array);
+    is_ours(json) || plugins.is_some_and(|p| !p.is_empty() && p.iter().all(is_ours))
 }
 
 /// Whether a plugin says which it is.

@@ -135,10 +135,10 @@ fn configuration(desired: &Desired, steps: &mut Vec<Planned>) {
     });
     let strays = written.strays.iter().map(|(path, text)| Planned {
         path: path.clone(),
-        action: "write",
-        why: "it is no longer the one in force: our entry goes".into(),
-        mode: files::mode(path).ok(),
-        text: Some(text.clone()),
+        action: if text.is_some() { "write" } else { "remove" },
+        why: "it is not the one in force: our entry goes".into(),
+        mode: text.as_ref().and_then(|_| files::mode(path).ok()),
+        text: text.clone(),
     });
     let main = Planned {
         path: written.path.clone(),
