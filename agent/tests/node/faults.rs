@@ -222,3 +222,24 @@ fn a_directory_that_is_deleted_on_the_node_ends_it() {
         );
     }
 }
+
+/// Opening a pipe waits for somebody at its other end.
+#[test]
+fn pipes_in_the_place_of_files_hold_nothing_up() {
+    let node = Node::new();
+    for pipe in [
+        "net.d/YYY-istio-cni.conf",
+        "bin/istio-cni",
+        "account/ca.crt",
+    ] {
+        let _ = std::fs::remove_file(node.path(pipe));
+        nix::unistd::mkfifo(&node.path(pipe), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    }
+    let env = [("CHAINED_CNI_PLUGIN", "false")];
+    assert!(fails(&node, &env).contains("ca.crt: it is not a file"));
+    let insecure = [env[0], ("SKIP_TLS_VERIFY", "true")];
+    let mut agent = node.ready(&insecure);
+    assert!(node.read("net.d/YYY-istio-cni.conf").contains("istio-cni"));
+    assert_eq!(node.read("bin/istio-cni"), node.read("source/istio-cni"));
+    assert!(agent.terminate().success());
+}

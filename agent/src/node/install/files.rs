@@ -1,6 +1,6 @@
 //! Files that are whole at every moment.
 
-use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -44,12 +44,19 @@ pub(super) fn read_text(path: &Path) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
-/// A small file.
+/// A small file. A pipe is refused, and not waited for.
 pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let nonblock = OFlag::O_NONBLOCK.bits();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        let why = "it is not a file";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
     let mut bytes = Vec::new();
-    let size = File::open(path)?
-        .take(TEXT_LIMIT + 1)
-        .read_to_end(&mut bytes)?;
+    let size = file.take(TEXT_LIMIT + 1).read_to_end(&mut bytes)?;
     if size as u64 > TEXT_LIMIT {
         let why = format!("it has more than {} MiB", TEXT_LIMIT >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
