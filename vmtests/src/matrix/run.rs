@@ -170,8 +170,10 @@ impl<'a> Runner<'a> {
 
     fn command(&self, case: &Case, place: &Place) -> Result<Command> {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        // Cargo is where whoever runs this has it; a guest has what it was given.
+        let own = std::env::var_os("PATH").filter(|_| place.is_host());
         let mut env: Vec<(OsString, OsString)> = vec![
-            ("PATH".into(), PATH.into()),
+            ("PATH".into(), own.unwrap_or_else(|| PATH.into())),
             ("LANG".into(), "C.UTF-8".into()),
             ("TERM".into(), "dumb".into()),
             ("RUST_BACKTRACE".into(), "0".into()),
