@@ -138,6 +138,8 @@ async fn serve(
     script: Arc<Script>,
     seen: Arc<Mutex<Vec<String>>>,
 ) {
+    // As a server of Go does: small writes are sent at once.
+    stream.set_nodelay(true).expect("a socket");
     // A client that does not trust us ends here.
     let Ok(mut stream) = acceptor.accept(stream).await else {
         return;
