@@ -2,10 +2,12 @@
 //! exchange for each connection.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 /// An agent's answer is short; more than this is not read.
 const AGENT_BODY_LIMIT: u64 = 1 << 20;
@@ -37,10 +39,6 @@ pub(crate) fn post(socket: &Path, path: &str, body: String, limit: Duration) -> 
 
 /// `curl --unix-socket SOCKET http://unix/PATH` within `limit`, connecting included.
 ///
-/// The exchange runs on a thread of its own: `connect(2)` on a stream socket
-/// whose backlog is full has no timeout. When the limit has passed the thread
-/// is left behind; it ends with the process.
-///
 /// # Errors
 /// `TimedOut` after `limit`; otherwise what `connect`, `read` or `write`
 /// answered, or `InvalidData` for an answer that is not HTTP.
@@ -50,31 +48,69 @@ pub fn get(socket: &Path, path: &str, limit: Duration) -> Result<Response> {
 }
 
 fn send(socket: &Path, request: String, limit: Duration) -> Result<Response> {
-    let socket = PathBuf::from(socket);
-    let (done, answer) = mpsc::channel();
-    std::thread::Builder::new()
-        .name("agent-call".into())
-        .spawn(move || {
-            // Nobody listens any more when the limit has passed.
-            let _ = done.send(exchange(&socket, &request, limit));
-        })?;
-    let slow = || Error::new(ErrorKind::TimedOut, format!("no answer within {limit:?}"));
-    match answer.recv_timeout(limit) {
-        // The socket's own limit, which is as long, can be noticed first.
-        Ok(Err(e)) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            Err(slow())
+    exchange(socket, &request, limit).map_err(|e| match e.kind() {
+        // What the socket answers when its own limit has passed.
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            Error::new(ErrorKind::TimedOut, format!("no answer within {limit:?}"))
         }
-        Ok(result) => result,
-        Err(_) => Err(slow()),
-    }
+        _ => e,
+    })
 }
 
 fn exchange(socket: &Path, request: &str, limit: Duration) -> Result<Response> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(limit))?;
-    stream.set_write_timeout(Some(limit))?;
+    let mut stream = Until::connect(socket, limit)?;
     stream.write_all(request.as_bytes())?;
     read_response(stream, AGENT_BODY_LIMIT)
+}
+
+/// A stream whose time is up at a moment, however it is spent: a byte now and then does not prolong it.
+struct Until {
+    stream: UnixStream,
+    deadline: Instant,
+}
+
+impl Until {
+    /// `connect(2)`, which on a socket with a full backlog waits as long as `SO_SNDTIMEO` says (unix(7); since
+    /// Linux 2.4), and without it for ever.
+    fn connect(path: &Path, limit: Duration) -> Result<Self> {
+        let deadline = Instant::now() + limit;
+        let socket = socket(
+            AddressFamily::Unix,
+            SockType::Stream,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )?;
+        let stream = UnixStream::from(socket);
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        connect(stream.as_raw_fd(), &UnixAddr::new(path)?)?;
+        Ok(Self { stream, deadline })
+    }
+}
+
+impl Read for Until {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        self.stream.set_read_timeout(Some(left(self.deadline)?))?;
+        self.stream.read(buf)
+    }
+}
+
+impl Write for Until {
+    fn write(&mut self, buf: &[u8]) -> Result<usize> {
+        self.stream.set_write_timeout(Some(left(self.deadline)?))?;
+        self.stream.write(buf)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Never zero, which would be for ever.
+fn left(deadline: Instant) -> Result<Duration> {
+    match deadline.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+        left => Ok(left),
+    }
 }
 
 fn invalid(what: &str) -> Error {

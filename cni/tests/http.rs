@@ -1,0 +1,88 @@
+//! How long an exchange on a socket may take, whatever the other end does.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::TempDir;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use weir_cni::http::get;
+
+const LIMIT: Duration = Duration::from_millis(200);
+
+/// Asks, and hears that there was no answer after the limit, not much later.
+fn in_vain(socket: &Path) {
+    let start = Instant::now();
+    let error = get(socket, "/", LIMIT).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    assert!(
+        error.to_string().contains("no answer within 200ms"),
+        "{error}"
+    );
+    assert!(start.elapsed() >= LIMIT && start.elapsed() < LIMIT * 20);
+}
+
+#[test]
+fn nobody_accepts() {
+    let dir = TempDir::new();
+    let path = dir.file("full.sock");
+    let (unix, kind) = (AddressFamily::Unix, SockType::Stream);
+    let listener = socket(unix, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+    listen(&listener, Backlog::new(0).unwrap()).unwrap();
+    // One more than the backlog has room for is let in.
+    let waiting = UnixStream::connect(&path).unwrap();
+    in_vain(&path);
+    drop(waiting);
+}
+
+#[test]
+fn a_silent_end_and_one_that_sends_a_byte_now_and_then() {
+    let dir = TempDir::new();
+    let path = dir.file("slow.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let slow = std::thread::spawn(move || {
+        let (silent, _) = listener.accept().unwrap();
+        let (mut dripping, _) = listener.accept().unwrap();
+        // Its end tells by a failed write that it has gone.
+        while dripping.write_all(b"H").is_ok() {
+            std::thread::sleep(LIMIT / 10);
+        }
+        drop(silent);
+    });
+    in_vain(&path);
+    in_vain(&path);
+    slow.join().unwrap();
+}
+
+#[test]
+fn an_answer_in_time_and_nobody_there() {
+    let dir = TempDir::new();
+    let path = dir.file("agent.sock");
+    assert_eq!(
+        get(&path, "/", LIMIT).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    let listener = UnixListener::bind(&path).unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 256];
+        let read = stream.read(&mut request).unwrap();
+        assert!(request[..read].starts_with(b"GET /x HTTP/1.1\r\n"));
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        stream.write_all(answer).unwrap();
+    });
+    assert_eq!(get(&path, "/x", LIMIT * 50).unwrap().body, "ok");
+    answering.join().unwrap();
+    // The listener is gone, its file is not.
+    assert_eq!(
+        get(&path, "/", LIMIT).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
+}
