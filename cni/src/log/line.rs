@@ -3,8 +3,6 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
-
 use super::level::Level;
 
 /// One message with its labels.
@@ -24,7 +22,8 @@ impl Line<'_> {
     /// The encoded line with its newline.
     #[must_use]
     pub fn encode(&self) -> String {
-        let quote = |text: &str| Value::from(text).to_string();
+        // A text is always JSON.
+        let quote = |text: &str| serde_json::to_string(text).unwrap_or_default();
         let mut out = format!(
             "{{\"level\":\"{}\",\"time\":\"{}\",\"msg\":{}",
             self.level.as_str(),

@@ -23,6 +23,12 @@ struct Inner {
     agent: Option<Batch>,
 }
 
+impl Inner {
+    fn hears(&self, level: Level) -> bool {
+        level >= self.level || (level >= Level::Info && self.file.is_some())
+    }
+}
+
 impl Logger {
     /// One sink, `stderr`, at level info.
     #[must_use]
@@ -76,6 +82,12 @@ impl Logger {
         self.inner().labels.push((key, value.into()));
     }
 
+    /// Whether anybody hears a line of this level: one that is costly to make need not be made.
+    #[must_use]
+    pub fn hears(&self, level: Level) -> bool {
+        self.inner().hears(level)
+    }
+
     /// One line at level debug.
     pub fn debug(&self, msg: &str) {
         self.say(Level::Debug, msg);
@@ -125,6 +137,9 @@ impl Logger {
     pub(crate) fn say(&self, level: Level, msg: &str) {
         let mut inner = self.inner();
         let inner = &mut *inner;
+        if !inner.hears(level) {
+            return;
+        }
         let time = SystemTime::now();
         let line = Line {
             level,

@@ -6,6 +6,7 @@ use super::phases::{Phase, Phases};
 use crate::compile::{Compiled, Engine, Rules, compile};
 use crate::config::{Intent, NameFiles, SidecarConfig};
 use crate::fill::{FillSources, fill};
+use crate::log::Level;
 use crate::redirection::{self, Change, Sandbox};
 use std::time::Instant;
 
@@ -28,8 +29,10 @@ impl Backend for Kernel {
             return dry_run(wish, &prepared);
         }
         let changes = write(&prepared, wish.phases)?;
-        for change in &changes {
-            wish.log.debug(&change.to_string());
+        if wish.log.hears(Level::Debug) {
+            changes
+                .iter()
+                .for_each(|change| wish.log.debug(&change.to_string()));
         }
         let (engine, netns) = (prepared.engine, prepared.sandbox.netns().id());
         let summary = match changes.len() {
