@@ -66,7 +66,7 @@ fn version_does_not_wait_for_stdin() {
 }
 
 #[test]
-fn an_error_is_on_stdout_and_a_log_line_on_stderr() {
+fn an_error_is_on_stdout_and_log_lines_on_stderr() {
     let output = run(
         &ADD,
         r#"{"name":"n","cniVersion":"1.0.0","cni_agent_run_dir":"/no/such/dir"}"#,
@@ -75,7 +75,11 @@ fn an_error_is_on_stdout_and_a_log_line_on_stderr() {
     assert_eq!(stdout(&output)["code"], 999);
     assert!(!output.stdout.ends_with(b"\n"));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    let line: Value = serde_json::from_str(stderr.lines().next().unwrap()).unwrap();
+    let mut lines = stderr.lines().map(serde_json::from_str::<Value>);
+    let file = lines.next().unwrap().unwrap();
+    assert_eq!(file["level"], "warn");
+    assert!(file["msg"].as_str().unwrap().starts_with("no log file"));
+    let line = lines.next().unwrap().unwrap();
     assert_eq!(line["level"], "error");
     assert!(
         line["msg"]

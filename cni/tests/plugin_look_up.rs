@@ -66,6 +66,34 @@ fn a_pod_that_the_agent_knows_needs_no_api_server() {
     assert!(server.requests().is_empty(), "{:?}", server.requests());
 }
 
+/// While the node agent is there, and has not written it yet, or somebody else did.
+#[test]
+fn a_kubeconfig_that_cannot_be_used_matters_only_where_the_server_is_asked() {
+    for broken in [false, true] {
+        let node = Node::new();
+        if broken {
+            node.dir.write(KUBECONFIG, "clusters: [");
+        }
+        let socket = node.dir.file(POD_SOCKET);
+        let known = known(&pods::sidecar("shop", "web-0"));
+        let answering = Agent::listen(&socket, Some((200, &known)));
+        with_uid(&node, "ADD", UID).result();
+        with_uid(&node, "CHECK", UID).assert_silent();
+        assert_eq!(node.backend.applied().len(), 1);
+        drop(answering);
+        std::fs::remove_file(&socket).unwrap();
+        let _unknowing = Agent::listen(&socket, Some((404, "no such pod")));
+        // It is not tried for a minute and a half.
+        let started = Instant::now();
+        let error = with_uid(&node, "ADD", UID).error();
+        assert!(
+            error.code == 999 && error.msg.contains(KUBECONFIG),
+            "{error}"
+        );
+        assert!(started.elapsed() < Duration::from_secs(1));
+    }
+}
+
 /// Known to the API server by another UID than to the kubelet.
 #[test]
 fn a_pod_that_a_kubelet_made_from_a_file() {

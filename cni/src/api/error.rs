@@ -42,6 +42,14 @@ pub enum Reason {
     Other(String),
 }
 
+impl Error {
+    /// Whether there was a client that asked for something.
+    #[must_use]
+    pub fn has_asked(&self) -> bool {
+        !self.object.is_empty()
+    }
+}
+
 impl Reason {
     fn cause(&self) -> String {
         match self {

@@ -56,7 +56,8 @@ pub(super) struct Attempts<'a> {
 
 impl Attempts<'_> {
     /// Calls `ask` up to `count` times. After each failure `give_up` is asked
-    /// whether the answer still matters; `Ok(None)` says that it does not.
+    /// whether the answer still matters; `Ok(None)` says that it does not. A client that cannot be made
+    /// ends it at once.
     pub(super) fn run<T>(
         &self,
         count: u32,
@@ -73,6 +74,10 @@ impl Attempts<'_> {
             };
             if give_up() {
                 return Ok(None);
+            }
+            // Only an attempt that came to ask may end otherwise the next time.
+            if !error.has_asked() {
+                return Err(CniError::internal(&error));
             }
             let left = self.deadline.saturating_duration_since(Instant::now());
             if attempt >= count || left <= self.limits.pause {

@@ -1,5 +1,6 @@
 //! The order in which a pod is decided about.
 
+use std::cell::OnceCell;
 use std::path::Path;
 use std::time::Instant;
 
@@ -8,7 +9,7 @@ use super::backend::Backend;
 use super::look_up::Patience;
 use super::phases::{Phase, Phases};
 use super::{AGENT_POD_PREFIX, KUBECONFIG, LOG_FILE, LOG_SOCKET};
-use crate::api::Client;
+use crate::api::{self, Client};
 use crate::log::Logger;
 use crate::protocol::{Call, CniArgs, CniError, NetConf, PrevResult, validate_kubernetes_name};
 
@@ -28,12 +29,22 @@ pub struct Plugin<'a> {
 pub(super) struct Candidate {
     pub(super) conf: NetConf,
     pub(super) args: CniArgs,
-    pub(super) client: Client,
+    client: OnceCell<Client>,
     pub(super) deadline: Instant,
     pub(super) patience: Patience,
 }
 
 impl Candidate {
+    /// Of the API server. Made when it is needed: a pod that the node agent knows starts without it, also while the
+    /// kubeconfig cannot be used.
+    pub(super) fn client(&self) -> Result<&Client, api::Error> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let client = Client::new(&self.conf.run_file(KUBECONFIG))?;
+        Ok(self.client.get_or_init(|| client))
+    }
+
     /// The agent's own pod.
     pub(super) fn is_agent(&self) -> bool {
         is_agent(&self.conf, &self.args)
@@ -83,35 +94,37 @@ impl Plugin<'_> {
             ));
             return Ok(None);
         }
-        let client = Client::new(&conf.run_file(KUBECONFIG)).map_err(CniError::internal)?;
         self.log.open_sinks(
             &conf.plugin_log_level,
             &conf.run_file(LOG_FILE),
             &conf.run_file(LOG_SOCKET),
         );
+        let candidate = Candidate {
+            conf,
+            args,
+            client: OnceCell::new(),
+            deadline: Instant::now() + self.limits.total,
+            patience: Patience::default(),
+        };
+        let Candidate { conf, args, .. } = &candidate;
+        // Upstream's plugin makes its client first, and who counts on it sees a broken node early.
+        let let_through = |why: &str| {
+            candidate.client().map_err(CniError::internal)?;
+            self.log.info(why);
+            Ok(None)
+        };
         if !args.is_kubernetes_pod() {
-            self.log
-                .info("CNI_ARGS names no pod: not a Kubernetes pod, let through");
-            return Ok(None);
+            return let_through("CNI_ARGS names no pod: not a Kubernetes pod, let through");
         }
         self.log
             .label("pod", format!("{}/{}", args.pod_namespace, args.pod_name));
         self.log.label("if", call.env.ifname.clone());
         if conf.exclude_namespaces.contains(&args.pod_namespace) {
-            self.log
-                .info("the namespace is excluded in the CNI configuration: let through");
-            return Ok(None);
+            return let_through("the namespace is excluded in the CNI configuration: let through");
         }
         validate_kubernetes_name("K8S_POD_NAMESPACE", &args.pod_namespace)?;
         validate_kubernetes_name("K8S_POD_NAME", &args.pod_name)?;
-        let deadline = Instant::now() + self.limits.total;
-        Ok(Some(Candidate {
-            conf,
-            args,
-            client,
-            deadline,
-            patience: Patience::default(),
-        }))
+        Ok(Some(candidate))
     }
 
     pub(super) fn attempts(&self, candidate: &Candidate) -> Attempts<'_> {

@@ -150,23 +150,23 @@ fn read(response: &crate::http::Response, question: &PodQuestion) -> Result<PodA
 fn pod_of_server(candidate: &Candidate, limit: Duration) -> Result<Pod, api::Error> {
     let args = &candidate.args;
     let (namespace, name) = (args.pod_namespace.as_str(), args.pod_name.as_str());
-    let pod: Pod = candidate.client.pod(namespace, name, limit)?;
+    let client = candidate.client()?;
+    let pod: Pod = client.pod(namespace, name, limit)?;
     let found = (pod.metadata.namespace.as_str(), pod.metadata.name.as_str());
     if found == (namespace, name) {
         return Ok(pod);
     }
     let what = format!("it is about {:?}/{:?}", found.0, found.1);
-    Err(candidate
-        .client
-        .garbage(&format!("pod {namespace}/{name}"), what))
+    Err(client.garbage(&format!("pod {namespace}/{name}"), what))
 }
 
 fn namespace_of_server(candidate: &Candidate, limit: Duration) -> Result<Namespace, api::Error> {
     let name = &candidate.args.pod_namespace;
-    let namespace: Namespace = candidate.client.namespace(name, limit)?;
+    let client = candidate.client()?;
+    let namespace: Namespace = client.namespace(name, limit)?;
     if namespace.metadata.name == *name {
         return Ok(namespace);
     }
     let what = format!("it is about {:?}", namespace.metadata.name);
-    Err(candidate.client.garbage(&format!("namespace {name}"), what))
+    Err(client.garbage(&format!("namespace {name}"), what))
 }

@@ -8,10 +8,10 @@
 //!
 //! 1. the node agent's own pod is let through before anything else is looked
 //!    at, or the agent could never start after a reboot;
-//! 2. a kubeconfig that cannot be used fails every other pod;
-//! 3. what is no Kubernetes pod, and excluded namespaces, are let through;
-//! 4. the others are looked up: at the node agent, which follows the pods of its node, else at the API
+//! 2. what is no Kubernetes pod, and excluded namespaces, are let through;
+//! 3. the others are looked up: at the node agent, which follows the pods of its node, else at the API
 //!    server;
+//! 4. a kubeconfig that cannot be used fails every pod of 2 and 3 but those that the node agent knows;
 //! 5. ambient pods are handed over to the node agent;
 //! 6. of the others, those with a sidecar get their rules.
 
