@@ -76,10 +76,9 @@ impl Routing {
     /// [`crate::ErrorKind::Exhausted`] when rules kept changing; `EOPNOTSUPP`
     /// without `CONFIG_IP_MULTIPLE_TABLES`.
     pub fn rules(&self) -> Result<Vec<PolicyRule>> {
-        let mut rules = Vec::new();
-        for family in [Family::V4, Family::V6] {
-            rules.extend(self.rules_of(family)?);
-        }
+        let mut rules = self.dump_rules(AddressFamily::Unspec, "the policy rules")?;
+        // A family that is not built in, or switched off at boot, has none.
+        rules.sort_by_key(|rule| rule.family == Family::V6);
         Ok(rules)
     }
 
@@ -113,15 +112,22 @@ impl Routing {
     }
 
     fn rules_of(&self, family: Family) -> Result<Vec<PolicyRule>> {
-        let mut message = RuleMessage::default();
-        message.header.family = address_family(family);
         let object = format!("the {family} policy rules");
-        let found = match self.dump(&RouteNetlinkMessage::GetRule(message), &object) {
+        match self.dump_rules(address_family(family), &object) {
             // IPv6 is not built in, or switched off at boot: it has no rules.
-            Err(e) if family == Family::V6 && e.errno() == Some(libc::EAFNOSUPPORT) => Vec::new(),
-            found => found?,
-        };
-        Ok(found.into_iter().filter_map(|m| read(m, family)).collect())
+            Err(e) if family == Family::V6 && e.errno() == Some(libc::EAFNOSUPPORT) => {
+                Ok(Vec::new())
+            }
+            found => found,
+        }
+    }
+
+    /// Of one family, or of all: `fib_nl_dumprule()` takes `AF_UNSPEC` (net/core/fib_rules.c, since 2.6.22).
+    fn dump_rules(&self, family: AddressFamily, object: &str) -> Result<Vec<PolicyRule>> {
+        let mut message = RuleMessage::default();
+        message.header.family = family;
+        let found = self.dump(&RouteNetlinkMessage::GetRule(message), object)?;
+        Ok(found.into_iter().filter_map(read).collect())
     }
 }
 
@@ -151,11 +157,17 @@ fn build(rule: &PolicyRule, owned: bool) -> RuleMessage {
     message
 }
 
-fn read(message: RouteNetlinkMessage, family: Family) -> Option<PolicyRule> {
+/// `None`: it is no rule of IPv4 or IPv6; multicast routing has some of its own.
+fn read(message: RouteNetlinkMessage) -> Option<PolicyRule> {
     let RouteNetlinkMessage::NewRule(message) = message else {
         return None;
     };
     let header = &message.header;
+    let family = match header.family {
+        AddressFamily::Inet => Family::V4,
+        AddressFamily::Inet6 => Family::V6,
+        _ => return None,
+    };
     let mut rule = PolicyRule {
         family,
         fwmark: None,
