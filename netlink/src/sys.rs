@@ -29,8 +29,8 @@ use neli::socket::NlSocket;
 /// One heap for all threads, grown in large steps: `mallopt(3)`. To be called before any thread is started.
 ///
 /// A command or a plugin call is one short process with one worker thread at a time. glibc would give that
-/// thread a heap of its own and grow it by single pages, which costs such a process more system calls than
-/// its work does. Large blocks, as the buffers that sockets receive into, are mapped one by one: most of such
+/// thread a heap of its own, and grow and shrink it by single pages, which costs such a process more system calls
+/// than its work does. Large blocks, as the buffers that sockets receive into, are mapped one by one: most of such
 /// a buffer is never written to, and a page that nobody touches costs nothing. Without effect on another C
 /// library.
 pub fn one_heap() {
@@ -40,6 +40,7 @@ pub fn one_heap() {
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_TOP_PAD, 1 << 20);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 2 << 20);
         libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10);
     }
 }
