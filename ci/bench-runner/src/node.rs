@@ -102,7 +102,7 @@ fn throughput(
     let rules = setup.listing(&sample[0].path)?;
     let file = scratch.write("node.nft", rules.as_bytes())?;
     let mut rates: [Vec<f64>; 2] = Default::default();
-    for round in 0..6 {
+    for round in 0..14 {
         let (way, places, start) = (round % 2, places(BUSY)?, Instant::now());
         let start = Instant::now().max(start);
         all(&places, |_, netns| match way {
