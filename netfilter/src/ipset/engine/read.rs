@@ -5,6 +5,7 @@ use crate::ipset::error::{Class, explain};
 use crate::ipset::model::{Entry, Family, Header, Set, SetType};
 use crate::ipset::wire::{CommandAttrs, EntryAttrs};
 use crate::ipset::{codec, raw};
+use std::fmt::Write as _;
 use std::io;
 use weir_netlink::attr::{AttrSet, Attrs, DecodeError};
 use weir_netlink::nfnetlink::Transport;
@@ -134,16 +135,22 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// As [`Engine::list`]; `out` cannot be written.
     pub fn save(&mut self, name: Option<&str>, out: &mut impl io::Write) -> Result<()> {
-        let mut current = String::new();
+        // A line is made in one place and written whole: sets have many.
+        let (mut add, mut line) = (String::new(), String::new());
         self.each(name, |part| {
-            let written = match part {
+            line.clear();
+            // Writing into a String does not fail.
+            let _ = match part {
                 Part::Set(l) => {
-                    let written = writeln!(out, "{}", l.set.header);
-                    current = l.set.header.name;
-                    written
+                    add = format!("add {} ", l.set.header.name);
+                    writeln!(line, "{}", l.set.header)
                 }
-                Part::Entry(e) => writeln!(out, "add {current} {e}"),
+                Part::Entry(e) => {
+                    line += &add;
+                    writeln!(line, "{e}")
+                }
             };
+            let written = out.write_all(line.as_bytes());
             written.map_err(|e| Error::io("write", "the text of the sets", &e))
         })
     }
