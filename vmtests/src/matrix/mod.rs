@@ -79,6 +79,7 @@ impl<'a> Matrix<'a> {
             let guests = places.iter_mut().filter(|p| !p.is_host());
             guests.for_each(|p| p.about.unavailable = Some(format!("{}: {}", e.reason, e.remedy)));
         }
+        Place::mark_ends(&mut places);
         Ok(Self {
             cases: Case::all(&artifacts)?,
             runner: Runner::new(cache, artifacts, options)?,

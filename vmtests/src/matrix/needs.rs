@@ -35,6 +35,10 @@ const HOST_ONLY: &[(&str, &str)] = &[
     ("cni::runtime_list::", VALUES),
     ("cni::plugin::", VALUES),
     ("cni::plugin_api::", VALUES),
+    ("cni::plugin_ambient::", VALUES),
+    ("cni::plugin_look_up::", VALUES),
+    ("cni::binary::", VALUES),
+    ("cni::http::", VALUES),
     ("cni::crash::", VALUES),
     ("agent::node::bundle::", NODE),
     ("agent::node::bundle_rules::", NODE),
@@ -62,6 +66,10 @@ const HOST_ONLY: &[(&str, &str)] = &[
     ("agent::command::bad_input::", VALUES),
     ("agent::command::plan::", VALUES),
     ("agent::preflight::numbers::", HEADERS),
+    (
+        "agent::preflight::run::a_slow_run_",
+        "about what a person reads who waits; any kernel can be slow",
+    ),
     ("agent::no_exec::source::", SOURCES),
     ("agent::no_exec::tokens::", SOURCES),
     (
@@ -69,6 +77,13 @@ const HOST_ONLY: &[(&str, &str)] = &[
         "reads the program file with its symbols, and asks no kernel",
     ),
 ];
+
+/// Cases of the commands and of the node agent: the start of their names. They come to the kernel through what the
+/// cases of the other rooms, of traffic, of preflight and of fallbacks try on each kernel; what they add is tried on
+/// the oldest and on the newest of those that are asked for.
+const ON_ENDS: &[&str] = &["agent::command::", "agent::node::", "agent::no_exec::"];
+/// Not these.
+const ON_ALL: &[&str] = &["agent::command::demo::"];
 
 /// Cases that need what a variable names: the start of their name, the variable, and what gives it a value.
 const VARIABLES: &[(&str, &str, &str)] = &[
@@ -121,6 +136,13 @@ pub fn is_kernel_unit(case: &str) -> bool {
 pub fn host_only(case: &str) -> Option<&'static str> {
     let found = HOST_ONLY.iter().find(|(start, _)| case.starts_with(start));
     found.map(|(_, why)| *why)
+}
+
+/// Is the case for the oldest and the newest kernel only?
+#[must_use]
+pub fn is_for_ends(case: &str) -> bool {
+    let starts = |with: &[&str]| with.iter().any(|start| case.starts_with(start));
+    starts(ON_ENDS) && !starts(ON_ALL)
 }
 
 /// What a case needs that nobody has named, and what would help.

@@ -43,6 +43,8 @@ pub struct Place {
     pub row: Option<&'static Row>,
     /// Does it answer to `newest`?
     pub is_newest: bool,
+    /// Is it the oldest or the newest of the kernels that were asked for, or a kernel of the user's own?
+    pub is_end: bool,
     /// Of its kernel; unknown where it cannot be had.
     pub version: Option<Version>,
 }
@@ -62,6 +64,7 @@ impl Place {
             kernel: None,
             row: None,
             is_newest: false,
+            is_end: false,
             version: Version::parse(&release),
         }
     }
@@ -91,6 +94,7 @@ impl Place {
                 kernel: None,
                 row,
                 is_newest,
+                is_end: is_own,
                 version: None,
             },
             Ok(kernel) => Self {
@@ -106,8 +110,19 @@ impl Place {
                 kernel: Some(kernel),
                 row,
                 is_newest,
+                is_end: is_own,
             },
         })
+    }
+
+    /// Marks the oldest and the newest kernel among these.
+    pub(super) fn mark_ends(places: &mut [Self]) {
+        let plain = |p: &Self| p.row.is_none() && !p.is_host();
+        let versions = || places.iter().filter(|p| plain(p)).filter_map(|p| p.version);
+        let ends = [versions().min(), versions().max()];
+        for place in places.iter_mut().filter(|p| plain(p)) {
+            place.is_end |= place.version.is_some() && ends.contains(&place.version);
+        }
     }
 
     /// Its name.

@@ -59,7 +59,11 @@ impl<'a> Runner<'a> {
         if place.is_host() {
             return case.what != What::Alone;
         }
-        needs::host_only(&case.name).is_none() && place.row.is_none_or(|r| r.runs(&case.name))
+        needs::host_only(&case.name).is_none()
+            && match place.row {
+                Some(row) => row.runs(&case.name),
+                None => place.is_end || !needs::is_for_ends(&case.name),
+            }
     }
 
     /// Runs one case.
@@ -130,12 +134,19 @@ impl<'a> Runner<'a> {
         let Some(kernel) = &place.kernel else {
             return host::run(&self.options.program, &command);
         };
-        let payload = match (&case.what, &self.alone) {
-            (What::Alone, Some((payload, _))) => payload,
-            _ => &self.payload,
+        let (payload, options) = match (&case.what, &self.alone) {
+            // Nobody would use its state again.
+            (What::Alone, Some((payload, _))) => {
+                let options = Options {
+                    is_saved: false,
+                    ..self.options.clone()
+                };
+                (payload, options)
+            }
+            _ => (&self.payload, self.options.clone()),
         };
         let begun = Instant::now();
-        let mut machine = Machine::start(self.cache, kernel, payload, &self.options)?;
+        let mut machine = Machine::start(self.cache, kernel, payload, &options)?;
         let mut ran = Ran::default();
         ran.restored = matches!(machine.origin(), Origin::Restored);
         if !ran.restored && case.name != ALONE {

@@ -46,7 +46,9 @@ pub(crate) struct Boot<'a> {
 /// Everything that a saved state must agree with.
 pub(crate) fn fixed(hardware: &Hardware) -> Vec<OsString> {
     let (accel, cpu) = match hardware.accel {
-        Accel::Tcg => ("tcg", "max"),
+        // Without a fifth level of page tables: an emulated walk through them takes a sixteenth of the time of
+        // everything (28 cases of traffic: 33 s of processor time, and 31 s without).
+        Accel::Tcg => ("tcg", "max,-la57"),
         Accel::Kvm => ("kvm", "host"),
     };
     let cpus = hardware.cpus.to_string();
