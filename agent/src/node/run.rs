@@ -99,6 +99,16 @@ fn introduce(log: &Log, resolved: &Resolved, settings: &Settings, unknown: &[Str
              holds it up like any other",
         );
     }
+    let (watched, repaired) = (
+        resolved.text("NODE_NAME"),
+        resolved.text("REPAIR_NODE_NAME"),
+    );
+    if resolved.bool("REPAIR_ENABLED") && !watched.is_empty() && watched != repaired {
+        log.warn(&format!(
+            "REPAIR_NODE_NAME={repaired:?} is not NODE_NAME={watched:?}, whose pods are watched: no pod is repaired \
+             by the criteria; give both the name of this node"
+        ));
+    }
     for scope in unknown {
         log.debug(&format!(
             "--log_output_level: nobody speaks under scope {scope:?}"

@@ -314,6 +314,17 @@ fn without_an_api_server_what_is_known_is_served() {
 }
 
 #[test]
+fn repair_of_another_node_than_the_one_that_is_watched_is_warned_of() {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    for (name, is_warned) in [("node1", false), ("node2", true), ("", true)] {
+        let agent = node.ready(&[("NODE_NAME", "node1"), ("REPAIR_NODE_NAME", name)]);
+        let words = format!("REPAIR_NODE_NAME={name:?} is not NODE_NAME=\"node1\"");
+        assert_eq!(agent.log().contains(&words), is_warned, "{}", agent.log());
+    }
+}
+
+#[test]
 fn without_a_node_name_nothing_is_watched() {
     let node = Node::new();
     node.write("net.d/10-pods.conflist", BRIDGE);
