@@ -14,6 +14,9 @@ use crate::setup::Setup;
 
 /// Pods of the node, half of them without sidecar; a kubelet's limit is lower as a rule.
 pub(crate) const PODS: usize = 250;
+/// Pods of the whole cluster, whoever asks for all of them, and its namespaces.
+pub(crate) const CLUSTER: usize = 15_000;
+const NAMESPACES: usize = 500;
 
 /// `weir agent`; it ends with this value.
 pub(crate) struct Agent {
@@ -164,9 +167,14 @@ pub(crate) fn answer(path: &str, _request: usize) -> Answer {
         _ if query.contains("watch=true") => Answer::Hang,
         ["", "api", "v1", "pods"] => {
             let of = |kind: &'static str| (0..PODS / 2).map(move |n| pod(&format!("{kind}-{n}")));
-            list(of("web").chain(of("plain")).collect())
+            let elsewhere = match query.contains("fieldSelector=spec.nodeName%3Dnode1") {
+                true => 0,
+                false => CLUSTER - PODS,
+            };
+            let others = (0..elsewhere).map(|n| pod(&format!("other-{n}")));
+            list(of("web").chain(of("plain")).chain(others).collect())
         }
-        ["", "api", "v1", "namespaces"] => list(vec![]),
+        ["", "api", "v1", "namespaces"] => list((0..NAMESPACES).map(namespace).collect()),
         ["", "api", "v1", "namespaces", _, "pods", name] => {
             Answer::Body(200, pod(name).to_string())
         }
@@ -178,6 +186,15 @@ fn list(items: Vec<Value>) -> Answer {
     let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"},
                       "items": items});
     Answer::Body(200, list.to_string())
+}
+
+fn namespace(n: usize) -> Value {
+    let name = match n {
+        0 => "shop".to_owned(),
+        _ => format!("team-{n}"),
+    };
+    let labels = json!({"kubernetes.io/metadata.name": name, "istio-injection": "enabled"});
+    pods::namespace(&name, labels)
 }
 
 /// The address of a pod with a sidecar.

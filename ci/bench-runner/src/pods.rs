@@ -2,7 +2,7 @@
 //!
 //! The API server runs in this process and answers at once; one that is a network away answers later.
 
-use crate::agent::{Agent, PODS, answer, directories};
+use crate::agent::{Agent, CLUSTER, PODS, answer, directories};
 use crate::common::TempDir;
 use crate::common::api_server::ApiServer;
 use crate::report::{Goal, Report};
@@ -62,7 +62,9 @@ pub(crate) fn run(
         let found = ratio(&wall(way), &wall(way + 1));
         report.goal(&format!("{name}, wall"), found, Goal::AtMost(0.5));
     }
-    Report::heading(&format!("The agent with {PODS} pods of its node"));
+    Report::heading(&format!(
+        "The agent with {PODS} pods of its node, {CLUSTER} in the cluster"
+    ));
     report.arm("cpu until they are known", "us", &[cpu]);
     report.arm("resident memory", "KiB", &[rss]);
     report.goal(

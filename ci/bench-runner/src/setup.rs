@@ -38,10 +38,10 @@ impl Setup {
     pub(crate) fn new(dir: &Path, scratch: &crate::run::Scratch) -> Result<Self, String> {
         let find = |name: &str| {
             let path = dir.join(name);
-            let missing = || format!("{}: no such program; ci/bench builds it", path.display());
-            path.exists()
-                .then(|| path.display().to_string())
-                .ok_or_else(missing)
+            // Links to it are made in other places: its whole path.
+            std::fs::canonicalize(&path)
+                .map(|path| path.display().to_string())
+                .map_err(|e| format!("{}: {e}; ci/bench builds it", path.display()))
         };
         let dual = CONFIG.replacen('{', r#"{"enable_ipv6": true, "#, 1);
         Ok(Self {
