@@ -16,9 +16,13 @@ Examples:
   cargo test --no-run --message-format=json >tests.json    test programs that are built already
   weir-vmtests matrix --artifacts tests.json
 
+Cases that ask no kernel run on this machine only; those of the commands and of the node agent on this machine and
+on the oldest and the newest of the kernels that are asked for.
+
 Variables: WEIR_GOLDEN (golden cases) and WEIR_BIN_DIR (release binaries of ci/build) name directories that
-guests get, too; cases that need one say so when it is not named. VMTESTS_REQUIRE=5.10,newest makes it a
-failure when one of these cannot run. VMTESTS_SLOW=10 makes deadlines ten times longer.";
+guests get, too, and the binaries are then those that tests start; cases that need one say so when it is not
+named. VMTESTS_REQUIRE=5.10,newest makes it a failure when one of these cannot run. VMTESTS_SLOW=10 makes
+deadlines ten times longer.";
 
 /// Emulation makes slow programs slower, so the test programs are optimised a little.
 const PROFILE: &str = "matrix";

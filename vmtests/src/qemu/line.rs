@@ -46,8 +46,7 @@ pub(crate) struct Boot<'a> {
 /// Everything that a saved state must agree with.
 pub(crate) fn fixed(hardware: &Hardware) -> Vec<OsString> {
     let (accel, cpu) = match hardware.accel {
-        // Without a fifth level of page tables: an emulated walk through them takes a sixteenth of the time of
-        // everything (28 cases of traffic: 33 s of processor time, and 31 s without).
+        // No test is about a fifth level of page tables, and each emulated walk would go through it.
         Accel::Tcg => ("tcg", "max,-la57"),
         Accel::Kvm => ("kvm", "host"),
     };
