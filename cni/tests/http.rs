@@ -1,5 +1,6 @@
 //! How long an exchange on a socket may take, whatever the other end does.
-#![allow(missing_docs)]
+// Clippy grants these to `#[test]` functions only.
+#![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
 
