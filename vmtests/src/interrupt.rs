@@ -29,10 +29,41 @@ pub(crate) fn install() {
     }
     std::thread::spawn(move || {
         let Ok(signal) = signals.wait() else { return };
-        for folder in folders().iter() {
-            let _ = std::fs::remove_dir_all(folder);
-        }
+        folders().iter().for_each(|folder| remove(folder));
         eprintln!("\nweir-vmtests: stopped by {signal}. What was complete stays in the cache");
         std::process::exit(128 + signal as i32);
     });
+}
+
+/// A QEMU that has just started may make a file while its folder is emptied, which then cannot be removed. It makes
+/// a few.
+fn remove(folder: &Path) {
+    const ATTEMPTS: usize = 100;
+    let gone = || std::fs::remove_dir_all(folder).is_ok() || !folder.exists();
+    let _ = (0..ATTEMPTS).any(|_| gone());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::remove;
+
+    #[test]
+    fn a_folder_in_which_somebody_makes_files_goes_all_the_same() {
+        let name = format!("weir-vmtests-interrupt-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        for _ in 0..20 {
+            std::fs::create_dir(&folder).unwrap();
+            let theirs = folder.clone();
+            let writer = std::thread::spawn(move || {
+                let make = |n: u32| std::fs::write(theirs.join(n.to_string()), "").is_ok();
+                (0..50).take_while(|n| make(*n)).count()
+            });
+            while !folder.join("0").exists() && !writer.is_finished() {
+                std::thread::yield_now();
+            }
+            remove(&folder);
+            assert!(!folder.exists());
+            writer.join().unwrap();
+        }
+    }
 }
