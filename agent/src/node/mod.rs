@@ -16,6 +16,7 @@ pub mod pods;
 pub(crate) mod privilege;
 pub mod repair;
 pub(crate) mod run;
+mod runtime;
 pub(crate) mod serve;
 pub mod settings;
 pub(crate) mod status;

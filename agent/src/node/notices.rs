@@ -6,6 +6,7 @@ use super::pods::connection::Connection;
 use super::pods::{PodView, Pods};
 use super::privilege;
 use super::repair::actions::Actions;
+use super::runtime;
 use super::settings::Settings;
 use std::sync::Arc;
 
@@ -68,10 +69,7 @@ fn send(
     message: &str,
 ) -> Result<(), String> {
     let connection = Connection::new(access)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| e.to_string())?;
+    let runtime = runtime::of_one_thread().map_err(|e| e.to_string())?;
     runtime.block_on(async {
         let actions = Actions::new(&connection, node, COMPONENT);
         actions.event(view, reason, message).await

@@ -14,6 +14,7 @@ mod config;
 mod message;
 mod place;
 
+use crate::node::runtime;
 use crate::node::settings::Resolved;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -77,10 +78,7 @@ pub(crate) fn fill(resolved: &mut Resolved) {
 fn ask(socket: &str) -> Result<Directories, String> {
     let path = path_of(socket)?;
     let told = |why: String| format!("{}: {why}", path.display());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| told(e.to_string()))?;
+    let runtime = runtime::of_one_thread().map_err(|e| told(e.to_string()))?;
     let call = call::unary(&path, METHOD, &VERBOSE);
     // The timer is the runtime's.
     let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, call).await });

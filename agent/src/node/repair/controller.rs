@@ -11,6 +11,7 @@ use crate::node::log::Log;
 use crate::node::metrics::Metrics;
 use crate::node::pods::Pods;
 use crate::node::pods::connection::Connection;
+use crate::node::runtime;
 use crate::node::status::Status;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -33,10 +34,7 @@ pub(crate) fn start(
     log: Log,
 ) -> Result<(), String> {
     let connection = Connection::new(access)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| e.to_string())?;
+    let runtime = runtime::of_one_thread().map_err(|e| e.to_string())?;
     let node = node.to_owned();
     let work = async move {
         let repairer = Repairer {

@@ -17,6 +17,7 @@ use crate::node::log::Log;
 use crate::node::metrics::Metrics;
 use crate::node::pods::watch::Watch;
 use crate::node::privilege;
+use crate::node::runtime;
 use crate::node::settings::Resolved;
 use crate::node::status::Status;
 use std::net::TcpListener;
@@ -66,9 +67,7 @@ pub(crate) fn start(
     status: Status,
     log: Log,
 ) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = runtime::of_one_thread()?;
     let said = log.clone();
     let serve = async move {
         if let Some((listener, resolved)) = sockets.report {
