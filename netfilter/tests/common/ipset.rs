@@ -95,3 +95,17 @@ pub fn sorted(text: &str) -> String {
     lines.sort_unstable();
     lines.join("\n")
 }
+
+/// The same without what the seed of a set decides. Each set has its own: it says where elements collide, and so when
+/// the hash table grows.
+pub fn seedless(text: &str) -> String {
+    let text = sorted(text);
+    let words = text.split(' ');
+    let mut after = "";
+    let kept = words.filter(|w| {
+        let of_the_seed = matches!(after, "initval" | "hashsize");
+        after = w;
+        !of_the_seed
+    });
+    sorted(&kept.collect::<Vec<_>>().join(" "))
+}
