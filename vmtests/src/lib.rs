@@ -34,6 +34,7 @@ mod kernels;
 mod lock;
 mod machine;
 pub mod matrix;
+mod memory;
 mod modules;
 pub mod own;
 mod payload;

@@ -1,11 +1,12 @@
 //! Saved states of booted machines: `state/KEY/` with `memory`, `devices` and `state.json`.
 //!
-//! The memory is the file that the machine ran on. A copy maps it privately and reads only what it uses, so a state
+//! The memory is as the machine had it. A copy maps it privately and reads only what it uses, so a state
 //! with 100 MiB of test programs in its page cache is as quick as an empty one.
 //!
 //! A state is never repaired: whatever is doubtful is deleted and made again, which takes seconds.
 use crate::cache::Scratch;
 use crate::digest::sha256;
+use crate::memory::BootMemory;
 use crate::qemu::accel::boot_id;
 use crate::{Cache, Error, Result};
 use serde::{Deserialize, Serialize};
@@ -103,17 +104,7 @@ pub(crate) fn open(cache: &Cache, key: &str) -> std::result::Result<Option<Saved
     }))
 }
 
-/// Where the memory of a machine that is to be saved has to be.
-///
-/// # Errors
-/// The folder cannot be made.
-pub(crate) fn new_memory(scratch: &Scratch) -> Result<PathBuf> {
-    let folder = scratch.path().join(NEW);
-    crate::cache::make_directory(&folder)?;
-    Ok(folder.join(MEMORY))
-}
-
-/// Completes the state whose memory is in `scratch`, and makes it known under its name.
+/// Makes a state in `scratch`, and makes it known under its name when it is whole.
 ///
 /// # Errors
 /// The disk is full.
@@ -121,10 +112,12 @@ pub(crate) fn publish(
     cache: &Cache,
     scratch: &Scratch,
     key: &str,
+    memory: &BootMemory,
     devices: &[u8],
     qemu: &str,
 ) -> Result<()> {
     let new = scratch.path().join(NEW);
+    crate::cache::make_directory(&new)?;
     let failed = |e: std::io::Error| {
         Error::new(
             new.display().to_string(),
@@ -132,6 +125,7 @@ pub(crate) fn publish(
             "Make room, or set VMTESTS_SNAPSHOT=0 to save nothing",
         )
     };
+    memory.write(&new.join(MEMORY)).map_err(failed)?;
     let record = Record {
         format: FORMAT,
         boot_id: boot_id(),
@@ -203,8 +197,9 @@ mod tests {
 
         fn save(&self, key: &str, memory: &[u8]) {
             let scratch = self.0.scratch().unwrap();
-            fs::write(new_memory(&scratch).unwrap(), memory).unwrap();
-            publish(&self.0, &scratch, key, b"devices", "7.2").unwrap();
+            let booted = BootMemory::new().unwrap();
+            fs::write(booted.path(), memory).unwrap();
+            publish(&self.0, &scratch, key, &booted, b"devices", "7.2").unwrap();
         }
 
         fn file(&self, key: &str, name: &str) -> PathBuf {

@@ -2,6 +2,7 @@
 use super::maker::{Booted, MONITOR, Maker};
 use super::{Machine, Options};
 use crate::initramfs::Initramfs;
+use crate::memory::BootMemory;
 use crate::payload::Payload;
 use crate::qemu::accel::{Accel, TRIAL, choose};
 use crate::qemu::line::Memory;
@@ -118,12 +119,13 @@ impl Maker<'_> {
         self.copy(saved).map(Some).map_err(|e| e.reason)
     }
 
-    /// Boots one and saves it. It does not go on from there: its memory is the file now.
+    /// Boots one and saves it. It does not go on from there.
     fn save(&self, key: &str) -> Result<()> {
         let scratch = self.cache.scratch()?;
-        let memory = state::new_memory(&scratch)?;
+        let no_memory = |e: std::io::Error| Error::io("memory for the machine", &e);
+        let memory = BootMemory::new().map_err(no_memory)?;
         let boot = BOOT * self.options.slow;
-        let mut booted = self.cold(Memory::Saved(&memory), boot, scratch)?;
+        let mut booted = self.cold(Memory::Saved(&memory.path()), boot, scratch)?;
         let healthy =
             |lost: Lost| Error::new(format!("kernel {}", self.kernel.name), lost, "Try again");
         booted.session.park(boot).map_err(healthy)?;
@@ -133,6 +135,7 @@ impl Maker<'_> {
             self.cache,
             &booted.scratch,
             key,
+            &memory,
             &devices,
             &booted.qmp.version,
         )
@@ -143,7 +146,7 @@ impl Maker<'_> {
         Ok(self.machine(booted, Origin::Cold(why.to_owned())))
     }
 
-    /// Is there too little room on disk for a state? QEMU would die in the middle of the boot.
+    /// Is there too little room on disk for a state? Its boot would be for nothing.
     fn lack_of_room(&self) -> Option<String> {
         let free = free_mib(&self.cache.states())?;
         let needed = u64::from(self.hardware.memory_mib) + SPARE_MIB;
