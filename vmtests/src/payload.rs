@@ -1,10 +1,11 @@
 //! What a guest has on its file system, besides the agent and the modules.
 use crate::cache::target_directory_of;
 use crate::closure::closure;
+use crate::segments::loaded_size;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -212,7 +213,7 @@ impl Payload {
         guest.to_str().is_some_and(|g| self.entries.contains_key(g))
     }
 
-    /// How many bytes its files have.
+    /// How many bytes its files have in a guest.
     ///
     /// # Errors
     /// A file is gone.
@@ -220,11 +221,20 @@ impl Payload {
         self.entries.values().try_fold(0, |sum, entry| {
             Ok(sum
                 + match entry {
-                    Entry::File { host, .. } => metadata(host)?.len(),
+                    Entry::File { host, .. } => self.file_size(host)?,
                     Entry::Bytes { bytes, .. } => bytes.len() as u64,
                     _ => 0,
                 })
         })
+    }
+
+    fn file_size(&self, host: &Path) -> Result<u64> {
+        let size = metadata(host)?.len();
+        if !self.is_stripped {
+            return Ok(size);
+        }
+        let file = File::open(host).map_err(|e| Error::io(host.display(), &e))?;
+        Ok(loaded_size(&file).map_or(size, |loaded| loaded.min(size)))
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
@@ -319,6 +329,23 @@ mod tests {
         }
         assert!(payload.entries().any(|(p, _)| p.ends_with("/libc.so.6")));
         assert!(payload.size().unwrap() > 1 << 20);
+    }
+
+    #[test]
+    fn what_is_cut_off_takes_no_room() {
+        // This program, with its lines for debuggers.
+        let program = std::env::current_exe().unwrap();
+        let size = |mut payload: Payload| {
+            payload.file(&program, Path::new("/x")).unwrap();
+            payload.bytes(Path::new("/y"), 0o644, *b"1234").unwrap();
+            payload.size().unwrap()
+        };
+        let whole = size(Payload::empty());
+        assert_eq!(whole, program.metadata().unwrap().len() + 4);
+        let cut = size(Payload::empty().stripped());
+        let loaded = loaded_size(&File::open(&program).unwrap()).unwrap();
+        assert_eq!(cut, loaded + 4);
+        assert!(cut < whole);
     }
 
     #[test]

@@ -80,9 +80,10 @@ impl<'a> Matrix<'a> {
             guests.for_each(|p| p.about.unavailable = Some(format!("{}: {}", e.reason, e.remedy)));
         }
         Place::mark_ends(&mut places);
+        let cases = Case::all(&artifacts)?;
         Ok(Self {
-            cases: Case::all(&artifacts)?,
-            runner: Runner::new(cache, artifacts, options)?,
+            runner: Runner::new(cache, artifacts, &cases, options)?,
+            cases,
             places,
             plan,
         })

@@ -23,7 +23,17 @@ pub(crate) struct Runner<'a> {
     pub(crate) artifacts: Artifacts,
     pub(crate) options: Options,
     payload: Payload,
-    alone: Option<(Payload, PathBuf)>,
+    alone: Option<Alone>,
+}
+
+/// The release binary as all that a guest holds.
+#[derive(Debug)]
+struct Alone {
+    payload: Payload,
+    /// Where the guest has it.
+    path: PathBuf,
+    /// Nobody would use its state again: it is not saved.
+    options: Options,
 }
 
 /// What came of one case in one environment.
@@ -39,10 +49,22 @@ pub(crate) struct Done {
 }
 
 impl<'a> Runner<'a> {
-    pub(crate) fn new(cache: &'a Cache, artifacts: Artifacts, options: Options) -> Result<Self> {
+    pub(crate) fn new(
+        cache: &'a Cache,
+        artifacts: Artifacts,
+        cases: &[Case],
+        options: Options,
+    ) -> Result<Self> {
         Ok(Self {
-            payload: ship::everything(&artifacts)?,
-            alone: ship::alone()?,
+            payload: ship::everything(&artifacts, cases)?,
+            alone: ship::alone()?.map(|(payload, path)| Alone {
+                payload,
+                path,
+                options: Options {
+                    is_saved: false,
+                    ..options.clone()
+                },
+            }),
             cache,
             artifacts,
             options,
@@ -135,18 +157,11 @@ impl<'a> Runner<'a> {
             return host::run(&self.options.program, &command);
         };
         let (payload, options) = match (&case.what, &self.alone) {
-            // Nobody would use its state again.
-            (What::Alone, Some((payload, _))) => {
-                let options = Options {
-                    is_saved: false,
-                    ..self.options.clone()
-                };
-                (payload, options)
-            }
-            _ => (&self.payload, self.options.clone()),
+            (What::Alone, Some(alone)) => (&alone.payload, &alone.options),
+            _ => (&self.payload, &self.options),
         };
         let begun = Instant::now();
-        let mut machine = Machine::start(self.cache, kernel, payload, &options)?;
+        let mut machine = Machine::start(self.cache, kernel, payload, options)?;
         let mut ran = Ran::default();
         ran.restored = matches!(machine.origin(), Origin::Restored);
         if !ran.restored && case.name != ALONE {
@@ -217,8 +232,8 @@ impl<'a> Runner<'a> {
                 (argv, PathBuf::from("/"))
             }
             What::Alone => {
-                let (_, guest) = self.alone.as_ref().ok_or_else(|| missing("weir"))?;
-                let mut argv = vec![guest.clone().into_os_string()];
+                let alone = self.alone.as_ref().ok_or_else(|| missing("weir"))?;
+                let mut argv = vec![alone.path.clone().into_os_string()];
                 argv.extend(words(&["demo"]));
                 (argv, PathBuf::from("/"))
             }

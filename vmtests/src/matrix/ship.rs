@@ -1,8 +1,10 @@
 //! What guests hold: the test programs without what only debuggers read, what they read, and the real tools.
 use super::artifacts::Artifacts;
-use super::needs::MORE_TOOLS;
+use super::case::{Case, What};
+use super::needs::{MORE_TOOLS, host_only};
 use crate::cache::variable;
 use crate::{Error, Payload, Result};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
@@ -11,14 +13,18 @@ const GOLDEN: &str = "WEIR_GOLDEN";
 const RELEASE: &str = "WEIR_BIN_DIR";
 const RELEASED: [&str; 2] = ["weir", "weir-cni"];
 
-/// The payload of all cases but [`super::case::ALONE`].
+/// The payload of all cases but [`super::case::ALONE`]. Test programs of which no guest runs anything stay at home:
+/// every file more makes every boot longer.
 ///
 /// # Errors
 /// A test program is gone.
-pub(crate) fn everything(artifacts: &Artifacts) -> Result<Payload> {
+pub(crate) fn everything(artifacts: &Artifacts, cases: &[Case]) -> Result<Payload> {
     let mut payload = Payload::new().stripped();
-    for program in &artifacts.programs {
-        payload.program(&program.executable)?;
+    let needed: BTreeSet<usize> = cases.iter().filter_map(of_guests).collect();
+    for (index, program) in artifacts.programs.iter().enumerate() {
+        if needed.contains(&index) {
+            payload.program(&program.executable)?;
+        }
     }
     let released = variable(RELEASE);
     for (name, path) in &artifacts.binaries {
@@ -55,6 +61,14 @@ pub(crate) fn everything(artifacts: &Artifacts) -> Result<Payload> {
     payload.directory(Path::new("/root"), 0o700)?;
     payload.directory(Path::new("/var/run"), 0o755)?;
     Ok(payload)
+}
+
+/// The test program of a case that guests run.
+fn of_guests(case: &Case) -> Option<usize> {
+    match case.what {
+        What::Test { program, .. } if host_only(&case.name).is_none() => Some(program),
+        _ => None,
+    }
 }
 
 /// The binary of that name as users get it, where it is there: tests then judge that, and it starts in a fraction of
