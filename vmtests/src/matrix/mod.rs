@@ -22,7 +22,7 @@ pub use place::{HOST, Place};
 use crate::{Cache, Kernels, Options, Result};
 use case::What;
 use model::{CaseResult, Run, Verdict};
-use pool::{Watch, in_parallel};
+use pool::{Kind, Watch, in_parallel};
 use run::{Done, Runner};
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -142,11 +142,15 @@ impl<'a> Matrix<'a> {
             watch.end(&done.result);
             Some((p, c, done))
         };
-        let machine = |&(p, c): &(usize, usize)| {
+        // Those of the host wait for timers and processes, most of the time.
+        let kind = |&(p, c): &(usize, usize)| {
             let is_alone = self.cases.get(c).is_some_and(|c| c.what == What::Alone);
-            (p, is_alone)
+            match self.places.get(p).is_some_and(Place::is_host) {
+                true => Kind::Beside,
+                false => Kind::Grouped((p, is_alone)),
+            }
         };
-        let mut done = in_parallel(self.plan.jobs, &pairs, machine, work);
+        let mut done = in_parallel(self.plan.jobs, &pairs, kind, work);
         watch.finish();
         done.sort_by_key(|(p, c, _)| (*p, *c));
         pool::costs(done.iter().map(|(_, _, d)| (d.cpu, &d.result)).collect());

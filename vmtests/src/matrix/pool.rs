@@ -7,42 +7,58 @@ use std::time::Instant;
 
 /// Does the work for every item, `jobs` at a time, in their order as far as possible.
 ///
-/// The first item of each `group` boots and saves the machine that the others restore. Until it is done, no other of
-/// its group begins: it would only wait.
+/// Each item has a `kind`. The first item of each group boots and saves the machine that the others restore. Until it
+/// is done, no other of its group begins: it would only wait.
 pub(super) fn in_parallel<T: Sync, G: Ord, R: Send>(
     jobs: usize,
     items: &[T],
-    group: impl Fn(&T) -> G,
+    kind: impl Fn(&T) -> Kind<G>,
     work: impl Fn(&T) -> Option<R> + Sync,
 ) -> Vec<R> {
     let mut numbers = BTreeMap::new();
-    let waiting = items.iter().enumerate().map(|(index, item)| {
-        let next = numbers.len();
-        (index, *numbers.entry(group(item)).or_insert(next))
-    });
+    let (mut first, mut beside) = (VecDeque::new(), VecDeque::new());
+    for (index, item) in items.iter().enumerate() {
+        match kind(item) {
+            Kind::Grouped(group) => {
+                let next = numbers.len();
+                first.push_back((index, *numbers.entry(group).or_insert(next)));
+            }
+            Kind::Beside => beside.push_back(index),
+        }
+    }
     let queue = Queue {
         state: Mutex::new(Waiting {
-            items: waiting.collect(),
+            first,
+            beside,
             groups: Vec::new(),
         }),
         changed: Condvar::new(),
     };
     let results = Mutex::new(Vec::new());
+    let one = |(index, group): (usize, Option<usize>)| {
+        // Also when the work panics: the others would wait for ever.
+        let made = Made(&queue, group);
+        let result = items.get(index).and_then(&work);
+        drop(made);
+        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+        results.extend(result);
+    };
     std::thread::scope(|scope| {
         for _ in 0..jobs.clamp(1, items.len().max(1)) {
-            scope.spawn(|| {
-                while let Some((index, group)) = queue.take() {
-                    // Also when the work panics: the others would wait for ever.
-                    let made = Made(&queue, group);
-                    let result = items.get(index).and_then(&work);
-                    drop(made);
-                    let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-                    results.extend(result);
-                }
-            });
+            scope.spawn(|| std::iter::from_fn(|| queue.take()).for_each(one));
         }
+        scope.spawn(|| std::iter::from_fn(|| queue.take_beside()).for_each(one));
     });
     results.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What an item needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind<G> {
+    /// A processor, and what the first of its group makes.
+    Grouped(G),
+    /// Time more than a processor: there is always one such item at work besides the `jobs`.
+    Beside,
 }
 
 struct Queue {
@@ -52,35 +68,43 @@ struct Queue {
 
 struct Waiting {
     /// Places of items, with the numbers of their groups.
-    items: VecDeque<(usize, usize)>,
+    first: VecDeque<(usize, usize)>,
+    /// Places of those that belong to no group.
+    beside: VecDeque<usize>,
     /// By number: absent before its first item began, then whether that is done.
     groups: Vec<Option<bool>>,
 }
 
 impl Queue {
-    /// The next item that may begin; `None` when all have begun.
-    fn take(&self) -> Option<(usize, usize)> {
+    /// The next item that may begin, and its group; `None` when all have begun.
+    fn take(&self) -> Option<(usize, Option<usize>)> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if state.items.is_empty() {
-                return None;
+            if state.first.is_empty() {
+                return Some((state.beside.pop_front()?, None));
             }
             let is_free = |group: usize| state.groups.get(group).copied().flatten() != Some(false);
-            if let Some(at) = state.items.iter().position(|(_, group)| is_free(*group)) {
-                let item = state.items.remove(at)?;
-                if state.groups.len() <= item.1 {
-                    state.groups.resize(item.1 + 1, None);
+            if let Some(at) = state.first.iter().position(|(_, group)| is_free(*group)) {
+                let (index, group) = state.first.remove(at)?;
+                if state.groups.len() <= group {
+                    state.groups.resize(group + 1, None);
                 }
-                if let Some(group) = state.groups.get_mut(item.1) {
+                if let Some(group) = state.groups.get_mut(group) {
                     group.get_or_insert(false);
                 }
-                return Some(item);
+                return Some((index, Some(group)));
             }
             state = self
                 .changed
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// The next of those that belong to no group.
+    fn take_beside(&self) -> Option<(usize, Option<usize>)> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Some((state.beside.pop_front()?, None))
     }
 
     fn is_made(&self, group: usize) {
@@ -93,11 +117,13 @@ impl Queue {
 }
 
 /// Says, when it is dropped, that the first item of a group is done.
-struct Made<'a>(&'a Queue, usize);
+struct Made<'a>(&'a Queue, Option<usize>);
 
 impl Drop for Made<'_> {
     fn drop(&mut self) {
-        self.0.is_made(self.1);
+        if let Some(group) = self.1 {
+            self.0.is_made(group);
+        }
     }
 }
 
@@ -194,18 +220,42 @@ pub(super) fn costs(mut cases: Vec<(f64, &CaseResult)>) {
 
 #[cfg(test)]
 mod tests {
-    use super::in_parallel;
+    use super::{Kind, in_parallel};
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn every_item_is_worked_on_once() {
         let items: Vec<u32> = (0..100).collect();
         for jobs in [0, 1, 7, 200] {
-            let mut done = in_parallel(jobs, &items, |i| i % 7, |i| Some(*i));
+            let kind = |i: &u32| match i % 7 {
+                6 => Kind::Beside,
+                group => Kind::Grouped(group),
+            };
+            let mut done = in_parallel(jobs, &items, kind, |i| Some(*i));
             done.sort_unstable();
             assert_eq!(done, items);
         }
-        assert!(in_parallel(3, &[0_u8; 0], |_| 0, |_| Some(1)).is_empty());
+        assert!(in_parallel(3, &[0_u8; 0], |_| Kind::Grouped(0), |_| Some(1)).is_empty());
+    }
+
+    #[test]
+    fn what_waits_takes_no_job() {
+        // Each of the two waits for the other; the other one that waits comes after them.
+        let both = Barrier::new(2);
+        let kind = |i: &u32| match i {
+            0 => Kind::Grouped(()),
+            _ => Kind::Beside,
+        };
+        let work = |i: &u32| {
+            if *i < 2 {
+                both.wait();
+            }
+            Some(*i)
+        };
+        let mut done = in_parallel(1, &[1, 2, 0], kind, work);
+        done.sort_unstable();
+        assert_eq!(done, [0, 1, 2]);
     }
 
     #[test]
@@ -222,7 +272,7 @@ mod tests {
                 Some(group.load(Ordering::SeqCst))
             }
         };
-        let done = in_parallel(8, &items, |i| i % 4, work);
+        let done = in_parallel(8, &items, |i| Kind::Grouped(i % 4), work);
         assert_eq!(done, vec![true; 40]);
     }
 }
