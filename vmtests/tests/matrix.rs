@@ -48,7 +48,15 @@ fn trials() -> Result<Vec<Trial>, Error> {
     };
     let matrix = Arc::new(Matrix::new(cache, artifacts, plan)?);
     let chosen = std::env::var(CASES).unwrap_or_default();
-    let mut trials = Vec::new();
+    let shared = Arc::clone(&matrix);
+    let tables = Trial::test(
+        "the_tables_speak_of_cases_that_there_are",
+        move || match shared.stale().as_slice() {
+            [] => Ok(()),
+            stale => Err(format!("no case has a name that starts so: {stale:?}").into()),
+        },
+    );
+    let mut trials = vec![tables];
     for (place, case) in matrix.pairs() {
         let (Some(at), Some(what)) = (matrix.places.get(place), matrix.cases.get(case)) else {
             continue;

@@ -56,7 +56,6 @@ const HOST_ONLY: &[(&str, &str)] = &[
         "agent::node::status::",
         "about a page, also in a browser; the rules it tells of are made in agent::node::repair",
     ),
-    ("agent::node::support::", NODE),
     ("agent::node::validity::", NODE),
     (
         "agent::real_node::",
@@ -124,6 +123,19 @@ const SMOKE: &[&str] = &[
 /// How long a case may take in a guest, in seconds, and those that get more.
 const DEADLINE: u64 = 120;
 const LONGER: &[(&str, u64)] = &[];
+
+/// How the names start that these tables hold.
+pub(super) fn starts() -> impl Iterator<Item = &'static str> {
+    let plain = [KERNEL_UNITS, ON_ENDS, ON_ALL, SMOKE].into_iter().flatten();
+    let host_only = HOST_ONLY.iter().map(|(start, _)| start);
+    let variables = VARIABLES.iter().map(|(start, ..)| start);
+    let longer = LONGER.iter().map(|(start, _)| start);
+    plain
+        .chain(host_only)
+        .chain(variables)
+        .chain(longer)
+        .copied()
+}
 
 /// Does this unit test ask the kernel?
 #[must_use]

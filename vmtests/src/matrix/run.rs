@@ -14,7 +14,7 @@ use std::time::Instant;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Random cases of one property in a guest: emulation makes each about twenty times slower.
-const PROPTEST_CASES: &str = "8";
+const PROPTEST_CASES: &str = "5";
 
 /// Everything that cases need.
 #[derive(Debug)]

@@ -15,14 +15,21 @@ pub struct Row {
     pub cases: &'static [&'static str],
 }
 
-/// What runs on every variant.
-const ALWAYS: [&str; 5] = [
+/// What runs on every variant. The demonstration does, but not with the static program alone: what that can do
+/// without is the same with fewer modules.
+const ALWAYS: [&str; 3] = [
     super::case::PREFLIGHT,
-    super::case::ALONE,
-    "agent::preflight::oracle::",
     "agent::fallback::",
     "agent::command::demo::",
 ];
+
+/// What `weir preflight` says of a part of the kernel, compared with what a tool then finds there. A variant has those
+/// of the parts that it changes.
+const NFT: &str = "agent::preflight::oracle::nft_";
+const IPTABLES: &str = "agent::preflight::oracle::iptables_";
+const IPSET: &str = "agent::preflight::oracle::ipset_";
+const IPROUTE2: &str = "agent::preflight::oracle::iproute2_";
+const ORACLES: &str = "agent::preflight::oracle::";
 
 const ROWS: &[Row] = &[
     Row {
@@ -30,7 +37,12 @@ const ROWS: &[Row] = &[
         absent: &[("xtables", "table ip nat"), ("xtables", "table ip6 mangle")],
         present: &[("nf_tables", "expression match")],
         taken: &["xtables", "table ip", "match ip", "target ip"],
-        cases: &["netfilter::oracle::", "netfilter::compat::", "cni::chain::"],
+        cases: &[
+            IPTABLES,
+            "netfilter::oracle::",
+            "netfilter::compat::",
+            "cni::chain::",
+        ],
     },
     Row {
         name: "no-nftables",
@@ -40,7 +52,7 @@ const ROWS: &[Row] = &[
         ],
         present: &[("xtables", "table ip nat")],
         taken: &["nf_tables", "family", "expression", "chain"],
-        cases: &["netfilter::xtables_oracle::"],
+        cases: &[NFT, "netfilter::xtables_oracle::"],
     },
     Row {
         name: "no-tproxy",
@@ -56,14 +68,14 @@ const ROWS: &[Row] = &[
             "target ip",
             "match ip",
         ],
-        cases: &["cni::chain::"],
+        cases: &[NFT, IPTABLES, "cni::chain::"],
     },
     Row {
         name: "no-ip6tables",
         absent: &[("xtables", "table ip6 nat")],
         present: &[("xtables", "table ip nat")],
         taken: &["table ip6", "match ip6", "target ip6"],
-        cases: &[],
+        cases: &[IPTABLES],
     },
     Row {
         name: "no-ipset",
@@ -77,21 +89,21 @@ const ROWS: &[Row] = &[
             "match ip set",
             "target ip SET",
         ],
-        cases: &["netfilter::oracle::", "cni::chain::"],
+        cases: &[IPSET, IPTABLES, "netfilter::oracle::", "cni::chain::"],
     },
     Row {
         name: "no-ipv6",
         absent: &[("system", "IPv6"), ("net", "policy routing ip6")],
         present: &[("nf_tables", "family inet")],
         taken: &["IPv6"],
-        cases: &["netlink::netns::"],
+        cases: &[ORACLES, "netlink::netns::"],
     },
     Row {
         name: "no-btf",
         absent: &[("system", "BTF of the kernel")],
         present: &[("nf_tables", "family inet")],
         taken: &["BTF"],
-        cases: &[],
+        cases: &[IPROUTE2],
     },
     Row {
         name: "6.12-rt",
@@ -99,6 +111,8 @@ const ROWS: &[Row] = &[
         present: &[("nf_tables", "family inet")],
         taken: &[],
         cases: &[
+            super::case::ALONE,
+            ORACLES,
             "agent::traffic::",
             "netfilter::oracle::",
             "netfilter::sets::",
@@ -113,6 +127,12 @@ const ROWS: &[Row] = &[
 #[must_use]
 pub fn row(name: &str) -> Option<&'static Row> {
     ROWS.iter().find(|r| r.name == name)
+}
+
+/// How the names start that these tables hold.
+pub(super) fn starts() -> impl Iterator<Item = &'static str> {
+    let of_rows = ROWS.iter().flat_map(|row| row.cases);
+    ALWAYS.iter().chain(of_rows).copied()
 }
 
 impl Row {
