@@ -44,7 +44,7 @@ pub(super) struct Args {
     )]
     variants: Vec<String>,
 
-    /// How many cases at a time [default: the number of processors]
+    /// How many guests at a time [default: the number of processors]; one case of this machine runs beside them
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
 

@@ -41,7 +41,7 @@ pub struct Plan {
     pub is_on_host: bool,
     /// Only what has this in `ENVIRONMENT::CASE`.
     pub filter: Option<String>,
-    /// How many at a time.
+    /// How many guests at a time; one case of this machine runs beside them.
     pub jobs: usize,
     /// What a whole run was cut down to, in words; empty: it is whole.
     pub selection: String,

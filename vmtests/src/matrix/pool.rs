@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn what_waits_takes_no_job() {
-        // Each of the two waits for the other; the other one that waits comes after them.
+        // 0 and 1 wait for each other: with one job, that is only possible if 1 takes none.
         let both = Barrier::new(2);
         let kind = |i: &u32| match i {
             0 => Kind::Grouped(()),
