@@ -2,7 +2,7 @@
 use crate::cpio::{self, Writer};
 use crate::guest::{INIT, MODULES_LIST};
 use crate::payload::{Entry, Payload};
-use crate::segments::{header_without_sections, loaded_size};
+use crate::segments::{cut_at, header_without_sections};
 use crate::{Error, Kernel, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -101,12 +101,12 @@ fn copy<W: Write>(
     let failed = |e| Error::io(host.display(), &e);
     let mut file = File::open(host).map_err(failed)?;
     let size = file.metadata().map_err(failed)?.len();
-    let loaded = loaded_size(&file).filter(|loaded| is_cut && *loaded < size);
-    match (loaded, header_without_sections(&file)) {
-        (Some(loaded), Some(header)) => {
+    let end = cut_at(&file, size).filter(|_| is_cut);
+    match (end, header_without_sections(&file)) {
+        (Some(end), Some(header)) => {
             let start = header.len() as u64;
             file.seek(SeekFrom::Start(start)).map_err(failed)?;
-            layer.file_from(name, mode, loaded, header.as_slice().chain(file))
+            layer.file_from(name, mode, end, header.as_slice().chain(file))
         }
         _ => layer.file_from(name, mode, size, file),
     }

@@ -1,7 +1,7 @@
 //! What a guest has on its file system, besides the agent and the modules.
 use crate::cache::target_directory_of;
 use crate::closure::closure;
-use crate::segments::loaded_size;
+use crate::segments::cut_at;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -234,7 +234,7 @@ impl Payload {
             return Ok(size);
         }
         let file = File::open(host).map_err(|e| Error::io(host.display(), &e))?;
-        Ok(loaded_size(&file).map_or(size, |loaded| loaded.min(size)))
+        Ok(cut_at(&file, size).unwrap_or(size))
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
@@ -343,7 +343,7 @@ mod tests {
         let whole = size(Payload::empty());
         assert_eq!(whole, program.metadata().unwrap().len() + 4);
         let cut = size(Payload::empty().stripped());
-        let loaded = loaded_size(&File::open(&program).unwrap()).unwrap();
+        let loaded = crate::segments::loaded_size(&File::open(&program).unwrap()).unwrap();
         assert_eq!(cut, loaded + 4);
         assert!(cut < whole);
     }

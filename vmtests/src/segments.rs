@@ -65,6 +65,11 @@ pub(crate) fn loaded_size(file: &impl FileExt) -> Option<u64> {
         .filter(|end| *end >= EHDR)
 }
 
+/// Where a file of that size is cut off for a guest: at [`loaded_size`], if there is anything behind it.
+pub(crate) fn cut_at(file: &impl FileExt, size: u64) -> Option<u64> {
+    loaded_size(file).filter(|end| *end < size)
+}
+
 /// The start of a program that is cut off at [`loaded_size`]: its header, which no longer speaks of sections.
 pub(crate) fn header_without_sections(file: &impl FileExt) -> Option<Vec<u8>> {
     let mut header = read_at(file, 0, EHDR)?;
