@@ -120,21 +120,15 @@ const SMOKE: &[&str] = &[
     "cni::chain::",
 ];
 
-/// How long a case may take in a guest, in seconds, and those that get more.
-const DEADLINE: u64 = 120;
-const LONGER: &[(&str, u64)] = &[];
+/// How long a case may take, in seconds.
+pub const DEADLINE: u64 = 120;
 
 /// How the names start that these tables hold.
 pub(super) fn starts() -> impl Iterator<Item = &'static str> {
     let plain = [KERNEL_UNITS, ON_ENDS, ON_ALL, SMOKE].into_iter().flatten();
     let host_only = HOST_ONLY.iter().map(|(start, _)| start);
     let variables = VARIABLES.iter().map(|(start, ..)| start);
-    let longer = LONGER.iter().map(|(start, _)| start);
-    plain
-        .chain(host_only)
-        .chain(variables)
-        .chain(longer)
-        .copied()
+    plain.chain(host_only).chain(variables).copied()
 }
 
 /// Does this unit test ask the kernel?
@@ -171,11 +165,4 @@ pub fn unnamed(case: &str) -> Option<String> {
 #[must_use]
 pub fn is_smoke(case: &str) -> bool {
     SMOKE.iter().any(|s| case.starts_with(s))
-}
-
-/// How long the case may take, in seconds.
-#[must_use]
-pub fn deadline(case: &str) -> u64 {
-    let found = LONGER.iter().find(|(start, _)| case.starts_with(start));
-    found.map_or(DEADLINE, |(_, seconds)| *seconds)
 }

@@ -16,19 +16,19 @@ pub(super) fn in_parallel<T: Sync, G: Ord, R: Send>(
     work: impl Fn(&T) -> Option<R> + Sync,
 ) -> Vec<R> {
     let mut numbers = BTreeMap::new();
-    let (mut first, mut beside) = (VecDeque::new(), VecDeque::new());
+    let (mut grouped, mut beside) = (VecDeque::new(), VecDeque::new());
     for (index, item) in items.iter().enumerate() {
         match kind(item) {
             Kind::Grouped(group) => {
                 let next = numbers.len();
-                first.push_back((index, *numbers.entry(group).or_insert(next)));
+                grouped.push_back((index, *numbers.entry(group).or_insert(next)));
             }
             Kind::Beside => beside.push_back(index),
         }
     }
     let queue = Queue {
         state: Mutex::new(Waiting {
-            first,
+            grouped,
             beside,
             groups: Vec::new(),
         }),
@@ -68,7 +68,7 @@ struct Queue {
 
 struct Waiting {
     /// Places of items, with the numbers of their groups.
-    first: VecDeque<(usize, usize)>,
+    grouped: VecDeque<(usize, usize)>,
     /// Places of those that belong to no group.
     beside: VecDeque<usize>,
     /// By number: absent before its first item began, then whether that is done.
@@ -80,12 +80,12 @@ impl Queue {
     fn take(&self) -> Option<(usize, Option<usize>)> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if state.first.is_empty() {
+            if state.grouped.is_empty() {
                 return Some((state.beside.pop_front()?, None));
             }
             let is_free = |group: usize| state.groups.get(group).copied().flatten() != Some(false);
-            if let Some(at) = state.first.iter().position(|(_, group)| is_free(*group)) {
-                let (index, group) = state.first.remove(at)?;
+            if let Some(at) = state.grouped.iter().position(|(_, group)| is_free(*group)) {
+                let (index, group) = state.grouped.remove(at)?;
                 if state.groups.len() <= group {
                     state.groups.resize(group + 1, None);
                 }
