@@ -12,6 +12,8 @@ pub(crate) struct Samples {
     wall: Vec<f64>,
     /// Microseconds of user and system time.
     cpu: Vec<f64>,
+    /// The system time of it. Kernels count it by ticks, milliseconds apart: only the sum says something.
+    system: Vec<f64>,
     /// KiB of resident memory at its highest.
     peak: Vec<f64>,
 }
@@ -23,11 +25,12 @@ impl Samples {
         measured.arguments.insert(0, setup.peak.clone());
         let text = measured.output()?;
         let numbers: Vec<f64> = text.split_whitespace().flat_map(str::parse).collect();
-        let [wall, cpu, peak] = numbers[..] else {
+        let [wall, cpu, system, peak] = numbers[..] else {
             return Err(format!("{}: printed {text}", setup.peak));
         };
         self.wall.push(wall);
         self.cpu.push(cpu);
+        self.system.push(system);
         self.peak.push(peak);
         Ok(())
     }
@@ -41,10 +44,20 @@ impl Samples {
     pub(crate) fn wall_goal(&self, to: &Self, name: &str, limit: f64, report: &mut Report) {
         let ratio = ratio(&self.wall, &to.wall);
         report.goal(&format!("{name}, wall"), ratio, Goal::AtMost(limit));
+        // What the kernel takes for it: a goal below this is out of reach of every program.
+        let sum = |samples: &[f64]| samples.iter().sum::<f64>();
+        let share = sum(&self.system) / sum(&self.cpu);
+        report.fact("  of which in the kernel", ratio.value * share);
     }
 
     pub(crate) fn peak_goal(&self, to: &Self, name: &str, limit: f64, report: &mut Report) {
         let ratio = ratio(&self.peak, &to.peak);
         report.goal(&format!("{name}, peak memory"), ratio, Goal::AtMost(limit));
+    }
+
+    /// The peak of a program that does nothing, as a share of this one's.
+    pub(crate) fn peak_floor(&self, empty: &Self, report: &mut Report) {
+        let floor = ratio(&empty.peak, &self.peak);
+        report.fact("  where an empty program has", floor.value);
     }
 }

@@ -51,6 +51,14 @@ impl Report {
         );
     }
 
+    /// A number that explains the ratio before it.
+    pub(crate) fn fact(&mut self, name: &str, value: f64) {
+        println!("  {name:<46} {value:9.2}");
+        if let Some(goal) = self.goals.last_mut() {
+            goal[name.trim()] = json!(value);
+        }
+    }
+
     /// Writes the samples and verdicts; the number of goals that were missed.
     pub(crate) fn write(self, path: &Path) -> Result<usize, String> {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();

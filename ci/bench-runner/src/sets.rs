@@ -44,7 +44,9 @@ pub(crate) fn ipset(
         ("remove", "ipset restore of del"),
     ];
     let mut costs: [[Samples; 2]; STEPS.len()] = Default::default();
+    let mut empty = Samples::default();
     for round in 0..samples {
+        empty.add(setup, &Call::new(&[&setup.empty]))?;
         let places = places(2)?;
         for turn in 0..2 {
             let way = (turn + round) % 2;
@@ -82,6 +84,7 @@ pub(crate) fn ipset(
         let name = format!("{name} / {tool}");
         weir.wall_goal(other, &name, 0.8, report);
         weir.peak_goal(other, &name, 0.5, report);
+        other.peak_floor(&empty, report);
     }
     Ok(())
 }
@@ -101,7 +104,10 @@ fn same_elements(call: &Call, wanted: &[String]) -> Result<(), String> {
         .ok_or_else(|| format!("{:?}: lists other elements", call.arguments))
 }
 
-/// One set of nf_tables in one transaction.
+/// One set of nf_tables in one transaction: one that grows as it is filled, and one that declares its size.
+///
+/// Of a size that is declared the kernel makes a hash table that never grows (`nft_hash_fast_ops`); else one that
+/// doubles again and again while it is filled (`nft_rhash_ops`), and every program waits for that alike.
 pub(crate) fn nft(
     setup: &Setup,
     scratch: &Scratch,
@@ -116,36 +122,44 @@ pub(crate) fn nft(
         words.join(between)
     };
     let list = scratch.write("addresses", text("\n").as_bytes())?;
-    let script = format!(
-        "table ip bench {{\n set s {{\n type ipv4_addr\n elements = {{ {} }}\n }}\n}}\n",
-        text(",\n")
-    );
-    let script = scratch.write("set.nft", script.as_bytes())?;
+    let size = count.to_string();
+    for (kind, sized) in [("set", None), ("sized set", Some(&*size))] {
+        let declared = sized.map_or_else(String::new, |size| format!(" size {size}\n"));
+        let script = format!(
+            "table ip bench {{\n set s {{\n type ipv4_addr\n{declared} elements = {{ {} }}\n }}\n}}\n",
+            text(",\n")
+        );
+        let script = scratch.write("set.nft", script.as_bytes())?;
 
-    const WAYS: [&str; 2] = ["weir, one transaction", "nft -f"];
-    let mut costs: [Samples; WAYS.len()] = Default::default();
-    for round in 0..samples {
-        let places = places(WAYS.len())?;
-        for turn in 0..WAYS.len() {
-            let way = (turn + round) % WAYS.len();
-            let netns = &places[way].path;
-            let call = match way {
-                0 => Call::new(&[&setup.set, netns, &list]),
-                _ => entered(netns, &["nft", "-f", &script]),
-            };
-            costs[way].add(setup, &call)?;
+        const WAYS: [&str; 2] = ["weir, one transaction", "nft -f"];
+        let mut costs: [Samples; WAYS.len()] = Default::default();
+        for round in 0..samples {
+            let places = places(WAYS.len())?;
+            for turn in 0..WAYS.len() {
+                let way = (turn + round) % WAYS.len();
+                let netns = &places[way].path;
+                let weir = [&[&*setup.set, netns, &list][..], sized.as_slice()].concat();
+                let call = match way {
+                    0 => Call::new(&weir),
+                    _ => entered(netns, &["nft", "-f", &script]),
+                };
+                costs[way].add(setup, &call)?;
+            }
+            for place in &places {
+                wait_for(setup, &place.path, &addresses)?;
+            }
         }
-        for place in &places {
-            wait_for(setup, &place.path, &addresses)?;
+        Report::heading(&format!(
+            "nf_tables, a {kind}, {count} elements, exec to exit"
+        ));
+        for (name, cost) in WAYS.iter().zip(&costs) {
+            cost.report(&format!("{kind}, {name}"), report);
         }
+        let [one, tool] = &costs;
+        let name = format!("{kind}, one transaction / nft -f");
+        one.wall_goal(tool, &name, 0.5, report);
+        one.peak_goal(tool, &name, 0.3, report);
     }
-    Report::heading(&format!("nf_tables, a set of {count}, exec to exit"));
-    for (name, cost) in WAYS.iter().zip(&costs) {
-        cost.report(name, report);
-    }
-    let [one, tool] = &costs;
-    one.wall_goal(tool, "one transaction / nft -f", 0.5, report);
-    one.peak_goal(tool, "one transaction / nft -f", 0.3, report);
     Ok(())
 }
 

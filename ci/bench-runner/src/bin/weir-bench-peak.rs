@@ -1,5 +1,6 @@
-//! `weir-bench-peak PROGRAM ARGUMENTS...`: runs it and prints `WALL CPU PEAK`, in microseconds and KiB.
+//! `weir-bench-peak PROGRAM ARGUMENTS...`: runs it and prints `WALL CPU SYSTEM PEAK`, in microseconds and KiB.
 //!
+//! CPU is user and system time, SYSTEM the part of it in the kernel.
 //! The peak is the largest resident memory of the program or of one of its children
 //! (`ru_maxrss`, getrusage(2)). It is measured from here and not from the bench, because a
 //! program begins with the peak of whoever started it: the kernel notes that of the memory
@@ -32,9 +33,10 @@ fn main() -> ExitCode {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).expect("getrusage does not fail");
     let micros = |t: nix::sys::time::TimeVal| t.tv_sec() * 1_000_000 + t.tv_usec();
     println!(
-        "{} {} {}",
+        "{} {} {} {}",
         wall.as_micros(),
         micros(usage.user_time()) + micros(usage.system_time()),
+        micros(usage.system_time()),
         usage.max_rss()
     );
     ExitCode::SUCCESS

@@ -1,7 +1,7 @@
-//! `weir-bench-set NETNS ADDRESSES`: one nf_tables set of many addresses.
+//! `weir-bench-set NETNS ADDRESSES [SIZE]`: one nf_tables set of many addresses.
 //!
 //! Reads a file with one IPv4 address on each line and makes `table ip bench`, with the set `s`
-//! of them, in one transaction. As `nft -f` it does not read back what it made.
+//! of them, in one transaction; with SIZE the set declares it. As `nft -f` it does not read back what it made.
 #![forbid(unsafe_code)]
 // A set that was not made must not be measured.
 #![allow(clippy::expect_used)]
@@ -17,6 +17,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let netns = arguments.next().expect("NETNS");
     let text = std::fs::read_to_string(arguments.next().expect("ADDRESSES")).expect("the file");
+    let size = arguments.next();
     let netns = File::open(netns).expect("the namespace");
     setns(netns, CloneFlags::CLONE_NEWNET).expect("setns");
 
@@ -26,6 +27,7 @@ fn main() {
         .map(|line| line.parse::<IpAddr>().expect("an address"))
         .map(|address| Element::value(Data::addr(address)))
         .collect();
+    set.size = size.map(|size| size.parse().expect("a number"));
     drop(text);
     let mut table = Table::new(Family::Ip, "bench");
     table.sets.push(set);

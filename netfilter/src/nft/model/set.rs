@@ -27,7 +27,11 @@ pub struct Set {
     pub timeout: Option<Duration>,
     /// `gc-interval`
     pub gc_interval: Option<Duration>,
-    /// `size`: how many elements it takes.
+    /// `size`: how many elements it takes, and no more.
+    ///
+    /// Of a set that says so, and has neither intervals nor timeouts nor elements added by rules, the kernel makes a hash
+    /// table that never grows (`nft_hash_estimate`, `net/netfilter/nft_set_hash.c`). A hundred thousand elements then take
+    /// half the time: else the table doubles again and again while it is filled.
     pub size: Option<u32>,
     /// `auto-merge`: a note of `nft` to itself, kept in the userdata.
     pub auto_merge: bool,
