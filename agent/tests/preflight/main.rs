@@ -14,6 +14,7 @@
 #[path = "../command/support.rs"]
 mod support;
 
+mod batch;
 mod nft_scripts;
 mod numbers;
 mod oracle;

@@ -1,30 +1,30 @@
 //! For every feature of nf_tables a script that `nft` can load only where the kernel has it.
 
-/// Input for `nft -f -`; `None` for what no script can show.
-pub(crate) fn script(feature: &str) -> Option<String> {
+/// Input for `nft -f -` that makes a table of this name; `None` for what no script can show.
+pub(crate) fn script(feature: &str, t: &str) -> Option<String> {
     let chain = |kind: &str, hook: &str, priority: i32, rule: &str| {
         Some(format!(
-            "table inet t {{\nchain c {{\ntype {kind} hook {hook} priority {priority}\n{rule}\n}}\n}}"
+            "table inet {t} {{\nchain c {{\ntype {kind} hook {hook} priority {priority}\n{rule}\n}}\n}}"
         ))
     };
     let out = |rule: &str| chain("filter", "output", 0, rule);
     let pre = |rule: &str| chain("filter", "prerouting", -300, rule);
-    let set = |text: &str| Some(format!("table inet t {{\n{text}\n}}"));
+    let set = |text: &str| Some(format!("table inet {t} {{\n{text}\n}}"));
     if let Some(family) = feature.strip_prefix("family ") {
-        return Some(format!("table {family} t {{ }}"));
+        return Some(format!("table {family} {t} {{ }}"));
     }
     match feature {
-        "chain netdev filter" => Some(
-            "table netdev t { chain c { type filter hook ingress device lo priority 0; }; }".into(),
-        ),
-        "chain bridge filter" => {
-            Some("table bridge t { chain c { type filter hook prerouting priority 0; }; }".into())
-        }
+        "chain netdev filter" => Some(format!(
+            "table netdev {t} {{ chain c {{ type filter hook ingress device lo priority 0; }}; }}"
+        )),
+        "chain bridge filter" => Some(format!(
+            "table bridge {t} {{ chain c {{ type filter hook prerouting priority 0; }}; }}"
+        )),
         _ if feature.starts_with("chain ") => {
             let mut words = feature.split(' ').skip(1);
             let (family, kind) = (words.next()?, words.next()?);
             Some(format!(
-                "table {family} t {{ chain c {{ type {kind} hook output priority -100; }}; }}"
+                "table {family} {t} {{ chain c {{ type {kind} hook output priority -100; }}; }}"
             ))
         }
         "expression bitwise" => out("meta mark and 0xff == 1"),

@@ -1,5 +1,6 @@
 //! Every "have" is used by the real tool, and every "lack" fails in it.
 
+use super::batch;
 use super::nft_scripts;
 use super::support::{TempFile, lo_up, path, weir};
 use super::tools::{self, Commands};
@@ -7,8 +8,11 @@ use serde_json::Value;
 use std::process::{Command, Output};
 use weir_netlink::Netns;
 
+/// Area, name, answer, detail.
+pub(crate) type Feature = (String, String, String, String);
+
 /// The features as `weir preflight --json` gives them.
-pub(crate) fn features() -> Vec<(String, String, String, String)> {
+pub(crate) fn features() -> Vec<Feature> {
     let run = weir(&["preflight", "--json"]);
     let report: Value = serde_json::from_str(&run.stdout).expect("JSON");
     let text = |f: &Value, name: &str| f[name].as_str().expect(name).to_owned();
@@ -28,19 +32,28 @@ pub(crate) fn features() -> Vec<(String, String, String, String)> {
 
 /// The answers of one area, each with what the tool makes of it. A row that could not be told is
 /// an error where the kernel has no modules.
-fn compare(area: &str, untold: &[&str], ask: impl Fn(&Netns, &str) -> Option<(bool, String)>) {
+///
+/// `together` asks about all that weir has, with few processes, in as many namespaces as it says. Where all works, each
+/// does; else, and for what it leaves out, `ask` asks about one.
+fn compare(
+    (area, features): (&str, &[Feature]),
+    untold: &[&str],
+    together: impl Fn(&[&str]) -> Vec<String>,
+    ask: impl Fn(&Netns, &str) -> Option<(bool, String)>,
+) {
+    let of_area = || features.iter().filter(|f| f.0 == area);
+    let have: Vec<&str> = of_area().filter(|f| f.2 == "have").map(|f| &*f.1).collect();
+    let work = together(&have);
     let mut wrong = Vec::new();
-    let mut compared = 0;
-    for (_, feature, answer, detail) in features().into_iter().filter(|f| f.0 == area) {
+    let mut compared = work.len();
+    for (_, feature, answer, detail) in of_area().filter(|f| !work.contains(&f.1)) {
         if answer == "unknown" {
             let modules = std::path::Path::new("/proc/modules").exists();
             assert!(modules, "{feature}: {detail}");
             println!("not compared: {feature}: {detail}");
             continue;
         }
-        let netns = Netns::create().unwrap();
-        lo_up(&netns);
-        match ask(&netns, &feature) {
+        match ask(&place(), feature) {
             Some((works, words)) => {
                 compared += 1;
                 // A tool that did not understand the question gives no answer.
@@ -64,6 +77,31 @@ fn compare(area: &str, untold: &[&str], ask: impl Fn(&Netns, &str) -> Option<(bo
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(compared > 0, "nothing was compared");
+}
+
+fn place() -> Netns {
+    let netns = Netns::create().unwrap();
+    lo_up(&netns);
+    netns
+}
+
+/// Those of the features whose commands all work in one namespace: all or none.
+fn at_once(features: &[&str], commands: impl Fn(usize, &str) -> Option<Commands>) -> Vec<String> {
+    let known = features.iter().enumerate();
+    let known = known.filter_map(|(n, f)| Some(((*f).to_owned(), commands(n, f)?)));
+    let (features, commands): (Vec<String>, Vec<Commands>) = known.unzip();
+    let batches = batch::batches(&commands).expect("tools that take many commands");
+    let netns = place();
+    let works = batches.iter().all(|(program, text)| {
+        let file = TempFile::new(text);
+        let words = [program.as_slice(), &[file.path().to_owned()]].concat();
+        let (works, words) = told(&inside(&netns, &words));
+        if !works {
+            println!("one at a time, because of {program:?}: {words}");
+        }
+        works
+    });
+    if works { features } else { Vec::new() }
 }
 
 fn root() -> bool {
@@ -114,42 +152,77 @@ fn nft_agrees_about_every_feature() {
     if !root() {
         return;
     }
+    let run = |netns: &Netns, words: &[&str]| {
+        let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+        inside(netns, &words)
+    };
+    let in_one_script = |have: &[&str]| {
+        // Of a comment, the listing tells.
+        let have = have.iter().filter(|f| !f.starts_with("comment"));
+        let scripts = have.enumerate().filter_map(|(n, feature)| {
+            let script = nft_scripts::script(feature, &format!("t{n}"))?;
+            Some(((*feature).to_owned(), script))
+        });
+        let (features, scripts): (Vec<String>, Vec<String>) = scripts.unzip();
+        let file = TempFile::new(&scripts.join("\n"));
+        let (works, words) = told(&run(&place(), &["nft", "-f", file.path()]));
+        if !works {
+            println!("one at a time: {words}");
+            return Vec::new();
+        }
+        features
+    };
     // No tool can make a batch that is late.
-    compare("nf_tables", &["generation guard"], |netns, feature| {
-        let nft = |words: &[&str]| {
-            let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
-            inside(netns, &words)
-        };
-        if feature == "expression match" {
-            let words = "iptables-nft -A INPUT -m comment --comment x";
-            return Some(told(&nft(&words.split(' ').collect::<Vec<_>>())));
-        }
-        let file = TempFile::new(&nft_scripts::script(feature)?);
-        let loaded = nft(&["nft", "-f", file.path()]);
-        if feature.starts_with("comment") && loaded.status.success() {
-            let listing = nft(&["nft", "list", "ruleset"]);
-            let listing = String::from_utf8_lossy(&listing.stdout).into_owned();
-            return Some((listing.contains("comment \"kept\""), listing));
-        }
-        Some(told(&loaded))
-    });
+    let untold = ["generation guard"];
+    compare(
+        ("nf_tables", &features()),
+        &untold,
+        in_one_script,
+        |netns, feature| {
+            if feature == "expression match" {
+                let words = "iptables-nft -A INPUT -m comment --comment x";
+                return Some(told(&run(netns, &words.split(' ').collect::<Vec<_>>())));
+            }
+            let file = TempFile::new(&nft_scripts::script(feature, "t")?);
+            let loaded = run(netns, &["nft", "-f", file.path()]);
+            if feature.starts_with("comment") && loaded.status.success() {
+                let listing = run(netns, &["nft", "list", "ruleset"]);
+                let listing = String::from_utf8_lossy(&listing.stdout).into_owned();
+                return Some((listing.contains("comment \"kept\""), listing));
+            }
+            Some(told(&loaded))
+        },
+    );
 }
 
 #[test]
 fn iptables_legacy_agrees_about_every_feature() {
-    if root() {
-        compare("xtables", &[], |netns, feature| {
-            Some(all(netns, &tools::xtables(feature)?))
-        });
+    if !root() {
+        return;
     }
+    // The set that rules match has a family.
+    let of_family = |have: &[&str], family: &str| {
+        let is_of = |feature: &&&str| feature.split(' ').nth(1) == Some(family);
+        let have: Vec<&str> = have.iter().filter(is_of).copied().collect();
+        at_once(&have, |_, feature| tools::xtables(feature))
+    };
+    compare(
+        ("xtables", &features()),
+        &[],
+        |have| [of_family(have, "ip"), of_family(have, "ip6")].concat(),
+        |netns, feature| Some(all(netns, &tools::xtables(feature)?)),
+    );
 }
 
 #[test]
 fn ipset_agrees_about_every_type() {
     if root() {
-        compare("ipset", &[], |netns, feature| {
-            Some(all(netns, &tools::ipset(feature)?))
-        });
+        compare(
+            ("ipset", &features()),
+            &[],
+            |have| at_once(have, |n, feature| tools::ipset(feature, &format!("s{n}"))),
+            |netns, feature| Some(all(netns, &tools::ipset(feature, "s")?)),
+        );
     }
 }
 
@@ -158,20 +231,26 @@ fn iproute2_agrees_about_links_routes_and_filters() {
     if !root() {
         return;
     }
-    compare("net", &[], |netns, feature| {
-        Some(all(netns, &tools::net(feature)?))
-    });
+    let features = features();
+    compare(
+        ("net", &features),
+        &[],
+        |have| at_once(have, |n, feature| tools::net(feature, &format!("trial{n}"))),
+        |netns, feature| Some(all(netns, &tools::net(feature, "trial")?)),
+    );
     if let Some(reason) = crate::rights::not_first_user_namespace() {
         println!("skipped, the eBPF part: {reason}");
         return;
     }
-    let features = features();
     let of_ebpf = features.iter().filter(|f| f.0 == "ebpf");
     let untold: Vec<&str> = of_ebpf
         .map(|f| f.1.as_str())
         .filter(|f| tools::ebpf(f).is_none())
         .collect();
-    compare("ebpf", &untold, |netns, feature| {
-        Some(all(netns, &tools::ebpf(feature)?))
-    });
+    compare(
+        ("ebpf", &features),
+        &untold,
+        |_| Vec::new(),
+        |netns, feature| Some(all(netns, &tools::ebpf(feature)?)),
+    );
 }

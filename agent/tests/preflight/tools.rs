@@ -75,38 +75,43 @@ pub(crate) fn xtables(feature: &str) -> Option<Commands> {
     })
 }
 
-/// `hash:ip inet6`, `bitmap:port`
-pub(crate) fn ipset(feature: &str) -> Option<Commands> {
+/// `hash:ip inet6`, `bitmap:port`: a set of this name.
+pub(crate) fn ipset(feature: &str, set: &str) -> Option<Commands> {
     let (name, family) = feature.split_once(' ').unwrap_or((feature, ""));
     let more = match (name, family) {
         ("bitmap:port", _) => "range 0-99".to_owned(),
         (_, "") => String::new(),
         (_, family) => format!("family {family}"),
     };
-    Some(vec![words(&format!("ipset create s {name} {more}"))])
+    Some(vec![words(&format!("ipset create {set} {name} {more}"))])
 }
 
-/// Links, routes, qdiscs.
-pub(crate) fn net(feature: &str) -> Option<Commands> {
-    let lower = "ip link add low type veth";
-    let commands: &[&str] = match feature {
-        "link veth" => &["ip link add trial type veth"],
-        "link geneve" => &["ip link add trial type geneve id 1 remote 192.0.2.1"],
-        "link vxlan" => &["ip link add trial type vxlan id 1 remote 192.0.2.1 dstport 4789"],
-        "link bridge" => &["ip link add trial type bridge"],
-        "link dummy" => &["ip link add trial type dummy"],
-        "link macvlan" => &[lower, "ip link add trial link low type macvlan"],
-        "link ipvlan" => &[lower, "ip link add trial link low type ipvlan"],
+/// Links, routes, qdiscs: a link of this name.
+pub(crate) fn net(feature: &str, link: &str) -> Option<Commands> {
+    let add = format!("ip link add {link}");
+    let lower = format!("ip link add {link}-low type veth");
+    let on_lower = |kind: &str| {
+        let upper = format!("{add} link {link}-low type {kind}");
+        vec![words(&lower), words(&upper)]
+    };
+    let command = match feature {
+        "link macvlan" => return Some(on_lower("macvlan")),
+        "link ipvlan" => return Some(on_lower("ipvlan")),
+        "link veth" => format!("{add} type veth"),
+        "link geneve" => format!("{add} type geneve id 1 remote 192.0.2.1"),
+        "link vxlan" => format!("{add} type vxlan id 1 remote 192.0.2.1 dstport 4789"),
+        "link bridge" => format!("{add} type bridge"),
+        "link dummy" => format!("{add} type dummy"),
         // The tool here is older than the kind: it sends a bare name, which is all that is needed.
-        "link netkit" => &["ip link add trial type netkit"],
-        "policy routing ip" => &["ip rule add fwmark 1 lookup 133"],
-        "policy routing ip6" => &["ip -6 rule add fwmark 1 lookup 133"],
-        "local route ip" => &["ip route add local default dev lo table 133"],
-        "local route ip6" => &["ip -6 route add local default dev lo table 133"],
-        "qdisc clsact" => &["tc qdisc add dev lo clsact"],
+        "link netkit" => format!("{add} type netkit"),
+        "policy routing ip" => "ip rule add fwmark 1 lookup 133".to_owned(),
+        "policy routing ip6" => "ip -6 rule add fwmark 1 lookup 133".to_owned(),
+        "local route ip" => "ip route add local default dev lo table 133".to_owned(),
+        "local route ip6" => "ip -6 route add local default dev lo table 133".to_owned(),
+        "qdisc clsact" => "tc qdisc add dev lo clsact".to_owned(),
         _ => return None,
     };
-    Some(commands.iter().map(|c| words(c)).collect())
+    Some(vec![words(&command)])
 }
 
 /// What `tc` can attach by itself: a classic program.
