@@ -8,9 +8,9 @@ use std::path::Path;
 /// `panic=-1` with `-no-reboot` ends QEMU at a panic, and `oops=panic` makes one of an oops: the console then has it
 /// all. `no_timer_check`: when the host stalls for some milliseconds at the wrong moment, the kernel would find that
 /// its timer does not tick, and panic ("IO-APIC + timer doesn't work!"). A host that is busy for longer looks like a
-/// lockup after 21 s; a real one outlives any deadline. `norandmaps`: QEMU 7.2 finds what it has translated by virtual
-/// address, so with random ones it translates each program and library anew whenever one starts, which is most of
-/// what such a start costs. The rest saves a third of the boot under emulation: self-tests of ciphers, certificates
+/// lockup after 21 s; a real one outlives any deadline. `norandmaps`: QEMU before 8.0 finds what it has translated by
+/// virtual address, so with random ones it translates each program and library anew whenever one starts, which is most
+/// of what such a start costs. The rest saves a third of the boot under emulation: self-tests of ciphers, certificates
 /// for signatures that are cut off, and the jitter generator, which measures for a while.
 const PARAMETERS: &str = "console=ttyS0 panic=-1 oops=panic quiet no_timer_check norandmaps \
      rcupdate.rcu_cpu_stall_timeout=120 cryptomgr.notests=1 \
