@@ -16,8 +16,8 @@ Examples:
   cargo test --no-run --message-format=json >tests.json    test programs that are built already
   weir-vmtests matrix --artifacts tests.json
 
-Cases that ask no kernel run on this machine only; those of the commands and of the node agent on this machine and
-on the oldest and the newest of the kernels that are asked for.
+Cases that ask no kernel are no part of it: cargo test runs them. Those of the commands run on
+this machine and on the oldest of the kernels that are asked for, those of the node agent on the newest.
 
 Variables: WEIR_GOLDEN (golden cases) and WEIR_BIN_DIR (release binaries of ci/build) name directories that
 guests get, too, and the binaries are then those that tests start; cases that need one say so when it is not

@@ -30,6 +30,17 @@ pub enum What {
     Alone,
 }
 
+impl What {
+    /// The test program that runs it: its place in [`Artifacts::programs`].
+    #[must_use]
+    pub fn program(&self) -> Option<usize> {
+        match self {
+            Self::Test { program, .. } => Some(*program),
+            Self::Preflight | Self::Alone => None,
+        }
+    }
+}
+
 /// The case that fills the table of capabilities.
 pub const PREFLIGHT: &str = "agent::preflight::report";
 /// The case with the release binary alone.

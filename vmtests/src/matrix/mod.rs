@@ -82,7 +82,7 @@ impl<'a> Matrix<'a> {
         Place::mark_ends(&mut places);
         let cases = Case::all(&artifacts)?;
         Ok(Self {
-            runner: Runner::new(cache, artifacts, &cases, options)?,
+            runner: Runner::new(cache, artifacts, &cases, &mut places, options)?,
             cases,
             places,
             plan,
@@ -241,14 +241,6 @@ impl<'a> Matrix<'a> {
                 };
             }
         }
-    }
-
-    /// How many bytes every guest holds besides its kernel.
-    ///
-    /// # Errors
-    /// A file is gone.
-    pub fn payload_size(&self) -> Result<u64> {
-        self.runner.payload_size()
     }
 }
 

@@ -12,12 +12,9 @@ const NODE: &str =
     "about files, sockets and settings of a node: no rule is made, and no kernel is asked";
 const VALUES: &str = "about values and programs: no namespace, no rule, no kernel is asked";
 
-/// Cases that run on the host only: the start of their name, and why a guest cannot or need not run them.
-const HOST_ONLY: &[(&str, &str)] = &[
-    (
-        "netlink::route::opening_costs_little",
-        "measures microseconds, which under emulation say nothing",
-    ),
+/// Cases that are no part of the matrix: the start of their name, and why they say nothing about a kernel. `cargo test`
+/// runs them.
+const NO_KERNEL: &[(&str, &str)] = &[
     ("netfilter::headers::", HEADERS),
     ("netfilter::ipset_headers::", HEADERS),
     ("netfilter::xtables_headers::", HEADERS),
@@ -25,10 +22,6 @@ const HOST_ONLY: &[(&str, &str)] = &[
     ("netfilter::compat::damaged::", VALUES),
     ("netfilter::bytes::every_", VALUES),
     ("netfilter::ipset_random::a", VALUES),
-    (
-        "netfilter::versions::",
-        "starts the nft of other distributions, with a C library of each, from target/",
-    ),
     ("cni::protocol::", VALUES),
     ("cni::logs::", VALUES),
     ("cni::runtime::", VALUES),
@@ -64,11 +57,8 @@ const HOST_ONLY: &[(&str, &str)] = &[
     ("agent::image::", "makes files and asks no kernel"),
     ("agent::command::bad_input::", VALUES),
     ("agent::command::plan::", VALUES),
+    ("agent::preflight::batch::", VALUES),
     ("agent::preflight::numbers::", HEADERS),
-    (
-        "agent::preflight::run::a_slow_run_",
-        "about what a person reads who waits; any kernel can be slow",
-    ),
     ("agent::no_exec::source::", SOURCES),
     ("agent::no_exec::tokens::", SOURCES),
     (
@@ -77,10 +67,43 @@ const HOST_ONLY: &[(&str, &str)] = &[
     ),
 ];
 
+/// Cases that run on the host only: the start of their name, and why a guest cannot or need not run them.
+const HOST_ONLY: &[(&str, &str)] = &[
+    (
+        "netlink::route::opening_costs_little",
+        "measures microseconds, which under emulation say nothing",
+    ),
+    (
+        "netfilter::versions::",
+        "starts the nft of other distributions, with a C library of each, from target/",
+    ),
+    (
+        "agent::preflight::run::a_slow_run_",
+        "about what a person reads who waits; any kernel can be slow",
+    ),
+];
+
+/// Which of the kernels that are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The one of the lowest version.
+    Oldest,
+    /// The one of the highest.
+    Newest,
+}
+
 /// Cases of the commands and of the node agent: the start of their names. They come to the kernel through what the
-/// cases of the other rooms, of traffic, of preflight and of fallbacks try on each kernel; what they add is tried on
-/// the oldest and on the newest of those that are asked for.
-const ON_ENDS: &[&str] = &["agent::command::", "agent::node::", "agent::no_exec::"];
+/// cases of the other rooms, of traffic and of preflight try on each kernel; what they add is tried on one of them.
+/// So is what weir does without parts of a kernel, where nothing is left out.
+const ON_ONE: &[(&str, End)] = &[
+    // Tables that have an owner came with 5.12.
+    ("agent::command::foreign::", End::Newest),
+    ("agent::command::", End::Oldest),
+    ("agent::fallback::", End::Oldest),
+    ("agent::node::", End::Newest),
+    ("agent::no_exec::", End::Newest),
+    ("agent::preflight::run::", End::Newest),
+];
 /// Not these.
 const ON_ALL: &[&str] = &["agent::command::demo::"];
 
@@ -125,10 +148,15 @@ pub const DEADLINE: u64 = 120;
 
 /// How the names start that these tables hold.
 pub(super) fn starts() -> impl Iterator<Item = &'static str> {
-    let plain = [KERNEL_UNITS, ON_ENDS, ON_ALL, SMOKE].into_iter().flatten();
-    let host_only = HOST_ONLY.iter().map(|(start, _)| start);
+    let plain = [KERNEL_UNITS, ON_ALL, SMOKE].into_iter().flatten();
+    let on_one = ON_ONE.iter().map(|(start, _)| start);
+    let host_only = NO_KERNEL.iter().chain(HOST_ONLY).map(|(start, _)| start);
     let variables = VARIABLES.iter().map(|(start, ..)| start);
-    plain.chain(host_only).chain(variables).copied()
+    plain
+        .chain(on_one)
+        .chain(host_only)
+        .chain(variables)
+        .copied()
 }
 
 /// Does this unit test ask the kernel?
@@ -137,18 +165,29 @@ pub fn is_kernel_unit(case: &str) -> bool {
     KERNEL_UNITS.iter().any(|u| case.starts_with(u))
 }
 
-/// Why no guest runs the case, if none does.
+/// Why the case is no part of the matrix, if it is none.
+#[must_use]
+pub fn no_kernel(case: &str) -> Option<&'static str> {
+    reason(NO_KERNEL, case)
+}
+
+/// Why no guest runs the case, if only the host does.
 #[must_use]
 pub fn host_only(case: &str) -> Option<&'static str> {
-    let found = HOST_ONLY.iter().find(|(start, _)| case.starts_with(start));
+    reason(HOST_ONLY, case)
+}
+
+fn reason(table: &[(&str, &'static str)], case: &str) -> Option<&'static str> {
+    let found = table.iter().find(|(start, _)| case.starts_with(start));
     found.map(|(_, why)| *why)
 }
 
-/// Is the case for the oldest and the newest kernel only?
+/// Which kernel alone has the case, if it is not for all.
 #[must_use]
-pub fn is_for_ends(case: &str) -> bool {
-    let starts = |with: &[&str]| with.iter().any(|start| case.starts_with(start));
-    starts(ON_ENDS) && !starts(ON_ALL)
+pub fn end_of(case: &str) -> Option<End> {
+    let is_for_all = ON_ALL.iter().any(|start| case.starts_with(start));
+    let found = ON_ONE.iter().find(|(start, _)| case.starts_with(start));
+    found.filter(|_| !is_for_all).map(|(_, end)| *end)
 }
 
 /// What a case needs that nobody has named, and what would help.

@@ -1,11 +1,14 @@
 //! An environment: where cases run.
 use super::model::Environment;
+use super::needs::End;
 use super::skip::Version;
 use super::variants::{Row, row};
-use crate::{Kernel, Kernels, Result};
+use crate::{Kernel, Kernels, Payload, Result};
 
 /// The name of the environment that is this machine.
 pub const HOST: &str = "host";
+
+const ALL_ENDS: [End; 2] = [End::Oldest, End::Newest];
 
 /// Options of a kernel's configuration that decide what weir can do there.
 const OPTIONS: &[&str] = &[
@@ -39,12 +42,14 @@ pub struct Place {
     pub about: Environment,
     /// The kernel to boot. `None`: this machine.
     pub kernel: Option<Kernel>,
+    /// What its guests hold, once it is known what they run. `None`: this machine.
+    pub(super) payload: Option<Payload>,
     /// What a variant takes away and runs.
     pub row: Option<&'static Row>,
     /// Does it answer to `newest`?
     pub is_newest: bool,
-    /// Is it the oldest or the newest of the kernels that were asked for, or a kernel of the user's own?
-    pub is_end: bool,
+    /// Is it the oldest of the kernels that were asked for, or the newest? A kernel of the user's own stands for both.
+    pub ends: Vec<End>,
     /// Of its kernel; unknown where it cannot be had.
     pub version: Option<Version>,
 }
@@ -62,9 +67,10 @@ impl Place {
         Self {
             about,
             kernel: None,
+            payload: None,
             row: None,
             is_newest: false,
-            is_end: false,
+            ends: Vec::new(),
             version: Version::parse(&release),
         }
     }
@@ -82,6 +88,11 @@ impl Place {
         };
         let is_newest = !is_own && variant.is_none() && kernels.find(name)?.0.series.is_none();
         let says = variant.as_ref().map(|v| v.says.clone());
+        let ends = if is_own {
+            ALL_ENDS.to_vec()
+        } else {
+            Vec::new()
+        };
         let row = row(variant.as_ref().map_or(name, |v| v.name.as_str()));
         Ok(match kernels.get(name) {
             Err(e) => Self {
@@ -92,9 +103,10 @@ impl Place {
                     ..empty("")
                 },
                 kernel: None,
+                payload: None,
                 row,
                 is_newest,
-                is_end: is_own,
+                ends,
                 version: None,
             },
             Ok(kernel) => Self {
@@ -108,9 +120,10 @@ impl Place {
                 },
                 version: Version::parse(&kernel.release),
                 kernel: Some(kernel),
+                payload: None,
                 row,
                 is_newest,
-                is_end: is_own,
+                ends,
             },
         })
     }
@@ -119,9 +132,15 @@ impl Place {
     pub(super) fn mark_ends(places: &mut [Self]) {
         let plain = |p: &Self| p.row.is_none() && !p.is_host();
         let versions = || places.iter().filter(|p| plain(p)).filter_map(|p| p.version);
-        let ends = [versions().min(), versions().max()];
+        let ends = [
+            (End::Oldest, versions().min()),
+            (End::Newest, versions().max()),
+        ];
         for place in places.iter_mut().filter(|p| plain(p)) {
-            place.is_end |= place.version.is_some() && ends.contains(&place.version);
+            let is_at =
+                |(_, version): &&(End, _)| place.version.is_some() && place.version == *version;
+            let here: Vec<End> = ends.iter().filter(is_at).map(|(end, _)| *end).collect();
+            place.ends.extend(here);
         }
     }
 

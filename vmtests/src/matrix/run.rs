@@ -7,7 +7,7 @@ use super::place::Place;
 use super::ran::Ran;
 use super::{host, needs, ship};
 use crate::proto::Run as Command;
-use crate::{Cache, Machine, Options, Origin, Payload, Result, Stream};
+use crate::{Cache, Error, Machine, Options, Origin, Payload, Result, Stream};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -22,7 +22,6 @@ pub(crate) struct Runner<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) artifacts: Artifacts,
     pub(crate) options: Options,
-    payload: Payload,
     alone: Option<Alone>,
 }
 
@@ -49,14 +48,20 @@ pub(crate) struct Done {
 }
 
 impl<'a> Runner<'a> {
+    /// Gives each place what its guests hold.
     pub(crate) fn new(
         cache: &'a Cache,
         artifacts: Artifacts,
         cases: &[Case],
+        places: &mut [Place],
         options: Options,
     ) -> Result<Self> {
+        for place in places.iter_mut().filter(|p| !p.is_host()) {
+            let belong = cases.iter().filter(|case| Self::belongs(case, place));
+            let programs = belong.filter_map(|case| case.what.program()).collect();
+            place.payload = Some(ship::with(&artifacts, &programs)?);
+        }
         Ok(Self {
-            payload: ship::everything(&artifacts, cases)?,
             alone: ship::alone()?.map(|(payload, path)| Alone {
                 payload,
                 path,
@@ -71,20 +76,18 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// How many bytes every guest of the matrix holds besides the kernel.
-    pub(crate) fn payload_size(&self) -> Result<u64> {
-        self.payload.size()
-    }
-
     /// Does the case belong to the environment?
     pub(crate) fn belongs(case: &Case, place: &Place) -> bool {
+        if needs::no_kernel(&case.name).is_some() {
+            return false;
+        }
         if place.is_host() {
             return case.what != What::Alone;
         }
         needs::host_only(&case.name).is_none()
             && match place.row {
                 Some(row) => row.runs(&case.name),
-                None => place.is_end || !needs::is_for_ends(&case.name),
+                None => needs::end_of(&case.name).is_none_or(|end| place.ends.contains(&end)),
             }
     }
 
@@ -156,9 +159,12 @@ impl<'a> Runner<'a> {
         let Some(kernel) = &place.kernel else {
             return host::run(&self.options.program, &command);
         };
+        // Never on the host instead.
+        let unknown = || Error::new(place.name(), "its guests hold nothing", "Report it");
+        let payload = place.payload.as_ref().ok_or_else(unknown)?;
         let (payload, options) = match (&case.what, &self.alone) {
             (What::Alone, Some(alone)) => (&alone.payload, &alone.options),
-            _ => (&self.payload, &self.options),
+            _ => (payload, &self.options),
         };
         let begun = Instant::now();
         let mut machine = Machine::start(self.cache, kernel, payload, options)?;
@@ -273,8 +279,8 @@ fn passes(name: &std::ffi::OsStr, on_host: bool) -> bool {
     }
 }
 
-fn missing(what: &str) -> crate::Error {
-    crate::Error::new(
+fn missing(what: &str) -> Error {
+    Error::new(
         what,
         "Cargo did not say where it is",
         "Give --artifacts the whole output of cargo test --no-run --message-format=json",

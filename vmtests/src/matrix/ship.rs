@@ -1,7 +1,6 @@
 //! What guests hold: the test programs without what only debuggers read, what they read, and the real tools.
 use super::artifacts::Artifacts;
-use super::case::{Case, What};
-use super::needs::{MORE_TOOLS, host_only};
+use super::needs::MORE_TOOLS;
 use crate::cache::variable;
 use crate::{Error, Payload, Result};
 use std::collections::BTreeSet;
@@ -13,16 +12,15 @@ const GOLDEN: &str = "WEIR_GOLDEN";
 const RELEASE: &str = "WEIR_BIN_DIR";
 const RELEASED: [&str; 2] = ["weir", "weir-cni"];
 
-/// The payload of all cases but [`super::case::ALONE`]. Test programs of which no guest runs anything stay at home:
-/// every file more makes every boot longer.
+/// What a guest holds that runs these test programs, by their places among the artifacts. Others stay at home: every
+/// file more makes a boot longer.
 ///
 /// # Errors
 /// A test program is gone.
-pub(crate) fn everything(artifacts: &Artifacts, cases: &[Case]) -> Result<Payload> {
+pub(crate) fn with(artifacts: &Artifacts, programs: &BTreeSet<usize>) -> Result<Payload> {
     let mut payload = Payload::new().stripped();
-    let needed: BTreeSet<usize> = cases.iter().filter_map(of_guests).collect();
-    for (index, program) in artifacts.programs.iter().enumerate() {
-        if needed.contains(&index) {
+    for index in programs {
+        if let Some(program) = artifacts.programs.get(*index) {
             payload.program(&program.executable)?;
         }
     }
@@ -61,14 +59,6 @@ pub(crate) fn everything(artifacts: &Artifacts, cases: &[Case]) -> Result<Payloa
     payload.directory(Path::new("/root"), 0o700)?;
     payload.directory(Path::new("/var/run"), 0o755)?;
     Ok(payload)
-}
-
-/// The test program of a case that guests run.
-fn of_guests(case: &Case) -> Option<usize> {
-    match case.what {
-        What::Test { program, .. } if host_only(&case.name).is_none() => Some(program),
-        _ => None,
-    }
 }
 
 /// The binary of that name as users get it, where it is there: tests then judge that, and it starts in a fraction of

@@ -19,9 +19,18 @@ pub struct Row {
 /// without is the same with fewer modules.
 const ALWAYS: [&str; 3] = [
     super::case::PREFLIGHT,
-    "agent::fallback::",
+    "agent::fallback::redirection_",
     "agent::command::demo::",
 ];
+
+/// What weir does without a part of the kernel; a variant has those of the parts that it takes away.
+const NFT_NAMED: &str = "agent::fallback::nf_tables_when_named_";
+const LEGACY_NAMED: &str = "agent::fallback::legacy_tables_when_named_";
+const LEGACY_IPV4: &str = "agent::fallback::legacy_tables_of_ipv4_";
+const TPROXY: &str = "agent::fallback::transparent_proxying_";
+const SETS: &str = "agent::fallback::sets_";
+const CLEAN: &str = "agent::fallback::a_pod_without_rules_";
+const FALLBACKS: &str = "agent::fallback::";
 
 /// What `weir preflight` says of a part of the kernel, compared with what a tool then finds there. A variant has those
 /// of the parts that it changes.
@@ -39,6 +48,9 @@ const ROWS: &[Row] = &[
         taken: &["xtables", "table ip", "match ip", "target ip"],
         cases: &[
             IPTABLES,
+            LEGACY_NAMED,
+            LEGACY_IPV4,
+            CLEAN,
             "netfilter::oracle::",
             "netfilter::compat::",
             "cni::chain::",
@@ -52,7 +64,7 @@ const ROWS: &[Row] = &[
         ],
         present: &[("xtables", "table ip nat")],
         taken: &["nf_tables", "family", "expression", "chain"],
-        cases: &[NFT, "netfilter::xtables_oracle::"],
+        cases: &[NFT, NFT_NAMED, TPROXY, CLEAN, "netfilter::xtables_oracle::"],
     },
     Row {
         name: "no-tproxy",
@@ -68,14 +80,14 @@ const ROWS: &[Row] = &[
             "target ip",
             "match ip",
         ],
-        cases: &[NFT, IPTABLES, "cni::chain::"],
+        cases: &[NFT, IPTABLES, TPROXY, "cni::chain::"],
     },
     Row {
         name: "no-ip6tables",
         absent: &[("xtables", "table ip6 nat")],
         present: &[("xtables", "table ip nat")],
         taken: &["table ip6", "match ip6", "target ip6"],
-        cases: &[IPTABLES],
+        cases: &[IPTABLES, LEGACY_NAMED, LEGACY_IPV4, CLEAN],
     },
     Row {
         name: "no-ipset",
@@ -89,14 +101,14 @@ const ROWS: &[Row] = &[
             "match ip set",
             "target ip SET",
         ],
-        cases: &[IPSET, IPTABLES, "netfilter::oracle::", "cni::chain::"],
+        cases: &[IPSET, IPTABLES, SETS, "netfilter::oracle::", "cni::chain::"],
     },
     Row {
         name: "no-ipv6",
         absent: &[("system", "IPv6"), ("net", "policy routing ip6")],
         present: &[("nf_tables", "family inet")],
         taken: &["IPv6"],
-        cases: &[ORACLES, "netlink::netns::"],
+        cases: &[ORACLES, FALLBACKS, "netlink::netns::"],
     },
     Row {
         name: "no-btf",
@@ -111,13 +123,13 @@ const ROWS: &[Row] = &[
         present: &[("nf_tables", "family inet")],
         taken: &[],
         cases: &[
-            super::case::ALONE,
             ORACLES,
-            "agent::traffic::",
+            "agent::traffic::dns::",
+            "agent::traffic::inbound::",
+            "agent::traffic::outbound::",
+            "agent::traffic::own::",
             "netfilter::oracle::",
-            "netfilter::sets::",
             "netfilter::xtables_engine::",
-            "netlink::",
             "cni::chain::",
         ],
     },
