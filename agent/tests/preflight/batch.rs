@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 /// A program with its arguments, and the text that it is to read; the file's name comes last.
 pub(crate) type Batch = (Vec<String>, String);
 
-/// The commands as input for the programs that take many; those that do so later come later.
-/// `None` if one of them is for a program that does not.
+/// The commands as input for the programs that take many: sets first, which rules may name.
+/// `None` if one of them is for another program.
 pub(crate) fn batches(commands: &[Commands]) -> Option<Vec<Batch>> {
-    // A rule may want a set: "ipset" comes before "iptables".
+    // By rank, then by program.
     let mut lines: BTreeMap<(usize, Vec<String>), Vec<Vec<String>>> = BTreeMap::new();
     for command in commands.iter().flatten() {
         let (program, arguments) = command.split_first()?;

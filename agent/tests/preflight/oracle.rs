@@ -33,8 +33,8 @@ pub(crate) fn features() -> Vec<Feature> {
 /// The answers of one area, each with what the tool makes of it. A row that could not be told is
 /// an error where the kernel has no modules.
 ///
-/// `together` asks about all that weir has, with few processes, in as many namespaces as it says. Where all works, each
-/// does; else, and for what it leaves out, `ask` asks about one.
+/// `together` is asked about all that the kernel has, and gives those that it saw working at once; about each of the others,
+/// `ask` is asked alone.
 fn compare(
     (area, features): (&str, &[Feature]),
     untold: &[&str],
