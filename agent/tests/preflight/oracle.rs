@@ -1,6 +1,6 @@
 //! Every "have" is used by the real tool, and every "lack" fails in it.
 
-use super::batch;
+use super::batch::{self, Batch};
 use super::nft_scripts;
 use super::support::{TempFile, lo_up, path, weir};
 use super::tools::{self, Commands};
@@ -87,10 +87,21 @@ fn place() -> Netns {
 
 /// Those of the features whose commands all work in one namespace: all or none.
 fn at_once(features: &[&str], commands: impl Fn(usize, &str) -> Option<Commands>) -> Vec<String> {
+    let batches =
+        |commands: Vec<Commands>| batch::batches(&commands).expect("tools that take many commands");
+    all_or_none(features, commands, batches)
+}
+
+/// The same, from what each feature has a tool do to what the tools are started with.
+fn all_or_none<T>(
+    features: &[&str],
+    ask: impl Fn(usize, &str) -> Option<T>,
+    batches: impl Fn(Vec<T>) -> Vec<Batch>,
+) -> Vec<String> {
     let known = features.iter().enumerate();
-    let known = known.filter_map(|(n, f)| Some(((*f).to_owned(), commands(n, f)?)));
-    let (features, commands): (Vec<String>, Vec<Commands>) = known.unzip();
-    let batches = batch::batches(&commands).expect("tools that take many commands");
+    let known = known.filter_map(|(n, f)| Some(((*f).to_owned(), ask(n, f)?)));
+    let (features, asked): (Vec<String>, Vec<T>) = known.unzip();
+    let batches = batches(asked);
     let netns = place();
     let works = batches.iter().all(|(program, text)| {
         let file = TempFile::new(text);
@@ -157,20 +168,16 @@ fn nft_agrees_about_every_feature() {
         inside(netns, &words)
     };
     let in_one_script = |have: &[&str]| {
-        // Of a comment, the listing tells.
-        let have = have.iter().filter(|f| !f.starts_with("comment"));
-        let scripts = have.enumerate().filter_map(|(n, feature)| {
-            let script = nft_scripts::script(feature, &format!("t{n}"))?;
-            Some(((*feature).to_owned(), script))
-        });
-        let (features, scripts): (Vec<String>, Vec<String>) = scripts.unzip();
-        let file = TempFile::new(&scripts.join("\n"));
-        let (works, words) = told(&run(&place(), &["nft", "-f", file.path()]));
-        if !works {
-            println!("one at a time: {words}");
-            return Vec::new();
-        }
-        features
+        let script = |n: usize, feature: &str| {
+            // Of a comment, the listing tells.
+            let is_told = !feature.starts_with("comment");
+            is_told.then(|| nft_scripts::script(feature, &format!("t{n}")))?
+        };
+        let one = |scripts: Vec<String>| {
+            let nft = ["nft", "-f"].map(str::to_owned).to_vec();
+            vec![(nft, scripts.join("\n"))]
+        };
+        all_or_none(have, script, one)
     };
     // No tool can make a batch that is late.
     let untold = ["generation guard"];

@@ -8,8 +8,6 @@ use crate::{Kernel, Kernels, Payload, Result};
 /// The name of the environment that is this machine.
 pub const HOST: &str = "host";
 
-const ALL_ENDS: [End; 2] = [End::Oldest, End::Newest];
-
 /// Options of a kernel's configuration that decide what weir can do there.
 const OPTIONS: &[&str] = &[
     "CONFIG_NF_TABLES",
@@ -88,10 +86,9 @@ impl Place {
         };
         let is_newest = !is_own && variant.is_none() && kernels.find(name)?.0.series.is_none();
         let says = variant.as_ref().map(|v| v.says.clone());
-        let ends = if is_own {
-            ALL_ENDS.to_vec()
-        } else {
-            Vec::new()
+        let ends = match is_own {
+            true => vec![End::Oldest, End::Newest],
+            false => Vec::new(),
         };
         let row = row(variant.as_ref().map_or(name, |v| v.name.as_str()));
         Ok(match kernels.get(name) {
@@ -136,11 +133,10 @@ impl Place {
             (End::Oldest, versions().min()),
             (End::Newest, versions().max()),
         ];
-        for place in places.iter_mut().filter(|p| plain(p)) {
-            let is_at =
-                |(_, version): &&(End, _)| place.version.is_some() && place.version == *version;
-            let here: Vec<End> = ends.iter().filter(is_at).map(|(end, _)| *end).collect();
-            place.ends.extend(here);
+        for (end, version) in ends {
+            let is_there = |p: &&mut Self| plain(p) && p.version.is_some() && p.version == version;
+            let there = places.iter_mut().filter(is_there);
+            there.for_each(|place| place.ends.push(end));
         }
     }
 

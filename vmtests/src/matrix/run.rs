@@ -56,10 +56,11 @@ impl<'a> Runner<'a> {
         places: &mut [Place],
         options: Options,
     ) -> Result<Self> {
-        for place in places.iter_mut().filter(|p| !p.is_host()) {
+        let common = ship::common(&artifacts)?;
+        for place in places.iter_mut().filter(|p| p.kernel.is_some()) {
             let belong = cases.iter().filter(|case| Self::belongs(case, place));
             let programs = belong.filter_map(|case| case.what.program()).collect();
-            place.payload = Some(ship::with(&artifacts, &programs)?);
+            place.payload = Some(ship::with(&common, &artifacts, &programs)?);
         }
         Ok(Self {
             alone: ship::alone()?.map(|(payload, path)| Alone {

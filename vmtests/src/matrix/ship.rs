@@ -12,18 +12,31 @@ const GOLDEN: &str = "WEIR_GOLDEN";
 const RELEASE: &str = "WEIR_BIN_DIR";
 const RELEASED: [&str; 2] = ["weir", "weir-cni"];
 
-/// What a guest holds that runs these test programs, by their places among the artifacts. Others stay at home: every
-/// file more makes a boot longer.
+/// What a guest holds that runs these test programs, by their places among the artifacts: them besides what every guest
+/// holds. Others stay at home: every file more makes a boot longer.
 ///
 /// # Errors
 /// A test program is gone.
-pub(crate) fn with(artifacts: &Artifacts, programs: &BTreeSet<usize>) -> Result<Payload> {
-    let mut payload = Payload::new().stripped();
+pub(crate) fn with(
+    common: &Payload,
+    artifacts: &Artifacts,
+    programs: &BTreeSet<usize>,
+) -> Result<Payload> {
+    let mut payload = common.clone();
     for index in programs {
         if let Some(program) = artifacts.programs.get(*index) {
             payload.program(&program.executable)?;
         }
     }
+    Ok(payload)
+}
+
+/// What every guest holds, whatever it runs: the binaries, what tests read, the tools.
+///
+/// # Errors
+/// A binary is gone.
+pub(crate) fn common(artifacts: &Artifacts) -> Result<Payload> {
+    let mut payload = Payload::new().stripped();
     let released = variable(RELEASE);
     for (name, path) in &artifacts.binaries {
         payload.program_at(&of_release(released.as_deref(), name, path), path)?;
