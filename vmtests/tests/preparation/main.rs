@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod archive;
+mod crates;
 mod elf;
 mod faults;
 mod fetch;
