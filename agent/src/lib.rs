@@ -9,3 +9,4 @@ pub mod cli;
 pub mod demo;
 pub mod node;
 pub mod preflight;
+mod probe;

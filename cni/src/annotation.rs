@@ -4,7 +4,7 @@
 //! have them around an element, networks may not.
 
 use crate::config::{InputError, text};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Opts a pod out; also a label, which wins.
 pub const INJECT: &str = "sidecar.istio.io/inject";
@@ -62,7 +62,7 @@ pub struct RedirectAnnotations {
 impl RedirectAnnotations {
     /// Reads and checks all of them.
     ///
-    /// A port list that cannot say "all ports" refuses `*` here already, where the annotation can be
+    /// A port list that is used and cannot say "all ports" refuses `*` here already, where the annotation can be
     /// named, and not only when no rule can be made of it.
     ///
     /// # Errors
@@ -78,15 +78,19 @@ impl RedirectAnnotations {
         } else {
             KUBEVIRT_INTERFACES
         };
+        let include_inbound_ports = all_or(ports, get(INCLUDE_INBOUND_PORTS, "*"))?;
+        // Beside a list of included ports the excluded ones have no effect, and then `*` does no harm.
+        let exclude = get(EXCLUDE_INBOUND_PORTS, STATUS_PORT);
+        let exclude_inbound_ports = match include_inbound_ports.as_str() {
+            "*" => ports(exclude)?,
+            _ => all_or(ports, exclude)?,
+        };
         Ok(Self {
             interception_mode: mode(get(INTERCEPTION_MODE, "REDIRECT"))?,
             include_outbound_ip_ranges: all_or(networks, get(INCLUDE_OUTBOUND_IP_RANGES, "*"))?,
             exclude_outbound_ip_ranges: networks(get(EXCLUDE_OUTBOUND_IP_RANGES, ""))?,
-            include_inbound_ports: all_or(ports, get(INCLUDE_INBOUND_PORTS, "*"))?,
-            exclude_inbound_ports: with_proxy_ports(&ports(get(
-                EXCLUDE_INBOUND_PORTS,
-                STATUS_PORT,
-            ))?),
+            include_inbound_ports,
+            exclude_inbound_ports: with_proxy_ports(&exclude_inbound_ports),
             include_outbound_ports: ports(get(INCLUDE_OUTBOUND_PORTS, ""))?,
             exclude_outbound_ports: ports(get(EXCLUDE_OUTBOUND_PORTS, STATUS_PORT))?,
             reroute_virtual_interfaces: interfaces(get(virtual_key, ""))?,
@@ -183,13 +187,9 @@ fn with_proxy_ports(list: &str) -> String {
     } else {
         ","
     };
-    let mut ports: Vec<&str> = Vec::new();
     let all = format!("{list}{comma}{PROXY_PORTS}");
-    for port in all.split(',') {
-        if !ports.contains(&port) {
-            ports.push(port);
-        }
-    }
+    let mut seen = HashSet::new();
+    let ports: Vec<&str> = all.split(',').filter(|port| seen.insert(*port)).collect();
     ports.join(",")
 }
 

@@ -30,6 +30,12 @@ impl<'a> FillSources<'a> {
     }
 }
 
+/// Puts addresses that come from elsewhere, as from a pod's status, into the order in which [`fill`] finds
+/// them in a namespace: IPv4 before IPv6, whichever the cluster prefers.
+pub fn order_as_dumped(addresses: &mut [IpAddr]) {
+    addresses.sort_by_key(IpAddr::is_ipv6);
+}
+
 /// The user and group that stand for the proxy when nobody says otherwise.
 const DEFAULT_PROXY_ID: u32 = 1337;
 
@@ -120,7 +126,7 @@ fn is_link_local_multicast(addr: &Ipv6Addr) -> bool {
 
 /// The addresses in the `nameserver` lines, as they are written there.
 fn name_servers(file: &Path, warnings: &mut Vec<String>) -> Result<Vec<String>, InputError> {
-    let bytes = std::fs::read(file).map_err(|e| {
+    let bytes = crate::files::read(file).map_err(|e| {
         let accepted = "a readable file, or capture_all_dns";
         InputError::whole(
             file.display().to_string(),

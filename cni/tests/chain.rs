@@ -25,7 +25,9 @@ use weir_cni::log::Logger;
 use weir_cni::plugin::{Kernel, Limits, Plugin};
 use weir_cni::runtime::{Attachment, Error, NetworkList, Runner};
 use weir_netlink::netns::Netns;
-use weir_netlink::route::Routing;
+use weir_netlink::route::{
+    Family, LOOPBACK_IFINDEX, Route, RouteProtocol, RouteScope, RouteType, Routing,
+};
 
 /// A node with one network, and a pod's namespace.
 struct Bench {
@@ -101,6 +103,14 @@ impl Bench {
         Runner::new(vec![self.dir.path().to_owned()], self.dir.file("cache"))
     }
 
+    /// ADD by a runtime that knows of no ADD before, as after the loss of its cache.
+    fn add_again(&self) {
+        let dir = self.dir.file("no-memory");
+        let runner = Runner::new(vec![self.dir.path().to_owned()], &dir);
+        runner.add(&self.list, &self.attachment()).unwrap();
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
     fn attachment(&self) -> Attachment {
         Attachment {
             container_id: "c1".into(),
@@ -161,7 +171,7 @@ fn a_sidecar_pod_from_add_to_del() {
     runner.check(&bench.list, &attachment).unwrap();
 
     // Twice is once: the counters too are as they were.
-    runner.add(&bench.list, &attachment).unwrap();
+    bench.add_again();
     assert_eq!(bench.nft("list ruleset"), listing);
 
     runner.del(&bench.list, &attachment).unwrap();
@@ -204,7 +214,7 @@ fn check_finds_what_somebody_removed_and_add_heals_it() {
             panic!("{error}")
         };
         assert!(error.details.contains("istio-proxy-nat"), "{error}");
-        runner.add(&bench.list, &attachment).unwrap();
+        bench.add_again();
         assert_eq!(bench.nft("list ruleset"), listing);
         runner.check(&bench.list, &attachment).unwrap();
     }
@@ -231,7 +241,7 @@ fn transparent_mode_has_its_routes() {
         .expect("a policy rule");
     assert_eq!(rule.table, 133);
     assert_eq!(routing.routes(133).unwrap().len(), 1);
-    runner.add(&bench.list, &attachment).unwrap();
+    bench.add_again();
     assert_eq!(
         routing.rules().unwrap(),
         rules,
@@ -240,6 +250,49 @@ fn transparent_mode_has_its_routes() {
     assert!(routing.del_rule(rule).unwrap());
     let error = runner.check(&bench.list, &attachment).unwrap_err();
     assert!(error.to_string().contains("fwmark 0x539"), "{error}");
+}
+
+/// A route of another writer has the place of ours: what was added before that was noticed is taken back.
+#[test]
+fn a_failed_add_leaves_the_namespace_as_it_was() {
+    let mut pod = pods::sidecar("shop", "web-0");
+    pod["metadata"]["annotations"]["sidecar.istio.io/interceptionMode"] = "TPROXY".into();
+    let Some(bench) = bench(pod) else { return };
+    let routing = Routing::open_in(&bench.netns).unwrap();
+    let foreign = Route {
+        kind: RouteType::BlackHole,
+        protocol: RouteProtocol::Static,
+        oif: None,
+        scope: RouteScope::Universe,
+        ..Route::local_default(Family::V4, LOOPBACK_IFINDEX, 133)
+    };
+    assert!(routing.add_route(&foreign).unwrap());
+    let held = || {
+        let addresses = routing.addresses().unwrap();
+        format!(
+            "{:?} {:?} {addresses:?}",
+            routing.rules().unwrap(),
+            routing.routes(133).unwrap()
+        )
+    };
+    let before = held();
+    let add = || bench.runner().add(&bench.list, &bench.attachment());
+    let error = add().unwrap_err();
+    assert_eq!(error.code(), Some(999), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("blackhole") && text.contains("nothing is changed"),
+        "{text}"
+    );
+    assert_eq!(held(), before);
+    assert_eq!(bench.nft("list ruleset"), "");
+    assert!(routing.del_route(&foreign).unwrap());
+    match add() {
+        Err(e) if e.to_string().contains("CONFIG_NFT_TPROXY") => {
+            lacks::skip("expression tproxy", "4.19", e);
+        }
+        added => drop(added.unwrap()),
+    }
 }
 
 #[test]

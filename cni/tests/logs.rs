@@ -10,6 +10,7 @@
 mod common;
 
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -179,4 +180,24 @@ fn a_full_file_rolls_over() {
     drop(RollingFile::open(&path).unwrap());
     let fresh = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!((fresh & 0o777, mode & 0o077), (0o600, 0));
+}
+
+#[test]
+fn a_link_or_a_pipe_in_the_place_of_the_log_file_is_not_written_to() {
+    let dir = TempDir::new();
+    let path = dir.path().join("log");
+    let target = dir.path().join("another");
+    std::fs::write(&target, "as it was").unwrap();
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    assert!(RollingFile::open(&path).is_err());
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), "as it was");
+    std::fs::remove_file(&path).unwrap();
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(RollingFile::open(&path).is_err(), "nobody reads");
+    let _reader = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
+        .open(&path)
+        .unwrap();
+    assert!(RollingFile::open(&path).is_err(), "somebody else reads");
 }

@@ -153,6 +153,66 @@ fn what_is_no_answer_leads_to_the_api_server() {
     }
 }
 
+/// A StatefulSet makes its pods again under the same name, and asks for something else perhaps.
+#[test]
+fn an_older_pod_of_the_same_name_at_the_api_server() {
+    let old = pods::plain("shop", "web-0", json!({}));
+    let of = |uid: &str| {
+        let mut pod = pods::sidecar("shop", "web-0");
+        pod["metadata"]["uid"] = uid.into();
+        pod.to_string()
+    };
+    let (older, new) = (of("older"), of(UID));
+    let server = ApiServer::start(Box::new(move |_, number| match number {
+        1 => Answer::Body(200, old.to_string()),
+        2 => Answer::Body(200, older.clone()),
+        _ => Answer::Body(200, new.clone()),
+    }));
+    let node = Node::with_server(&server);
+    let _agent = agent(&node, Some((404, "no such pod")));
+    with_uid(&node, "ADD", UID).result();
+    assert_eq!(server.requests().len(), 3);
+    assert_eq!(node.backend.applied().len(), 1);
+}
+
+#[test]
+fn a_pod_that_neither_agent_nor_api_server_knows() {
+    assert_eq!(
+        weir_cni::plugin::Limits::default().unknown,
+        Duration::from_secs(30)
+    );
+    let missing = pods::status(404, "NotFound", "no such pod").to_string();
+    let mut other = pods::sidecar("shop", "web-0");
+    other["metadata"]["uid"] = "older".into();
+    for (answer, words) in [
+        (Answer::Body(404, missing), &["404 Not Found"][..]),
+        (
+            Answer::Body(200, other.to_string()),
+            &["not this pod yet", "older", UID],
+        ),
+    ] {
+        let server = ApiServer::always(answer);
+        let mut node = Node::with_server(&server);
+        node.limits.sidecar_attempts = u32::MAX;
+        node.limits.unknown = Duration::from_millis(500);
+        let _agent = agent(&node, Some((404, "no such pod")));
+        let begun = Instant::now();
+        let error = with_uid(&node, "ADD", UID).error();
+        assert!(words.iter().all(|word| error.msg.contains(word)), "{error}");
+        assert!(
+            server.requests().len() > 1,
+            "it may be known a moment later"
+        );
+        // One attempt may be under way when the time is over.
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert!(node.backend.applied().is_empty());
+    }
+}
+
 #[test]
 fn no_agent_or_a_socket_that_nobody_serves() {
     for left in [false, true] {

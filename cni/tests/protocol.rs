@@ -11,7 +11,7 @@ mod common;
 
 use common::call::FakeProcess;
 use serde_json::{Value, json};
-use weir_cni::protocol::{Call, CniError, Handler, SUPPORTED};
+use weir_cni::protocol::{About, Call, CniError, Edge, Handler, SUPPORTED, run};
 
 /// Counts calls; fails or panics on demand.
 #[derive(Default)]
@@ -296,4 +296,39 @@ fn errors_of_the_handler_are_printed() {
         assert_eq!(outcome.error(), error, "{verb}");
         assert!(!outcome.stdout.ends_with('\n'));
     }
+}
+
+/// A stdout that nobody reads.
+struct Closed;
+
+impl std::io::Write for Closed {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_a_failure_that_stderr_explains() {
+    let process = FakeProcess::new("VERSION", "{}");
+    let mut stderr = Vec::new();
+    let edge = Edge {
+        lookup: &|name| process.env.get(name).cloned(),
+        stdin: &mut process.stdin.as_bytes(),
+        stdout: &mut Closed,
+        stderr: &mut stderr,
+    };
+    let about = About {
+        name: "weir-cni",
+        version: "0.0.0",
+    };
+    assert_eq!(run(edge, about, &mut Recorder::default()), 1);
+    let stderr = String::from_utf8(stderr).unwrap();
+    assert!(
+        stderr.starts_with("weir-cni: cannot write the answer to stdout: "),
+        "{stderr}"
+    );
 }

@@ -161,6 +161,65 @@ fn a_failed_add_is_taken_back() {
 }
 
 #[test]
+fn an_attachment_that_exists_is_not_added_again() {
+    let bench = Bench::new();
+    bench.good("one", "10.0.0.1/24");
+    bench.good("two", "10.0.0.2/24");
+    let (runner, list) = (bench.runner(), two("1.1.0"));
+    let result = runner.add(&list, &attachment()).unwrap();
+    bench.calls();
+    // A plugin that refuses would make the runner take the attachment in use away.
+    bench.plugin("two", "exit 1");
+    let error = runner.add(&list, &attachment()).unwrap_err();
+    assert!(matches!(error, Error::Attached { .. }), "{error}");
+    for word in ["\"c1\"", "\"eth0\"", "\"net\"", "DEL first"] {
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    assert_eq!(bench.calls(), [""; 0], "no plugin is called");
+    bench.good("two", "10.0.0.2/24");
+    runner.check(&list, &attachment()).unwrap();
+    assert_eq!(bench.stdin("one", "CHECK")["prevResult"], result);
+    // Another interface is another attachment.
+    let mut other = attachment();
+    other.ifname = "eth1".into();
+    runner.add(&list, &other).unwrap();
+    for attachment in [attachment(), other] {
+        runner.del(&list, &attachment).unwrap();
+        runner.add(&list, &attachment).unwrap();
+    }
+}
+
+#[test]
+fn two_adds_of_one_attachment_at_a_time() {
+    let bench = Bench::new();
+    let result = json!({"cniVersion": "1.1.0", "ips": [{"address": "10.0.0.1/24"}]});
+    let here = bench.dir.path().display();
+    // Goes on when the other ADD has been answered.
+    bench.plugin(
+        "one",
+        &format!(
+            "[ $CNI_COMMAND != ADD ] || {{ mkfifo {here}/go; read x < {here}/go; echo '{result}'; }}"
+        ),
+    );
+    let list = list("1.1.0", json!([{"type": "one"}]));
+    let (first, second) = (bench.runner(), bench.runner());
+    std::thread::scope(|s| {
+        let adding = s.spawn(|| first.add(&list, &attachment()));
+        let fifo = bench.dir.file("go");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !fifo.exists() {
+            assert!(Instant::now() < deadline, "the first ADD did not begin");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let error = second.add(&list, &attachment()).unwrap_err();
+        std::fs::write(fifo, "x\n").unwrap();
+        assert!(error.to_string().contains("another ADD"), "{error}");
+        adding.join().unwrap().unwrap();
+    });
+    first.check(&list, &attachment()).unwrap();
+}
+
+#[test]
 fn capabilities_become_runtime_config() {
     let bench = Bench::new();
     bench.good("one", "10.0.0.1/24");

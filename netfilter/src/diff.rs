@@ -11,7 +11,12 @@ pub(crate) enum Step {
     Add(usize),
 }
 
-/// Keeps a longest common subsequence. Rules that stay keep their counters.
+/// How many pairs of what differs are compared: 16 MiB of lengths.
+const PAIRS: usize = 4 << 20;
+
+/// Keeps a longest common subsequence. Rules that stay keep their counters. Two long lists that have little in common
+/// would take the product of their lengths in memory and time: of those only the beginning and the end that they share
+/// stay, and what is between is replaced.
 pub(crate) fn diff<T: PartialEq>(old: &[T], new: &[T]) -> Vec<Step> {
     let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let (old_rest, new_rest) = (
@@ -27,7 +32,14 @@ pub(crate) fn diff<T: PartialEq>(old: &[T], new: &[T]) -> Vec<Step> {
     let old_mid = old_rest.get(..old_rest.len() - end).unwrap_or(&[]);
     let new_mid = new_rest.get(..new_rest.len() - end).unwrap_or(&[]);
     let mut steps: Vec<Step> = (0..start).map(Step::Keep).collect();
-    for s in middle(old_mid, new_mid) {
+    let is_small = (old_mid.len() + 1).saturating_mul(new_mid.len() + 1) <= PAIRS;
+    let between = if is_small {
+        middle(old_mid, new_mid)
+    } else {
+        let gone = (0..old_mid.len()).map(Step::Delete);
+        gone.chain((0..new_mid.len()).map(Step::Add)).collect()
+    };
+    for s in between {
         steps.push(match s {
             Step::Keep(i) => Step::Keep(i + start),
             Step::Delete(i) => Step::Delete(i + start),
@@ -109,6 +121,32 @@ mod tests {
         fn equal_lists_need_no_step(list in proptest::collection::vec(0u8..4, 0..12)) {
             prop_assert!(diff(&list, &list).iter().all(|s| matches!(s, Step::Keep(_))));
         }
+    }
+
+    /// A table of all pairs would take 40 GB.
+    #[test]
+    fn long_lists_that_differ_are_replaced_in_little_memory() {
+        let old: Vec<u32> = (0..100_000).collect();
+        let new: Vec<u32> = (0..100_000)
+            .map(|n| if n == 7 { n } else { n + 1 })
+            .collect();
+        let steps = diff(&old, &new);
+        let made: Vec<u32> = steps
+            .iter()
+            .filter_map(|s| match s {
+                Step::Keep(i) => Some(old[*i]),
+                Step::Add(j) => Some(new[*j]),
+                Step::Delete(_) => None,
+            })
+            .collect();
+        assert_eq!(made, new);
+        // A long list of unwanted ones beside a few that stay is no such case.
+        let few = [3_u32, 40_000, 99_999];
+        let kept = diff(&old, &few);
+        assert_eq!(
+            kept.iter().filter(|s| matches!(s, Step::Keep(_))).count(),
+            3
+        );
     }
 
     #[test]

@@ -542,3 +542,35 @@ fn a_reader_that_stops_leaves_the_engine_usable() {
         }
     });
 }
+
+#[test]
+fn sets_that_are_too_large_are_named_and_not_held() {
+    let ns = namespace_or_skip!();
+    engine(&ns, |e| {
+        e.create(&header("small"), Existing::Refuse).unwrap();
+        e.create(&header("large"), Existing::Refuse).unwrap();
+        let entries = (1..=20_000).map(ip);
+        e.add("large", entries, Existing::Refuse).unwrap();
+        let mut bounded = Engine::open().unwrap().read_limit(100_000);
+        for error in [
+            bounded.list(None).unwrap_err(),
+            bounded.text().unwrap_err(),
+            bounded.drift(&[], &["large".to_owned()]).unwrap_err(),
+        ] {
+            let text = error.to_string();
+            for word in ["100000 bytes", "set large", "flush"] {
+                assert!(text.contains(word), "{text}");
+            }
+        }
+        // The same engine lists what is small, and passes on piece by piece what is not.
+        assert_eq!(bounded.list(Some("small")).unwrap().len(), 1);
+        let mut entries = 0;
+        bounded
+            .each(None, |_| {
+                entries += 1;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(entries, 20_002);
+    });
+}

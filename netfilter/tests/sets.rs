@@ -220,6 +220,10 @@ fn batches_larger_than_the_buffer() {
         eprintln!("{count} rules, {bytes} bytes: refused {}", limit.is_some());
         apply(&ns, &Ruleset::default()).unwrap();
         engine.apply(&Ruleset::default(), &owned).unwrap();
+        // More than what is too large already proves nothing, and takes minutes on an emulated processor.
+        if limit.is_some() {
+            break;
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use common::{assert_text, tool};
 use std::io;
 use std::time::Duration;
 use weir_netfilter::xtables::*;
-use weir_netlink::Netns;
+use weir_netlink::{InForce, Netns};
 use xtables::*;
 
 /// The kernel, but some calls fail.
@@ -18,7 +18,11 @@ struct Faulty {
     kernel: Kernel,
     /// Which replacement fails, counted from 0, and with what.
     fails: Vec<(usize, i32)>,
+    /// Which one is made and answered so all the same.
+    lost: Vec<(usize, i32)>,
     replaced: usize,
+    /// How many times counters are not given back; with true they are, and the answer is the error.
+    counters: Option<(usize, bool)>,
     /// Extensions that it does not have.
     lacks: &'static [&'static str],
 }
@@ -40,14 +44,42 @@ impl Transport for Faulty {
     fn replace(&mut self, family: Family, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
         let n = self.replaced;
         self.replaced += 1;
-        match self.fails.iter().find(|(at, _)| *at == n) {
-            Some((_, errno)) => Err(io::Error::from_raw_os_error(*errno)),
-            None => self.kernel.replace(family, value, counters),
+        let errno = |list: &[(usize, i32)]| {
+            let found = list.iter().find(|(at, _)| *at == n || *at == ALWAYS);
+            found.map(|(_, errno)| io::Error::from_raw_os_error(*errno))
+        };
+        if let Some(e) = errno(&self.fails) {
+            return Err(e);
         }
+        self.kernel.replace(family, value, counters)?;
+        errno(&self.lost).map_or(Ok(()), Err)
     }
 
     fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()> {
-        self.kernel.add_counters(family, value)
+        match &mut self.counters {
+            Some((left, is_done)) if *left > 0 => {
+                *left -= 1;
+                if *is_done {
+                    self.kernel.add_counters(family, value)?;
+                }
+                Err(io::Error::from_raw_os_error(libc::ENOMEM))
+            }
+            _ => self.kernel.add_counters(family, value),
+        }
+    }
+}
+
+/// Every replacement.
+const ALWAYS: usize = usize::MAX;
+
+fn faulty(fails: &[(usize, i32)], lost: &[(usize, i32)]) -> Faulty {
+    Faulty {
+        kernel: Kernel::open().unwrap(),
+        fails: fails.to_vec(),
+        lost: lost.to_vec(),
+        replaced: 0,
+        counters: None,
+        lacks: &[],
     }
 }
 
@@ -90,15 +122,18 @@ fn ours() -> Ownership {
 }
 
 fn apply(ns: &Netns, fails: &[(usize, i32)]) -> weir_netlink::Result<Applied> {
+    apply_with(ns, || faulty(fails, &[]))
+}
+
+fn apply_with(
+    ns: &Netns,
+    transport: impl FnOnce() -> Faulty + Send,
+) -> weir_netlink::Result<Applied> {
     ns.run(|| {
-        let faulty = Faulty {
-            kernel: Kernel::open().unwrap(),
-            fails: fails.to_vec(),
-            replaced: 0,
-            lacks: &[],
-        };
         let sets = Box::new(SocketSets::open().unwrap());
-        Engine::with_transport(faulty, sets).apply(&wished(), &ours())
+        let engine = Engine::with_transport(transport(), sets);
+        let mut engine = engine.contention(Duration::from_millis(200));
+        engine.apply(&wished(), &ours())
     })
     .unwrap()
 }
@@ -117,10 +152,8 @@ fn a_check_names_everything_that_the_kernel_lacks_and_changes_nothing() {
     let kernel = weir_netfilter::probe::Kernel::read();
     let check = |lacks: &'static [&'static str]| {
         let faulty = Faulty {
-            kernel: Kernel::open().unwrap(),
-            fails: Vec::new(),
-            replaced: 0,
             lacks,
+            ..faulty(&[], &[])
         };
         let sets = Box::new(SocketSets::open().unwrap());
         Engine::with_transport(faulty, sets).check(&script, true, &kernel)
@@ -172,6 +205,7 @@ fn a_table_that_fails_takes_the_others_back() {
     for fails in 0..3 {
         let e = apply(&ns, &[(fails, EINVAL)]).unwrap_err();
         assert!(e.to_string().contains("refuses one of its rules"), "{e}");
+        assert_eq!(e.in_force(), InForce::No, "{e}");
         assert_text(&both(&ns), &before);
     }
     // What cannot be put back is named.
@@ -179,6 +213,82 @@ fn a_table_that_fails_takes_the_others_back() {
     assert!(
         e.to_string()
             .contains("iptables table mangle stays changed"),
+        "{e}"
+    );
+    assert_eq!(e.in_force(), InForce::Unknown, "{e}");
+}
+
+/// A table with a foreign rule that has counted.
+fn counted() -> Option<(Netns, String)> {
+    let ns = Netns::create().ok()?;
+    run(&ns, Family::Ip, "-t mangle -A OUTPUT -d 127.0.0.0/8");
+    tool(&ns, "ip", &["link", "set", "lo", "up"], "").unwrap();
+    ns.run(|| {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let _ = socket.send_to(b"x", "127.0.0.1:9");
+    })
+    .unwrap();
+    let counted = foreign(&ns);
+    assert!(!counted.starts_with("[0:0]"), "{counted}");
+    Some((ns, counted))
+}
+
+/// Its line.
+fn foreign(ns: &Netns) -> String {
+    let listing = save_counted(ns, Family::Ip);
+    let line = listing.lines().find(|l| l.contains("-d 127.0.0.0/8"));
+    line.unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_replacement_whose_answer_is_lost_is_looked_for() {
+    let _probe = namespace_or_skip!();
+    for at in 0..3 {
+        for errno in [libc::EINTR, libc::ENOMEM, EAGAIN] {
+            let (ns, counters) = counted().unwrap();
+            let applied = apply_with(&ns, || faulty(&[], &[(at, errno)])).unwrap();
+            assert_eq!(applied.replaced, 3, "replacement {at}, errno {errno}");
+            assert_eq!(
+                engine(&ns, |e| e.drift(&wished(), &ours())).unwrap().ops,
+                vec![]
+            );
+            assert_eq!(foreign(&ns), counters);
+        }
+    }
+    // So is one that puts a table back.
+    let (ns, _) = counted().unwrap();
+    for family in [Family::Ip, Family::Ip6] {
+        run(&ns, family, "-t nat -A OUTPUT -j ACCEPT");
+    }
+    let before = both(&ns);
+    let e = apply_with(&ns, || faulty(&[(1, EINVAL)], &[(2, libc::EINTR)])).unwrap_err();
+    assert_eq!(e.in_force(), InForce::No, "{e}");
+    assert!(!e.to_string().contains("stays changed"), "{e}");
+    assert_text(&both(&ns), &before);
+}
+
+#[test]
+fn counters_of_foreign_rules_are_not_lost_without_a_word() {
+    let _probe = namespace_or_skip!();
+    let given = |counters| {
+        let (ns, before) = counted().unwrap();
+        let outcome = apply_with(&ns, || Faulty {
+            counters,
+            ..faulty(&[], &[])
+        });
+        (outcome, foreign(&ns), before)
+    };
+    // Not given back, and given back with the answer lost: neither zero nor twice.
+    for is_done in [false, true] {
+        let (outcome, now, before) = given(Some((1, is_done)));
+        outcome.unwrap();
+        assert_eq!(now, before, "given back: {is_done}");
+    }
+    let (outcome, _, _) = given(Some((2, false)));
+    let e = outcome.unwrap_err();
+    assert_eq!(e.in_force(), InForce::Yes, "{e}");
+    assert!(
+        e.to_string().contains("counters of iptables table mangle"),
         "{e}"
     );
 }
@@ -198,12 +308,14 @@ fn a_change_in_between_is_read_again_with_a_bound() {
         vec![]
     );
     let other = namespace_or_skip!();
-    let always: Vec<(usize, i32)> = (0..200).map(|n| (n, EAGAIN)).collect();
-    let e = apply(&other, &always).unwrap_err();
+    let begun = std::time::Instant::now();
+    let e = apply(&other, &[(ALWAYS, EAGAIN)]).unwrap_err();
     assert!(
-        e.to_string().contains("somebody else keeps changing"),
+        e.to_string().contains("another writer keeps changing"),
         "{e}"
     );
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert_eq!(e.in_force(), InForce::No);
 }
 
 #[test]

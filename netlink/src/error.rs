@@ -1,6 +1,7 @@
 //! One error for everything that is asked of the kernel.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Which operation failed, on what, why, and what the kernel said about it.
 #[derive(Debug)]
@@ -11,6 +12,22 @@ pub struct Error {
     pub object: String,
     /// Why it failed.
     pub kind: ErrorKind,
+    /// What is known about the change that the operation was to make.
+    pub in_force: InForce,
+}
+
+/// What became of a change whose operation failed. Who has more to take back, routes beside rules, decides by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InForce {
+    /// The kernel holds nothing of it: it was not sent, it was refused, or it was taken back. Also of operations that
+    /// change nothing.
+    #[default]
+    No,
+    /// The kernel acknowledged it, or it was found in force. What failed came afterwards.
+    Yes,
+    /// It was sent and the answer lost, or only a part of it is known to be in force. Read before anything that
+    /// depends on it is taken away.
+    Unknown,
 }
 
 /// Why an operation failed.
@@ -42,14 +59,27 @@ pub enum ErrorKind {
     Refused(String),
     /// The kernel lacks what is asked for: what gives it.
     Unsupported(String),
-    /// The bounded number of attempts is used up: what kept happening.
+    /// The bounded number of attempts, or the time for them, is used up: what kept happening.
     Exhausted(String),
+    /// The kernel did not answer within this time.
+    TimedOut(Duration),
 }
 
 /// The result of everything in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// Of any kind; [`InForce::No`] until [`Error::with_in_force`] says otherwise.
+    #[must_use]
+    pub fn new(operation: impl Into<String>, object: impl Into<String>, kind: ErrorKind) -> Self {
+        Self {
+            operation: operation.into(),
+            object: object.into(),
+            kind,
+            in_force: InForce::No,
+        }
+    }
+
     /// A system call or a netlink request answered with an errno.
     #[must_use]
     pub fn kernel(operation: impl Into<String>, object: impl Into<String>, errno: i32) -> Self {
@@ -58,11 +88,7 @@ impl Error {
             extack: None,
             attribute: None,
         };
-        Self {
-            operation: operation.into(),
-            object: object.into(),
-            kind,
-        }
+        Self::new(operation, object, kind)
     }
 
     /// The same from an [`std::io::Error`].
@@ -86,11 +112,7 @@ impl Error {
         detail: impl Into<String>,
     ) -> Self {
         let kind = ErrorKind::Malformed(detail.into());
-        Self {
-            operation: operation.into(),
-            object: object.into(),
-            kind,
-        }
+        Self::new(operation, object, kind)
     }
 
     /// Weir refuses to do it; `reason` names the remedy too.
@@ -101,11 +123,7 @@ impl Error {
         reason: impl Into<String>,
     ) -> Self {
         let kind = ErrorKind::Refused(reason.into());
-        Self {
-            operation: operation.into(),
-            object: object.into(),
-            kind,
-        }
+        Self::new(operation, object, kind)
     }
 
     /// The kernel lacks it; `remedy` names what gives it.
@@ -116,11 +134,7 @@ impl Error {
         remedy: impl Into<String>,
     ) -> Self {
         let kind = ErrorKind::Unsupported(remedy.into());
-        Self {
-            operation: operation.into(),
-            object: object.into(),
-            kind,
-        }
+        Self::new(operation, object, kind)
     }
 
     /// Tried as often as is sensible; `what` kept happening.
@@ -131,11 +145,30 @@ impl Error {
         what: impl Into<String>,
     ) -> Self {
         let kind = ErrorKind::Exhausted(what.into());
-        Self {
-            operation: operation.into(),
-            object: object.into(),
-            kind,
-        }
+        Self::new(operation, object, kind)
+    }
+
+    /// The kernel did not answer within `waited`.
+    #[must_use]
+    pub fn timed_out(
+        operation: impl Into<String>,
+        object: impl Into<String>,
+        waited: Duration,
+    ) -> Self {
+        Self::new(operation, object, ErrorKind::TimedOut(waited))
+    }
+
+    /// Whether the change that failed is in force all the same.
+    #[must_use]
+    pub fn in_force(&self) -> InForce {
+        self.in_force
+    }
+
+    /// The same error, with what is known about its change.
+    #[must_use]
+    pub fn with_in_force(mut self, in_force: InForce) -> Self {
+        self.in_force = in_force;
+        self
     }
 
     /// The errno, when the kernel gave one.
@@ -166,6 +199,12 @@ impl Error {
     #[must_use]
     pub fn is_permission(&self) -> bool {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
+    }
+
+    /// The kernel did not answer in time.
+    #[must_use]
+    pub fn is_timed_out(&self) -> bool {
+        matches!(self.kind, ErrorKind::TimedOut(_))
     }
 
     /// `ERESTART` (85): the ruleset changed since the generation that the batch was made for.
@@ -217,21 +256,52 @@ impl fmt::Display for Error {
                 if let Some(r) = remedy(*errno) {
                     write!(f, "; {r}")?;
                 }
-                Ok(())
             }
             ErrorKind::Translated {
                 errno,
                 name,
                 reason,
             } => {
-                write!(f, ": {reason} ({name}, {errno})")
+                write!(f, ": {reason} ({name}, {errno})")?;
             }
-            ErrorKind::Malformed(d) => write!(f, ": {d}"),
-            ErrorKind::Refused(r) => write!(f, ": refused: {r}"),
-            ErrorKind::Unsupported(r) => write!(f, ": not supported: {r}"),
-            ErrorKind::Exhausted(w) => write!(f, ": given up: {w}"),
+            ErrorKind::Malformed(d) => write!(f, ": {d}")?,
+            ErrorKind::Refused(r) => write!(f, ": refused: {r}")?,
+            ErrorKind::Unsupported(r) => write!(f, ": not supported: {r}")?,
+            ErrorKind::Exhausted(w) => write!(f, ": given up: {w}")?,
+            ErrorKind::TimedOut(waited) => write!(
+                f,
+                ": the kernel did not answer within {waited:?}; try again when the node has memory and processors to spare"
+            )?,
         }
+        f.write_str(match self.in_force {
+            InForce::No => "",
+            InForce::Yes => "; the change is in force",
+            InForce::Unknown => "; it is not known whether the change is in force",
+        })
     }
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_whether_its_change_is_in_force() {
+        let error = || Error::kernel("add", "route", libc::ENOBUFS);
+        assert_eq!(error().in_force(), InForce::No);
+        assert!(!error().to_string().contains("in force"));
+        for (in_force, says) in [
+            (InForce::Yes, "; the change is in force"),
+            (
+                InForce::Unknown,
+                "; it is not known whether the change is in force",
+            ),
+        ] {
+            let error = error().with_in_force(in_force);
+            assert_eq!(error.in_force(), in_force);
+            assert!(error.to_string().ends_with(says), "{error}");
+        }
+    }
+}

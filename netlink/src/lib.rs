@@ -13,12 +13,16 @@
 //! Every `unsafe` of the product is in [`sys`].
 
 pub mod attr;
+pub mod contention;
 mod error;
 pub mod netns;
 pub mod nfnetlink;
 pub mod route;
 pub mod sys;
+mod transport;
 mod userns;
 
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, InForce, Result};
 pub use netns::{Netns, NetnsId};
+pub use transport::{Kernel, Patience, Transport};
+pub use userns::Owner;

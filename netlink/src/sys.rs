@@ -14,12 +14,14 @@
 #![allow(unsafe_code)]
 
 mod bpf;
+mod inside;
 mod random;
 mod userns;
 
 pub use bpf::{bpf_link_create, bpf_map_create, bpf_prog_load};
+pub use inside::xt_replace_inside;
 pub use random::{SEED_BYTES, random_seed};
-pub use userns::owning_user_namespace;
+pub use userns::{owning_user_namespace, socket_network_namespace};
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -179,6 +181,14 @@ pub fn xt_replace(
     value: &mut [u8],
     counters: &mut [u8],
 ) -> io::Result<()> {
+    replace_request(value, counters)?;
+    xt_set(fd, is_v6, IPT_SO_SET_REPLACE, value)
+    // The kernel wrote `number` counters, for which there is room: it was set just above, and from the
+    // length of `counters`, which is ours alone during the call.
+}
+
+/// Puts the number and the address of the counters into a `struct ipt_replace`.
+fn replace_request(value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
     let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
     let number = u32::try_from(counters.len() / XT_COUNTERS).map_err(|_| invalid())?;
     let mut put = |at: usize, bytes: &[u8]| -> io::Result<()> {
@@ -191,9 +201,7 @@ pub fn xt_replace(
         REPLACE_COUNTERS,
         &counters.as_mut_ptr().expose_provenance().to_ne_bytes(),
     )?;
-    xt_set(fd, is_v6, IPT_SO_SET_REPLACE, value)
-    // The kernel wrote `number` counters, for which there is room: it was set just above, and from the
-    // length of `counters`, which is ours alone during the call.
+    Ok(())
 }
 
 /// `setsockopt(IPT_SO_SET_ADD_COUNTERS)`: `value` is a `struct xt_counters_info` with its counters.
@@ -205,7 +213,8 @@ pub fn xt_add_counters(fd: BorrowedFd<'_>, is_v6: bool, value: &[u8]) -> io::Res
     xt_set(fd, is_v6, IPT_SO_SET_ADD_COUNTERS, value)
 }
 
-/// Private: a request to replace a table holds a pointer, which only [`xt_replace`] may set.
+/// Private: a request to replace a table holds a pointer, which only [`xt_replace`] and
+/// [`xt_replace_inside`] may set.
 fn xt_set(fd: BorrowedFd<'_>, is_v6: bool, option: libc::c_int, value: &[u8]) -> io::Result<()> {
     let len = length(value)?;
     // SAFETY: libc takes a pointer and a length, which no safe function offers for these options. The kernel

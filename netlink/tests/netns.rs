@@ -191,3 +191,53 @@ fn a_fresh_namespace_has_lo_and_nothing_else_and_it_is_down() {
     let lo = links.iter().find(|l| l.name == "lo").expect("lo");
     assert!(!lo.up && lo.index == 1, "{lo}");
 }
+
+/// Makes a network namespace below so many user namespaces, as an ordinary user may.
+// Clippy grants these to `#[test]` functions only.
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
+fn below(user_namespaces: u32) -> Option<(std::process::Child, Netns)> {
+    use std::io::Read;
+    use std::process::Stdio;
+    let mut words = vec!["unshare", "--user", "--map-root-user"];
+    for _ in 1..user_namespaces {
+        words.extend(["unshare", "--user", "--map-root-user"]);
+    }
+    words.extend(["--net", "sh", "-c", "echo && exec cat"]);
+    let mut process = Command::new(words[0])
+        .args(&words[1..])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("unshare is there");
+    let mut ready = [0];
+    let said = process.stdout.as_mut().unwrap().read(&mut ready).unwrap();
+    if said == 0 {
+        let status = process.wait().unwrap();
+        println!("skipped: no user namespaces may be made here: {status}");
+        return None;
+    }
+    let netns = Netns::of_pid(process.id()).expect("its namespace");
+    Some((process, netns))
+}
+
+#[test]
+fn how_deep_the_owner_of_a_namespace_is() {
+    let own = namespace_or_skip!();
+    assert_eq!(own.user_namespace_depth().unwrap(), Some(0));
+    assert!(own.is_of_own_user_namespace().unwrap());
+    for depth in [1, 2, 3] {
+        let Some((mut process, netns)) = below(depth) else {
+            return;
+        };
+        let found = netns.user_namespace_depth().unwrap();
+        let is_own = netns.is_of_own_user_namespace().unwrap();
+        let _ = process.kill();
+        let _ = process.wait();
+        assert_eq!((found, is_own), (Some(depth), false));
+    }
+}

@@ -13,8 +13,8 @@ use common::{ip, routing};
 use ipnet::IpNet;
 use weir_netlink::ErrorKind;
 use weir_netlink::route::{
-    AddressScope, Family, PolicyRule, RTPROT_WEIR, Route, RouteProtocol, RouteScope, RouteType,
-    Routing,
+    AddressScope, Family, LOOPBACK_IFINDEX, PolicyRule, RTPROT_WEIR, Route, RouteProtocol,
+    RouteScope, RouteType, Routing,
 };
 
 const MARK: u32 = 1337;
@@ -240,6 +240,8 @@ fn routes_of_other_tools_are_read_as_they_are() {
     let routing = routing(&netns);
     routing.add_veth("eth0", "peer", &netns).expect("veth");
     let index = end(&routing, "eth0", &["10.1.0.1/24", "fd01::1/64"]);
+    // A route over a link without a carrier is not plain.
+    end(&routing, "peer", &[]);
     let gateway = Some("10.1.0.254".parse().expect("address"));
     let ours = Route::unicast(net("10.9.0.0/16"), gateway, Some(index));
     assert!(routing.add_route(&ours).expect("added"));
@@ -269,6 +271,110 @@ fn routes_of_other_tools_are_read_as_they_are() {
     let count = |family: Family| main.iter().filter(|r| r.family() == family).count();
     assert_eq!(count(Family::V4), ip(&netns, "-4 route show").len());
     assert_eq!(count(Family::V6), ip(&netns, "-6 route show").len());
+}
+
+/// Same key, another effect: the kernel keeps one, and which one it keeps can be told.
+#[test]
+fn a_foreign_route_of_the_same_key_is_told_from_ours() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    for (family, foreign) in [
+        (Family::V4, "-4 route add blackhole default table 133"),
+        (
+            Family::V6,
+            "-6 route add blackhole default metric 1024 table 133",
+        ),
+    ] {
+        ip(&netns, foreign);
+        let ours = Route::local_default(family, LOOPBACK_IFINDEX, TABLE);
+        assert!(!routing.add_route(&ours).expect("the key is taken"));
+        let found = routing.routes(TABLE).expect("routes");
+        let found: Vec<_> = found.iter().filter(|r| r.family() == family).collect();
+        assert!(
+            found.len() == 1 && !found[0].same_effect(&ours) && found[0].metric() == ours.metric(),
+            "{found:?}"
+        );
+        ip(&netns, &foreign.replace("add", "delete"));
+        assert!(routing.add_route(&ours).expect("added"));
+        let found = routing.routes(TABLE).expect("routes");
+        assert!(found.iter().any(|r| r.same_effect(&ours)), "{found:?}");
+    }
+}
+
+#[test]
+fn what_changes_the_effect_of_a_route_is_not_overlooked() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let ours = Route::local_default(Family::V4, LOOPBACK_IFINDEX, TABLE);
+    for more in ["src 127.0.0.9", "mtu 1280", "tos 0x10", "realm 5"] {
+        let route = format!("local default dev lo table 133 {more}");
+        ip(&netns, &format!("route add {route}"));
+        let found = routing.routes(TABLE).expect("routes");
+        assert!(!found[0].same_effect(&ours), "{more}: {found:?}");
+        ip(&netns, &format!("route delete {route}"));
+    }
+}
+
+#[test]
+fn routes_are_found_by_their_protocol_in_every_table() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    ip(&netns, "route add blackhole 10.8.0.0/16 proto static");
+    let mut added = Vec::new();
+    for (family, table) in [(Family::V4, 77), (Family::V4, 70_000), (Family::V6, 78)] {
+        let route = Route::local_default(family, LOOPBACK_IFINDEX, table);
+        assert!(routing.add_route(&route).expect("added"));
+        added.push((family, table));
+    }
+    let weir = RouteProtocol::Other(RTPROT_WEIR);
+    let found = routing.routes_by(weir).expect("routes");
+    let found: Vec<_> = found.iter().map(|r| (r.family(), r.table)).collect();
+    assert_eq!(found, added);
+}
+
+/// Whichever is asked first.
+#[test]
+fn a_rule_of_another_protocol_is_not_deleted_in_the_place_of_ours() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    for family in [Family::V4, Family::V6] {
+        let rule = PolicyRule::mark(family, MARK, TABLE);
+        assert!(routing.add_rule(&rule).expect("added"));
+        let option = if family == Family::V4 { "-4" } else { "-6" };
+        ip(
+            &netns,
+            &format!("{option} rule add fwmark 0x539 lookup 133 priority 5"),
+        );
+        assert!(routing.del_rule(&rule).expect("deleted"));
+        assert!(!routing.del_rule(&rule).expect("absent"));
+        let rules = routing.rules().expect("rules");
+        let left: Vec<_> = rules.iter().filter(|r| r.same_effect(&rule)).collect();
+        assert!(
+            left.len() == 1 && left[0].priority == Some(5),
+            "{family}: {left:?}"
+        );
+    }
+}
+
+/// Where the kernel keeps who added an address, the `::1` that it gives to `lo` itself has that too.
+#[test]
+fn an_address_says_that_weir_added_it() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    assert!(
+        routing
+            .add_address(LOOPBACK_IFINDEX, net("::6/128"))
+            .expect("added")
+    );
+    ip(&netns, "address add ::7/128 dev lo");
+    let found = routing.addresses().expect("addresses");
+    let by = |text: &str| {
+        let address = found.iter().find(|a| a.net == net(text));
+        address.expect("the address").protocol
+    };
+    let keeps_owners = by("::1/128").is_some();
+    assert_eq!(by("::6/128"), keeps_owners.then_some(RTPROT_WEIR));
+    assert_eq!(by("::7/128"), None);
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(super) fn pack(mut parts: Vec<Part>, secrets: &Secrets) -> io::Result<Bundle
     let manifest = json!({
         "weir": env!("CARGO_PKG_VERSION"),
         "made": timestamp(now),
-        "leftOut": "tokens, passwords, private keys, and the contents of kubeconfigs; \"(left out)\" stands where one was",
+        "leftOut": "all values of configurations whose keys are unknown, lines of others in logs, tokens, passwords, private keys, and the contents of kubeconfigs; \"(left out)\" stands where one was",
         "files": listed,
     });
     files.insert(

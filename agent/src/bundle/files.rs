@@ -1,6 +1,6 @@
 //! Reading files of the node, never more than is wanted and never waiting for one.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -40,15 +40,10 @@ pub(super) fn tail(path: &Path, limit: u64) -> Result<String, String> {
 
 fn read(path: &Path, from: impl Fn(u64) -> u64, limit: u64) -> Result<String, String> {
     let failed = |e: std::io::Error| format!("cannot read {}: {e}", path.display());
-    // Opening a pipe would wait for a writer.
-    let meta = fs::metadata(path).map_err(failed)?;
-    if !meta.is_file() {
-        return Err(format!("{} is no file", path.display()));
-    }
-    let mut file = File::open(path).map_err(failed)?;
+    let mut file = weir_cni::files::open(path).map_err(failed)?;
+    let size = file.metadata().map_err(failed)?.len();
     let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(from(meta.len())))
-        .map_err(failed)?;
+    file.seek(SeekFrom::Start(from(size))).map_err(failed)?;
     file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -1,8 +1,8 @@
 //! The node: versions, modules, and the CNI configuration as it is.
 
-use super::Part;
 use super::files::{entries, head, list, printable};
 use super::running::Running;
+use super::{Part, configuration};
 use std::fs;
 use std::path::{Path, PathBuf};
 use weir_cni::plugin::KUBECONFIG;
@@ -18,6 +18,19 @@ const OS_RELEASE: [&str; 3] = [
     "/host/proc/1/root/etc/os-release",
     "/etc/os-release",
     "/usr/lib/os-release",
+];
+
+/// Of os-release(5), what tells one system from another.
+const OS_KEYS: [&str; 9] = [
+    "NAME",
+    "PRETTY_NAME",
+    "ID",
+    "ID_LIKE",
+    "VERSION",
+    "VERSION_ID",
+    "VERSION_CODENAME",
+    "VARIANT_ID",
+    "BUILD_ID",
 ];
 
 /// Everything of the node but rules.
@@ -41,7 +54,12 @@ fn versions() -> String {
     };
     let os_release = OS_RELEASE.iter().find_map(|path| {
         let text = head(Path::new(path), 4 << 10).ok()?;
-        Some(format!("# {path}\n{text}"))
+        let known = |line: &&str| {
+            let key = line.split_once('=').map(|(key, _)| key);
+            key.is_some_and(|key| OS_KEYS.contains(&key))
+        };
+        let lines: Vec<&str> = text.lines().filter(known).collect();
+        Some(format!("# {path}\n{}\n", lines.join("\n")))
     });
     let os_release = os_release.unwrap_or_else(|| {
         format!(
@@ -127,7 +145,7 @@ pub(super) fn kubeconfigs(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The files that runtimes and plugins read as configurations, each as it is but for secrets.
+/// The files that runtimes and plugins read as configurations, each with what is known of it.
 fn configurations(dir: &Path) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut take = |inner: Option<&Path>| {
@@ -161,5 +179,6 @@ fn configuration(dir: &Path, path: &Path) -> Result<String, String> {
             real.display()
         ));
     }
-    head(&real, CONFIGURATION)
+    let text = head(&real, CONFIGURATION)?;
+    configuration::known(&text).map_err(|why| format!("{}: {why}", path.display()))
 }

@@ -53,9 +53,10 @@ fn of_pods(pods: &[Asking]) -> Vec<Part> {
     let mut parts = Vec::new();
     for pod in pods.iter().take(PODS) {
         let found = scan.as_ref().map_err(Clone::clone);
-        let found = found.and_then(|scan| scan.find(&pod.addresses));
-        let sandbox = found.and_then(|place| processes.open(&place));
-        let addresses: Vec<String> = pod.addresses.iter().map(ToString::to_string).collect();
+        let found = found.and_then(|scan| processes.find(scan, &pod.identity));
+        let sandbox = found.and_then(|place| processes.open(&place, &pod.identity));
+        let addresses = pod.identity.addresses.iter();
+        let addresses: Vec<String> = addresses.map(ToString::to_string).collect();
         list += &format!("{}/{} {}: ", pod.namespace, pod.name, addresses.join(" "));
         match sandbox {
             Ok(sandbox) => {

@@ -1,8 +1,8 @@
 //! The agent of this node, if one runs: its settings and its last lines.
 
-use super::Part;
 use super::files::{seen, tail};
 use super::secrets::CUT;
+use super::{Part, lines};
 use crate::node::serve::report::{self, Asking};
 use crate::node::settings::{self, Resolved, TABLE};
 use serde_json::{Value, json};
@@ -85,19 +85,23 @@ impl Running {
             Part::new("agent/log.txt", self.log()),
             Part::new("agent/status.json", self.told(report::STATUS)),
             Part::new("agent/metrics.txt", self.told(report::METRICS)),
-            Part::new("cni/plugin-log.txt", tail(&plugin, TAIL)),
+            Part::new(
+                "cni/plugin-log.txt",
+                tail(&plugin, TAIL).map(|text| lines::known(&text)),
+            ),
         ];
         for (n, file) in self.log_files().enumerate() {
             parts.push(Part::new(
                 format!("agent/log-file-{}.txt", n + 1),
-                tail(Path::new(file), TAIL),
+                tail(Path::new(file), TAIL).map(|text| lines::known(&text)),
             ));
         }
         parts
     }
 
     fn log(&self) -> Result<String, String> {
-        self.told(report::LOG).map_err(|why| {
+        let told = self.told(report::LOG);
+        told.map(|text| lines::known(&text)).map_err(|why| {
             format!(
                 "{why}; what an agent wrote to stdout or stderr is kept by the container runtime (kubectl logs)"
             )

@@ -23,13 +23,17 @@ pub(super) fn resolve(flags: &Flags) -> Resolved {
 pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
     let resolved = resolve(&a.flags);
     if a.explain {
-        return match a.json {
-            true => output::json(&settings::json(&resolved)),
-            false => output::text(&settings::text(&resolved)),
+        match a.json {
+            true => output::json(&settings::json(&resolved))?,
+            false => output::text(&settings::text(&resolved))?,
         };
     }
     let settings = Settings::of(&resolved).map_err(Failure::failed)?;
     settings.is_built().map_err(Failure::failed)?;
+    if a.explain {
+        // What an agent with these settings would end with at once.
+        return desired(&settings).map(|_| code::SUCCESS);
+    }
     if a.dry_run {
         return dry_run(&settings, a.json);
     }
@@ -39,9 +43,13 @@ pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
     }
 }
 
-fn dry_run(settings: &Settings, json: bool) -> Result<u8, Failure> {
+fn desired(settings: &Settings) -> Result<Desired, Failure> {
     let level = crate::node::plugin_log_level(settings).map_err(Failure::failed)?;
-    let desired = Desired::new(settings, level.as_str()).map_err(Failure::failed)?;
+    Desired::new(settings, level.as_str()).map_err(Failure::failed)
+}
+
+fn dry_run(settings: &Settings, json: bool) -> Result<u8, Failure> {
+    let desired = desired(settings)?;
     let steps = plan(&desired);
     if json {
         output::json(&steps.iter().map(step_json).collect::<Value>())?;

@@ -153,9 +153,25 @@ impl FromArgMatches for UninstallArgs {
     }
 }
 
+/// What Istio's program may be asked for.
+pub(super) enum Asked {
+    Agent(Command),
+    /// The answer already.
+    Version(String),
+}
+
 /// The command line of Istio's program: flags, or the one word `version`.
-pub(super) fn parse_as_install_cni() -> Result<Command, Error> {
-    let version = clap::Command::new("version").about("Print the version");
+pub(super) fn parse_as_install_cni() -> Result<Asked, Error> {
+    let version = clap::Command::new("version")
+        .about("Print the version")
+        .arg(switch("short", "Print the number alone").short('s'))
+        .arg(
+            Arg::new("output")
+                .long("output")
+                .short('o')
+                .value_parser(["yaml", "json"])
+                .help("Print it in this format"),
+        );
     let command = clap::Command::new("install-cni")
         .about("Installs the CNI plugin on this node and keeps it there")
         .version(env!("CARGO_PKG_VERSION"))
@@ -164,11 +180,19 @@ pub(super) fn parse_as_install_cni() -> Result<Command, Error> {
         .subcommand(version);
     let mut command = AgentArgs::augment_args(command);
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
-    if matches.subcommand_name() == Some("version") {
-        return Err(Error::raw(
-            clap::error::ErrorKind::DisplayVersion,
-            concat!("install-cni ", env!("CARGO_PKG_VERSION"), " (weir)\n"),
-        ));
+    if let Some(("version", m)) = matches.subcommand() {
+        let number = env!("CARGO_PKG_VERSION");
+        // The keys of Istio's BuildInfo that say anything here.
+        let text = match m.get_one::<String>("output").map(String::as_str) {
+            Some("json") => format!(
+                "{:#}\n",
+                serde_json::json!({"clientVersion": {"version": number, "status": "weir"}})
+            ),
+            Some(_) => format!("clientVersion:\n  status: weir\n  version: {number}\n"),
+            None if m.get_flag("short") => format!("{number}\n"),
+            None => format!("install-cni {number} (weir)\n"),
+        };
+        return Ok(Asked::Version(text));
     }
-    AgentArgs::from_arg_matches(&matches).map(Command::Agent)
+    AgentArgs::from_arg_matches(&matches).map(|args| Asked::Agent(Command::Agent(args)))
 }

@@ -2,19 +2,72 @@
 
 use super::commands::Command;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use ipnet::IpNet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 const CODES: &str = "\
-Exit codes: 0 done or as desired, 1 failed (verify: drift), 2 arguments or input files cannot be
-used (agent: 1, as install-cni), 3 could not be found out.";
+Exit codes: 0 done or in sync, 1 failed (verify: drift), 2 arguments or what they name cannot be
+used (agent: 1, as install-cni), 3 could not be found out, 126 the probe of run_validation failed.";
 
-/// Steers pod traffic into a sidecar proxy, natively: no iptables, nft or ip is executed.
+const EXAMPLE: &str = "\
+Example:
+  sudo weir demo";
+
+const APPLY: &str = "\
+What differs from the desired state is replaced, in one transaction for the rules: the switch reconcile of a
+configuration makes no difference. With run_validation in it, connections as the proxy's user are made until one
+is redirected (iptables_probe_port) or probe_timeout has passed.
+
+Exit codes: 0 done; 1 failed; 2 the arguments or input files cannot be used; 3 could not be found out;
+126 the probe of run_validation failed, as istio-iptables ends.
+
+Examples:
+  weir apply sidecar --pod pod.yaml --pid 4711
+  weir apply sidecar --config config.json --netns pod --dry-run";
+
+/// Steer pod traffic into a sidecar proxy, natively: no iptables, nft or ip is executed.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, after_help = CODES, propagate_version = true)]
+#[command(name = "weir", version, after_help = format!("{CODES}\n\n{EXAMPLE}"), propagate_version = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub(super) command: Command,
+}
+
+/// An address, or an address with a prefix length, which says nothing more.
+fn address(text: &str) -> Result<IpAddr, String> {
+    let (address, length) = text.split_once('/').unwrap_or((text, "0"));
+    let parsed: IpAddr = address
+        .parse()
+        .map_err(|_| "give an IPv4 or IPv6 address, as 10.0.0.2 or 10.0.0.2/24".to_owned())?;
+    let most = if parsed.is_ipv4() { 32 } else { 128 };
+    match length.parse::<u8>() {
+        Ok(length) if length <= most => Ok(parsed),
+        _ => Err(format!("the prefix length is a number from 0 to {most}")),
+    }
+}
+
+/// Where `ip netns` keeps namespaces; the second is the same where `/var/run` is a link.
+const NAMED: [&str; 2] = ["/run/netns", "/var/run/netns"];
+
+/// A path has a slash; everything else is a name, as `ip netns` takes it.
+fn namespace(text: &str) -> Result<PathBuf, String> {
+    if text.contains('/') {
+        return Ok(text.into());
+    }
+    if matches!(text, "" | "." | "..") {
+        return Err("give a name as of `ip netns list`, or a path with a slash".to_owned());
+    }
+    let paths = NAMED.map(|dir| PathBuf::from(dir).join(text));
+    let [first, _] = &paths;
+    let found = paths.iter().find(|path| path.exists());
+    Ok(found.unwrap_or(first).clone())
+}
+
+fn namespace_or_none(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    namespace(text).map(|path| path.to_string_lossy().into_owned())
 }
 
 #[derive(Debug, Args)]
@@ -43,7 +96,7 @@ pub(super) struct Cni {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PlanCommand {
-    /// Of a pod with a sidecar proxy
+    /// Print the redirection of a pod with a sidecar proxy
     #[command(
         after_help = "Examples:\n  weir plan sidecar --pod pod.yaml --address 10.0.0.2/24\n  weir plan sidecar --config config.json --json"
     )]
@@ -52,16 +105,14 @@ pub(super) enum PlanCommand {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ApplyCommand {
-    /// Of a pod with a sidecar proxy
-    #[command(
-        after_help = "Examples:\n  weir apply sidecar --pod pod.yaml --pid 4711\n  weir apply sidecar --config config.json --netns /run/netns/pod --dry-run"
-    )]
+    /// Redirect the traffic of a pod with a sidecar proxy
+    #[command(after_help = APPLY)]
     Sidecar(ApplyArgs),
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum VerifyCommand {
-    /// Of a pod with a sidecar proxy
+    /// Compare the namespace of a pod with a sidecar proxy
     #[command(
         after_help = "Example:\n  weir verify sidecar --pod pod.yaml --netns /run/netns/pod --json"
     )]
@@ -72,9 +123,9 @@ pub(super) enum VerifyCommand {
 pub(super) struct PlanArgs {
     #[command(flatten)]
     pub(super) wish: WishArgs,
-    /// An address of the pod; may be repeated [default: those in the pod's status]
-    #[arg(long, value_name = "CIDR", conflicts_with = "config")]
-    pub(super) address: Vec<IpNet>,
+    /// An address of the pod, with or without a prefix length; may be repeated [default: those in the pod's status]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = address)]
+    pub(super) address: Vec<IpAddr>,
 }
 
 #[derive(Debug, Args)]
@@ -122,8 +173,8 @@ pub(super) struct Source {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(super) struct Target {
-    /// The network namespace by its path
-    #[arg(long, value_name = "PATH")]
+    /// The network namespace: a name as of `ip netns`, or a path, which has a slash
+    #[arg(long, value_name = "NAME|PATH", value_parser = namespace)]
     pub(super) netns: Option<PathBuf>,
     /// The network namespace of this process
     #[arg(long, value_name = "PID")]
@@ -148,6 +199,8 @@ pub(super) enum ShowEngine {
     Xtables,
     /// Sets of ipset
     Ipset,
+    /// No engine: addresses, policy rules and routes
+    Routing,
     /// All of them
     All,
 }
@@ -156,7 +209,7 @@ pub(super) enum ShowEngine {
 pub(super) struct ShowArgs {
     #[command(flatten)]
     pub(super) target: Target,
-    /// Which part of the kernel
+    /// Which part of the kernel to look at
     #[arg(long, value_enum, default_value_t = ShowEngine::All)]
     pub(super) engine: ShowEngine,
     /// Print JSON
@@ -212,7 +265,7 @@ pub(super) enum FormatArg {
 
 #[derive(Debug, Args)]
 pub(super) struct PreflightArgs {
-    /// Judge this job; may be repeated [default: all]
+    /// Judge this job, also one that weir does not do yet; may be repeated [default: all]
     #[arg(long, value_enum)]
     pub(super) job: Vec<JobArg>,
     /// Print JSON; with --bundle the manifest
@@ -221,8 +274,8 @@ pub(super) struct PreflightArgs {
     /// Write a report of this node for support, without secrets, as one tar file ("-" is stdout)
     #[arg(long, value_name = "FILE", conflicts_with = "job")]
     pub(super) bundle: Option<PathBuf>,
-    /// A further network namespace whose rules go into the report, by its path
-    #[arg(long, value_name = "PATH", requires = "bundle", conflicts_with = "pid")]
+    /// A further network namespace whose rules go into the report: a name as of `ip netns`, or a path
+    #[arg(long, value_name = "NAME|PATH", value_parser = namespace, requires = "bundle", conflicts_with = "pid")]
     pub(super) netns: Option<PathBuf>,
     /// The same by a process that lives in it
     #[arg(long, value_name = "PID", requires = "bundle")]
@@ -260,15 +313,20 @@ pub(super) enum CniCommand {
         after_help = "Example:\n  weir cni add --conf 10-net.conflist --netns /run/netns/pod --id c1 \\\n    --args 'K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web' --bin-dir /opt/cni/bin"
     )]
     Add(CniArgs),
-    /// Check an attachment
+    /// Check an attachment: every plugin in order
+    #[command(after_help = "Example:\n  weir cni check --conf 10-net.conflist --netns pod --id c1")]
     Check(CniArgs),
-    /// Detach: every plugin in reverse order; twice is success
+    /// Detach a namespace: every plugin in reverse order; twice is success
+    #[command(after_help = "Example:\n  weir cni del --conf 10-net.conflist --netns pod --id c1")]
     Del(CniArgs),
-    /// Let plugins forget all attachments except those that are named
+    /// Detach all attachments except those that are named, and let the plugins forget them
+    #[command(after_help = "Example:\n  weir cni gc --conf 10-net.conflist --keep c1/eth0")]
     Gc(GcArgs),
     /// Ask the plugins whether they could take an ADD
+    #[command(after_help = "Example:\n  weir cni status --conf 10-net.conflist")]
     Status(ListArgs),
     /// Ask the plugins which versions of the protocol they speak
+    #[command(after_help = "Example:\n  weir cni version --conf 10-net.conflist")]
     Version(ListArgs),
 }
 
@@ -289,8 +347,8 @@ pub(super) struct ListArgs {
 pub(super) struct CniArgs {
     #[command(flatten)]
     pub(super) list: ListArgs,
-    /// The network namespace by its path; for `del` it may be empty
-    #[arg(long, value_name = "PATH", default_value = "")]
+    /// The network namespace: a name as of `ip netns`, or a path; for `del` it may be empty
+    #[arg(long, value_name = "NAME|PATH", default_value = "", value_parser = namespace_or_none)]
     pub(super) netns: String,
     /// The container's id
     #[arg(long, value_name = "ID")]

@@ -22,7 +22,7 @@ pub(super) fn run(a: &PreflightArgs, file: &Path) -> Result<u8, Failure> {
         pid: a.pid,
     };
     let further = (a.netns.is_some() || a.pid.is_some())
-        .then(|| source::netns(&target).map_err(|e| e.to_string()));
+        .then(|| source::netns(&target, |e| Failure::failed(e)).map_err(|f| f.message));
     let resolved = agent::resolve(&BTreeMap::new());
     let made = bundle::make(&resolved, further, preflight::progress);
     let bundle = made.map_err(|e| Failure::failed(format!("cannot make the archive: {e}")))?;

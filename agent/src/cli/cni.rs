@@ -75,13 +75,15 @@ fn attachment(a: &CniArgs) -> Result<Attachment, Failure> {
             "--capability-args: not a JSON object ({e}); write {{\"name\": value}}"
         ))
     })?;
-    Ok(Attachment {
+    let attachment = Attachment {
         container_id: a.id.clone(),
         netns: a.netns.clone(),
         ifname: a.ifname.clone(),
         args: pairs.collect::<Result<_, Failure>>()?,
         capability_args,
-    })
+    };
+    attachment.validate().map_err(Failure::usage)?;
+    Ok(attachment)
 }
 
 fn kept(a: &GcArgs) -> Result<Vec<Attachment>, Failure> {

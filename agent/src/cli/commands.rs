@@ -17,7 +17,10 @@ machine is changed and no module is loaded: what a module would have to be loade
 with \"could not tell\" and the name of the module. No network and no cluster is needed; without
 root most cannot be told.
 
-Exit codes: 0 every asked job works, perhaps with a fallback; 1 some job does not work; 2 the
+The first lines say whether each job that weir does today works here. The kernel is judged for jobs to
+come too, at the end; those count for the exit code only when --job names them.
+
+Exit codes: 0 every job works, perhaps with a fallback; 1 some job does not work; 2 the
 arguments cannot be used; 3 none is known not to work, but some could not be found out.
 
 With --bundle the answer goes into a report of the node for support, with what else they ask for:
@@ -34,16 +37,37 @@ Examples:
   sudo weir preflight --bundle node1.tar --pid 4711
   kubectl -n istio-system exec istio-cni-node-x2x9v -- weir preflight --bundle - >node1.tar";
 
-const SHOW: &str = "\
+const PLAN: &str = "\
 Example:
+  weir plan sidecar --pod pod.yaml --address 10.0.0.2";
+
+const APPLY: &str = "\
+Example:
+  weir apply sidecar --pod pod.yaml --pid 4711";
+
+const VERIFY: &str = "\
+Example:
+  weir verify sidecar --pod pod.yaml --netns pod
+
+Exit codes: 0 in sync; 1 drift; 2 the arguments or input files cannot be used; 3 could not be found out.";
+
+const CNI: &str = "\
+Example:
+  weir cni add --conf 10-net.conflist --netns pod --id c1";
+
+const SHOW: &str = "\
+Examples:
   weir show --pid 4711
+  weir show --netns pod --engine routing
 
 The text is that of `nft list ruleset`, then that of `iptables-save` and `ip6tables-save` for legacy
-tables that exist, then that of `ipset save`. Looking makes no table, no set, and loads no module.";
+tables that exist, then that of `ipset save`, then one line for each address, policy rule and route in the words
+of `ip`, without those that the kernel puts into every namespace. Looking makes no table, no set, and loads no
+module.";
 
 const CLEAN: &str = "\
 Example:
-  weir clean --netns /run/netns/pod
+  weir clean --netns pod
 
 What is ours goes from nf_tables and from legacy tables, whichever of them holds it.";
 
@@ -130,21 +154,21 @@ impl Subcommand for Command {
             one::<Plan>(
                 "plan",
                 "Print the rules that the kernel would hold; asks no kernel",
-                "",
+                PLAN,
             ),
             one::<Apply>(
                 "apply",
                 "Make a pod's namespace hold a redirection; one line for each change",
-                "",
+                APPLY,
             ),
             one::<Verify>(
                 "verify",
                 "Compare a pod's namespace with a redirection; changes nothing",
-                "",
+                VERIFY,
             ),
             one::<ShowArgs>(
                 "show",
-                "Print what the kernel holds in a namespace, ours and others'",
+                "Print what the kernel holds in a namespace: rules, sets and routing, also foreign ones",
                 SHOW,
             ),
             one::<CleanArgs>(
@@ -160,7 +184,7 @@ impl Subcommand for Command {
             one::<Cni>(
                 "cni",
                 "Run a chain of CNI plugins as a container runtime does",
-                "",
+                CNI,
             ),
             one::<PreflightArgs>(
                 "preflight",

@@ -12,6 +12,8 @@ pub(super) mod code {
     pub(crate) const USAGE: u8 = 2;
     /// It could not be found out.
     pub(crate) const UNKNOWN: u8 = 3;
+    /// The probe of `run_validation` failed, as `istio-iptables` ends and as the repair controller looks for.
+    pub(crate) const PROBE: u8 = 126;
 }
 
 /// A message for a person and a code for a program.
@@ -35,6 +37,20 @@ impl Failure {
         Self {
             code: code::USAGE,
             message: e.to_string(),
+        }
+    }
+
+    /// A namespace could not be opened: the argument cannot be used, unless this process may not look or lacks
+    /// the means, which is what `otherwise` says.
+    pub(super) fn of_namespace(
+        e: &weir_netlink::Error,
+        otherwise: fn(&weir_netlink::Error) -> Self,
+    ) -> Self {
+        use nix::libc::{EMFILE, ENFILE, ENOMEM};
+        let lacks_means = matches!(e.errno(), Some(EMFILE | ENFILE | ENOMEM));
+        match e.is_permission() || lacks_means {
+            true => otherwise(e),
+            false => Self::usage(e),
         }
     }
 

@@ -1,5 +1,14 @@
 //! The command line: arguments in, text or JSON out, documented exit codes.
 
+/// In place of the macro of std, which panics when stderr cannot be written (a full disk, a closed terminal): a
+/// message that nobody can read must not end a command half-way, nor change its exit code.
+macro_rules! eprintln {
+    ($($message:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($message)*);
+    }};
+}
+
 mod agent;
 mod agent_args;
 mod args;
@@ -10,6 +19,7 @@ mod failure;
 mod output;
 mod preflight;
 mod restore;
+mod routing;
 mod show;
 mod sidecar;
 mod source;
@@ -18,6 +28,7 @@ mod uninstall;
 
 pub use args::Cli;
 
+use agent_args::Asked;
 use args::{Apply, ApplyCommand, Cni, Plan, PlanCommand, Verify, VerifyCommand};
 use clap::Parser;
 use commands::Command;
@@ -37,7 +48,14 @@ pub fn run() -> ExitCode {
     weir_netlink::sys::one_heap();
     let as_installer = name.as_deref() == Some("install-cni");
     let parsed = match as_installer {
-        true => agent_args::parse_as_install_cni(),
+        true => match agent_args::parse_as_install_cni() {
+            Ok(Asked::Version(text)) => {
+                let printed = output::text(&text);
+                return ExitCode::from(printed.unwrap_or_else(|failure| failure.code));
+            }
+            Ok(Asked::Agent(command)) => Ok(command),
+            Err(e) => Err(e),
+        },
         false => Cli::try_parse().map(|cli| cli.command),
     };
     let wanted = match parsed {
@@ -90,5 +108,65 @@ fn command(command: Command) -> Result<u8, Failure> {
         Command::Demo(a) => crate::demo::run(a.json, a.keep_going).map_err(Failure::failed),
         Command::Agent(a) => agent::run(&a),
         Command::Uninstall(a) => uninstall::run(&a),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory;
+
+    /// Every command and its own ones, with the words that call it.
+    fn all(command: &clap::Command, words: &str, found: &mut Vec<(String, clap::Command)>) {
+        let words = format!("{words} {}", command.get_name());
+        for one in command.get_subcommands().filter(|c| c.get_name() != "help") {
+            all(one, &words, found);
+        }
+        found.push((words, command.clone()));
+    }
+
+    fn commands() -> Vec<(String, clap::Command)> {
+        let (mut command, mut found) = (Cli::command(), Vec::new());
+        command.build();
+        all(&command, "", &mut found);
+        assert!(found.len() > 18, "{}", found.len());
+        found
+    }
+
+    /// What help texts begin with; another verb is added here.
+    const VERBS: [&str; 15] = [
+        "Ask", "Attach", "Check", "Compare", "Detach", "Install", "Make", "Print", "Program",
+        "Redirect", "Remove", "Run", "Steer", "Write", "Show",
+    ];
+
+    #[test]
+    fn every_help_text_begins_with_a_verb_and_has_an_example() {
+        for (words, command) in commands() {
+            let about = command
+                .get_about()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            let first = about.split_whitespace().next().unwrap_or_default();
+            assert!(VERBS.contains(&first), "{words}: {about:?}");
+            let after = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            let example = after.split("Example").nth(1).unwrap_or_default();
+            let own = words.trim();
+            assert!(
+                example.contains(own),
+                "{words}: no example with it in: {after}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_argument_has_a_help_text() {
+        for (words, command) in commands() {
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{words} {}", arg.get_id());
+            }
+        }
     }
 }

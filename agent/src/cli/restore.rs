@@ -5,7 +5,6 @@ use super::failure::{Failure, code};
 use super::{output, source, trial};
 use serde_json::{Value, json};
 use std::fmt::Display;
-use std::path::Path;
 use std::time::Duration;
 use weir_cni::redirection::Sandbox;
 use weir_netfilter::ipset::{self, Existing};
@@ -31,10 +30,7 @@ struct Report {
 
 /// `weir restore`
 pub(super) fn run(a: &RestoreArgs) -> Result<u8, Failure> {
-    let name = match a.file.as_path() {
-        stdin if stdin == Path::new("-") => "stdin".to_owned(),
-        file => file.display().to_string(),
-    };
+    let name = source::name(&a.file);
     let text = source::read(&a.file)?;
     let unusable =
         |why: &dyn Display| Failure::usage(format!("{name}: {why}; nothing was changed"));
@@ -50,7 +46,7 @@ pub(super) fn run(a: &RestoreArgs) -> Result<u8, Failure> {
     let script = family.map(|f| Script::parse(f, &text)).transpose();
     let script = script.map_err(|e| unusable(&e))?;
 
-    let netns = source::netns(&a.target).map_err(Failure::failed)?;
+    let netns = source::netns(&a.target, |e| Failure::failed(e))?;
     if !a.host {
         netns.refuse_host().map_err(|e| {
             Failure::failed(format!("{e}; if the host's is meant, say so by --host"))

@@ -2,26 +2,24 @@
 
 use super::args::{CleanArgs, ShowArgs, ShowEngine};
 use super::failure::Failure;
-use super::{output, sidecar, source};
+use super::{output, routing, sidecar, source};
 use serde_json::json;
 use weir_cni::redirection::{Sandbox, TABLES};
 use weir_netfilter::nft::Family;
 
 /// `weir show`: any namespace may be looked at, the host's too.
 pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
-    let netns = source::netns(&a.target).map_err(Failure::unknown)?;
-    let nft = match a.engine {
-        ShowEngine::Xtables | ShowEngine::Ipset => None,
-        _ => Some(Sandbox::show(&netns).map_err(Failure::unknown)?),
-    };
-    let legacy = match a.engine {
-        ShowEngine::Nft | ShowEngine::Ipset => None,
-        _ => Some(Sandbox::show_legacy(&netns).map_err(Failure::unknown)?),
-    };
-    let with_sets = matches!(a.engine, ShowEngine::Ipset | ShowEngine::All);
+    let netns = source::netns(&a.target, |e| Failure::unknown(e))?;
+    let wants = |engine| a.engine == ShowEngine::All || a.engine == engine;
+    let nft = wants(ShowEngine::Nft).then(|| Sandbox::show(&netns));
+    let nft = nft.transpose().map_err(Failure::unknown)?;
+    let legacy = wants(ShowEngine::Xtables).then(|| Sandbox::show_legacy(&netns));
+    let legacy = legacy.transpose().map_err(Failure::unknown)?;
+    let routing = wants(ShowEngine::Routing).then(|| routing::read(&netns));
+    let routing = routing.transpose().map_err(Failure::unknown)?;
     if a.json {
-        let sets = with_sets.then(|| Sandbox::show_sets(&netns)).transpose();
-        let sets = sets.map_err(Failure::unknown)?;
+        let sets = wants(ShowEngine::Ipset).then(|| Sandbox::show_sets(&netns));
+        let sets = sets.transpose().map_err(Failure::unknown)?;
         let is_ours = |t: &weir_netfilter::nft::Table| {
             t.family == Family::Inet && TABLES.contains(&t.name.as_str())
         };
@@ -30,22 +28,24 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
             "nft": nft.map(|rules| output::ruleset(&rules, is_ours)),
             "xtables": legacy.map(|rules| output::xtables(&rules)),
             "ipset": sets.map(|sets| output::sets(&sets)),
+            "routing": routing.map(|routing| routing.json()),
         }));
     }
-    let sets = with_sets
-        .then(|| Sandbox::show_sets_text(&netns))
-        .transpose();
-    let sets = sets.map_err(Failure::unknown)?;
+    let sets = wants(ShowEngine::Ipset).then(|| Sandbox::show_sets_text(&netns));
+    let sets = sets.transpose().map_err(Failure::unknown)?;
     output::stream(|out| {
         nft.iter().try_for_each(|r| write!(out, "{r}"))?;
         legacy.iter().try_for_each(|r| write!(out, "{r}"))?;
-        sets.iter().try_for_each(|text| out.write_all(text))
+        sets.iter().try_for_each(|text| out.write_all(text))?;
+        routing
+            .iter()
+            .try_for_each(|r| out.write_all(r.text().as_bytes()))
     })
 }
 
 /// `weir clean`
 pub(super) fn clean(a: &CleanArgs) -> Result<u8, Failure> {
-    let sandbox = source::sandbox(&a.target).map_err(Failure::failed)?;
+    let sandbox = source::sandbox(&a.target, |e| Failure::failed(e))?;
     let changes = sandbox.clean(None).map_err(Failure::failed)?;
     sidecar::report(&changes, &sandbox, None, a.json, false)
 }

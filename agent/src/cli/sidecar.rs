@@ -3,23 +3,20 @@
 use super::args::{ApplyArgs, PlanArgs, VerifyArgs};
 use super::failure::{Failure, code};
 use super::output;
-use super::source::{Addresses, Wish, engine, engine_for, sandbox, wish};
+use super::source::{Addresses, Redirect, Wish, sandbox, wish};
+use crate::demo::Owner;
+use crate::probe::Probe;
 use serde_json::json;
-use std::net::IpAddr;
-use weir_cni::compile::{Compiled, Engine, compile};
-use weir_cni::config::{Intent, NameFiles, SidecarConfig};
-use weir_cni::redirection::{Change, Sandbox};
+use weir_cni::compile::{Engine, compile};
+use weir_cni::config::IdRange;
+use weir_cni::redirection::{Change, Difference, Sandbox};
 
 /// `weir plan sidecar`
 pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {
-    let engine = engine(a.wish.engine);
-    let addresses: Vec<IpAddr> = a.address.iter().map(ipnet::IpNet::addr).collect();
-    match wish(&a.wish.source, engine, &Addresses::Given(&addresses))? {
+    match wish(&a.wish.source, a.wish.engine, &Addresses::Given(&a.address))? {
         Wish::Nothing(reason) => nothing(a.wish.json, &reason),
-        Wish::Redirect { compiled, .. } if a.wish.json => {
-            output::json(&output::compiled(&compiled, engine))
-        }
-        Wish::Redirect { compiled, .. } => output::text(&compiled.to_string()),
+        Wish::Redirect(r) if a.wish.json => output::json(&output::compiled(&r.compiled, r.engine)),
+        Wish::Redirect(r) => output::text(&r.compiled.to_string()),
     }
 }
 
@@ -33,7 +30,7 @@ fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
 
 /// `weir apply sidecar`
 pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
-    let sandbox = sandbox(&a.target).map_err(Failure::failed)?;
+    let sandbox = sandbox(&a.target, |e| Failure::failed(e))?;
     // One thread for all that has to be done inside.
     sandbox
         .netns()
@@ -42,36 +39,76 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
 }
 
 fn apply_in(a: &ApplyArgs, sandbox: &Sandbox) -> Result<u8, Failure> {
-    let engine = engine_for(a.wish.engine, sandbox).map_err(Failure::failed)?;
-    let (config, compiled) = match wish(&a.wish.source, engine, &Addresses::Of(sandbox))? {
+    let failed = |e: &weir_netlink::Error| Failure::failed(e);
+    let addresses = Addresses::Of { sandbox, failed };
+    let redirect = match wish(&a.wish.source, a.wish.engine, &addresses)? {
         Wish::Nothing(reason) => return nothing(a.wish.json, &reason),
-        Wish::Redirect { config, compiled } => (config, compiled),
+        Wish::Redirect(redirect) => redirect,
     };
+    let Redirect { config, intent, .. } = &*redirect;
+    let mut engine = redirect.engine;
+    for note in config.notes() {
+        eprintln!("weir: warning: {note}");
+    }
     let dry_run = a.dry_run || config.dry_run;
+    let probe = match config.run_validation && !dry_run && !config.cleanup_only {
+        true => Some(probe(&redirect)?),
+        false => None,
+    };
     let changes = if config.skip_rule_apply {
-        Ok(Vec::new())
+        Vec::new()
     } else if config.cleanup_only {
-        let of = as_legacy(&config)?;
+        let of = compile(intent, Engine::Xtables);
         if dry_run {
-            sandbox.plan_clean(Some(&of))
+            sandbox.plan_clean(Some(&of)).map_err(Failure::failed)?
         } else {
-            sandbox.clean(Some(&of))
+            sandbox.clean(Some(&of)).map_err(Failure::failed)?
         }
     } else if dry_run {
-        sandbox
-            .check(&compiled)
-            .and_then(|()| sandbox.plan(&compiled))
+        let chosen = redirect
+            .named
+            .map_or_else(|| sandbox.choose_engine(intent), Ok);
+        engine = chosen.map_err(Failure::failed)?;
+        let compiled = compile(intent, engine);
+        sandbox.plan(&compiled).map_err(Failure::failed)?
     } else {
-        sandbox.apply(&compiled)
+        let applied = sandbox.apply_intent(intent, redirect.named);
+        let applied = applied.map_err(Failure::failed)?;
+        engine = applied.engine;
+        applied.changes
     };
-    let changes = changes.map_err(Failure::failed)?;
-    report(&changes, sandbox, Some(engine), a.wish.json, dry_run)
+    report(&changes, sandbox, Some(engine), a.wish.json, dry_run)?;
+    let Some(probe) = probe else {
+        return Ok(code::SUCCESS);
+    };
+    probe.run().map_err(|why| Failure {
+        code: code::PROBE,
+        message: format!(
+            "the probe of run_validation failed: {why}; what was applied stays. See `weir verify`, and who \
+             else listens at the proxy's ports"
+        ),
+    })?;
+    Ok(code::SUCCESS)
 }
 
-/// What the installer of upstream makes of a configuration, and what it takes away again by the same one.
-fn as_legacy(config: &SidecarConfig) -> Result<Compiled, Failure> {
-    let intent = Intent::parse(config, &NameFiles::default()).map_err(Failure::usage)?;
-    Ok(compile(&intent, Engine::Xtables))
+/// The probe that `run_validation` asks for.
+fn probe(redirect: &Redirect) -> Result<Probe, Failure> {
+    let Redirect { config, intent, .. } = redirect;
+    let first = |ids: &[IdRange]| ids.first().map(|range| *range.0.start());
+    let (uid, gid) = (first(&intent.proxy_uids), first(&intent.proxy_gids));
+    let (Some(uid), Some(gid)) = (uid.or(gid), gid.or(uid)) else {
+        return Err(Failure::usage(
+            "run_validation: only traffic of the proxy's user or group can prove the redirection, and \
+             proxy_uid and proxy_gid are empty; give one of them",
+        ));
+    };
+    Ok(Probe {
+        owner: Owner { uid, gid },
+        ipv6: config.host_ip.is_some_and(|ip| ip.is_ipv6()),
+        listen: [intent.proxy_port, intent.inbound_capture_port],
+        port: config.iptables_probe_port,
+        limit: config.probe_timeout,
+    })
 }
 
 /// One line for each change.
@@ -106,13 +143,18 @@ pub(super) fn report(
 
 /// `weir verify sidecar`
 pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
-    let sandbox = sandbox(&a.target).map_err(Failure::unknown)?;
-    let engine = engine_for(a.wish.engine, &sandbox).map_err(Failure::unknown)?;
-    let compiled = match wish(&a.wish.source, engine, &Addresses::Of(&sandbox))? {
-        Wish::Nothing(reason) => return nothing(a.wish.json, &reason),
-        Wish::Redirect { compiled, .. } => compiled,
+    let failed = |e: &weir_netlink::Error| Failure::unknown(e);
+    let sandbox = sandbox(&a.target, failed)?;
+    let addresses = Addresses::Of {
+        sandbox: &sandbox,
+        failed,
     };
-    let changes = sandbox.plan(&compiled).map_err(Failure::unknown)?;
+    let redirect = match wish(&a.wish.source, a.wish.engine, &addresses)? {
+        Wish::Nothing(reason) => return nothing(a.wish.json, &reason),
+        Wish::Redirect(redirect) => redirect,
+    };
+    let (compiled, engine) = (&redirect.compiled, redirect.engine);
+    let changes = sandbox.plan(compiled).map_err(Failure::unknown)?;
     let netns = sandbox.netns().id();
     if a.wish.json {
         let differences: Vec<_> = changes
@@ -128,6 +170,19 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
     } else if changes.is_empty() {
         output::text(&format!(
             "verified: {netns} holds the redirection and nothing else of ours\n"
+        ))?;
+    } else if changes
+        .iter()
+        // What is blocked is no simple lack: the line that names the foreign object is needed.
+        .all(|c| c.difference() == Difference::Missing && !matches!(c, Change::Blocked(..)))
+        && sandbox
+            .plan_clean(None)
+            .map_err(Failure::unknown)?
+            .is_empty()
+    {
+        output::text(&format!(
+            "drift: {netns} holds nothing of the redirection ({} objects are missing); `weir apply` puts it there\n",
+            changes.len()
         ))?;
     } else {
         output::text(&output::differences(&changes, &netns.to_string()))?;

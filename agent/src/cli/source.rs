@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use weir_cni::compile::{Compiled, Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig, validate};
-use weir_cni::fill::{FillSources, fill};
+use weir_cni::fill::{FillSources, fill, order_as_dumped};
 use weir_cni::pod::{Placement, Pod, PodFacts, SidecarDecision, redirect_from};
 use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;
@@ -15,50 +15,85 @@ use weir_netlink::Netns;
 /// What a file asks for.
 pub(super) enum Wish {
     /// This redirection.
-    Redirect {
-        config: Box<SidecarConfig>,
-        compiled: Compiled,
-    },
+    Redirect(Box<Redirect>),
     /// A pod that asks for none: why.
     Nothing(String),
 }
 
+/// A redirection as it was given, as it was understood, and as rules.
+pub(super) struct Redirect {
+    pub(super) config: SidecarConfig,
+    pub(super) intent: Intent,
+    /// The engine that the command line or the configuration names.
+    pub(super) named: Option<Engine>,
+    /// The engine of `compiled`.
+    pub(super) engine: Engine,
+    pub(super) compiled: Compiled,
+}
+
 /// Where a pod's addresses are found.
 pub(super) enum Addresses<'a> {
-    /// In its namespace.
-    Of(&'a Sandbox),
+    /// In its namespace; and what it means when that cannot be read.
+    Of {
+        sandbox: &'a Sandbox,
+        failed: fn(&weir_netlink::Error) -> Failure,
+    },
     /// As given; if none are given, as the pod's status says.
     Given(&'a [IpAddr]),
 }
 
-/// The engine of a plan, which knows no namespace: nf_tables unless told otherwise.
-pub(super) fn engine(arg: EngineArg) -> Engine {
-    match arg {
-        EngineArg::Auto | EngineArg::Nft => Engine::Nft,
-        EngineArg::Xtables => Engine::Xtables,
+/// The engine that is named; none where it is to be chosen. What the command line says goes before what the
+/// configuration says.
+fn named(arg: EngineArg, config: Option<&SidecarConfig>) -> Option<Engine> {
+    let configured = config.and_then(SidecarConfig::engine);
+    let asked = match arg {
+        EngineArg::Auto => None,
+        EngineArg::Nft => Some(Engine::Nft),
+        EngineArg::Xtables => Some(Engine::Xtables),
+    };
+    if let (Some(asked), Some(configured)) = (asked, configured)
+        && asked != configured
+    {
+        eprintln!(
+            "weir: warning: the configuration asks for {configured} (native_nftables, force_iptables_binary), \
+             and --engine for {asked}, which is used"
+        );
     }
+    asked.or(configured)
 }
 
-/// The engine for a namespace; `auto` is what it uses already, else what the kernel has.
-pub(super) fn engine_for(arg: EngineArg, sandbox: &Sandbox) -> weir_netlink::Result<Engine> {
-    match arg {
-        EngineArg::Auto => sandbox.choose_engine(),
-        arg => Ok(engine(arg)),
+/// The engine to begin with: the one that is named, else what the namespace uses already, or what the kernel has;
+/// of a plan, which knows no namespace, nf_tables.
+fn engine(named: Option<Engine>, addresses: &Addresses<'_>) -> Result<Engine, Failure> {
+    match (named, addresses) {
+        (Some(engine), _) => Ok(engine),
+        (None, Addresses::Given(_)) => Ok(Engine::Nft),
+        (None, Addresses::Of { sandbox, failed }) => {
+            sandbox.engine_to_try().map_err(|e| failed(&e))
+        }
     }
 }
 
 /// Reads and understands everything before anything is done.
 pub(super) fn wish(
     source: &Source,
-    engine: Engine,
+    arg: EngineArg,
     addresses: &Addresses<'_>,
 ) -> Result<Wish, Failure> {
-    let config = match (&source.config, &source.pod) {
-        (Some(file), _) => from_config(file)?,
-        (None, Some(file)) => match from_pod(file, engine, addresses)? {
-            Ok(config) => config,
-            Err(reason) => return Ok(Wish::Nothing(reason)),
-        },
+    let (config, named, engine) = match (&source.config, &source.pod) {
+        (Some(file), _) => {
+            let config = from_config(file)?;
+            let named = named(arg, Some(&config));
+            (config, named, engine(named, addresses)?)
+        }
+        (None, Some(file)) => {
+            let named = named(arg, None);
+            let engine = engine(named, addresses)?;
+            match from_pod(file, engine, addresses)? {
+                Ok(config) => (config, named, engine),
+                Err(reason) => return Ok(Wish::Nothing(reason)),
+            }
+        }
         (None, None) => return Err(Failure::usage("one of --config and --pod is needed")),
     };
     let intent = Intent::parse(&config, &NameFiles::default()).map_err(Failure::usage)?;
@@ -66,16 +101,18 @@ pub(super) fn wish(
         eprintln!("weir: warning: {warning}");
     }
     let compiled = compile(&intent, engine);
-    Ok(Wish::Redirect {
-        config: Box::new(config),
+    Ok(Wish::Redirect(Box::new(Redirect {
+        config,
+        intent,
+        named,
+        engine,
         compiled,
-    })
+    })))
 }
 
 fn from_config(file: &Path) -> Result<SidecarConfig, Failure> {
     let text = read(file)?;
-    let config =
-        SidecarConfig::from_json(&text, &file.display().to_string()).map_err(Failure::usage)?;
+    let config = SidecarConfig::from_json(&text, &name(file)).map_err(Failure::usage)?;
     validate(&config).map_err(Failure::usage)?;
     Ok(config)
 }
@@ -87,7 +124,7 @@ fn from_pod(
     addresses: &Addresses<'_>,
 ) -> Result<Result<SidecarConfig, String>, Failure> {
     let text = read(file)?;
-    let pod = Pod::from_manifest(&text, &file.display().to_string()).map_err(Failure::usage)?;
+    let pod = Pod::from_manifest(&text, &name(file)).map_err(Failure::usage)?;
     let facts = PodFacts::of(&pod);
     if let SidecarDecision::Skip(reason) = SidecarDecision::of(&facts) {
         return Ok(Err(format!("pod {facts} is not redirected: {reason}")));
@@ -98,11 +135,12 @@ fn from_pod(
     };
     let redirect = redirect_from(&facts, &placement).map_err(Failure::usage)?;
     let mut config = redirect.config;
-    let found = match addresses {
-        Addresses::Of(sandbox) => sandbox.addresses().map_err(Failure::unknown)?,
+    let mut found = match addresses {
+        Addresses::Of { sandbox, failed } => sandbox.addresses().map_err(|e| failed(&e))?,
         Addresses::Given([]) => status_addresses(&pod, &facts),
         Addresses::Given(given) => given.to_vec(),
     };
+    order_as_dumped(&mut found);
     let env = |name: &str| std::env::var(name).ok();
     let more = fill(&mut config, &FillSources::new(&env, &found)).map_err(Failure::usage)?;
     for warning in redirect.warnings.iter().chain(&more) {
@@ -119,7 +157,7 @@ fn status_addresses(pod: &Pod, facts: &PodFacts) -> Vec<IpAddr> {
     if found.is_empty() {
         eprintln!(
             "weir: pod {facts} has no address yet: planned as if it had an IPv4 address; \
-             --address CIDR says otherwise"
+             --address ADDRESS says otherwise"
         );
         // From the network that is kept for documentation (RFC 5737).
         return vec![IpAddr::from([192, 0, 2, 1])];
@@ -127,29 +165,63 @@ fn status_addresses(pod: &Pod, facts: &PodFacts) -> Vec<IpAddr> {
     found
 }
 
-/// A file as text; "-" is stdin.
-pub(super) fn read(file: &Path) -> Result<String, Failure> {
-    let fail = |e: std::io::Error| {
-        Failure::usage(format!(
-            "cannot read {}: {e}; give a readable file",
-            file.display()
-        ))
-    };
-    if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map_err(fail)?;
-        return Ok(text);
+/// What a file is called in messages; "-" is stdin.
+pub(super) fn name(file: &Path) -> String {
+    match is_stdin(file) {
+        true => "stdin".to_owned(),
+        false => file.display().to_string(),
     }
-    std::fs::read_to_string(file).map_err(fail)
 }
 
-/// The pod's namespace.
-pub(super) fn sandbox(target: &Target) -> weir_netlink::Result<Sandbox> {
-    Sandbox::of(netns(target)?)
+fn is_stdin(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+/// The largest text that a command reads: several million entries of `ipset save`.
+const TEXT_LIMIT: u64 = 256 << 20;
+
+/// A file as text; "-" is stdin. Pipes and devices are read too: a shell gives them in place of files.
+pub(super) fn read(file: &Path) -> Result<String, Failure> {
+    let remedy = match is_stdin(file) {
+        true => "give UTF-8 text",
+        false => "give a readable file of UTF-8 text",
+    };
+    let fail =
+        |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}; {remedy}", name(file)));
+    let source: Box<dyn Read> = match is_stdin(file) {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(std::fs::File::open(file).map_err(fail)?),
+    };
+    let mut text = String::new();
+    let read = source.take(TEXT_LIMIT + 1).read_to_string(&mut text);
+    if read.map_err(fail)? as u64 > TEXT_LIMIT {
+        return Err(Failure::usage(format!(
+            "cannot read {}: it has more than {} MiB; give a smaller text",
+            name(file),
+            TEXT_LIMIT >> 20
+        )));
+    }
+    Ok(text)
+}
+
+/// The pod's namespace; `failed` says what it means when it cannot be opened and the argument is not to blame.
+pub(super) fn sandbox(
+    target: &Target,
+    failed: fn(&weir_netlink::Error) -> Failure,
+) -> Result<Sandbox, Failure> {
+    let sandbox = Sandbox::of(netns(target, failed)?);
+    sandbox.map_err(|e| Failure::of_namespace(&e, failed))
 }
 
 /// Any namespace.
-pub(super) fn netns(target: &Target) -> weir_netlink::Result<Netns> {
+pub(super) fn netns(
+    target: &Target,
+    failed: fn(&weir_netlink::Error) -> Failure,
+) -> Result<Netns, Failure> {
+    open(target).map_err(|e| Failure::of_namespace(&e, failed))
+}
+
+fn open(target: &Target) -> weir_netlink::Result<Netns> {
     match (&target.netns, target.pid) {
         (Some(path), _) => Netns::open(path),
         // The parser lets nobody through with neither; 0 is no process.

@@ -26,6 +26,7 @@ pub use lab::{Attached, Lab, Place};
 pub use owner::Owner;
 pub use run::run;
 pub use scene::{EXCLUDED_INBOUND_PORT, Played, Scene, excluded_cidr, play, scenes, table};
+pub(crate) use socket::original_destination;
 pub use stage::{
     APPLICATION_PORTS, Mode, PROXY_DNS_PORT, PROXY_INBOUND_PORT, PROXY_OUTBOUND_PORT, SERVER_PORTS,
     Stage,

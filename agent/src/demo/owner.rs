@@ -47,9 +47,10 @@ impl Owner {
         })?
     }
 
-    /// The group first: the calls answer with the number before, never with an
+    /// Makes the calling thread open sockets as this owner from now on. The group
+    /// first: the calls answer with the number before, never with an
     /// error, so asking once more is the only way to know.
-    fn become_it(self) -> Result<()> {
+    pub(crate) fn become_it(self) -> Result<()> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         setfsgid(gid);
         setfsuid(uid);

@@ -81,7 +81,7 @@ pub(super) fn connect(flow: &Flow, port: u16) -> io::Result<Socket> {
 
 /// The address that was asked for before it was rewritten, from connection tracking:
 /// `getsockopt(SO_ORIGINAL_DST)`. Without an entry the socket's own address.
-pub(super) fn original_destination(socket: &impl AsFd, local: SocketAddr) -> SocketAddr {
+pub(crate) fn original_destination(socket: &impl AsFd, local: SocketAddr) -> SocketAddr {
     let found = if local.is_ipv6() {
         getsockopt(socket, sockopt::Ip6tOriginalDst).map(|raw| {
             let address = Ipv6Addr::from(raw.sin6_addr.s6_addr);

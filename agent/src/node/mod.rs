@@ -11,6 +11,7 @@ pub mod install;
 pub(crate) mod log;
 pub(crate) mod metrics;
 mod notices;
+mod owner;
 mod parts;
 pub mod pods;
 pub(crate) mod privilege;

@@ -84,30 +84,38 @@ impl Parts<'_> {
 
     /// The watch of this node's pods and the socket where the plugin asks for them. Without either the plugin
     /// asks the API server, so nothing here keeps the agent from starting.
-    fn pods(&self) -> Option<(UnixListener, Watch)> {
-        let (settings, log) = (self.settings, &self.log);
+    fn pods(&self) -> Option<(Option<UnixListener>, Watch)> {
+        let (settings, log, status) = (self.settings, &self.log, &self.status);
         let path = settings.run_dir.join(weir_cni::plugin::POD_SOCKET);
-        let bound = || {
+        let begin = || {
             let node = &settings.node_name;
             if node.is_empty() {
                 return Err("NODE_NAME is not set".to_owned());
             }
-            let (metrics, status) = (self.metrics.clone(), self.status.clone());
-            let watch = Watch::new(self.access, node, metrics, status, log.clone())?;
-            let listener = serve::bind_pods(&path)
-                .map_err(|e| format!("cannot listen on {}: {e}", path.display()))?;
-            Ok((listener, watch))
+            let metrics = self.metrics.clone();
+            Watch::new(self.access, node, metrics, status.clone(), log.clone())
         };
-        let bound = bound();
-        if let Err(why) = &bound {
+        let watch = match begin() {
+            Ok(watch) => watch,
+            Err(why) => {
+                log.warn(&format!(
+                    "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
+                ));
+                status.watch_is_off(&why);
+                // Of an agent before us.
+                let _ = std::fs::remove_file(&path);
+                return None;
+            }
+        };
+        let listener = serve::bind_pods(&path)
+            .map_err(|e| format!("cannot listen on {}: {e}", path.display()));
+        if let Err(why) = &listener {
             log.warn(&format!(
-                "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
+                "{why}; the plugin asks the API server for every pod"
             ));
-            self.status.watch_is_off(why);
-            // Of an agent before us.
-            let _ = std::fs::remove_file(&path);
         }
-        bound.ok()
+        status.pod_socket(listener.as_ref().err().map(String::as_str));
+        Some((listener.ok(), watch))
     }
 
     /// The socket where an operator's command asks about this agent. Nothing depends on it.

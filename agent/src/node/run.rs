@@ -1,11 +1,13 @@
 //! The process: settings in, an installed plugin until a signal comes.
 
-use super::install::{Desired, InstallError, Installer, Pass, Step};
+use super::install::{Desired, InstallError, Installer, Pass, Step, remove_everything};
 use super::log::{Levels, Log};
 use super::metrics::Metrics;
 use super::notices::Notices;
+use super::owner::{Owner, Verdict};
 use super::parts::Parts;
 use super::privilege;
+use super::repair::Action;
 use super::serve::Ready;
 use super::settings::{Origin, Resolved, Settings, Usage};
 use super::status::Status;
@@ -23,8 +25,12 @@ const LOOK: Duration = Duration::from_secs(5);
 const FIGHT: &str = "InstallationContested";
 /// While somebody fights back, so often it is said.
 const SUMMARY: Duration = Duration::from_secs(60);
+/// After a pass that failed the next one comes after the first of these, then after twice as long each time, up to the
+/// second: what is installed is in force meanwhile.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Runs until SIGINT or SIGTERM, then takes the installation away. The answer is whether all went well.
+/// Runs until SIGINT or SIGTERM. Then the installation stays for the next agent or goes, as [`Owner`] decides. A
+/// failure removes nothing. The answer is whether all went well.
 ///
 /// # Errors
 /// What kept it from starting; nothing was changed on the node then.
@@ -37,7 +43,10 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     let log = Log::open(&settings.log_targets, settings.log_json, levels)?;
     introduce(&log, resolved, settings, &unknown);
     // Before there is a second thread.
-    privilege::drop_all_but_needed(&log);
+    privilege::set_no_new_privs(&log);
+    let repair = settings.repair.as_ref().and_then(|r| r.action);
+    let verifies = matches!(repair, Some(Action::Repair));
+    privilege::drop_all_but_needed(&log, verifies);
     let signals = Signals::block().map_err(|e| format!("cannot wait for signals: {e}"))?;
     let (ready, metrics) = (Ready::default(), Metrics::new());
     let status = Status::new(&settings.node_name, &desired.bin_dir, metrics.clone());
@@ -50,7 +59,9 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
         log: log.clone(),
     };
     let notices = parts.start(ready.clone())?;
+    let owner = Owner::new(settings, &desired.kubeconfig);
     let mut agent = Agent {
+        owner,
         installer: Installer::new(desired),
         log,
         metrics,
@@ -59,6 +70,8 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
         ready,
         signals,
         quiet: false,
+        was_ready: false,
+        failing: None,
         summary: None,
         warned: None,
     };
@@ -117,6 +130,7 @@ fn introduce(log: &Log, resolved: &Resolved, settings: &Settings, unknown: &[Str
 }
 
 struct Agent {
+    owner: Owner,
     installer: Installer,
     log: Log,
     metrics: Metrics,
@@ -126,6 +140,10 @@ struct Agent {
     signals: Signals,
     /// Somebody fights back: details would flood the log.
     quiet: bool,
+    /// A pass was complete: from then on what fails is tried again.
+    was_ready: bool,
+    /// Why the last pass failed, until one is complete again.
+    failing: Option<String>,
     summary: Option<Instant>,
     warned: Option<String>,
 }
@@ -134,26 +152,80 @@ impl Agent {
     fn run(&mut self) -> bool {
         let result = self.install_until_signal();
         self.ready(false);
-        let ok = match result {
-            Ok(()) => {
-                self.log
-                    .info("a signal asks to end: the installation is removed");
-                true
-            }
+        match result {
+            Ok(()) => self.end(),
             Err(e) => {
-                self.metrics.failed(e.step);
-                self.status.install_failed(&e.reason);
-                self.log.error(&format!("cannot install: {e}"));
+                self.failed(&e);
+                self.log.error(&format!(
+                    "cannot install: {e}; what is on the node stays as it is"
+                ));
                 false
             }
-        };
-        match self.installer.remove() {
-            Ok(done) => done.iter().for_each(|line| self.log.info(line)),
-            Err(e) => self
-                .log
-                .error(&format!("the installation is not removed: {e}")),
         }
-        ok
+    }
+
+    fn failed(&self, e: &InstallError) {
+        self.metrics.failed(e.step);
+        self.status.install_failed(&e.reason);
+    }
+
+    /// After a signal. Whether all went well.
+    fn end(&mut self) -> bool {
+        self.log.info("a signal asks to end");
+        let (why, account) = match self.owner.verdict() {
+            Verdict::Stays {
+                why,
+                service_account,
+            } => (why, service_account),
+            Verdict::Goes { why } => return self.remove(&why),
+        };
+        self.log.info(&format!("the installation stays: {why}"));
+        if self.installer.written().is_some() {
+            self.hand_over(account.as_deref());
+        }
+        true
+    }
+
+    /// The plugin works by itself from now on, with a token that does not end with this agent's pod.
+    fn hand_over(&self, account: Option<&str>) {
+        let made = match account {
+            Some(account) => self.owner.token(account),
+            None => Err("the API server was not asked".into()),
+        };
+        let written = made.and_then(|(token, until)| {
+            self.installer.hand_over(&token)?;
+            Ok(until)
+        });
+        match written {
+            Ok(until) => self.log.info(&format!(
+                "the plugin's kubeconfig has a token of its own, good until {until}"
+            )),
+            Err(why) => self.log.warn(&format!(
+                "the plugin's kubeconfig keeps the token of this pod, and with the pod that ends: until another agent \
+                 writes a new one, pods whose plugin has to ask the API server do not start. There is no other token: \
+                 {why}; the service account needs create on its serviceaccounts/token, as \
+                 agent/deploy/upgrade-rbac.yaml grants"
+            )),
+        }
+    }
+
+    fn remove(&self, why: &str) -> bool {
+        self.log
+            .info(&format!("the installation is removed: {why}"));
+        let removed = match self.installer.written() {
+            None if self.owner.is_a_pod() => remove_everything(self.installer.desired()),
+            _ => self.installer.remove(),
+        };
+        match removed {
+            Ok(done) => done.iter().for_each(|line| self.log.info(line)),
+            Err(e) => {
+                let line =
+                    format!("the installation is not removed: {e}; weir uninstall tries again");
+                self.log.error(&line);
+                return false;
+            }
+        }
+        true
     }
 
     fn ready(&self, ready: bool) {
@@ -172,46 +244,104 @@ impl Agent {
         self.log.say(level, line);
     }
 
+    /// Passes, one after the other. The first has to succeed: the kubelet starts the agent again, and says so. After it
+    /// a failure is tried again, unless only a new container can see what is wrong.
     fn install_until_signal(&mut self) -> Result<(), InstallError> {
         let mut throttle = Throttle::default();
+        let mut pause = RETRY.0;
         loop {
-            if self.wait_for_turn(throttle.turn(Instant::now()))? {
+            let failure = match self.pass(&mut throttle) {
+                Ok(true) => return Ok(()),
+                Ok(false) => continue,
+                Err(e) => e,
+            };
+            if let Some(dir) = self.installer.lost() {
+                return Err(InstallError {
+                    step: failure.step,
+                    reason: format!(
+                        "{} was deleted on the node, and only a new container sees the one in its place",
+                        dir.display()
+                    ),
+                });
+            }
+            if !self.was_ready {
+                return Err(failure);
+            }
+            self.failed(&failure);
+            if self.failing.is_none() {
+                pause = RETRY.0;
+            }
+            let level = match self.failing.as_ref() == Some(&failure.reason) {
+                true => Level::Debug,
+                false => Level::Error,
+            };
+            self.log.say(
+                level,
+                &format!(
+                    "cannot install: {failure}; what is on the node stays, and it is tried again"
+                ),
+            );
+            self.failing = Some(failure.reason);
+            if self.wait_after_failure(pause) {
                 return Ok(());
             }
-            self.metrics.pass();
-            let (done, warnings) = self.installer.files()?;
-            done.iter().for_each(|line| self.detail(line));
-            warnings.iter().for_each(|line| self.log.warn(line));
-            if let Some(why) = self.installer.config_trouble()? {
-                self.detail(&format!("a configuration is to be written: {why}"));
-                if self.configure()? {
-                    return Ok(());
-                }
-            }
-            let watch = self.watch_everything()?;
-            // What happened before the watches were there made no event.
-            let (trouble, warning) = self.installer.trouble()?;
-            if let Some(why) = trouble {
-                self.detail(&format!("once more: {why}"));
-                continue;
-            }
-            if warning != self.warned {
-                warning.iter().for_each(|line| self.log.warn(line));
-                self.warned = warning;
-            }
-            self.ready(true);
-            self.metrics.installed();
-            self.detail("the plugin is installed and in force");
-            let woken = watch.wait(&self.signals, None).map_err(watch_failed)?;
-            self.ready(false);
-            match woken {
-                Woken::Late => {}
-                Woken::Signal => return Ok(()),
-                Woken::Changed(what) => {
-                    self.detail(&format!("{what}: everything is looked at again"))
-                }
+            pause = (pause * 2).min(RETRY.1);
+        }
+    }
+
+    /// Waits until something changes, if that can be seen, or until the pause is over. Whether a signal came.
+    fn wait_after_failure(&self, pause: Duration) -> bool {
+        let woken = self
+            .watch_everything()
+            .and_then(|watch| watch.wait(&self.signals, Some(pause)).map_err(watch_failed));
+        match woken {
+            Ok(woken) => matches!(woken, Woken::Signal),
+            // Without a free descriptor there is no watch, and signals have theirs already.
+            Err(_) => self.signals.wait(pause).unwrap_or(false),
+        }
+    }
+
+    /// One pass, and the wait for the next reason for one. Whether a signal came.
+    fn pass(&mut self, throttle: &mut Throttle) -> Result<bool, InstallError> {
+        if self.wait_for_turn(throttle.turn(Instant::now()))? {
+            return Ok(true);
+        }
+        self.metrics.pass();
+        let (done, warnings) = self.installer.files()?;
+        done.iter().for_each(|line| self.detail(line));
+        warnings.iter().for_each(|line| self.log.warn(line));
+        if let Some(why) = self.installer.config_trouble()? {
+            self.detail(&format!("a configuration is to be written: {why}"));
+            if self.configure()? {
+                return Ok(true);
             }
         }
+        let watch = self.watch_everything()?;
+        // What happened before the watches were there made no event.
+        let (trouble, warning) = self.installer.trouble()?;
+        if let Some(why) = trouble {
+            self.detail(&format!("once more: {why}"));
+            return Ok(false);
+        }
+        if warning != self.warned {
+            warning.iter().for_each(|line| self.log.warn(line));
+            self.warned = warning;
+        }
+        self.was_ready = true;
+        self.ready(true);
+        self.metrics.installed();
+        if self.failing.take().is_some() {
+            self.log.info("installing works again");
+        }
+        self.detail("the plugin is installed and in force");
+        let woken = watch.wait(&self.signals, None).map_err(watch_failed)?;
+        self.ready(false);
+        match woken {
+            Woken::Late => {}
+            Woken::Signal => return Ok(true),
+            Woken::Changed(what) => self.detail(&format!("{what}: everything is looked at again")),
+        }
+        Ok(false)
     }
 
     /// Whether a signal came meanwhile.

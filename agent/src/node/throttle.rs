@@ -4,18 +4,21 @@ use std::time::{Duration, Instant};
 
 /// One token each: 0.2 passes a second.
 const REFILL: Duration = Duration::from_secs(5);
-/// A pass without a token waits, but not longer: until it is done, pods start without the plugin.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// A pass without a token begins this long after the one before: until it is done, pods start without the plugin. With the
+/// time that a pass takes, what was changed is put right within a second.
+const PACE: Duration = Duration::from_millis(900);
 /// Who fights for hours is not slowed down for hours afterwards.
 const LONGEST_DEBT: Duration = Duration::from_secs(60);
 /// So many waits in a row are a fight.
 const PATIENCE: u32 = 5;
 
-/// A bucket with one token. Without a token a pass waits a little and goes ahead anyway, and owes the token.
+/// A bucket with one token. Without a token a pass keeps a distance to the one before, goes ahead anyway, and owes the token.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     /// When there is a token again.
     free_at: Option<Instant>,
+    /// When the last pass began, or will.
+    last: Option<Instant>,
     waits: u32,
 }
 
@@ -44,7 +47,7 @@ impl Throttle {
         let missing = self.free_at.map(|t| t.saturating_duration_since(now));
         match missing.filter(|m| !m.is_zero()) {
             None => {
-                self.free_at = Some(now + REFILL);
+                (self.free_at, self.last) = (Some(now + REFILL), Some(now));
                 let waits = std::mem::take(&mut self.waits);
                 Turn::Now {
                     after_fight: (waits > PATIENCE).then_some(waits),
@@ -53,8 +56,11 @@ impl Throttle {
             Some(missing) => {
                 self.free_at = Some(now + (missing + REFILL).min(LONGEST_DEBT));
                 self.waits = self.waits.saturating_add(1);
+                let due = self.last.map_or(now, |last| last + PACE);
+                let wait = due.saturating_duration_since(now).min(missing);
+                self.last = Some(now + wait);
                 Turn::After {
-                    wait: missing.min(LONGEST_WAIT),
+                    wait,
                     fight_begins: self.waits == PATIENCE + 1,
                     fight: self.waits > PATIENCE,
                 }
@@ -68,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_every_five_seconds_and_a_second_otherwise() {
+    fn a_token_every_five_seconds_and_a_pass_a_second_otherwise() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut t = Throttle::default();
@@ -78,9 +84,16 @@ mod tests {
             fight_begins: false,
             fight: false,
         };
-        assert_eq!(t.turn(at(100)), wait(1000));
-        assert_eq!(t.turn(at(9600)), wait(400));
-        assert_eq!(t.turn(at(15000)), Turn::Now { after_fight: None });
+        // It counts from the pass before, not from the change.
+        assert_eq!(t.turn(at(100)), wait(800));
+        assert_eq!(t.turn(at(1000)), wait(800));
+        assert_eq!(t.turn(at(4000)), wait(0));
+        assert_eq!(t.turn(at(30_000)), Turn::Now { after_fight: None });
+        // Not longer than there is no token.
+        assert_eq!(t.turn(at(34_900)), wait(0));
+        let mut t = Throttle::default();
+        t.turn(at(0));
+        assert_eq!(t.turn(at(4800)), wait(0));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! A need is met by the first of its ways whose features are all there. A way after the first is a fallback.
 
-use super::Survey;
+use super::{Rules, Survey};
 use std::collections::BTreeSet;
+use weir_cni::compile::Engine;
 use weir_netfilter::probe::Answer;
 
 /// Something that weir is asked to do on a node.
@@ -35,6 +36,8 @@ pub struct Way {
     pub name: &'static str,
     /// Keys of findings, `AREA/FEATURE`, in groups.
     pub features: &'static [&'static [&'static str]],
+    /// Rules whose needs are added.
+    pub rules: Option<(Engine, Rules)>,
 }
 
 /// How a job would go.
@@ -85,7 +88,16 @@ pub struct Verdict {
     pub missing_capabilities: Vec<&'static str>,
 }
 
+/// Jobs that weir does not do yet: the kernel is judged all the same, but the verdict counts them only when they are named with --job.
+const PLANNED: [&str; 3] = ["ambient", "node-ambient", "ebpf"];
+
 impl Job {
+    /// Weir does this job today.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        !PLANNED.contains(&self.name)
+    }
+
     /// What the findings allow. Pure.
     #[must_use]
     pub fn judge(&self, survey: &Survey) -> Verdict {
@@ -153,11 +165,20 @@ impl Need {
 const NAMED: usize = 2;
 
 impl Way {
+    /// Keys of all findings that it needs.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        let named = self.features.iter().flat_map(|group| group.iter());
+        let mut keys: Vec<String> = named.map(|key| (*key).to_owned()).collect();
+        keys.extend(self.rules.iter().flat_map(|(e, rules)| rules.needs(*e)));
+        keys
+    }
+
     fn judge(&self, survey: &Survey) -> Answer {
         let mut lacking = Vec::new();
         let mut unknown = Vec::new();
-        for key in self.features.iter().flat_map(|group| group.iter()) {
-            let feature = key.split_once('/').map_or(*key, |(_, feature)| feature);
+        for key in &self.keys() {
+            let feature = key.split_once('/').map_or(&**key, |(_, feature)| feature);
             match survey.find(key).map(|f| (&f.answer, f.options.join(" "))) {
                 Some((Answer::Have(_), _)) => {}
                 Some((Answer::Lack(_), options)) if options.is_empty() => {

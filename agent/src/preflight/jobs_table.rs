@@ -1,6 +1,8 @@
 //! The needs of each job, as data.
 
+use super::Rules;
 use super::jobs::{Job, Need, Way};
+use weir_cni::compile::Engine;
 
 /// What every rule of nf_tables is made of.
 const NFT: &[&str] = &[
@@ -28,7 +30,6 @@ const NFT_MARK: &[&str] = &[
     "nf_tables/meta mark set",
     "nf_tables/ct mark set",
 ];
-const NFT_TPROXY: &[&str] = &["nf_tables/expression tproxy", "nf_tables/expression socket"];
 
 const XT_NAT: &[&str] = &[
     "xtables/table ip nat",
@@ -60,13 +61,32 @@ const XT6_MARK: &[&str] = &[
     "xtables/target ip6 MARK",
     "xtables/target ip6 CONNMARK",
 ];
-const XT6_TPROXY: &[&str] = &["xtables/match ip6 conntrack", "xtables/target ip6 TPROXY"];
 
 const ROUTING: &[&str] = &["net/policy routing ip", "net/local route ip"];
 const ROUTING6: &[&str] = &["net/policy routing ip6", "net/local route ip6"];
 
 const fn way(name: &'static str, features: &'static [&'static [&'static str]]) -> Way {
-    Way { name, features }
+    Way {
+        name,
+        features,
+        rules: None,
+    }
+}
+
+/// By these rules of nf_tables, and what is named besides.
+const fn nft(rules: Rules, features: &'static [&'static [&'static str]]) -> Way {
+    Way {
+        rules: Some((Engine::Nft, rules)),
+        ..way(TABLES, features)
+    }
+}
+
+/// By these rules of legacy tables, and what is named besides.
+const fn legacy(rules: Rules, features: &'static [&'static [&'static str]]) -> Way {
+    Way {
+        rules: Some((Engine::Xtables, rules)),
+        ..way(LEGACY, features)
+    }
 }
 
 const TABLES: &str = "nf_tables";
@@ -76,18 +96,8 @@ const V4_ONLY: Way = way("IPv4 only", &[]);
 const DNS: Need = Need {
     what: "DNS capture",
     ways: &[
-        way(
-            TABLES,
-            &[&["nf_tables/chain inet filter", "nf_tables/ct zone set"]],
-        ),
-        way(
-            LEGACY,
-            &[&[
-                "xtables/table ip raw",
-                "xtables/match ip udp",
-                "xtables/target ip CT",
-            ]],
-        ),
+        nft(Rules::Dns, &[]),
+        legacy(Rules::Dns, &[]),
         way("no DNS capture", &[]),
     ],
 };
@@ -100,13 +110,13 @@ pub const JOBS: &[Job] = &[
         needs: &[
             Need {
                 what: "redirection",
-                ways: &[way(TABLES, &[NFT, NFT_NAT]), way(LEGACY, &[XT_NAT])],
+                ways: &[nft(Rules::Redirect, &[]), legacy(Rules::Redirect, &[])],
             },
             Need {
                 what: "IPv6",
                 ways: &[
-                    way(TABLES, &[&["system/IPv6"], NFT, NFT_NAT]),
-                    way(LEGACY, &[&["system/IPv6"], XT6_NAT]),
+                    nft(Rules::RedirectIpv6, &[&["system/IPv6"]]),
+                    legacy(Rules::RedirectIpv6, &[&["system/IPv6"]]),
                     V4_ONLY,
                 ],
             },
@@ -120,10 +130,7 @@ pub const JOBS: &[Job] = &[
         needs: &[
             Need {
                 what: "redirection",
-                ways: &[
-                    way(TABLES, &[NFT, NFT_NAT, NFT_MARK, NFT_TPROXY]),
-                    way(LEGACY, &[XT_NAT, XT_MARK, XT_TPROXY]),
-                ],
+                ways: &[nft(Rules::Tproxy, &[]), legacy(Rules::Tproxy, &[])],
             },
             Need {
                 what: "delivery of marked packets",
@@ -132,21 +139,8 @@ pub const JOBS: &[Job] = &[
             Need {
                 what: "IPv6",
                 ways: &[
-                    way(
-                        TABLES,
-                        &[
-                            &["system/IPv6"],
-                            ROUTING6,
-                            NFT,
-                            NFT_NAT,
-                            NFT_MARK,
-                            NFT_TPROXY,
-                        ],
-                    ),
-                    way(
-                        LEGACY,
-                        &[&["system/IPv6"], ROUTING6, XT6_NAT, XT6_MARK, XT6_TPROXY],
-                    ),
+                    nft(Rules::TproxyIpv6, &[&["system/IPv6"], ROUTING6]),
+                    legacy(Rules::TproxyIpv6, &[&["system/IPv6"], ROUTING6]),
                     V4_ONLY,
                 ],
             },

@@ -26,13 +26,19 @@ impl Paint {
     }
 }
 
-/// The table and one line for each job.
+/// In one line whether weir can do its work, then one line for each of its jobs; then the table of all features,
+/// and last the jobs that weir does not do yet.
 ///
 /// With `colour` there are escape sequences for a terminal in it.
 #[must_use]
 pub fn text(survey: &Survey, verdicts: &[(&Job, Verdict)], colour: bool) -> String {
     let paint = Paint(colour);
-    let mut out = format!("kernel {}: {}\n", survey.release, survey.modules);
+    let mut out = format!("{}\n", summary(verdicts));
+    let (done, planned): (Vec<_>, Vec<_>) = verdicts.iter().partition(|(job, _)| job.is_done());
+    for (job, verdict) in done {
+        out += &verdict_line(job, verdict, &paint);
+    }
+    let _ = writeln!(out, "\nkernel {}: {}", survey.release, survey.modules);
     for (name, value) in &survey.facts {
         let _ = writeln!(out, "{name}: {value}");
     }
@@ -59,11 +65,40 @@ pub fn text(survey: &Survey, verdicts: &[(&Job, Verdict)], colour: bool) -> Stri
     for (n, note) in notes.iter().enumerate() {
         let _ = writeln!(out, "[{}] {note}", n + 1);
     }
-    out.push('\n');
-    for (job, verdict) in verdicts {
+    if !planned.is_empty() {
+        out += "\nWhat weir does not do yet, as far as the kernel goes:\n";
+    }
+    for (job, verdict) in planned {
         out += &verdict_line(job, verdict, &paint);
     }
     out
+}
+
+/// Whether weir can do its jobs here. Jobs that it does not do yet have no say.
+fn summary(verdicts: &[(&Job, Verdict)]) -> String {
+    let of = |outcomes: &[Outcome]| -> Vec<&str> {
+        let done = verdicts.iter().filter(|(job, _)| job.is_done());
+        let found = done.filter(|(_, v)| outcomes.contains(&v.outcome));
+        found.map(|(job, _)| job.name).collect()
+    };
+    let works = of(&[Outcome::Works, Outcome::WorksWithFallback]);
+    let (fails, unknown) = (of(&[Outcome::DoesNotWork]), of(&[Outcome::Unknown]));
+    let mut parts = Vec::new();
+    if !fails.is_empty() {
+        parts.push(format!("does not work here: {}", fails.join(", ")));
+    }
+    if !unknown.is_empty() {
+        parts.push(format!("could not be found out: {}", unknown.join(", ")));
+    }
+    if !works.is_empty() {
+        parts.push(format!("works here: {}", works.join(", ")));
+    }
+    let text = parts.join("; ");
+    match (parts.is_empty(), fails.is_empty() && unknown.is_empty()) {
+        (true, _) => "weir does not do yet what was asked for".to_owned(),
+        (false, true) => text,
+        (false, false) => format!("{text}. What gives the missing parts is said below"),
+    }
 }
 
 fn line<'a>(
@@ -151,6 +186,8 @@ pub struct JobReport {
     pub job: &'static str,
     /// In words.
     pub title: &'static str,
+    /// Weir does this job today.
+    pub done_by_weir: bool,
     /// [`Outcome::word`]
     pub verdict: &'static str,
     /// [`Outcome::words`]
@@ -169,6 +206,7 @@ impl JobReport {
         Self {
             job: job.name,
             title: job.title,
+            done_by_weir: job.is_done(),
             verdict: verdict.outcome.word(),
             words: verdict.outcome.words(),
             reasons: verdict.reasons.clone(),

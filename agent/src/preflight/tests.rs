@@ -64,8 +64,8 @@ fn outcomes(survey: &Survey) -> BTreeMap<&'static str, Outcome> {
 fn every_key_of_a_job_is_a_feature_and_features_are_there_once() {
     let survey = with(&[]);
     let ways = JOBS.iter().flat_map(|j| j.needs).flat_map(|n| n.ways);
-    for key in ways.flat_map(|w| w.features).flat_map(|g| g.iter()) {
-        assert!(survey.find(key).is_some(), "{key}");
+    for key in ways.flat_map(jobs::Way::keys) {
+        assert!(survey.find(&key).is_some(), "{key}");
     }
     for job in JOBS {
         for name in job.capabilities {
@@ -178,6 +178,38 @@ fn text_has_a_line_for_each_feature_and_each_job() {
     assert!(plain.contains("[1] not asked"), "{plain}");
     assert!(!plain.contains('\x1b'));
     assert!(text(&survey, &verdicts, true).contains("\x1b[31mlack\x1b[0m"));
+}
+
+#[test]
+fn the_first_line_is_about_what_weir_does() {
+    let first = |changes: &[(&str, Answer)], jobs: &[&str]| {
+        let survey = with(changes);
+        let asked = JOBS
+            .iter()
+            .filter(|j| jobs.is_empty() || jobs.contains(&j.name));
+        let verdicts: Vec<_> = asked.map(|j| (j, j.judge(&survey))).collect();
+        let text = text(&survey, &verdicts, false);
+        text.lines().next().unwrap().to_owned()
+    };
+    let all = "works here: sidecar, sidecar-tproxy";
+    assert_eq!(first(&[], &[]), all);
+    // Nothing that weir does is made of it.
+    assert_eq!(
+        first(
+            &[("net/link netkit", lack()), ("ebpf/attach tcx", unknown())],
+            &[]
+        ),
+        all
+    );
+    let routing = first(&[("net/policy routing ip", lack())], &[]);
+    let beginning = "does not work here: sidecar-tproxy; works here: sidecar. What gives";
+    assert!(routing.starts_with(beginning), "{routing}");
+    let untold = first(&[("net/policy routing ip", unknown())], &[]);
+    assert!(
+        untold.starts_with("could not be found out: sidecar-tproxy; "),
+        "{untold}"
+    );
+    assert!(first(&[], &["ebpf"]).contains("does not do yet"));
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! A pod with users of its own (`hostUsers: false`): its network namespace belongs to another user namespace.
 
-use crate::support::{config, path, weir};
+use crate::support::{config, lo_up, path, weir};
 use serde_json::json;
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use weir_netlink::Netns;
+
+/// What a container runtime maps: the pod's users are others of the node's.
+const USERS: &str = "0 100000 65536";
+/// What an ordinary user can map: one user.
+const ONE_USER: &str = "0 0 1";
 
 /// Something that lives in user and network namespaces of its own and ends with the test.
 struct Pod {
@@ -13,18 +18,21 @@ struct Pod {
 }
 
 impl Pod {
-    fn create() -> Self {
+    fn create(users: &str) -> Self {
         let mut process = Command::new("unshare")
-            .args(["--user", "--map-root-user", "--net", "sh", "-c"])
-            .arg("ip link set lo up && echo && exec cat")
+            .args(["--user", "--net", "sh", "-c", "echo && exec cat"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("unshare is needed for this test");
         let mut ready = [0];
         let out = process.stdout.as_mut().unwrap();
-        out.read_exact(&mut ready).expect("lo is up");
+        out.read_exact(&mut ready).expect("the namespaces are made");
+        for map in ["uid_map", "gid_map"] {
+            std::fs::write(format!("/proc/{}/{map}", process.id()), users).unwrap();
+        }
         let netns = Netns::of_pid(process.id()).unwrap();
+        lo_up(&netns);
         Self { process, netns }
     }
 
@@ -32,7 +40,7 @@ impl Pod {
     fn inside(&self, command: &[&str]) -> String {
         let out = Command::new("nsenter")
             .arg(format!("--target={}", self.process.id()))
-            .args(["--user", "--net", "--preserve-credentials"])
+            .args(["--user", "--net"])
             .args(command)
             .env("XTABLES_LOCKFILE", "/dev/null")
             .output()
@@ -42,10 +50,21 @@ impl Pod {
         String::from_utf8(out.stdout).unwrap()
     }
 
-    fn apply(&self, engine: &str, more: &[&str]) -> crate::support::Run {
+    fn weir(&self, verb: &str, engine: &str, more: &[&str]) -> crate::support::Run {
         let (ns, file) = (path(&self.netns), config(&json!({})));
         let on = ["--config", file.path(), "--netns", &ns, "--engine", engine];
-        weir(&[&["apply", "sidecar"][..], &on, more].concat())
+        weir(&[&[verb, "sidecar"][..], &on, more].concat())
+    }
+
+    fn apply(&self, engine: &str, more: &[&str]) -> crate::support::Run {
+        self.weir("apply", engine, more)
+    }
+
+    fn legacy_rules(&self) -> String {
+        let saved = self.inside(&["iptables-legacy-save", "-t", "nat"]);
+        // Comments hold the time.
+        let rules = saved.lines().filter(|line| !line.starts_with('#'));
+        rules.map(|line| format!("{line}\n")).collect()
     }
 }
 
@@ -57,18 +76,18 @@ impl Drop for Pod {
 }
 
 macro_rules! pod_or_skip {
-    () => {{
+    ($users:expr) => {{
         if let Some(reason) = crate::rights::not_first_user_namespace() {
             eprintln!("skipped: {reason}");
             return;
         }
-        Pod::create()
+        Pod::create($users)
     }};
 }
 
 #[test]
 fn the_owner_is_seen() {
-    let pod = pod_or_skip!();
+    let pod = pod_or_skip!(USERS);
     assert!(!pod.netns.is_of_own_user_namespace().unwrap());
     let own = Netns::create().unwrap();
     assert!(own.is_of_own_user_namespace().unwrap());
@@ -77,7 +96,7 @@ fn the_owner_is_seen() {
 #[test]
 fn nf_tables_is_chosen_and_verified() {
     for engine in ["auto", "nft"] {
-        let pod = pod_or_skip!();
+        let pod = pod_or_skip!(USERS);
         let applied = pod.apply(engine, &[]);
         assert_eq!(applied.code, 0, "{}", applied.stderr);
         let listed = pod.inside(&["nft", "list", "ruleset"]);
@@ -86,33 +105,77 @@ fn nf_tables_is_chosen_and_verified() {
     }
 }
 
+/// The kernel takes rules that match users only from inside of the pod's user namespace, and a child goes there.
 #[test]
-fn legacy_tables_are_refused_before_anything_changes() {
-    let pod = pod_or_skip!();
-    let addresses = pod.inside(&["ip", "address"]);
-    for more in [&[][..], &["--dry-run"]] {
-        let refused = pod.apply("xtables", more);
-        assert_eq!(refused.code, 1, "{}", refused.stdout);
-        for part in [
-            &pod.netns.id().to_string()[..],
-            "hostUsers: false",
-            "--engine nft",
-        ] {
-            assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
-        }
+fn legacy_tables_are_written_from_inside() {
+    let pod = pod_or_skip!(USERS);
+    let rule = "-A OUTPUT -d 203.0.113.9/32 -j RETURN";
+    let words: Vec<&str> = rule.split(' ').collect();
+    pod.inside(&[&["iptables-legacy", "-t", "nat"][..], &words].concat());
+    let applied = pod.apply("xtables", &[]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    let listed = pod.legacy_rules();
+    for part in [
+        "--uid-owner 1337",
+        "--gid-owner 1337",
+        "-j ISTIO_OUTPUT",
+        rule,
+    ] {
+        assert!(listed.contains(part), "{part}: {listed}");
     }
-    assert_eq!(pod.inside(&["ip", "address"]), addresses);
-    assert_eq!(pod.inside(&["nft", "list", "ruleset"]), "");
-    let names = pod
-        .netns
-        .run(|| std::fs::read_to_string("/proc/thread-self/net/ip_tables_names"));
-    assert_eq!(names.unwrap().unwrap(), "");
+    for engine in ["xtables", "auto"] {
+        assert_eq!(pod.apply(engine, &[]).stdout, "unchanged\n");
+        assert_eq!(pod.weir("verify", engine, &[]).code, 0);
+    }
+    pod.inside(&["iptables-legacy", "-t", "nat", "-F", "ISTIO_OUTPUT"]);
+    assert_eq!(pod.weir("verify", "auto", &[]).code, 1);
+    assert_eq!(pod.apply("auto", &[]).code, 0);
+    assert_eq!(pod.legacy_rules(), listed);
+    let cleaned = weir(&["clean", "--netns", &path(&pod.netns)]);
+    assert_eq!(cleaned.code, 0, "{}", cleaned.stderr);
+    let left = pod.legacy_rules();
+    assert!(!left.contains("ISTIO") && left.contains(rule), "{left}");
 }
 
-/// Upstream's installer ran in the pod and used legacy tables, which only the pod itself could write.
+/// Root of the pod may trace what enters its user namespace, and the child has a copy of weir's memory.
 #[test]
-fn nf_tables_takes_over_from_what_the_pod_wrote() {
-    let pod = pod_or_skip!();
+fn the_pod_cannot_look_into_the_child() {
+    let pod = pod_or_skip!(USERS);
+    let (ns, file) = (path(&pod.netns), config(&json!({})));
+    let traced = Command::new("strace")
+        .args(["-f", "-e", "trace=prctl,setns", "-e", "signal=none"])
+        .args([env!("CARGO_BIN_EXE_weir"), "apply", "sidecar"])
+        .args(["--config", file.path(), "--netns", &ns])
+        .args(["--engine", "xtables"])
+        .output()
+        .expect("strace is needed for this test");
+    let calls = String::from_utf8(traced.stderr).unwrap();
+    assert!(traced.status.success(), "{calls}");
+    let place = |call: &str| calls.lines().position(|l| l.contains(call));
+    let (shut, entered) = (
+        place("prctl(PR_SET_DUMPABLE, SUID_DUMP_DISABLE"),
+        place("CLONE_NEWUSER"),
+    );
+    assert!(shut.is_some() && shut < entered, "{calls}");
+}
+
+/// The proxy's user does not exist in such a pod, and a rule cannot name it.
+#[test]
+fn users_that_the_pod_does_not_have_are_refused() {
+    let pod = pod_or_skip!(ONE_USER);
+    let addresses = pod.inside(&["ip", "address"]);
+    let refused = pod.apply("xtables", &[]);
+    assert_eq!(refused.code, 1, "{}", refused.stdout);
+    assert!(refused.stderr.contains("uid_map"), "{}", refused.stderr);
+    assert_eq!(pod.inside(&["ip", "address"]), addresses);
+    assert_eq!(pod.inside(&["nft", "list", "ruleset"]), "");
+    assert!(!pod.legacy_rules().contains("ISTIO"));
+}
+
+/// Upstream's installer ran in the pod and used legacy tables: they stay in use.
+#[test]
+fn what_the_pod_wrote_stays_in_legacy_tables() {
+    let pod = pod_or_skip!(USERS);
     for rule in [
         "-N ISTIO_OUTPUT",
         "-A OUTPUT -j ISTIO_OUTPUT",
@@ -123,8 +186,10 @@ fn nf_tables_takes_over_from_what_the_pod_wrote() {
     }
     let applied = pod.apply("auto", &[]);
     assert_eq!(applied.code, 0, "{}", applied.stderr);
-    let listed = pod.inside(&["nft", "list", "ruleset"]);
-    assert!(listed.contains("table inet istio-proxy-nat"), "{listed}");
-    let saved = pod.inside(&["iptables-legacy-save", "-t", "nat"]);
-    assert!(!saved.contains("ISTIO"), "{saved}");
+    assert_eq!(pod.inside(&["nft", "list", "ruleset"]), "");
+    let saved = pod.legacy_rules();
+    assert!(
+        saved.contains("-j ISTIO_REDIRECT") && !saved.contains("--uid-owner 0 "),
+        "{saved}"
+    );
 }

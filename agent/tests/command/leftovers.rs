@@ -186,6 +186,38 @@ fn tables_and_plain_rules_of_builtin_chains_are_left() {
     assert!(inside(&pod, "nft", &["list", "tables"]).contains("table inet istio-proxy-mangle"));
 }
 
+/// With the plan that made them, they say whose they are: as in legacy tables.
+#[test]
+fn plain_rules_of_builtin_chains_go_with_the_plan_that_names_them() {
+    let pod = legacy_pod_or_skip!();
+    let ns = path(&pod);
+    load_foreign(&pod);
+    // Equal to a rule of the plan, and there before it.
+    let twin = ["-t", "mangle", "-A", "OUTPUT", "-o", "net1", "-j", "RETURN"];
+    inside(&pod, "iptables-nft", &twin);
+    let rules = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|l| l.starts_with('['));
+        lines.map(str::to_owned).collect()
+    };
+    let foreign = rules(&saved(&pod));
+    let fields = |cleanup: bool| {
+        config(&json!({
+            "inbound_interception_mode": "TPROXY", "drop_invalid": true, "redirect_dns": true,
+            "capture_all_dns": true, "exclude_interfaces": "net1", "cleanup_only": cleanup,
+        }))
+    };
+    load(&pod, fields(false).path());
+    assert!(saved(&pod).contains("--save-mark"), "{}", saved(&pod));
+    let file = fields(true);
+    let on = ["apply", "sidecar", "--config", file.path(), "--netns", &ns];
+    let cleaned = weir(&on);
+    assert_eq!(cleaned.code, 0, "{}", cleaned.stderr);
+    assert_eq!(rules(&saved(&pod)), foreign);
+    // Without a chain of upstream's the twin is another writer's.
+    assert_eq!(weir(&on).stdout, "unchanged\n");
+    assert_eq!(rules(&saved(&pod)), foreign);
+}
+
 #[test]
 fn a_listing_marks_the_tables_and_reads_the_matches() {
     let pod = legacy_pod_or_skip!();

@@ -10,6 +10,7 @@ mod lacks;
 mod rights;
 
 mod bad_input;
+mod closed_output;
 mod demo;
 mod engines;
 mod foreign;
@@ -17,5 +18,10 @@ mod host_users;
 mod leftovers;
 mod legacy_foreign;
 mod lifecycle;
+mod limits;
+mod lost_answers;
 mod plan;
 mod restore;
+mod restore_upstream;
+mod routing;
+mod words;

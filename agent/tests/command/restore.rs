@@ -91,13 +91,22 @@ fn has_open(child: &Child, path: &str) -> bool {
 }
 
 fn load(netns: &Netns, program: &str, text: &str) {
-    let run = feed(netns, &[program], text);
-    assert_eq!(run.code, 0, "{program}: {}", run.stderr);
+    load_by(netns, &[program], text);
+}
+
+/// What is there already stays.
+pub(crate) fn load_noflush(netns: &Netns, program: &str, text: &str) {
+    load_by(netns, &[program, "--noflush", "-w", "60"], text);
+}
+
+fn load_by(netns: &Netns, command: &[&str], text: &str) {
+    let run = feed(netns, command, text);
+    assert_eq!(run.code, 0, "{command:?}: {}\n{text}", run.stderr);
 }
 
 /// Without the lines that hold the date, and without what packets did in the meantime. The tools list
 /// the table first that was used last; here they are sorted.
-fn rules(netns: &Netns, program: &str) -> String {
+pub(crate) fn rules(netns: &Netns, program: &str) -> String {
     let text = inside(netns, program, &[]);
     let lines = text.lines().filter(|l| !l.starts_with('#'));
     let text: String = lines

@@ -1,6 +1,7 @@
 //! Runs the command and the oracle.
 
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,8 +21,25 @@ pub(crate) fn weir(args: &[&str]) -> Run {
     run(Command::new(env!("CARGO_BIN_EXE_weir")).args(args))
 }
 
+/// Runs `weir` with something on its stdin.
+pub(crate) fn weir_fed(args: &[&str], stdin: &[u8]) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let piped = || std::process::Stdio::piped();
+    command
+        .args(args)
+        .stdin(piped())
+        .stdout(piped())
+        .stderr(piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(stdin).unwrap();
+    ended(child.wait_with_output().unwrap())
+}
+
 fn run(command: &mut Command) -> Run {
-    let out = command.output().unwrap();
+    ended(command.output().unwrap())
+}
+
+fn ended(out: std::process::Output) -> Run {
     Run {
         code: out.status.code().expect("ended by a signal"),
         stdout: String::from_utf8(out.stdout).unwrap(),

@@ -4,7 +4,8 @@
 //! dependency does. The program file says what is linked, and not whether it is called. The
 //! trace says what one run did, and nothing about another.
 //!
-//! One file may execute: the runner of CNI plugins, which `weir cni` is made of.
+//! One file may execute: the runner of CNI plugins, which `weir cni` is made of. One may make a process, which executes
+//! nothing: see `source`.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

@@ -83,6 +83,8 @@ struct State {
     asked: Vec<Asked>,
     streaming: Streaming,
     token: String,
+    /// What a request for a token is answered with.
+    granted: Option<String>,
     /// `None` is plain HTTP.
     tls: Option<Arc<ServerConfig>>,
     fault: Decide,
@@ -117,6 +119,7 @@ impl ApiServer {
             asked: Vec::new(),
             streaming: Streaming::Served,
             token: "token-1".into(),
+            granted: None,
             tls: None,
             fault: Box::new(|_| None),
             ended: (0, false),
@@ -207,6 +210,11 @@ impl ApiServer {
         self.shared.state().token = token.into();
     }
 
+    /// Requests for a token of a service account get this one.
+    pub(crate) fn grant(&self, token: &str) {
+        self.shared.state().granted = Some(token.into());
+    }
+
     /// Every watch that runs ends with 410 Gone, and the events until now are forgotten.
     pub(crate) fn gone(&self) {
         self.shared.state().events.clear();
@@ -249,7 +257,12 @@ impl Drop for ApiServer {
 fn place(object: &Value) -> (String, String) {
     let metadata = &object["metadata"];
     let name = metadata["name"].as_str().unwrap();
+    let of_kind = |list: &str, key: String| (list.to_owned(), format!("{list} {key}"));
     match metadata["namespace"].as_str() {
+        Some(namespace) if object["kind"] == "DaemonSet" => {
+            of_kind("/apis/apps/v1/daemonsets", format!("{namespace}/{name}"))
+        }
+        None if object["kind"] == "Node" => of_kind("/api/v1/nodes", name.to_owned()),
         Some(namespace) => (
             "/api/v1/pods".into(),
             format!("/api/v1/pods {namespace}/{name}"),
@@ -302,6 +315,12 @@ impl Shared {
         if bearer != Some(&format!("Bearer {token}")) {
             return answer(&mut stream, 401, &status(401, "Unauthorized"));
         }
+        let granted = self.state().granted.clone();
+        if let Some(token) = granted.filter(|_| asked.path.ends_with("/token")) {
+            let status = json!({"token": token, "expirationTimestamp": "2026-12-01T00:00:00Z"});
+            let made = json!({"kind": "TokenRequest", "status": status});
+            return answer(&mut stream, 201, &made);
+        }
         if asked.method != "GET" {
             let done = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});
             return answer(&mut stream, 200, &done);
@@ -343,7 +362,8 @@ impl Shared {
                 let (list, name) = key.split_once(' ').unwrap();
                 let path = match name.split_once('/') {
                     Some((namespace, name)) => {
-                        format!("/api/v1/namespaces/{namespace}/pods/{name}")
+                        let (version, kind) = list.rsplit_once('/').unwrap();
+                        format!("{version}/namespaces/{namespace}/{kind}/{name}")
                     }
                     None => format!("{list}/{name}"),
                 };

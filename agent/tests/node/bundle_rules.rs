@@ -49,7 +49,7 @@ fn rules_of_a_namespace_that_is_named() {
 
 #[test]
 fn rules_of_the_pods_that_the_agent_knows() {
-    let Some(sandbox) = Sandbox::new() else {
+    let Some(sandbox) = Sandbox::of("web") else {
         return;
     };
     let node = Node::new();

@@ -49,14 +49,25 @@ fn settings_are_explained() {
     );
     assert_eq!(find("--log_target")["origin"], "default");
     assert!(value.as_array().unwrap().len() > 55);
-    // What is explained need not be usable.
-    assert!(
-        stdout(&node.run(
-            &["agent", "--explain-settings"],
-            &[("AMBIENT_ENABLED", "true")]
-        ))
-        .contains("AMBIENT_ENABLED=\"true\"")
-    );
+    // What an agent would refuse is explained, and refused as well.
+    for (name, value) in [
+        ("AMBIENT_ENABLED", "true"),
+        ("KUBECONFIG_MODE", "rw"),
+        ("CNI_CONF_NAME", "../x"),
+    ] {
+        for further in [&[][..], &["--json"]] {
+            let args = [&["agent", "--explain-settings"], further].concat();
+            let out = node.run(&args, &[(name, value)]);
+            assert_eq!(out.status.code(), Some(1), "{name}");
+            let (text, why) = (
+                String::from_utf8_lossy(&out.stdout),
+                String::from_utf8_lossy(&out.stderr),
+            );
+            assert!(text.contains(value) && why.contains(name), "{text}{why}");
+        }
+    }
+    let levels = ["agent", "--explain-settings", "--log_output_level=loud"];
+    assert_eq!(node.run(&levels, &[]).status.code(), Some(1));
 }
 
 #[test]
@@ -248,6 +259,14 @@ fn called_as_install_cni_it_is_the_agent() {
     assert!(
         stdout(&run(&["--explain-settings", "--log_output_level=info"])).contains("CNI_CONF_NAME")
     );
+    let number = concat!(env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(stdout(&run(&["version", "--short"])), number);
+    assert_eq!(
+        json(&run(&["version", "-o", "json"]))["clientVersion"]["version"],
+        env!("CARGO_PKG_VERSION")
+    );
+    assert!(stdout(&run(&["version", "--output=yaml"])).starts_with("clientVersion:\n"));
+    assert_eq!(run(&["version", "-o", "xml"]).status.code(), Some(1));
     for bad in ["--no-such-flag", "--chained-cni-plugin=", "nonsense"] {
         assert_eq!(run(&[bad]).status.code(), Some(1), "{bad}");
     }

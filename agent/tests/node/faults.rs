@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 const LIST: &str = "net.d/10-pods.conflist";
 
 /// A mount that goes away with this value.
-struct Mount(PathBuf);
+pub(crate) struct Mount(PathBuf);
 
 impl Mount {
     /// `None` where this user may not mount.
-    fn tmpfs(path: &Path, flags: MsFlags, options: &str) -> Option<Self> {
+    pub(crate) fn tmpfs(path: &Path, flags: MsFlags, options: &str) -> Option<Self> {
         let mounted = mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options));
         Self::of(path, mounted)
     }
@@ -23,6 +23,12 @@ impl Mount {
             path,
             mount(Some(source), path, None::<&str>, flags, None::<&str>),
         )
+    }
+
+    /// From now on nothing can be written there.
+    pub(crate) fn read_only(&self) {
+        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(None::<&str>, &self.0, None::<&str>, flags, None::<&str>).unwrap();
     }
 
     fn of(path: &Path, mounted: nix::Result<()>) -> Option<Self> {

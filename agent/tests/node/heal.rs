@@ -76,6 +76,28 @@ fn without_damping_it_takes_less_than_a_second() {
     assert_eq!(agent.metric("weir_install_damped_total"), 0);
 }
 
+/// The distance that a pass keeps counts from the pass before it, not from the change.
+#[test]
+fn a_second_change_within_a_second_is_healed_within_a_second() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let agent = node.ready(&[]);
+    for _ in 0..2 {
+        node.write(LIST, BRIDGE);
+        let first = Instant::now();
+        agent.until("healed", || has_plugin(&node, LIST));
+        agent.until("ready", || agent.is_ready());
+        // Most of the distance is over when the next change comes.
+        agent.until("half a second", || {
+            first.elapsed() > Duration::from_millis(500)
+        });
+        node.write(LIST, BRIDGE);
+        let took = agent.until("healed again", || has_plugin(&node, LIST));
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+    assert!(agent.metric("weir_install_damped_total") >= 2);
+}
+
 #[test]
 fn a_configuration_that_sorts_first_is_followed_when_none_is_named() {
     let node = Node::new();

@@ -10,6 +10,8 @@
 
 mod adds;
 mod api_server;
+mod attacks;
+mod blind;
 mod bundle;
 mod bundle_rules;
 #[allow(dead_code, reason = "tests of the kernel matrix use the rest")]
@@ -19,9 +21,11 @@ mod commands;
 mod cri;
 mod faults;
 mod golden;
+mod groups;
 mod heal;
 mod lifecycle;
 mod metrics;
+mod passing;
 mod pods;
 mod privilege;
 mod repair;
@@ -31,4 +35,6 @@ mod scenarios;
 mod servers;
 mod status;
 mod support;
+mod unasked;
+mod upgrade;
 mod validity;

@@ -61,7 +61,14 @@ fn every_name_is_there_from_the_start() {
         format!("weir_kernel_info{{release=\"{}\"}} 1", release.trim()),
         "weir_engine_info{engine=\"nft\"} 0".to_owned(),
         "weir_engine_info{engine=\"xtables\"} 0".to_owned(),
-        "weir_pods_verified_ratio 1.0".to_owned(),
+        // Nothing is known, so nothing is good.
+        "weir_pods_verified_ratio NaN".to_owned(),
+        "weir_blind{of=\"watch\"} 1".to_owned(),
+        "weir_blind{of=\"verification\"} 0".to_owned(),
+        "weir_blind{of=\"plugin\"} 0".to_owned(),
+        "weir_events_total{result=\"dropped\"} 0".to_owned(),
+        "weir_pods_unasked 0".to_owned(),
+        "weir_unasked_removed_total 0".to_owned(),
         "weir_xtables_lock_wait_seconds_count 0".to_owned(),
         "weir_pod_watch_restarts_total{reason=\"forbidden\"} 0".to_owned(),
         "weir_plugin_pod_lookups_total{result=\"known\"} 0".to_owned(),
@@ -164,7 +171,7 @@ fn the_plugin_tells_how_long_its_phases_took() {
 
 #[test]
 fn repairs_are_measured_and_pods_counted_by_engine() {
-    let Some(sandbox) = Sandbox::new() else {
+    let Some(sandbox) = Sandbox::of("web") else {
         return;
     };
     let server = ApiServer::start();

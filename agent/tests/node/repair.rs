@@ -2,6 +2,7 @@
 //! server says of it.
 
 use crate::api_server::{ApiServer, Asked, Fault, pod};
+use crate::groups::Group;
 use crate::support::{Agent, BRIDGE, Node};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -10,18 +11,31 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
-/// A namespace with an address of its own on `lo`, and a process in it.
+/// A namespace with an address of its own on `lo`, and a process in it that is in the control group of a pod.
 pub(crate) struct Sandbox {
     netns: Netns,
     process: Child,
+    group: Group,
     pub(crate) address: String,
 }
 
 impl Sandbox {
-    /// `None`, and a line that says so, where no namespace can be made.
-    pub(crate) fn new() -> Option<Self> {
+    /// Of the pod of this name as [`sidecar`] makes it. `None`, and a line that says so, where no namespace or no control
+    /// group can be made.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        Self::within(Group::of_pod(&format!("uid-{name}"))?)
+    }
+
+    /// In this control group.
+    pub(crate) fn within(group: Group) -> Option<Self> {
         // Other tests run at the same time, in other processes too.
         static COUNT: AtomicU8 = AtomicU8::new(1);
+        let [high, low] = (std::process::id() as u16).to_be_bytes();
+        let address = format!("10.{high}.{low}.{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        Self::at(group, address)
+    }
+
+    fn at(group: Group, address: String) -> Option<Self> {
         let netns = match Netns::create() {
             Ok(netns) => netns,
             Err(e) if e.is_permission() => {
@@ -30,8 +44,6 @@ impl Sandbox {
             }
             Err(e) => panic!("{e}"),
         };
-        let [high, low] = (std::process::id() as u16).to_be_bytes();
-        let address = format!("10.{high}.{low}.{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let net = format!("{address}/32").parse().unwrap();
         let add = || {
             let routing = Routing::open()?;
@@ -40,15 +52,33 @@ impl Sandbox {
             routing.add_address(lo, net)
         };
         assert!(netns.run(add).unwrap().unwrap());
-        let process = within(netns.path().as_path(), "sleep")
-            .arg("1000")
-            .spawn()
-            .expect("nsenter is there");
+        let process = process(&netns);
+        group.take(process.id());
         Some(Self {
             netns,
             process,
+            group,
             address,
         })
+    }
+
+    /// The same with a younger process.
+    pub(crate) fn again(mut self) -> Self {
+        let process = process(&self.netns);
+        self.group.take(process.id());
+        let mut old = std::mem::replace(&mut self.process, process);
+        let _ = old.kill();
+        let _ = old.wait();
+        self
+    }
+
+    /// Another namespace, of the pod of this name, with the same address.
+    pub(crate) fn twin(&self, name: &str) -> Option<Self> {
+        Self::at(Group::of_pod(&format!("uid-{name}"))?, self.address.clone())
+    }
+
+    pub(crate) fn netns(&self) -> &Netns {
+        &self.netns
     }
 
     /// What `nft` or another tool prints in the namespace.
@@ -62,11 +92,11 @@ impl Sandbox {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn rules(&self) -> String {
+    pub(crate) fn rules(&self) -> String {
         self.tool("nft", &["list", "ruleset"])
     }
 
-    fn is_redirected(&self) -> bool {
+    pub(crate) fn is_redirected(&self) -> bool {
         self.rules().contains("redirect to :15001")
     }
 }
@@ -76,6 +106,11 @@ impl Drop for Sandbox {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+fn process(netns: &Netns) -> Child {
+    let mut sleep = within(netns.path().as_path(), "sleep");
+    sleep.arg("1000").spawn().expect("nsenter is there")
 }
 
 fn within(netns: &Path, program: &str) -> Command {
@@ -136,7 +171,7 @@ fn written(server: &ApiServer) -> Vec<Asked> {
     all.filter(|asked| asked.method != "GET").collect()
 }
 
-fn events(server: &ApiServer, reason: &str) -> Vec<Asked> {
+pub(crate) fn events(server: &ApiServer, reason: &str) -> Vec<Asked> {
     let all = written(server).into_iter();
     all.filter(|asked| asked.body["reason"] == reason).collect()
 }
@@ -145,7 +180,7 @@ pub(crate) const IN_PLACE: (&str, &str) = ("REPAIR_REPAIR_PODS", "true");
 
 #[test]
 fn a_pod_without_rules_is_repaired_and_one_whose_rule_goes_too() {
-    let (Some(sandbox), Some(other)) = (Sandbox::new(), Sandbox::new()) else {
+    let (Some(sandbox), Some(other)) = (Sandbox::of("web"), Sandbox::of("plain")) else {
         return;
     };
     let server = ApiServer::start();
@@ -185,9 +220,44 @@ fn a_pod_without_rules_is_repaired_and_one_whose_rule_goes_too() {
     assert_eq!(other.rules(), "", "it asks for nothing");
 }
 
+/// An API server that takes events and never says so.
+#[test]
+fn events_that_nobody_takes_hold_up_no_repair() {
+    const PODS: usize = 30;
+    let sandboxes: Option<Vec<_>> = (0..PODS)
+        .map(|n| Sandbox::of(&format!("many-{n}")))
+        .collect();
+    let Some(sandboxes) = sandboxes else { return };
+    let server = ApiServer::start();
+    server.fault(|asked| {
+        let hangs = Fault::Drip(std::time::Duration::from_secs(60));
+        (asked.method == "POST").then_some(hangs)
+    });
+    for (n, sandbox) in sandboxes.iter().enumerate() {
+        server.put(sidecar(&format!("many-{n}"), &sandbox.address));
+    }
+    let node = Node::new();
+    let begun = std::time::Instant::now();
+    let agent = start(&node, &server, &[IN_PLACE]);
+    agent.until("all", || healed(&agent, "success") == PODS as u64);
+    // One event alone is waited for ten seconds.
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+    assert!(sandboxes.iter().all(Sandbox::is_redirected));
+    agent.until("one is given up", || {
+        agent.metric("weir_events_total{result=\"failed\"}") >= 1
+    });
+    assert!(
+        agent
+            .log()
+            .contains("no event RedirectionRepaired on pod shop/many-")
+    );
+    // Said once, not thirty times.
+    assert_eq!(agent.log().matches("no event ").count(), 1);
+}
+
 #[test]
 fn a_broken_pod_is_repaired_in_place_once() {
-    let Some(sandbox) = Sandbox::new() else {
+    let Some(sandbox) = Sandbox::of("web") else {
         return;
     };
     let server = ApiServer::start();
@@ -286,7 +356,7 @@ fn an_api_server_that_refuses_is_asked_five_times_and_again_when_the_pod_changes
 
 #[test]
 fn what_is_not_the_pods_own_is_left_alone() {
-    let Some(sandbox) = Sandbox::new() else {
+    let Some(sandbox) = Sandbox::of("half") else {
         return;
     };
     let server = ApiServer::start();

@@ -201,3 +201,87 @@ fn a_port_that_is_none_costs_only_the_metrics() {
         agent.log()
     );
 }
+
+/// The kubelet gives up after a second.
+#[test]
+fn connections_that_ask_nothing_do_not_keep_the_kubelet_out() {
+    use std::net::TcpStream;
+    let (_node, agent) = node_and_agent(&[], &[]);
+    for (port, path) in [(agent.health, "/readyz"), (agent.metrics, "/metrics")] {
+        let idle: Vec<TcpStream> = (0..100)
+            .map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap())
+            .collect();
+        // Half a request is none.
+        for mut stream in &idle {
+            stream.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+        }
+        let begun = std::time::Instant::now();
+        assert_eq!(get(port, path).map(|(status, _)| status), Some(200));
+        let took = begun.elapsed();
+        assert!(took < std::time::Duration::from_secs(1), "{path}: {took:?}");
+        drop(idle);
+    }
+}
+
+#[test]
+fn a_client_that_has_no_more_to_say_gets_its_answer() {
+    use std::io::Read;
+    let (_node, agent) = node_and_agent(&[], &[]);
+    for (port, path) in [(agent.health, "/readyz"), (agent.metrics, "/metrics")] {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer:?}");
+    }
+}
+
+/// Whatever mode the directory has: the mode of the socket itself is that of `install-cni`.
+#[test]
+fn a_user_who_is_not_root_cannot_write_into_the_log() {
+    use std::os::unix::fs::PermissionsExt;
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: only root can become another user");
+    }
+    let (node, agent) = node_and_agent(&[], &[]);
+    for dir in [node.root.clone(), node.path("run")] {
+        std::fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    // Perl is an essential package of Debian, and an ordinary user may run it wherever this clone lies.
+    let script = r#"use Socket; $SIG{PIPE} = 'IGNORE';
+        socket(my $s, PF_UNIX, SOCK_STREAM, 0) && connect($s, sockaddr_un($ARGV[0])) || die "connect: $!";
+        my $line = '["{\"level\":\"info\",\"time\":\"2026-11-20T21:15:02Z\",\"msg\":\"forged\"}"]';
+        syswrite($s, "POST /log HTTP/1.1\r\nHost: x\r\nContent-Length: " . length($line) . "\r\n\r\n$line");
+        sysread($s, my $answer, 100);
+        print((split / /, $answer)[1], "\n");"#;
+    let ask = |user: &str| {
+        let mut setpriv = std::process::Command::new("setpriv");
+        setpriv.args(["--reuid", user, "--regid", user, "--clear-groups"]);
+        setpriv
+            .args(["perl", "-e", script])
+            .arg(node.path("run/log.sock"));
+        setpriv.output().unwrap()
+    };
+    let out = ask("0");
+    if !out.status.success() {
+        return println!("skipped: setpriv and perl: {out:?}");
+    }
+    assert_eq!(out.stdout, b"200\n", "{out:?}");
+    agent.until("root's line", || agent.log().contains("forged"));
+    for _ in 0..3 {
+        let out = ask("65534");
+        assert_eq!(out.stdout, b"403\n", "{out:?}");
+    }
+    let log = agent.log();
+    assert_eq!(log.matches("forged").count(), 1, "{log}");
+    assert_eq!(
+        log.matches("a user who is not root sends lines").count(),
+        1,
+        "{log}"
+    );
+    assert!(log.contains("uid 65534"), "{log}");
+    let refused = "weir_plugin_log_lines_total{result=\"refused\"}";
+    assert_eq!(agent.metric(refused), 3);
+}

@@ -49,7 +49,7 @@ struct Scene {
 impl Scene {
     fn new(odd_name: &str, odd_port: &str) -> Option<Self> {
         let names = ["cart-7d4b9c6f5-x2vqp", "web-5f6d8c7b9-4hnzt", "db-0"];
-        let sandboxes: Option<Vec<_>> = names.iter().map(|_| Sandbox::new()).collect();
+        let sandboxes: Option<Vec<_>> = names.iter().map(|name| Sandbox::of(name)).collect();
         let sandboxes = sandboxes?;
         let server = ApiServer::start();
         for (name, sandbox) in names.iter().zip(&sandboxes) {

@@ -60,6 +60,13 @@ fn pods_start_while_one_agent_takes_over_from_another() {
     let names: Vec<_> = (0..8).map(|n| format!("pod-{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let old = node.agent_pid();
+    // A moment without the entry would let a pod start outside.
+    let list = "/etc/cni/net.d/10-bridge.conflist";
+    node.sh(&format!(
+        "rm -f /tmp/absent; touch /tmp/looks
+         setsid sh -c 'while [ -e /tmp/looks ]; do grep -q istio-cni {list} || touch /tmp/absent; done' \
+             </dev/null >/dev/null 2>&1 &"
+    ));
     for (n, name) in names.iter().enumerate() {
         mesh.sidecar(name);
         if n == 1 {
@@ -69,6 +76,8 @@ fn pods_start_while_one_agent_takes_over_from_another() {
     mesh.ready(&names);
     node.rolled_out();
     assert_ne!(node.agent_pid(), old);
+    let absent = node.sh("rm /tmp/looks; [ -e /tmp/absent ] && echo absent || echo always there");
+    assert_eq!(absent.trim(), "always there");
     for name in names {
         mesh.captured(name);
     }

@@ -118,6 +118,40 @@ fn only_included_groups_are_captured() {
     );
 }
 
+/// Upstream takes 64 groups. In nf_tables they are more than fits a rule one by one, and ranges even more so.
+#[test]
+fn as_many_groups_as_upstream_takes_are_captured() {
+    fn list(group: impl Fn(u32) -> String) -> String {
+        (0..64).map(group).collect::<Vec<_>>().join(",")
+    }
+    let single = list(|n| (2000 + 10 * n).to_string());
+    let ranges = list(|n| format!("{}-{}", 2000 + 10 * n, 2004 + 10 * n));
+    // Each begins where the next one ends.
+    let overlapping = list(|n| format!("{}-{}", 2630 - 10 * n, 2640 - 10 * n));
+    for (list, inside, outside) in [
+        (single, vec![2000, 2630], vec![1999, 2001, 2625, 2631]),
+        (ranges, vec![2000, 2002, 2004, 2634], vec![1999, 2005, 2635]),
+        (overlapping, vec![2000, 2005, 2333, 2640], vec![1999, 2641]),
+    ] {
+        let (inside, outside) = (&inside, &outside);
+        let more = json!({ "owner_groups_include": list });
+        each(&REDIRECT, more, |pod| {
+            for family in FAMILIES {
+                let to = pod.service(family, 80);
+                for (groups, by) in [
+                    (inside, Receiver::ProxyOutbound),
+                    (outside, Receiver::Server),
+                ] {
+                    for gid in groups.iter().copied() {
+                        let owner = Owner { uid: 1000, gid };
+                        pod.expect(tcp("group", Place::Pod, to).of(owner), by);
+                    }
+                }
+            }
+        });
+    }
+}
+
 #[test]
 fn excluded_groups_are_not_captured() {
     each(

@@ -202,6 +202,13 @@ pub(crate) fn address(n: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(10, 250, 0, 1).to_bits() + n as u32)
 }
 
+/// The UID of a pod: FNV-1a of its name.
+pub(crate) fn uid(name: &str) -> String {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    format!("5c7f9b1e-0000-4000-8000-{:012x}", hash >> 16)
+}
+
 /// About 10 KiB, as pods have them, most of which nobody needs.
 fn pod(name: &str) -> Value {
     let mut pod = pods::sidecar("shop", name);
@@ -210,6 +217,7 @@ fn pod(name: &str) -> Value {
         pod["status"] = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]});
     }
     pod["metadata"]["resourceVersion"] = "5".into();
+    pod["metadata"]["uid"] = uid(name).into();
     pod["spec"]["nodeName"] = "node1".into();
     if name.starts_with("plain") {
         pod["spec"]["containers"]

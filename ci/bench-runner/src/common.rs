@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 #[path = "../../../cni/tests/common/api_server.rs"]
 pub(crate) mod api_server;
+#[allow(dead_code, reason = "tests of the agent use the rest")]
+#[path = "../../../agent/tests/node/groups.rs"]
+pub(crate) mod groups;
 #[path = "../../../cni/tests/common/pods.rs"]
 pub(crate) mod pods;
 

@@ -5,9 +5,10 @@ use std::process::{Child, Command, Stdio};
 use weir_netlink::netns::Netns;
 use weir_netlink::route::Routing;
 
-use crate::agent::{Agent, PODS, address, answer, cpu, directories};
+use crate::agent::{Agent, PODS, address, answer, cpu, directories, uid};
 use crate::common::TempDir;
 use crate::common::api_server::ApiServer;
+use crate::common::groups::Group;
 use crate::report::{Goal, Report};
 use crate::run::Scratch;
 use crate::setup::{Setup, entered};
@@ -50,11 +51,12 @@ pub(crate) fn run(setup: &Setup, scratch: &Scratch, report: &mut Report) -> Resu
     Ok(())
 }
 
-/// A namespace with an address of its own and a process; both end with this value.
+/// A namespace with an address of its own and a process in a pod's control group; all of it ends with this value.
 struct Pod {
     _netns: Netns,
     path: String,
     process: Child,
+    _group: Group,
 }
 
 impl Pod {
@@ -75,10 +77,14 @@ impl Pod {
             .stdin(Stdio::null())
             .spawn()
             .map_err(|e| e.to_string())?;
+        let group = Group::of_pod(&uid(&format!("web-{n}")));
+        let group = group.ok_or("no control group can be made for a pod")?;
+        group.take(process.id());
         Ok(Self {
             _netns: netns,
             path,
             process,
+            _group: group,
         })
     }
 }

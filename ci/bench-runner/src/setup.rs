@@ -131,8 +131,7 @@ impl Setup {
             "cni_agent_run_dir": run_dir, "pod_namespace": "istio-system",
             "exclude_namespaces": ["kube-system"],
         });
-        call_of_plugin(&self.weir_cni, config, netns, ("shop", pod))
-            .of_pod("5c7f9b1e-0000-4000-8000-000000000001")
+        call_of_plugin(&self.weir_cni, config, netns, ("shop", pod)).of_pod(&crate::agent::uid(pod))
     }
 }
 

@@ -132,6 +132,23 @@ fn a_star_is_refused_where_it_cannot_be_said() {
 }
 
 #[test]
+fn all_inbound_ports_may_be_excluded_where_only_some_are_included() {
+    let with = |include: &str, exclude: &str| {
+        let keys = [
+            (INCLUDE_INBOUND_PORTS, include),
+            (EXCLUDE_INBOUND_PORTS, exclude),
+        ];
+        read(&keys).map(|r| r.exclude_inbound_ports)
+    };
+    for include in ["80,443", ""] {
+        assert_eq!(with(include, "*").unwrap(), "*,15020,15021,15090");
+        assert!(with(include, "*,80").is_err());
+        assert!(with(include, "http").is_err());
+    }
+    assert!(with("*", "*").is_err());
+}
+
+#[test]
 fn excluded_inbound_ports_get_the_proxys_own() {
     for (text, expected) in [
         ("", "15020,15021,15090"),

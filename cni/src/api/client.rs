@@ -93,7 +93,7 @@ impl Client {
         limit: Duration,
     ) -> Result<T, Error> {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-        self.get(&path, &format!("pod {namespace}/{name}"), limit)
+        self.object(&path, &format!("pod {namespace}/{name}"), limit)
     }
 
     /// `kubectl get namespace NAME`, `GET /api/v1/namespaces/{name}`.
@@ -101,11 +101,38 @@ impl Client {
     /// # Errors
     /// See [`Reason`]; after `limit` [`Reason::Slow`].
     pub fn namespace<T: DeserializeOwned>(&self, name: &str, limit: Duration) -> Result<T, Error> {
-        self.get(
+        self.object(
             &format!("/api/v1/namespaces/{name}"),
             &format!("namespace {name}"),
             limit,
         )
+    }
+
+    /// `kubectl get --raw PATH`. `object` is what the path names, in the words of errors.
+    ///
+    /// # Errors
+    /// See [`Reason`]; after `limit` [`Reason::Slow`].
+    pub fn object<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        object: &str,
+        limit: Duration,
+    ) -> Result<T, Error> {
+        self.exchange(Request::get(path), object, limit)
+    }
+
+    /// `kubectl create --raw PATH -f BODY`, `POST PATH` with an object as JSON.
+    ///
+    /// # Errors
+    /// As [`object`](Self::object).
+    pub fn create<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        object: &str,
+        body: &Value,
+        limit: Duration,
+    ) -> Result<T, Error> {
+        self.exchange(Request::post(path, body), object, limit)
     }
 
     /// [`Reason::Garbage`] for an answer that could be read and is not about
@@ -115,7 +142,9 @@ impl Client {
         self.failed(object, Reason::Garbage(what))
     }
 
-    fn failed(&self, object: &str, reason: Reason) -> Error {
+    /// What was asked for `object`, and why it failed.
+    #[must_use]
+    pub fn failed(&self, object: &str, reason: Reason) -> Error {
         Error {
             kubeconfig: self.kubeconfig.clone(),
             server: self.url.clone(),
@@ -127,28 +156,28 @@ impl Client {
     /// The exchange runs on a thread of its own, because a name lookup has no
     /// timeout, and a server that sends a byte now and then would reset any
     /// other. After the limit the thread is left behind; it ends with the process.
-    fn get<T: DeserializeOwned>(
+    fn exchange<T: DeserializeOwned>(
         &self,
-        path: &str,
+        request: Request,
         object: &str,
         limit: Duration,
     ) -> Result<T, Error> {
         let failed = |reason| self.failed(object, reason);
         let (done, answer) = mpsc::channel();
-        let (target, path) = (self.target.clone(), path.to_owned());
+        let target = self.target.clone();
         let thread = std::thread::Builder::new()
-            .name("api-get".into())
+            .name("api-request".into())
             .spawn(move || {
                 // Nobody listens any more when the limit has passed.
-                let _ = done.send(target.get(&path, limit));
+                let _ = done.send(target.exchange(&request, limit));
             });
         thread.map_err(|e| failed(Reason::Other(format!("cannot start a thread: {e}"))))?;
         let slow = |_| failed(Reason::Slow(format!("no answer within {limit:?}")));
         let response = answer.recv_timeout(limit).map_err(slow)?.map_err(failed)?;
-        if response.status != 200 {
+        if !matches!(response.status, 200 | 201) {
             return Err(failed(refusal(&response)));
         }
-        serde_json::from_str(&response.body).map_err(|error| {
+        crate::json::from_str(&response.body).map_err(|error| {
             let beginning = beginning(&response.body);
             failed(Reason::Garbage(format!(
                 "{error}; it begins with {beginning:?}"
@@ -157,8 +186,30 @@ impl Client {
     }
 }
 
+/// What is asked.
+struct Request {
+    method: &'static str,
+    path: String,
+    /// JSON text; empty for none.
+    body: String,
+}
+
+impl Request {
+    fn get(path: &str) -> Self {
+        let (path, body) = (path.to_owned(), String::new());
+        let method = "GET";
+        Self { method, path, body }
+    }
+
+    fn post(path: &str, body: &Value) -> Self {
+        let (path, body) = (path.to_owned(), body.to_string());
+        let method = "POST";
+        Self { method, path, body }
+    }
+}
+
 impl Target {
-    fn get(&self, path: &str, limit: Duration) -> Result<Response, Reason> {
+    fn exchange(&self, request: &Request, limit: Duration) -> Result<Response, Reason> {
         let mut stream = self
             .server
             .connect(limit)
@@ -168,61 +219,53 @@ impl Target {
             })?;
         stream.set_read_timeout(Some(limit)).map_err(transfer)?;
         stream.set_write_timeout(Some(limit)).map_err(transfer)?;
+        let text = self.text(request);
         let Some(tls) = self.tls.clone() else {
-            stream
-                .write_all(self.request(path).as_bytes())
-                .map_err(transfer)?;
+            stream.write_all(text.as_bytes()).map_err(transfer)?;
             return read_response(stream, BODY_LIMIT).map_err(transfer);
         };
         let mut session = ClientConnection::new(tls, self.server_name.clone())
-            .map_err(|error| Reason::Tls(error.to_string()))?;
+            .map_err(|error| Reason::Tls(tls::words(&error)))?;
         // The handshake by itself, so that its failures are told from others, and
         // the token is sent only to whom we believe.
         while session.is_handshaking() {
             session
                 .complete_io(&mut stream)
-                .map_err(|error| match error.kind() {
-                    ErrorKind::TimedOut | ErrorKind::WouldBlock => transfer(error),
-                    _ => Reason::Tls(error.to_string()),
-                })?;
+                .map_err(|error| Reason::of_handshake(&error))?;
         }
         let mut stream = StreamOwned::new(session, stream);
-        stream
-            .write_all(self.request(path).as_bytes())
-            .map_err(transfer)?;
+        stream.write_all(text.as_bytes()).map_err(transfer)?;
         read_response(stream, BODY_LIMIT).map_err(transfer)
     }
 
-    fn request(&self, path: &str) -> String {
+    fn text(&self, request: &Request) -> String {
+        let Request { method, path, body } = request;
         let Server {
             authority, base, ..
         } = &self.server;
         let agent = concat!("weir-cni/", env!("CARGO_PKG_VERSION"));
         let mut text = format!(
-            "GET {base}{path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {agent}\r\n\
+            "{method} {base}{path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {agent}\r\n\
              Accept: application/json\r\nConnection: close\r\n"
         );
         if let Some(token) = &self.token {
             text.push_str(&format!("Authorization: Bearer {token}\r\n"));
         }
+        if !body.is_empty() {
+            let length = body.len();
+            text.push_str(&format!(
+                "Content-Type: application/json\r\nContent-Length: {length}\r\n"
+            ));
+        }
         text.push_str("\r\n");
+        text.push_str(body);
         text
     }
 }
 
-/// What failed after the handshake.
+/// What failed after the handshake. TLS 1.3 refuses a client's certificate only now.
 fn transfer(error: std::io::Error) -> Reason {
-    match error.kind() {
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => Reason::Slow("it stopped answering".into()),
-        _ => match error
-            .get_ref()
-            .and_then(|e| e.downcast_ref::<rustls::Error>())
-        {
-            // TLS 1.3 refuses a client's certificate only now.
-            Some(error) => Reason::Tls(error.to_string()),
-            None => Reason::Other(error.to_string()),
-        },
-    }
+    Reason::of_transfer(&error, "after the request was sent")
 }
 
 /// The reason in a `metav1.Status`, or what came instead of one.

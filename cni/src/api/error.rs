@@ -1,7 +1,9 @@
 //! Why the API server could not be asked, or what it answered instead.
 
-use std::fmt;
 use std::path::PathBuf;
+use std::{fmt, io};
+
+use super::tls;
 
 /// One failed request, or a client that could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub enum Reason {
     Kubeconfig(String),
     /// No connection: refused, no route, no such host.
     Unreachable(String),
+    /// The connection was closed or reset before the answer was complete, as by a server that stops or starts.
+    Broken(String),
     /// The connection or the answer took longer than the limit.
     Slow(String),
     /// The TLS handshake failed.
@@ -34,6 +38,8 @@ pub enum Reason {
     Forbidden(String),
     /// 404: there is no such object.
     NotFound(String),
+    /// Another pod of the same name, by its UID.
+    OtherPod(String),
     /// Another HTTP status.
     Status(u16, String),
     /// An answer that is not the JSON of the object.
@@ -48,18 +54,57 @@ impl Error {
     pub fn has_asked(&self) -> bool {
         !self.object.is_empty()
     }
+
+    /// The server answered that it does not know the pod: not yet, or not any more.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.reason, Reason::NotFound(_) | Reason::OtherPod(_))
+    }
 }
 
 impl Reason {
-    fn cause(&self) -> String {
+    /// Why a TLS handshake failed. A server that ends the connection says nothing about certificates: only what the
+    /// TLS library itself refuses is [`Reason::Tls`].
+    #[must_use]
+    pub fn of_handshake(error: &io::Error) -> Self {
+        Self::of_transfer(error, "during the TLS handshake")
+    }
+
+    /// Why a connection failed that was there; `when` says how far it was.
+    pub(super) fn of_transfer(error: &io::Error, when: &str) -> Self {
+        let refused = error
+            .get_ref()
+            .and_then(|e| e.downcast_ref::<rustls::Error>());
+        if let Some(refused) = refused {
+            return Self::Tls(tls::words(refused));
+        }
+        match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+                Self::Slow(format!("it stopped answering {when}"))
+            }
+            io::ErrorKind::UnexpectedEof => {
+                Self::Broken(format!("it closed the connection {when}"))
+            }
+            io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe => Self::Broken(format!("it reset the connection {when}")),
+            _ => Self::Other(error.to_string()),
+        }
+    }
+
+    /// What happened, without what to do about it.
+    #[must_use]
+    pub fn cause(&self) -> String {
         match self {
             Self::Kubeconfig(text) => format!("the kubeconfig cannot be used: {text}"),
             Self::Unreachable(text) => format!("the API server is not reachable: {text}"),
             Self::Slow(text) => format!("the API server is too slow: {text}"),
+            Self::Broken(text) => format!("the API server does not answer: {text}"),
             Self::Tls(text) => format!("the TLS handshake failed: {text}"),
             Self::Unauthorized(text) => format!("401 Unauthorized: {text}"),
             Self::Forbidden(text) => format!("403 Forbidden: {text}"),
             Self::NotFound(text) => format!("404 Not Found: {text}"),
+            Self::OtherPod(text) => format!("it is not this pod yet: {text}"),
             Self::Status(code, text) => format!("HTTP status {code}: {text}"),
             Self::Garbage(text) => format!("the answer is not the expected JSON: {text}"),
             Self::Other(text) => format!("the request failed: {text}"),
@@ -74,6 +119,10 @@ impl Reason {
                 "the node agent writes this file when it starts: check that its pod runs on this \
                  node and that cni_agent_run_dir in the CNI configuration is its directory"
             }
+            Self::Broken(_) => {
+                "it may be stopping or starting: it is asked again; if this lasts, look at the API server's log and at \
+                 proxies on the way"
+            }
             Self::Unreachable(_) | Self::Slow(_) => {
                 "check that the node reaches the address and port in the kubeconfig, and that the \
                  API server runs"
@@ -87,12 +136,15 @@ impl Reason {
                  new one, check that its pod runs on this node"
             }
             Self::Forbidden(_) => {
-                "the agent's service account needs get on pods and namespaces: check its \
-                 ClusterRole and ClusterRoleBinding"
+                "unless the API server has just started, the agent's service account lacks get on pods \
+                 and namespaces: check its ClusterRole and ClusterRoleBinding"
             }
             Self::NotFound(_) => {
                 "the object was deleted while its sandbox was made, or the runtime passed a wrong \
                  name in CNI_ARGS"
+            }
+            Self::OtherPod(_) => {
+                "the pod was deleted and made again under its name; the runtime tries again for the one that is there"
             }
             Self::Garbage(_) => {
                 "something that is no API server answers at this address: check the server in the \

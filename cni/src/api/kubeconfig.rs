@@ -6,6 +6,8 @@ use serde::Deserialize;
 
 use super::base64;
 use super::error::{Error, Reason};
+use crate::files;
+use crate::json::{self, Object};
 
 /// Whether the kubeconfig exists and can be used, without asking a server.
 ///
@@ -19,11 +21,11 @@ pub fn check(path: &Path) -> Result<(), Error> {
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Kubeconfig {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::list")]
     clusters: Vec<NamedCluster>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::list")]
     contexts: Vec<NamedContext>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::list")]
     users: Vec<NamedUser>,
     current_context: Option<String>,
 }
@@ -31,18 +33,21 @@ struct Kubeconfig {
 #[derive(Deserialize)]
 struct NamedCluster {
     name: String,
+    #[serde(deserialize_with = "json::object")]
     cluster: ClusterEntry,
 }
 
 #[derive(Deserialize)]
 struct NamedContext {
     name: String,
+    #[serde(deserialize_with = "json::object")]
     context: ContextEntry,
 }
 
 #[derive(Deserialize)]
 struct NamedUser {
     name: String,
+    #[serde(deserialize_with = "json::object")]
     user: UserEntry,
 }
 
@@ -102,9 +107,9 @@ pub(super) fn load(path: &Path) -> Result<Access, Error> {
         object: String::new(),
         reason: Reason::Kubeconfig(reason),
     };
-    let text = std::fs::read_to_string(path).map_err(|e| unusable(e.to_string()))?;
+    let text = files::read_text(path).map_err(|e| unusable(e.to_string()))?;
     // The parser's own message quotes the lines around the fault, and one of them may be the token.
-    let config: Kubeconfig = serde_saphyr::from_str(&text).map_err(|e| {
+    let Object(config): Object<Kubeconfig> = serde_saphyr::from_str(&text).map_err(|e| {
         let place = e.location().map_or_else(String::new, |at| {
             format!(" from line {}, column {} on", at.line(), at.column())
         });
@@ -227,5 +232,5 @@ fn content(
 
 fn read(dir: &Path, file: &str) -> Result<Vec<u8>, String> {
     let path = dir.join(file);
-    std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
+    files::read(&path).map_err(|error| format!("{}: {error}", path.display()))
 }

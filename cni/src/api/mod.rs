@@ -1,5 +1,5 @@
 //! The API server, as far as a CNI plugin needs it: read one pod, read one
-//! namespace.
+//! namespace. The node agent asks it a few questions more when it ends.
 //!
 //! The kubeconfig is always named explicitly. A missing one is an error, never
 //! a reason to look elsewhere; one that would run a program for its credentials
@@ -17,6 +17,7 @@ mod base64;
 mod client;
 mod error;
 mod kubeconfig;
+mod pinned;
 mod server;
 mod tls;
 

@@ -7,9 +7,12 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme,
+};
 
 use super::kubeconfig::Access;
+use super::pinned::Pinned;
 
 /// The client's side of TLS 1.2 and 1.3, without a certificate of its own. `authority` is PEM; `None`
 /// believes everybody.
@@ -28,7 +31,9 @@ fn believing(
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     Ok(match authority {
-        Some(pem) => builder.with_root_certificates(roots(pem)?),
+        Some(pem) => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Pinned::new(certificates(pem), provider)?)),
         None => builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(NoVerification(provider))),
@@ -57,15 +62,44 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
-    let bad = |reason: String| format!("the certificate authority: {reason}");
-    let mut store = RootCertStore::empty();
-    for certificate in certificates(pem).map_err(bad)? {
-        store
-            .add(certificate)
-            .map_err(|error| bad(error.to_string()))?;
+/// What the TLS library refuses, in words; its own are names of its values in part.
+pub(super) fn words(error: &Error) -> String {
+    let Error::InvalidCertificate(reason) = error else {
+        return match error {
+            Error::InvalidMessage(_) => "what answers does not speak TLS".into(),
+            Error::AlertReceived(alert) => match alert.as_str() {
+                Some(alert) => format!("the server ends it with alert {alert}"),
+                None => "the server ends it with an alert that is unknown".into(),
+            },
+            other => other.to_string(),
+        };
+    };
+    match reason {
+        CertificateError::UnknownIssuer => {
+            "the server's certificate is signed by none of the certificate authorities".into()
+        }
+        CertificateError::BadSignature => {
+            "the signature of the server's certificate is not that of the certificate authority"
+                .into()
+        }
+        CertificateError::BadEncoding => "the server's certificate cannot be read".into(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the server's certificate has expired, or the clock of this node is wrong".into()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the server's certificate is not valid yet, or the clock of this node is wrong".into()
+        }
+        CertificateError::NotValidForName => {
+            "the server's certificate is not for the name or address in the kubeconfig".into()
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "the server's certificate is not one for servers".into()
+        }
+        other @ CertificateError::NotValidForNameContext { .. } => {
+            format!("the server's {other}")
+        }
+        _ => "the server's certificate is refused".into(),
     }
-    Ok(store)
 }
 
 /// `insecure-skip-tls-verify: true`: the kubeconfig asks for it. The handshake's

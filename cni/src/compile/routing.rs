@@ -24,8 +24,7 @@ pub enum RoutingItem {
         /// The interface.
         device: &'static str,
     },
-    /// `ip rule add fwmark MARK/MASK lookup TABLE`, without a priority of its own. The kernel would
-    /// take the same rule twice, so whoever adds it looks first.
+    /// `ip rule add fwmark MARK/MASK lookup TABLE`, without a priority of its own.
     PolicyRule {
         /// Family.
         family: IpFamily,
@@ -50,7 +49,8 @@ pub enum RoutingItem {
 
 /// - `::6` is the source of the proxy's connections to the application over IPv6; IPv4 has all of
 ///   127.0.0.0/8 on `lo`.
-/// - Marked packets are looked up in a table of their own, where everything is local.
+/// - Marked packets are looked up in a table of their own, where everything is local. The routes come before the
+///   policy rules that lead to them: at no moment is a packet looked up in a table that has none.
 pub(super) fn routing(intent: &Intent) -> Vec<RoutingItem> {
     let mut items = Vec::new();
     if intent.enable_ipv6 {
@@ -73,13 +73,13 @@ pub(super) fn routing(intent: &Intent) -> Vec<RoutingItem> {
         mask: u32::MAX,
         table,
     };
-    items.extend(families.clone().map(rule));
     let route = |family| RoutingItem::LocalDefault {
         family,
         device: "lo",
         table,
     };
-    items.extend(families.map(route));
+    items.extend(families.clone().map(route));
+    items.extend(families.map(rule));
     items
 }
 

@@ -242,8 +242,8 @@ fn routing_in_words() {
         c.inbound_ports_include = "80".into();
     };
     let v4 = [
-        "ip -4 rule add fwmark 0x539 lookup 133",
         "ip -4 route add local default dev lo scope host table 133",
+        "ip -4 rule add fwmark 0x539 lookup 133",
     ];
     assert_eq!(words(tproxy), v4);
     let both = |c: &mut SidecarConfig| {
@@ -254,9 +254,9 @@ fn routing_in_words() {
     let expected = [
         "ip -6 address add ::6/128 dev lo",
         v4[0],
-        "ip -6 rule add fwmark 0x539 lookup 133",
-        v4[1],
         "ip -6 route add local default dev lo table 133",
+        v4[1],
+        "ip -6 rule add fwmark 0x539 lookup 133",
     ];
     assert_eq!(words(both), expected);
 }

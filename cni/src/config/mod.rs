@@ -10,6 +10,8 @@ mod error;
 mod intent;
 mod names;
 mod sidecar;
+mod size;
+mod switches;
 pub mod text;
 mod validate;
 mod values;
@@ -21,5 +23,6 @@ pub use intent::{
 pub use names::NameFiles;
 pub(crate) use names::lookup as lookup_name;
 pub use sidecar::SidecarConfig;
+pub use size::MAX_RULES;
 pub use validate::validate;
 pub use values::{IdRange, InterfaceName, PortRange};

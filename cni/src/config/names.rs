@@ -27,7 +27,7 @@ impl Default for NameFiles {
 ///
 /// The file cannot be read. A file that does not exist knows no names.
 pub(crate) fn lookup(file: &Path, name: &str) -> Result<Option<u32>, InputError> {
-    let bytes = match std::fs::read(file) {
+    let bytes = match crate::files::read(file) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => {

@@ -147,7 +147,7 @@ impl SidecarConfig {
     ///
     /// The text is not JSON, a field is unknown (it is named) or has the wrong type.
     pub fn from_json(json: &str, source_name: &str) -> Result<Self, InputError> {
-        serde_json::from_str(json).map_err(|e| {
+        crate::json::from_str(json).map_err(|e| {
             let accepted =
                 "one JSON object; ports, marks and lists are strings, switches are booleans";
             InputError::whole(

@@ -22,8 +22,7 @@ impl Line<'_> {
     /// The encoded line with its newline.
     #[must_use]
     pub fn encode(&self) -> String {
-        // A text is always JSON.
-        let quote = |text: &str| serde_json::to_string(text).unwrap_or_default();
+        let quote = quoted;
         let mut out = format!(
             "{{\"level\":\"{}\",\"time\":\"{}\",\"msg\":{}",
             self.level.as_str(),
@@ -37,6 +36,33 @@ impl Line<'_> {
         out.push_str("}\n");
         out
     }
+}
+
+/// Whether a character in a text from elsewhere could make it look like another: control characters (C0, C1 and DEL),
+/// separators of lines and paragraphs, marks that turn the direction of writing (UAX #9), and what ends such a turn.
+#[must_use]
+pub fn is_deceptive(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || turns
+}
+
+/// A text as JSON, with every [deceptive](is_deceptive) character escaped: a reader of the raw line sees it.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    // A text is always JSON.
+    let json = serde_json::to_string(text).unwrap_or_default();
+    if !json.contains(is_deceptive) {
+        return json;
+    }
+    // JSON escapes what is below U+0020 itself; all others have four hexadecimal digits.
+    let mut out = String::new();
+    for c in json.chars() {
+        match is_deceptive(c) {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => out.push(c),
+        }
+    }
+    out
 }
 
 /// RFC 3339 in UTC with exactly six fractional digits:
@@ -88,6 +114,17 @@ mod tests {
         assert_eq!(at(1_709_251_199, 999_999), "2024-02-29T23:59:59.999999Z");
         assert_eq!(at(1_795_209_302, 120_000), "2026-11-20T21:15:02.120000Z");
         assert_eq!(at(4_107_542_400, 0), "2100-03-01T00:00:00.000000Z");
+    }
+
+    #[test]
+    fn what_deceives_is_escaped_and_read_back() {
+        let text = "a\u{202e}b\u{2028}c\u{85}d\u{7f}e\u{2066}f\nü\u{1f600}";
+        let json = quoted(text);
+        assert_eq!(
+            json,
+            "\"a\\u202eb\\u2028c\\u0085d\\u007fe\\u2066f\\nü\u{1f600}\""
+        );
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The plugin's log file on the node.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Result, Write};
+use std::io::{Error, ErrorKind, Result, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 
 /// A file that has grown to this size becomes the backup.
 pub const SIZE_LIMIT: u64 = 10 << 20;
@@ -68,12 +68,20 @@ impl RollingFile {
     }
 }
 
+/// The file is this plugin's own: a link, which may lead to any file of the node, is not followed, and a pipe that
+/// nobody reads is not waited for.
 fn append(path: &Path) -> Result<File> {
-    OpenOptions::new()
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = OpenOptions::new()
         .append(true)
         .create(true)
         .mode(0o600)
-        .open(path)
+        .custom_flags(flags.bits())
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(Error::new(ErrorKind::InvalidInput, "it is not a file")),
+    }
 }
 
 fn backup(path: &Path) -> PathBuf {

@@ -27,6 +27,9 @@ pub struct Limits {
     /// minutes for a sandbox, runtimes give a plugin chain less: the answer
     /// that says why must come before they stop listening.
     pub total: Duration,
+    /// All attempts while each is answered by that there is no such pod: as long as upstream's plugin asks. A pod that is not
+    /// known by then was deleted, and the kubelet waits for the answer.
+    pub unknown: Duration,
     /// The hand-over to the node agent.
     pub hand_over: Duration,
 }
@@ -42,6 +45,7 @@ impl Default for Limits {
             look_up: Duration::from_secs(2),
             request: api::REQUEST_LIMIT,
             total: Duration::from_secs(90),
+            unknown: Duration::from_secs(30),
             hand_over: Duration::from_secs(5),
         }
     }
@@ -79,7 +83,10 @@ impl Attempts<'_> {
             if !error.has_asked() {
                 return Err(CniError::internal(&error));
             }
-            let left = self.deadline.saturating_duration_since(Instant::now());
+            let mut left = self.deadline.saturating_duration_since(Instant::now());
+            if error.is_unknown() {
+                left = left.min(self.limits.unknown.saturating_sub(started.elapsed()));
+            }
             if attempt >= count || left <= self.limits.pause {
                 let seconds = started.elapsed().as_secs_f32();
                 return Err(CniError::internal(&error).with_details(format!(

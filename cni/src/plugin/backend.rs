@@ -30,10 +30,10 @@ pub struct Applied {
 /// The kernel, or what stands in for it. Errors are whole sentences: input,
 /// reason, remedy.
 pub trait Backend {
-    /// Makes the namespace what is wished: all or nothing, twice is once.
+    /// Puts the redirection into the namespace: all or nothing, twice is once.
     ///
     /// # Errors
-    /// Why not; the namespace is as it was.
+    /// Why not, and how the namespace was left: as it was, unless the error says otherwise.
     fn apply(&self, wish: &Wish<'_>) -> Result<Applied, String>;
 
     /// What is missing or different in the namespace, one line each; empty

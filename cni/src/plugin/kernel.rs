@@ -1,13 +1,13 @@
 //! The backend that is the kernel.
 
 use super::backend::{Applied, Backend, Wish};
-use super::engine::choose_engine;
+use super::engine::named_engine;
 use super::phases::{Phase, Phases};
-use crate::compile::{Compiled, Engine, Rules, compile};
+use crate::compile::{Compiled, Engine, compile};
 use crate::config::{Intent, NameFiles, SidecarConfig};
 use crate::fill::{FillSources, fill};
 use crate::log::Level;
-use crate::redirection::{self, Change, Sandbox};
+use crate::redirection::{self, Applied as Written, Sandbox};
 use std::time::Instant;
 
 /// Reads and writes the namespace itself.
@@ -18,8 +18,20 @@ pub struct Kernel;
 struct Prepared {
     sandbox: Sandbox,
     config: SidecarConfig,
-    engine: Engine,
-    compiled: Compiled,
+    intent: Intent,
+    /// The engine that the configuration names, if any.
+    engine: Option<Engine>,
+}
+
+impl Prepared {
+    /// Its rules, by the engine that is named, else by the one that `choose` gives.
+    fn compiled(
+        &self,
+        choose: impl FnOnce() -> weir_netlink::Result<Engine>,
+    ) -> Result<Compiled, String> {
+        let engine = self.engine.map_or_else(choose, Ok).map_err(text)?;
+        Ok(compile(&self.intent, engine))
+    }
 }
 
 impl Backend for Kernel {
@@ -28,13 +40,15 @@ impl Backend for Kernel {
         if prepared.config.dry_run {
             return dry_run(wish, &prepared);
         }
-        let changes = write(&prepared, wish.phases)?;
+        let Written {
+            engine, changes, ..
+        } = write(&prepared, wish.phases)?;
         if wish.log.hears(Level::Debug) {
             changes
                 .iter()
                 .for_each(|change| wish.log.debug(&change.to_string()));
         }
-        let (engine, netns) = (prepared.engine, prepared.sandbox.netns().id());
+        let netns = prepared.sandbox.netns().id();
         let summary = match changes.len() {
             0 => format!("the redirection by {engine} was in place in {netns}: nothing changed"),
             count => format!("redirected by {engine} in {netns}: {count} changes, verified"),
@@ -44,7 +58,9 @@ impl Backend for Kernel {
 
     fn verify(&self, wish: &Wish<'_>) -> Result<Vec<String>, String> {
         let prepared = prepare(wish)?;
-        let compare = || prepared.sandbox.plan(&prepared.compiled);
+        let choose = || prepared.compiled(|| prepared.sandbox.engine_to_try());
+        let compiled = wish.phases.measure(Phase::Facts, choose)?;
+        let compare = || prepared.sandbox.plan(&compiled);
         let changes = wish.phases.measure(Phase::Verify, compare).map_err(text)?;
         let line =
             |change: &redirection::Change| format!("{}: {}", change.difference(), change.object());
@@ -56,8 +72,7 @@ impl Backend for Kernel {
     }
 }
 
-/// Opens the namespace, fills the configuration from it, understands and
-/// compiles it. Nothing is changed.
+/// Opens the namespace, fills the configuration from it and understands it. Nothing is changed.
 fn prepare(wish: &Wish<'_>) -> Result<Prepared, String> {
     let (facts, decide) = (Phase::Facts, Phase::Decide);
     let open = || {
@@ -71,28 +86,32 @@ fn prepare(wish: &Wish<'_>) -> Result<Prepared, String> {
         let sources = FillSources::new(wish.lookup, &addresses);
         let warnings = fill(&mut config, &sources).map_err(text)?;
         let intent = Intent::parse(&config, &NameFiles::default()).map_err(text)?;
-        for warning in warnings.iter().chain(&intent.warnings) {
+        for warning in warnings
+            .iter()
+            .chain(&intent.warnings)
+            .chain(&config.notes())
+        {
             wish.log.warn(warning);
         }
         Ok::<_, String>((config, intent))
     };
     let (config, intent) = wish.phases.measure(decide, understand)?;
-    let choose = || choose_engine(config.native_nftables, &sandbox).map_err(text);
-    let engine = wish.phases.measure(facts, choose)?;
-    let compiled = wish.phases.measure(decide, || compile(&intent, engine));
     Ok(Prepared {
         sandbox,
+        engine: named_engine(config.native_nftables),
         config,
-        engine,
-        compiled,
+        intent,
     })
 }
 
 /// Makes the namespace what was prepared, and notes how long it took.
-fn write(prepared: &Prepared, phases: &Phases) -> Result<Vec<Change>, String> {
+fn write(prepared: &Prepared, phases: &Phases) -> Result<Written, String> {
     let begun = Instant::now();
-    let done = prepared.sandbox.apply_measured(&prepared.compiled);
-    let (changes, cost) = done.map_err(text)?;
+    let (sandbox, engine) = (&prepared.sandbox, prepared.engine);
+    let written = sandbox
+        .apply_intent(&prepared.intent, engine)
+        .map_err(text)?;
+    let cost = written.cost;
     let read_back = cost.read_back.unwrap_or_default();
     phases.add(Phase::Apply, begun.elapsed().saturating_sub(read_back));
     if cost.read_back.is_some() {
@@ -101,19 +120,14 @@ fn write(prepared: &Prepared, phases: &Phases) -> Result<Vec<Change>, String> {
     if let Some(waited) = cost.lock_wait {
         phases.add(Phase::LockWait, waited);
     }
-    Ok(changes)
+    Ok(written)
 }
 
 /// Writes the rules as text to `DRY_RUN_FILE_PATH` and leaves the kernel alone.
 fn dry_run(wish: &Wish<'_>, prepared: &Prepared) -> Result<Applied, String> {
     let path = (wish.lookup)("DRY_RUN_FILE_PATH").unwrap_or_default();
-    let mut plan = match &prepared.compiled.rules {
-        Rules::Nft(ruleset) => ruleset.to_string(),
-        Rules::Xtables(ruleset) => ruleset.to_string(),
-    };
-    for item in &prepared.compiled.routing {
-        plan.push_str(&format!("{item}\n"));
-    }
+    let choose = || prepared.sandbox.choose_engine(&prepared.intent);
+    let plan = prepared.compiled(choose)?.to_string();
     std::fs::write(&path, plan).map_err(|error| {
         format!("cannot write the plan to {path:?}: {error}; correct or unset DRY_RUN_FILE_PATH")
     })?;

@@ -13,6 +13,7 @@ use super::POD_SOCKET;
 use super::enrol::{Candidate, Plugin};
 use crate::api;
 use crate::http::post;
+use crate::json;
 use crate::log::Level;
 use crate::pod::{Namespace, Pod};
 
@@ -36,7 +37,7 @@ pub struct PodAnswer {
     /// The pod, without what nobody needs.
     pub pod: Pod,
     /// Its namespace, when that is known.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::optional")]
     pub namespace: Option<Namespace>,
 }
 
@@ -128,7 +129,7 @@ fn read(response: &crate::http::Response, question: &PodQuestion) -> Result<PodA
     }
     let garbage = |what: String| (Level::Warn, format!("does not answer the question: {what}"));
     let mut answer: PodAnswer =
-        serde_json::from_str(&response.body).map_err(|e| garbage(e.to_string()))?;
+        json::from_str(&response.body).map_err(|e| garbage(e.to_string()))?;
     let metadata = &answer.pod.metadata;
     let named = metadata.namespace == question.namespace && metadata.name == question.name;
     if !(named && answer.pod.is_called(&question.uid)) {
@@ -153,11 +154,20 @@ fn pod_of_server(candidate: &Candidate, limit: Duration) -> Result<Pod, api::Err
     let client = candidate.client()?;
     let pod: Pod = client.pod(namespace, name, limit)?;
     let found = (pod.metadata.namespace.as_str(), pod.metadata.name.as_str());
-    if found == (namespace, name) {
-        return Ok(pod);
+    let object = format!("pod {namespace}/{name}");
+    if found != (namespace, name) {
+        let what = format!("it is about {:?}/{:?}", found.0, found.1);
+        return Err(client.garbage(&object, what));
     }
-    let what = format!("it is about {:?}/{:?}", found.0, found.1);
-    Err(client.garbage(&format!("pod {namespace}/{name}"), what))
+    // Runtimes that name no UID are taken at their word.
+    if !args.pod_uid.is_empty() && !pod.is_called(&args.pod_uid) {
+        let (known, asked) = (&pod.metadata.uid, &args.pod_uid);
+        let what = format!(
+            "the API server has one with the UID {known:?}, and the runtime starts {asked:?}"
+        );
+        return Err(client.failed(&object, api::Reason::OtherPod(what)));
+    }
+    Ok(pod)
 }
 
 fn namespace_of_server(candidate: &Candidate, limit: Duration) -> Result<Namespace, api::Error> {

@@ -31,7 +31,7 @@ mod sidecar;
 
 pub use attempts::Limits;
 pub use backend::{Applied, Backend, Wish};
-pub use engine::choose_engine;
+pub use engine::named_engine;
 pub use enrol::Plugin;
 pub use hand_over::body as hand_over_body;
 pub use kernel::Kernel;

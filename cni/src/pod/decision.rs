@@ -17,6 +17,8 @@ pub enum SidecarDecision {
 /// Why a pod is left as it is. The order is the order of the questions; the first that applies counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Skip {
+    /// It has no network of its own: rules for it would be the node's.
+    HostNetwork,
     /// It sets up its redirection itself: it has a container `istio-init`.
     InitContainer,
     /// The proxy's variable `DISABLE_ENVOY` has this true value.
@@ -45,6 +47,9 @@ impl SidecarDecision {
 }
 
 fn skip(facts: &PodFacts) -> Option<Skip> {
+    if facts.host_network {
+        return Some(Skip::HostNetwork);
+    }
     if facts.has_container("istio-init") {
         return Some(Skip::InitContainer);
     }
@@ -88,6 +93,9 @@ fn opted_out(facts: &PodFacts) -> Option<Skip> {
 impl fmt::Display for Skip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::HostNetwork => {
+                f.write_str("it uses the node's network (hostNetwork), where no plugin is called")
+            }
             Self::InitContainer => f.write_str(
                 "it has a container istio-init, which sets up the redirection from inside the pod",
             ),
@@ -144,6 +152,7 @@ mod tests {
     #[test]
     fn each_reason() {
         use SidecarDecision::Skip as S;
+        assert_eq!(decide(|f| f.host_network = true), S(Skip::HostNetwork));
         let init = |f: &mut PodFacts| _ = f.containers.insert("istio-init".into());
         assert_eq!(decide(init), S(Skip::InitContainer));
         assert_eq!(

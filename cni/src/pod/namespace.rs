@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
     /// Who it is.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::json::object")]
     pub metadata: NamespaceMetadata,
 }
 

@@ -120,8 +120,15 @@ impl Pod {
     /// name.
     #[must_use]
     pub fn is_called(&self, uid: &str) -> bool {
-        let mirror = self.metadata.annotations.get(MIRROR);
-        !uid.is_empty() && (self.metadata.uid == uid || mirror.is_some_and(|m| m == uid))
+        self.uids().any(|known| known == uid)
+    }
+
+    /// UIDs by which a kubelet and its runtime may call the pod: `metadata.uid`, and the one of the file that a
+    /// mirror pod was made from.
+    pub fn uids(&self) -> impl Iterator<Item = &str> {
+        let mirror = self.metadata.annotations.get(MIRROR).map(String::as_str);
+        let all = [Some(self.metadata.uid.as_str()), mirror];
+        all.into_iter().flatten().filter(|uid| !uid.is_empty())
     }
 
     /// Reads the API object as JSON; `kind` is not looked at, because items of a list have none.

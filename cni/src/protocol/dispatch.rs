@@ -95,8 +95,15 @@ pub fn run(edge: Edge<'_>, about: About, handler: &mut dyn Handler) -> u8 {
         Err(error) => error.write(stdout).map(|()| 1),
     };
     super::panic::answered();
-    // A closed stdout cannot be told anything but by the exit status.
-    written.unwrap_or(1)
+    written.unwrap_or_else(|error| {
+        // Not even the caller that closed stdout is without an answer: the exit status, and this for its log.
+        let _ = writeln!(
+            stderr,
+            "{}: cannot write the answer to stdout: {error}",
+            about.name
+        );
+        1
+    })
 }
 
 /// The text for stdout.

@@ -20,6 +20,7 @@ mod error;
 mod netconf;
 mod panic;
 mod result;
+mod result_form;
 mod version;
 
 pub use args::{CniArgs, validate_kubernetes_name};

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::call::Call;
 use super::error::CniError;
+use crate::json;
 
 /// One pair of the ambient enablement selectors: both must match. Kept as they
 /// came; [`crate::plugin`] compiles them when it needs them.
@@ -35,7 +36,7 @@ pub struct NetConf {
     #[serde(default, deserialize_with = "or_default")]
     pub ambient_enabled: bool,
     /// Which pods are ambient; none when empty.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "json::list")]
     pub enablement_selectors: Vec<Selector>,
     /// Namespaces whose pods are left alone.
     #[serde(default, deserialize_with = "or_default")]

@@ -1,5 +1,6 @@
 //! A crash is an answer too: a runtime that finds stdout empty can show nothing.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::CniError;
@@ -29,7 +30,8 @@ pub fn install_panic_hook() {
             // Nothing is left to try when stdout is closed.
             let _ = error.write(&mut std::io::stdout().lock());
         }
-        eprintln!("{error}");
+        // Not eprintln: it panics when stderr is closed too.
+        let _ = writeln!(std::io::stderr(), "{error}");
         std::process::exit(1);
     }));
 }

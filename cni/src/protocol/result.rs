@@ -6,6 +6,7 @@ use serde_json::ser::PrettyFormatter;
 use serde_json::{Map, Value, json};
 
 use super::error::CniError;
+use super::result_form;
 use super::version::{Family, SUPPORTED, family};
 
 /// One address of a previous result.
@@ -29,8 +30,9 @@ impl PrevResult {
     /// Takes `prevResult` out of a configuration, if there is one.
     ///
     /// # Errors
-    /// Code 999: it is no object, or its version is missing or of another
-    /// result family than `version`, the configuration's.
+    /// Code 999: it is no object, its version is missing or of another
+    /// result family than `version`, the configuration's, or a member of it is
+    /// not what it must be.
     pub fn read(config: &Map<String, Value>, version: &str) -> Result<Option<Self>, CniError> {
         let value = match config.get("prevResult") {
             None | Some(Value::Null) => return Ok(None),
@@ -47,6 +49,7 @@ impl PrevResult {
                  {version:?}"
             )));
         }
+        result_form::check(&value).map_err(|reason| bad(&reason))?;
         Ok(Some(Self { value }))
     }
 

@@ -126,7 +126,60 @@ fn addresses_in_order() {
     assert_eq!(addresses[0].gateway, "10.1.0.1");
     assert_eq!(addresses[0].interface, Some(0));
     assert_eq!(addresses[1].interface, None);
-    let prev = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5"}]});
-    let prev = PrevResult::read(&config(prev), "1.0.0").unwrap().unwrap();
-    assert!(prev.addresses().unwrap_err().msg.contains("10.1.0.5"));
+}
+
+#[test]
+fn a_previous_result_of_another_form_is_refused_by_its_member() {
+    let with = |members: Value| {
+        let mut result = full();
+        let members = members.as_object().unwrap().clone();
+        result.as_object_mut().unwrap().extend(members);
+        PrevResult::read(&config(result), "1.0.0")
+    };
+    for (members, words) in [
+        (json!({"ips": "10.0.0.1/24"}), "ips must be an array"),
+        (json!({"ips": ["10.0.0.1/24"]}), "ips[0] must be an object"),
+        (
+            json!({"ips": [{"address": "banana"}]}),
+            "ips[0].address is \"banana\"",
+        ),
+        (json!({"ips": [{"address": "10.0.0.1"}]}), "ips[0].address"),
+        (json!({"ips": [{}]}), "ips[0].address is null"),
+        (
+            json!({"ips": [{"address": "10.0.0.1/24", "gateway": "x"}]}),
+            "ips[0].gateway",
+        ),
+        (
+            json!({"ips": [{"address": "10.0.0.1/24", "interface": "0"}]}),
+            "ips[0].interface must be a whole number",
+        ),
+        (json!({"interfaces": {}}), "interfaces must be an array"),
+        (
+            json!({"interfaces": [{"name": 1}]}),
+            "interfaces[0].name must be a string",
+        ),
+        (json!({"routes": [{"dst": "x"}]}), "routes[0].dst"),
+        (
+            json!({"routes": [{"dst": "::/0", "gw": 1}]}),
+            "routes[0].gw",
+        ),
+        (json!({"dns": []}), "dns must be an object"),
+        (json!({"dns": {"search": ["a", 1]}}), "dns.search[1]"),
+        (json!({"ip4": {"ip": "1.2.3.4"}}), "ip4.ip"),
+    ] {
+        let error = with(members).unwrap_err();
+        assert_eq!(error.code, 999, "{error}");
+        assert!(
+            error.msg.starts_with("could not parse prevResult: ") && error.msg.contains(words),
+            "{error}"
+        );
+    }
+    let null = json!({"ips": null, "interfaces": null, "routes": null, "dns": null});
+    for fine in [
+        json!({}),
+        null,
+        json!({"ips": [{"address": "::1/128", "gateway": ""}]}),
+    ] {
+        with(fine).unwrap();
+    }
 }

@@ -1,4 +1,4 @@
-//! What differs between a namespace and a wish, or was changed to make them equal.
+//! What differs between a namespace and the desired redirection, or was changed to make them equal.
 
 use crate::compile::RoutingItem;
 use std::fmt;
@@ -16,9 +16,14 @@ pub enum Change {
     Add(RoutingItem),
     /// An address, policy rule or route goes.
     Remove(RoutingItem),
+    /// A policy rule or route cannot take effect, because of something foreign. [`Sandbox::apply`] refuses and
+    /// changes nothing.
+    ///
+    /// [`Sandbox::apply`]: super::Sandbox::apply
+    Blocked(RoutingItem, String),
 }
 
-/// How a namespace differs from a wish.
+/// How a namespace differs from the desired redirection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
     /// It lacks something.
@@ -38,7 +43,7 @@ impl Change {
     #[must_use]
     pub fn difference(&self) -> Difference {
         match self {
-            Self::Add(_) => Difference::Missing,
+            Self::Add(_) | Self::Blocked(..) => Difference::Missing,
             Self::Remove(_) => Difference::Unexpected,
             Self::Legacy(op) => match **op {
                 xtables::Op::DeleteRule(..) | xtables::Op::DeleteChain(..) => {
@@ -69,6 +74,9 @@ impl Change {
             }
             Self::Legacy(op) => op.to_string(),
             Self::Add(item) | Self::Remove(item) => item.object(),
+            Self::Blocked(item, by) => {
+                format!("{} (a foreign {by} takes its packets)", item.object())
+            }
         }
     }
 }
@@ -80,6 +88,9 @@ impl fmt::Display for Change {
             Self::Legacy(op) => op.fmt(f),
             Self::Add(item) => item.fmt(f),
             Self::Remove(item) => write!(f, "{}", item.removal()),
+            Self::Blocked(item, by) => {
+                write!(f, "refuse `{item}`: a foreign {by} takes its packets")
+            }
         }
     }
 }

@@ -1,18 +1,19 @@
 //! The two engines: whose rules they are, which one is to be used, and how one takes over from the other.
 //!
 //! # Which one
-//! What the namespace already uses; else nf_tables where this kernel has it; else legacy tables. The rules
-//! themselves are the record of the decision: as long as they are there, a second run, a restart or a
-//! module that appears later finds them and decides alike. Rules that `iptables-nft` left are in nf_tables, so
-//! where they are and no legacy chains of ours, it is nf_tables. It is nf_tables too in the namespace of a pod
-//! with users of its own (`hostUsers: false`), even where legacy chains are: see [`match_owners`].
+//! What the namespace already uses; else nf_tables where this kernel has what the intent needs of it; else legacy
+//! tables. The rules themselves are the record of the decision: as long as they are there, a second run, a restart
+//! or a module that appears later finds them and decides alike. Rules that `iptables-nft` left are in nf_tables, so
+//! where they are and no legacy chains of ours, it is nf_tables.
 //!
 //! # Taking over
 //! The new rules come first and are read back, then the old ones go: there is no moment without redirection.
 //! Old ones are those of the other engine and, with either, what `iptables-nft` left: see `leftovers`.
 
+use super::choice::Choice;
 use super::{Change, TABLES, leftovers};
 use crate::compile::{self, Rules};
+use nix::errno::Errno;
 use std::path::Path;
 use weir_netfilter::ipset;
 use weir_netfilter::nft::{self, TableId};
@@ -31,32 +32,80 @@ const TABLE_NAMES: [&str; 2] = [
     "/proc/thread-self/net/ip6_tables_names",
 ];
 
-/// The engine for the namespace of this thread, given whether legacy rules for owners can be written there;
-/// changes nothing.
-pub(super) fn choose(takes_owners: bool) -> Result<compile::Engine> {
+/// The engine for the namespace of this thread; changes nothing. Whether it has what an intent needs is not asked
+/// here: see `choice`.
+pub(super) fn choose() -> Result<Choice> {
+    let in_use = |engine| Choice {
+        engine,
+        is_in_use: true,
+    };
+    let free = |engine| Choice {
+        engine,
+        is_in_use: false,
+    };
     let nf_tables = nft_holds_ours();
     if matches!(nf_tables, Ok(true)) {
-        return Ok(compile::Engine::Nft);
+        return Ok(in_use(compile::Engine::Nft));
     }
-    if takes_owners && legacy_holds_ours()? {
-        return Ok(compile::Engine::Xtables);
+    if legacy_holds_ours()? {
+        return Ok(in_use(compile::Engine::Xtables));
     }
     match nf_tables {
-        Ok(_) => Ok(compile::Engine::Nft),
-        Err(lacks_nft) if !takes_owners => Err(lacks_nft),
+        Ok(_) => Ok(free(compile::Engine::Nft)),
+        Err(e) if !is_lack(&e) => Err(e),
         Err(lacks_nft) => match xtables::Engine::open().and_then(|mut e| e.read()) {
-            Ok(_) if legacy_is_there() => Ok(compile::Engine::Xtables),
+            Ok(_) if legacy_is_there() => Ok(free(compile::Engine::Xtables)),
             _ => Err(lacks_nft),
         },
     }
 }
 
-fn nft_holds_ours() -> Result<bool> {
+/// Whether this kernel has nf_tables.
+pub(super) fn nft_is_there() -> Result<bool> {
+    match nft::Engine::open().and_then(|mut engine| engine.generation()) {
+        Ok(_) => Ok(true),
+        Err(Error {
+            kind: weir_netlink::ErrorKind::Unsupported(_),
+            ..
+        }) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether legacy tables have rules that carry our sign, which nobody else writes.
+pub(super) fn legacy_is_signed() -> Result<bool> {
+    if !legacy_is_used()? {
+        return Ok(false);
+    }
+    let signed = xtables::Ownership {
+        tag: TAG,
+        ..xtables::Ownership::default()
+    };
+    let found = xtables::Engine::open()?.drift(&xtables::Ruleset::default(), &signed)?;
+    Ok(!found.ops.is_empty())
+}
+
+/// Whether the error says that this kernel has no nf_tables. A lost answer, or no memory for it, says nothing about
+/// the kernel: the other engine's rules would come beside those that this one may hold.
+fn is_lack(error: &Error) -> bool {
+    const LACKS: [Errno; 4] = [
+        Errno::EINVAL,
+        Errno::EOPNOTSUPP,
+        Errno::EPROTONOSUPPORT,
+        Errno::EAFNOSUPPORT,
+    ];
+    matches!(error.kind, weir_netlink::ErrorKind::Unsupported(_))
+        || LACKS.iter().any(|lack| error.errno() == Some(*lack as i32))
+}
+
+pub(super) fn nft_holds_ours() -> Result<bool> {
+    Ok(holds(&nft::Engine::open()?.tables()?))
+}
+
+/// Whether one of these tables is ours.
+pub(super) fn holds(tables: &[TableId]) -> bool {
     let ours = owned();
-    Ok(nft::Engine::open()?
-        .tables()?
-        .iter()
-        .any(|found| ours.contains(found)))
+    tables.iter().any(|found| ours.contains(found))
 }
 
 /// Whether the kernel has legacy tables at all: the list of them is there, be it empty.
@@ -65,31 +114,28 @@ fn legacy_is_there() -> bool {
 }
 
 /// Whether any legacy table exists in the namespace of this thread.
-fn legacy_is_used() -> bool {
-    let has_names = |path: &&str| std::fs::read(path).is_ok_and(|names| !names.is_empty());
-    TABLE_NAMES.iter().any(has_names)
+///
+/// # Errors
+/// A list is there and cannot be read: what is not known is not taken for unused.
+fn legacy_is_used() -> Result<bool> {
+    let mut is_used = false;
+    for path in TABLE_NAMES {
+        match std::fs::read(path) {
+            Ok(names) => is_used |= !names.is_empty(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(Error::io("read", path, &e)),
+        }
+    }
+    Ok(is_used)
 }
 
-fn legacy_holds_ours() -> Result<bool> {
-    if !legacy_is_used() {
+pub(super) fn legacy_holds_ours() -> Result<bool> {
+    if !legacy_is_used()? {
         return Ok(false);
     }
     let found = xtables::Engine::open()?.ruleset()?;
     let chains = found.tables.iter().flat_map(|t| &t.chains);
     Ok(chains.into_iter().any(|c| c.name.starts_with(PREFIX)))
-}
-
-/// Whether the kernel is to compare owners of sockets for legacy rules. It takes such rules only from inside
-/// of the user namespace that the network namespace belongs to.
-pub(super) fn match_owners(rules: &Rules) -> bool {
-    let Rules::Xtables(ruleset) = rules else {
-        return false;
-    };
-    let chains = ruleset.tables.iter().flat_map(|t| &t.chains);
-    let matches = chains.flat_map(|c| &c.rules).flat_map(|r| &r.matches);
-    matches
-        .into_iter()
-        .any(|m| matches!(m, xtables::Match::Owner(_)))
 }
 
 /// What differs from these rules, those of the other engine included.
@@ -99,14 +145,14 @@ pub(super) fn drift(rules: &Rules) -> Result<Vec<Change>> {
             let ops = nft::Engine::open()?.drift(ruleset, &owned())?.ops;
             let mut changes: Vec<Change> = ops.into_iter().map(Change::Rules).collect();
             changes.extend(legacy_left(&ours())?);
-            changes.extend(without_nft(leftovers::find)?);
+            changes.extend(leftovers_found(&xtables::Ruleset::default())?);
             Ok(changes)
         }
         Rules::Xtables(ruleset) => {
             let ops = xtables::Engine::open()?.drift(ruleset, &ours())?.ops;
             let mut changes: Vec<Change> = ops.into_iter().map(Change::legacy).collect();
             changes.extend(nft_left()?);
-            changes.extend(without_nft(leftovers::find)?);
+            changes.extend(leftovers_found(&xtables::Ruleset::default())?);
             Ok(changes)
         }
     }
@@ -114,7 +160,7 @@ pub(super) fn drift(rules: &Rules) -> Result<Vec<Change>> {
 
 /// What of ours is in legacy tables and would go.
 fn legacy_left(ours: &xtables::Ownership) -> Result<Vec<Change>> {
-    if !legacy_is_used() {
+    if !legacy_is_used()? {
         return Ok(Vec::new());
     }
     let ops = xtables::Engine::open()?
@@ -132,95 +178,49 @@ fn nft_left() -> Result<Vec<Change>> {
     })
 }
 
-/// Rules that were written and read back, while what they replace elsewhere is still there.
-pub(super) struct Written {
-    pub(super) changes: Vec<Change>,
-    pub(super) cost: super::Cost,
-    old: Old,
-}
-
-/// Where the rules of others are looked for.
-enum Old {
-    /// In legacy tables, and in those of these tables of nf_tables that are iptables-nft's.
-    Legacy(nft::Engine, Vec<TableId>),
-    /// In nf_tables.
-    Nft,
-}
-
-/// Writes these rules and reads them back.
-pub(super) fn write(rules: &Rules) -> Result<Written> {
-    match rules {
-        Rules::Nft(ruleset) => {
-            let mut engine = nft::Engine::open()?;
-            let applied = engine.apply(ruleset, &owned())?;
-            Ok(Written {
-                changes: applied.ops.into_iter().map(Change::Rules).collect(),
-                cost: super::Cost {
-                    read_back: applied.read_back,
-                    lock_wait: None,
-                },
-                old: Old::Legacy(engine, applied.tables),
-            })
-        }
-        Rules::Xtables(ruleset) => {
-            let applied = xtables::Engine::open()?.apply(ruleset, &ours())?;
-            Ok(Written {
-                changes: applied.ops.into_iter().map(Change::legacy).collect(),
-                cost: super::Cost {
-                    read_back: applied.read_back,
-                    lock_wait: applied.lock_wait,
-                },
-                old: Old::Nft,
-            })
-        }
-    }
-}
-
-impl Written {
-    /// Takes away what the other engine, or iptables-nft, holds beside these rules.
-    pub(super) fn take_over(self) -> Result<Vec<Change>> {
-        match self.old {
-            Old::Legacy(mut engine, tables) => {
-                let mut changes = clean_legacy(&ours())?;
-                let left = leftovers::remove_from(&mut engine, &tables)?;
-                changes.extend(left.into_iter().map(Change::Rules));
-                Ok(changes)
-            }
-            Old::Nft => {
-                let mut changes = clean_nft()?;
-                changes.extend(without_nft(leftovers::remove)?);
-                Ok(changes)
-            }
-        }
-    }
-}
-
 /// What [`clean`] would remove.
 pub(super) fn plan_clean(named: &xtables::Ruleset) -> Result<Vec<Change>> {
     let mut changes = legacy_left(&ours_and(named))?;
     changes.extend(nft_left()?);
-    changes.extend(without_nft(leftovers::find)?);
+    changes.extend(leftovers_found(named)?);
     Ok(changes)
 }
 
-/// Takes our rules away, whoever holds them, and from built-in chains of legacy tables also what equals the
-/// rules of this plan.
-pub(super) fn clean(named: &xtables::Ruleset) -> Result<Vec<Change>> {
-    let mut changes = clean_legacy(&ours_and(named))?;
-    changes.extend(clean_nft()?);
-    changes.extend(without_nft(leftovers::remove)?);
-    Ok(changes)
+fn leftovers_found(named: &xtables::Ruleset) -> Result<Vec<Change>> {
+    without_nft(|| leftovers::find(named))
 }
 
-fn clean_legacy(ours: &xtables::Ownership) -> Result<Vec<Change>> {
-    if !legacy_is_used() {
+/// Takes our rules away from every engine, and from built-in chains of legacy tables and of iptables-nft's also what
+/// equals the rules of this plan. Goes on after a failure.
+pub(super) fn clean(named: &xtables::Ruleset) -> (Vec<Change>, Vec<Error>) {
+    each([
+        clean_legacy(&ours_and(named)),
+        clean_nft(),
+        without_nft(|| leftovers::remove(named)),
+    ])
+}
+
+/// What was changed and what failed.
+pub(super) fn each<const N: usize>(parts: [Result<Vec<Change>>; N]) -> (Vec<Change>, Vec<Error>) {
+    let (mut changes, mut failures) = (Vec::new(), Vec::new());
+    for part in parts {
+        match part {
+            Ok(changed) => changes.extend(changed),
+            Err(e) => failures.push(e),
+        }
+    }
+    (changes, failures)
+}
+
+pub(super) fn clean_legacy(ours: &xtables::Ownership) -> Result<Vec<Change>> {
+    if !legacy_is_used()? {
         return Ok(Vec::new());
     }
     let applied = xtables::Engine::open()?.apply(&xtables::Ruleset::default(), ours)?;
     Ok(applied.ops.into_iter().map(Change::legacy).collect())
 }
 
-fn clean_nft() -> Result<Vec<Change>> {
+pub(super) fn clean_nft() -> Result<Vec<Change>> {
     without_nft(|| {
         Ok(nft::Engine::open()?
             .apply(&nft::Ruleset::default(), &owned())?
@@ -229,7 +229,7 @@ fn clean_nft() -> Result<Vec<Change>> {
 }
 
 /// A kernel without nf_tables holds nothing there.
-fn without_nft(f: impl FnOnce() -> Result<Vec<nft::Op>>) -> Result<Vec<Change>> {
+pub(super) fn without_nft(f: impl FnOnce() -> Result<Vec<nft::Op>>) -> Result<Vec<Change>> {
     match f() {
         Ok(ops) => Ok(ops.into_iter().map(Change::Rules).collect()),
         Err(Error {
@@ -242,7 +242,7 @@ fn without_nft(f: impl FnOnce() -> Result<Vec<nft::Op>>) -> Result<Vec<Change>> 
 
 /// Legacy tables that exist in the namespace of this thread, as `iptables-save` prints them.
 pub(super) fn show_legacy() -> Result<xtables::Ruleset> {
-    if !legacy_is_used() {
+    if !legacy_is_used()? {
         return Ok(xtables::Ruleset::default());
     }
     xtables::Engine::open()?.ruleset()
@@ -265,14 +265,14 @@ pub(super) fn show_sets<R: Default>(
     }
 }
 
-fn owned() -> Vec<TableId> {
+pub(super) fn owned() -> Vec<TableId> {
     TABLES
         .iter()
         .map(|name| (nft::Family::Inet, (*name).to_owned()))
         .collect()
 }
 
-fn ours() -> xtables::Ownership {
+pub(super) fn ours() -> xtables::Ownership {
     xtables::Ownership {
         prefix: PREFIX.to_owned(),
         tag: TAG,
@@ -285,5 +285,27 @@ fn ours_and(named: &xtables::Ruleset) -> xtables::Ownership {
     xtables::Ownership {
         rules: named.clone(),
         ..ours()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_kernel_without_nf_tables_lacks_it() {
+        let kernel = |errno: Errno| Error::kernel("list", "tables", errno as i32);
+        assert!(is_lack(&kernel(Errno::EPROTONOSUPPORT)));
+        assert!(is_lack(&Error::unsupported("use", "nf_tables", "a module")));
+        for errno in [
+            Errno::ENOBUFS,
+            Errno::EINTR,
+            Errno::EIO,
+            Errno::ENOMEM,
+            Errno::EPERM,
+        ] {
+            assert!(!is_lack(&kernel(errno)), "{errno}");
+        }
+        assert!(!is_lack(&Error::malformed("list", "tables", "cut short")));
     }
 }

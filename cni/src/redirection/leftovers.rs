@@ -4,50 +4,59 @@
 //! families `ip` and `ip6`. Of these tables go the chains whose names begin with `ISTIO_` and the rules of
 //! other chains that jump to them. Everything else stays with its counters: other rules of the built-in chains,
 //! the built-in chains themselves, and a table that held nothing else. A rule of a built-in chain that is no
-//! jump does not say who wrote it, so it stays too.
+//! jump does not say who wrote it. It goes only where a plan names it, as in legacy tables: of equal rules as many
+//! as are named, the last ones, and only from a table in which one of these chains shows that upstream was there.
 
 use super::engines::PREFIX;
+use weir_netfilter::nft::compat::legacy_rule;
 use weir_netfilter::nft::engine::Snapshot;
 use weir_netfilter::nft::{
-    Chain, Engine, Family, Op, Rule, Statement, TableId, Transaction, Verdict,
+    Chain, Engine, Family, Op, Rule, Statement, Table, TableId, Transaction, Verdict,
 };
+use weir_netfilter::xtables;
+use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::{Error, Result};
 
-/// How often a removal that came too late is begun again. Every round needs another writer in between, so
-/// a handful is a storm already.
-const ATTEMPTS: usize = 16;
-
 /// What [`remove`] would do now.
-pub(super) fn find() -> Result<Vec<Op>> {
-    Ok(plan(&Engine::open()?.read_tables(&tables())?).ops)
+pub(super) fn find(named: &xtables::Ruleset) -> Result<Vec<Op>> {
+    Ok(plan(&Engine::open()?.read_tables(&tables())?, named).ops)
 }
 
-/// Takes them away in one transaction; nothing is written when there are none.
-pub(super) fn remove() -> Result<Vec<Op>> {
+/// Takes them away in one transaction, with the rules of built-in chains that are named; nothing is written when
+/// there are none.
+pub(super) fn remove(named: &xtables::Ruleset) -> Result<Vec<Op>> {
     let mut engine = Engine::open()?;
     let there = engine.tables()?;
-    remove_from(&mut engine, &there)
+    remove_from(&mut engine, &there, named)
 }
 
-/// The same for who knows already which tables there are.
-pub(super) fn remove_from(engine: &mut Engine, there: &[TableId]) -> Result<Vec<Op>> {
+/// The same where it is known which tables there are.
+pub(super) fn remove_from(
+    engine: &mut Engine,
+    there: &[TableId],
+    named: &xtables::Ruleset,
+) -> Result<Vec<Op>> {
     let candidates = tables();
     if !there.iter().any(|found| candidates.contains(found)) {
         return Ok(Vec::new());
     }
-    for _ in 0..ATTEMPTS {
-        let transaction = plan(&engine.read_tables(&candidates)?);
+    // Another writer that commits between reading and writing makes the transaction stale.
+    let mut attempts = Attempts::begin(CONTENTION);
+    loop {
+        let transaction = plan(&engine.read_tables(&candidates)?, named);
         match engine.commit(&transaction) {
             Ok(()) => return Ok(transaction.ops),
-            Err(e) if e.is_stale_generation() => {}
-            Err(e) => return Err(e),
+            Err(e) if !e.is_stale_generation() => return Err(e),
+            Err(_) if attempts.again() => {}
+            Err(_) => {
+                return Err(Error::exhausted(
+                    "remove",
+                    "chains of iptables-nft",
+                    "another writer keeps changing the ruleset; try again when it is done",
+                ));
+            }
         }
     }
-    Err(Error::exhausted(
-        "remove",
-        "chains of iptables-nft",
-        "somebody else keeps changing the ruleset",
-    ))
 }
 
 /// The tables of `iptables-nft` that upstream writes to.
@@ -58,14 +67,24 @@ fn tables() -> Vec<TableId> {
 }
 
 /// The pure part: rules first, because a chain goes only when nothing leads to it any more.
-fn plan(observed: &Snapshot) -> Transaction {
+fn plan(observed: &Snapshot, named: &xtables::Ruleset) -> Transaction {
     let mut ops = Vec::new();
     for (t, table) in observed.ruleset.tables.iter().enumerate() {
         let id = (table.family, table.name.clone());
+        let is_used = table.chains.iter().any(is_ours);
         for (c, chain) in table.chains.iter().enumerate() {
-            let rules = chain.rules.iter().zip(observed.handles(t, c));
-            let goes = |rule: &Rule| is_ours(chain) || rule.statements.iter().any(leads_to_ours);
-            ops.extend(rules.filter(|(rule, _)| goes(rule)).map(|(rule, handle)| {
+            let named = if is_used {
+                named_in(named, table, chain)
+            } else {
+                &[]
+            };
+            let by_name = named_rules(chain, table.family, named);
+            let rules = chain.rules.iter().zip(observed.handles(t, c)).enumerate();
+            let goes = |n: usize, rule: &Rule| {
+                is_ours(chain) || by_name.contains(&n) || rule.statements.iter().any(leads_to_ours)
+            };
+            let going = rules.filter(|(n, (rule, _))| goes(*n, rule));
+            ops.extend(going.map(|(_, (rule, handle))| {
                 Op::DeleteRule(id.clone(), chain.name.clone(), rule.clone(), *handle)
             }));
         }
@@ -76,6 +95,37 @@ fn plan(observed: &Snapshot) -> Transaction {
         generation: observed.generation,
         ops,
     }
+}
+
+/// The rules that the plan has in this built-in chain.
+fn named_in<'a>(named: &'a xtables::Ruleset, table: &Table, chain: &Chain) -> &'a [xtables::Rule] {
+    let family = match table.family {
+        Family::Ip => xtables::Family::Ip,
+        Family::Ip6 => xtables::Family::Ip6,
+        _ => return &[],
+    };
+    let found = named.table(family, &table.name);
+    let found = found.and_then(|t| t.chain(&chain.name));
+    found
+        .filter(|_| chain.base.is_some())
+        .map_or(&[], |c| &c.rules)
+}
+
+/// The places of the rules that equal these: of each as many as there are, from the end.
+fn named_rules(chain: &Chain, family: Family, named: &[xtables::Rule]) -> Vec<usize> {
+    let mut named: Vec<&xtables::Rule> = named.iter().collect();
+    let mut places = Vec::new();
+    for (n, rule) in chain.rules.iter().enumerate().rev() {
+        if named.is_empty() {
+            break;
+        }
+        let read = legacy_rule(rule, family);
+        if let Some(at) = named.iter().position(|r| Some(*r) == read.as_ref()) {
+            named.swap_remove(at);
+            places.push(n);
+        }
+    }
+    places
 }
 
 /// A chain with a hook is nobody's but its table's, whatever its name.

@@ -1,28 +1,38 @@
 //! A redirection in a pod's network namespace: put there, compared, taken away.
 //!
 //! [`Sandbox`] is the namespace. The plugin, the node agent and the operator's commands all come
-//! through here, so there is one way in which rules get into a kernel and one meaning of "as it should be".
+//! through here, so there is one way in which rules get into a kernel and one meaning of "in sync".
 //!
 //! # All or nothing
-//! Addresses, policy rules and routes are added first, the rules last: those are one transaction, and
-//! without them the rest does nothing to traffic. When the rules are refused, what was added is taken back. So
-//! a failure leaves the namespace as it was, which is more than the order "rules first" could promise.
+//! Addresses, routes and policy rules are added first, the rules last: those are one transaction, and
+//! without them the rest does nothing to traffic. After a failure what was added is taken back, and [`Failure`]
+//! says what is known to be in force: see `apply`.
 //!
 //! # What is ours
 //! The nf_tables tables of [`TABLES`] in the family `inet`; the chains of legacy tables whose names begin with
 //! `ISTIO_`, and the rules that jump to them; the same in tables of `iptables-nft`; in built-in chains of legacy
-//! tables the rules that carry weir's sign ([`xtables::Ownership`]); policy rules and routes that carry weir's
-//! protocol number; and `::6/128` on `lo`. Everything else in the namespace is neither changed nor compared.
+//! tables the rules that carry weir's sign ([`xtables::Ownership`]); policy rules, local default routes on `lo` and
+//! the address `::6/128` on `lo` that carry weir's protocol number (kernels before 5.18 keep none for addresses:
+//! there the address is taken for ours). Everything else in the namespace is neither changed nor compared.
 
+mod apply;
 mod change;
+mod choice;
 mod engines;
+mod failure;
 mod families;
 mod leftovers;
 mod routing;
+mod strays;
+mod write;
 
 pub use change::{Change, Difference};
+pub use choice::Applied;
+pub use failure::Failure;
+pub use strays::Strays;
 
-use crate::compile::{Compiled, Engine, Rules};
+use crate::compile::{Compiled, Rules};
+use routing::{Held, Ours};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +40,7 @@ use weir_netfilter::ipset;
 use weir_netfilter::nft::{self, Ruleset};
 use weir_netfilter::xtables;
 use weir_netlink::route::Routing;
-use weir_netlink::{Error, Netns, Result};
+use weir_netlink::{Netns, Result};
 
 /// The tables of a redirection, whether a given one needs them or not: what an earlier one left in the
 /// others goes away with the next.
@@ -93,81 +103,39 @@ impl Sandbox {
         Ok(list.iter().map(|a| a.net.addr()).collect())
     }
 
-    /// The engine to use here when nobody says which: what the namespace uses already, else nf_tables where
-    /// the kernel has it, else legacy tables.
-    ///
-    /// # Errors
-    /// The kernel has neither nf_tables nor legacy tables, or does not let this process look.
-    pub fn choose_engine(&self) -> Result<Engine> {
-        let takes_owners = self.netns.is_of_own_user_namespace()?;
-        self.netns.run(|| engines::choose(takes_owners))?
-    }
-
-    /// Whether the kernel could take these rules here; changes nothing. [`Sandbox::apply`] asks by itself.
-    ///
-    /// # Errors
-    /// Legacy rules that match owners, for a pod with users of its own (`hostUsers: false`): the kernel takes them
-    /// only from inside of the pod's user namespace. What would help.
-    pub fn check(&self, wished: &Compiled) -> Result<()> {
-        if !engines::match_owners(&wished.rules) || self.netns.is_of_own_user_namespace()? {
-            return Ok(());
-        }
-        Err(Error::refused(
-            "write",
-            format!("legacy tables of {}", self.netns.id()),
-            "the pod has users of its own (hostUsers: false), and the kernel takes legacy rules that match \
-             users only from inside of the pod's user namespace; use nf_tables (--engine nft or auto, for the \
-             plugin \"native_nftables\": true); nothing was changed",
-        ))
-    }
-
-    /// What [`Sandbox::apply`] would change now; nothing when all is as it should be.
+    /// What [`Sandbox::apply`] would change now; nothing when the namespace is in sync.
     ///
     /// # Errors
     /// The namespace cannot be read.
-    pub fn plan(&self, wished: &Compiled) -> Result<Vec<Change>> {
+    pub fn plan(&self, desired: &Compiled) -> Result<Vec<Change>> {
         self.netns.run(|| {
-            let wished = families::possible(wished);
-            let routing = Routing::open()?;
-            let mut changes = routing::missing(&routing, &wished.routing)?;
-            changes.extend(routing::stale(&routing, &wished.routing)?);
-            changes.extend(engines::drift(&wished.rules)?);
+            let desired = families::possible(desired);
+            let held = Held::read(&Routing::open()?, &desired.routing)?;
+            let mut changes = held.missing(&desired.routing);
+            changes.extend(held.stale(&desired.routing).iter().map(Ours::change));
+            changes.extend(engines::drift(&desired.rules)?);
             Ok(changes)
         })?
     }
 
-    /// Makes the namespace what is wished and reads it back; of IPv6 nothing, where the kernel does without it. Returns what was changed; nothing when all
-    /// was as it should be, and then nothing was written.
+    /// Puts the redirection into the namespace and reads it back, rules and routing; nothing of IPv6 where the kernel
+    /// does without it. Returns what was changed; nothing when the namespace was in sync, and then nothing was
+    /// written.
     ///
     /// # Errors
-    /// What was refused, and why; the namespace is as it was. Only when the rules of another engine cannot be
-    /// taken away are the new ones there beside them.
-    pub fn apply(&self, wished: &Compiled) -> Result<Vec<Change>> {
-        self.apply_measured(wished).map(|(changes, _)| changes)
+    /// What failed, and whether the redirection is in force. It is not when nothing of ours was there before: then
+    /// the namespace is as it was. New rules that replaced older ones of ours stay, with their routing.
+    pub fn apply(&self, desired: &Compiled) -> Result<Vec<Change>, Failure> {
+        self.apply_measured(desired).map(|(changes, _)| changes)
     }
 
     /// The same, and how long its parts took.
     ///
     /// # Errors
     /// As [`Sandbox::apply`].
-    pub fn apply_measured(&self, wished: &Compiled) -> Result<(Vec<Change>, Cost)> {
-        self.check(wished)?;
-        self.netns.run(|| {
-            let wished = families::possible(wished);
-            let routing = Routing::open()?;
-            let mut changes = routing::add(&routing, &wished.routing)?;
-            let mut written = match engines::write(&wished.rules) {
-                Ok(written) => written,
-                Err(e) => return Err(routing::take_back(&routing, &changes, e)),
-            };
-            // The new rules are in force and need their routing, whatever happens from here on.
-            changes.append(&mut written.changes);
-            let cost = written.cost;
-            changes.extend(written.take_over()?);
-            // Only now: until the rules changed, the old ones needed it.
-            changes.extend(routing::remove_stale(&routing, &wished.routing)?);
-            Ok((changes, cost))
-        })?
+    pub fn apply_measured(&self, desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> {
+        let apply = || apply::apply(&families::possible(desired));
+        self.netns.run(apply)?
     }
 
     /// What [`Sandbox::clean`] would remove now.
@@ -177,25 +145,22 @@ impl Sandbox {
     pub fn plan_clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>> {
         self.netns.run(|| {
             let mut changes = engines::plan_clean(&legacy_of(of))?;
-            changes.extend(routing::all(&Routing::open()?)?);
+            let held = Held::read(&Routing::open()?, &[])?;
+            changes.extend(held.ours().iter().map(Ours::change));
             Ok(changes)
         })?
     }
 
     /// Removes what is ours. Returns what was removed; nothing when nothing was there.
     ///
-    /// Rules that somebody else made of the same plan, as upstream does, bear no sign of whose they are in the
-    /// built-in chains of legacy tables. Where that plan is given, as many rules that equal its own go too, beside
+    /// Rules that another writer made of the same plan, as upstream does, bear no sign of whose they are in the
+    /// built-in chains of legacy tables, and of those of `iptables-nft`. Where that plan is given, as many rules that equal its own go too, beside
     /// chains of ours.
     ///
     /// # Errors
-    /// The first thing that could not be removed; the rest was tried all the same.
-    pub fn clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>> {
-        self.netns.run(|| {
-            let mut changes = engines::clean(&legacy_of(of))?;
-            changes.extend(routing::remove_all(&Routing::open()?)?);
-            Ok(changes)
-        })?
+    /// Everything that could not be removed. Routing stays where rules that need it may have stayed.
+    pub fn clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>, Failure> {
+        self.netns.run(|| apply::clean(&legacy_of(of)))?
     }
 
     /// Everything that nf_tables holds in the namespace, ours and others'.

@@ -1,181 +1,341 @@
 //! Addresses, policy rules and routes beside the rules.
+//!
+//! What is ours carries weir's protocol number and has exactly the form that weir gives it: anything else belongs to
+//! another writer. What is foreign and has the same effect as a desired item is as good as ours, and is never
+//! deleted; what is foreign and takes the packets away from a desired item blocks it.
+//!
+//! A policy rule is added after its route and deleted before it: no marked packet is looked up in a table without it.
 
 use super::Change;
 use crate::compile::{IpFamily, RoutingItem};
 use ipnet::IpNet;
-use std::net::Ipv6Addr;
-use weir_netlink::route::{Family, PolicyRule, RTPROT_WEIR, Route, RouteProtocol, Routing};
+use std::net::{IpAddr, Ipv6Addr};
+use weir_netlink::route::{
+    Address, Family, LOOPBACK_IFINDEX, PolicyRule, RTPROT_WEIR, Route, RouteProtocol, Routing,
+};
 use weir_netlink::{Error, Result};
 
 /// The source of the proxy's connections to the application over IPv6.
 const PASSTHROUGH: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 
-/// Adds what is not there, in order; on failure what was added is taken back.
-pub(super) fn add(routing: &Routing, items: &[RoutingItem]) -> Result<Vec<Change>> {
+const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
+
+/// What a namespace holds of routing, as far as it concerns a redirection.
+pub(super) struct Held {
+    addresses: Vec<Address>,
+    rules: Vec<PolicyRule>,
+    /// Of the tables that were asked about, and of others those with our protocol.
+    routes: Vec<Route>,
+}
+
+/// How a desired item stands.
+enum Standing {
+    /// It is there, or something with the same effect.
+    Met,
+    /// Nothing of it is there.
+    Missing,
+    /// This is there and takes its packets.
+    Blocked(String),
+}
+
+/// Something of ours that the kernel holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ours {
+    item: RoutingItem,
+    object: Object,
+}
+
+/// Exactly as the kernel lists it, so that nothing else is deleted in its place.
+#[derive(Clone, Debug, PartialEq)]
+enum Object {
+    Address(IpNet),
+    Rule(PolicyRule),
+    Route(Route),
+}
+
+/// Who added an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Weir,
+    Another,
+    /// Kernels before 5.18 do not keep it.
+    Unknown,
+}
+
+impl Held {
+    /// What concerns these items, and everything of ours.
+    pub(super) fn read(routing: &Routing, items: &[RoutingItem]) -> Result<Self> {
+        let mut held = Self::of_tables(routing, items)?;
+        held.addresses = routing.addresses()?;
+        held.rules = routing.rules()?;
+        let others = routing.routes_by(WEIR)?;
+        let tables = tables(items);
+        let others = others.into_iter().filter(|r| !tables.contains(&r.table));
+        held.routes.extend(others);
+        Ok(held)
+    }
+
+    /// Only what tells whether these items are there.
+    pub(super) fn read_of(routing: &Routing, items: &[RoutingItem]) -> Result<Self> {
+        let has = |is: fn(&RoutingItem) -> bool| items.iter().any(is);
+        let mut held = Self::of_tables(routing, items)?;
+        if has(|i| matches!(i, RoutingItem::Address { .. })) {
+            held.addresses = routing.addresses()?;
+        }
+        if has(|i| matches!(i, RoutingItem::PolicyRule { .. })) {
+            held.rules = routing.rules()?;
+        }
+        Ok(held)
+    }
+
+    fn of_tables(routing: &Routing, items: &[RoutingItem]) -> Result<Self> {
+        let mut routes = Vec::new();
+        for table in tables(items) {
+            routes.extend(routing.routes(table)?);
+        }
+        Ok(Self {
+            addresses: Vec::new(),
+            rules: Vec::new(),
+            routes,
+        })
+    }
+
+    /// What is not there, or there in vain.
+    pub(super) fn missing(&self, items: &[RoutingItem]) -> Vec<Change> {
+        let change = |item: &RoutingItem| match self.standing(item) {
+            Standing::Met => None,
+            Standing::Missing => Some(Change::Add(item.clone())),
+            Standing::Blocked(by) => Some(Change::Blocked(item.clone(), by)),
+        };
+        items.iter().filter_map(change).collect()
+    }
+
+    fn standing(&self, item: &RoutingItem) -> Standing {
+        match item {
+            RoutingItem::Address { address, .. } => self.address(*address),
+            RoutingItem::PolicyRule { .. } => {
+                policy_rule(item).map_or(Standing::Met, |r| self.rule(&r))
+            }
+            RoutingItem::LocalDefault { family, table, .. } => self.route(&route(*family, *table)),
+        }
+    }
+
+    /// The kernel has an address once on a link, with whatever length of prefix.
+    fn address(&self, desired: IpNet) -> Standing {
+        let mut on_lo = self.on_lo();
+        match on_lo.any(|a| a.net.addr() == desired.addr() && !a.tentative) {
+            true => Standing::Met,
+            false => Standing::Missing,
+        }
+    }
+
+    /// A rule that comes without a priority is put before all others, so only those that came later can be in its
+    /// way.
+    fn rule(&self, desired: &PolicyRule) -> Standing {
+        let same = self.rules.iter().filter(|r| r.same_effect(desired));
+        let Some(there) = same.map(priority).min() else {
+            return Standing::Missing;
+        };
+        let mark = desired.fwmark.unwrap_or(0);
+        let takes = |r: &&PolicyRule| {
+            let mask = r.fwmask.unwrap_or(u32::MAX);
+            let of_mark = mask != 0 && r.fwmark.is_some_and(|m| m & mask == mark & mask);
+            r.family == desired.family && of_mark && r.table != desired.table
+        };
+        let before = |r: &&PolicyRule| priority(r) < there;
+        match self.rules.iter().find(|r| takes(r) && before(r)) {
+            Some(r) => Standing::Blocked(format!("policy rule {r}")),
+            None => Standing::Met,
+        }
+    }
+
+    fn route(&self, desired: &Route) -> Standing {
+        let key = |r: &Route| (r.dst, r.table);
+        let same_key = self.routes.iter().filter(|r| key(r) == key(desired));
+        match same_key.min_by_key(|r| r.metric()) {
+            Some(r) if r.same_effect(desired) => Standing::Met,
+            Some(r) if r.metric() <= desired.metric() => Standing::Blocked(format!("route {r}")),
+            _ => Standing::Missing,
+        }
+    }
+
+    /// Everything of ours, in the order in which it is removed. On a kernel that does not keep the owners of addresses
+    /// the passthrough address is among it: nothing but a redirection has a use for it.
+    pub(super) fn ours(&self) -> Vec<Ours> {
+        let rules = self.rules.iter().filter_map(|r| {
+            let is_ours = r.protocol == WEIR && r.only_mark;
+            let item = RoutingItem::PolicyRule {
+                family: ip_family(r.family),
+                mark: r.fwmark?,
+                mask: r.fwmask.unwrap_or(u32::MAX),
+                table: r.table,
+            };
+            let object = Object::Rule(r.clone());
+            is_ours.then_some(Ours { item, object })
+        });
+        let routes = self.routes.iter().filter_map(|r| {
+            let family = ip_family(r.family());
+            let is_ours = r.protocol == WEIR && r.same_effect(&route(family, r.table));
+            let item = RoutingItem::LocalDefault {
+                family,
+                device: "lo",
+                table: r.table,
+            };
+            let object = Object::Route(r.clone());
+            is_ours.then_some(Ours { item, object })
+        });
+        let address = self.passthrough().filter(|(_, o)| *o != Owner::Another);
+        let address = address.map(|(net, _)| Ours {
+            item: RoutingItem::Address {
+                address: net,
+                device: "lo",
+            },
+            object: Object::Address(net),
+        });
+        rules.chain(routes).chain(address).collect()
+    }
+
+    fn on_lo(&self) -> impl Iterator<Item = &Address> {
+        self.addresses
+            .iter()
+            .filter(|a| a.index == LOOPBACK_IFINDEX)
+    }
+
+    /// The passthrough address as weir adds it. Its owner is known where the kernel keeps owners at all: then the `::1`
+    /// that the kernel itself gives to `lo` has one.
+    fn passthrough(&self) -> Option<(IpNet, Owner)> {
+        let net = IpNet::from(IpAddr::from(PASSTHROUGH));
+        let found = self.on_lo().find(|a| a.net == net)?;
+        let keeps_owners = self.addresses.iter().any(|a| a.protocol.is_some());
+        let owner = match found.protocol {
+            Some(RTPROT_WEIR) => Owner::Weir,
+            None if !keeps_owners => Owner::Unknown,
+            _ => Owner::Another,
+        };
+        Some((net, owner))
+    }
+
+    /// What is ours beyond doubt and not desired any more.
+    pub(super) fn stale(&self, items: &[RoutingItem]) -> Vec<Ours> {
+        let mut desired: Vec<&RoutingItem> = items.iter().collect();
+        let is_known =
+            |o: &Ours| !matches!(o.item, RoutingItem::Address { .. }) || self.owns_passthrough();
+        let mut ours = self.ours();
+        ours.retain(|o| match desired.iter().position(|item| **item == o.item) {
+            // The second one of the same kind is one too many.
+            Some(n) => {
+                desired.swap_remove(n);
+                false
+            }
+            None => is_known(o),
+        });
+        ours
+    }
+
+    fn owns_passthrough(&self) -> bool {
+        matches!(self.passthrough(), Some((_, Owner::Weir)))
+    }
+
+    /// What came since.
+    pub(super) fn since(&self, before: &Self) -> Vec<Ours> {
+        let before = before.ours();
+        let mut ours = self.ours();
+        ours.retain(|o| !before.contains(o));
+        ours
+    }
+}
+
+/// Adds what is missing, in order. What is added meanwhile by another writer is seen when it is read back.
+///
+/// # Errors
+/// What was not added, and why; an item that something foreign blocks, before anything is added.
+pub(super) fn add(routing: &Routing, missing: &[Change]) -> Result<Vec<Change>> {
+    for change in missing {
+        if let Change::Blocked(item, by) = change {
+            return Err(blocked(item, by));
+        }
+    }
     let mut added = Vec::new();
-    for item in items {
-        match add_one(routing, item) {
-            Ok(true) => added.push(Change::Add(item.clone())),
-            Ok(false) => {}
-            Err(e) => return Err(take_back(routing, &added, e)),
+    for change in missing {
+        if let Change::Add(item) = change
+            && add_one(routing, item)?
+        {
+            added.push(change.clone());
         }
     }
     Ok(added)
 }
 
-/// Removes what was added, last first, and returns the error that was the reason.
-pub(super) fn take_back(routing: &Routing, added: &[Change], reason: Error) -> Error {
-    for change in added.iter().rev() {
-        if let Change::Add(item) = change {
-            // The reason is worth more than a second error about the same namespace.
-            let _ = remove_one(routing, item);
-        }
-    }
-    reason
+fn blocked(item: &RoutingItem, by: &str) -> Error {
+    let reason = format!(
+        "a foreign {by} takes its packets; remove that, or choose another mark and table \
+         (inbound_tproxy_mark, inbound_tproxy_route_table)"
+    );
+    Error::refused("add", format!("`{item}`"), reason)
 }
 
-/// What is not there.
-pub(super) fn missing(routing: &Routing, items: &[RoutingItem]) -> Result<Vec<Change>> {
-    let mut missing = Vec::new();
-    for item in items {
-        if !is_there(routing, item)? {
-            missing.push(Change::Add(item.clone()));
-        }
-    }
-    Ok(missing)
-}
-
-/// Policy rules and routes of ours that are not wished any more.
-pub(super) fn stale(routing: &Routing, items: &[RoutingItem]) -> Result<Vec<Change>> {
-    let ours = ours(routing)?;
-    Ok(ours
-        .into_iter()
-        .filter(|i| !items.contains(i))
-        .map(Change::Remove)
-        .collect())
-}
-
-/// Removes what is stale.
-pub(super) fn remove_stale(routing: &Routing, items: &[RoutingItem]) -> Result<Vec<Change>> {
-    let stale = stale(routing, items)?;
-    remove(routing, stale)
-}
-
-/// Everything of ours.
-pub(super) fn all(routing: &Routing) -> Result<Vec<Change>> {
-    let address = RoutingItem::Address {
-        address: IpNet::from(std::net::IpAddr::from(PASSTHROUGH)),
-        device: "lo",
-    };
-    let mut gone = stale(routing, &[])?;
-    if is_there(routing, &address)? {
-        gone.push(Change::Remove(address));
-    }
-    Ok(gone)
-}
-
-/// Removes everything of ours.
-pub(super) fn remove_all(routing: &Routing) -> Result<Vec<Change>> {
-    let gone = all(routing)?;
-    remove(routing, gone)
-}
-
-/// Tear-down goes on after a failure; the first one is told.
-fn remove(routing: &Routing, changes: Vec<Change>) -> Result<Vec<Change>> {
-    let mut first = None;
-    let mut removed = Vec::new();
-    for change in changes {
-        let Change::Remove(item) = &change else {
-            continue;
-        };
-        match remove_one(routing, item) {
-            Ok(true) => removed.push(change),
+/// Removes these; goes on after a failure and returns all of them.
+pub(super) fn remove(routing: &Routing, these: Vec<Ours>) -> (Vec<Change>, Vec<Error>) {
+    let (mut removed, mut failures) = (Vec::new(), Vec::new());
+    for ours in these {
+        match ours.delete(routing) {
+            Ok(true) => removed.push(ours.change()),
             Ok(false) => {}
-            Err(e) => first = first.or(Some(e)),
+            Err(e) => failures.push(e),
         }
     }
-    first.map_or(Ok(removed), Err)
+    (removed, failures)
 }
 
-/// Policy rules that carry our protocol, and our routes in the tables that they name. A route without its
-/// rule is never looked at, so it is enough to begin with the rules.
-fn ours(routing: &Routing) -> Result<Vec<RoutingItem>> {
-    let mut items = Vec::new();
-    let weir = RouteProtocol::Other(RTPROT_WEIR);
-    for rule in routing.rules()?.iter().filter(|r| r.protocol == weir) {
-        let family = match rule.family {
-            Family::V4 => IpFamily::V4,
-            Family::V6 => IpFamily::V6,
-        };
-        let mask = rule.fwmask.unwrap_or(u32::MAX);
-        let mark = rule.fwmark.unwrap_or(0);
-        items.push(RoutingItem::PolicyRule {
-            family,
-            mark,
-            mask,
-            table: rule.table,
-        });
-        for route in routing.routes(rule.table)? {
-            if route.protocol == weir && route.family() == rule.family {
-                items.push(RoutingItem::LocalDefault {
-                    family,
-                    device: "lo",
-                    table: rule.table,
-                });
-            }
+/// One error for each of these, which stay because rules may need them.
+pub(super) fn kept(these: &[Ours]) -> Vec<Error> {
+    let kept = |ours: &Ours| {
+        let reason = "rules that may need it could not be removed";
+        Error::refused("delete", format!("`{}`", ours.item.removal()), reason)
+    };
+    these.iter().map(kept).collect()
+}
+
+impl Ours {
+    /// Its removal.
+    pub(super) fn change(&self) -> Change {
+        Change::Remove(self.item.clone())
+    }
+
+    fn delete(&self, routing: &Routing) -> Result<bool> {
+        match &self.object {
+            Object::Address(net) => routing.del_address(LOOPBACK_IFINDEX, *net),
+            Object::Rule(rule) => routing.del_rule(rule),
+            Object::Route(route) => routing.del_route(route),
         }
     }
-    Ok(items)
 }
 
 fn add_one(routing: &Routing, item: &RoutingItem) -> Result<bool> {
     match item {
-        RoutingItem::Address { address, device } => {
-            routing.add_address(routing.link(device)?.index, *address)
-        }
+        RoutingItem::Address { address, .. } => routing.add_address(LOOPBACK_IFINDEX, *address),
         RoutingItem::PolicyRule { .. } => {
             policy_rule(item).map_or(Ok(false), |r| routing.add_rule(&r))
         }
-        RoutingItem::LocalDefault { .. } => routing.add_route(&route(routing, item)?),
+        RoutingItem::LocalDefault { family, table, .. } => {
+            routing.add_route(&route(*family, *table))
+        }
     }
 }
 
-fn remove_one(routing: &Routing, item: &RoutingItem) -> Result<bool> {
-    match item {
-        RoutingItem::Address { address, device } => {
-            routing.del_address(routing.link(device)?.index, *address)
-        }
-        RoutingItem::PolicyRule { .. } => {
-            policy_rule(item).map_or(Ok(false), |r| routing.del_rule(&r))
-        }
-        RoutingItem::LocalDefault { .. } => routing.del_route(&route(routing, item)?),
-    }
+fn priority(rule: &PolicyRule) -> u32 {
+    rule.priority.unwrap_or(0)
 }
 
-fn is_there(routing: &Routing, item: &RoutingItem) -> Result<bool> {
-    Ok(match item {
-        RoutingItem::Address { address, device } => {
-            let index = routing.link(device)?.index;
-            routing
-                .addresses()?
-                .iter()
-                .any(|a| a.index == index && a.net == *address)
-        }
-        RoutingItem::PolicyRule { .. } => match policy_rule(item) {
-            Some(rule) => routing
-                .rules()?
-                .iter()
-                .any(|other| other.same_effect(&rule)),
-            None => true,
-        },
-        RoutingItem::LocalDefault { table, .. } => {
-            let route = route(routing, item)?;
-            routing.routes(*table)?.iter().any(|r| {
-                r.family() == route.family()
-                    && (r.dst, r.oif, r.kind) == (route.dst, route.oif, route.kind)
-            })
-        }
-    })
+/// The tables of the routes among them.
+fn tables(items: &[RoutingItem]) -> Vec<u32> {
+    let table = |item: &RoutingItem| match item {
+        RoutingItem::LocalDefault { table, .. } => Some(*table),
+        _ => None,
+    };
+    let mut tables: Vec<u32> = items.iter().filter_map(table).collect();
+    tables.dedup();
+    tables
 }
 
 fn policy_rule(item: &RoutingItem) -> Option<PolicyRule> {
@@ -193,25 +353,20 @@ fn policy_rule(item: &RoutingItem) -> Option<PolicyRule> {
     Some(rule)
 }
 
-fn route(routing: &Routing, item: &RoutingItem) -> Result<Route> {
-    let (family, table, device) = match item {
-        RoutingItem::LocalDefault {
-            family,
-            device,
-            table,
-        } => (*family, *table, *device),
-        _ => (IpFamily::V4, 0, "lo"),
-    };
-    Ok(Route::local_default(
-        kernel(family),
-        routing.link(device)?.index,
-        table,
-    ))
+fn route(family: IpFamily, table: u32) -> Route {
+    Route::local_default(kernel(family), LOOPBACK_IFINDEX, table)
 }
 
 fn kernel(family: IpFamily) -> Family {
     match family {
         IpFamily::V4 => Family::V4,
         IpFamily::V6 => Family::V6,
+    }
+}
+
+fn ip_family(family: Family) -> IpFamily {
+    match family {
+        Family::V4 => IpFamily::V4,
+        Family::V6 => IpFamily::V6,
     }
 }

@@ -50,7 +50,10 @@ impl Attachment {
 
     /// Refuses what no plugin would take, and what would be no file name in
     /// the cache.
-    pub(super) fn validate(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::NotPossible`], naming the variable and the value.
+    pub fn validate(&self) -> Result<()> {
         validate_container_id(&self.container_id)
             .and_then(|()| validate_interface_name(&self.ifname))
             .map_err(|error| Error::NotPossible(error.msg))

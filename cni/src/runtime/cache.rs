@@ -1,8 +1,8 @@
 //! What an ADD did, kept for CHECK, DEL and GC.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File, Metadata, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -10,11 +10,13 @@ use serde_json::Value;
 
 use super::attachment::Attachment;
 use super::error::{Error, Result};
+use crate::json;
 
 /// One cached ADD.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) network: String,
+    #[serde(deserialize_with = "json::object")]
     pub(super) attachment: Attachment,
     pub(super) result: Value,
 }
@@ -25,9 +27,56 @@ pub(super) struct Cache {
     dir: PathBuf,
 }
 
+/// An attachment that only this process adds.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    path: PathBuf,
+    /// Locked as long as it is open.
+    _file: File,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        // While it is still locked; a file that stays behind is locked by nobody.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
 impl Cache {
     pub(super) fn new(dir: PathBuf) -> Self {
         Self { dir }
+    }
+
+    /// Keeps other ADDs of this attachment out until it is dropped; one that was
+    /// killed keeps nobody out.
+    pub(super) fn reserve(&self, network: &str, attachment: &Attachment) -> Result<Reserved> {
+        self.make_dir()?;
+        let path = self.path(network, attachment).with_extension("lock");
+        loop {
+            let file = File::create(&path).map_err(|e| bad(&path, &e))?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    return Err(Error::NotPossible(format!(
+                        "another ADD of container {:?} to network {network:?} runs; wait for its end",
+                        attachment.container_id
+                    )));
+                }
+                Err(TryLockError::Error(e)) => return Err(bad(&path, &e)),
+            }
+            let identity = |m: std::io::Result<Metadata>| m.ok().map(|m| (m.dev(), m.ino()));
+            let locked = identity(file.metadata());
+            // The one before may have removed it between the two calls.
+            if locked.is_some() && locked == identity(std::fs::metadata(&path)) {
+                return Ok(Reserved { path, _file: file });
+            }
+        }
+    }
+
+    fn make_dir(&self) -> Result<()> {
+        let mut dir = DirBuilder::new();
+        dir.recursive(true).mode(0o700);
+        dir.create(&self.dir).map_err(|e| bad(&self.dir, &e))
     }
 
     fn path(&self, network: &str, attachment: &Attachment) -> PathBuf {
@@ -44,11 +93,7 @@ impl Cache {
     pub(super) fn store(&self, entry: &Entry) -> Result<()> {
         let path = self.path(&entry.network, &entry.attachment);
         let text = serde_json::to_string(entry).map_err(|e| bad(&path, &e))?;
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.dir)
-            .map_err(|e| bad(&self.dir, &e))?;
+        self.make_dir()?;
         // Written beside and renamed: a reader never sees half a file.
         let temporary = path.with_extension("tmp");
         std::fs::write(&temporary, text).map_err(|e| bad(&temporary, &e))?;
@@ -93,12 +138,12 @@ impl Cache {
 }
 
 fn read(path: &Path) -> Result<Option<Entry>> {
-    let text = match std::fs::read(path) {
+    let text = match crate::files::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(bad(path, &error)),
         Ok(text) => text,
     };
-    serde_json::from_slice(&text)
+    json::from_slice(&text)
         .map(Some)
         .map_err(|error| bad(path, &error))
 }

@@ -72,6 +72,15 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// ADD for a container that has this interface in this network.
+    Attached {
+        /// `CNI_CONTAINERID`.
+        container: String,
+        /// `CNI_IFNAME`.
+        ifname: String,
+        /// Name of the network.
+        network: String,
+    },
     /// A command the configuration's version does not have, or that needs an
     /// earlier ADD.
     NotPossible(String),
@@ -159,6 +168,15 @@ impl fmt::Display for Error {
             Self::Cache { path, reason } => {
                 write!(f, "result cache {}: {reason}", path.display())
             }
+            Self::Attached {
+                container,
+                ifname,
+                network,
+            } => write!(
+                f,
+                "container {container:?} already has interface {ifname:?} in network {network:?}; \
+                 nothing was changed: detach it with DEL first, or name another interface"
+            ),
             Self::NotPossible(reason) => f.write_str(reason),
             Self::Chain(errors) => {
                 for (index, error) in errors.iter().enumerate() {

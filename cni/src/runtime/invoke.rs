@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::attachment::Attachment;
 use super::error::{Error, Result};
 use super::exec::{Output, run};
 use super::list::{NetworkList, PluginConfig};
+use crate::json;
 use crate::protocol::{CniError, Command, IMPLEMENTED};
 
 /// Where plugins are, and how long a chain may take.
@@ -44,7 +45,8 @@ impl Invoker {
         answer(command, kind, output)
     }
 
-    fn find(&self, kind: &str) -> Result<PathBuf> {
+    /// The program of a plugin.
+    pub(super) fn find(&self, kind: &str) -> Result<PathBuf> {
         self.bin_dirs
             .iter()
             .map(|dir| dir.join(kind))
@@ -77,7 +79,7 @@ impl Invoker {
 
     /// The versions a plugin speaks.
     pub(super) fn versions(&self, kind: &str, deadline: Instant) -> Result<Vec<String>> {
-        let config = json!({ "cniVersion": IMPLEMENTED });
+        let config = serde_json::json!({ "cniVersion": IMPLEMENTED });
         let value = self.call(Command::Version, kind, &config, None, deadline)?;
         let list = value.get("supportedVersions").and_then(Value::as_array);
         let versions = list.into_iter().flatten().filter_map(Value::as_str);
@@ -130,7 +132,7 @@ fn answer(command: Command, kind: &str, output: Output) -> Result<Value> {
         stderr,
     };
     if status != 0 {
-        return Err(match serde_json::from_str::<CniError>(&text) {
+        return Err(match json::from_str::<CniError>(&text) {
             Ok(error) => Error::Plugin {
                 plugin,
                 command: command_text,

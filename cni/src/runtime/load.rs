@@ -73,7 +73,7 @@ impl NetworkList {
 }
 
 fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path)
+    crate::files::read_text(path)
         .map_err(|error| Error::config(path.display().to_string(), error.to_string()))
 }
 

@@ -57,10 +57,24 @@ impl Runner {
     /// the last result is kept and returned.
     ///
     /// # Errors
-    /// The first plugin that fails; the whole chain has then been called with
+    /// [`Error::Attached`] when the container has this attachment, which is not
+    /// touched: a roll-back would take away what is in use. Else the first plugin
+    /// that fails; the whole chain has then been called with
     /// DEL, and what failed there is in [`Error::Chain`] after it.
     pub fn add(&self, list: &NetworkList, attachment: &Attachment) -> Result<Value> {
         attachment.validate()?;
+        let _alone = self.cache.reserve(&list.name, attachment)?;
+        if self.cache.load(&list.name, attachment)?.is_some() {
+            return Err(Error::Attached {
+                container: attachment.container_id.clone(),
+                ifname: attachment.ifname.clone(),
+                network: list.name.clone(),
+            });
+        }
+        // Before any plugin is called: what is missing is said once, and nothing has to be taken back.
+        for plugin in &list.plugins {
+            self.invoker.find(&plugin.kind)?;
+        }
         let deadline = self.deadline();
         let mut previous = None;
         for plugin in &list.plugins {

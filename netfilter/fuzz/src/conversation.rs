@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::time::Duration;
 use weir_netfilter::xtables::{self, Family};
 use weir_netlink::nfnetlink;
 
@@ -73,11 +74,16 @@ fn copy(from: &[u8], to: &mut [u8]) {
 }
 
 impl nfnetlink::Transport for Replay {
+    fn reopen(&self) -> weir_netlink::Result<Self> {
+        // The same kernel goes on.
+        Ok(Self(RefCell::new(self.0.take())))
+    }
+
     fn send(&self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
-    fn receive(&self, buf: &mut [u8], _: bool) -> io::Result<usize> {
+    fn receive(&self, buf: &mut [u8], _: Duration) -> io::Result<usize> {
         let datagram = self.next()?;
         if datagram.is_empty() {
             return Err(io::ErrorKind::WouldBlock.into());

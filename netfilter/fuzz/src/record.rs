@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
+use std::time::Duration;
 use weir_netfilter::nft::raw;
 use weir_netfilter::nft::wire::{GenAttrs, TableAttrs};
 use weir_netfilter::xtables::{self, Family, Script, SocketSets};
@@ -39,11 +40,18 @@ impl<K> Recorder<K> {
 }
 
 impl nfnetlink::Transport for Recorder<nfnetlink::Kernel> {
+    fn reopen(&self) -> weir_netlink::Result<Self> {
+        Ok(Self {
+            kernel: self.kernel.reopen()?,
+            heard: Rc::clone(&self.heard),
+        })
+    }
+
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
         self.kernel.send(datagram)
     }
 
-    fn receive(&self, buf: &mut [u8], wait: bool) -> io::Result<usize> {
+    fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
         let received = self.kernel.receive(buf, wait);
         match &received {
             Ok(length) => self.hear(buf.get(..*length).unwrap_or_default()),

@@ -12,6 +12,10 @@
 //! no words for the bytes, the brackets hold the revision and the bytes. So it is with sets, which the
 //! bytes name by number, and in families other than `ip` and `ip6`.
 
+mod rule;
+
+pub use rule::legacy_rule;
+
 use super::expr::Expr;
 use super::model::{Chain, Family, Statement, Table};
 use crate::xtables::{self, Target, Unknown};

@@ -17,6 +17,7 @@ use super::userdata::{self, Userdata};
 use super::wire::{ElemAttrs, SetAttrs, SetDescAttrs};
 pub(crate) use elements::{Listed, elem_attrs, is_interval, to_elem_attrs, turn};
 use std::time::Duration;
+use weir_netlink::attr::NLA_TYPE_MASK;
 
 impl Set {
     /// A set of this type without elements.
@@ -178,7 +179,10 @@ fn unread_of_set(a: &SetAttrs) -> Vec<Unread> {
     let object = a
         .obj_type
         .map(|t| unread(raw::NFTA_SET_OBJ_TYPE, t.to_be_bytes().to_vec()));
-    let unknown = a.unknown.iter().filter(|(n, _)| !REMARKS.contains(n));
+    let unknown = a
+        .unknown
+        .iter()
+        .filter(|(n, _)| !REMARKS.contains(&(n & NLA_TYPE_MASK)));
     let unknown = unknown.map(|(n, bytes)| unread(*n, bytes.clone()));
     object.into_iter().chain(unknown).collect()
 }

@@ -30,7 +30,7 @@ pub(crate) const BIG_ENDIAN: u32 = 2;
 pub(crate) struct Userdata(Vec<u8>);
 
 impl Userdata {
-    /// Appends an entry; at most 255 bytes fit, more are cut off (`nft` refuses them earlier).
+    /// Appends an entry of at most 255 bytes. What is longer is refused before it comes here, see `engine::check`.
     pub(crate) fn put(mut self, kind: u8, value: &[u8]) -> Self {
         let len = u8::try_from(value.len()).unwrap_or(u8::MAX);
         self.0.push(kind);

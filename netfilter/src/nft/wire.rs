@@ -11,6 +11,7 @@
 use super::expr::{DataAttrs, ExprElem};
 use weir_netlink::attr::{
     AttrSet, Attrs, Be32, Be64, Bytes, I32Be, Kind, ListOf, Nest, NumberedListOf, RawNest, Str,
+    Writer,
 };
 
 weir_netlink::attributes! {
@@ -228,6 +229,19 @@ pub(crate) fn device_names(list: &[u8]) -> Vec<String> {
     Attrs::new(list)
         .filter_map(|a| Str::decode(a.ok()?.payload).ok())
         .collect()
+}
+
+/// `NFTA_DEVICE_NAME`
+pub(crate) const NFTA_DEVICE_NAME: u16 = 1;
+
+/// A list of devices.
+pub(crate) fn device_list(names: &[String]) -> Vec<u8> {
+    let mut w = Writer::new();
+    for name in names {
+        w.attr(NFTA_DEVICE_NAME, false, |w| Str::encode(name, w));
+    }
+    // Names are no longer than 15 bytes here.
+    w.finish().unwrap_or_default()
 }
 
 /// C names and numbers of every attribute of every message.

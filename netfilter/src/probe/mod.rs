@@ -12,11 +12,12 @@
 //!   [`Answer::Unknown`] with the name of the module.
 //!
 //! The features are rows of tables, one line each: [`nft::ROWS`], [`xtables::ROWS`], [`ipset::ROWS`]; the
-//! modules with their configuration options are in [`modules::MODULES`].
+//! modules with their configuration options are in [`modules::MODULES`]. Which rows given rules need, [`needs`] says.
 
 pub mod ipset;
 mod kernel;
 pub mod modules;
+pub mod needs;
 pub mod nft;
 pub mod xtables;
 

@@ -167,10 +167,16 @@ const fn base(ipv6: bool) -> &'static str {
 /// Asks for every row, IPv4 first, in the network namespace of the calling thread, which must be a throwaway one.
 #[must_use]
 pub fn features(kernel: &Kernel) -> Vec<Finding> {
+    features_of(kernel, |_| true)
+}
+
+/// The same for the rows whose features are wanted.
+#[must_use]
+pub fn features_of(kernel: &Kernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for ipv6 in [false, true] {
         let mut socket: Option<Result<OwnedFd, Answer>> = None;
-        for row in ROWS {
+        for row in ROWS.iter().filter(|row| wanted(&row.feature(ipv6))) {
             let Some(needs) = row.needs(ipv6) else {
                 continue;
             };

@@ -82,6 +82,37 @@ impl fmt::Display for PortRange {
 }
 
 /// Every option begins with a blank, as in iptables' own `save` functions.
+impl Match {
+    /// The name of the extension: what stands after `-m`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Tcp(_) => "tcp",
+            Self::Udp(_) => "udp",
+            Self::Icmp(_) => "icmp",
+            Self::Icmp6(_) => "icmp6",
+            Self::Multiport(_) => "multiport",
+            Self::Owner(_) => "owner",
+            Self::Mark(_) => "mark",
+            Self::Connmark(_) => "connmark",
+            Self::Conntrack(_) => "conntrack",
+            Self::State(_) => "state",
+            Self::Set(_) => "set",
+            Self::Addrtype(_) => "addrtype",
+            Self::Comment(_) => "comment",
+            Self::Socket(_) => "socket",
+            Self::Iprange(_) => "iprange",
+            Self::Physdev(_) => "physdev",
+            Self::Pkttype(_) => "pkttype",
+            Self::Limit(_) => "limit",
+            Self::Statistic(_) => "statistic",
+            Self::Tos(_) => "tos",
+            Self::Dscp(_) => "dscp",
+            Self::Unknown(v) => &v.name,
+        }
+    }
+}
+
 impl fmt::Display for Match {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |f: &mut fmt::Formatter<'_>, name: &str| write!(f, " -m {name}");

@@ -137,6 +137,18 @@ impl Layout {
         self.info.entries != 0
     }
 
+    /// Whether both have the same chains, policies and rules with their signs, whatever these have counted.
+    pub(super) fn has_rules_of(&self, other: &Self) -> bool {
+        let is_same = |(a, b): (&ChainLayout, &ChainLayout)| {
+            let rule = |r: &RuleLayout| (r.rule.clone(), r.tag);
+            a.name == b.name
+                && a.builtin == b.builtin
+                && a.rules.iter().map(rule).eq(b.rules.iter().map(rule))
+        };
+        self.chains.len() == other.chains.len()
+            && self.chains.iter().zip(&other.chains).all(is_same)
+    }
+
     pub(super) fn chain(&self, name: &str) -> Option<&ChainLayout> {
         self.chains.iter().find(|c| c.name == name)
     }

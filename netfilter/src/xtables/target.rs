@@ -98,6 +98,30 @@ impl Target {
             _ => None,
         }
     }
+
+    /// The name of the extension: what stands after `-j`. None for verdicts and for chains.
+    #[must_use]
+    pub fn extension(&self) -> Option<&str> {
+        Some(match self {
+            Self::Accept | Self::Drop | Self::Return | Self::Queue => return None,
+            Self::Jump(_) | Self::Goto(_) => return None,
+            Self::Redirect(_) => "REDIRECT",
+            Self::Tproxy { .. } => "TPROXY",
+            Self::SetXmark { .. } => "MARK",
+            Self::SetConnXmark { .. } | Self::SaveMark { .. } | Self::RestoreMark { .. } => {
+                "CONNMARK"
+            }
+            Self::CtZone(_) => "CT",
+            Self::Nat(v) => v.kind.name(),
+            Self::Ct(v) if v.notrack == Notrack::Alias => "NOTRACK",
+            Self::Ct(_) => "CT",
+            Self::Log(_) => "LOG",
+            Self::Nflog(_) => "NFLOG",
+            Self::Reject(_) => "REJECT",
+            Self::Set(_) => "SET",
+            Self::Unknown(v) => &v.name,
+        })
+    }
 }
 
 impl fmt::Display for Target {

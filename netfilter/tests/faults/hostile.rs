@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 use weir_netfilter::nft::Engine;
 use weir_netlink::nfnetlink::{Socket, Transport};
 
@@ -13,12 +14,15 @@ use weir_netlink::nfnetlink::{Socket, Transport};
 struct Replay(RefCell<std::collections::VecDeque<Vec<u8>>>);
 
 impl Transport for Replay {
+    fn reopen(&self) -> weir_netlink::Result<Self> {
+        Ok(Self(RefCell::default()))
+    }
     fn send(&self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
-    fn receive(&self, buf: &mut [u8], wait: bool) -> io::Result<usize> {
+    fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
         // A batch that changes nothing has no answer.
-        if !wait {
+        if wait.is_zero() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let datagram = self.0.borrow_mut().pop_front();

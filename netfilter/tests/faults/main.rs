@@ -13,6 +13,7 @@ mod common;
 #[path = "../../../netlink/tests/common/effort.rs"]
 mod effort;
 mod hostile;
+mod owner;
 mod scene;
 mod transport;
 
@@ -24,7 +25,7 @@ use weir_netfilter::nft::{
     Data, DataType, Element, Engine, Family, Rule, Ruleset, Set, Table, raw,
 };
 use weir_netlink::nfnetlink::{NFNL_MSG_BATCH_BEGIN, NFNL_SUBSYS_NFTABLES, message_type};
-use weir_netlink::{Error, ErrorKind, Netns};
+use weir_netlink::{Error, ErrorKind, InForce, Netns};
 
 /// How many calls an apply makes when nothing fails.
 fn calls(ns: &Netns) -> usize {
@@ -44,6 +45,8 @@ const ERRNOS: &[i32] = &[
     libc::ECONNREFUSED,
     libc::ENOMEM,
     libc::EAGAIN,
+    libc::EIO,
+    libc::ETIMEDOUT,
 ];
 
 /// Commits wait for the other processors, so several namespaces at once take no longer than one.
@@ -69,7 +72,7 @@ fn every_call_fails_in_every_way() {
     });
     let made = chosen.len() * FAULTS;
     assert!(
-        failed > made / 2 && failed < made,
+        failed > made / 5 && failed < made,
         "{failed} of {made} failed"
     );
 }
@@ -94,7 +97,7 @@ fn call_fails(at: usize) -> usize {
     failed
 }
 
-const FAULTS: usize = 9;
+const FAULTS: usize = 11;
 
 /// Whether the change succeeded in spite of the fault.
 fn is_survived(ns: &Netns, at: usize, fault: Fault) -> bool {
@@ -108,7 +111,13 @@ fn is_survived(ns: &Netns, at: usize, fault: Fault) -> bool {
         match &outcome {
             Ok(_) => assert_eq!(now, rules(&new()), "{text}"),
             Err(e) => {
-                assert!(now == rules(&old()) || now == rules(&new()), "{text}: {e}");
+                // One fault leaves a socket on which it is found out.
+                let true_of = match e.in_force() {
+                    InForce::No => rules(&old()),
+                    InForce::Yes => rules(&new()),
+                    InForce::Unknown => panic!("{text}: {e}"),
+                };
+                assert_eq!(now, true_of, "{text}: {e}");
                 assert!(e.to_string().len() > 20, "{text}: {e}");
             }
         }
@@ -157,6 +166,31 @@ fn a_dump_that_was_left_half_read_does_not_stop_the_next() {
                     .unwrap_or_else(|e| panic!("after call {at}: {e}"))
                     == whole
             );
+        }
+    })
+    .unwrap();
+}
+
+/// The acknowledgement is lost, after the commit or instead of it, and there is no other socket.
+#[test]
+fn without_a_second_socket_it_is_not_known_what_became_of_a_commit() {
+    let _probe = namespace_or_skip!();
+    let ns = prepared();
+    ns.run(|| {
+        let quiet = Rc::new(Plan::new(None));
+        faulty(&quiet).apply(&new(), &owned()).unwrap();
+        // The answer to the one batch that changes something.
+        let at = quiet.batch_at.get().expect("a batch") + 1;
+        for is_last in [true, false] {
+            Engine::open().unwrap().apply(&old(), &owned()).unwrap();
+            let plan = Rc::new(Plan::new(Some((at, Fault::After(libc::ENOBUFS)))));
+            plan.is_last.set(is_last);
+            let outcome = faulty(&plan).apply(&new(), &owned());
+            match is_last {
+                true => assert_eq!(outcome.unwrap_err().in_force(), InForce::Unknown),
+                false => assert_eq!(outcome.unwrap().ops.len(), 3),
+            }
+            assert_eq!(held(&ns), rules(&new()));
         }
     })
     .unwrap();
@@ -218,19 +252,78 @@ fn is_given_up(e: &Error) -> bool {
     matches!(e.kind, ErrorKind::Exhausted(_))
 }
 
+/// The generation counts the commits to all tables: one that comes before every batch, and before every answer, would
+/// keep us from ours for ever.
 #[test]
-fn but_not_for_ever() {
+fn a_busy_writer_of_another_table_does_not_stop_an_apply() {
     let _probe = namespace_or_skip!();
     let ns = prepared();
+    let foreign = ns.run(foreign_bytes).unwrap();
     ns.run(|| {
         let plan = Rc::new(Plan::new(None));
         *plan.before_batch.borrow_mut() = Box::new(|_| interfere());
-        let error = faulty(&plan).apply(&new(), &owned()).unwrap_err();
-        assert!(is_given_up(&error), "{error}");
-        assert!(plan.batches.get() < 100, "{} batches", plan.batches.get());
+        faulty(&plan).apply(&new(), &owned()).unwrap();
+        assert!(plan.batches.get() < 20, "{} batches", plan.batches.get());
+        let plan = Rc::new(Plan::new(None));
+        *plan.before_batch.borrow_mut() = Box::new(|_| interfere());
+        *plan.received.borrow_mut() = Box::new(|_, _| interfere());
+        faulty(&plan).apply(&old(), &owned()).unwrap();
+        assert_eq!(faulty(&plan).drift(&old(), &owned()).unwrap().ops, []);
     })
     .unwrap();
     assert_eq!(held(&ns), rules(&old()));
+    assert!(ns.run(foreign_bytes).unwrap() == foreign);
+}
+
+/// Appends a rule to our own chain.
+fn meddle() {
+    let mut other = new();
+    other.tables[0].chains[0].rules.push(redirect(7, 7));
+    Engine::open().unwrap().apply(&other, &owned()).unwrap();
+}
+
+#[test]
+fn what_another_writer_does_to_our_table_after_the_commit_is_undone() {
+    let _probe = namespace_or_skip!();
+    let ns = prepared();
+    ns.run(|| {
+        let quiet = Rc::new(Plan::new(None));
+        faulty(&quiet).apply(&new(), &owned()).unwrap();
+        let answer = quiet.answered.get().expect("a batch");
+        Engine::open().unwrap().apply(&old(), &owned()).unwrap();
+        let plan = Rc::new(Plan::new(None));
+        *plan.received.borrow_mut() = Box::new(move |n, _| {
+            if n == answer {
+                meddle();
+            }
+        });
+        let applied = faulty(&plan).apply(&new(), &owned()).unwrap();
+        assert_eq!(plan.batches.get(), 2);
+        assert_eq!(applied.ops.len(), 4, "{:?}", applied.ops);
+    })
+    .unwrap();
+    assert_eq!(held(&ns), rules(&new()));
+}
+
+#[test]
+fn a_writer_who_never_leaves_our_table_alone_is_named_in_time() {
+    let _probe = namespace_or_skip!();
+    let ns = prepared();
+    ns.run(|| {
+        let begun = std::time::Instant::now();
+        let plan = Rc::new(Plan::new(None));
+        *plan.received.borrow_mut() = Box::new(|n, _| {
+            let rule = redirect(u16::try_from(n % 60_000).unwrap() + 7, 7);
+            let meddled = table(&[rule]);
+            Engine::open().unwrap().apply(&meddled, &owned()).unwrap();
+        });
+        let mut engine = faulty(&plan).contention(std::time::Duration::from_millis(300));
+        let error = engine.apply(&new(), &owned()).unwrap_err();
+        assert!(is_given_up(&error), "{error}");
+        assert!(error.to_string().contains("another writer"), "{error}");
+        assert!(begun.elapsed().as_secs() < 5);
+    })
+    .unwrap();
 }
 
 /// Sets `NLM_F_DUMP_INTR` on the objects of a dump.
@@ -242,7 +335,7 @@ fn interrupt(datagram: &mut [u8]) {
 }
 
 #[test]
-fn an_interrupted_dump_is_read_again_but_not_for_ever() {
+fn an_interrupted_dump_is_read_again() {
     let _probe = namespace_or_skip!();
     let ns = prepared();
     ns.run(|| {
@@ -253,18 +346,18 @@ fn an_interrupted_dump_is_read_again_but_not_for_ever() {
             }
         });
         faulty(&plan).apply(&new(), &owned()).unwrap();
+        // Interrupted each time, but each time the same: our tables were read as one.
         let plan = Rc::new(Plan::new(None));
         *plan.received.borrow_mut() = Box::new(|_, d| interrupt(d));
-        let error = faulty(&plan).apply(&old(), &owned()).unwrap_err();
-        assert!(is_given_up(&error), "{error}");
+        faulty(&plan).apply(&old(), &owned()).unwrap();
         assert!(
-            plan.datagrams.get() < 1000,
+            plan.datagrams.get() < 100,
             "{} datagrams",
             plan.datagrams.get()
         );
     })
     .unwrap();
-    assert_eq!(held(&ns), rules(&new()));
+    assert_eq!(held(&ns), rules(&old()));
 }
 
 /// A commit counts the generation up before its changes are in force. Dumps do not wait for it, a batch does, even one

@@ -3,7 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 use weir_netfilter::nft::Engine;
+use weir_netlink::Error;
 use weir_netlink::nfnetlink::{Kernel, NFNL_MSG_BATCH_BEGIN, Socket, Transport};
 
 /// The bytes of the begin and the end of a batch.
@@ -30,9 +32,14 @@ pub(crate) struct Plan {
     /// Called before a batch that changes something is sent, with how many were sent before.
     pub(crate) before_batch: RefCell<Box<dyn FnMut(usize)>>,
     pub(crate) batches: Cell<usize>,
+    /// Which call sent the last of them, and which datagram answered it.
+    pub(crate) batch_at: Cell<Option<usize>>,
+    pub(crate) answered: Cell<Option<usize>>,
     /// Changes what was received, with how many datagrams were received before.
     pub(crate) received: RefCell<Box<Change>>,
     pub(crate) datagrams: Cell<usize>,
+    /// Whether no fresh socket can be had.
+    pub(crate) is_last: Cell<bool>,
 }
 
 impl Plan {
@@ -43,8 +50,11 @@ impl Plan {
             sent: RefCell::default(),
             before_batch: RefCell::new(Box::new(|_| ())),
             batches: Cell::new(0),
+            batch_at: Cell::new(None),
+            answered: Cell::new(None),
             received: RefCell::new(Box::new(|_, _| ())),
             datagrams: Cell::new(0),
+            is_last: Cell::new(false),
         }
     }
 
@@ -72,6 +82,8 @@ impl Transport for Faulty {
         self.plan.sent.borrow_mut().push(kind);
         if kind == NFNL_MSG_BATCH_BEGIN && datagram.len() > NOTHING {
             let n = self.plan.batches.replace(self.plan.batches.get() + 1);
+            self.plan.batch_at.set(Some(self.plan.calls.get()));
+            self.plan.answered.set(Some(self.plan.datagrams.get()));
             (self.plan.before_batch.borrow_mut())(n);
         }
         match self.plan.next() {
@@ -85,11 +97,11 @@ impl Transport for Faulty {
         self.kernel.send(datagram)
     }
 
-    fn receive(&self, buf: &mut [u8], wait: bool) -> io::Result<usize> {
+    fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
         match self.plan.next() {
             Some(Fault::Instead(n)) => return Err(errno(n)),
             Some(Fault::After(n)) => {
-                let _ = self.kernel.receive(buf, false);
+                let _ = self.kernel.receive(buf, Duration::ZERO);
                 return Err(errno(n));
             }
             None => {}
@@ -104,6 +116,16 @@ impl Transport for Faulty {
 
     fn reserve(&self, bytes: usize) -> io::Result<()> {
         self.kernel.reserve(bytes)
+    }
+
+    fn reopen(&self) -> weir_netlink::Result<Self> {
+        if self.plan.is_last.get() {
+            return Err(Error::io("open", "a socket", &errno(libc::EMFILE)));
+        }
+        Ok(Self {
+            kernel: self.kernel.reopen()?,
+            plan: Rc::clone(&self.plan),
+        })
     }
 }
 

@@ -71,7 +71,7 @@ macro_rules! attributes {
                                 set.$field = Some(v.map_err(|e| e.within(stringify!($c)))?);
                             }
                         )*
-                        number => set.unknown.push((number, attr.payload.to_vec())),
+                        _ => set.unknown.push((attr.kind, attr.payload.to_vec())),
                     }
                 }
                 Ok(set)

@@ -32,7 +32,7 @@ pub const NLA_TYPE_MASK: u16 = !(NLA_F_NESTED | NLA_F_NET_BYTEORDER);
 /// `NLA_HDRLEN`: length and type.
 pub const NLA_HDRLEN: usize = 4;
 
-/// A number of an attribute and its bytes, kept because no declaration names it.
+/// A number of an attribute, with its flags, and its bytes: kept because no declaration names it.
 pub type Unknown = (u16, Vec<u8>);
 
 /// A declared set of attributes.

@@ -53,6 +53,8 @@ pub struct Attr<'a> {
     pub number: u16,
     /// Whether `NLA_F_NESTED` was set. The kernel often leaves it out in dumps.
     pub nested: bool,
+    /// The number with all its flags.
+    pub kind: u16,
     /// Its payload.
     pub payload: &'a [u8],
     /// Where its header begins in the run.
@@ -109,6 +111,7 @@ impl<'a> Iterator for Attrs<'a> {
         let attr = Attr {
             number: kind & NLA_TYPE_MASK,
             nested: kind & NLA_F_NESTED != 0,
+            kind,
             payload,
             offset: self.offset,
         };

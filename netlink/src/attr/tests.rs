@@ -63,6 +63,14 @@ fn unknown_attributes_survive() {
     let set = Outer::decode(&bytes).unwrap();
     assert_eq!(set.unknown, vec![(77, vec![1, 2, 3, 4])]);
     assert_eq!(Outer::decode(&encoded(&set)).unwrap(), set);
+    // With the flags of its type: they are part of what it says.
+    for flags in [NLA_F_NESTED, NLA_F_NET_BYTEORDER] {
+        let number = (77 | flags).to_ne_bytes();
+        let bytes = [8, 0, number[0], number[1], 1, 2, 3, 4];
+        let flagged = Outer::decode(&bytes).unwrap();
+        assert_ne!(flagged.unknown, set.unknown);
+        assert_eq!(encoded(&flagged), bytes);
+    }
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //! Why not neli's router on top of its socket: it drops the extended acknowledgement, sends one message a
 //! call and passes interrupted dumps on unseen. Its `NlSocket` is used as it is.
 //!
-//! The transport is a trait, so that tests can answer what no kernel can be made to answer.
+//! Every exchange has a deadline ([`Patience`]). An answer that was lost, or that cannot be read, is an error of its
+//! exchange and says what is known of the change ([`InForce`](crate::InForce)).
 
 mod batch;
 mod message;
@@ -20,9 +21,13 @@ pub use message::{
     NFNL_SUBSYS_NFTABLES, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR,
     NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, message_type,
 };
+pub(crate) use message::{NLMSG_HDRLEN, split};
 pub use reply::Reply;
 pub use requests::{Refusal, Requests};
-pub use socket::{Kernel, Socket, Transport};
+pub(crate) use socket::Deadline;
+pub use socket::Socket;
+
+pub use crate::transport::{Kernel, Patience, Transport};
 
 use crate::attr::{NFTA_LIST_ELEM, NLA_F_NESTED, NLA_F_NET_BYTEORDER, NLA_HDRLEN, NLA_TYPE_MASK};
 

@@ -5,9 +5,10 @@ use super::message::{
     self, NFGENMSG_LEN, NLM_F_ACK, NLMSG_ERROR, NLMSG_HDRLEN, NLMSG_SEQ, Received, u32_at,
 };
 use super::reply::NLMSGERR_MSG;
-use super::socket::{Answer, Socket, Transport, answer, each};
+use super::socket::{Answer, Socket, answer, each};
 use crate::attr::{AttrSet, Writer};
-use crate::{Error, Result};
+use crate::transport::Transport;
+use crate::{Error, InForce, Result};
 use std::io;
 
 /// Requests without a batch around them: each is in force, or refused, for itself.
@@ -80,8 +81,8 @@ impl<T: Transport> Socket<T> {
     /// their order; the others are in force.
     ///
     /// # Errors
-    /// The datagram could not be sent, or not every answer could be read: then it is not known which
-    /// requests are in force.
+    /// The datagram could not be sent, and nothing is in force; or not every answer could be read, and it is not
+    /// known which requests are ([`Error::in_force`]).
     pub fn exchange(&mut self, requests: Requests, what: &str) -> Result<Vec<Refusal>> {
         let Requests {
             mut w, messages, ..
@@ -97,11 +98,23 @@ impl<T: Transport> Socket<T> {
             .finish()
             .map_err(|e| Error::malformed("write", what, e.to_string()))?;
         self.send("send", &datagram, what)?;
+        let answers = self.answers_to(&messages, first, &datagram, what);
+        // Those that were answered before are in force, or refused, for themselves.
+        answers.map_err(|e| e.with_in_force(InForce::Unknown))
+    }
+
+    fn answers_to(
+        &mut self,
+        messages: &[Pushed],
+        first: u32,
+        datagram: &[u8],
+        what: &str,
+    ) -> Result<Vec<Refusal>> {
         let mut answered = vec![false; messages.len()];
         let mut refusals = Vec::new();
         while answered.contains(&false) {
             // The kernel worked inside the send: every answer is queued by now.
-            let reply = match self.receive(false) {
+            let reply = match self.receive_queued() {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     return Err(Error::malformed(
                         "send",
@@ -126,7 +139,7 @@ impl<T: Transport> Socket<T> {
                     *slot = true;
                 }
                 if ack.errno != 0 {
-                    let attribute = pushed.attribute(&ack, &datagram);
+                    let attribute = pushed.attribute(&ack, datagram);
                     let (errno, extack) = (ack.errno, ack.message);
                     refusals.push(Refusal {
                         index,

@@ -1,105 +1,16 @@
 //! The socket: requests, dumps and batches.
 
-use super::batch::{Batch, Failure};
+use super::batch::{Batch, BatchIndex, Failure};
 use super::message::{
     self, NFGENMSG_LEN, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR,
     NLMSG_HDRLEN, NLMSG_OVERRUN, Received,
 };
 use super::reply::{Ack, Reply};
 use crate::attr::{AttrSet, Writer};
-use crate::{Error, Result};
-use neli::consts::socket::{Msg, NlFamily};
-use neli::socket::NlSocket;
-use neli::utils::Groups;
-use nix::sys::socket::{setsockopt, sockopt};
+use crate::transport::{Kernel, Patience, Transport};
+use crate::{Error, InForce, Result};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
-
-/// What carries datagrams to the kernel and back.
-pub trait Transport {
-    /// Sends one datagram.
-    ///
-    /// # Errors
-    /// As `sendmsg(2)`; `EMSGSIZE` when it is larger than the send buffer.
-    fn send(&self, datagram: &[u8]) -> io::Result<()>;
-
-    /// Receives one datagram and returns its true length, which is more than `buf` holds when it
-    /// was cut off. Without `wait` it answers `EAGAIN` when there is none.
-    ///
-    /// # Errors
-    /// As `recvmsg(2)`; `ENOBUFS` when the kernel had to drop answers.
-    fn receive(&self, buf: &mut [u8], wait: bool) -> io::Result<usize>;
-
-    /// Makes room for a datagram of this size, and for the answers to it.
-    ///
-    /// # Errors
-    /// As `setsockopt(2)`.
-    fn reserve(&self, _bytes: usize) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// An `AF_NETLINK` socket, through neli.
-pub struct Kernel {
-    socket: NlSocket,
-}
-
-impl std::fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Kernel")
-            .field(&self.socket.as_raw_fd())
-            .finish()
-    }
-}
-
-impl Kernel {
-    /// `socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER)` with extended acknowledgements, in the network
-    /// namespace of the calling thread.
-    ///
-    /// # Errors
-    /// `EPROTONOSUPPORT`: the kernel has no nfnetlink (`CONFIG_NETFILTER_NETLINK`).
-    pub fn open() -> Result<Self> {
-        let fail = |e: io::Error| Error::io("open", "an nfnetlink socket", &e);
-        let socket = NlSocket::connect(NlFamily::Netfilter, None, Groups::empty()).map_err(fail)?;
-        socket.enable_ext_ack(true).map_err(fail)?;
-        Ok(Self { socket })
-    }
-}
-
-impl Transport for Kernel {
-    fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        // A netlink datagram is accepted whole or not at all.
-        self.socket.send(datagram, Msg::empty()).map(|_| ())
-    }
-
-    fn receive(&self, buf: &mut [u8], wait: bool) -> io::Result<usize> {
-        let flags = if wait {
-            Msg::TRUNC
-        } else {
-            Msg::TRUNC | Msg::DONTWAIT
-        };
-        self.socket.recv(buf, flags).map(|(n, _)| n)
-    }
-
-    fn reserve(&self, bytes: usize) -> io::Result<()> {
-        // The kernel counts its own bookkeeping too, hence twice the size.
-        let want = bytes.saturating_mul(2);
-        let fd = crate::sys::borrow(&self.socket);
-        resize(fd, want)
-    }
-}
-
-/// Raises both buffers. `SO_*BUFFORCE` needs CAP_NET_ADMIN in the initial namespace; without it
-/// `net.core.wmem_max` is the limit, and a datagram above it will be refused with `EMSGSIZE`.
-fn resize(fd: BorrowedFd<'_>, want: usize) -> io::Result<()> {
-    if setsockopt(&fd, sockopt::SndBufForce, &want).is_err() {
-        setsockopt(&fd, sockopt::SndBuf, &want)?;
-    }
-    if setsockopt(&fd, sockopt::RcvBufForce, &want).is_err() {
-        setsockopt(&fd, sockopt::RcvBuf, &want)?;
-    }
-    Ok(())
-}
+use std::time::Instant;
 
 /// Datagrams of a dump are at most 32 KiB; an error repeats the refused message, which one attribute of at
 /// most 64 KiB dominates.
@@ -107,8 +18,14 @@ const RECEIVE_BUFFER: usize = 128 * 1024;
 /// Every socket gets this much at once; a datagram above it asks for more.
 const DEFAULT_SOCKET_BUFFER: usize = 128 * 1024;
 
-/// How many times in a row lost answers are passed over. The kernel reports each loss once.
-const OVERRUNS: usize = 16;
+/// How many lost answers are passed over to find a refusal behind them. The kernel reports each loss once.
+const LOSSES: usize = 16;
+/// How many datagrams that an earlier question left behind are passed over before the socket is given up for a fresh one.
+const PASSED_OVER: usize = 64;
+/// How many bytes answer one question: 256 MiB, more than any ruleset that a node works with.
+const ANSWER: usize = 256 << 20;
+/// How many signals in a row may interrupt the wait for one datagram.
+const INTERRUPTIONS: usize = 256;
 
 /// An nfnetlink socket in the network namespace of the thread that opened it.
 #[derive(Debug)]
@@ -120,6 +37,33 @@ pub struct Socket<T: Transport = Kernel> {
     seq: u32,
     /// A question was asked and its answer not read to the end.
     unread: bool,
+    patience: Patience,
+}
+
+/// When an exchange began, and how long it may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    begun: Instant,
+    patience: Patience,
+}
+
+impl Deadline {
+    /// For the next datagram.
+    fn next(&self) -> Instant {
+        (Instant::now() + self.patience.silence).min(self.begun + self.patience.whole)
+    }
+
+    fn is_over(&self) -> bool {
+        self.begun.elapsed() >= self.patience.whole
+    }
+
+    /// `e` in words; that nothing came has a kind of its own.
+    pub(crate) fn error(&self, operation: &str, what: &str, e: &io::Error) -> Error {
+        match e.kind() {
+            io::ErrorKind::TimedOut => Error::timed_out(operation, what, self.begun.elapsed()),
+            _ => Error::io(operation, what, e),
+        }
+    }
 }
 
 impl Socket<Kernel> {
@@ -130,6 +74,14 @@ impl Socket<Kernel> {
     pub fn open() -> Result<Self> {
         Ok(Self::with_transport(Kernel::open()?))
     }
+}
+
+/// What answered a batch.
+struct Answers {
+    failures: Vec<Failure>,
+    acknowledged: bool,
+    /// The first answer that could not be had, or not be read.
+    lost: Option<Error>,
 }
 
 /// What an answer to one datagram can be.
@@ -147,14 +99,46 @@ impl<T: Transport> Socket<T> {
             buf: vec![0; RECEIVE_BUFFER],
             seq: 0,
             unread: false,
+            patience: Patience::default(),
         }
+    }
+
+    /// With other limits of time for every exchange.
+    #[must_use]
+    pub fn patience(mut self, patience: Patience) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// A new socket in the same network namespace takes the place of this one: answers that are still under way to
+    /// the old one are gone with it.
+    ///
+    /// # Errors
+    /// As [`Transport::reopen`].
+    pub fn reopen(&mut self) -> Result<()> {
+        *self = self.twin()?;
+        Ok(())
+    }
+
+    /// The new socket, beside this one.
+    pub(crate) fn twin(&self) -> Result<Self> {
+        Ok(Self::with_transport(self.transport.reopen()?).patience(self.patience))
+    }
+
+    /// Makes room for answers of this size, after [`Error::errno`] was `ENOBUFS`.
+    ///
+    /// # Errors
+    /// As `setsockopt(2)`.
+    pub fn reserve(&mut self, bytes: usize) -> Result<()> {
+        let fail = |e| Error::io("make room for", "answers", &e);
+        self.transport.reserve(bytes).map_err(fail)
     }
 
     /// Every object that the kernel lists.
     ///
     /// # Errors
-    /// `EINTR` when the list changed meanwhile: begin again ([`Error::errno`]); `ENOENT` and others
-    /// as the kernel answers.
+    /// `EINTR` when the list changed meanwhile: begin again ([`Error::errno`]); `ENOBUFS` when a part of it was lost;
+    /// [`Error::is_timed_out`]; `ENOENT` and others as the kernel answers. What was listed until then is not the whole.
     pub fn dump<A: AttrSet>(
         &mut self,
         kind: u16,
@@ -182,13 +166,22 @@ impl<T: Transport> Socket<T> {
         what: &str,
         mut f: impl FnMut(Reply) -> Result<()>,
     ) -> Result<()> {
+        let deadline = self.deadline();
         let seq = self.request(kind, NLM_F_DUMP, family, attrs, what)?;
         let mut interrupted = false;
         let mut done = false;
+        let mut bytes: usize = 0;
         while !done {
             let datagram = self
-                .receive(true)
-                .map_err(|e| Error::io("list", what, &e))?;
+                .receive(&deadline)
+                .map_err(|e| deadline.error("list", what, &e))?;
+            bytes = bytes.saturating_add(datagram.len());
+            if bytes > ANSWER {
+                let reason = format!(
+                    "there are more than {ANSWER} bytes of it; delete what makes it so large"
+                );
+                return Err(Error::refused("list", what, reason));
+            }
             each(&datagram, what, |m| {
                 if m.seq != seq {
                     return Ok(());
@@ -197,7 +190,12 @@ impl<T: Transport> Socket<T> {
                 match answer(m, what)? {
                     Answer::Object(reply) => f(reply)?,
                     Answer::Done => done = true,
-                    Answer::Ack(_, ack) if ack.errno == 0 => done = true,
+                    // A listing ends with NLMSG_DONE and with nothing else; how much of it came before this?
+                    Answer::Ack(_, ack) if ack.errno == 0 => {
+                        let detail =
+                            "the kernel acknowledged the question in the middle of the answer";
+                        return Err(Error::malformed("list", what, detail));
+                    }
                     Answer::Ack(_, ack) => return Err(failed("list", what, ack)),
                 }
                 Ok(())
@@ -221,12 +219,13 @@ impl<T: Transport> Socket<T> {
         attrs: &A,
         what: &str,
     ) -> Result<Reply> {
+        let deadline = self.deadline();
         let seq = self.request(kind, NLM_F_ACK, family, attrs, what)?;
         let mut object = None;
         loop {
             let datagram = self
-                .receive(true)
-                .map_err(|e| Error::io("read", what, &e))?;
+                .receive(&deadline)
+                .map_err(|e| deadline.error("read", what, &e))?;
             let mut ack = None;
             each(&datagram, what, |m| {
                 if m.seq == seq {
@@ -255,11 +254,12 @@ impl<T: Transport> Socket<T> {
     }
 
     /// Sends a batch and reads every answer to it. One without messages changes nothing, and comes back when a
-    /// commit that somebody else is in the middle of is over: the subsystem has one lock for both.
+    /// commit of another writer that is under way is over: the subsystem has one lock for both.
     ///
     /// # Errors
     /// The inner error: what the kernel refused, in the order of the messages; nothing of the
-    /// batch is in force then. The outer one: it could not be sent or understood.
+    /// batch is in force then. The outer one says it itself ([`Error::in_force`]): no when it could not be sent; not
+    /// known when it was sent and an answer was lost or cannot be read.
     pub fn commit(&mut self, batch: Batch) -> Result<Result<(), Vec<Failure>>> {
         let what = "a batch";
         // Begin, the messages, end.
@@ -271,51 +271,72 @@ impl<T: Transport> Socket<T> {
             let fail = |e| Error::io("make room for", what, &e);
             self.transport.reserve(datagram.len()).map_err(fail)?;
         }
-        self.send("send", &datagram, what)?;
-        // Only a message that was pushed asks for an acknowledgement.
-        let (mut failures, mut acknowledged, mut overruns) = (Vec::new(), index.is_empty(), 0);
-        // The commit ran inside the send: every answer is queued by now.
+        let unsent = self.send("send", &datagram, what).err();
+        let mut answers = Answers {
+            failures: Vec::new(),
+            // Only a message that was pushed asks for an acknowledgement.
+            acknowledged: index.is_empty(),
+            lost: None,
+        };
+        self.answers(&mut answers, &index, &datagram, what);
+        let Answers {
+            mut failures,
+            acknowledged,
+            lost,
+        } = answers;
+        if !failures.is_empty() {
+            failures.sort_by_key(|f| f.index);
+            return Ok(Err(failures));
+        }
+        // Of a batch that was not sent there is no answer. If there is one, it was.
+        match (unsent, lost) {
+            (Some(e), _) if index.is_empty() || !acknowledged => Err(e),
+            (_, Some(e)) if index.is_empty() => Err(e),
+            // An acknowledgement alone proves nothing: the refusal before it may be what was lost.
+            (_, Some(e)) => Err(e.with_in_force(InForce::Unknown)),
+            _ if acknowledged => Ok(Ok(())),
+            _ => {
+                let detail = "the kernel acknowledged nothing and refused nothing";
+                let error = Error::malformed("commit", what, detail);
+                Err(error.with_in_force(InForce::Unknown))
+            }
+        }
+    }
+
+    /// Reads what answers a batch. The commit ran inside the send: every answer is queued by now.
+    fn answers(&mut self, found: &mut Answers, index: &BatchIndex, datagram: &[u8], what: &str) {
+        let mut losses = 0;
         loop {
-            match self.receive(false) {
+            let read = match self.receive_queued() {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => Err(Error::io("read the answer to", what, &e)),
                 Ok(reply) => each(&reply, what, |m| {
                     match answer(m, what)? {
                         Answer::Ack(seq, ack) if ack.errno == 0 => {
-                            acknowledged |= seq == index.last();
+                            found.acknowledged |= seq == index.last();
                         }
                         Answer::Ack(seq, ack) if index.has(seq) => {
-                            failures.push(index.failure(seq, ack, &datagram));
+                            found.failures.push(index.failure(seq, ack, datagram));
                         }
                         Answer::Ack(..) | Answer::Object(_) | Answer::Done => {}
                     }
                     Ok(())
-                })?,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                // Answers were dropped; what was read so far says why it failed, if it did.
-                Err(e)
-                    if e.raw_os_error() == Some(libc::ENOBUFS)
-                        && !failures.is_empty()
-                        && overruns < OVERRUNS =>
-                {
-                    overruns += 1;
+                }),
+            };
+            // What comes behind a loss may say why the batch failed, if it did.
+            if let Err(e) = read {
+                found.lost.get_or_insert(e);
+                losses += 1;
+                if losses > LOSSES {
+                    return;
                 }
-                Err(e) => return Err(Error::io("read the answer to", what, &e)),
             }
         }
         self.unread = false;
-        failures.sort_by_key(|f| f.index);
-        match (failures.is_empty(), acknowledged) {
-            (false, _) => Ok(Err(failures)),
-            (true, true) => Ok(Ok(())),
-            (true, false) => Err(Error::malformed(
-                "commit",
-                what,
-                "the kernel acknowledged nothing and refused nothing",
-            )),
-        }
     }
 
     /// Every answer was read.
-    pub(super) fn settled(&mut self) {
+    pub(crate) fn settled(&mut self) {
         self.unread = false;
     }
 
@@ -338,7 +359,7 @@ impl<T: Transport> Socket<T> {
     }
 
     /// The first of `n` sequence numbers that nobody has; 0 is what the kernel sends unasked.
-    pub(super) fn numbers(&mut self, n: usize) -> u32 {
+    pub(crate) fn numbers(&mut self, n: usize) -> u32 {
         let n = u32::try_from(n).unwrap_or(u32::MAX);
         let (first, last) = match self.seq.checked_add(n) {
             Some(last) => (self.seq.saturating_add(1), last),
@@ -350,30 +371,58 @@ impl<T: Transport> Socket<T> {
 
     /// Sends, after what an earlier question left behind is read: while a dump is not at its end, the
     /// kernel begins no other (`EBUSY`).
-    pub(super) fn send(&mut self, operation: &str, datagram: &[u8], what: &str) -> Result<()> {
+    pub(crate) fn send(&mut self, operation: &str, datagram: &[u8], what: &str) -> Result<()> {
         let fail = |e: io::Error| Error::io(operation, what, &e);
-        let mut overruns = 0;
+        let mut losses = 0;
+        let mut passed_over = 0;
         while self.unread {
-            match self.receive(false) {
-                Ok(_) => {}
+            match self.receive_queued() {
+                // To read a dump to its end is to make the kernel go on with it.
+                Ok(_) if passed_over == PASSED_OVER => self.reopen()?,
+                Ok(_) => passed_over += 1,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.unread = false,
                 Err(e)
                     if matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::EMSGSIZE))
-                        && overruns < OVERRUNS =>
+                        && losses < LOSSES =>
                 {
-                    overruns += 1;
+                    losses += 1;
                 }
                 Err(e) => return Err(fail(e)),
             }
         }
-        self.transport.send(datagram).map_err(fail)?;
         self.unread = true;
-        Ok(())
+        self.transport.send(datagram).map_err(fail)
     }
 
-    pub(super) fn receive(&mut self, wait: bool) -> io::Result<Vec<u8>> {
-        loop {
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline {
+            begun: Instant::now(),
+            patience: self.patience,
+        }
+    }
+
+    /// The next datagram of an exchange; `ETIMEDOUT` when none comes in time.
+    pub(crate) fn receive(&mut self, deadline: &Deadline) -> io::Result<Vec<u8>> {
+        let timed_out = || io::Error::from(io::ErrorKind::TimedOut);
+        if deadline.is_over() {
+            return Err(timed_out());
+        }
+        match self.receive_until(deadline.next()) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(timed_out()),
+            other => other,
+        }
+    }
+
+    /// A datagram that is there already; `EAGAIN` when there is none.
+    pub(crate) fn receive_queued(&mut self) -> io::Result<Vec<u8>> {
+        self.receive_until(Instant::now())
+    }
+
+    fn receive_until(&mut self, until: Instant) -> io::Result<Vec<u8>> {
+        for _ in 0..INTERRUPTIONS {
+            let wait = until.saturating_duration_since(Instant::now());
             match self.transport.receive(&mut self.buf, wait) {
+                // The time that is over stays over.
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
                 // A datagram larger than the buffer is cut off and its rest gone: never silently.
@@ -383,6 +432,7 @@ impl<T: Transport> Socket<T> {
                 }
             }
         }
+        Err(io::Error::from_raw_os_error(libc::EINTR))
     }
 }
 

@@ -1,8 +1,10 @@
 use super::*;
+use crate::InForce;
 use crate::attr::{Be32, Str};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::time::{Duration, Instant};
 
 crate::attributes! {
     /// `enum nft_gen_attributes`
@@ -29,10 +31,13 @@ impl Script {
 }
 
 impl Transport for Script {
+    fn reopen(&self) -> crate::Result<Self> {
+        Ok(Self(RefCell::default()))
+    }
     fn send(&self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
-    fn receive(&self, buf: &mut [u8], _: bool) -> io::Result<usize> {
+    fn receive(&self, buf: &mut [u8], _: Duration) -> io::Result<usize> {
         match self.0.borrow_mut().pop_front() {
             None => Err(io::ErrorKind::WouldBlock.into()),
             Some(Err(e)) => Err(e),
@@ -94,6 +99,11 @@ fn answers_that_cannot_be_are_errors() {
         (Ok(header(message::NLMSG_ERROR, 0, 1, &[1])), "too short"),
         (Ok(vec![0; 200 * 1024]), "EMSGSIZE"),
         (Err(io::Error::from_raw_os_error(libc::ENOBUFS)), "ENOBUFS"),
+        // Only NLMSG_DONE says that all of it came.
+        (
+            Ok(header(message::NLMSG_ERROR, 0, 1, &[0; 20])),
+            "acknowledged the question",
+        ),
         (Ok(header(message::NLMSG_OVERRUN, 0, 1, &[])), "ENOBUFS"),
         (
             Ok(header(message::NLMSG_DONE, 0, 1, &(-105i32).to_ne_bytes())),
@@ -179,7 +189,7 @@ fn a_late_answer_is_not_taken_for_another() {
 }
 
 #[test]
-fn losses_without_end_are_an_error() {
+fn losses_without_end_leave_the_refusal() {
     let lost = || Err(io::Error::from_raw_os_error(libc::ENOBUFS));
     let refused = Ok(header(
         message::NLMSG_ERROR,
@@ -191,8 +201,194 @@ fn losses_without_end_are_an_error() {
         .into_iter()
         .chain((0..100).map(|_| lost()))
         .collect();
-    let error = Script::socket(answers).commit(batch(&["a"])).unwrap_err();
-    assert_eq!(error.errno(), Some(libc::ENOBUFS));
+    let refused = Script::socket(answers).commit(batch(&["a"])).unwrap();
+    assert_eq!(refused.unwrap_err()[0].errno, libc::EEXIST);
+}
+
+fn errno(n: i32) -> io::Error {
+    io::Error::from_raw_os_error(n)
+}
+
+/// What is known of a batch with one message (2, between begin and end) after these answers.
+fn known(answers: Vec<io::Result<Vec<u8>>>) -> Option<InForce> {
+    let outcome = Script::socket(answers).commit(batch(&["a"]));
+    match outcome {
+        Ok(Ok(())) => None,
+        Ok(Err(refused)) => {
+            assert_eq!(refused.len(), 1);
+            Some(InForce::No)
+        }
+        Err(e) => Some(e.in_force()),
+    }
+}
+
+#[test]
+fn a_lost_answer_leaves_open_what_is_in_force() {
+    let acknowledged = || Ok(header(message::NLMSG_ERROR, 0, 2, &[0; 20]));
+    let refused = || Ok(header(message::NLMSG_ERROR, 0, 2, &[0xff; 20]));
+    let lost = || Err(errno(libc::ENOBUFS));
+    let torn = || Ok(vec![40, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(known(vec![acknowledged()]), None);
+    assert_eq!(known(vec![refused()]), Some(InForce::No));
+    // A refusal is one, whatever else is lost.
+    assert_eq!(known(vec![lost(), refused()]), Some(InForce::No));
+    assert_eq!(known(vec![torn(), refused(), lost()]), Some(InForce::No));
+    // An acknowledgement of the last message does not say that no refusal was lost.
+    for answers in [
+        vec![],
+        vec![lost()],
+        vec![torn()],
+        vec![Err(errno(libc::ENOMEM))],
+        vec![lost(), acknowledged()],
+        vec![acknowledged(), lost()],
+        vec![
+            Ok(header(message::NLMSG_OVERRUN, 0, 2, &[])),
+            acknowledged(),
+        ],
+    ] {
+        let text = format!("{answers:?}");
+        assert_eq!(known(answers), Some(InForce::Unknown), "{text}");
+    }
+    let error = Script::socket(vec![lost()]).exchange(requests(1), "tables");
+    assert_eq!(error.unwrap_err().in_force(), InForce::Unknown);
+}
+
+/// Sends nothing and says so.
+struct Broken(Script);
+
+impl Transport for Broken {
+    fn send(&self, _: &[u8]) -> io::Result<()> {
+        Err(errno(libc::EPERM))
+    }
+    fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
+        self.0.receive(buf, wait)
+    }
+    fn reopen(&self) -> crate::Result<Self> {
+        Ok(Self(self.0.reopen()?))
+    }
+}
+
+#[test]
+fn what_was_not_sent_is_not_in_force_unless_it_was_answered() {
+    let broken = |answers: Vec<io::Result<Vec<u8>>>| {
+        let script = Script(RefCell::new(answers.into()));
+        Socket::with_transport(Broken(script)).commit(batch(&["a"]))
+    };
+    let error = broken(vec![]).unwrap_err();
+    assert_eq!(error.in_force(), InForce::No);
+    assert_eq!(error.errno(), Some(libc::EPERM));
+    let acknowledged = Ok(header(message::NLMSG_ERROR, 0, 2, &[0; 20]));
+    assert_eq!(broken(vec![acknowledged]).unwrap(), Ok(()));
+}
+
+/// Swallows every question.
+struct Mute(Kernel);
+
+impl Transport for Mute {
+    fn send(&self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+    fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
+        self.0.receive(buf, wait)
+    }
+    fn reopen(&self) -> crate::Result<Self> {
+        Ok(Self(self.0.reopen()?))
+    }
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
+    let patience = Patience {
+        silence: Duration::from_millis(60),
+        ..Patience::default()
+    };
+    let mut socket = Socket::with_transport(Mute(Kernel::open().unwrap())).patience(patience);
+    let begun = Instant::now();
+    let kind = message_type(NFNL_SUBSYS_NFTABLES, 16);
+    let error = socket.get(kind, 0, &Gen::default(), "the generation");
+    let error = error.unwrap_err();
+    assert!(error.is_timed_out(), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("the generation") && text.contains("ms; try"),
+        "{text}"
+    );
+    let kind = message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE);
+    let error = socket.dump(kind, 0, &Table::default(), "tables");
+    assert!(error.unwrap_err().is_timed_out());
+    let waited = begun.elapsed();
+    assert!(
+        waited >= 2 * patience.silence && waited < Duration::from_secs(5),
+        "{waited:?}"
+    );
+}
+
+/// Objects without an end.
+struct Endless;
+
+impl Transport for Endless {
+    fn send(&self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+    fn receive(&self, buf: &mut [u8], _: Duration) -> io::Result<usize> {
+        std::thread::sleep(Duration::from_millis(1));
+        let object = header(OBJECT, 2, 1, &[1, 0, 0, 7]);
+        buf[..object.len()].copy_from_slice(&object);
+        Ok(object.len())
+    }
+    fn reopen(&self) -> crate::Result<Self> {
+        unreachable!("nothing is opened again")
+    }
+}
+
+#[test]
+fn a_list_without_an_end_is_not_read_for_ever() {
+    let patience = Patience {
+        silence: Duration::from_millis(100),
+        whole: Duration::from_millis(120),
+    };
+    let mut socket = Socket::with_transport(Endless).patience(patience);
+    let begun = Instant::now();
+    let kind = message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE);
+    let error = socket.dump_each(kind, 0, &Table::default(), "tables", |_| Ok(()));
+    let error = error.unwrap_err();
+    assert!(error.is_timed_out(), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+/// A signal for every wait, which it shortens.
+#[derive(Default)]
+struct Signals(RefCell<Vec<Duration>>);
+
+impl Transport for Signals {
+    fn send(&self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+    fn receive(&self, _: &mut [u8], wait: Duration) -> io::Result<usize> {
+        self.0.borrow_mut().push(wait);
+        if wait.is_zero() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        std::thread::sleep(wait.min(Duration::from_millis(5)));
+        Err(errno(libc::EINTR))
+    }
+    fn reopen(&self) -> crate::Result<Self> {
+        unreachable!("nothing is opened again")
+    }
+}
+
+#[test]
+fn a_signal_does_not_start_the_clock_anew() {
+    let patience = Patience {
+        silence: Duration::from_millis(100),
+        ..Patience::default()
+    };
+    let mut socket = Socket::with_transport(Signals::default()).patience(patience);
+    let begun = Instant::now();
+    let kind = message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE);
+    let error = socket.dump(kind, 0, &Table::default(), "tables");
+    assert!(error.unwrap_err().is_timed_out());
+    assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
 #[test]

@@ -5,11 +5,12 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use rtnetlink::packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressProtocol,
+    AddressScope,
 };
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::Routing;
+use super::{RTPROT_WEIR, Routing};
 use crate::Result;
 
 /// An address on a link.
@@ -25,6 +26,8 @@ pub struct Address {
     /// `IFA_F_TENTATIVE`: IPv6, still being probed for a duplicate, and not yet
     /// usable.
     pub tentative: bool,
+    /// `IFA_PROTO`: who added it; `None` when nobody said so, or the kernel does not keep it (before Linux 5.18).
+    pub protocol: Option<u8>,
 }
 
 impl fmt::Display for Address {
@@ -49,8 +52,8 @@ impl Routing {
             .collect())
     }
 
-    /// `ip address add NET dev LINK`, for IPv6 with `nodad`: it is usable at
-    /// once. False when the link has the address already.
+    /// `ip address add NET dev LINK proto 119`, for IPv6 with `nodad`: it is usable at
+    /// once. False when the link has the address already, for IPv6 with whatever length.
     ///
     /// # Errors
     ///
@@ -60,6 +63,9 @@ impl Routing {
         if matches!(net, IpNet::V6(_)) {
             message.header.flags = AddressHeaderFlags::Nodad;
         }
+        // Kernels before 5.18 ignore it.
+        let owner = AddressAttribute::Protocol(AddressProtocol::Other(RTPROT_WEIR));
+        message.attributes.push(owner);
         self.ensure(
             RouteNetlinkMessage::NewAddress(message),
             "add",
@@ -108,12 +114,14 @@ fn read(message: RouteNetlinkMessage) -> Option<Address> {
     };
     let mut local: Option<IpAddr> = None;
     let mut address: Option<IpAddr> = None;
+    let mut protocol = None;
     let mut tentative = message.header.flags.contains(AddressHeaderFlags::Tentative);
     for attribute in message.attributes {
         match attribute {
             AddressAttribute::Local(ip) => local = Some(ip),
             AddressAttribute::Address(ip) => address = Some(ip),
             AddressAttribute::Flags(flags) => tentative = flags.contains(AddressFlags::Tentative),
+            AddressAttribute::Protocol(by) => protocol = Some(u8::from(by)),
             _ => {}
         }
     }
@@ -123,5 +131,6 @@ fn read(message: RouteNetlinkMessage) -> Option<Address> {
         net,
         scope: message.header.scope,
         tentative,
+        protocol,
     })
 }

@@ -16,6 +16,10 @@ use crate::{Error, Result};
 /// `IFNAMSIZ` of `linux/if.h`, less the closing NUL.
 const NAME_MAX: usize = 15;
 
+/// `LOOPBACK_IFINDEX` of the kernel's `include/net/flow.h`: `lo` has this index in every namespace
+/// (`loopback_net_init()`, since Linux 3.7).
+pub const LOOPBACK_IFINDEX: u32 = 1;
+
 /// One network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {

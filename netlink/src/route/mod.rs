@@ -1,21 +1,20 @@
 //! Links, addresses, routes and policy rules: `rtnetlink(7)`, with a synchronous face.
 //!
-//! [`Routing`] is one socket and the small runtime that drives it; each kernel
+//! [`Routing`] is one socket; each kernel
 //! object has a file of its own. Messages are built and read by the `rtnetlink`
-//! crate. What is added here:
+//! crate. What carries them is ours:
 //!
-//! - **Interrupted dumps.** The crate's typed requests drop `NLM_F_DUMP_INTR`. So
-//!   every request goes through one function that sees each header, the end
-//!   of the dump included, and a dump that was interrupted is asked for again, at
-//!   most [`DUMP_ATTEMPTS`] times. A link is looked up by name or index without a
-//!   dump.
+//! - **Deadlines.** Every exchange ends in time, see [`Patience`].
+//! - **Whole dumps.** One that was interrupted (`NLM_F_DUMP_INTR`) or lost a
+//!   datagram (`ENOBUFS`, `NLMSG_OVERRUN`) is asked for again, for at most
+//!   [`CONTENTION`](crate::contention::CONTENTION); one with a message that the crate cannot decode is an error. A link
+//!   is looked up by name or index without a dump.
+//! - **What is in force.** When the answer to a change is lost, the error says so
+//!   ([`Error::in_force`](crate::Error::in_force)).
 //! - **The kernel's words.** The socket asks for extended acks and an error
 //!   carries their text.
 //! - **Strict dumps** (`NETLINK_GET_STRICT_CHK`, Linux 4.20): the kernel filters
 //!   by table, rather than sending everything.
-//!
-//! One limit remains: a message of a dump that the crate cannot decode is logged
-//! by it and left out.
 
 mod address;
 mod exchange;
@@ -25,26 +24,23 @@ mod rule;
 mod trial;
 
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use address::Address;
-pub use link::Link;
+pub use link::{LOOPBACK_IFINDEX, Link};
 pub use routes::{Route, RouteProtocol, RouteScope, RouteType};
 pub use rule::PolicyRule;
 pub use trial::TrialLink;
 
 pub use rtnetlink::packet_route::address::AddressScope;
 
-use rtnetlink::sys::AsyncSocket;
-
+use crate::Result;
 use crate::netns::Netns;
-use crate::{Error, Result};
+use crate::nfnetlink::Socket;
+use crate::transport::{Kernel, Patience};
 
-/// How often a dump is asked for while the kernel keeps reporting it as
-/// interrupted.
-pub const DUMP_ATTEMPTS: usize = 5;
-
-/// `rtm_protocol` and `FRA_PROTOCOL` of every route and policy rule that weir adds: who
-/// made it, so that it is found again.
+/// `rtm_protocol`, `FRA_PROTOCOL` and `IFA_PROTO` of every route, policy rule and address that
+/// weir adds: who made it, so that it is found again.
 ///
 /// The kernel gives no meaning to numbers above `RTPROT_STATIC`. 119 is assigned
 /// neither in `linux/rtnetlink.h` nor in iproute2's `rt_protos`.
@@ -73,11 +69,10 @@ impl fmt::Display for Family {
 /// A routing socket (`socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)`) in the
 /// namespace of the thread that opened it.
 ///
-/// It stays in that namespace wherever it is used afterwards. Not for use inside
-/// a tokio runtime: its methods block.
+/// It stays in that namespace wherever it is used afterwards.
 pub struct Routing {
-    runtime: tokio::runtime::Runtime,
-    handle: rtnetlink::Handle,
+    /// One exchange at a time.
+    socket: Mutex<Socket<Kernel>>,
 }
 
 impl fmt::Debug for Routing {
@@ -93,27 +88,37 @@ impl Routing {
     ///
     /// `EMFILE`: no descriptor is left; `ENOPROTOOPT`: a kernel older than 4.20.
     pub fn open() -> Result<Self> {
-        let failed = |e: std::io::Error| Error::io("open", "a routing socket", &e);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()
-            .map_err(failed)?;
-        let handle = {
-            let _context = runtime.enter();
-            let (mut connection, handle, _notifications) =
-                rtnetlink::new_connection_with_strict_check().map_err(failed)?;
-            // Acks and ends of dumps are what tells success from a lost socket.
-            connection.set_forward_ack(true);
-            connection.set_forward_done(true);
-            connection
-                .socket_mut()
-                .socket_mut()
-                .set_ext_ack(true)
-                .map_err(failed)?;
-            runtime.spawn(connection);
-            handle
-        };
-        Ok(Self { runtime, handle })
+        let socket = Socket::with_transport(Kernel::open_route()?);
+        Ok(Self {
+            socket: Mutex::new(socket),
+        })
+    }
+
+    /// Another one in the same namespace, on a fresh socket: nothing that was lost on this one is missed there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transport::reopen`](crate::Transport::reopen).
+    pub fn reopen(&self) -> Result<Self> {
+        let socket = self.socket().twin()?;
+        Ok(Self {
+            socket: Mutex::new(socket),
+        })
+    }
+
+    /// With other limits of time for every exchange.
+    #[must_use]
+    pub fn patience(self, patience: Patience) -> Self {
+        let socket = self.socket.into_inner();
+        let socket = socket.unwrap_or_else(PoisonError::into_inner);
+        Self {
+            socket: Mutex::new(socket.patience(patience)),
+        }
+    }
+
+    /// A panic in an exchange leaves unread answers behind, which the next one passes over.
+    fn socket(&self) -> MutexGuard<'_, Socket<Kernel>> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a socket in another namespace, on a thread that enters it.

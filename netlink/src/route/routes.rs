@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RoutePreference,
 };
 pub use rtnetlink::packet_route::route::{RouteProtocol, RouteScope, RouteType};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -15,8 +15,11 @@ use crate::Result;
 
 /// `RT_TABLE_MAIN` of `linux/rtnetlink.h`.
 const RT_TABLE_MAIN: u32 = 254;
+/// `IP6_RT_PRIO_USER` of `linux/ipv6_route.h`: the metric of IPv6 routes that come without one.
+const IP6_RT_PRIO_USER: u32 = 1024;
 
-/// One route. A multipath route shows neither gateway nor link.
+/// One route. What of it has no field here shows in [`Route::plain`]: a multipath route has neither gateway nor
+/// link, and is not plain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// Where to; the default route has length 0. The host bits are zero.
@@ -35,6 +38,10 @@ pub struct Route {
     pub protocol: RouteProtocol,
     /// `RTA_PRIORITY`, the metric. IPv6 routes get 1024 unless told.
     pub priority: Option<u32>,
+    /// The route has nothing that changes its effect besides these fields: no source, next hops, metrics,
+    /// encapsulation or expiry, and its link is there. Ignored by [`Routing::add_route`] and
+    /// [`Routing::del_route`].
+    pub plain: bool,
 }
 
 impl Route {
@@ -57,6 +64,7 @@ impl Route {
             scope,
             protocol: RouteProtocol::Other(RTPROT_WEIR),
             priority: None,
+            plain: true,
         }
     }
 
@@ -76,7 +84,24 @@ impl Route {
             },
             protocol: RouteProtocol::Other(RTPROT_WEIR),
             priority: None,
+            plain: true,
         }
+    }
+
+    /// Both do the same with the same packets, whoever made them and whatever their metric.
+    #[must_use]
+    pub fn same_effect(&self, other: &Self) -> bool {
+        let key = |r: &Self| (r.dst, r.gateway, r.oif, r.table, r.kind, r.plain);
+        key(self) == key(other)
+    }
+
+    /// `RTA_PRIORITY` as the kernel compares it: the route with the lowest is taken.
+    #[must_use]
+    pub fn metric(&self) -> u32 {
+        self.priority.unwrap_or(match self.family() {
+            Family::V4 => 0,
+            Family::V6 => IP6_RT_PRIO_USER,
+        })
     }
 
     /// The family of the destination.
@@ -102,6 +127,9 @@ impl fmt::Display for Route {
         if let Some(oif) = self.oif {
             write!(f, " dev #{oif}")?;
         }
+        if let Some(metric) = self.priority {
+            write!(f, " metric {metric}")?;
+        }
         write!(f, " table {} proto {}", self.table, u8::from(self.protocol))
     }
 }
@@ -113,30 +141,49 @@ impl Routing {
     ///
     /// [`crate::ErrorKind::Exhausted`] when routes kept changing.
     pub fn routes(&self, table: u32) -> Result<Vec<Route>> {
+        let of_table = |message: &mut RouteMessage| set_table(message, table);
+        let mut routes = self.dump_routes(of_table, &format!("the routes of table {table}"))?;
+        routes.retain(|r| r.table == table);
+        Ok(routes)
+    }
+
+    /// `ip route show table all proto PROTOCOL` and the same of `ip -6`: IPv4 first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Routing::routes`].
+    pub fn routes_by(&self, protocol: RouteProtocol) -> Result<Vec<Route>> {
+        let by = |message: &mut RouteMessage| message.header.protocol = protocol;
+        let mut routes = self.dump_routes(by, &format!("the routes of protocol {protocol:?}"))?;
+        routes.retain(|r| r.protocol == protocol);
+        Ok(routes)
+    }
+
+    fn dump_routes(&self, select: impl Fn(&mut RouteMessage), object: &str) -> Result<Vec<Route>> {
         let mut routes = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
-            set_table(&mut message, table);
-            let request = RouteNetlinkMessage::GetRoute(message);
-            let found = match self.dump(&request, &format!("the routes of table {table}")) {
+            select(&mut message);
+            let found = match self.dump(&RouteNetlinkMessage::GetRoute(message), object) {
                 Ok(found) => found,
-                // A table comes into being with its first route.
+                // A table comes into being with its first route; without IPv6 there are none of it.
                 Err(e) if e.is_not_found() => continue,
+                Err(e)
+                    if family == AddressFamily::Inet6 && e.errno() == Some(libc::EAFNOSUPPORT) =>
+                {
+                    continue;
+                }
                 Err(e) => return Err(e),
             };
-            routes.extend(
-                found
-                    .into_iter()
-                    .filter_map(read)
-                    .filter(|r| r.table == table),
-            );
+            routes.extend(found.into_iter().filter_map(read));
         }
         Ok(routes)
     }
 
     /// `ip route add`. False when the kernel has a route to the same destination
-    /// and with the same metric in that table.
+    /// and with the same metric in that table, whatever else that one does:
+    /// [`Route::same_effect`] tells.
     ///
     /// # Errors
     ///
@@ -203,6 +250,13 @@ fn build(route: &Route) -> RouteMessage {
     message
 }
 
+/// `RTM_F_OFFLOAD`, `RTM_F_TRAP` and `RTM_F_OFFLOAD_FAILED`, and the same of next hops.
+const OFFLOADED: RouteFlags = RouteFlags::RtOffload
+    .union(RouteFlags::RtTrap)
+    .union(RouteFlags::OffloadFailed)
+    .union(RouteFlags::Offload)
+    .union(RouteFlags::Trap);
+
 fn read(message: RouteNetlinkMessage) -> Option<Route> {
     let RouteNetlinkMessage::NewRoute(message) = message else {
         return None;
@@ -226,6 +280,9 @@ fn read(message: RouteNetlinkMessage) -> Option<Route> {
         scope: header.scope,
         protocol: header.protocol,
         priority: None,
+        // What the kernel's hardware offload does with it changes nothing here.
+        plain: (header.source_prefix_length, header.tos) == (0, 0)
+            && header.flags.difference(OFFLOADED).is_empty(),
     };
     for attribute in message.attributes {
         match attribute {
@@ -236,7 +293,10 @@ fn read(message: RouteNetlinkMessage) -> Option<Route> {
             RouteAttribute::Oif(index) => route.oif = Some(index),
             RouteAttribute::Table(table) => route.table = table,
             RouteAttribute::Priority(metric) => route.priority = Some(metric),
-            _ => {}
+            // The kernel sends these with every IPv6 route.
+            RouteAttribute::Preference(RoutePreference::Medium) => {}
+            RouteAttribute::CacheInfo(info) if info.expires == 0 => {}
+            _ => route.plain = false,
         }
     }
     Some(route)

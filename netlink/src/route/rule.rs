@@ -64,7 +64,11 @@ impl fmt::Display for PolicyRule {
         if let Some(mask) = self.fwmask.filter(|mask| *mask != u32::MAX) {
             write!(f, "/{mask:#x}")?;
         }
-        write!(f, " lookup {}", self.table)
+        write!(f, " lookup {}", self.table)?;
+        match self.priority {
+            Some(priority) => write!(f, " priority {priority}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -96,18 +100,18 @@ impl Routing {
         {
             return Ok(false);
         }
-        let request = RouteNetlinkMessage::NewRule(build(rule, true));
+        let request = RouteNetlinkMessage::NewRule(build(rule));
         self.ensure(request, "add", &format!("policy rule {rule}"))
     }
 
-    /// `ip rule delete`: the first one with this mark, mask and table, and with
-    /// this priority if it is given. False when there is none.
+    /// `ip rule delete`: the first one with this mark, mask, table and protocol,
+    /// and with this priority if it is given. False when there is none.
     ///
     /// # Errors
     ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn del_rule(&self, rule: &PolicyRule) -> Result<bool> {
-        let request = RouteNetlinkMessage::DelRule(build(rule, false));
+        let request = RouteNetlinkMessage::DelRule(build(rule));
         self.remove(request, "delete", &format!("policy rule {rule}"))
     }
 
@@ -138,8 +142,9 @@ fn address_family(family: Family) -> AddressFamily {
     }
 }
 
-/// `owned`: with the protocol. Left out for deletion, where it would have to agree.
-fn build(rule: &PolicyRule, owned: bool) -> RuleMessage {
+/// For addition and deletion: with a protocol, no rule of another writer goes in the place of ours
+/// (`rule_find()`, net/core/fib_rules.c).
+fn build(rule: &PolicyRule) -> RuleMessage {
     let mut message = RuleMessage::default();
     message.header.family = address_family(rule.family);
     message.header.action = RuleAction::ToTable;
@@ -151,9 +156,7 @@ fn build(rule: &PolicyRule, owned: bool) -> RuleMessage {
     attributes.extend(rule.fwmark.map(RuleAttribute::FwMark));
     attributes.extend(rule.fwmask.map(RuleAttribute::FwMask));
     attributes.extend(rule.priority.map(RuleAttribute::Priority));
-    if owned {
-        attributes.push(RuleAttribute::Protocol(rule.protocol));
-    }
+    attributes.push(RuleAttribute::Protocol(rule.protocol));
     message
 }
 

@@ -115,6 +115,11 @@ const VARIABLES: &[(&str, &str, &str)] = &[
         "it names the directory of the golden cases",
     ),
     (
+        "agent::command::restore_upstream::",
+        "WEIR_GOLDEN",
+        "it names the directory of the golden cases",
+    ),
+    (
         "agent::static_chroot::",
         "WEIR_BIN_DIR",
         "ci/build makes the release binaries and prints their folder",

@@ -83,6 +83,17 @@ const ROWS: &[Row] = &[
         cases: &[NFT, IPTABLES, TPROXY, "cni::chain::"],
     },
     Row {
+        name: "no-nft-tproxy",
+        absent: &[("nf_tables", "expression tproxy")],
+        present: &[
+            ("nf_tables", "expression redir"),
+            ("xtables", "target ip TPROXY"),
+            ("xtables", "target ip6 TPROXY"),
+        ],
+        taken: &["expression tproxy"],
+        cases: &[TPROXY],
+    },
+    Row {
         name: "no-ip6tables",
         absent: &[("xtables", "table ip6 nat")],
         present: &[("xtables", "table ip nat")],

@@ -3,10 +3,12 @@
 use super::Directories;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use weir_cni::json;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Config {
+    #[serde(deserialize_with = "json::object")]
     cni: Cni,
 }
 
@@ -27,7 +29,7 @@ pub(super) fn directories(info: &BTreeMap<String, String>) -> Result<Directories
     let text = info
         .get("config")
         .ok_or("it does not tell its configuration as containerd does")?;
-    let config: Config = serde_json::from_str(text)
+    let config: Config = json::from_str(text)
         .map_err(|e| format!("it tells its configuration not as containerd does: {e}"))?;
     let mut bin = config.cni.bin_dirs.unwrap_or_default();
     if bin.is_empty() {

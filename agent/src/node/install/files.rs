@@ -1,14 +1,13 @@
 //! Files that are whole at every moment.
 
-use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+pub(super) use weir_cni::files::{read as read_bytes, read_text};
 
-/// Configurations and credentials are a few KiB; what is larger is something else.
-const TEXT_LIMIT: u64 = 4 << 20;
 /// In the names of our unfinished configurations and kubeconfigs, so that nobody else's are removed.
 const MARK: &str = ".tmp.weir-";
 
@@ -36,32 +35,6 @@ impl Stamp {
             changed: (meta.ctime(), meta.ctime_nsec()),
         })
     }
-}
-
-/// A small file as text.
-pub(super) fn read_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(read_bytes(path)?)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
-}
-
-/// A small file. A pipe is refused, and not waited for.
-pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let nonblock = OFlag::O_NONBLOCK.bits();
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(nonblock)
-        .open(path)?;
-    if !file.metadata()?.is_file() {
-        let why = "it is not a file";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-    }
-    let mut bytes = Vec::new();
-    let size = file.take(TEXT_LIMIT + 1).read_to_end(&mut bytes)?;
-    if size as u64 > TEXT_LIMIT {
-        let why = format!("it has more than {} MiB", TEXT_LIMIT >> 20);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
-    }
-    Ok(bytes)
 }
 
 /// Replaces a file: written beside it, synced, renamed. When this fails the old file is as it was.

@@ -5,7 +5,7 @@ use super::check::{Remembered, check};
 use super::config::{Choice, choose, write};
 use super::desired::Desired;
 use super::files::{self, Stamp};
-use super::kubeconfig::kubeconfig;
+use super::kubeconfig::{kubeconfig, with_token};
 use super::remove::remove_installed;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -90,15 +90,8 @@ impl Installer {
         let path = self.desired.kubeconfig.clone();
         let (text, _) = kubeconfig(&self.desired.access).map_err(fail(Step::Kubeconfig))?;
         warnings.extend(files::remove_unfinished(&path));
-        files::replace(&path, text.as_bytes(), self.desired.kubeconfig_mode).map_err(|e| {
-            InstallError {
-                step: Step::Kubeconfig,
-                reason: format!(
-                    "cannot write {}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?",
-                    path.display()
-                ),
-            }
-        })?;
+        self.write_kubeconfig(&text)
+            .map_err(fail(Step::Kubeconfig))?;
         if self.credentials.as_ref() != Some(&text) {
             done.push(format!(
                 "kubeconfig {} is written, token redacted",
@@ -111,6 +104,35 @@ impl Installer {
         self.credentials = Some(text);
         self.remember(path);
         Ok((done, warnings))
+    }
+
+    fn write_kubeconfig(&self, text: &str) -> Result<(), String> {
+        let path = &self.desired.kubeconfig;
+        files::replace(path, text.as_bytes(), self.desired.kubeconfig_mode).map_err(|e| {
+            format!(
+                "cannot write {}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?",
+                path.display()
+            )
+        })
+    }
+
+    /// Leaves the installation to the next agent: the kubeconfig gets a token that is good without this one.
+    ///
+    /// # Errors
+    /// It cannot be written; it is as it was.
+    pub fn hand_over(&self, token: &str) -> Result<(), String> {
+        let (text, _) = with_token(&self.desired.access, token)?;
+        self.write_kubeconfig(&text)
+    }
+
+    /// Which directory of the node was deleted there: what is mounted in this container is that one, for as long as
+    /// the container lives, and nothing that is written into it is on the node.
+    #[must_use]
+    pub fn lost(&self) -> Option<&Path> {
+        use std::os::unix::fs::MetadataExt;
+        let dirs = [self.desired.net_dir.as_path(), &self.desired.bin_dir];
+        let gone = |dir: &&Path| std::fs::metadata(dir).is_ok_and(|meta| meta.nlink() == 0);
+        dirs.into_iter().find(gone)
     }
 
     fn remember(&mut self, path: PathBuf) {

@@ -10,7 +10,7 @@ use std::net::Ipv6Addr;
 /// # Errors
 /// Host or port are missing or none, or the token or the CA cannot be read.
 pub fn kubeconfig(access: &Access) -> Result<(String, String), String> {
-    let server = server(access)?;
+    server(access)?;
     let path = access.service_account_dir.join("token");
     let token = read_text(&path).map_err(|e| {
         format!(
@@ -18,6 +18,15 @@ pub fn kubeconfig(access: &Access) -> Result<(String, String), String> {
             path.display()
         )
     })?;
+    with_token(access, &token)
+}
+
+/// The same with another token than the mounted one.
+///
+/// # Errors
+/// Host or port are missing or none, or the CA cannot be read.
+pub(super) fn with_token(access: &Access, token: &str) -> Result<(String, String), String> {
+    let server = server(access)?;
     let trust = if access.skip_tls_verify {
         "insecure-skip-tls-verify: true".to_owned()
     } else {
@@ -39,7 +48,7 @@ pub fn kubeconfig(access: &Access) -> Result<(String, String), String> {
              users:\n- name: istio-cni\n  user:\n    token: {token}\n"
         )
     };
-    Ok((text(&scalar(&token)), text("REDACTED")))
+    Ok((text(&scalar(token)), text("REDACTED")))
 }
 
 /// The URL of the API server.

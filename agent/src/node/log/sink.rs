@@ -2,13 +2,14 @@
 
 use super::recent::Recent;
 use super::{Levels, Scope};
-use serde_json::Value;
+use nix::fcntl::OFlag;
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
-use weir_cni::log::{Level, timestamp};
+use weir_cni::log::{Level, is_deceptive, quoted, timestamp};
 
 /// Says lines; clones say them in the same place.
 #[derive(Clone)]
@@ -29,12 +30,11 @@ impl Log {
             Ok(match target.as_str() {
                 "stdout" => Box::new(std::io::stdout()),
                 "stderr" => Box::new(std::io::stderr()),
-                path => {
-                    let file = OpenOptions::new().create(true).append(true).open(path);
-                    Box::new(file.map_err(|e| {
-                        format!("log target {path}: {e}; give stdout, stderr or a file that can be written")
-                    })?)
-                }
+                path => Box::new(append(path).map_err(|e| {
+                    format!(
+                        "log target {path}: {e}; give stdout, stderr or a file that can be written"
+                    )
+                })?),
             })
         };
         let targets = targets.iter().map(open).collect::<Result<_, _>>()?;
@@ -85,7 +85,7 @@ impl Log {
         labels: &[(String, String)],
     ) -> String {
         let (level, scope) = (level.as_str(), scope.name());
-        let quote = |text: &str| Value::from(text).to_string();
+        let quote = quoted;
         // Writing to a String does not fail.
         let mut out = String::new();
         if self.json {
@@ -125,6 +125,20 @@ impl Log {
     }
 }
 
+/// A pipe that nobody reads would be waited for, and one that is full would hold the agent up.
+fn append(path: &str) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true);
+    let file = options.custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a file",
+        )),
+    }
+}
+
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -132,7 +146,7 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Text from elsewhere must not look like a line of its own, nor steer a terminal.
 fn printable(text: &str) -> String {
     let escape = |c: char| {
-        let shown: Box<dyn Iterator<Item = char>> = if c.is_control() {
+        let shown: Box<dyn Iterator<Item = char>> = if is_deceptive(c) {
             Box::new(c.escape_default())
         } else {
             Box::new(std::iter::once(c))
@@ -158,5 +172,31 @@ mod tests {
             "{\"level\":\"warn\",\"time\":\"T\",\"scope\":\"cni-plugin\",\"msg\":\"x\\ny\",\
              \"pod\":\"a\\u001b[m/b\"}\n"
         );
+    }
+
+    #[test]
+    fn what_deceives_a_reader_is_escaped() {
+        let mut log = Log::open(&[], false, Levels::default()).unwrap();
+        let line = |log: &Log| {
+            log.line(
+                Scope::Plugin,
+                Level::Info,
+                "T",
+                "a\u{202e}b\u{2028}c\u{9b}",
+                &[],
+            )
+        };
+        assert!(line(&log).ends_with("\ta\\u{202e}b\\u{2028}c\\u{9b}\n"));
+        log.json = true;
+        assert!(line(&log).contains("\"msg\":\"a\\u202eb\\u2028c\\u009b\""));
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_log_file_is_refused() {
+        let path = std::env::temp_dir().join(format!("weir-log-{}", std::process::id()));
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let opened = Log::open(&[path.display().to_string()], false, Levels::default());
+        std::fs::remove_file(&path).unwrap();
+        assert!(opened.err().unwrap().contains(&path.display().to_string()));
     }
 }

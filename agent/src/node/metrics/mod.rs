@@ -4,6 +4,7 @@
 //! event misses that event.
 
 mod ambient;
+mod blind;
 mod format;
 mod install;
 mod phases;
@@ -11,8 +12,9 @@ mod plugin;
 mod pods;
 mod repair;
 
+pub(crate) use blind::Blind;
 pub(crate) use plugin::LineResult;
-pub(crate) use repair::{Cause, Repaired, ratio};
+pub(crate) use repair::{Cause, EventResult, Repaired, ratio};
 
 use crate::preflight::system::kernel_release;
 use prometheus_client::encoding::text::encode;
@@ -36,6 +38,7 @@ pub(crate) struct Metrics {
     plugin: plugin::Plugin,
     phases: phases::Phases,
     repair: repair::Repair,
+    sight: blind::Sight,
 }
 
 impl Metrics {
@@ -57,6 +60,7 @@ impl Metrics {
             plugin: plugin::Plugin::register(&mut registry),
             phases: phases::Phases::register(&mut registry),
             repair: repair::Repair::register(&mut registry),
+            sight: blind::Sight::register(&mut registry),
             registry: Arc::new(registry),
         }
     }
@@ -68,6 +72,7 @@ impl Metrics {
 
     /// The text of `/metrics` as OpenMetrics.
     pub(crate) fn text(&self) -> String {
+        self.look_at_the_clock();
         let mut text = String::new();
         // Writing to a String does not fail.
         let _ = encode(&mut text, &self.registry);

@@ -15,6 +15,8 @@ pub(crate) enum LineResult {
     Malformed,
     /// Too many.
     Dropped,
+    /// A connection of another user than root, whatever it would have said.
+    Refused,
 }
 
 /// What became of a question for a pod.
@@ -34,7 +36,7 @@ impl Plugin {
                 "weir_plugin_log_lines",
                 "Lines of the plugin by what became of them",
                 "result",
-                &["emitted", "quiet", "malformed", "dropped"],
+                &["emitted", "quiet", "malformed", "dropped", "refused"],
             ),
             lookups: counters(
                 r,
@@ -54,6 +56,7 @@ impl Metrics {
             LineResult::Quiet => "quiet",
             LineResult::Malformed => "malformed",
             LineResult::Dropped => "dropped",
+            LineResult::Refused => "refused",
         };
         self.plugin.lines.get_or_create(&[("result", result)]).inc();
     }

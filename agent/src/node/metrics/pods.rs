@@ -1,6 +1,6 @@
 //! The pods of this node, as they are watched.
 
-use super::{Label, Metrics, counters, gauge};
+use super::{Blind, Label, Metrics, counters, gauge};
 use crate::node::pods::REASONS;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -41,6 +41,7 @@ impl Metrics {
             .watched
             .set(i64::try_from(known).unwrap_or(i64::MAX));
         self.pods.synced.set(i64::from(synced));
+        self.blind(Blind::Watch, !synced);
     }
 
     /// A watch failed and is tried again.

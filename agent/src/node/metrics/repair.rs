@@ -1,6 +1,6 @@
 //! Pods whose rules are not as they ask, and what was done about them.
 
-use super::{Label, Labels2, Metrics, counters, gauge};
+use super::{Label, Labels2, Metrics, counter, counters, gauge};
 use crate::node::status::PodState;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -27,11 +27,22 @@ pub(crate) enum Cause {
     Changed,
 }
 
+/// What became of an event about a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventResult {
+    Sent,
+    /// The API server did not take it.
+    Failed,
+    /// Too many were waiting.
+    Dropped,
+}
+
 /// What is done to pods that meet Istio's criteria.
 const ACTIONS: [&str; 3] = ["delete", "repair", "label"];
 /// What leads to a repair in place.
 const CAUSES: [&str; 2] = ["criteria", "state"];
 const RESULTS: [&str; 3] = ["success", "skip", "fail"];
+const EVENTS: [&str; 3] = ["sent", "failed", "dropped"];
 const DRIFT: [&str; 2] = ["missing", "changed"];
 const ENGINES: [Engine; 2] = [Engine::Nft, Engine::Xtables];
 
@@ -67,10 +78,13 @@ pub(super) struct Repair {
     pods: Family<Labels2, Counter>,
     repairs: Family<Labels2, Counter>,
     drift: Family<Label, Counter>,
+    events: Family<Label, Counter>,
     expected: Gauge,
     verified: Gauge,
     ratio: Gauge<f64, AtomicU64>,
     engines: Family<Label, Gauge>,
+    unasked: Gauge,
+    unasked_removed: Counter,
 }
 
 impl Repair {
@@ -95,13 +109,14 @@ impl Repair {
             repairs.clone(),
         );
         let (ratio, engines) = (Gauge::<f64, AtomicU64>::default(), Family::default());
-        ratio.set(1.0);
+        // Nothing is known yet.
+        ratio.set(f64::NAN);
         for engine in ENGINES {
             drop(engines_of(&engines, engine));
         }
         r.register(
             "weir_pods_verified_ratio",
-            "Verified pods among those expected; 1 when none is expected",
+            "Verified pods among those expected; 1 when none is expected, NaN while nothing is known",
             ratio.clone(),
         );
         r.register(
@@ -120,6 +135,23 @@ impl Repair {
                 "Pods whose rules were not what they ask for, by how they differed",
                 "cause",
                 &DRIFT,
+            ),
+            events: counters(
+                r,
+                "weir_events",
+                "Kubernetes events about repaired pods, by what became of them",
+                "result",
+                &EVENTS,
+            ),
+            unasked: gauge(
+                r,
+                "weir_pods_unasked",
+                "Pods that ask for no redirection and have rules of ours, which are left alone",
+            ),
+            unasked_removed: counter(
+                r,
+                "weir_unasked_removed",
+                "Redirections that were removed from pods that ask for none",
             ),
             expected: gauge(
                 r,
@@ -179,6 +211,30 @@ impl Metrics {
     pub(crate) fn drift(&self, cause: Cause) {
         let label = [("cause", cause.name())];
         self.repair.drift.get_or_create(&label).inc();
+    }
+
+    /// How many pods ask for nothing and have rules of ours.
+    pub(crate) fn unasked(&self, left: usize) {
+        let left = i64::try_from(left).unwrap_or(i64::MAX);
+        self.repair.unasked.set(left);
+    }
+
+    /// The rules of one were removed.
+    pub(crate) fn unasked_removed(&self) {
+        self.repair.unasked_removed.inc();
+    }
+
+    /// An event about a pod.
+    pub(crate) fn event(&self, result: EventResult) {
+        let result = match result {
+            EventResult::Sent => "sent",
+            EventResult::Failed => "failed",
+            EventResult::Dropped => "dropped",
+        };
+        self.repair
+            .events
+            .get_or_create(&[("result", result)])
+            .inc();
     }
 
     /// The pods that ask for redirection.

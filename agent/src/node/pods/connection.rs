@@ -22,7 +22,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use weir_cni::api::{Server, bearer, client_config};
+use weir_cni::api::{Reason, Server, bearer, client_config};
+use weir_cni::files;
 
 /// For a connection, handshake included.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -143,7 +144,7 @@ impl Shared {
         let unusable = |what: &str, why: String| Unanswered::Credentials(format!("{what}: {why}"));
         let path = self.access.service_account_dir.join("token");
         let place = format!("the token {}", path.display());
-        let text = std::fs::read_to_string(&path).map_err(|e| unusable(&place, e.to_string()))?;
+        let text = files::read_text(&path).map_err(|e| unusable(&place, e.to_string()))?;
         let token = bearer(&text).map_err(|e| unusable(&place, e))?;
         let authorization = HeaderValue::try_from(format!("Bearer {token}"));
         let mut authorization = authorization.map_err(|e| unusable(&place, e.to_string()))?;
@@ -180,7 +181,7 @@ impl Shared {
             false => {
                 let default = access.service_account_dir.join("ca.crt");
                 let path = access.ca_file.as_ref().unwrap_or(&default);
-                Some(std::fs::read(path).map_err(|e| {
+                Some(files::read(path).map_err(|e| {
                     Unanswered::Credentials(format!("the CA {}: {e}", path.display()))
                 })?)
             }
@@ -190,7 +191,11 @@ impl Shared {
             .map_err(|e| Unanswered::Tls(format!("the server's name: {e}")))?;
         let connector = TlsConnector::from(Arc::new(config));
         let connected = connector.connect(name, stream).await;
-        connected.map_err(|e| Unanswered::Tls(e.to_string()))
+        connected.map_err(|e| match Reason::of_handshake(&e) {
+            Reason::Tls(text) => Unanswered::Tls(text),
+            Reason::Broken(text) | Reason::Slow(text) => Unanswered::Broken(text),
+            other => Unanswered::Broken(other.cause()),
+        })
     }
 }
 

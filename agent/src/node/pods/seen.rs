@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use weir_cni::json;
 use weir_cni::log::Level;
 
 /// A kind of object that is watched, and where it goes.
@@ -81,6 +82,7 @@ impl<'de> Deserialize<'de> for SeenNamespace {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Object {
+            #[serde(deserialize_with = "json::object")]
             metadata: Kept,
         }
         #[derive(Deserialize)]
@@ -91,7 +93,7 @@ impl<'de> Deserialize<'de> for SeenNamespace {
             labels: Option<BTreeMap<String, String>>,
             annotations: Option<BTreeMap<String, String>>,
         }
-        let Object { metadata } = Object::deserialize(deserializer)?;
+        let Object { metadata } = json::object(deserializer)?;
         Ok(Self(ObjectMeta {
             name: Some(metadata.name),
             resource_version: metadata.resource_version,

@@ -25,6 +25,8 @@ pub struct PodView {
     pub phase: String,
     /// `status.initContainerStatuses`
     pub init_statuses: Vec<InitStatus>,
+    /// A container of it has capabilities with which it could write rules in its own network namespace.
+    pub may_write_rules: bool,
 }
 
 /// `v1.ContainerStatus` of an init container.
@@ -76,6 +78,7 @@ impl PodView {
             deleting: rest.metadata.deletion_timestamp.is_some(),
             host_users: rest.spec.host_users,
             phase: rest.status.phase,
+            may_write_rules: rest.spec.may_write_rules(),
             init_statuses: rest
                 .status
                 .init_container_statuses
@@ -101,6 +104,12 @@ impl PodView {
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.pod.metadata.uid
+    }
+
+    /// It was started or is about to be, and is not being deleted.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        matches!(self.phase.as_str(), "Pending" | "Running") && !self.deleting
     }
 
     /// The addresses, first that of `status.podIP`, each one once.
@@ -149,6 +158,55 @@ struct RestMetadata {
 #[serde(rename_all = "camelCase", default)]
 struct RestSpec {
     host_users: Option<bool>,
+    #[serde(deserialize_with = "nullable")]
+    init_containers: Vec<RestRights>,
+    #[serde(deserialize_with = "nullable")]
+    containers: Vec<RestRights>,
+    #[serde(deserialize_with = "nullable")]
+    ephemeral_containers: Vec<RestRights>,
+}
+
+impl RestSpec {
+    fn may_write_rules(&self) -> bool {
+        let all = self.init_containers.iter().chain(&self.containers);
+        all.chain(&self.ephemeral_containers)
+            .any(|c| c.security_context.may_write_rules())
+    }
+}
+
+/// A container, as far as it says what it may do.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RestRights {
+    #[serde(deserialize_with = "nullable")]
+    security_context: RestSecurity,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RestSecurity {
+    privileged: Option<bool>,
+    #[serde(deserialize_with = "nullable")]
+    capabilities: RestCapabilities,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RestCapabilities {
+    #[serde(deserialize_with = "nullable")]
+    add: Vec<String>,
+}
+
+impl RestSecurity {
+    fn may_write_rules(&self) -> bool {
+        let name = |text: &String| text.to_uppercase();
+        let mut added = self.capabilities.add.iter().map(name);
+        let writes = |name: String| {
+            let name = name.strip_prefix("CAP_").unwrap_or(&name);
+            matches!(name, "ALL" | "NET_ADMIN" | "SYS_ADMIN")
+        };
+        self.privileged == Some(true) || added.any(writes)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -298,6 +356,32 @@ mod tests {
         value["metadata"]["deletionTimestamp"] = json!("2026-11-20T21:15:02Z");
         let view = PodView::from_value(&value).unwrap();
         assert!(view.pod.is_called("5c7f") && view.pod.is_called("file-hash") && view.deleting);
+    }
+
+    #[test]
+    fn who_may_write_rules() {
+        let of = |kind: &str, context: Value| {
+            let value =
+                json!({"spec": {kind: [{"name": "a"}, {"name": "b", "securityContext": context}]}});
+            PodView::from_value(&value).unwrap().may_write_rules
+        };
+        for kind in ["containers", "initContainers", "ephemeralContainers"] {
+            assert!(of(kind, json!({"privileged": true})), "{kind}");
+            for add in ["NET_ADMIN", "CAP_NET_ADMIN", "all", "SYS_ADMIN"] {
+                assert!(
+                    of(kind, json!({"capabilities": {"add": ["CHOWN", add]}})),
+                    "{add}"
+                );
+            }
+            for nothing in [
+                json!(null),
+                json!({}),
+                json!({"capabilities": {"drop": ["ALL"]}}),
+                json!({"privileged": false, "capabilities": {"add": ["NET_RAW"]}}),
+            ] {
+                assert!(!of(kind, nothing.clone()), "{nothing}");
+            }
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use super::RepairSettings;
 use super::actions::Actions;
+use super::events::Events;
 use super::pass::Repairer;
 use super::sandbox::Processes;
 use crate::node::install::Access;
@@ -13,7 +14,10 @@ use crate::node::pods::Pods;
 use crate::node::pods::connection::Connection;
 use crate::node::runtime;
 use crate::node::status::Status;
+use futures::future::select;
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// As Istio's agent calls itself in events.
@@ -33,12 +37,18 @@ pub(crate) fn start(
     (metrics, status): (Metrics, Status),
     log: Log,
 ) -> Result<(), String> {
+    if settings.interval.is_some() {
+        metrics.verification_is_on();
+    }
     let connection = Connection::new(access)?;
     let runtime = runtime::of_one_thread().map_err(|e| e.to_string())?;
+    let events = Events::start(&connection, node, COMPONENT, &metrics, &log)?;
     let node = node.to_owned();
     let work = async move {
         let repairer = Repairer {
             actions: Actions::new(&connection, &node, COMPONENT),
+            events,
+            done: Arc::default(),
             processes: Processes::of_node(),
             memory: BTreeMap::new(),
             settings,
@@ -59,11 +69,15 @@ pub(crate) fn start(
 async fn run(mut repairer: Repairer) {
     let mut changes = repairer.pods.subscribe();
     let interval = repairer.settings.interval;
-    let mut sweep_at = Instant::now();
+    let (mut sweep_at, mut began) = (Instant::now(), false);
     loop {
         changes.borrow_and_update();
         let mut next = None;
         if repairer.pods.synced() {
+            // From here on the first round is waited for.
+            if let Some(interval) = interval.filter(|_| !std::mem::replace(&mut began, true)) {
+                repairer.metrics.came_round(interval);
+            }
             let sweep = interval.is_some() && sweep_at <= Instant::now();
             next = repairer.pass(sweep).await;
             if let Some(interval) = interval.filter(|_| sweep) {
@@ -73,11 +87,15 @@ async fn run(mut repairer: Repairer) {
                 next = next.into_iter().chain([sweep_at]).min();
             }
         }
+        let done = Arc::clone(&repairer.done);
         let changed = async {
-            if changes.changed().await.is_err() {
-                // Nobody watches any more: time alone decides.
-                std::future::pending::<()>().await;
-            }
+            let seen = async {
+                if changes.changed().await.is_err() {
+                    // Nobody watches any more: time alone decides.
+                    std::future::pending::<()>().await;
+                }
+            };
+            select(pin!(seen), pin!(done.notified())).await;
             tokio::time::sleep(GATHER).await;
         };
         match next {

@@ -7,16 +7,23 @@
 //! - **by state**: the pod asks for redirection, and its network namespace lacks the rules or has others ([`state`]).
 //!   It is repaired in place, whatever its containers did.
 //!
-//! In place means: the plugin's own path, from the pod to rules that were read back, in the namespace that has all
-//! the addresses of the pod ([`sandbox`]).
+//! And pods that ask for nothing and have rules of ours all the same are found ([`unasked`]).
+//!
+//! In place means: the plugin's own path, from the pod to rules that were read back, in the one namespace that has a
+//! process of the pod and all its addresses ([`sandbox`]).
 
 pub(crate) mod actions;
+mod cgroup;
+mod claims;
 pub(crate) mod controller;
 mod criteria;
+mod events;
 mod pass;
 pub(crate) mod sandbox;
 mod selector;
 pub mod settings;
 pub(crate) mod state;
+mod unasked;
+mod work;
 
-pub use settings::RepairSettings;
+pub use settings::{Action, RepairSettings};

@@ -1,18 +1,23 @@
 //! One look at the pods of the node, and what follows from it.
 
 use super::actions::Actions;
+use super::claims::Claims;
+use super::events::Events;
 use super::sandbox::{Processes, Scan};
 use super::settings::{Action, RepairSettings};
 use super::state::{self, Found, Verified, Wanted};
+use super::unasked;
+use super::work::{Progress, Work};
 use crate::node::log::Log;
 use crate::node::metrics::{Cause, Metrics, Repaired};
 use crate::node::pods::{PodView, Pods};
 use crate::node::status::{Mode, PodState, Status, cut};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::Notify;
 use weir_cni::compile::Engine;
-use weir_cni::plugin::{Phase, Phases};
+use weir_cni::plugin::Phases;
 
 /// Attempts for one version of a pod.
 const ATTEMPTS: u32 = 5;
@@ -20,6 +25,11 @@ const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Events of one pod about its state come no faster.
 const EVENTS: Duration = Duration::from_secs(600);
+/// One pod is waited for so long; then the next one is looked at, and the work goes on beside it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// All pods of a pass together are, beyond that each gets the little below.
+const PATIENCE_OF_PASS: Duration = Duration::from_secs(10);
+const LITTLE: Duration = Duration::from_millis(50);
 
 /// Looks, and remembers what it saw.
 pub(crate) struct Repairer {
@@ -27,10 +37,13 @@ pub(crate) struct Repairer {
     pub(crate) pods: Pods,
     pub(crate) processes: Processes,
     pub(crate) actions: Actions,
+    pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) status: Status,
     pub(crate) log: Log,
     pub(crate) memory: BTreeMap<(String, String), Memory>,
+    /// Notified when work in a namespace ends.
+    pub(crate) done: Arc<Notify>,
 }
 
 /// What is known of one pod, by namespace and name, until it disappears.
@@ -50,6 +63,33 @@ pub(crate) struct Memory {
     mode: Option<Mode>,
     /// When all was right the last time, and who held the rules then.
     seen: Option<(SystemTime, Option<Engine>)>,
+    /// Work that was not waited for to its end, and what for.
+    late: Option<(Wanted, Work<Healed>)>,
+    unasked: unasked::Memory,
+}
+
+impl Memory {
+    fn is_late(&self) -> bool {
+        self.late.is_some() || self.unasked.is_late()
+    }
+}
+
+/// What work in a pod's namespace ends with, and how long its parts took.
+type Healed = (Result<Found, String>, Phases);
+
+/// Why a pod could not be looked at or repaired.
+enum Failure {
+    /// It takes long; another look finds out how it went.
+    Late(String),
+    Refused(String),
+}
+
+impl Failure {
+    fn text(self) -> String {
+        match self {
+            Self::Late(why) | Self::Refused(why) => why,
+        }
+    }
 }
 
 impl Memory {
@@ -71,8 +111,33 @@ impl Memory {
     }
 }
 
-/// All namespaces, looked at when the first pod needs it.
-type Lazy = Option<Result<Scan, String>>;
+fn late() -> Failure {
+    Failure::Late(format!(
+        "its network namespace took longer than {PATIENCE:?} to look at; that goes on, and other pods are looked at \
+         meanwhile"
+    ))
+}
+
+/// What all pods of one pass share.
+pub(super) struct Look {
+    pub(super) claims: Claims,
+    /// All processes, listed when the first pod needs them.
+    pub(super) scan: Arc<OnceLock<Result<Arc<Scan>, String>>>,
+    /// How long it may still be waited for pods that take long.
+    patience: Duration,
+}
+
+impl Look {
+    /// Waits for work that has just begun.
+    pub(super) async fn wait<T: Send + 'static>(&mut self, work: Work<T>) -> Progress<T> {
+        let (begun, limit) = (Instant::now(), PATIENCE.min(self.patience).max(LITTLE));
+        let progress = work.wait(limit).await;
+        if matches!(progress, Progress::Late(_)) {
+            self.patience = self.patience.saturating_sub(begun.elapsed());
+        }
+        progress
+    }
+}
 
 impl Repairer {
     /// Looks at all pods; in a sweep also at those that were right before. When it should be called again at the latest.
@@ -80,28 +145,46 @@ impl Repairer {
         let views = self.pods.all();
         let key = |view: &PodView| (view.namespace().to_owned(), view.name().to_owned());
         let mut before = std::mem::take(&mut self.memory);
-        let (mut scan, mut next) = (None, None::<Instant>);
-        let mut expected = Vec::new();
+        let mut look = Look {
+            claims: Claims::of(&views),
+            scan: Arc::default(),
+            patience: PATIENCE_OF_PASS,
+        };
+        let mut next = None::<Instant>;
+        let (mut expected, mut unasked) = (Vec::new(), Vec::new());
         for view in &views {
             let key = key(view);
             let mut memory = before.remove(&key).unwrap_or_default();
-            self.by_criteria(view, &mut memory, &mut scan).await;
+            self.by_criteria(view, &mut memory, &mut look).await;
             next = next.into_iter().chain(memory.due).min();
-            if self.settings.interval.is_some()
-                && self.by_state(view, &mut memory, sweep, &mut scan).await
-            {
-                expected.push(memory.state(view));
+            if self.settings.interval.is_some() {
+                if self.by_state(view, &mut memory, sweep, &mut look).await {
+                    expected.push(memory.state(view));
+                } else if sweep {
+                    let found = self.unasked(view, &mut memory.unasked, &mut look).await;
+                    unasked.extend(found);
+                }
             }
             self.memory.insert(key, memory);
         }
-        self.metrics.expected(&expected);
+        if !self.memory.values().any(Memory::is_late) {
+            // Nothing of before is to wake anybody.
+            self.done = Arc::default();
+        }
         if self.settings.interval.is_some() {
+            self.metrics.expected(&expected);
             self.status.pods(expected);
+        }
+        if let Some(interval) = self.settings.interval.filter(|_| sweep) {
+            let left = unasked.iter().filter(|found| !found.removed).count();
+            self.metrics.unasked(left);
+            self.status.unasked(unasked);
+            self.metrics.came_round(interval);
         }
         next
     }
 
-    async fn by_criteria(&self, view: &PodView, memory: &mut Memory, scan: &mut Lazy) {
+    async fn by_criteria(&self, view: &Arc<PodView>, memory: &mut Memory, look: &mut Look) {
         let settings = &self.settings;
         let Some(action) = settings.action else {
             return;
@@ -119,16 +202,19 @@ impl Repairer {
             return;
         }
         let result = match action {
-            Action::Repair => self.repair(view, memory, scan),
-            Action::Delete => self.delete(view).await.map(Some),
-            Action::Label => self.label(view).await.map(Some),
+            Action::Repair => self.repair(view, memory, look).await,
+            Action::Delete => self.delete(view).await.map(Some).map_err(Failure::Refused),
+            Action::Label => self.label(view).await.map(Some).map_err(Failure::Refused),
         };
         (memory.handled, memory.due) = (true, None);
         let (namespace, name) = (view.namespace(), view.name());
         match result {
             Ok(None) => {}
             Ok(Some(result)) => self.metrics.repaired(action.name(), result),
-            Err(why) => {
+            Err(Failure::Late(_)) => {
+                (memory.handled, memory.due) = (false, Some(Instant::now() + PATIENCE));
+            }
+            Err(Failure::Refused(why)) => {
                 self.metrics.repaired(action.name(), Repaired::Fail);
                 memory.attempts += 1;
                 memory.handled = memory.attempts >= ATTEMPTS;
@@ -147,12 +233,12 @@ impl Repairer {
     }
 
     /// `None`: it was repaired before.
-    fn repair(
+    async fn repair(
         &self,
         view: &PodView,
         memory: &mut Memory,
-        scan: &mut Lazy,
-    ) -> Result<Option<Repaired>, String> {
+        look: &mut Look,
+    ) -> Result<Option<Repaired>, Failure> {
         let (namespace, name) = (view.namespace(), view.name());
         match &memory.repaired {
             Some(uid) if uid == view.uid() => return Ok(None),
@@ -166,8 +252,9 @@ impl Repairer {
             }
             None => {}
         }
-        let wanted = state::demanded(view, &self.settings)?;
-        let found = self.heal(&wanted, scan)?;
+        let wanted = state::demanded(view, &self.settings).map_err(Failure::Refused)?;
+        look.claims.check(view).map_err(Failure::Refused)?;
+        let found = self.heal(&wanted, memory, None, look).await?;
         memory.repaired = Some(view.uid().to_owned());
         let what = match &found {
             Found::Right(_) => "its rules are in place",
@@ -208,10 +295,10 @@ impl Repairer {
     /// Whether the pod asks for redirection at all.
     async fn by_state(
         &self,
-        view: &PodView,
+        view: &Arc<PodView>,
         memory: &mut Memory,
         sweep: bool,
-        scan: &mut Lazy,
+        look: &mut Look,
     ) -> bool {
         let name = format!("{}/{}", view.namespace(), view.name());
         let (wanted, problem) = match state::wanted(view, &self.settings) {
@@ -224,22 +311,23 @@ impl Repairer {
         };
         memory.mode = wanted.as_ref().map(Wanted::mode);
         let result = match (&wanted, problem) {
-            (Some(wanted), _) => {
-                let seen = memory.verified.as_ref();
-                let fine = match sweep {
-                    true => seen.is_some_and(|v| state::still_right(v, wanted, &self.processes)),
-                    false => seen.is_some_and(|v| v.is_for(wanted)),
-                };
-                let has_failed = |(_, of): &(String, Option<Wanted>)| of.as_ref() == Some(wanted);
-                if let (true, true, Some((at, _))) = (fine, sweep, &mut memory.seen) {
-                    *at = SystemTime::now();
+            (Some(wanted), _) => match look.claims.check(view) {
+                // It is looked at again whenever the pods change.
+                Err(why) => Err((why, None)),
+                Ok(()) => {
+                    let seen = memory.verified.as_ref();
+                    let fine = seen.is_some_and(|v| v.is_for(wanted));
+                    let failed = memory.failed.as_ref().and_then(|(_, of)| of.as_ref());
+                    let known = fine || failed == Some(wanted);
+                    if known && !sweep && memory.late.is_none() {
+                        return true;
+                    }
+                    let before = memory.verified.clone();
+                    let healed = self.heal(wanted, memory, before, look).await;
+                    healed.map_err(|why| (why.text(), Some(wanted.clone())))
                 }
-                if fine || (!sweep && memory.failed.as_ref().is_some_and(has_failed)) {
-                    return true;
-                }
-                self.heal(wanted, scan)
-            }
-            (None, why) => Err(why.unwrap_or_default()),
+            },
+            (None, why) => Err((why.unwrap_or_default(), None)),
         };
         memory.verified = None;
         match result {
@@ -260,10 +348,10 @@ impl Repairer {
                 self.log.warn(&format!("pod {name} {message}"));
                 if memory.event.is_none_or(|at| at.elapsed() >= EVENTS) {
                     memory.event = Some(Instant::now());
-                    self.tell(view, "RedirectionRepaired", &message).await;
+                    self.events.tell(view, "RedirectionRepaired", message);
                 }
             }
-            Err(why) => {
+            Err((why, wanted)) => {
                 let is_new = memory.failed.as_ref().is_none_or(|(said, _)| *said != why);
                 if is_new {
                     self.metrics.healed(Repaired::Fail);
@@ -277,15 +365,49 @@ impl Repairer {
         true
     }
 
-    fn heal(&self, wanted: &Wanted, scan: &mut Lazy) -> Result<Found, String> {
-        let phases = Phases::default();
-        let place = phases.measure(Phase::Facts, || {
-            let scan = scan.get_or_insert_with(|| self.processes.scan());
-            scan.as_ref().map_err(Clone::clone)?.find(&wanted.addresses)
-        })?;
-        let found = state::heal(place, wanted, &self.processes, &phases)?;
-        self.metrics.phases("agent", &phases);
-        Ok(found)
+    /// Looks at the pod's namespace and repairs it, on a thread of its own.
+    async fn heal(
+        &self,
+        wanted: &Wanted,
+        memory: &mut Memory,
+        before: Option<Verified>,
+        look: &mut Look,
+    ) -> Result<Found, Failure> {
+        // One thread for each pod: it is not waited for a second time.
+        if let Some((of, work)) = memory.late.take() {
+            match work.wait(Duration::ZERO).await {
+                Progress::Late(work) => {
+                    memory.late = Some((of, work));
+                    return Err(late());
+                }
+                Progress::Done(healed) if of == *wanted => return self.healed(healed),
+                // It was for what is not desired any more.
+                Progress::Done(_) | Progress::Lost => {}
+            }
+        }
+        let (processes, scan) = (self.processes.clone(), Arc::clone(&look.scan));
+        let of = wanted.clone();
+        let work = Work::begin(&self.done, move || {
+            let phases = Phases::default();
+            let scan = || scan.get_or_init(|| processes.scan().map(Arc::new)).clone();
+            let found = state::heal(&of, before, &processes, &scan, &phases);
+            (found, phases)
+        });
+        match look.wait(work.map_err(Failure::Refused)?).await {
+            Progress::Done(healed) => self.healed(healed),
+            Progress::Lost => Err(Failure::Refused("looking at it ended abruptly".into())),
+            Progress::Late(work) => {
+                memory.late = Some((wanted.clone(), work));
+                Err(late())
+            }
+        }
+    }
+
+    fn healed(&self, (found, phases): Healed) -> Result<Found, Failure> {
+        if found.is_ok() {
+            self.metrics.phases("agent", &phases);
+        }
+        found.map_err(Failure::Refused)
     }
 
     async fn tell(&self, view: &PodView, reason: &str, message: &str) {

@@ -1,10 +1,21 @@
-//! The network namespace of a pod, found by its addresses.
+//! The network namespace of a pod: whose it is, and that it has the pod's addresses.
 //!
-//! Nobody tells an agent which namespace a pod has: the runtime does not know this agent. But a process of the
-//! pod lives in it, and the pod's addresses are there and in no other namespace of the node.
+//! Nobody tells an agent which namespace a pod has: the runtime does not know this agent. An address alone proves
+//! nothing: an ordinary user in any pod may make a namespace and give it every address there is. So a namespace is
+//! a pod's only when
+//!
+//! - a process in it belongs to the pod, by the control group that the kubelet made for the pod's UID ([`cgroup`]);
+//! - it was not made below the pod, in a user namespace of somebody in it; and
+//! - it has all addresses of the pod.
+//!
+//! Where that holds for two of them, neither is taken.
 
-use std::collections::BTreeMap;
+use super::cgroup;
+use crate::node::pods::PodView;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +24,41 @@ use weir_netlink::{Netns, NetnsId};
 
 /// Where the processes of the node are seen by a container; without that mount, `/proc`.
 const HOST_PROC: &str = "/host/proc";
+/// Namespaces with processes of one pod that are looked at. A pod that runs containers of its own has some.
+const NAMESPACES: usize = 256;
+/// Bytes of `/proc/PID/cgroup` and `/proc/PID/stat`: the kernel's paths have up to 4 KiB, in some ten hierarchies.
+const FILE: u64 = 128 << 10;
+
+/// What tells the network namespace of a pod from all others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Identity {
+    /// UIDs by which the kubelet calls the pod.
+    uids: Vec<String>,
+    /// `hostUsers: false`: its namespaces belong to a user namespace of its own.
+    own_users: bool,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+impl Identity {
+    /// Of a pod as the API server describes it.
+    pub(crate) fn of(view: &PodView) -> Self {
+        Self {
+            uids: view.pod.uids().map(str::to_owned).collect(),
+            own_users: view.host_users == Some(false),
+            addresses: view.addresses(),
+        }
+    }
+
+    fn is_called(&self, uid: &str) -> bool {
+        self.uids.iter().any(|known| known == uid)
+    }
+
+    fn list(&self) -> String {
+        let texts: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
+        texts.join(" and ")
+    }
+}
 
 /// The processes of the node.
 #[derive(Debug, Clone)]
@@ -25,14 +71,17 @@ pub(crate) struct Processes {
 pub(crate) struct Place {
     id: NetnsId,
     pid: u32,
-    /// When the process started, in ticks since boot; the highest number where it cannot be read.
+    /// When the process started, in ticks since boot.
     started: u64,
 }
 
-/// All namespaces of the node but its own, each with its oldest process and its addresses.
+/// Where processes of pods live, outside of the node's own namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
-    found: Vec<(Place, Vec<IpAddr>)>,
+    /// By UID and namespace the oldest process.
+    oldest: BTreeMap<(String, NetnsId), Place>,
+    /// All namespaces, of whomever.
+    seen: BTreeSet<NetnsId>,
     /// Processes whose namespace may not be looked at.
     hidden: usize,
 }
@@ -50,24 +99,28 @@ impl Processes {
         }
     }
 
-    /// Whether a place is still what it was: the process lives, and in that namespace.
-    pub(crate) fn is_there(&self, place: &Place) -> bool {
-        self.look(place.pid).is_ok_and(|now| now == *place)
+    /// Whether a place is still what it was: the process lives, in that namespace, and belongs to the pod.
+    pub(crate) fn is_there(&self, place: &Place, pod: &Identity) -> bool {
+        self.is_of(place, pod) && self.look(place.pid).is_ok_and(|now| now == *place)
     }
 
-    /// The namespace of a place, held.
+    /// The namespace of a place, held, and found to be the pod's while it is.
     ///
     /// # Errors
-    /// The process is gone, or lives in another one; it is the host's.
-    pub(crate) fn open(&self, place: &Place) -> Result<Sandbox, String> {
+    /// The process is gone, lives in another one, or does not belong to the pod; the namespace is the host's, or
+    /// was made below the pod. It cannot be told.
+    pub(crate) fn open(&self, place: &Place, pod: &Identity) -> Result<Sandbox, String> {
         let netns = Netns::open(&self.link(place.pid)).map_err(|e| e.to_string())?;
-        if netns.id() != place.id || Some(netns.id()) == self.host() {
+        // As long as it is held, nothing else gets its number. The process is looked at afterwards: had its number
+        // been given away in between, it would have started at another time.
+        if netns.id() != place.id || Some(netns.id()) == self.host() || !self.is_there(place, pod) {
             return Err(format!("process {} is not of the pod any more", place.pid));
         }
+        not_nested(&netns, pod)?;
         Sandbox::of(netns).map_err(|e| e.to_string())
     }
 
-    /// Looks at every namespace once.
+    /// Looks at every process once.
     ///
     /// # Errors
     /// The processes cannot be listed.
@@ -77,29 +130,52 @@ impl Processes {
         let names = entries.flatten().map(|e| e.file_name());
         let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
         let host = self.host();
-        let (mut oldest, mut scan) = (BTreeMap::<NetnsId, Place>::new(), Scan::default());
+        let mut scan = Scan::default();
         for pid in pids {
             match self.look(pid) {
                 Ok(place) if Some(place.id) == host => {}
-                Ok(place) => {
-                    let known = oldest.entry(place.id).or_insert(place);
-                    if place.started < known.started {
-                        *known = place;
-                    }
-                }
+                Ok(place) => scan.add(place, self.pod_of(pid)),
                 Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => scan.hidden += 1,
                 // It ended meanwhile, or is a kernel thread without namespaces.
                 Err(_) => {}
             }
         }
-        for place in oldest.into_values() {
-            // What goes away meanwhile, or is our own, is no pod's.
-            let addresses = self.open(&place).and_then(|sandbox| addresses(&sandbox));
-            if let Ok(addresses) = addresses {
-                scan.found.push((place, addresses));
+        Ok(scan)
+    }
+
+    /// The namespace of a pod.
+    ///
+    /// # Errors
+    /// There is none that is surely the pod's, or there are several; which condition does not hold.
+    pub(crate) fn find(&self, scan: &Scan, pod: &Identity) -> Result<Place, String> {
+        let (mut found, mut others) = (Vec::new(), Vec::new());
+        let candidates: Vec<Place> = scan.of(pod).collect();
+        if candidates.len() > NAMESPACES {
+            return Err(format!(
+                "processes of the pod live in {} network namespaces, and no more than {NAMESPACES} are looked at",
+                candidates.len()
+            ));
+        }
+        for place in candidates {
+            let sandbox = self.open(&place, pod);
+            match sandbox.and_then(|sandbox| owns(&sandbox, pod)) {
+                Ok(()) => found.push(place),
+                Err(why) => others.push(why),
             }
         }
-        Ok(scan)
+        match &found[..] {
+            [place] => Ok(*place),
+            [] => Err(scan.missing(pod, &others)),
+            several => {
+                let ids: Vec<String> = several.iter().map(|p| p.id.to_string()).collect();
+                Err(format!(
+                    "{} each have a process of the pod and the addresses {}: which one is the pod's cannot be told, \
+                     so nothing is written to any",
+                    ids.join(" and "),
+                    pod.list()
+                ))
+            }
+        }
     }
 
     fn link(&self, pid: u32) -> PathBuf {
@@ -117,58 +193,105 @@ impl Processes {
             dev: meta.dev(),
             ino: meta.ino(),
         };
-        let stat = fs::read_to_string(self.root.join(format!("{pid}/stat")));
-        let started = stat.ok().and_then(|text| start_time(&text));
-        let started = started.unwrap_or(u64::MAX);
+        let started = start_time(&self.read(pid, "stat")?);
+        let started = started.ok_or(std::io::ErrorKind::InvalidData)?;
         Ok(Place { id, pid, started })
+    }
+
+    /// UID of the pod that a process belongs to.
+    fn pod_of(&self, pid: u32) -> Option<String> {
+        cgroup::pod(&self.read(pid, "cgroup").ok()?)
+    }
+
+    fn is_of(&self, place: &Place, pod: &Identity) -> bool {
+        let uid = self.pod_of(place.pid);
+        uid.is_some_and(|uid| pod.is_called(&uid))
+    }
+
+    fn read(&self, pid: u32, name: &str) -> std::io::Result<String> {
+        let file = fs::File::open(self.root.join(format!("{pid}/{name}")))?;
+        let mut bytes = Vec::new();
+        file.take(FILE).read_to_end(&mut bytes)?;
+        // Names of programs and control groups may be any bytes.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
 impl Scan {
-    /// The namespace that has all these addresses; of several the one with the oldest process.
-    ///
-    /// # Errors
-    /// There is none.
-    pub(crate) fn find(&self, wanted: &[IpAddr]) -> Result<Place, String> {
-        let has_all = |have: &[IpAddr]| wanted.iter().all(|w| have.contains(w));
-        let matching = self.found.iter().filter(|(_, have)| has_all(have));
-        let oldest = matching.map(|(place, _)| place).min_by_key(|p| p.started);
-        oldest.copied().ok_or_else(|| {
-            let hidden = match self.hidden {
-                0 => String::new(),
-                n => format!("; {n} processes may not be looked at, which needs CAP_SYS_PTRACE"),
-            };
-            let (count, list) = (self.found.len(), list(wanted));
-            format!(
-                "none of the {count} network namespaces of pods has the addresses {list}{hidden}"
-            )
-        })
+    fn add(&mut self, place: Place, uid: Option<String>) {
+        self.seen.insert(place.id);
+        let Some(uid) = uid else {
+            return;
+        };
+        let known = self.oldest.entry((uid, place.id)).or_insert(place);
+        if place.started < known.started {
+            *known = place;
+        }
+    }
+
+    /// Where processes of this pod live.
+    fn of(&self, pod: &Identity) -> impl Iterator<Item = Place> {
+        let all = self.oldest.iter();
+        all.filter(|((uid, _), _)| pod.is_called(uid))
+            .map(|(_, place)| *place)
+    }
+
+    fn missing(&self, pod: &Identity, others: &[String]) -> String {
+        let hidden = match self.hidden {
+            0 => String::new(),
+            n => format!("; {n} processes may not be looked at, which needs CAP_SYS_PTRACE"),
+        };
+        let why = match others {
+            [first, ..] => first.clone(),
+            [] if self.oldest.is_empty() && !self.seen.is_empty() => {
+                "no process of this node is in a control group that names a pod; the kubelet makes them unless it \
+                 runs with cgroupsPerQOS: false"
+                    .to_owned()
+            }
+            [] => format!(
+                "no process is in a control group of the UID {}",
+                pod.uids.join(" or ")
+            ),
+        };
+        format!(
+            "none of the {} network namespaces of pods has a process of this pod and has the addresses {}: {why}{hidden}",
+            self.seen.len(),
+            pod.list()
+        )
     }
 }
 
-/// Whether the namespace has all these addresses; one without any belongs to nobody.
-///
-/// # Errors
-/// It has not, or cannot be read.
-pub(crate) fn owns(sandbox: &Sandbox, wanted: &[IpAddr]) -> Result<(), String> {
-    let have = addresses(sandbox)?;
-    match !wanted.is_empty() && wanted.iter().all(|w| have.contains(w)) {
-        true => Ok(()),
-        false => Err(format!(
-            "{} does not have the addresses {} any more",
-            sandbox.netns().id(),
-            list(wanted)
+/// Refuses a namespace that was made below the pod, by a process in a user namespace of its own.
+fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), String> {
+    let depth = netns.user_namespace_depth().map_err(|e| e.to_string())?;
+    match (depth, pod.own_users) {
+        (Some(0), _) | (Some(1), true) => Ok(()),
+        (Some(_), _) => Err(format!(
+            "{} belongs to a user namespace that was made inside of the pod",
+            netns.id()
+        )),
+        (None, _) => Err(format!(
+            "{} belongs to a user namespace outside of this agent's",
+            netns.id()
         )),
     }
 }
 
-fn addresses(sandbox: &Sandbox) -> Result<Vec<IpAddr>, String> {
-    sandbox.addresses().map_err(|e| e.to_string())
-}
-
-fn list(addresses: &[IpAddr]) -> String {
-    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    texts.join(" and ")
+/// Whether the namespace has all addresses of the pod; without any it belongs to nobody.
+///
+/// # Errors
+/// It has not, or cannot be read.
+pub(crate) fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), String> {
+    let have = sandbox.addresses().map_err(|e| e.to_string())?;
+    let wanted = &pod.addresses;
+    match !wanted.is_empty() && wanted.iter().all(|w| have.contains(w)) {
+        true => Ok(()),
+        false => Err(format!(
+            "{} does not have the addresses {}",
+            sandbox.netns().id(),
+            pod.list()
+        )),
+    }
 }
 
 /// Field 22 of `/proc/PID/stat`. The second, the program's name, may hold anything.

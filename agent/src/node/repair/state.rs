@@ -1,27 +1,27 @@
 //! Whether a pod is redirected as it asks, and the repair of one that is not: the plugin's own path.
 
-use super::sandbox::{Place, Processes, owns};
+use super::sandbox::{Identity, Place, Processes, Scan, owns};
 use super::settings::RepairSettings;
 use crate::node::pods::PodView;
 use crate::node::status::Mode;
-use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_cni::compile::Engine;
 use weir_cni::config::SidecarConfig;
 use weir_cni::log::Logger;
-use weir_cni::plugin::{Backend, Kernel, Phase, Phases, Wish, choose_engine};
+use weir_cni::plugin::{Backend, Kernel, Phase, Phases, Wish};
 use weir_cni::pod::{Placement, PodFacts, SidecarDecision, redirect_from};
 use weir_cni::redirection::Sandbox;
 use weir_netfilter::nft;
 
 /// Rules that did not change since are read again after this long all the same: the generation of nf_tables
 /// says nothing about routes and policy rules.
-const WHOLE: Duration = Duration::from_secs(600);
+pub(super) const WHOLE: Duration = Duration::from_secs(600);
 
 /// What is wished for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    pub(crate) addresses: Vec<IpAddr>,
+    identity: Identity,
     config: SidecarConfig,
 }
 
@@ -35,7 +35,7 @@ impl Wanted {
 }
 
 /// A pod that was seen to be as it should.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Verified {
     place: Place,
     wanted: Wanted,
@@ -71,26 +71,25 @@ pub(crate) enum Found {
 /// # Errors
 /// It asks for something that cannot be understood.
 pub(crate) fn wanted(view: &PodView, settings: &RepairSettings) -> Result<Option<Wanted>, String> {
-    let Some((facts, addresses)) = asks(view) else {
+    let Some(facts) = asks(view) else {
         return Ok(None);
     };
     if settings.exclude_namespaces.contains(&facts.namespace) {
         return Ok(None);
     }
-    asked(&facts, settings).map(|config| Some(Wanted { addresses, config }))
+    let identity = Identity::of(view);
+    asked(&facts, settings).map(|config| Some(Wanted { identity, config }))
 }
 
 /// A pod that lives, has addresses of its own, and asks for redirection.
-pub(crate) fn asks(view: &PodView) -> Option<(PodFacts, Vec<IpAddr>)> {
+pub(crate) fn asks(view: &PodView) -> Option<PodFacts> {
     let facts = PodFacts::of(&view.pod);
-    let lives = matches!(view.phase.as_str(), "Pending" | "Running") && !view.deleting;
-    let addresses = view.addresses();
-    if !lives || facts.host_network || addresses.is_empty() {
+    if !view.lives() || facts.host_network || view.addresses().is_empty() {
         return None;
     }
     match SidecarDecision::of(&facts) {
         SidecarDecision::Skip(_) => None,
-        SidecarDecision::Redirect => Some((facts, addresses)),
+        SidecarDecision::Redirect => Some(facts),
     }
 }
 
@@ -100,16 +99,16 @@ pub(crate) fn asks(view: &PodView) -> Option<(PodFacts, Vec<IpAddr>)> {
 /// It has the node's network, no address yet, or asks for what cannot be understood.
 pub(crate) fn demanded(view: &PodView, settings: &RepairSettings) -> Result<Wanted, String> {
     let facts = PodFacts::of(&view.pod);
-    let addresses = view.addresses();
+    let identity = Identity::of(view);
     if facts.host_network {
         return Err(
             "it lives in the node's own network namespace, which is never redirected".into(),
         );
     }
-    if addresses.is_empty() {
+    if identity.addresses.is_empty() {
         return Err("it has no address yet, so its network namespace cannot be told".into());
     }
-    asked(&facts, settings).map(|config| Wanted { addresses, config })
+    asked(&facts, settings).map(|config| Wanted { identity, config })
 }
 
 fn asked(facts: &PodFacts, settings: &RepairSettings) -> Result<SidecarConfig, String> {
@@ -121,34 +120,40 @@ fn asked(facts: &PodFacts, settings: &RepairSettings) -> Result<SidecarConfig, S
     Ok(asked.config)
 }
 
-/// Whether nothing speaks for another look: the same process, wish and generation as when all was right.
-pub(crate) fn still_right(verified: &Verified, wanted: &Wanted, processes: &Processes) -> bool {
+/// Whether the result of the last look still holds: same process, same desired state, same generation.
+fn still_right(verified: &Verified, wanted: &Wanted, processes: &Processes) -> bool {
     let Some(generation) = verified.generation else {
         return false;
     };
     verified.wanted == *wanted
         && verified.whole.elapsed() < WHOLE
-        && processes.is_there(&verified.place)
         && processes
-            .open(&verified.place)
+            .open(&verified.place, &wanted.identity)
             .is_ok_and(|sandbox| generation_of(&sandbox) == Some(generation))
 }
 
-/// Compares, and makes it right. Who owns the namespace is looked at again right before anything is written.
+/// Finds the namespace of the pod, compares it with what is desired, and makes it so. `before` is what an earlier look
+/// found; while that holds, nothing else is read.
 ///
 /// # Errors
-/// The namespace is not the pod's, cannot be read, or the rules are refused. It is as it was.
+/// No namespace is surely the pod's, it cannot be read, or the rules are refused. It is as it was.
 pub(crate) fn heal(
-    place: Place,
     wanted: &Wanted,
+    before: Option<Verified>,
     processes: &Processes,
+    scan: &dyn Fn() -> Result<Arc<Scan>, String>,
     phases: &Phases,
 ) -> Result<Found, String> {
+    if let Some(before) = before.filter(|seen| still_right(seen, wanted, processes)) {
+        return Ok(Found::Right(before));
+    }
+    let identity = &wanted.identity;
     let open = || {
-        let sandbox = processes.open(&place)?;
-        owns(&sandbox, &wanted.addresses).map(|()| sandbox)
+        let place = processes.find(&*scan()?, identity)?;
+        let sandbox = processes.open(&place, identity)?;
+        Ok::<_, String>((place, sandbox))
     };
-    let sandbox = phases.measure(Phase::Facts, open)?;
+    let (place, sandbox) = phases.measure(Phase::Facts, open)?;
     // By our descriptor: a process may end, and its number be given away.
     let path = sandbox.netns().path();
     let log = Logger::silent();
@@ -164,10 +169,14 @@ pub(crate) fn heal(
     let differences = Kernel.verify(&wish)?;
     let mut summary = None;
     if !differences.is_empty() {
-        owns(&sandbox, &wanted.addresses)?;
+        // Whose the namespace is may have changed while it was read.
+        if !processes.is_there(&place, identity) {
+            return Err("its process ended while its rules were read".into());
+        }
+        owns(&sandbox, identity)?;
         summary = Some(Kernel.apply(&wish)?.summary);
     }
-    let engine = choose_engine(wanted.config.native_nftables, &sandbox).ok();
+    let engine = sandbox.engine_in_use().ok().flatten();
     let now = Verified {
         place,
         wanted: wanted.clone(),
@@ -188,7 +197,7 @@ pub(crate) fn heal(
     })
 }
 
-fn generation_of(sandbox: &Sandbox) -> Option<u32> {
+pub(super) fn generation_of(sandbox: &Sandbox) -> Option<u32> {
     let read = || nft::Engine::open()?.generation();
     sandbox.netns().run(read).ok()?.ok()
 }

@@ -2,6 +2,7 @@
 
 use super::Ready;
 use super::http::{self, Answer, answer};
+use crate::node::status::Status;
 use hyper::StatusCode;
 use socket2::{Domain, Socket, Type};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -31,22 +32,25 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-pub(super) async fn serve(listener: TcpListener, ready: Ready) {
+pub(super) async fn serve(listener: TcpListener, ready: Ready, status: Status) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
         return;
     };
     let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     let handler = move |request: hyper::Request<hyper::body::Incoming>| {
-        let answer = respond(request.uri().path(), &ready);
+        let answer = respond(request.uri().path(), &ready, &status);
         async move { answer }
     };
     http::serve(accept, LIMIT, handler).await;
 }
 
-fn respond(path: &str, ready: &Ready) -> Answer {
+fn respond(path: &str, ready: &Ready, status: &Status) -> Answer {
     match path {
         "/healthz" => answer(StatusCode::OK, "ok\n"),
-        "/readyz" if ready.get() => answer(StatusCode::OK, "ok\n"),
+        "/readyz" if ready.get() => match status.not_ready() {
+            None => answer(StatusCode::OK, "ok\n"),
+            Some(why) => answer(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        },
         "/readyz" => answer(
             StatusCode::SERVICE_UNAVAILABLE,
             "the CNI plugin is not installed yet; the log says what is missing\n",

@@ -1,5 +1,6 @@
 //! HTTP/1.1 on a stream socket, one request for each connection.
 
+use super::room::{Place, Room};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
@@ -11,10 +12,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
 
-/// More connections at once wait in the backlog.
-const CONNECTIONS: usize = 32;
+/// For the request line and the headers: whoever connects has a question.
+const HEAD: Duration = Duration::from_secs(2);
 /// After a failed accept, for instance without a free descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -27,7 +27,8 @@ pub(super) fn answer(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     answer
 }
 
-/// Accepts for ever. `limit` is for everything that happens on one connection.
+/// Accepts for ever. `limit` is for everything that happens on one connection. A client that sends nothing, or does not
+/// read, loses its place to the next one when there are many.
 pub(super) async fn serve<S, A, H, F>(accept: impl Fn() -> A, limit: Duration, handler: H)
 where
     A: Future<Output = io::Result<S>>,
@@ -35,29 +36,34 @@ where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Answer> + Send,
 {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let room = Room::default();
     loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
-            return;
-        };
         let Ok(stream) = accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
         let handler = handler.clone();
-        tokio::spawn(async move {
-            let service = service_fn(|request| {
-                let answer = handler(request);
-                async move { Ok::<_, Infallible>(answer.await) }
+        let serve = |place: Arc<Place>| async move {
+            let service = service_fn(move |request| {
+                place.asked();
+                let (answer, place) = (handler(request), Arc::clone(&place));
+                async move {
+                    let answer = answer.await;
+                    place.answered();
+                    Ok::<_, Infallible>(answer)
+                }
             });
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                // A client may say at once that it has no more questions, and wait for the answer.
+                .half_close(true)
                 .keep_alive(false)
                 .max_buf_size(64 << 10)
                 .serve_connection(TokioIo::new(stream), service);
             // Peers that speak nonsense, or nothing, end here.
             let _ = tokio::time::timeout(limit, connection).await;
-            drop(permit);
-        });
+        };
+        room.spawn(room.place().await, serve);
     }
 }

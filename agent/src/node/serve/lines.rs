@@ -11,30 +11,43 @@ use weir_cni::plugin::Phases;
 const RATE: f64 = 200.0;
 /// Lines at once: a node that starts all of its pods.
 const BURST: f64 = 5000.0;
+/// Bytes a second, in the long run, and at once: a line of the plugin has some 300.
+const BYTES: f64 = RATE * 500.0;
+const BYTES_BURST: f64 = BURST * 500.0;
 /// Characters of one message or label; more is cut.
 const LENGTH: usize = 8 << 10;
 
-/// How many lines may still be said.
+/// How many lines, and bytes of them, may still be said.
 #[derive(Debug)]
 pub(super) struct Bound {
     left: f64,
+    bytes: f64,
     filled: Instant,
     lost: u64,
 }
 
 impl Bound {
     pub(super) fn new(now: Instant) -> Self {
-        let (left, filled, lost) = (BURST, now, 0);
-        Self { left, filled, lost }
+        let (left, bytes, filled, lost) = (BURST, BYTES_BURST, now, 0);
+        Self {
+            left,
+            bytes,
+            filled,
+            lost,
+        }
     }
 
-    fn take(&mut self, now: Instant) -> bool {
+    fn take(&mut self, length: usize, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.filled).as_secs_f64();
         self.left = (self.left + since * RATE).min(BURST);
+        self.bytes = (self.bytes + since * BYTES).min(BYTES_BURST);
         self.filled = now;
-        let granted = self.left >= 1.0;
+        // A body is bounded, so its length is exact as a float.
+        let length = length as f64;
+        let granted = self.left >= 1.0 && self.bytes >= length;
         if granted {
             self.left -= 1.0;
+            self.bytes -= length;
         } else {
             self.lost += 1;
         }
@@ -44,7 +57,7 @@ impl Bound {
     /// Lines that were lost, once there is room to say so.
     pub(super) fn lost(&mut self, now: Instant) -> Option<u64> {
         let lost = self.lost;
-        if lost == 0 || !self.take(now) {
+        if lost == 0 || !self.take(0, now) {
             return None;
         }
         self.lost = 0;
@@ -76,10 +89,15 @@ pub(super) fn batch(
         let result = match line {
             None => LineResult::Malformed,
             Some((level, _, _)) if !log.hears(Scope::Plugin, level) => LineResult::Quiet,
-            Some(_) if !bound.take(now) => LineResult::Dropped,
             Some((level, time, (msg, labels))) => {
-                out += &log.line(Scope::Plugin, level, &time, &msg, &labels);
-                LineResult::Emitted
+                let line = log.line(Scope::Plugin, level, &time, &msg, &labels);
+                match bound.take(line.len(), now) {
+                    true => {
+                        out += &line;
+                        LineResult::Emitted
+                    }
+                    false => LineResult::Dropped,
+                }
             }
         };
         metrics.plugin_line(result);
@@ -213,5 +231,17 @@ mod tests {
             "é".repeat(20_000)
         );
         assert!(said(&[&long]).len() < 20_000);
+        // Few lines may be long, with many labels.
+        let labels: Vec<String> = (0..100)
+            .map(|n| format!(r#""l{n}":"{}""#, "x".repeat(8000)))
+            .collect();
+        let wide = format!(
+            r#"{{"level":"info","time":"2026-11-20T21:15:02Z","msg":"m",{}}}"#,
+            labels.join(",")
+        );
+        let body = Value::from(vec![wide; 5]).to_string();
+        let mut bound = Bound::new(now);
+        assert_eq!(run(&body, &mut bound).lines().count(), 3);
+        assert_eq!(bound.lost(now + std::time::Duration::from_secs(1)), Some(2));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::http::{self, Answer, answer};
 use super::lines::{Bound, batch};
+use super::peer::{Refusals, accept_root};
 use crate::node::log::Log;
 use crate::node::metrics::{LineResult, Metrics};
 use http_body_util::{BodyExt, Limited};
@@ -19,8 +20,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// Bytes of one batch.
 const BODY: usize = 1 << 20;
 
-/// Listens on a socket that everybody may write to: plugins need not run as our user. A socket that an agent
-/// before us left is removed.
+/// Listens on a socket whose mode is that of `install-cni`; who connects is asked for its credentials, whatever the mode
+/// of socket and directory. A socket that an agent before us left is removed.
 pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
     bind_for(path, 0o666)
 }
@@ -45,7 +46,14 @@ pub(super) async fn serve(listener: UnixListener, metrics: Metrics, log: Log) {
         return;
     };
     let bound = Arc::new(Mutex::new(Bound::new(Instant::now())));
-    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
+    let refusals = Refusals::new("sends lines for the log", &log);
+    let counts = metrics.clone();
+    let accept = || {
+        accept_root(&listener, |who| {
+            counts.plugin_line(LineResult::Refused);
+            refusals.say(&who);
+        })
+    };
     let handler = move |request: hyper::Request<Incoming>| {
         let (bound, metrics, log) = (Arc::clone(&bound), metrics.clone(), log.clone());
         async move {
@@ -75,7 +83,7 @@ fn say(body: &[u8], bound: &Mutex<Bound>, log: &Log, metrics: &Metrics) {
     let text = batch(body, &mut bound, now, log, metrics);
     drop(bound);
     if let Some(lost) = lost {
-        log.warn(&format!("{lost} lines of the plugin were dropped: too many at once; they are in the plugin's log file on the node"));
+        log.warn(&format!("{lost} lines of the plugin were dropped: too many, or too long, at once; they are in the plugin's log file on the node"));
     }
     log.write(&text);
 }

@@ -12,6 +12,7 @@ mod metrics;
 mod peer;
 mod pods;
 pub(crate) mod report;
+mod room;
 
 use crate::node::log::Log;
 use crate::node::metrics::Metrics;
@@ -50,8 +51,8 @@ pub(crate) struct Sockets {
     pub(crate) health: TcpListener,
     pub(crate) metrics: Option<TcpListener>,
     pub(crate) logs: UnixListener,
-    /// With what is served there.
-    pub(crate) pods: Option<(UnixListener, Watch)>,
+    /// The watch of pods, and where the plugin asks for them.
+    pub(crate) pods: Option<(Option<UnixListener>, Watch)>,
     /// With the settings in force.
     pub(crate) report: Option<(UnixListener, Resolved)>,
 }
@@ -81,13 +82,15 @@ pub(crate) fn start(
             tokio::spawn(report::serve(listener, source));
         }
         if let Some(listener) = sockets.metrics {
-            tokio::spawn(metrics::serve(listener, numbers.clone(), status));
+            tokio::spawn(metrics::serve(listener, numbers.clone(), status.clone()));
         }
-        tokio::spawn(health::serve(sockets.health, ready));
+        tokio::spawn(health::serve(sockets.health, ready, status));
         if let Some((listener, watch)) = sockets.pods {
             let pods = watch.pods();
             tokio::spawn(watch.run());
-            tokio::spawn(pods::serve(listener, pods, numbers.clone(), log.clone()));
+            if let Some(listener) = listener {
+                tokio::spawn(pods::serve(listener, pods, numbers.clone(), log.clone()));
+            }
         }
         logs::serve(sockets.logs, numbers, log).await;
     };

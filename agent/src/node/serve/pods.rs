@@ -1,7 +1,7 @@
 //! The socket where the plugin asks for a pod that is about to start.
 
 use super::http::{self, Answer, answer};
-use super::peer::accept_root;
+use super::peer::{Refusals, accept_root};
 use crate::node::log::Log;
 use crate::node::metrics::Metrics;
 use crate::node::pods::{PodView, Pods};
@@ -12,6 +12,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_cni::json;
 use weir_cni::plugin::{POD_PATH, PodAnswer, PodQuestion};
 use weir_cni::pod::{Namespace, NamespaceMetadata};
 
@@ -33,8 +34,9 @@ pub(super) async fn serve(listener: UnixListener, pods: Pods, metrics: Metrics, 
         return;
     };
     let counts = metrics.clone();
+    let refusals = Refusals::new("asks for pods", &log);
     let refused = |who: String| {
-        log.warn(&format!("somebody who is not root asks for pods: {who}"));
+        refusals.say(&who);
         counts.pod_lookup("refused");
     };
     // Facts of pods are for the runtime of this node.
@@ -57,7 +59,7 @@ async fn respond(request: Request<Incoming>, pods: &Pods) -> (&'static str, Answ
     }
     let body = Limited::new(request.into_body(), BODY).collect().await;
     let question = match body {
-        Ok(body) => serde_json::from_slice(&body.to_bytes()).map_err(|e| e.to_string()),
+        Ok(body) => json::from_slice(&body.to_bytes()).map_err(|e| e.to_string()),
         Err(e) => Err(e.to_string()),
     };
     let question: PodQuestion = match question {

@@ -1,17 +1,17 @@
 //! The socket where an operator's command asks the agent about itself.
 
 use super::http::{self, Answer, answer};
-use super::peer::accept_root;
+use super::peer::{Refusals, accept_root};
 use crate::node::log::Log;
 use crate::node::metrics::Metrics;
 use crate::node::pods::Pods;
+use crate::node::repair::sandbox::Identity;
 use crate::node::repair::state::asks;
 use crate::node::settings::{self, Resolved};
 use crate::node::status::{Facts, Status};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Asking {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    pub(crate) addresses: Vec<IpAddr>,
+    /// How its network namespace is told from others.
+    #[serde(flatten)]
+    pub(crate) identity: Identity,
 }
 
 /// What is told.
@@ -61,11 +63,8 @@ pub(super) async fn serve(listener: UnixListener, source: Source) {
         return;
     };
     let source = Arc::new(source);
-    let refused = |who: String| {
-        let line = format!("somebody who is not root asks about the agent: {who}");
-        source.log.warn(&line);
-    };
-    let accept = || accept_root(&listener, refused);
+    let refusals = Refusals::new("asks about the agent", &source.log);
+    let accept = || accept_root(&listener, |who| refusals.say(&who));
     let told = Arc::clone(&source);
     let handler = move |request: Request<Incoming>| {
         let answer = respond(request.uri().path(), &told);
@@ -98,11 +97,11 @@ fn pods(pods: Option<&Pods>) -> Result<String, String> {
         return Err("the API server has not listed the pods of this node yet\n".into());
     }
     let asking = pods.all().into_iter().filter_map(|view| {
-        let (facts, addresses) = asks(&view)?;
+        let facts = asks(&view)?;
         Some(Asking {
             namespace: facts.namespace,
             name: facts.name,
-            addresses,
+            identity: Identity::of(&view),
         })
     });
     let asking: Vec<Asking> = asking.collect();

@@ -1,15 +1,16 @@
 //! `AMBIENT_ENABLEMENT_SELECTOR`: a YAML or JSON list of pairs of Kubernetes label selectors.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
+use weir_cni::json::{self, Object};
 
 /// Keys in the order in which the plugin's configuration has them.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Pair {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::optional")]
     pod_selector: Option<LabelSelector>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::optional")]
     namespace_selector: Option<LabelSelector>,
 }
 
@@ -19,7 +20,11 @@ struct Pair {
 struct LabelSelector {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     match_labels: Option<BTreeMap<String, String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "requirements",
+        skip_serializing_if = "Option::is_none"
+    )]
     match_expressions: Option<Vec<Requirement>>,
 }
 
@@ -29,6 +34,10 @@ struct Requirement {
     operator: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     values: Option<Vec<String>>,
+}
+
+fn requirements<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Requirement>>, D::Error> {
+    json::list(d).map(Some)
 }
 
 impl LabelSelector {
@@ -52,14 +61,14 @@ pub fn parse_selectors(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Ok("[]".into());
     }
-    let pairs: Option<Vec<Pair>> = serde_saphyr::from_str(text).map_err(|e| {
+    let pairs: Option<Vec<Object<Pair>>> = serde_saphyr::from_str(text).map_err(|e| {
         let first = e.to_string();
         format!(
             "not a list of podSelector and namespaceSelector: {}",
             first.lines().next().unwrap_or_default()
         )
     })?;
-    let tidy = |p: Pair| Pair {
+    let tidy = |Object(p): Object<Pair>| Pair {
         pod_selector: Some(p.pod_selector.unwrap_or_default().tidy()),
         namespace_selector: Some(p.namespace_selector.unwrap_or_default().tidy()),
     };
@@ -97,6 +106,9 @@ mod tests {
             "{",
             "- 1",
             "podSelector: {}",
+            "- []",
+            "- podSelector: []",
+            "- podSelector: {matchExpressions: [[key, Exists]]}",
             "- podSelector: {matchLabels: [a]}",
         ] {
             assert!(parse_selectors(text).is_err(), "{text}");

@@ -65,6 +65,8 @@ pub struct Settings {
     pub service_account_dir: PathBuf,
     pub health_port: u16,
     pub keep_plugin: bool,
+    /// `AMBIENT_DISABLE_SAFE_UPGRADE`
+    pub always_removes: bool,
     pub log_levels: String,
     pub log_json: bool,
     pub log_targets: Vec<String>,
@@ -134,6 +136,7 @@ impl Settings {
             service_account_dir: path(r, "WEIR_SERVICE_ACCOUNT_DIR")?,
             health_port: port(r, "WEIR_HEALTH_PORT")?,
             keep_plugin: r.bool("WEIR_KEEP_PLUGIN"),
+            always_removes: r.bool("AMBIENT_DISABLE_SAFE_UPGRADE"),
             log_levels: text("log_output_level"),
             log_json: r.bool("log_as_json"),
             log_targets: r.list("log_target"),

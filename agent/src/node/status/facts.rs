@@ -1,10 +1,11 @@
 //! Everything of one moment as plain values: what the page shows, and what `/status.json` is.
 
 use super::text::absolute;
-use super::{Install, Jobs, PodState, Pods, Status, Watch};
+use super::{Install, Jobs, PodSocket, PodState, Pods, Status, Unasked, Watch};
 use crate::node::metrics::ratio;
 use crate::preflight::JobReport;
 use serde::{Serialize, Serializer};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// The answer to a question. Field names are stable.
@@ -24,7 +25,12 @@ pub(crate) struct Facts {
     pub(super) uptime_seconds: u64,
     pub(super) install: InstallFacts,
     pub(super) pod_watch: WatchFacts,
+    pub(super) pod_socket: SocketFacts,
     pub(super) verification: Verification,
+    /// Why the agent is not ready although the plugin is installed.
+    pub(super) not_ready: Option<String>,
+    /// Pods that ask for no redirection and had rules of ours.
+    pub(super) unasked: Vec<UnaskedFacts>,
     /// Pods that ask for redirection, by namespace and name.
     pub(super) pods: Vec<PodFacts>,
     pub(super) kernel_jobs: KernelJobs,
@@ -65,15 +71,32 @@ pub(super) struct WatchFacts {
     pub(super) reason: Option<String>,
 }
 
-/// `state` is `off`, `begins` or `on`; the numbers are of the last pass, and those of the metrics.
+/// The socket where the plugin asks for pods; `state` is `off`, `bound` or `failed`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SocketFacts {
+    pub(super) state: &'static str,
+    pub(super) reason: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UnaskedFacts {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) message: String,
+    pub(super) removed: bool,
+}
+
+/// `state` is `off`, `begins`, `on` or `overdue`; the numbers are of the last pass, and those of the metrics.
 #[derive(Debug, Serialize)]
 pub(super) struct Verification {
     pub(super) state: &'static str,
     pub(super) reason: Option<String>,
     pub(super) expected: u64,
     pub(super) verified: u64,
-    /// 1 when nothing is expected.
-    pub(super) ratio: f64,
+    /// 1 when nothing is expected, `null` while nothing is known.
+    pub(super) ratio: Option<f64>,
     pub(super) repairs: Vec<Repairs>,
     pub(super) drift: Vec<Drift>,
 }
@@ -116,12 +139,14 @@ pub(super) struct KernelJobs {
 impl Facts {
     /// As they are now.
     pub(crate) fn of(status: &Status) -> Self {
-        let (install, watch, pods, jobs) = {
+        let (install, watch, socket, pods, unasked, jobs) = {
             let state = status.state();
             (
                 state.install.clone(),
                 state.watch.clone(),
+                state.pod_socket.clone(),
                 state.pods.clone(),
+                Arc::clone(&state.unasked),
                 state.jobs.clone(),
             )
         };
@@ -135,6 +160,9 @@ impl Facts {
             uptime_seconds: shared.began.1.elapsed().as_secs(),
             install: install.into(),
             pod_watch: watch.into(),
+            pod_socket: socket.into(),
+            not_ready: status.not_ready(),
+            unasked: unasked.iter().map(UnaskedFacts::of).collect(),
             verification: verification(status, &pods),
             pods: match &pods {
                 Pods::Seen(pods) => pods.iter().map(PodFacts::of).collect(),
@@ -180,12 +208,27 @@ impl From<Watch> for WatchFacts {
     }
 }
 
+impl From<PodSocket> for SocketFacts {
+    fn from(socket: PodSocket) -> Self {
+        let (state, reason) = match socket {
+            PodSocket::Off(why) => ("off", Some(why)),
+            PodSocket::Bound => ("bound", None),
+            PodSocket::Failed(why) => ("failed", Some(why)),
+        };
+        Self { state, reason }
+    }
+}
+
 fn verification(status: &Status, pods: &Pods) -> Verification {
-    let (state, reason, seen): (_, _, &[PodState]) = match pods {
+    let (mut state, mut reason, seen): (_, _, &[PodState]) = match pods {
         Pods::Off(why) => ("off", Some(why.clone()), &[]),
         Pods::Begins => ("begins", None, &[]),
         Pods::Seen(pods) => ("on", None, pods),
     };
+    let known = matches!(pods, Pods::Seen(_));
+    if let Some(why) = status.overdue() {
+        (state, reason) = ("overdue", Some(why));
+    }
     let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let (expected, verified) = (seen.len(), seen.iter().filter(|p| p.verified).count());
     let metrics = &status.0.metrics;
@@ -196,7 +239,7 @@ fn verification(status: &Status, pods: &Pods) -> Verification {
         reason,
         expected: count(expected),
         verified: count(verified),
-        ratio: ratio(expected, verified),
+        ratio: known.then(|| ratio(expected, verified)),
         repairs: repairs
             .map(|(cause, result, count)| Repairs {
                 cause,
@@ -218,6 +261,17 @@ impl PodFacts {
             verified: pod.verified,
             verified_at: pod.verified_at.map(Time),
             error: pod.error.as_deref().map(str::to_owned),
+        }
+    }
+}
+
+impl UnaskedFacts {
+    fn of(found: &Unasked) -> Self {
+        Self {
+            namespace: found.view.namespace().to_owned(),
+            name: found.view.name().to_owned(),
+            message: found.message.clone().into(),
+            removed: found.removed,
         }
     }
 }

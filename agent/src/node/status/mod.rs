@@ -14,7 +14,7 @@ mod text;
 pub(crate) use facts::Facts;
 pub(crate) use page::{POLICY, html};
 
-use crate::node::metrics::Metrics;
+use crate::node::metrics::{Blind, Metrics};
 use crate::node::pods::PodView;
 use crate::preflight::system::kernel_release;
 use crate::preflight::{Job, Verdict};
@@ -41,8 +41,20 @@ struct Shared {
 struct State {
     install: Install,
     watch: Watch,
+    pod_socket: PodSocket,
     pods: Pods,
+    unasked: Arc<[Unasked]>,
     jobs: Jobs,
+}
+
+/// The socket where the plugin asks for pods.
+#[derive(Clone)]
+enum PodSocket {
+    /// Nobody wants it, for this reason.
+    Off(String),
+    Bound,
+    /// It cannot be had.
+    Failed(String),
 }
 
 /// The plugin on the node.
@@ -105,6 +117,15 @@ pub(crate) struct PodState {
     pub(crate) error: Option<Box<str>>,
 }
 
+/// A pod that asks for no redirection and had rules of ours.
+#[derive(Debug, Clone)]
+pub(crate) struct Unasked {
+    pub(crate) view: Arc<PodView>,
+    /// What was found and what became of it.
+    pub(crate) message: Box<str>,
+    pub(crate) removed: bool,
+}
+
 /// How inbound traffic is led to the sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -137,7 +158,9 @@ impl Status {
             state: Mutex::new(State {
                 install,
                 watch: Watch::Begins,
+                pod_socket: PodSocket::Off("the agent starts".to_owned()),
                 pods: Pods::Begins,
+                unasked: Arc::default(),
                 jobs: Jobs::Asking,
             }),
         }))
@@ -164,9 +187,39 @@ impl Status {
         self.state().install.last_failure = Some((SystemTime::now(), cut(why)));
     }
 
+    /// The plugin can ask for pods, or cannot, for this reason.
+    pub(crate) fn pod_socket(&self, failure: Option<&str>) {
+        self.0.metrics.blind(Blind::Plugin, failure.is_some());
+        self.state().pod_socket = match failure {
+            None => PodSocket::Bound,
+            Some(why) => PodSocket::Failed(cut(why)),
+        };
+    }
+
+    /// Why this agent is not ready although the plugin is installed. Only what ends with this process, or with what is
+    /// mounted into it: an API server that is away makes no agent unready, because all of them would be at once, and none
+    /// could do anything about it.
+    pub(crate) fn not_ready(&self) -> Option<String> {
+        if let PodSocket::Failed(why) = &self.state().pod_socket {
+            return Some(format!("the plugin cannot ask this agent for pods: {why}"));
+        }
+        self.overdue()
+    }
+
+    /// That verification has not come round for too long.
+    fn overdue(&self) -> Option<String> {
+        let since = self.0.metrics.overdue()?.as_secs();
+        Some(format!(
+            "no round of verification has ended for {since} s: what is shown of pods is older than that; the log may \
+             say why, and another agent begins anew"
+        ))
+    }
+
     /// No pods are watched.
     pub(crate) fn watch_is_off(&self, why: &str) {
-        self.state().watch = Watch::Off(cut(why));
+        let mut state = self.state();
+        state.watch = Watch::Off(cut(why));
+        state.pod_socket = PodSocket::Off(cut(why));
     }
 
     /// The watch of pods works, or does not, for this reason.
@@ -186,6 +239,12 @@ impl Status {
     pub(crate) fn pods(&self, pods: Vec<PodState>) {
         let pods = pods.into();
         self.state().pods = Pods::Seen(pods);
+    }
+
+    /// What the last round found in pods that ask for nothing.
+    pub(crate) fn unasked(&self, pods: Vec<Unasked>) {
+        let pods = pods.into();
+        self.state().unasked = pods;
     }
 
     /// Finds out in the background what the kernel is good for; once.

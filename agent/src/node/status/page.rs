@@ -53,6 +53,14 @@ fn top(h: &mut Html, f: &Facts) {
     let bad = v.expected.saturating_sub(v.verified);
     let (mood, verdict) = match (f.install.ready, v.state, bad) {
         (false, _, _) => (Mood::Bad, "not installed".to_owned()),
+        (true, "overdue", _) => (Mood::Bad, "verification has stopped".to_owned()),
+        (true, _, 0) if f.pod_watch.state == "trouble" => {
+            (Mood::Bad, "pods are not watched".to_owned())
+        }
+        (true, _, 0) if f.not_ready.is_some() => (Mood::Bad, "not ready".to_owned()),
+        (true, "on", 0) if f.unasked.iter().any(|found| !found.removed) => {
+            (Mood::Bad, "rules where none are asked for".to_owned())
+        }
         (true, "on", 0) => (Mood::Good, "all is well".to_owned()),
         (true, "on", 1) => (Mood::Bad, "1 pod is not as it asks".to_owned()),
         (true, "on", n) => (Mood::Bad, format!("{n} pods are not as they ask")),
@@ -75,12 +83,12 @@ fn top(h: &mut Html, f: &Facts) {
         h.raw("<div><dt>").text(name).raw("</dt><dd>");
         h.text(value).raw("</dd></div>");
     }
-    let (count, share) = match v.state {
-        "on" => (
+    let (count, share) = match v.ratio {
+        Some(ratio) => (
             format!("{} of {}", v.verified, v.expected),
-            format!("{:.0} %", (v.ratio * 100.0).floor()),
+            format!("{:.0} %", (ratio * 100.0).floor()),
         ),
-        _ => ("none".to_owned(), "unknown".to_owned()),
+        None => ("none".to_owned(), "unknown".to_owned()),
     };
     h.raw("</dl>\n<ul class=\"tiles\"><li><b>");
     h.text(&count).raw("</b> pods verified</li><li><b>");
@@ -103,6 +111,23 @@ fn pods(h: &mut Html, f: &Facts) {
     }
     reason(h, f.pod_watch.reason.as_deref());
     h.raw("</p>\n");
+    if f.pod_socket.state == "failed" {
+        h.raw("<p class=\"lede\">The socket where the plugin asks for pods: ");
+        chip(h, Mood::Bad, "not there");
+        reason(h, f.pod_socket.reason.as_deref());
+        h.raw("</p>\n");
+    }
+    for found in &f.unasked {
+        h.raw("<p class=\"lede\">");
+        let mood = if found.removed {
+            Mood::Plain
+        } else {
+            Mood::Bad
+        };
+        chip(h, mood, "not asked for");
+        h.raw(" ").text(&found.namespace).raw("/").text(&found.name);
+        h.raw(" ").text(&found.message).raw("</p>\n");
+    }
     match f.verification.state {
         "off" => {
             h.raw("<p class=\"lede\">No pod is verified");
@@ -113,6 +138,12 @@ fn pods(h: &mut Html, f: &Facts) {
         "begins" => {
             h.raw("<p class=\"lede\">They have not been looked at yet.</p></section>\n");
             return;
+        }
+        "overdue" => {
+            h.raw("<p class=\"lede\">");
+            chip(h, Mood::Bad, "verification has stopped");
+            reason(h, f.verification.reason.as_deref());
+            h.raw("</p>\n");
         }
         _ => {}
     }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::config::{Dns, IdRange, Inbound, Intent, OwnerGroups};
 use weir_netfilter::nft::model::{
-    Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, priority,
+    self, Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, priority,
 };
 
 pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
@@ -196,6 +196,8 @@ fn own_traffic(intent: &Intent, families: &[Family], owner: Owner<'_>) -> Vec<Ru
     rules
 }
 
+/// One rule for each excluded group; of included groups one rule that names them all, for whoever is in none of
+/// them. A rule takes 128 expressions, which 64 groups exceed: then the groups are a set that belongs to the rule.
 fn owner_groups(groups: &OwnerGroups) -> Vec<Rule> {
     let skgid = |rule: RuleBuilder, op, group: &IdRange| rule.skgid(op, group.0.clone());
     match groups {
@@ -205,7 +207,12 @@ fn owner_groups(groups: &OwnerGroups) -> Vec<Rule> {
         }
         OwnerGroups::Only(groups) => {
             let outside = |rule, group| skgid(rule, CmpOp::Neq, group);
-            vec![groups.iter().fold(Rule::builder(), outside).count_return()]
+            let listed = groups.iter().fold(Rule::builder(), outside).count_return();
+            if listed.expressions(model::Family::Inet).len() <= Rule::MAX_EXPRESSIONS {
+                return vec![listed];
+            }
+            let groups = groups.iter().map(|g| g.0.clone());
+            vec![Rule::builder().skgids(CmpOp::Neq, groups).count_return()]
         }
     }
 }

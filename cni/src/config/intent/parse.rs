@@ -2,7 +2,7 @@
 
 use super::{Dns, Inbound, InboundMode, Intent, OutboundRanges, OwnerGroups, Ranges, TproxyMark};
 use crate::config::values::{self, IdRange, InterfaceName, PortRange};
-use crate::config::{InputError, NameFiles, SidecarConfig, text};
+use crate::config::{InputError, NameFiles, SidecarConfig, size, text};
 use ipnet::{IpNet, Ipv4Net};
 use std::path::Path;
 
@@ -14,7 +14,8 @@ impl Intent {
     ///
     /// # Errors
     ///
-    /// Names the field, the element, the reason and what is accepted.
+    /// Names the field, the element, the reason and what is accepted; also where the lists are so long that they
+    /// would make more than [`MAX_RULES`](crate::config::MAX_RULES) rules.
     pub fn parse(config: &SidecarConfig, names: &NameFiles) -> Result<Self, InputError> {
         let mut warnings = Vec::new();
         let inbound = match config.inbound_ports_include.as_str() {
@@ -22,8 +23,9 @@ impl Intent {
             "*" => Inbound::All,
             list => Inbound::Ports(ports("inbound_ports_include", list)?),
         };
+        let inbound_ports_exclude = inbound_exclude(config, &inbound, &mut warnings)?;
         let mode = mode(config, inbound != Inbound::Off)?;
-        Ok(Self {
+        let intent = Self {
             enable_ipv6: config.enable_ipv6,
             mode,
             proxy_port: values::listen_port("proxy_port", &config.proxy_port)?,
@@ -38,7 +40,7 @@ impl Intent {
             proxy_uids: ids("proxy_uid", &config.proxy_uid, &names.passwd)?,
             proxy_gids: ids("proxy_gid", &config.proxy_gid, &names.group)?,
             inbound,
-            inbound_ports_exclude: ports("inbound_ports_exclude", &config.inbound_ports_exclude)?,
+            inbound_ports_exclude,
             owner_groups: owner_groups(config, &names.group)?,
             outbound_ports_include: ports(
                 "outbound_ports_include",
@@ -65,7 +67,9 @@ impl Intent {
             dns: dns(config, &mut warnings)?,
             drop_invalid: config.drop_invalid,
             warnings,
-        })
+        };
+        size::check(&intent)?;
+        Ok(intent)
     }
 }
 
@@ -118,6 +122,26 @@ fn ports(field: &str, list: &str) -> Result<Vec<PortRange>, InputError> {
     text::elements(list)
         .map(|element| values::ports(field, element))
         .collect()
+}
+
+/// Excluded ports count only where all ports are captured; elsewhere `*` among them is no error.
+fn inbound_exclude(
+    config: &SidecarConfig,
+    inbound: &Inbound,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<PortRange>, InputError> {
+    let (field, list) = ("inbound_ports_exclude", &config.inbound_ports_exclude);
+    if *inbound == Inbound::All {
+        return ports(field, list);
+    }
+    let (all, others): (Vec<&str>, Vec<&str>) = text::elements(list).partition(|e| *e == "*");
+    if !all.is_empty() {
+        warnings.push(format!(
+            "{field}: \"*\" has no effect: of inbound traffic only included ports are captured"
+        ));
+    }
+    let others = others.into_iter();
+    others.map(|e| values::ports(field, e)).collect()
 }
 
 fn ids(field: &str, list: &str, file: &Path) -> Result<Vec<IdRange>, InputError> {

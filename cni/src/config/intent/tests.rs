@@ -54,6 +54,7 @@ fn every_field_is_named_with_its_bad_element() {
             c.inbound_ports_include = "*,80".into()
         }),
         ("inbound_ports_exclude", "*", |c| {
+            c.inbound_ports_include = "*".into();
             c.inbound_ports_exclude = "*,15020".into()
         }),
         ("outbound_ports_include", "*", |c| {
@@ -211,4 +212,21 @@ fn dns() {
         "{:?}",
         none.warnings
     );
+}
+
+#[test]
+fn excluded_inbound_ports_have_no_effect_beside_included_ones() {
+    for include in ["80,443", ","] {
+        let intent = parse(|c| {
+            c.inbound_ports_include = include.into();
+            c.inbound_ports_exclude = "*,15020".into();
+        })
+        .unwrap();
+        assert_eq!(intent.inbound_ports_exclude, [PortRange(15020..=15020)]);
+        assert_eq!(intent.warnings.len(), 1);
+        assert!(intent.warnings[0].contains("inbound_ports_exclude"));
+    }
+    // What is no port is a typing error wherever it stands.
+    let wrong = error(|c| c.inbound_ports_exclude = "*,http".into());
+    assert!(wrong.contains("\"http\""), "{wrong}");
 }

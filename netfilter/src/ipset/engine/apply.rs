@@ -4,12 +4,12 @@ use super::plan::{Op, plan, temporary};
 use super::{Engine, Existing};
 use crate::ipset::model::Set;
 use weir_netlink::nfnetlink::Transport;
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, InForce, Result};
 
 /// What [`Engine::apply`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// What was changed, in this order; empty when the kernel held what was wished.
+    /// What was changed, in this order; empty when the kernel held what is desired.
     pub ops: Vec<Op>,
 }
 
@@ -19,7 +19,8 @@ impl<T: Transport> Engine<T> {
     ///
     /// # Errors
     /// A desired set is not among the owned ones. What the kernel refused; what was done before stays, and the
-    /// next call goes on from there. The kernel holds something else than it acknowledged.
+    /// next call goes on from there. The kernel holds something else than it acknowledged. [`Error::in_force`] says what
+    /// is known: no when the sets are as they were, not known when some operations are in force and others are not.
     pub fn apply(&mut self, desired: &[Set], owned: &[String]) -> Result<Applied> {
         if let Some(s) = desired.iter().find(|s| !owned.contains(&s.header.name)) {
             let reason = "it is not among the sets that may be changed: name it there too";
@@ -34,21 +35,45 @@ impl<T: Transport> Engine<T> {
             return Ok(Applied { ops });
         }
         if let Err(e) = ops.iter().try_for_each(|op| self.run(op)) {
-            self.drop_temporary(&ops);
-            return Err(e);
+            return self.found_out(desired, owned, ops, e);
         }
-        match self.drift(desired, owned)?.first() {
+        let missing = self.drift(desired, owned);
+        let missing = missing.map_err(|e| e.with_in_force(InForce::Yes))?;
+        match missing.first() {
             None => Ok(Applied { ops }),
             Some(first) => {
                 let first = first.to_string();
                 let first = first.lines().next().unwrap_or_default();
                 let detail = format!(
-                    "the kernel acknowledged the sets but lists others, or somebody else changes them: \
+                    "the kernel acknowledged the sets but lists others, or another writer changes them: \
                      still to do: {first}"
                 );
-                Err(Error::malformed("verify", "the sets", detail))
+                let error = Error::malformed("verify", "the sets", detail);
+                Err(error.with_in_force(InForce::Yes))
             }
         }
+    }
+
+    /// What is in force after an operation failed, read on another socket. Its error is returned unless the kernel holds
+    /// what is desired: only an answer was lost then.
+    fn found_out(
+        &mut self,
+        desired: &[Set],
+        owned: &[String],
+        ops: Vec<Op>,
+        failed: Error,
+    ) -> Result<Applied> {
+        if self.socket.reopen().is_err() {
+            return Err(failed.with_in_force(InForce::Unknown));
+        }
+        self.drop_temporary(&ops);
+        let in_force = match self.drift(desired, owned) {
+            Ok(missing) if missing.is_empty() => return Ok(Applied { ops }),
+            Ok(missing) if missing == ops => InForce::No,
+            // Some of them are, or nobody knows.
+            _ => InForce::Unknown,
+        };
+        Err(failed.with_in_force(in_force))
     }
 
     /// What `apply` would do now.

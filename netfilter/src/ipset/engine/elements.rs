@@ -9,7 +9,7 @@ use std::borrow::Borrow;
 use std::marker::PhantomData;
 use weir_netlink::attr::{AttrSet, Attrs};
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, NLM_F_EXCL, Refusal, Requests, Transport};
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, InForce, Result};
 
 /// Entries of one message.
 const ENTRIES: usize = 500;
@@ -33,6 +33,8 @@ pub(in crate::ipset) struct Pipeline<T, E> {
     /// Sent with the requests, for the words of an error.
     sent: Vec<Chunk<E>>,
     open: Option<Chunk<E>>,
+    /// Entries of an earlier datagram are in force.
+    is_begun: bool,
     transport: PhantomData<fn(T)>,
 }
 
@@ -59,6 +61,7 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
             requests: Requests::new(NFNL_SUBSYS_IPSET),
             sent: Vec::new(),
             open: None,
+            is_begun: false,
             transport: PhantomData,
         }
     }
@@ -143,10 +146,18 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
         let what = sent
             .first()
             .map_or_else(String::new, |c| format!("entries of set {}", c.set));
-        let refusals = engine.socket.exchange(requests, &what)?;
+        let refusals = engine.socket.exchange(requests, &what);
+        let in_force = |e: Error| match self.is_begun {
+            true => e.with_in_force(InForce::Unknown),
+            false => e,
+        };
+        let refusals = refusals.map_err(in_force)?;
         match refusals.into_iter().next() {
             Some(refusal) => Err(self.failure(&sent, refusal)),
-            None => Ok(()),
+            None => {
+                self.is_begun = true;
+                Ok(())
+            }
         }
     }
 
@@ -173,7 +184,13 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
             Some(line) => format!("line {line}: {what}"),
             None => what,
         };
-        refused(self.operation(), &what, refusal, class)
+        // Entries before the refused one, and whole messages after its own, are in force.
+        let is_alone = !self.is_begun && sent.len() == 1 && position.unwrap_or(0) == 0;
+        let error = refused(self.operation(), &what, refusal, class);
+        match is_alone {
+            true => error,
+            false => error.with_in_force(InForce::Unknown),
+        }
     }
 }
 
@@ -192,7 +209,7 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// The first refused entry, by its key: `IPSET_ERR_EXIST` when it is there and existing ones are refused,
     /// `IPSET_ERR_HASH_FULL`, `IPSET_ERR_PROTOCOL` for another family, `ENOENT` without such a set. Entries
-    /// before it were added, some after it perhaps.
+    /// before it were added, some after it perhaps: [`Error::in_force`] is not known.
     pub fn add<E: Borrow<Entry>>(
         &mut self,
         set: &str,

@@ -60,6 +60,7 @@ pub struct Engine<T: Transport = Kernel> {
     version: u8,
     protocol: Protocol,
     revisions: HashMap<(SetType, Family), (u8, u8)>,
+    read_limit: usize,
 }
 
 impl Engine<Kernel> {
@@ -114,7 +115,15 @@ impl<T: Transport> Engine<T> {
             version: ours,
             protocol,
             revisions: HashMap::new(),
+            read_limit: read::READ_LIMIT,
         })
+    }
+
+    /// Holds no more than this of the sets at once, in bytes of the kernel's answers. 64 MiB unless it is said.
+    #[must_use]
+    pub fn read_limit(mut self, bytes: usize) -> Self {
+        self.read_limit = bytes;
+        self
     }
 
     /// The versions that the kernel speaks.

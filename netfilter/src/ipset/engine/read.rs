@@ -8,11 +8,13 @@ use crate::ipset::{codec, raw};
 use std::fmt::Write as _;
 use std::io;
 use weir_netlink::attr::{AttrSet, Attrs, DecodeError};
+use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::nfnetlink::Transport;
 use weir_netlink::{Error, Result};
 
-/// How often a list that changed under the reader is begun again.
-const ATTEMPTS: usize = 16;
+/// How much of a list is held at once, in bytes of the kernel's answers: who may write in a pod's namespace can make sets of
+/// any size there, and as values they take several times as much of the memory of the node. An entry has about 50.
+pub(super) const READ_LIMIT: usize = 64 << 20;
 
 /// A set as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,15 +74,20 @@ fn apart(attrs: &[u8]) -> std::result::Result<(Vec<u8>, &[u8]), DecodeError> {
     Ok((head, entries))
 }
 
-fn changing() -> Error {
-    Error::exhausted("list", "sets", "they changed during every attempt")
+fn changing(attempts: &Attempts) -> Error {
+    let what = format!(
+        "another writer changed them during each of {} attempts in {:?}",
+        attempts.made(),
+        attempts.limit()
+    );
+    Error::exhausted("list", "sets", what)
 }
 
 impl<T: Transport> Engine<T> {
     /// `ipset list`: every set, or the one of this name.
     ///
     /// # Errors
-    /// `ENOENT` when there is no set of the name.
+    /// `ENOENT` when there is no set of the name; the sets are too large to be held.
     pub fn list(&mut self, name: Option<&str>) -> Result<Vec<Listed>> {
         self.collect(name, 0)
     }
@@ -103,9 +110,10 @@ impl<T: Transport> Engine<T> {
     }
 
     fn collect(&mut self, name: Option<&str>, flags: u32) -> Result<Vec<Listed>> {
-        for _ in 0..ATTEMPTS {
+        let mut attempts = Attempts::begin(CONTENTION);
+        loop {
             let mut sets: Vec<Listed> = Vec::new();
-            let done = self.walk(name, flags, |part| {
+            let done = self.walk(name, flags, self.read_limit, |part| {
                 match (part, sets.last_mut()) {
                     (Part::Set(l), _) => sets.push(*l),
                     (Part::Entry(e), Some(l)) => l.set.entries.push(e),
@@ -118,8 +126,10 @@ impl<T: Transport> Engine<T> {
                 Err(e) if e.errno() == Some(libc::EINTR) => {}
                 Err(e) => return Err(e),
             }
+            if !attempts.again() {
+                return Err(changing(&attempts));
+            }
         }
-        Err(changing())
     }
 
     /// The same as [`Engine::list`], piece by piece: a large set need not be held as a whole.
@@ -127,7 +137,7 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// As [`Engine::list`], after `f` has seen what came before; what `f` fails with.
     pub fn each(&mut self, name: Option<&str>, f: impl FnMut(Part) -> Result<()>) -> Result<()> {
-        self.walk(name, 0, f)
+        self.walk(name, 0, usize::MAX, f)
     }
 
     /// `ipset save`: the text of every set, or of the one of this name.
@@ -135,9 +145,18 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// As [`Engine::list`]; `out` cannot be written.
     pub fn save(&mut self, name: Option<&str>, out: &mut impl io::Write) -> Result<()> {
+        self.save_up_to(name, usize::MAX, out)
+    }
+
+    fn save_up_to(
+        &mut self,
+        name: Option<&str>,
+        limit: usize,
+        out: &mut impl io::Write,
+    ) -> Result<()> {
         // A line is made in one place and written whole: sets have many.
         let (mut add, mut line) = (String::new(), String::new());
-        self.each(name, |part| {
+        self.walk(name, 0, limit, |part| {
             line.clear();
             // Writing into a String does not fail.
             let _ = match part {
@@ -160,21 +179,25 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// As [`Engine::list`].
     pub fn text(&mut self) -> Result<Vec<u8>> {
-        for _ in 0..ATTEMPTS {
+        let mut attempts = Attempts::begin(CONTENTION);
+        loop {
             let mut text = Vec::new();
-            match self.save(None, &mut text) {
+            match self.save_up_to(None, self.read_limit, &mut text) {
                 Ok(()) => return Ok(text),
                 Err(e) if e.errno() == Some(libc::EINTR) => {}
                 Err(e) => return Err(e),
             }
+            if !attempts.again() {
+                return Err(changing(&attempts));
+            }
         }
-        Err(changing())
     }
 
     fn walk(
         &mut self,
         name: Option<&str>,
         flags: u32,
+        limit: usize,
         mut f: impl FnMut(Part) -> Result<()>,
     ) -> Result<()> {
         let what = name.map_or_else(|| "all sets".to_owned(), |n| format!("set {n}"));
@@ -182,12 +205,22 @@ impl<T: Transport> Engine<T> {
         ask.flags = (flags != 0).then_some(flags);
         let mut set_type = SetType::Other(String::new());
         let message = kind(raw::IPSET_CMD_LIST);
+        let mut held: usize = 0;
         let done = self
             .socket
             .dump_each(message, raw::NFPROTO_IPV4, &ask, &what, |reply| {
                 let bad = |e: DecodeError| Error::malformed("read", &what, e.to_string());
                 let (head, entries) = apart(&reply.attrs).map_err(bad)?;
+                held = held.saturating_add(reply.attrs.len());
                 let a = CommandAttrs::decode(&head).map_err(bad)?;
+                if held > limit {
+                    let reason = format!(
+                        "there are more than {limit} bytes of sets, and no more are held at once; the limit was reached in \
+                         set {}: flush or destroy what makes them so large",
+                        a.name.unwrap_or_default()
+                    );
+                    return Err(Error::refused("list", what.as_str(), reason));
+                }
                 // A set that takes several messages says its header in the first only.
                 if a.type_name.is_some() || flags == raw::IPSET_FLAG_LIST_SETNAME {
                     let l = listed(&a);

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::{Op, TableId, Transaction};
+use super::{Op, TableId, Transaction, UNGUARDED};
 use crate::nft::context::Context;
 use crate::nft::expr::{Expr, ExprElem};
 use crate::nft::model::{Chain, Policy, Rule, Set, Table};
 use crate::nft::wire::{
-    ChainAttrs, ElemAttrs, ElemListAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs,
+    ChainAttrs, ElemAttrs, ElemListAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs, device_list,
 };
 use crate::nft::{lower, raw, set, userdata};
 use weir_netlink::attr::EncodeError;
@@ -24,8 +24,9 @@ impl Transaction {
     /// whoever wants to see them.
     ///
     /// # Errors
-    /// A value does not fit its attribute.
+    /// A value does not fit its attribute, and nothing is cut to fit.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        super::check::fits(self)?;
         let datagram = encode(self).0.datagram(0);
         let fail = |e: EncodeError| Error::malformed("write", "a batch", e.to_string());
         datagram.map(|(bytes, _)| bytes).map_err(fail)
@@ -34,7 +35,8 @@ impl Transaction {
 
 /// The batch, and for every message of it the operation that it belongs to.
 pub(super) fn encode(t: &Transaction) -> (Batch, Vec<usize>) {
-    let batch = Batch::new(NFNL_SUBSYS_NFTABLES, Some(t.generation));
+    let generation = Some(t.generation).filter(|g| *g != UNGUARDED);
+    let batch = Batch::new(NFNL_SUBSYS_NFTABLES, generation);
     let mut w = Messages {
         batch,
         origin: Vec::new(),
@@ -165,7 +167,11 @@ impl Messages {
             hook: base.map(|b| HookAttrs {
                 hooknum: Some(b.hook.number()),
                 priority: Some(b.priority),
-                dev: b.devices.first().cloned(),
+                // The kernel lists more than one under another attribute, and takes them there. Since 5.5
+                dev: b.devices.first().filter(|_| b.devices.len() == 1).cloned(),
+                devs: Some(&b.devices)
+                    .filter(|d| d.len() > 1)
+                    .map(|d| device_list(d)),
                 ..HookAttrs::default()
             }),
             userdata: userdata::comment(c.comment.as_deref()),

@@ -13,11 +13,15 @@ use std::fmt;
 /// Operations of one batch, for a ruleset of one generation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transaction {
-    /// The generation that the operations were planned for.
+    /// The generation that the operations were planned for; the kernel refuses them for another one ([`UNGUARDED`]:
+    /// for none).
     pub generation: u32,
     /// In the order in which they are sent.
     pub ops: Vec<Op>,
 }
+
+/// A generation that no ruleset has, and that the kernel does not compare (`nf_tables_valid_genid`).
+pub const UNGUARDED: u32 = 0;
 
 /// One change. `Display` prints it as the `nft` command that it equals.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +73,13 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
             (None, Some(_)) => ops.push(Op::DeleteTable(id)),
             (Some(t), None) => add_table(t, &mut ops),
             (Some(t), Some(i)) => match observed.ruleset.tables.get(i) {
-                Some(old) if is_same_frame(t, old) => change_table(t, old, observed, i, &mut ops),
+                Some(old)
+                    if is_same_frame(t, old)
+                        && observed.strays(i).is_empty()
+                        && !is_dear(t, old) =>
+                {
+                    change_table(t, old, observed, i, &mut ops);
+                }
                 _ => {
                     ops.push(Op::DeleteTable(id));
                     add_table(t, &mut ops);
@@ -81,6 +91,24 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
         generation: observed.generation,
         ops,
     }
+}
+
+/// How many rules the kernel may walk past to find those that are to go.
+const WALKED: usize = 1 << 20;
+
+/// Whether the table is rather replaced than changed. The kernel looks for each rule that is named by its handle from
+/// the beginning of its chain (`nft_rule_lookup`), with the lock of all rulesets of the namespace held: 40,000 rules that
+/// another writer appended to a chain take it half a minute to delete one by one, and nothing to delete with their
+/// table. The counters of what would stay are the price.
+fn is_dear(new: &Table, old: &Table) -> bool {
+    let walked = old.chains.iter().map(|c| {
+        let desired = new.chain(&c.name).map_or(0, |d| d.rules.len());
+        c.rules
+            .len()
+            .saturating_sub(desired)
+            .saturating_mul(c.rules.len())
+    });
+    walked.fold(0, usize::saturating_add) > WALKED
 }
 
 fn shell(t: &Table) -> Table {
@@ -205,7 +233,20 @@ fn change_rules(
     };
     let new: Vec<Rule> = wished.iter().enumerate().map(as_listed).collect();
     let steps = diff(&old, &new);
-    for (i, step) in steps.iter().enumerate() {
+    // For each step the next rule that stays: what comes, comes before it, and at the end when none does.
+    let mut stays = None;
+    let mut next: Vec<Option<u64>> = steps
+        .iter()
+        .rev()
+        .map(|step| {
+            if let Step::Keep(o) = step {
+                stays = handles.get(*o).copied().or(stays);
+            }
+            stays
+        })
+        .collect();
+    next.reverse();
+    for (step, next) in steps.iter().zip(next) {
         match step {
             Step::Keep(_) => {}
             Step::Delete(o) => {
@@ -219,11 +260,6 @@ fn change_rules(
                 }
             }
             Step::Add(n) => {
-                // Before the next rule that stays; at the end when none does.
-                let next = steps.iter().skip(i).find_map(|s| match s {
-                    Step::Keep(o) => handles.get(*o).copied(),
-                    _ => None,
-                });
                 if let Some(rule) = wished.get(*n) {
                     come.push(Op::AddRule(
                         id.clone(),

@@ -4,26 +4,9 @@ use super::Op;
 use crate::nft::context::Context;
 use crate::nft::lower;
 use crate::nft::model::ChainType;
+use crate::probe::needs::of_expression;
 use weir_netlink::nfnetlink::Failure;
 use weir_netlink::{Error, ErrorKind};
-
-/// The build option, and so the module, that gives an expression.
-fn option_of(expression: &str) -> Option<&'static str> {
-    Some(match expression {
-        "ct" | "notrack" => "CONFIG_NFT_CT (module nft_ct)",
-        "redir" => "CONFIG_NFT_REDIR (module nft_redir)",
-        "masq" => "CONFIG_NFT_MASQ (module nft_masq)",
-        "nat" => "CONFIG_NFT_NAT (module nft_nat)",
-        "tproxy" => "CONFIG_NFT_TPROXY (module nft_tproxy)",
-        "socket" => "CONFIG_NFT_SOCKET (module nft_socket)",
-        "fib" => "CONFIG_NFT_FIB_INET (module nft_fib_inet)",
-        "log" => "CONFIG_NFT_LOG (module nft_log)",
-        "limit" => "CONFIG_NFT_LIMIT (module nft_limit)",
-        "reject" => "CONFIG_NFT_REJECT_INET (module nft_reject_inet)",
-        "counter" => "CONFIG_NFT_COUNTER (module nft_counter; part of nf_tables since 5.18)",
-        _ => return None,
-    })
-}
 
 /// What a chain of this type needs.
 fn option_of_chain(t: &ChainType) -> Option<&'static str> {
@@ -80,10 +63,10 @@ fn lacking(op: &Op, f: &Failure) -> Option<String> {
                 let place = path.rsplit('[').next()?.strip_suffix(']')?.parse().ok()?;
                 let exprs = lower::rule(rule, Context::of(id.0)).exprs;
                 let name = exprs.get::<usize>(place)?.name().to_owned();
-                option_of(&name).map(|_| name)
+                of_expression(&name).map(|_| name)
             };
             let name = named.map(str::to_owned).or_else(placed)?;
-            let option = option_of(&name).unwrap_or("a newer kernel");
+            let option = of_expression(&name).unwrap_or_else(|| "a newer kernel".to_owned());
             Some(format!("the expression {name}: {option}"))
         }
         Op::AddChain(_, c) => option_of_chain(&c.base.as_ref()?.chain_type).map(str::to_owned),

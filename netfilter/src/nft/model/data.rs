@@ -52,11 +52,12 @@ impl Data {
         }
     }
 
-    /// An interface name, padded with zeros to `IFNAMSIZ` (16) as `nft` writes it.
+    /// An interface name, padded with zeros to `IFNAMSIZ` (16) as `nft` writes it. One of more than 15 bytes stays as
+    /// it is, and is refused when it is to be written.
     #[must_use]
     pub fn ifname(name: &str) -> Self {
-        let mut v: SmallVec<_> = name.bytes().take(15).collect();
-        v.resize(16, 0);
+        let mut v: SmallVec<_> = name.bytes().collect();
+        v.resize(v.len().max(16), 0);
         Self(v)
     }
 

@@ -1,10 +1,12 @@
 //! A rule and the builder that writes it as `nft` would.
 
 use super::{
-    CmpOp, Counter, CtKey, Data, Element, Family, Match, MetaKey, Operand, PayloadBase, Redirect,
-    Selector, Source, Statement, Tproxy, Verdict,
+    CmpOp, Counter, CtKey, Data, Element, ElementKey, Family, Match, MetaKey, Operand, PayloadBase,
+    Redirect, Selector, Source, Statement, Tproxy, Verdict,
 };
-use crate::nft::raw;
+use crate::nft::context::Context;
+use crate::nft::expr::Expr;
+use crate::nft::{lower, raw};
 use ipnet::IpNet;
 use std::ops::RangeInclusive;
 
@@ -42,6 +44,20 @@ impl Rule {
     #[must_use]
     pub fn builder() -> RuleBuilder {
         RuleBuilder::default()
+    }
+
+    /// The most expressions that the kernel takes in one rule; one more is `EINVAL`.
+    ///
+    /// # References
+    /// `NFT_RULE_MAXEXPRS` in `net/netfilter/nf_tables_api.c`: not part of the kernel's interface headers, and 128
+    /// since nf_tables exists.
+    pub const MAX_EXPRESSIONS: usize = 128;
+
+    /// What the kernel gets for this rule in a table of the family. A lookup in a set that belongs to the rule names it
+    /// by its number there.
+    #[must_use]
+    pub fn expressions(&self, family: Family) -> Vec<Expr> {
+        lower::rule(self, Context::of(family)).exprs
     }
 
     /// The same rule with its counters at zero: what two rules are compared by.
@@ -226,6 +242,21 @@ impl RuleBuilder {
         self.id(MetaKey::Skgid, op, gids)
     }
 
+    /// `meta skgid { G, H-I }`; with [`CmpOp::Neq`] none of them.
+    ///
+    /// Ranges that overlap or touch become one, as `nft` makes them in a set without a name: the kernel refuses
+    /// elements that overlap.
+    #[must_use]
+    pub fn skgids(self, op: CmpOp, gids: impl IntoIterator<Item = RangeInclusive<u32>>) -> Self {
+        let element = |(first, last)| match first == last {
+            true => Element::value(Data::ne32(first)),
+            false => Element::new(ElementKey::range(Data::ne32(first), Data::ne32(last))),
+        };
+        let elements = joined(gids).into_iter().map(element).collect();
+        let operand = Operand::Anonymous(elements);
+        self.matching(Selector::Meta(MetaKey::Skgid), op, operand)
+    }
+
     /// `meta mark M`
     #[must_use]
     pub fn mark(self, op: CmpOp, mark: u32) -> Self {
@@ -320,5 +351,35 @@ impl RuleBuilder {
     #[must_use]
     pub fn build(self) -> Rule {
         self.rule
+    }
+}
+
+/// First and last number of each run, in ascending order.
+fn joined(ranges: impl IntoIterator<Item = RangeInclusive<u32>>) -> Vec<(u32, u32)> {
+    let mut ranges: Vec<_> = ranges.into_iter().map(RangeInclusive::into_inner).collect();
+    ranges.sort_unstable();
+    let mut joined: Vec<(u32, u32)> = Vec::new();
+    for (first, last) in ranges {
+        match joined.last_mut() {
+            Some(run) if first <= run.1.saturating_add(1) => run.1 = run.1.max(last),
+            _ => joined.push((first, last)),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_overlap_or_touch_are_one() {
+        let of = |ranges: &[(u32, u32)]| joined(ranges.iter().map(|(a, b)| *a..=*b));
+        assert_eq!(of(&[]), []);
+        assert_eq!(of(&[(7, 7), (3, 5)]), [(3, 5), (7, 7)]);
+        assert_eq!(of(&[(6, 6), (3, 5), (6, 6)]), [(3, 6)]);
+        assert_eq!(of(&[(1, 9), (2, 3), (10, 10)]), [(1, 10)]);
+        let all = [(5, u32::MAX), (u32::MAX, u32::MAX), (0, 3)];
+        assert_eq!(of(&all), [(0, 3), (5, u32::MAX)]);
     }
 }

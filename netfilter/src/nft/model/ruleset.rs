@@ -22,7 +22,7 @@ pub struct Table {
     pub flags: u32,
     /// `comment`. Since 5.10; kept in the userdata.
     pub comment: Option<String>,
-    /// Stateful objects and flowtables, as found when everything is read. None is ever wished, and none removed.
+    /// Stateful objects and flowtables, as found. None is ever desired, and none removed.
     pub objects: Vec<Object>,
     /// Named sets and maps.
     pub sets: Vec<Set>,

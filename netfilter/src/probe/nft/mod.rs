@@ -148,6 +148,12 @@ pub const ROWS: &[Row<Trial>] = &[
 /// Tries every row in the network namespace of the calling thread, which must be a throwaway one.
 #[must_use]
 pub fn features(kernel: &Kernel) -> Vec<Finding> {
+    features_of(kernel, |_| true)
+}
+
+/// The same for the rows whose features are wanted.
+#[must_use]
+pub fn features_of(kernel: &Kernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut lab: Option<Result<Lab, Answer>> = None;
     let mut one = |row: &Row<Trial>| {
         answer(AREA, BASE, row, kernel, |trial| {
@@ -158,7 +164,8 @@ pub fn features(kernel: &Kernel) -> Vec<Finding> {
             }
         })
     };
-    ROWS.iter().map(&mut one).collect()
+    let rows = ROWS.iter().filter(|row| wanted(row.feature));
+    rows.map(&mut one).collect()
 }
 
 /// Every row unanswered.

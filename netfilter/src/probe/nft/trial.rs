@@ -240,11 +240,7 @@ impl Lab {
             extack: failure.extack,
             attribute: failure.attribute,
         };
-        Err(Error {
-            operation: "commit it".to_owned(),
-            object: String::new(),
-            kind,
-        })
+        Err(Error::new("commit it", "", kind))
     }
 }
 
@@ -262,9 +258,5 @@ fn ignored(what: &str) -> Error {
         extack: Some(what.to_owned()),
         attribute: None,
     };
-    Error {
-        operation: "use it".to_owned(),
-        object: String::new(),
-        kind,
-    }
+    Error::new("use it", "", kind)
 }

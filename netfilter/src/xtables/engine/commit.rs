@@ -12,7 +12,17 @@ use crate::xtables::{Counters, Family};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
-use weir_netlink::{Error, ErrorKind, Result};
+use weir_netlink::{Error, ErrorKind, InForce, Result};
+
+/// What a table holds after a replacement was answered with an error.
+enum Found {
+    /// What it held before.
+    AsBefore,
+    /// What it was to hold.
+    Replaced,
+    /// Something else, or it cannot be read.
+    Neither,
+}
 
 /// A table that was replaced, for putting it back.
 struct Done<'a> {
@@ -28,7 +38,8 @@ impl<T: Transport> Engine<T> {
     ///
     /// # Errors
     /// The kernel refused one: those before it are put back. `EAGAIN` when a table changed since it was
-    /// read.
+    /// read. [`Error::in_force`]: yes when all are replaced and counters of rules that stay could not be given back; not
+    /// known when it cannot be found out about a table, or one could not be put back.
     pub fn commit(&mut self, transaction: &Transaction) -> Result<usize> {
         // Everything that can be wrong without the kernel is found before the first replacement.
         let mut blobs = Vec::new();
@@ -36,23 +47,47 @@ impl<T: Transport> Engine<T> {
             blobs.push(self.encode(&change.new)?);
         }
         let mut done: Vec<Done<'_>> = Vec::new();
+        let mut lost = None;
         for (change, blob) in transaction.changes.iter().zip(blobs) {
-            match self.replace(&change.old, change.old.info.entries, &blob) {
-                Ok(counters) => {
-                    self.add_counters(&change.new, &blob.old, &counters);
-                    done.push(Done {
-                        change,
-                        old: blob.old,
-                        counters,
-                    });
-                }
-                Err(e) => {
-                    let error = explain(&change.new, &e);
-                    return Err(self.put_back(done, error));
+            let mut counters = Vec::new();
+            let replaced = self.replace(&change.old, change.old.info.entries, &blob, &mut counters);
+            if let Err(e) = replaced {
+                let error = explain(&change.new, &e);
+                match self.found_out(&change.old, &change.new) {
+                    Found::Replaced => {}
+                    Found::AsBefore => return Err(self.put_back(done, error)),
+                    // The kernel says so when another program replaced it first.
+                    Found::Neither if e.raw_os_error() == Some(libc::EAGAIN) => {
+                        return Err(self.put_back(done, error));
+                    }
+                    Found::Neither => {
+                        let error = self.put_back(done, error);
+                        return Err(error.with_in_force(InForce::Unknown));
+                    }
                 }
             }
+            if let Err(e) = self.add_counters(&change.new, &blob.old, &counters) {
+                lost.get_or_insert(e);
+            }
+            done.push(Done {
+                change,
+                old: blob.old,
+                counters,
+            });
         }
-        Ok(done.len())
+        match lost {
+            None => Ok(done.len()),
+            Some(e) => Err(e.with_in_force(InForce::Yes)),
+        }
+    }
+
+    /// What became of a replacement whose answer is an error: as a rule nothing, but an answer can be lost.
+    fn found_out(&mut self, old: &Layout, new: &Layout) -> Found {
+        match self.read_table(new.family, &new.name) {
+            Ok(now) if now.has_rules_of(old) => Found::AsBefore,
+            Ok(now) if now.has_rules_of(new) => Found::Replaced,
+            _ => Found::Neither,
+        }
     }
 
     fn encode(&mut self, table: &Layout) -> Result<Blob> {
@@ -68,13 +103,15 @@ impl<T: Transport> Engine<T> {
         })
     }
 
-    /// The counters of the entries before, as they were when they went.
+    /// `old` gets the counters of the entries before, as they were when they went; they mean something when the table
+    /// was replaced, whatever the answer.
     fn replace(
         &mut self,
         table: &Layout,
         entries: usize,
         blob: &Blob,
-    ) -> io::Result<Vec<Counters>> {
+        old: &mut Vec<Counters>,
+    ) -> io::Result<()> {
         let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
         let number = |n: usize| u32::try_from(n).map_err(|_| invalid());
         let head = Build::new()
@@ -93,8 +130,9 @@ impl<T: Transport> Engine<T> {
         let head = head.zeros(REPLACE_ENTRIES - REPLACE_NUM_COUNTERS);
         let mut value = head.bytes(&blob.bytes).done();
         let mut counters = vec![0; entries * COUNTERS_SIZE];
-        self.transport
-            .replace(table.family, &mut value, &mut counters)?;
+        let replaced = self
+            .transport
+            .replace(table.family, &mut value, &mut counters);
         let b = Bytes(&counters);
         let read = |n: usize| {
             let at = n * COUNTERS_SIZE;
@@ -103,26 +141,32 @@ impl<T: Transport> Engine<T> {
                 bytes: b.u64(at + 8)?,
             })
         };
-        Ok((0..entries).map(|n| read(n).unwrap_or_default()).collect())
+        *old = (0..entries).map(|n| read(n).unwrap_or_default()).collect();
+        replaced
     }
 
     /// Gives entries that stayed what they had. When somebody replaced the table in the meantime there is no
     /// telling which entry is which, and nothing is given.
-    fn add_counters(&mut self, table: &Layout, old: &[Option<usize>], counters: &[Counters]) {
+    fn add_counters(
+        &mut self,
+        table: &Layout,
+        old: &[Option<usize>],
+        counters: &[Counters],
+    ) -> Result<()> {
         let kept: Vec<Counters> = old
             .iter()
             .map(|o| o.and_then(|o| counters.get(o)).copied().unwrap_or_default())
             .collect();
-        self.give(table, &kept);
+        self.give(table, &kept)
     }
 
-    fn give(&mut self, table: &Layout, counters: &[Counters]) {
+    fn give(&mut self, table: &Layout, counters: &[Counters]) -> Result<()> {
         if counters.iter().all(|c| *c == Counters::default()) {
-            return;
+            return Ok(());
         }
         let head = Build::new().name(&table.name, XT_TABLE_MAXNAMELEN);
         let (Some(head), Ok(number)) = (head, u32::try_from(counters.len())) else {
-            return;
+            return Ok(());
         };
         let head = head
             .u32(number)
@@ -131,8 +175,32 @@ impl<T: Transport> Engine<T> {
             .iter()
             .fold(head, |b, c| b.u64(c.packets).u64(c.bytes))
             .done();
-        // The rules are in place whatever comes of it.
-        let _ = self.transport.add_counters(table.family, &value);
+        let mut failure = None;
+        // They are added, so that a second time would count twice: only when the first had no effect.
+        for _ in 0..2 {
+            let e = match self.transport.add_counters(table.family, &value) {
+                Ok(()) => return Ok(()),
+                Err(e) => e,
+            };
+            let now = self.read_table(table.family, &table.name);
+            let Ok(now) = now.map(|now| now.counters()) else {
+                failure = Some(e);
+                break;
+            };
+            // Another program replaced the table: there is no telling which entry is which.
+            if now.len() != counters.len() {
+                return Ok(());
+            }
+            let is_less = |(now, kept): (&Counters, &Counters)| {
+                now.packets < kept.packets || now.bytes < kept.bytes
+            };
+            if !now.iter().zip(counters).any(is_less) {
+                return Ok(());
+            }
+            failure = Some(e);
+        }
+        let object = format!("the counters of {} table {}", table.family, table.name);
+        failure.map_or(Ok(()), |e| Err(Error::io("give back", object, &e)))
     }
 
     /// Puts tables back, the last one first. Whoever reads the error learns of those that stayed changed.
@@ -145,8 +213,14 @@ impl<T: Transport> Engine<T> {
                 underflow: table.info.underflow,
                 old: vec![None; table.info.entries],
             };
-            match self.replace(table, d.old.len(), &blob) {
-                Ok(since) => {
+            let mut since = Vec::new();
+            let replaced = self.replace(table, d.old.len(), &blob, &mut since);
+            let replaced = replaced.or_else(|e| match self.found_out(&d.change.new, table) {
+                Found::Replaced => Ok(()),
+                _ => Err(e),
+            });
+            match replaced {
+                Ok(()) => {
                     let mut counters = d.counters;
                     for (new, old) in d.old.iter().enumerate() {
                         let slot = old.and_then(|o| counters.get_mut(o));
@@ -154,9 +228,12 @@ impl<T: Transport> Engine<T> {
                             *slot = *seen;
                         }
                     }
-                    self.give(table, &counters);
+                    if let Err(e) = self.give(table, &counters) {
+                        error.object += &format!(" ({e})");
+                    }
                 }
                 Err(e) => {
+                    error.in_force = InForce::Unknown;
                     error.object += &format!(
                         " (and {} table {} stays changed: {e})",
                         table.family, table.name
@@ -217,7 +294,8 @@ fn explain(table: &Layout, e: &io::Error) -> Error {
     let object = format!("{} table {}", table.family, table.name);
     let reason = match e.raw_os_error() {
         Some(libc::EINVAL) => {
-            "the kernel refuses one of its rules: an option that this chain or protocol does not allow; the kernel's log says which"
+            "the kernel refuses one of its rules: an option that this chain or protocol does not allow, or a user or group \
+             that the namespace does not map (/proc/PID/uid_map); the kernel's log says which"
         }
         Some(libc::ERANGE) => "the burst of a limit is 0, or too large for its rate; lower it",
         Some(libc::ELOOP) => "packets would go round in its chains",

@@ -33,20 +33,18 @@ use super::{Family, Ruleset};
 use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
-use weir_netlink::{Error, Result};
+use weir_netlink::contention::{Attempts, CONTENTION};
+use weir_netlink::{Error, InForce, Result};
 
 /// A table by family and name.
 pub type TableId = (Family, String);
-
-/// How often a read that was interrupted, or a replacement that came too late, is begun again. Every
-/// round needs another writer in between, so a handful is a storm already.
-const ATTEMPTS: usize = 16;
 
 /// A connection to the legacy tables of one network namespace.
 pub struct Engine<T: Transport = Kernel> {
     transport: T,
     sets: Box<dyn Sets + Send>,
     writers: Writers,
+    contention: Duration,
     /// What the kernel was asked about extensions.
     known: HashMap<(Family, Part, Form), bool>,
 }
@@ -54,7 +52,7 @@ pub struct Engine<T: Transport = Kernel> {
 /// What [`Engine::apply`] did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Applied {
-    /// What was changed, in this order; empty when the kernel held what was wished.
+    /// What was changed, in this order; empty when the kernel held what is desired.
     pub ops: Vec<Op>,
     /// How many tables were replaced, repeats included.
     pub replaced: usize,
@@ -92,6 +90,7 @@ impl<T: Transport> Engine<T> {
             transport,
             sets,
             writers: Writers::OnlyUs,
+            contention: CONTENTION,
             known: HashMap::new(),
         }
     }
@@ -100,6 +99,13 @@ impl<T: Transport> Engine<T> {
     #[must_use]
     pub fn sets(mut self, sets: Box<dyn Sets + Send>) -> Self {
         self.sets = sets;
+        self
+    }
+
+    /// Tries again for this long while another writer interferes. Ten seconds unless it is said.
+    #[must_use]
+    pub fn contention(mut self, limit: Duration) -> Self {
+        self.contention = limit;
         self
     }
 
@@ -117,8 +123,9 @@ impl<T: Transport> Engine<T> {
     ///
     /// # Errors
     /// What the kernel refused, with the table; every table is as it was then, but for one that came
-    /// into being. The lock could not be had in time. Somebody else kept changing a table. The
-    /// kernel holds something else than what it acknowledged.
+    /// into being. The lock could not be had in time. Another writer kept changing a table. The
+    /// kernel holds something else than what it acknowledged. [`Error::in_force`] says what is known of the change; what
+    /// could not be put back is named.
     pub fn apply(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<Applied> {
         let mut applied = self.change(|observed| plan(desired, observed, ours))?;
         if applied.ops.is_empty() {
@@ -130,7 +137,8 @@ impl<T: Transport> Engine<T> {
             ..ours.clone()
         };
         let begun = Instant::now();
-        let missing = self.drift(desired, &ours)?.ops;
+        let missing = self.drift(desired, &ours);
+        let missing = missing.map_err(|e| e.with_in_force(InForce::Yes))?.ops;
         applied.read_back = Some(begun.elapsed());
         match missing.first() {
             None => Ok(applied),
@@ -139,7 +147,8 @@ impl<T: Transport> Engine<T> {
                     "the kernel acknowledged the rules but lists others: {} operations away, first: {first}",
                     missing.len()
                 );
-                Err(Error::malformed("verify", "the legacy tables", detail))
+                let error = Error::malformed("verify", "the legacy tables", detail);
+                Err(error.with_in_force(InForce::Yes))
             }
         }
     }
@@ -163,7 +172,8 @@ impl<T: Transport> Engine<T> {
     fn change(&mut self, plan: impl Fn(&Snapshot) -> Result<Transaction>) -> Result<Applied> {
         let lock = lock::take(self.writers)?;
         let mut replaced = 0;
-        for _ in 0..ATTEMPTS {
+        let mut attempts = Attempts::begin(self.contention);
+        loop {
             let mut transaction = plan(&self.read()?)?;
             let absent = transaction.absent();
             if !absent.is_empty() {
@@ -182,14 +192,17 @@ impl<T: Transport> Engine<T> {
                         read_back: None,
                     });
                 }
-                Err(e) if e.errno() == Some(libc::EAGAIN) => {}
+                Err(e) if e.errno() == Some(libc::EAGAIN) && e.in_force() == InForce::No => {}
                 Err(e) => return Err(e),
             }
+            if !attempts.again() {
+                let what = format!(
+                    "another writer keeps changing them; {} attempts in {:?}",
+                    attempts.made(),
+                    attempts.limit()
+                );
+                return Err(Error::exhausted("apply", "the legacy tables", what));
+            }
         }
-        Err(Error::exhausted(
-            "apply",
-            "the legacy tables",
-            "somebody else keeps changing them",
-        ))
     }
 }

@@ -282,21 +282,20 @@ impl Planner<'_> {
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); chain.rules.len() + 1];
         let mut after: Vec<Vec<usize>> = vec![Vec::new(); chain.rules.len() + 1];
         let mut deleted = Vec::new();
+        // The place of the first rule that stays: what comes before any does, comes before it.
+        let first = steps.iter().find_map(|s| match s {
+            Step::Keep(o) => stays(*o),
+            _ => None,
+        });
         let mut last = None;
-        for (i, step) in steps.iter().enumerate() {
+        for step in &steps {
             match step {
                 Step::Keep(o) => last = stays(*o),
                 Step::Delete(o) => deleted.extend(goes(*o)),
                 Step::Add(n) => {
-                    let next = || {
-                        steps.iter().skip(i).find_map(|s| match s {
-                            Step::Keep(o) => stays(*o),
-                            _ => None,
-                        })
-                    };
                     let slot = match last {
                         Some(place) => after.get_mut(place),
-                        None => before.get_mut(next().unwrap_or(chain.rules.len())),
+                        None => before.get_mut(first.unwrap_or(chain.rules.len())),
                     };
                     slot.into_iter().for_each(|s| s.push(*n));
                 }

@@ -1,6 +1,6 @@
 //! Reading: which tables there are, and what is in them.
 
-use super::{ATTEMPTS, Engine, TableId, Transport};
+use super::{Engine, TableId, Transport};
 use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::ext::{All, Context};
 use crate::xtables::raw::layout::*;
@@ -10,6 +10,7 @@ use crate::xtables::table::{Counters, Info, Layout};
 use crate::xtables::{Family, Ruleset};
 use std::fmt::Write;
 use std::io;
+use weir_netlink::contention::Attempts;
 use weir_netlink::{Error, Result};
 
 /// Tables as the kernel held them, each at one moment.
@@ -85,16 +86,17 @@ impl Snapshot {
     }
 }
 
-/// `XT_MAX_TABLE_SIZE` (net/netfilter/x_tables.c): the kernel makes no larger table, so nothing larger is
-/// allocated for one.
-const MAX_TABLE_SIZE: usize = 512 << 20;
+/// The largest table that is read, in bytes. The kernel makes tables of up to 512 MiB (`XT_MAX_TABLE_SIZE`), and who may
+/// write in a pod may make one; as values they take several times as much of the memory of the node. A rule has about
+/// 200 bytes, so this is some 300,000 rules.
+const MAX_TABLE_SIZE: usize = 64 << 20;
 
 impl<T: Transport> Engine<T> {
     /// Every table that exists in the namespace (`iptables-save` and `ip6tables-save`). None comes into being by it.
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_ADMIN over the namespace; somebody kept changing a table while it was
-    /// read; what the kernel gave cannot be read.
+    /// `EPERM` without CAP_NET_ADMIN over the namespace; another writer kept changing a table while it was
+    /// read; a table is too large; what the kernel gave cannot be read.
     pub fn read(&mut self) -> Result<Snapshot> {
         let mut found = Vec::new();
         for family in [Family::Ip, Family::Ip6] {
@@ -138,18 +140,20 @@ impl<T: Transport> Engine<T> {
         Ok(Snapshot::new(layouts?))
     }
 
-    fn read_table(&mut self, family: Family, name: &str) -> Result<Layout> {
+    pub(super) fn read_table(&mut self, family: Family, name: &str) -> Result<Layout> {
         let object = format!("{family} table {name}");
-        for _ in 0..ATTEMPTS {
+        let mut attempts = Attempts::begin(self.contention);
+        loop {
             let info = self
                 .info(family, name)
                 .map_err(|e| explain(&object, name, &e))?;
             if info.size > MAX_TABLE_SIZE {
-                let detail = format!(
-                    "the kernel says it has {} bytes, more than it allows",
-                    info.size
+                let reason = format!(
+                    "it has {} bytes in {} rules and chains, and at most {MAX_TABLE_SIZE} bytes are read of a table; \
+                     remove rules from it, or whole chains",
+                    info.size, info.entries
                 );
-                return Err(Error::malformed("read", object, detail));
+                return Err(Error::refused("read", object, reason));
             }
             let request = Build::new().name(name, XT_TABLE_MAXNAMELEN);
             let mut head = request.map(Build::done).unwrap_or_default();
@@ -162,7 +166,17 @@ impl<T: Transport> Engine<T> {
             match self.transport.get(family, IPT_SO_GET_ENTRIES, &mut value) {
                 Ok(_) => {}
                 // It changed in between.
-                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => continue,
+                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
+                    if attempts.again() {
+                        continue;
+                    }
+                    let what = format!(
+                        "another writer changed it during each of {} attempts in {:?}",
+                        attempts.made(),
+                        attempts.limit()
+                    );
+                    return Err(Error::exhausted("read", object, what));
+                }
                 Err(e) => return Err(explain(&object, name, &e)),
             }
             value.drain(..ENTRIES_TABLE);
@@ -175,11 +189,6 @@ impl<T: Transport> Engine<T> {
             };
             return Layout::decode(name, info, value, &cx);
         }
-        Err(Error::exhausted(
-            "read",
-            object,
-            "it changed during every attempt",
-        ))
     }
 
     fn info(&mut self, family: Family, name: &str) -> io::Result<Info> {

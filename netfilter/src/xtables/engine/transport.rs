@@ -3,8 +3,8 @@
 use crate::xtables::Family;
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::os::fd::{AsFd, OwnedFd};
-use weir_netlink::{Error, Result, sys};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use weir_netlink::{Error, Netns, Owner, Result, sys};
 
 /// How an engine talks to the kernel.
 pub trait Transport {
@@ -39,6 +39,9 @@ pub struct Kernel {
     ip: One,
     /// None where the kernel has no IPv6.
     ip6: Option<One>,
+    /// The user namespace that tables are replaced from; none where it is our own, or out of our sight: then the
+    /// kernel says what it thinks of it.
+    inside: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
@@ -73,29 +76,45 @@ fn names_file(family: Family) -> io::Result<Option<File>> {
 }
 
 impl Kernel {
-    /// In the network namespace of the calling thread.
+    /// In the network namespace of the calling thread. Where that belongs to another user namespace, as a pod's with
+    /// users of its own, tables are replaced from inside of it ([`sys::xt_replace_inside`]).
     ///
     /// # Errors
     /// `EPERM` without CAP_NET_RAW.
     pub fn open() -> Result<Self> {
+        let inside = match Netns::current()?.owner()? {
+            Owner::Other(user_ns) => Some(user_ns),
+            Owner::Own | Owner::OutOfSight => None,
+        };
         let ip = One::open(Family::Ip).map_err(|e| Error::io("open", "a raw IPv4 socket", &e))?;
         let ip6 = match One::open(Family::Ip6) {
             Ok(one) => Some(one),
             Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
             Err(e) => return Err(Error::io("open", "a raw IPv6 socket", &e)),
         };
-        Ok(Self { ip, ip6 })
+        Ok(Self { ip, ip6, inside })
     }
 
     fn of(&mut self, family: Family) -> io::Result<&mut One> {
         match family {
             Family::Ip => Ok(&mut self.ip),
-            Family::Ip6 => self
-                .ip6
-                .as_mut()
-                .ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT)),
+            Family::Ip6 => self.ip6.as_mut().ok_or_else(no_ipv6),
         }
     }
+
+    fn socket(&self, family: Family) -> io::Result<BorrowedFd<'_>> {
+        match family {
+            Family::Ip => Ok(self.ip.socket.as_fd()),
+            Family::Ip6 => {
+                let one = self.ip6.as_ref().ok_or_else(no_ipv6)?;
+                Ok(one.socket.as_fd())
+            }
+        }
+    }
+}
+
+fn no_ipv6() -> io::Error {
+    io::Error::from_raw_os_error(libc::EAFNOSUPPORT)
 }
 
 impl Transport for Kernel {
@@ -116,28 +135,20 @@ impl Transport for Kernel {
     }
 
     fn get(&mut self, family: Family, option: i32, value: &mut [u8]) -> io::Result<usize> {
-        sys::xt_get(
-            self.of(family)?.socket.as_fd(),
-            family == Family::Ip6,
-            option,
-            value,
-        )
+        sys::xt_get(self.socket(family)?, family == Family::Ip6, option, value)
     }
 
     fn replace(&mut self, family: Family, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
-        sys::xt_replace(
-            self.of(family)?.socket.as_fd(),
-            family == Family::Ip6,
-            value,
-            counters,
-        )
+        let (socket, is_v6) = (self.socket(family)?, family == Family::Ip6);
+        match &self.inside {
+            Some(user_ns) => {
+                sys::xt_replace_inside(user_ns.as_fd(), socket, is_v6, value, counters)
+            }
+            None => sys::xt_replace(socket, is_v6, value, counters),
+        }
     }
 
     fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()> {
-        sys::xt_add_counters(
-            self.of(family)?.socket.as_fd(),
-            family == Family::Ip6,
-            value,
-        )
+        sys::xt_add_counters(self.socket(family)?, family == Family::Ip6, value)
     }
 }

@@ -1,6 +1,7 @@
 //! What is refused before the kernel sees it.
 
 use super::super::Target;
+use super::super::text::known_targets;
 use super::{ChainLayout, Layout};
 use std::collections::HashMap;
 use weir_netlink::{Error, Result};
@@ -26,7 +27,9 @@ impl Layout {
                 match by_name.get(to) {
                     None => {
                         let why = format!(
-                            "there is no chain {to}, and weir has no words for a target of that name; add the chain first"
+                            "unknown target {to}: there is no chain {to} in the table, and weir has words for the targets {}; \
+                             correct the name, or add the chain first",
+                            known_targets()
                         );
                         return refuse(rule(), why);
                     }

@@ -56,6 +56,13 @@ impl Layout {
         Ok((offsets, chains))
     }
 
+    /// The counters of its entries, in their order.
+    pub(in crate::xtables) fn counters(&self) -> Vec<Counters> {
+        let (offsets, _) = self.offsets(self.family).unwrap_or_default();
+        let of = |at: &usize| counters_of(&self.blob, *at, self.family);
+        offsets.iter().map(of).collect()
+    }
+
     fn read_chains(&mut self, cx: &Context<'_>) -> Result<(), String> {
         let (offsets, chains) = self.offsets(cx.family)?;
         let valid = self.info.valid_hooks;

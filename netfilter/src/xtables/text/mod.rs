@@ -3,6 +3,7 @@
 //! [`Script::parse`] reads all of it before anything is done: what it cannot read is an error with its line
 //! and column. [`plan_restore`](super::plan_restore) turns a script into a change.
 
+mod names;
 mod options;
 mod restore;
 mod rule;
@@ -10,6 +11,7 @@ mod words;
 
 pub(super) use options::{Complaint, Given, Opt};
 pub use restore::{Command, Script, ScriptTable};
+pub(super) use rule::known_targets;
 
 use std::fmt;
 

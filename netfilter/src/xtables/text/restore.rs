@@ -2,7 +2,7 @@
 
 use super::options::Complaint;
 use super::words::{Word, words};
-use super::{ParseError, rule};
+use super::{ParseError, names, rule};
 use crate::xtables::raw::{XT_EXTENSION_MAXNAMELEN, XT_TABLE_MAXNAMELEN};
 use crate::xtables::{Family, Policy, Rule};
 use std::fmt;
@@ -94,7 +94,8 @@ impl Script {
             return Err(complain(1, "the line holds a zero byte; remove it"));
         }
         let Some(table) = open else {
-            let name = line.trim_end().strip_prefix('*');
+            // Blanks may stand after the star, as upstream writes it.
+            let name = line.trim_end().strip_prefix('*').map(str::trim_start);
             let name =
                 name.ok_or_else(|| complain(1, "commands come after a line with *TABLE; add one"))?;
             if name.is_empty()
@@ -197,16 +198,14 @@ fn command(line: &str, family: Family) -> Result<Vec<Command>, Complaint> {
         words.remove(0);
     }
     let end = line.chars().count() + 1;
-    let is_command = |w: &Word| !w.quoted && canonical(&w.text).is_some();
-    // A rule's own options may come before the command, as in `-m tcp -p tcp -A INPUT`.
-    let at = words.iter().position(is_command).ok_or_else(|| {
+    let (at, name) = find_command(&words, family).ok_or_else(|| {
         let column = words.first().map_or(1, |w| w.column);
         complain(
             column,
             "the line has no command; begin it with -A CHAIN or another one",
         )
     })?;
-    let name = canonical(&words.remove(at).text).unwrap_or_default();
+    words.remove(at);
     let mut argument = || -> Option<Word> {
         let is_word = words
             .get(at)
@@ -285,20 +284,25 @@ fn command(line: &str, family: Family) -> Result<Vec<Command>, Complaint> {
     }
 }
 
-fn canonical(word: &str) -> Option<&'static str> {
-    Some(match word {
-        "-A" | "--append" => "-A",
-        "-I" | "--insert" => "-I",
-        "-D" | "--delete" => "-D",
-        "-R" | "--replace" => "-R",
-        "-F" | "--flush" => "-F",
-        "-N" | "--new-chain" | "--new" => "-N",
-        "-X" | "--delete-chain" => "-X",
-        "-P" | "--policy" => "-P",
-        // Zeroes counters, which weir never writes.
-        "-Z" | "--zero" => "-Z",
-        _ => return None,
+/// Where the command stands, and its short name. A rule's own options may come before it, as in
+/// `-m tcp -p tcp -A INPUT`. A whole name goes before an abbreviation, which may be an option of a match.
+fn find_command(words: &[Word], family: Family) -> Option<(usize, &'static str)> {
+    let find = |name: &dyn Fn(&str) -> Option<&'static str>| {
+        let mut found = words.iter().enumerate().filter(|(_, w)| !w.quoted);
+        found.find_map(|(at, w)| name(&w.text).map(|name| (at, name)))
+    };
+    find(&|word| canonical(names::short(word))).or_else(|| {
+        find(&|word| match names::find(word, names::own(family)) {
+            names::Found::One(name) => canonical(names::short(name)),
+            _ => None,
+        })
     })
+}
+
+fn canonical(short: &str) -> Option<&'static str> {
+    // -Z zeroes counters, which weir never writes.
+    let commands = ["-A", "-I", "-D", "-R", "-F", "-N", "-X", "-P", "-Z"];
+    commands.into_iter().find(|command| *command == short)
 }
 
 fn complain(column: usize, message: &str) -> Complaint {

@@ -1,5 +1,6 @@
 //! The options of one rule.
 
+use super::names;
 use super::options::{Complaint, Given, Opt};
 use super::words::Word;
 use crate::xtables::ext::{Kind, matches, targets};
@@ -13,12 +14,15 @@ enum Loaded {
 }
 
 impl Loaded {
-    fn arity(&self, option: &str) -> Option<usize> {
-        let options = match self {
+    fn options(&self) -> &'static [(&'static str, usize)] {
+        match self {
             Self::Match(kind, _) => kind.options,
             Self::Target(kind, _) => kind.options,
-        };
-        options
+        }
+    }
+
+    fn arity(&self, option: &str) -> Option<usize> {
+        self.options()
             .iter()
             .find(|(name, _)| *name == option)
             .map(|(_, n)| *n)
@@ -79,57 +83,58 @@ impl<'a> Reader<'a> {
             Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
             _ => (word.text.as_str(), None),
         };
+        let name = self.whole_name(name, column)?;
         let mut o = Opt {
             not,
             name: name.to_owned(),
             words: attached.into_iter().collect(),
             column,
         };
-        match name {
-            "-s" | "--source" | "--src" => {
+        match names::short(name) {
+            "-s" => {
                 self.take(&mut o, 1)?;
                 let nets = self.networks(&o)?;
                 once(&o, self.sources.is_empty())?;
                 self.sources = nets;
             }
-            "-d" | "--destination" | "--dst" => {
+            "-d" => {
                 self.take(&mut o, 1)?;
                 let nets = self.networks(&o)?;
                 once(&o, self.destinations.is_empty())?;
                 self.destinations = nets;
             }
-            "-i" | "--in-interface" => {
+            "-i" => {
                 self.take(&mut o, 1)?;
                 once(&o, self.rule.in_interface.is_none())?;
                 self.rule.in_interface = Some((not, o.interface(0)?));
             }
-            "-o" | "--out-interface" => {
+            "-o" => {
                 self.take(&mut o, 1)?;
                 once(&o, self.rule.out_interface.is_none())?;
                 self.rule.out_interface = Some((not, o.interface(0)?));
             }
-            "-p" | "--protocol" | "--proto" => {
+            "-p" => {
                 self.take(&mut o, 1)?;
                 once(&o, self.rule.protocol.is_none())?;
                 self.protocol(&o)?;
             }
-            "-f" | "--fragment" if self.family == Family::Ip => {
+            "-f" if self.family == Family::Ip => {
                 once(&o, self.rule.fragment.is_none())?;
                 self.rule.fragment = Some(not);
             }
-            "-m" | "--match" => {
+            "-m" => {
                 self.take(&mut o, 1)?;
                 self.load_match(o.plain()?)?;
             }
-            "-j" | "--jump" | "-g" | "--goto" => {
+            "-j" | "-g" => {
                 self.take(&mut o, 1)?;
                 once(&o, self.rule.target.is_none() && !self.has_target())?;
                 self.target(o.plain()?)?;
             }
             // Counters of this rule; weir sets none.
-            "-c" | "--set-counters" => self.take(&mut o, 2)?,
+            "-c" => self.take(&mut o, 2)?,
             // The lock is the caller's business.
-            "-w" | "--wait" => {
+            "-w" => {
                 if self
                     .words
                     .peek()
@@ -141,6 +146,20 @@ impl<'a> Reader<'a> {
             _ => self.extension(o)?,
         }
         Ok(())
+    }
+
+    /// A long option may be abbreviated: among the tool's own, those of what was loaded, and, when none of them
+    /// fits, those of the protocol's own match.
+    fn whole_name(&self, given: &'a str, column: usize) -> Result<&'a str, Complaint> {
+        let options = |options: &'static [(&'static str, usize)]| options.iter().map(|(n, _)| *n);
+        let loaded = self.loaded.iter().flat_map(|l| options(l.options()));
+        let found = names::find(given, names::own(self.family).chain(loaded));
+        if let Some(name) = found.only(given, column)? {
+            return Ok(name);
+        }
+        let implied = self.implied_kind().map_or(&[][..], |kind| kind.options);
+        let found = names::find(given, options(implied));
+        Ok(found.only(given, column)?.unwrap_or(given))
     }
 
     /// The words after an option.
@@ -256,10 +275,17 @@ impl<'a> Reader<'a> {
             .and_then(|at| self.loaded.get(at))
             .and_then(|l| l.arity(&o.name));
         let (Some(at), Some(arity)) = (found, arity) else {
-            let message = format!(
-                "{} is no option of the matches and the target before it; name its match with -m first",
-                o.name
-            );
+            let message = match &self.rule.target {
+                Some(Target::Jump(name)) => format!(
+                    "{} is no option here: {name} is a chain, or an unknown target; weir has words for {}",
+                    o.name,
+                    known_targets()
+                ),
+                _ => format!(
+                    "{} is no option of the matches and the target before it; name its match with -m first",
+                    o.name
+                ),
+            };
             return Err(Complaint {
                 column: o.column,
                 message,
@@ -274,7 +300,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn implied(&mut self, o: &Opt) -> Option<usize> {
+    /// The match of the rule's protocol, which need not be named.
+    fn implied_kind(&self) -> Option<&'static Kind<Match>> {
         let (Not(false), protocol) = self.rule.protocol? else {
             return None;
         };
@@ -285,13 +312,16 @@ impl<'a> Reader<'a> {
             Protocol::ICMPV6 => "icmp6",
             _ => return None,
         };
-        let kind = matches::KINDS
-            .iter()
-            .find(|k| k.name == name && self.exists(k))?;
+        let mut kinds = matches::KINDS.iter();
+        kinds.find(|k| k.name == name && self.exists(k)).copied()
+    }
+
+    fn implied(&mut self, o: &Opt) -> Option<usize> {
+        let kind = self.implied_kind()?;
         kind.options.iter().find(|(option, _)| *option == o.name)?;
         let given = Given {
             family: self.family,
-            name: format!("-m {name}"),
+            name: format!("-m {}", kind.name),
             column: o.column,
             options: Vec::new(),
         };
@@ -355,6 +385,12 @@ impl<'a> Reader<'a> {
             message,
         })
     }
+}
+
+/// The targets that weir has words for, in one line.
+pub(in crate::xtables) fn known_targets() -> String {
+    let names: Vec<&str> = targets::KINDS.iter().map(|kind| kind.name).collect();
+    names.join(", ")
 }
 
 /// Every address is no condition.

@@ -50,6 +50,20 @@ fn each_command_is_read() {
             "-A C -m state --state INVALID,NEW",
         ),
         (
+            "--app C --proto tcp --dp 80 --jum D",
+            "-A C -p tcp -m tcp --dport 80 -j D",
+        ),
+        (
+            "-A C -p tcp -j REDIRECT --to-port 15001",
+            "-A C -p tcp -j REDIRECT --to-ports 15001",
+        ),
+        (
+            "-A C -m conntrack --ctstate=NEW --fragm",
+            "-A C -f -m conntrack --ctstate NEW",
+        ),
+        // The tool's own --source, not --source-port: the match is not named yet.
+        ("-A C -p tcp --so 1.1.1.1", "-A C -s 1.1.1.1/32 -p tcp"),
+        (
             "-A C -d 10.0.0.0/255.255.0.0 -m limit --limit 7/min",
             "-A C -d 10.0.0.0/16 -m limit --limit 7/min",
         ),
@@ -80,6 +94,23 @@ fn an_error_names_its_place() {
         (":INPUT MAYBE", 8, "ACCEPT or DROP"),
         ("*nat", 1, "COMMIT"),
         ("-Q INPUT", 1, "no command"),
+        ("--in INPUT", 1, "no command"),
+        ("--delet INPUT", 1, "no command"),
+        (
+            "-A INPUT -p tcp -m tcp --so 1",
+            24,
+            "--so may be --source or --source-port",
+        ),
+        (
+            "-A INPUT -j REDIRECT --random-f --to 1 --ran",
+            40,
+            "--random or --random-fully",
+        ),
+        (
+            "-A INPUT -j FOO --bar 1",
+            17,
+            "FOO is a chain, or an unknown target",
+        ),
         ("-A INPUT -d 10.0.0.0/255.0.255.0", 10, "prefix"),
         ("-A AVERYLONGNAMEOFACHAINTHATISTOOLONG", 4, "28 bytes"),
     ] {

@@ -230,14 +230,21 @@ fn shortest(v: Nat) -> Target {
     }
 }
 
-impl fmt::Display for NatKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl NatKind {
+    /// The name of the target.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
             Self::Redirect => "REDIRECT",
             Self::Masquerade => "MASQUERADE",
             Self::Snat => "SNAT",
             Self::Dnat => "DNAT",
-        })
+        }
+    }
+}
+
+impl fmt::Display for NatKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -1,0 +1,82 @@
+//! Addresses that more than one live pod of the node claims.
+
+use crate::node::pods::PodView;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Who claims which address.
+#[derive(Debug, Default)]
+pub(super) struct Claims(BTreeMap<IpAddr, Vec<Arc<PodView>>>);
+
+impl Claims {
+    /// Of pods that have not ended and are not ending. Those with the node's network all have its addresses.
+    pub(super) fn of(views: &[Arc<PodView>]) -> Self {
+        let mut claims = Self::default();
+        let ended =
+            |view: &PodView| view.deleting || matches!(view.phase.as_str(), "Succeeded" | "Failed");
+        for view in views {
+            if ended(view) || view.pod.spec.host_network {
+                continue;
+            }
+            for address in view.addresses() {
+                claims.0.entry(address).or_default().push(Arc::clone(view));
+            }
+        }
+        claims
+    }
+
+    /// That no other pod claims an address of this one. Which of two is right nobody here can tell: what the API server
+    /// knows of one of them is out of date.
+    ///
+    /// # Errors
+    /// The address, and who else claims it.
+    pub(super) fn check(&self, view: &PodView) -> Result<(), String> {
+        for address in view.addresses() {
+            let all = self.0.get(&address).map_or(&[][..], Vec::as_slice);
+            if let Some(other) = all.iter().find(|other| other.uid() != view.uid()) {
+                return Err(format!(
+                    "the address {address} is claimed by pod {}/{} too: nothing is written to either until only one has it",
+                    other.namespace(),
+                    other.name()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, address: &str, change: impl FnOnce(&mut PodView)) -> Arc<PodView> {
+        let mut view = PodView::default();
+        view.pod.metadata.name = name.into();
+        view.pod.metadata.uid = format!("uid-{name}");
+        view.pod.status.pod_ip = address.parse().ok();
+        view.phase = "Running".into();
+        change(&mut view);
+        Arc::new(view)
+    }
+
+    #[test]
+    fn only_live_pods_with_a_network_of_their_own_claim() {
+        let web = pod("web", "10.0.0.1", |_| {});
+        let others = [
+            pod("deleted", "10.0.0.1", |v| v.deleting = true),
+            pod("done", "10.0.0.1", |v| v.phase = "Succeeded".into()),
+            pod("host", "10.0.0.1", |v| v.pod.spec.host_network = true),
+            pod("else", "10.0.0.2", |_| {}),
+        ];
+        let mut all = vec![Arc::clone(&web)];
+        all.extend(others);
+        assert_eq!(Claims::of(&all).check(&web), Ok(()));
+        all.push(pod("thief", "10.0.0.1", |v| v.phase = "Pending".into()));
+        let error = Claims::of(&all).check(&web).unwrap_err();
+        assert!(
+            error.contains("10.0.0.1") && error.contains("/thief"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! What a sidecar's rules need of the kernel, read off the rules themselves.
+//!
+//! An example of each thing that a pod can ask for is compiled; [`Compiled::needs`] then names the rows of the survey. So a
+//! verdict cannot forget what the rules use, nor ask for what they do not.
+//!
+//! [`Compiled::needs`]: weir_cni::compile::Compiled::needs
+
+use weir_cni::compile::{Engine, compile};
+use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_netfilter::probe::needs::Needs;
+
+/// Something that a pod can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rules {
+    /// Inbound and outbound traffic of IPv4, by REDIRECT.
+    Redirect,
+    /// The same, inbound by TPROXY.
+    Tproxy,
+    /// The same as [`Rules::Redirect`] in both families.
+    RedirectIpv6,
+    /// The same as [`Rules::Tproxy`] in both families.
+    TproxyIpv6,
+    /// [`Rules::Redirect`] with DNS capture.
+    Dns,
+}
+
+impl Rules {
+    /// Keys of the survey's findings. One engine has to do all of it, so what IPv4 or plain redirection needs is among
+    /// them. Empty only if the example were no configuration, which a test excludes.
+    #[must_use]
+    pub fn needs(self, engine: Engine) -> Needs {
+        let is_tproxy = matches!(self, Self::Tproxy | Self::TproxyIpv6);
+        let is_ipv6 = matches!(self, Self::RedirectIpv6 | Self::TproxyIpv6);
+        let config = SidecarConfig {
+            proxy_uid: "1337".to_owned(),
+            proxy_gid: "1337".to_owned(),
+            inbound_interception_mode: if is_tproxy { "TPROXY" } else { "REDIRECT" }.to_owned(),
+            inbound_ports_include: "*".to_owned(),
+            inbound_ports_exclude: "15020".to_owned(),
+            outbound_ip_ranges_include: "*".to_owned(),
+            enable_ipv6: is_ipv6,
+            redirect_dns: self == Self::Dns,
+            capture_all_dns: self == Self::Dns,
+            ..SidecarConfig::default()
+        };
+        let intent = Intent::parse(&config, &NameFiles::default());
+        intent.map_or_else(|_| Needs::new(), |i| compile(&i, engine).needs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_example_needs_what_it_is_about() {
+        for (rules, nft, legacy) in [
+            (Rules::Redirect, "expression redir", "target ip REDIRECT"),
+            (Rules::Tproxy, "expression tproxy", "target ip TPROXY"),
+            (Rules::TproxyIpv6, "expression tproxy", "target ip6 TPROXY"),
+            (Rules::RedirectIpv6, "expression redir", "match ip6 owner"),
+            (Rules::Dns, "ct zone set", "target ip CT"),
+        ] {
+            let has = |engine, area, feature| {
+                let needs = rules.needs(engine);
+                assert!(
+                    needs.contains(&format!("{area}/{feature}")),
+                    "{feature}: {needs:?}"
+                );
+            };
+            has(Engine::Nft, "nf_tables", nft);
+            has(Engine::Xtables, "xtables", legacy);
+        }
+        let tproxy = Rules::Tproxy.needs(Engine::Nft);
+        assert!(
+            !tproxy.contains("nf_tables/expression socket"),
+            "no rule uses it"
+        );
+    }
+}

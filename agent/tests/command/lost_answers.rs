@@ -1,0 +1,98 @@
+//! An exchange with the kernel that fails in the middle, once at every place: what `apply` says is what the namespace
+//! holds, and the next run mends it. `strace` makes the failures: the call is not executed, so after a commit
+//! its answer is lost.
+
+use crate::support::{inside, path, tproxy, weir};
+use std::process::Command;
+use weir_netlink::Netns;
+
+/// Everything that a redirection changes, without counters.
+fn held(pod: &Netns) -> String {
+    let rules = inside(pod, "nft", &["-s", "list", "ruleset"]);
+    let legacy = ["iptables-legacy-save", "ip6tables-legacy-save"].map(|tool| {
+        let saved = inside(pod, tool, &[]);
+        let lines = saved.lines().filter(|l| l.starts_with("-A"));
+        lines.map(|l| format!("{l}\n")).collect::<String>()
+    });
+    let routing = [
+        "-6 address show dev lo",
+        "-4 rule",
+        "-6 rule",
+        "-4 route show table all type local default",
+        "-6 route show table all type local default",
+    ];
+    let words = |l: &str| inside(pod, "ip", &l.split_whitespace().collect::<Vec<_>>());
+    rules + &legacy.concat() + &routing.map(words).concat()
+}
+
+/// `weir apply` with the Nth of these system calls of each thread failing; whether one did, its exit code and error.
+fn apply(calls: &str, error: &str, n: usize, args: &[&str]) -> (bool, i32, String) {
+    let inject = format!("inject={calls}:error={error}:when={n}");
+    let out = Command::new("strace")
+        .args(["-f", "-qq", "-e", &format!("trace={calls}"), "-e", &inject])
+        .args(["-o", "/dev/stdout", env!("CARGO_BIN_EXE_weir")])
+        .args(args)
+        .output()
+        .expect("strace is needed here");
+    let trace = String::from_utf8_lossy(&out.stdout);
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    let code = out.status.code().expect("ended by a signal");
+    (trace.contains("(INJECTED)"), code, text)
+}
+
+fn each(engine: &str, calls: &str, error: &str) {
+    let file = tproxy();
+    let args = |ns: &str| {
+        let words = [
+            "apply",
+            "sidecar",
+            "--config",
+            file.path(),
+            "--engine",
+            engine,
+            "--netns",
+            ns,
+        ];
+        words.map(str::to_owned)
+    };
+    let pod = legacy_pod_or_skip!();
+    let untouched = held(&pod);
+    assert_eq!(
+        weir(&args(&path(&pod)).each_ref().map(String::as_str)).code,
+        0
+    );
+    let complete = held(&pod);
+    assert_ne!(untouched, complete);
+    for n in 1.. {
+        let pod = legacy_pod_or_skip!();
+        let args = args(&path(&pod));
+        let args = args.each_ref().map(String::as_str);
+        let (injected, code, text) = apply(calls, error, n, &args);
+        let told = format!("{engine}, {error} at {calls} {n}: exit code {code}: {text}");
+        let now = held(&pod);
+        let is_complete = code == 0 || text.contains("is in force with its routing");
+        let expected = if is_complete { &complete } else { &untouched };
+        assert_eq!(&now, expected, "{told}");
+        assert!(code == 0 || !text.contains("it is not known"), "{told}");
+        assert_eq!(weir(&args).code, 0, "{told}");
+        assert_eq!(held(&pod), complete, "{told}");
+        if !injected {
+            assert!(n > 5, "nothing was injected: {told}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_lost_answer_leaves_all_or_nothing_in_nf_tables() {
+    each("nft", "recvmsg,recvfrom", "ENOBUFS");
+}
+
+#[test]
+fn a_lost_answer_leaves_all_or_nothing_in_legacy_tables() {
+    each(
+        "xtables",
+        "recvmsg,recvfrom,getsockopt,setsockopt",
+        "ENOMEM",
+    );
+}

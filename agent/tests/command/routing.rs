@@ -1,0 +1,233 @@
+//! Addresses, policy rules and routes beside the rules: judged exactly, never taken from another writer.
+
+use crate::support::{config, inside, path, tproxy, weir};
+use serde_json::json;
+use weir_netlink::Netns;
+use weir_netlink::route::Routing;
+
+const MARKED: &str = "fwmark 0x539 lookup 133";
+
+/// `ip ARGS` in the pod.
+fn ip(pod: &Netns, args: &str) -> String {
+    inside(pod, "ip", &args.split_whitespace().collect::<Vec<_>>())
+}
+
+/// `weir VERB sidecar --config FILE --netns POD`.
+fn on(verb: &str, file: &str, pod: &Netns) -> crate::support::Run {
+    weir(&[verb, "sidecar", "--config", file, "--netns", &path(pod)])
+}
+
+/// Everything that routing holds.
+fn routing(pod: &Netns) -> String {
+    let listings = [
+        "address",
+        "-4 rule",
+        "-6 rule",
+        "-4 route show table all",
+        "-6 route show table all",
+    ];
+    listings.map(|l| ip(pod, l)).concat()
+}
+
+/// Whether the kernel keeps who added an address (since Linux 5.18).
+fn keeps_owners(pod: &Netns) -> bool {
+    let found = Routing::open_in(pod).unwrap().addresses().unwrap();
+    found.iter().any(|a| a.protocol.is_some())
+}
+
+#[test]
+fn a_foreign_route_in_the_place_of_ours_is_named_and_nothing_is_changed() {
+    for (family, foreign, word) in [
+        ("-4", "blackhole default table 133", "blackhole 0.0.0.0/0"),
+        (
+            "-6",
+            "unreachable default table 133 metric 7",
+            "unreachable ::/0",
+        ),
+    ] {
+        let pod = pod_or_skip!();
+        let file = tproxy();
+        ip(&pod, &format!("{family} route add {foreign}"));
+        let before = routing(&pod);
+        let applied = on("apply", file.path(), &pod);
+        assert_eq!(applied.code, 1, "{}", applied.stdout);
+        let text = &applied.stderr;
+        assert!(
+            text.contains(word) && text.contains("inbound_tproxy_route_table"),
+            "{text}"
+        );
+        assert!(text.contains("nothing is changed"), "{text}");
+        assert_eq!(routing(&pod), before);
+        assert_eq!(inside(&pod, "nft", &["list", "ruleset"]), "");
+        let verified = on("verify", file.path(), &pod);
+        assert_eq!(verified.code, 1, "{}", verified.stdout);
+        assert!(verified.stdout.contains(word), "{}", verified.stdout);
+
+        ip(&pod, &format!("{family} route delete {foreign}"));
+        assert_eq!(on("apply", file.path(), &pod).code, 0);
+        assert_eq!(on("verify", file.path(), &pod).code, 0);
+        // A route with a metric that is not better than ours is not in the way.
+        if family == "-4" {
+            ip(&pod, "route add blackhole default table 133 metric 9");
+            assert_eq!(on("verify", file.path(), &pod).code, 0);
+        }
+    }
+}
+
+#[test]
+fn a_foreign_rule_before_ours_is_drift() {
+    let pod = pod_or_skip!();
+    let file = tproxy();
+    assert_eq!(on("apply", file.path(), &pod).code, 0);
+    ip(&pod, "rule add fwmark 0x539 lookup 254 priority 5");
+    let verified = on("verify", file.path(), &pod);
+    assert_eq!(verified.code, 1, "{}", verified.stdout);
+    assert!(
+        verified.stdout.contains("lookup 254 priority 5"),
+        "{}",
+        verified.stdout
+    );
+    ip(&pod, "rule delete fwmark 0x539 lookup 254 priority 5");
+    assert_eq!(on("verify", file.path(), &pod).code, 0);
+}
+
+/// What has the same effect is as good as ours, and is not ours.
+#[test]
+fn what_another_writer_added_is_used_and_left() {
+    let pod = pod_or_skip!();
+    let file = tproxy();
+    for command in [
+        "-4 route add local default dev lo table 133",
+        "-6 route add local default dev lo table 133",
+        "-4 rule add fwmark 0x539 lookup 133 priority 20",
+        "-6 rule add fwmark 0x539 lookup 133 priority 20",
+    ] {
+        ip(&pod, command);
+    }
+    if keeps_owners(&pod) {
+        ip(&pod, "-6 address add ::6/128 dev lo");
+    }
+    let before = routing(&pod);
+    let applied = on("apply", file.path(), &pod);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(!applied.stdout.contains("ip -4 "), "{}", applied.stdout);
+    assert_eq!(on("verify", file.path(), &pod).code, 0);
+    let cleaned = weir(&["clean", "--netns", &path(&pod)]);
+    assert_eq!(cleaned.code, 0, "{}", cleaned.stderr);
+    assert_eq!(routing(&pod), before);
+    assert_eq!(inside(&pod, "nft", &["list", "ruleset"]), "");
+}
+
+/// One of ours beside an equal one of another writer: ours goes, whichever is asked first.
+#[test]
+fn clean_deletes_our_policy_rule_and_not_its_twin() {
+    let pod = pod_or_skip!();
+    let file = tproxy();
+    assert_eq!(on("apply", file.path(), &pod).code, 0);
+    ip(&pod, &format!("rule add {MARKED} priority 5"));
+    assert_eq!(weir(&["clean", "--netns", &path(&pod)]).code, 0);
+    let rules = ip(&pod, "rule");
+    let left: Vec<&str> = rules.lines().filter(|l| l.contains(MARKED)).collect();
+    assert!(
+        left.len() == 1 && left[0].starts_with("5:"),
+        "ours was to go: {rules}"
+    );
+}
+
+#[test]
+fn routes_of_ours_without_a_rule_are_found_and_removed() {
+    let pod = pod_or_skip!();
+    let file = config(&json!({}));
+    assert_eq!(on("apply", file.path(), &pod).code, 0);
+    let before = routing(&pod);
+    for command in [
+        "-4 route add local default dev lo table 77 proto 119",
+        "-6 route add local default dev lo table 70000 proto 119",
+    ] {
+        ip(&pod, command);
+    }
+    let verified = on("verify", file.path(), &pod);
+    assert_eq!(verified.code, 1, "{}", verified.stdout);
+    for table in ["table 77", "table 70000"] {
+        let is_named = |l: &str| l.contains("unexpected") && l.ends_with(table);
+        assert!(
+            verified.stdout.lines().any(is_named),
+            "{table}: {}",
+            verified.stdout
+        );
+    }
+    assert_eq!(on("apply", file.path(), &pod).code, 0);
+    assert_eq!(routing(&pod), before);
+
+    ip(&pod, "route add local default dev lo table 77 proto 119");
+    let cleaned = weir(&["clean", "--netns", &path(&pod)]);
+    assert!(cleaned.stdout.contains("table 77"), "{}", cleaned.stdout);
+    assert!(!ip(&pod, "route show table all").contains("table 77"));
+}
+
+#[test]
+fn damaged_routing_is_found_named_and_healed() {
+    let pod = pod_or_skip!();
+    let file = tproxy();
+    assert_eq!(on("apply", file.path(), &pod).code, 0);
+    let before = routing(&pod);
+    for (damage, named) in [
+        (
+            "-4 route delete local default table 133",
+            "ip -4 route local default",
+        ),
+        (
+            "-6 route delete local default table 133",
+            "ip -6 route local default",
+        ),
+        ("-4 rule delete fwmark 0x539", "ip -4 rule fwmark"),
+        ("-6 rule delete fwmark 0x539", "ip -6 rule fwmark"),
+        ("-6 address delete ::6/128 dev lo", "ip -6 address ::6/128"),
+    ] {
+        ip(&pod, damage);
+        let verified = on("verify", file.path(), &pod);
+        assert_eq!(verified.code, 1, "{damage}");
+        assert!(verified.stdout.contains(named), "{}", verified.stdout);
+        let healed = on("apply", file.path(), &pod);
+        assert_eq!(healed.code, 0, "{}", healed.stderr);
+        assert_eq!(on("verify", file.path(), &pod).code, 0);
+        assert_eq!(routing(&pod), before, "{damage}");
+    }
+}
+
+/// IPv6 was on and is off now.
+#[test]
+fn nothing_of_ipv6_stays_when_it_is_switched_off() {
+    for engine in ["nft", "xtables"] {
+        let pod = legacy_pod_or_skip!();
+        let mode = json!({ "inbound_interception_mode": "TPROXY" });
+        let (both, v4) = (config(&mode), {
+            let mut mode = mode.clone();
+            mode["enable_ipv6"] = false.into();
+            config(&mode)
+        });
+        let before = ip(&pod, "-6 address show dev lo");
+        let on = |verb: &str, file: &str| {
+            let ns = path(&pod);
+            weir(&[
+                verb, "sidecar", "--config", file, "--netns", &ns, "--engine", engine,
+            ])
+        };
+        assert_eq!(on("apply", both.path()).code, 0);
+        let verified = on("verify", v4.path());
+        assert_eq!(verified.code, 1, "{}", verified.stdout);
+        let applied = on("apply", v4.path());
+        assert_eq!(applied.code, 0, "{}", applied.stderr);
+        let verified = on("verify", v4.path());
+        assert_eq!(verified.code, 0, "{engine}: {}", verified.stdout);
+        assert!(!ip(&pod, "-6 rule").contains("133"));
+        assert_eq!(ip(&pod, "-6 route show table all type local default"), "");
+        if keeps_owners(&pod) {
+            assert_eq!(ip(&pod, "-6 address show dev lo"), before);
+        }
+        let legacy = inside(&pod, "ip6tables-legacy-save", &[]);
+        assert!(!legacy.contains("ISTIO_"), "{legacy}");
+        let is_rule = |l: &str| l.starts_with("-A");
+        assert!(!legacy.lines().any(is_rule), "{legacy}");
+    }
+}

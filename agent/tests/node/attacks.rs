@@ -1,0 +1,215 @@
+//! Processes that pretend to be a pod: what an ordinary user of one pod can do to have the rules of another, or to keep
+//! it from having them.
+
+use crate::api_server::{ApiServer, pod};
+use crate::groups::Group;
+use crate::repair::{IN_PLACE, Sandbox, sidecar, start};
+use crate::rights::unmapped;
+use crate::support::{Agent, Node, get};
+use serde_json::{Value, json};
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use weir_netlink::Netns;
+
+/// Whom nobody trusts with anything.
+const NOBODY: u32 = 65534;
+
+/// An ordinary user's process in user and network namespaces that it made itself, with an address of its choice.
+struct Pretender {
+    process: Child,
+    netns: Netns,
+    _group: Group,
+}
+
+impl Pretender {
+    /// In the control group of this pod. `None`, with the reason in a line, where an ordinary user cannot do that.
+    fn of_pod(uid: &str, address: &str) -> Option<Self> {
+        if let Some(why) = unmapped([NOBODY]) {
+            println!("skipped: {why}");
+            return None;
+        }
+        let group = Group::of_pod(uid)?;
+        let script =
+            format!("ip link set lo up && ip address add {address}/32 dev lo && echo && exec cat");
+        let mut process = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--net", "sh", "-c", &script])
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("unshare is there");
+        group.take(process.id());
+        let mut ready = [0];
+        let said = process.stdout.as_mut().unwrap().read(&mut ready).unwrap();
+        if said == 0 {
+            let status = process.wait().unwrap();
+            println!("skipped: an ordinary user may make no namespaces here: {status}");
+            return None;
+        }
+        let netns = Netns::of_pid(process.id()).unwrap();
+        Some(Self {
+            process,
+            netns,
+            _group: group,
+        })
+    }
+
+    fn rules(&self) -> String {
+        let out = Command::new("nsenter")
+            .arg(format!("--net={}", self.netns.path().display()))
+            .args(["nft", "list", "ruleset"])
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    }
+}
+
+impl Drop for Pretender {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn state_of(agent: &Agent, name: &str) -> Option<Value> {
+    let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
+    let facts: Value = serde_json::from_str(&text).unwrap();
+    let mut pods = facts["pods"].as_array().unwrap().iter();
+    pods.find(|p| p["name"] == name).cloned()
+}
+
+/// Waits until the state of a pod says why nothing is done.
+fn refused(agent: &Agent, name: &str, words: &[&str]) {
+    let error = || {
+        let state = state_of(agent, name).unwrap_or_default();
+        state["error"].as_str().unwrap_or_default().to_owned()
+    };
+    let said = || words.iter().all(|word| error().contains(word));
+    agent.until(&format!("{words:?} in the state of {name}"), said);
+    let state = state_of(agent, name).unwrap();
+    assert_eq!(state["verified"], false, "{state}");
+}
+
+const OFTEN: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "1");
+
+#[test]
+fn an_ordinary_user_of_another_pod_takes_the_address() {
+    let Some(victim) = Sandbox::of("robbed") else {
+        return;
+    };
+    let Some(thief) = Sandbox::of("thief") else {
+        return;
+    };
+    // Older than any process of the victim.
+    let Some(pretender) = Pretender::of_pod("uid-thief", &victim.address) else {
+        return;
+    };
+    let victim = victim.again();
+    let server = ApiServer::start();
+    server.put(sidecar("robbed", &victim.address));
+    let mut plain = pod("shop", "thief", "uid-thief");
+    plain["status"] = json!({"phase": "Running", "podIP": thief.address});
+    server.put(plain);
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    agent.until("verified", || agent.metric("weir_pods_verified") == 1);
+    assert!(victim.is_redirected());
+    assert_eq!(pretender.rules(), "");
+    assert_eq!(thief.rules(), "");
+}
+
+#[test]
+fn an_ordinary_user_of_the_pod_itself_takes_its_address() {
+    let Some(victim) = Sandbox::of("nested") else {
+        return;
+    };
+    let Some(pretender) = Pretender::of_pod("uid-nested", &victim.address) else {
+        return;
+    };
+    let victim = victim.again();
+    let server = ApiServer::start();
+    server.put(sidecar("nested", &victim.address));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    agent.until("verified", || agent.metric("weir_pods_verified") == 1);
+    assert!(victim.is_redirected());
+    assert_eq!(pretender.rules(), "");
+    drop(victim);
+    // The pod's own is gone; what was made below it is not taken in its place.
+    refused(&agent, "nested", &["made inside of the pod"]);
+    assert_eq!(pretender.rules(), "");
+}
+
+/// Who is root in a pod may make groups below the pod's own.
+#[test]
+fn a_group_that_is_named_after_another_pod() {
+    let path = "kubepods/poduid-thief/c/kubepods/burstable/poduid-named";
+    let Some(group) = Group::at(path) else { return };
+    let Some(sandbox) = Sandbox::within(group) else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("named", &sandbox.address));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    refused(&agent, "named", &["none of the ", "UID uid-named"]);
+    assert_eq!(sandbox.rules(), "");
+}
+
+#[test]
+fn two_namespaces_of_a_pod_with_its_address() {
+    let Some(one) = Sandbox::of("twice") else {
+        return;
+    };
+    let Some(two) = one.twin("twice") else { return };
+    let server = ApiServer::start();
+    server.put(sidecar("twice", &one.address));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    refused(&agent, "twice", &["each have a process of the pod"]);
+    assert_eq!((one.rules(), two.rules()), (String::new(), String::new()));
+    drop(two);
+    agent.until("repaired", || agent.metric("weir_pods_verified") == 1);
+    assert!(one.is_redirected());
+}
+
+#[test]
+fn an_address_that_the_api_server_has_for_two_pods() {
+    let (Some(web), Some(plain)) = (Sandbox::of("stale"), Sandbox::of("stale-plain")) else {
+        return;
+    };
+    let server = ApiServer::start();
+    // What is known of it is out of date: that address is another pod's now, which asks for nothing.
+    server.put(sidecar("stale", &plain.address));
+    let mut other = pod("shop", "stale-plain", "uid-stale-plain");
+    other["status"] = json!({"phase": "Running"});
+    server.put(other.clone());
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    refused(&agent, "stale", &["does not have the addresses"]);
+    other["status"]["podIP"] = plain.address.clone().into();
+    server.put(other.clone());
+    let claimed = || {
+        let state = state_of(&agent, "stale").unwrap();
+        state["error"]
+            .as_str()
+            .unwrap()
+            .contains("claimed by pod shop/stale-plain too")
+    };
+    agent.until("the state says who", claimed);
+    assert_eq!((web.rules(), plain.rules()), (String::new(), String::new()));
+    // Also when both ask.
+    let mut both = sidecar("stale-plain", &plain.address);
+    both["metadata"]["uid"] = "uid-stale-plain".into();
+    server.put(both);
+    refused(&agent, "stale-plain", &["claimed by pod shop/stale too"]);
+    assert_eq!(plain.rules(), "");
+    // It is known better now; nothing else has to happen.
+    server.put(sidecar("stale", &web.address));
+    agent.until("both", || agent.metric("weir_pods_verified") == 2);
+    assert!(web.is_redirected() && plain.is_redirected());
+}

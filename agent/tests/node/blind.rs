@@ -1,0 +1,157 @@
+//! What the agent does not see it says, and never shows as good.
+
+use crate::api_server::{ApiServer, Fault};
+use crate::repair::{IN_PLACE, Sandbox, sidecar, start};
+use crate::support::{Agent, BRIDGE, Node, get};
+use nix::sys::ptrace;
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn facts(agent: &Agent) -> Value {
+    let (status, text) = get(agent.metrics, "/status.json").expect("an answer");
+    assert_eq!(status, 200);
+    serde_json::from_str(&text).unwrap()
+}
+
+fn blind(agent: &Agent, of: &str) -> bool {
+    agent.metric(&format!("weir_blind{{of=\"{of}\"}}")) == 1
+}
+
+fn ratio(agent: &Agent) -> String {
+    let (_, text) = get(agent.metrics, "/metrics").unwrap();
+    let value = |line: &str| {
+        line.strip_prefix("weir_pods_verified_ratio ")
+            .map(str::to_owned)
+    };
+    text.lines().find_map(value).unwrap()
+}
+
+#[test]
+fn an_api_server_that_never_answers() {
+    let server = ApiServer::start();
+    server.fault(|_| Some(Fault::Status(500)));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE]);
+    agent.until("trouble", || {
+        facts(&agent)["podWatch"]["state"] == "trouble"
+    });
+    assert!(blind(&agent, "watch") && blind(&agent, "verification"));
+    assert_eq!(ratio(&agent), "NaN");
+    let told = facts(&agent);
+    assert_eq!(told["verification"]["ratio"], Value::Null, "{told}");
+    let (_, page) = get(agent.metrics, "/").unwrap();
+    assert!(
+        page.contains("pods are not watched") && !page.contains("all is well"),
+        "{page}"
+    );
+    // All agents would be unready at once, and none could do anything about it.
+    assert!(agent.is_ready());
+    server.fault(|_| None);
+    agent.until("seen", || {
+        !blind(&agent, "watch") && !blind(&agent, "verification")
+    });
+    agent.until("known", || ratio(&agent) == "1.0");
+    agent.until("well", || {
+        get(agent.metrics, "/").unwrap().1.contains("all is well")
+    });
+    // Lost later: what is known is old.
+    server.fault(|_| Some(Fault::Status(500)));
+    server.end();
+    agent.until("lost", || blind(&agent, "watch"));
+    let (_, page) = get(agent.metrics, "/").unwrap();
+    assert!(
+        page.contains("pods are not watched") && !page.contains("all is well"),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_socket_for_the_plugin_that_cannot_be_had() {
+    let server = ApiServer::start();
+    server.put(sidecar("elsewhere", "192.0.2.7"));
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    std::fs::create_dir_all(node.path("run/pods.sock/below")).unwrap();
+    let env = server.env();
+    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let agent = node.start(&env, &[]);
+    let installed = || get(agent.health, "/healthz").is_some();
+    agent.until("it lives", installed);
+    agent.until("installed", || agent.metric("istio_cni_install_ready") == 1);
+    let (status, why) = get(agent.health, "/readyz").unwrap();
+    assert_eq!(status, 503);
+    assert!(
+        why.contains("the plugin cannot ask") && why.contains("pods.sock"),
+        "{why}"
+    );
+    assert!(blind(&agent, "plugin"));
+    let told = facts(&agent);
+    assert_eq!(told["podSocket"]["state"], "failed", "{told}");
+    assert!(get(agent.metrics, "/").unwrap().1.contains("pods.sock"));
+    // The pods are watched all the same.
+    agent.until("watched", || agent.metric("weir_pods_watched") == 1);
+}
+
+/// The thread that verifies, held by a tracer: from outside it looks like one that hangs in the kernel.
+struct Held(Pid);
+
+impl Held {
+    fn new(agent: &Agent) -> Option<Self> {
+        let tasks = format!("/proc/{}/task", agent.pid());
+        let of = |name: &str| std::fs::read_to_string(format!("{tasks}/{name}/comm"));
+        let mut names = std::fs::read_dir(&tasks)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let thread = names.find(|name| of(name).is_ok_and(|comm| comm.trim() == "repair"));
+        let pid = Pid::from_raw(thread.expect("it verifies").parse().unwrap());
+        if let Err(e) = ptrace::seize(pid, ptrace::Options::empty()) {
+            println!("skipped: this process may trace no other: {e}");
+            return None;
+        }
+        ptrace::interrupt(pid).unwrap();
+        Some(Self(pid))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // It stopped long ago; a tracer has to have seen it.
+        let flags = nix::sys::wait::WaitPidFlag::__WALL;
+        let _ = nix::sys::wait::waitpid(self.0, Some(flags));
+        let _ = ptrace::detach(self.0, None);
+    }
+}
+
+#[test]
+fn verification_that_hangs() {
+    let Some(sandbox) = Sandbox::of("hangs") else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("hangs", &sandbox.address));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, ("WEIR_VERIFY_INTERVAL", "1")]);
+    agent.until("verified", || agent.metric("weir_pods_verified") == 1);
+    assert!(agent.is_ready() && !blind(&agent, "verification"));
+    let Some(held) = Held::new(&agent) else {
+        return;
+    };
+    let took = agent.until("not ready", || !agent.is_ready());
+    assert!(
+        took > Duration::from_secs(3),
+        "a slow round is none that hangs: {took:?}"
+    );
+    let (_, why) = get(agent.health, "/readyz").unwrap();
+    assert!(why.contains("no round of verification"), "{why}");
+    assert!(blind(&agent, "verification"));
+    assert_eq!(agent.metric("istio_cni_install_ready"), 1);
+    let told = facts(&agent);
+    assert_eq!(told["verification"]["state"], "overdue", "{told}");
+    assert!(told["notReady"].is_string(), "{told}");
+    let (_, page) = get(agent.metrics, "/").unwrap();
+    assert!(page.contains("verification has stopped"), "{page}");
+    drop(held);
+    agent.until("ready again", || agent.is_ready());
+    assert_eq!(facts(&agent)["notReady"], json!(null));
+}

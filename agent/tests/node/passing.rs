@@ -1,0 +1,89 @@
+//! Errors of this node that pass: what is installed stays meanwhile, and the agent with it.
+
+use crate::faults::Mount;
+use crate::support::{Agent, BRIDGE, Node};
+use nix::mount::MsFlags;
+use std::process::Command;
+
+const LIST: &str = "net.d/10-pods.conflist";
+
+/// The agent has failed and lives, and what it installed is there; then it is ready again.
+fn survives(node: &Node, agent: &mut Agent, mend: impl FnOnce()) {
+    agent.until("the failure", || {
+        agent.log().contains("what is on the node stays")
+    });
+    assert!(node.read(LIST).contains("istio-cni"), "{}", agent.log());
+    assert!(node.exists("run/istio-cni-kubeconfig") && node.exists("bin/istio-cni"));
+    mend();
+    agent.wait_ready();
+    assert!(agent.log().contains("installing works again"));
+    assert!(agent.terminate().success());
+    assert!(!node.read(LIST).contains("istio-cni"), "a signal removes");
+}
+
+#[test]
+fn a_token_that_is_away_for_a_moment() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let mut agent = node.ready(&[]);
+    std::fs::rename(node.path("account/token"), node.path("account/away")).unwrap();
+    agent.until("not ready", || !agent.is_ready());
+    survives(&node, &mut agent, || {
+        std::fs::rename(node.path("account/away"), node.path("account/token")).unwrap();
+    });
+}
+
+#[test]
+fn a_disk_that_is_full_for_a_while() {
+    let node = Node::new();
+    let Some(_mount) = Mount::tmpfs(&node.path("net.d"), MsFlags::empty(), "size=8k") else {
+        return;
+    };
+    node.write(LIST, BRIDGE);
+    let mut agent = node.ready(&[]);
+    node.write("net.d/filler", &"x".repeat(4096));
+    // The entry is changed in place, and there is no room for the file that would take its place.
+    let changed = node.read(LIST).replace("istio-system", "other");
+    node.write(LIST, &changed);
+    survives(&node, &mut agent, || {
+        std::fs::remove_file(node.path("net.d/filler")).unwrap();
+    });
+}
+
+#[test]
+fn no_descriptor_is_free() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let mut agent = node.ready(&[]);
+    let limit = |pid: u32, number: &str| {
+        let limit = format!("--nofile={number}:1024");
+        let mut prlimit = Command::new("prlimit");
+        prlimit.args([format!("--pid={pid}"), limit]).status()
+    };
+    match limit(agent.pid(), "4") {
+        Ok(status) => assert!(status.success()),
+        Err(e) => return println!("skipped: prlimit of util-linux: {e}"),
+    }
+    // The watch that is there already tells of it.
+    node.write(LIST, &node.read(LIST).replace("istio-system", "other"));
+    agent.until("the failure", || {
+        agent.log().contains("Too many open files")
+    });
+    let pid = agent.pid();
+    survives(&node, &mut agent, || {
+        assert!(limit(pid, "1024").unwrap().success());
+    });
+}
+
+#[test]
+fn a_removal_that_fails_is_a_failure() {
+    let node = Node::new();
+    let Some(mount) = Mount::tmpfs(&node.path("net.d"), MsFlags::empty(), "size=64k") else {
+        return;
+    };
+    node.write(LIST, BRIDGE);
+    let mut agent = node.ready(&[]);
+    mount.read_only();
+    assert_eq!(agent.terminate().code(), Some(1), "{}", agent.log());
+    assert!(agent.log().contains("the installation is not removed"));
+}

@@ -1,0 +1,113 @@
+//! Rules of ours in the namespaces of pods that ask for none.
+
+use crate::api_server::{ApiServer, pod};
+use crate::repair::{IN_PLACE, Sandbox, events, sidecar, start};
+use crate::support::{Agent, Node, get};
+use serde_json::{Value, json};
+
+const OFTEN: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "1");
+
+/// A pod without a proxy, running at this address.
+fn plain(name: &str, address: &str) -> Value {
+    let mut pod = pod("shop", name, &format!("uid-{name}"));
+    pod["status"] = json!({"phase": "Running", "podIP": address});
+    pod
+}
+
+/// Redirects a namespace as if it were that of a pod with a sidecar.
+fn redirect(node: &Node, sandbox: &Sandbox) {
+    node.write(
+        "wrong.json",
+        &sidecar("wrong", &sandbox.address).to_string(),
+    );
+    let manifest = node.path("wrong.json").display().to_string();
+    let netns = sandbox.netns().path().display().to_string();
+    let arguments = [
+        "apply", "sidecar", "--engine", "nft", "--pod", &manifest, "--netns", &netns,
+    ];
+    let done = node.run(&arguments, &[]);
+    assert!(done.status.success(), "{done:?}");
+    assert!(sandbox.is_redirected());
+}
+
+fn unasked(agent: &Agent) -> Vec<Value> {
+    let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
+    let facts: Value = serde_json::from_str(&text).unwrap();
+    facts["unasked"].as_array().unwrap().clone()
+}
+
+#[test]
+fn what_is_surely_ours_is_removed() {
+    let (Some(wrong), Some(right)) = (Sandbox::of("unasked"), Sandbox::of("asks")) else {
+        return;
+    };
+    let node = Node::new();
+    redirect(&node, &wrong);
+    wrong.tool("nft", &["add", "table", "inet", "other"]);
+    let server = ApiServer::start();
+    server.put(plain("unasked", &wrong.address));
+    server.put(sidecar("asks", &right.address));
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    agent.until("removed", || {
+        agent.metric("weir_unasked_removed_total") == 1
+    });
+    assert_eq!(wrong.rules(), "table inet other {\n}\n");
+    agent.until("told", || events(&server, "RedirectionRemoved").len() == 1);
+    let event = &events(&server, "RedirectionRemoved")[0];
+    assert_eq!(event.body["involvedObject"]["uid"], "uid-unasked");
+    assert!(
+        agent
+            .log()
+            .contains("pod shop/unasked asks for no redirection")
+    );
+    agent.until("the other one", || agent.metric("weir_pods_verified") == 1);
+    assert!(right.is_redirected());
+    assert_eq!(agent.metric("weir_pods_unasked"), 0);
+    // And again, should they come back.
+    redirect(&node, &wrong);
+    agent.until("again", || agent.metric("weir_unasked_removed_total") == 2);
+}
+
+#[test]
+fn what_may_be_somebody_elses_is_told_and_stays() {
+    let names = ["may-write", "opted-out", "own-init"];
+    let sandboxes: Option<Vec<_>> = names.iter().map(|name| Sandbox::of(name)).collect();
+    let Some(sandboxes) = sandboxes else { return };
+    let [writes, opted_out, init] = &sandboxes[..] else {
+        panic!("three names");
+    };
+    let node = Node::new();
+    sandboxes
+        .iter()
+        .for_each(|sandbox| redirect(&node, sandbox));
+    let rules: Vec<String> = sandboxes.iter().map(Sandbox::rules).collect();
+    let server = ApiServer::start();
+    let mut pod = plain("may-write", &writes.address);
+    pod["spec"]["containers"][0]["securityContext"] =
+        json!({"capabilities": {"add": ["NET_ADMIN"]}});
+    server.put(pod);
+    let mut pod = sidecar("opted-out", &opted_out.address);
+    pod["metadata"]["labels"]["sidecar.istio.io/inject"] = "false".into();
+    server.put(pod);
+    let mut pod = plain("own-init", &init.address);
+    pod["spec"]["initContainers"] = json!([{"name": "istio-init"}]);
+    server.put(pod);
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    agent.until("found", || agent.metric("weir_pods_unasked") == 2);
+    let told = unasked(&agent);
+    let named: Vec<_> = told.iter().map(|found| &found["name"]).collect();
+    assert_eq!(named, ["may-write", "opted-out"], "{told:?}");
+    let messages: Vec<_> = told
+        .iter()
+        .map(|f| f["message"].as_str().unwrap())
+        .collect();
+    assert!(
+        messages[0].contains("may write rules itself"),
+        "{messages:?}"
+    );
+    assert!(messages[1].contains("it has a proxy"), "{messages:?}");
+    agent.until("told", || events(&server, "RedirectionNotAsked").len() == 2);
+    let after: Vec<String> = sandboxes.iter().map(Sandbox::rules).collect();
+    assert_eq!(after, rules);
+    assert_eq!(agent.metric("weir_unasked_removed_total"), 0);
+}

@@ -1,0 +1,238 @@
+//! What a signal to end leaves on the node: an upgrade everything that lets pods start within the mesh, an uninstallation
+//! nothing.
+
+use crate::api_server::{ApiServer, Fault, pod};
+use crate::support::{Agent, BRIDGE, Node, PATIENCE};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+const LIST: &str = "net.d/10-pods.conflist";
+const KUBECONFIG: &str = "run/istio-cni-kubeconfig";
+
+/// The agent's pod, of a DaemonSet.
+fn own_pod() -> Value {
+    let mut own = pod("istio-system", "istio-cni-node-abcde", "uid-agent");
+    own["metadata"]["ownerReferences"] =
+        json!([{"kind": "DaemonSet", "name": "istio-cni-node", "uid": "uid-set"}]);
+    own["spec"]["serviceAccountName"] = "istio-cni".into();
+    own
+}
+
+fn daemon_set() -> Value {
+    json!({"kind": "DaemonSet", "apiVersion": "apps/v1",
+           "metadata": {"namespace": "istio-system", "name": "istio-cni-node", "uid": "uid-set"},
+           "spec": {"template": {"spec": {}}}})
+}
+
+/// An agent that is ready in that pod.
+fn agent(node: &Node, server: &ApiServer) -> Agent {
+    node.write(LIST, BRIDGE);
+    let mut env: Vec<(String, String)> = server.env().into();
+    env.push(("POD_NAME".into(), "istio-cni-node-abcde".into()));
+    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    node.ready(&env)
+}
+
+fn has_entry(node: &Node) -> bool {
+    node.read(LIST).contains("\"type\": \"istio-cni\"")
+}
+
+fn assert_stays(node: &Node, agent: &Agent) {
+    assert!(has_entry(node), "{}", agent.log());
+    assert!(node.exists(KUBECONFIG) && node.exists("bin/istio-cni"));
+}
+
+fn assert_gone(node: &Node, agent: &Agent) {
+    assert!(!has_entry(node), "{}", agent.log());
+    assert!(!node.exists(KUBECONFIG));
+}
+
+#[test]
+fn an_upgrade_leaves_a_plugin_that_works_by_itself() {
+    let (node, server) = (Node::new(), ApiServer::start());
+    server.put(own_pod());
+    server.put(daemon_set());
+    server.put(pod("shop", "web", "uid-web"));
+    server.grant("token-of-its-own");
+    let mut first = agent(&node, &server);
+    let entry = node.read(LIST);
+    assert!(first.terminate().success(), "{}", first.log());
+    assert_stays(&node, &first);
+    assert_eq!(node.read(LIST), entry);
+    assert_eq!(node.mode(KUBECONFIG), 0o600);
+    let asked = server.asked();
+    let request = asked.iter().find(|a| a.path.ends_with("/token")).unwrap();
+    assert_eq!(
+        request.path,
+        "/api/v1/namespaces/istio-system/serviceaccounts/istio-cni/token"
+    );
+    assert_eq!(request.body["kind"], "TokenRequest");
+    assert!(request.body["spec"]["boundObjectRef"].is_null());
+    // With the pod its token ends.
+    server.accept("token-of-its-own");
+    let client = weir_cni::api::Client::new(&node.path(KUBECONFIG)).unwrap();
+    let web: Value = client.pod("shop", "web", PATIENCE).unwrap();
+    assert_eq!(web["metadata"]["uid"], "uid-web");
+    // The next agent takes over what is there, and does not write the entry again.
+    server.accept("token-1");
+    let inode = || std::fs::metadata(node.path(LIST)).unwrap().ino();
+    let before = inode();
+    let mut env: Vec<(String, String)> = server.env().into();
+    env.push(("POD_NAME".into(), "istio-cni-node-abcde".into()));
+    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let mut second = node.ready(&env);
+    assert_eq!(inode(), before);
+    assert!(node.read(KUBECONFIG).contains("token: token-1"));
+    // And when the DaemonSet goes, all of it goes.
+    server.remove(&daemon_set());
+    assert!(second.terminate().success(), "{}", second.log());
+    assert_gone(&node, &second);
+}
+
+#[test]
+fn without_the_right_to_a_token_the_entry_stays_and_the_log_says_what_is_missing() {
+    let (node, server) = (Node::new(), ApiServer::start());
+    server.put(own_pod());
+    server.put(daemon_set());
+    server.fault(|asked| asked.path.ends_with("/token").then_some(Fault::Status(403)));
+    let mut agent = agent(&node, &server);
+    assert!(agent.terminate().success(), "{}", agent.log());
+    assert_stays(&node, &agent);
+    assert!(node.read(KUBECONFIG).contains("token: token-1"));
+    let log = agent.log();
+    assert!(log.contains("serviceaccounts/token"), "{log}");
+}
+
+#[test]
+fn what_ends_the_mesh_on_this_node_removes_the_installation() {
+    let mut deleting = daemon_set();
+    deleting["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z".into();
+    let mut elsewhere = daemon_set();
+    elsewhere["spec"]["template"]["spec"]["nodeSelector"] = json!({"mesh": "on"});
+    let mut by_hand = own_pod();
+    by_hand["metadata"]["ownerReferences"] = json!([{"kind": "Job", "name": "x", "uid": "y"}]);
+    let node1 = json!({"kind": "Node", "metadata": {"name": "node1", "labels": {"mesh": "off"}}});
+    for (what, own, set, says) in [
+        (
+            "deleting",
+            Some(own_pod()),
+            Some(deleting),
+            "is being deleted",
+        ),
+        ("deleted", Some(own_pod()), None, "is gone"),
+        (
+            "elsewhere",
+            Some(own_pod()),
+            Some(elsewhere),
+            "no longer for node",
+        ),
+        (
+            "no owner",
+            Some(by_hand),
+            Some(daemon_set()),
+            "belongs to no DaemonSet",
+        ),
+        ("no pod", None, Some(daemon_set()), "there is no pod"),
+    ] {
+        let (node, server) = (Node::new(), ApiServer::start());
+        server.put(node1.clone());
+        own.into_iter()
+            .chain(set)
+            .for_each(|object| server.put(object));
+        let mut agent = agent(&node, &server);
+        assert!(agent.terminate().success(), "{what}: {}", agent.log());
+        assert_gone(&node, &agent);
+        assert!(agent.log().contains(says), "{what}: {}", agent.log());
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_had_removes_nothing() {
+    let faults: [(&str, Option<Fault>); 4] = [
+        ("refused", Some(Fault::Status(403))),
+        ("broken", Some(Fault::Status(500))),
+        ("no API server", Some(Fault::Raw(b"hello\r\n\r\n".to_vec()))),
+        ("dead", None),
+    ];
+    let one = |(what, fault): (&str, Option<Fault>)| {
+        let (node, mut server) = (Node::new(), ApiServer::start());
+        server.put(own_pod());
+        let mut agent = agent(&node, &server);
+        match fault {
+            Some(fault) => server.fault(move |asked| {
+                let asks = asked.path.contains("daemonsets");
+                asks.then(|| fault.clone())
+            }),
+            None => server.stop(),
+        }
+        let begun = Instant::now();
+        assert!(agent.terminate().success(), "{what}: {}", agent.log());
+        assert!(begun.elapsed() < Duration::from_secs(15), "{what}");
+        assert_stays(&node, &agent);
+        assert!(
+            agent.log().contains("cannot be found out"),
+            "{what}: {}",
+            agent.log()
+        );
+    };
+    std::thread::scope(|scope| {
+        for case in faults {
+            scope.spawn(move || one(case));
+        }
+    });
+}
+
+#[test]
+fn a_service_account_that_is_gone_is_an_uninstallation() {
+    let (node, server) = (Node::new(), ApiServer::start());
+    server.put(own_pod());
+    server.put(daemon_set());
+    let mut agent = agent(&node, &server);
+    server.accept("of another account");
+    assert!(agent.terminate().success(), "{}", agent.log());
+    assert_gone(&node, &agent);
+}
+
+/// An agent that ends right after its start may know nothing of what the one before left.
+#[test]
+fn what_the_agent_before_left_goes_as_well() {
+    let (node, server) = (Node::new(), ApiServer::start());
+    server.put(own_pod());
+    server.put(daemon_set());
+    let mut first = agent(&node, &server);
+    assert!(first.terminate().success());
+    assert_stays(&node, &first);
+    server.remove(&daemon_set());
+    // It waits for the file that is named, and does not get to writing one.
+    let mut env: Vec<(String, String)> = server.env().into();
+    env.push(("POD_NAME".into(), "istio-cni-node-abcde".into()));
+    env.push(("CNI_CONF_NAME".into(), "05-later.conflist".into()));
+    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let mut second = node.start(&env, &[]);
+    second.until("waiting", || second.log().contains("waiting for"));
+    assert!(second.terminate().success());
+    assert_gone(&node, &second);
+}
+
+#[test]
+fn a_crash_removes_nothing() {
+    let (node, server) = (Node::new(), ApiServer::start());
+    for signal in [Signal::SIGKILL, Signal::SIGABRT] {
+        let mut agent = agent(&node, &server);
+        agent.signal(signal);
+        assert!(!agent.ended().success());
+        assert_stays(&node, &agent);
+    }
+}
+
+/// Users of Istio's chart apply one file, all others the other.
+#[test]
+fn both_manifests_grant_the_same() {
+    let rights = include_str!("../../deploy/upgrade-rbac.yaml");
+    let manifest = include_str!("../../deploy/weir.yaml");
+    let (_, rights) = rights.split_once("#\n# A signal").unwrap();
+    assert!(rights.contains("daemonsets") && rights.contains("serviceaccounts/token"));
+    assert!(manifest.contains(rights), "{rights}");
+}

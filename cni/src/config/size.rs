@@ -1,0 +1,253 @@
+//! How many rules an intent makes, before one of them is made.
+//!
+//! Lists come from annotations, which anyone who may create a pod writes. Some are multiplied: each captured
+//! network makes a rule for each interface of a virtual machine.
+
+use super::{Dns, Inbound, InputError, Intent, OutboundRanges, OwnerGroups};
+use crate::annotation;
+
+/// The most rules that an intent may make, counted for one family and the engine that makes more of them.
+///
+/// The kernel takes about 20 microseconds to add a rule and as long to list it again (6.18, two cores), so this many
+/// cost a starting pod a fifth of a second, and as much again whenever the agent looks. Upstream has no limit; what
+/// it has as examples makes less than a hundred.
+pub const MAX_RULES: usize = 4096;
+
+/// A list and what it comes to.
+struct Part {
+    /// The field of the configuration.
+    field: &'static str,
+    /// The annotation that fills it for a pod; empty when none does.
+    annotation: &'static str,
+    elements: usize,
+    rules: usize,
+}
+
+/// Refuses an intent that would make more than [`MAX_RULES`] rules.
+///
+/// # Errors
+///
+/// Names the list that makes most of them, how many elements it has and how many rules there would be.
+pub(super) fn check(intent: &Intent) -> Result<(), InputError> {
+    let parts = parts(intent);
+    let sum = |sum: usize, part: &Part| sum.saturating_add(part.rules);
+    let all = parts.iter().fold(0, sum);
+    if all <= MAX_RULES {
+        return Ok(());
+    }
+    let Some(most) = parts.iter().max_by_key(|p| p.rules) else {
+        return Ok(());
+    };
+    let input = match most.annotation {
+        "" => most.field.to_owned(),
+        annotation => format!("{} (annotation {annotation})", most.field),
+    };
+    Err(InputError::whole(
+        input,
+        format!(
+            "its {} elements are too many: with them the redirection would have {all} rules",
+            most.elements
+        ),
+        format!(
+            "lists that make at most {MAX_RULES} rules; give fewer elements, such as wider ranges and networks"
+        ),
+    ))
+}
+
+/// What each list adds, at most.
+fn parts(intent: &Intent) -> Vec<Part> {
+    let part = |field, annotation, elements: usize, each: usize| Part {
+        field,
+        annotation,
+        elements,
+        rules: elements.saturating_mul(each),
+    };
+    let interfaces = intent.virtual_interfaces.len();
+    let included = match &intent.outbound_include {
+        OutboundRanges::All => 0,
+        OutboundRanges::Ranges(ranges) => ranges.v4.len() + ranges.v6.len(),
+    };
+    let (inbound, inbound_excluded) = match &intent.inbound {
+        Inbound::Off => (0, 0),
+        Inbound::All => (0, intent.inbound_ports_exclude.len()),
+        Inbound::Ports(list) => (list.len(), 0),
+    };
+    let (OwnerGroups::AllBut(groups) | OwnerGroups::Only(groups)) = &intent.owner_groups;
+    let servers = match &intent.dns {
+        Dns::Off | Dns::All => 0,
+        Dns::Servers { v4, v6 } => v4.len() + v6.len(),
+    };
+    let excluded = &intent.outbound_exclude;
+    vec![
+        // Transparent: one for known connections and one for new ones.
+        part(
+            "inbound_ports_include",
+            annotation::INCLUDE_INBOUND_PORTS,
+            inbound,
+            2,
+        ),
+        part(
+            "inbound_ports_exclude",
+            annotation::EXCLUDE_INBOUND_PORTS,
+            inbound_excluded,
+            1,
+        ),
+        part(
+            "outbound_ports_include",
+            annotation::INCLUDE_OUTBOUND_PORTS,
+            intent.outbound_ports_include.len(),
+            1,
+        ),
+        // TCP and UDP.
+        part(
+            "outbound_ports_exclude",
+            annotation::EXCLUDE_OUTBOUND_PORTS,
+            intent.outbound_ports_exclude.len(),
+            2,
+        ),
+        // One in the output chain, and one for each interface of a virtual machine.
+        part(
+            "outbound_ip_ranges_include",
+            annotation::INCLUDE_OUTBOUND_IP_RANGES,
+            included,
+            interfaces.saturating_add(1),
+        ),
+        part(
+            "outbound_ip_ranges_exclude",
+            annotation::EXCLUDE_OUTBOUND_IP_RANGES,
+            excluded.v4.len() + excluded.v6.len(),
+            1,
+        ),
+        part(
+            "reroute_virtual_interfaces",
+            annotation::REROUTE_VIRTUAL_INTERFACES,
+            interfaces,
+            2,
+        ),
+        // In both chains of nat and of mangle.
+        part(
+            "exclude_interfaces",
+            annotation::EXCLUDE_INTERFACES,
+            intent.exclude_interfaces.len(),
+            4,
+        ),
+        // Up to four in nat; two in mangle, two in raw.
+        part("proxy_uid", "", intent.proxy_uids.len(), 8),
+        part("proxy_gid", "", intent.proxy_gids.len(), 8),
+        part("owner_groups", "", groups.len(), 1),
+        // TCP and UDP in nat, two zones in raw.
+        part("dns_servers", "", servers, 4),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::{Engine, Rules, compile};
+    use crate::config::{NameFiles, SidecarConfig};
+    use proptest::prelude::*;
+
+    fn parsed(config: &SidecarConfig) -> Result<Intent, InputError> {
+        Intent::parse(config, &NameFiles::default())
+    }
+
+    fn numbers(n: usize) -> String {
+        let list: Vec<String> = (1..=n).map(|p| p.to_string()).collect();
+        list.join(",")
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_named() {
+        let config = |n| SidecarConfig {
+            outbound_ports_exclude: numbers(n),
+            ..SidecarConfig::default()
+        };
+        assert!(parsed(&config(MAX_RULES / 2 - 50)).is_ok());
+        let error = parsed(&config(65_535)).unwrap_err().to_string();
+        for part in [
+            "outbound_ports_exclude (annotation traffic.sidecar.istio.io/excludeOutboundPorts): its 65535 elements",
+            "131",
+            &MAX_RULES.to_string(),
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        assert!(error.len() < 400, "{error}");
+    }
+
+    #[test]
+    fn lists_that_are_multiplied_are_refused_unmultiplied() {
+        let networks: Vec<String> = (0..200).map(|n| format!("10.{n}.0.0/16")).collect();
+        let interfaces: Vec<String> = (0..200).map(|n| format!("net{n}")).collect();
+        let config = |networks: &[String], interfaces: &[String]| SidecarConfig {
+            outbound_ip_ranges_include: networks.join(","),
+            reroute_virtual_interfaces: interfaces.join(","),
+            ..SidecarConfig::default()
+        };
+        assert!(parsed(&config(&networks, &[])).is_ok());
+        assert!(parsed(&config(&networks[..1], &interfaces)).is_ok());
+        let error = parsed(&config(&networks, &interfaces)).unwrap_err();
+        assert!(
+            error.input.starts_with("outbound_ip_ranges_include"),
+            "{error}"
+        );
+    }
+
+    /// Rules of the larger family, but for those that every intent has.
+    fn made(intent: &Intent, engine: Engine) -> usize {
+        match compile(intent, engine).rules {
+            Rules::Nft(ruleset) => {
+                let chains = ruleset.tables.iter().flat_map(|t| &t.chains);
+                chains.map(|c| c.rules.len()).sum()
+            }
+            Rules::Xtables(ruleset) => [false, true]
+                .into_iter()
+                .map(|v6| {
+                    let family = |t: &&weir_netfilter::xtables::Table| {
+                        (t.family == weir_netfilter::xtables::Family::Ip6) == v6
+                    };
+                    let chains = ruleset.tables.iter().filter(family).flat_map(|t| &t.chains);
+                    chains.map(|c| c.rules.len()).sum()
+                })
+                .max()
+                .unwrap_or(0),
+        }
+    }
+
+    proptest! {
+        /// What is counted is never less than what is made.
+        #[test]
+        fn no_rule_is_forgotten(
+            n in prop::array::uniform9(0usize..7),
+            modes in prop::array::uniform4(any::<bool>()),
+        ) {
+            let [tproxy, all_inbound, all_groups, ipv6] = modes;
+            let networks = |n| (0..n).map(|i| format!("10.{i}.0.0/16")).collect::<Vec<_>>().join(",");
+            let interfaces = |n| (0..n).map(|i| format!("net{i}")).collect::<Vec<_>>().join(",");
+            let config = |n: [usize; 9]| SidecarConfig {
+                inbound_interception_mode: if tproxy { "TPROXY" } else { "REDIRECT" }.into(),
+                inbound_ports_include: if all_inbound { "*".into() } else { numbers(n[0]) },
+                inbound_ports_exclude: numbers(n[1]),
+                outbound_ports_include: numbers(n[2]),
+                outbound_ports_exclude: numbers(n[3]),
+                outbound_ip_ranges_include: networks(n[4]),
+                outbound_ip_ranges_exclude: networks(n[5]),
+                reroute_virtual_interfaces: interfaces(n[6]),
+                exclude_interfaces: interfaces(n[7]),
+                proxy_uid: numbers(n[8]),
+                proxy_gid: numbers(n[8]),
+                owner_groups_include: if all_groups { "*".into() } else { numbers(n[1]) },
+                owner_groups_exclude: numbers(n[2]),
+                dns_servers_v4: (0..n[8]).map(|i| format!("10.0.0.{i}")).collect(),
+                redirect_dns: n[8] > 0,
+                enable_ipv6: ipv6,
+                ..SidecarConfig::default()
+            };
+            let intent = parsed(&config(n)).unwrap();
+            let counted: usize = parts(&intent).iter().map(|p| p.rules).sum();
+            for engine in [Engine::Nft, Engine::Xtables] {
+                let made = made(&intent, engine);
+                prop_assert!(made <= counted + 40, "{engine}: {made} > {counted}");
+            }
+        }
+    }
+}

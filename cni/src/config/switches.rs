@@ -1,0 +1,89 @@
+//! Switches of upstream's installer that choose between its ways of working: which engine they ask for, and what
+//! weir does where it has no such way.
+
+use super::SidecarConfig;
+use crate::compile::Engine;
+
+impl SidecarConfig {
+    /// The engine that `native_nftables` or `force_iptables_binary` asks for; none when neither does.
+    ///
+    /// `nft` asks for the `iptables` program that writes nf_tables. Weir has one way to write nf_tables, tables
+    /// of its own, and takes that.
+    #[must_use]
+    pub fn engine(&self) -> Option<Engine> {
+        match (self.native_nftables, self.force_iptables_binary.as_str()) {
+            (true, _) | (false, "nft") => Some(Engine::Nft),
+            (false, "legacy") => Some(Engine::Xtables),
+            (false, _) => None,
+        }
+    }
+
+    /// What is set and does something else here than upstream documents, one sentence each.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        match (self.native_nftables, self.force_iptables_binary.as_str()) {
+            (_, "") => {}
+            (true, forced) => notes.push(format!(
+                "force_iptables_binary {forced:?} has no effect beside native_nftables"
+            )),
+            (false, "nft") => notes.push(
+                "force_iptables_binary \"nft\": the rules go into nf_tables tables of their own \
+                 (inet istio-proxy-*), not into those of iptables-nft"
+                    .to_owned(),
+            ),
+            _ => {}
+        }
+        if self.force_apply {
+            notes.push("force_apply: what is in force and in sync is not applied again".to_owned());
+        }
+        if self.run_validation && (self.dry_run || self.cleanup_only) {
+            let why = if self.dry_run {
+                "dry_run"
+            } else {
+                "cleanup_only"
+            };
+            notes.push(format!("run_validation has no effect beside {why}"));
+        }
+        notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(native: bool, forced: &str) -> SidecarConfig {
+        SidecarConfig {
+            native_nftables: native,
+            force_iptables_binary: forced.to_owned(),
+            ..SidecarConfig::default()
+        }
+    }
+
+    #[test]
+    fn the_engine_that_is_asked_for() {
+        assert_eq!(of(false, "").engine(), None);
+        assert_eq!(of(true, "").engine(), Some(Engine::Nft));
+        assert_eq!(of(false, "nft").engine(), Some(Engine::Nft));
+        assert_eq!(of(false, "legacy").engine(), Some(Engine::Xtables));
+        assert_eq!(of(true, "legacy").engine(), Some(Engine::Nft));
+    }
+
+    #[test]
+    fn what_is_done_instead_is_said() {
+        assert_eq!(SidecarConfig::default().notes(), Vec::<String>::new());
+        assert_eq!(of(false, "legacy").notes(), Vec::<String>::new());
+        assert!(of(true, "legacy").notes()[0].contains("no effect beside native_nftables"));
+        assert!(of(false, "nft").notes()[0].contains("inet istio-proxy-*"));
+        let all = SidecarConfig {
+            force_apply: true,
+            run_validation: true,
+            cleanup_only: true,
+            ..SidecarConfig::default()
+        };
+        let notes = all.notes();
+        assert!(notes[0].starts_with("force_apply: "), "{notes:?}");
+        assert!(notes[1].contains("beside cleanup_only"), "{notes:?}");
+    }
+}

@@ -1,0 +1,185 @@
+//! Objects that are read from objects only.
+//!
+//! A struct that derives `Deserialize` also takes an array, whose items are its fields in the order of the
+//! source. Where every field has a default, `[]` would be a whole configuration. What is read through this
+//! module is an object, in JSON and in YAML; an array is an error with its place.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+/// A struct that is read from an object, and from nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Members(PhantomData))
+    }
+}
+
+struct Members<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, members: M) -> Result<Self::Value, M::Error> {
+        T::deserialize(MapAccessDeserializer::new(members)).map(Object)
+    }
+}
+
+/// A JSON text that is one object.
+///
+/// # Errors
+/// It is no JSON or no object, or a member does not fit: what, and where.
+pub fn from_str<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+    serde_json::from_str(text).map(|Object(value)| value)
+}
+
+/// The same from bytes.
+///
+/// # Errors
+/// As [`from_str`].
+pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_slice(bytes).map(|Object(value)| value)
+}
+
+/// For a member that is a struct: `#[serde(deserialize_with = "json::object")]`.
+///
+/// # Errors
+/// It is no object.
+pub fn object<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Object::deserialize(deserializer).map(|Object(value)| value)
+}
+
+/// The same where `null` is absence.
+///
+/// # Errors
+/// It is neither `null` nor an object.
+pub fn optional<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    let object = Option::<Object<T>>::deserialize(deserializer)?;
+    Ok(object.map(|Object(value)| value))
+}
+
+/// For a member that is a list of structs; `null` is the empty list.
+///
+/// # Errors
+/// It is no list, or an item is no object.
+pub fn list<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    let items = Option::<Vec<Object<T>>>::deserialize(deserializer)?;
+    let items = items.unwrap_or_default().into_iter();
+    Ok(items.map(|Object(value)| value).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::SidecarConfig;
+    use crate::plugin::{PodAnswer, PodQuestion};
+    use crate::pod::{Namespace, Pod};
+    use crate::protocol::CniError;
+    use crate::runtime::NetworkList;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(default)]
+    struct Outer {
+        a: u8,
+        #[serde(deserialize_with = "object")]
+        inner: Inner,
+        #[serde(deserialize_with = "optional")]
+        maybe: Option<Inner>,
+        #[serde(deserialize_with = "list")]
+        many: Vec<Inner>,
+    }
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(default)]
+    struct Inner {
+        b: u8,
+    }
+
+    #[test]
+    fn objects_are_read_and_arrays_are_not() {
+        let read: Outer =
+            from_str(r#"{"a": 1, "inner": {"b": 2}, "maybe": {"b": 3}, "many": [{"b": 4}, {}]}"#)
+                .unwrap();
+        let inner = |b| Inner { b };
+        let (maybe, many) = (Some(inner(3)), vec![inner(4), inner(0)]);
+        assert_eq!(
+            (read.a, read.inner, read.maybe, read.many),
+            (1, inner(2), maybe, many)
+        );
+        assert_eq!(
+            from_str::<Outer>(r#"{"maybe": null, "many": null}"#).unwrap(),
+            Outer::default()
+        );
+        for text in [
+            "[]",
+            "[1]",
+            r#"{"inner": []}"#,
+            r#"{"maybe": [7]}"#,
+            r#"{"many": [[7]]}"#,
+            r#"{"many": {"b": 1}}"#,
+        ] {
+            let error = from_str::<Outer>(text).unwrap_err().to_string();
+            assert!(error.contains("line 1 column"), "{text}: {error}");
+        }
+        let yaml: Object<Outer> = serde_saphyr::from_str("inner: {b: 5}\nmany:\n- b: 6\n").unwrap();
+        assert_eq!((yaml.0.inner, yaml.0.many), (inner(5), vec![inner(6)]));
+        assert!(serde_saphyr::from_str::<Object<Outer>>("[]\n").is_err());
+        assert!(serde_saphyr::from_str::<Object<Outer>>("inner: []\n").is_err());
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<u32>().prop_map(Value::from),
+            "[a-z0-9.:/*]{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::vec(("[a-z]{1,8}", inner), 0..4)
+                    .prop_map(|members| members.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn an_array_is_no_configuration(items in prop::collection::vec(json(), 0..40)) {
+            let text = Value::from(items).to_string();
+            prop_assert!(SidecarConfig::from_json(&text, "-").is_err());
+            prop_assert!(NetworkList::from_list(&text, "-").is_err());
+            prop_assert!(NetworkList::from_single(&text, "-").is_err());
+            prop_assert!(Pod::from_manifest(&text, "-").is_err());
+            prop_assert!(from_str::<Pod>(&text).is_err());
+            prop_assert!(from_str::<Namespace>(&text).is_err());
+            prop_assert!(from_str::<PodQuestion>(&text).is_err());
+            prop_assert!(from_str::<PodAnswer>(&text).is_err());
+            prop_assert!(from_str::<CniError>(&text).is_err());
+        }
+    }
+}

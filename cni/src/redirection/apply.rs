@@ -1,0 +1,137 @@
+//! All of a redirection, or nothing.
+//!
+//! ```text
+//! addresses, routes, policy rules   without rules that mark packets they do nothing to traffic
+//! rules                             one transaction of the engine, read back
+//! routing                           read back
+//! what is replaced                  rules of the other engine and of iptables-nft, then their routing
+//! ```
+//! Until the new redirection is known to be complete, nothing of an older one is taken away. On a failure what was
+//! added is taken back, on fresh sockets; routing only when rules that need it are known not to be in force.
+
+use super::failure::Failure;
+use super::routing::{self, Held};
+use super::write::Writer;
+use super::{Change, Cost, engines};
+use crate::compile::{Compiled, RoutingItem};
+use weir_netfilter::xtables;
+use weir_netlink::route::Routing;
+use weir_netlink::{Error, InForce, Result};
+
+/// How often routing is added again that another writer removed before it was read back.
+const ROUNDS: usize = 8;
+
+/// In the namespace of this thread.
+pub(super) fn apply(desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> {
+    let items = &desired.routing;
+    let routing = Routing::open()?;
+    let before = Held::read(&routing, items)?;
+    let mut writer = Writer::open(&desired.rules)?;
+    let undo = Undo {
+        before: &before,
+        items,
+    };
+    let missing = before.missing(items);
+    let mut changes = routing::add(&routing, &missing).map_err(|e| undo.routing(e))?;
+    let mut written = writer.write().map_err(|e| undo.all(&writer, e))?;
+    changes.append(&mut written.changes);
+    if !changes.is_empty() {
+        let settled = settle(&routing, items);
+        let failed = |e: Error| undo.all(&writer, e.with_in_force(InForce::Yes));
+        changes.extend(settled.map_err(failed)?);
+    }
+    let (gone, mut failures) = writer.take_over(&written);
+    changes.extend(gone);
+    let stale = before.stale(items);
+    if !stale.is_empty() {
+        let (gone, failed) = match failures.is_empty() {
+            true => routing::remove(&routing, stale),
+            false => (Vec::new(), routing::kept(&stale)),
+        };
+        changes.extend(gone);
+        failures.extend(failed);
+    }
+    let mut failures = failures.into_iter();
+    match failures.next() {
+        None => Ok((changes, written.cost)),
+        Some(first) => Err(Failure::of_apply(first, InForce::Yes, failures.collect())),
+    }
+}
+
+/// Reads the routing back, and adds again what another writer removed meanwhile.
+fn settle(routing: &Routing, items: &[RoutingItem]) -> Result<Vec<Change>> {
+    let mut changes = Vec::new();
+    for _ in 0..ROUNDS {
+        let missing = Held::read_of(routing, items)?.missing(items);
+        if missing.is_empty() {
+            return Ok(changes);
+        }
+        changes.extend(routing::add(routing, &missing)?);
+    }
+    let why = "another writer removes it each time; find out who writes routes in this namespace";
+    Err(Error::exhausted("verify", "the routing", why))
+}
+
+/// The way back to what was there before.
+struct Undo<'a> {
+    before: &'a Held,
+    items: &'a [RoutingItem],
+}
+
+impl Undo<'_> {
+    /// No rule was sent yet.
+    fn routing(&self, reason: Error) -> Failure {
+        Failure::of_apply(reason, InForce::No, self.take_routing_back())
+    }
+
+    fn all(&self, writer: &Writer<'_>, reason: Error) -> Failure {
+        let (in_force, mut rest) = writer.take_back(reason.in_force());
+        if in_force == InForce::No {
+            rest.extend(self.take_routing_back());
+        }
+        Failure::of_apply(reason, in_force, rest)
+    }
+
+    /// Removes what is there now and was not before, an addition whose answer was lost included. What could not be
+    /// removed, or found out.
+    fn take_routing_back(&self) -> Vec<Error> {
+        let once = || -> Result<Vec<Error>> {
+            let fresh = Routing::open()?;
+            let added = Held::read(&fresh, self.items)?.since(self.before);
+            Ok(routing::remove(&fresh, added).1)
+        };
+        // The second try is for a lost answer.
+        let once = || once().unwrap_or_else(|e| vec![e]);
+        match once() {
+            failures if failures.is_empty() => failures,
+            _ => once(),
+        }
+    }
+}
+
+/// Removes everything of ours from the namespace of this thread; goes on after a failure.
+pub(super) fn clean(named: &xtables::Ruleset) -> Result<Vec<Change>, Failure> {
+    let (mut changes, mut failures) = engines::clean(named);
+    let routing = Routing::open().and_then(|r| Held::read(&r, &[]).map(|held| (r, held.ours())));
+    match routing {
+        Err(e) => failures.push(e),
+        Ok((routing, ours)) => {
+            let may_go = failures.is_empty() || is_clean(named);
+            let (gone, failed) = match may_go {
+                true => routing::remove(&routing, ours),
+                false => (Vec::new(), routing::kept(&ours)),
+            };
+            changes.extend(gone);
+            failures.extend(failed);
+        }
+    }
+    match Failure::of_removal(failures) {
+        None => Ok(changes),
+        Some(failure) => Err(failure),
+    }
+}
+
+/// Whether no rule of ours is there any more, in spite of a failure.
+fn is_clean(named: &xtables::Ruleset) -> bool {
+    engines::plan_clean(named).is_ok_and(|left| left.is_empty())
+}

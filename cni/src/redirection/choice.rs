@@ -1,0 +1,260 @@
+//! Which engine serves an intent where nobody names one.
+//!
+//! What the namespace already uses; else nf_tables, where this kernel has what the *intent* needs of them; else
+//! legacy tables, by the same measure. What the intent needs is read off its rules ([`needs`]), so the choice, `weir
+//! preflight` and a refusal ask the same rows of the probes.
+//!
+//! [`Sandbox::choose_engine`] asks beforehand, in a throwaway namespace and without loading a module. A namespace of
+//! its own and a dozen trials cost more than the rules, so [`Sandbox::apply_intent`] writes by nf_tables and asks only when
+//! the kernel says that it lacks something: nothing was changed then.
+
+use super::{Cost, Failure, Sandbox, engines, families};
+use crate::compile::{Compiled, Engine, Rules, compile};
+use crate::config::Intent;
+use crate::redirection::Change;
+use weir_netfilter::probe::{
+    Finding, Kernel,
+    needs::{self, Needs},
+};
+use weir_netlink::{Error, ErrorKind, InForce, Netns, Result};
+
+/// An engine, and whether something else than its being there speaks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// The engine.
+    pub(super) engine: Engine,
+    /// Rules of ours are there: it stays.
+    pub(super) is_in_use: bool,
+}
+
+impl Choice {
+    /// Whether legacy tables can still be the better choice.
+    fn is_open(self) -> bool {
+        self.engine == Engine::Nft && !self.is_in_use
+    }
+}
+
+/// What [`Sandbox::apply_intent`] did.
+#[derive(Debug)]
+pub struct Applied {
+    /// The engine that holds the rules now.
+    pub engine: Engine,
+    /// What was changed; nothing when the namespace was in sync.
+    pub changes: Vec<Change>,
+    /// How long parts of it took.
+    pub cost: Cost,
+}
+
+impl Compiled {
+    /// What of the kernel the rules need: keys of the rows of `weir preflight`.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        match &self.rules {
+            Rules::Nft(ruleset) => needs::of_nft(ruleset),
+            Rules::Xtables(ruleset) => needs::of_xtables(ruleset),
+        }
+    }
+}
+
+impl Sandbox {
+    /// The engine to use here when nobody says which: what the namespace uses already, else nf_tables where the kernel
+    /// has what the intent needs, else legacy tables. Nothing is changed and no module loaded.
+    ///
+    /// # Errors
+    /// The kernel has what the intent needs in neither: what is lacking, and the options that give it. It does not let
+    /// this process look.
+    pub fn choose_engine(&self, intent: &Intent) -> Result<Engine> {
+        let preferred = self.preferred()?;
+        if !preferred.is_open() {
+            return Ok(preferred.engine);
+        }
+        let lacks = |engine| lacking(&compile(intent, engine));
+        let nft = lacks(Engine::Nft);
+        if nft.is_empty() {
+            return Ok(Engine::Nft);
+        }
+        let xtables = lacks(Engine::Xtables);
+        if xtables.is_empty() {
+            return Ok(Engine::Xtables);
+        }
+        Err(self.served_by_none(&words(&nft), &words(&xtables)))
+    }
+
+    /// The engine whose rules of ours the namespace holds, if any.
+    ///
+    /// # Errors
+    /// The kernel does not let this process look.
+    pub fn engine_in_use(&self) -> Result<Option<Engine>> {
+        let found = self.preferred()?;
+        Ok(found.is_in_use.then_some(found.engine))
+    }
+
+    /// The engine that an attempt begins with: the one in use, else nf_tables where the kernel has them, else legacy
+    /// tables. Cheaper than [`Sandbox::choose_engine`], and as good where nothing is written: without rules of ours all of
+    /// them are missing by either engine.
+    ///
+    /// # Errors
+    /// The kernel has neither, or does not let this process look.
+    pub fn engine_to_try(&self) -> Result<Engine> {
+        self.preferred().map(|choice| choice.engine)
+    }
+
+    /// Compiles for this engine, or for the one to choose, and applies. As [`Sandbox::apply`].
+    ///
+    /// # Errors
+    /// As [`Sandbox::apply`] and [`Sandbox::choose_engine`].
+    pub fn apply_intent(
+        &self,
+        intent: &Intent,
+        engine: Option<Engine>,
+    ) -> Result<Applied, Failure> {
+        let with = |engine| {
+            let (changes, cost) = self.apply_measured(&compile(intent, engine))?;
+            Ok(Applied {
+                engine,
+                changes,
+                cost,
+            })
+        };
+        if let Some(engine) = engine {
+            return with(engine);
+        }
+        let preferred = self.preferred()?;
+        match with(preferred.engine) {
+            Err(refused) if is_lack(&refused) && preferred.is_open() => {
+                // That nf_tables lack it needs no further proof.
+                let lacking = lacking(&compile(intent, Engine::Xtables));
+                if lacking.is_empty() {
+                    return with(Engine::Xtables);
+                }
+                let refused = refused.reason.to_string();
+                Err(self.served_by_none(&refused, &words(&lacking)).into())
+            }
+            done => done,
+        }
+    }
+
+    fn preferred(&self) -> Result<Choice> {
+        self.netns.run(engines::choose)?
+    }
+
+    fn served_by_none(&self, nft: &str, xtables: &str) -> Error {
+        let reason =
+            format!("this kernel does it in neither; nf_tables: {nft}; legacy tables: {xtables}");
+        let object = self.netns.id().to_string();
+        Error::unsupported("choose an engine for", object, reason)
+    }
+}
+
+/// The kernel lacks something, and the namespace is as it was.
+fn is_lack(failure: &Failure) -> bool {
+    let is_undone = failure.in_force() == InForce::No && failure.rest.is_empty();
+    is_undone && matches!(failure.reason.kind, ErrorKind::Unsupported(_))
+}
+
+/// What the kernel certainly lacks for these rules. Where it cannot be asked, and of what it did not tell, nothing: the
+/// attempt will say.
+fn lacking(compiled: &Compiled) -> Vec<Finding> {
+    let (needs, kernel) = (families::possible(compiled).needs(), Kernel::read());
+    let found = Netns::create().and_then(|ns| ns.run(|| needs::findings(&kernel, &needs)));
+    let mut found = found.unwrap_or_default();
+    found.retain(|finding| finding.answer.is_lack());
+    found
+}
+
+/// `no expression tproxy: CONFIG_NFT_TPROXY (module nft_tproxy)`
+fn words(lacking: &[Finding]) -> String {
+    let one = |f: &Finding| format!("no {}: {}", f.feature, f.given_by());
+    lacking.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{NameFiles, SidecarConfig};
+    use weir_netfilter::probe::{Answer, nft, xtables};
+
+    fn compiled(engine: Engine, change: impl FnOnce(&mut SidecarConfig)) -> Compiled {
+        let mut config = SidecarConfig {
+            proxy_uid: "1337".into(),
+            proxy_gid: "1337".into(),
+            inbound_ports_include: "*".into(),
+            ..SidecarConfig::default()
+        };
+        change(&mut config);
+        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
+        compile(&intent, engine)
+    }
+
+    fn tproxy(config: &mut SidecarConfig) {
+        config.inbound_interception_mode = "TPROXY".into();
+    }
+
+    fn everything(config: &mut SidecarConfig) {
+        tproxy(config);
+        config.enable_ipv6 = true;
+        config.redirect_dns = true;
+        config.capture_all_dns = true;
+        config.drop_invalid = true;
+        config.inbound_ports_exclude = "1-5".into();
+        config.exclude_interfaces = "eth1".into();
+        let groups: Vec<String> = (0..64)
+            .map(|n| format!("{}-{}", 10 * n, 10 * n + 5))
+            .collect();
+        config.owner_groups_include = groups.join(",");
+        config.outbound_ip_ranges_include = "10.0.0.0/9,fd00::/8".into();
+    }
+
+    #[test]
+    fn every_need_is_a_row_of_the_probes() {
+        let rows = [nft::untried(""), xtables::untried("")].concat();
+        for engine in [Engine::Nft, Engine::Xtables] {
+            for change in [everything as fn(&mut SidecarConfig), tproxy, |_| ()] {
+                for need in compiled(engine, change).needs() {
+                    assert!(rows.iter().any(|f| f.key() == need), "{need}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_intent_needs_what_its_rules_use_and_no_more() {
+        let has = |engine, change: fn(&mut SidecarConfig), key: &str| {
+            compiled(engine, change).needs().contains(key)
+        };
+        for (engine, key) in [
+            (Engine::Nft, "nf_tables/expression tproxy"),
+            (Engine::Nft, "nf_tables/ct mark set"),
+            (Engine::Nft, "nf_tables/chain inet route"),
+            (Engine::Xtables, "xtables/target ip TPROXY"),
+            (Engine::Xtables, "xtables/table ip mangle"),
+        ] {
+            assert!(has(engine, tproxy, key), "{key}");
+            assert!(!has(engine, |_| (), key), "{key}");
+        }
+        for (engine, key) in [
+            (Engine::Nft, "nf_tables/ct zone set"),
+            (Engine::Nft, "nf_tables/set interval"),
+            (Engine::Xtables, "xtables/target ip CT"),
+            (Engine::Xtables, "xtables/target ip6 TPROXY"),
+        ] {
+            assert!(has(engine, everything, key), "{key}");
+            assert!(!has(engine, tproxy, key), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_lacking_names_option_and_module() {
+        let rows = nft::untried("");
+        let finding = rows.into_iter().find(|f| f.feature == "expression tproxy");
+        let lacking = Finding {
+            answer: Answer::Lack(String::new()),
+            ..finding.unwrap()
+        };
+        let text = words(&[lacking]);
+        assert_eq!(
+            text,
+            "no expression tproxy: CONFIG_NFT_TPROXY (module nft_tproxy)"
+        );
+    }
+}

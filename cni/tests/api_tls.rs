@@ -1,0 +1,166 @@
+//! Whom the client of the API server believes, and what it says of one that ends the connection.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::TempDir;
+use common::api_server::{other_ca, write_kubeconfig};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+use serde_json::Value;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
+use weir_cni::api::{Client, Error, Reason};
+use weir_cni::plugin::KUBECONFIG;
+
+/// A certificate for this name that is its own authority: as PEM, and the server's side of TLS.
+fn self_signed(name: &str, expired: bool) -> (String, ServerConfig) {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    if expired {
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+    }
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    (certificate.pem(), config)
+}
+
+/// Asks a server, whose one connection is served by `serve`, for a pod.
+fn ask(authority: &str, serve: impl FnOnce(std::net::TcpStream) + Send) -> Result<Value, Error> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let dir = TempDir::new();
+    write_kubeconfig(&dir, port, authority);
+    std::thread::scope(|scope| {
+        scope.spawn(move || serve(listener.accept().unwrap().0));
+        let client = Client::new(&dir.path().join(KUBECONFIG)).unwrap();
+        client.pod("shop", "web", Duration::from_secs(10))
+    })
+}
+
+/// Serves one request over TLS; a client that does not believe it ends before that.
+fn over_tls(config: ServerConfig) -> impl FnOnce(std::net::TcpStream) + Send {
+    move |stream| {
+        let session = ServerConnection::new(Arc::new(config)).unwrap();
+        let mut stream = StreamOwned::new(session, stream);
+        let mut bytes = [0; 4096];
+        if stream.read(&mut bytes).is_ok_and(|n| n > 0) {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+        }
+    }
+}
+
+#[test]
+fn a_server_whose_certificate_is_its_own_authority() {
+    let (pem, config) = self_signed("127.0.0.1", false);
+    assert_eq!(
+        ask(&pem, over_tls(config)).unwrap(),
+        Value::Object(Default::default())
+    );
+}
+
+#[test]
+fn all_else_must_hold_of_such_a_certificate() {
+    let (known, _) = self_signed("127.0.0.1", false);
+    let (_, unknown) = self_signed("127.0.0.1", false);
+    let (other_name, of_other_name) = self_signed("10.96.0.1", false);
+    let (old, expired) = self_signed("127.0.0.1", true);
+    for (pem, config, words) in [
+        (known, unknown, "signed by none"),
+        (other_name, of_other_name, "not valid for name"),
+        (old, expired, "has expired"),
+    ] {
+        let error = ask(&pem, over_tls(config)).unwrap_err();
+        assert!(matches!(error.reason, Reason::Tls(_)), "{error}");
+        assert!(error.to_string().contains(words), "{words}: {error}");
+    }
+}
+
+/// As a server that is killed, or has just begun.
+#[test]
+fn a_connection_that_ends_says_nothing_about_certificates_or_rights() {
+    let closed = |_| ();
+    let reset = |stream: std::net::TcpStream| {
+        nix::sys::socket::setsockopt(
+            &stream,
+            nix::sys::socket::sockopt::Linger,
+            &nix::libc::linger {
+                l_onoff: 1,
+                l_linger: 0,
+            },
+        )
+        .unwrap();
+    };
+    let read_and_closed = |mut stream: std::net::TcpStream| _ = stream.read(&mut [0; 4096]);
+    let servers: [Box<dyn FnOnce(std::net::TcpStream) + Send>; 3] =
+        [Box::new(closed), Box::new(reset), Box::new(read_and_closed)];
+    for serve in servers {
+        let error = ask(&other_ca(), serve).unwrap_err();
+        assert!(
+            matches!(error.reason, Reason::Broken(_)),
+            "{:?}",
+            error.reason
+        );
+        let text = error.to_string();
+        for word in ["certificate", "ClusterRole", "os error", "https://docs.rs"] {
+            assert!(!text.contains(word), "{word}: {text}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_file_is_no_kubeconfig() {
+    let dir = TempDir::new();
+    let path = dir.path().join(KUBECONFIG);
+    let pipe = |path: &Path| {
+        nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    };
+    let link = |to: &str| {
+        let to = to.to_owned();
+        move |path: &Path| std::os::unix::fs::symlink(&to, path).unwrap()
+    };
+    let endless = |path: &Path| {
+        std::fs::File::create(path)
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
+    };
+    let (device, dir_link) = (link("/dev/zero"), link("/"));
+    type Make<'a> = &'a dyn Fn(&Path);
+    let makes: [(&str, Make<'_>); 4] = [
+        ("it is not a file", &pipe),
+        ("it is not a file", &device),
+        ("it is not a file", &dir_link),
+        ("more than 4 MiB", &endless),
+    ];
+    for (words, make) in makes {
+        make(&path);
+        let begun = Instant::now();
+        let error = Client::new(&path).err().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(5), "{words}");
+        assert!(error.to_string().contains(words), "{words}: {error}");
+    }
+}

@@ -1,0 +1,332 @@
+//! Rounds of apply and clean against another writer in our own tables of nf_tables.
+//!
+//! After each round the namespace is what the returned value says: complete, as before, or empty; rules that mark
+//! packets never stand without their routing, and no foreign rule is lost. `WEIR_ROUNDS` says how many rounds (200
+//! unless set; `ci/faults --all` asks for 10 000), `WEIR_SEED` repeats the choices of a run, which prints its seed.
+// Clippy grants these to `#[test]` functions only.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+#![allow(clippy::print_stdout)]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use weir_cni::compile::{Compiled, Engine, Rules, compile};
+use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::redirection::{Sandbox, TABLES};
+use weir_netfilter::nft::{self, Family, L4Proto, Op, Ruleset, TableId, Transaction, Verdict};
+use weir_netlink::route::Routing;
+use weir_netlink::{InForce, Netns};
+
+/// The comment of the other writer's rules in our tables.
+const MARK: &str = "of another writer";
+const FOREIGN: &str = "foreign";
+
+/// Repeatable choices: xorshift64.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+fn desired(mode: &str, ipv6: bool) -> Compiled {
+    let config = json!({
+        "proxy_uid": "1337", "proxy_gid": "1337", "inbound_ports_include": "*",
+        "outbound_ip_ranges_include": "*", "enable_ipv6": ipv6, "inbound_interception_mode": mode,
+    });
+    let config: SidecarConfig = serde_json::from_value(config).unwrap();
+    compile(
+        &Intent::parse(&config, &NameFiles::default()).unwrap(),
+        Engine::Nft,
+    )
+}
+
+fn owned() -> Vec<TableId> {
+    let id = |name: &&str| (Family::Inet, (*name).to_owned());
+    TABLES.iter().map(id).collect()
+}
+
+/// What the namespace holds.
+#[derive(Debug, PartialEq)]
+struct State {
+    /// Our tables, without the other writer's rules.
+    rules: String,
+    routing: String,
+}
+
+fn text(mut ruleset: Ruleset) -> String {
+    ruleset.tables.sort_by(|a, b| a.name.cmp(&b.name));
+    for table in &mut ruleset.tables {
+        table.chains.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    for chain in ruleset.tables.iter_mut().flat_map(|t| &mut t.chains) {
+        chain.rules.retain(|r| r.comment.as_deref() != Some(MARK));
+        for rule in &mut chain.rules {
+            *rule = rule.without_counters();
+        }
+    }
+    ruleset.to_string()
+}
+
+fn state(netns: &Netns) -> State {
+    let read = || {
+        let snapshot = nft::Engine::open()?.read_tables(&owned())?;
+        let routing = Routing::open()?;
+        let lo = routing.addresses()?;
+        let six = lo.iter().any(|a| a.net.to_string() == "::6/128");
+        let rules = routing.rules()?;
+        let marked = rules.iter().filter(|r| r.fwmark.is_some());
+        let marked: Vec<String> = marked
+            .map(|r| format!("{} {:?}", r.family, r.fwmark))
+            .collect();
+        let routes = routing.routes(133)?;
+        let routes: Vec<String> = routes.iter().map(ToString::to_string).collect();
+        Ok::<_, weir_netlink::Error>(State {
+            rules: text(snapshot.ruleset),
+            routing: format!("{six} {marked:?} {routes:?}"),
+        })
+    };
+    netns.run(read).unwrap().unwrap()
+}
+
+/// The other writer: adds rules to our tables and takes rules away from them, and keeps a table of its own.
+struct Writer<'a> {
+    netns: &'a Netns,
+    /// Held while it writes, and by whoever looks.
+    gate: &'a Mutex<u64>,
+    stop: &'a AtomicBool,
+    /// Whether it deletes rules of ours too.
+    destroys: &'a AtomicBool,
+}
+
+impl Writer<'_> {
+    fn run(&self, mut choices: Choices) {
+        let work = || {
+            let mut engine = nft::Engine::open().unwrap();
+            while !self.stop.load(Ordering::Relaxed) {
+                {
+                    // The test has failed, and says why.
+                    let Ok(mut foreign) = self.gate.lock() else {
+                        return;
+                    };
+                    self.step(&mut engine, &mut choices, &mut foreign);
+                }
+                std::thread::sleep(Duration::from_micros(choices.below(1500)));
+            }
+        };
+        self.netns.run(work).unwrap();
+    }
+
+    fn step(&self, engine: &mut nft::Engine, choices: &mut Choices, foreign: &mut u64) {
+        if choices.below(4) == 0 {
+            let next = (*foreign + 1) % 8;
+            let id = (Family::Inet, FOREIGN.to_owned());
+            if engine.apply(&foreign_table(next), &[id]).is_ok() {
+                *foreign = next;
+            }
+            return;
+        }
+        let Ok(snapshot) = engine.read_tables(&owned()) else {
+            return;
+        };
+        let mut places = Vec::new();
+        for (t, table) in snapshot.ruleset.tables.iter().enumerate() {
+            places.extend((0..table.chains.len()).map(|c| (t, c)));
+        }
+        if places.is_empty() {
+            return;
+        }
+        let (t, c) = places[usize::try_from(choices.below(places.len() as u64)).unwrap()];
+        let table = &snapshot.ruleset.tables[t];
+        let (id, chain) = ((table.family, table.name.clone()), &table.chains[c]);
+        let last = chain.rules.last().zip(snapshot.handles(t, c).last());
+        let op = match last {
+            Some((rule, handle)) if self.destroys.load(Ordering::Relaxed) => {
+                Op::DeleteRule(id, chain.name.clone(), rule.clone(), *handle)
+            }
+            _ => {
+                let mut rule = nft::Rule::builder()
+                    .l4proto(L4Proto::Tcp)
+                    .counter()
+                    .verdict(Verdict::Return);
+                rule.comment = Some(MARK.to_owned());
+                Op::AddRule(id, chain.name.clone(), rule, None)
+            }
+        };
+        // Too late, or the table is gone: it was quicker.
+        let _ = engine.commit(&Transaction {
+            generation: snapshot.generation,
+            ops: vec![op],
+        });
+    }
+}
+
+fn foreign_table(rules: u64) -> Ruleset {
+    let mut chain = nft::Chain::regular("c");
+    for n in 0..rules {
+        let mut rule = nft::Rule::builder().counter().verdict(Verdict::Return);
+        rule.comment = Some(format!("rule {n}"));
+        chain.rules.push(rule);
+    }
+    let mut table = nft::Table::new(Family::Inet, FOREIGN);
+    table.chains.push(chain);
+    Ruleset {
+        tables: vec![table],
+    }
+}
+
+fn foreign_rules(netns: &Netns) -> u64 {
+    let id = (Family::Inet, FOREIGN.to_owned());
+    let read = || nft::Engine::open()?.read_tables(&[id]);
+    let found = netns.run(read).unwrap().unwrap().ruleset;
+    found
+        .tables
+        .iter()
+        .flat_map(|t| &t.chains)
+        .map(|c| c.rules.len() as u64)
+        .sum()
+}
+
+/// One apply or clean: what it returned.
+fn act(sandbox: &Sandbox, target: Option<&Compiled>) -> Result<(), (InForce, String)> {
+    let done = match target {
+        Some(compiled) => sandbox.apply(compiled),
+        None => sandbox.clean(None),
+    };
+    done.map(drop).map_err(|e| (e.in_force(), e.to_string()))
+}
+
+#[test]
+fn what_is_returned_is_true_whatever_another_writer_does() {
+    let netns = match Netns::create() {
+        Ok(netns) => netns,
+        Err(e) if e.is_permission() => return println!("skipped: {e}"),
+        Err(e) => panic!("{e}"),
+    };
+    let routing = Routing::open_in(&netns).unwrap();
+    routing.set_up(routing.link("lo").unwrap().index).unwrap();
+    let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();
+    let clock = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .subsec_nanos()
+    };
+    let seed = number("WEIR_SEED").unwrap_or_else(|| u64::from(clock()) | 1);
+    let rounds = number("WEIR_ROUNDS").unwrap_or(200);
+    println!("WEIR_SEED={seed} WEIR_ROUNDS={rounds}");
+    let mut choices = Choices(seed);
+
+    let targets = [
+        desired("TPROXY", true),
+        desired("REDIRECT", true),
+        desired("TPROXY", false),
+    ];
+    // What each looks like when nobody interferes.
+    let complete: Vec<State> = targets
+        .iter()
+        .map(|t| {
+            if let Err(e) = sandbox.apply(t) {
+                panic!("{e}");
+            }
+            state(&netns)
+        })
+        .collect();
+    sandbox.clean(None).unwrap();
+    let empty = state(&netns);
+    assert!(matches!(targets[0].rules, Rules::Nft(_)));
+
+    let (gate, stop, destroys) = (
+        Mutex::new(0),
+        AtomicBool::new(false),
+        AtomicBool::new(false),
+    );
+    let mut counts = [0; 4];
+    std::thread::scope(|scope| {
+        let writer = Writer {
+            netns: &netns,
+            gate: &gate,
+            stop: &stop,
+            destroys: &destroys,
+        };
+        let of_writer = Choices(choices.below(u64::MAX) | 1);
+        // Also when a round fails.
+        let ended = Stop(&stop);
+        scope.spawn(move || writer.run(of_writer));
+        for round in 0..rounds {
+            destroys.store(choices.below(4) == 0, Ordering::Relaxed);
+            let is_destroyed = destroys.load(Ordering::Relaxed);
+            let before = {
+                let _held = gate.lock().unwrap();
+                state(&netns)
+            };
+            let which = usize::try_from(choices.below(4)).unwrap();
+            let returned = act(&sandbox, targets.get(which));
+            let foreign = gate.lock().unwrap();
+            let after = state(&netns);
+            assert_eq!(
+                foreign_rules(&netns),
+                *foreign,
+                "round {round}: foreign rules"
+            );
+            let marks = after.rules.contains("tproxy");
+            let told = format!("round {round} of seed {seed}, target {which}: {returned:?}");
+            assert!(
+                !marks
+                    || after.routing == complete[0].routing
+                    || after.routing == complete[2].routing,
+                "rules without their routing: {told}: {after:?}"
+            );
+            let wanted = complete.get(which).unwrap_or(&empty);
+            counts[match &returned {
+                Ok(()) => 0,
+                Err((InForce::No, _)) => 1,
+                Err((InForce::Yes, _)) => 2,
+                Err((InForce::Unknown, _)) => 3,
+            }] += 1;
+            match &returned {
+                // What the writer deleted afterwards cannot be told from what was never there.
+                _ if is_destroyed => {}
+                Ok(()) => assert_eq!(&after, wanted, "{told}"),
+                Err((InForce::No, _)) => assert_eq!(after, before, "{told}"),
+                Err((InForce::Yes, _)) => assert_eq!(&after, wanted, "{told}"),
+                Err((InForce::Unknown, _)) => {
+                    assert!(after == before || &after == wanted, "{told}: {after:?}");
+                }
+            }
+            drop(foreign);
+        }
+        drop(ended);
+    });
+    println!("as desired, refused, in force, unknown: {counts:?}");
+    assert!(
+        counts[0] * 2 > rounds,
+        "the writer was too quick for a test: {counts:?}"
+    );
+    sandbox.clean(None).unwrap();
+    assert_eq!(state(&netns), empty);
+}
+
+/// Ends the other writer when it is dropped.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

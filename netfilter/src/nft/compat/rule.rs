@@ -1,0 +1,143 @@
+//! A whole rule of `iptables-nft` as the rule of a legacy table that it stands for.
+
+use super::{Compat, legacy};
+use crate::nft::expr::Expr;
+use crate::nft::model::{
+    CmpOp, Data, Family, Match, MetaKey, Operand, PayloadBase, Rule, Selector, Statement, Verdict,
+};
+use crate::xtables::{self, Interface, Mark, Not, Protocol, Target};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// The legacy rule with the same options; `None` where this code is not sure: an expression that legacy rules of
+/// these options are not written with, a condition that occurs twice, a family without legacy tables.
+///
+/// Read are interfaces, protocol, addresses, the packet's mark, `match` and `target` expressions, counters (without
+/// their numbers) and verdicts.
+#[must_use]
+pub fn legacy_rule(rule: &Rule, family: Family) -> Option<xtables::Rule> {
+    legacy(family)?;
+    if rule.comment.is_some() {
+        return None;
+    }
+    let mut made = xtables::Rule::default();
+    for statement in &rule.statements {
+        // The target or verdict is the last.
+        if made.target.is_some() {
+            return None;
+        }
+        match statement {
+            Statement::Counter(_) => {}
+            Statement::Match(m) => condition(&mut made, m, family)?,
+            Statement::Verdict(verdict) => made.target = Some(target(verdict)?),
+            Statement::Opaque(exprs) => exprs
+                .iter()
+                .try_for_each(|e| extension(&mut made, e, family))?,
+            _ => return None,
+        }
+    }
+    Some(made)
+}
+
+fn extension(made: &mut xtables::Rule, expr: &Expr, family: Family) -> Option<()> {
+    match Compat::read(expr, family)? {
+        Compat::Match(m) => made.matches.push(m),
+        Compat::Target(t) if made.target.is_none() => made.target = Some(t),
+        Compat::Target(_) => return None,
+    }
+    Some(())
+}
+
+fn target(verdict: &Verdict) -> Option<Target> {
+    Some(match verdict {
+        Verdict::Accept => Target::Accept,
+        Verdict::Drop => Target::Drop,
+        Verdict::Return => Target::Return,
+        Verdict::Jump(chain) => Target::Jump(chain.clone()),
+        Verdict::Goto(chain) => Target::Goto(chain.clone()),
+        Verdict::Continue | Verdict::Other(_) => return None,
+    })
+}
+
+fn condition(made: &mut xtables::Rule, m: &Match, family: Family) -> Option<()> {
+    let not = match m.op {
+        CmpOp::Eq => Not(false),
+        CmpOp::Neq => Not(true),
+        _ => return None,
+    };
+    if m.mask.is_some() {
+        return None;
+    }
+    match &m.selector {
+        Selector::Meta(MetaKey::Iifname) => {
+            once(&mut made.in_interface, (not, interface(&m.operand)?))
+        }
+        Selector::Meta(MetaKey::Oifname) => {
+            once(&mut made.out_interface, (not, interface(&m.operand)?))
+        }
+        Selector::Meta(MetaKey::L4proto) => {
+            let Operand::Value(value) = &m.operand else {
+                return None;
+            };
+            let number = u8::try_from(value.to_be()?).ok()?;
+            once(&mut made.protocol, (not, Protocol(number)))
+        }
+        Selector::Meta(MetaKey::Mark) => {
+            let Operand::Value(value) = &m.operand else {
+                return None;
+            };
+            made.matches.push(xtables::Match::Mark(Mark {
+                not,
+                value: value.to_ne32()?,
+                mask: u32::MAX,
+            }));
+            Some(())
+        }
+        Selector::Payload {
+            base: PayloadBase::Network,
+            offset,
+            ..
+        } => {
+            let net = network(&m.operand, family)?;
+            match (family, *offset) {
+                (Family::Ip, 12) | (Family::Ip6, 8) => once(&mut made.source, (not, net)),
+                (Family::Ip, 16) | (Family::Ip6, 24) => once(&mut made.destination, (not, net)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
+    place.replace(value).is_none().then_some(())
+}
+
+fn interface(operand: &Operand) -> Option<Interface> {
+    match operand {
+        Operand::IfnamePrefix(prefix) => Some(Interface::Prefix(prefix.clone())),
+        Operand::Value(Data(bytes)) => {
+            let name = bytes.split(|b| *b == 0).next()?;
+            Some(Interface::Name(std::str::from_utf8(name).ok()?.to_owned()))
+        }
+        _ => None,
+    }
+}
+
+fn network(operand: &Operand, family: Family) -> Option<IpNet> {
+    let (Data(bytes), len) = match operand {
+        Operand::Value(data) => (data, None),
+        Operand::Prefix(data, len) => (data, Some(*len)),
+        _ => return None,
+    };
+    if family == Family::Ip {
+        let bytes: [u8; 4] = bytes.as_slice().try_into().ok()?;
+        return Ipv4Net::new(Ipv4Addr::from(bytes), len.unwrap_or(32))
+            .ok()
+            .map(IpNet::V4);
+    }
+    let bytes: [u8; 16] = bytes.as_slice().try_into().ok()?;
+    Ipv6Net::new(Ipv6Addr::from(bytes), len.unwrap_or(128))
+        .ok()
+        .map(IpNet::V6)
+}

@@ -1,0 +1,138 @@
+//! What the kernel lists around rules and no value has a field for: kept as it is, so that a comparison ignores nothing.
+
+use crate::nft::model::{Chain, Table};
+use crate::nft::wire::{ChainAttrs, NFTA_DEVICE_NAME, RuleAttrs, SetAttrs, TableAttrs};
+use crate::nft::{raw, userdata};
+use weir_netlink::attr::{AttrSet, Attrs, NLA_TYPE_MASK, Unknown, Writer};
+
+/// An attribute, or a part of one, without a place.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Stray {
+    /// Of the table, or of its chain, set or rule.
+    pub(super) of: &'static str,
+    /// `NFTA_*`, with the flags of its type.
+    pub(super) attribute: u16,
+    /// Its payload.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// `NFTA_TABLE_PAD`
+const NFTA_TABLE_PAD: u16 = 5;
+/// `NFTA_CHAIN_PAD`
+const NFTA_CHAIN_PAD: u16 = 9;
+/// `NFTA_RULE_PAD`
+const NFTA_RULE_PAD: u16 = 8;
+/// `NFT_CHAIN_BASE`: the kernel says it of every chain with a hook.
+const NFT_CHAIN_BASE: u32 = 1;
+/// What a set is told apart by, and all that a [`Set`](crate::nft::model::Set) says of it.
+const SET_FLAGS: u32 = raw::NFT_SET_ANONYMOUS
+    | raw::NFT_SET_CONSTANT
+    | raw::NFT_SET_INTERVAL
+    | raw::NFT_SET_MAP
+    | raw::NFT_SET_TIMEOUT
+    | raw::NFT_SET_EVAL;
+
+/// Attributes of one object that have no place.
+struct Found(&'static str, Vec<Stray>);
+
+impl Found {
+    fn push(&mut self, attribute: u16, bytes: Vec<u8>) {
+        self.1.push(Stray {
+            of: self.0,
+            attribute,
+            bytes,
+        });
+    }
+
+    /// All that the declaration does not name. Some processors need room before numbers of 64 bits, which is empty.
+    fn unknown(&mut self, unknown: &[Unknown], pad: Option<u16>) {
+        for (number, bytes) in unknown {
+            let is_pad = Some(number & NLA_TYPE_MASK) == pad && bytes.is_empty();
+            if !is_pad {
+                self.push(*number, bytes.clone());
+            }
+        }
+    }
+
+    /// The userdata, unless it is what this comment alone makes.
+    fn userdata(&mut self, attribute: u16, found: Option<&[u8]>, comment: Option<&str>) {
+        let made = userdata::comment(comment).unwrap_or_default();
+        let found = found.unwrap_or_default();
+        if found != made {
+            self.push(attribute, found.to_vec());
+        }
+    }
+
+    fn number(&mut self, attribute: u16, number: u32) {
+        if number != 0 {
+            self.push(attribute, number.to_be_bytes().to_vec());
+        }
+    }
+}
+
+pub(super) fn of_table(a: &TableAttrs, table: &Table) -> Vec<Stray> {
+    let mut found = Found("table", Vec::new());
+    found.unknown(&a.unknown, Some(NFTA_TABLE_PAD));
+    let comment = table.comment.as_deref();
+    found.userdata(
+        TableAttrs::NFTA_TABLE_USERDATA,
+        a.userdata.as_deref(),
+        comment,
+    );
+    found.1
+}
+
+pub(super) fn of_chain(a: &ChainAttrs, chain: &Chain) -> Vec<Stray> {
+    let mut found = Found("chain", Vec::new());
+    found.unknown(&a.unknown, Some(NFTA_CHAIN_PAD));
+    let comment = chain.comment.as_deref();
+    found.userdata(
+        ChainAttrs::NFTA_CHAIN_USERDATA,
+        a.userdata.as_deref(),
+        comment,
+    );
+    found.number(
+        ChainAttrs::NFTA_CHAIN_FLAGS,
+        a.flags.unwrap_or(0) & !NFT_CHAIN_BASE,
+    );
+    if let Some(hook) = &a.hook {
+        found.unknown(&hook.unknown, None);
+        // A name that ends early stands for every device that begins so. Since 6.16
+        let is_plain =
+            |list: &[u8]| Attrs::new(list).all(|a| a.is_ok_and(|a| a.number == NFTA_DEVICE_NAME));
+        if let Some(list) = hook.devs.as_deref().filter(|list| !is_plain(list)) {
+            found.push(crate::nft::wire::HookAttrs::NFTA_HOOK_DEVS, list.to_vec());
+        }
+    }
+    found.1
+}
+
+pub(super) fn of_rule(a: &RuleAttrs) -> Vec<Stray> {
+    let mut found = Found("rule", Vec::new());
+    found.unknown(&a.unknown, Some(NFTA_RULE_PAD));
+    let user = a.userdata.as_deref();
+    let comment = userdata::text(user, userdata::COMMENT);
+    found.userdata(RuleAttrs::NFTA_RULE_USERDATA, user, comment.as_deref());
+    if let Some(compat) = &a.compat {
+        found.push(RuleAttrs::NFTA_RULE_COMPAT, compat.clone());
+    }
+    found.1
+}
+
+/// The rest of a set's attributes stays with the set, see [`Set::unread`](crate::nft::model::Set).
+pub(super) fn of_set(a: &SetAttrs) -> Vec<Stray> {
+    let mut found = Found("set", Vec::new());
+    found.number(SetAttrs::NFTA_SET_FLAGS, a.flags.unwrap_or(0) & !SET_FLAGS);
+    found.number(SetAttrs::NFTA_SET_POLICY, a.policy.unwrap_or(0));
+    if let Some(desc) = &a.desc {
+        let mut rest = desc.clone();
+        rest.size = None;
+        let mut w = Writer::default();
+        rest.encode(&mut w);
+        let bytes = w.finish().unwrap_or_default();
+        if !bytes.is_empty() {
+            found.push(SetAttrs::NFTA_SET_DESC, bytes);
+        }
+    }
+    found.1
+}

@@ -1,0 +1,146 @@
+//! What rules need of the kernel: the rows of the tables that are about them.
+//!
+//! Worked out from the rules themselves, so nothing can be used here and forgotten there. The choice of an engine, the
+//! verdict on a kernel and the words of a refusal come from the same rows.
+
+use super::{Answer, Finding, Kernel, finding, nft, xtables};
+use crate::nft::expr::Expr;
+use crate::nft::model::{self, CtKey, MetaKey, Operand, Statement};
+use crate::xtables::{Family, Ruleset};
+use std::collections::BTreeSet;
+
+/// Keys `AREA/FEATURE` of the rows that rules need.
+pub type Needs = BTreeSet<String>;
+
+impl Finding {
+    /// `AREA/FEATURE`
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.area, self.feature)
+    }
+
+    /// What gives it: `CONFIG_NFT_TPROXY (module nft_tproxy)`; empty where nothing is known to.
+    #[must_use]
+    pub fn given_by(&self) -> String {
+        let modules = match self.modules.is_empty() {
+            true => String::new(),
+            false => format!(" (module {})", self.modules.join(" ")),
+        };
+        format!("{}{modules}", self.options.join(" "))
+    }
+}
+
+/// What gives an expression of nf_tables, as [`Finding::given_by`] says it. None where every nf_tables has it.
+#[must_use]
+pub fn of_expression(name: &str) -> Option<String> {
+    let is_it = |row: &&super::Row<nft::Trial>| {
+        let feature = row.feature.strip_prefix("expression ");
+        feature == Some(name) && !row.needs.is_empty()
+    };
+    let row = nft::ROWS.iter().find(is_it)?;
+    let lacking = Answer::Lack(String::new());
+    let feature = row.feature.to_owned();
+    Some(finding(nft::AREA, feature, lacking, row.needs, ("", "")).given_by())
+}
+
+/// Of tables, chains, rules and sets of nf_tables.
+#[must_use]
+pub fn of_nft(ruleset: &model::Ruleset) -> Needs {
+    let mut needs = Needs::new();
+    for table in &ruleset.tables {
+        let mut need = |feature: String| needs.insert(format!("{}/{feature}", nft::AREA));
+        need(format!("family {}", table.family));
+        need("generation guard".to_owned());
+        for chain in &table.chains {
+            if let Some(base) = &chain.base {
+                need(format!(
+                    "chain {} {}",
+                    table.family,
+                    base.chain_type.as_str()
+                ));
+            }
+            for rule in &chain.rules {
+                for expr in rule.expressions(table.family) {
+                    need(format!("expression {}", expr.name()));
+                    if let Some(feature) = of_key(&expr) {
+                        need(feature.to_owned());
+                    }
+                }
+                for set in rule.statements.iter().filter_map(anonymous) {
+                    need(set.to_owned());
+                }
+            }
+        }
+    }
+    needs
+}
+
+/// The findings for these needs, in the network namespace of the calling thread, which must be a throwaway one.
+#[must_use]
+pub fn findings(kernel: &Kernel, needs: &Needs) -> Vec<Finding> {
+    let wanted = |area: &str, feature: &str| needs.contains(&format!("{area}/{feature}"));
+    let mut findings = nft::features_of(kernel, |feature| wanted(nft::AREA, feature));
+    findings.extend(xtables::features_of(kernel, |feature| {
+        wanted(xtables::AREA, feature)
+    }));
+    findings
+}
+
+/// A key of `meta` or `ct` that not every kernel with the expression has, or that another option gives.
+fn of_key(expr: &Expr) -> Option<&'static str> {
+    match expr {
+        Expr::Meta(m) => match (MetaKey::from(m.key?), m.sreg) {
+            (MetaKey::Skuid | MetaKey::Skgid, None) => Some("meta skuid"),
+            (MetaKey::Mark, Some(_)) => Some("meta mark set"),
+            _ => None,
+        },
+        Expr::Ct(c) => match (CtKey::from(c.key?), c.sreg) {
+            (CtKey::Mark, Some(_)) => Some("ct mark set"),
+            (CtKey::Zone, Some(_)) => Some("ct zone set"),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The kind of the set that belongs to a match.
+fn anonymous(statement: &Statement) -> Option<&'static str> {
+    match statement {
+        Statement::Match(m) => match &m.operand {
+            Operand::Anonymous(elements) => {
+                let is_range = |e: &model::Element| matches!(e.key, model::ElementKey::Range(..));
+                Some(match elements.iter().any(is_range) {
+                    true => "set interval",
+                    false => "set plain",
+                })
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Of legacy tables, matches and targets.
+#[must_use]
+pub fn of_xtables(ruleset: &Ruleset) -> Needs {
+    let mut needs = Needs::new();
+    for table in &ruleset.tables {
+        let family = match table.family {
+            Family::Ip => "ip",
+            Family::Ip6 => "ip6",
+        };
+        let mut need = |kind: &str, name: &str| {
+            needs.insert(format!("{}/{kind} {family} {name}", xtables::AREA))
+        };
+        need("table", &table.name);
+        for rule in table.chains.iter().flat_map(|c| &c.rules) {
+            for m in &rule.matches {
+                need("match", m.name());
+            }
+            if let Some(name) = rule.target.as_ref().and_then(|t| t.extension()) {
+                need("target", name);
+            }
+        }
+    }
+    needs
+}

@@ -1,0 +1,156 @@
+//! Long options, which may be abbreviated: `--to-port` is `--to-ports` where nothing else begins so.
+//!
+//! The tools read them with `getopt_long(3)`: the whole name wins, else the one name that begins with what was
+//! given. Names are the tool's own and those of the matches and the target that were named before.
+
+use super::Complaint;
+use crate::xtables::Family;
+
+/// The long options of `iptables` and `ip6tables` themselves and the short option each stands for; those that
+/// have none have `""`. All are here, because each may make an abbreviation ambiguous.
+const OWN: [(&str, &str); 34] = [
+    ("--append", "-A"),
+    ("--check", "-C"),
+    ("--delete", "-D"),
+    ("--delete-chain", "-X"),
+    ("--destination", "-d"),
+    ("--dst", "-d"),
+    ("--exact", "-x"),
+    ("--flush", "-F"),
+    ("--goto", "-g"),
+    ("--help", "-h"),
+    ("--in-interface", "-i"),
+    ("--insert", "-I"),
+    ("--ipv4", "-4"),
+    ("--ipv6", "-6"),
+    ("--jump", "-j"),
+    ("--line-numbers", ""),
+    ("--list", "-L"),
+    ("--list-rules", "-S"),
+    ("--match", "-m"),
+    ("--modprobe", "-M"),
+    ("--new-chain", "-N"),
+    ("--numeric", "-n"),
+    ("--out-interface", "-o"),
+    ("--policy", "-P"),
+    ("--protocol", "-p"),
+    ("--rename-chain", "-E"),
+    ("--replace", "-R"),
+    ("--set-counters", "-c"),
+    ("--source", "-s"),
+    ("--src", "-s"),
+    ("--table", "-t"),
+    ("--verbose", "-v"),
+    ("--wait", "-w"),
+    ("--zero", "-Z"),
+];
+
+/// IPv6 has no option for fragments.
+const FRAGMENTS: (&str, &str) = ("--fragments", "-f");
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// This whole name.
+    One(&'static str),
+    /// Nothing begins so.
+    Nothing,
+    /// Several that begin so.
+    Many(Vec<&'static str>),
+}
+
+impl Found {
+    /// The only name, or none.
+    ///
+    /// # Errors
+    /// There are several.
+    pub(super) fn only(
+        self,
+        given: &str,
+        column: usize,
+    ) -> Result<Option<&'static str>, Complaint> {
+        match self {
+            Self::One(name) => Ok(Some(name)),
+            Self::Nothing => Ok(None),
+            Self::Many(names) => Err(Complaint {
+                column,
+                message: format!(
+                    "{given} may be {}; write the whole name",
+                    names.join(" or ")
+                ),
+            }),
+        }
+    }
+}
+
+/// Looks a name up among others.
+pub(super) fn find(given: &str, names: impl Iterator<Item = &'static str>) -> Found {
+    // "--" alone begins them all and ends the options.
+    if given.len() < 3 || !given.starts_with("--") {
+        return Found::Nothing;
+    }
+    let mut found: Vec<&'static str> = Vec::new();
+    for name in names.filter(|name| name.starts_with(given)) {
+        if name == given {
+            return Found::One(name);
+        }
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    match found.as_slice() {
+        [] => Found::Nothing,
+        [name] => Found::One(name),
+        _ => Found::Many(found),
+    }
+}
+
+/// The tool's own long options.
+pub(super) fn own(family: Family) -> impl Iterator<Item = &'static str> {
+    let fragments = (family == Family::Ip).then_some(FRAGMENTS);
+    OWN.into_iter().chain(fragments).map(|(long, _)| long)
+}
+
+/// The short option that one of the tool's own names stands for; a name of an extension stands for itself.
+pub(super) fn short(name: &str) -> &str {
+    let mut all = OWN.iter().chain([&FRAGMENTS]);
+    match all.find(|(long, _)| *long == name) {
+        Some((_, short)) if !short.is_empty() => short,
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_found_by_what_only_it_begins_with() {
+        let of = |given| find(given, own(Family::Ip));
+        assert_eq!(of("--append"), Found::One("--append"));
+        assert_eq!(of("--app"), Found::One("--append"));
+        // The whole name wins over a longer one.
+        assert_eq!(of("--delete"), Found::One("--delete"));
+        assert_eq!(
+            of("--delet"),
+            Found::Many(vec!["--delete", "--delete-chain"])
+        );
+        assert_eq!(of("--in"), Found::Many(vec!["--in-interface", "--insert"]));
+        assert_eq!(of("--frag"), Found::One("--fragments"));
+        assert_eq!(find("--frag", own(Family::Ip6)), Found::Nothing);
+        for none in ["--", "-A", "append", "--appendix", ""] {
+            assert_eq!(of(none), Found::Nothing, "{none}");
+        }
+        let twice = find("--dpo", ["--dport", "--dport"].into_iter());
+        assert_eq!(twice, Found::One("--dport"));
+    }
+
+    #[test]
+    fn own_names_have_their_short_ones() {
+        assert_eq!(short("--append"), "-A");
+        assert_eq!(short("--fragments"), "-f");
+        assert_eq!(short("--line-numbers"), "--line-numbers");
+        assert_eq!(short("--dport"), "--dport");
+        assert_eq!(short("-A"), "-A");
+    }
+}

@@ -1,0 +1,246 @@
+//! What carries datagrams to the kernel and back.
+//!
+//! A trait, so that tests can answer what no kernel can be made to answer.
+
+use crate::{Error, Netns, Result, sys};
+use neli::consts::socket::{Msg, NlFamily};
+use neli::socket::NlSocket;
+use neli::utils::Groups;
+use nix::sys::socket::{MsgFlags, NetlinkAddr, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeVal;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// How long an exchange with the kernel may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For the next datagram of an answer. The kernel works while it is asked and the answer waits in the socket's
+    /// buffer by then, so silence means that it was lost.
+    pub silence: Duration,
+    /// For all of an answer: a listing that grows while it is read has to end too.
+    pub whole: Duration,
+}
+
+impl Default for Patience {
+    /// Ten and thirty seconds: a container runtime gives a plugin a minute and more, and a listing of 64 MiB takes less
+    /// than one second.
+    fn default() -> Self {
+        Self {
+            silence: Duration::from_secs(10),
+            whole: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What carries datagrams to the kernel and back.
+pub trait Transport {
+    /// Sends one datagram. The kernel works on it before this returns.
+    ///
+    /// # Errors
+    /// As `sendmsg(2)`; `EMSGSIZE` when it is larger than the send buffer. The kernel took nothing then.
+    fn send(&self, datagram: &[u8]) -> io::Result<()>;
+
+    /// Receives one datagram and returns its true length, which is more than `buf` holds when it
+    /// was cut off. Answers `EAGAIN` when none comes within `wait`.
+    ///
+    /// # Errors
+    /// As `recvmsg(2)`; `ENOBUFS` when the kernel had to drop answers.
+    fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize>;
+
+    /// Makes room for a datagram of this size, and for the answers to it.
+    ///
+    /// # Errors
+    /// As `setsockopt(2)`.
+    fn reserve(&self, _bytes: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Another one of its kind in the same network namespace, with nothing of this one's past: no answers, no
+    /// half-read dump.
+    ///
+    /// # Errors
+    /// None can be opened there.
+    fn reopen(&self) -> Result<Self>
+    where
+        Self: Sized;
+}
+
+/// An `AF_NETLINK` socket, through neli.
+pub struct Kernel {
+    socket: NlSocket,
+    family: NlFamily,
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Kernel")
+            .field(&self.socket.as_raw_fd())
+            .finish()
+    }
+}
+
+impl Kernel {
+    /// `socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER)` with extended acknowledgements, in the network
+    /// namespace of the calling thread.
+    ///
+    /// # Errors
+    /// `EPROTONOSUPPORT`: the kernel has no nfnetlink (`CONFIG_NETFILTER_NETLINK`).
+    pub fn open() -> Result<Self> {
+        Self::of(NlFamily::Netfilter, "an nfnetlink socket")
+    }
+
+    /// `socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)` with extended acknowledgements and strict dumps
+    /// (`NETLINK_GET_STRICT_CHK`, since 4.20), in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT`: an older kernel; `EMFILE`.
+    pub fn open_route() -> Result<Self> {
+        Self::of(NlFamily::Route, "a routing socket")
+    }
+
+    fn of(family: NlFamily, what: &str) -> Result<Self> {
+        let fail = |e: io::Error| Error::io("open", what, &e);
+        let socket = NlSocket::connect(family, None, Groups::empty()).map_err(fail)?;
+        socket.enable_ext_ack(true).map_err(fail)?;
+        if family == NlFamily::Route {
+            socket.enable_strict_checking(true).map_err(fail)?;
+        }
+        Ok(Self { socket, family })
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        sys::borrow(&self.socket)
+    }
+
+    /// One datagram of the kernel. Another process of the namespace may send to this socket too if it has
+    /// CAP_NET_ADMIN there; what it sends is no answer.
+    fn take(&self, buf: &mut [u8], flags: MsgFlags) -> io::Result<Option<usize>> {
+        let mut parts = [IoSliceMut::new(buf)];
+        let flags = flags | MsgFlags::MSG_TRUNC;
+        let got = recvmsg::<NetlinkAddr>(self.socket.as_raw_fd(), &mut parts, None, flags)?;
+        let is_kernel = got.address.is_some_and(|from| from.pid() == 0);
+        Ok(is_kernel.then_some(got.bytes))
+    }
+}
+
+/// How many datagrams of other processes are passed over before the next of the kernel's.
+const FOREIGN: usize = 4096;
+
+impl Transport for Kernel {
+    fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        // A netlink datagram is accepted whole or not at all, and without waiting for room: the kernel's side has no
+        // queue.
+        self.socket.send(datagram, Msg::DONTWAIT).map(|_| ())
+    }
+
+    fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
+        let until = Instant::now() + wait;
+        for _ in 0..FOREIGN {
+            // Nearly always it is there already.
+            let taken = match self.take(buf, MsgFlags::MSG_DONTWAIT) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    let rest = until.saturating_duration_since(Instant::now());
+                    if rest.is_zero() {
+                        return Err(e);
+                    }
+                    // No time at all would mean for ever.
+                    let micros = i64::try_from(rest.as_micros()).unwrap_or(i64::MAX).max(1);
+                    let rest = TimeVal::new(micros / 1_000_000, micros % 1_000_000);
+                    setsockopt(&self.fd(), sockopt::ReceiveTimeout, &rest)?;
+                    match self.take(buf, MsgFlags::empty()) {
+                        // Whether the time is over is asked above.
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
+                        taken => taken?,
+                    }
+                }
+                taken => taken?,
+            };
+            if let Some(length) = taken {
+                return Ok(length);
+            }
+        }
+        Err(io::Error::from_raw_os_error(libc::ENOBUFS))
+    }
+
+    fn reserve(&self, bytes: usize) -> io::Result<()> {
+        // The kernel counts its own bookkeeping too, hence twice the size.
+        resize(self.fd(), bytes.saturating_mul(2))
+    }
+
+    fn reopen(&self) -> Result<Self> {
+        let what = "another socket in the same network namespace";
+        let fail = |e: io::Error| Error::io("open", what, &e);
+        let open = || Self::of(self.family, what);
+        let netns = Netns::from_fd(sys::socket_network_namespace(self.fd()).map_err(fail)?)?;
+        // To enter it takes a right that a thread which is there already may not have.
+        if Netns::current().is_ok_and(|own| own.id() == netns.id()) {
+            return open();
+        }
+        netns.run(open)?
+    }
+}
+
+/// Raises both buffers. `SO_*BUFFORCE` needs CAP_NET_ADMIN in the initial namespace; without it
+/// `net.core.wmem_max` is the limit, and a datagram above it will be refused with `EMSGSIZE`.
+fn resize(fd: BorrowedFd<'_>, want: usize) -> io::Result<()> {
+    if setsockopt(&fd, sockopt::SndBufForce, &want).is_err() {
+        setsockopt(&fd, sockopt::SndBuf, &want)?;
+    }
+    if setsockopt(&fd, sockopt::RcvBufForce, &want).is_err() {
+        setsockopt(&fd, sockopt::RcvBuf, &want)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::sendto;
+
+    #[test]
+    fn what_another_process_sends_is_no_answer() {
+        let kernel = Kernel::open().unwrap();
+        let other = NlSocket::connect(NlFamily::Netfilter, None, Groups::empty()).unwrap();
+        let to = NetlinkAddr::new(kernel.socket.pid().unwrap(), 0);
+        let message = [16_u32.to_ne_bytes(), [3, 0, 0, 0], [1, 0, 0, 0], [0; 4]].concat();
+        let forge = || sendto(other.as_raw_fd(), &message, &to, MsgFlags::empty());
+        match forge() {
+            Ok(_) => {}
+            Err(e @ (nix::Error::EPERM | nix::Error::ECONNREFUSED)) => {
+                eprintln!("skipped: an unprivileged process cannot send to another: {e}");
+                return;
+            }
+            Err(e) => panic!("{e}"),
+        }
+        let mut buf = [0; 64];
+        for wait in [Duration::ZERO, Duration::from_millis(20)] {
+            let begun = Instant::now();
+            let error = kernel.receive(&mut buf, wait).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            assert!(begun.elapsed() >= wait);
+            forge().unwrap();
+        }
+    }
+
+    #[test]
+    fn another_socket_is_opened_in_the_same_namespace() {
+        let ns = match Netns::create() {
+            Ok(ns) => ns,
+            Err(e) => {
+                assert!(e.is_permission(), "{e}");
+                eprintln!("skipped: {e}");
+                return;
+            }
+        };
+        let kernel = ns.run(Kernel::open).unwrap().unwrap();
+        let of = |k: &Kernel| {
+            let fd = sys::socket_network_namespace(k.fd()).unwrap();
+            Netns::from_fd(fd).unwrap().id()
+        };
+        // From a thread that is elsewhere, and from one that is there.
+        assert_eq!(of(&kernel.reopen().unwrap()), ns.id());
+        let again = ns.run(|| kernel.reopen().map(|k| of(&k))).unwrap();
+        assert_eq!(again.unwrap(), ns.id());
+    }
+}
