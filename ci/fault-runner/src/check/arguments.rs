@@ -1,0 +1,156 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::check::fault::CaseId;
+
+const USAGE: &str = "usage: weir-faults PROGRAMS [--all | --random N] [--seed N] [--only PREFIX] [--jobs N] | --case ID";
+
+/// Which cases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    All,
+    Random(usize),
+    Case(CaseId),
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Arguments {
+    /// The directory of `weir` and `weir-cni`.
+    pub(crate) programs: PathBuf,
+    pub(crate) what: What,
+    pub(crate) seed: u64,
+    /// Only scenarios whose names begin with it.
+    only: String,
+    pub(crate) jobs: usize,
+}
+
+impl Arguments {
+    /// # Errors
+    /// What is wrong, with the usage.
+    pub(crate) fn parse(words: &[OsString]) -> Result<Self, String> {
+        let mut words = words.iter().map(|w| w.to_string_lossy().into_owned());
+        let programs = words.next().filter(|w| !w.starts_with("--")).ok_or(USAGE)?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut arguments = Self {
+            programs: programs.into(),
+            what: What::Random(1000),
+            seed: rand_seed(),
+            only: String::new(),
+            jobs: processors * 2,
+        };
+        while let Some(word) = words.next() {
+            if word == "--all" {
+                arguments.what = What::All;
+                continue;
+            }
+            let value = words
+                .next()
+                .ok_or_else(|| format!("{word} needs a value; {USAGE}"))?;
+            let number = || {
+                value
+                    .parse()
+                    .map_err(|_| format!("{word} {value}: not a number; {USAGE}"))
+            };
+            match word.as_str() {
+                "--random" => arguments.what = What::Random(number()?),
+                "--seed" => {
+                    arguments.seed = value
+                        .parse()
+                        .map_err(|_| format!("{word} {value}: not a number"))?;
+                }
+                "--only" => arguments.only.clone_from(&value),
+                "--jobs" => arguments.jobs = number()?.max(1),
+                "--case" => arguments.what = What::Case(value.parse()?),
+                _ => return Err(format!("{word}: no such option; {USAGE}")),
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// Whether a scenario is needed.
+    pub(crate) fn concerns(&self, scenario: &str) -> bool {
+        match &self.what {
+            What::Case(case) => case.scenario == scenario,
+            _ => scenario.starts_with(&self.only),
+        }
+    }
+
+    /// The cases to run, in an order that spreads the scenarios.
+    pub(crate) fn choose(&self, mut all: Vec<CaseId>) -> Vec<CaseId> {
+        let mut random = Random(self.seed);
+        // Fisher and Yates.
+        for n in (1..all.len()).rev() {
+            all.swap(n, random.below(n + 1));
+        }
+        if let What::Random(count) = self.what {
+            all.truncate(count);
+        }
+        all
+    }
+}
+
+/// Another one for each run; it is printed.
+fn rand_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |n| u64::from(n.subsec_nanos()))
+}
+
+/// SplitMix64 of Steele, Lea and Flood: the same numbers for the same seed, on every machine.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Of a range that is small beside 2^64.
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end as u64).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Arguments, String> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        Arguments::parse(&words)
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_cases_again() {
+        let all: Vec<CaseId> = (1..200)
+            .map(|n| {
+                format!("apply-nft-redirect/recvfrom.{n}/EINTR")
+                    .parse()
+                    .unwrap()
+            })
+            .collect();
+        let with = |seed: &str| parse(&["bin", "--random", "20", "--seed", seed]).unwrap();
+        let chosen = with("7").choose(all.clone());
+        assert_eq!(chosen.len(), 20);
+        assert_eq!(chosen, with("7").choose(all.clone()));
+        assert_ne!(chosen, with("8").choose(all));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_named() {
+        for words in [
+            &["--all"][..],
+            &["bin", "--random"],
+            &["bin", "--random", "many"],
+            &["bin", "--case", "x"],
+            &["bin", "--some"],
+        ] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `weir-faults PROGRAMS [--all | --random N] [--seed N] [--only PREFIX] [--case ID] [--jobs N]`: every system call of
+//! what weir does to a namespace is killed and fails, one at a time, and what is left is judged.
+//!
+//! [`Scenario`](scenario::Scenario) is a command and what it starts from; [`fault`] is what happens to a call;
+//! [`trace`] makes it happen; [`judge`] says whether the promises held. `ci/faults` calls this.
+
+mod arguments;
+mod calls;
+#[allow(dead_code, unreachable_pub)]
+mod common;
+mod fault;
+mod foreign;
+mod judge;
+mod report;
+mod run;
+mod scenario;
+mod stand_in;
+mod state;
+mod trace;
+mod watchdog;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+
+use arguments::{Arguments, What};
+use report::Report;
+use run::{Baseline, Pool, Scratch};
+use scenario::{Lab, Scenario};
+use watchdog::Watchdog;
+
+/// The program.
+pub(crate) fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some((first, rest)) = words.split_first()
+        && first == trace::TRACED
+    {
+        eprintln!("weir-faults: {}", trace::become_traced(rest));
+        return ExitCode::FAILURE;
+    }
+    match Arguments::parse(&words).and_then(|a| check(&a)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("weir-faults: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all promises held.
+fn check(arguments: &Arguments) -> Result<bool, String> {
+    let scratch = Scratch::new()?;
+    let lab = Lab::new(&arguments.programs, scratch.path())?;
+    let numbers = AtomicUsize::new(Scenario::all().len());
+    let chosen = Scenario::all().into_iter().enumerate();
+    let chosen = chosen.filter(|(_, s)| arguments.concerns(&s.name()));
+    let baselines: Result<Vec<Baseline>, String> =
+        chosen.map(|(n, s)| Baseline::record(&lab, s, n)).collect();
+    let baselines = baselines?;
+    let pool = Pool {
+        lab: &lab,
+        baselines: &baselines,
+        jobs: arguments.jobs,
+        numbers: &numbers,
+    };
+    if let What::Case(case) = &arguments.what {
+        let mut text = String::new();
+        let baseline = pool.baseline(case)?;
+        let outcome = baseline.case(&lab, case, 0, &Watchdog::new(), Some(&mut text))?;
+        print!("{text}");
+        return Ok(report::one(&outcome));
+    }
+    let all: Vec<_> = baselines.iter().flat_map(Baseline::cases).collect();
+    let cases = arguments.choose(all);
+    report::begin(&baselines, cases.len(), arguments);
+    let report = Mutex::new(Report::new(cases.len()));
+    pool.run(&cases, &|outcome| {
+        report.lock().expect("no worker panics").add(outcome)
+    })?;
+    Ok(report.into_inner().expect("no worker panics").finish())
+}

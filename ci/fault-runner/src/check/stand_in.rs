@@ -1,0 +1,110 @@
+//! Stand-ins for the node agent's sockets and for the API server.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weir_cni::plugin::{KUBECONFIG, LOG_SOCKET, POD_SOCKET};
+
+use crate::check::common::TempDir;
+use crate::check::common::api_server::{Answer, ApiServer};
+use crate::check::common::pods;
+
+/// Longest that a client may keep a connection; one that was killed closes it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the plugin asks. The sockets are served until the process ends.
+pub(crate) struct Servers {
+    /// With a kubeconfig and the sockets.
+    dir: PathBuf,
+    _api: ApiServer,
+}
+
+impl Servers {
+    /// # Errors
+    /// The sockets cannot be made.
+    pub(crate) fn start(dir: &Path) -> Result<Self, String> {
+        let answer = |path: &str, _: usize| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            match path.contains("/pods/") {
+                true => Answer::Body(200, pod(name).to_string()),
+                false => Answer::Body(200, namespace().to_string()),
+            }
+        };
+        let api = ApiServer::start(Box::new(answer));
+        api.write_kubeconfig(&TempDir(dir.to_owned()));
+        for socket in [POD_SOCKET, LOG_SOCKET] {
+            let listener = UnixListener::bind(dir.join(socket)).map_err(|e| e.to_string())?;
+            std::thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    // What a client does that a fault struck is its own matter.
+                    std::thread::spawn(move || serve(stream));
+                }
+            });
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            _api: api,
+        })
+    }
+
+    /// Puts a run directory together; without the agent the API server is asked.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn run_dir(&self, run: &Path, with_agent: bool) -> Result<(), String> {
+        let sockets = [POD_SOCKET, LOG_SOCKET].into_iter().filter(|_| with_agent);
+        for name in sockets.chain([KUBECONFIG]) {
+            std::os::unix::fs::symlink(self.dir.join(name), run.join(name))
+                .map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// The pod of this name; one with `tproxy` in it asks for TPROXY.
+pub(crate) fn pod(name: &str) -> Value {
+    let mut pod = pods::sidecar("shop", name);
+    if name.contains("tproxy") {
+        let annotations = &mut pod["metadata"]["annotations"];
+        annotations["sidecar.istio.io/interceptionMode"] = "TPROXY".into();
+    }
+    pod
+}
+
+fn namespace() -> Value {
+    json!({ "metadata": { "name": "shop" } })
+}
+
+/// One request, one answer.
+fn serve(mut stream: UnixStream) -> Option<()> {
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_write_timeout(Some(PATIENCE)).ok()?;
+    let mut request = Vec::new();
+    let mut buffer = [0; 4096];
+    let body = loop {
+        let read = stream.read(&mut buffer).ok().filter(|n| *n > 0)?;
+        request.extend_from_slice(&buffer[..read]);
+        let text = String::from_utf8_lossy(&request);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let length = head
+            .lines()
+            .find_map(|l| l.strip_prefix("Content-Length: "));
+        let length: usize = length.and_then(|l| l.parse().ok())?;
+        if body.len() >= length {
+            break body.to_owned();
+        }
+    };
+    let question: Value = serde_json::from_str(&body).ok()?;
+    let answer = match question["name"].as_str() {
+        Some(name) => json!({ "pod": pod(name), "namespace": namespace() }).to_string(),
+        None => String::new(),
+    };
+    let length = answer.len();
+    let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{answer}");
+    stream.write_all(text.as_bytes()).ok()
+}
