@@ -46,13 +46,24 @@ impl Transport for Faulty {
         self.replaced += 1;
         let errno = |list: &[(usize, i32)]| {
             let found = list.iter().find(|(at, _)| *at == n || *at == ALWAYS);
-            found.map(|(_, errno)| io::Error::from_raw_os_error(*errno))
+            found.map(|(_, errno)| match *errno {
+                KILLED => io::ErrorKind::UnexpectedEof.into(),
+                PENDING => io::ErrorKind::TimedOut.into(),
+                errno => io::Error::from_raw_os_error(errno),
+            })
         };
         if let Some(e) = errno(&self.fails) {
             return Err(e);
         }
         self.kernel.replace(family, value, counters)?;
-        errno(&self.lost).map_or(Ok(()), Err)
+        let Some(e) = errno(&self.lost) else {
+            return Ok(());
+        };
+        if e.raw_os_error().is_none() {
+            // They were on the way from the process that made the call.
+            counters.fill(0);
+        }
+        Err(e)
     }
 
     fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()> {
@@ -69,6 +80,9 @@ impl Transport for Faulty {
     }
 }
 
+/// In place of an errno: the process that makes the call in another user namespace was killed, or may still be in it.
+const KILLED: i32 = -1;
+const PENDING: i32 = -2;
 /// Every replacement.
 const ALWAYS: usize = usize::MAX;
 
@@ -244,7 +258,7 @@ fn foreign(ns: &Netns) -> String {
 fn a_replacement_whose_answer_is_lost_is_looked_for() {
     let _probe = namespace_or_skip!();
     for at in 0..3 {
-        for errno in [libc::EINTR, libc::ENOMEM, EAGAIN] {
+        for errno in [libc::EINTR, libc::ENOMEM, EAGAIN, KILLED, PENDING] {
             let (ns, counters) = counted().unwrap();
             let applied = apply_with(&ns, || faulty(&[], &[(at, errno)])).unwrap();
             assert_eq!(applied.replaced, 3, "replacement {at}, errno {errno}");
@@ -265,6 +279,28 @@ fn a_replacement_whose_answer_is_lost_is_looked_for() {
     assert_eq!(e.in_force(), InForce::No, "{e}");
     assert!(!e.to_string().contains("stays changed"), "{e}");
     assert_text(&both(&ns), &before);
+}
+
+#[test]
+fn a_process_that_is_killed_before_its_call_has_changed_nothing_and_one_that_hangs_may_yet() {
+    let _probe = namespace_or_skip!();
+    for at in 0..3 {
+        for (fault, in_force) in [(KILLED, InForce::No), (PENDING, InForce::Unknown)] {
+            let (ns, _) = counted().unwrap();
+            for family in [Family::Ip, Family::Ip6] {
+                run(&ns, family, "-t nat -A OUTPUT -j ACCEPT");
+            }
+            let before = both(&ns);
+            let e = apply(&ns, &[(at, fault)]).unwrap_err();
+            assert_eq!(e.in_force(), in_force, "{e}");
+            assert_text(&both(&ns), &before);
+        }
+    }
+    // Killed while it puts a table back, after its call: the counters are those of the table that was put back.
+    let (ns, counters) = counted().unwrap();
+    let e = apply_with(&ns, || faulty(&[(1, EINVAL)], &[(2, KILLED)])).unwrap_err();
+    assert_eq!(e.in_force(), InForce::No, "{e}");
+    assert_eq!(foreign(&ns), counters);
 }
 
 #[test]

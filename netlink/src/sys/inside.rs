@@ -15,21 +15,38 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd::pipe2;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::{Pid, pipe2};
 
 use super::{IPT_SO_SET_REPLACE, length, replace_request, xt_level};
 
 /// How long the child may take. The kernel waits for other processors while it exchanges a table, which takes
 /// milliseconds; ten thousand times as long means that something holds the task up.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// How long a child that was killed for that may take to end. It does not while the kernel holds it in the call.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What the child gets; all of it is made before it is.
+struct Request<'a> {
+    user_ns: libc::c_int,
+    socket: libc::c_int,
+    /// Where it answers: the errno, 0 for none, then the counters.
+    pipe: libc::c_int,
+    is_v6: bool,
+    value: &'a [u8],
+    len: libc::socklen_t,
+}
 
 /// [`xt_replace`](super::xt_replace) from inside of a user namespace. `fd` may be of any user namespace.
 ///
 /// # Errors
 ///
 /// As [`xt_replace`](super::xt_replace); what `setns(2)` answers: `EPERM` without `CAP_SYS_ADMIN` there; what `fork(2)`
-/// answers: `EAGAIN` when the limit of processes is reached. `TimedOut` when the child does not answer within ten
-/// seconds, and `UnexpectedEof` when it was killed: whether the table was replaced is not known then.
+/// answers: `EAGAIN` when the limit of processes is reached. Without an errno, whether the table was replaced is not
+/// known, and `counters` are not those of the table before: `UnexpectedEof` when the child was killed, or was late and has
+/// ended since, so that reading the table tells; `TimedOut` when it is still in the call eleven seconds after it was
+/// begun, and may replace the table at any time.
 ///
 /// # References
 ///
@@ -44,54 +61,65 @@ pub fn xt_replace_inside(
     replace_request(value, counters)?;
     let len = length(value)?;
     let (from_child, to_parent) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let request = Request {
+        user_ns: user_ns.as_raw_fd(),
+        socket: fd.as_raw_fd(),
+        pipe: to_parent.as_raw_fd(),
+        is_v6,
+        value,
+        len,
+    };
+    let child = begin(&request, counters, call)?;
+    drop(to_parent);
+    answer(child, from_child, counters, DEADLINE)
+}
+
+/// Makes the child, which makes this call, answers and ends.
+fn begin(
+    request: &Request<'_>,
+    counters: &mut [u8],
+    call: fn(&Request<'_>) -> libc::c_int,
+) -> io::Result<Pid> {
     // SAFETY: fork(2) of a process that may have more threads: until it ends, the child may only do what is
-    // async-signal-safe. `call_and_exit` does five system calls on memory and descriptors that were prepared above, and
-    // never returns: it allocates nothing, takes no lock, cannot panic and runs no destructor. It has a copy of our
-    // memory, so nothing that it or the kernel writes there is seen here.
-    let child = unsafe { libc::fork() };
-    match child {
-        -1 => Err(io::Error::last_os_error()),
-        0 => call_and_exit(
-            [user_ns.as_raw_fd(), fd.as_raw_fd(), to_parent.as_raw_fd()],
-            is_v6,
-            (value, len),
-            counters,
-        ),
-        child => {
-            drop(to_parent);
-            let answer = answer(from_child, counters);
-            let is_late = |e: &io::Error| e.kind() == io::ErrorKind::TimedOut;
-            end(child, answer.as_ref().is_err_and(is_late));
-            answer
+    // async-signal-safe. `call` does three system calls on memory and descriptors that were prepared above; then come
+    // write(2) and _exit(2), which does not return: nothing allocates, takes a lock, can panic or runs a destructor. The
+    // child has a copy of our memory, so nothing that it or the kernel writes there is seen here.
+    unsafe {
+        match libc::fork() {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                let errno = call(request).to_ne_bytes();
+                let is_written =
+                    write_all(request.pipe, &errno) && write_all(request.pipe, counters);
+                libc::_exit(i32::from(!is_written))
+            }
+            child => Ok(Pid::from_raw(child)),
         }
     }
 }
 
-/// What the child does: it makes itself undumpable, enters the user namespace, makes the call, and writes the errno and
-/// the counters to the pipe.
-fn call_and_exit(
-    [user_ns, fd, pipe]: [libc::c_int; 3],
-    is_v6: bool,
-    (value, len): (&[u8], libc::socklen_t),
-    counters: &mut [u8],
-) -> ! {
-    // SAFETY: prctl(2), setns(2), setsockopt(2), write(2) and _exit(2) are async-signal-safe: the C library only
-    // passes them on. PR_SET_DUMPABLE takes numbers. The descriptors are copies of those that the caller of
-    // `xt_replace_inside` lends. `value` is `len` bytes, the child's copy of a `struct ipt_replace`, whose one pointer
-    // leads to the child's copy of `counters`, with as many as fit there: `replace_request` set both. Nothing else
-    // runs in this process.
-    unsafe {
-        let level = xt_level(is_v6);
-        let no: libc::c_ulong = 0;
-        let is_done = libc::prctl(libc::PR_SET_DUMPABLE, no, no, no, no) == 0
-            && libc::setns(user_ns, libc::CLONE_NEWUSER) == 0
-            && libc::setsockopt(fd, level, IPT_SO_SET_REPLACE, value.as_ptr().cast(), len) == 0;
-        let errno = match is_done {
-            true => 0,
-            false => nix::errno::Errno::last_raw(),
-        };
-        let is_written = write_all(pipe, &errno.to_ne_bytes()) && write_all(pipe, counters);
-        libc::_exit(i32::from(!is_written));
+/// In the child: makes itself undumpable, enters the user namespace, makes the call. The errno, or 0. Async-signal-safe.
+fn call(request: &Request<'_>) -> libc::c_int {
+    let (level, value) = (xt_level(request.is_v6), request.value.as_ptr().cast());
+    let no: libc::c_ulong = 0;
+    // SAFETY: prctl(2), setns(2) and setsockopt(2) are async-signal-safe: the C library only passes them on.
+    // PR_SET_DUMPABLE takes numbers. The descriptors are copies of those that the caller of `xt_replace_inside` lends.
+    // `value` is `len` bytes, the child's copy of a `struct ipt_replace`, whose one pointer leads to the child's copy of
+    // the counters, with as many as fit there: `replace_request` set both. Nothing else runs in this process.
+    let is_done = unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, no, no, no, no) == 0
+            && libc::setns(request.user_ns, libc::CLONE_NEWUSER) == 0
+            && libc::setsockopt(
+                request.socket,
+                level,
+                IPT_SO_SET_REPLACE,
+                value,
+                request.len,
+            ) == 0
+    };
+    match is_done {
+        true => 0,
+        false => nix::errno::Errno::last_raw(),
     }
 }
 
@@ -110,50 +138,210 @@ fn write_all(pipe: libc::c_int, mut bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads what the child wrote.
-fn answer(from_child: OwnedFd, counters: &mut [u8]) -> io::Result<()> {
+/// What the child answers within `deadline`; a late one is killed. It is taken out of the table of processes unless the
+/// kernel holds it in its call, which is not waited for: then its entry stays until this process ends.
+fn answer(
+    child: Pid,
+    from_child: OwnedFd,
+    counters: &mut [u8],
+    deadline: Duration,
+) -> io::Result<()> {
     let mut pipe = File::from(from_child);
-    let until = Instant::now() + DEADLINE;
     let mut errno = [0; 4];
-    read_until(&mut pipe, &mut errno, until)?;
-    match i32::from_ne_bytes(errno) {
-        0 => read_until(&mut pipe, counters, until),
-        errno => Err(io::Error::from_raw_os_error(errno)),
+    let (mut old, mut filled) = (vec![0; counters.len()], [0; 2]);
+    let mut read = |deadline: Duration| {
+        let until = Instant::now() + deadline;
+        let [head, rest] = &mut filled;
+        read_until(&mut pipe, &mut errno, head, until)?;
+        read_until(&mut pipe, &mut old, rest, until)
+    };
+    let mut outcome = read(deadline);
+    if outcome.as_ref().is_err_and(|e| !has_ended(e)) {
+        // It may have ended, and then waits for us: its number is its own until then.
+        let _ = kill(child, Signal::SIGKILL);
+        outcome = read(GRACE);
     }
+    let is_gone = outcome.as_ref().map_or_else(has_ended, |()| true);
+    let flags = (!is_gone).then_some(WaitPidFlag::WNOHANG);
+    while waitpid(child, flags) == Err(nix::errno::Errno::EINTR) {}
+    match (i32::from_ne_bytes(errno), outcome) {
+        (0, Ok(())) => counters.copy_from_slice(&old),
+        (0, Err(e)) => return Err(e),
+        (errno, _) => return Err(io::Error::from_raw_os_error(errno)),
+    }
+    Ok(())
 }
 
-fn read_until(pipe: &mut File, mut into: &mut [u8], until: Instant) -> io::Result<()> {
-    while !into.is_empty() {
+/// The other end of its pipe is closed.
+fn has_ended(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::UnexpectedEof
+}
+
+/// Fills `into` from `filled` on. The errors are `TimedOut` and `UnexpectedEof`.
+fn read_until(
+    pipe: &mut File,
+    into: &mut [u8],
+    filled: &mut usize,
+    until: Instant,
+) -> io::Result<()> {
+    let late = || {
+        let text = "the process that replaces it has not answered in time and may still do it";
+        io::Error::new(io::ErrorKind::TimedOut, text)
+    };
+    while let Some(rest) = into.get_mut(*filled..).filter(|rest| !rest.is_empty()) {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
         let mut waiting = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
         match poll(&mut waiting, timeout) {
-            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-            Ok(_) => {}
+            Ok(n) if n > 0 => {}
             Err(nix::errno::Errno::EINTR) => continue,
-            Err(e) => return Err(e.into()),
+            _ => return Err(late()),
         }
-        match pipe.read(into) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => into = into.get_mut(n..).unwrap_or_default(),
+        match pipe.read(rest) {
+            Ok(0) => {
+                let text = "the process that replaces it was killed";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            }
+            Ok(n) => *filled += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+            Err(_) => return Err(late()),
         }
     }
     Ok(())
 }
 
-/// Takes the child out of the table of processes. One that did not answer is killed; while the kernel holds it in its
-/// call it does not end, which is not waited for: its entry then stays until this process ends.
-fn end(child: libc::pid_t, is_late: bool) {
-    use nix::sys::signal::{Signal, kill};
-    use nix::sys::wait::{WaitPidFlag, waitpid};
-    let child = nix::unistd::Pid::from_raw(child);
-    let mut flags = None;
-    if is_late {
-        // It may have ended, and then waits for us: its number is its own until then.
-        let _ = kill(child, Signal::SIGKILL);
-        flags = Some(WaitPidFlag::WNOHANG);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNTERS: usize = 32;
+    /// What the parent's counters hold when nobody wrote them.
+    const UNTOUCHED: [u8; COUNTERS] = [0xa5; COUNTERS];
+
+    /// The outcome with a child that does this in place of the call, and the counters then.
+    fn outcome(
+        call: fn(&Request<'_>) -> libc::c_int,
+        deadline: Duration,
+    ) -> (io::Result<()>, [u8; COUNTERS], Pid) {
+        let (from_child, to_parent) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
+        let request = Request {
+            user_ns: -1,
+            socket: -1,
+            pipe: to_parent.as_raw_fd(),
+            is_v6: false,
+            value: &[],
+            len: 0,
+        };
+        let mut of_child = [7; COUNTERS];
+        let child = begin(&request, &mut of_child, call).unwrap();
+        drop(to_parent);
+        let mut counters = UNTOUCHED;
+        let outcome = answer(child, from_child, &mut counters, deadline);
+        (outcome, counters, child)
     }
-    while waitpid(child, flags) == Err(nix::errno::Errno::EINTR) {}
+
+    fn die() -> libc::c_int {
+        // SAFETY: kill(2), getpid(2) and pause(2) take no memory and are async-signal-safe.
+        unsafe {
+            libc::kill(libc::getpid(), libc::SIGKILL);
+            libc::pause()
+        }
+    }
+
+    fn is_reaped(child: Pid) -> bool {
+        waitpid(child, Some(WaitPidFlag::WNOHANG)) == Err(nix::errno::Errno::ECHILD)
+    }
+
+    #[test]
+    fn a_child_that_answers() {
+        let (outcome_of, counters, child) = outcome(|_| 0, DEADLINE);
+        outcome_of.unwrap();
+        assert_eq!(counters, [7; COUNTERS]);
+        assert!(is_reaped(child));
+        let (refused, counters, child) = outcome(|_| libc::EPERM, DEADLINE);
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EPERM));
+        assert_eq!(counters, UNTOUCHED);
+        assert!(is_reaped(child));
+    }
+
+    #[test]
+    fn a_child_that_is_killed_before_its_answer_or_in_the_middle_of_it() {
+        let calls: [fn(&Request<'_>) -> libc::c_int; 4] = [
+            |_| die(),
+            |r| {
+                write_all(r.pipe, &[0, 0]);
+                die()
+            },
+            |r| {
+                write_all(r.pipe, &[0; 4]);
+                die()
+            },
+            |r| {
+                write_all(r.pipe, &[0; 4 + COUNTERS / 2]);
+                die()
+            },
+        ];
+        for (n, call) in calls.into_iter().enumerate() {
+            let (killed, counters, child) = outcome(call, DEADLINE);
+            let e = killed.unwrap_err();
+            assert_eq!(
+                (e.kind(), e.raw_os_error()),
+                (io::ErrorKind::UnexpectedEof, None),
+                "{n}"
+            );
+            assert_eq!(counters, UNTOUCHED, "{n}");
+            assert!(is_reaped(child), "{n}");
+        }
+    }
+
+    #[test]
+    fn a_silent_child_is_killed_at_its_deadline() {
+        let begun = Instant::now();
+        // SAFETY: as in `die`.
+        let (late, counters, child) =
+            outcome(|_| unsafe { libc::pause() }, Duration::from_millis(50));
+        // It ended by the signal, so that the table tells what became of the call.
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert!(begun.elapsed() < DEADLINE / 2);
+        assert_eq!(counters, UNTOUCHED);
+        assert!(is_reaped(child));
+    }
+
+    #[test]
+    fn an_answer_that_stops_half_way_is_late_too() {
+        let (late, counters, child) = outcome(
+            |r| {
+                write_all(r.pipe, &[0; 4 + COUNTERS / 2]);
+                // SAFETY: as in `die`.
+                unsafe { libc::pause() }
+            },
+            Duration::from_millis(50),
+        );
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(counters, UNTOUCHED);
+        assert!(is_reaped(child));
+    }
+
+    #[test]
+    fn a_child_that_does_not_end_may_still_do_it() {
+        // A pipe whose other end stays open is all that is seen of a child that the kernel holds in its call.
+        let (from_child, to_parent) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
+        let request = Request {
+            user_ns: -1,
+            socket: -1,
+            pipe: to_parent.as_raw_fd(),
+            is_v6: false,
+            value: &[],
+            len: 0,
+        };
+        let child = begin(&request, &mut [], |_| die()).unwrap();
+        let late = answer(child, from_child, &mut [], Duration::from_millis(50));
+        let e = late.unwrap_err();
+        assert_eq!(
+            (e.kind(), e.raw_os_error()),
+            (io::ErrorKind::TimedOut, None)
+        );
+        let _ = waitpid(child, None);
+        drop(to_parent);
+    }
 }

@@ -55,6 +55,11 @@ impl<T: Transport> Engine<T> {
                 let error = explain(&change.new, &e);
                 match self.found_out(&change.old, &change.new) {
                     Found::Replaced => {}
+                    // What is read now need not be true for long.
+                    Found::AsBefore if is_pending(&e) => {
+                        let error = self.put_back(done, error);
+                        return Err(error.with_in_force(InForce::Unknown));
+                    }
                     Found::AsBefore => return Err(self.put_back(done, error)),
                     // The kernel says so when another program replaced it first.
                     Found::Neither if e.raw_os_error() == Some(libc::EAGAIN) => {
@@ -104,7 +109,8 @@ impl<T: Transport> Engine<T> {
     }
 
     /// `old` gets the counters of the entries before, as they were when they went; they mean something when the table
-    /// was replaced, whatever the answer.
+    /// was replaced, whatever the answer. Where the answer was lost with them, they are those that were read, which is as
+    /// near as can be known.
     fn replace(
         &mut self,
         table: &Layout,
@@ -141,7 +147,10 @@ impl<T: Transport> Engine<T> {
                 bytes: b.u64(at + 8)?,
             })
         };
-        *old = (0..entries).map(|n| read(n).unwrap_or_default()).collect();
+        *old = match &replaced {
+            Err(e) if is_cut(e) => table.counters(),
+            _ => (0..entries).map(|n| read(n).unwrap_or_default()).collect(),
+        };
         replaced
     }
 
@@ -215,9 +224,14 @@ impl<T: Transport> Engine<T> {
             };
             let mut since = Vec::new();
             let replaced = self.replace(table, d.old.len(), &blob, &mut since);
-            let replaced = replaced.or_else(|e| match self.found_out(&d.change.new, table) {
-                Found::Replaced => Ok(()),
-                _ => Err(e),
+            let replaced = replaced.or_else(|e| {
+                if is_cut(&e) {
+                    since.clear();
+                }
+                match self.found_out(&d.change.new, table) {
+                    Found::Replaced => Ok(()),
+                    _ => Err(e),
+                }
             });
             match replaced {
                 Ok(()) => {
@@ -248,6 +262,19 @@ impl<T: Transport> Engine<T> {
         }
         error
     }
+}
+
+/// The answer of a process that makes the call for us did not come whole ([`sys::xt_replace_inside`]). The kernel's own
+/// answers have an errno.
+///
+/// [`sys::xt_replace_inside`]: weir_netlink::sys::xt_replace_inside
+fn is_cut(e: &io::Error) -> bool {
+    e.raw_os_error().is_none()
+}
+
+/// And the process may still be in the call.
+fn is_pending(e: &io::Error) -> bool {
+    is_cut(e) && e.kind() == io::ErrorKind::TimedOut
 }
 
 /// Asks the kernel for each extension once.
@@ -302,6 +329,8 @@ fn explain(table: &Layout, e: &io::Error) -> Error {
         Some(libc::ENOENT) => {
             "a match or target is not in this kernel, or a set that a rule names is gone"
         }
+        // Its answer is not malformed: there is none.
+        None => return Error::exhausted("replace", object, e.to_string()),
         _ => return Error::io("replace", object, e),
     };
     Error::refused("replace", object, reason)
