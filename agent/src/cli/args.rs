@@ -122,7 +122,7 @@ pub(super) enum VerifyCommand {
 #[derive(Debug, Args)]
 pub(super) struct PlanArgs {
     #[command(flatten)]
-    pub(super) wish: WishArgs,
+    pub(super) desired: DesiredArgs,
     /// An address of the pod, with or without a prefix length; may be repeated [default: those in the pod's status]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = address)]
     pub(super) address: Vec<IpAddr>,
@@ -131,7 +131,7 @@ pub(super) struct PlanArgs {
 #[derive(Debug, Args)]
 pub(super) struct ApplyArgs {
     #[command(flatten)]
-    pub(super) wish: WishArgs,
+    pub(super) desired: DesiredArgs,
     #[command(flatten)]
     pub(super) target: Target,
     /// Say what would be changed and change nothing
@@ -142,13 +142,13 @@ pub(super) struct ApplyArgs {
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
-    pub(super) wish: WishArgs,
+    pub(super) desired: DesiredArgs,
     #[command(flatten)]
     pub(super) target: Target,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct WishArgs {
+pub(super) struct DesiredArgs {
     #[command(flatten)]
     pub(super) source: Source,
     /// Which part of the kernel gets the rules

@@ -3,7 +3,7 @@
 use super::args::{ApplyArgs, PlanArgs, VerifyArgs};
 use super::failure::{Failure, code};
 use super::output;
-use super::source::{Addresses, Redirect, Wish, sandbox, wish};
+use super::source::{Addresses, Desired, Redirect, desired, sandbox};
 use crate::demo::Owner;
 use crate::probe::Probe;
 use serde_json::json;
@@ -13,10 +13,16 @@ use weir_cni::redirection::{Change, Difference, Sandbox};
 
 /// `weir plan sidecar`
 pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {
-    match wish(&a.wish.source, a.wish.engine, &Addresses::Given(&a.address))? {
-        Wish::Nothing(reason) => nothing(a.wish.json, &reason),
-        Wish::Redirect(r) if a.wish.json => output::json(&output::compiled(&r.compiled, r.engine)),
-        Wish::Redirect(r) => output::text(&r.compiled.to_string()),
+    match desired(
+        &a.desired.source,
+        a.desired.engine,
+        &Addresses::Given(&a.address),
+    )? {
+        Desired::Nothing(reason) => nothing(a.desired.json, &reason),
+        Desired::Redirect(r) if a.desired.json => {
+            output::json(&output::compiled(&r.compiled, r.engine))
+        }
+        Desired::Redirect(r) => output::text(&r.compiled.to_string()),
     }
 }
 
@@ -41,9 +47,9 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
 fn apply_in(a: &ApplyArgs, sandbox: &Sandbox) -> Result<u8, Failure> {
     let failed = |e: &weir_netlink::Error| Failure::failed(e);
     let addresses = Addresses::Of { sandbox, failed };
-    let redirect = match wish(&a.wish.source, a.wish.engine, &addresses)? {
-        Wish::Nothing(reason) => return nothing(a.wish.json, &reason),
-        Wish::Redirect(redirect) => redirect,
+    let redirect = match desired(&a.desired.source, a.desired.engine, &addresses)? {
+        Desired::Nothing(reason) => return nothing(a.desired.json, &reason),
+        Desired::Redirect(redirect) => redirect,
     };
     let Redirect { config, intent, .. } = &*redirect;
     let mut engine = redirect.engine;
@@ -77,7 +83,7 @@ fn apply_in(a: &ApplyArgs, sandbox: &Sandbox) -> Result<u8, Failure> {
         engine = applied.engine;
         applied.changes
     };
-    report(&changes, sandbox, Some(engine), a.wish.json, dry_run)?;
+    report(&changes, sandbox, Some(engine), a.desired.json, dry_run)?;
     let Some(probe) = probe else {
         return Ok(code::SUCCESS);
     };
@@ -149,14 +155,14 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
         sandbox: &sandbox,
         failed,
     };
-    let redirect = match wish(&a.wish.source, a.wish.engine, &addresses)? {
-        Wish::Nothing(reason) => return nothing(a.wish.json, &reason),
-        Wish::Redirect(redirect) => redirect,
+    let redirect = match desired(&a.desired.source, a.desired.engine, &addresses)? {
+        Desired::Nothing(reason) => return nothing(a.desired.json, &reason),
+        Desired::Redirect(redirect) => redirect,
     };
     let (compiled, engine) = (&redirect.compiled, redirect.engine);
     let changes = sandbox.plan(compiled).map_err(Failure::unknown)?;
     let netns = sandbox.netns().id();
-    if a.wish.json {
+    if a.desired.json {
         let differences: Vec<_> = changes
             .iter()
             .map(|c| json!({ "difference": c.difference().to_string(), "object": c.object() }))

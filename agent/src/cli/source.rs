@@ -1,4 +1,4 @@
-//! What is wished, from a file: a configuration or a pod.
+//! What is desired, from a file: a configuration or a pod.
 
 use super::args::{EngineArg, Source, Target};
 use super::failure::Failure;
@@ -13,7 +13,7 @@ use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;
 
 /// What a file asks for.
-pub(super) enum Wish {
+pub(super) enum Desired {
     /// This redirection.
     Redirect(Box<Redirect>),
     /// A pod that asks for none: why.
@@ -75,11 +75,11 @@ fn engine(named: Option<Engine>, addresses: &Addresses<'_>) -> Result<Engine, Fa
 }
 
 /// Reads and understands everything before anything is done.
-pub(super) fn wish(
+pub(super) fn desired(
     source: &Source,
     arg: EngineArg,
     addresses: &Addresses<'_>,
-) -> Result<Wish, Failure> {
+) -> Result<Desired, Failure> {
     let (config, named, engine) = match (&source.config, &source.pod) {
         (Some(file), _) => {
             let config = from_config(file)?;
@@ -91,7 +91,7 @@ pub(super) fn wish(
             let engine = engine(named, addresses)?;
             match from_pod(file, engine, addresses)? {
                 Ok(config) => (config, named, engine),
-                Err(reason) => return Ok(Wish::Nothing(reason)),
+                Err(reason) => return Ok(Desired::Nothing(reason)),
             }
         }
         (None, None) => return Err(Failure::usage("one of --config and --pod is needed")),
@@ -101,7 +101,7 @@ pub(super) fn wish(
         eprintln!("weir: warning: {warning}");
     }
     let compiled = compile(&intent, engine);
-    Ok(Wish::Redirect(Box::new(Redirect {
+    Ok(Desired::Redirect(Box::new(Redirect {
         config,
         intent,
         named,

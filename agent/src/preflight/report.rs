@@ -16,7 +16,7 @@ const COLUMNS: [usize; 2] = [36, 22];
 struct Paint(bool);
 
 impl Paint {
-    /// `text` padded to `width`, and coloured where that is wished.
+    /// `text` padded to `width`, and coloured where that is desired.
     fn word(&self, text: &str, width: usize, colour: &str) -> String {
         let padding = " ".repeat(width.saturating_sub(text.chars().count()));
         match self.0 {

@@ -6,8 +6,8 @@ use super::phases::Phases;
 use crate::config::SidecarConfig;
 use crate::log::Logger;
 
-/// A redirection that is wanted in a namespace.
-pub struct Wish<'a> {
+/// A redirection that is desired in a namespace.
+pub struct Desired<'a> {
     /// `CNI_NETNS`.
     pub netns: &'a Path,
     /// What the pod asks for, not yet filled from the environment.
@@ -34,14 +34,14 @@ pub trait Backend {
     ///
     /// # Errors
     /// Why not, and how the namespace was left: as it was, unless the error says otherwise.
-    fn apply(&self, wish: &Wish<'_>) -> Result<Applied, String>;
+    fn apply(&self, desired: &Desired<'_>) -> Result<Applied, String>;
 
     /// What is missing or different in the namespace, one line each; empty
-    /// when it is as wished. Changes nothing.
+    /// when it is as desired. Changes nothing.
     ///
     /// # Errors
     /// Why it cannot be told.
-    fn verify(&self, wish: &Wish<'_>) -> Result<Vec<String>, String>;
+    fn verify(&self, desired: &Desired<'_>) -> Result<Vec<String>, String>;
 
     /// Whether rules can be written on this node by this process at all.
     /// Changes nothing.

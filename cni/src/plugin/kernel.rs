@@ -1,6 +1,6 @@
 //! The backend that is the kernel.
 
-use super::backend::{Applied, Backend, Wish};
+use super::backend::{Applied, Backend, Desired};
 use super::engine::named_engine;
 use super::phases::{Phase, Phases};
 use crate::compile::{Compiled, Engine, compile};
@@ -14,7 +14,7 @@ use std::time::Instant;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Kernel;
 
-/// A wish with everything that was found out for it.
+/// What is desired, with everything that was found out for it.
 struct Prepared {
     sandbox: Sandbox,
     config: SidecarConfig,
@@ -35,18 +35,18 @@ impl Prepared {
 }
 
 impl Backend for Kernel {
-    fn apply(&self, wish: &Wish<'_>) -> Result<Applied, String> {
-        let prepared = prepare(wish)?;
+    fn apply(&self, desired: &Desired<'_>) -> Result<Applied, String> {
+        let prepared = prepare(desired)?;
         if prepared.config.dry_run {
-            return dry_run(wish, &prepared);
+            return dry_run(desired, &prepared);
         }
         let Written {
             engine, changes, ..
-        } = write(&prepared, wish.phases)?;
-        if wish.log.hears(Level::Debug) {
+        } = write(&prepared, desired.phases)?;
+        if desired.log.hears(Level::Debug) {
             changes
                 .iter()
-                .for_each(|change| wish.log.debug(&change.to_string()));
+                .for_each(|change| desired.log.debug(&change.to_string()));
         }
         let netns = prepared.sandbox.netns().id();
         let summary = match changes.len() {
@@ -56,12 +56,15 @@ impl Backend for Kernel {
         Ok(Applied { summary })
     }
 
-    fn verify(&self, wish: &Wish<'_>) -> Result<Vec<String>, String> {
-        let prepared = prepare(wish)?;
+    fn verify(&self, desired: &Desired<'_>) -> Result<Vec<String>, String> {
+        let prepared = prepare(desired)?;
         let choose = || prepared.compiled(|| prepared.sandbox.engine_to_try());
-        let compiled = wish.phases.measure(Phase::Facts, choose)?;
+        let compiled = desired.phases.measure(Phase::Facts, choose)?;
         let compare = || prepared.sandbox.plan(&compiled);
-        let changes = wish.phases.measure(Phase::Verify, compare).map_err(text)?;
+        let changes = desired
+            .phases
+            .measure(Phase::Verify, compare)
+            .map_err(text)?;
         let line =
             |change: &redirection::Change| format!("{}: {}", change.difference(), change.object());
         Ok(changes.iter().map(line).collect())
@@ -73,17 +76,17 @@ impl Backend for Kernel {
 }
 
 /// Opens the namespace, fills the configuration from it and understands it. Nothing is changed.
-fn prepare(wish: &Wish<'_>) -> Result<Prepared, String> {
+fn prepare(desired: &Desired<'_>) -> Result<Prepared, String> {
     let (facts, decide) = (Phase::Facts, Phase::Decide);
     let open = || {
-        let sandbox = Sandbox::open(wish.netns)?;
+        let sandbox = Sandbox::open(desired.netns)?;
         let addresses = sandbox.addresses()?;
         Ok::<_, weir_netlink::Error>((sandbox, addresses))
     };
-    let (sandbox, addresses) = wish.phases.measure(facts, open).map_err(text)?;
+    let (sandbox, addresses) = desired.phases.measure(facts, open).map_err(text)?;
     let understand = || {
-        let mut config = wish.config.clone();
-        let sources = FillSources::new(wish.lookup, &addresses);
+        let mut config = desired.config.clone();
+        let sources = FillSources::new(desired.lookup, &addresses);
         let warnings = fill(&mut config, &sources).map_err(text)?;
         let intent = Intent::parse(&config, &NameFiles::default()).map_err(text)?;
         for warning in warnings
@@ -91,11 +94,11 @@ fn prepare(wish: &Wish<'_>) -> Result<Prepared, String> {
             .chain(&intent.warnings)
             .chain(&config.notes())
         {
-            wish.log.warn(warning);
+            desired.log.warn(warning);
         }
         Ok::<_, String>((config, intent))
     };
-    let (config, intent) = wish.phases.measure(decide, understand)?;
+    let (config, intent) = desired.phases.measure(decide, understand)?;
     Ok(Prepared {
         sandbox,
         engine: named_engine(config.native_nftables),
@@ -124,8 +127,8 @@ fn write(prepared: &Prepared, phases: &Phases) -> Result<Written, String> {
 }
 
 /// Writes the rules as text to `DRY_RUN_FILE_PATH` and leaves the kernel alone.
-fn dry_run(wish: &Wish<'_>, prepared: &Prepared) -> Result<Applied, String> {
-    let path = (wish.lookup)("DRY_RUN_FILE_PATH").unwrap_or_default();
+fn dry_run(desired: &Desired<'_>, prepared: &Prepared) -> Result<Applied, String> {
+    let path = (desired.lookup)("DRY_RUN_FILE_PATH").unwrap_or_default();
     let choose = || prepared.sandbox.choose_engine(&prepared.intent);
     let plan = prepared.compiled(choose)?.to_string();
     std::fs::write(&path, plan).map_err(|error| {

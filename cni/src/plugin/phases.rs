@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 pub enum Phase {
     /// Reading what decides: the pod, its namespace's addresses, the rules' engine.
     Facts,
-    /// From these to the rules that are wished.
+    /// From these to the rules that are desired.
     Decide,
     /// Comparing and writing.
     Apply,
-    /// Reading what the kernel holds and comparing it with the wish.
+    /// Reading what the kernel holds and comparing it with what is desired.
     Verify,
     /// Waiting for the lock of the iptables tools, where it is taken: a part of apply.
     LockWait,

@@ -1,6 +1,6 @@
 //! A pod with a sidecar: read, decided, redirected or compared.
 
-use super::backend::Wish;
+use super::backend::Desired;
 use super::enrol::{Candidate, Plugin, netns};
 use super::phases::{Phase, Phases};
 use crate::config::SidecarConfig;
@@ -21,7 +21,7 @@ impl Plugin<'_> {
         };
         let applied = self
             .backend
-            .apply(&self.wish(call, &config, phases))
+            .apply(&self.desired(call, &config, phases))
             .map_err(CniError::internal)?;
         self.log.info(&applied.summary);
         Ok(())
@@ -35,7 +35,7 @@ impl Plugin<'_> {
         };
         let differences = self
             .backend
-            .verify(&self.wish(call, &config, &phases))
+            .verify(&self.desired(call, &config, &phases))
             .map_err(CniError::internal)?;
         let Some(first) = differences.first() else {
             return Ok(());
@@ -53,13 +53,13 @@ impl Plugin<'_> {
         .with_details(differences.join("\n")))
     }
 
-    fn wish<'w>(
+    fn desired<'w>(
         &'w self,
         call: &'w Call,
         config: &'w SidecarConfig,
         phases: &'w Phases,
-    ) -> Wish<'w> {
-        Wish {
+    ) -> Desired<'w> {
+        Desired {
             netns: netns(call),
             config,
             lookup: self.lookup,

@@ -8,11 +8,11 @@ use weir_netfilter::xtables::Family;
 
 /// What of it this kernel can hold. Without IPv6 there is no packet of it to redirect, and the kernel refuses its
 /// addresses and has no legacy tables for it; rules in `inet` tables it takes, and they wait.
-pub(super) fn possible(wished: &Compiled) -> Cow<'_, Compiled> {
+pub(super) fn possible(desired: &Compiled) -> Cow<'_, Compiled> {
     if has_ipv6() {
-        return Cow::Borrowed(wished);
+        return Cow::Borrowed(desired);
     }
-    Cow::Owned(without_ipv6(wished))
+    Cow::Owned(without_ipv6(desired))
 }
 
 /// Anything but the one clear answer counts as yes: to leave traffic alone by mistake would be worse than an error.
@@ -22,8 +22,8 @@ fn has_ipv6() -> bool {
     !matches!(opened, Err(Errno::EAFNOSUPPORT))
 }
 
-fn without_ipv6(wished: &Compiled) -> Compiled {
-    let mut rest = wished.clone();
+fn without_ipv6(desired: &Compiled) -> Compiled {
+    let mut rest = desired.clone();
     rest.routing.retain(|item| match item {
         RoutingItem::Address { address, .. } => address.addr().is_ipv4(),
         RoutingItem::PolicyRule { family, .. } | RoutingItem::LocalDefault { family, .. } => {
@@ -50,18 +50,18 @@ mod tests {
         .unwrap();
         let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
         for engine in [Engine::Nft, Engine::Xtables] {
-            let wished = compile(&intent, engine);
-            let text = wished.to_string();
+            let desired = compile(&intent, engine);
+            let text = desired.to_string();
             assert!(text.contains("::6/128"), "{text}");
-            let rest = without_ipv6(&wished);
-            assert!(rest.routing.len() < wished.routing.len() && !rest.routing.is_empty());
+            let rest = without_ipv6(&desired);
+            assert!(rest.routing.len() < desired.routing.len() && !rest.routing.is_empty());
             assert!(!rest.to_string().contains("::6/128"));
-            match (&rest.rules, &wished.rules) {
+            match (&rest.rules, &desired.rules) {
                 (Rules::Xtables(rest), _) => {
                     assert!(!rest.tables.is_empty());
                     assert!(rest.tables.iter().all(|t| t.family == Family::Ip));
                 }
-                (rest, wished) => assert_eq!(rest, wished),
+                (rest, desired) => assert_eq!(rest, desired),
             }
             assert_eq!(without_ipv6(&rest), rest);
         }

@@ -1,11 +1,11 @@
-//! A stand-in for the kernel: remembers what was wished.
+//! A stand-in for the kernel: remembers what was desired.
 
 use std::sync::Mutex;
 
 use weir_cni::config::SidecarConfig;
-use weir_cni::plugin::{Applied, Backend, Wish};
+use weir_cni::plugin::{Applied, Backend, Desired};
 
-/// Notes every wish; answers what it was told.
+/// Notes every call; answers what it was told.
 #[derive(Default)]
 pub struct FakeBackend {
     pub applied: Mutex<Vec<SidecarConfig>>,
@@ -21,11 +21,11 @@ impl FakeBackend {
 }
 
 impl Backend for FakeBackend {
-    fn apply(&self, wish: &Wish<'_>) -> Result<Applied, String> {
+    fn apply(&self, desired: &Desired<'_>) -> Result<Applied, String> {
         self.applied
             .lock()
             .expect("applied")
-            .push(wish.config.clone());
+            .push(desired.config.clone());
         match &self.apply_error {
             Some(error) => Err(error.clone()),
             None => Ok(Applied {
@@ -34,7 +34,7 @@ impl Backend for FakeBackend {
         }
     }
 
-    fn verify(&self, _wish: &Wish<'_>) -> Result<Vec<String>, String> {
+    fn verify(&self, _desired: &Desired<'_>) -> Result<Vec<String>, String> {
         Ok(self.differences.clone())
     }
 

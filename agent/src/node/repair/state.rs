@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weir_cni::compile::Engine;
 use weir_cni::config::SidecarConfig;
 use weir_cni::log::Logger;
-use weir_cni::plugin::{Backend, Kernel, Phase, Phases, Wish};
+use weir_cni::plugin::{Backend, Desired, Kernel, Phase, Phases};
 use weir_cni::pod::{Placement, PodFacts, SidecarDecision, redirect_from};
 use weir_cni::redirection::Sandbox;
 use weir_netfilter::nft;
@@ -18,7 +18,7 @@ use weir_netfilter::nft;
 /// says nothing about routes and policy rules.
 pub(super) const WHOLE: Duration = Duration::from_secs(600);
 
-/// What is wished for a pod.
+/// What is desired for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
     identity: Identity,
@@ -47,7 +47,7 @@ pub(crate) struct Verified {
 }
 
 impl Verified {
-    /// Whether it was seen for this wish.
+    /// Whether it was seen for this desired state.
     pub(crate) fn is_for(&self, wanted: &Wanted) -> bool {
         self.wanted == *wanted
     }
@@ -159,14 +159,14 @@ pub(crate) fn heal(
     let log = Logger::silent();
     // The plugin runs with the runtime's environment, which is not this one.
     let lookup = |_: &str| None;
-    let wish = Wish {
+    let desired = Desired {
         netns: &path,
         config: &wanted.config,
         lookup: &lookup,
         log: &log,
         phases,
     };
-    let differences = Kernel.verify(&wish)?;
+    let differences = Kernel.verify(&desired)?;
     let mut summary = None;
     if !differences.is_empty() {
         // Whose the namespace is may have changed while it was read.
@@ -174,7 +174,7 @@ pub(crate) fn heal(
             return Err("its process ended while its rules were read".into());
         }
         owns(&sandbox, identity)?;
-        summary = Some(Kernel.apply(&wish)?.summary);
+        summary = Some(Kernel.apply(&desired)?.summary);
     }
     let engine = sandbox.engine_in_use().ok().flatten();
     let now = Verified {

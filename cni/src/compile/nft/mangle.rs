@@ -44,7 +44,7 @@ fn tcp() -> RuleBuilder {
 }
 
 /// 1. Transparent: what comes from excluded interfaces is left.
-/// 2. Invalid TCP packets are dropped, if that is wished.
+/// 2. Invalid TCP packets are dropped, if that is desired.
 /// 3. Transparent: other TCP is inbound traffic.
 /// 4. Transparent: the mark of the proxy's connections is kept with the connection.
 fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {

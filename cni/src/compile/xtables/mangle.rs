@@ -38,7 +38,7 @@ const fn set_mark(value: u32) -> Target {
 }
 
 /// 1. Transparent: what comes from excluded interfaces is left.
-/// 2. Invalid packets of every protocol are dropped, if that is wished.
+/// 2. Invalid packets of every protocol are dropped, if that is desired.
 /// 3. Transparent: other TCP is inbound traffic.
 /// 4. Transparent: the mark of the proxy's connections is kept with the connection.
 fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {
