@@ -63,6 +63,18 @@ where
     Object::deserialize(deserializer).map(|Object(value)| value)
 }
 
+/// The same where `null` is the default.
+///
+/// # Errors
+/// It is neither `null` nor an object.
+pub fn object_or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Ok(optional(deserializer)?.unwrap_or_default())
+}
+
 /// The same where `null` is absence.
 ///
 /// # Errors

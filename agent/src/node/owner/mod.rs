@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_cni::api::{Client, Error, Reason};
+use weir_cni::json;
 use weir_cni::protocol::validate_kubernetes_name;
 
 /// One request.
@@ -57,7 +58,7 @@ pub(super) struct Owner {
 struct Meta {
     #[serde(default)]
     deletion_timestamp: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::list")]
     owner_references: Vec<OwnerReference>,
     #[serde(default)]
     labels: serde_json::Map<String, Value>,
@@ -71,6 +72,7 @@ struct OwnerReference {
 
 #[derive(Deserialize)]
 struct Object {
+    #[serde(deserialize_with = "json::object")]
     metadata: Meta,
     #[serde(default)]
     spec: Value,
@@ -187,6 +189,7 @@ impl Owner {
         }
         #[derive(Deserialize)]
         struct TokenRequest {
+            #[serde(deserialize_with = "json::object")]
             status: Status,
         }
         if let Some(why) = no_name(service_account) {

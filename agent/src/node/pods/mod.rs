@@ -6,6 +6,7 @@
 mod bounded;
 pub(crate) mod connection;
 mod pace;
+mod rest;
 mod seen;
 mod store;
 mod trouble;

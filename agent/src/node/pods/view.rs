@@ -1,14 +1,17 @@
 //! What is kept of a pod.
 
+use super::rest::{self, Rest};
 use serde::Deserialize;
 use serde_json::Value;
 use std::net::IpAddr;
+use weir_cni::json::Object;
 use weir_cni::pod::{Container, EnvVar, Pod, SecurityContext};
 
 /// The container whose arguments and environment matter.
 const PROXY: &str = "istio-proxy";
 /// A copy of the manifest, which nobody here reads.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// `v1.Pod`, as far as this agent and the plugin need it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodView {
@@ -49,13 +52,13 @@ pub struct Terminated {
     /// Exit status of the process.
     pub exit_code: i64,
     /// `Completed`, `Error` and others.
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "rest::nullable")]
     pub reason: String,
     /// What the container left as its termination message.
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "rest::nullable")]
     pub message: String,
     /// RFC 3339; empty when it is not known.
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "rest::nullable")]
     pub started_at: String,
 }
 
@@ -66,7 +69,7 @@ impl PodView {
     /// A field has the wrong type: which one, and what it must be.
     pub fn from_value(value: &Value) -> Result<Self, String> {
         let mut pod = Pod::from_value(value, "pod").map_err(|e| e.to_string())?;
-        let rest = Rest::deserialize(value).map_err(|e| format!("pod: {e}"))?;
+        let Object(rest) = Object::<Rest>::deserialize(value).map_err(|e| format!("pod: {e}"))?;
         pod.metadata.annotations.remove(LAST_APPLIED);
         let spec = &mut pod.spec;
         for container in spec.init_containers.iter_mut().chain(&mut spec.containers) {
@@ -134,126 +137,6 @@ fn reduce(container: &mut Container) {
     container.args = Vec::<String>::new();
     container.env = Vec::<EnvVar>::new();
     container.security_context = None::<SecurityContext>;
-}
-
-/// The fields that [`Pod`] does not have.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Rest {
-    metadata: RestMetadata,
-    spec: RestSpec,
-    #[serde(deserialize_with = "nullable")]
-    status: RestStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RestMetadata {
-    #[serde(deserialize_with = "nullable")]
-    resource_version: String,
-    deletion_timestamp: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RestSpec {
-    host_users: Option<bool>,
-    #[serde(deserialize_with = "nullable")]
-    init_containers: Vec<RestRights>,
-    #[serde(deserialize_with = "nullable")]
-    containers: Vec<RestRights>,
-    #[serde(deserialize_with = "nullable")]
-    ephemeral_containers: Vec<RestRights>,
-}
-
-impl RestSpec {
-    fn may_write_rules(&self) -> bool {
-        let all = self.init_containers.iter().chain(&self.containers);
-        all.chain(&self.ephemeral_containers)
-            .any(|c| c.security_context.may_write_rules())
-    }
-}
-
-/// A container, as far as it says what it may do.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RestRights {
-    #[serde(deserialize_with = "nullable")]
-    security_context: RestSecurity,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RestSecurity {
-    privileged: Option<bool>,
-    #[serde(deserialize_with = "nullable")]
-    capabilities: RestCapabilities,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RestCapabilities {
-    #[serde(deserialize_with = "nullable")]
-    add: Vec<String>,
-}
-
-impl RestSecurity {
-    fn may_write_rules(&self) -> bool {
-        let name = |text: &String| text.to_uppercase();
-        let mut added = self.capabilities.add.iter().map(name);
-        let writes = |name: String| {
-            let name = name.strip_prefix("CAP_").unwrap_or(&name);
-            matches!(name, "ALL" | "NET_ADMIN" | "SYS_ADMIN")
-        };
-        self.privileged == Some(true) || added.any(writes)
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RestStatus {
-    #[serde(deserialize_with = "nullable")]
-    phase: String,
-    #[serde(deserialize_with = "nullable")]
-    init_container_statuses: Vec<RestContainer>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RestContainer {
-    #[serde(deserialize_with = "nullable")]
-    name: String,
-    #[serde(deserialize_with = "nullable")]
-    state: RestState,
-    #[serde(deserialize_with = "nullable")]
-    last_state: RestState,
-    restart_count: i64,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RestState {
-    terminated: Option<Terminated>,
-}
-
-impl From<RestContainer> for InitStatus {
-    fn from(from: RestContainer) -> Self {
-        Self {
-            name: from.name,
-            state: from.state.terminated,
-            last: from.last_state.terminated,
-            restart_count: from.restart_count,
-        }
-    }
-}
-
-/// The API server writes `null` for what is not there.
-fn nullable<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: Default + Deserialize<'de>,
-    D: serde::Deserializer<'de>,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -406,6 +289,33 @@ mod tests {
         ] {
             let error = PodView::from_value(&wrong).unwrap_err();
             assert!(error.contains(word), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_array_is_no_object_at_any_depth() {
+        let of_container = |member: Value| {
+            let statuses = json!([{"name": "a", "state": member}]);
+            json!({"status": {"initContainerStatuses": statuses}})
+        };
+        for wrong in [
+            json!({"metadata": []}),
+            json!({"metadata": ["1", null]}),
+            json!({"spec": []}),
+            json!({"spec": {"containers": [[]]}}),
+            json!({"spec": {"containers": [{"securityContext": [true]}]}}),
+            json!({"spec": {"ephemeralContainers": [[{"privileged": true}]]}}),
+            json!({"spec": {"initContainers": [{"securityContext": {"capabilities": [["ALL"]]}}]}}),
+            json!({"status": []}),
+            json!({"status": ["Running"]}),
+            json!({"status": {"initContainerStatuses": [["a"]]}}),
+            of_container(json!([])),
+            of_container(json!([{"exitCode": 126}])),
+            of_container(json!({"terminated": [126, "Error", "", ""]})),
+            json!({"status": {"initContainerStatuses": [{"lastState": [{}]}]}}),
+        ] {
+            let error = PodView::from_value(&wrong).expect_err(&wrong.to_string());
+            assert!(error.contains("object"), "{wrong}: {error}");
         }
     }
 }
