@@ -91,6 +91,95 @@ fn a_foreign_rule_before_ours_is_drift() {
     assert_eq!(on("verify", file.path(), &pod).code, 0);
 }
 
+/// What is foreign and takes packets that our routing is for: it is named, by `apply` too, and stays.
+#[test]
+fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
+    let pod = pod_or_skip!();
+    let file = tproxy();
+    assert_eq!(on("apply", file.path(), &pod).code, 0);
+    let sync = routing(&pod);
+    ip(&pod, "link add away type veth peer name there");
+    ip(&pod, "link set away up");
+    let quiet = routing(&pod);
+    for (setup, add, named) in [
+        // More specific than the default.
+        (
+            "",
+            "-4 route add 10.9.0.0/16 dev away table 133",
+            "route 10.9.0.0/16",
+        ),
+        (
+            "",
+            "-4 route add blackhole 10.9.8.7 table 133",
+            "route blackhole 10.9.8.7/32",
+        ),
+        (
+            "",
+            "-6 route add fd00:9::/32 dev away table 133",
+            "route fd00:9::/32",
+        ),
+        // For some packets, before ours.
+        (
+            "",
+            "-4 route add default dev away table 133 tos 0x10",
+            "route 0.0.0.0/0",
+        ),
+        // Of the same selector, and of one that every packet meets.
+        (
+            "",
+            "-4 rule add fwmark 0x539 lookup 77 priority 5",
+            "rule IPv4 fwmark 0x539 lookup 77 priority 5",
+        ),
+        (
+            "",
+            "-6 rule add fwmark 0x39/0xff lookup 77 priority 5",
+            "lookup 77 priority 5",
+        ),
+        (
+            "-4 route add default dev away table 77",
+            "-4 rule add lookup 77 priority 5",
+            "lookup 77 priority 5",
+        ),
+        (
+            "-6 route add default dev away table 7700",
+            "-6 rule add lookup 7700 priority 5",
+            "lookup 7700 priority 5",
+        ),
+    ] {
+        if !setup.is_empty() {
+            ip(&pod, setup);
+        }
+        ip(&pod, add);
+        let before = routing(&pod);
+        for verb in ["verify", "apply"] {
+            let run = on(verb, file.path(), &pod);
+            assert_eq!(run.code, 1, "{add}: {}", run.stdout);
+            let text = run.stdout + &run.stderr;
+            assert!(text.contains(named), "{verb}, {add}: {text}");
+        }
+        assert_eq!(routing(&pod), before, "{add}");
+        for command in [add, setup].into_iter().filter(|c| !c.is_empty()) {
+            ip(&pod, &command.replace(" add ", " delete "));
+        }
+        assert_eq!(on("verify", file.path(), &pod).code, 0, "{add}");
+    }
+    // What takes nothing away is nothing to speak of.
+    for add in [
+        "-4 route add local 10.9.0.0/16 dev lo table 133",
+        "-4 rule add lookup 77 priority 5",
+        "-4 rule add fwmark 0x53a lookup 254 priority 5",
+        "-4 rule add from 10.9.8.7 lookup 254 priority 5",
+    ] {
+        ip(&pod, add);
+        let run = on("verify", file.path(), &pod);
+        assert_eq!(run.code, 0, "{add}: {}", run.stdout);
+        ip(&pod, &add.replace(" add ", " delete "));
+    }
+    assert_eq!(routing(&pod), quiet);
+    ip(&pod, "link delete away");
+    assert_eq!(routing(&pod), sync);
+}
+
 /// What has the same effect is as good as ours, and is not ours.
 #[test]
 fn what_another_writer_added_is_used_and_left() {
@@ -105,7 +194,7 @@ fn what_another_writer_added_is_used_and_left() {
         ip(&pod, command);
     }
     if keeps_owners(&pod) {
-        ip(&pod, "-6 address add ::6/128 dev lo");
+        ip(&pod, "-6 address add ::6/128 dev lo nodad");
     }
     let before = routing(&pod);
     let applied = on("apply", file.path(), &pod);

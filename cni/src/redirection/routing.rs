@@ -2,9 +2,11 @@
 //!
 //! What is ours carries weir's protocol number and has exactly the form that weir gives it: anything else belongs to
 //! another writer. What is foreign and has the same effect as a desired item is as good as ours, and is never
-//! deleted; what is foreign and takes the packets away from a desired item blocks it.
+//! deleted; what is foreign and takes the packets away from a desired item blocks it ([`standing`]).
 //!
 //! A policy rule is added after its route and deleted before it: no marked packet is looked up in a table without it.
+
+mod standing;
 
 use super::Change;
 use crate::compile::{IpFamily, RoutingItem};
@@ -24,18 +26,9 @@ const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 pub(super) struct Held {
     addresses: Vec<Address>,
     rules: Vec<PolicyRule>,
-    /// Of the tables that were asked about, and of others those with our protocol.
+    /// Of the tables that were asked about, of those that policy rules before ours lead every packet to, and of others
+    /// those with our protocol; of each in the kernel's order.
     routes: Vec<Route>,
-}
-
-/// How a desired item stands.
-enum Standing {
-    /// It is there, or something with the same effect.
-    Met,
-    /// Nothing of it is there.
-    Missing,
-    /// This is there and takes its packets.
-    Blocked(String),
 }
 
 /// Something of ours that the kernel holds.
@@ -67,9 +60,9 @@ impl Held {
     pub(super) fn read(routing: &Routing, items: &[RoutingItem]) -> Result<Self> {
         let mut held = Self::of_tables(routing, items)?;
         held.addresses = routing.addresses()?;
-        held.rules = routing.rules()?;
+        let mut tables = tables(items);
+        tables.extend(held.read_rules(routing, items)?);
         let others = routing.routes_by(WEIR)?;
-        let tables = tables(items);
         let others = others.into_iter().filter(|r| !tables.contains(&r.table));
         held.routes.extend(others);
         Ok(held)
@@ -83,9 +76,19 @@ impl Held {
             held.addresses = routing.addresses()?;
         }
         if has(|i| matches!(i, RoutingItem::PolicyRule { .. })) {
-            held.rules = routing.rules()?;
+            held.read_rules(routing, items)?;
         }
         Ok(held)
+    }
+
+    /// The policy rules, and the routes of tables that only they lead to; which those are.
+    fn read_rules(&mut self, routing: &Routing, items: &[RoutingItem]) -> Result<Vec<u32>> {
+        self.rules = routing.rules()?;
+        let tables = self.tables_before(items);
+        for table in &tables {
+            self.routes.extend(routing.routes(*table)?);
+        }
+        Ok(tables)
     }
 
     fn of_tables(routing: &Routing, items: &[RoutingItem]) -> Result<Self> {
@@ -98,65 +101,6 @@ impl Held {
             rules: Vec::new(),
             routes,
         })
-    }
-
-    /// What is not there, or there in vain.
-    pub(super) fn missing(&self, items: &[RoutingItem]) -> Vec<Change> {
-        let change = |item: &RoutingItem| match self.standing(item) {
-            Standing::Met => None,
-            Standing::Missing => Some(Change::Add(item.clone())),
-            Standing::Blocked(by) => Some(Change::Blocked(item.clone(), by)),
-        };
-        items.iter().filter_map(change).collect()
-    }
-
-    fn standing(&self, item: &RoutingItem) -> Standing {
-        match item {
-            RoutingItem::Address { address, .. } => self.address(*address),
-            RoutingItem::PolicyRule { .. } => {
-                policy_rule(item).map_or(Standing::Met, |r| self.rule(&r))
-            }
-            RoutingItem::LocalDefault { family, table, .. } => self.route(&route(*family, *table)),
-        }
-    }
-
-    /// The kernel has an address once on a link, with whatever length of prefix.
-    fn address(&self, desired: IpNet) -> Standing {
-        let mut on_lo = self.on_lo();
-        match on_lo.any(|a| a.net.addr() == desired.addr() && !a.tentative) {
-            true => Standing::Met,
-            false => Standing::Missing,
-        }
-    }
-
-    /// A rule that comes without a priority is put before all others, so only those that came later can be in its
-    /// way.
-    fn rule(&self, desired: &PolicyRule) -> Standing {
-        let same = self.rules.iter().filter(|r| r.same_effect(desired));
-        let Some(there) = same.map(priority).min() else {
-            return Standing::Missing;
-        };
-        let mark = desired.fwmark.unwrap_or(0);
-        let takes = |r: &&PolicyRule| {
-            let mask = r.fwmask.unwrap_or(u32::MAX);
-            let of_mark = mask != 0 && r.fwmark.is_some_and(|m| m & mask == mark & mask);
-            r.family == desired.family && of_mark && r.table != desired.table
-        };
-        let before = |r: &&PolicyRule| priority(r) < there;
-        match self.rules.iter().find(|r| takes(r) && before(r)) {
-            Some(r) => Standing::Blocked(format!("policy rule {r}")),
-            None => Standing::Met,
-        }
-    }
-
-    fn route(&self, desired: &Route) -> Standing {
-        let key = |r: &Route| (r.dst, r.table);
-        let same_key = self.routes.iter().filter(|r| key(r) == key(desired));
-        match same_key.min_by_key(|r| r.metric()) {
-            Some(r) if r.same_effect(desired) => Standing::Met,
-            Some(r) if r.metric() <= desired.metric() => Standing::Blocked(format!("route {r}")),
-            _ => Standing::Missing,
-        }
     }
 
     /// Everything of ours, in the order in which it is removed. On a kernel that does not keep the owners of addresses
@@ -232,7 +176,8 @@ impl Held {
         ours
     }
 
-    fn owns_passthrough(&self) -> bool {
+    /// The passthrough address is there, and beyond doubt ours.
+    pub(super) fn owns_passthrough(&self) -> bool {
         matches!(self.passthrough(), Some((_, Owner::Weir)))
     }
 
@@ -321,10 +266,6 @@ fn add_one(routing: &Routing, item: &RoutingItem) -> Result<bool> {
             routing.add_route(&route(*family, *table))
         }
     }
-}
-
-fn priority(rule: &PolicyRule) -> u32 {
-    rule.priority.unwrap_or(0)
 }
 
 /// The tables of the routes among them.

@@ -1,0 +1,146 @@
+//! How a desired item stands: whether the kernel holds it, and whether packets come to it.
+//!
+//! A policy rule before ours takes marked packets when it selects by our mark or by nothing; a route takes them when it is
+//! in our table and before ours or more specific. Policy rules that select by something else than the mark (`from`, `iif`)
+//! and not by ours are for packets of their own and are not judged.
+
+use super::{Held, policy_rule, route, tables};
+use crate::compile::RoutingItem;
+use crate::redirection::Change;
+use ipnet::IpNet;
+use weir_netlink::route::{PolicyRule, Route};
+
+/// `RT_TABLE_LOCAL` of `linux/rtnetlink.h`: what is for this machine, where every packet is looked up first.
+const RT_TABLE_LOCAL: u32 = 255;
+
+enum Standing {
+    /// It is there, or something with the same effect.
+    Met,
+    /// Nothing of it is there.
+    Missing,
+    /// This is there and takes its packets.
+    Blocked(String),
+}
+
+impl Held {
+    /// What is not there, or there in vain.
+    pub(in crate::redirection) fn missing(&self, items: &[RoutingItem]) -> Vec<Change> {
+        let change = |item: &RoutingItem| match self.standing(item) {
+            Standing::Met => None,
+            Standing::Missing => Some(Change::Add(item.clone())),
+            Standing::Blocked(by) => Some(Change::Blocked(item.clone(), by)),
+        };
+        items.iter().filter_map(change).collect()
+    }
+
+    fn standing(&self, item: &RoutingItem) -> Standing {
+        match item {
+            RoutingItem::Address { address, .. } => self.address(*address),
+            RoutingItem::PolicyRule { .. } => {
+                policy_rule(item).map_or(Standing::Met, |r| self.rule(&r))
+            }
+            RoutingItem::LocalDefault { family, table, .. } => self.route(&route(*family, *table)),
+        }
+    }
+
+    /// The kernel has an address once on a link, with whatever length of prefix.
+    fn address(&self, desired: IpNet) -> Standing {
+        let mut on_lo = self.on_lo();
+        match on_lo.any(|a| a.net.addr() == desired.addr() && !a.tentative) {
+            true => Standing::Met,
+            false => Standing::Missing,
+        }
+    }
+
+    /// A rule that comes without a priority is put before all others, so only those that came later can be in its
+    /// way.
+    fn rule(&self, desired: &PolicyRule) -> Standing {
+        let Some(before) = self.before(desired) else {
+            return Standing::Missing;
+        };
+        let leads_away = |r: &&PolicyRule| match takes(r, desired) {
+            Takes::Marked => true,
+            // Where nothing is found, the next rule is asked.
+            Takes::All => {
+                let mut routes = self.routes.iter();
+                routes.any(|there| (there.table, there.family()) == (r.table, r.family))
+            }
+            Takes::Others => false,
+        };
+        match before.iter().find(leads_away) {
+            Some(r) => Standing::Blocked(format!("policy rule {r}")),
+            None => Standing::Met,
+        }
+    }
+
+    /// Those that are asked before the first one of the same effect; `None`: there is none of that.
+    fn before(&self, desired: &PolicyRule) -> Option<&[PolicyRule]> {
+        let at = self.rules.iter().position(|r| r.same_effect(desired))?;
+        self.rules.get(..at)
+    }
+
+    /// The tables where every packet is looked up before these rules are asked.
+    pub(super) fn tables_before(&self, items: &[RoutingItem]) -> Vec<u32> {
+        let known = tables(items);
+        let desired: Vec<PolicyRule> = items.iter().filter_map(policy_rule).collect();
+        let leads = desired.iter().flat_map(|desired| {
+            let before = self.before(desired).unwrap_or_default().iter();
+            before.filter(|r| matches!(takes(r, desired), Takes::All))
+        });
+        let mut tables: Vec<u32> = leads.map(|r| r.table).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        tables.retain(|table| !known.contains(table));
+        tables
+    }
+
+    /// Of routes to the same destination the first in the kernel's order is taken, and before them the most specific one.
+    fn route(&self, desired: &Route) -> Standing {
+        let here = |r: &&Route| (r.table, r.family()) == (desired.table, desired.family());
+        let is_local = |r: &Route| {
+            Route {
+                dst: desired.dst,
+                ..r.clone()
+            }
+            .same_effect(desired)
+        };
+        let mut specific = self.routes.iter().filter(here);
+        if let Some(r) = specific.find(|r| r.dst != desired.dst && !is_local(r)) {
+            return Standing::Blocked(format!("route {r}"));
+        }
+        let mut same = self
+            .routes
+            .iter()
+            .filter(here)
+            .filter(|r| r.dst == desired.dst);
+        match same.next() {
+            Some(r) if r.same_effect(desired) => Standing::Met,
+            Some(r) if r.metric() <= desired.metric() || same.any(|r| r.same_effect(desired)) => {
+                Standing::Blocked(format!("route {r}"))
+            }
+            _ => Standing::Missing,
+        }
+    }
+}
+
+/// Which packets of a desired rule another one takes.
+enum Takes {
+    /// Its marked ones, whatever becomes of them.
+    Marked,
+    /// Every packet, as far as its table has a route for it.
+    All,
+    /// None, or some that the mark does not tell.
+    Others,
+}
+
+fn takes(r: &PolicyRule, desired: &PolicyRule) -> Takes {
+    if r.family != desired.family || r.table == desired.table {
+        return Takes::Others;
+    }
+    let mask = r.fwmask.unwrap_or(u32::MAX);
+    match r.fwmark.filter(|_| mask != 0) {
+        Some(mark) if mark & mask == desired.fwmark.unwrap_or(0) & mask => Takes::Marked,
+        None if r.only_mark && r.table != RT_TABLE_LOCAL => Takes::All,
+        _ => Takes::Others,
+    }
+}
