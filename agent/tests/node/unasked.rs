@@ -4,6 +4,7 @@ use crate::api_server::{ApiServer, pod};
 use crate::repair::{IN_PLACE, Sandbox, events, sidecar, start};
 use crate::support::{Agent, Node, get};
 use serde_json::{Value, json};
+use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
 
 const OFTEN: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "1");
 
@@ -66,6 +67,41 @@ fn what_is_surely_ours_is_removed() {
     // And again, should they come back.
     redirect(&node, &wrong);
     agent.until("again", || agent.metric("weir_unasked_removed_total") == 2);
+}
+
+/// An address that bears our protocol number is ours where the kernel keeps that number, also alone.
+#[test]
+fn an_address_of_ours_that_stays_alone_is_removed() {
+    let (Some(ours), Some(other)) = (Sandbox::of("alone"), Sandbox::of("other")) else {
+        return;
+    };
+    let addresses = |sandbox: &Sandbox| {
+        let on_lo = ["-6", "-o", "address", "show", "dev", "lo"];
+        sandbox.tool("ip", &on_lo).matches("inet6 ::6/128").count()
+    };
+    let routing = Routing::open_in(ours.netns()).unwrap();
+    let net = "::6/128".parse().unwrap();
+    assert!(routing.add_address(LOOPBACK_IFINDEX, net).unwrap());
+    let there = routing.addresses().unwrap();
+    if there.iter().all(|a| a.protocol.is_none()) {
+        return println!("skipped: this kernel does not keep who added an address (before 5.18)");
+    }
+    other.tool("ip", &["-6", "address", "add", "::6/128", "dev", "lo"]);
+    let server = ApiServer::start();
+    server.put(plain("alone", &ours.address));
+    server.put(plain("other", &other.address));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    agent.until("removed", || {
+        agent.metric("weir_unasked_removed_total") == 1
+    });
+    assert_eq!((addresses(&ours), addresses(&other)), (0, 1));
+    assert_eq!(
+        agent.metric("weir_pods_unasked"),
+        0,
+        "{:?}",
+        unasked(&agent)
+    );
 }
 
 #[test]

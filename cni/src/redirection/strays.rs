@@ -1,9 +1,11 @@
 //! Rules of ours where nobody asks for any.
 
+use super::routing::Held;
 use super::{Change, Sandbox, engines, leftovers};
 use crate::compile::RoutingItem;
 use weir_netfilter::xtables::Ruleset;
 use weir_netlink::Result;
+use weir_netlink::route::Routing;
 
 /// What [`Sandbox::strays`] found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,7 +19,7 @@ pub struct Strays {
 
 impl Sandbox {
     /// What bears a mark of this program in the namespace: tables of [`TABLES`](super::TABLES), legacy rules with our sign, and
-    /// routing with our protocol number. `None`: nothing does. For pods that should have nothing; changes nothing.
+    /// routing with our protocol number, which addresses have since Linux 5.18 (`IFA_PROTO`). `None`: nothing does. For pods that should have nothing; changes nothing.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -29,14 +31,21 @@ impl Sandbox {
             Ok::<_, weir_netlink::Error>((tables, engines::legacy_is_signed()?, foreign))
         })??;
         let changes = self.plan_clean(None)?;
-        let routing = |change: &Change| {
-            let Change::Remove(item) = change else {
-                return false;
-            };
-            // On older kernels an address bears no mark.
-            !matches!(item, RoutingItem::Address { .. })
+        let (mut routing, mut address) = (false, false);
+        for change in &changes {
+            match change {
+                Change::Remove(RoutingItem::Address { .. }) => address = true,
+                Change::Remove(_) => routing = true,
+                _ => {}
+            }
+        }
+        // On older kernels an address bears no mark.
+        let is_marked = || {
+            let held = self.netns().run(|| Held::read(&Routing::open()?, &[]))??;
+            Ok::<_, weir_netlink::Error>(held.owns_passthrough())
         };
-        if !tables && !signed && !changes.iter().any(routing) {
+        let is_ours = tables || signed || routing || (address && is_marked()?);
+        if !is_ours {
             return Ok(None);
         }
         let legacy = changes.iter().any(|c| matches!(c, Change::Legacy(_)));
