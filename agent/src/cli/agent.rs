@@ -23,10 +23,10 @@ pub(super) fn resolve(flags: &Flags) -> Resolved {
 pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
     let resolved = resolve(&a.flags);
     if a.explain {
-        match a.json {
-            true => output::json(&settings::json(&resolved))?,
-            false => output::text(&settings::text(&resolved))?,
-        };
+        said(match a.json {
+            true => output::json(&settings::json(&resolved)),
+            false => output::text(&settings::text(&resolved)),
+        })?;
     }
     let settings = Settings::of(&resolved).map_err(Failure::failed)?;
     settings.is_built().map_err(Failure::failed)?;
@@ -43,6 +43,14 @@ pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
     }
 }
 
+/// An answer that was printed, or could not be.
+fn said(printed: Result<u8, Failure>) -> Result<u8, Failure> {
+    printed.map_err(|e| Failure {
+        code: code::FAILED,
+        ..e
+    })
+}
+
 fn desired(settings: &Settings) -> Result<Desired, Failure> {
     let level = crate::node::plugin_log_level(settings).map_err(Failure::failed)?;
     Desired::new(settings, level.as_str()).map_err(Failure::failed)
@@ -52,10 +60,12 @@ fn dry_run(settings: &Settings, json: bool) -> Result<u8, Failure> {
     let desired = desired(settings)?;
     let steps = plan(&desired);
     if json {
-        output::json(&steps.iter().map(step_json).collect::<Value>())?;
+        said(output::json(
+            &steps.iter().map(step_json).collect::<Value>(),
+        ))?;
     } else {
         let text: String = steps.iter().map(step_text).collect();
-        output::text(&text)?;
+        said(output::text(&text))?;
     }
     match steps.iter().any(|s| s.action == "fail") {
         true => Ok(code::FAILED),

@@ -14,7 +14,10 @@ pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
             let result = runner
                 .add(&list, &attachment(&a)?)
                 .map_err(Failure::failed)?;
-            output::json(&result)
+            output::report(
+                &output::json_text(&result),
+                "the attachment is added, and `weir cni del` removes it",
+            )
         }
         CniCommand::Check(a) => {
             let (runner, list) = load(&a.list)?;

@@ -14,20 +14,41 @@ pub(super) fn text(text: &str) -> Result<u8, Failure> {
     stream(|out| out.write_all(text.as_bytes()))
 }
 
-/// Writes to stdout, piece by piece.
+/// Writes an answer to stdout, piece by piece. One that cannot be written counts as one that could not be found out: 1 is
+/// an answer of its own (drift, a job that does not work).
 pub(super) fn stream(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u8, Failure> {
-    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    match write(&mut out).and_then(|()| out.flush()) {
+    match write_out(write) {
         Ok(()) => Ok(code::SUCCESS),
         // The reader has seen enough (`weir show | head`).
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(code::SUCCESS),
-        Err(e) => Err(Failure::failed(format!("cannot write to stdout: {e}"))),
+        Err(e) => Err(Failure::unknown(format!("cannot write to stdout: {e}"))),
     }
+}
+
+/// Writes what a command has done. A report that nobody gets is a failure, also when the reader is gone: the message says
+/// what is so all the same.
+pub(super) fn report(text: &str, is_so: &str) -> Result<u8, Failure> {
+    match write_out(|out| out.write_all(text.as_bytes())) {
+        Ok(()) => Ok(code::SUCCESS),
+        Err(e) => Err(Failure::failed(format!(
+            "cannot write to stdout: {e}; {is_so}"
+        ))),
+    }
+}
+
+fn write_out(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    write(&mut out).and_then(|()| out.flush())
 }
 
 /// Writes JSON to stdout, with a newline.
 pub(super) fn json(value: &Value) -> Result<u8, Failure> {
-    text(&format!("{value:#}\n"))
+    text(&json_text(value))
+}
+
+/// As it is written.
+pub(super) fn json_text(value: &Value) -> String {
+    format!("{value:#}\n")
 }
 
 /// Appends one line, whatever is in the value.

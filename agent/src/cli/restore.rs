@@ -1,7 +1,7 @@
 //! `weir restore`: text that other tools generate, read as a whole, then programmed.
 
 use super::args::{FormatArg, RestoreArgs};
-use super::failure::{Failure, code};
+use super::failure::Failure;
 use super::{output, source, trial};
 use serde_json::{Value, json};
 use std::fmt::Display;
@@ -147,23 +147,32 @@ fn print(a: &RestoreArgs, netns: &Netns, format: FormatArg, report: Report) -> R
             );
             object.insert("untold".into(), json!(untold));
         }
-        return output::json(&fields);
+        return say(a, &output::json_text(&fields));
     }
+    let mut lines = String::new();
     if let Some(wait) = lock_wait {
-        let seconds = wait.as_secs_f64();
-        output::text(&format!(
-            "waited {seconds:.3} s for the lock of the iptables tools\n"
-        ))?;
+        let line = format!(
+            "waited {:.3} s for the lock of the iptables tools",
+            wait.as_secs_f64()
+        );
+        output::push_line(&mut lines, &line);
     }
     for one in &untold {
-        output::text(&format!("could not tell: {one}\n"))?;
+        output::push_line(&mut lines, &format!("could not tell: {one}"));
     }
-    output::text(&if a.test {
+    lines += &if a.test {
         format!("{text}: can be restored; nothing was changed\n")
     } else {
         format!("restored {text}\n")
-    })?;
-    Ok(code::SUCCESS)
+    };
+    say(a, &lines)
+}
+
+fn say(a: &RestoreArgs, text: &str) -> Result<u8, Failure> {
+    match a.test {
+        true => output::text(text),
+        false => output::report(text, "the text is restored and in force"),
+    }
 }
 
 fn count(n: usize, what: &str) -> String {

@@ -83,9 +83,9 @@ fn apply_in(a: &ApplyArgs, sandbox: &Sandbox) -> Result<u8, Failure> {
         engine = applied.engine;
         applied.changes
     };
-    report(&changes, sandbox, Some(engine), a.desired.json, dry_run)?;
+    let reported = report(&changes, sandbox, Some(engine), a.desired.json, dry_run);
     let Some(probe) = probe else {
-        return Ok(code::SUCCESS);
+        return reported;
     };
     probe.run().map_err(|why| Failure {
         code: code::PROBE,
@@ -94,7 +94,7 @@ fn apply_in(a: &ApplyArgs, sandbox: &Sandbox) -> Result<u8, Failure> {
              else listens at the proxy's ports"
         ),
     })?;
-    Ok(code::SUCCESS)
+    reported
 }
 
 /// The probe that `run_validation` asks for.
@@ -125,26 +125,31 @@ pub(super) fn report(
     json: bool,
     dry_run: bool,
 ) -> Result<u8, Failure> {
-    if json {
+    let changed = !changes.is_empty() && !dry_run;
+    let text = if json {
         let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
-        return output::json(&json!({
+        output::json_text(&json!({
             "netns": sandbox.netns().id().to_string(),
             "engine": engine.map(|e| e.to_string()),
             "dryRun": dry_run,
-            "changed": !changes.is_empty() && !dry_run,
+            "changed": changed,
             "changes": changes,
-        }));
+        }))
+    } else if changes.is_empty() {
+        "unchanged\n".to_owned()
+    } else {
+        let verb = if dry_run { "would " } else { "" };
+        let mut text = String::with_capacity(changes.len() * 128);
+        for change in changes {
+            text += verb;
+            output::push_line(&mut text, change);
+        }
+        text
+    };
+    match changed {
+        true => output::report(&text, "the change is made and in force"),
+        false => output::text(&text),
     }
-    if changes.is_empty() {
-        return output::text("unchanged\n");
-    }
-    let verb = if dry_run { "would " } else { "" };
-    let mut text = String::with_capacity(changes.len() * 128);
-    for change in changes {
-        text += verb;
-        output::push_line(&mut text, change);
-    }
-    output::text(&text)
 }
 
 /// `weir verify sidecar`

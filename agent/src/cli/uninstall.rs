@@ -20,9 +20,11 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
     let program = desired.bin_dir.join(PLUGIN);
     let may_stay = |l: &Left| settings.keep_plugin && l.path == program;
     let left = left(&desired).map_err(Failure::unknown)?;
-    if a.json {
+    let text = if a.json {
         let one = |l: &Left| json!({ "path": l.path.to_string_lossy(), "what": l.what, "mayStay": may_stay(l) });
-        output::json(&json!({ "done": removed, "left": left.iter().map(one).collect::<Value>() }))?;
+        output::json_text(
+            &json!({ "done": removed, "left": left.iter().map(one).collect::<Value>() }),
+        )
     } else {
         let mut text = String::new();
         removed
@@ -38,8 +40,19 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
         if left.is_empty() {
             text += "nothing is left\n";
         }
-        output::text(&text)?;
-    }
+        text
+    };
+    match a.verify {
+        true => output::text(&text)?,
+        false => output::report(
+            &text,
+            "what could be removed is removed; --verify says what is left",
+        )
+        .map_err(|e| Failure {
+            code: code::UNKNOWN,
+            ..e
+        })?,
+    };
     match left.iter().all(may_stay) {
         true => Ok(code::SUCCESS),
         false => Ok(code::FAILED),

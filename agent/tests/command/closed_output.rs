@@ -1,7 +1,10 @@
 //! Output that cannot be written changes nothing but what can be read.
 
+use crate::support::{config, inside, path};
+use serde_json::json;
 use std::fs::File;
 use std::process::{Command, Stdio};
+use weir_netlink::Netns;
 
 /// Every write to it fails with ENOSPC.
 fn full() -> Stdio {
@@ -22,4 +25,59 @@ fn a_message_that_cannot_be_written_does_not_change_the_exit_code() {
         let status = command.args(arguments).stderr(full()).status().unwrap();
         assert_eq!(status.code(), Some(code), "{arguments:?}: {status}");
     }
+}
+
+/// A pipe that nobody reads from.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+/// Code and stderr of `weir ARGUMENTS`, and what of ours the pod then holds.
+fn run(pod: &Netns, arguments: &[&str], stdout: Stdio) -> (Option<i32>, String, bool) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let netns = path(pod);
+    command.args(arguments).args(["--netns", &netns]);
+    let output = command.stdout(stdout).output().unwrap();
+    let rules = inside(pod, "nft", &["list", "ruleset"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), said, rules.contains("istio"))
+}
+
+#[test]
+fn a_change_that_cannot_be_reported_is_said_to_be_in_force() {
+    let pod = pod_or_skip!();
+    let file = config(&json!({}));
+    let of = |verb: &'static str, more: &[&'static str]| -> Vec<&str> {
+        let mut all = match verb {
+            "clean" => vec!["clean"],
+            verb => vec![verb, "sidecar", "--engine", "nft", "--config", file.path()],
+        };
+        all.extend(more);
+        all
+    };
+    for json in [&[][..], &["--json"]] {
+        for stdout in [full, closed] {
+            for (verb, is_there) in [("apply", true), ("clean", false)] {
+                let (code, said, holds) = run(&pod, &of(verb, json), stdout());
+                assert_eq!((code, holds), (Some(1), is_there), "{verb}: {said}");
+                assert!(said.contains("cannot write to stdout"), "{said}");
+                assert!(said.contains("the change is made and in force"), "{said}");
+            }
+        }
+    }
+    // Nothing was changed, or nothing was to be: the answer is lost, and 1 would be one.
+    let (code, said, _) = run(&pod, &of("apply", &["--dry-run"]), full());
+    assert!(
+        code == Some(3) && !said.contains("in force"),
+        "{code:?}: {said}"
+    );
+    let (code, said, _) = run(&pod, &of("verify", &[]), full());
+    assert!(
+        code == Some(3) && !said.contains("in force"),
+        "{code:?}: {said}"
+    );
+    let (code, ..) = run(&pod, &of("verify", &[]), closed());
+    assert_eq!(code, Some(1), "drift, and the reader has seen enough");
 }
