@@ -64,6 +64,10 @@ fn an_api_server_that_never_answers() {
         page.contains("pods are not watched") && !page.contains("all is well"),
         "{page}"
     );
+    assert!(
+        page.contains("asked for redirection when they were seen last"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -151,7 +155,35 @@ fn verification_that_hangs() {
     assert!(told["notReady"].is_string(), "{told}");
     let (_, page) = get(agent.metrics, "/").unwrap();
     assert!(page.contains("verification has stopped"), "{page}");
+    // What was found before says nothing of now.
+    let (v, pod) = (&told["verification"], &told["pods"][0]);
+    assert_eq!(
+        (&v["verified"], &v["expected"]),
+        (&json!(0), &json!(1)),
+        "{v}"
+    );
+    assert_eq!(
+        (&v["ratio"], &pod["verified"]),
+        (&json!(null), &json!(false))
+    );
+    assert!(
+        pod["error"].is_string() && pod["verifiedAt"].is_string(),
+        "{pod}"
+    );
+    assert!(!page.contains(">verified</span>"), "{page}");
+    assert_eq!(
+        (agent.metric("weir_pods_verified"), ratio(&agent)),
+        (0, "NaN".into())
+    );
     drop(held);
     agent.until("ready again", || agent.is_ready());
+    agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
+    assert_eq!(
+        (
+            facts(&agent)["pods"][0]["verified"].as_bool(),
+            ratio(&agent)
+        ),
+        (Some(true), "1.0".into())
+    );
     assert_eq!(facts(&agent)["notReady"], json!(null));
 }

@@ -122,5 +122,8 @@ impl Metrics {
         let begins = matches!(*self.sight.round(), Round::Begins);
         let overdue = self.overdue().is_some();
         self.blind(Blind::Verification, begins || overdue);
+        if overdue {
+            self.none_is_verified();
+        }
     }
 }

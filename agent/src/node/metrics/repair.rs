@@ -116,7 +116,7 @@ impl Repair {
         }
         r.register(
             "weir_pods_verified_ratio",
-            "Verified pods among those expected; 1 when none is expected, NaN while nothing is known",
+            "Verified pods among those expected; 1 when none is expected, NaN while nothing is known, or nothing any more",
             ratio.clone(),
         );
         r.register(
@@ -248,6 +248,15 @@ impl Metrics {
         for engine in ENGINES {
             let of = verified().filter(|p| p.engine == Some(engine)).count();
             engines_of(&self.repair.engines, engine).set(number(of));
+        }
+    }
+
+    /// What was known of pods is too old to be told. The next pass tells anew.
+    pub(super) fn none_is_verified(&self) {
+        self.repair.verified.set(0);
+        self.repair.ratio.set(f64::NAN);
+        for engine in ENGINES {
+            engines_of(&self.repair.engines, engine).set(0);
         }
     }
 

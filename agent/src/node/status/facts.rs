@@ -88,14 +88,15 @@ pub(super) struct UnaskedFacts {
     pub(super) removed: bool,
 }
 
-/// `state` is `off`, `begins`, `on` or `overdue`; the numbers are of the last pass, and those of the metrics.
+/// `state` is `off`, `begins`, `on` or `overdue`; the numbers are of the last pass, and those of the metrics. While it is
+/// overdue, no pod counts as verified.
 #[derive(Debug, Serialize)]
 pub(super) struct Verification {
     pub(super) state: &'static str,
     pub(super) reason: Option<String>,
     pub(super) expected: u64,
     pub(super) verified: u64,
-    /// 1 when nothing is expected, `null` while nothing is known.
+    /// 1 when nothing is expected, `null` while nothing is known, or nothing any more.
     pub(super) ratio: Option<f64>,
     pub(super) repairs: Vec<Repairs>,
     pub(super) drift: Vec<Drift>,
@@ -151,6 +152,7 @@ impl Facts {
             )
         };
         let shared = &status.0;
+        let overdue = status.overdue();
         Self {
             node: shared.node.clone(),
             version: env!("CARGO_PKG_VERSION"),
@@ -163,11 +165,14 @@ impl Facts {
             pod_socket: socket.into(),
             not_ready: status.not_ready(),
             unasked: unasked.iter().map(UnaskedFacts::of).collect(),
-            verification: verification(status, &pods),
             pods: match &pods {
-                Pods::Seen(pods) => pods.iter().map(PodFacts::of).collect(),
+                Pods::Seen(pods) => {
+                    let of = |pod| PodFacts::of(pod, overdue.as_deref());
+                    pods.iter().map(of).collect()
+                }
                 Pods::Off(_) | Pods::Begins => Vec::new(),
             },
+            verification: verification(status, &pods, overdue),
             kernel_jobs: jobs.into(),
         }
     }
@@ -219,18 +224,19 @@ impl From<PodSocket> for SocketFacts {
     }
 }
 
-fn verification(status: &Status, pods: &Pods) -> Verification {
+fn verification(status: &Status, pods: &Pods, overdue: Option<String>) -> Verification {
     let (mut state, mut reason, seen): (_, _, &[PodState]) = match pods {
         Pods::Off(why) => ("off", Some(why.clone()), &[]),
         Pods::Begins => ("begins", None, &[]),
         Pods::Seen(pods) => ("on", None, pods),
     };
-    let known = matches!(pods, Pods::Seen(_));
-    if let Some(why) = status.overdue() {
+    let known = matches!(pods, Pods::Seen(_)) && overdue.is_none();
+    let is_verified = |p: &&PodState| known && p.verified;
+    if let Some(why) = overdue {
         (state, reason) = ("overdue", Some(why));
     }
     let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-    let (expected, verified) = (seen.len(), seen.iter().filter(|p| p.verified).count());
+    let (expected, verified) = (seen.len(), seen.iter().filter(is_verified).count());
     let metrics = &status.0.metrics;
     let repairs = metrics.repairs().into_iter();
     let drift = metrics.drifts().into_iter();
@@ -252,15 +258,16 @@ fn verification(status: &Status, pods: &Pods) -> Verification {
 }
 
 impl PodFacts {
-    fn of(pod: &PodState) -> Self {
+    /// While verification is overdue, for this reason, no pod is known to be verified.
+    fn of(pod: &PodState, overdue: Option<&str>) -> Self {
         Self {
             namespace: pod.view.namespace().to_owned(),
             name: pod.view.name().to_owned(),
             mode: pod.mode.map(super::Mode::name),
             engine: pod.engine.map(|e| e.to_string()),
-            verified: pod.verified,
+            verified: pod.verified && overdue.is_none(),
             verified_at: pod.verified_at.map(Time),
-            error: pod.error.as_deref().map(str::to_owned),
+            error: pod.error.as_deref().or(overdue).map(str::to_owned),
         }
     }
 }

@@ -90,10 +90,13 @@ fn top(h: &mut Html, f: &Facts) {
         ),
         None => ("none".to_owned(), "unknown".to_owned()),
     };
+    let of = match f.pod_watch.state {
+        "trouble" => "</b> of those that are known to ask for it</li><li><b>",
+        _ => "</b> of those that ask for it</li><li><b>",
+    };
     h.raw("</dl>\n<ul class=\"tiles\"><li><b>");
     h.text(&count).raw("</b> pods verified</li><li><b>");
-    h.text(&share)
-        .raw("</b> of those that ask for it</li><li><b>");
+    h.text(&share).raw(of);
     let made = v.repairs.iter().filter(|r| r.result == "success");
     h.number(made.map(|r| r.count).sum::<u64>());
     h.raw("</b> repairs made</li><li><b>");
@@ -148,7 +151,11 @@ fn pods(h: &mut Html, f: &Facts) {
         _ => {}
     }
     if f.pods.is_empty() {
-        h.raw("<p class=\"lede\">No pod of this node asks for redirection.</p></section>\n");
+        h.raw(match (f.pod_watch.state, f.verification.state) {
+            ("synced", "on") => "<p class=\"lede\">No pod of this node asks for redirection.",
+            _ => "<p class=\"lede\">No pod of this node asked for redirection when they were seen last.",
+        });
+        h.raw("</p></section>\n");
         return;
     }
     h.raw("<table class=\"pods\"><thead><tr><th scope=\"col\">Pod</th><th scope=\"col\">State</th>")
@@ -181,6 +188,9 @@ fn pod(h: &mut Html, p: &PodFacts, now: Time) {
     h.text(p.mode.unwrap_or("unknown"));
     h.raw("</td><td data-label=\"Rules in\">");
     h.text(p.engine.as_deref().unwrap_or("unknown"));
+    if p.engine.is_some() && !p.verified {
+        h.raw(" <small>when they were seen last</small>");
+    }
     h.raw("</td><td data-label=\"Verified\"><span>");
     time(h, p.verified_at, now);
     h.raw("</span></td></tr>\n");
