@@ -6,7 +6,7 @@ use super::metrics::Metrics;
 use super::notices::Notices;
 use super::pods::watch::Watch;
 use super::repair::controller;
-use super::serve::{self, Ready, Sockets};
+use super::serve::{self, Ports, Ready, Reserve, Sockets};
 use super::settings::{Resolved, Settings};
 use super::status::Status;
 use std::os::unix::net::UnixListener;
@@ -26,8 +26,12 @@ impl Parts<'_> {
     ///
     /// # Errors
     /// A socket that the agent cannot do without, or a thread.
-    pub(super) fn start(self, ready: Ready) -> Result<Option<Notices>, String> {
+    pub(super) fn start(self, ready: Ready, reserve: Reserve) -> Result<Option<Notices>, String> {
+        let no_servers = |e| format!("cannot start the servers: {e}");
         let mut sockets = self.bind()?;
+        let (ports, numbers) = (self.ports(reserve)?, self.metrics.clone());
+        serve::start_ports(ports, ready, numbers, self.status.clone(), self.log.clone())
+            .map_err(no_servers)?;
         sockets.pods = self.pods();
         let notices = sockets
             .pods
@@ -41,13 +45,12 @@ impl Parts<'_> {
             log,
             ..
         } = self;
-        serve::start(sockets, ready, metrics, status.clone(), log)
-            .map_err(|e| format!("cannot start the servers: {e}"))?;
+        serve::start(sockets, metrics, status.clone(), log).map_err(no_servers)?;
         status.ask_kernel();
         Ok(notices)
     }
 
-    fn bind(&self) -> Result<Sockets, String> {
+    fn ports(&self, reserve: Reserve) -> Result<Ports, String> {
         let settings = self.settings;
         let metrics = settings.monitoring_port.and_then(|port| {
             let bound = u16::try_from(port)
@@ -60,22 +63,28 @@ impl Parts<'_> {
             }
             bound.ok()
         });
-        let path = settings.run_dir.join(weir_cni::plugin::LOG_SOCKET);
-        let logs = serve::bind_logs(&path).map_err(|e| {
-            format!(
-                "cannot listen on {}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?",
-                path.display()
-            )
-        })?;
         let port = settings.health_port;
         let health = serve::bind_health(port).map_err(|e| {
             format!(
                 "cannot listen on port {port} for health: {e}; WEIR_HEALTH_PORT chooses another"
             )
         })?;
-        Ok(Sockets {
+        Ok(Ports {
             health,
             metrics,
+            reserve,
+        })
+    }
+
+    fn bind(&self) -> Result<Sockets, String> {
+        let path = self.settings.run_dir.join(weir_cni::plugin::LOG_SOCKET);
+        let logs = serve::bind_logs(&path).map_err(|e| {
+            format!(
+                "cannot listen on {}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?",
+                path.display()
+            )
+        })?;
+        Ok(Sockets {
             logs,
             pods: None,
             report: None,

@@ -8,7 +8,7 @@ use super::owner::{Owner, Verdict};
 use super::parts::Parts;
 use super::privilege;
 use super::repair::Action;
-use super::serve::Ready;
+use super::serve::{Ready, Reserve};
 use super::settings::{Origin, Resolved, Settings, Usage};
 use super::status::Status;
 use super::throttle::{Throttle, Turn};
@@ -35,6 +35,7 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// # Errors
 /// What kept it from starting; nothing was changed on the node then.
 pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, String> {
+    let reserve = Reserve::hold();
     let (mut levels, unknown) =
         Levels::parse(&settings.log_levels).map_err(|e| format!("--log_output_level: {e}"))?;
     let desired = Desired::new(settings, levels.plugin.as_str())?;
@@ -58,7 +59,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
         status: status.clone(),
         log: log.clone(),
     };
-    let notices = parts.start(ready.clone())?;
+    let notices = parts.start(ready.clone(), reserve)?;
     let owner = Owner::new(settings, &desired.kubeconfig);
     let mut agent = Agent {
         owner,

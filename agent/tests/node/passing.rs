@@ -3,7 +3,10 @@
 use crate::faults::Mount;
 use crate::support::{Agent, BRIDGE, Node};
 use nix::mount::MsFlags;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
+use std::time::Duration;
 
 const LIST: &str = "net.d/10-pods.conflist";
 
@@ -69,10 +72,46 @@ fn no_descriptor_is_free() {
     agent.until("the failure", || {
         agent.log().contains("Too many open files")
     });
+    // The kubelet gives up after a second, whoever else has connected.
+    let silent: Vec<_> = (0..3).map(|_| connect(agent.health)).collect();
+    for (port, path, status, says) in [
+        (agent.health, "/healthz", 200, "ok"),
+        (agent.health, "/readyz", 503, ""),
+        (agent.metrics, "/metrics", 200, "weir_build_info"),
+    ] {
+        let (answered, text) = ask(port, path).unwrap_or_else(|e| panic!("{path}: {e}"));
+        assert!(answered == status && text.contains(says), "{path}: {text}");
+    }
+    drop(silent);
+    agent.until("the metric", || {
+        let text = ask(agent.metrics, "/metrics").unwrap().1;
+        text.contains("weir_descriptors_exhausted 1")
+    });
+    let (_, why) = ask(agent.health, "/readyz").unwrap();
+    assert!(why.contains("Too many open files"), "{why}");
+    assert!(agent.log().contains("nothing can be opened"));
     let pid = agent.pid();
     survives(&node, &mut agent, || {
         assert!(limit(pid, "1024").unwrap().success());
     });
+    assert!(agent.log().contains("descriptors are free again"));
+}
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let second = Some(Duration::from_secs(1));
+    stream.set_read_timeout(second).unwrap();
+    stream
+}
+
+/// One question, by someone who waits as long as the kubelet does.
+fn ask(port: u16, path: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = connect(port);
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let status = text.get(9..12).and_then(|s| s.parse().ok());
+    Ok((status.unwrap_or(0), text))
 }
 
 #[test]

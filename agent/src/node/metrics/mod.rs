@@ -39,6 +39,7 @@ pub(crate) struct Metrics {
     phases: phases::Phases,
     repair: repair::Repair,
     sight: blind::Sight,
+    exhausted: Gauge,
 }
 
 impl Metrics {
@@ -61,8 +62,18 @@ impl Metrics {
             phases: phases::Phases::register(&mut registry),
             repair: repair::Repair::register(&mut registry),
             sight: blind::Sight::register(&mut registry),
+            exhausted: gauge(
+                &mut registry,
+                "weir_descriptors_exhausted",
+                "1 while the agent can open no file and no socket for want of a descriptor",
+            ),
             registry: Arc::new(registry),
         }
+    }
+
+    /// Whether a descriptor is free.
+    pub(crate) fn exhausted(&self, exhausted: bool) {
+        self.exhausted.set(i64::from(exhausted));
     }
 
     /// The same in the text format of Prometheus, 0.0.4.

@@ -1,11 +1,12 @@
 //! `/healthz` and `/readyz`.
 
 use super::Ready;
-use super::http::{self, Answer, answer};
+use super::http::{self, Answer, Shared, answer};
 use crate::node::status::Status;
 use hyper::StatusCode;
 use socket2::{Domain, Socket, Type};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -32,7 +33,12 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-pub(super) async fn serve(listener: TcpListener, ready: Ready, status: Status) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    ready: Ready,
+    status: Status,
+) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
         return;
     };
@@ -41,20 +47,20 @@ pub(super) async fn serve(listener: TcpListener, ready: Ready, status: Status) {
         let answer = respond(request.uri().path(), &ready, &status);
         async move { answer }
     };
-    http::serve(accept, LIMIT, handler).await;
+    http::serve(accept, shared, LIMIT, handler).await;
 }
 
 fn respond(path: &str, ready: &Ready, status: &Status) -> Answer {
     match path {
         "/healthz" => answer(StatusCode::OK, "ok\n"),
-        "/readyz" if ready.get() => match status.not_ready() {
-            None => answer(StatusCode::OK, "ok\n"),
+        "/readyz" => match status.not_ready() {
             Some(why) => answer(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+            None if ready.get() => answer(StatusCode::OK, "ok\n"),
+            None => answer(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the CNI plugin is not installed yet; the log says what is missing\n",
+            ),
         },
-        "/readyz" => answer(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the CNI plugin is not installed yet; the log says what is missing\n",
-        ),
         _ => answer(StatusCode::NOT_FOUND, "ask /healthz or /readyz\n"),
     }
 }

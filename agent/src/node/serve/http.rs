@@ -1,5 +1,6 @@
 //! HTTP/1.1 on a stream socket, one request for each connection.
 
+use super::reserve::{Reserve, is_exhausted};
 use super::room::{Place, Room};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -20,6 +21,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
+/// What servers of one thread share.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Of those that have to answer without a free descriptor.
+    pub(super) reserve: Option<Reserve>,
+    pub(super) room: Room,
+}
+
 /// An answer in plain text.
 pub(super) fn answer(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
@@ -27,20 +36,38 @@ pub(super) fn answer(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     answer
 }
 
-/// Accepts for ever. `limit` is for everything that happens on one connection. A client that sends nothing, or does not
+/// Accepts for ever, without a free descriptor by means of the reserve. `limit` is for everything that happens on one
+/// connection. A client that sends nothing, or does not
 /// read, loses its place to the next one when there are many.
-pub(super) async fn serve<S, A, H, F>(accept: impl Fn() -> A, limit: Duration, handler: H)
-where
+pub(super) async fn serve<S, A, H, F>(
+    accept: impl Fn() -> A,
+    shared: Arc<Shared>,
+    limit: Duration,
+    handler: H,
+) where
     A: Future<Output = io::Result<S>>,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Answer> + Send,
 {
-    let room = Room::default();
+    let room = &shared.room;
     loop {
-        let Ok(stream) = accept().await else {
-            tokio::time::sleep(PAUSE).await;
-            continue;
+        let stream = match accept().await {
+            Ok(stream) => {
+                shared.reserve.iter().for_each(Reserve::refill);
+                stream
+            }
+            Err(e) => {
+                let reserve = shared.reserve.as_ref().filter(|_| is_exhausted(&e));
+                match reserve.map(Reserve::give) {
+                    // At once: what is free now may be taken by others.
+                    Some(true) => {}
+                    // All of the reserve is with clients, some of which may only be silent.
+                    Some(false) => room.shrink().await,
+                    None => tokio::time::sleep(PAUSE).await,
+                }
+                continue;
+            }
         };
         let handler = handler.clone();
         let serve = |place: Arc<Place>| async move {

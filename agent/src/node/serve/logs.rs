@@ -68,7 +68,7 @@ pub(super) async fn serve(listener: UnixListener, metrics: Metrics, log: Log) {
             accepted()
         }
     };
-    http::serve(accept, LIMIT, handler).await;
+    http::serve(accept, Arc::default(), LIMIT, handler).await;
 }
 
 /// A plugin can do nothing about its lines, so it always hears that all is well.

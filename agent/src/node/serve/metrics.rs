@@ -1,6 +1,6 @@
 //! `/metrics`, and the state of this agent and its node: `/` for people, `/status.json` for programs.
 
-use super::http::{self, Answer, answer};
+use super::http::{self, Answer, Shared, answer};
 use crate::node::metrics::Metrics;
 use crate::node::status::{Facts, POLICY, Status, html};
 use hyper::StatusCode;
@@ -9,6 +9,7 @@ use hyper::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -25,7 +26,12 @@ pub(crate) fn bind(port: u16) -> std::io::Result<TcpListener> {
     super::health::bind(port)
 }
 
-pub(super) async fn serve(listener: TcpListener, metrics: Metrics, status: Status) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    metrics: Metrics,
+    status: Status,
+) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
         return;
     };
@@ -38,7 +44,7 @@ pub(super) async fn serve(listener: TcpListener, metrics: Metrics, status: Statu
         let answer = respond(request.uri().path(), openmetrics, &metrics, &status);
         async move { answer }
     };
-    http::serve(accept, LIMIT, handler).await;
+    http::serve(accept, shared, LIMIT, handler).await;
 }
 
 fn respond(path: &str, openmetrics: bool, metrics: &Metrics, status: &Status) -> Answer {

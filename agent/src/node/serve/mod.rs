@@ -1,8 +1,11 @@
 //! The servers: health, metrics, the sockets for the plugin (its lines, and its questions for pods), and the one for
 //! operators.
 //!
-//! They have a thread and a runtime of their own and hold nothing that the installer waits for. What is
+//! They have threads and runtimes of their own and hold nothing that the installer waits for. What is
 //! asked of them is bounded: connections, their time, and what is read from them.
+//!
+//! Health and metrics have a thread whose table of descriptors is its own: whatever the rest of the agent leaves open,
+//! the kubelet gets its answer.
 
 mod health;
 mod http;
@@ -12,6 +15,7 @@ mod metrics;
 mod peer;
 mod pods;
 pub(crate) mod report;
+mod reserve;
 mod room;
 
 use crate::node::log::Log;
@@ -21,6 +25,8 @@ use crate::node::privilege;
 use crate::node::runtime;
 use crate::node::settings::Resolved;
 use crate::node::status::Status;
+use http::Shared;
+use nix::sched::{CloneFlags, unshare};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -30,6 +36,8 @@ pub(crate) use health::bind as bind_health;
 pub(crate) use logs::bind as bind_logs;
 pub(crate) use metrics::bind as bind_metrics;
 pub(crate) use pods::bind as bind_pods;
+pub(crate) use reserve::Reserve;
+use room::Room;
 
 /// Whether the plugin is installed. (The other half of readiness, watching pods, is true from the start
 /// without ambient mode.)
@@ -46,10 +54,56 @@ impl Ready {
     }
 }
 
-/// Sockets that listen already.
-pub(crate) struct Sockets {
+/// Ports that listen already, and what keeps them answering.
+pub(crate) struct Ports {
     pub(crate) health: TcpListener,
     pub(crate) metrics: Option<TcpListener>,
+    pub(crate) reserve: Reserve,
+}
+
+/// Answers there until the process ends. To be called before anything is opened that has to be closed at some time,
+/// as the namespace of a pod: the thread keeps a copy of each descriptor of now.
+///
+/// # Errors
+/// No thread, or no runtime.
+pub(crate) fn start_ports(
+    ports: Ports,
+    ready: Ready,
+    numbers: Metrics,
+    status: Status,
+    log: Log,
+) -> std::io::Result<()> {
+    // Made before the tables part: runtimes share a descriptor of the process for its signals.
+    let runtime = runtime::of_one_thread()?;
+    let serve = async move {
+        let shared = Arc::new(Shared {
+            reserve: Some(ports.reserve),
+            room: Room::default(),
+        });
+        if let Some(listener) = ports.metrics {
+            let (shared, status) = (Arc::clone(&shared), status.clone());
+            tokio::spawn(metrics::serve(listener, shared, numbers, status));
+        }
+        health::serve(ports.health, shared, ready, status).await;
+    };
+    std::thread::Builder::new()
+        .name("health".into())
+        .spawn(move || {
+            // Needs no capability, but a seccomp profile may want CAP_SYS_ADMIN for it. In a shared table the reserve
+            // is what is left.
+            if let Err(e) = unshare(CloneFlags::CLONE_FILES) {
+                log.warn(&format!(
+                    "health and metrics share the table of descriptors with the rest of the agent: {e}"
+                ));
+            }
+            privilege::drop_all_of_thread(&log);
+            runtime.block_on(serve);
+        })?;
+    Ok(())
+}
+
+/// Sockets that listen already.
+pub(crate) struct Sockets {
     pub(crate) logs: UnixListener,
     /// The watch of pods, and where the plugin asks for them.
     pub(crate) pods: Option<(Option<UnixListener>, Watch)>,
@@ -63,7 +117,6 @@ pub(crate) struct Sockets {
 /// No thread, or no runtime.
 pub(crate) fn start(
     sockets: Sockets,
-    ready: Ready,
     numbers: Metrics,
     status: Status,
     log: Log,
@@ -81,10 +134,7 @@ pub(crate) fn start(
             };
             tokio::spawn(report::serve(listener, source));
         }
-        if let Some(listener) = sockets.metrics {
-            tokio::spawn(metrics::serve(listener, numbers.clone(), status.clone()));
-        }
-        tokio::spawn(health::serve(sockets.health, ready, status));
+        tokio::spawn(reserve::watch(status, log.clone()));
         if let Some((listener, watch)) = sockets.pods {
             let pods = watch.pods();
             tokio::spawn(watch.run());

@@ -49,7 +49,7 @@ pub(super) async fn serve(listener: UnixListener, pods: Pods, metrics: Metrics, 
             answer
         }
     };
-    http::serve(accept, LIMIT, handler).await;
+    http::serve(accept, Arc::default(), LIMIT, handler).await;
 }
 
 async fn respond(request: Request<Incoming>, pods: &Pods) -> (&'static str, Answer) {

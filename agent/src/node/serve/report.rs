@@ -70,7 +70,7 @@ pub(super) async fn serve(listener: UnixListener, source: Source) {
         let answer = respond(request.uri().path(), &told);
         async move { answer }
     };
-    http::serve(accept, LIMIT, handler).await;
+    http::serve(accept, Arc::default(), LIMIT, handler).await;
 }
 
 fn respond(path: &str, source: &Source) -> Answer {

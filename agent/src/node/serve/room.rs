@@ -80,10 +80,15 @@ impl Room {
                     changed: Arc::clone(&self.changed),
                 };
             }
-            self.make_room();
-            // What is aborted gives its place back when the runtime drops it.
-            let _ = tokio::time::timeout(GRACE, self.changed.notified()).await;
+            self.shrink().await;
         }
+    }
+
+    /// Lets a connection go, if one can, and waits a moment for the end of any.
+    pub(super) async fn shrink(&self) {
+        self.make_room();
+        // What is aborted gives its place back when the runtime drops it.
+        let _ = tokio::time::timeout(GRACE, self.changed.notified()).await;
     }
 
     fn make_room(&self) {

@@ -45,6 +45,8 @@ struct State {
     pods: Pods,
     unasked: Arc<[Unasked]>,
     jobs: Jobs,
+    /// Why nothing can be opened, when it is for want of a descriptor.
+    exhausted: Option<String>,
 }
 
 /// The socket where the plugin asks for pods.
@@ -162,6 +164,7 @@ impl Status {
                 pods: Pods::Begins,
                 unasked: Arc::default(),
                 jobs: Jobs::Asking,
+                exhausted: None,
             }),
         }))
     }
@@ -196,10 +199,19 @@ impl Status {
         };
     }
 
+    /// Nothing can be opened, for this reason, or descriptors are free.
+    pub(crate) fn descriptors(&self, exhausted: Option<String>) {
+        self.0.metrics.exhausted(exhausted.is_some());
+        self.state().exhausted = exhausted;
+    }
+
     /// Why this agent is not ready although the plugin is installed. Only what ends with this process, or with what is
     /// mounted into it: an API server that is away makes no agent unready, because all of them would be at once, and none
     /// could do anything about it.
     pub(crate) fn not_ready(&self) -> Option<String> {
+        if let Some(why) = &self.state().exhausted {
+            return Some(format!("this agent can open nothing: {why}"));
+        }
         if let PodSocket::Failed(why) = &self.state().pod_socket {
             return Some(format!("the plugin cannot ask this agent for pods: {why}"));
         }
