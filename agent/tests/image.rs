@@ -202,6 +202,12 @@ fn the_manifest_fits_the_agent() {
     let documents = documents();
     let pod = &of_kind(&documents, "DaemonSet")["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
+    let annotations =
+        &of_kind(&documents, "DaemonSet")["spec"]["template"]["metadata"]["annotations"];
+    let apparmor = "container.apparmor.security.beta.kubernetes.io/install-cni";
+    assert_eq!(annotations[apparmor], "unconfined");
+    let seccomp = &container["securityContext"]["seccompProfile"];
+    assert_eq!(seccomp["type"], "RuntimeDefault");
     let of_map = of_kind(&documents, "ConfigMap")["data"]
         .as_object()
         .unwrap()
