@@ -2,12 +2,14 @@
 //!
 //! Takes the place of Istio's `install-cni`: the same settings, files, sockets, metrics and answers. [`settings`]
 //! is what it was told; [`install`] is what it does to the node, usable without a process around it;
-//! [`pods`] is what the API server says of the node's pods; `run` joins them with signals, directory watches
-//! and the servers, which have a thread of their own because files are written synchronously; [`status`] is what
-//! all of these tell whoever asks.
+//! [`pods`] is what the API server says of the node's pods; `run` joins them with the servers, which have threads of their
+//! own because files are written synchronously; `installing` keeps the plugin there, woken by signals and watches of
+//! directories, and `ending` is what is done when a signal asks to end; [`status`] is what all of these tell whoever asks.
 
 pub mod cri;
+mod ending;
 pub mod install;
+mod installing;
 pub(crate) mod log;
 pub(crate) mod metrics;
 mod notices;

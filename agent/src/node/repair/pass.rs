@@ -1,10 +1,12 @@
 //! One look at the pods of the node, and what follows from it.
 
+mod broken;
+
 use super::actions::Actions;
 use super::claims::Claims;
 use super::events::Events;
 use super::sandbox::{Processes, Scan};
-use super::settings::{Action, RepairSettings};
+use super::settings::RepairSettings;
 use super::state::{self, Found, Verified, Wanted};
 use super::unasked;
 use super::work::{Progress, Work};
@@ -19,10 +21,6 @@ use tokio::sync::Notify;
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Phases;
 
-/// Attempts for one version of a pod.
-const ATTEMPTS: u32 = 5;
-/// Before the second attempt; each further pause is twice as long.
-const PAUSE: Duration = Duration::from_millis(5);
 /// Events of one pod about its state come no faster.
 const EVENTS: Duration = Duration::from_secs(600);
 /// One pod is waited for so long; then the next one is looked at, and the work goes on beside it.
@@ -184,114 +182,6 @@ impl Repairer {
         next
     }
 
-    async fn by_criteria(&self, view: &Arc<PodView>, memory: &mut Memory, look: &mut Look) {
-        let settings = &self.settings;
-        let Some(action) = settings.action else {
-            return;
-        };
-        if memory.version != view.resource_version {
-            memory.version.clone_from(&view.resource_version);
-            (memory.handled, memory.attempts, memory.due) = (false, 0, None);
-        }
-        let is_meant = view.pod.spec.node_name == settings.node && settings.filter.meets(view);
-        if memory.handled || !is_meant || !settings.criteria.meets(view) {
-            memory.due = None;
-            return;
-        }
-        if memory.due.is_some_and(|due| due > Instant::now()) {
-            return;
-        }
-        let result = match action {
-            Action::Repair => self.repair(view, memory, look).await,
-            Action::Delete => self.delete(view).await.map(Some).map_err(Failure::Refused),
-            Action::Label => self.label(view).await.map(Some).map_err(Failure::Refused),
-        };
-        (memory.handled, memory.due) = (true, None);
-        let (namespace, name) = (view.namespace(), view.name());
-        match result {
-            Ok(None) => {}
-            Ok(Some(result)) => self.metrics.repaired(action.name(), result),
-            Err(Failure::Late(_)) => {
-                (memory.handled, memory.due) = (false, Some(Instant::now() + PATIENCE));
-            }
-            Err(Failure::Refused(why)) => {
-                self.metrics.repaired(action.name(), Repaired::Fail);
-                memory.attempts += 1;
-                memory.handled = memory.attempts >= ATTEMPTS;
-                let pause = PAUSE.saturating_mul(1 << memory.attempts.saturating_sub(1).min(8));
-                memory.due = (!memory.handled).then(|| Instant::now() + pause);
-                let after = match memory.handled {
-                    true => "given up until the pod changes",
-                    false => "tried again",
-                };
-                self.log.error(&format!(
-                    "broken pod {namespace}/{name}: cannot {}: {why}; {after}",
-                    action.name()
-                ));
-            }
-        }
-    }
-
-    /// `None`: it was repaired before.
-    async fn repair(
-        &self,
-        view: &PodView,
-        memory: &mut Memory,
-        look: &mut Look,
-    ) -> Result<Option<Repaired>, Failure> {
-        let (namespace, name) = (view.namespace(), view.name());
-        match &memory.repaired {
-            Some(uid) if uid == view.uid() => return Ok(None),
-            Some(uid) => {
-                self.log.error(&format!(
-                    "broken pod {namespace}/{name} has the UID {}, and one with {uid} was repaired: left alone \
-                     until it was seen to go",
-                    view.uid()
-                ));
-                return Ok(None);
-            }
-            None => {}
-        }
-        let wanted = state::demanded(view, &self.settings).map_err(Failure::Refused)?;
-        look.claims.check(view).map_err(Failure::Refused)?;
-        let found = self.heal(&wanted, memory, None, look).await?;
-        memory.repaired = Some(view.uid().to_owned());
-        let what = match &found {
-            Found::Right(_) => "its rules are in place",
-            Found::Repaired { summary, .. } => summary,
-        };
-        self.log.info(&format!(
-            "broken pod {namespace}/{name} is repaired: {what}"
-        ));
-        let (Found::Right(now) | Found::Repaired { now, .. }) = found;
-        memory.is_right(now);
-        Ok(Some(Repaired::Success))
-    }
-
-    async fn delete(&self, view: &PodView) -> Result<Repaired, String> {
-        let done = self.actions.delete(view).await;
-        let message = match &done {
-            Ok(()) => "started outside of the mesh, and was deleted".to_owned(),
-            Err(e) => format!("started outside of the mesh, and cannot be deleted: {e}"),
-        };
-        self.tell(view, "DeleteBrokenPod", &message).await;
-        done.map(|()| Repaired::Success)
-    }
-
-    async fn label(&self, view: &PodView) -> Result<Repaired, String> {
-        let (key, value) = &self.settings.label;
-        if view.pod.metadata.labels.contains_key(key) {
-            return Ok(Repaired::Skip);
-        }
-        let done = self.actions.label(view, key, value).await;
-        let message = match &done {
-            Ok(()) => format!("started outside of the mesh, and got the label {key}={value}"),
-            Err(e) => format!("started outside of the mesh, and cannot be labelled: {e}"),
-        };
-        self.tell(view, "LabelBrokenPod", &message).await;
-        done.map(|()| Repaired::Success)
-    }
-
     /// Whether the pod asks for redirection at all.
     async fn by_state(
         &self,
@@ -408,11 +298,5 @@ impl Repairer {
             self.metrics.phases("agent", &phases);
         }
         found.map_err(Failure::Refused)
-    }
-
-    async fn tell(&self, view: &PodView, reason: &str, message: &str) {
-        if let Err(e) = self.actions.event(view, reason, message).await {
-            self.log.warn(&format!("no event {reason}: {e}"));
-        }
     }
 }
