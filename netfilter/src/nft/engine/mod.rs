@@ -10,16 +10,18 @@
 
 mod batch;
 mod check;
+mod dump;
 mod objects;
 mod plan;
 mod read;
 mod remedy;
+mod snapshot;
 mod stray;
 
 #[cfg(test)]
 pub(crate) use plan::canonical;
 pub use plan::{Op, Transaction, UNGUARDED, plan};
-pub use read::Snapshot;
+pub use snapshot::Snapshot;
 
 use super::model::{Family, Ruleset};
 use std::time::{Duration, Instant};

@@ -1,7 +1,9 @@
 //! Reading what weir does not make: stateful objects and flowtables, for who looks at a whole ruleset.
 
 use super::Engine;
-use super::read::{Anonymous, decode, find};
+use super::dump::decode;
+use super::read::find;
+use super::snapshot::Anonymous;
 use crate::nft::expr::Expr;
 use crate::nft::model::{Family, Object, ObjectKind, Statement, Table};
 use crate::nft::wire::{FlowtableAttrs, ObjAttrs};

@@ -1,0 +1,99 @@
+//! One dump: each answer decoded, all of them together bounded.
+
+use super::Engine;
+use crate::nft::model::Family;
+use weir_netlink::attr::{AttrSet, DecodeError, Str};
+use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, Reply, Transport, message_type};
+use weir_netlink::{Error, Result};
+
+pub(super) fn kind(message: u16) -> u16 {
+    message_type(NFNL_SUBSYS_NFTABLES, message)
+}
+
+pub(super) fn decode<A: AttrSet>(reply: &Reply, what: &str) -> Result<A> {
+    reply
+        .decode()
+        .map_err(|e: DecodeError| Error::malformed("read", what, e.to_string()))
+}
+
+impl<T: Transport> Engine<T> {
+    pub(super) fn dump<A: AttrSet>(
+        &mut self,
+        message: u16,
+        family: Family,
+        attrs: &A,
+        what: &str,
+    ) -> Result<Vec<Reply>> {
+        let mut replies = Vec::new();
+        self.each(message, family, attrs, what, |reply| {
+            replies.push(reply);
+            Ok(())
+        })?;
+        Ok(replies)
+    }
+
+    /// The same for lists that can be long: each answer is gone when the next one comes.
+    pub(super) fn each<A: AttrSet>(
+        &mut self,
+        message: u16,
+        family: Family,
+        attrs: &A,
+        what: &str,
+        mut f: impl FnMut(Reply) -> Result<()>,
+    ) -> Result<()> {
+        let (limit, mut held) = (self.read_limit, self.held);
+        let kind = kind(message);
+        let bounded = |reply: Reply| {
+            held = held.saturating_add(reply.attrs.len());
+            if held > limit {
+                return Err(too_large(what, &reply, limit));
+            }
+            f(reply)
+        };
+        let listed = self
+            .socket
+            .dump_each(kind, family.number(), attrs, what, bounded);
+        self.held = held;
+        match listed {
+            // The ruleset changed, ours or not: what was listed may have holes.
+            Err(e) if e.errno() == Some(libc::EINTR) => {
+                self.torn = true;
+                Ok(())
+            }
+            listed => listed.map_err(no_nf_tables),
+        }
+    }
+}
+
+weir_netlink::attributes! {
+    /// What all objects of a table have in common.
+    struct Belonging {
+        /// table
+        table: Str = NFTA_RULE_TABLE 1,
+    }
+}
+
+/// What is listed is more than is read.
+fn too_large(what: &str, reply: &Reply, limit: usize) -> Error {
+    // Every object says its table in the same attribute.
+    let attrs = Belonging::decode(&reply.attrs).unwrap_or_default();
+    let table = attrs.table.unwrap_or_default();
+    let reason = format!(
+        "the ruleset has more than {limit} bytes, and no more are read at once; the limit was reached in table {} {table}: \
+         delete what makes it so large",
+        Family::from(reply.family)
+    );
+    Error::refused("read", what, reason)
+}
+
+/// Without nf_tables the subsystem is unknown to nfnetlink: `EINVAL`, or `EOPNOTSUPP` for a family.
+pub(super) fn no_nf_tables(e: Error) -> Error {
+    match e.errno() {
+        Some(libc::EINVAL) => Error::unsupported(
+            "use",
+            "nf_tables",
+            "this kernel has no nf_tables (CONFIG_NF_TABLES, module nf_tables)",
+        ),
+        _ => e,
+    }
+}

@@ -1,0 +1,243 @@
+//! What was read: values, and what tells one reading from another.
+
+use super::TableId;
+use super::stray::{self, Stray};
+use crate::nft::context::Context;
+use crate::nft::expr::Expr;
+use crate::nft::model::{
+    BaseChain, Chain, ChainType, Family, Hook, Policy, Rule, Ruleset, Set, Table,
+};
+use crate::nft::wire::{ChainAttrs, HookAttrs, RuleAttrs, TableAttrs, device_names};
+use crate::nft::{raise, userdata};
+use std::collections::HashMap;
+use weir_netlink::nfnetlink::Reply;
+
+/// Tables as the kernel holds them at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// The generation of the ruleset.
+    pub generation: u32,
+    /// The tables that were asked for.
+    pub ruleset: Ruleset,
+    /// Every table that there is, asked for or not.
+    pub tables: Vec<TableId>,
+    /// Handles of the rules, by table, chain and rule as in the ruleset.
+    pub(super) handles: Vec<Vec<Vec<u64>>>,
+    /// Whether all of it was read while the ruleset had this generation. If not, the owned tables were the same in two
+    /// readings in a row.
+    pub(super) is_of_one_generation: bool,
+    /// What tells an object from one that was made in its place, and a table from one that holds more.
+    pub(super) marks: Vec<Mark>,
+    /// What was listed around the rules and has no place in the values above, by table.
+    pub(super) strays: Vec<Vec<Stray>>,
+}
+
+/// What was listed of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Holds {
+    /// Chains, named sets, stateful objects and flowtables.
+    named: u32,
+    /// Sets that belong to rules. Newer kernels do not count them once a rule has them.
+    anonymous: u32,
+}
+
+/// What the kernel says of a table, chain or set besides its content: it gives a handle only once, and counts what
+/// refers to it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Mark {
+    handle: Option<u64>,
+    uses: Option<u32>,
+    /// Of a table: how many of its chains and sets were listed.
+    holds: Option<Holds>,
+}
+
+impl Snapshot {
+    /// As the kernel might list a ruleset, for tests without one: handles are counted from 1.
+    #[cfg(test)]
+    pub(crate) fn with_numbered_rules(ruleset: Ruleset) -> Self {
+        let mut last = 0;
+        let mut count = |n: usize| -> Vec<u64> {
+            (0..n)
+                .map(|_| {
+                    last += 1;
+                    last
+                })
+                .collect()
+        };
+        let handles = ruleset
+            .tables
+            .iter()
+            .map(|t| t.chains.iter().map(|c| count(c.rules.len())).collect())
+            .collect();
+        Self {
+            generation: 1,
+            tables: ruleset
+                .tables
+                .iter()
+                .map(|t| (t.family, t.name.clone()))
+                .collect(),
+            ruleset,
+            handles,
+            is_of_one_generation: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether both are one state: the same objects, not made anew, with the same content; counters aside.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let plain = |s: &Self| {
+            let mut tables = s.ruleset.tables.clone();
+            let chains = tables.iter_mut().flat_map(|t| &mut t.chains);
+            for rule in chains.flat_map(|c| &mut c.rules) {
+                *rule = rule.without_counters();
+            }
+            for set in tables.iter_mut().flat_map(|t| &mut t.sets) {
+                *set = set.settled();
+            }
+            tables
+        };
+        self.marks == other.marks
+            && self.handles == other.handles
+            && self.strays == other.strays
+            && plain(self) == plain(other)
+    }
+
+    /// What was listed in a table and no value says: it is there, and none is ever desired.
+    pub(super) fn strays(&self, table: usize) -> &[Stray] {
+        self.strays.get(table).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether each table listed as many chains and sets as it says that it holds. A listing that skips one, because
+    /// another was deleted before it, does not show it otherwise.
+    pub(super) fn is_whole(&self) -> bool {
+        self.marks.iter().all(|m| match (m.holds, m.uses) {
+            (Some(h), Some(uses)) => [h.named, h.named + h.anonymous].contains(&uses),
+            (Some(_), None) => false,
+            (None, _) => true,
+        })
+    }
+
+    /// Handles of a chain's rules, in their order.
+    #[must_use]
+    pub fn handles(&self, table: usize, chain: usize) -> &[u64] {
+        self.handles
+            .get(table)
+            .and_then(|t| t.get(chain))
+            .map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The sets that belong to rules, by table and name.
+pub(super) type Anonymous = HashMap<(Family, String, String), Set>;
+
+impl Snapshot {
+    /// Stateful objects and flowtables are what a table holds, too.
+    pub(super) fn count_objects(&mut self) {
+        for (table, mark) in self.ruleset.tables.iter().zip(&mut self.marks) {
+            if let Some(holds) = &mut mark.holds {
+                holds.named += u32::try_from(table.objects.len()).unwrap_or(0);
+            }
+        }
+    }
+
+    pub(super) fn add_rule(&mut self, family: Family, attrs: RuleAttrs, anonymous: &Anonymous) {
+        let strays = stray::of_rule(&attrs);
+        let (Some(table), Some(chain)) = (attrs.table, attrs.chain) else {
+            return;
+        };
+        let tables = &mut self.ruleset.tables;
+        let Some(t) = tables
+            .iter()
+            .position(|t| t.family == family && t.name == table)
+        else {
+            return;
+        };
+        let Some(chains) = tables.get_mut(t).map(|t| &mut t.chains) else {
+            return;
+        };
+        let Some(c) = chains.iter().position(|c| c.name == chain) else {
+            return;
+        };
+        let exprs: Vec<Expr> = attrs
+            .expressions
+            .unwrap_or_default()
+            .into_iter()
+            .map(|e| e.0)
+            .collect();
+        let sets = |name: &str| {
+            anonymous
+                .get(&(family, table.clone(), name.to_owned()))
+                .map(|s| s.elements.clone())
+        };
+        let mut rule: Rule = raise::rule(exprs, Context::of(family), &sets);
+        rule.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
+        if let Some(chain) = chains.get_mut(c) {
+            chain.rules.push(rule);
+        }
+        if let Some(found) = self.strays.get_mut(t) {
+            found.extend(strays);
+        }
+        if let Some(handles) = self.handles.get_mut(t).and_then(|t| t.get_mut(c)) {
+            handles.push(attrs.handle.unwrap_or(0));
+        }
+    }
+}
+
+impl Mark {
+    /// Of a chain or a set.
+    pub(super) fn of(handle: Option<u64>, uses: Option<u32>) -> Self {
+        Self {
+            handle,
+            uses,
+            holds: None,
+        }
+    }
+}
+
+/// Counts a chain or a set of the table `t`, whose mark is at the same place.
+pub(super) fn hold(marks: &mut [Mark], t: usize, is_anonymous: bool) {
+    if let Some(holds) = marks.get_mut(t).and_then(|m| m.holds.as_mut()) {
+        match is_anonymous {
+            true => holds.anonymous += 1,
+            false => holds.named += 1,
+        }
+    }
+}
+
+pub(super) fn table(reply: &Reply, attrs: &TableAttrs) -> (Table, Mark) {
+    let name = attrs.name.as_deref().unwrap_or_default();
+    let mut table = Table::new(Family::from(reply.family), name);
+    table.flags = attrs.flags.unwrap_or(0);
+    table.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
+    let mark = Mark {
+        handle: attrs.handle,
+        uses: attrs.uses,
+        holds: Some(Holds::default()),
+    };
+    (table, mark)
+}
+
+pub(super) fn chain(attrs: &ChainAttrs) -> Chain {
+    let mut chain = Chain::regular(attrs.name.as_deref().unwrap_or_default());
+    chain.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
+    chain.base = attrs.hook.as_ref().map(|hook| BaseChain {
+        chain_type: ChainType::from(attrs.kind.as_deref().unwrap_or_default()),
+        hook: Hook::from(hook.hooknum.unwrap_or(0)),
+        priority: hook.priority.unwrap_or(0),
+        policy: match attrs.policy {
+            // NF_DROP is 0; a chain without a policy accepts.
+            Some(0) => Policy::Drop,
+            _ => Policy::Accept,
+        },
+        devices: devices(hook),
+    });
+    chain
+}
+
+fn devices(hook: &HookAttrs) -> Vec<String> {
+    match (&hook.devs, &hook.dev) {
+        (Some(list), _) => device_names(list),
+        (None, Some(dev)) => vec![dev.clone()],
+        (None, None) => Vec::new(),
+    }
+}
