@@ -172,6 +172,7 @@ impl Writer<'_> {
         let _ = engine.commit(&Transaction {
             generation: snapshot.generation,
             ops: vec![op],
+            ..Transaction::default()
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::compile::RoutingItem;
 use std::fmt;
-use weir_netfilter::nft::Op;
+use weir_netfilter::nft::{self, Op};
 use weir_netfilter::xtables;
 
 /// One change. `Display` prints the command that it equals.
@@ -21,6 +21,10 @@ pub enum Change {
     ///
     /// [`Sandbox::apply`]: super::Sandbox::apply
     Blocked(RoutingItem, String),
+    /// What another writer made in a table of ours, which [`Sandbox::apply`] leaves there.
+    ///
+    /// [`Sandbox::apply`]: super::Sandbox::apply
+    Kept(nft::Kept),
 }
 
 /// How a namespace differs from the desired redirection.
@@ -44,7 +48,7 @@ impl Change {
     pub fn difference(&self) -> Difference {
         match self {
             Self::Add(_) | Self::Blocked(..) => Difference::Missing,
-            Self::Remove(_) => Difference::Unexpected,
+            Self::Remove(_) | Self::Kept(_) => Difference::Unexpected,
             Self::Legacy(op) => match **op {
                 xtables::Op::DeleteRule(..) | xtables::Op::DeleteChain(..) => {
                     Difference::Unexpected
@@ -74,6 +78,7 @@ impl Change {
             }
             Self::Legacy(op) => op.to_string(),
             Self::Add(item) | Self::Remove(item) => item.object(),
+            Self::Kept(kept) => format!("{kept} (of another writer; it stays)"),
             Self::Blocked(item, by) => {
                 format!("{} (a foreign {by} takes its packets)", item.object())
             }
@@ -88,6 +93,7 @@ impl fmt::Display for Change {
             Self::Legacy(op) => op.fmt(f),
             Self::Add(item) => item.fmt(f),
             Self::Remove(item) => write!(f, "{}", item.removal()),
+            Self::Kept(kept) => write!(f, "keep {kept}, which another writer made"),
             Self::Blocked(item, by) => {
                 write!(f, "refuse `{item}`: a foreign {by} takes its packets")
             }

@@ -142,8 +142,9 @@ pub(super) fn legacy_holds_ours() -> Result<bool> {
 pub(super) fn drift(rules: &Rules) -> Result<Vec<Change>> {
     match rules {
         Rules::Nft(ruleset) => {
-            let ops = nft::Engine::open()?.drift(ruleset, &owned())?.ops;
-            let mut changes: Vec<Change> = ops.into_iter().map(Change::Rules).collect();
+            let drift = nft::Engine::open()?.drift(ruleset, &owned())?;
+            let mut changes: Vec<Change> = drift.ops.into_iter().map(Change::Rules).collect();
+            changes.extend(drift.kept.into_iter().map(Change::Kept));
             changes.extend(legacy_left(&ours())?);
             changes.extend(leftovers_found(&xtables::Ruleset::default())?);
             Ok(changes)

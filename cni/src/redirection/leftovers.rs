@@ -94,6 +94,7 @@ fn plan(observed: &Snapshot, named: &xtables::Ruleset) -> Transaction {
     Transaction {
         generation: observed.generation,
         ops,
+        ..Transaction::default()
     }
 }
 

@@ -16,5 +16,5 @@ mod set;
 mod userdata;
 pub mod wire;
 
-pub use engine::{Applied, Engine, Op, Snapshot, TableId, Transaction, plan};
+pub use engine::{Applied, Engine, Kept, Op, Snapshot, TableId, Transaction, plan};
 pub use model::*;

@@ -155,11 +155,11 @@ impl Set {
         }
     }
 
-    /// The same set without what passes by itself: elements in order, no remaining times.
+    /// The same set as the kernel lists it, without what expires: elements in order, no remaining times.
     pub(crate) fn settled(&self) -> Self {
         let mut set = self.clone();
         for e in &mut set.elements {
-            e.settle();
+            e.settle(self.timeout);
         }
         set.elements.sort_by(|a, b| a.key.cmp(&b.key));
         set

@@ -55,6 +55,24 @@ impl Userdata {
     }
 }
 
+/// All entries, in ascending order of their types. `None` when the bytes are no run of entries.
+fn entries(mut rest: &[u8]) -> Option<Vec<(u8, &[u8])>> {
+    let mut all = Vec::new();
+    while let [kind, len, tail @ ..] = rest {
+        let (value, next) = tail.split_at_checked(usize::from(*len))?;
+        all.push((*kind, value));
+        rest = next;
+    }
+    all.sort_by_key(|(kind, _)| *kind);
+    rest.is_empty().then_some(all)
+}
+
+/// Whether both hold the same entries, byte for byte, whatever their order. Programs that write them agree on no order,
+/// and none has a meaning.
+pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a == b || entries(a).is_some_and(|found| entries(b) == Some(found))
+}
+
 /// The value of the first entry of this type.
 pub(crate) fn find(bytes: &[u8], kind: u8) -> Option<&[u8]> {
     let mut rest = bytes;

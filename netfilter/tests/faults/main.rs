@@ -8,11 +8,14 @@
     clippy::indexing_slicing
 )]
 
+mod around;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../../../netlink/tests/common/effort.rs"]
 mod effort;
 mod hostile;
+#[path = "../../../netlink/tests/common/lacks.rs"]
+mod lacks;
 mod owner;
 mod scene;
 mod transport;

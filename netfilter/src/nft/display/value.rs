@@ -193,8 +193,10 @@ pub(super) fn element(
 ) -> String {
     let mut text = key(&e.key, t, host_order);
     let extra = e.extra();
-    if let Some(timeout) = extra.timeout {
-        text += &format!(" timeout {}", duration(timeout));
+    match extra.timeout {
+        Some(Duration::ZERO) => text += " timeout never",
+        Some(timeout) => text += &format!(" timeout {}", duration(timeout)),
+        None => {}
     }
     if let Some(expires) = extra.expires {
         text += &format!(" expires {}", duration(expires));

@@ -20,7 +20,7 @@ mod stray;
 
 #[cfg(test)]
 pub(crate) use plan::canonical;
-pub use plan::{Op, Transaction, UNGUARDED, plan};
+pub use plan::{Kept, Op, Transaction, UNGUARDED, plan};
 pub use snapshot::Snapshot;
 
 use super::model::{Family, Ruleset};

@@ -3,7 +3,7 @@
 use super::Engine;
 use super::dump::decode;
 use super::read::find;
-use super::snapshot::Anonymous;
+use super::snapshot::AnonymousSets;
 use crate::nft::expr::Expr;
 use crate::nft::model::{Family, Object, ObjectKind, Statement, Table};
 use crate::nft::wire::{FlowtableAttrs, ObjAttrs};
@@ -57,7 +57,7 @@ impl<T: Transport> Engine<T> {
 
 /// Lists the sets of rules that are not shown with their rule, because that has no words: as sets of the table, by the
 /// names that the kernel gave them.
-pub(super) fn keep_anonymous(tables: &mut [Table], anonymous: &Anonymous) {
+pub(super) fn keep_anonymous(tables: &mut [Table], anonymous: &AnonymousSets) {
     if anonymous.is_empty() {
         return;
     }
@@ -72,7 +72,7 @@ pub(super) fn keep_anonymous(tables: &mut [Table], anonymous: &Anonymous) {
             (*family, table.as_str()) == (t.family, t.name.as_str())
         });
         let named = of_table.filter(|((.., name), _)| exprs.iter().any(|e| names(e, name)));
-        let mut sets: Vec<_> = named.map(|(_, set)| set.clone()).collect();
+        let mut sets: Vec<_> = named.map(|(_, found)| found.set.clone()).collect();
         sets.sort_by(|a, b| a.name.cmp(&b.name));
         t.sets.extend(sets);
     }

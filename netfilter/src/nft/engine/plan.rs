@@ -5,7 +5,9 @@ use crate::diff::{Step, diff};
 use crate::nft::context::Context;
 use crate::nft::display::{base_chain_text, rule_text, set_text};
 use crate::nft::expr::Expr;
-use crate::nft::model::{BaseChain, Chain, Element, Family, Policy, Rule, Ruleset, Set, Table};
+use crate::nft::model::{
+    BaseChain, Chain, Element, Family, ObjectKind, Policy, Rule, Ruleset, Set, Table,
+};
 use crate::nft::{lower, raise};
 use std::collections::HashSet;
 use std::fmt;
@@ -18,6 +20,28 @@ pub struct Transaction {
     pub generation: u32,
     /// In the order in which they are sent.
     pub ops: Vec<Op>,
+    /// What is not desired and stays nevertheless.
+    pub kept: Vec<Kept>,
+}
+
+/// A stateful object or a flowtable that another writer made in an owned table. No operation removes it, but for the one
+/// that removes its table: what counts in it is lost with it, and it changes no packet's way as long as no rule names it,
+/// and those rules go. Still the table does not hold what is desired and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its table.
+    pub table: TableId,
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { table, kind, name } = self;
+        write!(f, "{} {} {} {name}", kind.word(), table.0, table.1)
+    }
 }
 
 /// A generation that no ruleset has, and that the kernel does not compare (`nf_tables_valid_genid`).
@@ -55,7 +79,7 @@ pub enum Op {
 /// Tables of `desired` must be among the owned ones; others are neither looked at nor changed.
 #[must_use]
 pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transaction {
-    let mut ops = Vec::new();
+    let (mut ops, mut kept) = (Vec::new(), Vec::new());
     for (i, (family, name)) in owned.iter().enumerate() {
         // Named twice is owned once.
         if owned.iter().take(i).any(|(f, n)| f == family && n == name) {
@@ -79,6 +103,11 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
                         && !is_dear(t, old) =>
                 {
                     change_table(t, old, observed, i, &mut ops);
+                    kept.extend(old.objects.iter().map(|o| Kept {
+                        table: id.clone(),
+                        kind: o.kind,
+                        name: o.name.clone(),
+                    }));
                 }
                 _ => {
                     ops.push(Op::DeleteTable(id));
@@ -90,6 +119,7 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
     Transaction {
         generation: observed.generation,
         ops,
+        kept,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reading: several dumps that must be of one generation.
 
 use super::dump::{decode, kind, no_nf_tables};
-use super::snapshot::{Anonymous, Mark, Snapshot, chain, hold, table};
+use super::snapshot::{Anonymous, AnonymousSets, Mark, Snapshot, chain, hold, table};
 use super::stray::{self, Stray};
 use super::{Engine, TableId, objects};
 use crate::nft::model::{Element, Family, Ruleset, Set, Table, Unread};
@@ -210,7 +210,7 @@ impl<T: Transport> Engine<T> {
             .collect();
         self.rules(&mut snapshot, &anonymous, others)?;
         // What a table holds besides chains and sets counts when it is asked whether all of it was listed.
-        if wanted.is_none() || !snapshot.is_whole() {
+        if wanted.is_none() || snapshot.may_hold_more() {
             self.objects(&mut snapshot.ruleset.tables)?;
             snapshot.count_objects();
         }
@@ -225,8 +225,8 @@ impl<T: Transport> Engine<T> {
         tables: &mut [Table],
         marks: &mut Vec<Mark>,
         strays: &mut [Vec<Stray>],
-    ) -> Result<Anonymous> {
-        let mut anonymous = Anonymous::new();
+    ) -> Result<AnonymousSets> {
+        let mut anonymous = AnonymousSets::new();
         for reply in self.dump(
             raw::NFT_MSG_GETSET,
             Family::Unspec,
@@ -241,19 +241,20 @@ impl<T: Transport> Engine<T> {
             let is_anonymous = attrs.flags.unwrap_or(0) & raw::NFT_SET_ANONYMOUS != 0;
             hold(marks, t, is_anonymous);
             marks.push(Mark::of(attrs.handle, None));
-            if let Some(strays) = strays.get_mut(t) {
-                strays.extend(stray::of_set(&attrs));
-            }
             let Some(table) = tables.get_mut(t) else {
                 continue;
             };
             let mut set = Set::from_attrs(&attrs);
+            if let Some(strays) = strays.get_mut(t).filter(|_| !is_anonymous) {
+                strays.extend(stray::of_set(&attrs, &set));
+            }
             let host_order = set::is_host_order_key(&attrs);
             let (elements, unread) = self.elements(family, &table.name, &set, host_order)?;
             set.unread.extend(unread);
             set.elements = elements;
             if is_anonymous {
-                anonymous.insert((family, table.name.clone(), set.name.clone()), set);
+                let key = (family, table.name.clone(), set.name.clone());
+                anonymous.insert(key, Anonymous { set, attrs });
             } else {
                 table.sets.push(set);
             }
@@ -285,7 +286,7 @@ impl<T: Transport> Engine<T> {
 
     /// With other tables about, only the rules of the wanted ones are asked for: a node's own
     /// namespace can hold tens of thousands.
-    fn rules(&mut self, s: &mut Snapshot, anonymous: &Anonymous, others: bool) -> Result<()> {
+    fn rules(&mut self, s: &mut Snapshot, anonymous: &AnonymousSets, others: bool) -> Result<()> {
         let asked: Vec<(Family, RuleAttrs)> = if others {
             let of = |t: &Table| RuleAttrs {
                 table: Some(t.name.clone()),

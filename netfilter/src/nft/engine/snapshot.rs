@@ -7,8 +7,8 @@ use crate::nft::expr::Expr;
 use crate::nft::model::{
     BaseChain, Chain, ChainType, Family, Hook, Policy, Rule, Ruleset, Set, Table,
 };
-use crate::nft::wire::{ChainAttrs, HookAttrs, RuleAttrs, TableAttrs, device_names};
-use crate::nft::{raise, userdata};
+use crate::nft::wire::{ChainAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs, device_names};
+use crate::nft::{lower, raise, userdata};
 use std::collections::HashMap;
 use weir_netlink::nfnetlink::Reply;
 
@@ -94,6 +94,9 @@ impl Snapshot {
             for set in tables.iter_mut().flat_map(|t| &mut t.sets) {
                 *set = set.settled();
             }
+            for object in tables.iter_mut().flat_map(|t| &mut t.objects) {
+                object.data.clear();
+            }
             tables
         };
         self.marks == other.marks
@@ -117,6 +120,13 @@ impl Snapshot {
         })
     }
 
+    /// Whether a table may hold objects besides its chains and sets: where sets of rules are not counted, as many objects
+    /// as there are of these look the same.
+    pub(super) fn may_hold_more(&self) -> bool {
+        let is_all = |m: &Mark| m.holds.is_none_or(|h| m.uses == Some(h.named));
+        !self.marks.iter().all(is_all)
+    }
+
     /// Handles of a chain's rules, in their order.
     #[must_use]
     pub fn handles(&self, table: usize, chain: usize) -> &[u64] {
@@ -127,8 +137,16 @@ impl Snapshot {
     }
 }
 
+/// A set that belongs to a rule.
+pub(super) struct Anonymous {
+    /// With its elements.
+    pub(super) set: Set,
+    /// As it was listed.
+    pub(super) attrs: SetAttrs,
+}
+
 /// The sets that belong to rules, by table and name.
-pub(super) type Anonymous = HashMap<(Family, String, String), Set>;
+pub(super) type AnonymousSets = HashMap<(Family, String, String), Anonymous>;
 
 impl Snapshot {
     /// Stateful objects and flowtables are what a table holds, too.
@@ -140,8 +158,8 @@ impl Snapshot {
         }
     }
 
-    pub(super) fn add_rule(&mut self, family: Family, attrs: RuleAttrs, anonymous: &Anonymous) {
-        let strays = stray::of_rule(&attrs);
+    pub(super) fn add_rule(&mut self, family: Family, attrs: RuleAttrs, anonymous: &AnonymousSets) {
+        let mut strays = stray::of_rule(&attrs);
         let (Some(table), Some(chain)) = (attrs.table, attrs.chain) else {
             return;
         };
@@ -164,12 +182,17 @@ impl Snapshot {
             .into_iter()
             .map(|e| e.0)
             .collect();
-        let sets = |name: &str| {
-            anonymous
-                .get(&(family, table.clone(), name.to_owned()))
-                .map(|s| s.elements.clone())
-        };
+        let find = |name: &str| anonymous.get(&(family, table.clone(), name.to_owned()));
+        let named = exprs.iter().filter_map(|e| match e {
+            Expr::Lookup(l) => find(l.set.as_deref()?),
+            _ => None,
+        });
+        let named: Vec<&Anonymous> = named.collect();
+        let sets = |name: &str| find(name).map(|s| s.set.elements.clone());
         let mut rule: Rule = raise::rule(exprs, Context::of(family), &sets);
+        if !named.is_empty() {
+            strays.extend(around(&named, &rule, Context::of(family)));
+        }
         rule.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
         if let Some(chain) = chains.get_mut(c) {
             chain.rules.push(rule);
@@ -181,6 +204,14 @@ impl Snapshot {
             handles.push(attrs.handle.unwrap_or(0));
         }
     }
+}
+
+/// What the sets of a rule have that the rule does not say.
+fn around(listed: &[&Anonymous], rule: &Rule, context: Context) -> Vec<Stray> {
+    let made = lower::rule(rule, context).sets;
+    let mut made = made.iter().map(|set| set.to_attrs("", 0));
+    let of = |a: &&Anonymous| stray::of_anonymous(a, made.next().as_ref());
+    listed.iter().flat_map(of).collect()
 }
 
 impl Mark {

@@ -1,6 +1,7 @@
 //! What the kernel lists around rules and no value has a field for: kept as it is, so that a comparison ignores nothing.
 
-use crate::nft::model::{Chain, Table};
+use super::snapshot::Anonymous;
+use crate::nft::model::{Chain, Set, Table};
 use crate::nft::wire::{ChainAttrs, NFTA_DEVICE_NAME, RuleAttrs, SetAttrs, TableAttrs};
 use crate::nft::{raw, userdata};
 use weir_netlink::attr::{AttrSet, Attrs, NLA_TYPE_MASK, Unknown, Writer};
@@ -63,6 +64,22 @@ impl Found {
         }
     }
 
+    /// A set's userdata, unless it has the entries that weir, like `nft`, makes for such a set: the byte orders of key and
+    /// value, `auto-merge`, `typeof` and the comment.
+    fn notes(&mut self, a: &SetAttrs, made: &SetAttrs) {
+        let listed = a.userdata.as_deref().unwrap_or_default();
+        if !userdata::is_same(listed, made.userdata.as_deref().unwrap_or_default()) {
+            self.push(SetAttrs::NFTA_SET_USERDATA, listed.to_vec());
+        }
+    }
+
+    fn differs(&mut self, attribute: u16, listed: Option<u32>, made: Option<u32>) {
+        let listed = listed.unwrap_or(0);
+        if listed != made.unwrap_or(0) {
+            self.push(attribute, listed.to_be_bytes().to_vec());
+        }
+    }
+
     fn number(&mut self, attribute: u16, number: u32) {
         if number != 0 {
             self.push(attribute, number.to_be_bytes().to_vec());
@@ -119,8 +136,41 @@ pub(super) fn of_rule(a: &RuleAttrs) -> Vec<Stray> {
     found.1
 }
 
-/// The rest of a set's attributes stays with the set, see [`Set::unread`](crate::nft::model::Set).
-pub(super) fn of_set(a: &SetAttrs) -> Vec<Stray> {
+/// The rest of a set's attributes stays with the set, see [`Set::unread`].
+pub(super) fn of_set(a: &SetAttrs, set: &Set) -> Vec<Stray> {
+    let mut found = around_set(a);
+    let made = set.to_attrs("", 0);
+    found.notes(a, &made);
+    found.1
+}
+
+/// Of a set that belongs to a rule, what the rule does not say. `made` is the set that weir makes of the rule; none when
+/// the rule, as it was read, has no such set.
+pub(super) fn of_anonymous(listed: &Anonymous, made: Option<&SetAttrs>) -> Vec<Stray> {
+    let Anonymous { attrs: a, set } = listed;
+    let mut found = around_set(a);
+    // What it counts or refers to for each element, and what else has no place.
+    for u in &set.unread {
+        found.push(u.attribute, u.bytes.clone());
+    }
+    let Some(made) = made else {
+        found.push(SetAttrs::NFTA_SET_NAME, set.name.clone().into_bytes());
+        return found.1;
+    };
+    found.notes(a, made);
+    found.differs(SetAttrs::NFTA_SET_FLAGS, a.flags, made.flags);
+    found.differs(SetAttrs::NFTA_SET_KEY_TYPE, a.key_type, made.key_type);
+    found.differs(SetAttrs::NFTA_SET_KEY_LEN, a.key_len, made.key_len);
+    found.differs(SetAttrs::NFTA_SET_DATA_TYPE, a.data_type, made.data_type);
+    // NFTA_SET_DESC_SIZE, how many elements it was made for, is no more than a hint: programs count them differently.
+    if let Some(timeout) = a.timeout.filter(|t| *t != 0) {
+        found.push(SetAttrs::NFTA_SET_TIMEOUT, timeout.to_be_bytes().to_vec());
+    }
+    found.number(SetAttrs::NFTA_SET_GC_INTERVAL, a.gc_interval.unwrap_or(0));
+    found.1
+}
+
+fn around_set(a: &SetAttrs) -> Found {
     let mut found = Found("set", Vec::new());
     found.number(SetAttrs::NFTA_SET_FLAGS, a.flags.unwrap_or(0) & !SET_FLAGS);
     found.number(SetAttrs::NFTA_SET_POLICY, a.policy.unwrap_or(0));
@@ -134,5 +184,5 @@ pub(super) fn of_set(a: &SetAttrs) -> Vec<Stray> {
             found.push(SetAttrs::NFTA_SET_DESC, bytes);
         }
     }
-    found.1
+    found
 }

@@ -95,7 +95,7 @@ pub struct Extra {
     pub verdict: Option<Verdict>,
     /// `comment`
     pub comment: Option<String>,
-    /// `timeout`: how long it stays.
+    /// `timeout`: how long it stays; 0 is for ever, in a set where others do not (`timeout never`). Since 6.12
     pub timeout: Option<Duration>,
     /// `expires`: how long it still stays, as read. Not part of what is wished.
     pub expires: Option<Duration>,
@@ -199,10 +199,13 @@ impl Element {
         self
     }
 
-    /// Forgets how long it still stays.
-    pub(crate) fn settle(&mut self) {
+    /// Forgets how long it still stays, and a timeout that is the set's own, which the kernel does not list.
+    pub(crate) fn settle(&mut self, set: Option<Duration>) {
         if let Some(extra) = &mut self.extra {
             extra.expires = None;
+            // Of a set without one, 0 is no different from none.
+            let own = set.unwrap_or_default();
+            extra.timeout = extra.timeout.filter(|t| *t != own);
         }
     }
 

@@ -138,12 +138,7 @@ impl Listed {
             // Without a key it is the one for all others.
             let is_other = first.is_none();
             let first = first.unwrap_or_default();
-            self.unread
-                .extend(a.unknown.iter().map(|(n, bytes)| Unread {
-                    element: Some(ElementKey::Value(first.clone())),
-                    attribute: *n,
-                    bytes: bytes.clone(),
-                }));
+            self.unread.extend(unread(a, &first));
             if is_other && (a.key.is_some() || !has(raw::NFT_SET_ELEM_CATCHALL)) {
                 continue;
             }
@@ -220,14 +215,51 @@ impl Listed {
     }
 }
 
+/// What [`Element`] has no field for: attributes and flags that are not known, and userdata that is neither a comment nor
+/// nft's sign of a range without an end.
+fn unread(a: &ElemAttrs, key: &Data) -> Vec<Unread> {
+    let unread = |attribute, bytes| Unread {
+        element: Some(ElementKey::Value(key.clone())),
+        attribute,
+        bytes,
+    };
+    let parts = [a.key.as_ref(), a.key_end.as_ref(), a.data.as_ref()];
+    let inner = parts.into_iter().flatten().flat_map(|d| &d.unknown);
+    let unknown = a.unknown.iter().chain(inner);
+    let mut found: Vec<Unread> = unknown.map(|(n, b)| unread(*n, b.clone())).collect();
+    let flags = a.flags.unwrap_or(0) & !ELEM_FLAGS_READ;
+    if flags != 0 {
+        let bytes = flags.to_be_bytes().to_vec();
+        found.push(unread(ElemAttrs::NFTA_SET_ELEM_FLAGS, bytes));
+    }
+    if let Some(user) = a.userdata.as_deref().filter(|user| !is_plain(user)) {
+        found.push(unread(ElemAttrs::NFTA_SET_ELEM_USERDATA, user.to_vec()));
+    }
+    found
+}
+
+/// Flags that say which kind of element it is.
+const ELEM_FLAGS_READ: u32 = raw::NFT_SET_ELEM_INTERVAL_END | raw::NFT_SET_ELEM_CATCHALL;
+
+/// Whether this userdata is what a comment makes, with or without the sign of a range that has no end.
+fn is_plain(user: &[u8]) -> bool {
+    let comment = userdata::text(Some(user), userdata::COMMENT);
+    let made = userdata::comment(comment.as_deref()).unwrap_or_default();
+    let open = Userdata::default().put_u32(ELEM_FLAGS, INTERVAL_OPEN);
+    let with_open = [made.clone(), open.bytes()].concat();
+    userdata::is_same(user, &made) || userdata::is_same(user, &with_open)
+}
+
 fn element(key: ElementKey, a: &ElemAttrs) -> Element {
-    let time = |t: Option<u64>| t.filter(|t| *t != 0).map(Duration::from_millis);
+    // A timeout of 0 in a set that has a default one: it stays for ever. Since 6.12
+    let timeout = a.timeout.map(Duration::from_millis);
+    let expires = a.expiration.filter(|t| *t != 0).map(Duration::from_millis);
     let data = a.data.as_ref();
     Element::new(key).with(Extra {
         value: data.and_then(|d| d.value.clone()).map(Data::from),
         verdict: data.and_then(|d| d.verdict.as_ref()).map(raise::verdict),
         comment: userdata::text(a.userdata.as_deref(), userdata::COMMENT),
-        timeout: time(a.timeout),
-        expires: time(a.expiration),
+        timeout,
+        expires,
     })
 }
