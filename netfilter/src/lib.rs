@@ -5,6 +5,7 @@
 //! what of them a kernel has. Start with [`nft::model`], the rules as values, and [`nft::engine`].
 #![forbid(unsafe_code)]
 
+mod converge;
 mod diff;
 pub mod ipset;
 pub mod nft;

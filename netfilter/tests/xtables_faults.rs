@@ -222,14 +222,19 @@ fn a_table_that_fails_takes_the_others_back() {
         assert_eq!(e.in_force(), InForce::No, "{e}");
         assert_text(&both(&ns), &before);
     }
-    // What cannot be put back is named.
-    let e = apply(&ns, &[(1, EINVAL), (2, EINVAL)]).unwrap_err();
+    // What cannot be put back is named, also when the next try fails.
+    let e = apply(&ns, &[(1, EINVAL), (2, EINVAL), (3, EINVAL)]).unwrap_err();
     assert!(
         e.to_string()
             .contains("iptables table mangle stays changed"),
         "{e}"
     );
     assert_eq!(e.in_force(), InForce::Unknown, "{e}");
+    // When it does not, the rest is written, and all of it is told once.
+    run(&ns, Family::Ip, "-t mangle -F OURS_A");
+    let done = apply(&ns, &[(1, EINVAL), (2, EINVAL)]).unwrap().ops;
+    let repeated = |op| done.iter().filter(|o| *o == op).count() > 1;
+    assert!(!done.is_empty() && !done.iter().any(repeated), "{done:?}");
 }
 
 /// A table with a foreign rule that has counted.

@@ -7,10 +7,6 @@ use weir_netfilter::nft::{self, TableId};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, InForce, Result};
 
-/// How often rules are written again that were not found as written: the answer was lost, or another writer changed
-/// them before they were read back.
-const ROUNDS: usize = 8;
-
 /// One engine in the namespace of this thread, and the rules that it is to hold.
 pub(super) struct Writer<'a> {
     rules: &'a Rules,
@@ -61,22 +57,6 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// [`Error::in_force`] tells what is known about them.
     pub(super) fn write(&mut self) -> Result<Written> {
-        let mut result = self.once();
-        for _ in 1..ROUNDS {
-            let earlier = match &result {
-                Err(e) if e.in_force() != InForce::No => e.in_force(),
-                _ => break,
-            };
-            result = match self.again() {
-                // What failed this time says nothing about what was sent before.
-                Err(e) if e.in_force() == InForce::No => Err(e.with_in_force(earlier)),
-                result => result,
-            };
-        }
-        result
-    }
-
-    fn once(&mut self) -> Result<Written> {
         match (&mut self.engine, self.rules) {
             (Engine::Nft(engine), Rules::Nft(rules)) => {
                 let applied = engine.apply(rules, &owned())?;
@@ -106,31 +86,6 @@ impl<'a> Writer<'a> {
                 "they are another engine's",
             )),
         }
-    }
-
-    /// On a fresh socket, where no late answer can be taken for a new one.
-    fn again(&mut self) -> Result<Written> {
-        self.engine = Engine::open(self.rules)?;
-        let mut written = self.once()?;
-        if !self.replaces {
-            // The first time wrote them, and this time found them there.
-            written.changes = self.all_changes()?;
-        }
-        Ok(written)
-    }
-
-    /// What comes into an engine that holds nothing of ours.
-    fn all_changes(&self) -> Result<Vec<Change>> {
-        Ok(match self.rules {
-            Rules::Nft(rules) => {
-                let ops = nft::plan(rules, &nft::Snapshot::default(), &owned()).ops;
-                ops.into_iter().map(Change::Rules).collect()
-            }
-            Rules::Xtables(rules) => {
-                let ops = xtables::plan(rules, &xtables::Snapshot::default(), &ours())?.ops;
-                ops.into_iter().map(Change::legacy).collect()
-            }
-        })
     }
 
     /// After a failure: takes the rules away again when nothing of ours was there before; older rules of ours are not

@@ -200,6 +200,18 @@ fn without_a_second_socket_it_is_not_known_what_became_of_a_commit() {
 }
 
 #[test]
+fn a_table_that_is_not_owned_is_refused() {
+    let ns = namespace_or_skip!();
+    let error = ns.run(|| Engine::open().unwrap().apply(&new(), &[]));
+    let error = error.unwrap().unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("name it there too"), "{text}");
+    assert_eq!(error.in_force(), InForce::No);
+    let found = ns.run(|| Engine::open().unwrap().tables().unwrap());
+    assert_eq!(found.unwrap(), vec![]);
+}
+
+#[test]
 fn a_refused_batch_changes_nothing() {
     let _probe = namespace_or_skip!();
     let ns = prepared();

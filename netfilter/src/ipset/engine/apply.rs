@@ -2,7 +2,9 @@
 
 use super::plan::{Op, plan, temporary};
 use super::{Engine, Existing};
+use crate::converge::{Committed, Converge, ReadBack, converge};
 use crate::ipset::model::Set;
+use weir_netlink::contention::CONTENTION;
 use weir_netlink::nfnetlink::Transport;
 use weir_netlink::{Error, InForce, Result};
 
@@ -30,50 +32,13 @@ impl<T: Transport> Engine<T> {
                 reason,
             ));
         }
-        let ops = self.drift(desired, owned)?;
-        if ops.is_empty() {
-            return Ok(Applied { ops });
-        }
-        if let Err(e) = ops.iter().try_for_each(|op| self.run(op)) {
-            return self.found_out(desired, owned, ops, e);
-        }
-        let missing = self.drift(desired, owned);
-        let missing = missing.map_err(|e| e.with_in_force(InForce::Yes))?;
-        match missing.first() {
-            None => Ok(Applied { ops }),
-            Some(first) => {
-                let first = first.to_string();
-                let first = first.lines().next().unwrap_or_default();
-                let detail = format!(
-                    "the kernel acknowledged the sets but lists others, or another writer changes them: \
-                     still to do: {first}"
-                );
-                let error = Error::malformed("verify", "the sets", detail);
-                Err(error.with_in_force(InForce::Yes))
-            }
-        }
-    }
-
-    /// What is in force after an operation failed, read on another socket. Its error is returned unless the kernel holds
-    /// what is desired: only an answer was lost then.
-    fn found_out(
-        &mut self,
-        desired: &[Set],
-        owned: &[String],
-        ops: Vec<Op>,
-        failed: Error,
-    ) -> Result<Applied> {
-        if self.socket.reopen().is_err() {
-            return Err(failed.with_in_force(InForce::Unknown));
-        }
-        self.drop_temporary(&ops);
-        let in_force = match self.drift(desired, owned) {
-            Ok(missing) if missing.is_empty() => return Ok(Applied { ops }),
-            Ok(missing) if missing == ops => InForce::No,
-            // Some of them are, or nobody knows.
-            _ => InForce::Unknown,
+        let mut desired = Desired {
+            engine: self,
+            sets: desired,
+            owned,
         };
-        Err(failed.with_in_force(in_force))
+        let done = converge(&mut desired, CONTENTION)?;
+        Ok(Applied { ops: done.ops })
     }
 
     /// What `apply` would do now.
@@ -124,5 +89,61 @@ impl<T: Transport> Engine<T> {
                 let _ = self.destroy(temporary);
             }
         }
+    }
+}
+
+/// What the owned sets are to be.
+struct Desired<'a, T: Transport> {
+    engine: &'a mut Engine<T>,
+    sets: &'a [Set],
+    owned: &'a [String],
+}
+
+impl<T: Transport> Converge for Desired<'_, T> {
+    type Observed = Vec<Set>;
+    type Plan = Vec<Op>;
+    type Op = Op;
+
+    const OBJECT: &'static str = "the sets";
+
+    fn observe(&mut self) -> Result<Vec<Set>> {
+        self.engine.read_owned(self.owned)
+    }
+
+    fn plan(&mut self, observed: &Vec<Set>) -> Result<Vec<Op>> {
+        Ok(plan(self.sets, observed, self.owned))
+    }
+
+    fn ops(plan: &mut Vec<Op>) -> &mut Vec<Op> {
+        plan
+    }
+
+    /// There is no transaction: what one operation did stays when the next is refused.
+    fn commit(&mut self, ops: &mut Vec<Op>, _: u32) -> Result<Committed> {
+        let Err(e) = ops.iter().try_for_each(|op| self.engine.run(op)) else {
+            return Ok(Committed::Yes);
+        };
+        if self.reopen().is_ok() {
+            self.engine.drop_temporary(ops);
+        }
+        Err(e.with_in_force(InForce::Unknown))
+    }
+
+    fn read_back(&mut self, _: &Vec<Op>, _: &Vec<Set>) -> Result<ReadBack<Vec<Set>>> {
+        let now = self.observe()?;
+        let missing = self.plan(&now)?;
+        Ok(match missing.is_empty() {
+            true => ReadBack::InSync(now),
+            false => ReadBack::differs("sets", &missing, false),
+        })
+    }
+
+    fn is_same(&mut self, before: &Vec<Set>, now: &Vec<Set>) -> bool {
+        // Timeouts run down.
+        plan(self.sets, before, self.owned) == plan(self.sets, now, self.owned)
+    }
+
+    fn reopen(&mut self) -> Result<()> {
+        self.engine.socket.reopen()
     }
 }

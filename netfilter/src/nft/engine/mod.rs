@@ -23,11 +23,12 @@ pub(crate) use plan::canonical;
 pub use plan::{Kept, Op, Transaction, UNGUARDED, plan};
 pub use snapshot::Snapshot;
 
-use super::model::{Family, Ruleset};
-use std::time::{Duration, Instant};
-use weir_netlink::contention::{Attempts, CONTENTION};
+use super::model::{Family, Ruleset, Table};
+use crate::converge::{Committed, Converge, ReadBack, converge};
+use std::time::Duration;
+use weir_netlink::contention::CONTENTION;
 use weir_netlink::nfnetlink::{Kernel, Socket, Transport};
-use weir_netlink::{Error, ErrorKind, InForce, Result};
+use weir_netlink::{Error, Result};
 
 /// A table by family and name.
 pub type TableId = (Family, String);
@@ -54,16 +55,6 @@ pub struct Engine<T: Transport = Kernel> {
     held: usize,
     /// The kernel said of a dump of the current reading that the ruleset changed meanwhile.
     torn: bool,
-}
-
-/// How one round of [`Engine::apply`] ended.
-enum Round {
-    /// The kernel holds what is desired.
-    Done(Applied),
-    /// The ruleset changed since it was read; nothing was committed.
-    Stale,
-    /// Our tables changed after the commit.
-    Overwritten,
 }
 
 /// What [`Engine::apply`] did.
@@ -121,117 +112,30 @@ impl<T: Transport> Engine<T> {
     /// lost, a fresh socket reads what became of it.
     ///
     /// # Errors
-    /// What the kernel refused, in its own words, with the operation and the attribute. Another writer kept changing the
+    /// A desired table is not among the owned ones. What the kernel refused, in its own words, with the operation and
+    /// the attribute. Another writer kept changing the
     /// owned tables. The kernel holds something else than what it acknowledged. An answer was lost and nothing could be
     /// read afterwards. [`Error::in_force`] says what is known of the change, which is in force as a whole or not at
     /// all.
     pub fn apply(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Applied> {
-        let mut attempts = Attempts::begin(self.contention);
-        let mut stale = 0;
-        let mut done = Vec::new();
-        loop {
-            let is_guarded = stale < GUARDED;
-            match self.round(desired, owned, is_guarded, &mut done) {
-                Ok(Round::Done(applied)) => return Ok(applied),
-                Ok(Round::Stale) => stale += 1,
-                // Another writer changed our tables after the commit: what it made of them is where we begin again.
-                Ok(Round::Overwritten) => {}
-                Err(e) if done.is_empty() => return Err(e),
-                Err(e) => return Err(e.with_in_force(InForce::Yes)),
-            }
-            if !attempts.again() {
-                let what = format!(
-                    "another writer keeps changing it; {} attempts in {:?}",
-                    attempts.made(),
-                    attempts.limit()
-                );
-                let in_force = if done.is_empty() {
-                    InForce::No
-                } else {
-                    InForce::Yes
-                };
-                let error = Error::exhausted("apply", "the ruleset", what);
-                return Err(error.with_in_force(in_force));
-            }
+        let foreign = |t: &&Table| !owned.iter().any(|(f, n)| *f == t.family && *n == t.name);
+        if let Some(t) = desired.tables.iter().find(foreign) {
+            let reason = "it is not among the tables that may be changed: name it there too";
+            let object = format!("table {} {}", t.family, t.name);
+            return Err(Error::refused("apply", object, reason));
         }
-    }
-
-    /// One reading, plan, commit and reading back; the operations that were acknowledged are added to `done`.
-    fn round(
-        &mut self,
-        desired: &Ruleset,
-        owned: &[TableId],
-        is_guarded: bool,
-        done: &mut Vec<Op>,
-    ) -> Result<Round> {
-        let observed = self.read_tables(owned)?;
-        let mut transaction = plan(desired, &observed, owned);
-        if transaction.ops.is_empty() {
-            return Ok(Round::Done(Applied {
-                ops: std::mem::take(done),
-                generation: observed.generation,
-                tables: observed.tables,
-                read_back: None,
-            }));
-        }
-        let is_guarded = is_guarded && observed.is_of_one_generation;
-        if !is_guarded {
-            transaction.generation = UNGUARDED;
-        }
-        let missing = |readback: &Snapshot| plan(desired, readback, owned).ops;
-        let committed = self.commit(&transaction);
-        let begun = Instant::now();
-        let readback = match committed {
-            Ok(()) => {
-                done.extend(transaction.ops);
-                self.verify(owned, observed.generation, is_guarded, missing)?
-            }
-            Err(e) if e.is_stale_generation() => return Ok(Round::Stale),
-            // Without the guard the kernel finds out by itself what is not as it was read.
-            Err(e) if !is_guarded && (e.is_not_found() || e.is_exists()) => {
-                return Ok(Round::Stale);
-            }
-            Err(e) if e.in_force() == InForce::Unknown => {
-                let found = self.found_out(owned, &observed, missing, e)?;
-                done.extend(transaction.ops);
-                Some(found)
-            }
-            Err(e) => return Err(e),
+        let limit = self.contention;
+        let mut desired = Desired {
+            engine: self,
+            ruleset: desired,
+            owned,
         };
-        Ok(match readback {
-            Some(readback) => Round::Done(Applied {
-                ops: std::mem::take(done),
-                generation: readback.generation,
-                tables: readback.tables,
-                read_back: Some(begun.elapsed()),
-            }),
-            None => Round::Overwritten,
-        })
-    }
-
-    /// What became of a commit whose answer was lost, read on another socket. Its error is returned unless the kernel
-    /// holds what is desired.
-    fn found_out(
-        &mut self,
-        owned: &[TableId],
-        before: &Snapshot,
-        missing: impl Fn(&Snapshot) -> Vec<Op>,
-        lost: Error,
-    ) -> Result<Snapshot> {
-        if self.socket.reopen().is_err() {
-            return Err(lost);
-        }
-        let Ok(now) = self.read_tables(owned) else {
-            return Err(lost);
-        };
-        if missing(&now).is_empty() {
-            return Ok(now);
-        }
-        // Nothing was committed since, or nothing of ours is another: each commit gives what it adds new handles.
-        let is_as_before = now.generation == before.generation || now.is_same(before);
-        Err(match is_as_before {
-            true => lost.with_in_force(InForce::No),
-            false => lost,
+        let done = converge(&mut desired, limit)?;
+        Ok(Applied {
+            ops: done.ops,
+            generation: done.observed.generation,
+            tables: done.observed.tables,
+            read_back: done.read_back,
         })
     }
 
@@ -241,53 +145,6 @@ impl<T: Transport> Engine<T> {
     /// The ruleset cannot be read.
     pub fn drift(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Transaction> {
         Ok(plan(desired, &self.read_tables(owned)?, owned))
-    }
-
-    /// Reads back what was committed. `None` when another writer changed it since.
-    fn verify(
-        &mut self,
-        owned: &[TableId],
-        planned: u32,
-        is_guarded: bool,
-        missing: impl Fn(&Snapshot) -> Vec<Op>,
-    ) -> Result<Option<Snapshot>> {
-        // A commit is one generation: unless another writer made one too, this is what will be read.
-        let committed = planned.wrapping_add(1);
-        let mut guess = is_guarded.then_some(committed);
-        for is_last in [false, false, false, true] {
-            let readback = self.read_back(owned, guess.take())?;
-            let missing = missing(&readback);
-            let Some(first) = missing.first() else {
-                return Ok(Some(readback));
-            };
-            if !is_guarded || readback.generation != committed {
-                return Ok(None);
-            }
-            // While the kernel moves a large set to a larger hash table, a dump can name an element twice and
-            // leave another out, with no sign of it. It is the same ruleset, so it is looked at again.
-            let only_elements = missing.iter().all(|op| matches!(op, Op::AddElements(..)));
-            if only_elements && !is_last {
-                continue;
-            }
-            let detail = format!(
-                "the kernel acknowledged the rules but lists others: {} operations away, first: {first}",
-                missing.len()
-            );
-            return Err(Error::malformed("verify", "the ruleset", detail));
-        }
-        Ok(None)
-    }
-
-    /// One more time on a fresh socket when an answer was lost: what was committed is there.
-    fn read_back(&mut self, owned: &[TableId], guess: Option<u32>) -> Result<Snapshot> {
-        let lost = match self.consistent(Some(owned), guess) {
-            Err(e) if !matches!(e.kind, ErrorKind::Exhausted(_)) => e,
-            read => return read,
-        };
-        match self.socket.reopen() {
-            Ok(()) => self.consistent(Some(owned), None),
-            Err(_) => Err(lost),
-        }
     }
 
     /// Sends a transaction as one batch.
@@ -306,5 +163,88 @@ impl<T: Transport> Engine<T> {
             Ok(()) => Ok(()),
             Err(failures) => Err(remedy::explain(&failures, &transaction.ops, &origin)),
         }
+    }
+}
+
+/// What the owned tables are to hold.
+struct Desired<'a, T: Transport> {
+    engine: &'a mut Engine<T>,
+    ruleset: &'a Ruleset,
+    owned: &'a [TableId],
+}
+
+impl<T: Transport> Converge for Desired<'_, T> {
+    type Observed = Snapshot;
+    type Plan = Transaction;
+    type Op = Op;
+
+    const OBJECT: &'static str = "the ruleset";
+
+    fn observe(&mut self) -> Result<Snapshot> {
+        self.engine.read_tables(self.owned)
+    }
+
+    fn plan(&mut self, observed: &Snapshot) -> Result<Transaction> {
+        let mut transaction = plan(self.ruleset, observed, self.owned);
+        if !observed.is_of_one_generation {
+            transaction.generation = UNGUARDED;
+        }
+        Ok(transaction)
+    }
+
+    fn ops(plan: &mut Transaction) -> &mut Vec<Op> {
+        &mut plan.ops
+    }
+
+    fn commit(&mut self, plan: &mut Transaction, late: u32) -> Result<Committed> {
+        if late >= GUARDED {
+            plan.generation = UNGUARDED;
+        }
+        let is_guarded = plan.generation != UNGUARDED;
+        match self.engine.commit(plan) {
+            Ok(()) => Ok(Committed::Yes),
+            Err(e) if e.is_stale_generation() => Ok(Committed::Late),
+            // Without the guard the kernel finds out by itself what is not as it was read.
+            Err(e) if !is_guarded && (e.is_not_found() || e.is_exists()) => Ok(Committed::Late),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn read_back(
+        &mut self,
+        committed: &Transaction,
+        before: &Snapshot,
+    ) -> Result<ReadBack<Snapshot>> {
+        let is_guarded = committed.generation != UNGUARDED;
+        // A commit is one generation: unless another writer made one too, this is what will be read.
+        let generation = before.generation.wrapping_add(1);
+        let mut guess = is_guarded.then_some(generation);
+        for is_last in [false, false, false, true] {
+            let found = self.engine.consistent(Some(self.owned), guess.take())?;
+            let missing = plan(self.ruleset, &found, self.owned).ops;
+            if missing.is_empty() {
+                return Ok(ReadBack::InSync(found));
+            }
+            if !is_guarded || found.generation != generation {
+                break;
+            }
+            // While the kernel moves a large set to a larger hash table, a dump can name an element twice and
+            // leave another out, with no sign of it. It is the same ruleset, so it is looked at again.
+            let only_elements = missing.iter().all(|op| matches!(op, Op::AddElements(..)));
+            if only_elements && !is_last {
+                continue;
+            }
+            return Ok(ReadBack::differs("rules", &missing, true));
+        }
+        Ok(ReadBack::Overwritten)
+    }
+
+    /// Nothing was committed since, or nothing of ours is another: each commit gives what it adds new handles.
+    fn is_same(&mut self, before: &Snapshot, now: &Snapshot) -> bool {
+        now.generation == before.generation || now.is_same(before)
+    }
+
+    fn reopen(&mut self) -> Result<()> {
+        self.engine.socket.reopen()
     }
 }

@@ -251,4 +251,13 @@ impl Chain {
             ..Self::regular(name)
         }
     }
+
+    /// With another policy; a regular chain has none.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        if let Some(base) = &mut self.base {
+            base.policy = policy;
+        }
+        self
+    }
 }

@@ -11,6 +11,7 @@
 
 mod check;
 mod commit;
+mod desired;
 mod lock;
 mod ownership;
 mod plan;
@@ -19,6 +20,7 @@ mod replay;
 mod transport;
 
 pub use check::Checked;
+use desired::{Change, Desired};
 pub use lock::Writers;
 pub use ownership::Ownership;
 pub use plan::{Op, Transaction, plan};
@@ -30,11 +32,12 @@ use super::ext::{Form, Part};
 use super::sets::{Sets, SocketSets};
 use super::text::Script;
 use super::{Family, Ruleset};
+use crate::converge::converge;
 use std::collections::HashMap;
 use std::fmt;
-use std::time::{Duration, Instant};
-use weir_netlink::contention::{Attempts, CONTENTION};
-use weir_netlink::{Error, InForce, Result};
+use std::time::Duration;
+use weir_netlink::Result;
+use weir_netlink::contention::CONTENTION;
 
 /// A table by family and name.
 pub type TableId = (Family, String);
@@ -127,30 +130,7 @@ impl<T: Transport> Engine<T> {
     /// kernel holds something else than what it acknowledged. [`Error::in_force`] says what is known of the change; what
     /// could not be put back is named.
     pub fn apply(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<Applied> {
-        let mut applied = self.change(|observed| plan(desired, observed, ours))?;
-        if applied.ops.is_empty() {
-            return Ok(applied);
-        }
-        // What was named is gone; another rule that equals it is not ours.
-        let ours = Ownership {
-            rules: Ruleset::default(),
-            ..ours.clone()
-        };
-        let begun = Instant::now();
-        let missing = self.drift(desired, &ours);
-        let missing = missing.map_err(|e| e.with_in_force(InForce::Yes))?.ops;
-        applied.read_back = Some(begun.elapsed());
-        match missing.first() {
-            None => Ok(applied),
-            Some(first) => {
-                let detail = format!(
-                    "the kernel acknowledged the rules but lists others: {} operations away, first: {first}",
-                    missing.len()
-                );
-                let error = Error::malformed("verify", "the legacy tables", detail);
-                Err(error.with_in_force(InForce::Yes))
-            }
-        }
+        self.change(Desired::Rules(desired, ours.clone()))
     }
 
     /// What `apply` would do now. No table comes into being by it.
@@ -166,43 +146,24 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// As [`Engine::apply`]; a command that cannot be done, with its line. Nothing is changed then.
     pub fn restore(&mut self, script: &Script, keep: bool) -> Result<Applied> {
-        self.change(|observed| plan_restore(script, observed, keep))
+        self.change(Desired::Script(script, keep))
     }
 
-    fn change(&mut self, plan: impl Fn(&Snapshot) -> Result<Transaction>) -> Result<Applied> {
+    fn change(&mut self, desired: Desired<'_>) -> Result<Applied> {
         let lock = lock::take(self.writers)?;
-        let mut replaced = 0;
-        let mut attempts = Attempts::begin(self.contention);
-        loop {
-            let mut transaction = plan(&self.read()?)?;
-            let absent = transaction.absent();
-            if !absent.is_empty() {
-                // They have to be there before they can be replaced, and may not be as we think.
-                self.read_tables(&absent)?;
-                transaction = plan(&self.read()?)?;
-            }
-            let ops = transaction.ops.clone();
-            match self.commit(&transaction) {
-                Ok(n) => {
-                    replaced += n;
-                    return Ok(Applied {
-                        ops,
-                        replaced,
-                        lock_wait: lock.waited,
-                        read_back: None,
-                    });
-                }
-                Err(e) if e.errno() == Some(libc::EAGAIN) && e.in_force() == InForce::No => {}
-                Err(e) => return Err(e),
-            }
-            if !attempts.again() {
-                let what = format!(
-                    "another writer keeps changing them; {} attempts in {:?}",
-                    attempts.made(),
-                    attempts.limit()
-                );
-                return Err(Error::exhausted("apply", "the legacy tables", what));
-            }
-        }
+        let limit = self.contention;
+        let is_compared = matches!(desired, Desired::Rules(..));
+        let mut change = Change {
+            engine: self,
+            desired,
+            replaced: 0,
+        };
+        let done = converge(&mut change, limit)?;
+        Ok(Applied {
+            ops: done.ops,
+            replaced: change.replaced,
+            lock_wait: lock.waited,
+            read_back: done.read_back.filter(|_| is_compared),
+        })
     }
 }

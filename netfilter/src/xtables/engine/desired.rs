@@ -1,0 +1,103 @@
+//! What legacy tables are to hold, as the common loop sees it.
+
+use super::{Engine, Op, Ownership, Snapshot, Transaction, Transport, plan, plan_restore};
+use crate::converge::{Committed, Converge, ReadBack};
+use crate::xtables::Ruleset;
+use crate::xtables::text::Script;
+use weir_netlink::{InForce, Result};
+
+/// What is asked for.
+pub(super) enum Desired<'a> {
+    /// These rules, and nothing else of ours.
+    Rules(&'a Ruleset, Ownership),
+    /// What a script does to the rules that are there; with true, without flushing tables first.
+    Script(&'a Script, bool),
+}
+
+/// A change of one engine.
+pub(super) struct Change<'a, T: Transport> {
+    pub(super) engine: &'a mut Engine<T>,
+    pub(super) desired: Desired<'a>,
+    /// How many tables were replaced, repeats included.
+    pub(super) replaced: usize,
+}
+
+impl<T: Transport> Change<'_, T> {
+    fn planned(&self, observed: &Snapshot) -> Result<Transaction> {
+        match &self.desired {
+            Desired::Rules(rules, ours) => plan(rules, observed, ours),
+            Desired::Script(script, keep) => plan_restore(script, observed, *keep),
+        }
+    }
+}
+
+impl<T: Transport> Converge for Change<'_, T> {
+    type Observed = Snapshot;
+    type Plan = Transaction;
+    type Op = Op;
+
+    const OBJECT: &'static str = "the legacy tables";
+
+    fn observe(&mut self) -> Result<Snapshot> {
+        self.engine.read()
+    }
+
+    fn plan(&mut self, observed: &Snapshot) -> Result<Transaction> {
+        let transaction = self.planned(observed)?;
+        let absent = transaction.absent();
+        if absent.is_empty() {
+            return Ok(transaction);
+        }
+        // They have to be there before they can be replaced, and may not be as we think.
+        self.engine.read_tables(&absent)?;
+        let there = self.engine.read()?;
+        self.planned(&there)
+    }
+
+    fn ops(plan: &mut Transaction) -> &mut Vec<Op> {
+        &mut plan.ops
+    }
+
+    fn commit(&mut self, plan: &mut Transaction, _: u32) -> Result<Committed> {
+        match self.engine.commit(plan) {
+            Ok(replaced) => {
+                self.replaced += replaced;
+                if let Desired::Rules(_, ours) = &mut self.desired {
+                    // What was named is gone; another rule that equals it is not ours.
+                    ours.rules = Ruleset::default();
+                }
+                Ok(Committed::Yes)
+            }
+            Err(e) if e.errno() == Some(libc::EAGAIN) && e.in_force() == InForce::No => {
+                Ok(Committed::Late)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn read_back(&mut self, _: &Transaction, _: &Snapshot) -> Result<ReadBack<Snapshot>> {
+        // What a script's commands come to is no state that could be compared.
+        if matches!(self.desired, Desired::Script(..)) {
+            return Ok(ReadBack::InSync(Snapshot::default()));
+        }
+        let now = self.engine.read()?;
+        let missing = self.planned(&now)?.ops;
+        Ok(match missing.is_empty() {
+            true => ReadBack::InSync(now),
+            false => ReadBack::differs("rules", &missing, false),
+        })
+    }
+
+    fn is_same(&mut self, before: &Snapshot, now: &Snapshot) -> bool {
+        before.ruleset == now.ruleset
+    }
+
+    /// There is nothing to be late: each question is one system call.
+    fn reopen(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_idempotent(&self) -> bool {
+        matches!(self.desired, Desired::Rules(..))
+    }
+}
