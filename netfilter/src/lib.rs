@@ -3,6 +3,37 @@
 //! Nothing here knows Istio, Kubernetes or CNI. There are three engines, each with values of its own, which it
 //! reads, plans, applies and reads back: [`nft`] (nf_tables), [`xtables`] (legacy tables) and [`ipset`]. [`probe`] tells
 //! what of them a kernel has. Start with [`nft::model`], the rules as values, and [`nft::engine`].
+//!
+//! Four types matter of each engine: a `Ruleset` (of [`ipset`]: a `Set`) is plain data; an `Engine` is a connection to one
+//! network namespace; an `Op` is one change, printed as the command that it equals; `Applied` says what was changed.
+//!
+//! ```
+//! use weir_netfilter::nft::{
+//!     Chain, ChainType, CmpOp, Engine, Family, Hook, L4Proto, Policy, Rule, Ruleset, Table, Verdict, priority,
+//! };
+//! use weir_netlink::Netns;
+//!
+//! # fn main() -> weir_netlink::Result<()> {
+//! # let Ok(netns) = Netns::create() else { return Ok(()) }; // needs CAP_SYS_ADMIN
+//! let mut input = Chain::base("input", ChainType::Filter, Hook::Input, priority::FILTER).policy(Policy::Drop);
+//! input.rules = vec![
+//!     Rule::builder().iifname(CmpOp::Eq, "lo").verdict(Verdict::Accept),
+//!     Rule::builder().dport(L4Proto::Tcp, CmpOp::Eq, 22..=22).counter().verdict(Verdict::Accept),
+//! ];
+//! let mut table = Table::new(Family::Inet, "firewall");
+//! table.chains.push(input);
+//! let desired = Ruleset { tables: vec![table] };
+//! let owned = [(Family::Inet, "firewall".to_owned())];
+//!
+//! // Read, planned, sent as one transaction, read back and compared.
+//! let apply = || Engine::open()?.apply(&desired, &owned);
+//! for op in netns.run(apply)??.ops {
+//!     println!("{op}");
+//! }
+//! assert!(netns.run(apply)??.ops.is_empty(), "nothing is written twice");
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod converge;
