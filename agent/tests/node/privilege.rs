@@ -60,6 +60,27 @@ fn what_is_not_needed_is_given_up_by_every_thread() {
     assert!(!agent.log().contains("is missing"), "{}", agent.log());
 }
 
+/// Whatever the rest of the agent leaves open, the kubelet gets its answer: what was opened after the start of the thread
+/// that answers it, as the sockets for the plugin, is not in its table.
+#[test]
+fn health_has_a_table_of_descriptors_of_its_own() {
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let agent = node.ready(&[]);
+    let tasks = format!("/proc/{}/task", agent.pid());
+    let tables = std::fs::read_dir(tasks).unwrap().map(|task| {
+        let path = task.unwrap().path();
+        let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        let inotify = std::fs::read_dir(path.join("fd")).unwrap().filter(|fd| {
+            let link = std::fs::read_link(fd.as_ref().unwrap().path());
+            link.is_ok_and(|to| to.ends_with("anon_inode:inotify"))
+        });
+        (name.trim().to_owned(), inotify.count())
+    });
+    let tables: BTreeMap<String, usize> = tables.collect();
+    assert!(tables["servers"] > 0 && tables["health"] == 0, "{tables:?}");
+}
+
 #[test]
 fn what_is_missing_is_named_with_its_purpose() {
     let node = Node::new();
