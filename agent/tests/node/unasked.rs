@@ -104,6 +104,31 @@ fn an_address_of_ours_that_stays_alone_is_removed() {
     );
 }
 
+/// That nothing was found is not that nothing is there.
+#[test]
+fn a_pod_that_cannot_be_looked_at_is_told() {
+    let server = ApiServer::start();
+    let pod = plain("nowhere", "192.0.2.9");
+    server.put(pod.clone());
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    agent.until("told", || agent.metric("weir_pods_unasked_unseen") == 1);
+    let page = |path: &str| get(agent.metrics, path).expect("an answer").1;
+    let facts: Value = serde_json::from_str(&page("/status.json")).unwrap();
+    let unseen = &facts["unaskedUnseen"];
+    assert_eq!(unseen["count"], 1, "{unseen}");
+    let first = unseen["first"].as_str().unwrap();
+    assert!(first.starts_with("pod shop/nowhere: "), "{first}");
+    let html = page("/");
+    assert!(
+        html.contains("shop/nowhere") && !html.contains("all is well"),
+        "{html}"
+    );
+    server.remove(&pod);
+    agent.until("gone", || agent.metric("weir_pods_unasked_unseen") == 0);
+    agent.until("well", || page("/").contains("all is well"));
+}
+
 #[test]
 fn what_may_be_somebody_elses_is_told_and_stays() {
     let names = ["may-write", "opted-out", "own-init"];

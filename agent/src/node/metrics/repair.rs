@@ -84,6 +84,7 @@ pub(super) struct Repair {
     ratio: Gauge<f64, AtomicU64>,
     engines: Family<Label, Gauge>,
     unasked: Gauge,
+    unseen: Gauge,
     unasked_removed: Counter,
 }
 
@@ -147,6 +148,11 @@ impl Repair {
                 r,
                 "weir_pods_unasked",
                 "Pods that ask for no redirection and have rules of ours, which are left alone",
+            ),
+            unseen: gauge(
+                r,
+                "weir_pods_unasked_unseen",
+                "Pods that ask for no redirection and could not be looked at",
             ),
             unasked_removed: counter(
                 r,
@@ -213,10 +219,11 @@ impl Metrics {
         self.repair.drift.get_or_create(&label).inc();
     }
 
-    /// How many pods ask for nothing and have rules of ours.
-    pub(crate) fn unasked(&self, left: usize) {
-        let left = i64::try_from(left).unwrap_or(i64::MAX);
-        self.repair.unasked.set(left);
+    /// How many pods ask for nothing and have rules of ours, and of how many that is not known.
+    pub(crate) fn unasked(&self, left: usize, unseen: usize) {
+        let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
+        self.repair.unasked.set(number(left));
+        self.repair.unseen.set(number(unseen));
     }
 
     /// The rules of one were removed.

@@ -149,7 +149,7 @@ impl Repairer {
             patience: PATIENCE_OF_PASS,
         };
         let mut next = None::<Instant>;
-        let (mut expected, mut unasked) = (Vec::new(), Vec::new());
+        let (mut expected, mut unasked, mut unseen) = (Vec::new(), Vec::new(), Vec::new());
         for view in &views {
             let key = key(view);
             let mut memory = before.remove(&key).unwrap_or_default();
@@ -159,8 +159,16 @@ impl Repairer {
                 if self.by_state(view, &mut memory, sweep, &mut look).await {
                     expected.push(memory.state(view));
                 } else if sweep {
-                    let found = self.unasked(view, &mut memory.unasked, &mut look).await;
-                    unasked.extend(found);
+                    match self.unasked(view, &mut memory.unasked, &mut look).await {
+                        Ok(found) => unasked.extend(found),
+                        Err(why) => {
+                            let line = format!("pod {}/{}: {why}", key.0, key.1);
+                            self.log.debug(&format!(
+                                "whether it has rules that it does not ask for is not known of {line}"
+                            ));
+                            unseen.push(line);
+                        }
+                    }
                 }
             }
             self.memory.insert(key, memory);
@@ -175,8 +183,8 @@ impl Repairer {
         }
         if let Some(interval) = self.settings.interval.filter(|_| sweep) {
             let left = unasked.iter().filter(|found| !found.removed).count();
-            self.metrics.unasked(left);
-            self.status.unasked(unasked);
+            self.metrics.unasked(left, unseen.len());
+            self.status.unasked(unasked, &unseen);
             self.metrics.came_round(interval);
         }
         next

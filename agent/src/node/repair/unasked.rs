@@ -82,21 +82,21 @@ fn judge(view: &PodView) -> Option<Result<(), String>> {
 }
 
 impl Repairer {
-    /// Looks whether a pod that asks for nothing has rules of ours. `None`: it has none, as far as is known.
+    /// Looks whether a pod that asks for nothing has rules of ours. `None`: it has none.
+    ///
+    /// # Errors
+    /// Why that is not known.
     pub(super) async fn unasked(
         &self,
         view: &Arc<PodView>,
         memory: &mut Memory,
         look: &mut Look,
-    ) -> Option<Unasked> {
+    ) -> Result<Option<Unasked>, String> {
         let Some(removable) = judge(view) else {
             *memory = Memory::default();
-            return None;
+            return Ok(None);
         };
-        // Of two pods with one address each is told about.
-        if look.claims.check(view).is_err() {
-            return None;
-        }
+        look.claims.check(view)?;
         let progress = match memory.late.take() {
             Some(work) => work.wait(Duration::ZERO).await,
             None => {
@@ -106,34 +106,24 @@ impl Repairer {
                     let scan = || scan.get_or_init(|| processes.scan().map(Arc::new)).clone();
                     find(&identity, before, &processes, &scan, removable)
                 });
-                look.wait(begun.ok()?).await
+                look.wait(begun?).await
             }
         };
         let found = match progress {
             Progress::Done(found) => found,
-            Progress::Lost => return None,
+            Progress::Lost => return Err("looking at it ended abruptly".into()),
             Progress::Late(work) => {
                 memory.late = Some(work);
-                return None;
+                return Err("its network namespace takes long to look at".into());
             }
         };
-        let (what, removed) = match found {
-            Ok(Found::Nothing(clean)) => {
+        Ok(match found? {
+            Found::Nothing(clean) => {
                 (memory.clean, memory.said) = (Some(clean), None);
-                return None;
+                None
             }
-            Ok(Found::Rules(what, removed)) => (what, removed),
-            // Its namespace is not known: nothing is known of it, and nothing was asked for.
-            Err(why) => {
-                self.log.debug(&format!(
-                    "pod {}/{}, which asks for no redirection, is not looked at: {why}",
-                    view.namespace(),
-                    view.name()
-                ));
-                return None;
-            }
-        };
-        Some(self.say(view, memory, &what, removed))
+            Found::Rules(what, removed) => Some(self.say(view, memory, &what, removed)),
+        })
     }
 
     fn say(

@@ -31,6 +31,8 @@ pub(crate) struct Facts {
     pub(super) not_ready: Option<String>,
     /// Pods that ask for no redirection and had rules of ours.
     pub(super) unasked: Vec<UnaskedFacts>,
+    /// Pods that ask for no redirection and could not be looked at.
+    pub(super) unasked_unseen: Unseen,
     /// Pods that ask for redirection, by namespace and name.
     pub(super) pods: Vec<PodFacts>,
     pub(super) kernel_jobs: KernelJobs,
@@ -88,6 +90,13 @@ pub(super) struct UnaskedFacts {
     pub(super) removed: bool,
 }
 
+#[derive(Debug, Serialize)]
+pub(super) struct Unseen {
+    pub(super) count: u64,
+    /// One of them, and why.
+    pub(super) first: Option<String>,
+}
+
 /// `state` is `off`, `begins`, `on` or `overdue`; the numbers are of the last pass, and those of the metrics. While it is
 /// overdue, no pod counts as verified.
 #[derive(Debug, Serialize)]
@@ -140,7 +149,7 @@ pub(super) struct KernelJobs {
 impl Facts {
     /// As they are now.
     pub(crate) fn of(status: &Status) -> Self {
-        let (install, watch, socket, pods, unasked, jobs) = {
+        let (install, watch, socket, pods, unasked, unseen, jobs) = {
             let state = status.state();
             (
                 state.install.clone(),
@@ -148,6 +157,7 @@ impl Facts {
                 state.pod_socket.clone(),
                 state.pods.clone(),
                 Arc::clone(&state.unasked),
+                state.unseen.clone(),
                 state.jobs.clone(),
             )
         };
@@ -165,6 +175,10 @@ impl Facts {
             pod_socket: socket.into(),
             not_ready: status.not_ready(),
             unasked: unasked.iter().map(UnaskedFacts::of).collect(),
+            unasked_unseen: Unseen {
+                count: count(unseen.0),
+                first: unseen.1,
+            },
             pods: match &pods {
                 Pods::Seen(pods) => {
                     let of = |pod| PodFacts::of(pod, overdue.as_deref());
@@ -224,6 +238,10 @@ impl From<PodSocket> for SocketFacts {
     }
 }
 
+fn count(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
 fn verification(status: &Status, pods: &Pods, overdue: Option<String>) -> Verification {
     let (mut state, mut reason, seen): (_, _, &[PodState]) = match pods {
         Pods::Off(why) => ("off", Some(why.clone()), &[]),
@@ -235,7 +253,6 @@ fn verification(status: &Status, pods: &Pods, overdue: Option<String>) -> Verifi
     if let Some(why) = overdue {
         (state, reason) = ("overdue", Some(why));
     }
-    let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let (expected, verified) = (seen.len(), seen.iter().filter(is_verified).count());
     let metrics = &status.0.metrics;
     let repairs = metrics.repairs().into_iter();

@@ -44,6 +44,8 @@ struct State {
     pod_socket: PodSocket,
     pods: Pods,
     unasked: Arc<[Unasked]>,
+    /// How many pods that ask for nothing could not be looked at, and why the first could not.
+    unseen: (usize, Option<String>),
     jobs: Jobs,
     /// Why nothing can be opened, when it is for want of a descriptor.
     exhausted: Option<String>,
@@ -163,6 +165,7 @@ impl Status {
                 pod_socket: PodSocket::Off("the agent starts".to_owned()),
                 pods: Pods::Begins,
                 unasked: Arc::default(),
+                unseen: (0, None),
                 jobs: Jobs::Asking,
                 exhausted: None,
             }),
@@ -253,10 +256,12 @@ impl Status {
         self.state().pods = Pods::Seen(pods);
     }
 
-    /// What the last round found in pods that ask for nothing.
-    pub(crate) fn unasked(&self, pods: Vec<Unasked>) {
+    /// What the last round found in pods that ask for nothing, and a line for each that could not be looked at.
+    pub(crate) fn unasked(&self, pods: Vec<Unasked>, unseen: &[String]) {
         let pods = pods.into();
-        self.state().unasked = pods;
+        let mut state = self.state();
+        state.unasked = pods;
+        state.unseen = (unseen.len(), unseen.first().map(|line| cut(line)));
     }
 
     /// Finds out in the background what the kernel is good for; once.

@@ -61,6 +61,9 @@ fn top(h: &mut Html, f: &Facts) {
         (true, "on", 0) if f.unasked.iter().any(|found| !found.removed) => {
             (Mood::Bad, "rules where none are asked for".to_owned())
         }
+        (true, "on", 0) if f.unasked_unseen.count > 0 => {
+            (Mood::Plain, "not all pods could be looked at".to_owned())
+        }
         (true, "on", 0) => (Mood::Good, "all is well".to_owned()),
         (true, "on", 1) => (Mood::Bad, "1 pod is not as it asks".to_owned()),
         (true, "on", n) => (Mood::Bad, format!("{n} pods are not as they ask")),
@@ -130,6 +133,13 @@ fn pods(h: &mut Html, f: &Facts) {
         chip(h, mood, "not asked for");
         h.raw(" ").text(&found.namespace).raw("/").text(&found.name);
         h.raw(" ").text(&found.message).raw("</p>\n");
+    }
+    if let Some(first) = &f.unasked_unseen.first {
+        h.raw("<p class=\"lede\">");
+        chip(h, Mood::Plain, "not known");
+        h.raw(" Whether they have rules that they do not ask for, of ");
+        h.number(f.unasked_unseen.count).raw(", first ");
+        h.text(first).raw("</p>\n");
     }
     match f.verification.state {
         "off" => {
