@@ -19,7 +19,7 @@ mod random;
 mod userns;
 
 pub use bpf::{bpf_link_create, bpf_map_create, bpf_prog_load};
-pub use inside::xt_replace_inside;
+pub use inside::{XT_REPLACE_INSIDE, xt_replace_inside};
 pub use random::{SEED_BYTES, random_seed};
 pub use userns::{owning_user_namespace, socket_network_namespace};
 

@@ -27,6 +27,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How long a child that was killed for that may take to end. It does not while the kernel holds it in the call.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How long [`xt_replace_inside`] may take.
+pub const XT_REPLACE_INSIDE: Duration = DEADLINE.saturating_add(GRACE);
+
 /// What the child gets; all of it is made before it is.
 struct Request<'a> {
     user_ns: libc::c_int,

@@ -4,7 +4,7 @@ use super::{Engine, Op, Ownership, Snapshot, Transaction, Transport, plan, plan_
 use crate::converge::{Committed, Converge, ReadBack};
 use crate::xtables::Ruleset;
 use crate::xtables::text::Script;
-use weir_netlink::{InForce, Result};
+use weir_netlink::{ErrorKind, InForce, Result};
 
 /// What is asked for.
 pub(super) enum Desired<'a> {
@@ -20,6 +20,8 @@ pub(super) struct Change<'a, T: Transport> {
     pub(super) desired: Desired<'a>,
     /// How many tables were replaced, repeats included.
     pub(super) replaced: usize,
+    /// A replacement may still be under way, in a process of its own: what is read now need not be true for long.
+    pub(super) pending: bool,
 }
 
 impl<T: Transport> Change<'_, T> {
@@ -71,7 +73,10 @@ impl<T: Transport> Converge for Change<'_, T> {
             Err(e) if e.errno() == Some(libc::EAGAIN) && e.in_force() == InForce::No => {
                 Ok(Committed::Late)
             }
-            Err(e) => Err(e),
+            Err(e) => {
+                self.pending |= matches!(e.kind, ErrorKind::TimedOut(_));
+                Err(e)
+            }
         }
     }
 
@@ -89,7 +94,7 @@ impl<T: Transport> Converge for Change<'_, T> {
     }
 
     fn is_same(&mut self, before: &Snapshot, now: &Snapshot) -> bool {
-        before.ruleset == now.ruleset
+        !self.pending && before.ruleset == now.ruleset
     }
 
     /// There is nothing to be late: each question is one system call.

@@ -157,6 +157,7 @@ impl<T: Transport> Engine<T> {
             engine: self,
             desired,
             replaced: 0,
+            pending: false,
         };
         let done = converge(&mut change, limit)?;
         Ok(Applied {
