@@ -310,15 +310,15 @@ pub(super) struct DemoArgs {
 pub(super) enum CniCommand {
     /// Attach a namespace: every plugin in order, or none
     #[command(
-        after_help = "Example:\n  weir cni add --conf 10-net.conflist --netns /run/netns/pod --id c1 \\\n    --args 'K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web' --bin-dir /opt/cni/bin"
+        after_help = "Examples:\n  weir cni add --conf 10-net.conflist --netns /run/netns/pod --id c1 \\\n    --args 'K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web' --bin-dir /opt/cni/bin\n  weir cni add --conf 10-net.conflist --netns pod --id c1 --networks lan,default/istio-cni \\\n    --net-dir /etc/cni/multus/net.d"
     )]
-    Add(CniArgs),
+    Add(Box<PodArgs>),
     /// Check an attachment: every plugin in order
     #[command(after_help = "Example:\n  weir cni check --conf 10-net.conflist --netns pod --id c1")]
-    Check(CniArgs),
+    Check(Box<PodArgs>),
     /// Detach a namespace: every plugin in reverse order; twice is success
     #[command(after_help = "Example:\n  weir cni del --conf 10-net.conflist --netns pod --id c1")]
-    Del(CniArgs),
+    Del(Box<PodArgs>),
     /// Detach all attachments except those that are named, and let the plugins forget them
     #[command(after_help = "Example:\n  weir cni gc --conf 10-net.conflist --keep c1/eth0")]
     Gc(GcArgs),
@@ -362,6 +362,20 @@ pub(super) struct CniArgs {
     /// Values for the plugins' capabilities, a JSON object
     #[arg(long, value_name = "JSON", default_value = "{}")]
     pub(super) capability_args: String,
+}
+
+/// The networks of a pod under Multus.
+#[derive(Debug, Args)]
+pub(super) struct PodArgs {
+    #[command(flatten)]
+    pub(super) attachment: CniArgs,
+    /// Further networks, as the annotation k8s.v1.cni.cncf.io/networks selects them; called after the one of --conf, for `del` before
+    /// it, last one first
+    #[arg(long, value_name = "[NAMESPACE/]NAME[@INTERFACE],...")]
+    pub(super) networks: Option<String>,
+    /// Where those networks are, by their names
+    #[arg(long, value_name = "DIR", default_value = "/etc/cni/multus/net.d")]
+    pub(super) net_dir: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -1,36 +1,32 @@
 //! `weir cni`: the plugin runner.
 
-use super::args::{CniArgs, CniCommand, GcArgs, ListArgs};
+use super::args::{CniArgs, CniCommand, GcArgs, ListArgs, PodArgs};
 use super::failure::Failure;
 use super::output;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
-use weir_cni::runtime::{Attachment, NetworkList, Runner};
+use weir_cni::runtime::{Attachment, NetworkList, PodNetworks, Runner};
 
 pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
     match verb {
         CniCommand::Add(a) => {
-            let (runner, list) = load(&a.list)?;
-            let result = runner
-                .add(&list, &attachment(&a)?)
-                .map_err(Failure::failed)?;
+            let pod = Pod::of(&a)?;
+            let result = pod.runner.add_pod(&pod.networks, &pod.attachment);
             output::report(
-                &output::json_text(&result),
+                &output::json_text(&result.map_err(Failure::failed)?),
                 "the attachment is added, and `weir cni del` removes it",
             )
         }
         CniCommand::Check(a) => {
-            let (runner, list) = load(&a.list)?;
-            runner
-                .check(&list, &attachment(&a)?)
-                .map_err(Failure::failed)?;
+            let pod = Pod::of(&a)?;
+            let checked = pod.runner.check_pod(&pod.networks, &pod.attachment);
+            checked.map_err(Failure::failed)?;
             Ok(super::code::SUCCESS)
         }
         CniCommand::Del(a) => {
-            let (runner, list) = load(&a.list)?;
-            runner
-                .del(&list, &attachment(&a)?)
-                .map_err(Failure::failed)?;
+            let pod = Pod::of(&a)?;
+            let deleted = pod.runner.del_pod(&pod.networks, &pod.attachment);
+            deleted.map_err(Failure::failed)?;
             Ok(super::code::SUCCESS)
         }
         CniCommand::Gc(a) => {
@@ -52,6 +48,31 @@ pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
             }
             output::json(&Value::Object(versions))
         }
+    }
+}
+
+/// What ADD, CHECK and DEL are about.
+struct Pod {
+    runner: Runner,
+    networks: PodNetworks,
+    attachment: Attachment,
+}
+
+impl Pod {
+    fn of(a: &PodArgs) -> Result<Self, Failure> {
+        let (runner, default) = load(&a.attachment.list)?;
+        let networks = match &a.networks {
+            None => PodNetworks::from(default),
+            Some(networks) => {
+                PodNetworks::select(default, networks, &a.net_dir).map_err(Failure::usage)?
+            }
+        };
+        let attachment = attachment(&a.attachment)?;
+        Ok(Self {
+            runner,
+            networks,
+            attachment,
+        })
     }
 }
 

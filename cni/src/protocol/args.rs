@@ -79,20 +79,25 @@ fn boolean(value: &str) -> Result<bool, CniError> {
 /// Code 999, naming `what` and the text: such a name cannot exist in Kubernetes,
 /// and one with a slash would ask for another object.
 pub fn validate_kubernetes_name(what: &str, text: &str) -> Result<(), CniError> {
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    let good = text.len() <= 253
-        && edge(text.chars().next())
-        && edge(text.chars().next_back())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.');
-    if good {
+    if is_kubernetes_name(text) {
         return Ok(());
     }
     Err(CniError::internal(format!(
         "CNI_ARGS: {what} {text:?} is not a Kubernetes name (lower-case letters, digits, '-' and \
          '.'); the container runtime must pass the name of an existing object"
     )))
+}
+
+/// Whether an object of Kubernetes can have this name: an RFC 1123 subdomain.
+#[must_use]
+pub fn is_kubernetes_name(text: &str) -> bool {
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    text.len() <= 253
+        && edge(text.chars().next())
+        && edge(text.chars().next_back())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.')
 }
 
 #[cfg(test)]

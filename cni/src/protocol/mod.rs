@@ -23,7 +23,7 @@ mod result;
 mod result_form;
 mod version;
 
-pub use args::{CniArgs, validate_kubernetes_name};
+pub use args::{CniArgs, is_kubernetes_name, validate_kubernetes_name};
 pub use call::{Call, Command};
 pub use dispatch::{About, Edge, Handler, run};
 pub use environment::{

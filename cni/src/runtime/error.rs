@@ -97,11 +97,29 @@ impl Error {
     }
 
     /// One error for all that were collected, none for none.
-    pub(super) fn all(mut errors: Vec<Self>) -> Result<()> {
-        match errors.len() {
-            0 => Ok(()),
-            1 => errors.pop().map_or(Ok(()), Err),
-            _ => Err(Self::Chain(errors)),
+    pub(super) fn all(errors: Vec<Self>) -> Result<()> {
+        let mut errors = errors.into_iter();
+        match errors.next() {
+            None => Ok(()),
+            Some(first) => Err(first.and(errors)),
+        }
+    }
+
+    /// This error and what failed after it, as one error without chains in chains.
+    pub(super) fn and(self, rest: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Vec::new();
+        for error in std::iter::once(self).chain(rest) {
+            match error {
+                Self::Chain(more) => all.extend(more),
+                one => all.push(one),
+            }
+        }
+        match all.pop() {
+            Some(only) if all.is_empty() => only,
+            last => {
+                all.extend(last);
+                Self::Chain(all)
+            }
         }
     }
 

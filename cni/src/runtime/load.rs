@@ -53,20 +53,37 @@ impl NetworkList {
     /// # Errors
     /// [`Error::Config`] when there is none; it names what is wrong with each.
     pub fn load_dir(dir: &Path) -> Result<Self> {
+        Self::first_in(dir, None)
+    }
+
+    /// The network of this name: of the files ending in `.conf` or `.conflist`, by name, the first that bears it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when there is none; it names the networks that are there, and what is wrong with other files.
+    pub fn load_named(dir: &Path, name: &str) -> Result<Self> {
+        Self::first_in(dir, Some(name))
+    }
+
+    fn first_in(dir: &Path, name: Option<&str>) -> Result<Self> {
         let source = dir.display().to_string();
         let files = files(dir, &["conf", "conflist"])
             .map_err(|error| Error::config(&source, format!("cannot list it: {error}")))?;
         let mut reasons = Vec::new();
         for file in &files {
             match Self::load(file) {
-                Ok(list) => return Ok(list),
+                Ok(list) if name.is_none_or(|name| name == list.name) => return Ok(list),
+                Ok(list) => reasons.push(format!("{} is network {:?}", file.display(), list.name)),
                 Err(error) => reasons.push(error.to_string()),
             }
         }
         let reason = if reasons.is_empty() {
             "there is no .conf or .conflist file in it".to_owned()
         } else {
-            format!("no file in it can be used: {}", reasons.join("; "))
+            let reasons = reasons.join("; ");
+            match name {
+                None => format!("no file in it can be used: {reasons}"),
+                Some(name) => format!("network {name:?} is not in it: {reasons}"),
+            }
         };
         Err(Error::config(source, reason))
     }

@@ -71,10 +71,7 @@ impl Runner {
                 network: list.name.clone(),
             });
         }
-        // Before any plugin is called: what is missing is said once, and nothing has to be taken back.
-        for plugin in &list.plugins {
-            self.invoker.find(&plugin.kind)?;
-        }
+        self.find_all(list)?;
         let deadline = self.deadline();
         let mut previous = None;
         for plugin in &list.plugins {
@@ -104,17 +101,14 @@ impl Runner {
         }
     }
 
+    /// Before any plugin is called: what is missing is said once, and nothing has to be taken back.
+    pub(super) fn find_all(&self, list: &NetworkList) -> Result<()> {
+        let mut plugins = list.plugins.iter();
+        plugins.try_for_each(|plugin| self.invoker.find(&plugin.kind).map(drop))
+    }
+
     fn roll_back(&self, list: &NetworkList, attachment: &Attachment, first: Error) -> Error {
-        let mut errors = vec![first];
-        match self.del(list, attachment) {
-            Ok(()) => {}
-            Err(Error::Chain(more)) => errors.extend(more),
-            Err(error) => errors.push(error),
-        }
-        match Error::all(errors) {
-            Err(error) => error,
-            Ok(()) => Error::NotPossible("ADD failed".into()),
-        }
+        first.and(self.del(list, attachment).err())
     }
 
     /// CHECK: asks every plugin, in order, whether the kept result still holds.

@@ -1,0 +1,136 @@
+//! Several networks for one pod, in the order of Multus.
+//!
+//! Multus is the one plugin that the container runtime calls. It calls the default network for the interface that the
+//! runtime names, then each network that the pod selects, as a call of its own without the result of another:
+//!
+//! ```text
+//! ADD, CHECK   default (eth0), first selected (net1), second selected (net2), ...
+//! DEL          the other way round, all of them, also after a failure
+//! GC           not handed on to selected networks
+//! STATUS       the default network's
+//! ```
+//! References: Kubernetes Network Custom Resource Definition De-facto Standard 1.3, sections 4 (selection) and 7
+//! (attachment); multus-cni 4, `pkg/multus/multus.go`.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::attachment::Attachment;
+use super::error::{Error, Result};
+use super::list::NetworkList;
+use super::runner::Runner;
+use super::selection::{self, Selection};
+
+/// The networks of one pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodNetworks {
+    /// The cluster's own, which gives the pod its address.
+    pub default: NetworkList,
+    /// What the pod selects, in its order.
+    pub selected: Vec<(NetworkList, Selection)>,
+}
+
+impl From<NetworkList> for PodNetworks {
+    /// The default network alone.
+    fn from(default: NetworkList) -> Self {
+        Self {
+            default,
+            selected: Vec::new(),
+        }
+    }
+}
+
+impl PodNetworks {
+    /// The default network and what the annotation `k8s.v1.cni.cncf.io/networks` selects. Each selected network is the
+    /// configuration in `dir` that bears its name, as Multus finds the network of a NetworkAttachmentDefinition without
+    /// `spec.config`. The namespace of a selection names that object only.
+    ///
+    /// # Errors
+    /// [`Error::Config`]: the annotation cannot be read, or a network is not in `dir`.
+    pub fn select(default: NetworkList, annotation: &str, dir: &Path) -> Result<Self> {
+        let load = |selection: Selection| {
+            let list = NetworkList::load_named(dir, &selection.name)?;
+            Ok((list, selection))
+        };
+        let selected = selection::parse(annotation)?.into_iter().map(load);
+        Ok(Self {
+            default,
+            selected: selected.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Every network with its attachment: interface `net1` for the first selected network, and so on, where the pod
+    /// names none. Values for capabilities are the default network's.
+    fn attachments(&self, pod: &Attachment) -> Result<Vec<(&NetworkList, Attachment)>> {
+        let mut all = vec![(&self.default, pod.clone())];
+        for (number, (list, selection)) in (1..).zip(&self.selected) {
+            let ifname = selection.interface.clone();
+            let ifname = ifname.unwrap_or_else(|| format!("net{number}"));
+            if let Some((other, _)) = all.iter().find(|(_, a)| a.ifname == ifname) {
+                return Err(Error::NotPossible(format!(
+                    "networks {:?} and {:?} would both have interface {ifname:?}; name another one, as in NETWORK@INTERFACE",
+                    other.name, list.name
+                )));
+            }
+            let attachment = Attachment {
+                ifname,
+                capability_args: serde_json::Map::new(),
+                ..pod.clone()
+            };
+            all.push((list, attachment));
+        }
+        Ok(all)
+    }
+}
+
+impl Runner {
+    /// ADD of the default network, then of the selected ones. Returns the result of the default network, as Multus does.
+    ///
+    /// # Errors
+    /// The first network that fails, as of [`Runner::add`]; those before it have then been called with DEL, the last
+    /// one first, and what failed there is in [`Error::Chain`] after it.
+    pub fn add_pod(&self, networks: &PodNetworks, pod: &Attachment) -> Result<Value> {
+        let all = networks.attachments(pod)?;
+        for (list, _) in &all {
+            self.find_all(list)?;
+        }
+        let mut of_default = None;
+        for (done, (list, attachment)) in all.iter().enumerate() {
+            match self.add(list, attachment) {
+                Ok(result) => _ = of_default.get_or_insert(result),
+                Err(error) => {
+                    return Err(error.and(self.del_each(all.iter().take(done).rev())));
+                }
+            }
+        }
+        of_default.ok_or_else(|| Error::NotPossible("there is no network".into()))
+    }
+
+    /// CHECK of all, in the order of ADD.
+    ///
+    /// # Errors
+    /// The first network that disagrees, as of [`Runner::check`].
+    pub fn check_pod(&self, networks: &PodNetworks, pod: &Attachment) -> Result<()> {
+        let all = networks.attachments(pod)?;
+        all.iter()
+            .try_for_each(|(list, attachment)| self.check(list, attachment))
+    }
+
+    /// DEL of all, the last one first; goes on after a failure.
+    ///
+    /// # Errors
+    /// All plugins that failed.
+    pub fn del_pod(&self, networks: &PodNetworks, pod: &Attachment) -> Result<()> {
+        let all = networks.attachments(pod)?;
+        Error::all(self.del_each(all.iter().rev()))
+    }
+
+    fn del_each<'a>(
+        &self,
+        attachments: impl Iterator<Item = &'a (&'a NetworkList, Attachment)>,
+    ) -> Vec<Error> {
+        let del = |(list, attachment): &(&NetworkList, Attachment)| self.del(list, attachment);
+        attachments.filter_map(|a| del(a).err()).collect()
+    }
+}

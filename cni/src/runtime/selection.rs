@@ -1,0 +1,144 @@
+//! The annotation in which a pod selects networks, `k8s.v1.cni.cncf.io/networks`.
+
+use serde_json::Value;
+
+use super::error::{Error, Result};
+use crate::protocol::{is_kubernetes_name, validate_interface_name};
+
+/// One selected network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Namespace of the NetworkAttachmentDefinition; `None`: the pod's.
+    pub namespace: Option<String>,
+    /// Name of the NetworkAttachmentDefinition, and of the network.
+    pub name: String,
+    /// The interface in the pod; `None`: the one that Multus counts.
+    pub interface: Option<String>,
+}
+
+const SOURCE: &str = "k8s.v1.cni.cncf.io/networks";
+
+/// Reads either form: `NAMESPACE/NAME@INTERFACE`, separated by commas, or a JSON array of objects with `name`,
+/// `namespace` and `interface`. Other keys of an object are for plugins that assign addresses and are not used.
+pub(super) fn parse(annotation: &str) -> Result<Vec<Selection>> {
+    let selections = match annotation.contains(['[', '{', '"']) {
+        true => json(annotation)?,
+        false => flat(annotation),
+    };
+    for selection in &selections {
+        selection.validate()?;
+    }
+    Ok(selections)
+}
+
+fn flat(text: &str) -> Vec<Selection> {
+    let filled = |text: &str| Some(text.trim().to_owned()).filter(|t| !t.is_empty());
+    let one = |item: &str| {
+        let (namespace, rest) = match item.split_once('/') {
+            Some((namespace, rest)) => (Some(namespace), rest),
+            None => (None, item),
+        };
+        let (name, interface) = match rest.split_once('@') {
+            Some((name, interface)) => (name, Some(interface)),
+            None => (rest, None),
+        };
+        Selection {
+            namespace: namespace.and_then(filled),
+            name: name.trim().to_owned(),
+            interface: interface.and_then(filled),
+        }
+    };
+    text.split(',').map(str::trim).map(one).collect()
+}
+
+fn json(text: &str) -> Result<Vec<Selection>> {
+    let bad = |reason: String| Error::config(SOURCE, reason);
+    let value = serde_json::from_str(text).map_err(|e| bad(format!("it is no JSON: {e}")))?;
+    let Value::Array(items) = value else {
+        return Err(bad("it must be a JSON array of objects".into()));
+    };
+    let one = |item: &Value| {
+        let item = item.as_object();
+        let item = item.ok_or_else(|| bad("each network must be an object".into()))?;
+        let text = |key: &str| match item.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone()).filter(|t| !t.is_empty())),
+            Some(other) => Err(bad(format!("{key:?} must be text, not {other}"))),
+        };
+        Ok(Selection {
+            namespace: text("namespace")?,
+            name: text("name")?.unwrap_or_default(),
+            interface: text("interface")?,
+        })
+    };
+    items.iter().map(one).collect()
+}
+
+impl Selection {
+    fn validate(&self) -> Result<()> {
+        for name in self.namespace.iter().chain([&self.name]) {
+            if !is_kubernetes_name(name) {
+                let reason = format!(
+                    "{name:?} is no name of an object of Kubernetes; write NAMESPACE/NAME@INTERFACE"
+                );
+                return Err(Error::config(SOURCE, reason));
+            }
+        }
+        let interface = self.interface.as_deref().map(validate_interface_name);
+        let interface = interface.unwrap_or(Ok(()));
+        interface.map_err(|error| Error::config(SOURCE, error.msg))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(namespace: Option<&str>, name: &str, interface: Option<&str>) -> Selection {
+        let own = |text: Option<&str>| text.map(str::to_owned);
+        Selection {
+            namespace: own(namespace),
+            name: name.to_owned(),
+            interface: own(interface),
+        }
+    }
+
+    #[test]
+    fn both_forms_say_the_same() {
+        let wanted = [
+            of(None, "lan", None),
+            of(Some("default"), "istio-cni", None),
+            of(Some("a"), "b", Some("net7")),
+        ];
+        assert_eq!(
+            parse("lan, default/istio-cni,a/b@net7").unwrap(),
+            wanted.to_vec()
+        );
+        let text = r#"[{"name": "lan"}, {"name": "istio-cni", "namespace": "default"},
+                       {"name": "b", "namespace": "a", "interface": "net7", "mac": "02:00:00:00:00:01"}]"#;
+        assert_eq!(parse(text).unwrap(), wanted.to_vec());
+    }
+
+    #[test]
+    fn what_selects_nothing() {
+        for bad in [
+            "",
+            "lan,",
+            "a/b/c",
+            "lan@a@b",
+            "lan@an-interface-with-a-long-name",
+            "LAN",
+            "../lan",
+            "[",
+            "[1]",
+            "[[\"lan\"]]",
+            "{\"name\": \"lan\"}",
+            "[{}]",
+            "[{\"name\": 1}]",
+            "[{\"name\": \"../x\"}]",
+        ] {
+            let error = parse(bad).expect_err(bad).to_string();
+            assert!(error.contains(SOURCE), "{bad}: {error}");
+        }
+    }
+}

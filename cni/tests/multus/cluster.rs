@@ -1,0 +1,243 @@
+//! A node with Multus' directory, two networks that make real links, and a pod.
+
+use super::common::api_server::ApiServer;
+use super::common::{TempDir, pods};
+use serde_json::{Value, json};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+use weir_cni::runtime::{Attachment, NetworkList, PodNetworks, Runner};
+use weir_netlink::Netns;
+
+/// A network: what its links get in the pod, and the machine at their other end.
+pub(crate) struct Net {
+    name: &'static str,
+    in_pod: IpAddr,
+    at_peer: IpAddr,
+    peer: Netns,
+}
+
+pub(crate) struct Cluster {
+    dir: TempDir,
+    pod: Netns,
+    pub(crate) main: Net,
+    pub(crate) lan: Net,
+    _api: ApiServer,
+}
+
+/// The annotations of the pod and the addresses of both its links; `None`, with the reason printed, where this user may
+/// not make a namespace.
+pub(crate) fn cluster(annotations: Value, main: [&str; 2], lan: [&str; 2]) -> Option<Cluster> {
+    let pod = match Netns::create() {
+        Ok(netns) => netns,
+        Err(error) if error.is_permission() => {
+            println!("skipped: {error}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let mut object = pods::sidecar("shop", "web-0");
+    for (key, value) in annotations.as_object().unwrap() {
+        object["metadata"]["annotations"][key] = value.clone();
+    }
+    let api = ApiServer::with_pod(object, Value::Null);
+    let dir = TempDir::new();
+    api.write_kubeconfig(&dir);
+    std::fs::create_dir(dir.file("net.d")).unwrap();
+    let net = |name, [in_pod, at_peer]: [&str; 2]| Net {
+        name,
+        in_pod: in_pod.parse().unwrap(),
+        at_peer: at_peer.parse().unwrap(),
+        peer: Netns::create().unwrap(),
+    };
+    let cluster = Cluster {
+        main: net("main", main),
+        lan: net("lan", lan),
+        dir,
+        pod,
+        _api: api,
+    };
+    cluster.ip(&cluster.pod, "link set lo up");
+    for net in [&cluster.main, &cluster.lan] {
+        cluster.write_plugin(net);
+    }
+    let conf = json!({"cniVersion": "1.0.0", "name": "lan", "type": "lan"});
+    cluster.write_conf("lan.conf", &conf);
+    // Calls are noted before the plugin is.
+    let (plugin, calls) = (env!("CARGO_BIN_EXE_weir-cni"), cluster.dir.file("calls"));
+    let text = format!(
+        "echo $CNI_COMMAND istio-cni $CNI_IFNAME >> {}\nexec {plugin}\n",
+        calls.display()
+    );
+    cluster.dir.script("istio-cni", &text);
+    Some(cluster)
+}
+
+impl Cluster {
+    /// What the agent writes for the plugin, whichever way it is installed.
+    pub(crate) fn entry(&self) -> Value {
+        json!({
+            "cniVersion": "0.3.1", "name": "istio-cni", "type": "istio-cni", "ipam": {}, "dns": {},
+            "plugin_log_level": "info", "cni_agent_run_dir": self.dir.path(), "ambient_enabled": false,
+            "enablement_selectors": [], "exclude_namespaces": ["kube-system"],
+            "pod_namespace": "istio-system", "native_nftables": true,
+            "enable_ambient_detection_retry": false,
+        })
+    }
+
+    pub(crate) fn write_conf(&self, name: &str, conf: &Value) {
+        self.dir.write(&format!("net.d/{name}"), &conf.to_string());
+    }
+
+    /// A plugin that makes a link on ADD and deletes it on DEL.
+    fn write_plugin(&self, net: &Net) {
+        let Net { name, peer, .. } = net;
+        let length = if net.in_pod.is_ipv6() { 64 } else { 24 };
+        let (address, other) = (
+            format!("{}/{length}", net.in_pod),
+            format!("{}/{length}", net.at_peer),
+        );
+        let nodad = if net.in_pod.is_ipv6() { "nodad" } else { "" };
+        let result =
+            json!({"cniVersion": "1.0.0", "interfaces": [], "ips": [{"address": address}]});
+        let (calls, peer) = (self.dir.file("calls"), peer.path());
+        let (calls, peer) = (calls.display(), peer.display());
+        let text = format!(
+            "cat > /dev/null\necho $CNI_COMMAND {name} $CNI_IFNAME >> {calls}\n\
+             pod() {{ nsenter --net=$CNI_NETNS ip \"$@\"; }}\n\
+             peer() {{ nsenter --net={peer} ip \"$@\"; }}\n\
+             case $CNI_COMMAND in\n\
+             ADD) set -e\n\
+             pod link add $CNI_IFNAME type veth peer name of-{name} netns {peer}\n\
+             pod address add {address} dev $CNI_IFNAME {nodad}; pod link set $CNI_IFNAME up\n\
+             peer address add {other} dev of-{name} {nodad}; peer link set of-{name} up\n\
+             echo '{result}' ;;\n\
+             DEL) [ -z \"$CNI_NETNS\" ] || pod link delete $CNI_IFNAME || true ;;\n\
+             esac 2>> {calls}\n"
+        );
+        self.dir.script(name, &text);
+    }
+
+    fn ip(&self, netns: &Netns, arguments: &str) -> String {
+        self.inside(netns, "ip", arguments)
+    }
+
+    /// `nft -a ARGUMENTS` in the pod: handles and counters tell rules that were written again.
+    pub(crate) fn nft(&self, arguments: &str) -> String {
+        self.inside(&self.pod, "nft", &format!("-a {arguments}"))
+    }
+
+    fn inside(&self, netns: &Netns, program: &str, arguments: &str) -> String {
+        let output = Command::new("nsenter")
+            .arg(format!("--net={}", netns.path().display()))
+            .arg(program)
+            .args(arguments.split_whitespace())
+            .output()
+            .expect("nsenter, ip and nft are needed as oracles");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub(crate) fn runner(&self) -> Runner {
+        Runner::new(vec![self.dir.path().to_owned()], self.dir.file("cache"))
+    }
+
+    /// The default network of these plugins, and what the pod selects.
+    pub(crate) fn networks(&self, plugins: Value, annotation: Option<&str>) -> PodNetworks {
+        let conf = json!({"cniVersion": "1.0.0", "name": "cluster", "plugins": plugins});
+        let default = NetworkList::from_list(&conf.to_string(), "(test)").unwrap();
+        match annotation {
+            None => PodNetworks::from(default),
+            Some(text) => PodNetworks::select(default, text, &self.dir.file("net.d")).unwrap(),
+        }
+    }
+
+    pub(crate) fn attachment(&self) -> Attachment {
+        Attachment {
+            container_id: "c1".into(),
+            netns: self.pod.path().display().to_string(),
+            ifname: "eth0".into(),
+            args: Attachment::pod_args("shop", "web-0", "c1"),
+            ..Attachment::default()
+        }
+    }
+
+    /// Calls of the plugins since the last time, and what `ip` complained of.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        let text = self.dir.read("calls");
+        std::fs::remove_file(self.dir.file("calls")).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// A line of the plugin's log.
+    pub(crate) fn is_logged(&self, text: &str) -> bool {
+        self.dir.read(weir_cni::plugin::LOG_FILE).contains(text)
+    }
+
+    pub(crate) fn kept_results(&self) -> usize {
+        std::fs::read_dir(self.dir.file("cache")).unwrap().count()
+    }
+
+    pub(crate) fn interfaces(&self) -> Vec<String> {
+        let listing = self.ip(&self.pod, "-oneline link show");
+        let name = |line: &str| {
+            let name = line.split(": ").nth(1).unwrap();
+            name.split('@').next().unwrap().to_owned()
+        };
+        listing.lines().map(name).collect()
+    }
+
+    /// A connection of the pod to the network's other end reaches the proxy; nobody listens at that end.
+    pub(crate) fn captures_outbound(&self, net: &Net) -> bool {
+        let to = SocketAddr::new(net.at_peer, 80);
+        let captured = self.pod.run(|| {
+            let _proxy = TcpListener::bind((loopback(net.at_peer), 15001)).unwrap();
+            connects(to)
+        });
+        captured.unwrap()
+    }
+
+    /// A connection from the network's other end to the pod reaches the proxy; no application listens.
+    pub(crate) fn captures_inbound(&self, net: &Net) -> bool {
+        let any = match net.in_pod {
+            IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        };
+        let listen = || TcpListener::bind((any, 15006)).unwrap();
+        let _proxy = self.pod.run(listen).unwrap();
+        let connected = net.peer.run(|| connects(SocketAddr::new(net.in_pod, 8080)));
+        connected.unwrap()
+    }
+
+    /// Both ways.
+    pub(crate) fn captures(&self, net: &Net) -> bool {
+        let ways = [self.captures_outbound(net), self.captures_inbound(net)];
+        assert_eq!(ways[0], ways[1], "{}: outbound and inbound", net.name);
+        ways[0]
+    }
+
+    /// The pod ends: nothing but its namespace held the redirection.
+    pub(crate) fn end(self) {
+        let of_host = Command::new("nft")
+            .args(["list", "tables"])
+            .output()
+            .unwrap();
+        let tables = String::from_utf8_lossy(&of_host.stdout).into_owned();
+        assert!(!tables.contains("istio-proxy"), "on the node: {tables}");
+        let path = self.pod.path().to_owned();
+        drop(self.pod);
+        assert!(Netns::open(&path).is_err(), "the namespace is held");
+    }
+}
+
+fn loopback(of: IpAddr) -> IpAddr {
+    match of {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+fn connects(to: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&to, Duration::from_secs(2)).is_ok()
+}

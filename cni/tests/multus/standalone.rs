@@ -1,0 +1,105 @@
+//! The plugin in Multus' own directory, as a network that the pod selects.
+
+use super::cluster::{Cluster, cluster};
+use serde_json::json;
+use weir_cni::runtime::{Attachment, PodNetworks};
+
+const MAIN: [&str; 2] = ["10.244.0.5", "10.244.0.1"];
+const LAN: [&str; 2] = ["192.168.7.5", "192.168.7.1"];
+
+/// A pod that selects these networks, with the plugin's file where OpenShift has it.
+fn pod(annotation: &str) -> Option<(Cluster, PodNetworks)> {
+    let cluster = cluster(json!({}), MAIN, LAN)?;
+    cluster.write_conf("istio-cni.conf", &cluster.entry());
+    let networks = cluster.networks(json!([{"type": "main"}]), Some(annotation));
+    Some((cluster, networks))
+}
+
+#[test]
+fn made_once_for_all_interfaces_and_gone_with_the_pod() {
+    let Some((cluster, networks)) = pod("lan,default/istio-cni") else {
+        return;
+    };
+    let (runner, attachment) = (cluster.runner(), cluster.attachment());
+    let result = runner.add_pod(&networks, &attachment).unwrap();
+    assert_eq!(result["ips"][0]["address"], "10.244.0.5/24");
+    let calls = ["ADD main eth0", "ADD lan net1", "ADD istio-cni net2"];
+    assert_eq!(cluster.calls(), calls);
+    assert_eq!(
+        cluster.interfaces(),
+        ["lo", "eth0", "net1"],
+        "the plugin makes no interface"
+    );
+    assert!(cluster.captures(&cluster.main) && cluster.captures(&cluster.lan));
+
+    runner.del_pod(&networks, &attachment).unwrap();
+    let calls = ["DEL istio-cni net2", "DEL lan net1", "DEL main eth0"];
+    assert_eq!(cluster.calls(), calls);
+    assert_eq!(cluster.kept_results(), 0);
+    cluster.end();
+}
+
+/// The plugin may come before an interface, too.
+#[test]
+fn an_interface_that_comes_later_is_covered() {
+    let Some((cluster, networks)) = pod("istio-cni,lan") else {
+        return;
+    };
+    let attachment = cluster.attachment();
+    cluster.runner().add_pod(&networks, &attachment).unwrap();
+    assert!(cluster.captures(&cluster.main) && cluster.captures(&cluster.lan));
+}
+
+/// There is no `prevResult`, and the result is as bare.
+#[test]
+fn the_result_is_bare() {
+    let Some((cluster, networks)) = pod("istio-cni") else {
+        return;
+    };
+    let (runner, attachment) = (cluster.runner(), cluster.attachment());
+    let default = PodNetworks::from(networks.default.clone());
+    runner.add_pod(&default, &attachment).unwrap();
+    let second = Attachment {
+        ifname: "net1".into(),
+        ..attachment
+    };
+    let result = runner.add(&networks.selected[0].0, &second).unwrap();
+    assert_eq!(result, json!({"cniVersion": "0.3.1", "dns": {}}));
+    assert!(cluster.captures(&cluster.main));
+}
+
+#[test]
+fn stays_when_an_attachment_goes() {
+    let Some((cluster, networks)) = pod("lan,istio-cni") else {
+        return;
+    };
+    let (runner, attachment) = (cluster.runner(), cluster.attachment());
+    runner.add_pod(&networks, &attachment).unwrap();
+    let rules = || cluster.nft("--stateless list ruleset");
+    let before = rules();
+    for (number, interface) in [(1, "net2"), (0, "net1")] {
+        let (list, _) = &networks.selected[number];
+        let gone = Attachment {
+            ifname: interface.into(),
+            ..cluster.attachment()
+        };
+        runner.del(list, &gone).unwrap();
+        runner.del(list, &gone).unwrap();
+        assert_eq!(rules(), before, "after DEL of {interface}");
+        assert!(cluster.captures(&cluster.main), "after DEL of {interface}");
+    }
+    assert_eq!(cluster.interfaces(), ["lo", "eth0"]);
+}
+
+/// The sidecar injector appends to whatever is there, also to its own.
+#[test]
+fn selected_twice_is_once() {
+    let Some((cluster, networks)) = pod("istio-cni,lan,default/istio-cni") else {
+        return;
+    };
+    let attachment = cluster.attachment();
+    cluster.runner().add_pod(&networks, &attachment).unwrap();
+    assert_eq!(cluster.calls().len(), 4);
+    assert!(cluster.is_logged("was in place"), "the second one wrote");
+    assert!(cluster.captures(&cluster.main) && cluster.captures(&cluster.lan));
+}
