@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 pub struct FillSources<'a> {
     /// A variable of the process; none when it is not set, which differs from empty.
     pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// Addresses of the network namespace as the kernel dumps them: IPv4 addresses of all interfaces in the
-    /// order of their indexes, then IPv6.
+    /// Addresses of the network namespace, the default network's first: see
+    /// [`Sandbox::addresses`](crate::redirection::Sandbox::addresses).
     pub addresses: &'a [IpAddr],
     /// `passwd(5)`
     pub passwd: PathBuf,
@@ -30,8 +30,8 @@ impl<'a> FillSources<'a> {
     }
 }
 
-/// Puts addresses that come from elsewhere, as from a pod's status, into the order in which [`fill`] finds
-/// them in a namespace: IPv4 before IPv6, whichever the cluster prefers.
+/// Puts addresses of the default network that come from elsewhere, as from a pod's status, into the order in which [`fill`]
+/// finds them in a namespace: IPv4 before IPv6, whichever the cluster prefers.
 pub fn order_as_dumped(addresses: &mut [IpAddr]) {
     addresses.sort_by_key(IpAddr::is_ipv6);
 }

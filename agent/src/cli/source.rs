@@ -135,18 +135,22 @@ fn from_pod(
     };
     let redirect = redirect_from(&facts, &placement).map_err(Failure::usage)?;
     let mut config = redirect.config;
-    let mut found = match addresses {
+    let found = match addresses {
         Addresses::Of { sandbox, failed } => sandbox.addresses().map_err(|e| failed(&e))?,
-        Addresses::Given([]) => status_addresses(&pod, &facts),
-        Addresses::Given(given) => given.to_vec(),
+        Addresses::Given([]) => in_order(status_addresses(&pod, &facts)),
+        Addresses::Given(given) => in_order(given.to_vec()),
     };
-    order_as_dumped(&mut found);
     let env = |name: &str| std::env::var(name).ok();
     let more = fill(&mut config, &FillSources::new(&env, &found)).map_err(Failure::usage)?;
     for warning in redirect.warnings.iter().chain(&more) {
         eprintln!("weir: warning: {warning}");
     }
     Ok(Ok(config))
+}
+
+fn in_order(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+    order_as_dumped(&mut addresses);
+    addresses
 }
 
 /// The addresses that the API server knows; a manifest that was never scheduled has none.

@@ -39,7 +39,7 @@ use std::time::Duration;
 use weir_netfilter::ipset;
 use weir_netfilter::nft::{self, Ruleset};
 use weir_netfilter::xtables;
-use weir_netlink::route::Routing;
+use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
 use weir_netlink::{Netns, Result};
 
 /// The tables of a redirection, whether a given one needs them or not: what an earlier one left in the
@@ -94,12 +94,20 @@ impl Sandbox {
         &self.netns
     }
 
-    /// Addresses of all interfaces in the order of the kernel's dump: IPv4 by interface, then IPv6.
+    /// Addresses of all interfaces: the interface that was there first, which is the default network's, before those
+    /// that were attached later; IPv4 before IPv6 within each, and `lo` last.
+    ///
+    /// With one interface this is the order of the kernel's dump. That has IPv4 of all interfaces first, so beside a
+    /// default network of IPv6 an attachment with IPv4 would be taken for the pod's address.
     ///
     /// # Errors
     /// The kernel does not list them.
     pub fn addresses(&self) -> Result<Vec<IpAddr>> {
-        let list = self.netns.run(|| Routing::open()?.addresses())??;
+        let mut list = self.netns.run(|| Routing::open()?.addresses())??;
+        list.sort_by_key(|a| {
+            let address = a.net.addr();
+            (a.index == LOOPBACK_IFINDEX, a.index, address.is_ipv6())
+        });
         Ok(list.iter().map(|a| a.net.addr()).collect())
     }
 

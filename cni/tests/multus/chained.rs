@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use weir_cni::runtime::{Attachment, PodNetworks};
 
 const V4: [&str; 2] = ["10.244.0.5", "10.244.0.1"];
+const V6: [&str; 2] = ["fd00:244::5", "fd00:244::1"];
 const LAN: [&str; 2] = ["192.168.7.5", "192.168.7.1"];
 
 fn pod(annotations: Value, main: [&str; 2]) -> Option<(Cluster, PodNetworks)> {
@@ -64,6 +65,18 @@ fn an_excluded_interface_is_left_alone() {
     cluster.runner().add_pod(&networks, &attachment).unwrap();
     assert!(cluster.captures(&cluster.main));
     assert!(!cluster.captures(&cluster.lan));
+}
+
+/// The families follow the default network: an interface with IPv4 beside it does not make a pod of IPv6 one of IPv4.
+#[test]
+fn an_ipv6_pod_stays_one_beside_an_ipv4_interface() {
+    let Some((cluster, networks)) = pod(json!({}), V6) else {
+        return;
+    };
+    let (runner, attachment) = (cluster.runner(), cluster.attachment());
+    runner.add_pod(&networks, &attachment).unwrap();
+    assert!(cluster.captures(&cluster.main) && cluster.captures(&cluster.lan));
+    runner.check_pod(&networks, &attachment).unwrap();
 }
 
 /// A cluster that changes from one way to the other has pods with both.

@@ -103,3 +103,22 @@ fn selected_twice_is_once() {
     assert!(cluster.is_logged("was in place"), "the second one wrote");
     assert!(cluster.captures(&cluster.main) && cluster.captures(&cluster.lan));
 }
+
+/// The families follow the default network, also where an interface of another family is there before the plugin is called.
+#[test]
+fn an_ipv6_pod_beside_an_ipv4_interface() {
+    let main = ["fd00:244::5", "fd00:244::1"];
+    let Some(cluster) = cluster(json!({}), main, LAN) else {
+        return;
+    };
+    cluster.write_conf("istio-cni.conf", &cluster.entry());
+    let networks = cluster.networks(json!([{"type": "main"}]), Some("lan,istio-cni"));
+    let attachment = cluster.attachment();
+    cluster.runner().add_pod(&networks, &attachment).unwrap();
+    assert!(cluster.captures(&cluster.main) && cluster.captures(&cluster.lan));
+    let rules = cluster.nft("list ruleset");
+    assert!(
+        rules.contains("ip6 saddr ::6"),
+        "the proxy's connections to the application would be captured again: {rules}"
+    );
+}
