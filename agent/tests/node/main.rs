@@ -25,6 +25,7 @@ mod groups;
 mod heal;
 mod lifecycle;
 mod metrics;
+mod multus;
 mod passing;
 mod pods;
 mod privilege;
