@@ -1,5 +1,6 @@
 //! Enough HTTP/1.1 for the node agent's sockets and a GET to the API server: one
-//! exchange for each connection.
+//! exchange for each connection. Heads and chunk sizes are parsed by httparse; sockets, limits and
+//! bodies are here, because no client of HTTP does without an async runtime or a pool of connections.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::os::fd::AsRawFd;
@@ -7,12 +8,19 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use httparse::{Header, Status};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+
+use crate::config::text::decimal;
 
 /// An agent's answer is short; more than this is not read.
 const AGENT_BODY_LIMIT: u64 = 1 << 20;
 /// Header bytes at most: answers of the agent have a few hundred.
 const HEAD_LIMIT: u64 = 64 << 10;
+/// Header lines at most: answers of the API server have a dozen.
+const HEADERS: usize = 64;
+/// Bytes at most of the line before a chunk: a size and an extension.
+const CHUNK_LINE: u64 = 64;
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,37 +131,21 @@ fn invalid(what: &str) -> Error {
 /// Reads one answer, at most `body_limit` bytes of its body.
 pub(crate) fn read_response(stream: impl Read, body_limit: u64) -> Result<Response> {
     let mut reader = BufReader::new(stream);
-    let mut head = Vec::new();
-    let mut limited = reader.by_ref().take(HEAD_LIMIT);
-    loop {
-        let before = head.len();
-        limited.read_until(b'\n', &mut head)?;
-        match head.get(before..) {
-            Some(b"\r\n" | b"\n") if before > 0 => break,
-            Some([.., b'\n']) => {}
-            _ => return Err(invalid("it ends within the header")),
-        }
-    }
-    let head = String::from_utf8_lossy(&head).into_owned();
-    let mut lines = head.lines();
-    let mut status_line = lines.next().unwrap_or_default().split_whitespace();
-    let status = match (status_line.next(), status_line.next().map(str::parse)) {
-        (Some(version), Some(Ok(status))) if version.starts_with("HTTP/1.") => status,
-        _ => return Err(invalid("no status line")),
+    let head = read_head(&mut reader)?;
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut answer = httparse::Response::new(&mut headers);
+    let parsed = answer.parse(&head);
+    let status = match (parsed, answer.code) {
+        (Ok(Status::Complete(_)), Some(status)) => status,
+        (Err(error), _) => return Err(invalid(&error.to_string())),
+        _ => return Err(invalid("it ends within the header")),
     };
-    let header = |name: &str| {
-        lines.clone().find_map(|line| {
-            let (key, value) = line.split_once(':')?;
-            key.trim()
-                .eq_ignore_ascii_case(name)
-                .then(|| value.trim().to_owned())
-        })
-    };
+    let headers = &*answer.headers;
     let mut body = Vec::new();
-    if header("Transfer-Encoding").is_some_and(|v| v.eq_ignore_ascii_case("chunked")) {
+    if values(headers, "Transfer-Encoding").any(|v| v.eq_ignore_ascii_case(b"chunked")) {
         read_chunks(&mut reader, &mut body, body_limit)?;
     } else {
-        let length = header("Content-Length").and_then(|v| v.parse::<u64>().ok());
+        let length = length(headers)?;
         let wanted = length.unwrap_or(body_limit).min(body_limit);
         reader.take(wanted).read_to_end(&mut body)?;
         if length.is_some() && (body.len() as u64) < wanted {
@@ -166,20 +158,59 @@ pub(crate) fn read_response(stream: impl Read, body_limit: u64) -> Result<Respon
     })
 }
 
+/// The status line and the header, with the empty line behind them.
+fn read_head(reader: &mut impl BufRead) -> Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let mut limited = reader.take(HEAD_LIMIT);
+    loop {
+        let before = head.len();
+        limited.read_until(b'\n', &mut head)?;
+        match head.get(before..) {
+            Some(b"\r\n" | b"\n") if before > 0 => return Ok(head),
+            Some([.., b'\n']) => {}
+            _ => return Err(invalid("it ends within the header")),
+        }
+    }
+}
+
+fn values<'h>(headers: &'h [Header<'h>], name: &str) -> impl Iterator<Item = &'h [u8]> {
+    let named = headers
+        .iter()
+        .filter(move |h| h.name.eq_ignore_ascii_case(name));
+    named.map(|h| h.value.trim_ascii())
+}
+
+/// `Content-Length`, which is one number however often it is there (RFC 9112 section 6.3).
+fn length(headers: &[Header<'_>]) -> Result<Option<u64>> {
+    let mut length = None;
+    for value in values(headers, "Content-Length") {
+        let number = std::str::from_utf8(value).ok().and_then(decimal::<u64>);
+        if number.is_none() || length.is_some_and(|l| Some(l) != number) {
+            return Err(invalid("a bad Content-Length"));
+        }
+        length = number;
+    }
+    Ok(length)
+}
+
 /// RFC 9112 section 7.1, without trailers.
 fn read_chunks(reader: &mut impl BufRead, body: &mut Vec<u8>, limit: u64) -> Result<()> {
     loop {
-        let mut line = String::new();
-        reader.by_ref().take(64).read_line(&mut line)?;
-        let digits = line.trim().split(';').next().unwrap_or_default();
-        let size = u64::from_str_radix(digits, 16).map_err(|_| invalid("a bad chunk size"))?;
+        let mut line = Vec::new();
+        reader
+            .by_ref()
+            .take(CHUNK_LINE)
+            .read_until(b'\n', &mut line)?;
+        let Ok(Status::Complete((_, size))) = httparse::parse_chunk_size(&line) else {
+            return Err(invalid("a bad chunk size"));
+        };
         let room = limit.saturating_sub(body.len() as u64);
         if size == 0 || room == 0 {
             return Ok(());
         }
         reader.by_ref().take(size.min(room)).read_to_end(body)?;
         line.clear();
-        reader.by_ref().take(2).read_line(&mut line)?;
+        reader.by_ref().take(2).read_until(b'\n', &mut line)?;
     }
 }
 
@@ -216,6 +247,12 @@ mod tests {
             "HTTP/1.1 abc\r\n\r\n",
             "HTTP/1.1 200 OK\r\nx",
             "\r\n",
+            "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\na",
+            "HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\na",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n+1\r\na\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\na",
         ] {
             assert_eq!(
                 read(text).unwrap_err().kind(),
