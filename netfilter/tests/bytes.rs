@@ -296,6 +296,7 @@ fn every_operation_has_a_golden() {
     let known = |op: &Op| match op {
         Op::AddTable(..)
         | Op::DeleteTable(..)
+        | Op::ReplaceTable(..)
         | Op::AddSet(..)
         | Op::DeleteSet(..)
         | Op::AddElements(..)

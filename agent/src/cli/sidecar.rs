@@ -165,7 +165,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
         Desired::Redirect(redirect) => redirect,
     };
     let (compiled, engine) = (&redirect.compiled, redirect.engine);
-    let changes = sandbox.plan(compiled).map_err(Failure::unknown)?;
+    let changes = sandbox.verify(compiled).map_err(Failure::unknown)?;
     let netns = sandbox.netns().id();
     if a.desired.json {
         let differences: Vec<_> = changes

@@ -60,7 +60,7 @@ impl Backend for Kernel {
         let prepared = prepare(desired)?;
         let choose = || prepared.compiled(|| prepared.sandbox.engine_to_try());
         let compiled = desired.phases.measure(Phase::Facts, choose)?;
-        let compare = || prepared.sandbox.plan(&compiled);
+        let compare = || prepared.sandbox.verify(&compiled);
         let changes = desired
             .phases
             .measure(Phase::Verify, compare)

@@ -2,7 +2,7 @@
 
 use crate::compile::RoutingItem;
 use std::fmt;
-use weir_netfilter::nft::{self, Op};
+use weir_netfilter::nft::{self, Op, TableId};
 use weir_netfilter::xtables;
 
 /// One change. `Display` prints the command that it equals.
@@ -57,6 +57,7 @@ impl Change {
             },
             Self::Rules(op) => match op {
                 Op::DeleteTable(_)
+                | Op::ReplaceTable(..)
                 | Op::DeleteSet(..)
                 | Op::DeleteElements(..)
                 | Op::DeleteChain(..)
@@ -70,6 +71,9 @@ impl Change {
     #[must_use]
     pub fn object(&self) -> String {
         match self {
+            Self::Rules(Op::ReplaceTable((family, name), reasons)) => {
+                format!("table {family} {name}: {}", reasons.join(", "))
+            }
             Self::Rules(op) => {
                 let text = op.to_string();
                 let verbs = ["add ", "insert ", "delete "];
@@ -84,6 +88,27 @@ impl Change {
             }
         }
     }
+}
+
+/// Of the changes that would end a drift, those that say what differs: when a table is replaced, why, and not all that it
+/// holds.
+pub(super) fn differences(mut changes: Vec<Change>) -> Vec<Change> {
+    let mut replaced: Vec<TableId> = Vec::new();
+    changes.retain(|change| {
+        let Change::Rules(op) = change else {
+            return true;
+        };
+        match op {
+            Op::ReplaceTable(id, _) => {
+                replaced.push(id.clone());
+                true
+            }
+            Op::AddTable(table) => !replaced.contains(&(table.family, table.name.clone())),
+            Op::AddSet(id, _) | Op::AddChain(id, _) | Op::AddRule(id, ..) => !replaced.contains(id),
+            _ => true,
+        }
+    });
+    changes
 }
 
 impl fmt::Display for Change {

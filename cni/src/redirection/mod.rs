@@ -126,6 +126,15 @@ impl Sandbox {
         })?
     }
 
+    /// How the namespace differs from the desired redirection: as [`Sandbox::plan`], but of a table that has to be replaced
+    /// only why.
+    ///
+    /// # Errors
+    /// The namespace cannot be read.
+    pub fn verify(&self, desired: &Compiled) -> Result<Vec<Change>> {
+        self.plan(desired).map(change::differences)
+    }
+
     /// Puts the redirection into the namespace and reads it back, rules and routing; nothing of IPv6 where the kernel
     /// does without it. Returns what was changed; nothing when the namespace was in sync, and then nothing was
     /// written.

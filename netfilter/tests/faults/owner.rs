@@ -37,7 +37,7 @@ fn rules_without_number_go_with_their_table() {
     let applied = ns.run(|| Engine::open().unwrap().apply(&new(), &owned()).unwrap());
     let ops = applied.unwrap().ops;
     assert!(
-        matches!(ops.first(), Some(Op::DeleteTable(_))),
+        matches!(ops.first(), Some(Op::ReplaceTable(..))),
         "{:?}",
         ops.first()
     );
@@ -46,7 +46,7 @@ fn rules_without_number_go_with_their_table() {
     // A few are deleted, and what stays keeps its counters.
     let few = common::apply(&ns, &old()).unwrap().ops;
     assert!(
-        !few.iter().any(|op| matches!(op, Op::DeleteTable(_))),
+        !few.iter().any(|op| matches!(op, Op::ReplaceTable(..))),
         "{few:?}"
     );
 }
@@ -60,16 +60,70 @@ fn a_table_that_is_too_large_is_named_and_not_read() {
     common::apply(&ns, &crowded).unwrap();
     ns.run(|| {
         let mut engine = Engine::open().unwrap().read_limit(200_000);
-        let error = engine.apply(&new(), &owned()).unwrap_err().to_string();
+        let error = engine.read_tables(&owned()).unwrap_err().to_string();
         for word in ["200000 bytes", "inet weir", "delete"] {
             assert!(error.contains(word), "{error}");
         }
         // The same engine goes on with what is small enough.
-        Engine::open().unwrap().apply(&old(), &owned()).unwrap();
+        assert!(!engine.tables().unwrap().is_empty());
+        // What is desired is not too large: the table is replaced unread.
+        let drift = engine.drift(&old(), &owned()).unwrap().ops;
+        let first = drift.first().unwrap().to_string();
+        assert!(first.contains("far more than is desired"), "{first}");
+        assert_eq!(engine.apply(&old(), &owned()).unwrap().ops, drift);
         assert_eq!(engine.drift(&old(), &owned()).unwrap().ops, []);
+        // What cannot be read back is not written again and again.
+        let error = Engine::open().unwrap().read_limit(60_000);
+        let error = error
+            .contention(Duration::from_secs(1))
+            .apply(&crowded, &owned());
+        assert!(error.unwrap_err().to_string().contains("60000 bytes"));
     })
     .unwrap();
-    assert_eq!(held(&ns), rules(&old()));
+}
+
+/// Nothing of a table has to be read that goes.
+#[test]
+fn a_table_of_any_size_is_removed() {
+    let _probe = crate::namespace_or_skip!();
+    let ns = prepared();
+    let crowded = crowded(2_000);
+    fits_or_skip!(&ns, &crowded);
+    common::apply(&ns, &crowded).unwrap();
+    let ops = ns.run(|| {
+        let mut engine = Engine::open().unwrap().read_limit(20_000);
+        let removed = engine.apply(&Ruleset::default(), &owned()).unwrap();
+        assert!(!engine.tables().unwrap().contains(&owned()[0]));
+        removed.ops
+    });
+    assert!(matches!(ops.unwrap()[..], [Op::DeleteTable(_)]));
+}
+
+#[test]
+fn a_table_that_is_replaced_says_why() {
+    let _probe = crate::namespace_or_skip!();
+    let ns = prepared();
+    common::apply(&ns, &old()).unwrap();
+    let why = |change: &dyn Fn(&mut Table)| {
+        let mut other = old();
+        other.tables.iter_mut().for_each(change);
+        common::apply(&ns, &other).unwrap();
+        let drift = ns.run(|| Engine::open().unwrap().drift(&old(), &owned()).unwrap());
+        drift.unwrap().ops.first().unwrap().to_string()
+    };
+    let dormant = why(&|t| t.flags = raw::NFT_TABLE_F_DORMANT);
+    assert!(
+        dormant.contains("# its flags are dormant, not none"),
+        "{dormant}"
+    );
+    let comment = why(&|t| t.comment = Some("x".into()));
+    assert!(comment.contains("# its comment is \"x\""), "{comment}");
+    let earlier = why(&|t| {
+        let bases = t.chains.iter_mut().filter_map(|c| c.base.as_mut());
+        bases.for_each(|b| b.priority -= 7);
+    });
+    assert!(earlier.contains("chain out is"), "{earlier}");
+    assert!(earlier.contains(", not \"type"), "{earlier}");
 }
 
 /// One change to our table, beside us.

@@ -75,7 +75,7 @@ impl Messages {
     fn write(&mut self, op: &Op) {
         match op {
             Op::AddTable(t) => self.table(t),
-            Op::DeleteTable(id) => {
+            Op::DeleteTable(id) | Op::ReplaceTable(id, _) => {
                 let attrs = TableAttrs {
                     name: Some(id.1.clone()),
                     ..TableAttrs::default()

@@ -47,7 +47,7 @@ fn one(op: &Op) -> Result<(), String> {
             rule(r)?;
             (id, c)
         }
-        Op::DeleteTable(id) => (id, &id.1),
+        Op::DeleteTable(id) | Op::ReplaceTable(id, _) => (id, &id.1),
         Op::DeleteSet(id, n)
         | Op::SetPolicy(id, n, _)
         | Op::DeleteChain(id, n)

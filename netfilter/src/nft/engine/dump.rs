@@ -42,10 +42,12 @@ impl<T: Transport> Engine<T> {
         mut f: impl FnMut(Reply) -> Result<()>,
     ) -> Result<()> {
         let (limit, mut held) = (self.read_limit, self.held);
+        let is_full = &mut self.is_full;
         let kind = kind(message);
         let bounded = |reply: Reply| {
             held = held.saturating_add(reply.attrs.len());
             if held > limit {
+                *is_full = true;
                 return Err(too_large(what, &reply, limit));
             }
             f(reply)

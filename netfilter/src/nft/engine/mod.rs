@@ -14,6 +14,7 @@ mod dump;
 mod objects;
 mod plan;
 mod read;
+mod reasons;
 mod remedy;
 mod snapshot;
 mod stray;
@@ -25,6 +26,7 @@ pub use snapshot::Snapshot;
 
 use super::model::{Family, Ruleset, Table};
 use crate::converge::{Committed, Converge, ReadBack, converge};
+use read::Scope;
 use std::time::Duration;
 use weir_netlink::contention::CONTENTION;
 use weir_netlink::nfnetlink::{Kernel, Socket, Transport};
@@ -53,6 +55,8 @@ pub struct Engine<T: Transport = Kernel> {
     read_limit: usize,
     /// Bytes of the current reading.
     held: usize,
+    /// The current reading came to its limit.
+    is_full: bool,
     /// The kernel said of a dump of the current reading that the ruleset changed meanwhile.
     torn: bool,
 }
@@ -88,6 +92,7 @@ impl<T: Transport> Engine<T> {
             contention: CONTENTION,
             read_limit: READ_LIMIT,
             held: 0,
+            is_full: false,
             torn: false,
         }
     }
@@ -144,7 +149,7 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// The ruleset cannot be read.
     pub fn drift(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Transaction> {
-        Ok(plan(desired, &self.read_tables(owned)?, owned))
+        Ok(plan(desired, &self.read_for(desired, owned)?, owned))
     }
 
     /// Sends a transaction as one batch.
@@ -181,7 +186,7 @@ impl<T: Transport> Converge for Desired<'_, T> {
     const OBJECT: &'static str = "the ruleset";
 
     fn observe(&mut self) -> Result<Snapshot> {
-        self.engine.read_tables(self.owned)
+        self.engine.read_for(self.ruleset, self.owned)
     }
 
     fn plan(&mut self, observed: &Snapshot) -> Result<Transaction> {
@@ -220,7 +225,8 @@ impl<T: Transport> Converge for Desired<'_, T> {
         let generation = before.generation.wrapping_add(1);
         let mut guess = is_guarded.then_some(generation);
         for is_last in [false, false, false, true] {
-            let found = self.engine.consistent(Some(self.owned), guess.take())?;
+            let scope = Scope::Desired(self.ruleset, self.owned);
+            let found = self.engine.consistent(scope, guess.take())?;
             let missing = plan(self.ruleset, &found, self.owned).ops;
             if missing.is_empty() {
                 return Ok(ReadBack::InSync(found));

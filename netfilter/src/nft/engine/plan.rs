@@ -1,13 +1,11 @@
 //! The pure part: what has to be done so that the kernel holds what is wished.
 
-use super::{Snapshot, TableId};
+use super::{Snapshot, TableId, reasons};
 use crate::diff::{Step, diff};
 use crate::nft::context::Context;
 use crate::nft::display::{base_chain_text, rule_text, set_text};
 use crate::nft::expr::Expr;
-use crate::nft::model::{
-    BaseChain, Chain, Element, Family, ObjectKind, Policy, Rule, Ruleset, Set, Table,
-};
+use crate::nft::model::{Chain, Element, Family, ObjectKind, Policy, Rule, Ruleset, Set, Table};
 use crate::nft::{lower, raise};
 use std::collections::HashSet;
 use std::fmt;
@@ -54,6 +52,9 @@ pub enum Op {
     AddTable(Table),
     /// `delete table` with everything in it.
     DeleteTable(TableId),
+    /// The same, because it differs in what cannot be changed in place, which the texts say. The table comes anew with the
+    /// operations that follow.
+    ReplaceTable(TableId, Vec<String>),
     /// `add set` or `add map`, with its elements.
     AddSet(TableId, Set),
     /// `delete set`
@@ -97,11 +98,13 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
             (None, Some(_)) => ops.push(Op::DeleteTable(id)),
             (Some(t), None) => add_table(t, &mut ops),
             (Some(t), Some(i)) => match observed.ruleset.tables.get(i) {
-                Some(old)
-                    if is_same_frame(t, old)
-                        && observed.strays(i).is_empty()
-                        && !is_dear(t, old) =>
-                {
+                Some(old) => {
+                    let reasons = reasons::to_replace(t, old, observed, i);
+                    if !reasons.is_empty() {
+                        ops.push(Op::ReplaceTable(id, reasons));
+                        add_table(t, &mut ops);
+                        continue;
+                    }
                     change_table(t, old, observed, i, &mut ops);
                     kept.extend(old.objects.iter().map(|o| Kept {
                         table: id.clone(),
@@ -109,10 +112,7 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
                         name: o.name.clone(),
                     }));
                 }
-                _ => {
-                    ops.push(Op::DeleteTable(id));
-                    add_table(t, &mut ops);
-                }
+                None => {}
             },
         }
     }
@@ -121,24 +121,6 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
         ops,
         kept,
     }
-}
-
-/// How many rules the kernel may walk past to find those that are to go.
-const WALKED: usize = 1 << 20;
-
-/// Whether the table is rather replaced than changed. The kernel looks for each rule that is named by its handle from
-/// the beginning of its chain (`nft_rule_lookup`), with the lock of all rulesets of the namespace held: 40,000 rules that
-/// another writer appended to a chain take it half a minute to delete one by one, and nothing to delete with their
-/// table. The counters of what would stay are the price.
-fn is_dear(new: &Table, old: &Table) -> bool {
-    let walked = old.chains.iter().map(|c| {
-        let desired = new.chain(&c.name).map_or(0, |d| d.rules.len());
-        c.rules
-            .len()
-            .saturating_sub(desired)
-            .saturating_mul(c.rules.len())
-    });
-    walked.fold(0, usize::saturating_add) > WALKED
 }
 
 fn shell(t: &Table) -> Table {
@@ -168,31 +150,7 @@ fn empty(c: &Chain) -> Chain {
     }
 }
 
-/// Whether everything that the kernel cannot change in place is as wished.
-fn is_same_frame(new: &Table, old: &Table) -> bool {
-    let chains = new.chains.iter().all(|c| match old.chain(&c.name) {
-        Some(o) => c.comment == o.comment && frame(c) == frame(o),
-        None => true,
-    });
-    let sets = new
-        .sets
-        .iter()
-        .all(|s| match old.sets.iter().find(|o| o.name == s.name) {
-            Some(o) => set_frame(s) == set_frame(o),
-            None => true,
-        });
-    new.flags == old.flags && new.comment == old.comment && chains && sets
-}
-
-/// A chain's hook; its policy can change in place.
-fn frame(c: &Chain) -> Option<BaseChain> {
-    c.base.clone().map(|b| BaseChain {
-        policy: Policy::Accept,
-        ..b
-    })
-}
-
-fn set_frame(s: &Set) -> Set {
+pub(super) fn set_frame(s: &Set) -> Set {
     Set {
         elements: Vec::new(),
         ..s.clone()
@@ -360,6 +318,9 @@ impl fmt::Display for Op {
         match self {
             Self::AddTable(t) => write!(f, "add table {} {}", t.family, t.name),
             Self::DeleteTable((family, name)) => write!(f, "delete table {family} {name}"),
+            Self::ReplaceTable((family, name), reasons) => {
+                write!(f, "delete table {family} {name} # {}", reasons.join(", "))
+            }
             Self::AddSet((family, table), s) => {
                 let block = set_text(s);
                 let mut words = block.split_whitespace();

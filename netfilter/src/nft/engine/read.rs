@@ -11,6 +11,76 @@ use weir_netlink::contention::Attempts;
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Reply, Transport};
 use weir_netlink::{Error, Result};
 
+/// Which tables are read.
+#[derive(Clone, Copy)]
+pub(super) enum Scope<'a> {
+    /// Every one, with everything in it.
+    All,
+    /// These.
+    Tables(&'a [TableId]),
+    /// Those of this list, which are to hold these rules and nothing else.
+    Desired(&'a Ruleset, &'a [TableId]),
+}
+
+/// What is read of a table.
+enum Detail {
+    Name,
+    Content,
+}
+
+/// What an owned table may hold beside what is desired before it is not read to its end, in bytes: some 16,000 rules of
+/// another writer. Each datagram of a list costs the kernel a walk over all before it (`nf_tables_dump_rules`), so that
+/// 200,000 rules take half a minute.
+const MORE: usize = 8 << 20;
+/// A rule that another program made of the same may have larger attributes, and a comment; a set's element too.
+const BYTES_OF_RULE: usize = 4096;
+const BYTES_OF_ELEMENT: usize = 512;
+
+impl Scope<'_> {
+    fn asks_for(self, table: &Table) -> Option<Detail> {
+        let is_named = |list: &[TableId]| {
+            list.iter()
+                .any(|(f, n)| *f == table.family && *n == table.name)
+        };
+        match self {
+            Self::All => Some(Detail::Content),
+            Self::Tables(list) => is_named(list).then_some(Detail::Content),
+            Self::Desired(desired, owned) => {
+                is_named(owned).then(|| match desired.table(table.family, &table.name) {
+                    Some(_) => Detail::Content,
+                    None => Detail::Name,
+                })
+            }
+        }
+    }
+
+    /// In bytes, of an engine that reads at most so many.
+    fn limit(self, of_engine: usize) -> usize {
+        match self.desired() {
+            Some(desired) => of_engine.min(desired.saturating_add(MORE)),
+            None => of_engine,
+        }
+    }
+
+    /// Whether a reading of more than this holds foreign things.
+    fn is_overfull(self, limit: usize) -> bool {
+        self.desired().is_some_and(|desired| desired <= limit)
+    }
+
+    /// How much is desired at most, in bytes.
+    fn desired(self) -> Option<usize> {
+        let Self::Desired(desired, _) = self else {
+            return None;
+        };
+        let of_table = |t: &Table| {
+            let rules: usize = t.chains.iter().map(|c| c.rules.len() + 1).sum();
+            let elements: usize = t.sets.iter().map(|s| s.elements.len() + 8).sum();
+            rules * BYTES_OF_RULE + elements * BYTES_OF_ELEMENT
+        };
+        Some(desired.tables.iter().map(of_table).sum())
+    }
+}
+
 /// Room for answers in bytes, after some were dropped: each time four times as much.
 const FIRST_ROOM: usize = 1 << 20;
 /// And no more than this.
@@ -61,7 +131,7 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// As [`Engine::generation`]; another writer kept changing the ruleset while it was read.
     pub fn read(&mut self) -> Result<Snapshot> {
-        self.consistent(None, None)
+        self.consistent(Scope::All, None)
     }
 
     /// The tables of this list that exist.
@@ -69,7 +139,16 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// As [`Engine::read`].
     pub fn read_tables(&mut self, wanted: &[TableId]) -> Result<Snapshot> {
-        self.consistent(Some(wanted), None)
+        self.consistent(Scope::Tables(wanted), None)
+    }
+
+    /// What of `owned` there is, as far as a plan for `desired` needs it: of a table that has to go no more than that it is
+    /// there, and of one with far more in it than is desired that this is so.
+    ///
+    /// # Errors
+    /// As [`Engine::read`].
+    pub(super) fn read_for(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Snapshot> {
+        self.consistent(Scope::Desired(desired, owned), None)
     }
 
     /// All of one generation; or, when a busy writer does not leave us the time, twice the same: what counts is
@@ -82,11 +161,7 @@ impl<T: Transport> Engine<T> {
     ///
     /// Why two equal readings are one state: the kernel gives no handle twice, so what both have was there all the
     /// time between, and what only one of them has makes them differ.
-    pub(super) fn consistent(
-        &mut self,
-        wanted: Option<&[TableId]>,
-        guess: Option<u32>,
-    ) -> Result<Snapshot> {
+    pub(super) fn consistent(&mut self, scope: Scope<'_>, guess: Option<u32>) -> Result<Snapshot> {
         let mut attempts = Attempts::begin(self.contention);
         let mut is_over = guess.is_some();
         let mut before = match guess {
@@ -100,7 +175,7 @@ impl<T: Transport> Engine<T> {
                 self.wait_for_commit()?;
             }
             is_over = false;
-            match self.snapshot(wanted) {
+            match self.snapshot(scope) {
                 Ok(mut snapshot) => {
                     let after = self.generation()?;
                     snapshot.generation = before;
@@ -149,39 +224,68 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    fn snapshot(&mut self, wanted: Option<&[TableId]>) -> Result<Snapshot> {
+    fn snapshot(&mut self, scope: Scope<'_>) -> Result<Snapshot> {
         (self.torn, self.held) = (false, 0);
-        let is_wanted = |family: Family, name: &str| {
-            wanted.is_none_or(|w| w.iter().any(|(f, n)| *f == family && n == name))
-        };
-        let (mut tables, mut all, mut marks) = (Vec::new(), Vec::new(), Vec::new());
-        let mut strays: Vec<Vec<Stray>> = Vec::new();
-        for reply in self.dump(
-            raw::NFT_MSG_GETTABLE,
-            Family::Unspec,
-            &TableAttrs::default(),
-            "tables",
-        )? {
+        let mut snapshot = Snapshot::default();
+        let mut bare = Vec::new();
+        let all = TableAttrs::default();
+        for reply in self.dump(raw::NFT_MSG_GETTABLE, Family::Unspec, &all, "tables")? {
             let attrs: TableAttrs = decode(&reply, "tables")?;
             let (table, mark) = table(&reply, &attrs);
-            all.push((table.family, table.name.clone()));
-            if is_wanted(table.family, &table.name) {
-                strays.push(stray::of_table(&attrs, &table));
-                tables.push(table);
-                marks.push(mark);
+            snapshot.tables.push((table.family, table.name.clone()));
+            match scope.asks_for(&table) {
+                Some(Detail::Content) => {
+                    snapshot.strays.push(stray::of_table(&attrs, &table));
+                    snapshot.ruleset.tables.push(table);
+                    snapshot.marks.push(mark);
+                }
+                Some(Detail::Name) => bare.push((table, mark)),
+                None => {}
             }
         }
-        if tables.is_empty() {
-            return Ok(Snapshot {
-                tables: all,
-                ..Snapshot::default()
-            });
+        let limit = self.read_limit;
+        self.read_limit = scope.limit(limit);
+        self.is_full = false;
+        let named = snapshot.clone();
+        let read = self.content(snapshot, scope);
+        self.read_limit = limit;
+        let mut snapshot = match read {
+            Err(_) if self.is_full && scope.is_overfull(limit) => {
+                // The rest of the list need not be waited for.
+                self.socket.reopen()?;
+                let ids = |t: &Table| (t.family, t.name.clone());
+                let overfull = named.ruleset.tables.iter().map(ids).collect();
+                let tables = named.tables.clone();
+                bare.extend(named.into_bare());
+                Snapshot {
+                    tables,
+                    overfull,
+                    ..Snapshot::default()
+                }
+            }
+            read => read?,
+        };
+        snapshot.add_bare(bare);
+        Ok(snapshot)
+    }
+
+    /// What the tables of a snapshot hold.
+    fn content(&mut self, mut snapshot: Snapshot, scope: Scope<'_>) -> Result<Snapshot> {
+        if snapshot.ruleset.tables.is_empty() {
+            return Ok(snapshot);
         }
+        let others = snapshot.tables.len() > snapshot.ruleset.tables.len();
+        let Snapshot {
+            ruleset: Ruleset { tables },
+            marks,
+            strays,
+            ..
+        } = &mut snapshot;
         let (message, all_of) = (raw::NFT_MSG_GETCHAIN, ChainAttrs::default());
         self.each(message, Family::Unspec, &all_of, "chains", |reply| {
             let attrs: ChainAttrs = decode(&reply, "chains")?;
-            if let Some(t) = position(&tables, &reply, attrs.table.as_deref()) {
-                hold(&mut marks, t, false);
+            if let Some(t) = position(tables, &reply, attrs.table.as_deref()) {
+                hold(marks, t, false);
                 marks.push(Mark::of(attrs.handle, attrs.uses));
                 let chain = chain(&attrs);
                 if let Some(strays) = strays.get_mut(t) {
@@ -193,15 +297,7 @@ impl<T: Transport> Engine<T> {
             }
             Ok(())
         })?;
-        let anonymous = self.sets(&mut tables, &mut marks, &mut strays)?;
-        let mut snapshot = Snapshot {
-            ruleset: Ruleset { tables },
-            tables: all,
-            marks,
-            strays,
-            ..Snapshot::default()
-        };
-        let others = snapshot.tables.len() > snapshot.ruleset.tables.len();
+        let anonymous = self.sets(tables, marks, strays)?;
         snapshot.handles = snapshot
             .ruleset
             .tables
@@ -209,12 +305,13 @@ impl<T: Transport> Engine<T> {
             .map(|t| vec![Vec::new(); t.chains.len()])
             .collect();
         self.rules(&mut snapshot, &anonymous, others)?;
+        let is_all = matches!(scope, Scope::All);
         // What a table holds besides chains and sets counts when it is asked whether all of it was listed.
-        if wanted.is_none() || snapshot.may_hold_more() {
+        if is_all || snapshot.may_hold_more() {
             self.objects(&mut snapshot.ruleset.tables)?;
             snapshot.count_objects();
         }
-        if wanted.is_none() {
+        if is_all {
             objects::keep_anonymous(&mut snapshot.ruleset.tables, &anonymous);
         }
         Ok(snapshot)

@@ -30,6 +30,8 @@ pub struct Snapshot {
     pub(super) marks: Vec<Mark>,
     /// What was listed around the rules and has no place in the values above, by table.
     pub(super) strays: Vec<Vec<Stray>>,
+    /// Tables with so much more in them than is desired that it was not read to its end.
+    pub(super) overfull: Vec<TableId>,
 }
 
 /// What was listed of a table.
@@ -149,6 +151,25 @@ pub(super) struct Anonymous {
 pub(super) type AnonymousSets = HashMap<(Family, String, String), Anonymous>;
 
 impl Snapshot {
+    /// Adds tables of which no more is known than that they are there.
+    pub(super) fn add_bare(&mut self, bare: Vec<(Table, Mark)>) {
+        for (table, mark) in bare {
+            self.ruleset.tables.push(table);
+            self.handles.push(Vec::new());
+            self.strays.push(Vec::new());
+            // Nothing of it was listed, so nothing is missing.
+            self.marks.push(Mark {
+                holds: None,
+                ..mark
+            });
+        }
+    }
+
+    /// The tables and their marks, before anything of them was read.
+    pub(super) fn into_bare(self) -> Vec<(Table, Mark)> {
+        self.ruleset.tables.into_iter().zip(self.marks).collect()
+    }
+
     /// Stateful objects and flowtables are what a table holds, too.
     pub(super) fn count_objects(&mut self) {
         for (table, mark) in self.ruleset.tables.iter().zip(&mut self.marks) {

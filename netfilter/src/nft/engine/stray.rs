@@ -4,6 +4,7 @@ use super::snapshot::Anonymous;
 use crate::nft::model::{Chain, Set, Table};
 use crate::nft::wire::{ChainAttrs, NFTA_DEVICE_NAME, RuleAttrs, SetAttrs, TableAttrs};
 use crate::nft::{raw, userdata};
+use std::fmt;
 use weir_netlink::attr::{AttrSet, Attrs, NLA_TYPE_MASK, Unknown, Writer};
 
 /// An attribute, or a part of one, without a place.
@@ -15,6 +16,17 @@ pub(super) struct Stray {
     pub(super) attribute: u16,
     /// Its payload.
     pub(super) bytes: Vec<u8>,
+}
+
+impl fmt::Display for Stray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.attribute & NLA_TYPE_MASK;
+        write!(
+            f,
+            "a {} has attribute {number}, which is not desired",
+            self.of
+        )
+    }
 }
 
 /// `NFTA_TABLE_PAD`

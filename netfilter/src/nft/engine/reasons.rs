@@ -1,0 +1,97 @@
+//! Why a table is replaced, where it could not be changed in place or had better not be.
+
+use super::Snapshot;
+use super::plan::set_frame;
+use super::stray::Stray;
+use crate::nft::display::base_chain_text;
+use crate::nft::model::{BaseChain, Chain, Policy, Set, Table};
+use crate::nft::raw;
+
+/// How many rules the kernel may walk past to find those that are to go.
+const WALKED: usize = 1 << 20;
+
+/// Everything for which the table `old`, which is `observed.ruleset.tables[i]`, is not changed but made anew; empty when
+/// it can be changed.
+pub(super) fn to_replace(new: &Table, old: &Table, observed: &Snapshot, i: usize) -> Vec<String> {
+    if observed.overfull.contains(&(old.family, old.name.clone())) {
+        return vec!["it holds far more than is desired and was not read to its end".to_owned()];
+    }
+    let mut reasons = Vec::new();
+    if new.flags != old.flags {
+        let (found, desired) = (flags(old.flags), flags(new.flags));
+        reasons.push(format!("its flags are {found}, not {desired}"));
+    }
+    if new.comment != old.comment {
+        reasons.push(comment("its", old.comment.as_ref()));
+    }
+    for c in &new.chains {
+        reasons.extend(old.chain(&c.name).and_then(|o| of_chain(c, o, old)));
+    }
+    for s in &new.sets {
+        let found = old.sets.iter().find(|o| o.name == s.name);
+        reasons.extend(found.and_then(|o| of_set(s, o)));
+    }
+    reasons.extend(observed.strays(i).iter().map(Stray::to_string));
+    let walked = old.chains.iter().map(|c| dear(new, c));
+    if walked.fold(0, usize::saturating_add) > WALKED {
+        reasons.push("foreign rules are too many to be deleted one by one".to_owned());
+    }
+    reasons
+}
+
+/// How many rules the kernel walks past to delete what is too much. It looks for each rule that is named by its handle
+/// from the beginning of its chain (`nft_rule_lookup`), with the lock of all rulesets of the namespace held: 40,000 rules
+/// that another writer appended to a chain take it half a minute to delete one by one, and nothing to delete with their
+/// table. The counters of what would stay are the price.
+fn dear(new: &Table, old: &Chain) -> usize {
+    let desired = new.chain(&old.name).map_or(0, |d| d.rules.len());
+    let many = old.rules.len();
+    many.saturating_sub(desired).saturating_mul(many)
+}
+
+fn flags(flags: u32) -> String {
+    match flags {
+        0 => "none".to_owned(),
+        raw::NFT_TABLE_F_DORMANT => "dormant".to_owned(),
+        other => format!("{other:#x}"),
+    }
+}
+
+fn comment(whose: &str, found: Option<&String>) -> String {
+    match found {
+        Some(text) => format!("{whose} comment is {text:?}"),
+        None => format!("{whose} comment is missing"),
+    }
+}
+
+fn of_chain(new: &Chain, old: &Chain, table: &Table) -> Option<String> {
+    let name = &new.name;
+    if new.comment != old.comment {
+        return Some(comment(&format!("chain {name}: its"), old.comment.as_ref()));
+    }
+    if frame(new) == frame(old) {
+        return None;
+    }
+    let text = |c: &Chain| match &c.base {
+        Some(base) => base_chain_text(base, table.family),
+        None => "no base chain".to_owned(),
+    };
+    Some(format!(
+        "chain {name} is \"{}\", not \"{}\"",
+        text(old),
+        text(new)
+    ))
+}
+
+/// A chain's hook; its policy can change in place.
+fn frame(c: &Chain) -> Option<BaseChain> {
+    c.base.clone().map(|b| BaseChain {
+        policy: Policy::Accept,
+        ..b
+    })
+}
+
+fn of_set(new: &Set, old: &Set) -> Option<String> {
+    let differs = set_frame(new) != set_frame(old);
+    differs.then(|| format!("set {} has other types, flags or options", new.name))
+}
