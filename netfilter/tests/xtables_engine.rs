@@ -312,3 +312,57 @@ fn tempdir(what: &str) -> std::path::PathBuf {
     std::fs::create_dir_all(&dir).unwrap();
     dir
 }
+
+#[test]
+fn what_is_ours_is_found_by_its_marks_alone() {
+    let ns = namespace_or_skip!();
+    load(&ns, Family::Ip, &foreign(), &[]);
+    let holds = |prefix: &str, tag| {
+        let ours = Ownership {
+            prefix: prefix.into(),
+            tag,
+            ..Ownership::default()
+        };
+        engine(&ns, |e| e.holds(&ours)).unwrap()
+    };
+    assert!(!holds("OURS_", 7));
+    assert!(holds("KUB", 0) && !holds("", 0));
+    // A rule in a built-in chain, whose chain is gone.
+    let tagged = Ownership {
+        prefix: "OURS_".into(),
+        tag: 7,
+        ..Ownership::default()
+    };
+    engine(&ns, |e| e.apply(&wished(OURS), &tagged)).unwrap();
+    assert!(holds("OURS_", 0) && holds("", 7) && !holds("", 8));
+    engine(&ns, |e| e.apply(&Ruleset::default(), &tagged)).unwrap();
+    assert!(!holds("OURS_", 7));
+}
+
+/// As values it would take some 250 MB.
+#[test]
+fn a_table_that_is_too_large_is_looked_through_and_not_read() {
+    let ns = namespace_or_skip!();
+    let mut text = "*filter\n:THEIRS - [0:0]\n".to_owned();
+    for n in 0..120_000 {
+        text += &format!(
+            "-A THEIRS -s 10.{}.{}.{}/32 -j DROP\n",
+            n >> 16,
+            n >> 8 & 255,
+            n & 255
+        );
+    }
+    text += "COMMIT\n";
+    load(&ns, Family::Ip, &text, &[]);
+    let ours = Ownership {
+        prefix: "OURS_".into(),
+        tag: 7,
+        ..Ownership::default()
+    };
+    assert!(!engine(&ns, |e| e.holds(&ours)).unwrap());
+    let error = engine(&ns, |e| e.drift(&Ruleset::default(), &ours)).unwrap_err();
+    let error = error.to_string();
+    for word in ["iptables table filter", "16777216 bytes", "remove rules"] {
+        assert!(error.contains(word), "{error}");
+    }
+}

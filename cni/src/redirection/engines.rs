@@ -77,12 +77,10 @@ pub(super) fn legacy_is_signed() -> Result<bool> {
     if !legacy_is_used()? {
         return Ok(false);
     }
-    let signed = xtables::Ownership {
+    xtables::Engine::open()?.holds(&xtables::Ownership {
         tag: TAG,
         ..xtables::Ownership::default()
-    };
-    let found = xtables::Engine::open()?.drift(&xtables::Ruleset::default(), &signed)?;
-    Ok(!found.ops.is_empty())
+    })
 }
 
 /// Whether the error says that this kernel has no nf_tables. A lost answer, or no memory for it, says nothing about
@@ -133,9 +131,10 @@ pub(super) fn legacy_holds_ours() -> Result<bool> {
     if !legacy_is_used()? {
         return Ok(false);
     }
-    let found = xtables::Engine::open()?.ruleset()?;
-    let chains = found.tables.iter().flat_map(|t| &t.chains);
-    Ok(chains.into_iter().any(|c| c.name.starts_with(PREFIX)))
+    xtables::Engine::open()?.holds(&xtables::Ownership {
+        prefix: PREFIX.to_owned(),
+        ..xtables::Ownership::default()
+    })
 }
 
 /// What differs from these rules, those of the other engine included.
@@ -161,7 +160,7 @@ pub(super) fn drift(rules: &Rules) -> Result<Vec<Change>> {
 
 /// What of ours is in legacy tables and would go.
 fn legacy_left(ours: &xtables::Ownership) -> Result<Vec<Change>> {
-    if !legacy_is_used()? {
+    if !legacy_may_hold(ours)? {
         return Ok(Vec::new());
     }
     let ops = xtables::Engine::open()?
@@ -213,8 +212,15 @@ pub(super) fn each<const N: usize>(parts: [Result<Vec<Change>>; N]) -> (Vec<Chan
     (changes, failures)
 }
 
+/// Whether there is anything in legacy tables that is ours. Tables of others may be large, and are looked through without
+/// being held as values.
+fn legacy_may_hold(ours: &xtables::Ownership) -> Result<bool> {
+    let is_named = !ours.rules.tables.is_empty();
+    Ok(legacy_is_used()? && (is_named || xtables::Engine::open()?.holds(ours)?))
+}
+
 pub(super) fn clean_legacy(ours: &xtables::Ownership) -> Result<Vec<Change>> {
-    if !legacy_is_used()? {
+    if !legacy_may_hold(ours)? {
         return Ok(Vec::new());
     }
     let applied = xtables::Engine::open()?.apply(&xtables::Ruleset::default(), ours)?;

@@ -97,23 +97,23 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
             (None, None) => {}
             (None, Some(_)) => ops.push(Op::DeleteTable(id)),
             (Some(t), None) => add_table(t, &mut ops),
-            (Some(t), Some(i)) => match observed.ruleset.tables.get(i) {
-                Some(old) => {
-                    let reasons = reasons::to_replace(t, old, observed, i);
-                    if !reasons.is_empty() {
-                        ops.push(Op::ReplaceTable(id, reasons));
-                        add_table(t, &mut ops);
-                        continue;
-                    }
-                    change_table(t, old, observed, i, &mut ops);
-                    kept.extend(old.objects.iter().map(|o| Kept {
-                        table: id.clone(),
-                        kind: o.kind,
-                        name: o.name.clone(),
-                    }));
+            (Some(t), Some(i)) => {
+                let Some(old) = observed.ruleset.tables.get(i) else {
+                    continue;
+                };
+                let reasons = reasons::to_replace(t, old, observed, i);
+                if !reasons.is_empty() {
+                    ops.push(Op::ReplaceTable(id, reasons));
+                    add_table(t, &mut ops);
+                    continue;
                 }
-                None => {}
-            },
+                change_table(t, old, observed, i, &mut ops);
+                kept.extend(old.objects.iter().map(|o| Kept {
+                    table: id.clone(),
+                    kind: o.kind,
+                    name: o.name.clone(),
+                }));
+            }
         }
     }
     Transaction {

@@ -1,13 +1,13 @@
 //! Reading: which tables there are, and what is in them.
 
-use super::{Engine, TableId, Transport};
+use super::{Engine, Ownership, TableId, Transport};
 use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::ext::{All, Context};
 use crate::xtables::raw::layout::*;
 use crate::xtables::raw::*;
-use crate::xtables::sets::{Cached, Sets};
+use crate::xtables::sets::Cached;
 use crate::xtables::table::{Counters, Info, Layout};
-use crate::xtables::{Family, Ruleset};
+use crate::xtables::{Family, Ruleset, entry};
 use std::fmt::Write;
 use std::io;
 use weir_netlink::contention::Attempts;
@@ -86,10 +86,13 @@ impl Snapshot {
     }
 }
 
-/// The largest table that is read, in bytes. The kernel makes tables of up to 512 MiB (`XT_MAX_TABLE_SIZE`), and who may
-/// write in a pod may make one; as values they take several times as much of the memory of the node. A rule has about
-/// 200 bytes, so this is some 300,000 rules.
+/// The largest table that is looked through, in bytes. The kernel makes tables of up to 512 MiB (`XT_MAX_TABLE_SIZE`), and
+/// who may write in a pod may make one.
 const MAX_TABLE_SIZE: usize = 64 << 20;
+
+/// The largest table that is read as values, in bytes: these take fifteen times as much of the memory of the node. A rule
+/// has about 200 bytes, so this is some 80,000 rules.
+const MAX_READ_SIZE: usize = 16 << 20;
 
 impl<T: Transport> Engine<T> {
     /// Every table that exists in the namespace (`iptables-save` and `ip6tables-save`). None comes into being by it.
@@ -141,15 +144,47 @@ impl<T: Transport> Engine<T> {
     }
 
     pub(super) fn read_table(&mut self, family: Family, name: &str) -> Result<Layout> {
+        let (info, entries) = self.entries(family, name, MAX_READ_SIZE)?;
+        let cached = Cached::new(self.sets.as_ref());
+        let cx = Context {
+            family,
+            sets: &cached,
+            revisions: &All,
+        };
+        Layout::decode(name, info, entries, &cx)
+    }
+
+    /// Whether anything in the tables is ours by its mark: a chain with the prefix, a rule with the tag. Rules that are
+    /// named for ours are not looked for. No table comes into being by it, and none is held as values.
+    ///
+    /// # Errors
+    /// As [`Engine::read`].
+    pub fn holds(&mut self, ours: &Ownership) -> Result<bool> {
+        for family in [Family::Ip, Family::Ip6] {
+            for name in self.names(family)? {
+                let (_, entries) = self.entries(family, &name, MAX_TABLE_SIZE)?;
+                let found = is_marked(&entries, family, ours);
+                let malformed =
+                    |why: String| Error::malformed("read", format!("{family} table {name}"), why);
+                if found.map_err(malformed)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The entries of a table that has at most `limit` bytes.
+    fn entries(&mut self, family: Family, name: &str, limit: usize) -> Result<(Info, Vec<u8>)> {
         let object = format!("{family} table {name}");
         let mut attempts = Attempts::begin(self.contention);
         loop {
             let info = self
                 .info(family, name)
                 .map_err(|e| explain(&object, name, &e))?;
-            if info.size > MAX_TABLE_SIZE {
+            if info.size > limit {
                 let reason = format!(
-                    "it has {} bytes in {} rules and chains, and at most {MAX_TABLE_SIZE} bytes are read of a table; \
+                    "it has {} bytes in {} rules and chains, and at most {limit} bytes are read of a table; \
                      remove rules from it, or whole chains",
                     info.size, info.entries
                 );
@@ -180,14 +215,7 @@ impl<T: Transport> Engine<T> {
                 Err(e) => return Err(explain(&object, name, &e)),
             }
             value.drain(..ENTRIES_TABLE);
-            let sets: &dyn Sets = self.sets.as_ref();
-            let cached = Cached::new(sets);
-            let cx = Context {
-                family,
-                sets: &cached,
-                revisions: &All,
-            };
-            return Layout::decode(name, info, value, &cx);
+            return Ok((info, value));
         }
     }
 
@@ -201,6 +229,23 @@ impl<T: Transport> Engine<T> {
         self.transport.get(family, IPT_SO_GET_INFO, &mut value)?;
         decode_info(&value).ok_or_else(invalid)
     }
+}
+
+/// Whether one of the entries is ours by its mark.
+fn is_marked(entries: &[u8], family: Family, ours: &Ownership) -> Result<bool, String> {
+    let mut at = 0;
+    while at < entries.len() {
+        let rest = entries.get(at..).unwrap_or_default();
+        let (len, head) =
+            entry::outline(rest, family).ok_or_else(|| format!("no rule begins at offset {at}"))?;
+        let is_chain = head.is_some_and(|n| !ours.prefix.is_empty() && n.starts_with(&ours.prefix));
+        let tag = Bytes(rest).u32(entry::shape(family).nfcache);
+        if is_chain || (ours.tag != 0 && tag == Some(ours.tag)) {
+            return Ok(true);
+        }
+        at += len;
+    }
+    Ok(false)
 }
 
 fn decode_info(value: &[u8]) -> Option<Info> {
