@@ -210,6 +210,28 @@ pub(super) fn check_name(operation: &str, name: &str) -> Result<()> {
     ))
 }
 
+/// The longest time that an entry stays, in seconds: what is more the kernel lowers to this, with no word
+/// (`IPSET_MAX_TIMEOUT`, `linux/netfilter/ipset/ip_set.h`).
+pub(super) const MAX_TIMEOUT: u32 = 2_147_483;
+const TIMEOUT: &str =
+    "an entry stays at most 2147483 seconds: lower its timeout, or give 0 for ever";
+
+/// What the kernel would lower.
+///
+/// # Errors
+/// The default timeout is too long.
+pub(super) fn check_header(operation: &str, h: &Header) -> Result<()> {
+    check_name(operation, &h.name)?;
+    match h.timeout {
+        Some(t) if t > MAX_TIMEOUT => Err(Error::refused(
+            operation,
+            format!("set {}", h.name),
+            TIMEOUT,
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// What the kernel would cut off or could not give back as text.
 ///
 /// # Errors
@@ -222,6 +244,14 @@ pub(super) fn check_entry(operation: &str, set: &str, entry: &Entry) -> Result<(
         "a comment has no quote, line break or NUL, which `ipset save` could not give back: leave it out"
     } else if matches!(entry.key, Key::Opaque(_)) {
         "sets of this type are only listed: use one of the known types"
+    } else if entry.timeout.is_some_and(|t| t > MAX_TIMEOUT) {
+        TIMEOUT
+    } else if let Key::Set(member) = &entry.key {
+        return check_name(operation, member);
+    } else if let Key::IpPort(_, p) | Key::NetPort(_, p) | Key::IpPortIp(_, p, _) = &entry.key
+        && p.kept() != *p
+    {
+        "only TCP, UDP, UDP-Lite, SCTP and the two ICMP have ports, or type and code: give 0"
     } else {
         return Ok(());
     };

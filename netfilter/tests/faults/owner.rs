@@ -283,7 +283,7 @@ fn nothing_is_cut_to_fit() {
     timed.gc_interval = Some(Duration::from_secs(1 << 32));
     set.tables[0].sets.push(timed);
     for (desired, words) in [
-        (table(&[comment]), "254 bytes"),
+        (table(&[comment]), "253 bytes"),
         (table(&[name("sixteen-letters-")]), "1 to 15"),
         (table(&[name("sixteen-letters-*")]), "1 to 15"),
         (chain, "255 bytes"),

@@ -221,8 +221,12 @@ impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kin
     type Value = Vec<T>;
     const NESTED: bool = true;
     fn encode(value: &Vec<T>, w: &mut Writer) {
-        for (i, v) in (1u16..).zip(value) {
-            w.attr(i, true, |w| v.encode(w));
+        for (i, v) in (1..).zip(value) {
+            // Of more than 16 383 the attribute around them is too long, which the writer says.
+            let number: usize = i;
+            w.attr(u16::try_from(number).unwrap_or(u16::MAX), true, |w| {
+                v.encode(w)
+            });
         }
     }
     fn decode(bytes: &[u8]) -> Result<Vec<T>, DecodeError> {

@@ -138,7 +138,7 @@ impl<T: Transport> Engine<T> {
     /// there with another type or family, which the kernel alone would accept; this kernel lacks the type, or
     /// its revision an option ([`ErrorKind::Unsupported`]).
     pub fn create(&mut self, header: &Header, existing: Existing) -> Result<()> {
-        codec::check_name("create", &header.name)?;
+        codec::check_header("create", header)?;
         let revision = self.revision_for(header)?;
         let attrs = CommandAttrs {
             type_name: Some(header.kind.name().to_owned()),

@@ -1,10 +1,7 @@
 //! The pure part: what has to be done so that the kernel holds what is wished.
 
-use crate::ipset::model::{Entry, Header, Key, ProtoPort, Set, SetType, SkbInfo};
-use crate::ipset::raw::{
-    IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
-    IPSET_MAXNAMELEN,
-};
+use crate::ipset::model::{Entry, Header, Key, Set, SetType, SkbInfo};
+use crate::ipset::raw::IPSET_MAXNAMELEN;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -204,9 +201,9 @@ pub(super) fn settled(e: &Entry, header: &Header) -> Entry {
     let key = match &e.key {
         Key::Ip(ip) => Key::Ip(masked(*ip, header)),
         Key::Net(net) => Key::Net(net.trunc()),
-        Key::IpPort(ip, p) => Key::IpPort(masked(*ip, header), port(*p)),
-        Key::NetPort(net, p) => Key::NetPort(net.trunc(), port(*p)),
-        Key::IpPortIp(ip, p, to) => Key::IpPortIp(*ip, port(*p), *to),
+        Key::IpPort(ip, p) => Key::IpPort(masked(*ip, header), p.kept()),
+        Key::NetPort(net, p) => Key::NetPort(net.trunc(), p.kept()),
+        Key::IpPortIp(ip, p, to) => Key::IpPortIp(*ip, p.kept(), *to),
         other => other.clone(),
     };
     let SkbInfo { mark, prio, queue } = e.skbinfo;
@@ -221,15 +218,6 @@ pub(super) fn settled(e: &Entry, header: &Header) -> Entry {
             prio: prio.filter(|p| *p != 0),
             queue: queue.filter(|q| *q != 0),
         },
-    }
-}
-
-/// Only these protocols have ports, or type and code.
-fn port(p: ProtoPort) -> ProtoPort {
-    match p.protocol {
-        IPPROTO_TCP | IPPROTO_UDP | IPPROTO_SCTP | IPPROTO_UDPLITE | IPPROTO_ICMP
-        | IPPROTO_ICMPV6 => p,
-        protocol => ProtoPort { protocol, port: 0 },
     }
 }
 

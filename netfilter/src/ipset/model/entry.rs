@@ -1,5 +1,8 @@
 //! Entries: a key, and what the set keeps with it.
 
+use crate::ipset::raw::{
+    IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
+};
 use crate::ipset::wire::EntryAttrs;
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -12,6 +15,17 @@ pub struct ProtoPort {
     /// A port of TCP, UDP, UDP-Lite and SCTP; type and code in the upper and lower half of ICMP and ICMPv6;
     /// 0 of all others.
     pub port: u16,
+}
+
+impl ProtoPort {
+    /// As the kernel keeps it: only these protocols have ports, or type and code.
+    pub(in crate::ipset) fn kept(self) -> Self {
+        match self.protocol {
+            IPPROTO_TCP | IPPROTO_UDP | IPPROTO_SCTP | IPPROTO_UDPLITE | IPPROTO_ICMP
+            | IPPROTO_ICMPV6 => self,
+            protocol => Self { protocol, port: 0 },
+        }
+    }
 }
 
 /// What an entry is found by.

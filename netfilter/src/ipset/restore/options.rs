@@ -4,10 +4,11 @@ use super::command::need;
 use super::range::address;
 use super::token::Token;
 use super::{Wrong, wrong};
+use crate::ipset::codec::MAX_TIMEOUT;
 use crate::ipset::model::{Family, Header, SetType};
 
 /// The largest timeout that ipset takes, in seconds.
-pub(super) const TIMEOUT_MAX: u64 = 2_147_483;
+pub(super) const TIMEOUT_MAX: u64 = MAX_TIMEOUT as u64;
 
 /// A number in a range, decimal or, after `0x`, hexadecimal.
 pub(super) fn number<T: TryFrom<u64>>(token: &Token<'_>, min: u64, max: u64) -> Result<T, Wrong> {

@@ -109,7 +109,10 @@ impl Messages {
                 self.change(raw::NFT_MSG_NEWSETELEM, id, s, elements);
             }
             Op::DeleteElements(id, s, elements) => {
-                self.change(raw::NFT_MSG_DELSETELEM, id, s, elements);
+                // They are found by their keys, and with a sign of ours beside it a long comment may not fit.
+                let mut found = elements.clone();
+                found.iter_mut().for_each(|e| e.extra_mut().comment = None);
+                self.change(raw::NFT_MSG_DELSETELEM, id, s, &found);
             }
             Op::AddChain(id, c) => self.chain(id, c),
             Op::SetPolicy(id, name, p) => {

@@ -2,14 +2,26 @@
 
 use super::{Op, Transaction};
 use crate::nft::model::{
-    Chain, Data, DataType, Match, MetaKey, Operand, Rule, Selector, Set, Statement,
+    Chain, CtKey, Data, DataType, Family, Match, MetaKey, Operand, Rule, Selector, Set, Source,
+    Statement, Verdict,
 };
 use crate::nft::raw;
+use std::net::IpAddr;
 use std::time::Duration;
 use weir_netlink::{Error, Result};
 
-/// An entry of the userdata has one byte for its length, and a text ends with a zero.
-const COMMENT: usize = 254;
+/// The kernel keeps this much userdata of an object (`NFT_USERDATA_MAXLEN`).
+const USERDATA: usize = 256;
+/// Of an entry of the userdata: type, length and the zero that ends a text.
+const ENTRY: usize = 3;
+/// What is left of it for a comment alone.
+const COMMENT: usize = USERDATA - ENTRY;
+/// What is left of it at an element, which keeps two bytes less: of 256 the kernel drops all, with no word, and 255 it
+/// refuses (`u8 ulen` in `nft_add_set_elem`; its length with a header is one byte, too). A range without an end has an
+/// entry with a number besides the comment.
+const ELEM_COMMENT: usize = USERDATA - 2 - ENTRY - 6;
+/// `NF_LOG_PREFIXLEN` of `linux/netfilter/nf_log.h`, less the zero at the end.
+const LOG_PREFIX: usize = 127;
 /// `IFNAMSIZ` of `linux/if.h`, less the zero at the end.
 const IFNAME: usize = 15;
 
@@ -35,10 +47,12 @@ fn one(op: &Op) -> Result<(), String> {
             elements(s, &s.elements)?;
             (id, &s.name)
         }
-        Op::AddElements(id, s, e) | Op::DeleteElements(id, s, e) => {
+        Op::AddElements(id, s, e) => {
             elements(s, e)?;
             (id, &s.name)
         }
+        // As they were listed.
+        Op::DeleteElements(id, s, _) => (id, &s.name),
         Op::AddChain(id, c) => {
             chain(c)?;
             (id, &c.name)
@@ -69,9 +83,13 @@ fn name(what: &str, name: &str) -> Result<(), String> {
 }
 
 fn comment(text: Option<&str>) -> Result<(), String> {
+    comment_of(text, COMMENT)
+}
+
+fn comment_of(text: Option<&str>, longest: usize) -> Result<(), String> {
     match text {
-        Some(t) if t.len() > COMMENT || t.contains('\0') => Err(format!(
-            "the comment has {} bytes or a zero in it; shorten it to {COMMENT} bytes",
+        Some(t) if t.len() > longest || t.contains('\0') => Err(format!(
+            "the comment has {} bytes or a zero in it; shorten it to {longest} bytes",
             t.len()
         )),
         _ => Ok(()),
@@ -92,11 +110,24 @@ fn chain(c: &Chain) -> Result<(), String> {
     for device in devices {
         interface(device.as_bytes())?;
     }
+    let kind = c.base.as_ref().map(|b| b.chain_type.as_str());
+    if kind.is_some_and(|k| k.contains('\0')) {
+        return Err("the type of a chain has a zero in it; leave it out".into());
+    }
     comment(c.comment.as_deref())
 }
 
 fn set(s: &Set) -> Result<(), String> {
-    comment(s.comment.as_deref())?;
+    let notes = s.to_attrs("", 0).userdata.map_or(0, |u| u.len());
+    let text = s.comment.as_deref();
+    // A comment that is too long for its own length byte is not whole there.
+    let entry = text.map_or(0, |t| t.len().min(255) + ENTRY);
+    comment_of(text, COMMENT.saturating_sub(notes.saturating_sub(entry)))?;
+    if notes > USERDATA {
+        return Err(format!(
+            "its notes (`typeof`, byte orders) have {notes} bytes, and the kernel keeps {USERDATA}; declare it with `type`"
+        ));
+    }
     let whole = |t: Duration| t.subsec_nanos().is_multiple_of(1_000_000);
     if !s.timeout.into_iter().chain(s.gc_interval).all(whole) {
         return Err("a time is no number of milliseconds; round it".into());
@@ -113,7 +144,10 @@ fn set(s: &Set) -> Result<(), String> {
 fn elements(s: &Set, elements: &[crate::nft::Element]) -> Result<(), String> {
     for e in elements {
         let extra = e.extra();
-        comment(extra.comment.as_deref())?;
+        comment_of(extra.comment.as_deref(), ELEM_COMMENT)?;
+        if let Some(Verdict::Jump(to) | Verdict::Goto(to)) = &extra.verdict {
+            name("chain", to)?;
+        }
         if extra
             .timeout
             .is_some_and(|t| !t.subsec_nanos().is_multiple_of(1_000_000))
@@ -137,21 +171,89 @@ fn padded(name: &Data) -> Result<(), String> {
 }
 
 fn rule(r: &Rule) -> Result<(), String> {
-    for s in &r.statements {
-        let Statement::Match(Match {
-            selector: Selector::Meta(key),
-            operand,
-            ..
-        }) = s
-        else {
-            continue;
-        };
-        let is_name = matches!(key, MetaKey::Iifname | MetaKey::Oifname);
-        match operand {
-            Operand::Value(name) if is_name => padded(name)?,
-            Operand::IfnamePrefix(name) => interface(name.as_bytes())?,
-            _ => {}
-        }
-    }
+    r.statements.iter().try_for_each(statement)?;
     comment(r.comment.as_deref())
+}
+
+fn statement(s: &Statement) -> Result<(), String> {
+    match s {
+        Statement::Match(m) => matching(m),
+        Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) => name("chain", to),
+        Statement::Vmap(_, set) => name("set", set),
+        Statement::MetaSet(key, from) => source(&Selector::Meta(*key), from),
+        Statement::CtSet(key, direction, from) => source(&Selector::Ct(*key, *direction), from),
+        Statement::Nat(n) => {
+            let addrs = n.addrs.into_iter().flat_map(|(first, last)| [first, last]);
+            addrs.into_iter().try_for_each(|a| family(n.family, a))
+        }
+        Statement::Tproxy(t) => t.addr.map_or(Ok(()), |a| family(t.family, a)),
+        Statement::Log(l) => match &l.prefix {
+            Some(p) if p.len() > LOG_PREFIX || p.contains('\0') => Err(format!(
+                "the prefix of the log has {} bytes or a zero in it; shorten it to {LOG_PREFIX} bytes",
+                p.len()
+            )),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+fn matching(m: &Match) -> Result<(), String> {
+    let is_name = matches!(
+        m.selector,
+        Selector::Meta(MetaKey::Iifname | MetaKey::Oifname | MetaKey::Ibrname | MetaKey::Obrname)
+    );
+    match &m.operand {
+        Operand::Value(name) if is_name => padded(name),
+        Operand::IfnamePrefix(name) => interface(name.as_bytes()),
+        Operand::Anonymous(elements) => {
+            let keys = elements.iter().map(|e| e.key.first());
+            let mut names = keys.filter(|_| is_name);
+            names.try_for_each(padded)?;
+            let mut comments = elements.iter().map(|e| e.extra().comment.as_deref());
+            comments.try_for_each(|c| comment_of(c, ELEM_COMMENT))
+        }
+        Operand::Named { set, .. } => name("set", set),
+        Operand::Prefix(address, len) if usize::from(*len) > address.0.len() * 8 => Err(format!(
+            "the prefix length {len} is longer than the {} bits of its address; lower it",
+            address.0.len() * 8
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What is stored has the bytes that its place takes: of more the kernel takes the first.
+fn source(to: &Selector, from: &Source) -> Result<(), String> {
+    let width = match to {
+        Selector::Meta(MetaKey::Mark | MetaKey::Priority) | Selector::Ct(CtKey::Mark, _) => 4,
+        Selector::Ct(CtKey::Zone, _) => 2,
+        _ => return Ok(()),
+    };
+    let fits = match from {
+        Source::Value(value) => value.0.len() == width,
+        Source::Bitwise { mask, xor, .. } => mask.0.len() == xor.0.len(),
+        Source::Map(_, map) => return name("map", map),
+        Source::Selector(_) => true,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(format!(
+            "a stored value, or its mask, has not the {width} bytes of what it is stored in; give as many"
+        )),
+    }
+}
+
+/// The kernel takes as many bytes of an address as its family has.
+fn family(family: Family, address: IpAddr) -> Result<(), String> {
+    let fits = match family {
+        Family::Ip => address.is_ipv4(),
+        Family::Ip6 => address.is_ipv6(),
+        _ => true,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(format!(
+            "{address} is no address of the family {family}; give one of its family"
+        )),
+    }
 }

@@ -31,6 +31,9 @@ const MAP: &[(&str, u32)] = &[
     ("--map-queue", IPSET_FLAG_MAP_SKBQUEUE),
 ];
 
+/// `linux/netfilter/ipset/ip_set.h`: of more the kernel makes this, with no word.
+const IPSET_MAX_TIMEOUT: u32 = 2_147_483;
+
 pub(crate) const KIND: Kind<Target> = Kind {
     name: "SET",
     forms: |_| forms!["SET" 3, "SET" 2, "SET" 1],
@@ -53,6 +56,9 @@ fn encode(target: &Target, form: Form, cx: &Context<'_>) -> Encoded {
     let Target::Set(v) = target else {
         return Ok(None);
     };
+    if v.timeout.is_some_and(|t| t > IPSET_MAX_TIMEOUT) {
+        return Err("an entry stays at most 2147483 seconds; lower --timeout".into());
+    }
     if form.revision < 3 && v.map.is_some() || form.revision < 2 && (v.exist || v.timeout.is_some())
     {
         return Ok(None);
