@@ -16,7 +16,7 @@ use common::tool;
 use oracle::{engine, ipset, load, our_load, save};
 use std::collections::BTreeSet;
 use weir_netfilter::ipset::{Engine, Entry, Existing, Family, Header, Key, SetType, error};
-use weir_netlink::{Error, ErrorKind};
+use weir_netlink::{Error, ErrorKind, InForce};
 
 fn ip(n: u32) -> Entry {
     Entry::new(Key::Ip(std::net::Ipv4Addr::from_bits(n).into()))
@@ -231,6 +231,35 @@ fn a_set_that_a_rule_names_is_replaced_under_it_and_not_destroyed() {
     });
     let rules = tool(&ns, "iptables-legacy", &["-S"], "").unwrap();
     assert!(rules.contains("--match-set s dst"), "{rules}");
+}
+
+/// Two of four sets are in use; the error names both, and the others are gone.
+#[test]
+fn sets_that_cannot_go_keep_no_other() {
+    let ns = namespace_or_skip!();
+    let text = "create a hash:ip\ncreate b hash:ip\ncreate c hash:ip\ncreate d hash:ip\n\
+                create theirs list:set\nadd theirs a\nadd theirs c\n";
+    load(&ns, text);
+    let owned = ["a", "b", "c", "d"].map(str::to_owned);
+    let error = engine(&ns, |e| e.apply(&[], &owned).unwrap_err());
+    let text = error.to_string();
+    for part in ["destroy set a", "destroy set c"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!text.contains("set b") && !text.contains("set d"), "{text}");
+    assert_eq!(error.in_force(), InForce::Unknown, "{error}");
+    let left = save(&ns);
+    assert!(
+        left.contains("create a ") && left.contains("create c "),
+        "{left}"
+    );
+    assert!(
+        !left.contains("create b ") && !left.contains("create d "),
+        "{left}"
+    );
+    tool(&ns, "ipset", &["destroy", "theirs"], "").unwrap();
+    engine(&ns, |e| e.apply(&[], &owned).unwrap());
+    assert_eq!(save(&ns), "");
 }
 
 #[test]

@@ -1,5 +1,10 @@
 //! Other writers, and kernels that refuse.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
 mod common;
 #[path = "../../netlink/tests/common/effort.rs"]
@@ -25,10 +30,17 @@ struct Faulty {
     counters: Option<(usize, bool)>,
     /// Extensions that it does not have.
     lacks: &'static [&'static str],
+    /// The family whose list of tables cannot be read.
+    unlisted: Option<Family>,
+    /// The table that cannot be read.
+    unread: Option<&'static str>,
 }
 
 impl Transport for Faulty {
     fn names(&mut self, family: Family) -> io::Result<Vec<String>> {
+        if self.unlisted == Some(family) {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
         self.kernel.names(family)
     }
 
@@ -37,6 +49,9 @@ impl Transport for Faulty {
         let text = value.split(|b| *b == 0).next().unwrap_or_default();
         if value.len() == 30 && self.lacks.iter().any(|name| name.as_bytes() == text) {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        if value.len() > 30 && self.unread.is_some_and(|name| name.as_bytes() == text) {
+            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
         self.kernel.get(family, option, value)
     }
@@ -94,6 +109,8 @@ fn faulty(fails: &[(usize, i32)], lost: &[(usize, i32)]) -> Faulty {
         replaced: 0,
         counters: None,
         lacks: &[],
+        unlisted: None,
+        unread: None,
     }
 }
 
@@ -476,4 +493,108 @@ fn a_writer_beside_us_loses_nothing() {
         .collect();
     assert_eq!(have, want);
     assert!(listing.contains("-A OUTPUT -j OURS_A"), "{listing}");
+}
+
+/// Ours in three tables, of which some fail.
+fn removed(ns: &Netns, transport: impl FnOnce() -> Faulty + Send) -> Removed {
+    apply(ns, &[]).unwrap();
+    ns.run(|| {
+        let sets = Box::new(SocketSets::open().unwrap());
+        let engine = Engine::with_transport(transport(), sets);
+        let mut engine = engine.contention(Duration::from_millis(200));
+        engine.remove(&ours())
+    })
+    .unwrap()
+}
+
+/// The tables where something of ours is left.
+fn left(ns: &Netns) -> Vec<String> {
+    let found = ns.run(|| Engine::open().unwrap().drift(&Ruleset::default(), &ours()));
+    let tables = found.unwrap().unwrap().tables().tables;
+    let name = |t: &Table| format!("{} table {}", t.family, t.name);
+    let mut names: Vec<String> = tables.iter().map(name).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn tear_down_goes_on_and_names_every_table_that_failed() {
+    let ns = namespace_or_skip!();
+    let all = [
+        "ip6tables table nat",
+        "iptables table mangle",
+        "iptables table nat",
+    ];
+    let named = |removed: &Removed| -> Vec<String> {
+        let texts = removed.failures.iter().map(ToString::to_string);
+        let of = |text: &String| all.iter().find(|t| text.contains(*t));
+        let mut named: Vec<String> = texts
+            .map(|text| of(&text).map_or(text.clone(), |t| (*t).to_owned()))
+            .collect();
+        named.sort();
+        named
+    };
+    let done = removed(&ns, || faulty(&[], &[]));
+    assert!(done.failures.is_empty(), "{:?}", done.failures);
+    assert_eq!(done.ops.len(), 9, "{:?}", done.ops);
+    assert_eq!(left(&ns), [""; 0]);
+    // Each alone, two, and all of them.
+    for fails in [&[0][..], &[1], &[2], &[0, 2], &[0, 1, 2]] {
+        let refused: Vec<(usize, i32)> = fails.iter().map(|n| (*n, EINVAL)).collect();
+        let done = removed(&ns, || faulty(&refused, &[]));
+        assert_eq!(named(&done), left(&ns), "{fails:?}");
+        assert_eq!(done.failures.len(), fails.len(), "{:?}", done.failures);
+        assert_eq!(done.ops.len(), 3 * (3 - fails.len()), "{:?}", done.ops);
+    }
+    // Not even a list, or a table, that cannot be read.
+    let done = removed(&ns, || Faulty {
+        unlisted: Some(Family::Ip),
+        ..faulty(&[], &[])
+    });
+    assert_eq!(done.failures.len(), 1, "{:?}", done.failures);
+    assert!(done.failures[0].to_string().contains("iptables tables"));
+    assert_eq!(left(&ns), all[1..]);
+    let done = removed(&ns, || Faulty {
+        unread: Some("nat"),
+        ..faulty(&[], &[])
+    });
+    assert_eq!(named(&done), [all[0], all[2]]);
+    assert_eq!(left(&ns), [all[0], all[2]]);
+    // A lost answer is no failure.
+    let done = removed(&ns, || faulty(&[], &[(1, libc::ENOMEM)]));
+    assert!(done.failures.is_empty(), "{:?}", done.failures);
+    assert_eq!(left(&ns), [""; 0]);
+}
+
+/// What cannot be read is an error, never an empty table or a whole that is not.
+#[test]
+fn what_cannot_be_read_is_never_shown_as_good() {
+    let ns = namespace_or_skip!();
+    apply(&ns, &[]).unwrap();
+    let broken: [fn() -> Faulty; 3] = [
+        || Faulty {
+            unlisted: Some(Family::Ip6),
+            ..faulty(&[], &[])
+        },
+        || Faulty {
+            unread: Some("nat"),
+            ..faulty(&[], &[])
+        },
+        || Faulty {
+            unread: Some("mangle"),
+            ..faulty(&[], &[])
+        },
+    ];
+    for broken in broken {
+        ns.run(|| {
+            let sets = || Box::new(SocketSets::open().unwrap());
+            let mut engine = Engine::with_transport(broken(), sets());
+            engine.read().unwrap_err();
+            engine.ruleset().unwrap_err();
+            engine.drift(&wished(), &ours()).unwrap_err();
+            let error = engine.apply(&wished(), &ours()).unwrap_err();
+            assert_eq!(error.in_force(), InForce::No, "{error}");
+        })
+        .unwrap();
+    }
 }

@@ -192,22 +192,23 @@ fn leftovers_found(named: &xtables::Ruleset) -> Result<Vec<Change>> {
 
 /// Takes our rules away from every engine, and from built-in chains of legacy tables and of iptables-nft's also what
 /// equals the rules of this plan. Goes on after a failure.
-pub(super) fn clean(named: &xtables::Ruleset) -> (Vec<Change>, Vec<Error>) {
+pub(super) fn clean(named: &xtables::Ruleset) -> Removed {
     each([
         clean_legacy(&ours_and(named)),
         clean_nft(),
-        without_nft(|| leftovers::remove(named)),
+        leftovers::remove(named),
     ])
 }
 
-/// What was changed and what failed.
-pub(super) fn each<const N: usize>(parts: [Result<Vec<Change>>; N]) -> (Vec<Change>, Vec<Error>) {
+/// What a removal changed, and everything that failed.
+pub(super) type Removed = (Vec<Change>, Vec<Error>);
+
+/// All of them together.
+pub(super) fn each<const N: usize>(parts: [Removed; N]) -> Removed {
     let (mut changes, mut failures) = (Vec::new(), Vec::new());
-    for part in parts {
-        match part {
-            Ok(changed) => changes.extend(changed),
-            Err(e) => failures.push(e),
-        }
+    for (changed, failed) in parts {
+        changes.extend(changed);
+        failures.extend(failed);
     }
     (changes, failures)
 }
@@ -219,20 +220,37 @@ fn legacy_may_hold(ours: &xtables::Ownership) -> Result<bool> {
     Ok(legacy_is_used()? && (is_named || xtables::Engine::open()?.holds(ours)?))
 }
 
-pub(super) fn clean_legacy(ours: &xtables::Ownership) -> Result<Vec<Change>> {
-    if !legacy_may_hold(ours)? {
-        return Ok(Vec::new());
+fn whole(part: Result<Vec<Change>>) -> Removed {
+    match part {
+        Ok(changed) => (changed, Vec::new()),
+        Err(e) => (Vec::new(), vec![e]),
     }
-    let applied = xtables::Engine::open()?.apply(&xtables::Ruleset::default(), ours)?;
-    Ok(applied.ops.into_iter().map(Change::legacy).collect())
 }
 
-pub(super) fn clean_nft() -> Result<Vec<Change>> {
-    without_nft(|| {
+/// Goes on with the next table after a failure.
+pub(super) fn clean_legacy(ours: &xtables::Ownership) -> Removed {
+    let remove = || {
+        if !legacy_is_used()? {
+            return Ok(xtables::Removed::default());
+        }
+        Ok(xtables::Engine::open()?.remove(ours))
+    };
+    match remove() {
+        Ok(removed) => {
+            let changes = removed.ops.into_iter().map(Change::legacy).collect();
+            (changes, removed.failures)
+        }
+        Err(e) => (Vec::new(), vec![e]),
+    }
+}
+
+/// One transaction: all of it or nothing.
+pub(super) fn clean_nft() -> Removed {
+    whole(without_nft(|| {
         Ok(nft::Engine::open()?
             .apply(&nft::Ruleset::default(), &owned())?
             .ops)
-    })
+    }))
 }
 
 /// A kernel without nf_tables holds nothing there.

@@ -7,7 +7,8 @@
 //! jump does not say who wrote it. It goes only where a plan names it, as in legacy tables: of equal rules as many
 //! as are named, the last ones, and only from a table in which one of these chains shows that upstream was there.
 
-use super::engines::PREFIX;
+use super::Change;
+use super::engines::{PREFIX, Removed};
 use weir_netfilter::nft::compat::legacy_rule;
 use weir_netfilter::nft::engine::Snapshot;
 use weir_netfilter::nft::{
@@ -15,19 +16,26 @@ use weir_netfilter::nft::{
 };
 use weir_netfilter::xtables;
 use weir_netlink::contention::{Attempts, CONTENTION};
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, ErrorKind, Result};
 
 /// What [`remove`] would do now.
 pub(super) fn find(named: &xtables::Ruleset) -> Result<Vec<Op>> {
     Ok(plan(&Engine::open()?.read_tables(&tables())?, named).ops)
 }
 
-/// Takes them away in one transaction, with the rules of built-in chains that are named; nothing is written when
-/// there are none.
-pub(super) fn remove(named: &xtables::Ruleset) -> Result<Vec<Op>> {
-    let mut engine = Engine::open()?;
-    let there = engine.tables()?;
-    remove_from(&mut engine, &there, named)
+/// Takes them away, with the rules of built-in chains that are named; nothing is written when there are none. Goes on with
+/// the next table after a failure.
+pub(super) fn remove(named: &xtables::Ruleset) -> Removed {
+    let opened = Engine::open().and_then(|mut engine| {
+        let there = engine.tables()?;
+        Ok((engine, there))
+    });
+    match opened {
+        Ok((mut engine, there)) => remove_from(&mut engine, &there, named),
+        // A kernel without nf_tables holds nothing there.
+        Err(e) if matches!(e.kind, ErrorKind::Unsupported(_)) => Removed::default(),
+        Err(e) => (Vec::new(), vec![e]),
+    }
 }
 
 /// The same where it is known which tables there are.
@@ -35,15 +43,24 @@ pub(super) fn remove_from(
     engine: &mut Engine,
     there: &[TableId],
     named: &xtables::Ruleset,
-) -> Result<Vec<Op>> {
+) -> Removed {
+    let (mut changes, mut failures) = Removed::default();
     let candidates = tables();
-    if !there.iter().any(|found| candidates.contains(found)) {
-        return Ok(Vec::new());
+    for table in candidates.iter().filter(|table| there.contains(table)) {
+        match remove_of(engine, table, named) {
+            Ok(ops) => changes.extend(ops.into_iter().map(Change::Rules)),
+            Err(e) => failures.push(e),
+        }
     }
+    (changes, failures)
+}
+
+/// One table, in one transaction.
+fn remove_of(engine: &mut Engine, table: &TableId, named: &xtables::Ruleset) -> Result<Vec<Op>> {
     // Another writer that commits between reading and writing makes the transaction stale.
     let mut attempts = Attempts::begin(CONTENTION);
     loop {
-        let transaction = plan(&engine.read_tables(&candidates)?, named);
+        let transaction = plan(&engine.read_tables(std::slice::from_ref(table))?, named);
         match engine.commit(&transaction) {
             Ok(()) => return Ok(transaction.ops),
             Err(e) if !e.is_stale_generation() => return Err(e),
@@ -51,7 +68,7 @@ pub(super) fn remove_from(
             Err(_) => {
                 return Err(Error::exhausted(
                     "remove",
-                    "chains of iptables-nft",
+                    format!("chains of iptables-nft in table {} {}", table.0, table.1),
                     "another writer keeps changing the ruleset; try again when it is done",
                 ));
             }

@@ -1,6 +1,6 @@
 //! Rules into one engine: written, read back, taken back.
 
-use super::engines::{self, holds, legacy_holds_ours, ours, owned};
+use super::engines::{self, Removed, holds, legacy_holds_ours, ours, owned};
 use super::{Change, Cost, leftovers};
 use crate::compile::Rules;
 use weir_netfilter::nft::{self, TableId};
@@ -102,9 +102,13 @@ impl<'a> Writer<'a> {
             Rules::Xtables(_) => engines::clean_legacy(&ours()),
         };
         // The second try is for a lost answer.
-        match gone().or_else(|_| gone()) {
-            Ok(_) => (InForce::No, Vec::new()),
-            Err(e) => (self.now().unwrap_or(InForce::Unknown), vec![e]),
+        let failures = match gone().1 {
+            failures if failures.is_empty() => failures,
+            _ => gone().1,
+        };
+        match failures.is_empty() {
+            true => (InForce::No, failures),
+            false => (self.now().unwrap_or(InForce::Unknown), failures),
         }
     }
 
@@ -124,18 +128,14 @@ impl<'a> Writer<'a> {
     }
 
     /// Takes away what the other engine, or iptables-nft, holds beside these rules; goes on after a failure.
-    pub(super) fn take_over(&mut self, written: &Written) -> (Vec<Change>, Vec<Error>) {
+    pub(super) fn take_over(&mut self, written: &Written) -> Removed {
         let none = xtables::Ruleset::default();
         let parts = match &mut self.engine {
             Engine::Nft(engine) => [
                 engines::clean_legacy(&ours()),
-                leftovers::remove_from(engine, &written.tables, &none)
-                    .map(|ops| ops.into_iter().map(Change::Rules).collect()),
+                leftovers::remove_from(engine, &written.tables, &none),
             ],
-            Engine::Xtables(_) => [
-                engines::clean_nft(),
-                engines::without_nft(|| leftovers::remove(&none)),
-            ],
+            Engine::Xtables(_) => [engines::clean_nft(), leftovers::remove(&none)],
         };
         engines::each(parts)
     }

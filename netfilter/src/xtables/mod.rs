@@ -35,8 +35,8 @@ mod target;
 mod text;
 
 pub use engine::{
-    Applied, Checked, Engine, Kernel, Op, Ownership, Snapshot, TableId, Transaction, Transport,
-    Writers, plan, plan_restore,
+    Applied, Checked, Engine, Kernel, Op, Ownership, Removed, Snapshot, TableId, Transaction,
+    Transport, Writers, plan, plan_restore,
 };
 pub use ext::matches::{
     addrtype::{Addrtype, LimitIface},

@@ -6,7 +6,7 @@ use crate::converge::{Committed, Converge, ReadBack, converge};
 use crate::ipset::model::Set;
 use weir_netlink::contention::CONTENTION;
 use weir_netlink::nfnetlink::Transport;
-use weir_netlink::{Error, InForce, Result};
+use weir_netlink::{Error, ErrorKind, InForce, Result};
 
 /// What [`Engine::apply`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,8 @@ impl<T: Transport> Engine<T> {
     ///
     /// # Errors
     /// A desired set is not among the owned ones. What the kernel refused; what was done before stays, and the
-    /// next call goes on from there. The kernel holds something else than it acknowledged. [`Error::in_force`] says what
+    /// next call goes on from there. Sets that are to go do not wait for each other: all that cannot be destroyed are
+    /// named. The kernel holds something else than it acknowledged. [`Error::in_force`] says what
     /// is known: no when the sets are as they were, not known when some operations are in force and others are not.
     pub fn apply(&mut self, desired: &[Set], owned: &[String]) -> Result<Applied> {
         if let Some(s) = desired.iter().find(|s| !owned.contains(&s.header.name)) {
@@ -67,6 +68,32 @@ impl<T: Transport> Engine<T> {
             }
         }
         Ok(sets)
+    }
+
+    /// One after the other, up to the first that fails. But on the removal of a set nothing depends: one that fails, as of a
+    /// set that a rule names, keeps no other set, and the error names all that failed.
+    fn run_all(&mut self, desired: &[Set], ops: &[Op]) -> Result<()> {
+        let mut failed: Option<Error> = None;
+        for op in ops {
+            let Err(e) = self.run(op) else {
+                continue;
+            };
+            let is_lost = !matches!(
+                e.kind,
+                ErrorKind::Kernel { .. } | ErrorKind::Translated { .. }
+            );
+            match &mut failed {
+                None => failed = Some(e),
+                Some(first) => first.object += &format!(" (and: {e})"),
+            }
+            let is_removal =
+                matches!(op, Op::Destroy(name) if desired.iter().all(|s| s.header.name != *name));
+            // After a lost answer the next would be taken for it.
+            if !is_removal || is_lost && self.socket.reopen().is_err() {
+                break;
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     fn run(&mut self, op: &Op) -> Result<()> {
@@ -120,7 +147,7 @@ impl<T: Transport> Converge for Desired<'_, T> {
 
     /// There is no transaction: what one operation did stays when the next is refused.
     fn commit(&mut self, ops: &mut Vec<Op>, _: u32) -> Result<Committed> {
-        let Err(e) = ops.iter().try_for_each(|op| self.engine.run(op)) else {
+        let Err(e) = self.engine.run_all(self.sets, ops) else {
             return Ok(Committed::Yes);
         };
         if self.reopen().is_ok() {

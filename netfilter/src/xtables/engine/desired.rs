@@ -1,6 +1,6 @@
 //! What legacy tables are to hold, as the common loop sees it.
 
-use super::{Engine, Op, Ownership, Snapshot, Transaction, Transport, plan, plan_restore};
+use super::{Engine, Op, Ownership, Snapshot, TableId, Transaction, Transport, plan, plan_restore};
 use crate::converge::{Committed, Converge, ReadBack};
 use crate::xtables::Ruleset;
 use crate::xtables::text::Script;
@@ -18,6 +18,8 @@ pub(super) enum Desired<'a> {
 pub(super) struct Change<'a, T: Transport> {
     pub(super) engine: &'a mut Engine<T>,
     pub(super) desired: Desired<'a>,
+    /// The only table that is looked at; none for all that exist.
+    pub(super) table: Option<TableId>,
     /// How many tables were replaced, repeats included.
     pub(super) replaced: usize,
     /// A replacement may still be under way, in a process of its own: what is read now need not be true for long.
@@ -25,6 +27,13 @@ pub(super) struct Change<'a, T: Transport> {
 }
 
 impl<T: Transport> Change<'_, T> {
+    fn read(&mut self) -> Result<Snapshot> {
+        match &self.table {
+            Some(table) => self.engine.read_tables(std::slice::from_ref(table)),
+            None => self.engine.read(),
+        }
+    }
+
     fn planned(&self, observed: &Snapshot) -> Result<Transaction> {
         match &self.desired {
             Desired::Rules(rules, ours) => plan(rules, observed, ours),
@@ -41,7 +50,7 @@ impl<T: Transport> Converge for Change<'_, T> {
     const OBJECT: &'static str = "the legacy tables";
 
     fn observe(&mut self) -> Result<Snapshot> {
-        self.engine.read()
+        self.read()
     }
 
     fn plan(&mut self, observed: &Snapshot) -> Result<Transaction> {
@@ -52,7 +61,7 @@ impl<T: Transport> Converge for Change<'_, T> {
         }
         // They have to be there before they can be replaced, and may not be as we think.
         self.engine.read_tables(&absent)?;
-        let there = self.engine.read()?;
+        let there = self.read()?;
         self.planned(&there)
     }
 
@@ -85,7 +94,7 @@ impl<T: Transport> Converge for Change<'_, T> {
         if matches!(self.desired, Desired::Script(..)) {
             return Ok(ReadBack::InSync(Snapshot::default()));
         }
-        let now = self.engine.read()?;
+        let now = self.read()?;
         let missing = self.planned(&now)?.ops;
         Ok(match missing.is_empty() {
             true => ReadBack::InSync(now),

@@ -5,6 +5,7 @@
 //! plan(desired, snapshot, ...)  pure: the operations that are missing, printable
 //! commit(transaction)           one replacement for each family and table, counters kept
 //! apply = lock, read, plan, commit, read back, compare
+//! remove                        the same for each table by itself, going on after a failure
 //! ```
 //! A replacement is atomic for its table. Everything is encoded and checked before the first one; when a later
 //! one fails, the tables before it are put back, with their counters.
@@ -16,6 +17,7 @@ mod lock;
 mod ownership;
 mod plan;
 mod read;
+mod remove;
 mod replay;
 mod transport;
 
@@ -25,6 +27,7 @@ pub use lock::Writers;
 pub use ownership::Ownership;
 pub use plan::{Op, Transaction, plan};
 pub use read::Snapshot;
+pub use remove::Removed;
 pub use replay::plan_restore;
 pub use transport::{Kernel, Transport};
 
@@ -151,11 +154,19 @@ impl<T: Transport> Engine<T> {
 
     fn change(&mut self, desired: Desired<'_>) -> Result<Applied> {
         let lock = lock::take(self.writers)?;
+        let mut applied = self.converge(desired, None)?;
+        applied.lock_wait = lock.waited;
+        Ok(applied)
+    }
+
+    /// In one table, or in all that exist.
+    fn converge(&mut self, desired: Desired<'_>, table: Option<TableId>) -> Result<Applied> {
         let limit = self.contention;
         let is_compared = matches!(desired, Desired::Rules(..));
         let mut change = Change {
             engine: self,
             desired,
+            table,
             replaced: 0,
             pending: false,
         };
@@ -163,7 +174,7 @@ impl<T: Transport> Engine<T> {
         Ok(Applied {
             ops: done.ops,
             replaced: change.replaced,
-            lock_wait: lock.waited,
+            lock_wait: None,
             read_back: done.read_back.filter(|_| is_compared),
         })
     }

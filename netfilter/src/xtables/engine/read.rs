@@ -162,16 +162,25 @@ impl<T: Transport> Engine<T> {
     pub fn holds(&mut self, ours: &Ownership) -> Result<bool> {
         for family in [Family::Ip, Family::Ip6] {
             for name in self.names(family)? {
-                let (_, entries) = self.entries(family, &name, MAX_TABLE_SIZE)?;
-                let found = is_marked(&entries, family, ours);
-                let malformed =
-                    |why: String| Error::malformed("read", format!("{family} table {name}"), why);
-                if found.map_err(malformed)? {
+                if self.holds_in(family, &name, ours)? {
                     return Ok(true);
                 }
             }
         }
         Ok(false)
+    }
+
+    /// The same of one table.
+    pub(super) fn holds_in(
+        &mut self,
+        family: Family,
+        name: &str,
+        ours: &Ownership,
+    ) -> Result<bool> {
+        let (_, entries) = self.entries(family, name, MAX_TABLE_SIZE)?;
+        let malformed =
+            |why: String| Error::malformed("read", format!("{family} table {name}"), why);
+        is_marked(&entries, family, ours).map_err(malformed)
     }
 
     /// The entries of a table that has at most `limit` bytes.

@@ -1,0 +1,88 @@
+//! A removal goes on after a failure: what can go is gone, and everything that could not be removed is named.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use weir_cni::redirection::Sandbox;
+use weir_netlink::Netns;
+
+/// Runs `nft` in a namespace with this input; what it prints.
+fn nft(ns: &Netns, arguments: &[&str], input: &str) -> String {
+    let mut child = Command::new("nsenter")
+        .arg(format!("--net={}", ns.path().display()))
+        .arg("nft")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("nsenter is missing: install util-linux and nftables");
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).unwrap();
+    drop(stdin);
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success(), "nft refuses {input}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// Chains as upstream leaves them in tables of iptables-nft. In both tables `nat` a map of another writer leads to one,
+/// which keeps the kernel from deleting it.
+const LEFT: &str = "\
+table ip nat {
+    chain ISTIO_A { counter; }
+    map theirs { type inet_service : verdict; elements = { 80 : goto ISTIO_A }; }
+    chain OUTPUT { type nat hook output priority -100; tcp dport vmap @theirs; }
+}
+table ip6 nat {
+    chain ISTIO_A { counter; }
+    map theirs { type inet_service : verdict; elements = { 80 : goto ISTIO_A }; }
+    chain OUTPUT { type nat hook output priority -100; tcp dport vmap @theirs; }
+}
+table ip filter {
+    chain ISTIO_B { counter; }
+    chain OUTPUT { type filter hook output priority 0; counter; jump ISTIO_B; }
+}
+table ip6 mangle {
+    chain ISTIO_C { counter; }
+    chain OUTPUT { type filter hook output priority -150; jump ISTIO_C; }
+}
+";
+
+#[test]
+fn a_table_that_is_in_use_keeps_no_other() {
+    let ns = match Netns::create() {
+        Ok(ns) => ns,
+        Err(e) if e.is_permission() => {
+            eprintln!("skipped: {e}");
+            return;
+        }
+        Err(e) => panic!("{e}"),
+    };
+    nft(&ns, &["-f", "-"], LEFT);
+    let sandbox = Sandbox::open(&ns.path()).unwrap();
+    let failure = sandbox.clean(None).unwrap_err();
+    assert_eq!(failure.rest.len(), 1, "{failure}");
+    let text = failure.to_string();
+    for table in ["ip nat ISTIO_A", "ip6 nat ISTIO_A"] {
+        assert!(text.contains(table), "{text}");
+    }
+    let listed = nft(&ns, &["list", "ruleset"], "");
+    assert!(
+        !listed.contains("ISTIO_B") && !listed.contains("ISTIO_C"),
+        "{listed}"
+    );
+    // What is another's stays, and nothing of a table that failed is gone.
+    assert_eq!(listed.matches("80 : goto ISTIO_A").count(), 2, "{listed}");
+    assert_eq!(listed.matches("counter packets").count(), 3, "{listed}");
+    // When nothing leads there any more, the rest goes.
+    nft(&ns, &["flush", "chain", "ip", "nat", "OUTPUT"], "");
+    nft(&ns, &["flush", "map", "ip", "nat", "theirs"], "");
+    nft(&ns, &["flush", "map", "ip6", "nat", "theirs"], "");
+    sandbox.clean(None).unwrap();
+    let listed = nft(&ns, &["list", "ruleset"], "");
+    assert!(!listed.contains("ISTIO_"), "{listed}");
+}
