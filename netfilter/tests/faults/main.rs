@@ -17,6 +17,7 @@ mod hostile;
 #[path = "../../../netlink/tests/common/lacks.rs"]
 mod lacks;
 mod owner;
+mod reading;
 mod scene;
 mod transport;
 

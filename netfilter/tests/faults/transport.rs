@@ -129,10 +129,13 @@ impl Transport for Faulty {
     }
 }
 
-pub(crate) fn faulty(plan: &Rc<Plan>) -> Engine<Faulty> {
-    let kernel = Kernel::open().unwrap();
-    Engine::with_socket(Socket::with_transport(Faulty {
-        kernel,
+pub(crate) fn socket(plan: &Rc<Plan>) -> Socket<Faulty> {
+    Socket::with_transport(Faulty {
+        kernel: Kernel::open().unwrap(),
         plan: Rc::clone(plan),
-    }))
+    })
+}
+
+pub(crate) fn faulty(plan: &Rc<Plan>) -> Engine<Faulty> {
+    Engine::with_socket(socket(plan))
 }
