@@ -265,8 +265,8 @@ fn ipset() {
         let done = ns.run(|| Engine::open().unwrap().apply(&[set], &["s".into()]));
         let error = done.unwrap().expect_err(what).to_string();
         assert!(error.contains(words), "{what}: {error}");
-        let destroyed = ns.run(|| Engine::open().unwrap().apply(&[], &["s".into()]));
-        destroyed.unwrap().unwrap();
+        let held = ns.run(|| Engine::open().unwrap().names().unwrap());
+        assert_eq!(held.unwrap(), [""; 0], "{what}");
     }
     let longest = with(
         timed(SetType::HashIp, 2_147_483),

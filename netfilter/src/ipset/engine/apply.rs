@@ -3,6 +3,7 @@
 use super::plan::{Op, plan, temporary};
 use super::{Engine, Existing};
 use crate::converge::{Committed, Converge, ReadBack, converge};
+use crate::ipset::codec;
 use crate::ipset::model::Set;
 use weir_netlink::contention::CONTENTION;
 use weir_netlink::nfnetlink::Transport;
@@ -32,6 +33,13 @@ impl<T: Transport> Engine<T> {
                 format!("set {}", s.header.name),
                 reason,
             ));
+        }
+        // Before anything is made, and before the plan brings them into the form that the kernel keeps.
+        for set in desired {
+            let name = &set.header.name;
+            codec::check_header("create", &set.header)?;
+            let mut entries = set.entries.iter();
+            entries.try_for_each(|e| codec::check_entry("add", name, e))?;
         }
         let mut desired = Desired {
             engine: self,
