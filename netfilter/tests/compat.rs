@@ -6,7 +6,7 @@
     clippy::print_stdout
 )]
 
-#[path = "common/c.rs"]
+#[path = "../../netlink/tests/common/c.rs"]
 mod c;
 mod common;
 #[path = "../../netlink/tests/common/rights.rs"]

@@ -2,7 +2,7 @@
 //! takes each name for.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "common/c.rs"]
+#[path = "../../netlink/tests/common/c.rs"]
 mod c;
 
 use c::REMEDY;
@@ -18,6 +18,9 @@ const INCLUDES: &str = "\
 #include <linux/in.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <linux/if_addr.h>
+#include <linux/fib_rules.h>
+#include <linux/neighbour.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter/nfnetlink.h>
@@ -127,15 +130,6 @@ const NOT_DECLARED: &[(&str, &str)] = &[
         "who made the last commit; weir asks for the number only",
     ),
     ("NFTA_GEN_PROC_NAME", "the same"),
-    ("NLMSGERR_ATTR_COOKIE", "RDMA and others, never netfilter"),
-    (
-        "NLMSGERR_ATTR_POLICY",
-        "the policy of a refused attribute, for introspection",
-    ),
-    (
-        "NLMSGERR_ATTR_MISS_NEST",
-        "offset of the nest in which MISS_TYPE is missing",
-    ),
 ];
 
 #[test]

@@ -6,7 +6,7 @@
     clippy::indexing_slicing
 )]
 
-#[path = "common/c.rs"]
+#[path = "../../netlink/tests/common/c.rs"]
 mod c;
 
 use std::collections::BTreeSet;

@@ -22,7 +22,7 @@ use weir_netfilter::ipset::model::arbitrary::set;
 use weir_netfilter::ipset::wire::{CommandAttrs, CreateAttrs, EntryAttrs, IpAttrs, TestAttrs};
 use weir_netfilter::ipset::{Existing, Set, plan, restore};
 use weir_netlink::Netns;
-use weir_netlink::attr::{Arbitrary, AttrSet, Writer};
+use weir_netlink::attr::{Arbitrary, AttrSet, Target, Writer};
 
 fn names(sets: &[Set]) -> Vec<String> {
     sets.iter().map(|s| s.header.name.clone()).collect()
@@ -99,7 +99,7 @@ proptest! {
         let _ = CommandAttrs::decode(&bytes);
         let _ = EntryAttrs::decode(&bytes);
         let _ = CreateAttrs::decode(&bytes);
-        let _ = CommandAttrs::path(&bytes, bytes.len() / 2);
+        let _ = CommandAttrs::path(&bytes, Target::byte(bytes.len() / 2));
     }
 
     #[test]

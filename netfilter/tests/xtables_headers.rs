@@ -1,7 +1,7 @@
 //! Every number and offset of the legacy tables that we retyped, against the system's own headers.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "common/c.rs"]
+#[path = "../../netlink/tests/common/c.rs"]
 mod c;
 
 use weir_netfilter::xtables::raw;

@@ -1,5 +1,6 @@
 //! One error for everything that is asked of the kernel.
 
+use crate::attr::Path;
 use std::fmt;
 use std::time::Duration;
 
@@ -39,9 +40,9 @@ pub enum ErrorKind {
         errno: i32,
         /// `NLMSGERR_ATTR_MSG`: the kernel's own words.
         extack: Option<String>,
-        /// The path of the attribute that `NLMSGERR_ATTR_OFFS` points at, or
+        /// The way to the attribute that `NLMSGERR_ATTR_OFFS` points at, or
         /// that `NLMSGERR_ATTR_MISS_TYPE` misses.
-        attribute: Option<String>,
+        attribute: Option<Path>,
     },
     /// The kernel refused, with a number that means something else to every subsystem: ipset's own start at
     /// 4096 (`IPSET_ERR_PRIVATE`).

@@ -7,7 +7,7 @@
 //! - [`nfnetlink::Socket`] sends requests, dumps and batches to netfilter and matches every answer to
 //!   its question.
 //! - [`attr`] declares attributes once; encoding, decoding and error paths follow from the declaration.
-//! - [`route::Routing`] is links, addresses, routes and policy rules.
+//! - [`route::Routing`] is links, addresses, routes, policy rules, neighbours, qdiscs, filters and namespace ids.
 //!
 //! All of them fail with one [`Error`]: the operation, the object, the errno and the kernel's own words.
 //! Every `unsafe` of the product is in [`sys`].
@@ -15,9 +15,11 @@
 pub mod attr;
 pub mod contention;
 mod error;
+pub mod message;
 pub mod netns;
 pub mod nfnetlink;
 pub mod route;
+pub mod socket;
 pub mod sys;
 mod transport;
 mod userns;

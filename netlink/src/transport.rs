@@ -2,6 +2,7 @@
 //!
 //! A trait, so that tests can answer what no kernel can be made to answer.
 
+use crate::message::Protocol;
 use crate::{Error, Netns, Result, sys};
 use neli::consts::socket::{Msg, NlFamily};
 use neli::socket::NlSocket;
@@ -81,22 +82,15 @@ impl std::fmt::Debug for Kernel {
 }
 
 impl Kernel {
-    /// `socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER)` with extended acknowledgements, in the network
-    /// namespace of the calling thread.
+    /// `socket(AF_NETLINK, SOCK_RAW, PROTOCOL)` with extended acknowledgements, in the network namespace of the calling
+    /// thread. For `NETLINK_ROUTE` with strict dumps (`NETLINK_GET_STRICT_CHK`, since 4.20): the kernel filters by
+    /// table, rather than sending everything.
     ///
     /// # Errors
-    /// `EPROTONOSUPPORT`: the kernel has no nfnetlink (`CONFIG_NETFILTER_NETLINK`).
-    pub fn open() -> Result<Self> {
-        Self::of(NlFamily::Netfilter, "an nfnetlink socket")
-    }
-
-    /// `socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)` with extended acknowledgements and strict dumps
-    /// (`NETLINK_GET_STRICT_CHK`, since 4.20), in the network namespace of the calling thread.
-    ///
-    /// # Errors
-    /// `ENOPROTOOPT`: an older kernel; `EMFILE`.
-    pub fn open_route() -> Result<Self> {
-        Self::of(NlFamily::Route, "a routing socket")
+    /// `EPROTONOSUPPORT`: the kernel has no such protocol (`CONFIG_NETFILTER_NETLINK`); `ENOPROTOOPT`: a routing socket
+    /// on a kernel older than 4.20; `EMFILE`.
+    pub fn open<P: Protocol>() -> Result<Self> {
+        Self::of(NlFamily::from(P::NUMBER), P::NAME)
     }
 
     fn of(family: NlFamily, what: &str) -> Result<Self> {
@@ -196,11 +190,12 @@ fn resize(fd: BorrowedFd<'_>, want: usize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Netfilter;
     use nix::sys::socket::sendto;
 
     #[test]
     fn what_another_process_sends_is_no_answer() {
-        let kernel = Kernel::open().unwrap();
+        let kernel = Kernel::open::<Netfilter>().unwrap();
         let other = NlSocket::connect(NlFamily::Netfilter, None, Groups::empty()).unwrap();
         let to = NetlinkAddr::new(kernel.socket.pid().unwrap(), 0);
         let message = [16_u32.to_ne_bytes(), [3, 0, 0, 0], [1, 0, 0, 0], [0; 4]].concat();
@@ -233,7 +228,7 @@ mod tests {
                 return;
             }
         };
-        let kernel = ns.run(Kernel::open).unwrap().unwrap();
+        let kernel = ns.run(Kernel::open::<Netfilter>).unwrap().unwrap();
         let of = |k: &Kernel| {
             let fd = sys::socket_network_namespace(k.fd()).unwrap();
             Netns::from_fd(fd).unwrap().id()

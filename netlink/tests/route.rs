@@ -13,8 +13,8 @@ use common::{ip, routing};
 use ipnet::IpNet;
 use weir_netlink::ErrorKind;
 use weir_netlink::route::{
-    AddressScope, Family, LOOPBACK_IFINDEX, PolicyRule, RTPROT_WEIR, Route, RouteProtocol,
-    RouteScope, RouteType, Routing,
+    Family, LOOPBACK_IFINDEX, PolicyRule, RTPROT_WEIR, Route, RouteProtocol, RouteScope, RouteType,
+    Routing,
 };
 
 const MARK: u32 = 1337;
@@ -78,7 +78,7 @@ fn links_are_made_moved_looked_up_and_deleted() {
     let a = h.link("a").expect("a");
     assert_eq!(h.link_by_index(a.index).expect("by index"), a);
     assert_eq!(
-        (a.kind.as_deref(), a.up, a.mac.is_some()),
+        (a.kind.as_ref().map(|k| k.word()), a.up, a.mac.is_some()),
         (Some("veth"), false, true)
     );
     let names: Vec<String> = h
@@ -95,7 +95,10 @@ fn links_are_made_moved_looked_up_and_deleted() {
     h.move_link(h.link("b").expect("b").index, &there)
         .expect("moved");
     assert!(h.link("b").expect_err("gone").is_not_found());
-    assert_eq!(t.link("b").expect("came").kind.as_deref(), Some("veth"));
+    assert_eq!(
+        t.link("b").expect("came").kind.map(|k| k.word().to_owned()),
+        Some("veth".to_owned())
+    );
     assert_eq!(ip(&there, "-o link show dev b").len(), 1);
 
     assert!(h.delete_link(a.index).expect("deleted"));
@@ -126,7 +129,7 @@ fn addresses_come_ipv4_first_and_adding_twice_is_once() {
     assert!(
         found
             .iter()
-            .all(|a| !a.tentative && a.scope == AddressScope::Host || a.net == six)
+            .all(|a| !a.tentative && a.scope == RouteScope::Host || a.net == six)
     );
 
     assert!(routing.del_address(lo, six).expect("deleted"));

@@ -8,7 +8,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use weir_netfilter::probe::{Answer, Finding, Kernel, Row, answer, row};
-use weir_netlink::route::Routing;
+use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_netlink::{Error, Netns, Result, sys};
 
 /// The name of the area in findings.
@@ -166,11 +166,10 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
             let program = simplest(SCHED_CLS, 0)?;
             let routing = Routing::open()?;
             let lo = routing.link("lo")?.index;
-            match routing.add_clsact(lo) {
-                Err(e) if !e.is_exists() => return Err(e),
-                _ => {}
-            }
-            routing.add_bpf_filter(lo, program.as_fd())
+            routing.add_qdisc(&Qdisc::clsact(lo))?;
+            let kind = FilterKind::bpf(program.as_fd(), "weir");
+            let filter = Filter::new(lo, TcHandle::INGRESS, 1, kind);
+            routing.add_filter(&filter).map(drop)
         }
         Trial::Tcx => {
             let program = simplest(SCHED_CLS, 0)?;

@@ -1,8 +1,11 @@
 //! rtnetlink: links, policy routing, traffic control.
 
 use nix::errno::Errno;
+use std::net::Ipv4Addr;
 use weir_netfilter::probe::{Answer, Finding, Kernel, Row, answer, row, unanswered};
-use weir_netlink::route::{Family, PolicyRule, Route, Routing, TrialLink};
+use weir_netlink::route::{
+    Family, Geneve, Link, LinkKind, PolicyRule, Qdisc, Route, Routing, Vxlan,
+};
 use weir_netlink::{Error, Result};
 
 /// The name of the area in findings.
@@ -23,9 +26,9 @@ const MARK: u32 = 1337;
 #[derive(Clone, Copy, Debug)]
 pub enum Trial {
     /// A link of this kind is added.
-    Link(TrialLink),
+    Link(&'static str),
     /// A link of this kind is added on top of a veth.
-    Upper(TrialLink),
+    Upper(&'static str),
     /// A rule by mark is added.
     Rule(Family),
     /// A route that delivers everything locally is added to a table of its own.
@@ -37,14 +40,14 @@ pub enum Trial {
 /// Every feature.
 #[rustfmt::skip]
 pub const ROWS: &[Row<Trial>] = &[
-    row("link veth", Trial::Link(TrialLink::Veth), "veth", "", "geneve or vxlan as carrier of node-level ambient"),
-    row("link geneve", Trial::Link(TrialLink::Geneve), "geneve", "4.2", "a veth pair, or vxlan"),
-    row("link vxlan", Trial::Link(TrialLink::Vxlan), "vxlan", "", "a veth pair, or geneve"),
-    row("link bridge", Trial::Link(TrialLink::Bridge), "bridge", "", "not used: other CNI plugins do"),
-    row("link dummy", Trial::Link(TrialLink::Dummy), "dummy", "", "not used"),
-    row("link macvlan", Trial::Upper(TrialLink::Macvlan), "macvlan", "", "not used: pods may have it"),
-    row("link ipvlan", Trial::Upper(TrialLink::Ipvlan), "ipvlan", "", "not used: pods may have it"),
-    row("link netkit", Trial::Link(TrialLink::Netkit), "netkit", "6.7", "veth"),
+    row("link veth", Trial::Link("veth"), "veth", "", "geneve or vxlan as carrier of node-level ambient"),
+    row("link geneve", Trial::Link("geneve"), "geneve", "4.2", "a veth pair, or vxlan"),
+    row("link vxlan", Trial::Link("vxlan"), "vxlan", "", "a veth pair, or geneve"),
+    row("link bridge", Trial::Link("bridge"), "bridge", "", "not used: other CNI plugins do"),
+    row("link dummy", Trial::Link("dummy"), "dummy", "", "not used"),
+    row("link macvlan", Trial::Upper("macvlan"), "macvlan", "", "not used: pods may have it"),
+    row("link ipvlan", Trial::Upper("ipvlan"), "ipvlan", "", "not used: pods may have it"),
+    row("link netkit", Trial::Link("netkit"), "netkit", "6.7", "veth"),
     row("policy routing ip", Trial::Rule(Family::V4), "fib_rules", "", "REDIRECT instead of TPROXY"),
     row("policy routing ip6", Trial::Rule(Family::V6), "ipv6 fib6_rules", "", "IPv4 only"),
     row("local route ip", Trial::LocalRoute(Family::V4), "fib_rules", "", "REDIRECT instead of TPROXY"),
@@ -92,18 +95,18 @@ impl Lab {
         const NAME: &str = "weir-trial";
         match *trial {
             Trial::Link(kind) => {
-                self.routing.add_trial_link(NAME, kind, None)?;
+                self.add(NAME, kind, None)?;
                 self.remove(NAME)
             }
             Trial::Upper(kind) => {
                 const LOWER: &str = "weir-lower";
-                let lower = self.routing.add_trial_link(LOWER, TrialLink::Veth, None);
+                let lower = self.add(LOWER, "veth", None);
                 // That is no answer to the question.
                 lower.map_err(|e| {
                     Error::refused("try", "a link on top of another", e.to_string())
                 })?;
                 let made = self.routing.link(LOWER).and_then(|lower| {
-                    self.routing.add_trial_link(NAME, kind, Some(lower.index))?;
+                    self.add(NAME, kind, Some(lower.index))?;
                     self.remove(NAME)
                 });
                 self.remove(LOWER)?;
@@ -117,8 +120,16 @@ impl Lab {
                 .routing
                 .add_route(&Route::local_default(family, self.lo, TABLE))
                 .map(drop),
-            Trial::Clsact => self.routing.add_clsact(self.lo),
+            Trial::Clsact => self.routing.add_qdisc(&Qdisc::clsact(self.lo)).map(drop),
         }
+    }
+
+    fn add(&self, name: &str, kind: &str, lower: Option<u32>) -> Result<()> {
+        let link = Link {
+            lower,
+            ..Link::new(name, simplest(kind))
+        };
+        self.routing.add_link(&link, None)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
@@ -127,5 +138,24 @@ impl Lab {
             true => Ok(()),
             false => Err(Error::malformed("delete", name, "it was gone before")),
         }
+    }
+}
+
+/// A kind of link with no more of its own than it cannot be made without.
+fn simplest(kind: &str) -> LinkKind {
+    // TEST-NET-1: nobody has it.
+    let remote = Some(Ipv4Addr::new(192, 0, 2, 1).into());
+    match kind {
+        "geneve" => LinkKind::Geneve(Geneve {
+            id: Some(1),
+            remote,
+            ..Geneve::default()
+        }),
+        "vxlan" => LinkKind::Vxlan(Vxlan {
+            id: Some(1),
+            remote,
+            ..Vxlan::default()
+        }),
+        other => LinkKind::plain(other),
     }
 }

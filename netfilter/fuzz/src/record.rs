@@ -12,6 +12,7 @@ use weir_netfilter::nft::wire::{GenAttrs, TableAttrs};
 use weir_netfilter::xtables::{self, Family, Script, SocketSets};
 use weir_netfilter::{ipset, nft};
 use weir_netlink::Netns;
+use weir_netlink::message::Netfilter;
 use weir_netlink::nfnetlink::{self, Batch, NFNL_SUBSYS_NFTABLES, Requests, Socket, message_type};
 
 /// What the rules name.
@@ -160,7 +161,7 @@ fn listen<T>(
     ask: impl FnOnce(Socket<Recorder<nfnetlink::Kernel>>) -> weir_netlink::Result<T>,
 ) -> weir_netlink::Result<Conversation> {
     let heard = Heard::default();
-    let kernel = nfnetlink::Kernel::open()?;
+    let kernel = nfnetlink::Kernel::open::<Netfilter>()?;
     ask(Socket::with_transport(Recorder {
         kernel,
         heard: Rc::clone(&heard),

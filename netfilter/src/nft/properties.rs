@@ -15,7 +15,7 @@ use super::wire::{
 use super::{Data, Snapshot, raise};
 use proptest::prelude::*;
 use std::fmt::Debug;
-use weir_netlink::attr::{Arbitrary, AttrSet, Writer};
+use weir_netlink::attr::{Arbitrary, AttrSet, Target, Writer};
 
 fn encoded(set: &impl AttrSet) -> Vec<u8> {
     let mut w = Writer::new();
@@ -183,7 +183,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_decoding_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0usize..400) {
-        let _ = RuleAttrs::path(&bytes, at);
+        let _ = RuleAttrs::path(&bytes, Target::byte(at));
         if let Ok(rule) = RuleAttrs::decode(&bytes) {
             let exprs: Vec<Expr> =
                 rule.expressions.unwrap_or_default().into_iter().map(|e| e.0).collect();

@@ -11,7 +11,7 @@ use weir_netfilter::nft::{
 };
 use weir_netlink::Netns;
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, NLM_F_APPEND, NLM_F_CREATE, Socket};
-use weir_netlink::route::{Routing, TrialLink};
+use weir_netlink::route::{Link, LinkKind, Routing};
 
 /// Our table with many rules that are not ours.
 fn crowded(rules: u16) -> Ruleset {
@@ -249,8 +249,9 @@ fn a_chain_is_on_all_its_devices() {
     let ns = crate::namespace_or_skip!();
     let made = ns.run(|| {
         let routing = Routing::open()?;
-        routing.add_trial_link("one", TrialLink::Dummy, None)?;
-        routing.add_trial_link("two", TrialLink::Dummy, None)
+        let dummy = |name| Link::new(name, LinkKind::plain("dummy"));
+        routing.add_link(&dummy("one"), None)?;
+        routing.add_link(&dummy("two"), None)
     });
     if let Err(e) = made.unwrap() {
         assert_eq!(e.errno(), Some(libc::EOPNOTSUPP), "{e}");

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weir_netfilter::nft::Engine;
 use weir_netlink::Error;
+use weir_netlink::message::Netfilter;
 use weir_netlink::nfnetlink::{Kernel, NFNL_MSG_BATCH_BEGIN, Socket, Transport};
 
 /// The bytes of the begin and the end of a batch.
@@ -131,7 +132,7 @@ impl Transport for Faulty {
 
 pub(crate) fn socket(plan: &Rc<Plan>) -> Socket<Faulty> {
     Socket::with_transport(Faulty {
-        kernel: Kernel::open().unwrap(),
+        kernel: Kernel::open::<Netfilter>().unwrap(),
         plan: Rc::clone(plan),
     })
 }

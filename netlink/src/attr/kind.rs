@@ -1,6 +1,6 @@
 //! What an attribute's payload can be. The byte order is part of the kind.
 
-use super::{AttrSet, Attrs, DecodeError, Writer};
+use super::{AttrSet, Attrs, DecodeError, Path, Step, Target, Writer, path_in};
 use std::marker::PhantomData;
 
 /// A kind of payload: how a value becomes bytes and back.
@@ -21,8 +21,8 @@ pub trait Kind {
     /// It has another length, or its content is not of this kind.
     fn decode(bytes: &[u8]) -> Result<Self::Value, DecodeError>;
 
-    /// The names of the attributes inside that lead to `offset`.
-    fn path(_bytes: &[u8], _offset: usize) -> Option<String> {
+    /// The way to what the kernel points at inside. `around` is the run of attributes that this one is in.
+    fn path(_bytes: &[u8], _target: Target, _around: &[u8]) -> Option<Path> {
         None
     }
 
@@ -156,8 +156,8 @@ impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kin
     fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
         T::decode(bytes)
     }
-    fn path(bytes: &[u8], offset: usize) -> Option<String> {
-        T::path(bytes, offset)
+    fn path(bytes: &[u8], target: Target, _: &[u8]) -> Option<Path> {
+        T::path(bytes, target)
     }
     #[cfg(feature = "testing")]
     fn strategy() -> proptest::strategy::BoxedStrategy<T> {
@@ -186,22 +186,14 @@ impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static, con
     fn decode(bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
         Attrs::new(bytes)
             .enumerate()
-            .map(|(i, a)| T::decode(a?.payload).map_err(|e| e.within(&format!("[{i}]"))))
+            .map(|(i, a)| T::decode(a?.payload).map_err(|e| e.within(Step::Element(i))))
             .collect()
     }
-    fn path(bytes: &[u8], offset: usize) -> Option<String> {
-        for (i, a) in Attrs::new(bytes).enumerate() {
-            let a = a.ok()?;
-            let start = a.offset + super::NLA_HDRLEN;
-            if offset >= a.offset && offset < start + a.payload.len().max(1) {
-                let inner = T::path(a.payload, offset.saturating_sub(start));
-                return Some(match inner {
-                    Some(p) if offset >= start => format!("[{i}] > {p}"),
-                    _ => format!("[{i}]"),
-                });
-            }
-        }
-        None
+    fn path(bytes: &[u8], target: Target, _: &[u8]) -> Option<Path> {
+        let step = |place, _| Step::Element(place);
+        path_in(bytes, target, step, |_, payload, target| {
+            T::path(payload, target)
+        })
     }
     #[cfg(feature = "testing")]
     fn strategy() -> proptest::strategy::BoxedStrategy<Vec<T>> {
@@ -232,8 +224,8 @@ impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kin
     fn decode(bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
         <ListOf<T>>::decode(bytes)
     }
-    fn path(bytes: &[u8], offset: usize) -> Option<String> {
-        <ListOf<T>>::path(bytes, offset)
+    fn path(bytes: &[u8], target: Target, around: &[u8]) -> Option<Path> {
+        <ListOf<T>>::path(bytes, target, around)
     }
     #[cfg(feature = "testing")]
     fn strategy() -> proptest::strategy::BoxedStrategy<Vec<T>> {

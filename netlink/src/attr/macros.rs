@@ -68,7 +68,11 @@ macro_rules! attributes {
                         $(
                             $n => {
                                 let v = <$kind as $crate::attr::Kind>::decode(attr.payload);
-                                set.$field = Some(v.map_err(|e| e.within(stringify!($c)))?);
+                                let step = $crate::attr::Step::Attribute {
+                                    number: $n,
+                                    name: Some(stringify!($c)),
+                                };
+                                set.$field = Some(v.map_err(|e| e.within(step))?);
                             }
                         )*
                         _ => set.unknown.push((attr.kind, attr.payload.to_vec())),
@@ -77,28 +81,18 @@ macro_rules! attributes {
                 Ok(set)
             }
 
-            fn path(bytes: &[u8], offset: usize) -> Option<String> {
-                for attr in $crate::attr::Attrs::new(bytes) {
-                    let attr = attr.ok()?;
-                    let start = attr.offset + $crate::attr::NLA_HDRLEN;
-                    if offset < attr.offset || offset >= start + attr.payload.len().max(1) {
-                        continue;
-                    }
-                    let inner: Option<String> = match attr.number {
-                        _ if offset < start => None,
-                        $($n => <$kind as $crate::attr::Kind>::path(attr.payload, offset - start),)*
-                        _ => None,
-                    };
-                    let name = match Self::attribute_name(attr.number) {
-                        Some(name) => name.to_owned(),
-                        None => format!("attribute {}", attr.number),
-                    };
-                    return Some(match inner {
-                        Some(inner) => format!("{name} > {inner}"),
-                        None => name,
-                    });
-                }
-                None
+            fn path(
+                bytes: &[u8],
+                target: $crate::attr::Target,
+            ) -> Option<$crate::attr::Path> {
+                let step = |_, number| $crate::attr::Step::Attribute {
+                    number,
+                    name: Self::attribute_name(number),
+                };
+                $crate::attr::path_in(bytes, target, step, |number, payload, target| match number {
+                    $($n => <$kind as $crate::attr::Kind>::path(payload, target, bytes),)*
+                    _ => None,
+                })
             }
         }
 

@@ -1,6 +1,6 @@
 //! Netlink attributes, declared once.
 //!
-//! [`attributes!`](crate::attributes) takes one line an attribute: field, [`Kind`] (which says the
+//! [`attributes!`](crate::attributes) takes one line per attribute: field, [`Kind`] (which says the
 //! type *and the byte order*), C name, number. From that line come the struct, encoding, decoding, the path that an
 //! error offset points at, the list that a test compares with the system's headers, and (feature
 //! `testing`) a generator of values. Fields are encoded in the order of their lines, which is the
@@ -11,6 +11,7 @@
 mod kind;
 mod macros;
 mod order;
+mod path;
 mod read;
 mod write;
 
@@ -18,7 +19,8 @@ pub use kind::{
     Arbitrary, Be16, Be32, Be64, Bytes, I32Be, Kind, ListOf, NFTA_LIST_ELEM, Ne16, Ne32, Ne64,
     Nest, NumberedListOf, RawNest, Str, U8,
 };
-pub use order::{Ip4, Ip6, LossyStr, NetOrder, with_order};
+pub use order::{Ip, Ip4, Ip6, LossyStr, NetOrder, with_order};
+pub use path::{Path, Step, Target, path_in};
 pub use read::{Attr, Attrs, DecodeError};
 pub use write::{EncodeError, Writer};
 
@@ -49,8 +51,8 @@ pub trait AttrSet: Sized {
     /// A truncated or overlong attribute, or a payload that its kind cannot be.
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 
-    /// The C names from this set down to the attribute that holds byte `offset`.
-    fn path(bytes: &[u8], offset: usize) -> Option<String>;
+    /// The way from this set down to what the kernel points at.
+    fn path(bytes: &[u8], target: Target) -> Option<Path>;
 
     /// The C name of one attribute.
     #[must_use]

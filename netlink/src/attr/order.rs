@@ -1,8 +1,8 @@
-//! Kinds that ipset needs: numbers that say their own byte order, addresses, text of unknown encoding.
+//! Numbers that say their own byte order, addresses, text of unknown encoding.
 
-use super::{DecodeError, Kind, NLA_F_NET_BYTEORDER, Writer};
+use super::{DecodeError, Kind, NLA_F_NET_BYTEORDER, Path, Target, Writer};
 use std::marker::PhantomData;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Another kind, written with `NLA_F_NET_BYTEORDER`. The flag is not asked for when it is read.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +18,8 @@ impl<K: Kind> Kind for NetOrder<K> {
     fn decode(bytes: &[u8]) -> Result<K::Value, DecodeError> {
         K::decode(bytes)
     }
-    fn path(bytes: &[u8], offset: usize) -> Option<String> {
-        K::path(bytes, offset)
+    fn path(bytes: &[u8], target: Target, around: &[u8]) -> Option<Path> {
+        K::path(bytes, target, around)
     }
     #[cfg(feature = "testing")]
     fn strategy() -> proptest::strategy::BoxedStrategy<K::Value> {
@@ -64,10 +64,38 @@ macro_rules! addresses {
 }
 
 addresses! {
-    /// An IPv4 address, as on the wire.
+    /// An IPv4 address, as on the wire; with the flag, as ipset asks for it.
     Ip4: Ipv4Addr, 4;
-    /// An IPv6 address, as on the wire.
+    /// An IPv6 address, as on the wire; with the flag.
     Ip6: Ipv6Addr, 16;
+}
+
+/// An address of either family, told by its length, as on the wire.
+#[derive(Clone, Copy, Debug)]
+pub enum Ip {}
+
+impl Kind for Ip {
+    type Value = IpAddr;
+    fn encode(value: &IpAddr, w: &mut Writer) {
+        match value {
+            IpAddr::V4(ip) => w.put(&ip.octets()),
+            IpAddr::V6(ip) => w.put(&ip.octets()),
+        }
+    }
+    fn decode(bytes: &[u8]) -> Result<IpAddr, DecodeError> {
+        let v4 = || <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+        let v6 = |_| <[u8; 16]>::try_from(bytes).map(IpAddr::from);
+        let neither = |_| {
+            let reason = format!("{} bytes where 4 or 16 are expected", bytes.len());
+            DecodeError::new(reason)
+        };
+        v4().or_else(v6).map_err(neither)
+    }
+    #[cfg(feature = "testing")]
+    fn strategy() -> proptest::strategy::BoxedStrategy<IpAddr> {
+        use proptest::strategy::Strategy as _;
+        proptest::arbitrary::any::<IpAddr>().boxed()
+    }
 }
 
 /// A string that ends with a NUL and that somebody else may have written in any encoding: what is not UTF-8

@@ -1,13 +1,13 @@
 //! Walking received attributes.
 
-use super::{NLA_F_NESTED, NLA_HDRLEN, NLA_TYPE_MASK};
+use super::{NLA_F_NESTED, NLA_HDRLEN, NLA_TYPE_MASK, Path, Step};
 use std::fmt;
 
 /// Bytes that are not what the declaration says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// The C names down to the attribute, where known.
-    pub path: String,
+    /// The way down to the attribute, where known.
+    pub path: Path,
     /// What is wrong with it.
     pub reason: String,
 }
@@ -17,19 +17,15 @@ impl DecodeError {
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
         Self {
-            path: String::new(),
+            path: Path::default(),
             reason: reason.into(),
         }
     }
 
     /// The same error one level up.
     #[must_use]
-    pub fn within(mut self, name: &str) -> Self {
-        self.path = if self.path.is_empty() {
-            name.into()
-        } else {
-            format!("{name} > {}", self.path)
-        };
+    pub fn within(mut self, step: Step) -> Self {
+        self.path = self.path.within(step);
         self
     }
 }

@@ -51,10 +51,40 @@ fn a_path_names_every_level() {
     };
     let bytes = encoded(&set);
     let at = bytes.windows(3).position(|w| w == b"abc").unwrap();
-    let path = Outer::path(&bytes, at).unwrap();
-    assert_eq!(path, "NFTA_RULE_EXPRESSIONS > [1] > NFTA_VERDICT_CHAIN");
-    assert_eq!(Outer::path(&bytes, 0).unwrap(), "NFTA_RULE_EXPRESSIONS");
-    assert_eq!(Outer::path(&bytes, 4000), None);
+    let path = |target| Outer::path(&bytes, target).map(|p| p.to_string());
+    let chain = "NFTA_RULE_EXPRESSIONS > [1] > NFTA_VERDICT_CHAIN";
+    assert_eq!(path(Target::byte(at)).as_deref(), Some(chain));
+    let list = Some("NFTA_RULE_EXPRESSIONS");
+    assert_eq!(path(Target::byte(0)).as_deref(), list);
+    assert_eq!(path(Target::byte(4000)), None);
+    let steps = Outer::path(&bytes, Target::byte(at)).unwrap();
+    assert_eq!(steps.steps()[1], Step::Element(1));
+}
+
+#[test]
+fn what_is_missing_is_named_where_it_is_missing() {
+    let set = Outer {
+        handle: Some(1),
+        verdict: Some(Inner::default()),
+        ..Outer::default()
+    };
+    let bytes = encoded(&set);
+    let missing = |offset, number| {
+        let target = Target {
+            offset,
+            missing: Some(number),
+        };
+        Outer::path(&bytes, target).unwrap().to_string()
+    };
+    assert_eq!(missing(None, 9), "missing X_HOST");
+    assert_eq!(missing(None, 70_000), "missing attribute 70000");
+    // The nest begins behind the handle.
+    let nested = "NFTA_DATA_VERDICT > missing NFTA_VERDICT_CHAIN";
+    assert_eq!(missing(Some(12), 2), nested);
+    assert_eq!(
+        missing(Some(0), 2),
+        "NFTA_RULE_HANDLE > missing attribute 2"
+    );
 }
 
 #[test]
@@ -111,6 +141,6 @@ proptest! {
         if let Ok(set) = Outer::decode(&bytes) {
             prop_assert_eq!(Outer::decode(&encoded(&set)).unwrap(), set);
         }
-        let _ = Outer::path(&bytes, at);
+        let _ = Outer::path(&bytes, Target::byte(at));
     }
 }

@@ -72,8 +72,12 @@ impl Writer {
 
     /// Zeros up to the next multiple of four.
     pub fn align(&mut self) {
-        let len = self.buf.len().next_multiple_of(NLA_HDRLEN);
-        self.buf.resize(len, 0);
+        self.zeros(self.buf.len().next_multiple_of(NLA_HDRLEN));
+    }
+
+    /// Zeros until there are this many bytes.
+    pub(crate) fn zeros(&mut self, length: usize) {
+        self.buf.resize(length.max(self.buf.len()), 0);
     }
 
     /// Bytes so far.

@@ -1,17 +1,29 @@
 //! Addresses of links: `ip address`.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use ipnet::IpNet;
-use rtnetlink::packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressProtocol,
-    AddressScope,
-};
-use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::{RTPROT_WEIR, Routing};
+use super::number::{IFA_F_NODAD, IFA_F_TENTATIVE, RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR};
+use super::{Family, RTPROT_WEIR, RouteScope, Routing};
 use crate::Result;
+use crate::attr::{DecodeError, Ip, Ne32, U8};
+use crate::message::{IfAddrMsg, Message};
+use crate::socket::Request;
+
+crate::attributes! {
+    /// `IFA_*` (`linux/if_addr.h`)
+    pub(super) struct AddressAttrs {
+        /// of the link itself; on a point-to-point link that of the other end
+        address: Ip = IFA_ADDRESS 1,
+        /// of the link itself
+        local: Ip = IFA_LOCAL 2,
+        /// all bits of `IFA_F_*`; the header has eight
+        flags: Ne32 = IFA_FLAGS 8,
+        /// who added it; since 5.18
+        protocol: U8 = IFA_PROTO 11,
+    }
+}
 
 /// An address on a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +34,7 @@ pub struct Address {
     /// point-to-point link the local one (`IFA_LOCAL`).
     pub net: IpNet,
     /// `ifa_scope`.
-    pub scope: AddressScope,
+    pub scope: RouteScope,
     /// `IFA_F_TENTATIVE`: IPv6, still being probed for a duplicate, and not yet
     /// usable.
     pub tentative: bool,
@@ -44,12 +56,12 @@ impl Routing {
     ///
     /// [`crate::ErrorKind::Exhausted`] when addresses kept changing.
     pub fn addresses(&self) -> Result<Vec<Address>> {
-        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        Ok(self
-            .dump(&request, "the addresses")?
-            .into_iter()
-            .filter_map(read)
-            .collect())
+        let attrs = AddressAttrs::default();
+        let about = (IfAddrMsg::default(), &attrs);
+        self.list(
+            &Request::new(RTM_GETADDR, about, "list", "the addresses"),
+            read,
+        )
     }
 
     /// `ip address add NET dev LINK proto 119`, for IPv6 with `nodad`: it is usable at
@@ -59,18 +71,14 @@ impl Routing {
     ///
     /// `ENODEV`; `EACCES` for IPv6 where `disable_ipv6` is set on the link.
     pub fn add_address(&self, index: u32, net: IpNet) -> Result<bool> {
-        let mut message = build(index, net);
+        let (mut header, mut attrs) = build(index, net);
         if matches!(net, IpNet::V6(_)) {
-            message.header.flags = AddressHeaderFlags::Nodad;
+            header.flags = IFA_F_NODAD;
         }
         // Kernels before 5.18 ignore it.
-        let owner = AddressAttribute::Protocol(AddressProtocol::Other(RTPROT_WEIR));
-        message.attributes.push(owner);
-        self.ensure(
-            RouteNetlinkMessage::NewAddress(message),
-            "add",
-            &object(index, net),
-        )
+        attrs.protocol = Some(RTPROT_WEIR);
+        let object = object(index, net);
+        self.ensure(Request::new(RTM_NEWADDR, (header, &attrs), "add", &object))
     }
 
     /// `ip address delete NET dev LINK`. False when it is not there.
@@ -79,8 +87,14 @@ impl Routing {
     ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn del_address(&self, index: u32, net: IpNet) -> Result<bool> {
-        let request = RouteNetlinkMessage::DelAddress(build(index, net));
-        self.remove(request, "delete", &object(index, net))
+        let (header, attrs) = build(index, net);
+        let object = object(index, net);
+        self.remove(&Request::new(
+            RTM_DELADDR,
+            (header, &attrs),
+            "delete",
+            &object,
+        ))
     }
 }
 
@@ -88,49 +102,43 @@ fn object(index: u32, net: IpNet) -> String {
     format!("address {net} on link number {index}")
 }
 
-fn build(index: u32, net: IpNet) -> AddressMessage {
-    let mut message = AddressMessage::default();
-    message.header.index = index;
-    message.header.prefix_len = net.prefix_len();
-    message.header.family = match net {
-        IpNet::V4(_) => AddressFamily::Inet,
-        IpNet::V6(_) => AddressFamily::Inet6,
-    };
+fn build(index: u32, net: IpNet) -> (IfAddrMsg, AddressAttrs) {
     // The kernel finds an IPv6 scope by itself. For IPv4 it takes what it is given,
     // and `ip` gives 127.0.0.0/8 the scope of the host.
-    if matches!(net, IpNet::V4(_)) && net.addr().is_loopback() {
-        message.header.scope = AddressScope::Host;
-    }
-    message.attributes.push(AddressAttribute::Local(net.addr()));
-    message
-        .attributes
-        .push(AddressAttribute::Address(net.addr()));
-    message
+    let scope = match net {
+        IpNet::V4(net) if net.addr().is_loopback() => RouteScope::Host,
+        _ => RouteScope::Universe,
+    };
+    let header = IfAddrMsg {
+        family: Family::of_address(net.addr()).number(),
+        prefix_len: net.prefix_len(),
+        flags: 0,
+        scope: scope.into(),
+        index,
+    };
+    let attrs = AddressAttrs {
+        local: Some(net.addr()),
+        address: Some(net.addr()),
+        ..AddressAttrs::default()
+    };
+    (header, attrs)
 }
 
-fn read(message: RouteNetlinkMessage) -> Option<Address> {
-    let RouteNetlinkMessage::NewAddress(message) = message else {
-        return None;
-    };
-    let mut local: Option<IpAddr> = None;
-    let mut address: Option<IpAddr> = None;
-    let mut protocol = None;
-    let mut tentative = message.header.flags.contains(AddressHeaderFlags::Tentative);
-    for attribute in message.attributes {
-        match attribute {
-            AddressAttribute::Local(ip) => local = Some(ip),
-            AddressAttribute::Address(ip) => address = Some(ip),
-            AddressAttribute::Flags(flags) => tentative = flags.contains(AddressFlags::Tentative),
-            AddressAttribute::Protocol(by) => protocol = Some(u8::from(by)),
-            _ => {}
-        }
+/// `None`: it is no address of IPv4 or IPv6.
+pub(super) fn read(message: &Message<IfAddrMsg>) -> Result<Option<Address>, DecodeError> {
+    let header = &message.header;
+    if Family::of(header.family).is_none() {
+        return Ok(None);
     }
-    let net = IpNet::new(local.or(address)?, message.header.prefix_len).ok()?;
-    Some(Address {
-        index: message.header.index,
+    let attrs: AddressAttrs = message.decode()?;
+    let flags = attrs.flags.unwrap_or(u32::from(header.flags));
+    let net = attrs.local.or(attrs.address);
+    let net = net.and_then(|ip| IpNet::new(ip, header.prefix_len).ok());
+    Ok(net.map(|net| Address {
+        index: header.index,
         net,
-        scope: message.header.scope,
-        tentative,
-        protocol,
-    })
+        scope: header.scope.into(),
+        tentative: flags & IFA_F_TENTATIVE != 0,
+        protocol: attrs.protocol,
+    }))
 }

@@ -1,62 +1,34 @@
 //! One request and everything that answers it.
 
-use std::io;
-
-use rtnetlink::packet_core::{
-    ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage,
-    NetlinkPayload,
-};
-use rtnetlink::packet_route::RouteNetlinkMessage;
-
 use super::Routing;
+use crate::attr::{AttrSet, DecodeError};
 use crate::contention::{Attempts, CONTENTION};
-use crate::nfnetlink::{Deadline, NLMSG_HDRLEN, Socket, split};
+use crate::message::{FamilyHeader, Message, NLM_F_CREATE, NLM_F_EXCL, Route};
+use crate::socket::{Request, Socket};
 use crate::transport::Transport;
-use crate::{Error, ErrorKind, InForce, Result};
-
-/// `NLM_F_DUMP_INTR` of `linux/netlink.h`: the objects changed during the dump.
-const NLM_F_DUMP_INTR: u16 = 0x10;
-/// `NLM_F_CAPPED`: an error repeats only the header of the request.
-const NLM_F_CAPPED: u16 = 0x100;
-/// `NLM_F_ACK_TLVS`: attributes follow in an error.
-const NLM_F_ACK_TLVS: u16 = 0x200;
-/// `NLMSGERR_ATTR_MSG`: the kernel's own words.
-const NLMSGERR_ATTR_MSG: u16 = 1;
-
-/// `enum` of `linux/rtnetlink.h`: of the four messages of an object, `RTM_GET*` is the third, and changes nothing.
-const RTM_KINDS: u16 = 4;
-const RTM_GET: u16 = 2;
+use crate::{Error, Result};
 
 /// Room for answers in bytes, after some were dropped.
 const ROOM: usize = 4 << 20;
 
-/// What a request answered with, before it is known to be whole.
-#[derive(Default)]
-struct Reply {
-    messages: Vec<RouteNetlinkMessage>,
-    interrupted: bool,
-}
-
 impl Routing {
     /// Creates something that must be new (`NLM_F_CREATE | NLM_F_EXCL`).
-    pub(super) fn create(
-        &self,
-        message: RouteNetlinkMessage,
-        operation: &str,
-        object: &str,
-    ) -> Result<()> {
-        self.request(message, NLM_F_CREATE | NLM_F_EXCL, operation, object)
-            .map(drop)
+    pub(super) fn create<H, A>(&self, mut request: Request<'_, H, A>) -> Result<()>
+    where
+        H: FamilyHeader<Protocol = Route>,
+        A: AttrSet,
+    {
+        request.flags |= NLM_F_CREATE | NLM_F_EXCL;
+        self.change(&request)
     }
 
     /// Like [`Routing::create`]; false when it is there already.
-    pub(super) fn ensure(
-        &self,
-        message: RouteNetlinkMessage,
-        operation: &str,
-        object: &str,
-    ) -> Result<bool> {
-        match self.create(message, operation, object) {
+    pub(super) fn ensure<H, A>(&self, request: Request<'_, H, A>) -> Result<bool>
+    where
+        H: FamilyHeader<Protocol = Route>,
+        A: AttrSet,
+    {
+        match self.create(request) {
             Ok(()) => Ok(true),
             Err(e) if e.is_exists() => Ok(false),
             Err(e) => Err(e),
@@ -64,59 +36,91 @@ impl Routing {
     }
 
     /// Deletes; false when it is not there.
-    pub(super) fn remove(
-        &self,
-        message: RouteNetlinkMessage,
-        operation: &str,
-        object: &str,
-    ) -> Result<bool> {
-        match self.request(message, 0, operation, object) {
-            Ok(_) => Ok(true),
+    pub(super) fn remove<H, A>(&self, request: &Request<'_, H, A>) -> Result<bool>
+    where
+        H: FamilyHeader<Protocol = Route>,
+        A: AttrSet,
+    {
+        match self.change(request) {
+            Ok(()) => Ok(true),
             Err(e) if e.is_not_found() => Ok(false),
             Err(e) => Err(e),
         }
     }
 
-    /// One request that is answered by an ack, and by objects before it.
-    pub(super) fn request(
-        &self,
-        message: RouteNetlinkMessage,
-        flags: u16,
-        operation: &str,
-        object: &str,
-    ) -> Result<Vec<RouteNetlinkMessage>> {
-        let flags = NLM_F_REQUEST | NLM_F_ACK | flags;
-        let reply = exchange(&mut self.socket(), message, flags, operation, object)?;
-        Ok(reply.messages)
+    pub(super) fn change<H, A>(&self, request: &Request<'_, H, A>) -> Result<()>
+    where
+        H: FamilyHeader<Protocol = Route>,
+        A: AttrSet,
+    {
+        self.socket().change(request).map(drop)
     }
 
-    /// A dump, repeated while the kernel says that it was interrupted.
-    pub(super) fn dump(
+    /// The object that answers a question. It is no dump, so it cannot be interrupted.
+    pub(super) fn one<H, A, V>(
         &self,
-        message: &RouteNetlinkMessage,
-        object: &str,
-    ) -> Result<Vec<RouteNetlinkMessage>> {
-        dump(
+        request: &Request<'_, H, A>,
+        read: impl Fn(&Message<H>) -> Result<Option<V>, DecodeError>,
+    ) -> Result<V>
+    where
+        H: FamilyHeader<Protocol = Route>,
+        A: AttrSet,
+    {
+        let messages = self.socket().look_up(request)?;
+        let (operation, object) = (request.operation, request.object);
+        for message in &messages {
+            let read = read(message);
+            let read = read.map_err(|e| Error::malformed(operation, object, e.to_string()));
+            if let Some(value) = read? {
+                return Ok(value);
+            }
+        }
+        let detail = "the kernel's answer has no such object";
+        Err(Error::malformed(operation, object, detail))
+    }
+
+    /// A dump, repeated while the kernel says that it was interrupted. What is not of this kind is left out.
+    pub(super) fn list<H, A, V>(
+        &self,
+        request: &Request<'_, H, A>,
+        read: impl Fn(&Message<H>) -> Result<Option<V>, DecodeError>,
+    ) -> Result<Vec<V>>
+    where
+        H: FamilyHeader<Protocol = Route>,
+        A: AttrSet,
+    {
+        list(
             &mut self.socket(),
-            message,
-            object,
+            request,
+            read,
             Attempts::begin(CONTENTION),
         )
     }
 }
 
 /// The first answer that is whole.
-fn dump<T: Transport>(
-    socket: &mut Socket<T>,
-    message: &RouteNetlinkMessage,
-    object: &str,
+fn list<T, H, A, V>(
+    socket: &mut Socket<T, Route>,
+    request: &Request<'_, H, A>,
+    read: impl Fn(&Message<H>) -> Result<Option<V>, DecodeError>,
     mut attempts: Attempts,
-) -> Result<Vec<RouteNetlinkMessage>> {
-    let flags = NLM_F_REQUEST | NLM_F_DUMP;
+) -> Result<Vec<V>>
+where
+    T: Transport,
+    H: FamilyHeader<Protocol = Route>,
+    A: AttrSet,
+{
+    let (operation, object) = (request.operation, request.object);
     loop {
-        let last = match exchange(socket, message.clone(), flags, "list", object) {
-            Ok(reply) if !reply.interrupted => return Ok(reply.messages),
-            Ok(_) => None,
+        let mut found = Vec::new();
+        let listed = socket.list(request, |message| {
+            let read = read(&message);
+            found.extend(read.map_err(|e| Error::malformed(operation, object, e.to_string()))?);
+            Ok(())
+        });
+        let last = match listed {
+            Ok(()) => return Ok(found),
+            Err(e) if e.errno() == Some(libc::EINTR) => None,
             Err(e) if e.errno() == Some(libc::ENOBUFS) => {
                 socket.reserve(ROOM)?;
                 Some(e)
@@ -129,199 +133,25 @@ fn dump<T: Transport>(
                 attempts.made(),
                 attempts.limit()
             );
-            return Err(last.unwrap_or_else(|| Error::exhausted("list", object, what)));
+            return Err(last.unwrap_or_else(|| Error::exhausted(operation, object, what)));
         }
     }
-}
-
-fn exchange<T: Transport>(
-    socket: &mut Socket<T>,
-    message: RouteNetlinkMessage,
-    flags: u16,
-    operation: &str,
-    object: &str,
-) -> Result<Reply> {
-    let mut request = NetlinkMessage::from(message);
-    request.header.flags = flags;
-    request.header.sequence_number = socket.numbers(1);
-    request.finalize();
-    let mut bytes = vec![0; request.buffer_len()];
-    request.serialize(&mut bytes);
-    let question = Question {
-        seq: request.header.sequence_number,
-        is_dump: flags & NLM_F_DUMP == NLM_F_DUMP,
-        operation,
-        object,
-    };
-    let deadline = socket.deadline();
-    let unsent = socket.send(operation, &bytes, object).err();
-    // Of a request that was not sent there is no answer. If there is one, it was.
-    let wait = match unsent {
-        None => Some(&deadline),
-        Some(_) => None,
-    };
-    let outcome = question.answer(socket, wait);
-    let is_change = request.header.message_type % RTM_KINDS != RTM_GET;
-    match (outcome, unsent) {
-        (Ok(reply), _) => Ok(reply),
-        (Err(Failure::Refused(e)), _) | (Err(Failure::Lost(_)), Some(e)) => Err(e),
-        (Err(Failure::Lost(e)), None) if is_change => Err(e.with_in_force(InForce::Unknown)),
-        (Err(Failure::Lost(e)), None) => Err(e),
-    }
-}
-
-/// Why there is no answer to a request.
-enum Failure {
-    /// The kernel said no.
-    Refused(Error),
-    /// What it said is not known.
-    Lost(Error),
-}
-
-struct Question<'a> {
-    seq: u32,
-    is_dump: bool,
-    operation: &'a str,
-    object: &'a str,
-}
-
-impl Question<'_> {
-    /// Reads datagrams until the end of the answer; without a deadline only those that are there.
-    fn answer<T: Transport>(
-        &self,
-        socket: &mut Socket<T>,
-        deadline: Option<&Deadline>,
-    ) -> Result<Reply, Failure> {
-        let mut reply = Reply::default();
-        loop {
-            let datagram = match deadline {
-                Some(deadline) => socket
-                    .receive(deadline)
-                    .map_err(|e| deadline.error(self.operation, self.object, &e)),
-                None => socket
-                    .receive_queued()
-                    .map_err(|e: io::Error| Error::io(self.operation, self.object, &e)),
-            };
-            if self.read(&datagram.map_err(Failure::Lost)?, &mut reply)? {
-                socket.settled();
-                return Ok(reply);
-            }
-        }
-    }
-
-    /// Reads every message of a datagram. True when the answer is at its end.
-    fn read(&self, datagram: &[u8], reply: &mut Reply) -> Result<bool, Failure> {
-        let lost =
-            |detail: String| Failure::Lost(Error::malformed(self.operation, self.object, detail));
-        let mut rest = datagram;
-        while rest.len() >= NLMSG_HDRLEN {
-            let cut = || lost("a message of the answer is cut off".to_owned());
-            let (received, next) = split(rest).ok_or_else(cut)?;
-            let whole = rest.get(..NLMSG_HDRLEN + received.payload.len());
-            rest = next;
-            if received.seq != self.seq {
-                continue;
-            }
-            let message: NetlinkMessage<RouteNetlinkMessage> =
-                NetlinkMessage::deserialize(whole.ok_or_else(cut)?)
-                    .map_err(|e| lost(format!("a message of the answer cannot be read: {e}")))?;
-            let flags = message.header.flags;
-            reply.interrupted |= flags & NLM_F_DUMP_INTR != 0;
-            match message.payload {
-                NetlinkPayload::InnerMessage(object) => reply.messages.push(object),
-                NetlinkPayload::Done(done) if done.code < 0 => {
-                    let errno = done.code.saturating_abs();
-                    let error = Error::kernel(self.operation, self.object, errno);
-                    return Err(Failure::Refused(error));
-                }
-                NetlinkPayload::Done(_) => return Ok(true),
-                NetlinkPayload::Error(error) if error.code.is_some() => {
-                    let error = kernel_error(self.operation, self.object, flags, &error);
-                    return Err(Failure::Refused(error));
-                }
-                // The end of a dump is NLMSG_DONE and nothing else.
-                NetlinkPayload::Error(_) if self.is_dump => {
-                    return Err(lost(
-                        "the kernel acknowledged the question in the middle of the answer".into(),
-                    ));
-                }
-                NetlinkPayload::Error(_) => return Ok(true),
-                NetlinkPayload::Overrun(_) => {
-                    let error = Error::kernel(self.operation, self.object, libc::ENOBUFS);
-                    return Err(Failure::Lost(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(false)
-    }
-}
-
-/// The errno with the text of the extended ack, if there is one.
-fn kernel_error(operation: &str, object: &str, flags: u16, error: &ErrorMessage) -> Error {
-    let mut made = Error::kernel(operation, object, error.raw_code().saturating_abs());
-    if let ErrorKind::Kernel { extack, .. } = &mut made.kind {
-        *extack = message_text(flags, &error.header);
-    }
-    made
-}
-
-/// Reads `NLMSGERR_ATTR_MSG` behind the repeated request.
-///
-/// ```text
-/// struct nlmsgerr { int error; struct nlmsghdr msg; }   `repeated` starts at msg
-///   payload of the request                              unless NLM_F_CAPPED
-///   attributes                                          if NLM_F_ACK_TLVS
-/// ```
-fn message_text(flags: u16, repeated: &[u8]) -> Option<String> {
-    const NLMSG_HDRLEN: usize = 16;
-    if flags & NLM_F_ACK_TLVS == 0 {
-        return None;
-    }
-    let length = u32::from_ne_bytes(*repeated.first_chunk::<4>()?);
-    let start = if flags & NLM_F_CAPPED != 0 {
-        NLMSG_HDRLEN
-    } else {
-        usize::try_from(length).ok()?.checked_next_multiple_of(4)?
-    };
-    let mut rest = repeated.get(start..)?;
-    while let Some((header, _)) = rest.split_first_chunk::<4>() {
-        let [l0, l1, t0, t1] = *header;
-        let length = usize::from(u16::from_ne_bytes([l0, l1]));
-        let value = rest.get(4..length)?;
-        if u16::from_ne_bytes([t0, t1]) == NLMSGERR_ATTR_MSG {
-            let text = value.split(|&b| b == 0).next()?;
-            return Some(String::from_utf8_lossy(text).into_owned());
-        }
-        rest = rest.get(length.next_multiple_of(4)..)?;
-    }
-    None
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::link::LinkAttrs;
+    use super::super::number::{RTM_GETLINK, RTM_NEWLINK};
     use super::*;
-    use rtnetlink::packet_route::link::LinkMessage;
+    use crate::message::{
+        IfInfoMsg, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_HDRLEN, NLMSG_OVERRUN,
+    };
+    use crate::{ErrorKind, InForce};
     use std::cell::{Cell, RefCell};
     use std::collections::VecDeque;
+    use std::io;
     use std::rc::Rc;
     use std::time::Duration;
-
-    /// `nlmsghdr` with a length, then whatever follows.
-    fn repeated(length: u32, rest: &[u8]) -> Vec<u8> {
-        let mut bytes = length.to_ne_bytes().to_vec();
-        bytes.resize(16, 0);
-        bytes.extend_from_slice(rest);
-        bytes
-    }
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(value.len() + 4).expect("short");
-        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-        bytes.extend_from_slice(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
 
     type Answer = Vec<io::Result<Vec<u8>>>;
 
@@ -350,7 +180,7 @@ mod tests {
         }
     }
 
-    fn script(answers: Vec<Answer>) -> (Socket<Script>, Rc<Cell<u32>>) {
+    fn script(answers: Vec<Answer>) -> (Socket<Script, Route>, Rc<Cell<u32>>) {
         let asked = Rc::new(Cell::new(0));
         let script = Script {
             answers: RefCell::new(answers.into()),
@@ -370,23 +200,29 @@ mod tests {
         Ok(bytes)
     }
 
-    const NLMSG_ERROR: u16 = 2;
-    const NLMSG_DONE: u16 = 3;
-    const NLMSG_OVERRUN: u16 = 4;
-    const RTM_NEWLINK: u16 = 16;
-
     fn done(seq: u32, flags: u16) -> io::Result<Vec<u8>> {
         datagram(NLMSG_DONE, flags, seq, &[0; 4])
     }
 
-    fn links() -> RouteNetlinkMessage {
-        RouteNetlinkMessage::GetLink(LinkMessage::default())
+    fn request<'a>(
+        kind: u16,
+        operation: &'a str,
+        attrs: &'a LinkAttrs,
+    ) -> Request<'a, IfInfoMsg, LinkAttrs> {
+        Request::new(kind, (IfInfoMsg::default(), attrs), operation, "links")
     }
 
     fn listed(answers: Vec<Answer>) -> (Result<usize>, u32) {
         let (mut socket, asked) = script(answers);
         let attempts = Attempts::begin(Duration::from_millis(50));
-        let found = dump(&mut socket, &links(), "the links", attempts);
+        let attrs = LinkAttrs::default();
+        let read = |m: &Message<IfInfoMsg>| m.decode::<LinkAttrs>().map(Some);
+        let found = list(
+            &mut socket,
+            &request(RTM_GETLINK, "list", &attrs),
+            read,
+            attempts,
+        );
         (found.map(|found| found.len()), asked.get())
     }
 
@@ -415,8 +251,10 @@ mod tests {
             let (found, asked) = listed(vec![vec![link(), loss], vec![done(2, 0)]]);
             assert_eq!((found.expect("whole"), asked), (0, 2));
         }
+        let torn = [&[0; 16][..], &[7, 0, 3, 0, 1]].concat();
         for (answer, text) in [
-            (datagram(RTM_NEWLINK, 2, 1, &[0; 3]), "cannot be read"),
+            (datagram(RTM_NEWLINK, 2, 1, &[0; 3]), "too short"),
+            (datagram(RTM_NEWLINK, 2, 1, &torn), "cut off"),
             (datagram(NLMSG_ERROR, 0, 1, &[0; 20]), "in the middle"),
             (
                 Ok(vec![99, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]),
@@ -435,15 +273,10 @@ mod tests {
     fn a_lost_answer_leaves_open_what_is_in_force() {
         let add = |answers| {
             let (mut socket, _) = script(vec![answers]);
-            let message = RouteNetlinkMessage::NewLink(LinkMessage::default());
-            exchange(
-                &mut socket,
-                message,
-                NLM_F_REQUEST | NLM_F_ACK,
-                "add",
-                "link x",
-            )
-            .map(drop)
+            let attrs = LinkAttrs::default();
+            socket
+                .change(&request(RTM_NEWLINK, "add", &attrs))
+                .map(drop)
         };
         let ack = |seq, errno: i32| {
             let payload = [errno.to_ne_bytes().as_slice(), &[0; 16]].concat();
@@ -461,39 +294,6 @@ mod tests {
         ] {
             let error = add(answers).expect_err("lost");
             assert_eq!(error.in_force(), InForce::Unknown, "{error}");
-        }
-    }
-
-    #[test]
-    fn the_text_is_found_behind_other_attributes_and_the_repeated_request() {
-        let attributes = [
-            attribute(2, &[20, 0, 0, 0]),
-            attribute(1, b"No such thing\0"),
-        ]
-        .concat();
-        let whole = repeated(23, &[vec![0xa5; 8], attributes.clone()].concat());
-        let text = Some("No such thing".to_owned());
-        assert_eq!(message_text(NLM_F_ACK_TLVS, &whole), text);
-        let capped = repeated(23, &attributes);
-        assert_eq!(message_text(NLM_F_ACK_TLVS | NLM_F_CAPPED, &capped), text);
-        assert_eq!(
-            message_text(NLM_F_CAPPED, &capped),
-            None,
-            "no attributes announced"
-        );
-    }
-
-    #[test]
-    fn torn_attributes_are_no_text_and_no_panic() {
-        for bytes in [vec![], vec![1, 2, 3], repeated(u32::MAX, &[1, 2, 3, 4, 5])] {
-            assert_eq!(message_text(NLM_F_ACK_TLVS, &bytes), None);
-        }
-        for length in 0..8u16 {
-            let torn = [length.to_ne_bytes(), 7u16.to_ne_bytes()].concat();
-            assert_eq!(
-                message_text(NLM_F_ACK_TLVS | NLM_F_CAPPED, &repeated(16, &torn)),
-                None
-            );
         }
     }
 }

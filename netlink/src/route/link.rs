@@ -1,17 +1,49 @@
 //! Links: `ip link`.
 
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use rtnetlink::packet_route::RouteNetlinkMessage;
-use rtnetlink::packet_route::link::{
-    InfoData, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
-};
-use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVeth};
-
-use super::Routing;
+use super::chosen::Chosen;
+use super::number::{IFF_UP, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
+use super::{LinkKind, Routing};
+use crate::attr::{Bytes, DecodeError, LossyStr, Ne32, Nest, Unknown};
+use crate::message::{IfInfoMsg, Message};
 use crate::netns::Netns;
+use crate::socket::Request;
 use crate::{Error, Result};
+
+crate::attributes! {
+    /// `IFLA_*` (`linux/if_link.h`)
+    pub struct LinkAttrs {
+        /// hardware address
+        address: Bytes = IFLA_ADDRESS 1,
+        /// of at most 15 bytes
+        name: LossyStr = IFLA_IFNAME 3,
+        /// bytes
+        mtu: Ne32 = IFLA_MTU 4,
+        /// the link below, or the peer
+        link: Ne32 = IFLA_LINK 5,
+        /// the bridge or bond that it is in; 0 for none
+        master: Ne32 = IFLA_MASTER 10,
+        /// its kind
+        info: Nest<LinkInfoAttrs> = IFLA_LINKINFO 18,
+        /// as a request: into the namespace of this process
+        netns_pid: Ne32 = IFLA_NET_NS_PID 19,
+        /// as a request: into the namespace of this descriptor
+        netns_fd: Ne32 = IFLA_NET_NS_FD 28,
+        /// the namespace of `link`, by its id in this one; signed
+        link_netnsid: Ne32 = IFLA_LINK_NETNSID 37,
+        /// as a request: into, or about, the namespace with this id; since 4.20
+        target_netnsid: Ne32 = IFLA_TARGET_NETNSID 46,
+    }
+    /// `IFLA_INFO_*`
+    pub struct LinkInfoAttrs {
+        /// the word of the kind
+        kind: LossyStr = IFLA_INFO_KIND 1,
+        /// what the kind has of its own
+        data: Chosen<LinkKind> = IFLA_INFO_DATA 2,
+    }
+}
 
 /// `IFNAMSIZ` of `linux/if.h`, less the closing NUL.
 const NAME_MAX: usize = 15;
@@ -20,19 +52,117 @@ const NAME_MAX: usize = 15;
 /// (`loopback_net_init()`, since Linux 3.7).
 pub const LOOPBACK_IFINDEX: u32 = 1;
 
-/// One network interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One network interface; for [`Routing::add_link`] what a new one is to have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
     /// Its number in this namespace, from 1.
     pub index: u32,
     /// `IFLA_IFNAME`.
     pub name: String,
-    /// `IFF_UP`: switched on. Whether it carries traffic is another question.
+    /// `IFF_UP`: switched on. Whether it carries traffic is another question. One end of a new pair of kind veth cannot
+    /// be up before the other is there (`ENOTCONN`).
     pub up: bool,
     /// `IFLA_ADDRESS`, when it has a hardware address of six bytes.
     pub mac: Option<[u8; 6]>,
-    /// `IFLA_INFO_KIND`: "veth", "bridge"; absent for `lo` and hardware.
-    pub kind: Option<String>,
+    /// `IFLA_MTU`, in bytes.
+    pub mtu: Option<u32>,
+    /// `IFLA_LINK`: the link below it, or the peer of a pair.
+    pub lower: Option<u32>,
+    /// `IFLA_LINK_NETNSID`: the namespace of `lower`, by its id in this one; none when it is this one.
+    pub lower_nsid: Option<i32>,
+    /// `IFLA_MASTER`: the bridge or bond that it is in.
+    pub master: Option<u32>,
+    /// Its kind; absent for `lo` and hardware.
+    pub kind: Option<LinkKind>,
+    /// Attributes without a field here, counters among them. Not sent.
+    pub other: Vec<Unknown>,
+}
+
+/// A network namespace that a link is put into.
+#[derive(Debug, Clone, Copy)]
+pub enum InNetns<'a> {
+    /// `IFLA_NET_NS_FD`
+    Fd(BorrowedFd<'a>),
+    /// `IFLA_NET_NS_PID`: of this process, by its id in our pid namespace.
+    Pid(u32),
+    /// `IFLA_TARGET_NETNSID`: the one with this id, see [`Routing::set_nsid`].
+    Nsid(i32),
+}
+
+impl<'a> From<&'a Netns> for InNetns<'a> {
+    fn from(netns: &'a Netns) -> Self {
+        Self::Fd(netns.as_fd())
+    }
+}
+
+impl Link {
+    /// One with this name and kind and nothing else.
+    #[must_use]
+    pub fn new(name: &str, kind: LinkKind) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: Some(kind),
+            ..Self::default()
+        }
+    }
+
+    /// As a message; the index and what is in `other` are the kernel's to choose.
+    pub(super) fn build(
+        &self,
+        operation: &str,
+        netns: Option<InNetns<'_>>,
+    ) -> Result<(IfInfoMsg, LinkAttrs)> {
+        if !self.name.is_empty() {
+            check_name(operation, &self.name)?;
+        }
+        let flags = if self.up { IFF_UP } else { 0 };
+        let header = IfInfoMsg {
+            flags,
+            change: flags,
+            ..IfInfoMsg::default()
+        };
+        let too_large = |e: crate::attr::EncodeError| {
+            Error::malformed(operation, object(&self.name), e.to_string())
+        };
+        let info = |kind: &LinkKind| {
+            Ok(LinkInfoAttrs {
+                kind: Some(kind.word().to_owned()),
+                data: kind.data().map_err(too_large)?,
+                ..LinkInfoAttrs::default()
+            })
+        };
+        let mut attrs = LinkAttrs {
+            address: self.mac.map(|mac| mac.to_vec()),
+            name: (!self.name.is_empty()).then(|| self.name.clone()),
+            mtu: self.mtu,
+            link: self.lower,
+            link_netnsid: self.lower_nsid.map(i32::cast_unsigned),
+            master: self.master,
+            info: self.kind.as_ref().map(info).transpose()?,
+            ..LinkAttrs::default()
+        };
+        attrs.put_into(netns);
+        Ok((header, attrs))
+    }
+}
+
+impl LinkAttrs {
+    fn put_into(&mut self, netns: Option<InNetns<'_>>) {
+        match netns {
+            // A borrowed descriptor is not negative.
+            Some(InNetns::Fd(fd)) => self.netns_fd = Some(fd.as_raw_fd().cast_unsigned()),
+            Some(InNetns::Pid(pid)) => self.netns_pid = Some(pid),
+            Some(InNetns::Nsid(id)) => self.target_netnsid = Some(id.cast_unsigned()),
+            None => {}
+        }
+    }
+
+    fn named(name: &str) -> Self {
+        Self {
+            name: Some(name.to_owned()),
+            ..Self::default()
+        }
+    }
 }
 
 impl fmt::Display for Link {
@@ -49,12 +179,9 @@ impl Routing {
     ///
     /// [`crate::ErrorKind::Exhausted`] when links kept changing.
     pub fn links(&self) -> Result<Vec<Link>> {
-        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        Ok(self
-            .dump(&request, "the links")?
-            .into_iter()
-            .filter_map(read)
-            .collect())
+        let attrs = LinkAttrs::default();
+        let about = (IfInfoMsg::default(), &attrs);
+        self.list(&Request::new(RTM_GETLINK, about, "list", "the links"), read)
     }
 
     /// `ip link show dev NAME`.
@@ -64,9 +191,11 @@ impl Routing {
     /// `ENODEV` ([`Error::is_not_found`]) when there is none.
     pub fn link(&self, name: &str) -> Result<Link> {
         check_name("find", name)?;
+        let attrs = LinkAttrs::named(name);
+        let about = (IfInfoMsg::default(), &attrs);
         self.one(
-            LinkMessageBuilder::<LinkUnspec>::new().name(name).build(),
-            &object(name),
+            &Request::new(RTM_GETLINK, about, "find", &object(name)),
+            read,
         )
     }
 
@@ -76,8 +205,11 @@ impl Routing {
     ///
     /// `ENODEV` ([`Error::is_not_found`]) when there is none.
     pub fn link_by_index(&self, index: u32) -> Result<Link> {
-        let request = LinkMessageBuilder::<LinkUnspec>::new().index(index).build();
-        self.one(request, &numbered(index))
+        let (attrs, object) = (LinkAttrs::default(), numbered(index));
+        self.one(
+            &Request::new(RTM_GETLINK, (at(index), &attrs), "find", &object),
+            read,
+        )
     }
 
     /// `ip link set dev NAME up`.
@@ -86,13 +218,50 @@ impl Routing {
     ///
     /// `ENODEV`, or what the driver answers.
     pub fn set_up(&self, index: u32) -> Result<()> {
-        let change = LinkMessageBuilder::<LinkUnspec>::new()
-            .index(index)
-            .up()
-            .build();
-        let request = RouteNetlinkMessage::NewLink(change);
-        self.request(request, 0, "set up", &numbered(index))
-            .map(drop)
+        let header = IfInfoMsg {
+            flags: IFF_UP,
+            change: IFF_UP,
+            ..at(index)
+        };
+        let (attrs, object) = (LinkAttrs::default(), numbered(index));
+        self.change(&Request::new(
+            RTM_NEWLINK,
+            (header, &attrs),
+            "set up",
+            &object,
+        ))
+    }
+
+    /// `ip link set dev NAME master MASTER`; 0 takes it out again.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`; `EINVAL`: that is no bridge or bond.
+    pub fn set_master(&self, index: u32, master: u32) -> Result<()> {
+        let attrs = LinkAttrs {
+            master: Some(master),
+            ..LinkAttrs::default()
+        };
+        let object = format!("{} in link number {master}", numbered(index));
+        self.change(&Request::new(
+            RTM_NEWLINK,
+            (at(index), &attrs),
+            "put",
+            &object,
+        ))
+    }
+
+    /// `ip link add NAME type KIND ...`, in another namespace if that is said. Without a name the kernel chooses one.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` when a name is taken; `EOPNOTSUPP`: the kernel has no such kind, and where it has loadable modules it
+    /// looked for `rtnl-link-KIND`; `EPERM`; what the kind answers.
+    pub fn add_link(&self, link: &Link, netns: Option<InNetns<'_>>) -> Result<()> {
+        let (header, attrs) = link.build("add", netns)?;
+        let kind = link.kind.as_ref().map_or("none", LinkKind::word);
+        let object = format!("{} of kind {kind}", object(&link.name));
+        self.create(Request::new(RTM_NEWLINK, (header, &attrs), "add", &object))
     }
 
     /// `ip link add NAME type veth peer name PEER netns NETNS`: both ends are
@@ -103,20 +272,12 @@ impl Routing {
     /// `EEXIST` when either name is taken; `EPERM`; `EOPNOTSUPP` without the
     /// `veth` module.
     pub fn add_veth(&self, name: &str, peer_name: &str, peer_netns: &Netns) -> Result<()> {
-        check_name("add", name)?;
-        check_name("add", peer_name)?;
-        let peer = LinkMessageBuilder::<LinkUnspec>::new()
-            .name(peer_name)
-            .setns_by_fd(peer_netns.as_fd().as_raw_fd())
-            .build();
-        let pair = LinkMessageBuilder::<LinkVeth>::new(name, peer_name)
-            .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
-            .build();
-        let object = format!(
-            "veth pair {name} and {peer_name} in {}",
-            peer_netns.origin().display()
-        );
-        self.create(RouteNetlinkMessage::NewLink(pair), "add", &object)
+        let peer = Link {
+            name: peer_name.to_owned(),
+            ..Link::default()
+        };
+        let pair = Link::new(name, LinkKind::veth(&peer, Some(peer_netns.into()))?);
+        self.add_link(&pair, None)
     }
 
     /// `ip link set dev NAME netns NETNS`. Its addresses are lost, its index may
@@ -127,13 +288,15 @@ impl Routing {
     /// `EEXIST` when the name is taken there; `EINVAL` for links that may not
     /// move, as `lo`.
     pub fn move_link(&self, index: u32, netns: &Netns) -> Result<()> {
-        let change = LinkMessageBuilder::<LinkUnspec>::new()
-            .index(index)
-            .setns_by_fd(netns.as_fd().as_raw_fd())
-            .build();
+        let mut attrs = LinkAttrs::default();
+        attrs.put_into(Some(netns.into()));
         let object = format!("{} to {}", numbered(index), netns.origin().display());
-        self.request(RouteNetlinkMessage::NewLink(change), 0, "move", &object)
-            .map(drop)
+        self.change(&Request::new(
+            RTM_NEWLINK,
+            (at(index), &attrs),
+            "move",
+            &object,
+        ))
     }
 
     /// `ip link delete`; with one end of a veth pair goes the other. False when
@@ -143,19 +306,20 @@ impl Routing {
     ///
     /// `EOPNOTSUPP` for links that cannot be deleted, as `lo`.
     pub fn delete_link(&self, index: u32) -> Result<bool> {
-        let request = LinkMessageBuilder::<LinkUnspec>::new().index(index).build();
-        self.remove(
-            RouteNetlinkMessage::DelLink(request),
+        let (attrs, object) = (LinkAttrs::default(), numbered(index));
+        self.remove(&Request::new(
+            RTM_DELLINK,
+            (at(index), &attrs),
             "delete",
-            &numbered(index),
-        )
+            &object,
+        ))
     }
+}
 
-    /// A lookup that is no dump, so it cannot be interrupted.
-    fn one(&self, request: LinkMessage, object: &str) -> Result<Link> {
-        let replies = self.request(RouteNetlinkMessage::GetLink(request), 0, "find", object)?;
-        let found = replies.into_iter().find_map(read);
-        found.ok_or_else(|| Error::malformed("find", object, "the kernel's answer has no link"))
+fn at(index: u32) -> IfInfoMsg {
+    IfInfoMsg {
+        index,
+        ..IfInfoMsg::default()
     }
 }
 
@@ -183,31 +347,21 @@ fn check_name(operation: &str, name: &str) -> Result<()> {
     Err(Error::refused(operation, format!("link {name:?}"), reason))
 }
 
-fn read(message: RouteNetlinkMessage) -> Option<Link> {
-    let RouteNetlinkMessage::NewLink(message) = message else {
-        return None;
-    };
-    let mut link = Link {
+pub(super) fn read(message: &Message<IfInfoMsg>) -> Result<Option<Link>, DecodeError> {
+    let attrs: LinkAttrs = message.decode()?;
+    let info = attrs.info.unwrap_or_default();
+    Ok(Some(Link {
         index: message.header.index,
-        name: String::new(),
-        up: message.header.flags.contains(LinkFlags::Up),
-        mac: None,
-        kind: None,
-    };
-    for attribute in message.attributes {
-        match attribute {
-            LinkAttribute::IfName(name) => link.name = name,
-            LinkAttribute::Address(bytes) => link.mac = bytes.try_into().ok(),
-            LinkAttribute::LinkInfo(infos) => {
-                link.kind = infos.into_iter().find_map(|info| match info {
-                    LinkInfo::Kind(kind) => Some(kind.to_string()),
-                    _ => None,
-                });
-            }
-            _ => {}
-        }
-    }
-    Some(link)
+        name: attrs.name.unwrap_or_default(),
+        up: message.header.flags & IFF_UP != 0,
+        mac: attrs.address.and_then(|bytes| bytes.try_into().ok()),
+        mtu: attrs.mtu,
+        lower: attrs.link,
+        lower_nsid: attrs.link_netnsid.map(u32::cast_signed),
+        master: attrs.master,
+        kind: info.kind.map(|word| LinkKind::read(word, info.data)),
+        other: attrs.unknown,
+    }))
 }
 
 #[cfg(test)]

@@ -1,43 +1,56 @@
-//! Links, addresses, routes and policy rules: `rtnetlink(7)`, with a synchronous face.
+//! Links, addresses, routes, policy rules, neighbours, qdiscs, filters and namespace ids: `rtnetlink(7)`, with a
+//! synchronous face.
 //!
-//! [`Routing`] is one socket; each kernel
-//! object has a file of its own. Messages are built and read by the `rtnetlink`
-//! crate. What carries them is ours:
+//! [`Routing`] is one socket; each kernel object has a file of its own: its attributes, its value, how one becomes the
+//! other, and the requests.
 //!
 //! - **Deadlines.** Every exchange ends in time, see [`Patience`].
 //! - **Whole dumps.** One that was interrupted (`NLM_F_DUMP_INTR`) or lost a
 //!   datagram (`ENOBUFS`, `NLMSG_OVERRUN`) is asked for again, for at most
-//!   [`CONTENTION`](crate::contention::CONTENTION); one with a message that the crate cannot decode is an error. A link
+//!   [`CONTENTION`](crate::contention::CONTENTION); one with a message that cannot be read is an error. A link
 //!   is looked up by name or index without a dump.
 //! - **What is in force.** When the answer to a change is lost, the error says so
 //!   ([`Error::in_force`](crate::Error::in_force)).
-//! - **The kernel's words.** The socket asks for extended acks and an error
-//!   carries their text.
-//! - **Strict dumps** (`NETLINK_GET_STRICT_CHK`, Linux 4.20): the kernel filters
-//!   by table, rather than sending everything.
+//! - **The kernel's words.** The socket asks for extended acknowledgements; an error carries their text and the path of
+//!   the attribute.
 
 mod address;
+mod chosen;
 mod exchange;
+mod kind;
 mod link;
+mod neigh;
+mod nsid;
+mod number;
 mod routes;
 mod rule;
-mod trial;
+mod tc;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use address::Address;
-pub use link::{LOOPBACK_IFINDEX, Link};
-pub use routes::{Route, RouteProtocol, RouteScope, RouteType};
+pub use kind::{Geneve, LinkKind, Netkit, Veth, Vxlan};
+pub use link::{InNetns, LOOPBACK_IFINDEX, Link, LinkAttrs, LinkInfoAttrs};
+pub use neigh::Neighbour;
+pub use number::{
+    NUD_PERMANENT, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE,
+    RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_LINK,
+    RTNLGRP_NEIGH, RTNLGRP_NSID, RTNLGRP_TC, RouteProtocol, RouteScope, RouteType,
+};
+pub use routes::Route;
 pub use rule::PolicyRule;
-pub use trial::TrialLink;
-
-pub use rtnetlink::packet_route::address::AddressScope;
+pub use tc::{BpfFilter, Filter, FilterKind, Matchall, Qdisc, TcHandle};
 
 use crate::Result;
+use crate::attr::AttrSet;
+use crate::message;
 use crate::netns::Netns;
-use crate::nfnetlink::Socket;
 use crate::transport::{Kernel, Patience};
+
+/// A socket of `NETLINK_ROUTE`.
+type Socket = crate::socket::Socket<Kernel, message::Route>;
 
 /// `rtm_protocol`, `FRA_PROTOCOL` and `IFA_PROTO` of every route, policy rule and address that
 /// weir adds: who made it, so that it is found again.
@@ -57,6 +70,31 @@ pub enum Family {
     V6,
 }
 
+impl Family {
+    /// The family of a header.
+    fn of(number: u8) -> Option<Self> {
+        match number {
+            number::AF_INET => Some(Self::V4),
+            number::AF_INET6 => Some(Self::V6),
+            _ => None,
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Self::V4 => number::AF_INET,
+            Self::V6 => number::AF_INET6,
+        }
+    }
+
+    fn of_address(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -72,7 +110,7 @@ impl fmt::Display for Family {
 /// It stays in that namespace wherever it is used afterwards.
 pub struct Routing {
     /// One exchange at a time.
-    socket: Mutex<Socket<Kernel>>,
+    socket: Mutex<Socket>,
 }
 
 impl fmt::Debug for Routing {
@@ -88,9 +126,8 @@ impl Routing {
     ///
     /// `EMFILE`: no descriptor is left; `ENOPROTOOPT`: a kernel older than 4.20.
     pub fn open() -> Result<Self> {
-        let socket = Socket::with_transport(Kernel::open_route()?);
         Ok(Self {
-            socket: Mutex::new(socket),
+            socket: Mutex::new(Socket::open()?),
         })
     }
 
@@ -117,7 +154,7 @@ impl Routing {
     }
 
     /// A panic in an exchange leaves unread answers behind, which the next one passes over.
-    fn socket(&self) -> MutexGuard<'_, Socket<Kernel>> {
+    fn socket(&self) -> MutexGuard<'_, Socket> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,4 +166,41 @@ impl Routing {
     pub fn open_in(netns: &Netns) -> Result<Self> {
         netns.run(Self::open)?
     }
+}
+
+/// C expressions and the values that this room takes them for. A test compares each with the system's headers.
+#[must_use]
+pub fn constants() -> Vec<(&'static str, i64)> {
+    let attributes = [
+        link::LinkAttrs::CONSTANTS,
+        link::LinkInfoAttrs::CONSTANTS,
+        address::AddressAttrs::CONSTANTS,
+        routes::RouteAttrs::CONSTANTS,
+        rule::RuleAttrs::CONSTANTS,
+        neigh::NeighbourAttrs::CONSTANTS,
+        nsid::NsidAttrs::CONSTANTS,
+        tc::TcAttrs::CONSTANTS,
+        BpfFilter::CONSTANTS,
+        Matchall::CONSTANTS,
+        Veth::CONSTANTS,
+        Geneve::CONSTANTS,
+        Vxlan::CONSTANTS,
+        Netkit::CONSTANTS,
+    ];
+    let attributes = attributes.into_iter().flatten();
+    let numbers = [
+        number::CONSTANTS,
+        RouteProtocol::CONSTANTS,
+        RouteScope::CONSTANTS,
+        RouteType::CONSTANTS,
+    ];
+    let numbers = numbers.into_iter().flatten().copied();
+    numbers
+        .chain(attributes.map(|(name, n)| (*name, i64::from(*n))))
+        .chain(message::constants())
+        .chain([(
+            "offsetof(struct rta_cacheinfo, rta_expires)",
+            routes::RTA_EXPIRES as i64,
+        )])
+        .collect()
 }

@@ -4,17 +4,40 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RoutePreference,
+
+use super::number::{
+    ICMPV6_ROUTER_PREF_MEDIUM, RTM_DELROUTE, RTM_F_CLONED, RTM_F_OFFLOAD, RTM_F_OFFLOAD_FAILED,
+    RTM_F_TRAP, RTM_GETROUTE, RTM_NEWROUTE, RTNH_F_OFFLOAD, RTNH_F_TRAP,
 };
-pub use rtnetlink::packet_route::route::{RouteProtocol, RouteScope, RouteType};
-use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
-
-use super::{Family, RTPROT_WEIR, Routing};
+use super::{Family, RT_TABLE_MAIN, RTPROT_WEIR, RouteProtocol, RouteScope, RouteType, Routing};
 use crate::Result;
+use crate::attr::{Bytes, DecodeError, Ip, Ne32, U8};
+use crate::message::{Message, RtMsg, u32_at};
+use crate::socket::Request;
 
-/// `RT_TABLE_MAIN` of `linux/rtnetlink.h`.
-const RT_TABLE_MAIN: u32 = 254;
+crate::attributes! {
+    /// `enum rtattr_type_t` (`linux/rtnetlink.h`)
+    pub(super) struct RouteAttrs {
+        /// where to; absent for the default route
+        dst: Ip = RTA_DST 1,
+        /// the next router
+        gateway: Ip = RTA_GATEWAY 5,
+        /// the link
+        oif: Ne32 = RTA_OIF 4,
+        /// the metric
+        priority: Ne32 = RTA_PRIORITY 6,
+        /// `struct rta_cacheinfo`
+        cacheinfo: Bytes = RTA_CACHEINFO 12,
+        /// also when it fits the header
+        table: Ne32 = RTA_TABLE 15,
+        /// `ICMPV6_ROUTER_PREF_*`
+        pref: U8 = RTA_PREF 20,
+    }
+}
+
+/// `offsetof(struct rta_cacheinfo, rta_expires)`
+pub(super) const RTA_EXPIRES: usize = 8;
+
 /// `IP6_RT_PRIO_USER` of `linux/ipv6_route.h`: the metric of IPv6 routes that come without one.
 const IP6_RT_PRIO_USER: u32 = 1024;
 
@@ -141,7 +164,7 @@ impl Routing {
     ///
     /// [`crate::ErrorKind::Exhausted`] when routes kept changing.
     pub fn routes(&self, table: u32) -> Result<Vec<Route>> {
-        let of_table = |message: &mut RouteMessage| set_table(message, table);
+        let of_table = |header: &mut RtMsg, attrs: &mut RouteAttrs| set_table(header, attrs, table);
         let mut routes = self.dump_routes(of_table, &format!("the routes of table {table}"))?;
         routes.retain(|r| r.table == table);
         Ok(routes)
@@ -153,30 +176,33 @@ impl Routing {
     ///
     /// As [`Routing::routes`].
     pub fn routes_by(&self, protocol: RouteProtocol) -> Result<Vec<Route>> {
-        let by = |message: &mut RouteMessage| message.header.protocol = protocol;
+        let by = |header: &mut RtMsg, _: &mut RouteAttrs| header.protocol = protocol.into();
         let mut routes = self.dump_routes(by, &format!("the routes of protocol {protocol:?}"))?;
         routes.retain(|r| r.protocol == protocol);
         Ok(routes)
     }
 
-    fn dump_routes(&self, select: impl Fn(&mut RouteMessage), object: &str) -> Result<Vec<Route>> {
+    fn dump_routes(
+        &self,
+        select: impl Fn(&mut RtMsg, &mut RouteAttrs),
+        object: &str,
+    ) -> Result<Vec<Route>> {
         let mut routes = Vec::new();
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            let mut message = RouteMessage::default();
-            message.header.address_family = family;
-            select(&mut message);
-            let found = match self.dump(&RouteNetlinkMessage::GetRoute(message), object) {
-                Ok(found) => found,
-                // A table comes into being with its first route; without IPv6 there are none of it.
-                Err(e) if e.is_not_found() => continue,
-                Err(e)
-                    if family == AddressFamily::Inet6 && e.errno() == Some(libc::EAFNOSUPPORT) =>
-                {
-                    continue;
-                }
-                Err(e) => return Err(e),
+        for family in [Family::V4, Family::V6] {
+            let mut header = RtMsg {
+                family: family.number(),
+                ..RtMsg::default()
             };
-            routes.extend(found.into_iter().filter_map(read));
+            let mut attrs = RouteAttrs::default();
+            select(&mut header, &mut attrs);
+            let request = Request::new(RTM_GETROUTE, (header, &attrs), "list", object);
+            match self.list(&request, read) {
+                Ok(found) => routes.extend(found),
+                // A table comes into being with its first route; without IPv6 there are none of it.
+                Err(e) if e.is_not_found() => {}
+                Err(e) if family == Family::V6 && e.errno() == Some(libc::EAFNOSUPPORT) => {}
+                Err(e) => return Err(e),
+            }
         }
         Ok(routes)
     }
@@ -189,8 +215,9 @@ impl Routing {
     ///
     /// `ENETUNREACH` when the gateway is not on a link; `ENETDOWN`; `EINVAL`.
     pub fn add_route(&self, route: &Route) -> Result<bool> {
-        let request = RouteNetlinkMessage::NewRoute(build(route));
-        self.ensure(request, "add", &format!("route {route}"))
+        let (header, attrs) = build(route);
+        let object = format!("route {route}");
+        self.ensure(Request::new(RTM_NEWROUTE, (header, &attrs), "add", &object))
     }
 
     /// `ip route delete`: the first one that agrees with all that is given. False
@@ -200,8 +227,14 @@ impl Routing {
     ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn del_route(&self, route: &Route) -> Result<bool> {
-        let request = RouteNetlinkMessage::DelRoute(build(route));
-        self.remove(request, "delete", &format!("route {route}"))
+        let (header, attrs) = build(route);
+        let object = format!("route {route}");
+        self.remove(&Request::new(
+            RTM_DELROUTE,
+            (header, &attrs),
+            "delete",
+            &object,
+        ))
     }
 }
 
@@ -213,99 +246,67 @@ fn default_of(family: Family) -> IpNet {
 }
 
 /// Tables above 255 do not fit the header.
-fn set_table(message: &mut RouteMessage, table: u32) {
+fn set_table(header: &mut RtMsg, attrs: &mut RouteAttrs, table: u32) {
     match u8::try_from(table) {
-        Ok(small) => message.header.table = small,
-        Err(_) => {
-            message.header.table = RouteHeader::RT_TABLE_UNSPEC;
-            message.attributes.push(RouteAttribute::Table(table));
-        }
+        Ok(small) => header.table = small,
+        Err(_) => attrs.table = Some(table),
     }
 }
 
-fn build(route: &Route) -> RouteMessage {
-    let mut message = RouteMessage::default();
-    message.header.address_family = match route.dst {
-        IpNet::V4(_) => AddressFamily::Inet,
-        IpNet::V6(_) => AddressFamily::Inet6,
+fn build(route: &Route) -> (RtMsg, RouteAttrs) {
+    let mut header = RtMsg {
+        family: route.family().number(),
+        dst_len: route.dst.prefix_len(),
+        kind: route.kind.into(),
+        scope: route.scope.into(),
+        protocol: route.protocol.into(),
+        ..RtMsg::default()
     };
-    message.header.destination_prefix_length = route.dst.prefix_len();
-    message.header.kind = route.kind;
-    message.header.scope = route.scope;
-    message.header.protocol = route.protocol;
-    set_table(&mut message, route.table);
-    let attributes = &mut message.attributes;
-    if route.dst.prefix_len() > 0 {
-        attributes.push(RouteAttribute::Destination(RouteAddress::from(
-            route.dst.network(),
-        )));
-    }
-    attributes.extend(
-        route
-            .gateway
-            .map(|ip| RouteAttribute::Gateway(RouteAddress::from(ip))),
-    );
-    attributes.extend(route.oif.map(RouteAttribute::Oif));
-    attributes.extend(route.priority.map(RouteAttribute::Priority));
-    message
+    let mut attrs = RouteAttrs {
+        dst: (route.dst.prefix_len() > 0).then(|| route.dst.network()),
+        gateway: route.gateway,
+        oif: route.oif,
+        priority: route.priority,
+        ..RouteAttrs::default()
+    };
+    set_table(&mut header, &mut attrs, route.table);
+    (header, attrs)
 }
 
-/// `RTM_F_OFFLOAD`, `RTM_F_TRAP` and `RTM_F_OFFLOAD_FAILED`, and the same of next hops.
-const OFFLOADED: RouteFlags = RouteFlags::RtOffload
-    .union(RouteFlags::RtTrap)
-    .union(RouteFlags::OffloadFailed)
-    .union(RouteFlags::Offload)
-    .union(RouteFlags::Trap);
+/// What hardware does with a route, and with its next hop: it changes no effect.
+const OFFLOADED: u32 =
+    RTM_F_OFFLOAD | RTM_F_TRAP | RTM_F_OFFLOAD_FAILED | RTNH_F_OFFLOAD | RTNH_F_TRAP;
 
-fn read(message: RouteNetlinkMessage) -> Option<Route> {
-    let RouteNetlinkMessage::NewRoute(message) = message else {
-        return None;
+/// `None`: it is no entry of a table of IPv4 or IPv6.
+pub(super) fn read(message: &Message<RtMsg>) -> Result<Option<Route>, DecodeError> {
+    let header = &message.header;
+    let any: IpAddr = match Family::of(header.family) {
+        // A cached copy of a route is no entry of the table.
+        _ if header.flags & RTM_F_CLONED != 0 => return Ok(None),
+        Some(Family::V4) => Ipv4Addr::UNSPECIFIED.into(),
+        Some(Family::V6) => Ipv6Addr::UNSPECIFIED.into(),
+        None => return Ok(None),
     };
-    let header = message.header;
-    // A cached copy of a route is no entry of the table.
-    if header.flags.contains(RouteFlags::Cloned) {
-        return None;
-    }
-    let any: IpAddr = match header.address_family {
-        AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
-        AddressFamily::Inet6 => Ipv6Addr::UNSPECIFIED.into(),
-        _ => return None,
+    let attrs: RouteAttrs = message.decode()?;
+    let Ok(dst) = IpNet::new(attrs.dst.unwrap_or(any), header.dst_len) else {
+        return Ok(None);
     };
-    let mut route = Route {
-        dst: IpNet::new(any, header.destination_prefix_length).ok()?,
-        gateway: None,
-        oif: None,
-        table: u32::from(header.table),
-        kind: header.kind,
-        scope: header.scope,
-        protocol: header.protocol,
-        priority: None,
-        // What the kernel's hardware offload does with it changes nothing here.
-        plain: (header.source_prefix_length, header.tos) == (0, 0)
-            && header.flags.difference(OFFLOADED).is_empty(),
-    };
-    for attribute in message.attributes {
-        match attribute {
-            RouteAttribute::Destination(address) => {
-                route.dst = IpNet::new(ip(address)?, header.destination_prefix_length).ok()?;
-            }
-            RouteAttribute::Gateway(address) => route.gateway = ip(address),
-            RouteAttribute::Oif(index) => route.oif = Some(index),
-            RouteAttribute::Table(table) => route.table = table,
-            RouteAttribute::Priority(metric) => route.priority = Some(metric),
-            // The kernel sends these with every IPv6 route.
-            RouteAttribute::Preference(RoutePreference::Medium) => {}
-            RouteAttribute::CacheInfo(info) if info.expires == 0 => {}
-            _ => route.plain = false,
-        }
-    }
-    Some(route)
-}
-
-fn ip(address: RouteAddress) -> Option<IpAddr> {
-    match address {
-        RouteAddress::Inet(ip) => Some(ip.into()),
-        RouteAddress::Inet6(ip) => Some(ip.into()),
-        _ => None,
-    }
+    // The kernel sends these with every IPv6 route.
+    let expires = attrs.cacheinfo.map(|info| u32_at(&info, RTA_EXPIRES));
+    let is_usual = expires.unwrap_or(Some(0)) == Some(0)
+        && attrs.pref.unwrap_or(ICMPV6_ROUTER_PREF_MEDIUM) == ICMPV6_ROUTER_PREF_MEDIUM;
+    Ok(Some(Route {
+        dst,
+        gateway: attrs.gateway,
+        oif: attrs.oif,
+        table: attrs.table.unwrap_or(u32::from(header.table)),
+        kind: header.kind.into(),
+        scope: header.scope.into(),
+        protocol: header.protocol.into(),
+        priority: attrs.priority,
+        plain: (header.src_len, header.tos) == (0, 0)
+            && header.flags & !OFFLOADED == 0
+            && is_usual
+            && attrs.unknown.is_empty(),
+    }))
 }

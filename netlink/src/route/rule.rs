@@ -2,12 +2,32 @@
 
 use std::fmt;
 
-use rtnetlink::packet_route::route::RouteProtocol;
-use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
-
-use super::{Family, RTPROT_WEIR, Routing};
+use super::number::{FR_ACT_TO_TBL, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
+use super::{Family, RTPROT_WEIR, RouteProtocol, Routing};
 use crate::Result;
+use crate::attr::{DecodeError, Ne32, U8};
+use crate::message::{FibRuleHdr, Message};
+use crate::socket::Request;
+
+crate::attributes! {
+    /// `FRA_*` (`linux/fib_rules.h`)
+    pub(super) struct RuleAttrs {
+        /// lower is asked first
+        priority: Ne32 = FRA_PRIORITY 6,
+        /// the mark
+        fwmark: Ne32 = FRA_FWMARK 10,
+        /// the bits of it that are compared
+        fwmask: Ne32 = FRA_FWMASK 16,
+        /// a route over a link of this group does not count
+        suppress_ifgroup: Ne32 = FRA_SUPPRESS_IFGROUP 13,
+        /// a route with a prefix of at most this length does not count
+        suppress_prefixlen: Ne32 = FRA_SUPPRESS_PREFIXLEN 14,
+        /// where to look
+        table: Ne32 = FRA_TABLE 15,
+        /// who made it; since 4.17
+        protocol: U8 = FRA_PROTOCOL 21,
+    }
+}
 
 /// A policy rule as far as marks and tables go. Other selectors of a rule
 /// (`from`, `iif`) are told only by [`PolicyRule::only_mark`].
@@ -80,7 +100,7 @@ impl Routing {
     /// [`crate::ErrorKind::Exhausted`] when rules kept changing; `EOPNOTSUPP`
     /// without `CONFIG_IP_MULTIPLE_TABLES`.
     pub fn rules(&self) -> Result<Vec<PolicyRule>> {
-        let mut rules = self.dump_rules(AddressFamily::Unspec, "the policy rules")?;
+        let mut rules = self.dump_rules(0, "the policy rules")?;
         // A family that is not built in, or switched off at boot, has none.
         rules.sort_by_key(|rule| rule.family == Family::V6);
         Ok(rules)
@@ -100,8 +120,9 @@ impl Routing {
         {
             return Ok(false);
         }
-        let request = RouteNetlinkMessage::NewRule(build(rule));
-        self.ensure(request, "add", &format!("policy rule {rule}"))
+        let (header, attrs) = build(rule);
+        let object = format!("policy rule {rule}");
+        self.ensure(Request::new(RTM_NEWRULE, (header, &attrs), "add", &object))
     }
 
     /// `ip rule delete`: the first one with this mark, mask, table and protocol,
@@ -111,13 +132,19 @@ impl Routing {
     ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn del_rule(&self, rule: &PolicyRule) -> Result<bool> {
-        let request = RouteNetlinkMessage::DelRule(build(rule));
-        self.remove(request, "delete", &format!("policy rule {rule}"))
+        let (header, attrs) = build(rule);
+        let object = format!("policy rule {rule}");
+        self.remove(&Request::new(
+            RTM_DELRULE,
+            (header, &attrs),
+            "delete",
+            &object,
+        ))
     }
 
     fn rules_of(&self, family: Family) -> Result<Vec<PolicyRule>> {
         let object = format!("the {family} policy rules");
-        match self.dump_rules(address_family(family), &object) {
+        match self.dump_rules(family.number(), &object) {
             // IPv6 is not built in, or switched off at boot: it has no rules.
             Err(e) if family == Family::V6 && e.errno() == Some(libc::EAFNOSUPPORT) => {
                 Ok(Vec::new())
@@ -127,73 +154,61 @@ impl Routing {
     }
 
     /// Of one family, or of all: `fib_nl_dumprule()` takes `AF_UNSPEC` (net/core/fib_rules.c, since 2.6.22).
-    fn dump_rules(&self, family: AddressFamily, object: &str) -> Result<Vec<PolicyRule>> {
-        let mut message = RuleMessage::default();
-        message.header.family = family;
-        let found = self.dump(&RouteNetlinkMessage::GetRule(message), object)?;
-        Ok(found.into_iter().filter_map(read).collect())
-    }
-}
-
-fn address_family(family: Family) -> AddressFamily {
-    match family {
-        Family::V4 => AddressFamily::Inet,
-        Family::V6 => AddressFamily::Inet6,
+    fn dump_rules(&self, family: u8, object: &str) -> Result<Vec<PolicyRule>> {
+        let header = FibRuleHdr {
+            family,
+            ..FibRuleHdr::default()
+        };
+        let attrs = RuleAttrs::default();
+        self.list(
+            &Request::new(RTM_GETRULE, (header, &attrs), "list", object),
+            read,
+        )
     }
 }
 
 /// For addition and deletion: with a protocol, no rule of another writer goes in the place of ours
 /// (`rule_find()`, net/core/fib_rules.c).
-fn build(rule: &PolicyRule) -> RuleMessage {
-    let mut message = RuleMessage::default();
-    message.header.family = address_family(rule.family);
-    message.header.action = RuleAction::ToTable;
-    let attributes = &mut message.attributes;
-    match u8::try_from(rule.table) {
-        Ok(small) => message.header.table = small,
-        Err(_) => attributes.push(RuleAttribute::Table(rule.table)),
-    }
-    attributes.extend(rule.fwmark.map(RuleAttribute::FwMark));
-    attributes.extend(rule.fwmask.map(RuleAttribute::FwMask));
-    attributes.extend(rule.priority.map(RuleAttribute::Priority));
-    attributes.push(RuleAttribute::Protocol(rule.protocol));
-    message
+fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
+    let small = u8::try_from(rule.table).ok();
+    let header = FibRuleHdr {
+        family: rule.family.number(),
+        table: small.unwrap_or(0),
+        action: FR_ACT_TO_TBL,
+        ..FibRuleHdr::default()
+    };
+    let attrs = RuleAttrs {
+        table: small.is_none().then_some(rule.table),
+        fwmark: rule.fwmark,
+        fwmask: rule.fwmask,
+        priority: rule.priority,
+        protocol: Some(rule.protocol.into()),
+        ..RuleAttrs::default()
+    };
+    (header, attrs)
 }
 
 /// `None`: it is no rule of IPv4 or IPv6; multicast routing has some of its own.
-fn read(message: RouteNetlinkMessage) -> Option<PolicyRule> {
-    let RouteNetlinkMessage::NewRule(message) = message else {
-        return None;
-    };
+pub(super) fn read(message: &Message<FibRuleHdr>) -> Result<Option<PolicyRule>, DecodeError> {
     let header = &message.header;
-    let family = match header.family {
-        AddressFamily::Inet => Family::V4,
-        AddressFamily::Inet6 => Family::V6,
-        _ => return None,
+    let Some(family) = Family::of(header.family) else {
+        return Ok(None);
     };
-    let mut rule = PolicyRule {
+    let attrs: RuleAttrs = message.decode()?;
+    // The kernel sends u32::MAX, "no limit", with every rule.
+    let is_limit = |n: Option<u32>| n.is_some_and(|n| n != u32::MAX);
+    Ok(Some(PolicyRule {
         family,
-        fwmark: None,
-        fwmask: None,
-        table: u32::from(header.table),
-        priority: None,
-        protocol: RouteProtocol::Unspec,
-        only_mark: header.action == RuleAction::ToTable
-            && header.flags.is_empty()
-            && (header.dst_len, header.src_len, header.tos) == (0, 0, 0),
-    };
-    for attribute in message.attributes {
-        match attribute {
-            RuleAttribute::FwMark(mark) => rule.fwmark = Some(mark),
-            RuleAttribute::FwMask(mask) => rule.fwmask = Some(mask),
-            RuleAttribute::Table(table) => rule.table = table,
-            RuleAttribute::Priority(priority) => rule.priority = Some(priority),
-            RuleAttribute::Protocol(protocol) => rule.protocol = protocol,
-            // The kernel sends u32::MAX, "no limit", with every rule.
-            RuleAttribute::SuppressPrefixLen(u32::MAX)
-            | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
-            _ => rule.only_mark = false,
-        }
-    }
-    Some(rule)
+        fwmark: attrs.fwmark,
+        fwmask: attrs.fwmask,
+        table: attrs.table.unwrap_or(u32::from(header.table)),
+        priority: attrs.priority,
+        protocol: attrs.protocol.unwrap_or(0).into(),
+        only_mark: header.action == FR_ACT_TO_TBL
+            && header.flags == 0
+            && (header.dst_len, header.src_len, header.tos) == (0, 0, 0)
+            && !is_limit(attrs.suppress_ifgroup)
+            && !is_limit(attrs.suppress_prefixlen)
+            && attrs.unknown.is_empty(),
+    }))
 }

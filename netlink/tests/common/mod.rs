@@ -3,7 +3,10 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout)]
 #![allow(dead_code, unreachable_pub)]
 
-use std::process::Command;
+pub mod lacks;
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
 
 use weir_netlink::netns::Netns;
 use weir_netlink::route::Routing;
@@ -32,19 +35,45 @@ pub fn routing(netns: &Netns) -> Routing {
 
 /// The oracle: `nsenter --net=NETNS ip ...`, its output by lines, without the blanks around them.
 pub fn ip(netns: &Netns, arguments: &str) -> Vec<String> {
+    tool(netns, "ip", arguments)
+}
+
+/// The same of another tool.
+pub fn tool(netns: &Netns, tool: &str, arguments: &str) -> Vec<String> {
+    try_tool(netns, tool, arguments).unwrap_or_else(|e| panic!("{tool} {arguments}: {e}"))
+}
+
+/// The same; what the tool complains of where it fails.
+pub fn try_tool(netns: &Netns, tool: &str, arguments: &str) -> Result<Vec<String>, String> {
     let output = Command::new("nsenter")
         .arg(format!("--net={}", netns.path().display()))
-        .arg("ip")
+        .arg(tool)
         .args(arguments.split_whitespace())
         .output()
-        .expect("nsenter of util-linux and ip of iproute2 are needed as oracles");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {arguments}: {errors}");
+        .expect("nsenter of util-linux, and ip and tc of iproute2 are needed as oracles");
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
     let text = String::from_utf8(output.stdout).expect("text");
-    text.lines()
-        .map(|line| line.trim().to_owned())
-        .filter(|line| !line.is_empty())
-        .collect()
+    let lines = text.lines().map(|line| line.trim().to_owned());
+    Ok(lines.filter(|line| !line.is_empty()).collect())
+}
+
+/// A process in that namespace, to be killed and waited for. It is there when this returns.
+pub fn process_in(netns: &Netns) -> Child {
+    let mut process = Command::new("nsenter")
+        .arg(format!("--net={}", netns.path().display()))
+        .args(["sh", "-c", "echo there; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("nsenter of util-linux and sh are needed");
+    let mut word = [0; 6];
+    let output = process.stdout.as_mut().expect("piped");
+    output
+        .read_exact(&mut word)
+        .expect("it says that it is there");
+    process
 }
 
 /// Unwraps a namespace or ends the test, which has said why.

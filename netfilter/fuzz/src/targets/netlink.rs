@@ -8,7 +8,7 @@ use weir_netfilter::nft::wire::{
     ChainAttrs, ElemListAttrs, FlowtableAttrs, GenAttrs, ObjAttrs, ObjRefAttrs, QuotaAttrs,
     RuleAttrs, SetAttrs, TableAttrs,
 };
-use weir_netlink::attr::{AttrSet, Attrs, Writer};
+use weir_netlink::attr::{AttrSet, Attrs, Target, Writer};
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Requests, Socket, message_type};
 
 /// What a socket makes of answers: to a dump, to a question, to a batch and to requests.
@@ -76,7 +76,7 @@ pub(super) fn attributes(input: &[u8]) {
 
 fn both<A: AttrSet + PartialEq + std::fmt::Debug>(input: &[u8]) {
     let at = usize::from(input.first().copied().unwrap_or(0));
-    drop(A::path(input, at));
+    drop(A::path(input, Target::byte(at)));
     let Ok(read) = A::decode(input) else {
         return;
     };

@@ -29,7 +29,7 @@ impl Transaction {
         super::check::fits(self)?;
         let datagram = encode(self).0.datagram(0);
         let fail = |e: EncodeError| Error::malformed("write", "a batch", e.to_string());
-        datagram.map(|(bytes, _)| bytes).map_err(fail)
+        datagram.map_err(fail)
     }
 }
 

@@ -2,9 +2,11 @@
 
 use super::Op;
 use crate::nft::context::Context;
+use crate::nft::expr::Expr;
 use crate::nft::lower;
 use crate::nft::model::ChainType;
 use crate::probe::needs::of_expression;
+use weir_netlink::attr::Step;
 use weir_netlink::nfnetlink::Failure;
 use weir_netlink::{Error, ErrorKind};
 
@@ -54,18 +56,21 @@ fn lacking(op: &Op, f: &Failure) -> Option<String> {
     }
     match op {
         Op::AddRule(id, _, rule, _) => {
-            let path = f.attribute.as_deref()?;
-            let named = path
-                .split(" > ")
-                .find(|p| crate::nft::expr::Expr::NAMES.contains(p));
+            let steps = f.attribute.as_ref()?.steps();
+            let named = steps.iter().find_map(|step| match step {
+                Step::Kind(name) if Expr::NAMES.contains(&name.as_str()) => Some(name.clone()),
+                _ => None,
+            });
             // The kernel may point at the expression as a whole, by its place.
             let placed = || {
-                let place = path.rsplit('[').next()?.strip_suffix(']')?.parse().ok()?;
+                let Some(Step::Element(place)) = steps.last() else {
+                    return None;
+                };
                 let exprs = lower::rule(rule, Context::of(id.0)).exprs;
-                let name = exprs.get::<usize>(place)?.name().to_owned();
+                let name = exprs.get(*place)?.name().to_owned();
                 of_expression(&name).map(|_| name)
             };
-            let name = named.map(str::to_owned).or_else(placed)?;
+            let name = named.or_else(placed)?;
             let option = of_expression(&name).unwrap_or_else(|| "a newer kernel".to_owned());
             Some(format!("the expression {name}: {option}"))
         }

@@ -47,7 +47,9 @@ pub use socket::Socket;
 pub use tproxy::Tproxy;
 
 use std::ffi::CStr;
-use weir_netlink::attr::{AttrSet, Attrs, DecodeError, Kind, RawNest, Str, Writer};
+use weir_netlink::attr::{
+    AttrSet, Attrs, DecodeError, Kind, Path, RawNest, Step, Str, Target, Writer,
+};
 
 weir_netlink::attributes! {
     /// `enum nft_expr_attributes`
@@ -124,9 +126,9 @@ macro_rules! expressions {
                 sets.concat()
             }
 
-            fn path_in(name: &str, data: &[u8], offset: usize) -> Option<String> {
+            fn path_in(name: &str, data: &[u8], target: Target) -> Option<Path> {
                 match name {
-                    $($name => $variant::path(data, offset),)*
+                    $($name => $variant::path(data, target),)*
                     _ => None,
                 }
             }
@@ -213,19 +215,16 @@ impl AttrSet for ExprElem {
         }
     }
 
-    fn path(bytes: &[u8], offset: usize) -> Option<String> {
+    fn path(bytes: &[u8], target: Target) -> Option<Path> {
         let attrs = ExprAttrs::decode(bytes).ok()?;
         let name = attrs.name.unwrap_or_default();
         let data = attrs.data.unwrap_or_default();
         // The data is the last attribute, so it begins this far from the front.
         let start = bytes.len().saturating_sub(data.len().next_multiple_of(4));
-        let inner = offset
-            .checked_sub(start)
-            .and_then(|o| Expr::path_in(&name, &data, o));
-        Some(match inner {
-            Some(inner) => format!("{name} > {inner}"),
-            None => name,
-        })
+        let inner = target
+            .after(start)
+            .and_then(|target| Expr::path_in(&name, &data, target));
+        Some(inner.unwrap_or_default().within(Step::Kind(name)))
     }
 }
 

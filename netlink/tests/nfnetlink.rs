@@ -1,12 +1,28 @@
-use super::*;
-use crate::InForce;
-use crate::attr::{Be32, Str};
+//! What a socket of nfnetlink makes of answers, those of a kernel and those that no kernel can be made to give.
+
+// Clippy grants these to `#[test]` functions only, not to their helpers.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+mod common;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
+use weir_netlink::attr::{Be32, Path, Step, Str};
+use weir_netlink::message::{NL_ATTR_TYPES, Netfilter};
+use weir_netlink::nfnetlink::{
+    Batch, Failure, Kernel, NFNL_SUBSYS_NFTABLES, NLM_F_CREATE, NLM_F_DUMP_INTR, Patience, Refusal,
+    Reply, Requests, Socket, Transport, message_type,
+};
+use weir_netlink::{InForce, Result, attributes};
 
-crate::attributes! {
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLMSG_OVERRUN: u16 = 4;
+const NLM_F_ACK_TLVS: u16 = 0x200;
+
+attributes! {
     /// `enum nft_gen_attributes`
     struct Gen {
         id: Be32 = NFTA_GEN_ID 1,
@@ -31,7 +47,7 @@ impl Script {
 }
 
 impl Transport for Script {
-    fn reopen(&self) -> crate::Result<Self> {
+    fn reopen(&self) -> Result<Self> {
         Ok(Self(RefCell::default()))
     }
     fn send(&self, _: &[u8]) -> io::Result<()> {
@@ -64,10 +80,10 @@ fn header(kind: u16, flags: u16, seq: u32, payload: &[u8]) -> Vec<u8> {
 const OBJECT: u16 = message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWTABLE);
 
 fn done(seq: u32) -> Vec<u8> {
-    header(message::NLMSG_DONE, 2, seq, &[0; 4])
+    header(NLMSG_DONE, 2, seq, &[0; 4])
 }
 
-fn tables(answers: Vec<io::Result<Vec<u8>>>) -> crate::Result<Vec<Reply>> {
+fn tables(answers: Vec<io::Result<Vec<u8>>>) -> Result<Vec<Reply>> {
     let kind = message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE);
     Script::socket(answers).dump(kind, 1, &Table::default(), "tables")
 }
@@ -85,7 +101,7 @@ fn every_message_of_every_datagram_is_read() {
 fn a_dump_is_interrupted_when_any_message_says_so() {
     let torn = header(OBJECT, 2 | NLM_F_DUMP_INTR, 1, &[1, 0, 0, 7]);
     let error = tables(vec![Ok(torn), Ok(done(1))]).unwrap_err();
-    assert_eq!(error.errno(), Some(libc::EINTR));
+    assert_eq!(error.errno(), Some(nix::libc::EINTR));
 }
 
 #[test]
@@ -96,17 +112,20 @@ fn answers_that_cannot_be_are_errors() {
             "cut off",
         ),
         (Ok(header(OBJECT, 0, 1, &[1])), "too short"),
-        (Ok(header(message::NLMSG_ERROR, 0, 1, &[1])), "too short"),
+        (Ok(header(NLMSG_ERROR, 0, 1, &[1])), "too short"),
         (Ok(vec![0; 200 * 1024]), "EMSGSIZE"),
-        (Err(io::Error::from_raw_os_error(libc::ENOBUFS)), "ENOBUFS"),
+        (
+            Err(io::Error::from_raw_os_error(nix::libc::ENOBUFS)),
+            "ENOBUFS",
+        ),
         // Only NLMSG_DONE says that all of it came.
         (
-            Ok(header(message::NLMSG_ERROR, 0, 1, &[0; 20])),
+            Ok(header(NLMSG_ERROR, 0, 1, &[0; 20])),
             "acknowledged the question",
         ),
-        (Ok(header(message::NLMSG_OVERRUN, 0, 1, &[])), "ENOBUFS"),
+        (Ok(header(NLMSG_OVERRUN, 0, 1, &[])), "ENOBUFS"),
         (
-            Ok(header(message::NLMSG_DONE, 0, 1, &(-105i32).to_ne_bytes())),
+            Ok(header(NLMSG_DONE, 0, 1, &(-105i32).to_ne_bytes())),
             "ENOBUFS",
         ),
     ] {
@@ -139,7 +158,7 @@ fn silence_after_a_batch_is_not_success() {
 
 #[test]
 fn a_failure_names_its_message_attribute_and_words() {
-    let request = batch(&["first", "second"]).datagram(1).unwrap().0;
+    let request = batch(&["first", "second"]).datagram(1).unwrap();
     // Where the second message's flags attribute begins, seen from that message's start:
     // header 16, nfgenmsg 4, then the name with its padding.
     let offset = 16 + 4 + 4 + 8;
@@ -149,25 +168,28 @@ fn a_failure_names_its_message_attribute_and_words() {
     payload.extend(second);
     payload.extend([8, 0, 2, 0, offset, 0, 0, 0]);
     payload.extend([7, 0, 1, 0, b'o', b'h', 0, 0]);
-    let answer = header(message::NLMSG_ERROR, message::NLM_F_ACK_TLVS, 3, &payload);
-    let ok = header(message::NLMSG_ERROR, 0, 2, &[0; 20]);
+    let answer = header(NLMSG_ERROR, NLM_F_ACK_TLVS, 3, &payload);
+    let ok = header(NLMSG_ERROR, 0, 2, &[0; 20]);
     let failures = Script::socket(vec![Ok(ok), Ok(answer)])
         .commit(batch(&["first", "second"]))
         .unwrap();
     let want = Failure {
         index: Some(1),
-        errno: libc::EEXIST,
+        errno: nix::libc::EEXIST,
         extack: Some("oh".into()),
-        attribute: Some("NFTA_TABLE_FLAGS".into()),
+        attribute: Some(Path::from(Step::Attribute {
+            number: 2,
+            name: Some("NFTA_TABLE_FLAGS"),
+        })),
     };
     assert_eq!(failures, Err(vec![want]));
 }
 
 #[test]
 fn a_late_answer_is_not_taken_for_another() {
-    let acknowledged = |seq: u32| Ok(header(message::NLMSG_ERROR, 0, seq, &[0; 20]));
-    let refused = |seq: u32| Ok(header(message::NLMSG_ERROR, 0, seq, &[0xff; 20]));
-    let lost = || Err(io::Error::from_raw_os_error(libc::ENOMEM));
+    let acknowledged = |seq: u32| Ok(header(NLMSG_ERROR, 0, seq, &[0; 20]));
+    let refused = |seq: u32| Ok(header(NLMSG_ERROR, 0, seq, &[0xff; 20]));
+    let lost = || Err(io::Error::from_raw_os_error(nix::libc::ENOMEM));
     let none = || Err(io::ErrorKind::WouldBlock.into());
     // Question 1 gets no answer in time. The batch has the numbers 2 (begin), 3 and 4 (end).
     let mut socket = Script::socket(vec![
@@ -181,7 +203,7 @@ fn a_late_answer_is_not_taken_for_another() {
     let error = socket
         .get(kind, 0, &Gen::default(), "the generation")
         .unwrap_err();
-    assert_eq!(error.errno(), Some(libc::ENOMEM));
+    assert_eq!(error.errno(), Some(nix::libc::ENOMEM));
     assert_eq!(socket.commit(batch(&["a"])).unwrap(), Ok(()));
     // An acknowledgement of something else is none.
     let mut socket = Script::socket(vec![acknowledged(1), acknowledged(3)]);
@@ -190,19 +212,14 @@ fn a_late_answer_is_not_taken_for_another() {
 
 #[test]
 fn losses_without_end_leave_the_refusal() {
-    let lost = || Err(io::Error::from_raw_os_error(libc::ENOBUFS));
-    let refused = Ok(header(
-        message::NLMSG_ERROR,
-        0,
-        2,
-        &(-17i32).to_ne_bytes().repeat(5),
-    ));
+    let lost = || Err(io::Error::from_raw_os_error(nix::libc::ENOBUFS));
+    let refused = Ok(header(NLMSG_ERROR, 0, 2, &(-17i32).to_ne_bytes().repeat(5)));
     let answers = [refused]
         .into_iter()
         .chain((0..100).map(|_| lost()))
         .collect();
     let refused = Script::socket(answers).commit(batch(&["a"])).unwrap();
-    assert_eq!(refused.unwrap_err()[0].errno, libc::EEXIST);
+    assert_eq!(refused.unwrap_err()[0].errno, nix::libc::EEXIST);
 }
 
 fn errno(n: i32) -> io::Error {
@@ -224,9 +241,9 @@ fn known(answers: Vec<io::Result<Vec<u8>>>) -> Option<InForce> {
 
 #[test]
 fn a_lost_answer_leaves_open_what_is_in_force() {
-    let acknowledged = || Ok(header(message::NLMSG_ERROR, 0, 2, &[0; 20]));
-    let refused = || Ok(header(message::NLMSG_ERROR, 0, 2, &[0xff; 20]));
-    let lost = || Err(errno(libc::ENOBUFS));
+    let acknowledged = || Ok(header(NLMSG_ERROR, 0, 2, &[0; 20]));
+    let refused = || Ok(header(NLMSG_ERROR, 0, 2, &[0xff; 20]));
+    let lost = || Err(errno(nix::libc::ENOBUFS));
     let torn = || Ok(vec![40, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(known(vec![acknowledged()]), None);
     assert_eq!(known(vec![refused()]), Some(InForce::No));
@@ -238,13 +255,10 @@ fn a_lost_answer_leaves_open_what_is_in_force() {
         vec![],
         vec![lost()],
         vec![torn()],
-        vec![Err(errno(libc::ENOMEM))],
+        vec![Err(errno(nix::libc::ENOMEM))],
         vec![lost(), acknowledged()],
         vec![acknowledged(), lost()],
-        vec![
-            Ok(header(message::NLMSG_OVERRUN, 0, 2, &[])),
-            acknowledged(),
-        ],
+        vec![Ok(header(NLMSG_OVERRUN, 0, 2, &[])), acknowledged()],
     ] {
         let text = format!("{answers:?}");
         assert_eq!(known(answers), Some(InForce::Unknown), "{text}");
@@ -258,12 +272,12 @@ struct Broken(Script);
 
 impl Transport for Broken {
     fn send(&self, _: &[u8]) -> io::Result<()> {
-        Err(errno(libc::EPERM))
+        Err(errno(nix::libc::EPERM))
     }
     fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
         self.0.receive(buf, wait)
     }
-    fn reopen(&self) -> crate::Result<Self> {
+    fn reopen(&self) -> Result<Self> {
         Ok(Self(self.0.reopen()?))
     }
 }
@@ -276,8 +290,8 @@ fn what_was_not_sent_is_not_in_force_unless_it_was_answered() {
     };
     let error = broken(vec![]).unwrap_err();
     assert_eq!(error.in_force(), InForce::No);
-    assert_eq!(error.errno(), Some(libc::EPERM));
-    let acknowledged = Ok(header(message::NLMSG_ERROR, 0, 2, &[0; 20]));
+    assert_eq!(error.errno(), Some(nix::libc::EPERM));
+    let acknowledged = Ok(header(NLMSG_ERROR, 0, 2, &[0; 20]));
     assert_eq!(broken(vec![acknowledged]).unwrap(), Ok(()));
 }
 
@@ -291,7 +305,7 @@ impl Transport for Mute {
     fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
         self.0.receive(buf, wait)
     }
-    fn reopen(&self) -> crate::Result<Self> {
+    fn reopen(&self) -> Result<Self> {
         Ok(Self(self.0.reopen()?))
     }
 }
@@ -302,7 +316,8 @@ fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
         silence: Duration::from_millis(60),
         ..Patience::default()
     };
-    let mut socket = Socket::with_transport(Mute(Kernel::open().unwrap())).patience(patience);
+    let mut socket =
+        Socket::with_transport(Mute(Kernel::open::<Netfilter>().unwrap())).patience(patience);
     let begun = Instant::now();
     let kind = message_type(NFNL_SUBSYS_NFTABLES, 16);
     let error = socket.get(kind, 0, &Gen::default(), "the generation");
@@ -336,7 +351,7 @@ impl Transport for Endless {
         buf[..object.len()].copy_from_slice(&object);
         Ok(object.len())
     }
-    fn reopen(&self) -> crate::Result<Self> {
+    fn reopen(&self) -> Result<Self> {
         unreachable!("nothing is opened again")
     }
 }
@@ -370,9 +385,9 @@ impl Transport for Signals {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         std::thread::sleep(wait.min(Duration::from_millis(5)));
-        Err(errno(libc::EINTR))
+        Err(errno(nix::libc::EINTR))
     }
-    fn reopen(&self) -> crate::Result<Self> {
+    fn reopen(&self) -> Result<Self> {
         unreachable!("nothing is opened again")
     }
 }
@@ -420,17 +435,17 @@ fn requests(n: u32) -> Requests {
 
 #[test]
 fn requests_are_refused_one_by_one() {
-    let ok = |seq| Ok(header(message::NLMSG_ERROR, 0, seq, &[0; 20]));
+    let ok = |seq| Ok(header(NLMSG_ERROR, 0, seq, &[0; 20]));
     // The refusal repeats its request: header, nfgenmsg, then attributes that the kernel may have changed.
     let mut payload = (-17i32).to_ne_bytes().to_vec();
     payload.extend(header(OBJECT, 5, 2, &[1, 0, 0, 0, 8, 0, 2, 0, 9, 9, 9, 9]));
-    let refused = Ok(header(message::NLMSG_ERROR, 0, 2, &payload));
-    let stranger = Ok(header(message::NLMSG_ERROR, 0, 77, &payload));
+    let refused = Ok(header(NLMSG_ERROR, 0, 2, &payload));
+    let stranger = Ok(header(NLMSG_ERROR, 0, 77, &payload));
     let mut socket = Script::socket(vec![stranger, ok(3), refused, ok(1)]);
     let refusals = socket.exchange(requests(3), "tables").unwrap();
     let want = Refusal {
         index: 1,
-        errno: libc::EEXIST,
+        errno: nix::libc::EEXIST,
         extack: None,
         attribute: None,
         echo: vec![8, 0, 2, 0, 9, 9, 9, 9],
@@ -441,14 +456,45 @@ fn requests_are_refused_one_by_one() {
 
 #[test]
 fn a_request_without_an_answer_is_not_success() {
-    let ok = |seq| Ok(header(message::NLMSG_ERROR, 0, seq, &[0; 20]));
+    let ok = |seq| Ok(header(NLMSG_ERROR, 0, seq, &[0; 20]));
     let error = Script::socket(vec![ok(1)])
         .exchange(requests(2), "tables")
         .unwrap_err();
     assert!(error.to_string().contains("did not answer"), "{error}");
-    let lost = Err(io::Error::from_raw_os_error(libc::ENOBUFS));
+    let lost = Err(io::Error::from_raw_os_error(nix::libc::ENOBUFS));
     let error = Script::socket(vec![ok(1), lost])
         .exchange(requests(2), "tables")
         .unwrap_err();
-    assert_eq!(error.errno(), Some(libc::ENOBUFS));
+    assert_eq!(error.errno(), Some(nix::libc::ENOBUFS));
+}
+
+#[test]
+fn a_refused_value_says_what_the_kernel_takes() {
+    let netns = namespace_or_skip!();
+    let failures = netns
+        .run(|| {
+            Socket::open()
+                .unwrap()
+                .commit(batch(&[&"a".repeat(300)]))
+                .unwrap()
+        })
+        .unwrap()
+        .unwrap_err();
+    let path = failures[0].attribute.clone().expect("an attribute");
+    let step = Step::Attribute {
+        number: 1,
+        name: Some("NFTA_TABLE_NAME"),
+    };
+    assert_eq!(path.steps(), [step]);
+    // Since 5.10 the kernel says more.
+    if let Some(policy) = path.policy() {
+        let kind = usize::try_from(policy.kind.expect("a type")).unwrap();
+        assert_eq!(NL_ATTR_TYPES[kind], "STRING");
+        assert!(policy.max_len.is_some_and(|n| n < 300), "{path}");
+        assert!(
+            path.to_string()
+                .contains("the kernel takes NL_ATTR_TYPE_STRING"),
+            "{path}"
+        );
+    }
 }

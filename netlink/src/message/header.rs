@@ -1,0 +1,204 @@
+//! The header of each family: what stands between `struct nlmsghdr` and the attributes.
+
+use super::number::NLMSG_ALIGNTO;
+use crate::attr::{Be16, Ne16, Ne32, U8, Writer};
+
+/// A netlink protocol: which families go over one socket.
+pub trait Protocol {
+    /// The last argument of `socket(AF_NETLINK, SOCK_RAW, ...)`.
+    const NUMBER: i32;
+    /// For errors.
+    const NAME: &'static str;
+}
+
+/// `NETLINK_NETFILTER`
+#[derive(Clone, Copy, Debug)]
+pub enum Netfilter {}
+/// `NETLINK_ROUTE`
+#[derive(Clone, Copy, Debug)]
+pub enum Route {}
+
+impl Protocol for Netfilter {
+    const NUMBER: i32 = libc::NETLINK_NETFILTER;
+    const NAME: &'static str = "an nfnetlink socket";
+}
+
+impl Protocol for Route {
+    const NUMBER: i32 = libc::NETLINK_ROUTE;
+    const NAME: &'static str = "a routing socket";
+}
+
+/// The header of a family.
+pub trait FamilyHeader: Sized {
+    /// The sockets that it is sent over.
+    type Protocol: Protocol;
+    /// `sizeof`, in bytes. The attributes begin at the next multiple of four.
+    const SIZE: usize;
+    /// Where they begin.
+    const ATTRS: usize = Self::SIZE.next_multiple_of(NLMSG_ALIGNTO);
+
+    /// Appends the struct; what no field covers is zero.
+    fn write(&self, w: &mut Writer);
+    /// Reads the struct off the front; `None` when there are too few bytes.
+    fn read(bytes: &[u8]) -> Option<Self>;
+
+    /// The struct and the attributes behind it.
+    fn split(payload: &[u8]) -> Option<(Self, &[u8])> {
+        let header = Self::read(payload)?;
+        Some((header, payload.get(Self::ATTRS..).unwrap_or_default()))
+    }
+}
+
+/// Declares structs of the kernel by size, and their fields by kind (type and byte order), C name and offset.
+macro_rules! structs {
+    ($($(#[$m:meta])* pub struct $name:ident: $protocol:ident = $c:literal $size:literal {
+        $($(#[$fm:meta])* $field:ident: $kind:ty = $cf:ident $offset:literal,)*
+    })*) => {
+        $(
+            $(#[$m])*
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+            pub struct $name {
+                $($(#[$fm])* #[doc = concat!(" (`", stringify!($cf), "`)")]
+                pub $field: <$kind as $crate::attr::Kind>::Value,)*
+            }
+
+            impl $crate::message::FamilyHeader for $name {
+                type Protocol = $protocol;
+                const SIZE: usize = $size;
+                fn write(&self, w: &mut $crate::attr::Writer) {
+                    let start = w.len();
+                    $(
+                        w.zeros(start + $offset);
+                        <$kind as $crate::attr::Kind>::encode(&self.$field, w);
+                    )*
+                    w.zeros(start + $size);
+                }
+                fn read(bytes: &[u8]) -> Option<Self> {
+                    let bytes = bytes.get(..$size)?;
+                    Some(Self {
+                        $($field: {
+                            let size = size_of::<<$kind as $crate::attr::Kind>::Value>();
+                            let field = bytes.get($offset..$offset + size)?;
+                            <$kind as $crate::attr::Kind>::decode(field).ok()?
+                        },)*
+                    })
+                }
+            }
+        )*
+
+        /// Sizes and offsets as C expressions, for the comparison with the system's headers.
+        pub(crate) fn layouts() -> Vec<(&'static str, usize)> {
+            vec![$(
+                (concat!("sizeof(", $c, ")"), $size),
+                $((concat!("offsetof(", $c, ", ", stringify!($cf), ")"), $offset),)*
+            )*]
+        }
+    };
+}
+
+structs! {
+    /// `struct nfgenmsg` (`linux/netfilter/nfnetlink.h`): everything of netfilter.
+    pub struct NfGenMsg: Netfilter = "struct nfgenmsg" 4 {
+        /// `NFPROTO_*`
+        family: U8 = nfgen_family 0,
+        /// `NFNETLINK_V0`
+        version: U8 = version 1,
+        /// of nf_tables the low 16 bits of the generation; of a batch its subsystem
+        res_id: Be16 = res_id 2,
+    }
+    /// `struct rtgenmsg` (`linux/rtnetlink.h`): ids of network namespaces.
+    pub struct RtGenMsg: Route = "struct rtgenmsg" 1 {
+        /// `AF_UNSPEC`
+        family: U8 = rtgen_family 0,
+    }
+    /// `struct ifinfomsg` (`linux/rtnetlink.h`): links.
+    pub struct IfInfoMsg: Route = "struct ifinfomsg" 16 {
+        /// `AF_UNSPEC`
+        family: U8 = ifi_family 0,
+        /// `ARPHRD_*`
+        kind: Ne16 = ifi_type 2,
+        /// the link's number in its namespace, from 1
+        index: Ne32 = ifi_index 4,
+        /// `IFF_*`
+        flags: Ne32 = ifi_flags 8,
+        /// which flags are set
+        change: Ne32 = ifi_change 12,
+    }
+    /// `struct ifaddrmsg` (`linux/if_addr.h`): addresses.
+    pub struct IfAddrMsg: Route = "struct ifaddrmsg" 8 {
+        /// `AF_INET` or `AF_INET6`
+        family: U8 = ifa_family 0,
+        /// bits of the prefix
+        prefix_len: U8 = ifa_prefixlen 1,
+        /// the low eight bits of `IFA_F_*`
+        flags: U8 = ifa_flags 2,
+        /// `RT_SCOPE_*`
+        scope: U8 = ifa_scope 3,
+        /// of the link
+        index: Ne32 = ifa_index 4,
+    }
+    /// `struct rtmsg` (`linux/rtnetlink.h`): routes.
+    pub struct RtMsg: Route = "struct rtmsg" 12 {
+        /// `AF_INET` or `AF_INET6`
+        family: U8 = rtm_family 0,
+        /// bits of the destination
+        dst_len: U8 = rtm_dst_len 1,
+        /// bits of the source
+        src_len: U8 = rtm_src_len 2,
+        /// DSCP
+        tos: U8 = rtm_tos 3,
+        /// `RT_TABLE_*` below 256
+        table: U8 = rtm_table 4,
+        /// `RTPROT_*`
+        protocol: U8 = rtm_protocol 5,
+        /// `RT_SCOPE_*`
+        scope: U8 = rtm_scope 6,
+        /// `RTN_*`
+        kind: U8 = rtm_type 7,
+        /// `RTM_F_*` and `RTNH_F_*`
+        flags: Ne32 = rtm_flags 8,
+    }
+    /// `struct fib_rule_hdr` (`linux/fib_rules.h`): policy rules.
+    pub struct FibRuleHdr: Route = "struct fib_rule_hdr" 12 {
+        /// `AF_INET` or `AF_INET6`
+        family: U8 = family 0,
+        /// bits of the destination
+        dst_len: U8 = dst_len 1,
+        /// bits of the source
+        src_len: U8 = src_len 2,
+        /// DSCP
+        tos: U8 = tos 3,
+        /// `RT_TABLE_*` below 256
+        table: U8 = table 4,
+        /// `FR_ACT_*`
+        action: U8 = action 7,
+        /// `FIB_RULE_*`
+        flags: Ne32 = flags 8,
+    }
+    /// `struct tcmsg` (`linux/rtnetlink.h`): qdiscs, classes, filters.
+    pub struct TcMsg: Route = "struct tcmsg" 20 {
+        /// `AF_UNSPEC`
+        family: U8 = tcm_family 0,
+        /// of the link
+        index: Ne32 = tcm_ifindex 4,
+        /// its own: major and minor number, 16 bits each
+        handle: Ne32 = tcm_handle 8,
+        /// what it is attached to: a handle, `TC_H_ROOT`, `TC_H_INGRESS`
+        parent: Ne32 = tcm_parent 12,
+        /// of a filter: priority in the upper 16 bits, protocol in network order in the lower
+        info: Ne32 = tcm_info 16,
+    }
+    /// `struct ndmsg` (`linux/neighbour.h`): neighbours.
+    pub struct NdMsg: Route = "struct ndmsg" 12 {
+        /// `AF_INET`, `AF_INET6` or `AF_BRIDGE`
+        family: U8 = ndm_family 0,
+        /// of the link
+        index: Ne32 = ndm_ifindex 4,
+        /// `NUD_*`
+        state: Ne16 = ndm_state 8,
+        /// `NTF_*`
+        flags: U8 = ndm_flags 10,
+        /// `RTN_*`
+        kind: U8 = ndm_type 11,
+    }
+}

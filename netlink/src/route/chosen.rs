@@ -1,0 +1,157 @@
+//! Nests whose declaration a word beside them chooses: the data of a link on its kind, the options of a filter on its
+//! classifier.
+
+use crate::attr::{Attrs, DecodeError, Kind, LossyStr, Path, Target, Writer};
+use crate::message::FamilyHeader;
+use std::marker::PhantomData;
+
+/// Which declaration belongs to which word.
+pub trait Choice {
+    /// Number of the attribute that holds the word.
+    const WORD: u16;
+    /// The path inside the nest of this word.
+    fn path(word: &str, bytes: &[u8], target: Target) -> Option<Path>;
+}
+
+/// A nest whose declaration the word in a neighbour chooses. Its value is bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen<C>(PhantomData<C>);
+
+impl<C: Choice> Kind for Chosen<C> {
+    type Value = Vec<u8>;
+    const NESTED: bool = true;
+    fn encode(value: &Vec<u8>, w: &mut Writer) {
+        w.put(value);
+    }
+    fn decode(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        Ok(bytes.to_vec())
+    }
+    fn path(bytes: &[u8], target: Target, around: &[u8]) -> Option<Path> {
+        let mut around = Attrs::new(around).filter_map(Result::ok);
+        let word = around.find(|attr| attr.number == C::WORD)?;
+        let word = LossyStr::decode(word.payload).ok()?;
+        C::path(&word, bytes, target)
+    }
+    #[cfg(feature = "testing")]
+    fn strategy() -> proptest::strategy::BoxedStrategy<Vec<u8>> {
+        crate::attr::Bytes::strategy()
+    }
+}
+
+/// A header of a family and its attributes, inside an attribute: the peer of a link.
+#[derive(Clone, Copy, Debug)]
+pub struct Headed<H, A>(PhantomData<(H, A)>);
+
+impl<H, A> Kind for Headed<H, A>
+where
+    H: FamilyHeader + Clone + std::fmt::Debug + PartialEq + Default + 'static,
+    A: crate::attr::AttrSet
+        + crate::attr::Arbitrary
+        + Clone
+        + std::fmt::Debug
+        + PartialEq
+        + 'static,
+{
+    type Value = (H, A);
+    const NESTED: bool = true;
+    fn encode((header, attrs): &(H, A), w: &mut Writer) {
+        header.write(w);
+        w.align();
+        attrs.encode(w);
+    }
+    fn decode(bytes: &[u8]) -> Result<(H, A), DecodeError> {
+        let short = || {
+            DecodeError::new(format!(
+                "{} bytes where {} are the least",
+                bytes.len(),
+                H::SIZE
+            ))
+        };
+        let (header, attrs) = H::split(bytes).ok_or_else(short)?;
+        Ok((header, A::decode(attrs)?))
+    }
+    fn path(bytes: &[u8], target: Target, _: &[u8]) -> Option<Path> {
+        let target = match target.offset {
+            Some(_) => target.after(H::ATTRS)?,
+            None => target,
+        };
+        A::path(bytes.get(H::ATTRS..)?, target)
+    }
+    #[cfg(feature = "testing")]
+    fn strategy() -> proptest::strategy::BoxedStrategy<(H, A)> {
+        use proptest::strategy::Strategy as _;
+        A::arbitrary().prop_map(|a| (H::default(), a)).boxed()
+    }
+}
+
+/// Declares the values of such a nest: variant, word, declared set. Any other word, and data that is not what the
+/// declaration says, stays opaque.
+macro_rules! chosen {
+    ($(#[$m:meta])* pub enum $name:ident by $number:literal {
+        $($(#[$vm:meta])* $variant:ident($set:ty) = $word:literal,)*
+    }) => {
+        $(#[$m])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$vm])* $variant($set),)*
+            /// A kind without a declaration here: the word, and the bytes of its nest.
+            Other(String, Option<Vec<u8>>),
+        }
+
+        impl $name {
+            /// The kind with this word and nothing of its own.
+            #[must_use]
+            pub fn plain(word: &str) -> Self {
+                match word {
+                    $($word => Self::$variant(Default::default()),)*
+                    _ => Self::Other(word.to_owned(), None),
+                }
+            }
+
+            /// The kernel's word for it.
+            #[must_use]
+            pub fn word(&self) -> &str {
+                match self {
+                    $(Self::$variant(_) => $word,)*
+                    Self::Other(word, _) => word,
+                }
+            }
+
+            pub(super) fn read(word: String, data: Option<Vec<u8>>) -> Self {
+                let bytes = data.as_deref().unwrap_or_default();
+                let known = match word.as_str() {
+                    $($word => <$set as $crate::attr::AttrSet>::decode(bytes).ok().map(Self::$variant),)*
+                    _ => None,
+                };
+                known.unwrap_or(Self::Other(word, data))
+            }
+
+            /// The nest; absent when there is nothing in it.
+            pub(super) fn data(&self) -> Result<Option<Vec<u8>>, $crate::attr::EncodeError> {
+                let mut w = $crate::attr::Writer::new();
+                match self {
+                    $(Self::$variant(set) => $crate::attr::AttrSet::encode(set, &mut w),)*
+                    Self::Other(_, data) => return Ok(data.clone()),
+                }
+                let bytes = w.finish()?;
+                Ok((!bytes.is_empty()).then_some(bytes))
+            }
+        }
+
+        impl $crate::route::chosen::Choice for $name {
+            const WORD: u16 = $number;
+            fn path(
+                word: &str,
+                bytes: &[u8],
+                target: $crate::attr::Target,
+            ) -> Option<$crate::attr::Path> {
+                match word {
+                    $($word => <$set as $crate::attr::AttrSet>::path(bytes, target),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+pub(super) use chosen;

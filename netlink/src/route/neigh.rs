@@ -1,0 +1,137 @@
+//! Neighbours: `ip neigh`, and entries of a bridge's table.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::number::{NUD_PERMANENT, RTM_DELNEIGH, RTM_GETNEIGH, RTM_NEWNEIGH};
+use super::{Family, Routing};
+use crate::Result;
+use crate::attr::{Bytes, DecodeError, Ip, Unknown};
+use crate::message::{Message, NLM_F_CREATE, NLM_F_REPLACE, NdMsg};
+use crate::socket::Request;
+
+crate::attributes! {
+    /// `NDA_*` (`linux/neighbour.h`)
+    pub(super) struct NeighbourAttrs {
+        /// its address
+        dst: Ip = NDA_DST 1,
+        /// its hardware address
+        lladdr: Bytes = NDA_LLADDR 2,
+    }
+}
+
+/// A neighbour on a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The link's index.
+    pub link: u32,
+    /// Its address.
+    pub ip: IpAddr,
+    /// Its hardware address, when it is known and has six bytes.
+    pub mac: Option<[u8; 6]>,
+    /// `NUD_*`
+    pub state: u16,
+    /// `NTF_*`
+    pub flags: u8,
+    /// Attributes without a field here, ages among them. Not sent.
+    pub other: Vec<Unknown>,
+}
+
+impl Neighbour {
+    /// `nud permanent`
+    #[must_use]
+    pub fn permanent(link: u32, ip: IpAddr, mac: [u8; 6]) -> Self {
+        Self {
+            link,
+            ip,
+            mac: Some(mac),
+            state: NUD_PERMANENT,
+            flags: 0,
+            other: Vec::new(),
+        }
+    }
+
+    fn build(&self) -> (NdMsg, NeighbourAttrs) {
+        let header = NdMsg {
+            family: Family::of_address(self.ip).number(),
+            index: self.link,
+            state: self.state,
+            flags: self.flags,
+            ..NdMsg::default()
+        };
+        let attrs = NeighbourAttrs {
+            dst: Some(self.ip),
+            lladdr: self.mac.map(|mac| mac.to_vec()),
+            ..NeighbourAttrs::default()
+        };
+        (header, attrs)
+    }
+}
+
+impl fmt::Display for Neighbour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "neighbour {} on link number {}", self.ip, self.link)
+    }
+}
+
+impl Routing {
+    /// `ip neigh show` and `ip -6 neigh show`.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::ErrorKind::Exhausted`] when they kept changing.
+    pub fn neighbours(&self) -> Result<Vec<Neighbour>> {
+        let attrs = NeighbourAttrs::default();
+        let about = (NdMsg::default(), &attrs);
+        self.list(
+            &Request::new(RTM_GETNEIGH, about, "list", "the neighbours"),
+            read,
+        )
+    }
+
+    /// `ip neigh replace`: adds it, or changes the one with this address on this link.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`; `EINVAL`: the link has no neighbours, as `lo`.
+    pub fn replace_neighbour(&self, neighbour: &Neighbour) -> Result<()> {
+        let (header, attrs) = neighbour.build();
+        let object = neighbour.to_string();
+        let mut request = Request::new(RTM_NEWNEIGH, (header, &attrs), "replace", &object);
+        request.flags = NLM_F_CREATE | NLM_F_REPLACE;
+        self.change(&request)
+    }
+
+    /// `ip neigh delete`. False when there is none with this address on this link.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without `CAP_NET_ADMIN`.
+    pub fn delete_neighbour(&self, neighbour: &Neighbour) -> Result<bool> {
+        let (header, attrs) = neighbour.build();
+        let object = neighbour.to_string();
+        self.remove(&Request::new(
+            RTM_DELNEIGH,
+            (header, &attrs),
+            "delete",
+            &object,
+        ))
+    }
+}
+
+/// `None`: it is no neighbour of IPv4 or IPv6.
+pub(super) fn read(message: &Message<NdMsg>) -> Result<Option<Neighbour>, DecodeError> {
+    let header = &message.header;
+    if Family::of(header.family).is_none() {
+        return Ok(None);
+    }
+    let attrs: NeighbourAttrs = message.decode()?;
+    Ok(attrs.dst.map(|ip| Neighbour {
+        link: header.index,
+        ip,
+        mac: attrs.lladdr.and_then(|bytes| bytes.try_into().ok()),
+        state: header.state,
+        flags: header.flags,
+        other: attrs.unknown,
+    }))
+}

@@ -1,0 +1,90 @@
+//! Ids of network namespaces: `ip netns set`, `ip netns list-id`. A namespace gives its own number to each other one that
+//! it has to do with.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use super::Routing;
+use super::number::{RTM_GETNSID, RTM_NEWNSID};
+use crate::Result;
+use crate::attr::{DecodeError, Ne32};
+use crate::message::{Message, RtGenMsg};
+use crate::netns::Netns;
+use crate::socket::Request;
+
+crate::attributes! {
+    /// `NETNSA_*` (`linux/net_namespace.h`)
+    pub(super) struct NsidAttrs {
+        /// the id; signed, -1 for none
+        nsid: Ne32 = NETNSA_NSID 1,
+        /// of this process
+        pid: Ne32 = NETNSA_PID 2,
+        /// of this descriptor
+        fd: Ne32 = NETNSA_FD 3,
+    }
+}
+
+impl NsidAttrs {
+    fn of(netns: &Netns) -> Self {
+        Self {
+            // A borrowed descriptor is not negative.
+            fd: Some(netns.as_fd().as_raw_fd().cast_unsigned()),
+            ..Self::default()
+        }
+    }
+}
+
+impl Routing {
+    /// `ip netns list-id`: every id that this namespace gave to another one.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::ErrorKind::Exhausted`] when they kept changing.
+    pub fn nsids(&self) -> Result<Vec<i32>> {
+        let attrs = NsidAttrs::default();
+        let request = Request::new(
+            RTM_GETNSID,
+            (RtGenMsg::default(), &attrs),
+            "list",
+            "the namespace ids",
+        );
+        self.list(&request, read)
+    }
+
+    /// The id that this namespace gave to another one; none when it gave none.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`, as every request.
+    pub fn nsid(&self, netns: &Netns) -> Result<Option<i32>> {
+        let attrs = NsidAttrs::of(netns);
+        let object = format!("the id of {}", netns.origin().display());
+        let request = Request::new(RTM_GETNSID, (RtGenMsg::default(), &attrs), "find", &object);
+        let id = self.one(&request, read)?;
+        Ok((id >= 0).then_some(id))
+    }
+
+    /// `ip netns set NETNS ID`. False when it has an id already, or the id is taken.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the id is negative.
+    pub fn set_nsid(&self, netns: &Netns, id: i32) -> Result<bool> {
+        let attrs = NsidAttrs {
+            nsid: Some(id.cast_unsigned()),
+            ..NsidAttrs::of(netns)
+        };
+        let object = format!("id {id} of {}", netns.origin().display());
+        let request = Request::new(RTM_NEWNSID, (RtGenMsg::default(), &attrs), "set", &object);
+        match self.change(&request) {
+            Ok(()) => Ok(true),
+            // rtnl_net_newid() of net/core/net_namespace.c: the id is another namespace's.
+            Err(e) if e.is_exists() || e.errno() == Some(libc::ENOSPC) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+pub(super) fn read(message: &Message<RtGenMsg>) -> Result<Option<i32>, DecodeError> {
+    let attrs: NsidAttrs = message.decode()?;
+    Ok(attrs.nsid.map(u32::cast_signed))
+}

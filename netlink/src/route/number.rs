@@ -1,0 +1,177 @@
+//! Numbers of `NETLINK_ROUTE`.
+
+use crate::message::constants;
+
+// linux/rtnetlink.h, linux/if_addr.h, linux/neighbour.h, linux/pkt_sched.h
+constants! {
+    /// A link is new or has changed; as a request: make one, or change it.
+    pub(super) RTM_NEWLINK: u16 = 16,
+    /// A link is gone; as a request: delete it.
+    pub(super) RTM_DELLINK: u16 = 17,
+    pub(super) RTM_GETLINK: u16 = 18,
+    /// As [`RTM_NEWLINK`], of an address.
+    pub(super) RTM_NEWADDR: u16 = 20,
+    /// As [`RTM_DELLINK`], of an address.
+    pub(super) RTM_DELADDR: u16 = 21,
+    pub(super) RTM_GETADDR: u16 = 22,
+    /// As [`RTM_NEWLINK`], of a route.
+    pub(super) RTM_NEWROUTE: u16 = 24,
+    /// As [`RTM_DELLINK`], of a route.
+    pub(super) RTM_DELROUTE: u16 = 25,
+    pub(super) RTM_GETROUTE: u16 = 26,
+    /// As [`RTM_NEWLINK`], of a neighbour.
+    pub(super) RTM_NEWNEIGH: u16 = 28,
+    /// As [`RTM_DELLINK`], of a neighbour.
+    pub(super) RTM_DELNEIGH: u16 = 29,
+    pub(super) RTM_GETNEIGH: u16 = 30,
+    /// As [`RTM_NEWLINK`], of a policy rule.
+    pub(super) RTM_NEWRULE: u16 = 32,
+    /// As [`RTM_DELLINK`], of a policy rule.
+    pub(super) RTM_DELRULE: u16 = 33,
+    pub(super) RTM_GETRULE: u16 = 34,
+    /// As [`RTM_NEWLINK`], of a qdisc.
+    pub(super) RTM_NEWQDISC: u16 = 36,
+    /// As [`RTM_DELLINK`], of a qdisc.
+    pub(super) RTM_DELQDISC: u16 = 37,
+    pub(super) RTM_GETQDISC: u16 = 38,
+    /// As [`RTM_NEWLINK`], of a filter.
+    pub(super) RTM_NEWTFILTER: u16 = 44,
+    /// As [`RTM_DELLINK`], of a filter.
+    pub(super) RTM_DELTFILTER: u16 = 45,
+    pub(super) RTM_GETTFILTER: u16 = 46,
+    /// A namespace has an id; as a request: give it one.
+    pub(super) RTM_NEWNSID: u16 = 88,
+    /// A namespace is gone.
+    pub(super) RTM_DELNSID: u16 = 89,
+    pub(super) RTM_GETNSID: u16 = 90,
+    /// Notifications of links.
+    pub RTNLGRP_LINK: u32 = 1,
+    /// Of neighbours.
+    pub RTNLGRP_NEIGH: u32 = 3,
+    /// Of qdiscs, classes and filters.
+    pub RTNLGRP_TC: u32 = 4,
+    /// Of IPv4 addresses.
+    pub RTNLGRP_IPV4_IFADDR: u32 = 5,
+    /// Of IPv4 routes.
+    pub RTNLGRP_IPV4_ROUTE: u32 = 7,
+    /// Of IPv4 policy rules.
+    pub RTNLGRP_IPV4_RULE: u32 = 8,
+    /// Of IPv6 addresses.
+    pub RTNLGRP_IPV6_IFADDR: u32 = 9,
+    /// Of IPv6 routes.
+    pub RTNLGRP_IPV6_ROUTE: u32 = 11,
+    /// Of IPv6 policy rules.
+    pub RTNLGRP_IPV6_RULE: u32 = 19,
+    /// Of ids of network namespaces.
+    pub RTNLGRP_NSID: u32 = 28,
+    /// The kernel's own tables. In the header a table above 255 is 0.
+    pub RT_TABLE_MAIN: u32 = 254,
+    /// Addresses of the machine.
+    pub RT_TABLE_LOCAL: u32 = 255,
+    pub(super) RTM_F_CLONED: u32 = 0x200,
+    pub(super) RTM_F_OFFLOAD: u32 = 0x4000,
+    pub(super) RTM_F_TRAP: u32 = 0x8000,
+    pub(super) RTM_F_OFFLOAD_FAILED: u32 = 0x2000_0000,
+    pub(super) RTNH_F_OFFLOAD: u32 = 8,
+    pub(super) RTNH_F_TRAP: u32 = 64,
+    pub(super) ICMPV6_ROUTER_PREF_MEDIUM: u8 = 0,
+    pub(super) FR_ACT_TO_TBL: u8 = 1,
+    /// No address is probed for duplicates.
+    pub(super) IFA_F_NODAD: u8 = 2,
+    pub(super) IFA_F_TENTATIVE: u32 = 0x40,
+    pub(super) IFF_UP: u32 = 1,
+    /// A neighbour that stays as it is.
+    pub NUD_PERMANENT: u16 = 0x80,
+}
+
+/// `AF_INET`
+pub(super) const AF_INET: u8 = 2;
+/// `AF_INET6`
+pub(super) const AF_INET6: u8 = 10;
+
+/// Declares an open enum of the kernel: variant, C name, number, and the word of iproute2.
+macro_rules! open_enum {
+    ($($(#[$m:meta])* pub enum $name:ident: $ty:ty {
+        $($(#[$vm:meta])* $variant:ident = $c:ident $n:literal $word:literal,)*
+    })*) => {$(
+        $(#[$m])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$vm])* #[doc = concat!("`", stringify!($c), "`")] $variant,)*
+            /// Another number.
+            Other($ty),
+        }
+
+        impl $name {
+            /// C names and values, for the comparison with the system's headers.
+            pub(super) const CONSTANTS: &[(&str, i64)] = &[$((stringify!($c), $n)),*];
+        }
+
+        impl From<$ty> for $name {
+            fn from(n: $ty) -> Self {
+                match n {
+                    $($n => Self::$variant,)*
+                    other => Self::Other(other),
+                }
+            }
+        }
+
+        impl From<$name> for $ty {
+            fn from(value: $name) -> Self {
+                match value {
+                    $($name::$variant => $n,)*
+                    $name::Other(n) => n,
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            /// As iproute2 prints it; a number where it has no word.
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match self {
+                    $(Self::$variant => f.write_str($word),)*
+                    Self::Other(n) => write!(f, "{n}"),
+                }
+            }
+        }
+    )*};
+}
+
+open_enum! {
+    /// Who made a route, a policy rule or an address (`rtm_protocol`, `FRA_PROTOCOL`, `IFA_PROTO`). The kernel gives
+    /// no meaning to numbers above `RTPROT_STATIC`.
+    pub enum RouteProtocol: u8 {
+        /// Nobody said:
+        Unspec = RTPROT_UNSPEC 0 "unspec",
+        Redirect = RTPROT_REDIRECT 1 "redirect",
+        Kernel = RTPROT_KERNEL 2 "kernel",
+        Boot = RTPROT_BOOT 3 "boot",
+        Static = RTPROT_STATIC 4 "static",
+        Ra = RTPROT_RA 9 "ra",
+        Dhcp = RTPROT_DHCP 16 "dhcp",
+    }
+    /// How far away a destination is (`rtm_scope`, `ifa_scope`).
+    pub enum RouteScope: u8 {
+        Universe = RT_SCOPE_UNIVERSE 0 "global",
+        Site = RT_SCOPE_SITE 200 "site",
+        Link = RT_SCOPE_LINK 253 "link",
+        Host = RT_SCOPE_HOST 254 "host",
+        Nowhere = RT_SCOPE_NOWHERE 255 "nowhere",
+    }
+    /// What is done with a packet (`rtm_type`).
+    pub enum RouteType: u8 {
+        Unspec = RTN_UNSPEC 0 "none",
+        Unicast = RTN_UNICAST 1 "unicast",
+        Local = RTN_LOCAL 2 "local",
+        Broadcast = RTN_BROADCAST 3 "broadcast",
+        Anycast = RTN_ANYCAST 4 "anycast",
+        Multicast = RTN_MULTICAST 5 "multicast",
+        BlackHole = RTN_BLACKHOLE 6 "blackhole",
+        Unreachable = RTN_UNREACHABLE 7 "unreachable",
+        Prohibit = RTN_PROHIBIT 8 "prohibit",
+        Throw = RTN_THROW 9 "throw",
+        Nat = RTN_NAT 10 "nat",
+        ExternalResolver = RTN_XRESOLVE 11 "xresolve",
+    }
+}

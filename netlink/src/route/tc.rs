@@ -1,0 +1,361 @@
+//! Traffic control: `tc qdisc`, `tc filter`.
+
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::Routing;
+use super::chosen::{Chosen, chosen};
+use super::number::{
+    RTM_DELQDISC, RTM_DELTFILTER, RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWQDISC, RTM_NEWTFILTER,
+};
+use crate::attr::{Bytes, DecodeError, EncodeError, LossyStr, Ne32, Unknown};
+use crate::message::{Message, TcMsg};
+use crate::socket::Request;
+use crate::{Error, Result};
+
+crate::attributes! {
+    /// `TCA_*` (`linux/rtnetlink.h`)
+    pub(super) struct TcAttrs {
+        /// the word of the qdisc or classifier
+        kind: LossyStr = TCA_KIND 1,
+        /// what it has of its own
+        options: Chosen<FilterKind> = TCA_OPTIONS 2,
+        /// of a filter
+        chain: Ne32 = TCA_CHAIN 11,
+    }
+    /// `tc filter add ... bpf`: `TCA_BPF_*` (`linux/pkt_cls.h`).
+    pub struct BpfFilter {
+        /// actions, opaque
+        act: Bytes = TCA_BPF_ACT 1,
+        /// the class that packets go to
+        classid: Ne32 = TCA_BPF_CLASSID 3,
+        /// as a request: descriptor of the program
+        fd: Ne32 = TCA_BPF_FD 6,
+        /// of the program
+        name: LossyStr = TCA_BPF_NAME 7,
+        /// `TCA_BPF_FLAG_ACT_DIRECT` 1: what the program returns is what is done
+        flags: Ne32 = TCA_BPF_FLAGS 8,
+        /// `TCA_CLS_FLAGS_*`: hardware
+        flags_gen: Ne32 = TCA_BPF_FLAGS_GEN 9,
+        /// hash of the program, read only
+        tag: Bytes = TCA_BPF_TAG 10,
+        /// of the program, read only
+        id: Ne32 = TCA_BPF_ID 11,
+    }
+    /// `tc filter add ... matchall`: `TCA_MATCHALL_*` (`linux/pkt_cls.h`).
+    pub struct Matchall {
+        /// the class that packets go to
+        classid: Ne32 = TCA_MATCHALL_CLASSID 1,
+        /// actions, opaque
+        act: Bytes = TCA_MATCHALL_ACT 2,
+        /// `TCA_CLS_FLAGS_*`: hardware
+        flags: Ne32 = TCA_MATCHALL_FLAGS 3,
+    }
+}
+
+chosen! {
+    /// A classifier (`TCA_KIND`), with what it has of its own (`TCA_OPTIONS`).
+    pub enum FilterKind by 1 {
+        /// A program decides.
+        Bpf(BpfFilter) = "bpf",
+        /// Every packet.
+        Matchall(Matchall) = "matchall",
+    }
+}
+
+impl FilterKind {
+    /// `bpf direct-action fd PROGRAM name NAME`
+    #[must_use]
+    pub fn bpf(program: BorrowedFd<'_>, name: &str) -> Self {
+        Self::Bpf(BpfFilter {
+            // A borrowed descriptor is not negative.
+            fd: Some(program.as_raw_fd().cast_unsigned()),
+            name: Some(name.to_owned()),
+            flags: Some(1),
+            ..BpfFilter::default()
+        })
+    }
+}
+
+/// A handle: major number in the upper 16 bits, minor in the lower. `tc` prints both in hexadecimal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TcHandle(pub u32);
+
+impl TcHandle {
+    /// `TC_H_ROOT`
+    pub const ROOT: Self = Self(0xffff_ffff);
+    /// `TC_H_INGRESS`, and `TC_H_CLSACT`
+    pub const INGRESS_QDISC: Self = Self(0xffff_fff1);
+    /// Where filters of a clsact qdisc for incoming packets are: `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`
+    pub const INGRESS: Self = Self(0xffff_fff2);
+    /// The same for outgoing packets: `TC_H_MIN_EGRESS`
+    pub const EGRESS: Self = Self(0xffff_fff3);
+}
+
+impl fmt::Display for TcHandle {
+    /// As `tc` prints it: `ffff:`, `1:10`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (major, minor) = (self.0 >> 16, self.0 & 0xffff);
+        match (*self, minor) {
+            (Self::ROOT, _) => f.write_str("root"),
+            (_, 0) => write!(f, "{major:x}:"),
+            _ => write!(f, "{major:x}:{minor:x}"),
+        }
+    }
+}
+
+/// A queueing discipline.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Qdisc {
+    /// The link's index.
+    pub link: u32,
+    /// Its own handle.
+    pub handle: TcHandle,
+    /// What it is attached to.
+    pub parent: TcHandle,
+    /// `TCA_KIND`: "clsact", "ingress", "fq_codel".
+    pub kind: String,
+    /// `TCA_OPTIONS`, opaque.
+    pub options: Option<Vec<u8>>,
+    /// Attributes without a field here, counters among them. Not sent.
+    pub other: Vec<Unknown>,
+}
+
+impl Qdisc {
+    /// `qdisc add dev LINK clsact`: filters for both directions. Since 4.5
+    #[must_use]
+    pub fn clsact(link: u32) -> Self {
+        Self {
+            link,
+            handle: TcHandle(0xffff_0000),
+            parent: TcHandle::INGRESS_QDISC,
+            kind: "clsact".to_owned(),
+            ..Self::default()
+        }
+    }
+
+    fn build(&self) -> (TcMsg, TcAttrs) {
+        let header = TcMsg {
+            index: self.link,
+            handle: self.handle.0,
+            parent: self.parent.0,
+            ..TcMsg::default()
+        };
+        let attrs = TcAttrs {
+            kind: Some(self.kind.clone()),
+            options: self.options.clone(),
+            ..TcAttrs::default()
+        };
+        (header, attrs)
+    }
+}
+
+impl fmt::Display for Qdisc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind, handle, link, ..
+        } = self;
+        write!(f, "{kind} {handle} on link number {link}")
+    }
+}
+
+/// A filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    /// The link's index.
+    pub link: u32,
+    /// Where on it: [`TcHandle::INGRESS`], [`TcHandle::EGRESS`], or the handle of a qdisc or class.
+    pub parent: TcHandle,
+    /// Lower is asked first; 0 lets the kernel choose.
+    pub priority: u16,
+    /// `ETH_P_*`: which packets; `ETH_P_ALL` is 3.
+    pub protocol: u16,
+    /// Its own, among those of one priority; 0 lets the kernel choose.
+    pub handle: u32,
+    /// `TCA_CHAIN`
+    pub chain: Option<u32>,
+    /// The classifier.
+    pub kind: FilterKind,
+    /// Attributes without a field here, counters among them. Not sent.
+    pub other: Vec<Unknown>,
+}
+
+impl Filter {
+    /// All packets, `ETH_P_ALL`, with this priority.
+    #[must_use]
+    pub fn new(link: u32, parent: TcHandle, priority: u16, kind: FilterKind) -> Self {
+        Self {
+            link,
+            parent,
+            priority,
+            protocol: libc::ETH_P_ALL as u16,
+            handle: 0,
+            chain: None,
+            kind,
+            other: Vec::new(),
+        }
+    }
+
+    fn build(&self) -> Result<(TcMsg, TcAttrs), EncodeError> {
+        let header = TcMsg {
+            index: self.link,
+            handle: self.handle,
+            parent: self.parent.0,
+            // TC_H_MAKE(priority << 16, htons(protocol))
+            info: u32::from(self.priority) << 16 | u32::from(self.protocol.to_be()),
+            ..TcMsg::default()
+        };
+        let attrs = TcAttrs {
+            kind: Some(self.kind.word().to_owned()),
+            options: self.kind.data()?,
+            chain: self.chain,
+            ..TcAttrs::default()
+        };
+        Ok((header, attrs))
+    }
+
+    fn about(&self, operation: &str) -> Result<(TcMsg, TcAttrs)> {
+        let fail = |e: EncodeError| Error::malformed(operation, self.to_string(), e.to_string());
+        self.build().map_err(fail)
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, at, link) = (self.kind.word(), self.parent, self.link);
+        write!(
+            f,
+            "filter {kind} pref {} at {at} of link number {link}",
+            self.priority
+        )
+    }
+}
+
+impl Routing {
+    /// `tc qdisc show`, of every link.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::ErrorKind::Exhausted`] when they kept changing.
+    pub fn qdiscs(&self) -> Result<Vec<Qdisc>> {
+        let attrs = TcAttrs::default();
+        let about = (TcMsg::default(), &attrs);
+        self.list(
+            &Request::new(RTM_GETQDISC, about, "list", "the qdiscs"),
+            read_qdisc,
+        )
+    }
+
+    /// `tc qdisc add`. False when the place is taken.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: the kernel has no such qdisc.
+    pub fn add_qdisc(&self, qdisc: &Qdisc) -> Result<bool> {
+        let (header, attrs) = qdisc.build();
+        let object = format!("qdisc {qdisc}");
+        self.ensure(Request::new(RTM_NEWQDISC, (header, &attrs), "add", &object))
+    }
+
+    /// `tc qdisc delete`: its filters go with it. False when there is none.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without `CAP_NET_ADMIN`.
+    pub fn delete_qdisc(&self, qdisc: &Qdisc) -> Result<bool> {
+        let (header, attrs) = qdisc.build();
+        let object = format!("qdisc {qdisc}");
+        let request = Request::new(RTM_DELQDISC, (header, &attrs), "delete", &object);
+        match self.remove(&request) {
+            // qdisc_get() of net/sched/sch_api.c: nothing is attached there.
+            Err(e) if e.errno() == Some(libc::EINVAL) && !self.has_qdisc(qdisc)? => Ok(false),
+            other => other,
+        }
+    }
+
+    fn has_qdisc(&self, qdisc: &Qdisc) -> Result<bool> {
+        let key = |q: &Qdisc| (q.link, q.parent, q.kind.clone());
+        Ok(self.qdiscs()?.iter().any(|q| key(q) == key(qdisc)))
+    }
+
+    /// `tc filter show dev LINK parent PARENT`
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`; `EINVAL`: there is no such parent.
+    pub fn filters(&self, link: u32, parent: TcHandle) -> Result<Vec<Filter>> {
+        let attrs = TcAttrs::default();
+        let header = TcMsg {
+            index: link,
+            parent: parent.0,
+            ..TcMsg::default()
+        };
+        let object = format!("the filters at {parent} of link number {link}");
+        self.list(
+            &Request::new(RTM_GETTFILTER, (header, &attrs), "list", &object),
+            read_filter,
+        )
+    }
+
+    /// `tc filter add`. False when there is one with this priority and handle.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: the kernel has no such classifier; `EINVAL`: there is no such parent, or it is a program of another
+    /// type.
+    pub fn add_filter(&self, filter: &Filter) -> Result<bool> {
+        let (header, attrs) = filter.about("add")?;
+        let object = filter.to_string();
+        self.ensure(Request::new(
+            RTM_NEWTFILTER,
+            (header, &attrs),
+            "add",
+            &object,
+        ))
+    }
+
+    /// `tc filter delete`: that with this priority and handle, all of the priority with handle 0. False when there is
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without `CAP_NET_ADMIN`; `EINVAL`: there is no such parent.
+    pub fn delete_filter(&self, filter: &Filter) -> Result<bool> {
+        let (header, mut attrs) = filter.about("delete")?;
+        attrs.options = None;
+        let object = filter.to_string();
+        self.remove(&Request::new(
+            RTM_DELTFILTER,
+            (header, &attrs),
+            "delete",
+            &object,
+        ))
+    }
+}
+
+pub(super) fn read_qdisc(message: &Message<TcMsg>) -> Result<Option<Qdisc>, DecodeError> {
+    let (header, attrs) = (&message.header, message.decode::<TcAttrs>()?);
+    Ok(Some(Qdisc {
+        link: header.index,
+        handle: TcHandle(header.handle),
+        parent: TcHandle(header.parent),
+        kind: attrs.kind.unwrap_or_default(),
+        options: attrs.options,
+        other: attrs.unknown,
+    }))
+}
+
+pub(super) fn read_filter(message: &Message<TcMsg>) -> Result<Option<Filter>, DecodeError> {
+    let (header, attrs) = (&message.header, message.decode::<TcAttrs>()?);
+    let protocol = u16::try_from(header.info & 0xffff).unwrap_or_default();
+    Ok(Some(Filter {
+        link: header.index,
+        parent: TcHandle(header.parent),
+        priority: u16::try_from(header.info >> 16).unwrap_or_default(),
+        protocol: u16::from_be(protocol),
+        handle: header.handle,
+        chain: attrs.chain,
+        kind: FilterKind::read(attrs.kind.unwrap_or_default(), attrs.options),
+        other: attrs.unknown,
+    }))
+}

@@ -1,0 +1,70 @@
+//! Dumps: every object that the kernel lists.
+
+use super::request::too_large;
+use super::{ANSWER, Request, Socket};
+use crate::attr::AttrSet;
+use crate::message::{Answer, FamilyHeader, Message, NLM_F_DUMP, NLM_F_DUMP_INTR, each};
+use crate::transport::Transport;
+use crate::{Error, Result};
+
+impl<T: Transport, P> Socket<T, P> {
+    /// Every object that the kernel lists, one at a time.
+    ///
+    /// # Errors
+    /// `EINTR` when the list changed meanwhile: begin again ([`Error::errno`]); `ENOBUFS` when a part of it was lost;
+    /// [`Error::is_timed_out`]; `ENOENT` and others as the kernel answers; what `f` fails with. What `f` has seen
+    /// until then is not the whole.
+    pub fn list<H, A>(
+        &mut self,
+        request: &Request<'_, H, A>,
+        mut f: impl FnMut(Message<H>) -> Result<()>,
+    ) -> Result<()>
+    where
+        H: FamilyHeader<Protocol = P>,
+        A: AttrSet,
+    {
+        let (operation, what) = (request.operation, request.object);
+        let deadline = self.deadline();
+        let (sent, unsent) = self.post(operation, request.datagram(NLM_F_DUMP), what)?;
+        let wait = unsent.is_none().then_some(&deadline);
+        let mut interrupted = false;
+        let mut done = false;
+        let mut bytes: usize = 0;
+        while !done {
+            let datagram = match (self.next(wait, operation, what), &unsent) {
+                (Err(_), Some(_)) => {
+                    return Err(unsent.unwrap_or_else(|| too_large(operation, what)));
+                }
+                (datagram, _) => datagram?,
+            };
+            bytes = bytes.saturating_add(datagram.len());
+            if bytes > ANSWER {
+                return Err(too_large(operation, what));
+            }
+            each(&datagram, what, |m| {
+                if sent.index(m.seq).is_none() {
+                    return Ok(());
+                }
+                interrupted |= m.flags & NLM_F_DUMP_INTR != 0;
+                match Answer::of(m, what)? {
+                    Answer::Object(m) => f(Message::parse(m, what)?)?,
+                    Answer::Done => done = true,
+                    Answer::Nothing => {}
+                    // A listing ends with NLMSG_DONE and with nothing else; how much of it came before this?
+                    Answer::Ack(ack) if ack.errno == 0 => {
+                        let detail =
+                            "the kernel acknowledged the question in the middle of the answer";
+                        return Err(Error::malformed(operation, what, detail));
+                    }
+                    Answer::Ack(ack) => return Err(sent.error(operation, what, 0, ack)),
+                }
+                Ok(())
+            })?;
+        }
+        self.settled();
+        if interrupted {
+            return Err(Error::kernel(operation, what, libc::EINTR));
+        }
+        Ok(())
+    }
+}

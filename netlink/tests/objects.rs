@@ -1,0 +1,407 @@
+//! Links of every kind, neighbours, qdiscs, filters and namespace ids on the running kernel. `ip` and `tc` are the
+//! oracle in both directions: we write and they list, they write and we read.
+
+// Clippy grants this to `#[test]` functions only, not to their helpers.
+#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod common;
+
+use common::{ip, routing, tool};
+use std::net::IpAddr;
+use weir_netlink::netns::Netns;
+use weir_netlink::route::{
+    Filter, FilterKind, Geneve, InNetns, Link, LinkKind, Matchall, NUD_PERMANENT, Neighbour,
+    Netkit, Qdisc, Routing, TcHandle, Vxlan,
+};
+use weir_netlink::{Error, ErrorKind};
+
+fn address(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// A link that is up, with a carrier: one end of a pair. Answers with its index.
+fn link(routing: &Routing, name: &str) -> u32 {
+    let peer = Link {
+        name: format!("{name}-peer"),
+        ..Link::default()
+    };
+    let kind = LinkKind::veth(&peer, None).expect("fits");
+    routing
+        .add_link(&Link::new(name, kind), None)
+        .expect("a pair");
+    let found = routing.link(name).expect("found");
+    routing.set_up(found.lower.expect("a peer")).expect("up");
+    routing.set_up(found.index).expect("up");
+    found.index
+}
+
+/// Whether the kernel lacks the kind, said in the way that the kernel matrix counts.
+fn lacks(made: &Result<(), Error>, probe: &str, since: &str) -> bool {
+    match made {
+        Err(e) if e.errno() == Some(nix::libc::EOPNOTSUPP) => {
+            common::lacks::skip(probe, since, e);
+            true
+        }
+        other => {
+            other.as_ref().expect("made");
+            false
+        }
+    }
+}
+
+/// What `ip -d` shows of a link, on one line.
+fn shown(netns: &Netns, name: &str) -> String {
+    ip(netns, &format!("-d -o link show dev {name}")).concat()
+}
+
+#[test]
+fn a_pair_has_its_other_end_where_it_was_put() {
+    let (here, there) = (namespace_or_skip!(), namespace_or_skip!());
+    let (h, t) = (routing(&here), routing(&there));
+    assert!(h.set_nsid(&there, 7).expect("set"));
+    // A process in the other namespace, which lives as long as its input is open.
+    let mut process = common::process_in(&there);
+    let ways = [("fd", (&there).into()), ("pid", InNetns::Pid(process.id()))];
+    for (name, way) in ways {
+        let peer = Link {
+            name: format!("{name}-peer"),
+            mac: Some([2, 0, 0, 0, 0, 9]),
+            mtu: Some(1400),
+            ..Link::default()
+        };
+        let kind = LinkKind::veth(&peer, Some(way)).expect("fits");
+        h.add_link(&Link::new(name, kind), None).expect(name);
+        let other = t.link(&peer.name).expect("the peer");
+        assert_eq!((other.mac, other.mtu), (peer.mac, peer.mtu));
+        let this = h.link(name).expect("this end");
+        assert_eq!((this.lower, this.lower_nsid), (Some(other.index), Some(7)));
+        let text = shown(&there, &peer.name);
+        assert!(text.contains("mtu 1400") && text.contains("veth"), "{text}");
+    }
+    let far = Link::new("far", LinkKind::plain("bridge"));
+    h.add_link(&far, Some(InNetns::Nsid(7))).expect("there");
+    t.link("far").expect("found there");
+    assert!(h.link("far").expect_err("not here").is_not_found());
+    process.kill().expect("ended");
+    process.wait().expect("gone");
+}
+
+#[test]
+fn tunnels_are_what_ip_shows_and_read_what_ip_makes() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let geneve = LinkKind::Geneve(Geneve {
+        id: Some(0x00ab_cdef),
+        remote: Some(address("192.0.2.1")),
+        port: Some(6082),
+        ttl: Some(3),
+        ..Geneve::default()
+    });
+    let made = routing.add_link(&Link::new("g0", geneve), None);
+    if !lacks(&made, "link geneve", "4.2") {
+        let text = shown(&netns, "g0");
+        for part in [
+            "geneve id 11259375 remote 192.0.2.1",
+            "ttl 3",
+            "dstport 6082",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        ip(
+            &netns,
+            "link add g1 type geneve id 5 remote 2001:db8::1 dstport 700",
+        );
+        let Some(LinkKind::Geneve(read)) = routing.link("g1").expect("g1").kind else {
+            panic!("no geneve");
+        };
+        let remote = Some(address("2001:db8::1"));
+        assert_eq!(
+            (read.id, read.port, read.remote6),
+            (Some(5), Some(700), remote)
+        );
+        // What was read makes the same link again.
+        routing
+            .delete_link(routing.link("g1").expect("g1").index)
+            .expect("deleted");
+        let again = Link::new("g1", LinkKind::Geneve(read.clone()));
+        routing.add_link(&again, None).expect("again");
+        assert_eq!(
+            routing.link("g1").expect("g1").kind,
+            Some(LinkKind::Geneve(read))
+        );
+    }
+    let vxlan = LinkKind::Vxlan(Vxlan {
+        id: Some(42),
+        remote: Some(address("192.0.2.7")),
+        port: Some(4789),
+        ..Vxlan::default()
+    });
+    let made = routing.add_link(&Link::new("v0", vxlan), None);
+    if !lacks(&made, "link vxlan", "3.7") {
+        let text = shown(&netns, "v0");
+        assert!(text.contains("vxlan id 42 remote 192.0.2.7"), "{text}");
+        assert!(text.contains("dstport 4789"), "{text}");
+        ip(&netns, "link add v1 type vxlan external dstport 8472");
+        let Some(LinkKind::Vxlan(read)) = routing.link("v1").expect("v1").kind else {
+            panic!("no vxlan");
+        };
+        assert_eq!((read.collect_metadata, read.port), (Some(1), Some(8472)));
+    }
+}
+
+#[test]
+fn a_netkit_pair_knows_which_end_is_the_primary() {
+    let (here, there) = (namespace_or_skip!(), namespace_or_skip!());
+    let (h, t) = (routing(&here), routing(&there));
+    let peer = Link {
+        name: "nk1".to_owned(),
+        ..Link::default()
+    };
+    let kind = LinkKind::netkit(&peer, Some((&there).into())).expect("fits");
+    let made = h.add_link(&Link::new("nk0", kind), None);
+    if lacks(&made, "link netkit", "6.7") {
+        return;
+    }
+    let of = |routing: &Routing, name| match routing.link(name).expect("found").kind {
+        Some(LinkKind::Netkit(Netkit { primary, mode, .. })) => (primary, mode),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(of(&h, "nk0"), (Some(1), Some(1)));
+    assert_eq!(of(&t, "nk1"), (Some(0), Some(1)));
+    assert!(shown(&here, "nk0").contains("netkit"));
+}
+
+#[test]
+fn other_kinds_stay_opaque_and_masters_are_set() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    routing
+        .add_link(&Link::new("br0", LinkKind::plain("bridge")), None)
+        .expect("bridge");
+    let bridge = routing.link("br0").expect("br0");
+    let Some(LinkKind::Other(word, Some(data))) = &bridge.kind else {
+        panic!("{:?}", bridge.kind);
+    };
+    assert!(word == "bridge" && !data.is_empty());
+    assert!(!bridge.other.is_empty(), "what has no field is kept");
+    let port = link(&routing, "d0");
+    routing.set_master(port, bridge.index).expect("put in");
+    assert_eq!(routing.link("d0").expect("d0").master, Some(bridge.index));
+    assert!(shown(&netns, "d0").contains("master br0"));
+    routing.set_master(port, 0).expect("taken out");
+    assert_eq!(routing.link("d0").expect("d0").master, None);
+    let member = Link {
+        master: Some(bridge.index),
+        ..Link::new("d1", LinkKind::plain("veth"))
+    };
+    routing.add_link(&member, None).expect("a member");
+    assert_eq!(routing.link("d1").expect("d1").master, Some(bridge.index));
+}
+
+#[test]
+fn neighbours_are_those_of_ip() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let index = link(&routing, "d0");
+    for text in ["10.0.0.9", "fd00::9"] {
+        let ours = Neighbour::permanent(index, address(text), [2, 0, 0, 0, 0, 1]);
+        routing.replace_neighbour(&ours).expect("added");
+        let listed = ip(&netns, &format!("neigh show {text} dev d0"));
+        assert_eq!(
+            listed,
+            [format!("{text} lladdr 02:00:00:00:00:01 PERMANENT")]
+        );
+        let found = routing.neighbours().expect("listed");
+        let found = found.iter().find(|n| n.ip == ours.ip).expect("ours");
+        let key = |n: &Neighbour| (n.mac, n.state, n.link);
+        assert_eq!(key(found), (ours.mac, NUD_PERMANENT, index));
+        // Another hardware address replaces it.
+        let other = Neighbour {
+            mac: Some([2, 0, 0, 0, 0, 2]),
+            ..ours.clone()
+        };
+        routing.replace_neighbour(&other).expect("replaced");
+        let found = routing.neighbours().expect("listed");
+        assert!(found.iter().any(|n| n.ip == ours.ip && n.mac == other.mac));
+        assert!(routing.delete_neighbour(&other).expect("deleted"));
+        // Of IPv4 the entry may stay a while, as failed.
+        routing.delete_neighbour(&other).expect("absent or failed");
+        let found = routing.neighbours().expect("listed");
+        assert!(!found.iter().any(|n| n.ip == ours.ip && n.mac.is_some()));
+    }
+    ip(
+        &netns,
+        "neigh add 10.0.0.8 lladdr 02:00:00:00:00:03 dev d0 nud stale",
+    );
+    let found = routing.neighbours().expect("listed");
+    let theirs = found.iter().find(|n| n.ip == address("10.0.0.8"));
+    let theirs = theirs.expect("theirs");
+    assert_eq!((theirs.mac, theirs.state), (Some([2, 0, 0, 0, 0, 3]), 4));
+}
+
+/// A clsact qdisc on a new link, or `None` where the kernel has none.
+fn clsact(netns: &Netns, routing: &Routing) -> Option<Qdisc> {
+    let clsact = Qdisc::clsact(link(routing, "d0"));
+    match routing.add_qdisc(&clsact) {
+        Err(e) if e.is_not_found() => {
+            common::lacks::skip("qdisc clsact", "4.5", e);
+            return None;
+        }
+        added => assert!(added.expect("added")),
+    }
+    let listed = tool(netns, "tc", "qdisc show dev d0");
+    let ours = "qdisc clsact ffff: parent ffff:fff1".to_owned();
+    assert!(listed.contains(&ours), "{listed:?}");
+    Some(clsact)
+}
+
+#[test]
+fn filters_are_those_of_tc() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let Some(clsact) = clsact(&netns, &routing) else {
+        return;
+    };
+    assert!(!routing.add_qdisc(&clsact).expect("there already"));
+    let found = routing.qdiscs().expect("listed");
+    let found = found.iter().find(|q| q.kind == "clsact").expect("ours");
+    assert_eq!((found.handle, found.parent), (clsact.handle, clsact.parent));
+
+    let kind = FilterKind::Matchall(Matchall {
+        classid: Some(0x0001_0002),
+        ..Matchall::default()
+    });
+    let ours = Filter {
+        handle: 9,
+        ..Filter::new(clsact.link, TcHandle::EGRESS, 77, kind)
+    };
+    match routing.add_filter(&ours) {
+        Err(e) if e.is_not_found() => {
+            return common::lacks::skip("filter matchall", "4.8", e);
+        }
+        added => assert!(added.expect("added")),
+    }
+    assert!(!routing.add_filter(&ours).expect("there already"));
+    let listed = tool(&netns, "tc", "filter show dev d0 egress").join(" ");
+    let text = "protocol all pref 77 matchall chain 0 handle 0x9 flowid 1:2";
+    assert!(listed.contains(text), "{listed}");
+
+    let theirs = "filter add dev d0 ingress protocol ipv6 pref 6 matchall classid 1:4";
+    tool(&netns, "tc", theirs);
+    let found = routing
+        .filters(clsact.link, TcHandle::INGRESS)
+        .expect("listed");
+    let all = found.iter().find(|f| f.priority == 6 && f.handle != 0);
+    let all = all.expect("matchall");
+    assert_eq!((all.protocol, all.chain), (0x86dd, Some(0)));
+    let FilterKind::Matchall(read) = &all.kind else {
+        panic!("{all:?}")
+    };
+    assert_eq!(read.classid, Some(0x0001_0004));
+
+    assert!(routing.delete_filter(&ours).expect("deleted"));
+    assert!(!routing.delete_filter(&ours).expect("absent"));
+    assert!(routing.delete_qdisc(&clsact).expect("deleted"));
+    assert!(!routing.delete_qdisc(&clsact).expect("absent"));
+}
+
+/// What has no declaration goes in as it came out.
+#[test]
+fn opaque_options_are_copied() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let Some(clsact) = clsact(&netns, &routing) else {
+        return;
+    };
+    let add =
+        "filter add dev d0 ingress protocol ip pref 5 u32 match ip dst 10.0.0.0/8 classid 1:3";
+    match common::try_tool(&netns, "tc", add) {
+        Err(e) => common::lacks::skip("filter u32", "2.6.12", e),
+        Ok(_) => {
+            let found = routing.filters(clsact.link, TcHandle::INGRESS);
+            let found = found.expect("listed");
+            // A hash table stands before the filter, which has a number of its own in it.
+            let is_filter = |f: &&Filter| f.priority == 5 && f.handle & 0xfff != 0;
+            let theirs = found.iter().find(is_filter).expect("the filter");
+            let FilterKind::Other(word, Some(_)) = &theirs.kind else {
+                panic!("{theirs:?}")
+            };
+            assert_eq!(word, "u32");
+            let copy = Filter {
+                parent: TcHandle::EGRESS,
+                handle: 0,
+                ..theirs.clone()
+            };
+            // The classifier makes up its own hash table.
+            if let Err(e) = routing.add_filter(&copy) {
+                assert_eq!(e.errno(), Some(nix::libc::EINVAL), "{e}");
+            }
+        }
+    }
+    let root = match common::try_tool(&netns, "tc", "qdisc add dev d0 root fq_codel limit 1000") {
+        Ok(_) => "fq_codel",
+        Err(e) => {
+            println!("skipped, fq_codel: {}", e.trim());
+            tool(&netns, "tc", "qdisc add dev d0 root pfifo limit 1000");
+            "pfifo"
+        }
+    };
+    let found = routing.qdiscs().expect("listed");
+    let theirs = found.iter().find(|q| q.kind == root).expect("theirs");
+    assert_eq!((theirs.link, theirs.parent), (clsact.link, TcHandle::ROOT));
+    let copy = Qdisc {
+        link: link(&routing, "d1"),
+        ..theirs.clone()
+    };
+    // A new link has a qdisc, which stands nowhere in particular.
+    assert!(routing.add_qdisc(&copy).expect("copied"));
+    let listed = tool(&netns, "tc", "qdisc show dev d1").concat();
+    assert!(
+        listed.contains(root) && listed.contains("limit 1000p"),
+        "{listed}"
+    );
+}
+
+#[test]
+fn namespaces_have_ids_in_each_other() {
+    let (here, there) = (namespace_or_skip!(), namespace_or_skip!());
+    let h = routing(&here);
+    assert_eq!(h.nsid(&there).expect("asked"), None);
+    assert!(h.set_nsid(&there, 12).expect("set"));
+    assert!(!h.set_nsid(&there, 13).expect("it has one"));
+    let third = namespace_or_skip!();
+    assert!(!h.set_nsid(&third, 12).expect("it is taken"));
+    assert_eq!(h.nsid(&there).expect("asked"), Some(12));
+    assert_eq!(h.nsids().expect("listed"), [12]);
+    let listed = ip(&here, "netns list-id");
+    assert!(
+        listed.iter().any(|line| line.starts_with("nsid 12")),
+        "{listed:?}"
+    );
+}
+
+#[test]
+fn an_error_points_at_the_attribute_inside_of_a_link() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let bad = LinkKind::Vxlan(Vxlan {
+        id: Some(1 << 24),
+        ..Vxlan::default()
+    });
+    let made = routing.add_link(&Link::new("v0", bad), None);
+    let error = made.expect_err("24 bits are all");
+    if error.errno() == Some(nix::libc::EOPNOTSUPP) {
+        return common::lacks::skip("link vxlan", "3.7", error);
+    }
+    let ErrorKind::Kernel {
+        attribute: Some(path),
+        ..
+    } = &error.kind
+    else {
+        panic!("{error:?}")
+    };
+    assert_eq!(
+        path.to_string(),
+        "IFLA_LINKINFO > IFLA_INFO_DATA > IFLA_VXLAN_ID"
+    );
+}
