@@ -6,6 +6,7 @@
 //! - [`Netns`](netns::Netns) is a network namespace; work inside one happens on a thread made for it.
 //! - [`nfnetlink::Socket`] sends requests, dumps and batches to netfilter and matches every answer to
 //!   its question.
+//! - [`events::Events`] is what the kernel tells when something changes.
 //! - [`attr`] declares attributes once; encoding, decoding and error paths follow from the declaration.
 //! - [`route::Routing`] is links, addresses, routes, policy rules, neighbours, qdiscs, filters and namespace ids.
 //!
@@ -15,6 +16,7 @@
 pub mod attr;
 pub mod contention;
 mod error;
+pub mod events;
 pub mod message;
 pub mod netns;
 pub mod nfnetlink;

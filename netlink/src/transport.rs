@@ -10,7 +10,7 @@ use neli::utils::Groups;
 use nix::sys::socket::{MsgFlags, NetlinkAddr, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// How long an exchange with the kernel may take.
@@ -107,6 +107,12 @@ impl Kernel {
         sys::borrow(&self.socket)
     }
 
+    /// `setsockopt(NETLINK_ADD_MEMBERSHIP)` for each group.
+    pub(crate) fn join(&self, groups: &[u32]) -> io::Result<()> {
+        let groups = Groups::new_groups(groups);
+        self.socket.add_mcast_membership(groups)
+    }
+
     /// One datagram of the kernel. Another process of the namespace may send to this socket too if it has
     /// CAP_NET_ADMIN there; what it sends is no answer.
     fn take(&self, buf: &mut [u8], flags: MsgFlags) -> io::Result<Option<usize>> {
@@ -115,6 +121,12 @@ impl Kernel {
         let got = recvmsg::<NetlinkAddr>(self.socket.as_raw_fd(), &mut parts, None, flags)?;
         let is_kernel = got.address.is_some_and(|from| from.pid() == 0);
         Ok(is_kernel.then_some(got.bytes))
+    }
+}
+
+impl AsFd for Kernel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
     }
 }
 

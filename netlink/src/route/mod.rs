@@ -16,6 +16,7 @@
 
 mod address;
 mod chosen;
+mod event;
 mod exchange;
 mod kind;
 mod link;
@@ -31,6 +32,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use address::Address;
+pub use event::{Change, RouteEvent};
 pub use kind::{Geneve, LinkKind, Netkit, Veth, Vxlan};
 pub use link::{InNetns, LOOPBACK_IFINDEX, Link, LinkAttrs, LinkInfoAttrs};
 pub use neigh::Neighbour;

@@ -1,0 +1,151 @@
+//! Notifications: what the kernel tells the members of a multicast group.
+//!
+//! A blocking stream with a deadline, for a thread of its own. In an async runtime wait until the descriptor
+//! ([`AsFd`]) is readable, then take what is there with a deadline of zero until nothing is left.
+
+use crate::attr::DecodeError;
+use crate::message::{
+    FamilyHeader, Message, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, Netfilter, NfGenMsg,
+    Protocol, each,
+};
+use crate::nfnetlink::Reply;
+use crate::transport::{Kernel, Transport};
+use crate::{Error, Result};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+const WHAT: &str = "notifications";
+/// The kernel puts a notification into a page or two; a cut one counts as lost.
+const BUFFER: usize = 64 * 1024;
+
+/// A protocol with notifications.
+pub trait Notifies: Protocol {
+    /// What one says.
+    type Event;
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// The attributes are not what the declaration says.
+    fn event(kind: u16, flags: u16, payload: &[u8]) -> Result<Self::Event, DecodeError>;
+}
+
+impl Notifies for Netfilter {
+    /// A message of a subsystem, which knows its attributes.
+    type Event = Reply;
+
+    fn event(kind: u16, flags: u16, payload: &[u8]) -> Result<Reply, DecodeError> {
+        message::<NfGenMsg>(kind, flags, payload).map(Reply::from)
+    }
+}
+
+/// The header and the attributes behind it.
+pub(crate) fn message<H: FamilyHeader>(
+    kind: u16,
+    flags: u16,
+    payload: &[u8],
+) -> Result<Message<H>, DecodeError> {
+    let short = || DecodeError::new(format!("message type {kind} is too short"));
+    Message::of(kind, flags, payload).ok_or_else(short)
+}
+
+/// What comes out of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notification<E> {
+    /// Something changed.
+    Event(E),
+    /// Notifications were lost, `ENOBUFS`: read the state as a whole. Those that came before the loss may still follow.
+    Overrun,
+}
+
+/// The notifications of some groups, in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Events<P: Notifies, T: Transport = Kernel> {
+    transport: T,
+    buf: Vec<u8>,
+    queue: VecDeque<Result<Notification<P::Event>>>,
+}
+
+impl<P: Notifies> Events<P> {
+    /// `socket(AF_NETLINK, SOCK_RAW, PROTOCOL)` and `setsockopt(NETLINK_ADD_MEMBERSHIP)` for each group: `RTNLGRP_*`,
+    /// `NFNLGRP_*`. What changes after this returns is told.
+    ///
+    /// # Errors
+    /// As [`Kernel::open`]; `EINVAL`: the kernel has no such group; `EPERM`: it is not for everyone.
+    pub fn open(groups: &[u32]) -> Result<Self> {
+        let kernel = Kernel::open::<P>()?;
+        let fail = |e: io::Error| Error::io("listen to", format!("groups {groups:?}"), &e);
+        kernel.join(groups).map_err(fail)?;
+        Ok(Self::with_transport(kernel))
+    }
+}
+
+impl<P: Notifies> AsFd for Events<P> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.transport.as_fd()
+    }
+}
+
+impl<P: Notifies, T: Transport> Events<P, T> {
+    /// On another transport.
+    pub fn with_transport(transport: T) -> Self {
+        Self {
+            transport,
+            buf: vec![0; BUFFER],
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Makes room for notifications of this many bytes, so that fewer are lost.
+    ///
+    /// # Errors
+    /// As `setsockopt(2)`.
+    pub fn reserve(&self, bytes: usize) -> Result<()> {
+        let fail = |e| Error::io("make room for", WHAT, &e);
+        self.transport.reserve(bytes).map_err(fail)
+    }
+
+    /// The next one; none when none comes within `wait`, which may be zero.
+    ///
+    /// # Errors
+    /// One that cannot be read; the next call goes on behind it. As `recvmsg(2)`.
+    pub fn next(&mut self, wait: Duration) -> Result<Option<Notification<P::Event>>> {
+        let until = Instant::now() + wait;
+        loop {
+            if let Some(next) = self.queue.pop_front() {
+                return next.map(Some);
+            }
+            let rest = until.saturating_duration_since(Instant::now());
+            match self.transport.receive(&mut self.buf, rest) {
+                Ok(n) if n > self.buf.len() => return Ok(Some(Notification::Overrun)),
+                Ok(n) => self.take(n),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted && !rest.is_zero() => {}
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
+                    return Ok(Some(Notification::Overrun));
+                }
+                Err(e) => return Err(Error::io("read", WHAT, &e)),
+            }
+        }
+    }
+
+    /// Every message of a datagram.
+    fn take(&mut self, length: usize) {
+        let Self { buf, queue, .. } = self;
+        let datagram = buf.get(..length).unwrap_or_default();
+        let whole = each(datagram, WHAT, |m| {
+            let event = match m.kind {
+                NLMSG_NOOP | NLMSG_ERROR | NLMSG_DONE => return Ok(()),
+                NLMSG_OVERRUN => Ok(Notification::Overrun),
+                kind => P::event(kind, m.flags, m.payload)
+                    .map(Notification::Event)
+                    .map_err(|e| Error::malformed("read", WHAT, e.to_string())),
+            };
+            queue.push_back(event);
+            Ok(())
+        });
+        queue.extend(whole.err().map(Err));
+    }
+}

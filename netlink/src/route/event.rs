@@ -1,0 +1,73 @@
+//! What `NETLINK_ROUTE` tells its groups.
+
+use super::{
+    Address, Filter, Link, Neighbour, PolicyRule, Qdisc, Route, address, link, neigh, nsid,
+    number as n, routes, rule, tc,
+};
+use crate::attr::DecodeError;
+use crate::events::{Notifies, message};
+use crate::message;
+
+/// What became of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change<T> {
+    /// `RTM_NEW*`: it is new, or has changed.
+    New(T),
+    /// `RTM_DEL*`
+    Gone(T),
+}
+
+/// One notification of `NETLINK_ROUTE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RouteEvent {
+    /// `RTNLGRP_LINK`
+    Link(Change<Link>),
+    /// `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV6_IFADDR`
+    Address(Change<Address>),
+    /// `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV6_ROUTE`
+    Route(Change<Route>),
+    /// `RTNLGRP_IPV4_RULE`, `RTNLGRP_IPV6_RULE`
+    Rule(Change<PolicyRule>),
+    /// `RTNLGRP_NEIGH`
+    Neighbour(Change<Neighbour>),
+    /// `RTNLGRP_TC`
+    Qdisc(Change<Qdisc>),
+    /// `RTNLGRP_TC`
+    Filter(Change<Filter>),
+    /// `RTNLGRP_NSID`
+    Nsid(Change<i32>),
+    /// Anything else, as `nlmsg_type` and what follows the header.
+    Other(u16, Vec<u8>),
+}
+
+impl Notifies for message::Route {
+    type Event = RouteEvent;
+
+    fn event(kind: u16, flags: u16, payload: &[u8]) -> Result<RouteEvent, DecodeError> {
+        macro_rules! read {
+            ($variant:ident, $read:path) => {{
+                let value = $read(&message(kind, flags, payload)?)?;
+                value.map(|value| {
+                    // Of the four messages of an object RTM_NEW* is the first and RTM_DEL* the second.
+                    RouteEvent::$variant(match kind % 4 {
+                        0 => Change::New(value),
+                        _ => Change::Gone(value),
+                    })
+                })
+            }};
+        }
+        let known = match kind {
+            n::RTM_NEWLINK | n::RTM_DELLINK => read!(Link, link::read),
+            n::RTM_NEWADDR | n::RTM_DELADDR => read!(Address, address::read),
+            n::RTM_NEWROUTE | n::RTM_DELROUTE => read!(Route, routes::read),
+            n::RTM_NEWRULE | n::RTM_DELRULE => read!(Rule, rule::read),
+            n::RTM_NEWNEIGH | n::RTM_DELNEIGH => read!(Neighbour, neigh::read),
+            n::RTM_NEWQDISC | n::RTM_DELQDISC => read!(Qdisc, tc::read_qdisc),
+            n::RTM_NEWTFILTER | n::RTM_DELTFILTER => read!(Filter, tc::read_filter),
+            n::RTM_NEWNSID | n::RTM_DELNSID => read!(Nsid, nsid::read),
+            _ => None,
+        };
+        Ok(known.unwrap_or_else(|| RouteEvent::Other(kind, payload.to_vec())))
+    }
+}

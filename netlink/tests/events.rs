@@ -1,0 +1,242 @@
+//! Notifications of the running kernel; what changes things is `ip`, `nft` and ourselves.
+
+// Clippy grants these to `#[test]` functions only, not to their helpers.
+#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod common;
+
+use common::{ip, routing, tool};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use weir_netlink::Transport;
+use weir_netlink::events::{Events, Notification, Notifies};
+use weir_netlink::message::{Netfilter, Route};
+use weir_netlink::netns::Netns;
+use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES, message_type};
+use weir_netlink::route::{
+    Change, LOOPBACK_IFINDEX, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE,
+    RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_NSID, RTNLGRP_TC, RouteEvent,
+};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn listen<P: Notifies>(netns: &Netns, groups: &[u32]) -> Events<P>
+where
+    P::Event: Send + 'static,
+{
+    let groups = groups.to_vec();
+    netns
+        .run(move || Events::open(&groups))
+        .expect("entered")
+        .expect("open")
+}
+
+/// The next event that is looked for.
+fn find<P: Notifies, V>(events: &mut Events<P>, f: impl Fn(P::Event) -> Option<V>) -> V {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let rest = until.saturating_duration_since(Instant::now());
+        match events.next(rest).expect("read") {
+            Some(Notification::Event(event)) => {
+                if let Some(found) = f(event) {
+                    return found;
+                }
+            }
+            Some(Notification::Overrun) => panic!("lost"),
+            None => panic!("it did not come"),
+        }
+    }
+}
+
+#[test]
+fn every_object_is_told_of() {
+    let netns = namespace_or_skip!();
+    let other = namespace_or_skip!();
+    let routing = routing(&netns);
+    let groups = [
+        RTNLGRP_LINK,
+        RTNLGRP_IPV4_IFADDR,
+        RTNLGRP_IPV4_ROUTE,
+        RTNLGRP_IPV4_RULE,
+        RTNLGRP_NEIGH,
+        RTNLGRP_TC,
+        RTNLGRP_NSID,
+    ];
+    let mut events = listen::<Route>(&netns, &groups);
+    ip(&netns, "link add d0 type veth peer name d1");
+    let index = find(&mut events, |e| match e {
+        RouteEvent::Link(Change::New(l)) if l.name == "d0" => Some(l.index),
+        _ => None,
+    });
+    ip(&netns, "link set d0 up");
+    find(&mut events, |e| match e {
+        RouteEvent::Link(Change::New(l)) if l.name == "d0" && l.up => Some(()),
+        _ => None,
+    });
+    ip(&netns, "address add 10.1.2.3/24 dev d0");
+    find(&mut events, |e| match e {
+        RouteEvent::Address(Change::New(a)) if a.index == index => {
+            (a.net.to_string() == "10.1.2.3/24").then_some(())
+        }
+        _ => None,
+    });
+    find(&mut events, |e| match e {
+        RouteEvent::Route(Change::New(r)) if r.oif == Some(index) => {
+            (r.dst.to_string() == "10.1.2.0/24").then_some(())
+        }
+        _ => None,
+    });
+    ip(&netns, "rule add fwmark 7 lookup 77");
+    find(&mut events, |e| match e {
+        RouteEvent::Rule(Change::New(r)) => (r.fwmark == Some(7) && r.table == 77).then_some(()),
+        _ => None,
+    });
+    ip(&netns, "neigh add 10.1.2.9 lladdr 02:00:00:00:00:09 dev d0");
+    find(&mut events, |e| match e {
+        RouteEvent::Neighbour(Change::New(n)) => n.mac.filter(|mac| mac[5] == 9),
+        _ => None,
+    });
+    tool(&netns, "tc", "qdisc add dev d0 clsact");
+    find(&mut events, |e| match e {
+        RouteEvent::Qdisc(Change::New(q)) => (q.kind == "clsact").then_some(()),
+        _ => None,
+    });
+    assert!(routing.set_nsid(&other, 3).expect("set"));
+    find(&mut events, |e| match e {
+        RouteEvent::Nsid(Change::New(3)) => Some(()),
+        _ => None,
+    });
+    ip(&netns, "link delete d0");
+    find(&mut events, |e| match e {
+        RouteEvent::Link(Change::Gone(l)) if l.index == index => Some(()),
+        _ => None,
+    });
+}
+
+#[test]
+fn nf_tables_tells_of_a_table() {
+    const NFT_MSG_NEWTABLE: u16 = 0;
+    let netns = namespace_or_skip!();
+    let mut events = listen::<Netfilter>(&netns, &[NFNLGRP_NFTABLES]);
+    tool(&netns, "nft", "add table ip6 news");
+    let table = find(&mut events, |reply| {
+        let is_table = reply.kind == message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWTABLE);
+        is_table.then_some(reply)
+    });
+    assert_eq!(table.family, 10);
+    assert!(table.attrs.windows(4).any(|w| w == b"news"));
+}
+
+/// As inside an async runtime: readiness comes from elsewhere, and what is there is taken without waiting.
+#[test]
+fn the_descriptor_tells_when_something_is_there() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let mut events = listen::<Route>(&netns, &[RTNLGRP_IPV4_IFADDR]);
+    let is_readable = |events: &Events<Route>, wait: PollTimeout| {
+        let mut fds = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, wait).expect("polled") == 1
+    };
+    assert!(!is_readable(&events, PollTimeout::ZERO));
+    assert_eq!(events.next(Duration::ZERO).expect("read"), None);
+    let net = "127.0.0.9/32".parse().expect("a network");
+    assert!(routing.add_address(LOOPBACK_IFINDEX, net).expect("added"));
+    assert!(is_readable(&events, PollTimeout::from(5_000u16)));
+    let found = events.next(Duration::ZERO).expect("read");
+    let Some(Notification::Event(RouteEvent::Address(Change::New(address)))) = found else {
+        panic!("{found:?}");
+    };
+    assert_eq!(address.net, net);
+    assert_eq!(events.next(Duration::ZERO).expect("read"), None);
+}
+
+#[test]
+fn an_overrun_is_told_and_not_the_end() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let mut events = listen::<Route>(&netns, &[RTNLGRP_IPV4_IFADDR]);
+    let net = "127.0.0.9/32".parse().expect("a network");
+    let turn = || {
+        assert!(routing.add_address(LOOPBACK_IFINDEX, net).expect("added"));
+        assert!(routing.del_address(LOOPBACK_IFINDEX, net).expect("deleted"));
+    };
+    // Far more than a socket's buffer holds (net.core.rmem_default).
+    (0..3000).for_each(|_| turn());
+    let first = events.next(Duration::ZERO).expect("read");
+    assert_eq!(first, Some(Notification::Overrun));
+    let mut older = 0;
+    while let Some(next) = events.next(Duration::ZERO).expect("read") {
+        assert!(matches!(next, Notification::Event(_)), "{next:?}");
+        older += 1;
+    }
+    assert!(older > 10 && older < 6000, "{older}");
+    turn();
+    let after = events.next(PATIENCE).expect("read");
+    assert!(matches!(after, Some(Notification::Event(_))), "{after:?}");
+}
+
+/// Says these, one after the other.
+struct Script(RefCell<Vec<io::Result<Vec<u8>>>>);
+
+impl Transport for Script {
+    fn send(&self, _: &[u8]) -> io::Result<()> {
+        unreachable!("nothing is sent")
+    }
+    fn receive(&self, buf: &mut [u8], _: Duration) -> io::Result<usize> {
+        let mut says = self.0.borrow_mut();
+        if says.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let datagram = says.remove(0)?;
+        let kept = datagram.len().min(buf.len());
+        buf[..kept].copy_from_slice(&datagram[..kept]);
+        Ok(datagram.len())
+    }
+    fn reopen(&self) -> weir_netlink::Result<Self> {
+        unreachable!("nothing is opened again")
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_and_the_next_is_read() {
+    const NLMSG_OVERRUN: u16 = 4;
+    let message = |kind: u16, payload: &[u8]| {
+        let length = u32::try_from(16 + payload.len()).expect("short");
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend([0; 10]);
+        bytes.extend(payload);
+        bytes
+    };
+    let datagram = [
+        message(16, &[0; 3]),
+        message(NLMSG_OVERRUN, &[]),
+        message(99, &[1, 2, 3, 4]),
+    ];
+    // The first message is padded.
+    let padded = [datagram[0].clone(), vec![0], datagram[1..].concat()].concat();
+    let script = vec![
+        Ok(padded),
+        Ok(vec![0; 100_000]),
+        Err(io::Error::from_raw_os_error(105)),
+        Ok(vec![99, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    ];
+    let mut events = Events::<Route, _>::with_transport(Script(RefCell::new(script)));
+    let mut next = || events.next(Duration::ZERO);
+    assert!(
+        next()
+            .expect_err("too short")
+            .to_string()
+            .contains("too short")
+    );
+    assert_eq!(next().expect("told"), Some(Notification::Overrun));
+    let other = RouteEvent::Other(99, vec![1, 2, 3, 4]);
+    assert_eq!(next().expect("kept"), Some(Notification::Event(other)));
+    assert_eq!(next().expect("cut off"), Some(Notification::Overrun));
+    assert_eq!(next().expect("ENOBUFS"), Some(Notification::Overrun));
+    assert!(next().expect_err("torn").to_string().contains("cut off"));
+    assert_eq!(next().expect("empty"), None);
+}
