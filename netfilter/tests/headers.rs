@@ -8,7 +8,6 @@ mod c;
 use c::REMEDY;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_netfilter::nft::{expr::Expr, raw, wire};
-use weir_netlink::route::RTPROT_WEIR;
 
 const INCLUDES: &str = "\
 #include <stddef.h>
@@ -177,25 +176,4 @@ fn no_attribute_of_the_header_is_forgotten() {
 /// Of all enums, those that number attributes; the others number values, which are open.
 fn is_attributes(name: &str) -> bool {
     name.ends_with("_attributes") || name.ends_with("_attrs")
-}
-
-#[test]
-fn our_route_protocol_is_nobody_elses() {
-    let text = std::fs::read_to_string("/usr/include/linux/rtnetlink.h").unwrap();
-    let names: Vec<&str> = text
-        .lines()
-        .filter_map(|l| l.strip_prefix("#define ")?.split_whitespace().next())
-        .filter(|name| name.starts_with("RTPROT_"))
-        .collect();
-    assert!(names.len() > 15, "{names:?}");
-    let taken = values_in_c(&names);
-    assert!(
-        taken["RTPROT_STATIC"] < i64::from(RTPROT_WEIR),
-        "the kernel keeps the low ones"
-    );
-    let same: Vec<_> = taken
-        .iter()
-        .filter(|(_, n)| **n == i64::from(RTPROT_WEIR))
-        .collect();
-    assert!(same.is_empty(), "{RTPROT_WEIR} is {same:?}");
 }

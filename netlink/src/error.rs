@@ -56,7 +56,7 @@ pub enum ErrorKind {
     },
     /// A reply that this code cannot read.
     Malformed(String),
-    /// Weir refuses: the reason and the remedy.
+    /// This side refuses, and asked the kernel for nothing: the reason and the remedy.
     Refused(String),
     /// The kernel lacks what is asked for: what gives it.
     Unsupported(String),
@@ -116,7 +116,7 @@ impl Error {
         Self::new(operation, object, kind)
     }
 
-    /// Weir refuses to do it; `reason` names the remedy too.
+    /// This side refuses to do it; `reason` names the remedy too.
     #[must_use]
     pub fn refused(
         operation: impl Into<String>,

@@ -183,41 +183,32 @@ impl Netns {
         })
     }
 
-    /// Refuses a namespace that no pod has: ours (of the process or of the
-    /// calling thread), the machine's first one, and that of process 1.
+    /// Why this namespace is not one apart from ours, in words: it is that of the process or of the
+    /// calling thread, the machine's first one, or that of process 1. `None` for every other.
     ///
     /// Process 1 is a second look at the same question, for callers that run in
     /// a namespace of their own: it needs `CAP_SYS_PTRACE`, and on kernels older
     /// than 6.18 it is the only way to know the host's namespace from outside.
     /// Where it may not be read the other checks decide alone; a program that
-    /// runs on the host is still refused its own namespace.
+    /// runs on the host still sees its own namespace told.
     ///
     /// # Errors
     ///
-    /// It is such a namespace, or our own cannot be read, so that nothing can be
-    /// compared.
-    pub fn refuse_host(&self) -> Result<()> {
+    /// Our own cannot be read, so that nothing can be compared.
+    pub fn host_reason(&self) -> Result<Option<&'static str>> {
         let own = [
             NetnsId::of(Path::new("/proc/self/ns/net"))?,
             NetnsId::of(Path::new("/proc/thread-self/ns/net"))?,
         ];
-        let reason = if own.contains(&self.id) {
-            "it is the network namespace that this program runs in"
+        Ok(if own.contains(&self.id) {
+            Some("it is the network namespace that this program runs in")
         } else if self.id.ino == NET_NS_INIT_INO {
-            "it is the first network namespace of this machine, the host's"
+            Some("it is the first network namespace of this machine, the host's")
         } else if NetnsId::of(Path::new("/proc/1/ns/net")).is_ok_and(|first| first == self.id) {
-            "it is the network namespace of process 1, the host's"
+            Some("it is the network namespace of process 1, the host's")
         } else {
-            return Ok(());
-        };
-        Err(Error::refused(
-            "use",
-            format!("{} as a pod's network namespace", self.origin.display()),
-            format!(
-                "{reason}, and rules there would take the traffic of the whole node; \
-                 give the pod's namespace, as `--netns /proc/PID/ns/net` of a process in the pod"
-            ),
-        ))
+            None
+        })
     }
 
     /// Calls `f` on a thread of its own that has entered this namespace, and
@@ -285,7 +276,7 @@ impl AsFd for Netns {
 fn on_new_thread<T: Send>(operation: &str, f: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let worker = thread::Builder::new()
-            .name("weir-netns".to_owned())
+            .name("netns".to_owned())
             .spawn_scoped(scope, f)
             .map_err(|e| Error::io(operation, "a thread for it", &e))?;
         worker.join().or_else(|panic| resume_unwind(panic))

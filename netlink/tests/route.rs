@@ -13,10 +13,11 @@ use common::{ip, routing};
 use ipnet::IpNet;
 use weir_netlink::ErrorKind;
 use weir_netlink::route::{
-    Family, LOOPBACK_IFINDEX, PolicyRule, RTPROT_WEIR, Route, RouteProtocol, RouteScope, RouteType,
-    Routing,
+    Family, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, RouteScope, RouteType, Routing,
 };
 
+/// A writer of routes that nobody else is.
+const OURS: RouteProtocol = RouteProtocol::Other(119);
 const MARK: u32 = 1337;
 const TABLE: u32 = 133;
 
@@ -141,7 +142,7 @@ fn a_rule_is_never_added_twice() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
     for family in [Family::V4, Family::V6] {
-        let rule = PolicyRule::mark(family, MARK, TABLE);
+        let rule = PolicyRule::mark(family, MARK, TABLE).by(OURS);
         assert!(routing.add_rule(&rule).expect("added"));
         assert!(!routing.add_rule(&rule).expect("there already"));
         // Another mark, mask or table is another rule.
@@ -182,7 +183,7 @@ fn a_rule_is_never_added_twice() {
         [Family::V4, Family::V6]
     );
     for rule in &ours {
-        assert_eq!(rule.protocol, RouteProtocol::Other(RTPROT_WEIR));
+        assert_eq!(rule.protocol, OURS);
         assert!(rule.only_mark && rule.priority.is_some(), "{rule:?}");
         assert!(routing.del_rule(rule).expect("deleted"));
         assert!(!routing.del_rule(rule).expect("absent"));
@@ -194,7 +195,7 @@ fn a_rule_that_another_tool_made_counts_only_if_it_does_the_same() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
     ip(&netns, "rule add from 10.9.0.0/16 fwmark 0x539 lookup 133");
-    let rule = PolicyRule::mark(Family::V4, MARK, TABLE);
+    let rule = PolicyRule::mark(Family::V4, MARK, TABLE).by(OURS);
     assert!(routing.add_rule(&rule).expect("the other one is narrower"));
     assert!(routing.del_rule(&rule).expect("deleted"));
     ip(&netns, "rule del from 10.9.0.0/16 fwmark 0x539 lookup 133");
@@ -210,7 +211,7 @@ fn the_routes_of_a_table_are_what_ip_shows() {
     assert_eq!(routing.routes(TABLE).expect("no such table yet"), []);
     for table in [TABLE, 70_000] {
         for family in [Family::V4, Family::V6] {
-            let route = Route::local_default(family, lo, table);
+            let route = Route::local_default(family, lo, table).by(OURS);
             assert!(routing.add_route(&route).expect("added"));
             assert!(!routing.add_route(&route).expect("there already"));
         }
@@ -223,10 +224,10 @@ fn the_routes_of_a_table_are_what_ip_shows() {
             ["local default dev lo proto 119 metric 1024 pref medium"]
         );
         let found = routing.routes(table).expect("routes");
-        let v4 = Route::local_default(Family::V4, lo, table);
+        let v4 = Route::local_default(Family::V4, lo, table).by(OURS);
         let v6 = Route {
             priority: Some(1024),
-            ..Route::local_default(Family::V6, lo, table)
+            ..Route::local_default(Family::V6, lo, table).by(OURS)
         };
         assert_eq!(found, [v4, v6]);
         for route in &found {
@@ -289,7 +290,7 @@ fn a_foreign_route_of_the_same_key_is_told_from_ours() {
         ),
     ] {
         ip(&netns, foreign);
-        let ours = Route::local_default(family, LOOPBACK_IFINDEX, TABLE);
+        let ours = Route::local_default(family, LOOPBACK_IFINDEX, TABLE).by(OURS);
         assert!(!routing.add_route(&ours).expect("the key is taken"));
         let found = routing.routes(TABLE).expect("routes");
         let found: Vec<_> = found.iter().filter(|r| r.family() == family).collect();
@@ -308,7 +309,7 @@ fn a_foreign_route_of_the_same_key_is_told_from_ours() {
 fn what_changes_the_effect_of_a_route_is_not_overlooked() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
-    let ours = Route::local_default(Family::V4, LOOPBACK_IFINDEX, TABLE);
+    let ours = Route::local_default(Family::V4, LOOPBACK_IFINDEX, TABLE).by(OURS);
     for more in ["src 127.0.0.9", "mtu 1280", "tos 0x10", "realm 5"] {
         let route = format!("local default dev lo table 133 {more}");
         ip(&netns, &format!("route add {route}"));
@@ -325,12 +326,11 @@ fn routes_are_found_by_their_protocol_in_every_table() {
     ip(&netns, "route add blackhole 10.8.0.0/16 proto static");
     let mut added = Vec::new();
     for (family, table) in [(Family::V4, 77), (Family::V4, 70_000), (Family::V6, 78)] {
-        let route = Route::local_default(family, LOOPBACK_IFINDEX, table);
+        let route = Route::local_default(family, LOOPBACK_IFINDEX, table).by(OURS);
         assert!(routing.add_route(&route).expect("added"));
         added.push((family, table));
     }
-    let weir = RouteProtocol::Other(RTPROT_WEIR);
-    let found = routing.routes_by(weir).expect("routes");
+    let found = routing.routes_by(OURS).expect("routes");
     let found: Vec<_> = found.iter().map(|r| (r.family(), r.table)).collect();
     assert_eq!(found, added);
 }
@@ -341,7 +341,7 @@ fn a_rule_of_another_protocol_is_not_deleted_in_the_place_of_ours() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
     for family in [Family::V4, Family::V6] {
-        let rule = PolicyRule::mark(family, MARK, TABLE);
+        let rule = PolicyRule::mark(family, MARK, TABLE).by(OURS);
         assert!(routing.add_rule(&rule).expect("added"));
         let option = if family == Family::V4 { "-4" } else { "-6" };
         ip(
@@ -361,12 +361,12 @@ fn a_rule_of_another_protocol_is_not_deleted_in_the_place_of_ours() {
 
 /// Where the kernel keeps who added an address, the `::1` that it gives to `lo` itself has that too.
 #[test]
-fn an_address_says_that_weir_added_it() {
+fn an_address_says_who_added_it() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
     assert!(
         routing
-            .add_address(LOOPBACK_IFINDEX, net("::6/128"))
+            .add_address_by(LOOPBACK_IFINDEX, net("::6/128"), Some(119))
             .expect("added")
     );
     ip(&netns, "address add ::7/128 dev lo");
@@ -376,7 +376,7 @@ fn an_address_says_that_weir_added_it() {
         address.expect("the address").protocol
     };
     let keeps_owners = by("::1/128").is_some();
-    assert_eq!(by("::6/128"), keeps_owners.then_some(RTPROT_WEIR));
+    assert_eq!(by("::6/128"), keeps_owners.then_some(119));
     assert_eq!(by("::7/128"), None);
 }
 

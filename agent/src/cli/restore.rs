@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use std::fmt::Display;
 use std::time::Duration;
 use weir_cni::redirection::Sandbox;
+use weir_cni::redirection::refuse_host;
 use weir_netfilter::ipset::{self, Existing};
 use weir_netfilter::xtables::{self, Family, Script, Writers};
 use weir_netlink::Netns;
@@ -48,7 +49,7 @@ pub(super) fn run(a: &RestoreArgs) -> Result<u8, Failure> {
 
     let netns = source::netns(&a.target, |e| Failure::failed(e))?;
     if !a.host {
-        netns.refuse_host().map_err(|e| {
+        refuse_host(&netns).map_err(|e| {
             Failure::failed(format!("{e}; if the host's is meant, say so by --host"))
         })?;
     }

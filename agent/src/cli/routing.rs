@@ -6,14 +6,12 @@
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use weir_cni::redirection::RTPROT_WEIR;
 use weir_netlink::route::{
-    Address, Family, PolicyRule, RTPROT_WEIR, Route, RouteProtocol, RouteScope, RouteType, Routing,
+    Address, Family, PolicyRule, RT_TABLE_LOCAL, RT_TABLE_MAIN, Route, RouteProtocol, RouteScope,
+    RouteType, Routing,
 };
 use weir_netlink::{Netns, Result};
-
-/// `RT_TABLE_MAIN` and `RT_TABLE_LOCAL` of `linux/rtnetlink.h`.
-const RT_TABLE_MAIN: u32 = 254;
-const RT_TABLE_LOCAL: u32 = 255;
 
 /// The priorities and tables of the kernel's own rules (`fib_default_rules_init()` in net/ipv4/fib_rules.c).
 const DEFAULT_RULES: [(u32, u32); 3] = [(0, RT_TABLE_LOCAL), (32766, RT_TABLE_MAIN), (32767, 253)];

@@ -29,6 +29,7 @@ mod write;
 pub use change::{Change, Difference};
 pub use choice::Applied;
 pub use failure::Failure;
+pub use routing::RTPROT_WEIR;
 pub use strays::Strays;
 
 use crate::compile::{Compiled, Rules};
@@ -40,7 +41,7 @@ use weir_netfilter::ipset;
 use weir_netfilter::nft::{self, Ruleset};
 use weir_netfilter::xtables;
 use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
-use weir_netlink::{Netns, Result};
+use weir_netlink::{Error, Netns, Result};
 
 /// The tables of a redirection, whether a given one needs them or not: what an earlier one left in the
 /// others goes away with the next.
@@ -50,6 +51,22 @@ pub const TABLES: [&str; 3] = ["istio-proxy-nat", "istio-proxy-mangle", "istio-p
 #[derive(Debug)]
 pub struct Sandbox {
     netns: Netns,
+}
+
+/// Refuses a namespace that no pod has: ours, or the host's ([`Netns::host_reason`]).
+///
+/// # Errors
+/// It is such a namespace, or our own cannot be read, so that nothing can be compared.
+pub fn refuse_host(netns: &Netns) -> Result<()> {
+    let Some(reason) = netns.host_reason()? else {
+        return Ok(());
+    };
+    let object = format!("{} as a pod's network namespace", netns.origin().display());
+    let reason = format!(
+        "{reason}, and rules there would take the traffic of the whole node; \
+         give the pod's namespace, as `--netns /proc/PID/ns/net` of a process in the pod"
+    );
+    Err(Error::refused("use", object, reason))
 }
 
 /// How long parts of [`Sandbox::apply`] took.
@@ -84,7 +101,7 @@ impl Sandbox {
     /// # Errors
     /// It is the host's or the caller's own.
     pub fn of(netns: Netns) -> Result<Self> {
-        netns.refuse_host()?;
+        refuse_host(&netns)?;
         Ok(Self { netns })
     }
 

@@ -13,12 +13,19 @@ use crate::compile::{IpFamily, RoutingItem};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr};
 use weir_netlink::route::{
-    Address, Family, LOOPBACK_IFINDEX, PolicyRule, RTPROT_WEIR, Route, RouteProtocol, Routing,
+    Address, Family, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
 };
 use weir_netlink::{Error, Result};
 
 /// The source of the proxy's connections to the application over IPv6.
 const PASSTHROUGH: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
+
+/// `rtm_protocol`, `FRA_PROTOCOL` and `IFA_PROTO` of every route, policy rule and address that weir adds to a pod's
+/// namespace: who made it, so that it is found again.
+///
+/// The kernel gives no meaning to numbers above `RTPROT_STATIC`. 119 is assigned neither in `linux/rtnetlink.h` nor in
+/// iproute2's `rt_protos`.
+pub const RTPROT_WEIR: u8 = 119;
 
 const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
@@ -258,7 +265,9 @@ impl Ours {
 
 fn add_one(routing: &Routing, item: &RoutingItem) -> Result<bool> {
     match item {
-        RoutingItem::Address { address, .. } => routing.add_address(LOOPBACK_IFINDEX, *address),
+        RoutingItem::Address { address, .. } => {
+            routing.add_address_by(LOOPBACK_IFINDEX, *address, Some(RTPROT_WEIR))
+        }
         RoutingItem::PolicyRule { .. } => {
             policy_rule(item).map_or(Ok(false), |r| routing.add_rule(&r))
         }
@@ -289,13 +298,13 @@ fn policy_rule(item: &RoutingItem) -> Option<PolicyRule> {
     else {
         return None;
     };
-    let mut rule = PolicyRule::mark(kernel(*family), *mark, *table);
+    let mut rule = PolicyRule::mark(kernel(*family), *mark, *table).by(WEIR);
     rule.fwmask = Some(*mask);
     Some(rule)
 }
 
 fn route(family: IpFamily, table: u32) -> Route {
-    Route::local_default(kernel(family), LOOPBACK_IFINDEX, table)
+    Route::local_default(kernel(family), LOOPBACK_IFINDEX, table).by(WEIR)
 }
 
 fn kernel(family: IpFamily) -> Family {

@@ -5,7 +5,7 @@ use std::fmt;
 use ipnet::IpNet;
 
 use super::number::{IFA_F_NODAD, IFA_F_TENTATIVE, RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR};
-use super::{Family, RTPROT_WEIR, RouteScope, Routing};
+use super::{Family, RouteScope, Routing};
 use crate::Result;
 use crate::attr::{DecodeError, Ip, Ne32, U8};
 use crate::message::{IfAddrMsg, Message};
@@ -64,19 +64,28 @@ impl Routing {
         )
     }
 
-    /// `ip address add NET dev LINK proto 119`, for IPv6 with `nodad`: it is usable at
+    /// `ip address add NET dev LINK`, for IPv6 with `nodad`: it is usable at
     /// once. False when the link has the address already, for IPv6 with whatever length.
     ///
     /// # Errors
     ///
     /// `ENODEV`; `EACCES` for IPv6 where `disable_ipv6` is set on the link.
     pub fn add_address(&self, index: u32, net: IpNet) -> Result<bool> {
+        self.add_address_by(index, net, None)
+    }
+
+    /// The same with `proto PROTOCOL`: added by this writer, so that it is found again. Kernels before 5.18 do not keep
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Routing::add_address`].
+    pub fn add_address_by(&self, index: u32, net: IpNet, protocol: Option<u8>) -> Result<bool> {
         let (mut header, mut attrs) = build(index, net);
         if matches!(net, IpNet::V6(_)) {
             header.flags = IFA_F_NODAD;
         }
-        // Kernels before 5.18 ignore it.
-        attrs.protocol = Some(RTPROT_WEIR);
+        attrs.protocol = protocol;
         let object = object(index, net);
         self.ensure(Request::new(RTM_NEWADDR, (header, &attrs), "add", &object))
     }
@@ -102,7 +111,7 @@ fn object(index: u32, net: IpNet) -> String {
     format!("address {net} on link number {index}")
 }
 
-fn build(index: u32, net: IpNet) -> (IfAddrMsg, AddressAttrs) {
+pub(super) fn build(index: u32, net: IpNet) -> (IfAddrMsg, AddressAttrs) {
     // The kernel finds an IPv6 scope by itself. For IPv4 it takes what it is given,
     // and `ip` gives 127.0.0.0/8 the scope of the host.
     let scope = match net {

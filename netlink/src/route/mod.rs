@@ -54,13 +54,6 @@ use crate::transport::{Kernel, Patience};
 /// A socket of `NETLINK_ROUTE`.
 type Socket = crate::socket::Socket<Kernel, message::Route>;
 
-/// `rtm_protocol`, `FRA_PROTOCOL` and `IFA_PROTO` of every route, policy rule and address that
-/// weir adds: who made it, so that it is found again.
-///
-/// The kernel gives no meaning to numbers above `RTPROT_STATIC`. 119 is assigned
-/// neither in `linux/rtnetlink.h` nor in iproute2's `rt_protos`.
-pub const RTPROT_WEIR: u8 = 119;
-
 /// IPv4 or IPv6: the families that routing is done for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
@@ -206,3 +199,6 @@ pub fn constants() -> Vec<(&'static str, i64)> {
         )])
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,7 +51,7 @@ impl Neighbour {
         }
     }
 
-    fn build(&self) -> (NdMsg, NeighbourAttrs) {
+    pub(super) fn build(&self) -> (NdMsg, NeighbourAttrs) {
         let header = NdMsg {
             family: Family::of_address(self.ip).number(),
             index: self.link,

@@ -9,7 +9,7 @@ use super::number::{
     ICMPV6_ROUTER_PREF_MEDIUM, RTM_DELROUTE, RTM_F_CLONED, RTM_F_OFFLOAD, RTM_F_OFFLOAD_FAILED,
     RTM_F_TRAP, RTM_GETROUTE, RTM_NEWROUTE, RTNH_F_OFFLOAD, RTNH_F_TRAP,
 };
-use super::{Family, RT_TABLE_MAIN, RTPROT_WEIR, RouteProtocol, RouteScope, RouteType, Routing};
+use super::{Family, RT_TABLE_MAIN, RouteProtocol, RouteScope, RouteType, Routing};
 use crate::Result;
 use crate::attr::{Bytes, DecodeError, Ip, Ne32, U8};
 use crate::message::{Message, RtMsg, u32_at};
@@ -57,7 +57,7 @@ pub struct Route {
     pub kind: RouteType,
     /// `rtm_scope`: IPv4 only, the kernel reports `universe` for IPv6.
     pub scope: RouteScope,
-    /// `rtm_protocol`: who made it.
+    /// `rtm_protocol`: who made it; [`RouteProtocol::Boot`] unless told, as of `ip route add`.
     pub protocol: RouteProtocol,
     /// `RTA_PRIORITY`, the metric. IPv6 routes get 1024 unless told.
     pub priority: Option<u32>,
@@ -68,7 +68,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// A unicast route that weir owns, in the main table.
+    /// `DESTINATION via GATEWAY dev LINK`, in the main table.
     #[must_use]
     pub fn unicast(dst: IpNet, gateway: Option<IpAddr>, oif: Option<u32>) -> Self {
         // A neighbour on the link is nearer than anything behind a gateway, and IPv4
@@ -85,7 +85,7 @@ impl Route {
             table: RT_TABLE_MAIN,
             kind: RouteType::Unicast,
             scope,
-            protocol: RouteProtocol::Other(RTPROT_WEIR),
+            protocol: RouteProtocol::Boot,
             priority: None,
             plain: true,
         }
@@ -105,10 +105,16 @@ impl Route {
                 Family::V4 => RouteScope::Host,
                 Family::V6 => RouteScope::Universe,
             },
-            protocol: RouteProtocol::Other(RTPROT_WEIR),
+            protocol: RouteProtocol::Boot,
             priority: None,
             plain: true,
         }
+    }
+
+    /// `proto PROTOCOL`: made by this writer, so that it is found again.
+    #[must_use]
+    pub fn by(self, protocol: RouteProtocol) -> Self {
+        Self { protocol, ..self }
     }
 
     /// Both do the same with the same packets, whoever made them and whatever their metric.
@@ -253,7 +259,7 @@ fn set_table(header: &mut RtMsg, attrs: &mut RouteAttrs, table: u32) {
     }
 }
 
-fn build(route: &Route) -> (RtMsg, RouteAttrs) {
+pub(super) fn build(route: &Route) -> (RtMsg, RouteAttrs) {
     let mut header = RtMsg {
         family: route.family().number(),
         dst_len: route.dst.prefix_len(),

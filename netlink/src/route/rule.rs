@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::number::{FR_ACT_TO_TBL, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
-use super::{Family, RTPROT_WEIR, RouteProtocol, Routing};
+use super::{Family, RouteProtocol, Routing};
 use crate::Result;
 use crate::attr::{DecodeError, Ne32, U8};
 use crate::message::{FibRuleHdr, Message};
@@ -44,14 +44,14 @@ pub struct PolicyRule {
     /// `FRA_PRIORITY`: lower is asked first. Without one the kernel takes the
     /// number below the lowest in use, except that of the rule for "local".
     pub priority: Option<u32>,
-    /// `FRA_PROTOCOL`: who made it (Linux 4.17).
+    /// `FRA_PROTOCOL`: who made it (Linux 4.17); [`RouteProtocol::Boot`] unless told, as of `ip rule add`.
     pub protocol: RouteProtocol,
     /// The rule selects by nothing but the mark, and looks a table up.
     pub only_mark: bool,
 }
 
 impl PolicyRule {
-    /// `fwmark MARK lookup TABLE`, all bits of the mark, owned by weir.
+    /// `fwmark MARK lookup TABLE`, all bits of the mark.
     #[must_use]
     pub fn mark(family: Family, fwmark: u32, table: u32) -> Self {
         Self {
@@ -60,9 +60,15 @@ impl PolicyRule {
             fwmask: Some(u32::MAX),
             table,
             priority: None,
-            protocol: RouteProtocol::Other(RTPROT_WEIR),
+            protocol: RouteProtocol::Boot,
             only_mark: true,
         }
+    }
+
+    /// `protocol PROTOCOL`: made by this writer, so that it is found again.
+    #[must_use]
+    pub fn by(self, protocol: RouteProtocol) -> Self {
+        Self { protocol, ..self }
     }
 
     /// Both send the same packets to the same table, whoever made them and
@@ -169,7 +175,7 @@ impl Routing {
 
 /// For addition and deletion: with a protocol, no rule of another writer goes in the place of ours
 /// (`rule_find()`, net/core/fib_rules.c).
-fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
+pub(super) fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
     let small = u8::try_from(rule.table).ok();
     let header = FibRuleHdr {
         family: rule.family.number(),

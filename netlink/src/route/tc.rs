@@ -134,7 +134,7 @@ impl Qdisc {
         }
     }
 
-    fn build(&self) -> (TcMsg, TcAttrs) {
+    pub(super) fn build(&self) -> (TcMsg, TcAttrs) {
         let header = TcMsg {
             index: self.link,
             handle: self.handle.0,
@@ -196,7 +196,7 @@ impl Filter {
         }
     }
 
-    fn build(&self) -> Result<(TcMsg, TcAttrs), EncodeError> {
+    pub(super) fn build(&self) -> Result<(TcMsg, TcAttrs), EncodeError> {
         let header = TcMsg {
             index: self.link,
             handle: self.handle,

@@ -21,6 +21,7 @@ const NO_KERNEL: &[(&str, &str)] = &[
     ("netfilter::compat::damaged::", VALUES),
     ("netfilter::bytes::every_", VALUES),
     ("netfilter::ipset_random::a", VALUES),
+    ("cni::headers::", HEADERS),
     ("cni::protocol::", VALUES),
     ("cni::logs::", VALUES),
     ("cni::runtime::", VALUES),

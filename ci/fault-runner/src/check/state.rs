@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use weir_cni::redirection::RTPROT_WEIR;
 use weir_cni::redirection::TABLES;
 use weir_netfilter::nft::{self, Family as NftFamily, Ruleset};
 use weir_netfilter::xtables::{self, Family};
-use weir_netlink::route::{RTPROT_WEIR, RouteProtocol, Routing};
+use weir_netlink::route::{RouteProtocol, Routing};
 use weir_netlink::{Netns, Result};
 
 /// Tables of routes that are looked at: that of our TPROXY routes, a foreign one, main and local.
