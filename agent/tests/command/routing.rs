@@ -2,6 +2,10 @@
 
 use crate::support::{config, inside, path, tproxy, weir};
 use serde_json::json;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
@@ -319,4 +323,63 @@ fn nothing_of_ipv6_stays_when_it_is_switched_off() {
         let is_rule = |l: &str| l.starts_with("-A");
         assert!(!legacy.lines().any(is_rule), "{legacy}");
     }
+}
+
+/// Lines of `ip monitor` until one contains this word; the word comes again and again by `make`.
+fn until(lines: &Receiver<String>, word: &str, make: impl Fn()) -> Vec<String> {
+    let (mut seen, begun) = (Vec::new(), Instant::now());
+    while begun.elapsed() < Duration::from_secs(20) {
+        make();
+        while let Ok(line) = lines.recv_timeout(Duration::from_millis(200)) {
+            let is_last = line.contains(word);
+            seen.push(line);
+            if is_last {
+                return seen;
+            }
+        }
+    }
+    panic!("no {word}: {seen:?}");
+}
+
+#[test]
+fn clean_deletes_a_route_before_the_rule_that_leads_to_it() {
+    let pod = pod_or_skip!();
+    let file = tproxy();
+    assert_eq!(on("apply", file.path(), &pod).code, 0);
+    let mut monitor = Command::new("nsenter")
+        .arg(format!("--net={}", path(&pod)))
+        .args(["ip", "monitor", "route", "rule"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (send, lines) = channel();
+    let stdout = BufReader::new(monitor.stdout.take().unwrap());
+    let reader = std::thread::spawn(move || {
+        for line in stdout.lines().map_while(Result::ok) {
+            let _ = send.send(line);
+        }
+    });
+    let mark = |table: u32| {
+        for verb in ["add", "delete"] {
+            ip(
+                &pod,
+                &format!("route {verb} local 127.9.9.9 dev lo table {table}"),
+            );
+        }
+    };
+    until(&lines, "table 9001", || mark(9001));
+    let cleaned = weir(&["clean", "--netns", &path(&pod)]);
+    let seen = until(&lines, "table 9002", || mark(9002));
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
+    reader.join().unwrap();
+    assert_eq!(cleaned.code, 0, "{}", cleaned.stderr);
+    let deleted = |what: &str| {
+        let is = |l: &String| l.starts_with("Deleted") && l.contains(what);
+        let places = seen.iter().enumerate().filter(|(_, l)| is(l));
+        places.map(|(n, _)| n).collect::<Vec<_>>()
+    };
+    let (routes, rules) = (deleted("local default dev lo table 133"), deleted(MARKED));
+    assert_eq!((routes.len(), rules.len()), (2, 2), "{seen:?}");
+    assert!(routes.iter().max() < rules.iter().min(), "{seen:?}");
 }

@@ -4,7 +4,8 @@
 //! another writer. What is foreign and has the same effect as a desired item is as good as ours, and is never
 //! deleted; what is foreign and takes the packets away from a desired item blocks it ([`standing`]).
 //!
-//! A policy rule is added after its route and deleted before it: no marked packet is looked up in a table without it.
+//! A policy rule is added after its route, so that no marked packet is looked up in a table without it. Nothing marks
+//! packets any more when routing is removed: then the route goes first, and after a failure the rest goes all the same.
 
 mod standing;
 
@@ -143,7 +144,7 @@ impl Held {
             },
             object: Object::Address(net),
         });
-        rules.chain(routes).chain(address).collect()
+        routes.chain(rules).chain(address).collect()
     }
 
     fn on_lo(&self) -> impl Iterator<Item = &Address> {
