@@ -177,10 +177,9 @@ fn an_older_pod_of_the_same_name_at_the_api_server() {
 
 #[test]
 fn a_pod_that_neither_agent_nor_api_server_knows() {
-    assert_eq!(
-        weir_cni::plugin::Limits::default().unknown,
-        Duration::from_secs(30)
-    );
+    let limits = weir_cni::plugin::Limits::default();
+    let long = Duration::from_secs(30);
+    assert_eq!((limits.unknown, limits.total), (long, long));
     let missing = pods::status(404, "NotFound", "no such pod").to_string();
     let mut other = pods::sidecar("shop", "web-0");
     other["metadata"]["uid"] = "older".into();

@@ -23,9 +23,8 @@ pub struct Limits {
     pub look_up: Duration,
     /// One request, connecting included.
     pub request: Duration,
-    /// All attempts of one call together. The kubelet gives its runtime four
-    /// minutes for a sandbox, runtimes give a plugin chain less: the answer
-    /// that says why must come before they stop listening.
+    /// All attempts of one call together, those whose answer was waited for in vain included: as long as upstream's plugin
+    /// asks a server that refuses. The answer that says why must come before the runtime stops listening.
     pub total: Duration,
     /// All attempts while each is answered by that there is no such pod: as long as upstream's plugin asks. A pod that is not
     /// known by then was deleted, and the kubelet waits for the answer.
@@ -44,7 +43,7 @@ impl Default for Limits {
             pause: Duration::from_secs(1),
             look_up: Duration::from_secs(2),
             request: api::REQUEST_LIMIT,
-            total: Duration::from_secs(90),
+            total: Duration::from_secs(30),
             unknown: Duration::from_secs(30),
             hand_over: Duration::from_secs(5),
         }
