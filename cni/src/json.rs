@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
 /// A struct that is read from an object, and from nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,6 +103,15 @@ where
     Ok(items.map(|Object(value)| value).collect())
 }
 
+/// The first of these members that is there and no object; `null` is absence.
+pub(crate) fn no_object<'k>(members: &Map<String, Value>, keys: &[&'k str]) -> Option<&'k str> {
+    let is_other = |key: &&&str| {
+        let value = members.get(**key);
+        !matches!(value, None | Some(Value::Null | Value::Object(_)))
+    };
+    keys.iter().find(is_other).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,7 +121,6 @@ mod tests {
     use crate::protocol::CniError;
     use crate::runtime::NetworkList;
     use proptest::prelude::*;
-    use serde_json::Value;
 
     #[derive(Debug, Default, PartialEq, Deserialize)]
     #[serde(default)]

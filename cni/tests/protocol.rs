@@ -332,3 +332,23 @@ fn an_answer_that_cannot_be_written_is_a_failure_that_stderr_explains() {
         "{stderr}"
     );
 }
+
+#[test]
+fn members_of_another_kind_are_refused() {
+    let keys = ["ipam", "dns", "capabilities", "runtimeConfig", "args"];
+    let lists = keys.map(|key| (key, json!([])));
+    for (key, value) in lists.into_iter().chain([("type", json!(["weir-cni"]))]) {
+        let mut config: Value = serde_json::from_str(CONFIG).unwrap();
+        config[key] = value;
+        let error = refused(&FakeProcess::new("ADD", &config.to_string()));
+        assert_eq!(error.code, 6, "{error}");
+        assert!(error.msg.contains(&format!("{key:?} must be")), "{error}");
+    }
+    for absent in keys {
+        let mut config: Value = serde_json::from_str(CONFIG).unwrap();
+        config[absent] = Value::Null;
+        let mut handler = Recorder::default();
+        FakeProcess::new("ADD", &config.to_string()).run(&mut handler);
+        assert_eq!(handler.calls.len(), 1, "{absent}");
+    }
+}

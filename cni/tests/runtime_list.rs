@@ -31,6 +31,11 @@ fn files() {
         ("b.conf", "{", "JSON"),
         ("b.conf", r#"{"name":"n"}"#, "type"),
         ("b.conf", r#"{"type":"t"}"#, "name"),
+        (
+            "b.conf",
+            r#"{"name":"n","type":"t","capabilities":[]}"#,
+            "capabilities",
+        ),
         ("b.conf", r#"{"name":"n","plugins":[]}"#, ".conflist"),
         ("b.conflist", r#"{"name":"n","plugins":[]}"#, "empty"),
         ("b.conflist", r#"{"name":"n","plugins":{}}"#, "array"),

@@ -17,6 +17,12 @@ impl Pod {
     pub fn from_manifest(text: &str, source_name: &str) -> Result<Self, InputError> {
         let error = |reason: String| InputError::whole(source_name, reason, ACCEPTED);
         let document = document(text).map_err(error)?;
+        if !matches!(
+            document.get("apiVersion"),
+            None | Some(Value::Null | Value::String(_))
+        ) {
+            return Err(error("has an apiVersion that is no text".to_owned()));
+        }
         match document.get("kind") {
             Some(Value::String(kind)) if kind == "Pod" => Self::from_value(&document, source_name),
             Some(Value::String(kind)) if kind == "List" || kind == "PodList" => {
@@ -118,6 +124,7 @@ status:
             (two.as_str(), "holds 2 documents"),
             ("kind: Deployment\n", "is of kind \"Deployment\""),
             ("metadata: {}\n", "names no kind"),
+            ("apiVersion: [v1]\nkind: Pod\n", "apiVersion"),
             ("", "is empty"),
             ("just text\n", "names no kind"),
             ("kind: List\nitems: []\n", "a list of 0 items"),

@@ -9,6 +9,7 @@ use super::call::{Call, Command};
 use super::environment::{Environment, validate_network_name};
 use super::error::{CniError, code};
 use super::version::{IMPLEMENTED, SUPPORTED, Version, is_supported};
+use crate::json;
 
 /// A network configuration is a few kilobytes; more than this is not one.
 const STDIN_LIMIT: u64 = 16 << 20;
@@ -168,9 +169,21 @@ fn read_config(stdin: &mut dyn Read) -> Result<Map<String, Value>, CniError> {
         Some(Value::String(name)) => name,
         Some(_) => return Err(undecodable("\"name\" must be a string".into())),
     };
+    if !matches!(
+        config.get("type"),
+        None | Some(Value::Null | Value::String(_))
+    ) {
+        return Err(undecodable("\"type\" must be a string".into()));
+    }
+    if let Some(key) = json::no_object(&config, &OBJECTS) {
+        return Err(undecodable(format!("{key:?} must be an object")));
+    }
     validate_network_name(name)?;
     Ok(config)
 }
+
+/// Keys whose values the specification makes objects.
+const OBJECTS: [&str; 5] = ["ipam", "dns", "capabilities", "runtimeConfig", "args"];
 
 fn config_version(command: Command, config: &Map<String, Value>) -> Result<String, CniError> {
     let text = match config.get("cniVersion") {

@@ -128,6 +128,9 @@ pub(super) fn plugin(
     if kind.contains('/') || kind == "." || kind == ".." {
         return Err(bad("\"type\" must be a file name, not a path"));
     }
+    if let Some(key) = crate::json::no_object(&config, &["capabilities", "ipam", "dns", "args"]) {
+        return Err(bad(&format!("{key:?} must be an object")));
+    }
     Ok(PluginConfig { kind, config })
 }
 
