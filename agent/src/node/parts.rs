@@ -10,6 +10,7 @@ use super::serve::{self, Ports, Ready, Reserve, Sockets};
 use super::settings::{Resolved, Settings};
 use super::status::Status;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 
 /// What the parts are made of.
 pub(super) struct Parts<'a> {
@@ -21,14 +22,45 @@ pub(super) struct Parts<'a> {
     pub(super) log: Log,
 }
 
+/// The names of the sockets that this process bound; they go when it is dropped.
+#[derive(Default)]
+pub(super) struct Names(Vec<PathBuf>);
+
+impl Names {
+    fn add(&mut self, listener: &UnixListener) {
+        let address = listener.local_addr().ok();
+        let name = address.and_then(|a| a.as_pathname().map(Into::into));
+        self.0.extend(name);
+    }
+
+    /// For the next agent, which binds them anew.
+    pub(super) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = std::fs::remove_file(name);
+        }
+    }
+}
+
 impl Parts<'_> {
     /// Starts them all; they run until the process ends. With a watch of pods the installer can send events.
     ///
     /// # Errors
     /// A socket that the agent cannot do without, or a thread.
-    pub(super) fn start(self, ready: Ready, reserve: Reserve) -> Result<Option<Notices>, String> {
+    pub(super) fn start(
+        self,
+        ready: Ready,
+        reserve: Reserve,
+    ) -> Result<(Option<Notices>, Names), String> {
         let no_servers = |e| format!("cannot start the servers: {e}");
         let mut sockets = self.bind()?;
+        let mut names = Names::default();
+        names.add(&sockets.logs);
         let (ports, numbers) = (self.ports(reserve)?, self.metrics.clone());
         serve::start_ports(ports, ready, numbers, self.status.clone(), self.log.clone())
             .map_err(no_servers)?;
@@ -38,6 +70,9 @@ impl Parts<'_> {
             .as_ref()
             .map(|(_, watch)| Notices::new(self.settings, self.access, watch.pods(), &self.log));
         sockets.report = self.report();
+        let pods = sockets.pods.as_ref().and_then(|(pods, _)| pods.as_ref());
+        let report = sockets.report.as_ref().map(|(report, _)| report);
+        pods.into_iter().chain(report).for_each(|l| names.add(l));
         self.repair(&sockets);
         let Self {
             metrics,
@@ -47,7 +82,7 @@ impl Parts<'_> {
         } = self;
         serve::start(sockets, metrics, status.clone(), log).map_err(no_servers)?;
         status.ask_kernel();
-        Ok(notices)
+        Ok((notices, names))
     }
 
     fn ports(&self, reserve: Reserve) -> Result<Ports, String> {

@@ -44,7 +44,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
         status: status.clone(),
         log: log.clone(),
     };
-    let notices = parts.start(ready.clone(), reserve)?;
+    let (notices, names) = parts.start(ready.clone(), reserve)?;
     let owner = Owner::new(settings, &desired.kubeconfig);
     let mut agent = Agent {
         owner,
@@ -61,7 +61,12 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
         summary: None,
         warned: None,
     };
-    Ok(agent.run())
+    let ended_well = agent.run();
+    // An agent that never came to work leaves nothing to ask.
+    if ended_well || agent.was_ready {
+        names.keep();
+    }
+    Ok(ended_well)
 }
 
 fn introduce(log: &Log, resolved: &Resolved, settings: &Settings, unknown: &[String]) {

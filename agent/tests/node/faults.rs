@@ -52,6 +52,10 @@ impl Drop for Mount {
 fn fails(node: &Node, env: &[(&str, &str)]) -> String {
     let mut agent = node.start(env, &[]);
     assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
+    for socket in ["log.sock", "pod.sock", "agent.sock"] {
+        let name = format!("run/{socket}");
+        assert!(!node.exists(&name), "{name} is left: {}", agent.log());
+    }
     agent.log()
 }
 
