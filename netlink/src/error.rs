@@ -66,6 +66,14 @@ pub enum ErrorKind {
     TimedOut(Duration),
 }
 
+/// `30 s`, `0.5 ms`: no more digits than tell something.
+fn rounded(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
+        _ => format!("{:.0} s", time.as_secs_f64()),
+    }
+}
+
 /// The result of everything in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -271,7 +279,8 @@ impl fmt::Display for Error {
             ErrorKind::Exhausted(w) => write!(f, ": given up: {w}")?,
             ErrorKind::TimedOut(waited) => write!(
                 f,
-                ": the kernel did not answer within {waited:?}; try again when the node has memory and processors to spare"
+                ": the kernel did not answer within {}; try again when the node has memory and processors to spare",
+                rounded(*waited)
             )?,
         }
         f.write_str(match self.in_force {
@@ -287,6 +296,15 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_is_told_without_digits_that_say_nothing() {
+        for (micros, text) in [(30_002_182, "30 s"), (54_151, "54.2 ms"), (0, "0.0 ms")] {
+            let error = Error::timed_out("list", "rules", Duration::from_micros(micros));
+            let said = format!("within {text};");
+            assert!(error.to_string().contains(&said), "{error}");
+        }
+    }
 
     #[test]
     fn an_error_says_whether_its_change_is_in_force() {

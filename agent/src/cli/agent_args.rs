@@ -164,6 +164,7 @@ pub(super) enum Asked {
 pub(super) fn parse_as_install_cni() -> Result<Asked, Error> {
     let version = clap::Command::new("version")
         .about("Print the version")
+        .after_help("Examples:\n  install-cni version\n  install-cni version --short\n  install-cni version --output json")
         .arg(switch("short", "Print the number alone").short('s'))
         .arg(
             Arg::new("output")
@@ -175,7 +176,7 @@ pub(super) fn parse_as_install_cni() -> Result<Asked, Error> {
     let command = clap::Command::new("install-cni")
         .about("Installs the CNI plugin on this node and keeps it there")
         .version(env!("CARGO_PKG_VERSION"))
-        .after_help(AGENT)
+        .after_help(AGENT.replace("weir agent", "install-cni"))
         .args_conflicts_with_subcommands(true)
         .subcommand(version);
     let mut command = AgentArgs::augment_args(command);

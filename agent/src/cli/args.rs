@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 const CODES: &str = "\
-Exit codes: 0 done or in sync, 1 failed (verify: drift), 2 arguments or what they name cannot be
+Exit codes: 0 done or in sync, 1 failed (verify: drift), 2 arguments or what they name cannot be \
 used (agent: 1, as install-cni), 3 could not be found out, 126 the probe of run_validation failed.";
 
 const EXAMPLE: &str = "\
@@ -14,11 +14,11 @@ Example:
   sudo weir demo";
 
 const APPLY: &str = "\
-What differs from the desired state is replaced, in one transaction for the rules: the switch reconcile of a
-configuration makes no difference. With run_validation in it, connections as the proxy's user are made until one
+What differs from the desired state is replaced, in one transaction for the rules: the switch reconcile of a \
+configuration makes no difference. With run_validation in it, connections as the proxy's user are made until one \
 is redirected (iptables_probe_port) or probe_timeout has passed.
 
-Exit codes: 0 done; 1 failed; 2 the arguments or input files cannot be used; 3 could not be found out;
+Exit codes: 0 done; 1 failed; 2 the arguments or input files cannot be used; 3 could not be found out; \
 126 the probe of run_validation failed, as istio-iptables ends.
 
 Examples:

@@ -47,8 +47,12 @@ impl CniArgs {
         }
         if !unknown.is_empty() && !ignore_unknown {
             return Err(CniError::internal(format!(
-                "CNI_ARGS: unknown keys {unknown:?}; the container runtime must add \
-                 IgnoreUnknown=1 or leave them out"
+                "CNI_ARGS: unknown keys {}; the container runtime must add IgnoreUnknown=1 or leave them out",
+                unknown
+                    .iter()
+                    .map(|key| format!("{key:?}"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
             )));
         }
         Ok(args)
