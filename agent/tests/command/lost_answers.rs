@@ -26,8 +26,13 @@ fn held(pod: &Netns) -> String {
 }
 
 /// `weir apply` with the Nth of these system calls of each thread failing; whether one did, its exit code and error.
-fn apply(calls: &str, error: &str, n: usize, args: &[&str]) -> (bool, i32, String) {
-    let inject = format!("inject={calls}:error={error}:when={n}");
+fn apply(
+    calls: &str,
+    error: &str,
+    (n, more): (usize, usize),
+    args: &[&str],
+) -> (bool, i32, String) {
+    let inject = format!("inject={calls}:error={error}:when={n}..{}", n + more);
     let out = Command::new("strace")
         .args(["-f", "-qq", "-e", &format!("trace={calls}"), "-e", &inject])
         .args(["-o", "/dev/stdout", env!("CARGO_BIN_EXE_weir")])
@@ -41,6 +46,11 @@ fn apply(calls: &str, error: &str, n: usize, args: &[&str]) -> (bool, i32, Strin
 }
 
 fn each(engine: &str, calls: &str, error: &str) {
+    each_of(engine, calls, error, 0);
+}
+
+/// With so many failures more after the first one.
+fn each_of(engine: &str, calls: &str, error: &str, more: usize) {
     let file = tproxy();
     let args = |ns: &str| {
         let words = [
@@ -67,10 +77,14 @@ fn each(engine: &str, calls: &str, error: &str) {
         let pod = legacy_pod_or_skip!();
         let args = args(&path(&pod));
         let args = args.each_ref().map(String::as_str);
-        let (injected, code, text) = apply(calls, error, n, &args);
+        let (injected, code, text) = apply(calls, error, (n, more), &args);
         let told = format!("{engine}, {error} at {calls} {n}: exit code {code}: {text}");
         let now = held(&pod);
         let is_complete = code == 0 || text.contains("is in force with its routing");
+        assert!(
+            code == 0 || !is_complete,
+            "nothing was there before: {told}"
+        );
         let expected = if is_complete { &complete } else { &untouched };
         assert_eq!(&now, expected, "{told}");
         assert!(code == 0 || !text.contains("it is not known"), "{told}");
@@ -95,4 +109,14 @@ fn a_lost_answer_leaves_all_or_nothing_in_legacy_tables() {
         "recvmsg,recvfrom,getsockopt,setsockopt",
         "ENOMEM",
     );
+}
+
+/// The request is not sent: once, which a second try heals, and twice in a row.
+#[test]
+fn a_request_that_fails_leaves_the_namespace_as_it_was() {
+    for engine in ["nft", "xtables"] {
+        for more in [0, 1] {
+            each_of(engine, "sendto,sendmsg", "EIO", more);
+        }
+    }
 }

@@ -20,6 +20,7 @@ mod legacy_foreign;
 mod lifecycle;
 mod limits;
 mod lost_answers;
+mod migration;
 mod plan;
 mod restore;
 mod restore_upstream;

@@ -37,7 +37,7 @@ fn files() -> Vec<PathBuf> {
 
 /// The text without the calls that save, with numbers for names of groups; the IPv6 half begins with the first
 /// table that comes again.
-fn halves(file: &Path) -> [String; 2] {
+pub(crate) fn halves(file: &Path) -> [String; 2] {
     let about = std::fs::read_to_string(file.with_extension("json")).unwrap();
     let about: Value = serde_json::from_str(&about).unwrap();
     let number = |word: &str| match about["symbolic_groups"][word].as_u64() {

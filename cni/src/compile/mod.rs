@@ -28,6 +28,7 @@ mod xtables;
 pub use routing::{IpFamily, RoutingItem};
 
 use crate::config::Intent;
+use std::borrow::Cow;
 use std::fmt;
 use weir_netfilter as engines;
 
@@ -47,6 +48,18 @@ pub struct Compiled {
     pub rules: Rules,
     /// Addresses, policy rules and routes, to be added in this order after the rules.
     pub routing: Vec<RoutingItem>,
+    /// What they were made of.
+    intent: Intent,
+}
+
+impl Compiled {
+    /// The same intent in legacy tables, as upstream's installer writes it there by default.
+    pub(crate) fn in_legacy_tables(&self) -> Cow<'_, engines::xtables::Ruleset> {
+        match &self.rules {
+            Rules::Xtables(rules) => Cow::Borrowed(rules),
+            Rules::Nft(_) => Cow::Owned(xtables::ruleset(&self.intent)),
+        }
+    }
 }
 
 /// Rules of one engine. Tables and chains are there only when they hold a rule or are jumped to.
@@ -69,6 +82,7 @@ pub fn compile(intent: &Intent, engine: Engine) -> Compiled {
     Compiled {
         rules,
         routing: routing::routing(intent),
+        intent: intent.clone(),
     }
 }
 

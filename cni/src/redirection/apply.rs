@@ -7,14 +7,15 @@
 //! what is replaced                  rules of the other engine and of iptables-nft, then their routing
 //! ```
 //! Until the new redirection is known to be complete, nothing of an older one is taken away. On a failure what was
-//! added is taken back, on fresh sockets; routing only when rules that need it are known not to be in force.
+//! added is taken back, on fresh sockets; routing only when rules that need it are known not to be in force. New rules
+//! stay when they replaced older ones, or when some of the other engine's may be gone: the error says what is there.
 
 use super::failure::Failure;
+use super::named::Named;
 use super::routing::{self, Held};
 use super::write::Writer;
 use super::{Change, Cost, engines};
 use crate::compile::{Compiled, RoutingItem};
-use weir_netfilter::xtables;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, InForce, Result};
 
@@ -26,7 +27,7 @@ pub(super) fn apply(desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> 
     let items = &desired.routing;
     let routing = Routing::open()?;
     let before = Held::read(&routing, items)?;
-    let mut writer = Writer::open(&desired.rules)?;
+    let mut writer = Writer::open(desired)?;
     let undo = Undo {
         before: &before,
         items,
@@ -36,12 +37,19 @@ pub(super) fn apply(desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> 
     let mut written = writer.write().map_err(|e| undo.all(&writer, e))?;
     changes.append(&mut written.changes);
     if !changes.is_empty() {
-        let settled = settle(&routing, items);
+        // The second try, on a fresh socket, is for a lost answer.
+        let again = |_| Routing::open().and_then(|fresh| settle(&fresh, items));
+        let settled = settle(&routing, items).or_else(again);
         let failed = |e: Error| undo.all(&writer, e.with_in_force(InForce::Yes));
         changes.extend(settled.map_err(failed)?);
     }
     let (gone, mut failures) = writer.take_over(&written);
     changes.extend(gone);
+    let is_beside = !failures.is_empty();
+    if is_beside && writer.is_first() {
+        let reason = failures.swap_remove(0);
+        return Err(undo.all(&writer, reason.with_in_force(InForce::Yes)));
+    }
     let stale = before.stale(items);
     if !stale.is_empty() {
         let (gone, failed) = match failures.is_empty() {
@@ -54,7 +62,13 @@ pub(super) fn apply(desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> 
     let mut failures = failures.into_iter();
     match failures.next() {
         None => Ok((changes, written.cost)),
-        Some(first) => Err(Failure::of_apply(first, InForce::Yes, failures.collect())),
+        Some(first) => {
+            let failure = Failure::of_apply(first, InForce::Yes, failures.collect());
+            Err(match is_beside {
+                true => failure.beside(writer.beside()),
+                false => failure,
+            })
+        }
     }
 }
 
@@ -89,7 +103,11 @@ impl Undo<'_> {
         if in_force == InForce::No {
             rest.extend(self.take_routing_back());
         }
-        Failure::of_apply(reason, in_force, rest)
+        let failure = Failure::of_apply(reason, in_force, rest);
+        match in_force == InForce::Yes && writer.succeeds() {
+            true => failure.beside(writer.beside()),
+            false => failure,
+        }
     }
 
     /// Removes what is there now and was not before, an addition whose answer was lost included. What could not be
@@ -110,7 +128,7 @@ impl Undo<'_> {
 }
 
 /// Removes everything of ours from the namespace of this thread; goes on after a failure.
-pub(super) fn clean(named: &xtables::Ruleset) -> Result<Vec<Change>, Failure> {
+pub(super) fn clean(named: Named<'_>) -> Result<Vec<Change>, Failure> {
     let (mut changes, mut failures) = engines::clean(named);
     let routing = Routing::open().and_then(|r| Held::read(&r, &[]).map(|held| (r, held.ours())));
     match routing {
@@ -132,6 +150,6 @@ pub(super) fn clean(named: &xtables::Ruleset) -> Result<Vec<Change>, Failure> {
 }
 
 /// Whether no rule of ours is there any more, in spite of a failure.
-fn is_clean(named: &xtables::Ruleset) -> bool {
+fn is_clean(named: Named<'_>) -> bool {
     engines::plan_clean(named).is_ok_and(|left| left.is_empty())
 }

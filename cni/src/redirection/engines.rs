@@ -8,11 +8,14 @@
 //!
 //! # Taking over
 //! The new rules come first and are read back, then the old ones go: there is no moment without redirection.
-//! Old ones are those of the other engine and, with either, what `iptables-nft` left: see `leftovers`.
+//! Old ones are those of the other engine and, with either, what `iptables-nft` left: see `leftovers`. With the chains
+//! go the rules of built-in chains that the same plan would make there: once the chains are gone nothing shows whose
+//! those are.
 
 use super::choice::Choice;
+use super::named::Named;
 use super::{Change, TABLES, leftovers};
-use crate::compile::{self, Rules};
+use crate::compile::{self, Compiled, Rules};
 use nix::errno::Errno;
 use std::path::Path;
 use weir_netfilter::ipset;
@@ -100,6 +103,14 @@ pub(super) fn nft_holds_ours() -> Result<bool> {
     Ok(holds(&nft::Engine::open()?.tables()?))
 }
 
+/// The tables that there are; none on a kernel without nf_tables.
+pub(super) fn nft_tables() -> Result<Vec<TableId>> {
+    match nft::Engine::open().and_then(|mut engine| engine.tables()) {
+        Err(e) if is_lack(&e) => Ok(Vec::new()),
+        found => found,
+    }
+}
+
 /// Whether one of these tables is ours.
 pub(super) fn holds(tables: &[TableId]) -> bool {
     let ours = owned();
@@ -138,33 +149,34 @@ pub(super) fn legacy_holds_ours() -> Result<bool> {
 }
 
 /// What differs from these rules, those of the other engine included.
-pub(super) fn drift(rules: &Rules) -> Result<Vec<Change>> {
-    match rules {
+pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
+    let named = Named(Some(desired));
+    match &desired.rules {
         Rules::Nft(ruleset) => {
             let drift = nft::Engine::open()?.drift(ruleset, &owned())?;
             let mut changes: Vec<Change> = drift.ops.into_iter().map(Change::Rules).collect();
             changes.extend(drift.kept.into_iter().map(Change::Kept));
-            changes.extend(legacy_left(&ours())?);
-            changes.extend(leftovers_found(&xtables::Ruleset::default())?);
+            changes.extend(legacy_left(named)?);
+            changes.extend(leftovers_found(named)?);
             Ok(changes)
         }
         Rules::Xtables(ruleset) => {
             let ops = xtables::Engine::open()?.drift(ruleset, &ours())?.ops;
             let mut changes: Vec<Change> = ops.into_iter().map(Change::legacy).collect();
             changes.extend(nft_left()?);
-            changes.extend(leftovers_found(&xtables::Ruleset::default())?);
+            changes.extend(leftovers_found(named)?);
             Ok(changes)
         }
     }
 }
 
 /// What of ours is in legacy tables and would go.
-fn legacy_left(ours: &xtables::Ownership) -> Result<Vec<Change>> {
-    if !legacy_may_hold(ours)? {
+fn legacy_left(named: Named<'_>) -> Result<Vec<Change>> {
+    if !legacy_may_hold()? {
         return Ok(Vec::new());
     }
     let ops = xtables::Engine::open()?
-        .drift(&xtables::Ruleset::default(), ours)?
+        .drift(&xtables::Ruleset::default(), &ours_and(named))?
         .ops;
     Ok(ops.into_iter().map(Change::legacy).collect())
 }
@@ -179,25 +191,21 @@ fn nft_left() -> Result<Vec<Change>> {
 }
 
 /// What [`clean`] would remove.
-pub(super) fn plan_clean(named: &xtables::Ruleset) -> Result<Vec<Change>> {
-    let mut changes = legacy_left(&ours_and(named))?;
+pub(super) fn plan_clean(named: Named<'_>) -> Result<Vec<Change>> {
+    let mut changes = legacy_left(named)?;
     changes.extend(nft_left()?);
     changes.extend(leftovers_found(named)?);
     Ok(changes)
 }
 
-fn leftovers_found(named: &xtables::Ruleset) -> Result<Vec<Change>> {
+fn leftovers_found(named: Named<'_>) -> Result<Vec<Change>> {
     without_nft(|| leftovers::find(named))
 }
 
 /// Takes our rules away from every engine, and from built-in chains of legacy tables and of iptables-nft's also what
 /// equals the rules of this plan. Goes on after a failure.
-pub(super) fn clean(named: &xtables::Ruleset) -> Removed {
-    each([
-        clean_legacy(&ours_and(named)),
-        clean_nft(),
-        leftovers::remove(named),
-    ])
+pub(super) fn clean(named: Named<'_>) -> Removed {
+    each([clean_legacy(named), clean_nft(), leftovers::remove(named)])
 }
 
 /// What a removal changed, and everything that failed.
@@ -213,11 +221,10 @@ pub(super) fn each<const N: usize>(parts: [Removed; N]) -> Removed {
     (changes, failures)
 }
 
-/// Whether there is anything in legacy tables that is ours. Tables of others may be large, and are looked through without
-/// being held as values.
-fn legacy_may_hold(ours: &xtables::Ownership) -> Result<bool> {
-    let is_named = !ours.rules.tables.is_empty();
-    Ok(legacy_is_used()? && (is_named || xtables::Engine::open()?.holds(ours)?))
+/// Whether there is anything in legacy tables that is ours; only beside it named rules are. Tables of others may be large,
+/// and are looked through without being held as values.
+fn legacy_may_hold() -> Result<bool> {
+    Ok(legacy_is_used()? && xtables::Engine::open()?.holds(&ours())?)
 }
 
 fn whole(part: Result<Vec<Change>>) -> Removed {
@@ -227,13 +234,13 @@ fn whole(part: Result<Vec<Change>>) -> Removed {
     }
 }
 
-/// Goes on with the next table after a failure.
-pub(super) fn clean_legacy(ours: &xtables::Ownership) -> Removed {
+/// With the rules of built-in chains that are named. Goes on with the next table after a failure.
+pub(super) fn clean_legacy(named: Named<'_>) -> Removed {
     let remove = || {
         if !legacy_is_used()? {
             return Ok(xtables::Removed::default());
         }
-        Ok(xtables::Engine::open()?.remove(ours))
+        Ok(xtables::Engine::open()?.remove(&ours_and(named)))
     };
     match remove() {
         Ok(removed) => {
@@ -306,9 +313,9 @@ pub(super) fn ours() -> xtables::Ownership {
 }
 
 /// What is ours, and of the rules in built-in chains also those that a given plan would have made.
-fn ours_and(named: &xtables::Ruleset) -> xtables::Ownership {
+fn ours_and(named: Named<'_>) -> xtables::Ownership {
     xtables::Ownership {
-        rules: named.clone(),
+        rules: named.rules().into_owned(),
         ..ours()
     }
 }

@@ -15,6 +15,8 @@ pub struct Failure {
     /// What failed besides: each object that could not be taken back or removed.
     pub rest: Vec<Error>,
     during: During,
+    /// Where older rules may stand beside the new ones.
+    beside: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +33,14 @@ impl Failure {
             in_force,
             rest,
             during: During::Apply,
+            beside: None,
         }
+    }
+
+    /// Older rules were not taken away from there.
+    pub(super) fn beside(mut self, tables: &'static str) -> Self {
+        self.beside = Some(tables);
+        self
     }
 
     /// Of a removal that went on after each of these; `None` when there are none.
@@ -43,6 +52,7 @@ impl Failure {
             in_force: InForce::Unknown,
             rest: rest.collect(),
             during: During::Removal,
+            beside: None,
         })
     }
 
@@ -74,6 +84,12 @@ impl fmt::Display for Failure {
                 "; it is not known whether the new redirection is in force, so its routing stays"
             }
         })?;
+        if let Some(tables) = self.beside {
+            write!(
+                f,
+                ", and older rules in {tables} may still stand beside it; apply again to remove them"
+            )?;
+        }
         for (n, e) in self.rest.iter().enumerate() {
             write!(f, "{} {e}", if n == 0 { "; besides:" } else { ";" })?;
         }

@@ -9,6 +9,7 @@
 
 use super::Change;
 use super::engines::{PREFIX, Removed};
+use super::named::Named;
 use weir_netfilter::nft::compat::legacy_rule;
 use weir_netfilter::nft::engine::Snapshot;
 use weir_netfilter::nft::{
@@ -19,13 +20,17 @@ use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::{Error, ErrorKind, Result};
 
 /// What [`remove`] would do now.
-pub(super) fn find(named: &xtables::Ruleset) -> Result<Vec<Op>> {
-    Ok(plan(&Engine::open()?.read_tables(&tables())?, named).ops)
+pub(super) fn find(named: Named<'_>) -> Result<Vec<Op>> {
+    let found = Engine::open()?.read_tables(&tables())?;
+    if found.ruleset.tables.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(plan(&found, &named.rules()).ops)
 }
 
 /// Takes them away, with the rules of built-in chains that are named; nothing is written when there are none. Goes on with
 /// the next table after a failure.
-pub(super) fn remove(named: &xtables::Ruleset) -> Removed {
+pub(super) fn remove(named: Named<'_>) -> Removed {
     let opened = Engine::open().and_then(|mut engine| {
         let there = engine.tables()?;
         Ok((engine, there))
@@ -39,15 +44,15 @@ pub(super) fn remove(named: &xtables::Ruleset) -> Removed {
 }
 
 /// The same where it is known which tables there are.
-pub(super) fn remove_from(
-    engine: &mut Engine,
-    there: &[TableId],
-    named: &xtables::Ruleset,
-) -> Removed {
+pub(super) fn remove_from(engine: &mut Engine, there: &[TableId], named: Named<'_>) -> Removed {
+    if !may_be_in(there) {
+        return Removed::default();
+    }
+    let named = named.rules();
     let (mut changes, mut failures) = Removed::default();
     let candidates = tables();
     for table in candidates.iter().filter(|table| there.contains(table)) {
-        match remove_of(engine, table, named) {
+        match remove_of(engine, table, &named) {
             Ok(ops) => changes.extend(ops.into_iter().map(Change::Rules)),
             Err(e) => failures.push(e),
         }
@@ -74,6 +79,12 @@ fn remove_of(engine: &mut Engine, table: &TableId, named: &xtables::Ruleset) -> 
             }
         }
     }
+}
+
+/// Whether one of these is a table of `iptables-nft` that upstream writes to.
+pub(super) fn may_be_in(there: &[TableId]) -> bool {
+    let candidates = tables();
+    there.iter().any(|found| candidates.contains(found))
 }
 
 /// The tables of `iptables-nft` that upstream writes to.

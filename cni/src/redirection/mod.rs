@@ -22,6 +22,7 @@ mod engines;
 mod failure;
 mod families;
 mod leftovers;
+mod named;
 mod routing;
 mod strays;
 mod write;
@@ -32,7 +33,8 @@ pub use failure::Failure;
 pub use routing::RTPROT_WEIR;
 pub use strays::Strays;
 
-use crate::compile::{Compiled, Rules};
+use crate::compile::Compiled;
+use named::Named;
 use routing::{Held, Ours};
 use std::net::IpAddr;
 use std::path::Path;
@@ -138,7 +140,7 @@ impl Sandbox {
             let held = Held::read(&Routing::open()?, &desired.routing)?;
             let mut changes = held.missing(&desired.routing);
             changes.extend(held.stale(&desired.routing).iter().map(Ours::change));
-            changes.extend(engines::drift(&desired.rules)?);
+            changes.extend(engines::drift(&desired)?);
             Ok(changes)
         })?
     }
@@ -178,7 +180,7 @@ impl Sandbox {
     /// The namespace cannot be read.
     pub fn plan_clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>> {
         self.netns.run(|| {
-            let mut changes = engines::plan_clean(&legacy_of(of))?;
+            let mut changes = engines::plan_clean(Named(of))?;
             let held = Held::read(&Routing::open()?, &[])?;
             changes.extend(held.ours().iter().map(Ours::change));
             Ok(changes)
@@ -194,7 +196,7 @@ impl Sandbox {
     /// # Errors
     /// Everything that could not be removed. Routing stays where rules that need it may have stayed.
     pub fn clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>, Failure> {
-        self.netns.run(|| apply::clean(&legacy_of(of)))?
+        self.netns.run(|| apply::clean(Named(of)))?
     }
 
     /// Everything that nf_tables holds in the namespace, ours and others'.
@@ -238,14 +240,6 @@ impl Sandbox {
     pub fn show_set_headers(netns: &Netns) -> Result<Vec<ipset::Header>> {
         let sets = netns.run(|| engines::show_sets(|e| e.headers(None)))??;
         Ok(sets.into_iter().map(|l| l.set.header).collect())
-    }
-}
-
-/// The plan's rules in legacy tables.
-fn legacy_of(plan: Option<&Compiled>) -> xtables::Ruleset {
-    match plan.map(|p| &p.rules) {
-        Some(Rules::Xtables(rules)) => rules.clone(),
-        _ => xtables::Ruleset::default(),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Rules of ours where nobody asks for any.
 
+use super::named::Named;
 use super::routing::Held;
 use super::{Change, Sandbox, engines, leftovers};
 use crate::compile::RoutingItem;
-use weir_netfilter::xtables::Ruleset;
 use weir_netlink::Result;
 use weir_netlink::route::Routing;
 
@@ -26,8 +26,7 @@ impl Sandbox {
     pub fn strays(&self) -> Result<Option<Strays>> {
         let (tables, signed, foreign) = self.netns().run(|| {
             let tables = engines::nft_is_there()? && engines::nft_holds_ours()?;
-            let foreign =
-                engines::nft_is_there()? && !leftovers::find(&Ruleset::default())?.is_empty();
+            let foreign = engines::nft_is_there()? && !leftovers::find(Named::NONE)?.is_empty();
             Ok::<_, weir_netlink::Error>((tables, engines::legacy_is_signed()?, foreign))
         })??;
         let changes = self.plan_clean(None)?;

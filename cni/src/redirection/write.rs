@@ -1,18 +1,21 @@
 //! Rules into one engine: written, read back, taken back.
 
-use super::engines::{self, Removed, holds, legacy_holds_ours, ours, owned};
+use super::engines::{self, Removed, holds, legacy_holds_ours, nft_tables, ours, owned};
+use super::named::Named;
 use super::{Change, Cost, leftovers};
-use crate::compile::Rules;
+use crate::compile::{Compiled, Rules};
 use weir_netfilter::nft::{self, TableId};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, InForce, Result};
 
 /// One engine in the namespace of this thread, and the rules that it is to hold.
 pub(super) struct Writer<'a> {
-    rules: &'a Rules,
+    desired: &'a Compiled,
     engine: Engine,
     /// Whether it held rules of ours before.
     replaces: bool,
+    /// Whether the other engine, or a table that iptables-nft uses, may have held such.
+    succeeds: bool,
 }
 
 enum Engine {
@@ -39,16 +42,22 @@ impl Engine {
 
 impl<'a> Writer<'a> {
     /// Looks what is there; changes nothing.
-    pub(super) fn open(rules: &'a Rules) -> Result<Self> {
-        let mut engine = Engine::open(rules)?;
-        let replaces = match &mut engine {
-            Engine::Nft(engine) => holds(&engine.tables()?),
-            Engine::Xtables(_) => legacy_holds_ours()?,
+    pub(super) fn open(desired: &'a Compiled) -> Result<Self> {
+        let mut engine = Engine::open(&desired.rules)?;
+        let tables = match &mut engine {
+            Engine::Nft(engine) => engine.tables()?,
+            Engine::Xtables(_) => nft_tables()?,
+        };
+        let (by_nft, by_legacy) = (holds(&tables), legacy_holds_ours()?);
+        let (replaces, other) = match engine {
+            Engine::Nft(_) => (by_nft, by_legacy),
+            Engine::Xtables(_) => (by_legacy, by_nft),
         };
         Ok(Self {
-            rules,
+            desired,
             engine,
             replaces,
+            succeeds: other || leftovers::may_be_in(&tables),
         })
     }
 
@@ -57,7 +66,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// [`Error::in_force`] tells what is known about them.
     pub(super) fn write(&mut self) -> Result<Written> {
-        match (&mut self.engine, self.rules) {
+        match (&mut self.engine, &self.desired.rules) {
             (Engine::Nft(engine), Rules::Nft(rules)) => {
                 let applied = engine.apply(rules, &owned())?;
                 Ok(Written {
@@ -97,9 +106,9 @@ impl<'a> Writer<'a> {
         if self.replaces {
             return (self.now().unwrap_or(in_force), Vec::new());
         }
-        let gone = || match self.rules {
+        let gone = || match self.desired.rules {
             Rules::Nft(_) => engines::clean_nft(),
-            Rules::Xtables(_) => engines::clean_legacy(&ours()),
+            Rules::Xtables(_) => engines::clean_legacy(Named::NONE),
         };
         // The second try is for a lost answer.
         let failures = match gone().1 {
@@ -114,7 +123,7 @@ impl<'a> Writer<'a> {
 
     /// Whether the kernel holds exactly these rules now; `None` when it holds others or cannot be read.
     fn now(&self) -> Option<InForce> {
-        let differs = match self.rules {
+        let differs = match &self.desired.rules {
             Rules::Nft(rules) => {
                 let drift = nft::Engine::open().and_then(|mut e| e.drift(rules, &owned()));
                 !drift.ok()?.ops.is_empty()
@@ -127,16 +136,50 @@ impl<'a> Writer<'a> {
         (!differs).then_some(InForce::Yes)
     }
 
-    /// Takes away what the other engine, or iptables-nft, holds beside these rules; goes on after a failure.
-    pub(super) fn take_over(&mut self, written: &Written) -> Removed {
-        let none = xtables::Ruleset::default();
-        let parts = match &mut self.engine {
-            Engine::Nft(engine) => [
-                engines::clean_legacy(&ours()),
-                leftovers::remove_from(engine, &written.tables, &none),
-            ],
-            Engine::Xtables(_) => [engines::clean_nft(), leftovers::remove(&none)],
-        };
-        engines::each(parts)
+    /// Whether the other engine, or a table that iptables-nft uses, may have held rules of ours before.
+    pub(super) fn succeeds(&self) -> bool {
+        self.succeeds
     }
+
+    /// Whether nothing of ours was there before, by either engine, so that these rules can be taken back.
+    pub(super) fn is_first(&self) -> bool {
+        !self.replaces && !self.succeeds
+    }
+
+    /// Takes away what the other engine, or iptables-nft, holds beside these rules; what failed is done once more, on
+    /// fresh sockets. Goes on after a failure.
+    pub(super) fn take_over(&mut self, written: &Written) -> Removed {
+        let named = Named(Some(self.desired));
+        let other = || match self.desired.rules {
+            Rules::Nft(_) => engines::clean_legacy(named),
+            Rules::Xtables(_) => engines::clean_nft(),
+        };
+        let first = other();
+        let left = match &mut self.engine {
+            Engine::Nft(engine) => leftovers::remove_from(engine, &written.tables, named),
+            Engine::Xtables(_) => leftovers::remove(named),
+        };
+        engines::each([
+            twice(first, other),
+            twice(left, || leftovers::remove(named)),
+        ])
+    }
+
+    /// Where rules of ours may stand beside these ones when [`Writer::take_over`] fails.
+    pub(super) fn beside(&self) -> &'static str {
+        match self.desired.rules {
+            Rules::Nft(_) => "legacy tables or tables of iptables-nft",
+            Rules::Xtables(_) => "nf_tables",
+        }
+    }
+}
+
+/// What failed is done once more.
+fn twice((mut changes, failures): Removed, again: impl FnOnce() -> Removed) -> Removed {
+    if failures.is_empty() {
+        return (changes, failures);
+    }
+    let (more, failures) = again();
+    changes.extend(more);
+    (changes, failures)
 }
