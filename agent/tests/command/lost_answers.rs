@@ -120,3 +120,36 @@ fn a_request_that_fails_leaves_the_namespace_as_it_was() {
         }
     }
 }
+
+/// Rules of the other engine that cannot be taken away: the new ones stay, and the error says so.
+#[test]
+fn older_rules_that_stay_beside_the_new_ones_are_named() {
+    let file = tproxy();
+    let mut named = 0;
+    for n in 1.. {
+        let pod = legacy_pod_or_skip!();
+        let ns = path(&pod);
+        let on = |engine: &'static str| {
+            let words = ["apply", "sidecar", "--config", file.path(), "--netns"];
+            [&words[..], &[ns.as_str(), "--engine", engine]].concat()
+        };
+        assert_eq!(weir(&on("xtables")).code, 0);
+        let (injected, code, text) = apply("getsockopt", "EIO", (n, 9), &on("nft"));
+        let told = format!("getsockopt {n}: exit code {code}: {text}");
+        let legacy =
+            inside(&pod, "iptables-legacy-save", &[]) + &inside(&pod, "ip6tables-legacy-save", &[]);
+        let stays = legacy.lines().any(|l| l.starts_with("-A"));
+        let is_in_force = !inside(&pod, "nft", &["list", "tables"]).is_empty();
+        assert!(stays || is_in_force, "{told}");
+        if code != 0 && is_in_force {
+            assert!(text.contains("older rules in legacy tables"), "{told}");
+            named += 1;
+        }
+        assert!(code != 0 || !stays, "{told}");
+        assert_eq!(weir(&on("nft")).code, 0, "{told}");
+        if !injected {
+            break;
+        }
+    }
+    assert!(named > 0, "no failure came after the commit");
+}
