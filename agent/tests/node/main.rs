@@ -19,6 +19,7 @@ mod bundle_rules;
 mod chromium;
 mod commands;
 mod cri;
+mod drift;
 mod faults;
 mod golden;
 mod groups;

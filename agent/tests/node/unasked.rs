@@ -6,10 +6,10 @@ use crate::support::{Agent, Node, get};
 use serde_json::{Value, json};
 use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
 
-const OFTEN: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "1");
+pub(crate) const OFTEN: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "1");
 
 /// A pod without a proxy, running at this address.
-fn plain(name: &str, address: &str) -> Value {
+pub(crate) fn plain(name: &str, address: &str) -> Value {
     let mut pod = pod("shop", name, &format!("uid-{name}"));
     pod["status"] = json!({"phase": "Running", "podIP": address});
     pod

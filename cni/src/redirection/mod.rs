@@ -21,6 +21,7 @@ mod choice;
 mod engines;
 mod failure;
 mod families;
+mod fingerprint;
 mod leftovers;
 mod named;
 mod routing;
@@ -30,6 +31,7 @@ mod write;
 pub use change::{Change, Difference};
 pub use choice::Applied;
 pub use failure::Failure;
+pub use fingerprint::Fingerprint;
 pub use routing::RTPROT_WEIR;
 pub use strays::Strays;
 

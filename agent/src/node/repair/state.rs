@@ -11,11 +11,10 @@ use weir_cni::config::SidecarConfig;
 use weir_cni::log::Logger;
 use weir_cni::plugin::{Backend, Desired, Kernel, Phase, Phases};
 use weir_cni::pod::{Placement, PodFacts, SidecarDecision, redirect_from};
-use weir_cni::redirection::Sandbox;
-use weir_netfilter::nft;
+use weir_cni::redirection::{Fingerprint, Sandbox};
 
-/// Rules that did not change since are read again after this long all the same: the generation of nf_tables
-/// says nothing about routes and policy rules.
+/// Rules that did not change since are read again after this long all the same: a fingerprint does not have what a
+/// main table holds.
 pub(super) const WHOLE: Duration = Duration::from_secs(600);
 
 /// What is desired for a pod.
@@ -41,8 +40,9 @@ pub(crate) struct Verified {
     wanted: Wanted,
     /// Who holds the rules.
     pub(crate) engine: Option<Engine>,
-    /// Of nf_tables, where the rules are there and every change is told by it.
-    generation: Option<u32>,
+    /// Where nf_tables hold the rules and every change is told by it: from before they were compared. `None`: the next
+    /// look compares them.
+    fingerprint: Option<Fingerprint>,
     whole: Instant,
 }
 
@@ -120,16 +120,14 @@ fn asked(facts: &PodFacts, settings: &RepairSettings) -> Result<SidecarConfig, S
     Ok(asked.config)
 }
 
-/// Whether the result of the last look still holds: same process, same desired state, same generation.
+/// Whether the result of the last look still holds: same process, same desired state, same rules and routing.
 fn still_right(verified: &Verified, wanted: &Wanted, processes: &Processes) -> bool {
-    let Some(generation) = verified.generation else {
-        return false;
-    };
-    verified.wanted == *wanted
+    verified.fingerprint.is_some()
+        && verified.wanted == *wanted
         && verified.whole.elapsed() < WHOLE
         && processes
             .open(&verified.place, &wanted.identity)
-            .is_ok_and(|sandbox| generation_of(&sandbox) == Some(generation))
+            .is_ok_and(|sandbox| fingerprint_of(&sandbox) == verified.fingerprint)
 }
 
 /// Finds the namespace of the pod, compares it with what is desired, and makes it so. `before` is what an earlier look
@@ -166,6 +164,7 @@ pub(crate) fn heal(
         log: &log,
         phases,
     };
+    let fingerprint = fingerprint_of(&sandbox);
     let differences = Kernel.verify(&desired)?;
     let mut summary = None;
     if !differences.is_empty() {
@@ -181,8 +180,9 @@ pub(crate) fn heal(
         place,
         wanted: wanted.clone(),
         engine,
-        generation: match engine {
-            Some(Engine::Nft) => generation_of(&sandbox),
+        // What was written has another one, and by the time it is read somebody may have changed it again.
+        fingerprint: match engine {
+            Some(Engine::Nft) if summary.is_none() => fingerprint,
             _ => None,
         },
         whole: Instant::now(),
@@ -197,7 +197,7 @@ pub(crate) fn heal(
     })
 }
 
-pub(super) fn generation_of(sandbox: &Sandbox) -> Option<u32> {
-    let read = || nft::Engine::open()?.generation();
-    sandbox.netns().run(read).ok()?.ok()
+/// `None`: it cannot be read, and so nothing is taken for unchanged.
+pub(super) fn fingerprint_of(sandbox: &Sandbox) -> Option<Fingerprint> {
+    sandbox.fingerprint().ok()
 }

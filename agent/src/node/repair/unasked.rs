@@ -7,13 +7,14 @@
 
 use super::pass::{Look, Repairer};
 use super::sandbox::{Identity, Place, Processes, Scan};
-use super::state::{WHOLE, generation_of};
+use super::state::{WHOLE, fingerprint_of};
 use super::work::{Progress, Work};
 use crate::node::pods::PodView;
 use crate::node::status::{Unasked, cut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_cni::pod::{PodFacts, SidecarDecision, Skip};
+use weir_cni::redirection::Fingerprint;
 
 /// Set by Istio on pods of ambient mode.
 const AMBIENT: &str = "ambient.istio.io/redirection";
@@ -41,7 +42,7 @@ impl Memory {
 struct Clean {
     identity: Identity,
     place: Place,
-    generation: Option<u32>,
+    fingerprint: Option<Fingerprint>,
     at: Instant,
 }
 
@@ -173,13 +174,13 @@ fn find(
     }
     let place = processes.find(&*scan()?, identity)?;
     let sandbox = processes.open(&place, identity)?;
-    let generation = generation_of(&sandbox);
+    let fingerprint = fingerprint_of(&sandbox);
     let text = |e: weir_netlink::Error| e.to_string();
     let Some(strays) = sandbox.strays().map_err(text)? else {
         return Ok(Found::Nothing(Clean {
             identity: identity.clone(),
             place,
-            generation,
+            fingerprint,
             at: Instant::now(),
         }));
     };
@@ -203,14 +204,14 @@ fn find(
     Ok(Found::Rules(what, removed))
 }
 
-/// Whether the result of the last look still holds: same pod, same process, same generation.
+/// Whether the result of the last look still holds: same pod, same process, same rules and routing.
 fn still_clean(clean: &Clean, identity: &Identity, processes: &Processes) -> bool {
-    clean.generation.is_some()
+    clean.fingerprint.is_some()
         && clean.identity == *identity
         && clean.at.elapsed() < WHOLE
         && processes
             .open(&clean.place, identity)
-            .is_ok_and(|sandbox| generation_of(&sandbox) == clean.generation)
+            .is_ok_and(|sandbox| fingerprint_of(&sandbox) == clean.fingerprint)
 }
 
 #[cfg(test)]

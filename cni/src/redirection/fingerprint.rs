@@ -1,0 +1,65 @@
+//! Whether a namespace changed since it was compared.
+
+use super::Sandbox;
+use super::routing::RTPROT_WEIR;
+use std::collections::BTreeSet;
+use weir_netfilter::nft;
+use weir_netlink::route::{
+    Address, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
+};
+use weir_netlink::{Error, Result};
+
+/// `RT_TABLE_DEFAULT`, `RT_TABLE_MAIN` and `RT_TABLE_LOCAL` of `linux/rtnetlink.h`: every namespace has rules for them.
+const STANDARD: [u32; 3] = [253, 254, 255];
+/// Tables that policy rules lead to by a mark. A redirection has one; each costs a dump.
+const TABLES: usize = 16;
+
+/// What changes when rules of nf_tables or routing of a redirection do. Two of one namespace that are equal: what was
+/// true of it at the first one is true at the second. Rules of legacy tables are not part of it: they bear no number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// `NFTA_GEN_ID`: every commit of any writer raises it.
+    generation: u32,
+    rules: Vec<PolicyRule>,
+    /// Of the tables that marks lead to, and of our protocol number in any table.
+    routes: Vec<Route>,
+    /// Those of `lo`.
+    addresses: Vec<Address>,
+}
+
+impl Sandbox {
+    /// Reads what tells a change: the generation of nf_tables (`NFT_MSG_GETGEN`), policy rules, addresses of `lo` and the
+    /// few routes that concern a redirection. Cheaper than a comparison, and as quick to notice.
+    ///
+    /// # Errors
+    /// The namespace cannot be read, or its policy rules lead to more than 16 tables by mark.
+    pub fn fingerprint(&self) -> Result<Fingerprint> {
+        self.netns().run(|| {
+            // First: what changes meanwhile is seen the next time.
+            let generation = nft::Engine::open()?.generation()?;
+            let routing = Routing::open()?;
+            let rules = routing.rules()?;
+            let by_mark = rules.iter().filter(|rule| rule.fwmark.is_some());
+            let tables: BTreeSet<u32> = by_mark.map(|rule| rule.table).collect();
+            let mut routes = routing.routes_by(RouteProtocol::Other(RTPROT_WEIR))?;
+            if tables.len() > TABLES {
+                return Err(Error::exhausted(
+                    "compare",
+                    "the policy rules",
+                    "marks lead to more than 16 tables; delete rules that nobody uses",
+                ));
+            }
+            for table in tables.iter().filter(|table| !STANDARD.contains(table)) {
+                routes.extend(routing.routes(*table)?);
+            }
+            let mut addresses = routing.addresses()?;
+            addresses.retain(|address| address.index == LOOPBACK_IFINDEX);
+            Ok(Fingerprint {
+                generation,
+                rules,
+                routes,
+                addresses,
+            })
+        })?
+    }
+}
