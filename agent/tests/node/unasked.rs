@@ -17,6 +17,11 @@ pub(crate) fn plain(name: &str, address: &str) -> Value {
 
 /// Redirects a namespace as if it were that of a pod with a sidecar.
 fn redirect(node: &Node, sandbox: &Sandbox) {
+    redirect_by(node, sandbox, "nft");
+    assert!(sandbox.is_redirected());
+}
+
+fn redirect_by(node: &Node, sandbox: &Sandbox, engine: &str) {
     node.write(
         "wrong.json",
         &sidecar("wrong", &sandbox.address).to_string(),
@@ -24,11 +29,10 @@ fn redirect(node: &Node, sandbox: &Sandbox) {
     let manifest = node.path("wrong.json").display().to_string();
     let netns = sandbox.netns().path().display().to_string();
     let arguments = [
-        "apply", "sidecar", "--engine", "nft", "--pod", &manifest, "--netns", &netns,
+        "apply", "sidecar", "--engine", engine, "--pod", &manifest, "--netns", &netns,
     ];
     let done = node.run(&arguments, &[]);
     assert!(done.status.success(), "{done:?}");
-    assert!(sandbox.is_redirected());
 }
 
 fn unasked(agent: &Agent) -> Vec<Value> {
@@ -171,4 +175,63 @@ fn what_may_be_somebody_elses_is_told_and_stays() {
     let after: Vec<String> = sandboxes.iter().map(Sandbox::rules).collect();
     assert_eq!(after, rules);
     assert_eq!(agent.metric("weir_unasked_removed_total"), 0);
+}
+
+/// A name proves nothing, and neither does company.
+#[test]
+fn what_only_bears_our_names_or_stands_among_ours_stays() {
+    let names = ["named", "among", "empty", "legacy", "own-legacy"];
+    let sandboxes: Option<Vec<_>> = names.iter().map(|name| Sandbox::of(name)).collect();
+    let Some(sandboxes) = sandboxes else { return };
+    let [named, among, empty, legacy, own_legacy] = &sandboxes[..] else {
+        panic!("five names");
+    };
+    let node = Node::new();
+    let run = |sandbox: &Sandbox, line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        sandbox.tool(words[0], &words[1..])
+    };
+    for line in [
+        "nft add table inet istio-proxy-mangle",
+        "nft add chain inet istio-proxy-mangle mine { type filter hook input priority 0; }",
+        "nft add rule inet istio-proxy-mangle mine tcp dport 22 counter drop",
+    ] {
+        run(named, line);
+    }
+    redirect(&node, among);
+    run(
+        among,
+        "nft add rule inet istio-proxy-nat istio-output tcp dport 7777 counter accept",
+    );
+    run(empty, "nft add table inet istio-proxy-nat");
+    for sandbox in [legacy, own_legacy] {
+        redirect_by(&node, sandbox, "xtables");
+    }
+    run(
+        legacy,
+        "iptables-legacy -t nat -A ISTIO_OUTPUT -p tcp --dport 7777 -j ACCEPT",
+    );
+    let all = |sandbox: &Sandbox| sandbox.rules() + &run(sandbox, "iptables-legacy-save -t nat");
+    let before: Vec<String> = sandboxes.iter().map(all).collect();
+    let server = ApiServer::start();
+    for (name, sandbox) in names.iter().zip(&sandboxes) {
+        server.put(plain(name, &sandbox.address));
+    }
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    agent.until("told", || agent.metric("weir_pods_unasked") == 4);
+    agent.until("removed", || {
+        agent.metric("weir_unasked_removed_total") == 1
+    });
+    assert!(!run(own_legacy, "iptables-legacy-save").contains("ISTIO"));
+    for (before, sandbox) in before.iter().zip(&sandboxes).take(4) {
+        assert_eq!(
+            all(sandbox).matches('\n').count(),
+            before.matches('\n').count()
+        );
+        assert!(all(sandbox).contains("istio") || all(sandbox).contains("ISTIO"));
+    }
+    let told = unasked(&agent);
+    let kept = told.iter().filter(|found| found["removed"] == false);
+    let said = |found: &&Value| found["message"].as_str().unwrap().contains("another one");
+    assert_eq!(kept.filter(said).count(), 4, "{told:?}");
 }

@@ -75,15 +75,22 @@ pub(super) fn nft_is_there() -> Result<bool> {
     }
 }
 
-/// Whether legacy tables have rules that carry our sign, which nobody else writes.
-pub(super) fn legacy_is_signed() -> Result<bool> {
+/// How many rules of built-in chains of legacy tables carry our sign, which nobody else writes.
+pub(super) fn legacy_signed() -> Result<usize> {
     if !legacy_is_used()? {
-        return Ok(false);
+        return Ok(0);
     }
-    xtables::Engine::open()?.holds(&xtables::Ownership {
+    let signed = xtables::Ownership {
         tag: TAG,
         ..xtables::Ownership::default()
-    })
+    };
+    let mut engine = xtables::Engine::open()?;
+    // Foreign tables may be large, and most have none.
+    if !engine.holds(&signed)? {
+        return Ok(0);
+    }
+    let found = engine.drift(&xtables::Ruleset::default(), &signed)?;
+    Ok(found.ops.len())
 }
 
 /// Whether the error says that this kernel has no nf_tables. A lost answer, or no memory for it, says nothing about

@@ -16,6 +16,7 @@
 //! there the address is taken for ours). Everything else in the namespace is neither changed nor compared.
 
 mod apply;
+mod authorship;
 mod change;
 mod choice;
 mod engines;

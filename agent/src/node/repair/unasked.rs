@@ -2,8 +2,8 @@
 //!
 //! Another agent may have taken the namespace for that of another pod. Their traffic goes to a proxy that is not there.
 //! What is found is always told. It is removed only where it is ours beyond doubt: the pod has no container that could ever
-//! have been its proxy and none that could have written rules itself, it is not an ambient pod, and every rule bears a mark
-//! of ours.
+//! have been its proxy and none that could have written rules itself, it is not an ambient pod, and our tables and chains
+//! hold nothing but what this program writes.
 
 use super::pass::{Look, Repairer};
 use super::sandbox::{Identity, Place, Processes, Scan};
@@ -192,7 +192,10 @@ fn find(
     );
     let certain = match strays.certain {
         true => Ok(()),
-        false => Err("there are chains beside it that may be another program's".to_owned()),
+        false => Err(
+            "not all of it is what this program writes, so another one may have written it"
+                .to_owned(),
+        ),
     };
     let removed = removable.and(certain).and_then(|()| {
         // Whose the namespace is may have changed while it was read.
