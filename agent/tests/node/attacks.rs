@@ -7,7 +7,7 @@ use crate::repair::{IN_PLACE, Sandbox, sidecar, start};
 use crate::rights::unmapped;
 use crate::support::{Agent, Node, get};
 use serde_json::{Value, json};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use weir_netlink::Netns;
@@ -25,15 +25,23 @@ struct Pretender {
 impl Pretender {
     /// In the control group of this pod. `None`, with the reason in a line, where an ordinary user cannot do that.
     fn of_pod(uid: &str, address: &str) -> Option<Self> {
+        let script =
+            format!("ip link set lo up && ip address add {address}/32 dev lo && echo && exec cat");
+        Self::spawn(uid, &[], &script)
+    }
+
+    /// Runs a script that says a line when it is ready.
+    fn spawn(uid: &str, more: &[&str], script: &str) -> Option<Self> {
         if let Some(why) = unmapped([NOBODY]) {
             println!("skipped: {why}");
             return None;
         }
         let group = Group::of_pod(uid)?;
-        let script =
-            format!("ip link set lo up && ip address add {address}/32 dev lo && echo && exec cat");
+        let entered = "read -r _ && ";
         let mut process = Command::new("unshare")
-            .args(["--user", "--map-root-user", "--net", "sh", "-c", &script])
+            .args(["--user", "--map-root-user", "--net"])
+            .args(more)
+            .args(["sh", "-c", &format!("{entered}{script}")])
             .uid(NOBODY)
             .gid(NOBODY)
             .current_dir("/")
@@ -42,9 +50,11 @@ impl Pretender {
             .spawn()
             .expect("unshare is there");
         group.take(process.id());
+        // What it starts is of the group too.
+        let go = process.stdin.as_mut().unwrap().write_all(b"\n");
         let mut ready = [0];
         let said = process.stdout.as_mut().unwrap().read(&mut ready).unwrap();
-        if said == 0 {
+        if said == 0 || go.is_err() {
             let status = process.wait().unwrap();
             println!("skipped: an ordinary user may make no namespaces here: {status}");
             return None;
@@ -55,6 +65,20 @@ impl Pretender {
             netns,
             _group: group,
         })
+    }
+
+    /// So many network namespaces below a user namespace of its own, each with a process; they end with the first one.
+    fn crowd(uid: &str, count: usize) -> Option<Self> {
+        let script = format!(
+            "for i in $(seq {}); do unshare --net sh -c 'echo; exec sleep 1000' & done; echo; exec cat",
+            count - 1
+        );
+        let own = ["--pid", "--fork", "--kill-child"];
+        let mut crowd = Self::spawn(uid, &own, &script)?;
+        let mut ready = vec![0; count - 1];
+        let said = crowd.process.stdout.as_mut().unwrap();
+        said.read_exact(&mut ready).unwrap();
+        Some(crowd)
     }
 
     fn rules(&self) -> String {
@@ -212,4 +236,21 @@ fn an_address_that_the_api_server_has_for_two_pods() {
     server.put(sidecar("stale", &web.address));
     agent.until("both", || agent.metric("weir_pods_verified") == 2);
     assert!(web.is_redirected() && plain.is_redirected());
+}
+
+/// More namespaces than are looked at, which cost an ordinary user of the pod nothing.
+#[test]
+fn a_crowd_of_namespaces_below_the_pod() {
+    let Some(victim) = Sandbox::of("crowded") else {
+        return;
+    };
+    let Some(_crowd) = Pretender::crowd("uid-crowded", 260) else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("crowded", &victim.address));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    agent.until("verified", || agent.metric("weir_pods_verified") == 1);
+    assert!(victim.is_redirected());
 }

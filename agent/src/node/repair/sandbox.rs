@@ -24,7 +24,8 @@ use weir_netlink::{Netns, NetnsId};
 
 /// Where the processes of the node are seen by a container; without that mount, `/proc`.
 const HOST_PROC: &str = "/host/proc";
-/// Namespaces with processes of one pod that are looked at. A pod that runs containers of its own has some.
+/// Namespaces with processes of one pod whose addresses are read, those that were made below the pod not counted: of
+/// these any user of the pod may make as many as it likes. A pod that runs containers of its own has some.
 const NAMESPACES: usize = 256;
 /// Bytes of `/proc/PID/cgroup` and `/proc/PID/stat`: the kernel's paths have up to 4 KiB, in some ten hierarchies.
 const FILE: u64 = 128 << 10;
@@ -148,24 +149,26 @@ impl Processes {
     /// # Errors
     /// There is none that is surely the pod's, or there are several; which condition does not hold.
     pub(crate) fn find(&self, scan: &Scan, pod: &Identity) -> Result<Place, String> {
-        let (mut found, mut others) = (Vec::new(), Vec::new());
-        let candidates: Vec<Place> = scan.of(pod).collect();
-        if candidates.len() > NAMESPACES {
-            return Err(format!(
-                "processes of the pod live in {} network namespaces, and no more than {NAMESPACES} are looked at",
-                candidates.len()
-            ));
-        }
-        for place in candidates {
-            let sandbox = self.open(&place, pod);
-            match sandbox.and_then(|sandbox| owns(&sandbox, pod)) {
+        let (mut found, mut other, mut looked_at) = (Vec::new(), None, 0);
+        for place in scan.of(pod) {
+            let owned = self.open(&place, pod).and_then(|sandbox| {
+                looked_at += 1;
+                owns(&sandbox, pod)
+            });
+            if looked_at > NAMESPACES {
+                return Err(format!(
+                    "processes of the pod live in more than {NAMESPACES} network namespaces that were not made by its \
+                     users, and no more are looked at"
+                ));
+            }
+            match owned {
                 Ok(()) => found.push(place),
-                Err(why) => others.push(why),
+                Err(why) => _ = other.get_or_insert(why),
             }
         }
         match &found[..] {
             [place] => Ok(*place),
-            [] => Err(scan.missing(pod, &others)),
+            [] => Err(scan.missing(pod, other)),
             several => {
                 let ids: Vec<String> = several.iter().map(|p| p.id.to_string()).collect();
                 Err(format!(
@@ -236,19 +239,19 @@ impl Scan {
             .map(|(_, place)| *place)
     }
 
-    fn missing(&self, pod: &Identity, others: &[String]) -> String {
+    fn missing(&self, pod: &Identity, other: Option<String>) -> String {
         let hidden = match self.hidden {
             0 => String::new(),
             n => format!("; {n} processes may not be looked at, which needs CAP_SYS_PTRACE"),
         };
-        let why = match others {
-            [first, ..] => first.clone(),
-            [] if self.oldest.is_empty() && !self.seen.is_empty() => {
+        let why = match other {
+            Some(first) => first,
+            None if self.oldest.is_empty() && !self.seen.is_empty() => {
                 "no process of this node is in a control group that names a pod; the kubelet makes them unless it \
                  runs with cgroupsPerQOS: false"
                     .to_owned()
             }
-            [] => format!(
+            None => format!(
                 "no process is in a control group of the UID {}",
                 pod.uids.join(" or ")
             ),
