@@ -17,7 +17,7 @@ const LEAST: Duration = Duration::from_secs(15);
 pub(crate) enum Blind {
     /// The pods of the node are not followed.
     Watch,
-    /// No round of verification has ended for too long, or none yet.
+    /// No round of verification has ended for too long. Until the pods are known it is the watch that does not see.
     Verification,
     /// The plugin cannot ask for pods.
     Plugin,
@@ -38,10 +38,9 @@ impl Blind {
 /// How verification comes round.
 #[derive(Debug, Default)]
 enum Round {
+    /// It is off, or waits for the first list of pods.
     #[default]
     Off,
-    /// It waits for the first list of pods.
-    Begins,
     Every {
         interval: Duration,
         last: Instant,
@@ -86,7 +85,7 @@ impl Sight {
 
     fn overdue(&self) -> Option<Duration> {
         match *self.round() {
-            Round::Off | Round::Begins => None,
+            Round::Off => None,
             Round::Every { interval, last } => {
                 let limit = interval.saturating_mul(ROUNDS).max(LEAST);
                 Some(last.elapsed()).filter(|since| *since > limit)
@@ -99,11 +98,6 @@ impl Metrics {
     /// Whether something is not seen.
     pub(crate) fn blind(&self, of: Blind, blind: bool) {
         self.sight.set(of, blind);
-    }
-
-    /// Verification will begin when the pods are known.
-    pub(crate) fn verification_is_on(&self) {
-        *self.sight.round() = Round::Begins;
     }
 
     /// Verification begins, or a round of it has ended; the next one should end after this long.
@@ -119,9 +113,8 @@ impl Metrics {
 
     /// Before the metrics are told: some of them change because nothing happens.
     pub(super) fn look_at_the_clock(&self) {
-        let begins = matches!(*self.sight.round(), Round::Begins);
         let overdue = self.overdue().is_some();
-        self.blind(Blind::Verification, begins || overdue);
+        self.blind(Blind::Verification, overdue);
         if overdue {
             self.none_is_verified();
         }

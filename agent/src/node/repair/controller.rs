@@ -37,9 +37,6 @@ pub(crate) fn start(
     (metrics, status): (Metrics, Status),
     log: Log,
 ) -> Result<(), String> {
-    if settings.interval.is_some() {
-        metrics.verification_is_on();
-    }
     let connection = Connection::new(access)?;
     let runtime = runtime::of_one_thread().map_err(|e| e.to_string())?;
     let events = Events::start(&connection, node, COMPONENT, &metrics, &log)?;
