@@ -14,14 +14,21 @@ const ANSWER: usize = 64 << 20;
 /// All of a page: a server that sends a byte now and then is none.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
+/// A watch without a byte. A server that lives sends a bookmark about every minute (`defaultBookmarkFrequency` of its
+/// watch cache) where anything ever changed. Where nothing did, another watch from the same version costs little; one that
+/// is frozen with its connections open does not answer it.
+const IDLE: Duration = Duration::from_secs(90);
+
 /// What is too much.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     bytes: usize,
     /// A line feed begins anew: events of a watch are lines.
     lines: bool,
-    /// `None`: a watch has its own, of the time without events.
+    /// `None`: it goes on as long as there are bytes.
     time: Option<Duration>,
+    /// Without a byte for so long, it ends, as if the server had ended it.
+    idle: Option<Duration>,
 }
 
 impl Limits {
@@ -30,6 +37,7 @@ impl Limits {
             bytes: LINE,
             lines: true,
             time: None,
+            idle: Some(IDLE),
         }
     }
 
@@ -38,6 +46,7 @@ impl Limits {
             bytes: ANSWER,
             lines: false,
             time: Some(ANSWER_TIME),
+            idle: None,
         }
     }
 }
@@ -48,16 +57,19 @@ pub(crate) struct Bounded {
     limits: Limits,
     seen: usize,
     deadline: Option<Pin<Box<Sleep>>>,
+    idle: Option<Pin<Box<Sleep>>>,
 }
 
 impl Bounded {
     pub(super) fn new(body: Incoming, limits: Limits) -> Self {
-        let deadline = limits.time.map(|time| Box::pin(tokio::time::sleep(time)));
+        let timer = |time| Box::pin(tokio::time::sleep(time));
+        let (deadline, idle) = (limits.time.map(timer), limits.idle.map(timer));
         Self {
             body,
             limits,
             seen: 0,
             deadline,
+            idle,
         }
     }
 }
@@ -89,8 +101,15 @@ impl Body for Bounded {
             return too(format!("it is not complete within {ANSWER_TIME:?}"));
         }
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
-            return Poll::Pending;
+            let silent = |idle: &mut Pin<Box<Sleep>>| idle.poll_unpin(cx).is_ready();
+            return match this.idle.as_mut().is_some_and(silent) {
+                true => Poll::Ready(None),
+                false => Poll::Pending,
+            };
         };
+        if let (Some(idle), Some(limit)) = (&mut this.idle, this.limits.idle) {
+            idle.as_mut().reset(tokio::time::Instant::now() + limit);
+        }
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
         {
@@ -113,7 +132,50 @@ impl Body for Bounded {
 
 #[cfg(test)]
 mod tests {
-    use super::count;
+    use super::*;
+    use crate::node::runtime;
+    use http_body_util::BodyExt;
+    use hyper_util::rt::TokioIo;
+    use std::io::{Read, Write};
+
+    /// A server that sends a line of a watch, and then nothing, and keeps the connection.
+    #[test]
+    fn a_watch_without_a_byte_ends() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            assert!(stream.read(&mut request).unwrap() > 0);
+            let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\n{}\n\r\n";
+            stream.write_all(head).unwrap();
+            // Until the client goes.
+            while stream.read(&mut request).is_ok_and(|n| n > 0) {}
+        });
+        let read = async {
+            let stream = tokio::net::TcpStream::connect(place).await.unwrap();
+            let (mut sender, connection) =
+                hyper::client::conn::http1::handshake(TokioIo::new(stream))
+                    .await
+                    .unwrap();
+            let connection = tokio::spawn(connection);
+            let request = hyper::Request::new(http_body_util::Empty::<Bytes>::new());
+            let answer = sender.send_request(request).await.unwrap();
+            let limits = Limits {
+                idle: Some(Duration::from_millis(100)),
+                ..Limits::of_watch()
+            };
+            let mut body = Bounded::new(answer.into_body(), limits);
+            let first = body.frame().await.unwrap().unwrap();
+            assert_eq!(first.data_ref().unwrap(), "{}\n");
+            let next = tokio::time::timeout(Duration::from_secs(30), body.frame()).await;
+            assert!(next.expect("it ends").is_none());
+            drop((body, sender));
+            connection.abort();
+        };
+        runtime::of_one_thread().unwrap().block_on(read);
+        server.join().unwrap();
+    }
 
     #[test]
     fn lines_begin_anew() {
