@@ -14,6 +14,7 @@ mod attacks;
 mod blind;
 mod bundle;
 mod bundle_rules;
+mod burst;
 #[allow(dead_code, reason = "tests of the kernel matrix use the rest")]
 #[path = "../../../vmtests/tests/report/chromium.rs"]
 mod chromium;

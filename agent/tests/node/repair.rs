@@ -135,7 +135,7 @@ pub(crate) fn sidecar(name: &str, address: &str) -> Value {
 }
 
 /// The same after `istio-validation` noticed that nothing is redirected.
-fn broken(name: &str, address: &str) -> Value {
+pub(crate) fn broken(name: &str, address: &str) -> Value {
     let mut pod = sidecar(name, address);
     pod["status"]["initContainerStatuses"] = json!([{
         "name": "istio-validation", "restartCount": 1, "state": {"waiting": {}},
@@ -294,6 +294,7 @@ fn a_broken_pod_is_deleted() {
     ];
     let agent = start(&node, &server, &settings);
     agent.until("deleted", || repaired(&agent, "delete", "success") == 1);
+    agent.until("told", || events(&server, "DeleteBrokenPod").len() == 1);
     let written = written(&server);
     assert_eq!(written.len(), 2, "{written:?}");
     let delete = written.iter().find(|a| a.method == "DELETE").unwrap();
@@ -324,6 +325,7 @@ fn a_broken_pod_is_labelled_by_way_of_its_status() {
     let agent = start(&node, &server, &settings);
     agent.until("labelled", || repaired(&agent, "label", "success") == 1);
     assert_eq!(repaired(&agent, "label", "skip"), 1);
+    agent.until("told", || events(&server, "LabelBrokenPod").len() == 1);
     let written = written(&server);
     assert_eq!(written.len(), 2, "{written:?}");
     let patch = written.iter().find(|a| a.method == "PATCH").unwrap();

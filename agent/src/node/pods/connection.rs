@@ -74,10 +74,22 @@ impl Connection {
     /// # Errors
     /// Host, port or protocol of the server are missing or cannot be used.
     pub(crate) fn new(access: &Access) -> Result<Self, String> {
+        Self::with(access, Pace::steady(Instant::now()))
+    }
+
+    /// The same for deletions and labels, which may be many at once.
+    ///
+    /// # Errors
+    /// As [`Connection::new`].
+    pub(crate) fn of_actions(access: &Access) -> Result<Self, String> {
+        Self::with(access, Pace::quick(Instant::now()))
+    }
+
+    fn with(access: &Access, pace: Pace) -> Result<Self, String> {
         let shared = Shared {
             access: access.clone(),
             server: Server::parse(&server(access)?)?,
-            pace: Mutex::new(Pace::new(Instant::now())),
+            pace: Mutex::new(pace),
             answered: watch::Sender::new(0),
         };
         Ok(Self(Arc::new(shared)))

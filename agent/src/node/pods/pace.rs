@@ -3,22 +3,33 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// Requests at once: a start needs a handful.
-const BURST: f64 = 20.0;
-/// Requests a second, in the long run.
-const RATE: f64 = 1.0;
-
 /// A bucket of requests.
 #[derive(Debug)]
 pub(super) struct Pace {
+    /// Requests at once.
+    burst: f64,
+    /// Requests a second, in the long run.
+    rate: f64,
     left: f64,
     filled: Instant,
 }
 
 impl Pace {
-    pub(super) fn new(now: Instant) -> Self {
+    /// For watches, of which a start needs a handful, and for events.
+    pub(super) fn steady(now: Instant) -> Self {
+        Self::new(20.0, 1.0, now)
+    }
+
+    /// For what is done to broken pods: all of a node's are dealt with within seconds.
+    pub(super) fn quick(now: Instant) -> Self {
+        Self::new(100.0, 20.0, now)
+    }
+
+    fn new(burst: f64, rate: f64, now: Instant) -> Self {
         Self {
-            left: BURST,
+            burst,
+            rate,
+            left: burst,
             filled: now,
         }
     }
@@ -26,9 +37,9 @@ impl Pace {
     /// Takes one request; how long it has to wait.
     pub(super) fn take(&mut self, now: Instant) -> Duration {
         let since = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.left = (self.left + since * RATE).min(BURST) - 1.0;
+        self.left = (self.left + since * self.rate).min(self.burst) - 1.0;
         self.filled = now;
-        Duration::from_secs_f64((-self.left / RATE).max(0.0))
+        Duration::from_secs_f64((-self.left / self.rate).max(0.0))
     }
 }
 
@@ -79,7 +90,7 @@ mod tests {
     #[test]
     fn a_burst_and_then_one_a_second() {
         let now = Instant::now();
-        let mut pace = Pace::new(now);
+        let mut pace = Pace::steady(now);
         let waits: Vec<Duration> = (0..22).map(|_| pace.take(now)).collect();
         assert!(waits.iter().take(20).all(Duration::is_zero), "{waits:?}");
         assert_eq!(waits[21], Duration::from_secs(2));

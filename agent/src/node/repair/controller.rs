@@ -37,13 +37,14 @@ pub(crate) fn start(
     (metrics, status): (Metrics, Status),
     log: Log,
 ) -> Result<(), String> {
-    let connection = Connection::new(access)?;
+    // Deletions and labels wait for no event.
+    let (connection, for_actions) = (Connection::new(access)?, Connection::of_actions(access)?);
     let runtime = runtime::of_one_thread().map_err(|e| e.to_string())?;
     let events = Events::start(&connection, node, COMPONENT, &metrics, &log)?;
     let node = node.to_owned();
     let work = async move {
         let repairer = Repairer {
-            actions: Actions::new(&connection, &node, COMPONENT),
+            actions: Actions::new(&for_actions, &node, COMPONENT),
             events,
             done: Arc::default(),
             processes: Processes::of_node(),

@@ -104,17 +104,17 @@ impl Repairer {
         Ok(Some(Repaired::Success))
     }
 
-    async fn delete(&self, view: &PodView) -> Result<Repaired, String> {
+    async fn delete(&self, view: &Arc<PodView>) -> Result<Repaired, String> {
         let done = self.actions.delete(view).await;
         let message = match &done {
             Ok(()) => "started outside of the mesh, and was deleted".to_owned(),
             Err(e) => format!("started outside of the mesh, and cannot be deleted: {e}"),
         };
-        self.tell(view, "DeleteBrokenPod", &message).await;
+        self.events.tell(view, "DeleteBrokenPod", message);
         done.map(|()| Repaired::Success)
     }
 
-    async fn label(&self, view: &PodView) -> Result<Repaired, String> {
+    async fn label(&self, view: &Arc<PodView>) -> Result<Repaired, String> {
         let (key, value) = &self.settings.label;
         if view.pod.metadata.labels.contains_key(key) {
             return Ok(Repaired::Skip);
@@ -124,13 +124,7 @@ impl Repairer {
             Ok(()) => format!("started outside of the mesh, and got the label {key}={value}"),
             Err(e) => format!("started outside of the mesh, and cannot be labelled: {e}"),
         };
-        self.tell(view, "LabelBrokenPod", &message).await;
+        self.events.tell(view, "LabelBrokenPod", message);
         done.map(|()| Repaired::Success)
-    }
-
-    async fn tell(&self, view: &PodView, reason: &str, message: &str) {
-        if let Err(e) = self.actions.event(view, reason, message).await {
-            self.log.warn(&format!("no event {reason}: {e}"));
-        }
     }
 }
