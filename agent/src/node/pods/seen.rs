@@ -128,10 +128,7 @@ impl Watched for SeenPod {
 
     fn apply(self, writer: &mut Writer) -> Result<(), String> {
         match self.view {
-            Ok(view) => {
-                writer.apply(view);
-                Ok(())
-            }
+            Ok(view) => writer.apply(view),
             Err(why) => {
                 let (namespace, name) = names(&self.meta);
                 writer.delete(namespace, name);
@@ -181,8 +178,7 @@ impl Watched for SeenNamespace {
             name: self.0.name.unwrap_or_default(),
             labels: self.0.labels.unwrap_or_default(),
             annotations: self.0.annotations.unwrap_or_default(),
-        });
-        Ok(())
+        })
     }
 
     fn delete(&self, writer: &mut Writer) {

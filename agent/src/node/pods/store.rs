@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
+/// Pods that are known at most: more than any kubelet runs (`maxPods`), ended ones that nobody deleted included.
+const PODS: usize = 4096;
+/// Namespaces: Kubernetes is made for 10,000.
+const NAMESPACES: usize = 16_384;
+
 /// `metav1.PartialObjectMetadata` of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceView {
@@ -51,6 +56,7 @@ impl Pods {
             pods: pods.clone(),
             listed: None,
             namespaces_listed: None,
+            is_full: false,
         };
         (pods, writer)
     }
@@ -119,6 +125,13 @@ pub struct Writer {
     pods: Pods,
     listed: Option<BTreeMap<Key, Arc<PodView>>>,
     namespaces_listed: Option<BTreeMap<String, Arc<NamespaceView>>>,
+    /// It was told that there are too many.
+    is_full: bool,
+}
+
+/// Whether one more fits, or takes the place of an older one.
+fn has_room<K: Ord, V>(known: &BTreeMap<K, V>, key: &K, limit: usize) -> bool {
+    known.len() < limit || known.contains_key(key)
 }
 
 impl Writer {
@@ -128,11 +141,33 @@ impl Writer {
     }
 
     /// A pod is there, as part of the list that was begun, or by itself.
-    pub fn apply(&mut self, view: PodView) {
+    ///
+    /// # Errors
+    /// There are too many, which is told once. It is not known then.
+    pub fn apply(&mut self, view: PodView) -> Result<(), String> {
         let key = (view.namespace().to_owned(), view.name().to_owned());
+        let is_room = match &self.listed {
+            Some(listed) => has_room(listed, &key, PODS),
+            None => has_room(&self.pods.state().pods, &key, PODS),
+        };
+        if !is_room {
+            return self.refuse(&format!(
+                "the API server has more than {PODS} pods for this node, where the kubelet runs 110 unless told otherwise"
+            ));
+        }
         match &mut self.listed {
             Some(listed) => _ = listed.insert(key, Arc::new(view)),
             None => self.change(|state| _ = state.pods.insert(key, Arc::new(view))),
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, why: &str) -> Result<(), String> {
+        match std::mem::replace(&mut self.is_full, true) {
+            true => Ok(()),
+            false => Err(format!(
+                "{why}: further ones are not known to this agent, and the plugin asks the API server for them itself"
+            )),
         }
     }
 
@@ -162,13 +197,26 @@ impl Writer {
     }
 
     /// As [`apply`](Self::apply), for a namespace.
-    pub fn apply_namespace(&mut self, view: NamespaceView) {
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn apply_namespace(&mut self, view: NamespaceView) -> Result<(), String> {
+        let is_room = match &self.namespaces_listed {
+            Some(listed) => has_room(listed, &view.name, NAMESPACES),
+            None => has_room(&self.pods.state().namespaces, &view.name, NAMESPACES),
+        };
+        if !is_room {
+            return self.refuse(&format!(
+                "the API server has more than {NAMESPACES} namespaces"
+            ));
+        }
         match &mut self.namespaces_listed {
             Some(listed) => _ = listed.insert(view.name.clone(), Arc::new(view)),
             None => {
                 self.change(|state| _ = state.namespaces.insert(view.name.clone(), Arc::new(view)))
             }
         }
+        Ok(())
     }
 
     /// As [`delete`](Self::delete), for a namespace.
@@ -215,8 +263,8 @@ mod tests {
         let (pods, mut writer) = Pods::new();
         let mut changes = pods.subscribe();
         writer.begin();
-        writer.apply(view("a", "1"));
-        writer.apply(view("b", "1"));
+        writer.apply(view("a", "1")).unwrap();
+        writer.apply(view("b", "1")).unwrap();
         assert!(pods.is_empty() && !pods.synced() && !changes.has_changed().unwrap());
         writer.complete();
         assert_eq!(names(&pods), ["a", "b"]);
@@ -224,14 +272,14 @@ mod tests {
         changes.borrow_and_update();
         // The next one names other pods; until it is complete, the old ones stay.
         writer.begin();
-        writer.apply(view("b", "2"));
-        writer.apply(view("c", "2"));
+        writer.apply(view("b", "2")).unwrap();
+        writer.apply(view("c", "2")).unwrap();
         writer.delete("shop", "c");
         assert_eq!(names(&pods), ["a", "b"]);
         assert!(!changes.has_changed().unwrap());
         // And it may be broken off.
         writer.begin();
-        writer.apply(view("b", "3"));
+        writer.apply(view("b", "3")).unwrap();
         writer.complete();
         assert_eq!(names(&pods), ["b"]);
         assert_eq!(pods.get("shop", "b").unwrap().resource_version, "3");
@@ -242,8 +290,8 @@ mod tests {
     fn single_changes_are_seen_at_once() {
         let (pods, mut writer) = Pods::new();
         let changes = pods.subscribe();
-        writer.apply(view("a", "1"));
-        writer.apply(view("a", "2"));
+        writer.apply(view("a", "1")).unwrap();
+        writer.apply(view("a", "2")).unwrap();
         assert_eq!(pods.get("shop", "a").unwrap().resource_version, "2");
         writer.delete("shop", "a");
         writer.delete("shop", "absent");
@@ -251,6 +299,26 @@ mod tests {
         // No list was complete yet.
         writer.complete();
         assert!(!pods.synced());
+    }
+
+    #[test]
+    fn an_endless_list_has_an_end_here() {
+        let (pods, mut writer) = Pods::new();
+        let mut told = Vec::new();
+        writer.begin();
+        for n in 0..PODS + 3 {
+            told.extend(writer.apply(view(&n.to_string(), "1")).err());
+        }
+        // One that is known may change.
+        writer.apply(view("0", "2")).unwrap();
+        writer.complete();
+        assert_eq!(pods.len(), PODS);
+        assert_eq!(pods.get("shop", "0").unwrap().resource_version, "2");
+        assert!(told.len() == 1 && told[0].contains("4096"), "{told:?}");
+        writer.delete("shop", "0");
+        writer.apply(view("new", "1")).unwrap();
+        assert!(writer.apply(view("newer", "1")).is_ok(), "it was told");
+        assert!(pods.get("shop", "new").is_some() && pods.get("shop", "newer").is_none());
     }
 
     #[test]
@@ -262,10 +330,10 @@ mod tests {
             ..NamespaceView::default()
         };
         writer.begin_namespaces();
-        writer.apply_namespace(view("a"));
+        writer.apply_namespace(view("a")).unwrap();
         assert_eq!(pods.namespace("a"), None);
         writer.complete_namespaces();
-        writer.apply_namespace(view("b"));
+        writer.apply_namespace(view("b")).unwrap();
         writer.delete_namespace("a");
         assert_eq!(pods.namespace("a"), None);
         assert_eq!(pods.namespace("b").unwrap().labels.len(), 1);
