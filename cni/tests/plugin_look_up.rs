@@ -101,6 +101,8 @@ fn a_pod_that_a_kubelet_made_from_a_file() {
     let node = Node::with_server(&server);
     let mut pod = pods::sidecar("shop", "web-0");
     pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "of-the-file".into();
+    pod["spec"]["nodeName"] = "node1".into();
+    pod["metadata"]["ownerReferences"] = json!([{"kind": "Node", "name": "node1"}]);
     let _agent = agent(&node, Some((200, &known(&pod))));
     with_uid(&node, "ADD", "of-the-file").result();
     assert_eq!(node.backend.applied().len(), 1);

@@ -254,3 +254,30 @@ fn a_crowd_of_namespaces_below_the_pod() {
     agent.until("verified", || agent.metric("weir_pods_verified") == 1);
     assert!(victim.is_redirected());
 }
+
+#[test]
+fn a_pod_that_calls_itself_the_mirror_of_another() {
+    let Some(victim) = Sandbox::of("mirrored") else {
+        return;
+    };
+    let server = ApiServer::start();
+    // Its address is not known yet.
+    let mut plain = pod("shop", "mirrored", "uid-mirrored");
+    plain["status"] = json!({"phase": "Running"});
+    server.put(plain);
+    let mut thief = sidecar("mirror", &victim.address);
+    thief["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "uid-mirrored".into();
+    server.put(thief.clone());
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    refused(&agent, "mirror", &["UID uid-mirror"]);
+    // Also when it says that the kubelet made it.
+    thief["metadata"]["ownerReferences"] = json!([{"kind": "Node", "name": "node1"}]);
+    server.put(thief);
+    refused(
+        &agent,
+        "mirror",
+        &["config.mirror", "uid-mirrored of another pod"],
+    );
+    assert_eq!(victim.rules(), "");
+}

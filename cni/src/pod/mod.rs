@@ -14,5 +14,7 @@ mod redirect;
 pub use decision::{SidecarDecision, Skip};
 pub use facts::PodFacts;
 pub use namespace::{Namespace, NamespaceMetadata};
-pub use object::{Container, EnvVar, Pod, PodMetadata, PodSpec, PodStatus, SecurityContext};
+pub use object::{
+    Container, EnvVar, OwnerReference, Pod, PodMetadata, PodSpec, PodStatus, SecurityContext,
+};
 pub use redirect::{Placement, PodRedirect, redirect_from};

@@ -33,6 +33,19 @@ pub struct PodMetadata {
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
+    /// `ownerReferences`
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub owner_references: Vec<OwnerReference>,
+}
+
+/// `metav1.OwnerReference`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnerReference {
+    /// `kind`
+    pub kind: String,
+    /// `name`
+    pub name: String,
 }
 
 /// `v1.PodSpec`
@@ -112,7 +125,8 @@ impl<'de> Deserialize<'de> for Pod {
 }
 
 /// A pod that a kubelet made from a file has another UID there than at the API server; this annotation
-/// of its image at the API server is the UID that the kubelet, and so the runtime, uses.
+/// of its image at the API server is the UID that the kubelet, and so the runtime, uses. Since Kubernetes 1.17 the image
+/// belongs to its node.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 impl Pod {
@@ -124,9 +138,13 @@ impl Pod {
     }
 
     /// UIDs by which a kubelet and its runtime may call the pod: `metadata.uid`, and the one of the file that a
-    /// mirror pod was made from.
+    /// mirror pod was made from. Only a pod that belongs to its node is a mirror pod: anybody may write the annotation.
     pub fn uids(&self) -> impl Iterator<Item = &str> {
+        let node = &self.spec.node_name;
+        let mut owners = self.metadata.owner_references.iter();
+        let is_mirror = owners.any(|owner| owner.kind == "Node" && owner.name == *node);
         let mirror = self.metadata.annotations.get(MIRROR).map(String::as_str);
+        let mirror = mirror.filter(|_| is_mirror);
         let all = [Some(self.metadata.uid.as_str()), mirror];
         all.into_iter().flatten().filter(|uid| !uid.is_empty())
     }
@@ -149,6 +167,12 @@ impl Pod {
                 uid: metadata.get("uid")?.text()?,
                 labels: metadata.get("labels")?.texts_by_name()?,
                 annotations: metadata.get("annotations")?.texts_by_name()?,
+                owner_references: metadata.get("ownerReferences")?.list(|owner| {
+                    Ok(OwnerReference {
+                        kind: owner.get("kind")?.text()?,
+                        name: owner.get("name")?.text()?,
+                    })
+                })?,
             },
             spec: PodSpec {
                 node_name: spec.get("nodeName")?.text()?,

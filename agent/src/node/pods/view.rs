@@ -236,6 +236,13 @@ mod tests {
             view.pod.is_called("5c7f") && !view.pod.is_called("other") && !view.pod.is_called("")
         );
         value["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "file-hash"});
+        let view = PodView::from_value(&value).unwrap();
+        assert!(
+            !view.pod.is_called("file-hash"),
+            "anybody may write the annotation"
+        );
+        value["metadata"]["ownerReferences"] =
+            json!([{"kind": "Node", "name": "node1", "uid": "n"}]);
         value["metadata"]["deletionTimestamp"] = json!("2026-11-20T21:15:02Z");
         let view = PodView::from_value(&value).unwrap();
         assert!(view.pod.is_called("5c7f") && view.pod.is_called("file-hash") && view.deleting);
