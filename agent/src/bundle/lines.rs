@@ -1,14 +1,15 @@
 //! Lines of weir's own logs, as far as what is in them is known: a file may hold lines of others.
 
+use super::messages;
 use serde_json::{Map, Value};
 use weir_cni::log::quoted;
 
-/// Keys of a line, in their order.
-const KEYS: [&str; 4] = ["level", "time", "scope", "msg"];
-/// Labels that the plugin gives its lines.
-const LABELS: [&str; 5] = ["pod", "if", "netns", "containerID", "command"];
+/// Keys of a line, in their order; `msg` is the last.
+const KEYS: [&str; 3] = ["level", "time", "scope"];
 const LEVELS: [&str; 5] = ["debug", "info", "warn", "error", "fatal"];
 const SCOPES: [&str; 2] = ["cni-agent", "cni-plugin"];
+/// The longest container ID: 64 hexadecimal digits, and a prefix of the runtime.
+const ID: usize = 100;
 
 /// The lines that weir writes, with the labels that it gives; what else there was is counted.
 pub(super) fn known(text: &str) -> String {
@@ -16,7 +17,8 @@ pub(super) fn known(text: &str) -> String {
     for line in text.lines() {
         let known = match line.strip_prefix('{') {
             Some(_) => json(line),
-            None => (is_text(line) || is_remark(line)).then(|| line.to_owned()),
+            None if is_remark(line) => Some(line.to_owned()),
+            None => plain(line),
         };
         match known {
             Some(line) => out = out + &line + "\n",
@@ -32,18 +34,68 @@ pub(super) fn known(text: &str) -> String {
 fn json(line: &str) -> Option<String> {
     let line: Map<String, Value> = serde_json::from_str(line).ok()?;
     let text = |key: &str| line.get(key).and_then(Value::as_str);
-    let is_line = LEVELS.contains(&text("level")?) && is_time(text("time")?);
-    let _ = text("msg").filter(|_| is_line)?;
-    let pair = |key: &&str| Some(format!("{}:{}", quoted(key), quoted(text(key)?)));
-    let pairs: Vec<String> = KEYS.iter().chain(&LABELS).filter_map(pair).collect();
+    if !LEVELS.contains(&text("level")?) || !is_time(text("time")?) {
+        return None;
+    }
+    let msg = messages::known(text("msg")?);
+    let pair = |key: &str, value: &str| format!("{}:{}", quoted(key), quoted(value));
+    let of_key = |key: &&str| {
+        Some(pair(
+            key,
+            text(key).filter(|v| key != &"scope" || SCOPES.contains(v))?,
+        ))
+    };
+    let mut pairs: Vec<String> = KEYS.iter().filter_map(of_key).collect();
+    pairs.push(pair("msg", &msg));
+    let labels = line
+        .iter()
+        .filter_map(|(key, value)| Some((key, value.as_str()?)));
+    let labels = labels.filter(|(key, value)| is_label(key, value));
+    pairs.extend(labels.map(|(key, value)| pair(key, value)));
     Some(format!("{{{}}}", pairs.join(",")))
 }
 
-/// `TIME level scope message`, with tabs in between.
-fn is_text(line: &str) -> bool {
+/// `TIME level scope message [label=value]...`, with tabs in between.
+fn plain(line: &str) -> Option<String> {
     let mut fields = line.split('\t');
-    let mut next = || fields.next().unwrap_or_default();
-    is_time(next()) && LEVELS.contains(&next()) && SCOPES.contains(&next())
+    let (time, level, scope) = (fields.next()?, fields.next()?, fields.next()?);
+    if !is_time(time) || !LEVELS.contains(&level) || !SCOPES.contains(&scope) {
+        return None;
+    }
+    let msg = messages::known(fields.next()?);
+    let mut out = format!("{time}\t{level}\t{scope}\t{msg}");
+    let known = |field: &&str| {
+        field
+            .split_once('=')
+            .is_some_and(|(key, value)| is_label(key, value))
+    };
+    fields
+        .filter(known)
+        .for_each(|field| out = format!("{out}\t{field}"));
+    Some(out)
+}
+
+/// A label that the plugin gives its lines, with a value of the form that it has.
+fn is_label(key: &str, value: &str) -> bool {
+    let plain = |value: &str| {
+        value
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    };
+    let number = |value: &str| !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+    match key {
+        "pod" => messages::is_pod(value),
+        // IFNAMSIZ of linux/if.h, less the zero.
+        "if" => value.len() <= 15 && plain(value),
+        "netns" => messages::is_known_path(value),
+        "containerID" => value.len() <= ID && plain(value),
+        "command" => matches!(value, "ADD" | "CHECK" | "DEL" | "GC" | "STATUS" | "VERSION"),
+        // Of the line about phases: microseconds.
+        "facts_us" | "decide_us" | "apply_us" | "verify_us" | "lock_wait_us" => {
+            number(value) && value.len() <= 12
+        }
+        _ => false,
+    }
 }
 
 /// What is said about lines that are not there.
@@ -64,9 +116,8 @@ mod tests {
 
     #[test]
     fn lines_of_others_and_labels_that_are_unknown_are_left_out() {
-        let plugin =
-            r#"{"level":"info","time":"2026-11-20T21:15:02.000001Z","msg":"m","pod":"a/b"}"#;
-        let agent = "2026-11-20T21:15:02.000001Z\twarn\tcni-agent\tm";
+        let plugin = r#"{"level":"info","time":"2026-11-20T21:15:02.000001Z","msg":"nothing changed","pod":"a/b"}"#;
+        let agent = "2026-11-20T21:15:02.000001Z\twarn\tcni-agent\tnothing changed";
         let labels = plugin.replace("\"pod\"", "\"DB_PASS\":\"S1\",\"n\":7,\"pod\"");
         let text = format!(
             "(12 earlier lines are not kept)\n{plugin}\n{agent}\n{labels}\npwd=S2\n{{\"msg\":\"S3\"}}\n{{S4\n\
@@ -79,5 +130,15 @@ mod tests {
                  (4 lines that are none of weir's are left out)\n"
             )
         );
+    }
+
+    #[test]
+    fn labels_and_messages_of_text_lines_are_selected_too() {
+        let head = "2026-11-20T21:15:02.000001Z\tinfo\tcni-plugin\t";
+        let line = format!(
+            "{head}nothing changed pwd=S1\tDB_PASS=S2\tif=eth0\tpod=S3\tpod=a/b\tkeyS4=1\tapply_us=12\n"
+        );
+        let wanted = format!("{head}nothing changed (left out)\tif=eth0\tpod=a/b\tapply_us=12\n");
+        assert_eq!(known(&line), wanted);
     }
 }

@@ -1,7 +1,7 @@
 //! `weir preflight --bundle`: what support needs to know of a node, in one file, without secrets.
 //!
-//! [`collect`](collect::collect) asks for every part. Of what others write, configurations and log files, only fields that
-//! are known are taken. [`Secrets`](secrets::Secrets) is a second net, for sentences, and
+//! [`collect`](collect::collect) asks for every part. Of what others write, configurations, rules and log files, only what
+//! is known is taken. [`Secrets`](secrets::Secrets) is a second net, for sentences, and
 //! [`pack`](archive::pack) makes a tar with a manifest of it. A part that cannot be had is in the archive all the same,
 //! as a line that says why: one failure never costs the rest.
 
@@ -11,8 +11,10 @@ mod collect;
 mod configuration;
 mod files;
 mod lines;
+mod messages;
 mod node;
 mod rules;
+mod ruleset;
 mod running;
 mod secrets;
 

@@ -1,7 +1,7 @@
 //! What the kernel holds in a namespace, engine by engine.
 
-use super::Part;
 use super::running::Running;
+use super::{Part, ruleset};
 use crate::node::repair::sandbox::{Processes, Scan};
 use crate::node::serve::report::Asking;
 use std::path::Path;
@@ -86,18 +86,18 @@ fn plain(name: &str) -> String {
     }
 }
 
-/// As `weir show --engine all`, with a line before each engine. One that cannot be read leaves the others.
+/// What is known of the rules of every engine, with a line before each. One that cannot be read leaves the others.
 fn text(netns: &Netns) -> Result<String, String> {
+    let nft = Sandbox::show(netns).map(|rules| ruleset::nft(&rules));
+    let legacy = Sandbox::show_legacy(netns).map(|rules| ruleset::legacy(&rules));
+    let sets = Sandbox::show_set_headers(netns).map(|sets| ruleset::sets(&sets));
     let engines = [
-        ("nf_tables, as nft list ruleset", nft(netns)),
-        (
-            "legacy tables, as iptables-save and ip6tables-save",
-            legacy(netns),
-        ),
-        ("sets, as ipset save", sets(netns)),
+        ("nf_tables, as nft list ruleset", nft),
+        ("legacy tables, as iptables-save and ip6tables-save", legacy),
+        ("sets of ipset", sets),
     ];
     if let [(_, Err(why)), (_, Err(_)), (_, Err(_))] = &engines {
-        return Err(why.clone());
+        return Err(why.to_string());
     }
     let mut text = format!("# {} at {}\n", netns.id(), netns.origin().display());
     for (title, rules) in engines {
@@ -107,21 +107,6 @@ fn text(netns: &Netns) -> Result<String, String> {
         }
     }
     Ok(text)
-}
-
-fn nft(netns: &Netns) -> Result<String, String> {
-    let read = Sandbox::show(netns).map_err(|e| e.to_string());
-    read.map(|rules| rules.to_string())
-}
-
-fn legacy(netns: &Netns) -> Result<String, String> {
-    let read = Sandbox::show_legacy(netns).map_err(|e| e.to_string());
-    read.map(|rules| rules.to_string())
-}
-
-fn sets(netns: &Netns) -> Result<String, String> {
-    let read = Sandbox::show_sets_text(netns).map_err(|e| e.to_string());
-    read.map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
 #[cfg(test)]

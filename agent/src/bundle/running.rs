@@ -2,10 +2,11 @@
 
 use super::files::{seen, tail};
 use super::secrets::CUT;
-use super::{Part, lines};
+use super::{Part, lines, messages};
 use crate::node::serve::report::{self, Asking};
-use crate::node::settings::{self, Resolved, TABLE};
+use crate::node::settings::{self, Kind, Resolved, Setting, TABLE, go_bool};
 use serde_json::{Value, json};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weir_cni::plugin::LOG_FILE;
@@ -19,6 +20,8 @@ const TAIL: u64 = 256 << 10;
 pub(super) struct Running {
     /// As `--explain-settings --json` prints them.
     settings: Value,
+    /// The same with every value as it is, which stays here.
+    texts: Value,
     /// Why they are not those of a running agent.
     silent: Option<String>,
     socket: PathBuf,
@@ -38,20 +41,14 @@ impl Running {
             Ok(settings) => (settings, None),
             Err(why) => (own, Some(why)),
         };
+        // The text as it is, for what has to be found.
+        let texts = settings.clone();
         for setting in settings.as_array_mut().into_iter().flatten() {
-            let name = setting.get("name").and_then(Value::as_str);
-            let is_secret = TABLE
-                .iter()
-                .any(|s| Some(s.env) == name && s.may_hold_a_secret());
-            if let Some(value) = setting.get_mut("value")
-                && is_secret
-                && value != ""
-            {
-                *value = CUT.into();
-            }
+            select(setting);
         }
         Self {
             settings,
+            texts,
             silent,
             socket,
         }
@@ -59,7 +56,7 @@ impl Running {
 
     /// The text of a setting.
     pub(super) fn text(&self, name: &str) -> &str {
-        text_of(&self.settings, name)
+        text_of(&self.texts, name)
     }
 
     /// A directory of the settings as it is seen here.
@@ -83,7 +80,7 @@ impl Running {
             Part::new("agent/settings.txt", Ok(text)),
             Part::new("agent/settings.json", Ok(format!("{json:#}\n"))),
             Part::new("agent/log.txt", self.log()),
-            Part::new("agent/status.json", self.told(report::STATUS)),
+            Part::new("agent/status.json", self.status()),
             Part::new("agent/metrics.txt", self.told(report::METRICS)),
             Part::new(
                 "cni/plugin-log.txt",
@@ -97,6 +94,14 @@ impl Running {
             ));
         }
         parts
+    }
+
+    fn status(&self) -> Result<String, String> {
+        let text = self.told(report::STATUS)?;
+        let status = serde_json::from_str::<Value>(&text);
+        let mut status = status.map_err(|e| format!("the agent answers something else: {e}"))?;
+        known_status("", &mut status);
+        Ok(format!("{status:#}\n"))
     }
 
     fn log(&self) -> Result<String, String> {
@@ -124,6 +129,105 @@ impl Running {
     fn log_files(&self) -> impl Iterator<Item = &str> {
         let targets = self.text("log_target").split(',').map(str::trim);
         targets.filter(|t| t.starts_with('/'))
+    }
+}
+
+/// Leaves the value of a setting where it is the default or of a closed form. A note may quote it.
+fn select(setting: &mut Value) {
+    let field = |name: &str| {
+        setting
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let (name, value) = (field("name"), field("value"));
+    let found = TABLE.iter().find(|s| match name.strip_prefix("--") {
+        Some(flag) => s.env.is_empty() && s.flag == flag,
+        None => !s.env.is_empty() && s.env == name,
+    });
+    let is_known = found.is_some_and(|s| value == s.default || is_closed(s, value));
+    let note = setting.get("note").and_then(Value::as_str);
+    let note = note.map(messages::known);
+    if let Some(value) = setting.get_mut("value").filter(|_| !is_known) {
+        *value = CUT.into();
+    }
+    if let (Some(known), Some(note)) = (note, setting.get_mut("note")) {
+        *note = known.into();
+    }
+}
+
+/// Whether a value cannot be free text: a switch, a number, an address, a duration, levels of the log, a path in a
+/// directory of the system, or a name that every object of Kubernetes here has.
+fn is_closed(setting: &Setting, value: &str) -> bool {
+    const NAMES: [&str; 3] = ["POD_NAMESPACE", "NODE_NAME", "REPAIR_NODE_NAME"];
+    const LEVELS: [&str; 11] = [
+        "all",
+        "ambient",
+        "cni-agent",
+        "cni-plugin",
+        "debug",
+        "default",
+        "error",
+        "fatal",
+        "info",
+        "none",
+        "warn",
+    ];
+    let of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    let is_level = |word: &str| LEVELS.contains(&word);
+    let is_target = |t: &str| matches!(t, "stdout" | "stderr") || messages::is_known_path(t);
+    value.is_empty()
+        || match (setting.env, setting.flag) {
+            ("", "log_output_level") => value.split([',', ':']).all(is_level),
+            ("", "log_target") => value.split(',').map(str::trim).all(is_target),
+            ("FORCE_IPTABLES_BINARY", _) => matches!(value, "legacy" | "nft"),
+            ("KUBERNETES_SERVICE_PROTOCOL", _) => matches!(value, "http" | "https"),
+            (env, _) if NAMES.contains(&env) => value.len() <= 253 && value.chars().all(of_name),
+            _ => match setting.kind {
+                Kind::Bool => go_bool(value).is_some(),
+                Kind::Int => value.len() <= 6 && value.bytes().all(|b| b.is_ascii_digit()),
+                Kind::Text | Kind::List => {
+                    value.parse::<IpAddr>().is_ok()
+                        || (!setting.env.contains("CONFIG") && messages::is_known_path(value))
+                }
+            },
+        }
+}
+
+/// Of what the agent says about itself all but the words of others in it.
+fn known_status(key: &str, value: &mut Value) {
+    /// Values that are words of ours, names of the node and of pods, times.
+    const PLAIN: [&str; 16] = [
+        "cause",
+        "engine",
+        "job",
+        "kernel",
+        "lastPass",
+        "mode",
+        "name",
+        "namespace",
+        "node",
+        "result",
+        "started",
+        "state",
+        "time",
+        "verdict",
+        "verifiedAt",
+        "version",
+    ];
+    match value {
+        // What a kernel lacks is the same on every node that runs it.
+        Value::Object(_) if key == "jobs" => {}
+        Value::Object(fields) => fields.iter_mut().for_each(|(k, v)| known_status(k, v)),
+        Value::Array(items) => items.iter_mut().for_each(|item| known_status(key, item)),
+        Value::String(text) => {
+            let of_word = |c: char| c.is_ascii_alphanumeric() || "-_.:+".contains(c);
+            let is_plain = PLAIN.contains(&key) && text.chars().all(of_word);
+            if !is_plain && !messages::is_known_path(text) {
+                *text = messages::known(text);
+            }
+        }
+        _ => {}
     }
 }
 

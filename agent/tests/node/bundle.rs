@@ -3,7 +3,9 @@
 
 use crate::support::{Node, names};
 use serde_json::Value;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output};
 use weir_netlink::Netns;
@@ -19,6 +21,7 @@ const CONFIG: &str = r#"{
     {"type": "x", "secrets": ["pLaNtEd-2", {"a": "pLaNtEd-3]"}], "url": "https://user:pLaNtEd-4@etcd:2379/a"},
     {"type": "w", "pwd": "pLaNtEd-18", "pass": "pLaNtEd-19", "psk": "pLaNtEd-20", "env": {"DB_PASS": "pLaNtEd-21"},
      "args": ["--password", "pLaNtEd-22"]},
+    {"type": "v", "pLaNtEd-23": 1},
     {"type": "z", "kubernetes": {"kubeconfig": "/etc/cni/net.d/calico-kubeconfig"}}
   ]
 }
@@ -54,9 +57,9 @@ fn careless_log(node: &Node) {
             .to_string()
     };
     let (first, using, last) = (
-        line("ADD for shop/web"),
-        line("using pLaNtEd-6-of-the-account and pLaNtEd-5-of-calico"),
-        line("the last line"),
+        line("ADD failed: no answer within 5 s"),
+        line("using pLaNtEd-6-of-the-account and pLaNtEd-5-of-calico, psk pLaNtEd-24"),
+        line("redirected by nft in net:[4026532947]: 27 changes, verified"),
     );
     let log = format!(
         "{first}\n{using}\npwd=pLaNtEd-16\n{{\"args\":[\"--password\",\"pLaNtEd-17\"]}}\nusing pLaNtEd-6-of-the-account and pLaNtEd-5-of-calico\n\
@@ -67,7 +70,9 @@ fn careless_log(node: &Node) {
     node.write("run/istio-cni.log", &log);
 }
 
-const ENV: [(&str, &str); 2] = [
+const ENV: [(&str, &str); 4] = [
+    ("REPAIR_LABEL_SELECTORS", "a=pLaNtEd-25"),
+    ("CNI_NETWORK_CONFIG_FILE", "/x/pLaNtEd-26"),
     ("HTTPS_PROXY", "http://me:proxy-pLaNtEd-13@10.0.0.1:3128"),
     ("CNI_NETWORK_CONFIG", r#"{"anything": "pLaNtEd-15"}"#),
 ];
@@ -108,6 +113,17 @@ fn everything_is_in_it_but_secrets() {
     let mut agent = node.start(&ENV, &["--log_output_level=cni-agent:debug"]);
     agent.wait_ready();
     careless_log(&node);
+    let sent = r#"{"level":"info","time":"2026-11-20T21:15:02Z","msg":"psk pLaNtEd-27","DB_PASS":"pLaNtEd-28","if":"eth0"}"#;
+    let body = serde_json::json!([sent]).to_string();
+    let socket = node.path("run/log.sock");
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let head = format!(
+        "POST /log HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all((head + &body).as_bytes()).unwrap();
+    // The answer comes when the lines are said.
+    stream.read_to_end(&mut Vec::new()).unwrap();
     let out = bundle(&node, &["--json"]);
     assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
     assert_eq!(node.mode("report.tar"), 0o600);
@@ -159,17 +175,17 @@ fn everything_is_in_it_but_secrets() {
     assert_eq!(
         (
             &parsed["plugins"][0]["type"],
-            &parsed["plugins"][0]["policy"]
+            &parsed["plugins"][0]["(left out)"]
         ),
         (&"calico".into(), &"(left out)".into())
     );
-    assert_eq!(parsed["plugins"][2]["psk"], "(left out)");
+    assert_eq!(parsed["plugins"][2]["(left out)"], "(left out)");
     assert!(config.contains("/etc/cni/net.d/calico-kubeconfig") && config.contains("istio-cni"));
     let broken = read(&top, "cni/net.d/20-broken.conf");
     assert!(broken.contains("it is no JSON object"), "{broken}");
     assert_eq!(
         read(&top, "cni/net.d/pods/1.conf"),
-        "{\n  \"type\": \"y\",\n  \"password\": \"(left out)\"\n}\n"
+        "{\n  \"type\": \"y\",\n  \"(left out)\": \"(left out)\"\n}\n"
     );
     let link = read(&top, "cni/net.d/30-link.conf");
     assert!(
@@ -202,13 +218,21 @@ fn everything_is_in_it_but_secrets() {
     );
     let settings: Value = serde_json::from_str(&read(&top, "agent/settings.json")).unwrap();
     assert!(settings["settings"].as_array().unwrap().len() > 50);
-    assert!(read(&top, "agent/log.txt").contains("the plugin is installed and in force"));
-    let log = read(&top, "cni/plugin-log.txt");
+    let log = read(&top, "agent/log.txt");
     assert!(
-        log.contains("ADD for shop/web") && log.contains("the last line"),
+        log.contains("the plugin is installed and in force"),
         "{log}"
     );
-    assert!(log.contains("using (left out) and (left out)\""), "{log}");
+    assert!(log.contains("\tcni-plugin\t(left out)\tif=eth0\n"), "{log}");
+    let log = read(&top, "cni/plugin-log.txt");
+    assert!(
+        log.contains("ADD failed: no answer within 5 ") && log.contains(": 27 changes, verified"),
+        "{log}"
+    );
+    assert!(
+        log.contains("\"msg\":\"(left out) and (left out)\""),
+        "{log}"
+    );
     assert!(log.contains("lines that are none of weir's are left out"));
 
     let rules = match host {
@@ -216,7 +240,7 @@ fn everything_is_in_it_but_secrets() {
         false => read(&top, "rules/own.txt"),
     };
     assert!(
-        rules.contains("\n# nf_tables") && rules.contains("\n# sets, as ipset save\n"),
+        rules.contains("\n# nf_tables") && rules.contains("\n# sets of ipset\n"),
         "{rules}"
     );
     assert!(read(&top, "preflight.txt").contains("\nsidecar "));

@@ -7,6 +7,23 @@ use crate::support::{Node, names};
 use serde_json::Value;
 use weir_netlink::Netns;
 
+/// Rules of another writer, with a secret wherever there is free text.
+const FOREIGN: &str = r#"
+nft 'add table ip theirs { comment "pLaNtEd"; }'
+nft 'add set ip theirs pLaNtEd { type ipv4_addr; comment "pLaNtEd"; elements = { 1.2.3.4 comment "pLaNtEd" }; }'
+nft 'add chain ip theirs c { type filter hook input priority 1; comment "pLaNtEd"; }'
+nft 'add chain ip theirs d'
+nft 'add rule ip theirs c log prefix "psk=pLaNtEd"'
+nft 'add rule ip theirs c ip saddr 10.0.0.1 accept comment "pLaNtEd"'
+nft 'add rule ip theirs c jump d'
+iptables-legacy -A INPUT -p tcp --dport 80 -m comment --comment pLaNtEd -j ACCEPT
+iptables-legacy -A INPUT -p tcp --dport 81 -j DROP
+iptables-legacy -A INPUT -m string --algo bm --string pLaNtEd -j ACCEPT
+iptables-legacy -A INPUT -j LOG --log-prefix pLaNtEd
+ipset create pLaNtEd hash:ip comment
+ipset add pLaNtEd 1.2.3.4 comment pLaNtEd
+"#;
+
 #[test]
 fn rules_of_a_namespace_that_is_named() {
     let netns = match Netns::create() {
@@ -25,16 +42,36 @@ fn rules_of_a_namespace_that_is_named() {
         &[],
     );
     assert!(out.status.success(), "{}", stderr(&out));
+    let planted = std::process::Command::new("nsenter")
+        .args([&format!("--net={path}"), "sh", "-ec", FOREIGN])
+        .output()
+        .unwrap();
+    assert!(planted.status.success(), "{}", stderr(&planted));
     let out = bundle(&node, &["--netns", &path]);
     assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
     let top = unpack(&node, &node.path("report.tar"));
     let rules = read(&top, "rules/namespace.txt");
     let shown = node.run(&["show", "--netns", &path, "--engine", "nft"], &[]);
     let shown = String::from_utf8(shown.stdout).unwrap();
+    // Ours are whole, and listed before those of another writer.
+    let (ours, theirs) = shown.split_once("table ip theirs").unwrap();
     assert!(
-        shown.contains("istio-proxy-nat") && rules.contains(&shown),
+        ours.contains("istio-proxy-nat") && rules.contains(ours) && theirs.contains("pLaNtEd"),
         "{rules}"
     );
+    for line in [
+        "table ip theirs {",
+        "type filter hook input priority filter + 1; policy accept;",
+        "# ip theirs is another writer's: 1 sets with 1 elements and 0 objects (left out)",
+        "# ip theirs c: 3 rules (left out), of which 1 accept, 1 end otherwise, 1 jump",
+        "-A INPUT -p tcp -m tcp --dport 80 -j ACCEPT  # parts (left out)",
+        "-A INPUT -p tcp -m tcp --dport 81 -j DROP\n",
+        "-A INPUT -j LOG  # parts (left out)",
+        "1 of type hash:ip family inet; names and entries (left out)",
+    ] {
+        assert!(rules.contains(line), "{line}: {rules}");
+    }
+    assert!(!rules.contains("pLaNtEd"), "{rules}");
     assert!(
         rules.starts_with(&format!("# {} at ", netns.id())),
         "{rules}"

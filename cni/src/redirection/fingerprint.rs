@@ -4,9 +4,7 @@ use super::Sandbox;
 use super::routing::RTPROT_WEIR;
 use std::collections::BTreeSet;
 use weir_netfilter::nft;
-use weir_netlink::route::{
-    Address, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
-};
+use weir_netlink::route::{Address, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing};
 use weir_netlink::{Error, Result};
 
 /// `RT_TABLE_DEFAULT`, `RT_TABLE_MAIN` and `RT_TABLE_LOCAL` of `linux/rtnetlink.h`: every namespace has rules for them.

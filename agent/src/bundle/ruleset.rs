@@ -1,0 +1,243 @@
+//! Rules as far as what is in them is known: those of other writers have comments, log prefixes, texts that are searched
+//! for and names of sets, and any of them may say what is no business of a report.
+//!
+//! Of a foreign nf_tables table there is its skeleton (names, hooks, priorities) and how many rules end in which
+//! verdict. Legacy tables are shared, and the order of rules in a built-in chain counts: each rule there stays, without
+//! the parts that have free text in them.
+
+use super::secrets::CUT;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use weir_cni::redirection::TABLES;
+use weir_netfilter::ipset::Header;
+use weir_netfilter::nft::{self, Statement, Verdict};
+use weir_netfilter::xtables::{self, ChainKind, Match, Target};
+
+/// What the names of Istio's chains begin with.
+const CHAINS: &str = "ISTIO_";
+
+/// As `nft list ruleset`, with a comment for what is left out.
+pub(super) fn nft(rules: &nft::Ruleset) -> String {
+    let mut text = String::new();
+    for table in &rules.tables {
+        let is_ours = table.family == nft::Family::Inet && TABLES.contains(&table.name.as_str());
+        match is_ours {
+            true => text += &own(table).to_string(),
+            false => text += &foreign(table),
+        }
+    }
+    text
+}
+
+/// One of our tables whole, but for texts that only another writer can have put there.
+fn own(table: &nft::Table) -> nft::Table {
+    let cut = |text: &mut Option<String>| {
+        if text.is_some() {
+            *text = Some(CUT.to_owned());
+        }
+    };
+    let mut table = table.clone();
+    cut(&mut table.comment);
+    table.objects.clear();
+    for set in &mut table.sets {
+        cut(&mut set.comment);
+        set.unread.clear();
+        set.elements.retain(|e| e.extra().comment.is_none());
+    }
+    for chain in &mut table.chains {
+        cut(&mut chain.comment);
+        for rule in &mut chain.rules {
+            cut(&mut rule.comment);
+            for statement in &mut rule.statements {
+                if let Statement::Log(log) = statement {
+                    cut(&mut log.prefix);
+                }
+            }
+            let is_opaque = |s: &Statement| matches!(s, Statement::Opaque(_));
+            if rule.statements.iter().any(is_opaque) {
+                rule.statements.clear();
+                rule.comment = Some(CUT.to_owned());
+            }
+        }
+    }
+    table
+}
+
+/// The skeleton of a table and, as comments, how much is in it.
+fn foreign(table: &nft::Table) -> String {
+    let mut bare = table.clone();
+    (bare.name, bare.comment) = (name(&table.name), None);
+    bare.sets.clear();
+    bare.objects.clear();
+    for chain in &mut bare.chains {
+        (chain.name, chain.comment) = (name(&chain.name), None);
+        chain.rules.clear();
+        if let Some(base) = &mut chain.base {
+            base.devices.iter_mut().for_each(|d| *d = name(d));
+            if let nft::ChainType::Other(text) = &mut base.chain_type {
+                *text = name(text);
+            }
+        }
+    }
+    // Writing to a String does not fail.
+    let mut text = bare.to_string();
+    let (family, called) = (bare.family, &bare.name);
+    let elements: usize = table.sets.iter().map(|s| s.elements.len()).sum();
+    let _ = writeln!(
+        text,
+        "# {family} {called} is another writer's: {} sets with {elements} elements and {} objects {CUT}",
+        table.sets.len(),
+        table.objects.len()
+    );
+    for (chain, bare) in table.chains.iter().zip(&bare.chains) {
+        let ends = chain.rules.iter().map(|rule| end(&rule.statements));
+        let _ = writeln!(
+            text,
+            "# {family} {called} {}: {} rules {CUT}{}",
+            bare.name,
+            chain.rules.len(),
+            counts(ends)
+        );
+    }
+    text
+}
+
+/// ", of which N accept, N jump", by the word.
+fn counts(words: impl Iterator<Item = &'static str>) -> String {
+    let mut counts = BTreeMap::<_, usize>::new();
+    words.for_each(|word| *counts.entry(word).or_default() += 1);
+    let counts: Vec<String> = counts
+        .iter()
+        .map(|(word, n)| format!("{n} {word}"))
+        .collect();
+    match counts.is_empty() {
+        true => String::new(),
+        false => format!(", of which {}", counts.join(", ")),
+    }
+}
+
+/// What a rule does at its end.
+fn end(statements: &[Statement]) -> &'static str {
+    match statements.last() {
+        Some(Statement::Verdict(verdict)) => match verdict {
+            Verdict::Accept => "accept",
+            Verdict::Drop => "drop",
+            Verdict::Continue => "continue",
+            Verdict::Return => "return",
+            Verdict::Jump(_) => "jump",
+            Verdict::Goto(_) => "goto",
+            _ => "end otherwise",
+        },
+        Some(Statement::Vmap(..)) => "vmap",
+        Some(Statement::Redirect(_)) => "redirect",
+        Some(Statement::Masquerade(_)) => "masquerade",
+        Some(Statement::Nat(_)) => "nat",
+        Some(Statement::Tproxy(_)) => "tproxy",
+        Some(Statement::Notrack) => "notrack",
+        Some(Statement::Reject(_)) => "reject",
+        _ => "end otherwise",
+    }
+}
+
+/// As `iptables-save`: of the chains of others only how many rules they have.
+pub(super) fn legacy(rules: &xtables::Ruleset) -> String {
+    let (mut text, mut last) = (String::new(), None);
+    for table in &rules.tables {
+        // Writing to a String does not fail.
+        if last.replace(table.family) != Some(table.family) {
+            let _ = writeln!(text, "# {}-save", table.family);
+        }
+        let _ = writeln!(text, "*{}", name(&table.name));
+        for chain in &table.chains {
+            let policy = match chain.kind {
+                ChainKind::Builtin(Some(policy)) => policy.to_string(),
+                _ => "-".to_owned(),
+            };
+            let _ = writeln!(text, ":{} {policy} [0:0]", name(&chain.name));
+        }
+        for chain in &table.chains {
+            let called = name(&chain.name);
+            if chain.kind == ChainKind::User && !chain.name.starts_with(CHAINS) {
+                let _ = writeln!(text, "# {called}: {} rules {CUT}", chain.rules.len());
+                continue;
+            }
+            for rule in &chain.rules {
+                let _ = writeln!(text, "-A {called}{}", known(rule));
+            }
+        }
+        text += "COMMIT\n";
+    }
+    text
+}
+
+/// A rule with the matches and the target that have no text of their own.
+fn known(rule: &xtables::Rule) -> String {
+    let mut bare = rule.clone();
+    bare.header = None;
+    bare.matches.retain(is_known);
+    let mut is_whole = bare.matches.len() == rule.matches.len() && rule.header.is_none();
+    let mut target = String::new();
+    if let Some(to) = &rule.target {
+        let known = match to {
+            Target::Log(_) | Target::Nflog(_) | Target::Set(_) | Target::Unknown(_) => false,
+            to => to.chain().is_none_or(|chain| chain == name(chain)),
+        };
+        if !known {
+            is_whole = false;
+            bare.target = None;
+            let extension = to.extension().or(to.chain());
+            target = format!(" -j {}", name(extension.unwrap_or(CUT)));
+        }
+    }
+    let interfaces = [&mut bare.in_interface, &mut bare.out_interface];
+    for interface in interfaces {
+        let is_plain = |i: &str| i.trim_end_matches('+') == name(i.trim_end_matches('+'));
+        let text = interface.as_ref().map(|(_, i)| i.to_string());
+        if text.is_some_and(|text| !is_plain(&text)) {
+            (*interface, is_whole) = (None, false);
+        }
+    }
+    match is_whole {
+        true => bare.to_string(),
+        false => format!("{bare}{target}  # parts {CUT}"),
+    }
+}
+
+/// Whether a match consists of numbers, addresses and words of the kernel.
+fn is_known(part: &Match) -> bool {
+    matches!(
+        part,
+        Match::Tcp(_)
+            | Match::Udp(_)
+            | Match::Icmp(_)
+            | Match::Icmp6(_)
+            | Match::Multiport(_)
+            | Match::Owner(_)
+            | Match::Mark(_)
+            | Match::Connmark(_)
+            | Match::Conntrack(_)
+            | Match::State(_)
+            | Match::Addrtype(_)
+            | Match::Socket(_)
+            | Match::Limit(_)
+    )
+}
+
+/// One line for each type, because any name may be a secret.
+pub(super) fn sets(sets: &[Header]) -> String {
+    let mut counts = BTreeMap::<String, usize>::new();
+    for set in sets {
+        let kind = format!("{} family {}", name(set.kind.name()), set.family);
+        *counts.entry(kind).or_default() += 1;
+    }
+    let line =
+        |(kind, n): (&String, &usize)| format!("{n} of type {kind}; names and entries {CUT}\n");
+    counts.iter().map(line).collect()
+}
+
+/// A name of plain characters, or the mark.
+fn name(text: &str) -> String {
+    let of_name = |c: char| c.is_ascii_alphanumeric() || "_-.:,".contains(c);
+    let is_name = !text.is_empty() && text.len() <= 64 && text.chars().all(of_name);
+    if is_name { text } else { CUT }.to_owned()
+}
