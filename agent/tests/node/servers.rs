@@ -223,6 +223,47 @@ fn connections_that_ask_nothing_do_not_keep_the_kubelet_out() {
     }
 }
 
+/// Each of 400 clients connects again as soon as it is sent away.
+#[test]
+fn clients_that_connect_again_and_again_do_not_keep_the_kubelet_out() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (_node, agent) = node_and_agent(&[], &[]);
+    for (port, path) in [(agent.health, "/readyz"), (agent.metrics, "/metrics")] {
+        let over = Arc::new(AtomicBool::new(false));
+        let connect = move || {
+            let stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        };
+        let clients = |over: Arc<AtomicBool>| {
+            move || {
+                let mut idle: Vec<_> = (0..100).map(|_| connect()).collect();
+                while !over.load(Ordering::Relaxed) {
+                    for stream in &mut idle {
+                        let read = std::io::Read::read(stream, &mut [0]);
+                        if !read.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock) {
+                            *stream = connect();
+                        }
+                    }
+                    std::thread::yield_now();
+                }
+            }
+        };
+        let threads: Vec<_> = (0..4)
+            .map(|_| std::thread::spawn(clients(Arc::clone(&over))))
+            .collect();
+        for _ in 0..10 {
+            let begun = std::time::Instant::now();
+            assert_eq!(get(port, path).map(|(status, _)| status), Some(200));
+            let took = begun.elapsed();
+            assert!(took < std::time::Duration::from_secs(1), "{path}: {took:?}");
+        }
+        over.store(true, Ordering::Relaxed);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    }
+}
+
 #[test]
 fn a_client_that_has_no_more_to_say_gets_its_answer() {
     use std::io::Read;

@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(5);
+/// Connections that wait to be accepted: a probe stands in one line with clients that connect again and again. The
+/// kernel takes no more than `net.core.somaxconn`, which is as much since 5.4.
+const BACKLOG: i32 = 4096;
 
 /// Listens on all addresses, IPv6 and IPv4 where the node has both.
 pub(crate) fn bind(port: u16) -> std::io::Result<TcpListener> {
@@ -29,7 +32,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     }
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
-    socket.listen(128)?;
+    socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
