@@ -39,8 +39,7 @@ impl Agent {
             Err(why) => self.log.warn(&format!(
                 "the plugin's kubeconfig keeps the token of this pod, and with the pod that ends: until another agent \
                  writes a new one, pods whose plugin has to ask the API server do not start. There is no other token: \
-                 {why}; the service account needs create on its serviceaccounts/token, as \
-                 agent/deploy/upgrade-rbac.yaml grants"
+                 {why}"
             )),
         }
     }

@@ -106,6 +106,36 @@ fn without_the_right_to_a_token_the_entry_stays_and_the_log_says_what_is_missing
 }
 
 #[test]
+fn a_right_is_missing_only_where_the_server_says_so() {
+    let mut selecting = daemon_set();
+    selecting["spec"]["template"]["spec"]["nodeSelector"] = json!({"mesh": "on"});
+    for (set, path, status, says) in [
+        (daemon_set(), "/token", 503, None),
+        (daemon_set(), "/daemonsets/", 503, None),
+        (
+            daemon_set(),
+            "/daemonsets/",
+            403,
+            Some("needs get on daemonsets in apps"),
+        ),
+        (selecting, "/nodes/", 403, Some("needs get on nodes")),
+    ] {
+        let (node, server) = (Node::new(), ApiServer::start());
+        server.put(own_pod());
+        server.put(set);
+        server.fault(move |asked| asked.path.contains(path).then_some(Fault::Status(status)));
+        let mut agent = agent(&node, &server);
+        assert!(agent.terminate().success(), "{}", agent.log());
+        assert_stays(&node, &agent);
+        let log = agent.log();
+        match says {
+            Some(says) => assert!(log.contains(says), "{says}: {log}"),
+            None => assert!(!log.contains("service account needs"), "{log}"),
+        }
+    }
+}
+
+#[test]
 fn what_ends_the_mesh_on_this_node_removes_the_installation() {
     let mut deleting = daemon_set();
     deleting["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z".into();

@@ -31,6 +31,9 @@ const REFUSALS: u32 = 3;
 /// days for whoever comes back from it. An API server may shorten it.
 const VALID: u32 = 7 * 24 * 3600;
 
+/// In `agent/deploy`: the rights that only an upgrade needs.
+const UPGRADE: &str = "upgrade-rbac.yaml";
+
 /// What becomes of the installation, and why.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -210,7 +213,11 @@ impl Owner {
                 Ok((status.token, status.expiration_timestamp))
             }
             Ok(_) => Err("the API server answers without a token".into()),
-            Err(e) => Err(e.reason.cause()),
+            Err(e) => Err(format!(
+                "{}{}",
+                e.reason.cause(),
+                remedy(&e, "create on its serviceaccounts/token", UPGRADE)
+            )),
         }
     }
 }
@@ -229,15 +236,25 @@ fn no_name(text: &str) -> Option<String> {
     (!valid).then(|| format!("{text:?} is no name of a Kubernetes object"))
 }
 
-fn unanswered(error: &Error) -> String {
-    let remedy = match error.reason {
+/// A right is missing only where the server says so: one that is away grants nothing and refuses nothing.
+fn remedy(error: &Error, right: &str, file: &str) -> String {
+    match error.reason {
         Reason::Forbidden(_) => {
-            "; its service account needs get on daemonsets in apps, as agent/deploy/upgrade-rbac.yaml grants"
+            format!("; the service account needs {right}, as agent/deploy/{file} grants")
         }
-        _ => "",
+        _ => String::new(),
+    }
+}
+
+fn unanswered(error: &Error) -> String {
+    let (right, file) = match error.object.split_whitespace().next() {
+        Some("pod") => ("get on pods", "weir.yaml"),
+        Some("node") => ("get on nodes", "weir.yaml"),
+        _ => ("get on daemonsets in apps", UPGRADE),
     };
     format!(
-        "whether another agent comes cannot be found out: {}{remedy}; without one, run weir uninstall",
-        error.reason.cause()
+        "whether another agent comes cannot be found out: {}{}; without one, run weir uninstall",
+        error.reason.cause(),
+        remedy(error, right, file)
     )
 }
