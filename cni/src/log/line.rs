@@ -42,8 +42,19 @@ impl Line<'_> {
 /// separators of lines and paragraphs, marks that turn the direction of writing (UAX #9), and what ends such a turn.
 #[must_use]
 pub fn is_deceptive(c: char) -> bool {
-    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || turns
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_invisible(c)
+}
+
+/// General category Cf, or `Default_Ignorable_Code_Point`, of Unicode 16: soft hyphens, joiners, marks of direction,
+/// tags, fillers, variation selectors. They show nothing, or turn what stands around them.
+fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
+        | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// A text as JSON, with every [deceptive](is_deceptive) character escaped: a reader of the raw line sees it.
@@ -58,7 +69,9 @@ pub fn quoted(text: &str) -> String {
     let mut out = String::new();
     for c in json.chars() {
         match is_deceptive(c) {
-            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            // Above U+FFFF a pair of surrogates (RFC 8259 section 7).
+            true => (c.encode_utf16(&mut [0; 2]).iter())
+                .for_each(|unit| out.push_str(&format!("\\u{unit:04x}"))),
             false => out.push(c),
         }
     }
@@ -118,6 +131,10 @@ mod tests {
 
     #[test]
     fn what_deceives_is_escaped_and_read_back() {
+        let invisible = "a\u{ad}b\u{200b}c\u{feff}d\u{e0041}e";
+        let json = quoted(invisible);
+        assert_eq!(json, "\"a\\u00adb\\u200bc\\ufeffd\\udb40\\udc41e\"");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), invisible);
         let text = "a\u{202e}b\u{2028}c\u{85}d\u{7f}e\u{2066}f\nü\u{1f600}";
         let json = quoted(text);
         assert_eq!(

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
+use weir_cni::log::is_deceptive;
 
 /// HTML that is being written. Markup is part of the program; everything that is not is escaped.
 #[derive(Default)]
@@ -24,7 +25,7 @@ impl Html {
                 '>' => self.0.push_str("&gt;"),
                 '"' => self.0.push_str("&quot;"),
                 '\'' => self.0.push_str("&#39;"),
-                c if is_hidden(c) => self.0.extend(c.escape_unicode()),
+                c if is_deceptive(c) => self.0.extend(c.escape_unicode()),
                 c => self.0.push(c),
             }
         }
@@ -44,11 +45,6 @@ impl Html {
 }
 
 /// Control characters, and those of Unicode's bidirectional algorithm.
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-}
-
 /// `2026-11-20T21:15:02Z`
 pub(super) fn absolute(time: SystemTime) -> String {
     let text = weir_cni::log::timestamp(time);
