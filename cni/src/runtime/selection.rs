@@ -39,8 +39,8 @@ fn flat(text: &str) -> Vec<Selection> {
             None => (None, item),
         };
         let (name, interface) = match rest.split_once('@') {
-            Some((name, interface)) => (name, Some(interface)),
-            None => (rest, None),
+            Some((name, interface)) if !interface.contains('@') => (name, Some(interface)),
+            _ => (rest, None),
         };
         Selection {
             namespace: namespace.and_then(filled),
