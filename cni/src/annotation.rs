@@ -1,9 +1,13 @@
 //! The annotations that steer a pod's redirection, and what may stand in them.
 //!
-//! Values are taken as they are written. The rules for blanks differ by kind: ports and interfaces may
+//! The rules for blanks differ by kind: ports and interfaces may
 //! have them around an element, networks may not.
 
-use crate::config::{InputError, text};
+use crate::config::{
+    Inbound, InboundMode, InputError, InterfaceName, OutboundRanges, PortRange, Ranges, TproxyMark,
+    text,
+};
+use ipnet::IpNet;
 use std::collections::{BTreeMap, HashSet};
 
 /// Opts a pod out; also a label, which wins.
@@ -34,36 +38,35 @@ pub const EXCLUDE_INTERFACES: &str = "traffic.sidecar.istio.io/excludeInterfaces
 /// The port that the agent's health check answers on; left in both directions unless told otherwise.
 const STATUS_PORT: &str = "15020";
 /// Ports of the proxy's own listeners, always left inbound.
-const PROXY_PORTS: &str = "15020,15021,15090";
+const PROXY_PORTS: [&str; 3] = [STATUS_PORT, "15021", "15090"];
 
-/// What the annotations of a pod say, checked, with defaults for those that are absent.
+/// What the annotations of a pod say, with defaults for those that are absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedirectAnnotations {
-    /// `REDIRECT` or `TPROXY`
-    pub interception_mode: String,
-    /// `*`, networks, or empty
-    pub include_outbound_ip_ranges: String,
-    /// networks, or empty
-    pub exclude_outbound_ip_ranges: String,
-    /// `*`, ports, or empty
-    pub include_inbound_ports: String,
-    /// ports, those of the proxy's own listeners among them
-    pub exclude_inbound_ports: String,
-    /// ports, or empty
-    pub include_outbound_ports: String,
-    /// ports, or empty
-    pub exclude_outbound_ports: String,
-    /// interfaces, or empty
-    pub reroute_virtual_interfaces: String,
-    /// interfaces, or empty
-    pub exclude_interfaces: String,
+    /// How inbound traffic reaches the proxy.
+    pub mode: InboundMode,
+    /// Networks whose outbound traffic is captured.
+    pub outbound_include: OutboundRanges,
+    /// Networks whose outbound traffic is left.
+    pub outbound_exclude: Ranges,
+    /// Ports whose inbound traffic is captured.
+    pub inbound: Inbound,
+    /// Ports whose inbound traffic is left, those of the proxy's own listeners among them.
+    pub inbound_ports_exclude: Vec<PortRange>,
+    /// Ports whose outbound traffic is captured whatever the address.
+    pub outbound_ports_include: Vec<PortRange>,
+    /// Ports whose outbound traffic is left whatever the address.
+    pub outbound_ports_exclude: Vec<PortRange>,
+    /// Interfaces of virtual machines.
+    pub virtual_interfaces: Vec<InterfaceName>,
+    /// Interfaces that are left alone.
+    pub exclude_interfaces: Vec<InterfaceName>,
+    /// What was given and has no effect.
+    pub warnings: Vec<String>,
 }
 
 impl RedirectAnnotations {
-    /// Reads and checks all of them.
-    ///
-    /// A port list that is used and cannot say "all ports" refuses `*` here already, where the annotation can be
-    /// named, and not only when no rule can be made of it.
+    /// Reads all of them; each becomes a typed value here, once.
     ///
     /// # Errors
     ///
@@ -78,23 +81,24 @@ impl RedirectAnnotations {
         } else {
             KUBEVIRT_INTERFACES
         };
-        let include_inbound_ports = all_or(ports, get(INCLUDE_INBOUND_PORTS, "*"))?;
-        // Beside a list of included ports the excluded ones have no effect, and then `*` does no harm.
+        let mut warnings = Vec::new();
+        let inbound = inbound(get(INCLUDE_INBOUND_PORTS, "*"))?;
         let exclude = get(EXCLUDE_INBOUND_PORTS, STATUS_PORT);
-        let exclude_inbound_ports = match include_inbound_ports.as_str() {
-            "*" => ports(exclude)?,
-            _ => all_or(ports, exclude)?,
-        };
+        let inbound_ports_exclude = inbound_exclude(exclude, &inbound, &mut warnings)?;
         Ok(Self {
-            interception_mode: mode(get(INTERCEPTION_MODE, "REDIRECT"))?,
-            include_outbound_ip_ranges: all_or(networks, get(INCLUDE_OUTBOUND_IP_RANGES, "*"))?,
-            exclude_outbound_ip_ranges: networks(get(EXCLUDE_OUTBOUND_IP_RANGES, ""))?,
-            include_inbound_ports,
-            exclude_inbound_ports: with_proxy_ports(&exclude_inbound_ports),
-            include_outbound_ports: ports(get(INCLUDE_OUTBOUND_PORTS, ""))?,
-            exclude_outbound_ports: ports(get(EXCLUDE_OUTBOUND_PORTS, STATUS_PORT))?,
-            reroute_virtual_interfaces: interfaces(get(virtual_key, ""))?,
+            mode: mode(get(INTERCEPTION_MODE, "REDIRECT"), &inbound)?,
+            outbound_include: match get(INCLUDE_OUTBOUND_IP_RANGES, "*") {
+                (_, "*") => OutboundRanges::All,
+                list => OutboundRanges::Ranges(networks(list)?),
+            },
+            outbound_exclude: networks(get(EXCLUDE_OUTBOUND_IP_RANGES, ""))?,
+            inbound,
+            inbound_ports_exclude,
+            outbound_ports_include: ports(get(INCLUDE_OUTBOUND_PORTS, ""))?,
+            outbound_ports_exclude: ports(get(EXCLUDE_OUTBOUND_PORTS, STATUS_PORT))?,
+            virtual_interfaces: interfaces(get(virtual_key, ""))?,
             exclude_interfaces: interfaces(get(EXCLUDE_INTERFACES, ""))?,
+            warnings,
         })
     }
 }
@@ -106,9 +110,10 @@ fn bad(key: &str, value: &str, reason: &str, accepted: &str) -> InputError {
     InputError::value(format!("annotation {key}"), value, reason, accepted)
 }
 
-fn mode((key, value): Annotation<'_>) -> Result<String, InputError> {
+fn mode((key, value): Annotation<'_>, inbound: &Inbound) -> Result<InboundMode, InputError> {
     match value {
-        "REDIRECT" | "TPROXY" => Ok(value.to_owned()),
+        "REDIRECT" => Ok(InboundMode::Redirect),
+        "TPROXY" => Ok(InboundMode::Tproxy(TproxyMark::usual(inbound))),
         _ => Err(bad(
             key,
             value,
@@ -118,58 +123,97 @@ fn mode((key, value): Annotation<'_>) -> Result<String, InputError> {
     }
 }
 
-fn all_or(
-    list: fn(Annotation<'_>) -> Result<String, InputError>,
+/// Empty text is none; blanks alone are an empty list.
+fn inbound(annotation: Annotation<'_>) -> Result<Inbound, InputError> {
+    Ok(match annotation.1 {
+        "" => Inbound::Off,
+        "*" => Inbound::All,
+        _ => Inbound::Ports(ports(annotation)?),
+    })
+}
+
+/// With the ports of the proxy's own listeners. Of equal texts the first one stays.
+///
+/// Where all ports are captured `*` is refused, because no rule can say it; beside a list of included ports the
+/// excluded ones have no effect, and then it does no harm.
+fn inbound_exclude(
     annotation: Annotation<'_>,
-) -> Result<String, InputError> {
-    if annotation.1 == "*" {
-        Ok("*".to_owned())
-    } else {
-        list(annotation)
-    }
+    inbound: &Inbound,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<PortRange>, InputError> {
+    let given = match annotation {
+        (key, "*") if *inbound != Inbound::All => {
+            warnings.push(format!(
+                "annotation {key}: \"*\" has no effect: of inbound traffic only included ports are captured"
+            ));
+            Vec::new()
+        }
+        annotation => numbers(annotation)?,
+    };
+    let own = PROXY_PORTS.map(|text| text::decimal(text).map(|port| (text, port)));
+    let mut seen = HashSet::new();
+    let all = given.into_iter().chain(own.into_iter().flatten());
+    let first = all.filter(|(text, _)| seen.insert(*text));
+    Ok(first.map(|(_, port)| PortRange(port..=port)).collect())
 }
 
 const PORTS: &str = "ports 0-65535 with commas between them";
 
-fn ports((key, value): Annotation<'_>) -> Result<String, InputError> {
-    if !value.trim().is_empty() {
-        for element in value.split(',').map(str::trim) {
-            let reason = match text::decimal::<u16>(element) {
-                Some(_) => continue,
-                None if element.is_empty() => "has an empty element",
-                None if element == "*" => "stands for all ports, which this list cannot say",
-                None => "is not a port",
-            };
-            let part = if element.is_empty() { value } else { element };
-            return Err(bad(key, part, reason, PORTS));
-        }
-    }
-    Ok(value.to_owned())
+fn ports(annotation: Annotation<'_>) -> Result<Vec<PortRange>, InputError> {
+    let numbers = numbers(annotation)?.into_iter();
+    Ok(numbers.map(|(_, port)| PortRange(port..=port)).collect())
 }
 
-fn networks((key, value): Annotation<'_>) -> Result<String, InputError> {
+/// The elements of a list of ports, each as it is written and as a number.
+fn numbers<'a>((key, value): Annotation<'a>) -> Result<Vec<(&'a str, u16)>, InputError> {
+    let list = value.trim();
+    if list.is_empty() {
+        return Ok(Vec::new());
+    }
+    let number = |written: &'a str| {
+        let element = written.trim();
+        let reason = match text::decimal(element) {
+            Some(port) => return Ok((written, port)),
+            None if element.is_empty() => "has an empty element",
+            None if element == "*" => "stands for all ports, which this list cannot say",
+            None => "is not a port",
+        };
+        let part = if element.is_empty() { value } else { element };
+        Err(bad(key, part, reason, PORTS))
+    };
+    list.split(',').map(number).collect()
+}
+
+fn networks((key, value): Annotation<'_>) -> Result<Ranges, InputError> {
+    let mut ranges = Ranges::default();
     if !value.is_empty() {
         for element in value.split(',') {
-            if let Err(reason) = text::cidr(element) {
-                let accepted = "networks ADDRESS/LENGTH with commas and no blanks between them";
-                return Err(bad(key, element, reason, accepted));
+            match text::cidr(element) {
+                Ok(IpNet::V4(net)) => ranges.v4.push(net),
+                Ok(IpNet::V6(net)) => ranges.v6.push(net),
+                Err(reason) => {
+                    let accepted = "networks ADDRESS/LENGTH with commas and no blanks between them";
+                    return Err(bad(key, element, reason, accepted));
+                }
             }
         }
     }
-    Ok(value.to_owned())
+    Ok(ranges)
 }
 
-fn interfaces((key, value): Annotation<'_>) -> Result<String, InputError> {
-    if !value.is_empty() {
-        for element in value.split(',').map(str::trim) {
-            if !is_interface(element) {
-                let accepted = "interface names of 1 to 15 characters, first a letter, then letters, \
-                                digits, _ . or -";
-                return Err(bad(key, element, "is not an interface name", accepted));
-            }
-        }
+fn interfaces((key, value): Annotation<'_>) -> Result<Vec<InterfaceName>, InputError> {
+    if value.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(value.to_owned())
+    let name = |element: &str| {
+        if !is_interface(element) {
+            let accepted = "interface names of 1 to 15 characters, first a letter, then letters, \
+                            digits, _ . or -";
+            return Err(bad(key, element, "is not an interface name", accepted));
+        }
+        InterfaceName::parse(key, element)
+    };
+    value.split(',').map(str::trim).map(name).collect()
 }
 
 fn is_interface(name: &str) -> bool {
@@ -177,20 +221,6 @@ fn is_interface(name: &str) -> bool {
     name.len() <= 15
         && name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic())
         && name.bytes().all(rest)
-}
-
-/// Adds the ports of the proxy's own listeners. Of equal texts the first one stays.
-fn with_proxy_ports(list: &str) -> String {
-    let list = list.trim();
-    let comma = if list.is_empty() || list.ends_with(',') {
-        ""
-    } else {
-        ","
-    };
-    let all = format!("{list}{comma}{PROXY_PORTS}");
-    let mut seen = HashSet::new();
-    let ports: Vec<&str> = all.split(',').filter(|port| seen.insert(*port)).collect();
-    ports.join(",")
 }
 
 #[cfg(test)]

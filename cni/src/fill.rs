@@ -1,6 +1,7 @@
 //! Completes a configuration from the environment: variables, addresses, local files.
 
-use crate::config::{InputError, SidecarConfig};
+use crate::config::{self, InputError, OwnerGroups, SidecarConfig};
+use ipnet::Ipv4Net;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,42 @@ impl<'a> FillSources<'a> {
     }
 }
 
+/// What the variables of the process say about every pod's redirection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// `ISTIO_OUTBOUND_OWNER_GROUPS`, `ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE`
+    pub owner_groups: OwnerGroups,
+    /// `ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR`
+    pub loopback_v4: Ipv4Net,
+}
+
+const OWNER_GROUPS: (&str, &str) = ("ISTIO_OUTBOUND_OWNER_GROUPS", "*");
+const OWNER_GROUPS_EXCLUDE: (&str, &str) = ("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "");
+const LOOPBACK: (&str, &str) = ("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.1/32");
+
+impl Environment {
+    /// Reads the variables; names of groups are looked up in the file.
+    ///
+    /// # Errors
+    ///
+    /// Names the variable that cannot be understood, and what is accepted.
+    pub fn read(env: &dyn Fn(&str) -> Option<String>, group: &Path) -> Result<Self, InputError> {
+        let var = |(name, default): (&'static str, &str)| {
+            (name, env(name).unwrap_or_else(|| default.to_owned()))
+        };
+        let (include, exclude) = (var(OWNER_GROUPS), var(OWNER_GROUPS_EXCLUDE));
+        let loopback = var(LOOPBACK);
+        Ok(Self {
+            owner_groups: OwnerGroups::parse(
+                (include.0, &include.1),
+                (exclude.0, &exclude.1),
+                group,
+            )?,
+            loopback_v4: config::loopback(loopback.0, &loopback.1)?,
+        })
+    }
+}
+
 /// Puts addresses of the default network that come from elsewhere, as from a pod's status, into the order in which [`fill`]
 /// finds them in a namespace: IPv4 before IPv6, whichever the cluster prefers.
 pub fn order_as_dumped(addresses: &mut [IpAddr]) {
@@ -49,13 +86,14 @@ pub fn fill(
     config: &mut SidecarConfig,
     sources: &FillSources<'_>,
 ) -> Result<Vec<String>, InputError> {
-    let var = |name: &str, default: &str| (sources.env)(name).unwrap_or_else(|| default.to_owned());
-    config.owner_groups_include = var("ISTIO_OUTBOUND_OWNER_GROUPS", "*");
-    config.owner_groups_exclude = var("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "");
-    config.host_ipv4_loopback_cidr = var("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.1/32");
+    let var =
+        |(name, default): (&str, &str)| (sources.env)(name).unwrap_or_else(|| default.to_owned());
+    config.owner_groups_include = var(OWNER_GROUPS);
+    config.owner_groups_exclude = var(OWNER_GROUPS_EXCLUDE);
+    config.host_ipv4_loopback_cidr = var(LOOPBACK);
 
     if config.proxy_uid.is_empty() {
-        let user = var("ENVOY_USER", "istio-proxy");
+        let user = var(("ENVOY_USER", "istio-proxy"));
         let uid = crate::config::lookup_name(&sources.passwd, &user)?;
         config.proxy_uid = uid.unwrap_or(DEFAULT_PROXY_ID).to_string();
     }
@@ -81,14 +119,21 @@ pub fn fill(
 
 /// What the addresses of a namespace say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LocalAddress {
-    host_ip: IpAddr,
-    enable_ipv6: bool,
+pub(crate) struct LocalAddress {
+    pub(crate) host_ip: IpAddr,
+    pub(crate) enable_ipv6: bool,
 }
 
 /// The first usable address is the host's. It also decides about IPv6, unless both families are
 /// wanted: then any IPv6 address does.
-fn local_address(addresses: &[IpAddr], dual_stack: bool) -> Result<LocalAddress, InputError> {
+///
+/// # Errors
+///
+/// There is no such address.
+pub(crate) fn local_address(
+    addresses: &[IpAddr],
+    dual_stack: bool,
+) -> Result<LocalAddress, InputError> {
     let mut usable = addresses.iter().map(IpAddr::to_canonical).filter(is_usable);
     let host_ip = usable.next().ok_or_else(|| {
         let reason = if addresses.is_empty() {

@@ -19,15 +19,13 @@ use support::oracle::{Bench, Listing, listed, saved};
 use support::owners::{self, unmapped_owner};
 use weir_cni::compile::{Engine, Rules, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
-use weir_cni::fill::{FillSources, fill};
-use weir_cni::pod::{Placement, PodFacts, SidecarDecision, redirect_from};
+use weir_cni::fill::Environment;
+use weir_cni::pod::{PodFacts, SidecarDecision, redirect_from};
 use weir_netfilter::{nft, xtables};
 
-/// The configuration of a case; a pod must arrive at the one that is expected.
-fn config(case: &Case) -> SidecarConfig {
-    let Some((pod, addresses)) = case.pod() else {
-        return case.config.clone();
-    };
+/// The intent of a pod, if the case has one; without a text in between.
+fn of_pod(case: &Case) -> Option<Intent> {
+    let (pod, addresses) = case.pod()?;
     let facts = PodFacts::of(&pod);
     assert_eq!(
         SidecarDecision::of(&facts),
@@ -35,26 +33,13 @@ fn config(case: &Case) -> SidecarConfig {
         "{}",
         case.name
     );
-    let native_nftables = case.backend == "nftables";
-    let placement = Placement {
-        network_namespace: "/run/netns/pod",
-        native_nftables,
-        dry_run_file: "",
-    };
-    let redirect = redirect_from(&facts, &placement).unwrap();
-    let mut config = redirect.config;
-    assert_eq!(config.network_namespace, "/run/netns/pod");
-    let env = |_: &str| None;
-    fill(&mut config, &FillSources::new(&env, &addresses)).unwrap();
-    assert_eq!(config.host_ip, addresses.first().copied(), "{}", case.name);
-    config
-        .network_namespace
-        .clone_from(&case.config.network_namespace);
-    config.host_ip = case.config.host_ip;
-    assert_eq!(config, case.config, "{}", case.name);
-    config
+    let environment = Environment::read(&|_| None, &NameFiles::default().group).unwrap();
+    let redirect = redirect_from(&facts).unwrap();
+    assert_eq!(redirect.warnings, Vec::<String>::new(), "{}", case.name);
+    Some(redirect.intent(&environment, &addresses).unwrap())
 }
 
+/// A pod must arrive at the intent of the configuration that is expected.
 fn intent(case: &Case) -> Intent {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let unique = format!(
@@ -68,9 +53,13 @@ fn intent(case: &Case) -> Intent {
         passwd: file.clone(),
         group: file.clone(),
     };
-    let intent = Intent::parse(&config(case), &names);
+    let intent = Intent::parse(&case.config, &names);
     std::fs::remove_file(&file).unwrap();
-    intent.unwrap_or_else(|e| panic!("{}: {e}", case.name))
+    let intent = intent.unwrap_or_else(|e| panic!("{}: {e}", case.name));
+    if let Some(of_pod) = of_pod(case) {
+        assert_eq!(of_pod, intent, "{}", case.name);
+    }
+    intent
 }
 
 fn compiled_xtables(intent: &Intent) -> xtables::Ruleset {

@@ -15,6 +15,7 @@ use common::call::FakeProcess;
 use common::node::Node;
 use common::pods;
 use serde_json::{Value, json};
+use weir_cni::compile::Engine;
 
 fn sidecar_server() -> ApiServer {
     ApiServer::with_pod(pods::sidecar("shop", "web-0"), Value::Null)
@@ -30,8 +31,9 @@ fn a_sidecar_pod_is_redirected_and_its_result_handed_on() {
     assert_eq!(node.verb("ADD").result(), previous);
     let applied = node.backend.applied();
     assert_eq!(applied.len(), 1);
-    assert_eq!(applied[0].network_namespace, "/run/netns/does-not-exist");
-    assert!(applied[0].native_nftables);
+    assert_eq!(applied[0].netns.to_str(), Some("/run/netns/does-not-exist"));
+    assert_eq!(applied[0].engine, Some(Engine::Nft));
+    assert_eq!(applied[0].dry_run_file, None);
     let request = server.requests().remove(0).to_lowercase();
     assert!(
         request.starts_with("get /api/v1/namespaces/shop/pods/web-0"),
@@ -47,6 +49,25 @@ fn a_sidecar_pod_is_redirected_and_its_result_handed_on() {
         log.contains("\"pod\":\"shop/web-0\",\"if\":\"eth0\""),
         "{log}"
     );
+}
+
+/// Only classic tables can be asked for as text.
+#[test]
+fn dry_run_is_for_classic_tables_only() {
+    let server = sidecar_server();
+    for (native, file, expected) in [
+        (false, "", None),
+        (false, "/tmp/x", Some("/tmp/x")),
+        (true, "/tmp/x", None),
+    ] {
+        let mut node = Node::with_server(&server);
+        node.config["native_nftables"] = native.into();
+        let process = node.process("ADD").set("DRY_RUN_FILE_PATH", file);
+        node.run(&process).result();
+        let applied = node.backend.applied();
+        assert_eq!(applied[0].dry_run_file, expected.map(Into::into), "{file}");
+        assert_eq!(applied[0].engine, native.then_some(Engine::Nft));
+    }
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use weir_cni::compile::{Compiled, Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig, validate};
-use weir_cni::fill::{FillSources, fill, order_as_dumped};
-use weir_cni::pod::{Placement, Pod, PodFacts, SidecarDecision, redirect_from};
+use weir_cni::fill::{Environment, order_as_dumped};
+use weir_cni::pod::{Pod, PodFacts, SidecarDecision, redirect_from};
 use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;
 
@@ -22,6 +22,7 @@ pub(super) enum Desired {
 
 /// A redirection as it was given, as it was understood, and as rules.
 pub(super) struct Redirect {
+    /// The command's switches; of a pod none is set.
     pub(super) config: SidecarConfig,
     pub(super) intent: Intent,
     /// The engine that the command line or the configuration names.
@@ -80,23 +81,24 @@ pub(super) fn desired(
     arg: EngineArg,
     addresses: &Addresses<'_>,
 ) -> Result<Desired, Failure> {
-    let (config, named, engine) = match (&source.config, &source.pod) {
+    let (config, intent, named, engine) = match (&source.config, &source.pod) {
         (Some(file), _) => {
             let config = from_config(file)?;
             let named = named(arg, Some(&config));
-            (config, named, engine(named, addresses)?)
+            let engine = engine(named, addresses)?;
+            let intent = Intent::parse(&config, &NameFiles::default()).map_err(Failure::usage)?;
+            (config, intent, named, engine)
         }
         (None, Some(file)) => {
             let named = named(arg, None);
             let engine = engine(named, addresses)?;
-            match from_pod(file, engine, addresses)? {
-                Ok(config) => (config, named, engine),
+            match from_pod(file, addresses)? {
+                Ok(intent) => (SidecarConfig::default(), intent, named, engine),
                 Err(reason) => return Ok(Desired::Nothing(reason)),
             }
         }
         (None, None) => return Err(Failure::usage("one of --config and --pod is needed")),
     };
-    let intent = Intent::parse(&config, &NameFiles::default()).map_err(Failure::usage)?;
     for warning in &intent.warnings {
         eprintln!("weir: warning: {warning}");
     }
@@ -118,34 +120,26 @@ fn from_config(file: &Path) -> Result<SidecarConfig, Failure> {
 }
 
 /// The inner error is the reason why the pod asks for nothing.
-fn from_pod(
-    file: &Path,
-    engine: Engine,
-    addresses: &Addresses<'_>,
-) -> Result<Result<SidecarConfig, String>, Failure> {
+fn from_pod(file: &Path, addresses: &Addresses<'_>) -> Result<Result<Intent, String>, Failure> {
     let text = read(file)?;
     let pod = Pod::from_manifest(&text, &name(file)).map_err(Failure::usage)?;
     let facts = PodFacts::of(&pod);
     if let SidecarDecision::Skip(reason) = SidecarDecision::of(&facts) {
         return Ok(Err(format!("pod {facts} is not redirected: {reason}")));
     }
-    let placement = Placement {
-        native_nftables: engine == Engine::Nft,
-        ..Placement::default()
-    };
-    let redirect = redirect_from(&facts, &placement).map_err(Failure::usage)?;
-    let mut config = redirect.config;
+    let redirect = redirect_from(&facts).map_err(Failure::usage)?;
     let found = match addresses {
         Addresses::Of { sandbox, failed } => sandbox.addresses().map_err(|e| failed(&e))?,
         Addresses::Given([]) => in_order(status_addresses(&pod, &facts)),
         Addresses::Given(given) => in_order(given.to_vec()),
     };
-    let env = |name: &str| std::env::var(name).ok();
-    let more = fill(&mut config, &FillSources::new(&env, &found)).map_err(Failure::usage)?;
-    for warning in redirect.warnings.iter().chain(&more) {
+    for warning in &redirect.warnings {
         eprintln!("weir: warning: {warning}");
     }
-    Ok(Ok(config))
+    let env = |name: &str| std::env::var(name).ok();
+    let environment = Environment::read(&env, &NameFiles::default().group);
+    let intent = environment.and_then(|environment| redirect.intent(&environment, &found));
+    intent.map(Ok).map_err(Failure::usage)
 }
 
 fn in_order(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {

@@ -8,64 +8,79 @@ fn read(pairs: &[(&str, &str)]) -> Result<RedirectAnnotations, InputError> {
     RedirectAnnotations::read(&pairs.collect())
 }
 
-/// The value that results from one annotation, or that it is refused with its key in the message.
-fn value(key: &str, text: &str, field: fn(RedirectAnnotations) -> String) -> Option<String> {
-    match read(&[(key, text)]) {
-        Ok(read) => Some(field(read)),
-        Err(error) => {
-            assert!(error.to_string().contains(key), "{error}");
-            None
-        }
+fn names(interfaces: &[InterfaceName]) -> Vec<String> {
+    interfaces.iter().map(ToString::to_string).collect()
+}
+
+fn ports_of(ranges: &[PortRange]) -> Vec<u16> {
+    let port = |range: &PortRange| {
+        assert_eq!(range.0.start(), range.0.end());
+        *range.0.start()
+    };
+    ranges.iter().map(port).collect()
+}
+
+/// Networks in the order of the text, by family.
+fn texts(ranges: &Ranges) -> Vec<String> {
+    let v4 = ranges.v4.iter().map(ToString::to_string);
+    v4.chain(ranges.v6.iter().map(ToString::to_string))
+        .collect()
+}
+
+/// What one annotation says.
+fn of<T>(key: &str, text: &str, field: impl Fn(RedirectAnnotations) -> T) -> T {
+    let read = read(&[(key, text)]);
+    field(read.unwrap_or_else(|e| panic!("{key}={text:?}: {e}")))
+}
+
+/// Each is refused with its key in the message.
+fn refused(key: &str, texts: &[&str]) {
+    for text in texts {
+        let error = read(&[(key, text)]).expect_err(text).to_string();
+        assert!(error.contains(key), "{error}");
     }
 }
 
-fn kept(key: &str, field: fn(RedirectAnnotations) -> String, good: &[&str], bad: &[&str]) {
-    for text in good {
-        assert_eq!(
-            value(key, text, field).as_deref(),
-            Some(*text),
-            "{key}={text:?}"
-        );
-    }
-    for text in bad {
-        assert_eq!(value(key, text, field), None, "{key}={text:?}");
-    }
+fn plain(ports: &[u16]) -> Vec<PortRange> {
+    ports.iter().map(|port| PortRange(*port..=*port)).collect()
 }
 
 #[test]
 fn absent_annotations_have_defaults() {
-    let read = read(&[]).unwrap();
     let expected = RedirectAnnotations {
-        interception_mode: "REDIRECT".into(),
-        include_outbound_ip_ranges: "*".into(),
-        exclude_outbound_ip_ranges: String::new(),
-        include_inbound_ports: "*".into(),
-        exclude_inbound_ports: "15020,15021,15090".into(),
-        include_outbound_ports: String::new(),
-        exclude_outbound_ports: "15020".into(),
-        reroute_virtual_interfaces: String::new(),
-        exclude_interfaces: String::new(),
+        mode: InboundMode::Redirect,
+        outbound_include: OutboundRanges::All,
+        outbound_exclude: Ranges::default(),
+        inbound: Inbound::All,
+        inbound_ports_exclude: plain(&[15020, 15021, 15090]),
+        outbound_ports_include: Vec::new(),
+        outbound_ports_exclude: plain(&[15020]),
+        virtual_interfaces: Vec::new(),
+        exclude_interfaces: Vec::new(),
+        warnings: Vec::new(),
     };
-    assert_eq!(read, expected);
+    assert_eq!(read(&[]).unwrap(), expected);
 }
 
 #[test]
 fn interception_mode() {
+    let tproxy = |table| InboundMode::Tproxy(TproxyMark { mark: 1337, table });
+    let mode = |text: &str| of(INTERCEPTION_MODE, text, |r| r.mode);
+    assert_eq!(mode("REDIRECT"), InboundMode::Redirect);
+    assert_eq!(mode("TPROXY"), tproxy(Some(133)));
+    // Nothing inbound is captured: there is nothing to route.
+    let off = [(INTERCEPTION_MODE, "TPROXY"), (INCLUDE_INBOUND_PORTS, "")];
+    assert_eq!(read(&off).unwrap().mode, tproxy(None));
     let bad = ["", "NONE", "tproxy", "REDIRECT ", "Redirect"];
-    kept(
-        INTERCEPTION_MODE,
-        |r| r.interception_mode,
-        &["REDIRECT", "TPROXY"],
-        &bad,
-    );
+    refused(INTERCEPTION_MODE, &bad);
 }
 
-const GOOD_NETWORKS: [&str; 5] = [
-    "",
-    "10.0.0.0/8",
-    "10.1.2.3/8,fd00::/8",
-    "0.0.0.0/0,0.0.0.0/0",
-    "::ffff:10.0.0.0/104",
+const GOOD_NETWORKS: [(&str, &[&str]); 5] = [
+    ("", &[]),
+    ("10.0.0.0/8", &["10.0.0.0/8"]),
+    ("fd00::/8,10.1.2.3/8", &["10.1.2.3/8", "fd00::/8"]),
+    ("0.0.0.0/0,0.0.0.0/0", &["0.0.0.0/0", "0.0.0.0/0"]),
+    ("::ffff:10.0.0.0/104", &["::ffff:10.0.0.0/104"]),
 ];
 const BAD_NETWORKS: [&str; 8] = [
     "10.0.0.1",
@@ -80,40 +95,58 @@ const BAD_NETWORKS: [&str; 8] = [
 
 #[test]
 fn outbound_networks() {
-    let include = |r: RedirectAnnotations| r.include_outbound_ip_ranges;
-    kept(
-        INCLUDE_OUTBOUND_IP_RANGES,
-        include,
-        &GOOD_NETWORKS,
-        &BAD_NETWORKS,
-    );
-    kept(INCLUDE_OUTBOUND_IP_RANGES, include, &["*"], &[]);
-    let exclude = |r: RedirectAnnotations| r.exclude_outbound_ip_ranges;
-    kept(
-        EXCLUDE_OUTBOUND_IP_RANGES,
-        exclude,
-        &GOOD_NETWORKS,
-        &BAD_NETWORKS,
-    );
-    kept(EXCLUDE_OUTBOUND_IP_RANGES, exclude, &[], &["*"]);
+    for (text, expected) in GOOD_NETWORKS {
+        let OutboundRanges::Ranges(got) =
+            of(INCLUDE_OUTBOUND_IP_RANGES, text, |r| r.outbound_include)
+        else {
+            panic!("{text:?}")
+        };
+        assert_eq!(texts(&got), expected);
+        let got = of(EXCLUDE_OUTBOUND_IP_RANGES, text, |r| r.outbound_exclude);
+        assert_eq!(texts(&got), expected);
+    }
+    refused(INCLUDE_OUTBOUND_IP_RANGES, &BAD_NETWORKS);
+    refused(EXCLUDE_OUTBOUND_IP_RANGES, &BAD_NETWORKS);
+    let all = of(INCLUDE_OUTBOUND_IP_RANGES, "*", |r| r.outbound_include);
+    assert_eq!(all, OutboundRanges::All);
+    refused(EXCLUDE_OUTBOUND_IP_RANGES, &["*"]);
 }
 
-const GOOD_PORTS: [&str; 6] = ["", "  ", "0", "65535", " 80 , 443 ", "80,80,0080"];
+const GOOD_PORTS: [(&str, &[u16]); 6] = [
+    ("", &[]),
+    ("  ", &[]),
+    ("0", &[0]),
+    ("65535", &[65535]),
+    (" 80 , 443 ", &[80, 443]),
+    ("80,80,0080", &[80, 80, 80]),
+];
 const BAD_PORTS: [&str; 10] = [
     "80,", "80,,443", ",", "80-90", "80:90", "http", "65536", "-1", "+80", "*,80",
 ];
 
 #[test]
 fn port_lists() {
-    let include_in = |r: RedirectAnnotations| r.include_inbound_ports;
-    kept(INCLUDE_INBOUND_PORTS, include_in, &GOOD_PORTS, &BAD_PORTS);
-    kept(INCLUDE_INBOUND_PORTS, include_in, &["*"], &[" *", "* "]);
-    let include_out = |r: RedirectAnnotations| r.include_outbound_ports;
-    kept(INCLUDE_OUTBOUND_PORTS, include_out, &GOOD_PORTS, &BAD_PORTS);
-    let exclude_out = |r: RedirectAnnotations| r.exclude_outbound_ports;
-    kept(EXCLUDE_OUTBOUND_PORTS, exclude_out, &GOOD_PORTS, &BAD_PORTS);
-    let exclude_in = |r: RedirectAnnotations| r.exclude_inbound_ports;
-    kept(EXCLUDE_INBOUND_PORTS, exclude_in, &[], &BAD_PORTS);
+    for (text, expected) in GOOD_PORTS {
+        let inbound = of(INCLUDE_INBOUND_PORTS, text, |r| r.inbound);
+        match text {
+            "" => assert_eq!(inbound, Inbound::Off),
+            _ => assert_eq!(inbound, Inbound::Ports(plain(expected)), "{text:?}"),
+        }
+        let include = of(INCLUDE_OUTBOUND_PORTS, text, |r| r.outbound_ports_include);
+        assert_eq!(ports_of(&include), expected);
+        let exclude = of(EXCLUDE_OUTBOUND_PORTS, text, |r| r.outbound_ports_exclude);
+        assert_eq!(ports_of(&exclude), expected);
+    }
+    for key in [
+        INCLUDE_INBOUND_PORTS,
+        INCLUDE_OUTBOUND_PORTS,
+        EXCLUDE_OUTBOUND_PORTS,
+        EXCLUDE_INBOUND_PORTS,
+    ] {
+        refused(key, &BAD_PORTS);
+    }
+    assert_eq!(of(INCLUDE_INBOUND_PORTS, "*", |r| r.inbound), Inbound::All);
+    refused(INCLUDE_INBOUND_PORTS, &[" *", "* "]);
 }
 
 #[test]
@@ -134,14 +167,19 @@ fn a_star_is_refused_where_it_cannot_be_said() {
 #[test]
 fn all_inbound_ports_may_be_excluded_where_only_some_are_included() {
     let with = |include: &str, exclude: &str| {
-        let keys = [
+        read(&[
             (INCLUDE_INBOUND_PORTS, include),
             (EXCLUDE_INBOUND_PORTS, exclude),
-        ];
-        read(&keys).map(|r| r.exclude_inbound_ports)
+        ])
     };
     for include in ["80,443", ""] {
-        assert_eq!(with(include, "*").unwrap(), "*,15020,15021,15090");
+        let read = with(include, "*").unwrap();
+        let own = [15020, 15021, 15090];
+        assert_eq!(ports_of(&read.inbound_ports_exclude), own);
+        let [warning] = &read.warnings[..] else {
+            panic!("{:?}", read.warnings)
+        };
+        assert!(warning.contains(EXCLUDE_INBOUND_PORTS), "{warning}");
         assert!(with(include, "*,80").is_err());
         assert!(with(include, "http").is_err());
     }
@@ -151,30 +189,29 @@ fn all_inbound_ports_may_be_excluded_where_only_some_are_included() {
 #[test]
 fn excluded_inbound_ports_get_the_proxys_own() {
     for (text, expected) in [
-        ("", "15020,15021,15090"),
-        ("  ", "15020,15021,15090"),
-        ("3306", "3306,15020,15021,15090"),
-        ("15090,8080", "15090,8080,15020,15021"),
-        ("80,80", "80,15020,15021,15090"),
-        (" 80 , 443 ", "80 , 443,15020,15021,15090"),
+        ("", &[15020, 15021, 15090][..]),
+        ("  ", &[15020, 15021, 15090]),
+        ("3306", &[3306, 15020, 15021, 15090]),
+        ("15090,8080", &[15090, 8080, 15020, 15021]),
+        ("80,80", &[80, 15020, 15021, 15090]),
+        (" 80 , 443 ", &[80, 443, 15020, 15021, 15090]),
         // Texts are compared, not numbers.
-        ("015020", "015020,15020,15021,15090"),
+        ("015020", &[15020, 15020, 15021, 15090]),
     ] {
-        let got = value(EXCLUDE_INBOUND_PORTS, text, |r| r.exclude_inbound_ports);
-        assert_eq!(got.as_deref(), Some(expected), "{text:?}");
+        let got = of(EXCLUDE_INBOUND_PORTS, text, |r| r.inbound_ports_exclude);
+        assert_eq!(ports_of(&got), expected, "{text:?}");
     }
-    assert_eq!(with_proxy_ports("80,"), "80,15020,15021,15090");
 }
 
 #[test]
 fn interface_lists() {
-    let good = [
-        "",
-        "eth0",
-        "k6t-a,k6t.b_c",
-        " net1 , net2 ",
-        "abcdefghijklmno",
-        "a,a",
+    let good: [(&str, &[&str]); 6] = [
+        ("", &[]),
+        ("eth0", &["eth0"]),
+        ("k6t-a,k6t.b_c", &["k6t-a", "k6t.b_c"]),
+        (" net1 , net2 ", &["net1", "net2"]),
+        ("abcdefghijklmno", &["abcdefghijklmno"]),
+        ("a,a", &["a", "a"]),
     ];
     let bad = [
         ",",
@@ -188,19 +225,21 @@ fn interface_lists() {
         "a b",
         "\u{e9}th",
     ];
-    kept(EXCLUDE_INTERFACES, |r| r.exclude_interfaces, &good, &bad);
-    kept(
+    for (text, expected) in good {
+        let excluded = of(EXCLUDE_INTERFACES, text, |r| r.exclude_interfaces);
+        assert_eq!(names(&excluded), expected);
+        for key in [REROUTE_VIRTUAL_INTERFACES, KUBEVIRT_INTERFACES] {
+            let rerouted = of(key, text, |r| r.virtual_interfaces);
+            assert_eq!(names(&rerouted), expected);
+        }
+    }
+    for key in [
+        EXCLUDE_INTERFACES,
         REROUTE_VIRTUAL_INTERFACES,
-        |r| r.reroute_virtual_interfaces,
-        &good,
-        &bad,
-    );
-    kept(
         KUBEVIRT_INTERFACES,
-        |r| r.reroute_virtual_interfaces,
-        &good,
-        &bad,
-    );
+    ] {
+        refused(key, &bad);
+    }
 }
 
 #[test]
@@ -210,11 +249,11 @@ fn the_newer_key_hides_the_older_one() {
             (REROUTE_VIRTUAL_INTERFACES, new),
             (KUBEVIRT_INTERFACES, old),
         ])
-        .map(|r| r.reroute_virtual_interfaces)
+        .map(|r| names(&r.virtual_interfaces))
     };
-    assert_eq!(both("a", "b"), Ok("a".into()));
-    assert_eq!(both("", "b"), Ok(String::new()));
-    assert_eq!(both("a", "not an interface"), Ok("a".into()));
+    assert_eq!(both("a", "b"), Ok(vec!["a".to_owned()]));
+    assert_eq!(both("", "b"), Ok(vec![]));
+    assert_eq!(both("a", "not an interface"), Ok(vec!["a".to_owned()]));
     assert!(both("not an interface", "b").is_err());
 }
 
@@ -243,9 +282,9 @@ proptest! {
     }
 
     #[test]
-    fn good_lists_are_kept_as_they_are(ports in prop::collection::vec(any::<u16>(), 1..20)) {
+    fn good_lists_keep_their_order(ports in prop::collection::vec(any::<u16>(), 1..20)) {
         let list = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
         let read = read(&[(EXCLUDE_OUTBOUND_PORTS, &list)]).unwrap();
-        prop_assert_eq!(read.exclude_outbound_ports, list);
+        prop_assert_eq!(ports_of(&read.outbound_ports_exclude), ports);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::{NameFiles, SidecarConfig};
-use crate::pod::{Placement, PodFacts, redirect_from};
+use crate::pod::{PodFacts, redirect_from};
 use proptest::prelude::*;
 
 mod examples;

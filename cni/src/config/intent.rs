@@ -2,6 +2,10 @@
 
 mod parse;
 
+pub(crate) use parse::loopback;
+
+use super::InputError;
+use super::size;
 use super::values::{IdRange, InterfaceName, PortRange};
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -71,6 +75,17 @@ pub struct TproxyMark {
     pub table: Option<u32>,
 }
 
+impl TproxyMark {
+    /// Upstream's mark and table, which a pod cannot choose.
+    #[must_use]
+    pub(crate) fn usual(inbound: &Inbound) -> Self {
+        Self {
+            mark: 1337,
+            table: (*inbound != Inbound::Off).then_some(133),
+        }
+    }
+}
+
 /// Which inbound ports are captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inbound {
@@ -125,7 +140,26 @@ pub enum Dns {
     },
 }
 
+/// Ports of the proxy's listeners, which a pod cannot choose.
+pub(crate) mod listeners {
+    /// `proxy_port`
+    pub(crate) const OUTBOUND: u16 = 15001;
+    /// `inbound_capture_port`
+    pub(crate) const INBOUND: u16 = 15006;
+    /// `inbound_tunnel_port`
+    pub(crate) const TUNNEL: u16 = 15008;
+}
+
 impl Intent {
+    /// Itself, if its lists are not too long.
+    ///
+    /// # Errors
+    /// They would make more than [`MAX_RULES`](crate::config::MAX_RULES) rules: which list, and how many elements it has.
+    pub(crate) fn checked(self) -> Result<Self, InputError> {
+        size::check(&self)?;
+        Ok(self)
+    }
+
     /// An included network's own address is a loopback address, in either family. `0.0.0.0/0` has
     /// none.
     #[must_use]

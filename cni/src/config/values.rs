@@ -22,7 +22,7 @@ pub struct IdRange(pub RangeInclusive<u32>);
 pub struct InterfaceName(String);
 
 /// `(uid_t) -1` means nobody in the kernel's interfaces.
-const MAX_ID: u32 = u32::MAX - 1;
+pub(crate) const MAX_ID: u32 = u32::MAX - 1;
 
 const PORTS: &str = "a port 0-65535 or a range of ports LOW:HIGH or LOW-HIGH";
 
@@ -92,7 +92,7 @@ pub(super) fn ids(field: &str, element: &str, file: &Path) -> Result<IdRange, In
 
 impl InterfaceName {
     /// One list element that holds an interface name.
-    pub(super) fn parse(field: &str, element: &str) -> Result<Self, InputError> {
+    pub(crate) fn parse(field: &str, element: &str) -> Result<Self, InputError> {
         let reason = if element.is_empty() || element.len() > 15 {
             "does not have 1 to 15 bytes"
         } else if element.contains('/') || element.contains(char::is_whitespace) {

@@ -3,15 +3,20 @@
 use std::path::Path;
 
 use super::phases::Phases;
-use crate::config::SidecarConfig;
+use crate::compile::Engine;
 use crate::log::Logger;
+use crate::pod::PodRedirect;
 
 /// A redirection that is desired in a namespace.
 pub struct Desired<'a> {
     /// `CNI_NETNS`.
     pub netns: &'a Path,
-    /// What the pod asks for, not yet filled from the environment.
-    pub config: &'a SidecarConfig,
+    /// What the pod asks for.
+    pub redirect: &'a PodRedirect,
+    /// The engine that the network configuration names; `None`: it is to be chosen.
+    pub engine: Option<Engine>,
+    /// Where the rules are written as text instead of into the kernel.
+    pub dry_run_file: Option<&'a Path>,
     /// `getenv(3)` of the plugin's process, for the options that are set there.
     pub lookup: &'a dyn Fn(&str) -> Option<String>,
     /// For what a person may want to know.

@@ -1,13 +1,13 @@
 //! The backend that is the kernel.
 
 use super::backend::{Applied, Backend, Desired};
-use super::engine::named_engine;
 use super::phases::{Phase, Phases};
 use crate::compile::{Compiled, Engine, compile};
-use crate::config::{Intent, NameFiles, SidecarConfig};
-use crate::fill::{FillSources, fill};
+use crate::config::{Intent, NameFiles};
+use crate::fill::Environment;
 use crate::log::Level;
 use crate::redirection::{self, Applied as Written, Sandbox};
+use std::path::Path;
 use std::time::Instant;
 
 /// Reads and writes the namespace itself.
@@ -17,9 +17,8 @@ pub struct Kernel;
 /// What is desired, with everything that was found out for it.
 struct Prepared {
     sandbox: Sandbox,
-    config: SidecarConfig,
     intent: Intent,
-    /// The engine that the configuration names, if any.
+    /// The engine that is named, if any.
     engine: Option<Engine>,
 }
 
@@ -37,8 +36,8 @@ impl Prepared {
 impl Backend for Kernel {
     fn apply(&self, desired: &Desired<'_>) -> Result<Applied, String> {
         let prepared = prepare(desired)?;
-        if prepared.config.dry_run {
-            return dry_run(desired, &prepared);
+        if let Some(file) = desired.dry_run_file {
+            return dry_run(file, &prepared);
         }
         let Written {
             engine, changes, ..
@@ -75,7 +74,7 @@ impl Backend for Kernel {
     }
 }
 
-/// Opens the namespace, fills the configuration from it and understands it. Nothing is changed.
+/// Opens the namespace and understands what is desired in it. Nothing is changed.
 fn prepare(desired: &Desired<'_>) -> Result<Prepared, String> {
     let (facts, decide) = (Phase::Facts, Phase::Decide);
     let open = || {
@@ -85,25 +84,17 @@ fn prepare(desired: &Desired<'_>) -> Result<Prepared, String> {
     };
     let (sandbox, addresses) = desired.phases.measure(facts, open).map_err(text)?;
     let understand = || {
-        let mut config = desired.config.clone();
-        let sources = FillSources::new(desired.lookup, &addresses);
-        let warnings = fill(&mut config, &sources).map_err(text)?;
-        let intent = Intent::parse(&config, &NameFiles::default()).map_err(text)?;
-        for warning in warnings
-            .iter()
-            .chain(&intent.warnings)
-            .chain(&config.notes())
-        {
-            desired.log.warn(warning);
-        }
-        Ok::<_, String>((config, intent))
+        let environment = Environment::read(desired.lookup, &NameFiles::default().group)?;
+        desired.redirect.intent(&environment, &addresses)
     };
-    let (config, intent) = desired.phases.measure(decide, understand)?;
+    let intent = desired.phases.measure(decide, understand).map_err(text)?;
+    for warning in &intent.warnings {
+        desired.log.warn(warning);
+    }
     Ok(Prepared {
         sandbox,
-        engine: named_engine(config.native_nftables),
-        config,
         intent,
+        engine: desired.engine,
     })
 }
 
@@ -127,14 +118,14 @@ fn write(prepared: &Prepared, phases: &Phases) -> Result<Written, String> {
 }
 
 /// Writes the rules as text to `DRY_RUN_FILE_PATH` and leaves the kernel alone.
-fn dry_run(desired: &Desired<'_>, prepared: &Prepared) -> Result<Applied, String> {
-    let path = (desired.lookup)("DRY_RUN_FILE_PATH").unwrap_or_default();
+fn dry_run(file: &Path, prepared: &Prepared) -> Result<Applied, String> {
     let choose = || prepared.sandbox.choose_engine(&prepared.intent);
     let plan = prepared.compiled(choose)?.to_string();
-    std::fs::write(&path, plan).map_err(|error| {
-        format!("cannot write the plan to {path:?}: {error}; correct or unset DRY_RUN_FILE_PATH")
+    let shown = file.display();
+    std::fs::write(file, plan).map_err(|error| {
+        format!("cannot write the plan to {shown}: {error}; correct or unset DRY_RUN_FILE_PATH")
     })?;
-    let summary = format!("DRY_RUN_FILE_PATH is set: nothing changed, the plan is in {path}");
+    let summary = format!("DRY_RUN_FILE_PATH is set: nothing changed, the plan is in {shown}");
     Ok(Applied { summary })
 }
 

@@ -1,10 +1,12 @@
 //! A pod with a sidecar: read, decided, redirected or compared.
 
+use std::path::Path;
+
 use super::backend::Desired;
+use super::engine::named_engine;
 use super::enrol::{Candidate, Plugin, netns};
 use super::phases::{Phase, Phases};
-use crate::config::SidecarConfig;
-use crate::pod::{Placement, Pod, PodFacts, SidecarDecision, redirect_from};
+use crate::pod::{Pod, PodFacts, PodRedirect, SidecarDecision, redirect_from};
 use crate::protocol::{Call, CniError, code};
 
 impl Plugin<'_> {
@@ -16,13 +18,18 @@ impl Plugin<'_> {
         phases: &Phases,
     ) -> Result<(), CniError> {
         let attempts = self.limits.sidecar_attempts;
-        let Some(config) = self.wanted(call, candidate, attempts, phases)? else {
+        let Some(redirect) = self.wanted(candidate, attempts, phases)? else {
             return Ok(());
         };
-        let applied = self
-            .backend
-            .apply(&self.desired(call, &config, phases))
-            .map_err(CniError::internal)?;
+        let desired = self.desired(call, candidate, &redirect, phases);
+        // Only classic tables can be asked for as text.
+        let file = (self.lookup)("DRY_RUN_FILE_PATH").filter(|file| !file.is_empty());
+        let dry_run_file = file.filter(|_| !candidate.conf.native_nftables);
+        let desired = Desired {
+            dry_run_file: dry_run_file.as_deref().map(Path::new),
+            ..desired
+        };
+        let applied = self.backend.apply(&desired).map_err(CniError::internal)?;
         self.log.info(&applied.summary);
         Ok(())
     }
@@ -30,13 +37,11 @@ impl Plugin<'_> {
     /// Compares the namespace with what the pod wants.
     pub(super) fn compare(&self, call: &Call, candidate: &Candidate) -> Result<(), CniError> {
         let (attempts, phases) = (self.limits.check_attempts, Phases::default());
-        let Some(config) = self.wanted(call, candidate, attempts, &phases)? else {
+        let Some(redirect) = self.wanted(candidate, attempts, &phases)? else {
             return Ok(());
         };
-        let differences = self
-            .backend
-            .verify(&self.desired(call, &config, &phases))
-            .map_err(CniError::internal)?;
+        let desired = self.desired(call, candidate, &redirect, &phases);
+        let differences = self.backend.verify(&desired).map_err(CniError::internal)?;
         let Some(first) = differences.first() else {
             return Ok(());
         };
@@ -56,12 +61,15 @@ impl Plugin<'_> {
     fn desired<'w>(
         &'w self,
         call: &'w Call,
-        config: &'w SidecarConfig,
+        candidate: &Candidate,
+        redirect: &'w PodRedirect,
         phases: &'w Phases,
     ) -> Desired<'w> {
         Desired {
             netns: netns(call),
-            config,
+            redirect,
+            engine: named_engine(candidate.conf.native_nftables),
+            dry_run_file: None,
             lookup: self.lookup,
             log: self.log,
             phases,
@@ -71,11 +79,10 @@ impl Plugin<'_> {
     /// What the pod wants; `None`: nothing.
     fn wanted(
         &self,
-        call: &Call,
         candidate: &Candidate,
         attempts: u32,
         phases: &Phases,
-    ) -> Result<Option<SidecarConfig>, CniError> {
+    ) -> Result<Option<PodRedirect>, CniError> {
         // The agent's pod may lack a valid token while it is replaced.
         let give_up = || candidate.is_agent();
         let ask = |limit| self.read_pod(candidate, limit);
@@ -83,31 +90,20 @@ impl Plugin<'_> {
         let Some(pod) = phases.measure(Phase::Facts, read)? else {
             return Ok(None);
         };
-        phases.measure(Phase::Decide, || self.decide(call, candidate, &pod))
+        phases.measure(Phase::Decide, || self.decide(&pod))
     }
 
     /// What this pod wants; `None`: nothing.
-    fn decide(
-        &self,
-        call: &Call,
-        candidate: &Candidate,
-        pod: &Pod,
-    ) -> Result<Option<SidecarConfig>, CniError> {
+    fn decide(&self, pod: &Pod) -> Result<Option<PodRedirect>, CniError> {
         let facts = PodFacts::of(pod);
         if let SidecarDecision::Skip(reason) = SidecarDecision::of(&facts) {
             self.log.info(&format!("not redirected: {reason}"));
             return Ok(None);
         }
-        let dry_run_file = (self.lookup)("DRY_RUN_FILE_PATH").unwrap_or_default();
-        let placement = Placement {
-            network_namespace: &call.env.netns,
-            native_nftables: candidate.conf.native_nftables,
-            dry_run_file: &dry_run_file,
-        };
-        let wanted = redirect_from(&facts, &placement).map_err(CniError::internal)?;
+        let wanted = redirect_from(&facts).map_err(CniError::internal)?;
         for warning in &wanted.warnings {
             self.log.warn(warning);
         }
-        Ok(Some(wanted.config))
+        Ok(Some(wanted))
     }
 }

@@ -17,4 +17,4 @@ pub use namespace::{Namespace, NamespaceMetadata};
 pub use object::{
     Container, EnvVar, OwnerReference, Pod, PodMetadata, PodSpec, PodStatus, SecurityContext,
 };
-pub use redirect::{Placement, PodRedirect, redirect_from};
+pub use redirect::{PodRedirect, redirect_from};

@@ -1,48 +1,47 @@
-//! From a pod to the configuration of its redirection.
+//! From a pod to its redirection: annotations and the proxy's container as typed values, and these as an intent.
 
 use super::PodFacts;
 use crate::annotation::RedirectAnnotations;
-use crate::config::{InputError, SidecarConfig};
+use crate::config::{Dns, IdRange, InputError, Intent, MAX_ID, listeners};
+use crate::fill::{Environment, local_address};
+use std::net::IpAddr;
 
-/// What is known about a pod's redirection besides the pod.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Placement<'a> {
-    /// Path of the pod's network namespace.
-    pub network_namespace: &'a str,
-    /// `native_nftables` of the network configuration.
-    pub native_nftables: bool,
-    /// The variable `DRY_RUN_FILE_PATH` of this process; empty when it is not set. Only the xtables
-    /// engine can run dry.
-    pub dry_run_file: &'a str,
-}
-
-/// The configuration of a pod's redirection, not yet filled from the environment.
+/// What a pod asks for. Its address families are found in its network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRedirect {
-    /// To be completed by [`fill`](crate::fill::fill) with the pod's own addresses.
-    pub config: SidecarConfig,
+    /// What its annotations say.
+    pub annotations: RedirectAnnotations,
+    /// User of the proxy.
+    pub proxy_uid: u32,
+    /// Group of the proxy.
+    pub proxy_gid: u32,
+    /// All DNS traffic goes to the proxy: `ISTIO_META_DNS_CAPTURE`.
+    pub capture_dns: bool,
+    /// Both families are wanted: `ISTIO_DUAL_STACK`.
+    pub dual_stack: bool,
+    /// Drop packets that conntrack finds invalid: `INVALID_DROP`.
+    pub drop_invalid: bool,
     /// What was given and has no effect.
     pub warnings: Vec<String>,
 }
 
 /// User and group of the proxy when the pod does not say, or says 0: a redirection that leaves root's
 /// traffic would leave too much.
-const PROXY_ID: i64 = 1337;
+const PROXY_ID: u32 = 1337;
 
 /// Reads what the pod asks for.
 ///
 /// # Errors
 ///
-/// An annotation cannot be used: which, and why.
-pub fn redirect_from(
-    facts: &PodFacts,
-    placement: &Placement<'_>,
-) -> Result<PodRedirect, InputError> {
-    let annotations = RedirectAnnotations::read(&facts.annotations).map_err(|mut error| {
+/// An annotation or an id cannot be used: which, and why.
+pub fn redirect_from(facts: &PodFacts) -> Result<PodRedirect, InputError> {
+    let of_pod = |mut error: InputError| {
         error.input = format!("pod {facts}: {}", error.input);
         error
-    })?;
-    let mut warnings = Vec::new();
+    };
+    let mut annotations = RedirectAnnotations::read(&facts.annotations).map_err(of_pod)?;
+    let given = std::mem::take(&mut annotations.warnings);
+    let mut warnings: Vec<String> = given.iter().map(|w| format!("pod {facts}: {w}")).collect();
     let mut switch = |name: &str| match facts.proxy_switch(name) {
         None => false,
         Some(Ok(value)) => value,
@@ -54,33 +53,66 @@ pub fn redirect_from(
             false
         }
     };
-    let redirect_dns = switch("ISTIO_META_DNS_CAPTURE");
-    let dual_stack = switch("ISTIO_DUAL_STACK");
-    let drop_invalid = switch("INVALID_DROP");
-    let id = |given: Option<i64>| given.filter(|id| *id != 0).unwrap_or(PROXY_ID).to_string();
-    let config = SidecarConfig {
-        host_filesystem_pod_network: true,
-        network_namespace: placement.network_namespace.to_owned(),
-        proxy_uid: id(facts.proxy_uid),
-        proxy_gid: id(facts.proxy_gid),
-        inbound_interception_mode: annotations.interception_mode,
-        outbound_ip_ranges_include: annotations.include_outbound_ip_ranges,
-        outbound_ip_ranges_exclude: annotations.exclude_outbound_ip_ranges,
-        inbound_ports_include: annotations.include_inbound_ports,
-        inbound_ports_exclude: annotations.exclude_inbound_ports,
-        outbound_ports_include: annotations.include_outbound_ports,
-        outbound_ports_exclude: annotations.exclude_outbound_ports,
-        exclude_interfaces: annotations.exclude_interfaces,
-        reroute_virtual_interfaces: annotations.reroute_virtual_interfaces,
-        redirect_dns,
-        capture_all_dns: redirect_dns,
-        drop_invalid,
-        dual_stack,
-        native_nftables: placement.native_nftables,
-        dry_run: !placement.native_nftables && !placement.dry_run_file.is_empty(),
-        ..SidecarConfig::default()
+    Ok(PodRedirect {
+        annotations,
+        proxy_uid: proxy_id("runAsUser", facts.proxy_uid).map_err(of_pod)?,
+        proxy_gid: proxy_id("runAsGroup", facts.proxy_gid).map_err(of_pod)?,
+        capture_dns: switch("ISTIO_META_DNS_CAPTURE"),
+        dual_stack: switch("ISTIO_DUAL_STACK"),
+        drop_invalid: switch("INVALID_DROP"),
+        warnings,
+    })
+}
+
+fn proxy_id(field: &str, given: Option<i64>) -> Result<u32, InputError> {
+    let Some(id) = given.filter(|id| *id != 0) else {
+        return Ok(PROXY_ID);
     };
-    Ok(PodRedirect { config, warnings })
+    let known = u32::try_from(id).ok().filter(|id| *id <= MAX_ID);
+    known.ok_or_else(|| {
+        let (input, accepted) = (format!("{field} of istio-proxy"), format!("0-{MAX_ID}"));
+        InputError::value(input, id.to_string(), "is no id", accepted)
+    })
+}
+
+impl PodRedirect {
+    /// The intent in a namespace with these addresses, the default network's first.
+    ///
+    /// # Errors
+    ///
+    /// No address could be the pod's; the lists are so long that they would make more than
+    /// [`MAX_RULES`](crate::config::MAX_RULES) rules.
+    pub fn intent(
+        &self,
+        environment: &Environment,
+        addresses: &[IpAddr],
+    ) -> Result<Intent, InputError> {
+        let asked = self.annotations.clone();
+        let id = |id: u32| vec![IdRange(id..=id)];
+        let intent = Intent {
+            enable_ipv6: local_address(addresses, self.dual_stack)?.enable_ipv6,
+            mode: asked.mode,
+            proxy_port: listeners::OUTBOUND,
+            inbound_capture_port: listeners::INBOUND,
+            inbound_tunnel_port: listeners::TUNNEL,
+            proxy_uids: id(self.proxy_uid),
+            proxy_gids: id(self.proxy_gid),
+            inbound: asked.inbound,
+            inbound_ports_exclude: asked.inbound_ports_exclude,
+            owner_groups: environment.owner_groups.clone(),
+            outbound_ports_include: asked.outbound_ports_include,
+            outbound_ports_exclude: asked.outbound_ports_exclude,
+            outbound_include: asked.outbound_include,
+            outbound_exclude: asked.outbound_exclude,
+            virtual_interfaces: asked.virtual_interfaces,
+            exclude_interfaces: asked.exclude_interfaces,
+            loopback_v4: environment.loopback_v4,
+            dns: if self.capture_dns { Dns::All } else { Dns::Off },
+            drop_invalid: self.drop_invalid,
+            warnings: Vec::new(),
+        };
+        intent.checked()
+    }
 }
 
 #[cfg(test)]
@@ -102,20 +134,27 @@ mod tests {
     #[test]
     fn ids_are_replaced_each_for_itself() {
         for (uid, gid, expected) in [
-            (None, None, ("1337", "1337")),
-            (Some(0), Some(5), ("1337", "5")),
-            (Some(1_000_670_000), Some(0), ("1000670000", "1337")),
+            (None, None, (1337, 1337)),
+            (Some(0), Some(5), (1337, 5)),
+            (Some(1_000_670_000), Some(0), (1_000_670_000, 1337)),
+            (Some(4_294_967_294), None, (4_294_967_294, 1337)),
         ] {
             let facts = PodFacts {
                 proxy_uid: uid,
                 proxy_gid: gid,
                 ..facts(&[])
             };
-            let config = redirect_from(&facts, &Placement::default()).unwrap().config;
-            assert_eq!(
-                (config.proxy_uid.as_str(), config.proxy_gid.as_str()),
-                expected
-            );
+            let got = redirect_from(&facts).unwrap();
+            assert_eq!((got.proxy_uid, got.proxy_gid), expected);
+        }
+        for id in [-1, 4_294_967_295, i64::MAX] {
+            let facts = PodFacts {
+                proxy_gid: Some(id),
+                ..facts(&[])
+            };
+            let error = redirect_from(&facts).unwrap_err().to_string();
+            let expected = format!("pod shop/web: runAsGroup of istio-proxy: \"{id}\" is no id");
+            assert!(error.starts_with(&expected), "{error}");
         }
     }
 
@@ -125,9 +164,8 @@ mod tests {
             ("ISTIO_META_DNS_CAPTURE", "1"),
             ("ISTIO_DUAL_STACK", "TRUE"),
         ];
-        let got = redirect_from(&facts(&env), &Placement::default()).unwrap();
-        let c = got.config;
-        assert!(c.redirect_dns && c.capture_all_dns && c.dual_stack && !c.drop_invalid);
+        let got = redirect_from(&facts(&env)).unwrap();
+        assert!(got.capture_dns && got.dual_stack && !got.drop_invalid);
         assert_eq!(got.warnings, Vec::<String>::new());
 
         let env = [
@@ -135,30 +173,10 @@ mod tests {
             ("ISTIO_DUAL_STACK", "yes"),
             ("INVALID_DROP", "t"),
         ];
-        let got = redirect_from(&facts(&env), &Placement::default()).unwrap();
-        let c = got.config;
-        assert!(!c.redirect_dns && !c.capture_all_dns && !c.dual_stack && c.drop_invalid);
+        let got = redirect_from(&facts(&env)).unwrap();
+        assert!(!got.capture_dns && !got.dual_stack && got.drop_invalid);
         assert_eq!(got.warnings.len(), 2);
         assert!(got.warnings[1].contains("shop/web") && got.warnings[1].contains("\"yes\""));
-    }
-
-    #[test]
-    fn dry_run_is_for_xtables_only() {
-        for (native_nftables, dry_run_file, expected) in [
-            (false, "", false),
-            (false, "/tmp/x", true),
-            (true, "/tmp/x", false),
-        ] {
-            let placement = Placement {
-                network_namespace: "/n",
-                native_nftables,
-                dry_run_file,
-            };
-            let config = redirect_from(&facts(&[]), &placement).unwrap().config;
-            assert_eq!(config.dry_run, expected);
-            assert_eq!(config.network_namespace, "/n");
-            assert!(config.host_filesystem_pod_network);
-        }
     }
 
     #[test]
@@ -167,9 +185,7 @@ mod tests {
         facts
             .annotations
             .insert("sidecar.istio.io/interceptionMode".into(), "NONE".into());
-        let error = redirect_from(&facts, &Placement::default())
-            .unwrap_err()
-            .to_string();
+        let error = redirect_from(&facts).unwrap_err().to_string();
         assert!(error.starts_with("pod shop/web: annotation sidecar.istio.io/interceptionMode"));
     }
 }

@@ -2,30 +2,40 @@
 
 use std::sync::Mutex;
 
-use weir_cni::config::SidecarConfig;
+use std::path::PathBuf;
+use weir_cni::compile::Engine;
 use weir_cni::plugin::{Applied, Backend, Desired};
+
+/// What was to be applied, and where.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub netns: PathBuf,
+    pub engine: Option<Engine>,
+    pub dry_run_file: Option<PathBuf>,
+}
 
 /// Notes every call; answers what it was told.
 #[derive(Default)]
 pub struct FakeBackend {
-    pub applied: Mutex<Vec<SidecarConfig>>,
+    pub applied: Mutex<Vec<Seen>>,
     pub apply_error: Option<String>,
     pub differences: Vec<String>,
     pub probe_error: Option<String>,
 }
 
 impl FakeBackend {
-    pub fn applied(&self) -> Vec<SidecarConfig> {
+    pub fn applied(&self) -> Vec<Seen> {
         self.applied.lock().expect("applied").clone()
     }
 }
 
 impl Backend for FakeBackend {
     fn apply(&self, desired: &Desired<'_>) -> Result<Applied, String> {
-        self.applied
-            .lock()
-            .expect("applied")
-            .push(desired.config.clone());
+        self.applied.lock().expect("applied").push(Seen {
+            netns: desired.netns.to_owned(),
+            engine: desired.engine,
+            dry_run_file: desired.dry_run_file.map(Into::into),
+        });
         match &self.apply_error {
             Some(error) => Err(error.clone()),
             None => Ok(Applied {

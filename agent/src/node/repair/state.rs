@@ -7,10 +7,10 @@ use crate::node::status::Mode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_cni::compile::Engine;
-use weir_cni::config::SidecarConfig;
+use weir_cni::config::InboundMode;
 use weir_cni::log::Logger;
-use weir_cni::plugin::{Backend, Desired, Kernel, Phase, Phases};
-use weir_cni::pod::{Placement, PodFacts, SidecarDecision, redirect_from};
+use weir_cni::plugin::{Backend, Desired, Kernel, Phase, Phases, named_engine};
+use weir_cni::pod::{PodFacts, PodRedirect, SidecarDecision, redirect_from};
 use weir_cni::redirection::{Fingerprint, Sandbox};
 
 /// Rules that did not change since are read again after this long all the same: a fingerprint does not have what a
@@ -21,14 +21,16 @@ pub(super) const WHOLE: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
     identity: Identity,
-    config: SidecarConfig,
+    redirect: PodRedirect,
+    /// The engine that the plugin's configuration names, if any.
+    engine: Option<Engine>,
 }
 
 impl Wanted {
     pub(crate) fn mode(&self) -> Mode {
-        match self.config.inbound_interception_mode.as_str() {
-            "TPROXY" => Mode::Tproxy,
-            _ => Mode::Redirect,
+        match self.redirect.annotations.mode {
+            InboundMode::Tproxy(_) => Mode::Tproxy,
+            InboundMode::Redirect => Mode::Redirect,
         }
     }
 }
@@ -78,7 +80,7 @@ pub(crate) fn wanted(view: &PodView, settings: &RepairSettings) -> Result<Option
         return Ok(None);
     }
     let identity = Identity::of(view);
-    asked(&facts, settings).map(|config| Some(Wanted { identity, config }))
+    asked(&facts, identity, settings).map(Some)
 }
 
 /// A pod that lives, has addresses of its own, and asks for redirection.
@@ -108,16 +110,21 @@ pub(crate) fn demanded(view: &PodView, settings: &RepairSettings) -> Result<Want
     if identity.addresses.is_empty() {
         return Err("it has no address yet, so its network namespace cannot be told".into());
     }
-    asked(&facts, settings).map(|config| Wanted { identity, config })
+    asked(&facts, identity, settings)
 }
 
-fn asked(facts: &PodFacts, settings: &RepairSettings) -> Result<SidecarConfig, String> {
-    let placement = Placement {
-        native_nftables: settings.native_nftables,
-        ..Placement::default()
-    };
-    let asked = redirect_from(facts, &placement).map_err(|e| e.to_string())?;
-    Ok(asked.config)
+fn asked(
+    facts: &PodFacts,
+    identity: Identity,
+    settings: &RepairSettings,
+) -> Result<Wanted, String> {
+    let redirect = redirect_from(facts).map_err(|e| e.to_string())?;
+    let engine = named_engine(settings.native_nftables);
+    Ok(Wanted {
+        identity,
+        redirect,
+        engine,
+    })
 }
 
 /// Whether the result of the last look still holds: same process, same desired state, same rules and routing.
@@ -159,7 +166,9 @@ pub(crate) fn heal(
     let lookup = |_: &str| None;
     let desired = Desired {
         netns: &path,
-        config: &wanted.config,
+        redirect: &wanted.redirect,
+        engine: wanted.engine,
+        dry_run_file: None,
         lookup: &lookup,
         log: &log,
         phases,

@@ -44,15 +44,10 @@ fn a_pod_with_redirection() {
         .into(),
         ..PodFacts::default()
     };
-    let mut config = redirect_from(&facts, &Placement::default()).unwrap().config;
-    let env = |_: &str| None;
+    let environment = crate::fill::Environment::read(&|_| None, "/nonexistent".as_ref()).unwrap();
     let addresses = ["127.0.0.1".parse().unwrap(), "10.244.0.5".parse().unwrap()];
-    crate::fill::fill(
-        &mut config,
-        &crate::fill::FillSources::new(&env, &addresses),
-    )
-    .unwrap();
-    let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
+    let redirect = redirect_from(&facts).unwrap();
+    let intent = redirect.intent(&environment, &addresses).unwrap();
     assert_eq!(saved(&intent, Family::Ip), expected(POD_REDIRECT));
     assert_eq!(saved(&intent, Family::Ip6), Vec::<String>::new());
     assert_eq!(compile(&intent, Engine::Xtables).routing, []);

@@ -2,7 +2,7 @@
 
 use super::{Dns, Inbound, InboundMode, Intent, OutboundRanges, OwnerGroups, Ranges, TproxyMark};
 use crate::config::values::{self, IdRange, InterfaceName, PortRange};
-use crate::config::{InputError, NameFiles, SidecarConfig, size, text};
+use crate::config::{InputError, NameFiles, SidecarConfig, text};
 use ipnet::{IpNet, Ipv4Net};
 use std::path::Path;
 
@@ -41,7 +41,11 @@ impl Intent {
             proxy_gids: ids("proxy_gid", &config.proxy_gid, &names.group)?,
             inbound,
             inbound_ports_exclude,
-            owner_groups: owner_groups(config, &names.group)?,
+            owner_groups: OwnerGroups::parse(
+                ("owner_groups_include", &config.owner_groups_include),
+                ("owner_groups_exclude", &config.owner_groups_exclude),
+                &names.group,
+            )?,
             outbound_ports_include: ports(
                 "outbound_ports_include",
                 &config.outbound_ports_include,
@@ -63,13 +67,12 @@ impl Intent {
                 &config.reroute_virtual_interfaces,
             )?,
             exclude_interfaces: interfaces("exclude_interfaces", &config.exclude_interfaces)?,
-            loopback_v4: loopback(&config.host_ipv4_loopback_cidr)?,
+            loopback_v4: loopback("host_ipv4_loopback_cidr", &config.host_ipv4_loopback_cidr)?,
             dns: dns(config, &mut warnings)?,
             drop_invalid: config.drop_invalid,
             warnings,
         };
-        size::check(&intent)?;
-        Ok(intent)
+        intent.checked()
     }
 }
 
@@ -156,17 +159,20 @@ fn interfaces(field: &str, list: &str) -> Result<Vec<InterfaceName>, InputError>
         .collect()
 }
 
-fn owner_groups(config: &SidecarConfig, file: &Path) -> Result<OwnerGroups, InputError> {
-    if config.owner_groups_include == "*" {
-        let list = &config.owner_groups_exclude;
-        return Ok(OwnerGroups::AllBut(ids(
-            "owner_groups_exclude",
-            list,
-            file,
-        )?));
+impl OwnerGroups {
+    /// Of a list of groups that are captured, `*` for all, and one of groups that are left then; each with the name of
+    /// its field. Names of groups are looked up in `file`.
+    pub(crate) fn parse(
+        include: (&str, &str),
+        exclude: (&str, &str),
+        file: &Path,
+    ) -> Result<Self, InputError> {
+        let list = |(field, list): (&str, &str)| ids(field, list, file);
+        match include.1 {
+            "*" => list(exclude).map(Self::AllBut),
+            _ => list(include).map(Self::Only),
+        }
     }
-    let list = &config.owner_groups_include;
-    Ok(OwnerGroups::Only(ids("owner_groups_include", list, file)?))
 }
 
 fn ranges(field: &str, list: &str) -> Result<Ranges, InputError> {
@@ -197,19 +203,15 @@ fn ranges(field: &str, list: &str) -> Result<Ranges, InputError> {
     Ok(ranges)
 }
 
-fn loopback(network: &str) -> Result<Ipv4Net, InputError> {
+/// The IPv4 network that counts as loopback.
+pub(crate) fn loopback(field: &str, network: &str) -> Result<Ipv4Net, InputError> {
     let reason = match text::cidr(network.trim()) {
         Ok(IpNet::V4(net)) => return Ok(net),
         Ok(IpNet::V6(_)) => "is not IPv4",
         Err(reason) => reason,
     };
     let accepted = "an IPv4 network, such as 127.0.0.1/32";
-    Err(InputError::value(
-        "host_ipv4_loopback_cidr",
-        network,
-        reason,
-        accepted,
-    ))
+    Err(InputError::value(field, network, reason, accepted))
 }
 
 fn dns(config: &SidecarConfig, warnings: &mut Vec<String>) -> Result<Dns, InputError> {
