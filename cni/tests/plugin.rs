@@ -16,6 +16,8 @@ use common::node::Node;
 use common::pods;
 use serde_json::{Value, json};
 use weir_cni::compile::Engine;
+use weir_cni::plugin::Deviation;
+use weir_cni::redirection::Difference;
 
 fn sidecar_server() -> ApiServer {
     ApiServer::with_pod(pods::sidecar("shop", "web-0"), Value::Null)
@@ -221,19 +223,23 @@ fn check_compares() {
     let server = sidecar_server();
     let mut node = Node::with_server(&server);
     node.verb("CHECK").assert_silent();
+    let deviation = |difference, object: &str| Deviation {
+        difference,
+        object: object.into(),
+    };
     node.backend.differences = vec![
-        "chain a: rule 2 is missing".into(),
-        "chain b is missing".into(),
+        deviation(Difference::Missing, "rule 2 of chain a"),
+        deviation(Difference::Unexpected, "chain b"),
     ];
     let error = node.verb("CHECK").error();
     assert_eq!(error.code, 100);
     assert!(
-        error.msg.contains("rule 2 is missing") && error.msg.contains("shop/web-0"),
+        error.msg.contains("missing: rule 2 of chain a") && error.msg.contains("shop/web-0"),
         "{error}"
     );
     assert_eq!(
         error.details,
-        "chain a: rule 2 is missing\nchain b is missing"
+        "missing: rule 2 of chain a\nunexpected: chain b"
     );
     assert!(node.backend.applied().is_empty(), "CHECK changed something");
     // Nothing to compare for these.

@@ -87,13 +87,49 @@ impl RoutingItem {
     /// What it is, without the verb: `ip -4 rule fwmark 0x539 lookup 133`.
     #[must_use]
     pub fn object(&self) -> String {
-        self.to_string().replacen(" add ", " ", 1)
+        self.command("")
     }
 
     /// The command that would take it away.
     #[must_use]
     pub fn removal(&self) -> String {
-        self.to_string().replacen(" add ", " delete ", 1)
+        self.command("delete ")
+    }
+
+    /// With this verb, which has a blank behind it.
+    fn command(&self, verb: &str) -> String {
+        match self {
+            Self::Address { address, device } => {
+                let family = match address {
+                    IpNet::V4(_) => IpFamily::V4,
+                    IpNet::V6(_) => IpFamily::V6,
+                };
+                format!("ip {family} address {verb}{address} dev {device}")
+            }
+            Self::PolicyRule {
+                family,
+                mark,
+                mask,
+                table,
+            } => {
+                let mask = match *mask {
+                    u32::MAX => String::new(),
+                    mask => format!("/{mask:#x}"),
+                };
+                format!("ip {family} rule {verb}fwmark {mark:#x}{mask} lookup {table}")
+            }
+            Self::LocalDefault {
+                family,
+                device,
+                table,
+            } => {
+                let scope = match family {
+                    IpFamily::V4 => " scope host",
+                    IpFamily::V6 => "",
+                };
+                format!("ip {family} route {verb}local default dev {device}{scope} table {table}")
+            }
+        }
     }
 }
 
@@ -106,47 +142,9 @@ impl fmt::Display for IpFamily {
     }
 }
 
+/// The command that adds it.
 impl fmt::Display for RoutingItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address { address, device } => {
-                let family = if address.addr().is_ipv4() {
-                    IpFamily::V4
-                } else {
-                    IpFamily::V6
-                };
-                write!(f, "ip {family} address add {address} dev {device}")
-            }
-            Self::PolicyRule {
-                family,
-                mark,
-                mask: u32::MAX,
-                table,
-            } => {
-                write!(f, "ip {family} rule add fwmark {mark:#x} lookup {table}")
-            }
-            Self::PolicyRule {
-                family,
-                mark,
-                mask,
-                table,
-            } => {
-                write!(
-                    f,
-                    "ip {family} rule add fwmark {mark:#x}/{mask:#x} lookup {table}"
-                )
-            }
-            Self::LocalDefault {
-                family,
-                device,
-                table,
-            } => {
-                write!(f, "ip {family} route add local default dev {device}")?;
-                if *family == IpFamily::V4 {
-                    f.write_str(" scope host")?;
-                }
-                write!(f, " table {table}")
-            }
-        }
+        f.write_str(&self.command("add "))
     }
 }

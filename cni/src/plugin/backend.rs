@@ -1,11 +1,13 @@
 //! What the plugin asks of the kernel, so that tests can stand in for it.
 
+use std::fmt;
 use std::path::Path;
 
 use super::phases::Phases;
 use crate::compile::Engine;
 use crate::log::Logger;
 use crate::pod::PodRedirect;
+use crate::redirection::Difference;
 
 /// A redirection that is desired in a namespace.
 pub struct Desired<'a> {
@@ -32,6 +34,21 @@ pub struct Applied {
     pub summary: String,
 }
 
+/// One difference between a namespace and what is desired in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deviation {
+    /// Whether it is missing or unexpected.
+    pub difference: Difference,
+    /// What is: a table, a rule, a route.
+    pub object: String,
+}
+
+impl fmt::Display for Deviation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.difference, self.object)
+    }
+}
+
 /// The kernel, or what stands in for it. Errors are whole sentences: input,
 /// reason, remedy.
 pub trait Backend {
@@ -41,12 +58,11 @@ pub trait Backend {
     /// Why not, and how the namespace was left: as it was, unless the error says otherwise.
     fn apply(&self, desired: &Desired<'_>) -> Result<Applied, String>;
 
-    /// What is missing or different in the namespace, one line each; empty
-    /// when it is as desired. Changes nothing.
+    /// What is missing or different in the namespace; nothing when it is as desired. Changes nothing.
     ///
     /// # Errors
     /// Why it cannot be told.
-    fn verify(&self, desired: &Desired<'_>) -> Result<Vec<String>, String>;
+    fn verify(&self, desired: &Desired<'_>) -> Result<Vec<Deviation>, String>;
 
     /// Whether rules can be written on this node by this process at all.
     /// Changes nothing.

@@ -1,6 +1,6 @@
 //! The backend that is the kernel.
 
-use super::backend::{Applied, Backend, Desired};
+use super::backend::{Applied, Backend, Desired, Deviation};
 use super::phases::{Phase, Phases};
 use crate::compile::{Compiled, Engine, compile};
 use crate::config::{Intent, NameFiles};
@@ -55,7 +55,7 @@ impl Backend for Kernel {
         Ok(Applied { summary })
     }
 
-    fn verify(&self, desired: &Desired<'_>) -> Result<Vec<String>, String> {
+    fn verify(&self, desired: &Desired<'_>) -> Result<Vec<Deviation>, String> {
         let prepared = prepare(desired)?;
         let choose = || prepared.compiled(|| prepared.sandbox.engine_to_try());
         let compiled = desired.phases.measure(Phase::Facts, choose)?;
@@ -64,9 +64,11 @@ impl Backend for Kernel {
             .phases
             .measure(Phase::Verify, compare)
             .map_err(text)?;
-        let line =
-            |change: &redirection::Change| format!("{}: {}", change.difference(), change.object());
-        Ok(changes.iter().map(line).collect())
+        let deviation = |change: &redirection::Change| Deviation {
+            difference: change.difference(),
+            object: change.object(),
+        };
+        Ok(changes.iter().map(deviation).collect())
     }
 
     fn probe(&self) -> Result<(), String> {

@@ -45,6 +45,7 @@ impl Plugin<'_> {
         let Some(first) = differences.first() else {
             return Ok(());
         };
+        let lines: Vec<String> = differences.iter().map(ToString::to_string).collect();
         Err(CniError::new(
             code::REDIRECTION_DIFFERS,
             format!(
@@ -55,7 +56,7 @@ impl Plugin<'_> {
                 differences.len()
             ),
         )
-        .with_details(differences.join("\n")))
+        .with_details(lines.join("\n")))
     }
 
     fn desired<'w>(

@@ -71,15 +71,11 @@ impl Change {
     #[must_use]
     pub fn object(&self) -> String {
         match self {
+            // Why comes as what differs, not as a comment behind a command.
             Self::Rules(Op::ReplaceTable((family, name), reasons)) => {
                 format!("table {family} {name}: {}", reasons.join(", "))
             }
-            Self::Rules(op) => {
-                let text = op.to_string();
-                let verbs = ["add ", "insert ", "delete "];
-                let rest = verbs.iter().find_map(|v| text.strip_prefix(v));
-                rest.unwrap_or(&text).to_owned()
-            }
+            Self::Rules(op) => op.object(),
             Self::Legacy(op) => op.to_string(),
             Self::Add(item) | Self::Remove(item) => item.object(),
             Self::Kept(kept) => format!("{kept} (of another writer; it stays)"),

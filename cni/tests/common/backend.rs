@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use std::path::PathBuf;
 use weir_cni::compile::Engine;
-use weir_cni::plugin::{Applied, Backend, Desired};
+use weir_cni::plugin::{Applied, Backend, Desired, Deviation};
 
 /// What was to be applied, and where.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct Seen {
 pub struct FakeBackend {
     pub applied: Mutex<Vec<Seen>>,
     pub apply_error: Option<String>,
-    pub differences: Vec<String>,
+    pub differences: Vec<Deviation>,
     pub probe_error: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Backend for FakeBackend {
         }
     }
 
-    fn verify(&self, _desired: &Desired<'_>) -> Result<Vec<String>, String> {
+    fn verify(&self, _desired: &Desired<'_>) -> Result<Vec<Deviation>, String> {
         Ok(self.differences.clone())
     }
 

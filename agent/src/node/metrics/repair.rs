@@ -8,6 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 use weir_cni::compile::Engine;
+use weir_cni::plugin::Deviation;
+use weir_cni::redirection::Difference;
 
 /// What became of a broken pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,9 +49,10 @@ const DRIFT: [&str; 2] = ["missing", "changed"];
 const ENGINES: [Engine; 2] = [Engine::Nft, Engine::Xtables];
 
 impl Cause {
-    /// From lines that begin with the kind of difference.
-    pub(crate) fn of(differences: &[String]) -> Self {
-        match differences.iter().all(|d| d.starts_with("missing")) {
+    /// Of everything that was found.
+    pub(crate) fn of(found: &[Deviation]) -> Self {
+        let is_missing = |d: &Deviation| d.difference == Difference::Missing;
+        match found.iter().all(is_missing) {
             true => Self::Missing,
             false => Self::Changed,
         }

@@ -238,7 +238,8 @@ impl Repairer {
                 memory.is_right(now);
                 self.metrics.drift(Cause::of(&differences));
                 self.metrics.healed(Repaired::Success);
-                let first = differences.first().map(String::as_str).unwrap_or_default();
+                let first = differences.first().map(ToString::to_string);
+                let first = first.unwrap_or_default();
                 let message = format!(
                     "was not redirected as it asks: {first} ({} differences in all); {summary}",
                     differences.len()

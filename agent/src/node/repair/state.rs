@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weir_cni::compile::Engine;
 use weir_cni::config::InboundMode;
 use weir_cni::log::Logger;
-use weir_cni::plugin::{Backend, Desired, Kernel, Phase, Phases, named_engine};
+use weir_cni::plugin::{Backend, Desired, Deviation, Kernel, Phase, Phases, named_engine};
 use weir_cni::pod::{PodFacts, PodRedirect, SidecarDecision, redirect_from};
 use weir_cni::redirection::{Fingerprint, Sandbox};
 
@@ -63,7 +63,7 @@ pub(crate) enum Found {
     /// It was not, and is now.
     Repaired {
         now: Verified,
-        differences: Vec<String>,
+        differences: Vec<Deviation>,
         summary: String,
     },
 }

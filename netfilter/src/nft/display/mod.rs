@@ -12,7 +12,9 @@ mod unread;
 mod value;
 
 pub(crate) use rule::rule_text;
-pub(crate) use ruleset::{base_chain_text, set_text};
+#[cfg(test)]
+pub(crate) use ruleset::set_text;
+pub(crate) use ruleset::{base_chain_text, set_line, set_word};
 
 use super::context::Context;
 use super::model::{Family, Rule, Set};

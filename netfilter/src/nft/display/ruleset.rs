@@ -196,25 +196,46 @@ pub(super) fn type_name(t: DataType) -> String {
     .to_owned()
 }
 
-/// A set or map with its elements.
+/// A set or a map as `nft` lists it.
 pub(crate) fn set_text(s: &Set) -> String {
-    let (word, to) = match s.data {
-        SetData::None if unread::object(s).is_some() => (
-            "map",
-            format!(" : {}", unread::object(s).unwrap_or_default()),
-        ),
-        SetData::None => ("set", String::new()),
-        SetData::Verdict => ("map", " : verdict".to_owned()),
-        SetData::Value(t, _) => ("map", format!(" : {}", type_name(t))),
-    };
-    let mut text = format!("\t{word} {} {{\n", s.name);
-    text += &match type_of::declaration(s) {
-        Some(declared) => format!("\t\ttypeof {declared}\n"),
-        None => format!("\t\ttype {}{to}\n", type_name(s.key_type)),
-    };
-    if let Some(size) = s.size {
-        text += &format!("\t\tsize {size}\n");
+    let lines: String = lines(s).iter().map(|l| format!("\t\t{l}\n")).collect();
+    format!(
+        "\t{} {} {{\n{lines}{}\t}}\n",
+        set_word(s),
+        s.name,
+        elements_text(s)
+    )
+}
+
+/// The same block in one line, without the word and the name.
+pub(crate) fn set_line(s: &Set) -> String {
+    let mut lines = lines(s);
+    if !s.elements.is_empty() {
+        lines.push(format!("elements = {{ {} }}", element_texts(s).join(", ")));
     }
+    format!("{{ {} }}", lines.join(" "))
+}
+
+/// `set` or `map`
+pub(crate) fn set_word(s: &Set) -> &'static str {
+    match s.data {
+        SetData::None if unread::object(s).is_none() => "set",
+        _ => "map",
+    }
+}
+
+/// What the block says before its elements.
+fn lines(s: &Set) -> Vec<String> {
+    let to = match s.data {
+        SetData::None => unread::object(s).map_or(String::new(), |o| format!(" : {o}")),
+        SetData::Verdict => " : verdict".to_owned(),
+        SetData::Value(t, _) => format!(" : {}", type_name(t)),
+    };
+    let mut lines = vec![match type_of::declaration(s) {
+        Some(declared) => format!("typeof {declared}"),
+        None => format!("type {}{to}", type_name(s.key_type)),
+    }];
+    lines.extend(s.size.map(|size| format!("size {size}")));
     let flags: Vec<&str> = [
         (s.constant, "constant"),
         (s.dynamic, "dynamic"),
@@ -227,21 +248,19 @@ pub(crate) fn set_text(s: &Set) -> String {
     // A default timeout says that elements end; the flag alone is not repeated then.
     let implied = s.timeout.is_some() && flags == ["timeout"];
     if !flags.is_empty() && !implied {
-        text += &format!("\t\tflags {}\n", flags.join(","));
+        lines.push(format!("flags {}", flags.join(",")));
     }
     if s.auto_merge {
-        text += "\t\tauto-merge\n";
+        lines.push("auto-merge".to_owned());
     }
-    if let Some(t) = s.timeout {
-        text += &format!("\t\ttimeout {}\n", duration(t));
-    }
-    if let Some(t) = s.gc_interval {
-        text += &format!("\t\tgc-interval {}\n", duration(t));
-    }
-    if let Some(comment) = &s.comment {
-        text += &format!("\t\tcomment \"{comment}\"\n");
-    }
-    text + &unread::of_set(s) + &elements_text(s) + "\t}\n"
+    lines.extend(s.timeout.map(|t| format!("timeout {}", duration(t))));
+    let gc = s
+        .gc_interval
+        .map(|t| format!("gc-interval {}", duration(t)));
+    lines.extend(gc);
+    lines.extend(s.comment.as_ref().map(|c| format!("comment \"{c}\"")));
+    lines.extend(unread::of_set(s));
+    lines
 }
 
 /// How many elements `nft` puts on a line.

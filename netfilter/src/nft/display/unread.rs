@@ -24,7 +24,7 @@ pub(super) fn object(s: &Set) -> Option<String> {
 }
 
 /// One line each.
-pub(super) fn of_set(s: &Set) -> String {
+pub(super) fn of_set(s: &Set) -> Vec<String> {
     let of_set = s.unread.iter().filter(|u| u.element.is_none());
     let lines = of_set.filter_map(|u| match u.attribute {
         raw::NFTA_SET_OBJ_TYPE => None,
@@ -36,7 +36,7 @@ pub(super) fn of_set(s: &Set) -> String {
         }),
         _ => Some(opaque(u)),
     });
-    lines.map(|line| format!("\t\t{line}\n")).collect()
+    lines.collect()
 }
 
 /// What follows an element's own text.

@@ -3,7 +3,7 @@
 use super::{Snapshot, TableId, reasons};
 use crate::diff::{Step, diff};
 use crate::nft::context::Context;
-use crate::nft::display::{base_chain_text, rule_text, set_text};
+use crate::nft::display::{base_chain_text, rule_text, set_line, set_word};
 use crate::nft::expr::Expr;
 use crate::nft::model::{Chain, Element, Family, ObjectKind, Policy, Rule, Ruleset, Set, Table};
 use crate::nft::{lower, raise};
@@ -312,79 +312,72 @@ pub(crate) fn canonical(rule: &Rule, family: Family) -> Rule {
     }
 }
 
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Op {
+    /// What is done, in nft's word.
+    #[must_use]
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::AddTable(_)
+            | Self::AddSet(..)
+            | Self::AddElements(..)
+            | Self::AddChain(..)
+            | Self::SetPolicy(..)
+            | Self::AddRule(.., None) => "add",
+            Self::AddRule(.., Some(_)) => "insert",
+            Self::DeleteTable(_)
+            | Self::ReplaceTable(..)
+            | Self::DeleteSet(..)
+            | Self::DeleteElements(..)
+            | Self::DeleteChain(..)
+            | Self::DeleteRule(..) => "delete",
+        }
+    }
+
+    /// What it is done to, as nft has it after the verb.
+    #[must_use]
+    pub fn object(&self) -> String {
         let text = |family: Family, r: &Rule| rule_text(r, family, Context::of(family));
         match self {
-            Self::AddTable(t) => write!(f, "add table {} {}", t.family, t.name),
-            Self::DeleteTable((family, name)) => write!(f, "delete table {family} {name}"),
+            Self::AddTable(t) => format!("table {} {}", t.family, t.name),
+            Self::DeleteTable((family, name)) => format!("table {family} {name}"),
             Self::ReplaceTable((family, name), reasons) => {
-                write!(f, "delete table {family} {name} # {}", reasons.join(", "))
+                format!("table {family} {name} # {}", reasons.join(", "))
             }
             Self::AddSet((family, table), s) => {
-                let block = set_text(s);
-                let mut words = block.split_whitespace();
-                let word = words.next().unwrap_or("set");
-                let body: Vec<&str> = words.skip(1).collect();
-                write!(
-                    f,
-                    "add {word} {family} {table} {} {}",
-                    s.name,
-                    body.join(" ")
-                )
+                let (word, name) = (set_word(s), &s.name);
+                format!("{word} {family} {table} {name} {}", set_line(s))
             }
-            Self::DeleteSet((family, table), name) => {
-                write!(f, "delete set {family} {table} {name}")
-            }
-            Self::AddElements((family, table), s, e) => {
-                write!(
-                    f,
-                    "add element {family} {table} {} ({} elements)",
-                    s.name,
-                    e.len()
-                )
-            }
-            Self::DeleteElements((family, table), s, e) => {
-                write!(
-                    f,
-                    "delete element {family} {table} {} ({} elements)",
-                    s.name,
-                    e.len()
-                )
+            Self::DeleteSet((family, table), name) => format!("set {family} {table} {name}"),
+            Self::AddElements((family, table), s, e)
+            | Self::DeleteElements((family, table), s, e) => {
+                let (name, count) = (&s.name, e.len());
+                format!("element {family} {table} {name} ({count} elements)")
             }
             Self::AddChain((family, table), c) => {
-                write!(f, "add chain {family} {table} {}", c.name)?;
+                let chain = format!("chain {family} {table} {}", c.name);
                 match &c.base {
-                    Some(base) => write!(f, " {{ {} }}", base_chain_text(base, *family)),
-                    None => Ok(()),
+                    Some(base) => format!("{chain} {{ {} }}", base_chain_text(base, *family)),
+                    None => chain,
                 }
             }
             Self::SetPolicy((family, table), name, policy) => {
-                write!(
-                    f,
-                    "add chain {family} {table} {name} {{ policy {policy}; }}"
-                )
+                format!("chain {family} {table} {name} {{ policy {policy}; }}")
             }
-            Self::DeleteChain((family, table), name) => {
-                write!(f, "delete chain {family} {table} {name}")
-            }
-            Self::AddRule((family, table), chain, r, None) => {
-                write!(f, "add rule {family} {table} {chain} {}", text(*family, r))
-            }
-            Self::AddRule((family, table), chain, r, Some(handle)) => {
-                let text = text(*family, r);
-                write!(
-                    f,
-                    "insert rule {family} {table} {chain} position {handle} {text}"
-                )
+            Self::DeleteChain((family, table), name) => format!("chain {family} {table} {name}"),
+            Self::AddRule((family, table), chain, r, before) => {
+                let place = before.map_or(String::new(), |handle| format!("position {handle} "));
+                format!("rule {family} {table} {chain} {place}{}", text(*family, r))
             }
             Self::DeleteRule((family, table), chain, r, handle) => {
                 let text = text(*family, r);
-                write!(
-                    f,
-                    "delete rule {family} {table} {chain} handle {handle} # {text}"
-                )
+                format!("rule {family} {table} {chain} handle {handle} # {text}")
             }
         }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb(), self.object())
     }
 }
