@@ -22,24 +22,23 @@ use weir_netlink::{Error, InForce, Result};
 /// How often routing is added again that another writer removed before it was read back.
 const ROUNDS: usize = 8;
 
-/// In the namespace of this thread.
-pub(super) fn apply(desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> {
+/// In the namespace of this thread, which holds `before` of routing.
+pub(super) fn apply(
+    desired: &Compiled,
+    routing: &Routing,
+    before: &Held,
+) -> Result<(Vec<Change>, Cost), Failure> {
     let items = &desired.routing;
-    let routing = Routing::open()?;
-    let before = Held::read(&routing, items)?;
     let mut writer = Writer::open(desired)?;
-    let undo = Undo {
-        before: &before,
-        items,
-    };
+    let undo = Undo { before, items };
     let missing = before.missing(items);
-    let mut changes = routing::add(&routing, &missing).map_err(|e| undo.routing(e))?;
+    let mut changes = routing::add(routing, &missing).map_err(|e| undo.routing(e))?;
     let mut written = writer.write().map_err(|e| undo.all(&writer, e))?;
     changes.append(&mut written.changes);
     if !changes.is_empty() {
         // The second try, on a fresh socket, is for a lost answer.
         let again = |_| Routing::open().and_then(|fresh| settle(&fresh, items));
-        let settled = settle(&routing, items).or_else(again);
+        let settled = settle(routing, items).or_else(again);
         let failed = |e: Error| undo.all(&writer, e.with_in_force(InForce::Yes));
         changes.extend(settled.map_err(failed)?);
     }
@@ -53,7 +52,7 @@ pub(super) fn apply(desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> 
     let stale = before.stale(items);
     if !stale.is_empty() {
         let (gone, failed) = match failures.is_empty() {
-            true => routing::remove(&routing, stale),
+            true => routing::remove(routing, stale),
             false => (Vec::new(), routing::kept(&stale)),
         };
         changes.extend(gone);

@@ -108,8 +108,18 @@ impl Sandbox {
         intent: &Intent,
         engine: Option<Engine>,
     ) -> Result<Applied, Failure> {
+        self.visit(|visit| visit.apply_intent(intent, engine))?
+    }
+
+    /// Compiles for this engine, or for the one to choose, and calls `apply` with that.
+    pub(super) fn apply_by(
+        &self,
+        intent: &Intent,
+        engine: Option<Engine>,
+        apply: impl Fn(&Compiled) -> Result<(Vec<Change>, Cost), Failure>,
+    ) -> Result<Applied, Failure> {
         let with = |engine| {
-            let (changes, cost) = self.apply_measured(&compile(intent, engine))?;
+            let (changes, cost) = apply(&compile(intent, engine))?;
             Ok(Applied {
                 engine,
                 changes,

@@ -27,6 +27,7 @@ mod leftovers;
 mod named;
 mod routing;
 mod strays;
+mod visit;
 mod write;
 
 pub use change::{Change, Difference};
@@ -35,6 +36,7 @@ pub use failure::Failure;
 pub use fingerprint::Fingerprint;
 pub use routing::RTPROT_WEIR;
 pub use strays::Strays;
+pub use visit::Visit;
 
 use crate::compile::Compiled;
 use named::Named;
@@ -45,7 +47,7 @@ use std::time::Duration;
 use weir_netfilter::ipset;
 use weir_netfilter::nft::{self, Ruleset};
 use weir_netfilter::xtables;
-use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
+use weir_netlink::route::Routing;
 use weir_netlink::{Error, Netns, Result};
 
 /// The tables of a redirection, whether a given one needs them or not: what an earlier one left in the
@@ -125,12 +127,7 @@ impl Sandbox {
     /// # Errors
     /// The kernel does not list them.
     pub fn addresses(&self) -> Result<Vec<IpAddr>> {
-        let mut list = self.netns.run(|| Routing::open()?.addresses())??;
-        list.sort_by_key(|a| {
-            let address = a.net.addr();
-            (a.index == LOOPBACK_IFINDEX, a.index, address.is_ipv6())
-        });
-        Ok(list.iter().map(|a| a.net.addr()).collect())
+        self.visit(|visit| visit.addresses())
     }
 
     /// What [`Sandbox::apply`] would change now; nothing when the namespace is in sync.
@@ -138,14 +135,7 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be read.
     pub fn plan(&self, desired: &Compiled) -> Result<Vec<Change>> {
-        self.netns.run(|| {
-            let desired = families::possible(desired);
-            let held = Held::read(&Routing::open()?, &desired.routing)?;
-            let mut changes = held.missing(&desired.routing);
-            changes.extend(held.stale(&desired.routing).iter().map(Ours::change));
-            changes.extend(engines::drift(&desired)?);
-            Ok(changes)
-        })?
+        self.visit(|visit| visit.plan(desired))?
     }
 
     /// How the namespace differs from the desired redirection: as [`Sandbox::plan`], but of a table that has to be replaced
@@ -154,7 +144,7 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be read.
     pub fn verify(&self, desired: &Compiled) -> Result<Vec<Change>> {
-        self.plan(desired).map(change::differences)
+        self.visit(|visit| visit.verify(desired))?
     }
 
     /// Puts the redirection into the namespace and reads it back, rules and routing; nothing of IPv6 where the kernel
@@ -173,8 +163,7 @@ impl Sandbox {
     /// # Errors
     /// As [`Sandbox::apply`].
     pub fn apply_measured(&self, desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> {
-        let apply = || apply::apply(&families::possible(desired));
-        self.netns.run(apply)?
+        self.visit(|visit| visit.apply(desired))?
     }
 
     /// What [`Sandbox::clean`] would remove now.

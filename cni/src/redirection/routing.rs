@@ -66,8 +66,17 @@ enum Owner {
 impl Held {
     /// What concerns these items, and everything of ours.
     pub(super) fn read(routing: &Routing, items: &[RoutingItem]) -> Result<Self> {
+        Self::beside(routing.addresses()?, routing, items)
+    }
+
+    /// The same beside addresses that were read already.
+    pub(super) fn beside(
+        addresses: Vec<Address>,
+        routing: &Routing,
+        items: &[RoutingItem],
+    ) -> Result<Self> {
         let mut held = Self::of_tables(routing, items)?;
-        held.addresses = routing.addresses()?;
+        held.addresses = addresses;
         let mut tables = tables(items);
         tables.extend(held.read_rules(routing, items)?);
         let others = routing.routes_by(WEIR)?;

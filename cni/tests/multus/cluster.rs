@@ -170,6 +170,33 @@ impl Cluster {
         text.lines().map(str::to_owned).collect()
     }
 
+    /// Lets `strace` note how the plugin enters namespaces and asks for addresses. `false`, with the reason printed, where
+    /// it cannot be used.
+    pub(crate) fn trace_plugin(&self) -> bool {
+        let options = "-f -qq -s 64 -e trace=setns,sendto,sendmsg -e signal=none";
+        let strace = format!("strace {options} -o {}", self.dir.file("trace").display());
+        let works = Command::new("sh")
+            .args(["-c", &format!("{strace} true")])
+            .output()
+            .unwrap();
+        if !works.status.success() {
+            let required = std::env::var_os("WEIR_REQUIRE_TOOLS").is_some();
+            let errors = String::from_utf8_lossy(&works.stderr);
+            assert!(!required, "strace cannot be used: {errors}");
+            println!("skipped: strace cannot be used: {}", errors.trim());
+            return false;
+        }
+        let plugin = env!("CARGO_BIN_EXE_weir-cni");
+        self.dir
+            .script("istio-cni", &format!("exec {strace} {plugin}\n"));
+        true
+    }
+
+    /// What `strace` noted of the last call.
+    pub(crate) fn traced(&self) -> String {
+        self.dir.read("trace")
+    }
+
     /// A line of the plugin's log.
     pub(crate) fn is_logged(&self, text: &str) -> bool {
         self.dir.read(weir_cni::plugin::LOG_FILE).contains(text)

@@ -1,0 +1,100 @@
+//! One visit to a pod's network namespace.
+
+use super::routing::{Held, Ours};
+use super::{Applied, Change, Cost, Failure, Sandbox, apply, change, engines, families};
+use crate::compile::{Compiled, Engine};
+use crate::config::Intent;
+use std::net::IpAddr;
+use weir_netlink::Result;
+use weir_netlink::route::{Address, LOOPBACK_IFINDEX, Routing};
+
+/// The namespace of this thread, which entered it once for all that is read, planned, written and compared. Addresses
+/// are dumped once, at its beginning.
+pub struct Visit<'a> {
+    sandbox: &'a Sandbox,
+    routing: Routing,
+    addresses: Vec<Address>,
+}
+
+impl Sandbox {
+    /// Enters the namespace, on a thread of its own, for all that `f` does.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or its addresses cannot be listed. `f` was not called then.
+    pub fn visit<T: Send>(&self, f: impl FnOnce(&Visit<'_>) -> T + Send) -> Result<T> {
+        self.netns().run(|| {
+            let routing = Routing::open()?;
+            let addresses = routing.addresses()?;
+            Ok(f(&Visit {
+                sandbox: self,
+                routing,
+                addresses,
+            }))
+        })?
+    }
+}
+
+impl Visit<'_> {
+    /// The namespace; what it is asked for is done on this thread.
+    #[must_use]
+    pub fn sandbox(&self) -> &Sandbox {
+        self.sandbox
+    }
+
+    /// As [`Sandbox::addresses`].
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let mut list: Vec<&Address> = self.addresses.iter().collect();
+        list.sort_by_key(|a| {
+            let address = a.net.addr();
+            (a.index == LOOPBACK_IFINDEX, a.index, address.is_ipv6())
+        });
+        list.iter().map(|a| a.net.addr()).collect()
+    }
+
+    /// As [`Sandbox::plan`].
+    ///
+    /// # Errors
+    /// The namespace cannot be read.
+    pub fn plan(&self, desired: &Compiled) -> Result<Vec<Change>> {
+        let desired = families::possible(desired);
+        let held = self.held(&desired)?;
+        let mut changes = held.missing(&desired.routing);
+        changes.extend(held.stale(&desired.routing).iter().map(Ours::change));
+        changes.extend(engines::drift(&desired)?);
+        Ok(changes)
+    }
+
+    /// As [`Sandbox::verify`].
+    ///
+    /// # Errors
+    /// The namespace cannot be read.
+    pub fn verify(&self, desired: &Compiled) -> Result<Vec<Change>> {
+        self.plan(desired).map(change::differences)
+    }
+
+    /// As [`Sandbox::apply_intent`].
+    ///
+    /// # Errors
+    /// As [`Sandbox::apply_intent`].
+    pub fn apply_intent(
+        &self,
+        intent: &Intent,
+        engine: Option<Engine>,
+    ) -> Result<Applied, Failure> {
+        self.sandbox
+            .apply_by(intent, engine, |compiled| self.apply(compiled))
+    }
+
+    /// As [`Sandbox::apply_measured`].
+    pub(super) fn apply(&self, desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> {
+        let desired = families::possible(desired);
+        let before = self.held(&desired)?;
+        apply::apply(&desired, &self.routing, &before)
+    }
+
+    fn held(&self, desired: &Compiled) -> Result<Held> {
+        let addresses = self.addresses.clone();
+        Held::beside(addresses, &self.routing, &desired.routing)
+    }
+}
