@@ -7,23 +7,19 @@
 //! connection would try again. The last step makes the route in table "local", for `fe80` too, so
 //! that is what is looked at, each time the kernel says that something has changed.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
-};
+use weir_netlink::events::Events;
+use weir_netlink::message;
 use weir_netlink::netns::Netns;
-use weir_netlink::route::Routing;
+use weir_netlink::route::{
+    RT_TABLE_LOCAL, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK, Routing,
+};
 use weir_netlink::{Error, Result};
 
-/// `RT_TABLE_LOCAL` of `linux/rtnetlink.h`.
-const RT_TABLE_LOCAL: u32 = 255;
-/// `RTMGRP_LINK`, `RTMGRP_IPV6_IFADDR` and `RTMGRP_IPV6_ROUTE` of `linux/rtnetlink.h`.
-const GROUPS: u32 = 0x1 | 0x100 | 0x400;
+/// What is listened to.
+const GROUPS: [u32; 3] = [RTNLGRP_LINK, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE];
 /// Many times what a machine that is out of breath needs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -31,54 +27,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 ///
-/// `ETIMEDOUT` where the kernel gives a link no `fe80` address (`addr_gen_mode`), or the other end is
+/// [`Error::is_timed_out`] where the kernel gives a link no `fe80` address (`addr_gen_mode`), or the other end is
 /// not up.
 pub(super) fn wait(netns: &Netns) -> Result<()> {
     // Listening comes first: a change after the look is not missed.
-    let news = netns
-        .run(listen)?
-        .map_err(|e| failed("listen for changes of", e))?;
+    let mut news = netns.run(|| Events::<message::Route>::open(&GROUPS))??;
     let routing = Routing::open_in(netns)?;
-    let deadline = Instant::now() + PATIENCE;
+    let begun = Instant::now();
     while !is_ready(&routing)? {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        let mut fds = [PollFd::new(news.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, timeout) {
-            Ok(0) => return Err(failed("wait for", Errno::ETIMEDOUT)),
-            Ok(_) => forget(&news)?,
-            Err(Errno::EINTR) => {}
-            Err(e) => return Err(failed("wait for", e)),
+        let left = PATIENCE.saturating_sub(begun.elapsed());
+        if news.next(left)?.is_none() {
+            let what = "IPv6 on the links of the lab";
+            return Err(Error::timed_out("wait for", what, begun.elapsed()));
         }
+        // That something came is all that is asked, also when some of it was lost.
+        while news.next(Duration::ZERO)?.is_some() {}
     }
     Ok(())
-}
-
-fn failed(operation: &'static str, errno: Errno) -> Error {
-    Error::kernel(operation, "IPv6 on the links of the lab", errno as i32)
-}
-
-fn listen() -> nix::Result<OwnedFd> {
-    let fd = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
-        SockProtocol::NetlinkRoute,
-    )?;
-    bind(fd.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))?;
-    Ok(fd)
-}
-
-/// Reads what has come; that something came is all that is asked.
-fn forget(news: &OwnedFd) -> Result<()> {
-    loop {
-        match recv(news.as_raw_fd(), &mut [0; 1], MsgFlags::MSG_TRUNC) {
-            // ENOBUFS: more came than was kept.
-            Ok(_) | Err(Errno::ENOBUFS | Errno::EINTR) => {}
-            Err(Errno::EAGAIN) => return Ok(()),
-            Err(e) => return Err(failed("listen for changes of", e)),
-        }
-    }
 }
 
 fn is_ready(routing: &Routing) -> Result<bool> {
