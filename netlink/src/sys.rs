@@ -13,15 +13,14 @@
 //! - no pointer outlives the call that it is passed to.
 #![allow(unsafe_code)]
 
-mod bpf;
+pub mod bpf;
 mod inside;
 mod random;
 mod userns;
 
-pub use bpf::{bpf_link_create, bpf_map_create, bpf_prog_load};
 pub use inside::{XT_REPLACE_INSIDE, xt_replace_inside};
 pub use random::{SEED_BYTES, random_seed};
-pub use userns::{owning_user_namespace, socket_network_namespace};
+pub(crate) use userns::{owning_user_namespace, socket_network_namespace};
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -78,7 +77,7 @@ pub fn namespace_type(fd: BorrowedFd<'_>) -> io::Result<i32> {
 /// The parameter is the socket itself rather than anything `AsRawFd`: a bare
 /// number is `AsRawFd` too, and may be closed or -1.
 #[must_use]
-pub fn borrow(socket: &NlSocket) -> BorrowedFd<'_> {
+pub(crate) fn borrow(socket: &NlSocket) -> BorrowedFd<'_> {
     // SAFETY: neli has no AsFd. An NlSocket owns its descriptor, which is not -1,
     // and closes it only when it is dropped; the result borrows the socket, so it
     // cannot be used after that.

@@ -9,7 +9,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use weir_netfilter::probe::{Answer, Finding, Kernel, Row, answer, row};
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
-use weir_netlink::{Error, Netns, Result, sys};
+use weir_netlink::sys::bpf;
+use weir_netlink::{Error, Netns, Result};
 
 /// The name of the area in findings.
 pub const AREA: &str = "ebpf";
@@ -117,7 +118,7 @@ fn return_1() -> [u8; 8] {
 }
 
 fn load(kind: u32, attach: u32, instructions: &[[u8; 8]]) -> io::Result<OwnedFd> {
-    sys::bpf_prog_load(kind, attach, instructions, c"Apache-2.0")
+    bpf::prog_load(kind, attach, instructions, c"Apache-2.0")
 }
 
 fn simplest(kind: u32, attach: u32) -> Result<OwnedFd> {
@@ -158,7 +159,7 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
             } else {
                 entries
             };
-            sys::bpf_map_create(kind, key, value, entries, flags)
+            bpf::map_create(kind, key, value, entries, flags)
                 .map(drop)
                 .map_err(|e| denied("create", "a map", &e))
         }
@@ -174,7 +175,7 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
         Trial::Tcx => {
             let program = simplest(SCHED_CLS, 0)?;
             let lo = Routing::open()?.link("lo")?.index;
-            sys::bpf_link_create(program.as_fd(), lo, TCX_INGRESS)
+            bpf::link_create(program.as_fd(), lo, TCX_INGRESS)
                 .map(drop)
                 .map_err(|e| denied("attach", "a program with tcx", &e))
         }
@@ -184,7 +185,7 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
                 || Error::refused("attach", "a program", "there is no namespace to try it in");
             let fd = netns.ok_or_else(gone)?.as_fd().as_raw_fd();
             let target = u32::try_from(fd).map_err(|_| gone())?;
-            sys::bpf_link_create(program.as_fd(), target, SK_LOOKUP.1)
+            bpf::link_create(program.as_fd(), target, SK_LOOKUP.1)
                 .map(drop)
                 .map_err(|e| denied("attach", "an sk_lookup program", &e))
         }

@@ -71,7 +71,7 @@ struct LinkCreate {
 /// # References
 ///
 /// `bpf(2)`, `bpf_prog_load` in `kernel/bpf/syscall.c`.
-pub fn bpf_prog_load(
+pub fn prog_load(
     program_type: u32,
     attach_type: u32,
     instructions: &[[u8; 8]],
@@ -100,7 +100,7 @@ pub fn bpf_prog_load(
 /// # Errors
 ///
 /// `EINVAL`: the kernel does not know the type; `EPERM` without `CAP_BPF`.
-pub fn bpf_map_create(
+pub fn map_create(
     map_type: u32,
     key_size: u32,
     value_size: u32,
@@ -127,11 +127,7 @@ pub fn bpf_map_create(
 /// # Errors
 ///
 /// `EINVAL`: the kernel does not know the attach type; `ENODEV`: no such interface; `EPERM`.
-pub fn bpf_link_create(
-    program: BorrowedFd<'_>,
-    target: u32,
-    attach_type: u32,
-) -> io::Result<OwnedFd> {
+pub fn link_create(program: BorrowedFd<'_>, target: u32, attach_type: u32) -> io::Result<OwnedFd> {
     let bad = |_| io::Error::from_raw_os_error(libc::EBADF);
     let mut attr = LinkCreate {
         prog_fd: u32::try_from(program.as_raw_fd()).map_err(bad)?,

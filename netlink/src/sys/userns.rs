@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// # References
 ///
 /// `linux/nsfs.h`, `ioctl_ns(2)`.
-pub fn owning_user_namespace(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn owning_user_namespace(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: ioctl(2) is variadic, so libc cannot offer it as a safe function. NS_GET_USERNS takes no third
     // argument and touches no memory of ours; `fd` is open for the length of the call.
     let owner = unsafe { libc::ioctl(fd.as_raw_fd(), libc::NS_GET_USERNS) };
@@ -37,7 +37,7 @@ const SIOCGSKNS: u32 = 0x894C;
 /// # References
 ///
 /// `sock_ioctl` in net/socket.c, `open_related_ns` in fs/nsfs.c.
-pub fn socket_network_namespace(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn socket_network_namespace(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: ioctl(2) is variadic, so libc cannot offer it as a safe function. SIOCGSKNS takes no third argument and
     // touches no memory of ours; `socket` is open for the length of the call.
     let netns = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) };
