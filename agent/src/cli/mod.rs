@@ -17,6 +17,7 @@ mod cni;
 mod commands;
 mod failure;
 mod output;
+mod patient;
 mod preflight;
 mod restore;
 mod routing;

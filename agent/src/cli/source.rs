@@ -2,6 +2,7 @@
 
 use super::args::{EngineArg, Source, Target};
 use super::failure::Failure;
+use super::patient::Patient;
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
@@ -186,10 +187,11 @@ pub(super) fn read(file: &Path) -> Result<String, Failure> {
     };
     let fail =
         |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}; {remedy}", name(file)));
-    let source: Box<dyn Read> = match is_stdin(file) {
-        true => Box::new(std::io::stdin()),
-        false => Box::new(std::fs::File::open(file).map_err(fail)?),
+    let source = match is_stdin(file) {
+        true => Patient::stdin(),
+        false => Patient::open(file),
     };
+    let source = source.map_err(fail)?;
     let mut text = String::new();
     let read = source.take(TEXT_LIMIT + 1).read_to_string(&mut text);
     if read.map_err(fail)? as u64 > TEXT_LIMIT {

@@ -1,0 +1,125 @@
+//! Reading what may be a pipe: with a deadline, unlike `read(2)`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, IsTerminal, Read, Result};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// How long the other end of a pipe may be silent: the program there may have to think.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How long all of it may take.
+const WHOLE: Duration = Duration::from_secs(300);
+
+/// A file, a pipe or a device that is not waited for without end.
+#[derive(Debug)]
+pub(super) struct Patient {
+    file: File,
+    /// None for a person at a terminal.
+    silence: Option<Duration>,
+    until: Instant,
+}
+
+impl Patient {
+    fn new(file: File, silence: Option<Duration>) -> Self {
+        Self {
+            file,
+            silence,
+            until: Instant::now() + WHOLE,
+        }
+    }
+
+    /// What is at this path. A pipe without a writer is opened at once, and waited for when it is read.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags.bits())
+            .open(path)?;
+        Ok(Self::new(file, Some(SILENCE)))
+    }
+
+    /// Stdin, of which nothing has been read yet.
+    pub(super) fn stdin() -> Result<Self> {
+        let file = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        let silence = (!file.is_terminal()).then_some(SILENCE);
+        Ok(Self::new(file, silence))
+    }
+
+    /// Returns when there is something to read, or the end.
+    fn wait(&self) -> Result<()> {
+        let Some(silence) = self.silence else {
+            return Ok(());
+        };
+        let rest = self.until.saturating_duration_since(Instant::now());
+        let wait = PollTimeout::try_from(silence.min(rest)).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, wait)? == 0 {
+            let why = format!("nothing came for {silence:?}, or it did not end in {WHOLE:?}");
+            return Err(Error::new(ErrorKind::TimedOut, why));
+        }
+        Ok(())
+    }
+}
+
+impl Read for Patient {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        loop {
+            self.wait()?;
+            match self.file.read(buf) {
+                // Another reader of the same pipe was first.
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Both ends of a pipe.
+    fn pipe(silence: Duration) -> (Patient, File) {
+        let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).unwrap();
+        (
+            Patient::new(File::from(read), Some(silence)),
+            File::from(write),
+        )
+    }
+
+    #[test]
+    fn a_silent_pipe_is_not_waited_for_without_end() {
+        let (mut reader, mut writer) = pipe(Duration::from_millis(30));
+        writer.write_all(b"half").unwrap();
+        let mut text = String::new();
+        let error = reader.read_to_string(&mut text).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(error.to_string().contains("30ms"), "{error}");
+        let (mut late, _writer) = pipe(Duration::from_secs(60));
+        late.until = Instant::now();
+        let error = late.read_to_string(&mut text).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_pipe_is_read_to_its_end() {
+        let (mut reader, mut writer) = pipe(SILENCE);
+        let writing = std::thread::spawn(move || {
+            for _ in 0..1000 {
+                // The writer's end does not wait for room.
+                while writer.write_all(&[b'x'; 1000]).is_err() {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut text = String::new();
+        assert_eq!(reader.read_to_string(&mut text).unwrap(), 1_000_000);
+        writing.join().unwrap();
+    }
+}
