@@ -55,6 +55,42 @@ fn routing_that_is_lost_is_restored() {
     }
 }
 
+/// It stays, and is no reason to write the same again and again.
+#[test]
+fn a_foreign_object_in_a_table_of_ours_is_named_and_not_repaired() {
+    let Some(sandbox) = Sandbox::of("object") else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("object", &sandbox.address));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
+    let facts = || {
+        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    agent.until("verified", || agent.metric("weir_pods_verified") == 1);
+    sandbox.tool(
+        "nft",
+        &["add", "counter", "inet", "istio-proxy-nat", "theirs"],
+    );
+    let repaired = || facts()["repairs"].clone();
+    let before = repaired();
+    let is_named = || {
+        facts()["pods"][0]["error"]
+            .as_str()
+            .is_some_and(|e| e.contains("theirs"))
+    };
+    agent.until("named", is_named);
+    assert_eq!(agent.metric("weir_pods_verified"), 0);
+    sandbox.tool(
+        "nft",
+        &["delete", "counter", "inet", "istio-proxy-nat", "theirs"],
+    );
+    agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
+    assert_eq!(repaired(), before);
+}
+
 #[test]
 fn routing_of_ours_that_comes_to_a_pod_that_asks_for_none_is_removed() {
     let Some(sandbox) = Sandbox::of("routed") else {
