@@ -87,8 +87,11 @@ fn no_descriptor_is_free() {
         let text = ask(agent.metrics, "/metrics").unwrap().1;
         text.contains("weir_descriptors_exhausted 1")
     });
-    let (_, why) = ask(agent.health, "/readyz").unwrap();
-    assert!(why.contains("Too many open files"), "{why}");
+    // One descriptor may be free for a moment, when something else was closed.
+    agent.until("the reason", || {
+        let (_, why) = ask(agent.health, "/readyz").unwrap();
+        why.contains("Too many open files")
+    });
     assert!(agent.log().contains("nothing can be opened"));
     let pid = agent.pid();
     survives(&node, &mut agent, || {

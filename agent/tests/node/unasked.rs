@@ -4,6 +4,7 @@ use crate::api_server::{ApiServer, pod};
 use crate::repair::{IN_PLACE, Sandbox, events, sidecar, start};
 use crate::support::{Agent, Node, get};
 use serde_json::{Value, json};
+use weir_cni::redirection::RTPROT_WEIR;
 use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
 
 pub(crate) const OFTEN: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "1");
@@ -85,7 +86,8 @@ fn an_address_of_ours_that_stays_alone_is_removed() {
     };
     let routing = Routing::open_in(ours.netns()).unwrap();
     let net = "::6/128".parse().unwrap();
-    assert!(routing.add_address(LOOPBACK_IFINDEX, net).unwrap());
+    let by = Some(RTPROT_WEIR);
+    assert!(routing.add_address_by(LOOPBACK_IFINDEX, net, by).unwrap());
     let there = routing.addresses().unwrap();
     if there.iter().all(|a| a.protocol.is_none()) {
         return println!("skipped: this kernel does not keep who added an address (before 5.18)");

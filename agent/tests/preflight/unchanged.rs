@@ -14,7 +14,14 @@ fn state(netns: &Netns) -> Vec<String> {
         vec![
             read("/proc/thread-self/net/ip_tables_names"),
             read("/proc/thread-self/net/ip6_tables_names"),
-            format!("{:?}", routing.links().unwrap()),
+            // Without their counters and times, which change by themselves.
+            routing
+                .links()
+                .unwrap()
+                .iter()
+                .map(|l| format!("{} {} {} {:?}", l.index, l.name, l.up, l.mtu))
+                .collect::<Vec<_>>()
+                .join("\n"),
             format!("{:?}", routing.rules().unwrap()),
             format!(
                 "generation {}",

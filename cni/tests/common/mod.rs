@@ -46,11 +46,23 @@ impl TempDir {
         path
     }
 
-    /// Writes a shell script that may be run.
+    /// Writes a shell script that may be run. Another process writes it: of ours, one that another thread starts at this
+    /// moment would hold the file open for writing, and the kernel runs no such file (`ETXTBSY`).
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
-        use std::os::unix::fs::PermissionsExt;
-        let path = self.write(name, &format!("#!/bin/sh\n{text}"));
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("chmod");
+        use std::io::Write;
+        use std::process::{Command, Stdio};
+        let path = self.file(name);
+        let mut sh = Command::new("sh");
+        sh.args(["-c", "cat >\"$0\" && chmod 755 \"$0\""])
+            .arg(&path);
+        let mut child = sh.stdin(Stdio::piped()).spawn().expect("sh");
+        let stdin = child.stdin.take();
+        let script = format!("#!/bin/sh\n{text}");
+        stdin
+            .expect("piped")
+            .write_all(script.as_bytes())
+            .expect("written");
+        assert!(child.wait().expect("sh").success());
         path
     }
 
