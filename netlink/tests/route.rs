@@ -184,7 +184,7 @@ fn a_rule_is_never_added_twice() {
     );
     for rule in &ours {
         assert_eq!(rule.protocol, OURS);
-        assert!(rule.only_mark && rule.priority.is_some(), "{rule:?}");
+        assert!(rule.only_mark() && rule.priority.is_some(), "{rule:?}");
         assert!(routing.del_rule(rule).expect("deleted"));
         assert!(!routing.del_rule(rule).expect("absent"));
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_cni::redirection::RTPROT_WEIR;
 use weir_netlink::route::{
     Address, Family, PolicyRule, RT_TABLE_LOCAL, RT_TABLE_MAIN, Route, RouteProtocol, RouteScope,
-    RouteType, Routing,
+    RouteType, Routing, RuleAction,
 };
 use weir_netlink::{Netns, Result};
 
@@ -132,7 +132,7 @@ fn is_of_lo(route: &Route, links: &BTreeMap<u32, String>) -> bool {
 
 fn is_default(rule: &PolicyRule) -> bool {
     let key = (rule.priority.unwrap_or(0), rule.table);
-    rule.only_mark && rule.fwmark.is_none() && DEFAULT_RULES.contains(&key)
+    rule.only_mark() && rule.fwmark.is_none() && DEFAULT_RULES.contains(&key)
 }
 
 fn of_address(address: &Address, links: &BTreeMap<u32, String>) -> Line {
@@ -158,16 +158,24 @@ fn of_address(address: &Address, links: &BTreeMap<u32, String>) -> Line {
 
 fn of_rule(rule: &PolicyRule) -> Line {
     let mut text = format!("{} rule", dash(rule.family));
+    if rule.not {
+        text += " not";
+    }
     if let Some(mark) = rule.fwmark {
         text += &format!(" fwmark {mark:#x}");
     }
     if let Some(mask) = rule.fwmask.filter(|mask| *mask != u32::MAX) {
         text += &format!("/{mask:#x}");
     }
-    if !rule.only_mark {
-        text += " (and what weir has no words for)";
+    if rule.selects_more {
+        text += " (and other selectors)";
     }
-    text += &format!(" lookup {}", table(rule.table));
+    text += &format!(" {}", rule.action);
+    match (rule.action, rule.goto) {
+        (RuleAction::Lookup, _) => text += &format!(" {}", table(rule.table)),
+        (RuleAction::Goto, Some(priority)) => text += &format!(" {priority}"),
+        _ => {}
+    }
     if let Some(priority) = rule.priority {
         text += &format!(" pref {priority}");
     }

@@ -144,6 +144,22 @@ fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
             "-4 rule add lookup 77 priority 5",
             "lookup 77 priority 5",
         ),
+        // Whatever the mark is, and of all marks but one.
+        (
+            "",
+            "-4 rule add priority 5 prohibit",
+            "rule IPv4 prohibit priority 5",
+        ),
+        (
+            "",
+            "-4 rule add priority 5 goto 32766",
+            "rule IPv4 goto 32766 priority 5",
+        ),
+        (
+            "-4 route add default dev away table 77",
+            "-4 rule add not fwmark 7 lookup 77 priority 5",
+            "rule IPv4 not fwmark 0x7 lookup 77 priority 5",
+        ),
         (
             "-6 route add default dev away table 7700",
             "-6 rule add lookup 7700 priority 5",
@@ -173,6 +189,8 @@ fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
         "-4 rule add lookup 77 priority 5",
         "-4 rule add fwmark 0x53a lookup 254 priority 5",
         "-4 rule add from 10.9.8.7 lookup 254 priority 5",
+        "-4 rule add from 10.9.8.7 priority 5 prohibit",
+        "-4 rule add not fwmark 0x539 priority 5 prohibit",
     ] {
         ip(&pod, add);
         let run = on("verify", file.path(), &pod);

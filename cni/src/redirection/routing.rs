@@ -124,7 +124,7 @@ impl Held {
     /// the passthrough address is among it: nothing but a redirection has a use for it.
     pub(super) fn ours(&self) -> Vec<Ours> {
         let rules = self.rules.iter().filter_map(|r| {
-            let is_ours = r.protocol == WEIR && r.only_mark;
+            let is_ours = r.protocol == WEIR && r.only_mark();
             let item = RoutingItem::PolicyRule {
                 family: ip_family(r.family),
                 mark: r.fwmark?,

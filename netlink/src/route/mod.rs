@@ -39,7 +39,7 @@ pub use neigh::Neighbour;
 pub use number::{
     NUD_PERMANENT, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE,
     RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_LINK,
-    RTNLGRP_NEIGH, RTNLGRP_NSID, RTNLGRP_TC, RouteProtocol, RouteScope, RouteType,
+    RTNLGRP_NEIGH, RTNLGRP_NSID, RTNLGRP_TC, RouteProtocol, RouteScope, RouteType, RuleAction,
 };
 pub use routes::Route;
 pub use rule::PolicyRule;
@@ -188,6 +188,7 @@ pub fn constants() -> Vec<(&'static str, i64)> {
         RouteProtocol::CONSTANTS,
         RouteScope::CONSTANTS,
         RouteType::CONSTANTS,
+        RuleAction::CONSTANTS,
     ];
     let numbers = numbers.into_iter().flatten().copied();
     numbers

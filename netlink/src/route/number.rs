@@ -75,7 +75,8 @@ constants! {
     pub(super) RTNH_F_OFFLOAD: u32 = 8,
     pub(super) RTNH_F_TRAP: u32 = 64,
     pub(super) ICMPV6_ROUTER_PREF_MEDIUM: u8 = 0,
-    pub(super) FR_ACT_TO_TBL: u8 = 1,
+    /// The selectors are turned round.
+    pub(super) FIB_RULE_INVERT: u32 = 2,
     /// No address is probed for duplicates.
     pub(super) IFA_F_NODAD: u8 = 2,
     pub(super) IFA_F_TENTATIVE: u32 = 0x40,
@@ -173,5 +174,16 @@ open_enum! {
         Throw = RTN_THROW 9 "throw",
         Nat = RTN_NAT 10 "nat",
         ExternalResolver = RTN_XRESOLVE 11 "xresolve",
+    }
+    /// What a policy rule does with the packets that it selects (`struct fib_rule_hdr`, `action`).
+    pub enum RuleAction: u8 {
+        /// Looks a table up; where that has no route, the next rule is asked:
+        Lookup = FR_ACT_TO_TBL 1 "lookup",
+        /// Goes on with the rule of another priority:
+        Goto = FR_ACT_GOTO 2 "goto",
+        Nop = FR_ACT_NOP 3 "nop",
+        BlackHole = FR_ACT_BLACKHOLE 6 "blackhole",
+        Unreachable = FR_ACT_UNREACHABLE 7 "unreachable",
+        Prohibit = FR_ACT_PROHIBIT 8 "prohibit",
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::number::{FR_ACT_TO_TBL, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
-use super::{Family, RouteProtocol, Routing};
+use super::number::{FIB_RULE_INVERT, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
+use super::{Family, RouteProtocol, Routing, RuleAction};
 use crate::Result;
 use crate::attr::{DecodeError, Ne32, U8};
 use crate::message::{FibRuleHdr, Message};
@@ -12,6 +12,8 @@ use crate::socket::Request;
 crate::attributes! {
     /// `FRA_*` (`linux/fib_rules.h`)
     pub(super) struct RuleAttrs {
+        /// the priority of the rule that is asked next
+        goto: Ne32 = FRA_GOTO 4,
         /// lower is asked first
         priority: Ne32 = FRA_PRIORITY 6,
         /// the mark
@@ -29,8 +31,8 @@ crate::attributes! {
     }
 }
 
-/// A policy rule as far as marks and tables go. Other selectors of a rule
-/// (`from`, `iif`) are told only by [`PolicyRule::only_mark`].
+/// A policy rule as far as marks and tables go. That it has other selectors
+/// (`from`, `iif`) is told, but not which.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRule {
     /// IPv4 and IPv6 have rules of their own.
@@ -46,8 +48,14 @@ pub struct PolicyRule {
     pub priority: Option<u32>,
     /// `FRA_PROTOCOL`: who made it (Linux 4.17); [`RouteProtocol::Boot`] unless told, as of `ip rule add`.
     pub protocol: RouteProtocol,
-    /// The rule selects by nothing but the mark, and looks a table up.
-    pub only_mark: bool,
+    /// What becomes of the packets; only [`RuleAction::Lookup`] has a table.
+    pub action: RuleAction,
+    /// `FRA_GOTO`: the priority of the rule that [`RuleAction::Goto`] goes on with.
+    pub goto: Option<u32>,
+    /// `FIB_RULE_INVERT`: it is for the packets that its selectors do not match (`not`).
+    pub not: bool,
+    /// There is more to it than the mark: another selector, or a condition for the routes that count.
+    pub selects_more: bool,
 }
 
 impl PolicyRule {
@@ -61,8 +69,17 @@ impl PolicyRule {
             table,
             priority: None,
             protocol: RouteProtocol::Boot,
-            only_mark: true,
+            action: RuleAction::Lookup,
+            goto: None,
+            not: false,
+            selects_more: false,
         }
+    }
+
+    /// The rule selects by nothing but the mark, if by that, and looks a table up.
+    #[must_use]
+    pub fn only_mark(&self) -> bool {
+        self.action == RuleAction::Lookup && !self.not && !self.selects_more
     }
 
     /// `protocol PROTOCOL`: made by this writer, so that it is found again.
@@ -75,7 +92,7 @@ impl PolicyRule {
     /// whatever their priority.
     #[must_use]
     pub fn same_effect(&self, other: &Self) -> bool {
-        let key = |r: &Self| (r.family, r.fwmark, r.fwmask, r.table, r.only_mark);
+        let key = |r: &Self| (r.family, r.fwmark, r.fwmask, r.table, r.only_mark());
         key(self) == key(other)
     }
 }
@@ -84,13 +101,24 @@ impl fmt::Display for PolicyRule {
     /// Close to `ip rule show`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.family)?;
+        if self.not {
+            f.write_str(" not")?;
+        }
         if let Some(mark) = self.fwmark {
             write!(f, " fwmark {mark:#x}")?;
         }
         if let Some(mask) = self.fwmask.filter(|mask| *mask != u32::MAX) {
             write!(f, "/{mask:#x}")?;
         }
-        write!(f, " lookup {}", self.table)?;
+        if self.selects_more {
+            f.write_str(" (and other selectors)")?;
+        }
+        write!(f, " {}", self.action)?;
+        match (self.action, self.goto) {
+            (RuleAction::Lookup, _) => write!(f, " {}", self.table)?,
+            (RuleAction::Goto, Some(priority)) => write!(f, " {priority}")?,
+            _ => {}
+        }
         match self.priority {
             Some(priority) => write!(f, " priority {priority}"),
             None => Ok(()),
@@ -180,13 +208,15 @@ pub(super) fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
     let header = FibRuleHdr {
         family: rule.family.number(),
         table: small.unwrap_or(0),
-        action: FR_ACT_TO_TBL,
+        action: rule.action.into(),
+        flags: if rule.not { FIB_RULE_INVERT } else { 0 },
         ..FibRuleHdr::default()
     };
     let attrs = RuleAttrs {
         table: small.is_none().then_some(rule.table),
         fwmark: rule.fwmark,
         fwmask: rule.fwmask,
+        goto: rule.goto,
         priority: rule.priority,
         protocol: Some(rule.protocol.into()),
         ..RuleAttrs::default()
@@ -210,11 +240,13 @@ pub(super) fn read(message: &Message<FibRuleHdr>) -> Result<Option<PolicyRule>, 
         table: attrs.table.unwrap_or(u32::from(header.table)),
         priority: attrs.priority,
         protocol: attrs.protocol.unwrap_or(0).into(),
-        only_mark: header.action == FR_ACT_TO_TBL
-            && header.flags == 0
-            && (header.dst_len, header.src_len, header.tos) == (0, 0, 0)
-            && !is_limit(attrs.suppress_ifgroup)
-            && !is_limit(attrs.suppress_prefixlen)
-            && attrs.unknown.is_empty(),
+        action: header.action.into(),
+        goto: attrs.goto,
+        not: header.flags & FIB_RULE_INVERT != 0,
+        selects_more: header.flags & !FIB_RULE_INVERT != 0
+            || (header.dst_len, header.src_len, header.tos) != (0, 0, 0)
+            || is_limit(attrs.suppress_ifgroup)
+            || is_limit(attrs.suppress_prefixlen)
+            || !attrs.unknown.is_empty(),
     }))
 }

@@ -1,14 +1,15 @@
 //! How a desired item stands: whether the kernel holds it, and whether packets come to it.
 //!
-//! A policy rule before ours takes marked packets when it selects by our mark or by nothing; a route takes them when it is
-//! in our table and before ours or more specific. Policy rules that select by something else than the mark (`from`, `iif`)
-//! and not by ours are for packets of their own and are not judged.
+//! A policy rule before ours takes marked packets when it selects by our mark, by nothing, or all but some packets, and
+//! looks another table up, drops them, or goes on behind ours; a route takes them when it is in our table and before ours or
+//! more specific. Policy rules that select by something else than the mark (`from`, `iif`) and not by ours are for packets
+//! of their own and are not judged.
 
 use super::{Held, policy_rule, route, tables};
 use crate::compile::RoutingItem;
 use crate::redirection::Change;
 use ipnet::IpNet;
-use weir_netlink::route::{PolicyRule, Route};
+use weir_netlink::route::{PolicyRule, Route, RuleAction};
 
 /// `RT_TABLE_LOCAL` of `linux/rtnetlink.h`: what is for this machine, where every packet is looked up first.
 const RT_TABLE_LOCAL: u32 = 255;
@@ -55,10 +56,10 @@ impl Held {
     /// A rule that comes without a priority is put before all others, so only those that came later can be in its
     /// way.
     fn rule(&self, desired: &PolicyRule) -> Standing {
-        let Some(before) = self.before(desired) else {
+        let Some((before, here)) = self.before(desired) else {
             return Standing::Missing;
         };
-        let leads_away = |r: &&PolicyRule| match takes(r, desired) {
+        let leads_away = |r: &&PolicyRule| match takes(r, here) {
             Takes::Marked => true,
             // Where nothing is found, the next rule is asked.
             Takes::All => {
@@ -73,10 +74,10 @@ impl Held {
         }
     }
 
-    /// Those that are asked before the first one of the same effect; `None`: there is none of that.
-    fn before(&self, desired: &PolicyRule) -> Option<&[PolicyRule]> {
+    /// Those that are asked before the first one of the same effect, and that one; `None`: there is none of that.
+    fn before(&self, desired: &PolicyRule) -> Option<(&[PolicyRule], &PolicyRule)> {
         let at = self.rules.iter().position(|r| r.same_effect(desired))?;
-        self.rules.get(..at)
+        Some((self.rules.get(..at)?, self.rules.get(at)?))
     }
 
     /// The tables where every packet is looked up before these rules are asked.
@@ -84,8 +85,12 @@ impl Held {
         let known = tables(items);
         let desired: Vec<PolicyRule> = items.iter().filter_map(policy_rule).collect();
         let leads = desired.iter().flat_map(|desired| {
-            let before = self.before(desired).unwrap_or_default().iter();
-            before.filter(|r| matches!(takes(r, desired), Takes::All))
+            let before = self.before(desired).into_iter();
+            before.flat_map(|(before, here)| {
+                before
+                    .iter()
+                    .filter(|r| matches!(takes(r, here), Takes::All))
+            })
         });
         let mut tables: Vec<u32> = leads.map(|r| r.table).collect();
         tables.sort_unstable();
@@ -133,14 +138,32 @@ enum Takes {
     Others,
 }
 
-fn takes(r: &PolicyRule, desired: &PolicyRule) -> Takes {
-    if r.family != desired.family || r.table == desired.table {
+/// `here` is the desired rule as it was found.
+fn takes(r: &PolicyRule, here: &PolicyRule) -> Takes {
+    if r.family != here.family {
         return Takes::Others;
     }
     let mask = r.fwmask.unwrap_or(u32::MAX);
-    match r.fwmark.filter(|_| mask != 0) {
-        Some(mark) if mark & mask == desired.fwmark.unwrap_or(0) & mask => Takes::Marked,
-        None if r.only_mark && r.table != RT_TABLE_LOCAL => Takes::All,
-        _ => Takes::Others,
+    let mark = r.fwmark.filter(|_| mask != 0);
+    let is_ours = mark.map(|mark| mark & mask == here.fwmark.unwrap_or(0) & mask);
+    let selected = match (is_ours, r.not) {
+        // "not" turns all selectors round together: what another one does not match is most of the packets.
+        (Some(is_ours), true) => !is_ours || r.selects_more,
+        (None, true) => r.selects_more,
+        (Some(is_ours), false) => is_ours,
+        (None, false) => !r.selects_more,
+    };
+    if !selected {
+        return Takes::Others;
+    }
+    match r.action {
+        RuleAction::Lookup if r.table == here.table => Takes::Others,
+        RuleAction::Lookup if is_ours == Some(true) && !r.not => Takes::Marked,
+        RuleAction::Lookup if r.table == RT_TABLE_LOCAL => Takes::Others,
+        RuleAction::Lookup => Takes::All,
+        // Behind ours, and ours is passed over.
+        RuleAction::Goto if r.goto > here.priority => Takes::Marked,
+        RuleAction::Goto | RuleAction::Nop => Takes::Others,
+        _ => Takes::Marked,
     }
 }
