@@ -183,7 +183,7 @@ impl Routing {
     /// As [`Routing::routes`].
     pub fn routes_by(&self, protocol: RouteProtocol) -> Result<Vec<Route>> {
         let by = |header: &mut RtMsg, _: &mut RouteAttrs| header.protocol = protocol.into();
-        let mut routes = self.dump_routes(by, &format!("the routes of protocol {protocol:?}"))?;
+        let mut routes = self.dump_routes(by, &format!("the routes of protocol {protocol}"))?;
         routes.retain(|r| r.protocol == protocol);
         Ok(routes)
     }
