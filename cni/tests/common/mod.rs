@@ -50,11 +50,11 @@ impl TempDir {
     /// moment would hold the file open for writing, and the kernel runs no such file (`ETXTBSY`).
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         use std::io::Write;
+        use std::os::unix::fs::PermissionsExt;
         use std::process::{Command, Stdio};
         let path = self.file(name);
         let mut sh = Command::new("sh");
-        sh.args(["-c", "cat >\"$0\" && chmod 755 \"$0\""])
-            .arg(&path);
+        sh.args(["-c", "cat >\"$0\""]).arg(&path);
         let mut child = sh.stdin(Stdio::piped()).spawn().expect("sh");
         let stdin = child.stdin.take();
         let script = format!("#!/bin/sh\n{text}");
@@ -63,6 +63,7 @@ impl TempDir {
             .write_all(script.as_bytes())
             .expect("written");
         assert!(child.wait().expect("sh").success());
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("chmod");
         path
     }
 
