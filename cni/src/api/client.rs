@@ -215,6 +215,10 @@ impl Target {
             .connect(limit)
             .map_err(|error| match error.kind() {
                 ErrorKind::TimedOut => Reason::Slow(format!("no connection within {limit:?}")),
+                // It was there, and gone before connect(2) returned.
+                ErrorKind::ConnectionReset => {
+                    Reason::of_transfer(&error, "before a request was sent")
+                }
                 _ => Reason::Unreachable(error.to_string()),
             })?;
         stream.set_read_timeout(Some(limit)).map_err(transfer)?;
