@@ -199,6 +199,12 @@ fn a_pod_without_a_sidecar_is_left_alone() {
 #[test]
 fn a_pod_starts_while_the_api_server_is_away() {
     let Some(node) = node() else { return };
+    // Pods of the tests before would be missed while they are counted.
+    wait_for("no namespace is on its way out", || {
+        let phases = "jsonpath={.items[*].status.phase}";
+        let phases = node.kubectl(&["get", "namespaces", "-o", phases]);
+        (!phases.contains("Terminating")).then_some(())
+    });
     let mesh = Namespace::new(node, "no-api");
     let metrics = node.metrics();
     let known = metrics.get("weir_pods_watched").unwrap();
