@@ -128,13 +128,8 @@ impl Undo<'_> {
 
 /// Removes everything of ours from the namespace of this thread; goes on after a failure.
 pub(super) fn clean(named: Named<'_>) -> Result<Vec<Change>, Failure> {
-    let (mut changes, mut failures) = engines::clean(named);
-    if !failures.is_empty() {
-        // A failure that passes is no reason to leave half of it.
-        let (more, left) = engines::clean(named);
-        changes.extend(more);
-        failures = left;
-    }
+    let clean = || engines::clean(named);
+    let (mut changes, mut failures) = engines::twice(clean(), clean);
     let routing = Routing::open().and_then(|r| Held::read(&r, &[]).map(|held| (r, held.ours())));
     match routing {
         Err(e) => failures.push(e),

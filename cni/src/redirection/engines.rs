@@ -228,6 +228,16 @@ pub(super) fn each<const N: usize>(parts: [Removed; N]) -> Removed {
     (changes, failures)
 }
 
+/// What failed is done once more, on fresh sockets: a failure that passes is no reason to leave half of it.
+pub(super) fn twice((mut changes, failures): Removed, again: impl FnOnce() -> Removed) -> Removed {
+    if failures.is_empty() {
+        return (changes, failures);
+    }
+    let (more, failures) = again();
+    changes.extend(more);
+    (changes, failures)
+}
+
 /// Whether there is anything in legacy tables that is ours; only beside it named rules are. Tables of others may be large,
 /// and are looked through without being held as values.
 fn legacy_may_hold() -> Result<bool> {

@@ -1,6 +1,6 @@
 //! Rules into one engine: written, read back, taken back.
 
-use super::engines::{self, Removed, holds, legacy_holds_ours, nft_tables, ours, owned};
+use super::engines::{self, Removed, holds, legacy_holds_ours, nft_tables, ours, owned, twice};
 use super::named::Named;
 use super::{Change, Cost, leftovers};
 use crate::compile::{Compiled, Rules};
@@ -110,11 +110,7 @@ impl<'a> Writer<'a> {
             Rules::Nft(_) => engines::clean_nft(),
             Rules::Xtables(_) => engines::clean_legacy(Named::NONE),
         };
-        // The second try is for a lost answer.
-        let failures = match gone().1 {
-            failures if failures.is_empty() => failures,
-            _ => gone().1,
-        };
+        let (_, failures) = twice(gone(), gone);
         match failures.is_empty() {
             true => (InForce::No, failures),
             false => (self.now().unwrap_or(InForce::Unknown), failures),
@@ -146,8 +142,7 @@ impl<'a> Writer<'a> {
         !self.replaces && !self.succeeds
     }
 
-    /// Takes away what the other engine, or iptables-nft, holds beside these rules; what failed is done once more, on
-    /// fresh sockets. Goes on after a failure.
+    /// Takes away what the other engine, or iptables-nft, holds beside these rules; goes on after a failure.
     pub(super) fn take_over(&mut self, written: &Written) -> Removed {
         let named = Named(Some(self.desired));
         let other = || match self.desired.rules {
@@ -172,14 +167,4 @@ impl<'a> Writer<'a> {
             Rules::Xtables(_) => "nf_tables",
         }
     }
-}
-
-/// What failed is done once more.
-fn twice((mut changes, failures): Removed, again: impl FnOnce() -> Removed) -> Removed {
-    if failures.is_empty() {
-        return (changes, failures);
-    }
-    let (more, failures) = again();
-    changes.extend(more);
-    (changes, failures)
 }
