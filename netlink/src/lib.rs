@@ -3,7 +3,7 @@
 //! What it is for: to speak netlink to the kernel without executing anything and without a C library. What it
 //! refuses: to know what the messages mean to a firewall, a mesh or a container runtime.
 //!
-//! - [`Netns`](netns::Netns) is a network namespace; work inside one happens on a thread made for it.
+//! - [`Netns`] is a network namespace; work inside one happens on a thread made for it.
 //! - [`nfnetlink::Socket`] sends requests, dumps and batches to netfilter and matches every answer to
 //!   its question.
 //! - [`events::Events`] is what the kernel tells when something changes.

@@ -10,7 +10,7 @@
 //!   memory of the saved one, which takes 0.1 s and is why each case can have its own.
 //! - [`proto`] is what host and guest say to each other; [`guest`] is the other end, `/init`. Both are this program,
 //!   so nothing has to be built for the guest.
-//! - [`trouble`] reads a kernel's log.
+//! - [`trouble()`] reads a kernel's log.
 //!
 //! Everything is kept in one [`Cache`]. Start reading at [`Machine::start`].
 #![forbid(unsafe_code)]

@@ -5,7 +5,7 @@
 //!
 //! - [`Target`] is one decoder, [`TARGETS`] are all of them.
 //! - [`fuzz`] changes inputs of a corpus and gives them to a target until the time is over.
-//! - [`corpus`] reads a folder of inputs; [`record`] makes those that only a kernel can give.
+//! - [`corpus()`] reads a folder of inputs; [`record()`] makes those that only a kernel can give.
 //! - [`Conversation`] is what a kernel said, as one input.
 #![forbid(unsafe_code)]
 

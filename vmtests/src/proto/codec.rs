@@ -111,7 +111,7 @@ impl Frame {
         b
     }
 
-    /// The frame of a kind and a body, as [`Decoder`] finds them.
+    /// The frame of a kind and a body, as a decoder finds them.
     ///
     /// # Errors
     ///

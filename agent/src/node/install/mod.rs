@@ -2,7 +2,7 @@
 //!
 //! [`Installer`] makes one pass at a time and remembers what it wrote; [`Installer::trouble`] says whether
 //! that is still there; [`Installer::remove`] takes it away. A description of what is wanted ([`Desired`]) is
-//! plain data. [`plan`] says what a pass would do, with the same decisions and without writing.
+//! plain data. [`plan()`] says what a pass would do, with the same decisions and without writing.
 //!
 //! Every file is written beside its place, synced and renamed, so that at no moment half a file is seen.
 

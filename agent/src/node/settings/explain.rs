@@ -35,7 +35,7 @@ pub fn text(resolved: &Resolved) -> String {
     text_of(&json(resolved))
 }
 
-/// The same from the array that [`json`] makes, of another process too.
+/// The same from the array that [`json()`] makes, of another process too.
 #[must_use]
 pub fn text_of(settings: &Value) -> String {
     let mut out = String::new();

@@ -1,7 +1,7 @@
 //! `weir-faults PROGRAMS [--all | --random N] [--seed N] [--only PREFIX] [--case ID] [--jobs N]`: every system call of
 //! what weir does to a namespace is killed and fails, one at a time, and what is left is judged.
 //!
-//! [`Scenario`](scenario::Scenario) is a command and what it starts from; [`fault`] is what happens to a call;
+//! [`Scenario`] is a command and what it starts from; [`fault`] is what happens to a call;
 //! [`trace`] makes it happen; [`judge`] says whether the promises held. `ci/faults` calls this.
 
 mod arguments;

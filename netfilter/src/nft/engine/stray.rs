@@ -37,7 +37,7 @@ const NFTA_CHAIN_PAD: u16 = 9;
 const NFTA_RULE_PAD: u16 = 8;
 /// `NFT_CHAIN_BASE`: the kernel says it of every chain with a hook.
 const NFT_CHAIN_BASE: u32 = 1;
-/// What a set is told apart by, and all that a [`Set`](crate::nft::model::Set) says of it.
+/// What a set is told apart by, and all that a [`Set`] says of it.
 const SET_FLAGS: u32 = raw::NFT_SET_ANONYMOUS
     | raw::NFT_SET_CONSTANT
     | raw::NFT_SET_INTERVAL

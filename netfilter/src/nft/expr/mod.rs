@@ -2,7 +2,7 @@
 //!
 //! One file an expression, each a declaration of its attributes in the order in which `nft` writes them.
 //! [`Expr`] is the sum; what it does not know stays [`Expr::Opaque`], bytes and all. How statements become
-//! expressions and back is in [`lower`](crate::nft::lower) and [`raise`](crate::nft::raise).
+//! expressions and back is in `nft::lower` and `nft::raise`.
 
 mod bitwise;
 mod byteorder;

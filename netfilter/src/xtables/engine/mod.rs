@@ -130,8 +130,8 @@ impl<T: Transport> Engine<T> {
     /// # Errors
     /// What the kernel refused, with the table; every table is as it was then, but for one that came
     /// into being. The lock could not be had in time. Another writer kept changing a table. The
-    /// kernel holds something else than what it acknowledged. [`Error::in_force`] says what is known of the change; what
-    /// could not be put back is named.
+    /// kernel holds something else than what it acknowledged. [`Error::in_force`](weir_netlink::Error::in_force)
+    /// says what is known of the change; what could not be put back is named.
     pub fn apply(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<Applied> {
         self.change(Desired::Rules(desired, ours.clone()))
     }
