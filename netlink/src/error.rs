@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// Which operation failed, on what, why, and what the kernel said about it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
     /// What was attempted, in the words of the field: "add rule", "open network namespace".
     pub operation: String,
@@ -32,7 +32,7 @@ pub enum InForce {
 }
 
 /// Why an operation failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum ErrorKind {
     /// The kernel refused.
     Kernel {
@@ -208,6 +208,12 @@ impl Error {
     #[must_use]
     pub fn is_permission(&self) -> bool {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
+    }
+
+    /// The kernel lacks it: [`ErrorKind::Unsupported`].
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self.kind, ErrorKind::Unsupported(_))
     }
 
     /// The kernel did not answer in time.

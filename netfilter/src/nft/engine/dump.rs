@@ -88,14 +88,30 @@ fn too_large(what: &str, reply: &Reply, limit: usize) -> Error {
     Error::refused("read", what, reason)
 }
 
-/// Without nf_tables the subsystem is unknown to nfnetlink: `EINVAL`, or `EOPNOTSUPP` for a family.
+/// Without nf_tables the subsystem is unknown to nfnetlink (`EINVAL`); without nfnetlink there is no such socket
+/// (`EPROTONOSUPPORT`).
 pub(super) fn no_nf_tables(e: Error) -> Error {
     match e.errno() {
-        Some(libc::EINVAL) => Error::unsupported(
+        Some(libc::EINVAL | libc::EPROTONOSUPPORT) => Error::unsupported(
             "use",
             "nf_tables",
             "this kernel has no nf_tables (CONFIG_NF_TABLES, module nf_tables)",
         ),
         _ => e,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_nfnetlink_has_no_nf_tables() {
+        for errno in [libc::EPROTONOSUPPORT, libc::EINVAL] {
+            let error = no_nf_tables(Error::kernel("open", "NETLINK_NETFILTER", errno));
+            assert!(error.is_unsupported(), "{error}");
+        }
+        let error = no_nf_tables(Error::kernel("open", "NETLINK_NETFILTER", libc::EMFILE));
+        assert_eq!(error.errno(), Some(libc::EMFILE));
     }
 }

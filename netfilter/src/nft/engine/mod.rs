@@ -26,6 +26,7 @@ pub use snapshot::Snapshot;
 
 use super::model::{Family, Ruleset, Table};
 use crate::converge::{Committed, Converge, ReadBack, converge};
+use dump::no_nf_tables;
 use read::Scope;
 use std::time::Duration;
 use weir_netlink::contention::CONTENTION;
@@ -78,9 +79,10 @@ impl Engine<Kernel> {
     /// In the network namespace of the calling thread.
     ///
     /// # Errors
-    /// The kernel has no nfnetlink.
+    /// [`Error::is_unsupported`]: the kernel has no nfnetlink. `EMFILE`.
     pub fn open() -> Result<Self> {
-        Ok(Self::with_socket(Socket::open()?))
+        let socket = Socket::open().map_err(no_nf_tables)?;
+        Ok(Self::with_socket(socket))
     }
 }
 

@@ -96,10 +96,7 @@ fn names(e: &Expr, set: &str) -> bool {
 /// with 4.16.
 fn known<R>(found: Result<Vec<R>>) -> Result<Vec<R>> {
     match found {
-        Err(e)
-            if matches!(e.errno(), Some(libc::EOPNOTSUPP))
-                || matches!(e.kind, weir_netlink::ErrorKind::Unsupported(_)) =>
-        {
+        Err(e) if matches!(e.errno(), Some(libc::EOPNOTSUPP)) || e.is_unsupported() => {
             Ok(Vec::new())
         }
         found => found,
