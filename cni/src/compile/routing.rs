@@ -17,12 +17,10 @@ pub enum IpFamily {
 /// One thing to add beside the rules. What is there already is left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RoutingItem {
-    /// `ip address add ADDRESS dev DEVICE`
+    /// `ip address add ADDRESS dev lo`
     Address {
         /// The address and its prefix length.
         address: IpNet,
-        /// The interface.
-        device: &'static str,
     },
     /// `ip rule add fwmark MARK/MASK lookup TABLE`, without a priority of its own.
     PolicyRule {
@@ -35,13 +33,11 @@ pub enum RoutingItem {
         /// `FRA_TABLE`
         table: u32,
     },
-    /// `ip route add local default dev DEVICE table TABLE`: everything is for this machine. In IPv4
+    /// `ip route add local default dev lo table TABLE`: everything is for this machine. In IPv4
     /// with host scope.
     LocalDefault {
         /// Family.
         family: IpFamily,
-        /// The interface.
-        device: &'static str,
         /// `RTA_TABLE`
         table: u32,
     },
@@ -56,7 +52,6 @@ pub(super) fn routing(intent: &Intent) -> Vec<RoutingItem> {
     if intent.enable_ipv6 {
         items.push(RoutingItem::Address {
             address: Family::v6(intent).passthrough,
-            device: "lo",
         });
     }
     let Some((mark, table)) = intent.tproxy().and_then(|t| Some((t.mark, t.table?))) else {
@@ -73,11 +68,7 @@ pub(super) fn routing(intent: &Intent) -> Vec<RoutingItem> {
         mask: u32::MAX,
         table,
     };
-    let route = |family| RoutingItem::LocalDefault {
-        family,
-        device: "lo",
-        table,
-    };
+    let route = |family| RoutingItem::LocalDefault { family, table };
     items.extend(families.clone().map(route));
     items.extend(families.map(rule));
     items
@@ -99,12 +90,12 @@ impl RoutingItem {
     /// With this verb, which has a blank behind it.
     fn command(&self, verb: &str) -> String {
         match self {
-            Self::Address { address, device } => {
+            Self::Address { address } => {
                 let family = match address {
                     IpNet::V4(_) => IpFamily::V4,
                     IpNet::V6(_) => IpFamily::V6,
                 };
-                format!("ip {family} address {verb}{address} dev {device}")
+                format!("ip {family} address {verb}{address} dev lo")
             }
             Self::PolicyRule {
                 family,
@@ -118,16 +109,12 @@ impl RoutingItem {
                 };
                 format!("ip {family} rule {verb}fwmark {mark:#x}{mask} lookup {table}")
             }
-            Self::LocalDefault {
-                family,
-                device,
-                table,
-            } => {
+            Self::LocalDefault { family, table } => {
                 let scope = match family {
                     IpFamily::V4 => " scope host",
                     IpFamily::V6 => "",
                 };
-                format!("ip {family} route {verb}local default dev {device}{scope} table {table}")
+                format!("ip {family} route {verb}local default dev lo{scope} table {table}")
             }
         }
     }

@@ -4,11 +4,14 @@ use super::Sandbox;
 use super::routing::RTPROT_WEIR;
 use std::collections::BTreeSet;
 use weir_netfilter::nft;
-use weir_netlink::route::{Address, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing};
+use weir_netlink::route::{
+    Address, LOOPBACK_IFINDEX, PolicyRule, RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN, Route,
+    RouteProtocol, Routing,
+};
 use weir_netlink::{Error, Result};
 
-/// `RT_TABLE_DEFAULT`, `RT_TABLE_MAIN` and `RT_TABLE_LOCAL` of `linux/rtnetlink.h`: every namespace has rules for them.
-const STANDARD: [u32; 3] = [253, 254, 255];
+/// Every namespace has policy rules for these.
+const STANDARD: [u32; 3] = [RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL];
 /// Tables that policy rules lead to by a mark. A redirection has one; each costs a dump.
 const TABLES: usize = 16;
 

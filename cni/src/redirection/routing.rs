@@ -139,7 +139,6 @@ impl Held {
             let is_ours = r.protocol == WEIR && r.same_effect(&route(family, r.table));
             let item = RoutingItem::LocalDefault {
                 family,
-                device: "lo",
                 table: r.table,
             };
             let object = Object::Route(r.clone());
@@ -147,10 +146,7 @@ impl Held {
         });
         let address = self.passthrough().filter(|(_, o)| *o != Owner::Another);
         let address = address.map(|(net, _)| Ours {
-            item: RoutingItem::Address {
-                address: net,
-                device: "lo",
-            },
+            item: RoutingItem::Address { address: net },
             object: Object::Address(net),
         });
         routes.chain(rules).chain(address).collect()

@@ -37,9 +37,10 @@ pub use kind::{Geneve, LinkKind, Netkit, Veth, Vxlan};
 pub use link::{InNetns, LOOPBACK_IFINDEX, Link, LinkAttrs, LinkInfoAttrs};
 pub use neigh::Neighbour;
 pub use number::{
-    NUD_PERMANENT, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE,
-    RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_LINK,
-    RTNLGRP_NEIGH, RTNLGRP_NSID, RTNLGRP_TC, RouteProtocol, RouteScope, RouteType, RuleAction,
+    NUD_PERMANENT, RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNLGRP_IPV4_IFADDR,
+    RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE,
+    RTNLGRP_IPV6_RULE, RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_NSID, RTNLGRP_TC, RouteProtocol,
+    RouteScope, RouteType, RuleAction,
 };
 pub use routes::Route;
 pub use rule::PolicyRule;

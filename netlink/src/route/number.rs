@@ -64,7 +64,9 @@ constants! {
     pub RTNLGRP_IPV6_RULE: u32 = 19,
     /// Of ids of network namespaces.
     pub RTNLGRP_NSID: u32 = 28,
-    /// The kernel's own tables. In the header a table above 255 is 0.
+    /// The kernel's own tables. In the header a table above 255 is 0. This one is asked last, and empty.
+    pub RT_TABLE_DEFAULT: u32 = 253,
+    /// What has no table.
     pub RT_TABLE_MAIN: u32 = 254,
     /// Addresses of the machine.
     pub RT_TABLE_LOCAL: u32 = 255,

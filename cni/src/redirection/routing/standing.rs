@@ -9,10 +9,7 @@ use super::{Held, policy_rule, route, tables};
 use crate::compile::RoutingItem;
 use crate::redirection::Change;
 use ipnet::IpNet;
-use weir_netlink::route::{PolicyRule, Route, RuleAction};
-
-/// `RT_TABLE_LOCAL` of `linux/rtnetlink.h`: what is for this machine, where every packet is looked up first.
-const RT_TABLE_LOCAL: u32 = 255;
+use weir_netlink::route::{PolicyRule, RT_TABLE_LOCAL, Route, RuleAction};
 
 enum Standing {
     /// It is there, or something with the same effect.
