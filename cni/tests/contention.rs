@@ -209,7 +209,7 @@ fn act(sandbox: &Sandbox, target: Option<&Compiled>) -> Result<(), (InForce, Str
         Some(compiled) => sandbox.apply(compiled),
         None => sandbox.clean(None),
     };
-    done.map(drop).map_err(|e| (e.in_force(), e.to_string()))
+    done.map(drop).map_err(|e| (e.in_force, e.to_string()))
 }
 
 #[test]

@@ -180,8 +180,7 @@ fn an_older_pod_of_the_same_name_at_the_api_server() {
 #[test]
 fn a_pod_that_neither_agent_nor_api_server_knows() {
     let limits = weir_cni::plugin::Limits::default();
-    let long = Duration::from_secs(30);
-    assert_eq!((limits.unknown, limits.total), (long, long));
+    assert_eq!(limits.total, Duration::from_secs(30));
     let missing = pods::status(404, "NotFound", "no such pod").to_string();
     let mut other = pods::sidecar("shop", "web-0");
     other["metadata"]["uid"] = "older".into();
@@ -195,7 +194,7 @@ fn a_pod_that_neither_agent_nor_api_server_knows() {
         let server = ApiServer::always(answer);
         let mut node = Node::with_server(&server);
         node.limits.sidecar_attempts = u32::MAX;
-        node.limits.unknown = Duration::from_millis(500);
+        node.limits.total = Duration::from_millis(500);
         let _agent = agent(&node, Some((404, "no such pod")));
         let begun = Instant::now();
         let error = with_uid(&node, "ADD", UID).error();

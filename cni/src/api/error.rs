@@ -54,12 +54,6 @@ impl Error {
     pub fn has_asked(&self) -> bool {
         !self.object.is_empty()
     }
-
-    /// The server answered that it does not know the pod: not yet, or not any more.
-    #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        matches!(self.reason, Reason::NotFound(_) | Reason::OtherPod(_))
-    }
 }
 
 impl Reason {

@@ -23,12 +23,9 @@ pub struct Limits {
     pub look_up: Duration,
     /// One request, connecting included.
     pub request: Duration,
-    /// All attempts of one call together, those whose answer was waited for in vain included: as long as upstream's plugin
-    /// asks a server that refuses. The answer that says why must come before the runtime stops listening.
+    /// All attempts of one call together, those that got no answer included: as long as upstream's plugin asks a server
+    /// that refuses, or does not know the pod. The answer that says why must come before the runtime stops listening.
     pub total: Duration,
-    /// All attempts while each is answered by that there is no such pod: as long as upstream's plugin asks. A pod that is not
-    /// known by then was deleted, and the kubelet waits for the answer.
-    pub unknown: Duration,
     /// The hand-over to the node agent.
     pub hand_over: Duration,
 }
@@ -44,7 +41,6 @@ impl Default for Limits {
             look_up: Duration::from_secs(2),
             request: api::REQUEST_LIMIT,
             total: Duration::from_secs(30),
-            unknown: Duration::from_secs(30),
             hand_over: Duration::from_secs(5),
         }
     }
@@ -82,10 +78,7 @@ impl Attempts<'_> {
             if !error.has_asked() {
                 return Err(CniError::internal(&error));
             }
-            let mut left = self.deadline.saturating_duration_since(Instant::now());
-            if error.is_unknown() {
-                left = left.min(self.limits.unknown.saturating_sub(started.elapsed()));
-            }
+            let left = self.deadline.saturating_duration_since(Instant::now());
             if attempt >= count || left <= self.limits.pause {
                 let seconds = started.elapsed().as_secs_f32();
                 return Err(CniError::internal(&error).with_details(format!(

@@ -15,10 +15,10 @@ type Checked = Result<(), String>;
 
 /// Checks all members; the error names the first one that is wrong and says what it must be.
 pub(super) fn check(result: &Object) -> Checked {
-    each(result, "interfaces", |interface, path| {
+    each(result, "", "interfaces", |interface, path| {
         texts(interface, path, &["name", "mac", "sandbox"])
     })?;
-    each(result, "ips", |ip, path| {
+    each(result, "", "ips", |ip, path| {
         network(ip, path, "address")?;
         address(ip, path, "gateway")?;
         whole_number(ip, path, "interface")
@@ -45,15 +45,10 @@ pub(super) fn check(result: &Object) -> Checked {
 }
 
 fn routes(of: &Object, path: &str) -> Checked {
-    let items = array(of, path, "routes")?;
-    for (n, item) in items.iter().enumerate() {
-        let path = format!("{}[{n}]", joined(path, "routes"));
-        let route = item.as_object();
-        let route = route.ok_or_else(|| format!("{path} must be an object"))?;
-        network(route, &path, "dst")?;
-        address(route, &path, "gw")?;
-    }
-    Ok(())
+    each(of, path, "routes", |route, path| {
+        network(route, path, "dst")?;
+        address(route, path, "gw")
+    })
 }
 
 fn joined(path: &str, key: &str) -> String {
@@ -83,9 +78,9 @@ fn array<'a>(of: &'a Object, path: &str, key: &str) -> Result<&'a [Value], Strin
     }
 }
 
-fn each(of: &Object, key: &str, check: impl Fn(&Object, &str) -> Checked) -> Checked {
-    for (n, item) in array(of, "", key)?.iter().enumerate() {
-        let path = format!("{key}[{n}]");
+fn each(of: &Object, path: &str, key: &str, check: impl Fn(&Object, &str) -> Checked) -> Checked {
+    for (n, item) in array(of, path, key)?.iter().enumerate() {
+        let path = format!("{}[{n}]", joined(path, key));
         let item = item.as_object();
         check(
             item.ok_or_else(|| format!("{path} must be an object"))?,

@@ -55,12 +55,6 @@ impl Failure {
             beside: None,
         })
     }
-
-    /// Whether the redirection that was to be applied is in force.
-    #[must_use]
-    pub fn in_force(&self) -> InForce {
-        self.in_force
-    }
 }
 
 /// Failed before anything was changed.
@@ -97,8 +91,5 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        None
-    }
-}
+// Without a source: `Display` says it all.
+impl std::error::Error for Failure {}
