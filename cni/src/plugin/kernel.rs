@@ -47,7 +47,7 @@ impl Backend for Kernel {
         let named = desired.engine;
         let compare = |visit: &Visit<'_>, intent: &Intent| {
             let begun = Instant::now();
-            let choose = || visit.sandbox().engine_to_try();
+            let choose = || visit.engine_to_try();
             let engine = named.map_or_else(choose, Ok).map_err(text)?;
             let chosen = Instant::now();
             let changes = visit.verify(&compile(intent, engine)).map_err(text)?;
@@ -84,14 +84,11 @@ fn visit<T: Send>(
         let intent = intent.map_err(text)?;
         let decide = entered.elapsed();
         let done = work(visit, &intent)?;
-        Ok::<_, String>((entered, decide, intent.warnings, done))
+        Ok::<_, String>((entered, decide, done))
     };
-    let (entered, decide, warnings, done) = sandbox.visit(inside).map_err(text)??;
+    let (entered, decide, done) = sandbox.visit(inside).map_err(text)??;
     desired.phases.add(Phase::Facts, entered - begun);
     desired.phases.add(Phase::Decide, decide);
-    for warning in &warnings {
-        desired.log.warn(warning);
-    }
     Ok((sandbox, done))
 }
 
@@ -112,7 +109,7 @@ fn note(written: &Written, took: Duration, phases: &Phases) {
 fn dry_run(file: &Path, desired: &Desired<'_>) -> Result<Applied, String> {
     let named = desired.engine;
     let compiled = |visit: &Visit<'_>, intent: &Intent| {
-        let choose = || visit.sandbox().choose_engine(intent);
+        let choose = || visit.choose_engine(intent);
         let engine = named.map_or_else(choose, Ok).map_err(text)?;
         Ok(compile(intent, engine).to_string())
     };

@@ -10,6 +10,7 @@
 //! added is taken back, on fresh sockets; routing only when rules that need it are known not to be in force. New rules
 //! stay when they replaced older ones, or when some of the other engine's may be gone: the error says what is there.
 
+use super::engines::Found;
 use super::failure::Failure;
 use super::named::Named;
 use super::routing::{self, Held};
@@ -22,14 +23,15 @@ use weir_netlink::{Error, InForce, Result};
 /// How often routing is added again that another writer removed before it was read back.
 const ROUNDS: usize = 8;
 
-/// In the namespace of this thread, which holds `before` of routing.
+/// In the namespace of this thread, which holds `found` of rules and `before` of routing.
 pub(super) fn apply(
     desired: &Compiled,
+    found: Found,
     routing: &Routing,
     before: &Held,
 ) -> Result<(Vec<Change>, Cost), Failure> {
     let items = &desired.routing;
-    let mut writer = Writer::open(desired)?;
+    let mut writer = Writer::open(desired, found)?;
     let undo = Undo { before, items };
     let missing = before.missing(items);
     let mut changes = routing::add(routing, &missing).map_err(|e| undo.routing(e))?;

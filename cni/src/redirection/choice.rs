@@ -8,7 +8,7 @@
 //! its own and a dozen trials cost more than the rules, so [`Sandbox::apply_intent`] writes by nf_tables and asks only when
 //! the kernel says that it lacks something: nothing was changed then.
 
-use super::{Cost, Failure, Sandbox, engines, families};
+use super::{Cost, Failure, Sandbox, Visit, engines, families};
 use crate::compile::{Compiled, Engine, Rules, compile};
 use crate::config::Intent;
 use crate::redirection::Change;
@@ -16,7 +16,7 @@ use weir_netfilter::probe::{
     Finding, Kernel,
     needs::{self, Needs},
 };
-use weir_netlink::{Error, ErrorKind, InForce, Netns, Result};
+use weir_netlink::{Error, InForce, Netns, Result};
 
 /// An engine, and whether something else than its being there speaks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,27 +57,12 @@ impl Compiled {
 }
 
 impl Sandbox {
-    /// The engine to use here when nobody says which: what the namespace uses already, else nf_tables where the kernel
-    /// has what the intent needs, else legacy tables. Nothing is changed and no module loaded.
+    /// As [`Visit::choose_engine`].
     ///
     /// # Errors
-    /// The kernel has what the intent needs in neither: what is lacking, and the options that give it. It does not let
-    /// this process look.
+    /// As [`Visit::choose_engine`], and those of [`Sandbox::visit`].
     pub fn choose_engine(&self, intent: &Intent) -> Result<Engine> {
-        let preferred = self.preferred()?;
-        if !preferred.is_open() {
-            return Ok(preferred.engine);
-        }
-        let lacks = |engine| lacking(&compile(intent, engine));
-        let nft = lacks(Engine::Nft);
-        if nft.is_empty() {
-            return Ok(Engine::Nft);
-        }
-        let xtables = lacks(Engine::Xtables);
-        if xtables.is_empty() {
-            return Ok(Engine::Xtables);
-        }
-        Err(self.served_by_none(&words(&nft), &words(&xtables)))
+        self.visit(|visit| visit.choose_engine(intent))?
     }
 
     /// The engine whose rules of ours the namespace holds, if any.
@@ -111,31 +96,71 @@ impl Sandbox {
         self.visit(|visit| visit.apply_intent(intent, engine))?
     }
 
-    /// Compiles for this engine, or for the one to choose, and calls `apply` with that.
-    pub(super) fn apply_by(
+    fn preferred(&self) -> Result<Choice> {
+        self.netns.run(|| engines::look()?.choice())?
+    }
+}
+
+impl Visit<'_> {
+    /// The engine to use here when nobody says which: what the namespace uses already, else nf_tables where the kernel
+    /// has what the intent needs, else legacy tables. Nothing is changed and no module loaded.
+    ///
+    /// # Errors
+    /// The kernel has what the intent needs in neither: what is lacking, and the options that give it. It does not let
+    /// this process look.
+    pub fn choose_engine(&self, intent: &Intent) -> Result<Engine> {
+        let preferred = engines::look()?.choice()?;
+        if !preferred.is_open() {
+            return Ok(preferred.engine);
+        }
+        let lacks = |engine| lacking(&compile(intent, engine));
+        let nft = lacks(Engine::Nft);
+        if nft.is_empty() {
+            return Ok(Engine::Nft);
+        }
+        let xtables = lacks(Engine::Xtables);
+        if xtables.is_empty() {
+            return Ok(Engine::Xtables);
+        }
+        Err(self.served_by_none(&words(&nft), &words(&xtables)))
+    }
+
+    /// As [`Sandbox::engine_to_try`].
+    ///
+    /// # Errors
+    /// As [`Sandbox::engine_to_try`].
+    pub fn engine_to_try(&self) -> Result<Engine> {
+        Ok(engines::look()?.choice()?.engine)
+    }
+
+    /// As [`Sandbox::apply_intent`].
+    ///
+    /// # Errors
+    /// As [`Sandbox::apply_intent`].
+    pub fn apply_intent(
         &self,
         intent: &Intent,
         engine: Option<Engine>,
-        apply: impl Fn(&Compiled) -> Result<(Vec<Change>, Cost), Failure>,
     ) -> Result<Applied, Failure> {
-        let with = |engine| {
-            let (changes, cost) = apply(&compile(intent, engine))?;
+        let with = |engine, found| {
+            let (changes, cost) = self.apply_beside(&compile(intent, engine), found)?;
             Ok(Applied {
                 engine,
                 changes,
                 cost,
             })
         };
+        let found = engines::look()?;
         if let Some(engine) = engine {
-            return with(engine);
+            return with(engine, found);
         }
-        let preferred = self.preferred()?;
-        match with(preferred.engine) {
+        let preferred = found.choice()?;
+        match with(preferred.engine, found) {
             Err(refused) if is_lack(&refused) && preferred.is_open() => {
                 // That nf_tables lack it needs no further proof.
                 let lacking = lacking(&compile(intent, Engine::Xtables));
                 if lacking.is_empty() {
-                    return with(Engine::Xtables);
+                    return with(Engine::Xtables, engines::look()?);
                 }
                 let refused = refused.reason.to_string();
                 Err(self.served_by_none(&refused, &words(&lacking)).into())
@@ -144,22 +169,18 @@ impl Sandbox {
         }
     }
 
-    fn preferred(&self) -> Result<Choice> {
-        self.netns.run(engines::choose)?
-    }
-
     fn served_by_none(&self, nft: &str, xtables: &str) -> Error {
         let reason =
             format!("this kernel does it in neither; nf_tables: {nft}; legacy tables: {xtables}");
-        let object = self.netns.id().to_string();
+        let object = self.sandbox().netns().id().to_string();
         Error::unsupported("choose an engine for", object, reason)
     }
 }
 
 /// The kernel lacks something, and the namespace is as it was.
 fn is_lack(failure: &Failure) -> bool {
-    let is_undone = failure.in_force() == InForce::No && failure.rest.is_empty();
-    is_undone && matches!(failure.reason.kind, ErrorKind::Unsupported(_))
+    let is_undone = failure.in_force == InForce::No && failure.rest.is_empty();
+    is_undone && failure.reason.is_unsupported()
 }
 
 /// What the kernel certainly lacks for these rules. Where it cannot be asked, and of what it did not tell, nothing: the

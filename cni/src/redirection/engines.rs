@@ -35,43 +35,41 @@ const TABLE_NAMES: [&str; 2] = [
     "/proc/thread-self/net/ip6_tables_names",
 ];
 
-/// The engine for the namespace of this thread; changes nothing. Whether it has what an intent needs is not asked
-/// here: see `choice`.
-pub(super) fn choose() -> Result<Choice> {
-    let in_use = |engine| Choice {
-        engine,
-        is_in_use: true,
-    };
-    let free = |engine| Choice {
-        engine,
-        is_in_use: false,
-    };
-    let nf_tables = nft_holds_ours();
-    if matches!(nf_tables, Ok(true)) {
-        return Ok(in_use(compile::Engine::Nft));
-    }
-    if legacy_holds_ours()? {
-        return Ok(in_use(compile::Engine::Xtables));
-    }
-    match nf_tables {
-        Ok(_) => Ok(free(compile::Engine::Nft)),
-        Err(e) if !is_lack(&e) => Err(e),
-        Err(lacks_nft) => match xtables::Engine::open().and_then(|mut e| e.read()) {
-            Ok(_) if legacy_is_there() => Ok(free(compile::Engine::Xtables)),
-            _ => Err(lacks_nft),
-        },
-    }
+/// What is in the namespace of this thread before anything is written.
+pub(super) struct Found {
+    /// The tables of nf_tables, and a socket that can be used on.
+    pub(super) nft: Result<(nft::Engine, Vec<TableId>)>,
+    /// Whether legacy tables hold rules of ours.
+    pub(super) legacy_holds: bool,
 }
 
-/// Whether this kernel has nf_tables.
-pub(super) fn nft_is_there() -> Result<bool> {
-    match nft::Engine::open().and_then(|mut engine| engine.generation()) {
-        Ok(_) => Ok(true),
-        Err(Error {
-            kind: weir_netlink::ErrorKind::Unsupported(_),
-            ..
-        }) => Ok(false),
-        Err(e) => Err(e),
+/// Changes nothing.
+///
+/// # Errors
+/// Legacy tables that are there cannot be read.
+pub(super) fn look() -> Result<Found> {
+    let listed = |mut engine: nft::Engine| engine.tables().map(|tables| (engine, tables));
+    Ok(Found {
+        nft: nft::Engine::open().and_then(listed),
+        legacy_holds: legacy_holds_ours()?,
+    })
+}
+
+impl Found {
+    /// Whether nf_tables hold rules of ours.
+    pub(super) fn nft_holds(&self) -> bool {
+        matches!(&self.nft, Ok((_, tables)) if holds(tables))
+    }
+
+    /// The engine for this namespace. Whether it has what an intent needs is not asked here: see `choice`.
+    pub(super) fn choice(&self) -> Result<Choice> {
+        let is_in_use = self.nft_holds() || self.legacy_holds;
+        let engine = match &self.nft {
+            Ok(_) if self.nft_holds() || !self.legacy_holds => compile::Engine::Nft,
+            Err(e) if !is_in_use && !(is_lack(e) && legacy_can_be_used()) => return Err(e.clone()),
+            _ => compile::Engine::Xtables,
+        };
+        Ok(Choice { engine, is_in_use })
     }
 }
 
@@ -95,27 +93,14 @@ pub(super) fn legacy_signed() -> Result<usize> {
 
 /// Whether the error says that this kernel has no nf_tables. A lost answer, or no memory for it, says nothing about
 /// the kernel: the other engine's rules would come beside those that this one may hold.
-fn is_lack(error: &Error) -> bool {
+pub(super) fn is_lack(error: &Error) -> bool {
     const LACKS: [Errno; 4] = [
         Errno::EINVAL,
         Errno::EOPNOTSUPP,
         Errno::EPROTONOSUPPORT,
         Errno::EAFNOSUPPORT,
     ];
-    matches!(error.kind, weir_netlink::ErrorKind::Unsupported(_))
-        || LACKS.iter().any(|lack| error.errno() == Some(*lack as i32))
-}
-
-pub(super) fn nft_holds_ours() -> Result<bool> {
-    Ok(holds(&nft::Engine::open()?.tables()?))
-}
-
-/// The tables that there are; none on a kernel without nf_tables.
-pub(super) fn nft_tables() -> Result<Vec<TableId>> {
-    match nft::Engine::open().and_then(|mut engine| engine.tables()) {
-        Err(e) if is_lack(&e) => Ok(Vec::new()),
-        found => found,
-    }
+    error.is_unsupported() || LACKS.iter().any(|lack| error.errno() == Some(*lack as i32))
 }
 
 /// Whether one of these tables is ours.
@@ -124,9 +109,10 @@ pub(super) fn holds(tables: &[TableId]) -> bool {
     tables.iter().any(|found| ours.contains(found))
 }
 
-/// Whether the kernel has legacy tables at all: the list of them is there, be it empty.
-fn legacy_is_there() -> bool {
-    TABLE_NAMES.iter().any(|path| Path::new(path).exists())
+/// Whether the kernel has legacy tables at all, and lets this process read them: the list of them is there, be it empty.
+fn legacy_can_be_used() -> bool {
+    let read = xtables::Engine::open().and_then(|mut e| e.read());
+    read.is_ok() && TABLE_NAMES.iter().any(|path| Path::new(path).exists())
 }
 
 /// Whether any legacy table exists in the namespace of this thread.
@@ -160,11 +146,14 @@ pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
     let named = Named(Some(desired));
     match &desired.rules {
         Rules::Nft(ruleset) => {
-            let drift = nft::Engine::open()?.drift(ruleset, &owned())?;
+            let mut engine = nft::Engine::open()?;
+            let found = engine.read_for(ruleset, &owned())?;
+            let drift = nft::plan(ruleset, &found, &owned());
             let mut changes: Vec<Change> = drift.ops.into_iter().map(Change::Rules).collect();
             changes.extend(drift.kept.into_iter().map(Change::Kept));
             changes.extend(legacy_left(named)?);
-            changes.extend(leftovers_found(named)?);
+            let left = leftovers::find_in(&mut engine, &found.tables, named)?;
+            changes.extend(left.into_iter().map(Change::Rules));
             Ok(changes)
         }
         Rules::Xtables(ruleset) => {
@@ -199,14 +188,24 @@ fn nft_left() -> Result<Vec<Change>> {
 
 /// What [`clean`] would remove.
 pub(super) fn plan_clean(named: Named<'_>) -> Result<Vec<Change>> {
-    let mut changes = legacy_left(named)?;
-    changes.extend(nft_left()?);
+    let mut changes = ours_left(named)?;
     changes.extend(leftovers_found(named)?);
     Ok(changes)
 }
 
-fn leftovers_found(named: Named<'_>) -> Result<Vec<Change>> {
-    without_nft(|| leftovers::find(named))
+/// The same but for what upstream left in tables of `iptables-nft`.
+pub(super) fn ours_left(named: Named<'_>) -> Result<Vec<Change>> {
+    let mut changes = legacy_left(named)?;
+    changes.extend(nft_left()?);
+    Ok(changes)
+}
+
+pub(super) fn leftovers_found(named: Named<'_>) -> Result<Vec<Change>> {
+    without_nft(|| {
+        let mut engine = nft::Engine::open()?;
+        let there = engine.tables()?;
+        leftovers::find_in(&mut engine, &there, named)
+    })
 }
 
 /// Takes our rules away from every engine, and from built-in chains of legacy tables and of iptables-nft's also what
@@ -281,10 +280,7 @@ pub(super) fn clean_nft() -> Removed {
 pub(super) fn without_nft(f: impl FnOnce() -> Result<Vec<nft::Op>>) -> Result<Vec<Change>> {
     match f() {
         Ok(ops) => Ok(ops.into_iter().map(Change::Rules).collect()),
-        Err(Error {
-            kind: weir_netlink::ErrorKind::Unsupported(_),
-            ..
-        }) => Ok(Vec::new()),
+        Err(e) if e.is_unsupported() => Ok(Vec::new()),
         Err(e) => Err(e),
     }
 }

@@ -17,14 +17,14 @@ use weir_netfilter::nft::{
 };
 use weir_netfilter::xtables;
 use weir_netlink::contention::{Attempts, CONTENTION};
-use weir_netlink::{Error, ErrorKind, Result};
+use weir_netlink::{Error, Result};
 
-/// What [`remove`] would do now.
-pub(super) fn find(named: Named<'_>) -> Result<Vec<Op>> {
-    let found = Engine::open()?.read_tables(&tables())?;
-    if found.ruleset.tables.is_empty() {
+/// What [`remove`] would do now, where it is known which tables there are.
+pub(super) fn find_in(engine: &mut Engine, there: &[TableId], named: Named<'_>) -> Result<Vec<Op>> {
+    if !may_be_in(there) {
         return Ok(Vec::new());
     }
+    let found = engine.read_tables(&tables())?;
     Ok(plan(&found, &named.rules()).ops)
 }
 
@@ -38,7 +38,7 @@ pub(super) fn remove(named: Named<'_>) -> Removed {
     match opened {
         Ok((mut engine, there)) => remove_from(&mut engine, &there, named),
         // A kernel without nf_tables holds nothing there.
-        Err(e) if matches!(e.kind, ErrorKind::Unsupported(_)) => Removed::default(),
+        Err(e) if e.is_unsupported() => Removed::default(),
         Err(e) => (Vec::new(), vec![e]),
     }
 }

@@ -2,8 +2,9 @@
 
 use super::named::Named;
 use super::routing::Held;
-use super::{Change, Sandbox, authorship, engines, leftovers};
+use super::{Change, Sandbox, authorship, engines};
 use crate::compile::RoutingItem;
+use weir_netfilter::nft;
 use weir_netfilter::xtables::Op;
 use weir_netlink::Result;
 use weir_netlink::route::Routing;
@@ -26,52 +27,54 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be read.
     pub fn strays(&self) -> Result<Option<Strays>> {
-        let (tables, signed, foreign) = self.netns().run(|| {
-            let tables = engines::nft_is_there()? && engines::nft_holds_ours()?;
-            let foreign = engines::nft_is_there()? && !leftovers::find(Named::NONE)?.is_empty();
-            Ok::<_, weir_netlink::Error>((tables, engines::legacy_signed()?, foreign))
-        })??;
-        let changes = self.plan_clean(None)?;
-        let (mut routing, mut address) = (false, false);
-        for change in &changes {
-            match change {
-                Change::Remove(RoutingItem::Address { .. }) => address = true,
-                Change::Remove(_) => routing = true,
-                _ => {}
-            }
-        }
-        // On older kernels an address bears no mark.
-        let is_marked = || {
-            let held = self.netns().run(|| Held::read(&Routing::open()?, &[]))??;
-            Ok::<_, weir_netlink::Error>(held.owns_passthrough())
-        };
-        let is_ours = tables || signed > 0 || routing || (address && is_marked()?);
-        if !is_ours {
-            return Ok(None);
-        }
-        let certain = !foreign
-            && (!tables || authorship::wrote_tables(&Self::show(self.netns())?))
-            && self.is_own_legacy(&changes, signed)?;
-        Ok(Some(Strays { changes, certain }))
+        self.netns().run(find)?
     }
+}
 
-    /// Whether what would go from legacy tables is all ours.
-    fn is_own_legacy(&self, changes: &[Change], signed: usize) -> Result<bool> {
-        let legacy = changes.iter().filter_map(|change| match change {
-            Change::Legacy(op) => Some(&**op),
-            _ => None,
-        });
-        let (mut is_used, mut built_in) = (false, 0);
-        for op in legacy {
-            is_used = true;
-            built_in += usize::from(matches!(
-                op,
-                Op::DeleteRule(_, chain, ..) if !chain.starts_with(engines::PREFIX)
-            ));
+/// In the namespace of this thread.
+fn find() -> Result<Option<Strays>> {
+    let mut changes = engines::ours_left(Named::NONE)?;
+    let tables = changes.iter().any(|c| matches!(c, Change::Rules(_)));
+    let signed = engines::legacy_signed()?;
+    let left = engines::leftovers_found(Named::NONE)?;
+    let is_foreign = !left.is_empty();
+    changes.extend(left);
+    let held = Held::read(&Routing::open()?, &[])?;
+    let (mut routing, mut address) = (false, false);
+    for ours in held.ours() {
+        match ours.change() {
+            Change::Remove(RoutingItem::Address { .. }) => address = true,
+            _ => routing = true,
         }
-        if !is_used {
-            return Ok(true);
-        }
-        Ok(built_in == signed && authorship::wrote_chains(&Self::show_legacy(self.netns())?))
+        changes.push(ours.change());
     }
+    // On older kernels an address bears no mark.
+    let is_marked = address && held.owns_passthrough();
+    if !(tables || signed > 0 || routing || is_marked) {
+        return Ok(None);
+    }
+    let certain = !is_foreign
+        && is_own_legacy(&changes, signed)?
+        && (!tables || authorship::wrote_tables(&nft::Engine::open()?.read()?.ruleset));
+    Ok(Some(Strays { changes, certain }))
+}
+
+/// Whether what would go from legacy tables is all ours.
+fn is_own_legacy(changes: &[Change], signed: usize) -> Result<bool> {
+    let legacy = changes.iter().filter_map(|change| match change {
+        Change::Legacy(op) => Some(&**op),
+        _ => None,
+    });
+    let (mut is_used, mut built_in) = (false, 0);
+    for op in legacy {
+        is_used = true;
+        built_in += usize::from(matches!(
+            op,
+            Op::DeleteRule(_, chain, ..) if !chain.starts_with(engines::PREFIX)
+        ));
+    }
+    if !is_used {
+        return Ok(true);
+    }
+    Ok(built_in == signed && authorship::wrote_chains(&engines::show_legacy()?))
 }

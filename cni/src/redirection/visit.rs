@@ -1,9 +1,9 @@
 //! One visit to a pod's network namespace.
 
+use super::engines::{self, Found};
 use super::routing::{Held, Ours};
-use super::{Applied, Change, Cost, Failure, Sandbox, apply, change, engines, families};
-use crate::compile::{Compiled, Engine};
-use crate::config::Intent;
+use super::{Change, Cost, Failure, Sandbox, apply, change, families};
+use crate::compile::Compiled;
 use std::net::IpAddr;
 use weir_netlink::Result;
 use weir_netlink::route::{Address, LOOPBACK_IFINDEX, Routing};
@@ -73,24 +73,20 @@ impl Visit<'_> {
         self.plan(desired).map(change::differences)
     }
 
-    /// As [`Sandbox::apply_intent`].
-    ///
-    /// # Errors
-    /// As [`Sandbox::apply_intent`].
-    pub fn apply_intent(
-        &self,
-        intent: &Intent,
-        engine: Option<Engine>,
-    ) -> Result<Applied, Failure> {
-        self.sandbox
-            .apply_by(intent, engine, |compiled| self.apply(compiled))
-    }
-
     /// As [`Sandbox::apply_measured`].
     pub(super) fn apply(&self, desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> {
+        self.apply_beside(desired, engines::look()?)
+    }
+
+    /// The same where this of rules was found.
+    pub(super) fn apply_beside(
+        &self,
+        desired: &Compiled,
+        found: Found,
+    ) -> Result<(Vec<Change>, Cost), Failure> {
         let desired = families::possible(desired);
         let before = self.held(&desired)?;
-        apply::apply(&desired, &self.routing, &before)
+        apply::apply(&desired, found, &self.routing, &before)
     }
 
     fn held(&self, desired: &Compiled) -> Result<Held> {

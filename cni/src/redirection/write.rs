@@ -1,6 +1,6 @@
 //! Rules into one engine: written, read back, taken back.
 
-use super::engines::{self, Removed, holds, legacy_holds_ours, nft_tables, ours, owned, twice};
+use super::engines::{self, Found, Removed, holds, is_lack, ours, owned, twice};
 use super::named::Named;
 use super::{Change, Cost, leftovers};
 use crate::compile::{Compiled, Rules};
@@ -11,16 +11,16 @@ use weir_netlink::{Error, InForce, Result};
 /// One engine in the namespace of this thread, and the rules that it is to hold.
 pub(super) struct Writer<'a> {
     desired: &'a Compiled,
-    engine: Engine,
+    engine: Engine<'a>,
     /// Whether it held rules of ours before.
     replaces: bool,
     /// Whether the other engine, or a table that iptables-nft uses, may have held such.
     succeeds: bool,
 }
 
-enum Engine {
-    Nft(nft::Engine),
-    Xtables(xtables::Engine),
+enum Engine<'a> {
+    Nft(nft::Engine, &'a nft::Ruleset),
+    Xtables(xtables::Engine, &'a xtables::Ruleset),
 }
 
 /// Rules that were written and read back.
@@ -31,27 +31,27 @@ pub(super) struct Written {
     tables: Vec<TableId>,
 }
 
-impl Engine {
-    fn open(rules: &Rules) -> Result<Self> {
-        Ok(match rules {
-            Rules::Nft(_) => Self::Nft(nft::Engine::open()?),
-            Rules::Xtables(_) => Self::Xtables(xtables::Engine::open()?),
-        })
-    }
-}
-
 impl<'a> Writer<'a> {
-    /// Looks what is there; changes nothing.
-    pub(super) fn open(desired: &'a Compiled) -> Result<Self> {
-        let mut engine = Engine::open(&desired.rules)?;
-        let tables = match &mut engine {
-            Engine::Nft(engine) => engine.tables()?,
-            Engine::Xtables(_) => nft_tables()?,
-        };
-        let (by_nft, by_legacy) = (holds(&tables), legacy_holds_ours()?);
-        let (replaces, other) = match engine {
-            Engine::Nft(_) => (by_nft, by_legacy),
-            Engine::Xtables(_) => (by_legacy, by_nft),
+    /// For the namespace in which this was found; changes nothing.
+    pub(super) fn open(desired: &'a Compiled, found: Found) -> Result<Self> {
+        let by_legacy = found.legacy_holds;
+        let (engine, tables, replaces, other) = match &desired.rules {
+            Rules::Nft(rules) => {
+                let (engine, tables) = found.nft?;
+                let by_nft = holds(&tables);
+                (Engine::Nft(engine, rules), tables, by_nft, by_legacy)
+            }
+            Rules::Xtables(rules) => {
+                let tables = match found.nft {
+                    Ok((_, tables)) => tables,
+                    // A kernel without nf_tables holds nothing there.
+                    Err(e) if is_lack(&e) => Vec::new(),
+                    Err(e) => return Err(e),
+                };
+                let by_nft = holds(&tables);
+                let engine = Engine::Xtables(xtables::Engine::open()?, rules);
+                (engine, tables, by_legacy, by_nft)
+            }
         };
         Ok(Self {
             desired,
@@ -66,8 +66,8 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// [`Error::in_force`] tells what is known about them.
     pub(super) fn write(&mut self) -> Result<Written> {
-        match (&mut self.engine, &self.desired.rules) {
-            (Engine::Nft(engine), Rules::Nft(rules)) => {
+        match &mut self.engine {
+            Engine::Nft(engine, rules) => {
                 let applied = engine.apply(rules, &owned())?;
                 Ok(Written {
                     changes: applied.ops.into_iter().map(Change::Rules).collect(),
@@ -78,7 +78,7 @@ impl<'a> Writer<'a> {
                     tables: applied.tables,
                 })
             }
-            (Engine::Xtables(engine), Rules::Xtables(rules)) => {
+            Engine::Xtables(engine, rules) => {
                 let applied = engine.apply(rules, &ours())?;
                 Ok(Written {
                     changes: applied.ops.into_iter().map(Change::legacy).collect(),
@@ -89,11 +89,6 @@ impl<'a> Writer<'a> {
                     tables: Vec::new(),
                 })
             }
-            _ => Err(Error::refused(
-                "write",
-                "the rules",
-                "they are another engine's",
-            )),
         }
     }
 
@@ -151,8 +146,8 @@ impl<'a> Writer<'a> {
         };
         let first = other();
         let left = match &mut self.engine {
-            Engine::Nft(engine) => leftovers::remove_from(engine, &written.tables, named),
-            Engine::Xtables(_) => leftovers::remove(named),
+            Engine::Nft(engine, _) => leftovers::remove_from(engine, &written.tables, named),
+            Engine::Xtables(..) => leftovers::remove(named),
         };
         engines::each([
             twice(first, other),

@@ -147,7 +147,7 @@ impl<T: Transport> Engine<T> {
     ///
     /// # Errors
     /// As [`Engine::read`].
-    pub(super) fn read_for(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Snapshot> {
+    pub fn read_for(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Snapshot> {
         self.consistent(Scope::Desired(desired, owned), None)
     }
 
