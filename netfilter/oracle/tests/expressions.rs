@@ -1,6 +1,9 @@
 //! Every expression that weir uses, in our bytes and in libnftnl's.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+mod common;
+
+use common::{REG_1, cmp, immediate, meta, payload};
 use nftnl::{Chain, ProtoFamily, Rule as CRule, Table};
 use nftnl_sys::*;
 use std::collections::BTreeSet;
@@ -62,7 +65,6 @@ fn one(e: Expr) -> Rule {
     }
 }
 
-const REG_1: u32 = raw::NFT_REG_1;
 const REG_2: u32 = raw::NFT_REG_2;
 
 fn data(bytes: &[u8]) -> Option<DataAttrs> {
@@ -400,33 +402,6 @@ fn every_expression_is_written_alike() {
         same(one(e), &[c]);
     }
     assert!(missing.is_empty(), "not compared: {missing:?}");
-}
-
-fn meta(key: u32) -> C {
-    C::new(c"meta")
-        .u32(NFTNL_EXPR_META_KEY, key)
-        .u32(NFTNL_EXPR_META_DREG, REG_1)
-}
-
-fn cmp(op: u32, bytes: &[u8]) -> C {
-    C::new(c"cmp")
-        .u32(NFTNL_EXPR_CMP_SREG, REG_1)
-        .u32(NFTNL_EXPR_CMP_OP, op)
-        .bytes(NFTNL_EXPR_CMP_DATA, bytes)
-}
-
-fn immediate(bytes: &[u8]) -> C {
-    C::new(c"immediate")
-        .u32(NFTNL_EXPR_IMM_DREG, REG_1)
-        .bytes(NFTNL_EXPR_IMM_DATA, bytes)
-}
-
-fn payload(base: u32, offset: u32, len: u32) -> C {
-    C::new(c"payload")
-        .u32(NFTNL_EXPR_PAYLOAD_DREG, REG_1)
-        .u32(NFTNL_EXPR_PAYLOAD_BASE, base)
-        .u32(NFTNL_EXPR_PAYLOAD_OFFSET, offset)
-        .u32(NFTNL_EXPR_PAYLOAD_LEN, len)
 }
 
 #[test]
