@@ -9,7 +9,7 @@ use crate::probe::Probe;
 use serde_json::json;
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::IdRange;
-use weir_cni::redirection::{Change, Difference, Sandbox};
+use weir_cni::redirection::{Change, Difference, Sandbox, Visit};
 
 /// `weir plan sidecar`
 pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {
@@ -37,16 +37,15 @@ fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
 /// `weir apply sidecar`
 pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
     let sandbox = sandbox(&a.target, |e| Failure::failed(e))?;
-    // One thread for all that has to be done inside.
     sandbox
-        .netns()
-        .run(|| apply_in(a, &sandbox))
+        .visit(|visit| apply_in(a, visit))
         .map_err(Failure::failed)?
 }
 
-fn apply_in(a: &ApplyArgs, sandbox: &Sandbox) -> Result<u8, Failure> {
+fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
     let failed = |e: &weir_netlink::Error| Failure::failed(e);
-    let addresses = Addresses::Of { sandbox, failed };
+    let addresses = Addresses::Of { visit, failed };
+    let sandbox = visit.sandbox();
     let redirect = match desired(&a.desired.source, a.desired.engine, &addresses)? {
         Desired::Nothing(reason) => return nothing(a.desired.json, &reason),
         Desired::Redirect(redirect) => redirect,
@@ -73,12 +72,12 @@ fn apply_in(a: &ApplyArgs, sandbox: &Sandbox) -> Result<u8, Failure> {
     } else if dry_run {
         let chosen = redirect
             .named
-            .map_or_else(|| sandbox.choose_engine(intent), Ok);
+            .map_or_else(|| visit.choose_engine(intent), Ok);
         engine = chosen.map_err(Failure::failed)?;
         let compiled = compile(intent, engine);
-        sandbox.plan(&compiled).map_err(Failure::failed)?
+        visit.plan(&compiled).map_err(Failure::failed)?
     } else {
-        let applied = sandbox.apply_intent(intent, redirect.named);
+        let applied = visit.apply_intent(intent, redirect.named);
         let applied = applied.map_err(Failure::failed)?;
         engine = applied.engine;
         applied.changes
@@ -156,16 +155,21 @@ pub(super) fn report(
 pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
     let failed = |e: &weir_netlink::Error| Failure::unknown(e);
     let sandbox = sandbox(&a.target, failed)?;
-    let addresses = Addresses::Of {
-        sandbox: &sandbox,
-        failed,
-    };
+    sandbox
+        .visit(|visit| verify_in(a, visit))
+        .map_err(Failure::unknown)?
+}
+
+fn verify_in(a: &VerifyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
+    let failed = |e: &weir_netlink::Error| Failure::unknown(e);
+    let addresses = Addresses::Of { visit, failed };
+    let sandbox = visit.sandbox();
     let redirect = match desired(&a.desired.source, a.desired.engine, &addresses)? {
         Desired::Nothing(reason) => return nothing(a.desired.json, &reason),
         Desired::Redirect(redirect) => redirect,
     };
     let (compiled, engine) = (&redirect.compiled, redirect.engine);
-    let changes = sandbox.verify(compiled).map_err(Failure::unknown)?;
+    let changes = visit.verify(compiled).map_err(Failure::unknown)?;
     let netns = sandbox.netns().id();
     if a.desired.json {
         let differences: Vec<_> = changes

@@ -10,7 +10,7 @@ use weir_cni::compile::{Compiled, Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig, validate};
 use weir_cni::fill::{Environment, order_as_dumped};
 use weir_cni::pod::{Pod, PodFacts, SidecarDecision, redirect_from};
-use weir_cni::redirection::Sandbox;
+use weir_cni::redirection::{Sandbox, Visit};
 use weir_netlink::Netns;
 
 /// What a file asks for.
@@ -37,7 +37,7 @@ pub(super) struct Redirect {
 pub(super) enum Addresses<'a> {
     /// In its namespace; and what it means when that cannot be read.
     Of {
-        sandbox: &'a Sandbox,
+        visit: &'a Visit<'a>,
         failed: fn(&weir_netlink::Error) -> Failure,
     },
     /// As given; if none are given, as the pod's status says.
@@ -70,9 +70,7 @@ fn engine(named: Option<Engine>, addresses: &Addresses<'_>) -> Result<Engine, Fa
     match (named, addresses) {
         (Some(engine), _) => Ok(engine),
         (None, Addresses::Given(_)) => Ok(Engine::Nft),
-        (None, Addresses::Of { sandbox, failed }) => {
-            sandbox.engine_to_try().map_err(|e| failed(&e))
-        }
+        (None, Addresses::Of { visit, failed }) => visit.engine_to_try().map_err(|e| failed(&e)),
     }
 }
 
@@ -130,7 +128,7 @@ fn from_pod(file: &Path, addresses: &Addresses<'_>) -> Result<Result<Intent, Str
     }
     let redirect = redirect_from(&facts).map_err(Failure::usage)?;
     let found = match addresses {
-        Addresses::Of { sandbox, failed } => sandbox.addresses().map_err(|e| failed(&e))?,
+        Addresses::Of { visit, .. } => visit.addresses(),
         Addresses::Given([]) => in_order(status_addresses(&pod, &facts)),
         Addresses::Given(given) => in_order(given.to_vec()),
     };

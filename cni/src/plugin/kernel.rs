@@ -1,18 +1,71 @@
 //! The backend that is the kernel.
 
 use super::backend::{Applied, Backend, Desired, Deviation};
-use super::phases::{Phase, Phases};
-use crate::compile::compile;
+use super::phases::Phase;
+use crate::compile::{Engine, compile};
 use crate::config::{Intent, NameFiles};
 use crate::fill::Environment;
 use crate::log::Level;
-use crate::redirection::{self, Applied as Written, Sandbox, Visit};
+use crate::redirection::{self, Change, Fingerprint, Sandbox, Visit};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use weir_netlink::NetnsId;
 
 /// Reads and writes the namespace itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Kernel;
+
+/// What [`Kernel::heal`] found and did.
+#[derive(Debug)]
+pub struct Healed {
+    /// How the namespace differed; nothing: it was as desired.
+    pub differences: Vec<Deviation>,
+    /// One line for the log when something was written. `None` beside differences: writing would not end them.
+    pub summary: Option<String>,
+    /// The engine that holds rules of ours now, where that could be read.
+    pub engine: Option<Engine>,
+    /// From before it was compared, where it could be read.
+    pub fingerprint: Option<Fingerprint>,
+}
+
+impl Kernel {
+    /// Compares the namespace with what is desired and makes it so, in one visit. `may_write` is asked between the two:
+    /// whose the namespace is may have changed while it was read. What another writer has in a table of ours and may still
+    /// need is not taken away, so nothing is written when nothing else differs.
+    ///
+    /// # Errors
+    /// The namespace cannot be read; `may_write` refuses; what is desired cannot be written. It is as it was unless
+    /// the error says otherwise.
+    pub fn heal(
+        &self,
+        desired: &Desired<'_>,
+        may_write: &(dyn Fn() -> Result<(), String> + Sync),
+    ) -> Result<Healed, String> {
+        let engine = desired.engine;
+        let work = |visit: &Visit<'_>, intent: &Intent| {
+            // First: what changes meanwhile is seen the next time.
+            let fingerprint = visit.fingerprint().ok();
+            let compared = compare(visit, intent, engine)?;
+            let stays = |change: &Change| matches!(change, Change::Kept(_));
+            let written = match compared.changes.iter().all(stays) {
+                true => None,
+                false => {
+                    may_write()?;
+                    Some(write(visit, intent, engine)?)
+                }
+            };
+            let engine = visit.engine_in_use().ok().flatten();
+            Ok((fingerprint, compared, written, engine))
+        };
+        let (fingerprint, compared, written, engine) = visit(desired, work)?;
+        Ok(Healed {
+            differences: compared.told(desired),
+            summary: written.map(|written| written.told(desired).summary),
+            engine,
+            fingerprint,
+        })
+    }
+}
 
 impl Backend for Kernel {
     fn apply(&self, desired: &Desired<'_>) -> Result<Applied, String> {
@@ -20,47 +73,14 @@ impl Backend for Kernel {
             return dry_run(file, desired);
         }
         let engine = desired.engine;
-        let write = |visit: &Visit<'_>, intent: &Intent| {
-            let begun = Instant::now();
-            let written = visit.apply_intent(intent, engine).map_err(text)?;
-            Ok((written, begun.elapsed()))
-        };
-        let (sandbox, (written, took)) = visit(desired, write)?;
-        note(&written, took, desired.phases);
-        let Written {
-            engine, changes, ..
-        } = written;
-        if desired.log.hears(Level::Debug) {
-            changes
-                .iter()
-                .for_each(|change| desired.log.debug(&change.to_string()));
-        }
-        let netns = sandbox.netns().id();
-        let summary = match changes.len() {
-            0 => format!("the redirection by {engine} was in place in {netns}: nothing changed"),
-            count => format!("redirected by {engine} in {netns}: {count} changes, verified"),
-        };
-        Ok(Applied { summary })
+        let written = visit(desired, |visit, intent| write(visit, intent, engine))?;
+        Ok(written.told(desired))
     }
 
     fn verify(&self, desired: &Desired<'_>) -> Result<Vec<Deviation>, String> {
-        let named = desired.engine;
-        let compare = |visit: &Visit<'_>, intent: &Intent| {
-            let begun = Instant::now();
-            let choose = || visit.engine_to_try();
-            let engine = named.map_or_else(choose, Ok).map_err(text)?;
-            let chosen = Instant::now();
-            let changes = visit.verify(&compile(intent, engine)).map_err(text)?;
-            Ok((changes, chosen - begun, chosen.elapsed()))
-        };
-        let (_, (changes, facts, verify)) = visit(desired, compare)?;
-        desired.phases.add(Phase::Facts, facts);
-        desired.phases.add(Phase::Verify, verify);
-        let deviation = |change: &redirection::Change| Deviation {
-            difference: change.difference(),
-            object: change.object(),
-        };
-        Ok(changes.iter().map(deviation).collect())
+        let engine = desired.engine;
+        let compared = visit(desired, |visit, intent| compare(visit, intent, engine))?;
+        Ok(compared.told(desired))
     }
 
     fn probe(&self) -> Result<(), String> {
@@ -68,11 +88,86 @@ impl Backend for Kernel {
     }
 }
 
+/// What was written, into which namespace, and how long it took.
+struct Written {
+    done: redirection::Applied,
+    netns: NetnsId,
+    took: Duration,
+}
+
+fn write(visit: &Visit<'_>, intent: &Intent, engine: Option<Engine>) -> Result<Written, String> {
+    let begun = Instant::now();
+    Ok(Written {
+        done: visit.apply_intent(intent, engine).map_err(text)?,
+        netns: visit.sandbox().netns().id(),
+        took: begun.elapsed(),
+    })
+}
+
+impl Written {
+    /// To the log and the phases.
+    fn told(&self, desired: &Desired<'_>) -> Applied {
+        let (cost, phases) = (self.done.cost, desired.phases);
+        let read_back = cost.read_back.unwrap_or_default();
+        phases.add(Phase::Apply, self.took.saturating_sub(read_back));
+        if cost.read_back.is_some() {
+            phases.add(Phase::Verify, read_back);
+        }
+        if let Some(waited) = cost.lock_wait {
+            phases.add(Phase::LockWait, waited);
+        }
+        let changes = &self.done.changes;
+        if desired.log.hears(Level::Debug) {
+            changes
+                .iter()
+                .for_each(|change| desired.log.debug(&change.to_string()));
+        }
+        let (engine, netns) = (self.done.engine, self.netns);
+        let summary = match changes.len() {
+            0 => format!("the redirection by {engine} was in place in {netns}: nothing changed"),
+            count => format!("redirected by {engine} in {netns}: {count} changes, verified"),
+        };
+        Applied { summary }
+    }
+}
+
+/// How the namespace differs, and how long it took to choose the engine and to compare.
+struct Compared {
+    changes: Vec<Change>,
+    choice: Duration,
+    comparison: Duration,
+}
+
+fn compare(visit: &Visit<'_>, intent: &Intent, engine: Option<Engine>) -> Result<Compared, String> {
+    let begun = Instant::now();
+    let engine = engine.map_or_else(|| visit.engine_to_try(), Ok);
+    let engine = engine.map_err(text)?;
+    let chosen = Instant::now();
+    Ok(Compared {
+        changes: visit.verify(&compile(intent, engine)).map_err(text)?,
+        choice: chosen - begun,
+        comparison: chosen.elapsed(),
+    })
+}
+
+impl Compared {
+    /// To the phases.
+    fn told(&self, desired: &Desired<'_>) -> Vec<Deviation> {
+        desired.phases.add(Phase::Facts, self.choice);
+        desired.phases.add(Phase::Verify, self.comparison);
+        let deviation = |change: &Change| Deviation {
+            difference: change.difference(),
+            object: change.object(),
+        };
+        self.changes.iter().map(deviation).collect()
+    }
+}
+
 /// Enters the namespace once, understands what is desired in it, and does the work.
 fn visit<T: Send>(
     desired: &Desired<'_>,
     work: impl FnOnce(&Visit<'_>, &Intent) -> Result<T, String> + Send,
-) -> Result<(Sandbox, T), String> {
+) -> Result<T, String> {
     let begun = Instant::now();
     let sandbox = Sandbox::open(desired.netns).map_err(text)?;
     let group = NameFiles::default().group;
@@ -89,20 +184,7 @@ fn visit<T: Send>(
     let (entered, decide, done) = sandbox.visit(inside).map_err(text)??;
     desired.phases.add(Phase::Facts, entered - begun);
     desired.phases.add(Phase::Decide, decide);
-    Ok((sandbox, done))
-}
-
-/// How long the parts of what was written took.
-fn note(written: &Written, took: Duration, phases: &Phases) {
-    let cost = written.cost;
-    let read_back = cost.read_back.unwrap_or_default();
-    phases.add(Phase::Apply, took.saturating_sub(read_back));
-    if cost.read_back.is_some() {
-        phases.add(Phase::Verify, read_back);
-    }
-    if let Some(waited) = cost.lock_wait {
-        phases.add(Phase::LockWait, waited);
-    }
+    Ok(done)
 }
 
 /// Writes the rules as text to `DRY_RUN_FILE_PATH` and leaves the kernel alone.
@@ -113,7 +195,7 @@ fn dry_run(file: &Path, desired: &Desired<'_>) -> Result<Applied, String> {
         let engine = named.map_or_else(choose, Ok).map_err(text)?;
         Ok(compile(intent, engine).to_string())
     };
-    let (_, plan) = visit(desired, compiled)?;
+    let plan = visit(desired, compiled)?;
     let shown = file.display();
     std::fs::write(file, plan).map_err(|error| {
         format!("cannot write the plan to {shown}: {error}; correct or unset DRY_RUN_FILE_PATH")

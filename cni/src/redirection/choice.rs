@@ -125,6 +125,15 @@ impl Visit<'_> {
         Err(self.served_by_none(&words(&nft), &words(&xtables)))
     }
 
+    /// As [`Sandbox::engine_in_use`].
+    ///
+    /// # Errors
+    /// As [`Sandbox::engine_in_use`].
+    pub fn engine_in_use(&self) -> Result<Option<Engine>> {
+        let found = engines::look()?.choice()?;
+        Ok(found.is_in_use.then_some(found.engine))
+    }
+
     /// As [`Sandbox::engine_to_try`].
     ///
     /// # Errors

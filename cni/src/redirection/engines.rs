@@ -66,8 +66,11 @@ impl Found {
         let is_in_use = self.nft_holds() || self.legacy_holds;
         let engine = match &self.nft {
             Ok(_) if self.nft_holds() || !self.legacy_holds => compile::Engine::Nft,
-            Err(e) if !is_in_use && !(is_lack(e) && legacy_can_be_used()) => return Err(e.clone()),
-            _ => compile::Engine::Xtables,
+            Err(e) => match is_in_use || (is_lack(e) && legacy_can_be_used()) {
+                true => compile::Engine::Xtables,
+                false => return Err(e.clone()),
+            },
+            Ok(_) => compile::Engine::Xtables,
         };
         Ok(Choice { engine, is_in_use })
     }

@@ -1,7 +1,7 @@
 //! Whether a namespace changed since it was compared.
 
-use super::Sandbox;
 use super::routing::RTPROT_WEIR;
+use super::{Sandbox, Visit};
 use std::collections::BTreeSet;
 use weir_netfilter::nft;
 use weir_netlink::route::{
@@ -35,32 +35,45 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be read, or its policy rules lead to more than 16 tables by mark.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
-        self.netns().run(|| {
-            // First: what changes meanwhile is seen the next time.
-            let generation = nft::Engine::open()?.generation()?;
-            let routing = Routing::open()?;
-            let rules = routing.rules()?;
-            let by_mark = rules.iter().filter(|rule| rule.fwmark.is_some());
-            let tables: BTreeSet<u32> = by_mark.map(|rule| rule.table).collect();
-            let mut routes = routing.routes_by(RouteProtocol::Other(RTPROT_WEIR))?;
-            if tables.len() > TABLES {
-                return Err(Error::exhausted(
-                    "compare",
-                    "the policy rules",
-                    "marks lead to more than 16 tables; delete rules that nobody uses",
-                ));
-            }
-            for table in tables.iter().filter(|table| !STANDARD.contains(table)) {
-                routes.extend(routing.routes(*table)?);
-            }
-            let mut addresses = routing.addresses()?;
-            addresses.retain(|address| address.index == LOOPBACK_IFINDEX);
-            Ok(Fingerprint {
-                generation,
-                rules,
-                routes,
-                addresses,
-            })
-        })?
+        self.netns().run(read)?
     }
+}
+
+impl Visit<'_> {
+    /// As [`Sandbox::fingerprint`].
+    ///
+    /// # Errors
+    /// As [`Sandbox::fingerprint`].
+    pub fn fingerprint(&self) -> Result<Fingerprint> {
+        read()
+    }
+}
+
+/// In the namespace of this thread.
+fn read() -> Result<Fingerprint> {
+    // First: what changes meanwhile is seen the next time.
+    let generation = nft::Engine::open()?.generation()?;
+    let routing = Routing::open()?;
+    let rules = routing.rules()?;
+    let by_mark = rules.iter().filter(|rule| rule.fwmark.is_some());
+    let tables: BTreeSet<u32> = by_mark.map(|rule| rule.table).collect();
+    let mut routes = routing.routes_by(RouteProtocol::Other(RTPROT_WEIR))?;
+    if tables.len() > TABLES {
+        return Err(Error::exhausted(
+            "compare",
+            "the policy rules",
+            "marks lead to more than 16 tables; delete rules that nobody uses",
+        ));
+    }
+    for table in tables.iter().filter(|table| !STANDARD.contains(table)) {
+        routes.extend(routing.routes(*table)?);
+    }
+    let mut addresses = routing.addresses()?;
+    addresses.retain(|address| address.index == LOOPBACK_IFINDEX);
+    Ok(Fingerprint {
+        generation,
+        rules,
+        routes,
+        addresses,
+    })
 }

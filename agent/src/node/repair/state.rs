@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weir_cni::compile::Engine;
 use weir_cni::config::InboundMode;
 use weir_cni::log::Logger;
-use weir_cni::plugin::{Backend, Desired, Deviation, Kernel, Phase, Phases, named_engine};
+use weir_cni::plugin::{Desired, Deviation, Healed, Kernel, Phase, Phases, named_engine};
 use weir_cni::pod::{PodFacts, PodRedirect, SidecarDecision, redirect_from};
 use weir_cni::redirection::{Fingerprint, Sandbox};
 
@@ -173,23 +173,19 @@ pub(crate) fn heal(
         log: &log,
         phases,
     };
-    let fingerprint = fingerprint_of(&sandbox);
-    let differences = Kernel.verify(&desired)?;
-    let mut summary = None;
-    if !differences.is_empty() {
-        // Whose the namespace is may have changed while it was read.
-        if !processes.is_there(&place, identity) {
-            return Err("its process ended while its rules were read".into());
-        }
-        owns(&sandbox, identity)?;
-        let written = Kernel.apply(&desired)?.summary;
-        let left = Kernel.verify(&desired)?;
-        if left == differences {
-            return Err(not_healed(&left));
-        }
-        summary = Some(written);
+    let is_still_its = || match processes.is_there(&place, identity) {
+        true => owns(&sandbox, identity),
+        false => Err("its process ended while its rules were read".to_owned()),
+    };
+    let Healed {
+        differences,
+        summary,
+        engine,
+        fingerprint,
+    } = Kernel.heal(&desired, &is_still_its)?;
+    if summary.is_none() && !differences.is_empty() {
+        return Err(not_healed(&differences));
     }
-    let engine = sandbox.engine_in_use().ok().flatten();
     let now = Verified {
         place,
         wanted: wanted.clone(),
