@@ -62,16 +62,19 @@ fn a_flow_that_nobody_takes_is_lost_with_a_reason() {
     assert_eq!(outcome.by(), None::<Receiver>);
 }
 
+/// In a namespace of the test's own: other programs add and delete links in the host's.
 #[test]
 fn nothing_is_left_in_the_namespace_of_the_caller() {
-    let before = weir_netlink::route::Routing::open()
-        .expect("socket")
-        .links()
-        .expect("links");
     drop(lab_or_skip!());
-    let after = weir_netlink::route::Routing::open()
-        .expect("socket")
-        .links()
-        .expect("links");
-    assert_eq!(before, after);
+    let links = || {
+        let routing = weir_netlink::route::Routing::open().expect("socket");
+        routing.links().expect("links")
+    };
+    let scene = || {
+        let before = links();
+        drop(lab_or_skip!());
+        assert_eq!(before, links());
+    };
+    let caller = weir_netlink::Netns::create().expect("a namespace");
+    caller.run(scene).expect("the namespace is entered");
 }
