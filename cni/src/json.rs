@@ -8,9 +8,10 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
+use serde_path_to_error::{Path, Segment};
 
 /// A struct that is read from an object, and from nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,9 +40,9 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
 /// A JSON text that is one object.
 ///
 /// # Errors
-/// It is no JSON or no object, or a member does not fit: what, and where.
+/// It is no JSON or no object, or a member does not fit: what, and where, by path and by line.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
-    serde_json::from_str(text).map(|Object(value)| value)
+    from_slice(text.as_bytes())
 }
 
 /// The same from bytes.
@@ -49,7 +50,67 @@ pub fn from_str<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
 /// # Errors
 /// As [`from_str`].
 pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
-    serde_json::from_slice(bytes).map(|Object(value)| value)
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = read(&mut deserializer).map_err(|e| match e.path.is_empty() {
+        true => e.reason,
+        false => serde_json::Error::custom(e),
+    })?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+/// The same from a value that was parsed before.
+///
+/// # Errors
+/// It is no object, or a member does not fit.
+pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, Misfit> {
+    read(value)
+}
+
+/// A member that does not fit the type it is read into.
+#[derive(Debug)]
+pub struct Misfit {
+    /// Where it is, as in `spec.containers[0].args`; empty for the whole.
+    pub path: String,
+    /// What it is and what was expected. It may quote the member.
+    pub reason: serde_json::Error,
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.reason)
+    }
+}
+
+fn read<'de, T, D>(deserializer: D) -> Result<T, Misfit>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de, Error = serde_json::Error>,
+{
+    let read = serde_path_to_error::deserialize(deserializer);
+    read.map(|Object(value)| value).map_err(|e| Misfit {
+        path: text_of(e.path()),
+        reason: e.into_inner(),
+    })
+}
+
+fn text_of(path: &Path) -> String {
+    let mut text = String::new();
+    let is_plain = |key: &str| key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => text.push_str(&format!("[{index}]")),
+            Segment::Map { key } if !is_plain(key) => text.push_str(&format!("[{key:?}]")),
+            Segment::Map { key } | Segment::Enum { variant: key } => {
+                let dot = if text.is_empty() { "" } else { "." };
+                text.push_str(dot);
+                text.push_str(key);
+            }
+            // A key that is no text. The last one is what was read when the text ended.
+            Segment::Unknown => {}
+        }
+    }
+    text
 }
 
 /// For a member that is a struct: `#[serde(deserialize_with = "json::object")]`.
@@ -87,6 +148,18 @@ where
 {
     let object = Option::<Object<T>>::deserialize(deserializer)?;
     Ok(object.map(|Object(value)| value))
+}
+
+/// For a member that `null` stands for the default of, as the API server writes it.
+///
+/// # Errors
+/// It is neither `null` nor a `T`.
+pub fn nullable<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// For a member that is a list of structs; `null` is the empty list.
@@ -166,6 +239,19 @@ mod tests {
             let error = from_str::<Outer>(text).unwrap_err().to_string();
             assert!(error.contains("line 1 column"), "{text}: {error}");
         }
+        for (text, path) in [
+            (r#"{"many": [{}, {"b": "x"}]}"#, "many[1].b: "),
+            (r#"{"maybe": {"b": 256}}"#, "maybe.b: "),
+            (r#"{"inner": [7]}"#, "inner: "),
+        ] {
+            let error = from_str::<Outer>(text).unwrap_err().to_string();
+            assert!(error.starts_with(path), "{text}: {error}");
+            let value: Value = serde_json::from_str(text).unwrap();
+            let error = from_value::<Outer>(&value).unwrap_err().to_string();
+            assert!(error.starts_with(path), "{text}: {error}");
+        }
+        let error = from_slice::<Outer>(b"{} x").unwrap_err().to_string();
+        assert!(error.contains("trailing characters"), "{error}");
         let yaml: Object<Outer> = serde_saphyr::from_str("inner: {b: 5}\nmany:\n- b: 6\n").unwrap();
         assert_eq!((yaml.0.inner, yaml.0.many), (inner(5), vec![inner(6)]));
         assert!(serde_saphyr::from_str::<Object<Outer>>("[]\n").is_err());

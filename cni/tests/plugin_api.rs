@@ -173,9 +173,13 @@ fn a_token_is_never_in_an_error() {
     let user = |text: &str| format!("users:\n- name: u\n  user:\n{text}");
     for (text, place) in [
         (user("    token: s3cr3t-t0k3n\n   x: y\n"), "line 5"),
-        (user("    token: [s3cr3t-t0k3n]\n"), "line 4"),
+        (
+            user("    token: [s3cr3t-t0k3n]\n"),
+            "users[0].user.token is of the wrong type",
+        ),
         (user("    token: s3cr3t-t0k3n\n    token: b\n"), "line 5"),
-        (user("    s3cr3t-t0k3n\n"), "line 4"),
+        (user("    s3cr3t-t0k3n\n"), "users[0].user is of"),
+        ("[s3cr3t-t0k3n]\n".into(), "it is not a kubeconfig ("),
         (user("    token: \"s3cr3t-t0k3n\n"), "line"),
     ] {
         let node = Node::new();

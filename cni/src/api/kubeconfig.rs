@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::base64;
 use super::error::{Error, Reason};
 use crate::files;
-use crate::json::{self, Object};
+use crate::json;
 
 /// Whether the kubeconfig exists and can be used, without asking a server.
 ///
@@ -80,8 +81,8 @@ struct UserEntry {
     client_certificate_data: Option<String>,
     client_key: Option<String>,
     client_key_data: Option<String>,
-    exec: Option<serde_json::Value>,
-    auth_provider: Option<serde_json::Value>,
+    exec: Option<Value>,
+    auth_provider: Option<Value>,
     username: Option<String>,
 }
 
@@ -108,12 +109,19 @@ pub(super) fn load(path: &Path) -> Result<Access, Error> {
         reason: Reason::Kubeconfig(reason),
     };
     let text = files::read_text(path).map_err(|e| unusable(e.to_string()))?;
-    // The parser's own message quotes the lines around the fault, and one of them may be the token.
-    let Object(config): Object<Kubeconfig> = serde_saphyr::from_str(&text).map_err(|e| {
+    // The messages of the parsers quote what is around the fault, and that may be the token.
+    let value: Value = serde_saphyr::from_str(&text).map_err(|e| {
         let place = e.location().map_or_else(String::new, |at| {
             format!(" from line {}, column {} on", at.line(), at.column())
         });
-        unusable(format!("it is not YAML, or not a kubeconfig{place}"))
+        unusable(format!("it is not YAML{place}"))
+    })?;
+    let config: Kubeconfig = json::from_value(&value).map_err(|e| {
+        let place = match e.path.as_str() {
+            "" => String::new(),
+            path => format!(": {path} is of the wrong type, or lacks a field"),
+        };
+        unusable(format!("it is not a kubeconfig{place}"))
     })?;
     resolve(config, path.parent().unwrap_or(Path::new(""))).map_err(unusable)
 }

@@ -35,6 +35,7 @@ pub struct PodQuestion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodAnswer {
     /// The pod, without what nobody needs.
+    #[serde(deserialize_with = "json::object")]
     pub pod: Pod,
     /// Its namespace, when that is known.
     #[serde(default, deserialize_with = "json::optional")]

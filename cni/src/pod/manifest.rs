@@ -69,6 +69,7 @@ fn only_item(list: &Value) -> Result<&Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::{Container, SecurityContext};
 
     const POD: &str = "\
 kind: Pod
@@ -152,33 +153,33 @@ status:
             (
                 "metadata: {annotations: {sidecar.istio.io/inject: true}}",
                 "metadata.annotations[\"sidecar.istio.io/inject\"]",
-                "the boolean true; accepted: text: put it in quotes",
+                "boolean `true`, expected a string",
             ),
             (
                 "metadata: {labels: {a: 1}}",
-                "metadata.labels[\"a\"]",
-                "the number 1",
+                "metadata.labels.a",
+                "integer `1`, expected a string",
             ),
-            ("metadata: []", "metadata", "is a list"),
+            ("metadata: []", "metadata", "expected an object"),
             (
                 "spec: {containers: {}}",
                 "spec.containers",
-                "is an object; accepted: a list",
+                "map, expected a sequence",
             ),
             (
                 "spec: {initContainers: [{}, {env: [{name: A, value: 5}]}]}",
                 "spec.initContainers[1].env[0].value",
-                "the number 5",
+                "integer `5`",
             ),
             (
                 "spec: {containers: [{securityContext: {runAsUser: 'x'}}]}",
                 "spec.containers[0].securityContext.runAsUser",
-                "the text \"x\"; accepted: a whole number",
+                "string \"x\", expected i64",
             ),
             (
                 "spec: {hostNetwork: 'no'}",
                 "spec.hostNetwork",
-                "true or false",
+                "expected a boolean",
             ),
             ("status: {podIP: x}", "status.podIP", "not an IP address"),
         ] {
@@ -187,6 +188,7 @@ status:
                 .to_string();
             assert!(error.starts_with(&format!("p.yaml: {path}: ")), "{error}");
             assert!(error.contains(words), "{error}");
+            assert!(error.contains("has to be put in quotes"), "{error}");
         }
     }
 
@@ -194,5 +196,25 @@ status:
     fn null_is_absence() {
         let text = "kind: Pod\nmetadata: {labels: null}\nspec: {containers: null}\nstatus: null\n";
         assert_eq!(Pod::from_manifest(text, "p.yaml").unwrap(), Pod::default());
+        let text = "kind: Pod\nmetadata: {name: null, annotations: {a: , b: c}, ownerReferences: null}\n\
+            spec: {hostNetwork: null, containers: [{name: null, args: null, env: [{name: A, value: null}], \
+            securityContext: {runAsUser: null}}, {securityContext: null}]}\n\
+            status: {podIP: '', podIPs: [{ip: null}, {}]}\n";
+        let pod = Pod::from_manifest(text, "p.yaml").unwrap();
+        let annotations: Vec<_> = pod.metadata.annotations.iter().collect();
+        assert_eq!(
+            annotations,
+            [(&"a".into(), &String::new()), (&"b".into(), &"c".into())]
+        );
+        let mut bare = pod.clone();
+        bare.metadata.annotations.clear();
+        bare.spec.containers.clear();
+        assert_eq!(bare, Pod::default());
+        let [first, second] = pod.spec.containers.as_slice() else {
+            panic!("{pod:?}")
+        };
+        assert_eq!(first.env[0].value, None);
+        assert_eq!(first.security_context, Some(SecurityContext::default()));
+        assert_eq!(*second, Container::default());
     }
 }

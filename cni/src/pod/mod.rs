@@ -7,7 +7,6 @@ mod decision;
 mod facts;
 mod manifest;
 mod namespace;
-mod node;
 mod object;
 mod redirect;
 

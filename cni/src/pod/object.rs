@@ -1,87 +1,108 @@
 //! The fields of a pod that decide about its redirection.
 
-use super::node::Node;
 use crate::config::InputError;
+use crate::json;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// `v1.Pod`; fields that are not here are ignored.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// `v1.Pod`; fields that are not here are ignored, `null` is absence.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Pod {
     /// Who it is.
+    #[serde(deserialize_with = "json::object_or_default")]
     pub metadata: PodMetadata,
     /// What it runs.
+    #[serde(deserialize_with = "json::object_or_default")]
     pub spec: PodSpec,
     /// What has become of it.
+    #[serde(deserialize_with = "json::object_or_default")]
     pub status: PodStatus,
 }
 
 /// `metav1.ObjectMeta`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PodMetadata {
     /// Name, unique in the namespace.
+    #[serde(deserialize_with = "json::nullable")]
     pub name: String,
     /// Namespace.
+    #[serde(deserialize_with = "json::nullable")]
     pub namespace: String,
     /// Unique in time as well.
+    #[serde(deserialize_with = "json::nullable")]
     pub uid: String,
     /// Labels.
+    #[serde(deserialize_with = "texts")]
     pub labels: BTreeMap<String, String>,
     /// Annotations.
+    #[serde(deserialize_with = "texts")]
     pub annotations: BTreeMap<String, String>,
     /// `ownerReferences`
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "json::list")]
     pub owner_references: Vec<OwnerReference>,
 }
 
 /// `metav1.OwnerReference`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct OwnerReference {
     /// `kind`
+    #[serde(deserialize_with = "json::nullable")]
     pub kind: String,
     /// `name`
+    #[serde(deserialize_with = "json::nullable")]
     pub name: String,
 }
 
 /// `v1.PodSpec`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
     /// The node it is bound to.
+    #[serde(deserialize_with = "json::nullable")]
     pub node_name: String,
     /// It uses the node's network instead of its own.
+    #[serde(deserialize_with = "json::nullable")]
     pub host_network: bool,
     /// Containers that run first; native sidecars are here.
+    #[serde(deserialize_with = "json::list")]
     pub init_containers: Vec<Container>,
     /// Containers.
+    #[serde(deserialize_with = "json::list")]
     pub containers: Vec<Container>,
 }
 
 /// `v1.Container`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Container {
     /// Name.
+    #[serde(deserialize_with = "json::nullable")]
     pub name: String,
     /// Arguments of the entry point.
+    #[serde(deserialize_with = "json::nullable")]
     pub args: Vec<String>,
     /// Environment, in the order of the manifest.
+    #[serde(deserialize_with = "json::list")]
     pub env: Vec<EnvVar>,
     /// The container's own security context.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "json::optional"
+    )]
     pub security_context: Option<SecurityContext>,
 }
 
 /// `v1.EnvVar`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct EnvVar {
     /// Name.
+    #[serde(deserialize_with = "json::nullable")]
     pub name: String,
     /// The value; none when it comes from elsewhere (`valueFrom`) or is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,8 +110,8 @@ pub struct EnvVar {
 }
 
 /// `v1.SecurityContext`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct SecurityContext {
     /// User id.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,14 +122,22 @@ pub struct SecurityContext {
 }
 
 /// `v1.PodStatus`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
     /// The first address, when it has one.
-    #[serde(rename = "podIP", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "podIP",
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "address"
+    )]
     pub pod_ip: Option<IpAddr>,
     /// Every address.
-    #[serde(rename = "podIPs", serialize_with = "write_ips")]
+    #[serde(
+        rename = "podIPs",
+        serialize_with = "write_ips",
+        deserialize_with = "read_ips"
+    )]
     pub pod_ips: Vec<IpAddr>,
 }
 
@@ -116,12 +145,34 @@ fn write_ips<S: serde::Serializer>(ips: &[IpAddr], s: S) -> Result<S::Ok, S::Err
     s.collect_seq(ips.iter().map(|ip| BTreeMap::from([("ip", ip)])))
 }
 
-/// Through a tree of values, because its paths name the field in an error.
-impl<'de> Deserialize<'de> for Pod {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        Self::from_value(&value, "pod").map_err(D::Error::custom)
+/// `v1.PodIP`
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PodIp {
+    #[serde(deserialize_with = "address")]
+    ip: Option<IpAddr>,
+}
+
+fn read_ips<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D::Error> {
+    let items: Vec<PodIp> = json::list(deserializer)?;
+    Ok(items.into_iter().filter_map(|item| item.ip).collect())
+}
+
+/// Empty text is no address.
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+    let text: String = json::nullable(deserializer)?;
+    if text.is_empty() {
+        return Ok(None);
     }
+    let error = |_| D::Error::custom(format!("{text:?} is not an IP address, IPv4 or IPv6"));
+    text.parse().map(Some).map_err(error)
+}
+
+/// Labels or annotations.
+fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let texts: BTreeMap<String, Option<String>> = json::nullable(deserializer)?;
+    let texts = texts.into_iter();
+    Ok(texts.map(|(k, v)| (k, v.unwrap_or_default())).collect())
 }
 
 /// A pod that a kubelet made from a file has another UID there than at the API server; this annotation
@@ -156,64 +207,16 @@ impl Pod {
     ///
     /// A field has the wrong type: its path, what it is and what it must be.
     pub fn from_value(value: &Value, source_name: &str) -> Result<Self, InputError> {
-        let pod = Node::root(source_name, value);
-        let metadata = pod.get("metadata")?;
-        let spec = pod.get("spec")?;
-        let status = pod.get("status")?;
-        Ok(Self {
-            metadata: PodMetadata {
-                name: metadata.get("name")?.text()?,
-                namespace: metadata.get("namespace")?.text()?,
-                uid: metadata.get("uid")?.text()?,
-                labels: metadata.get("labels")?.texts_by_name()?,
-                annotations: metadata.get("annotations")?.texts_by_name()?,
-                owner_references: metadata.get("ownerReferences")?.list(|owner| {
-                    Ok(OwnerReference {
-                        kind: owner.get("kind")?.text()?,
-                        name: owner.get("name")?.text()?,
-                    })
-                })?,
-            },
-            spec: PodSpec {
-                node_name: spec.get("nodeName")?.text()?,
-                host_network: spec.get("hostNetwork")?.boolean()?,
-                init_containers: spec.get("initContainers")?.list(container)?,
-                containers: spec.get("containers")?.list(container)?,
-            },
-            status: PodStatus {
-                pod_ip: status.get("podIP")?.address()?,
-                pod_ips: status
-                    .get("podIPs")?
-                    .list(|item| item.get("ip")?.address())?
-                    .into_iter()
-                    .flatten()
-                    .collect(),
-            },
+        json::from_value(value).map_err(|e| {
+            let place = match e.path.as_str() {
+                "" => source_name.to_owned(),
+                path => format!("{source_name}: {path}"),
+            };
+            InputError::whole(place, e.reason.to_string(), ACCEPTED)
         })
     }
 }
 
-fn container(node: &Node<'_>) -> Result<Container, InputError> {
-    let security_context = node.get("securityContext")?;
-    let ids = SecurityContext {
-        run_as_user: security_context.get("runAsUser")?.integer()?,
-        run_as_group: security_context.get("runAsGroup")?.integer()?,
-    };
-    Ok(Container {
-        name: node.get("name")?.text()?,
-        args: node.get("args")?.list(Node::text)?,
-        env: node.get("env")?.list(|var| {
-            let value = var.get("value")?;
-            let value = if value.is_absent() {
-                None
-            } else {
-                Some(value.text()?)
-            };
-            Ok(EnvVar {
-                name: var.get("name")?.text()?,
-                value,
-            })
-        })?,
-        security_context: (!security_context.is_absent()).then_some(ids),
-    })
-}
+/// What a field of the API object may be.
+const ACCEPTED: &str = "the type that the field has in the Kubernetes API; a text that reads as a number or a boolean \
+    has to be put in quotes";

@@ -19,7 +19,7 @@ pub(super) struct Rest {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RestMetadata {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "json::nullable")]
     pub(super) resource_version: String,
     pub(super) deletion_timestamp: Option<String>,
 }
@@ -63,7 +63,7 @@ pub(super) struct RestSecurity {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RestCapabilities {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "json::nullable")]
     add: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl RestSecurity {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RestStatus {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "json::nullable")]
     pub(super) phase: String,
     #[serde(deserialize_with = "json::list")]
     pub(super) init_container_statuses: Vec<RestContainer>,
@@ -91,7 +91,7 @@ pub(super) struct RestStatus {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RestContainer {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "json::nullable")]
     name: String,
     #[serde(deserialize_with = "json::object_or_default")]
     state: RestState,
@@ -116,13 +116,4 @@ impl From<RestContainer> for InitStatus {
             restart_count: from.restart_count,
         }
     }
-}
-
-/// The API server writes `null` for what is not there.
-pub(super) fn nullable<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: Default + Deserialize<'de>,
-    D: serde::Deserializer<'de>,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }

@@ -1,10 +1,10 @@
 //! What is kept of a pod.
 
-use super::rest::{self, Rest};
+use super::rest::Rest;
 use serde::Deserialize;
 use serde_json::Value;
 use std::net::IpAddr;
-use weir_cni::json::Object;
+use weir_cni::json::{self, Object};
 use weir_cni::pod::{Container, EnvVar, Pod, SecurityContext};
 
 /// The container whose arguments and environment matter.
@@ -52,13 +52,13 @@ pub struct Terminated {
     /// Exit status of the process.
     pub exit_code: i64,
     /// `Completed`, `Error` and others.
-    #[serde(deserialize_with = "rest::nullable")]
+    #[serde(deserialize_with = "json::nullable")]
     pub reason: String,
     /// What the container left as its termination message.
-    #[serde(deserialize_with = "rest::nullable")]
+    #[serde(deserialize_with = "json::nullable")]
     pub message: String,
     /// RFC 3339; empty when it is not known.
-    #[serde(deserialize_with = "rest::nullable")]
+    #[serde(deserialize_with = "json::nullable")]
     pub started_at: String,
 }
 
