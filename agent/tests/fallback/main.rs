@@ -23,6 +23,8 @@ use scene::scene;
 use serde_json::json;
 use support::weir;
 use weir_agent::demo::Mode;
+use weir_cni::redirection;
+use weir_netlink::Netns;
 
 /// The sidecar's rules, by REDIRECT.
 const REDIRECT: &str = "sidecar";
@@ -42,6 +44,9 @@ fn automatic(mode: Mode, job: &str) {
     }
     assert!(verdict.starts_with("works"), "{job}: {verdict}");
     assert_eq!(applied.code, 0, "{verdict}, and then: {}", applied.stderr);
+    // The plugin's STATUS: a node that can redirect says that it can.
+    let status = Netns::create().and_then(|ns| ns.run(redirection::probe));
+    status.expect("a namespace").expect("ready");
     let report: serde_json::Value = serde_json::from_str(&applied.stdout).unwrap();
     let has_nft = scene.has("nf_tables", "family inet");
     let is_enough = mode == Mode::Redirect || scene.has("nf_tables", "expression tproxy");

@@ -113,7 +113,7 @@ pub(super) fn holds(tables: &[TableId]) -> bool {
 }
 
 /// Whether the kernel has legacy tables at all, and lets this process read them: the list of them is there, be it empty.
-fn legacy_can_be_used() -> bool {
+pub(super) fn legacy_can_be_used() -> bool {
     let read = xtables::Engine::open().and_then(|mut e| e.read());
     read.is_ok() && TABLE_NAMES.iter().any(|path| Path::new(path).exists())
 }

@@ -235,10 +235,13 @@ impl Sandbox {
     }
 }
 
-/// Whether this process can write rules at all; changes nothing.
+/// Whether this process can write rules by either engine in the namespace of this thread; changes nothing.
 ///
 /// # Errors
 /// What is lacking and what gives it.
 pub fn probe() -> Result<()> {
-    nft::Engine::open()?.generation().map(|_| ())
+    match nft::Engine::open().and_then(|mut engine| engine.generation()) {
+        Err(e) if engines::is_lack(&e) && engines::legacy_can_be_used() => Ok(()),
+        asked => asked.map(|_| ()),
+    }
 }
