@@ -99,7 +99,7 @@ impl Drop for Pretender {
     }
 }
 
-fn state_of(agent: &Agent, name: &str) -> Option<Value> {
+pub(crate) fn state_of(agent: &Agent, name: &str) -> Option<Value> {
     let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
     let facts: Value = serde_json::from_str(&text).unwrap();
     let mut pods = facts["pods"].as_array().unwrap().iter();
@@ -107,7 +107,7 @@ fn state_of(agent: &Agent, name: &str) -> Option<Value> {
 }
 
 /// Waits until the state of a pod says why nothing is done.
-fn refused(agent: &Agent, name: &str, words: &[&str]) {
+pub(crate) fn refused(agent: &Agent, name: &str, words: &[&str]) {
     let error = || {
         let state = state_of(agent, name).unwrap_or_default();
         state["error"].as_str().unwrap_or_default().to_owned()

@@ -1,5 +1,8 @@
 //! What the process may do.
 
+use crate::api_server::ApiServer;
+use crate::attacks::{refused, state_of};
+use crate::repair::{IN_PLACE, Sandbox, sidecar};
 use crate::support::{Agent, BRIDGE, Node};
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -110,6 +113,42 @@ fn what_is_missing_is_named_with_its_purpose() {
     assert_eq!(log.matches("is missing").count(), 2, "{log}");
     let without = NEEDED & !(1 << 13 | 1 << 19);
     assert_eq!(sets(&agent)["weir"]["Eff"], without);
+}
+
+/// The reason in the pod's state is the capability, and nothing about the kubelet or the runtime.
+#[test]
+fn a_pod_that_may_not_be_looked_at_blames_the_missing_capability() {
+    let Some(sandbox) = Sandbox::of("unseen") else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("unseen", &sandbox.address));
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let mut command = Command::new("setpriv");
+    command.env_clear();
+    command.args(["--bounding-set", "-sys_ptrace"]);
+    command.arg(env!("CARGO_BIN_EXE_weir"));
+    let env = server.env();
+    let mut env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    env.extend([("REPAIR_NODE_NAME", "node1"), ("NATIVE_NFTABLES", "true")]);
+    env.extend([IN_PLACE, ("WEIR_VERIFY_INTERVAL", "1")]);
+    let mut agent = node.start_by(command, &env, &[]);
+    agent.wait_ready();
+    refused(
+        &agent,
+        "unseen",
+        &[
+            "the network namespace of this pod's processes may not be looked at",
+            "this agent lacks CAP_SYS_PTRACE; add it",
+        ],
+    );
+    let state = state_of(&agent, "unseen").unwrap();
+    let error = state["error"].as_str().unwrap();
+    for other in ["cgroupsPerQOS", "none of the", "has the addresses"] {
+        assert!(!error.contains(other), "{error}");
+    }
+    assert_eq!(sandbox.rules(), "");
 }
 
 /// Nothing is written but where the node's directories are.

@@ -12,6 +12,7 @@
 
 use super::cgroup;
 use crate::node::pods::PodView;
+use caps::{CapSet, Capability};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -83,8 +84,8 @@ pub(crate) struct Scan {
     oldest: BTreeMap<(String, NetnsId), Place>,
     /// All namespaces, of whomever.
     seen: BTreeSet<NetnsId>,
-    /// Processes whose namespace may not be looked at.
-    hidden: usize,
+    /// Processes whose namespace may not be looked at, by the UID of the pod that their control group names.
+    hidden: BTreeMap<Option<String>, usize>,
 }
 
 impl Processes {
@@ -136,7 +137,9 @@ impl Processes {
             match self.look(pid) {
                 Ok(place) if Some(place.id) == host => {}
                 Ok(place) => scan.add(place, self.pod_of(pid)),
-                Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => scan.hidden += 1,
+                Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+                    *scan.hidden.entry(self.pod_of(pid)).or_default() += 1;
+                }
                 // It ended meanwhile, or is a kernel thread without namespaces.
                 Err(_) => {}
             }
@@ -239,14 +242,23 @@ impl Scan {
             .map(|(_, place)| *place)
     }
 
+    /// Why no namespace is the pod's. A missing capability is named alone where it explains that: control groups can be
+    /// read without it, namespaces cannot.
     fn missing(&self, pod: &Identity, other: Option<String>) -> String {
-        let hidden = match self.hidden {
-            0 => String::new(),
-            n => format!("; {n} processes may not be looked at, which needs CAP_SYS_PTRACE"),
-        };
+        let may_be_of_pod = |uid: &Option<String>| uid.as_ref().is_none_or(|u| pod.is_called(u));
+        let hidden = self.hidden.iter().filter(|(uid, _)| may_be_of_pod(uid));
+        let (named, unnamed): (Vec<_>, Vec<_>) = hidden.partition(|(uid, _)| uid.is_some());
+        let (of_pod, unknown) = (sum(&named), sum(&unnamed));
+        if of_pod > 0 && other.is_none() {
+            return format!(
+                "the network namespace of this pod's processes may not be looked at: {}",
+                withheld()
+            );
+        }
+        let pods_are_named = !self.oldest.is_empty() || self.hidden.keys().any(|uid| uid.is_some());
         let why = match other {
             Some(first) => first,
-            None if self.oldest.is_empty() && !self.seen.is_empty() => {
+            None if !pods_are_named && !self.seen.is_empty() => {
                 "no process of this node is in a control group that names a pod; the kubelet makes them unless it \
                  runs with cgroupsPerQOS: false"
                     .to_owned()
@@ -256,11 +268,30 @@ impl Scan {
                 pod.uids.join(" or ")
             ),
         };
+        let hidden = match of_pod + unknown {
+            0 => String::new(),
+            n => format!("; {n} processes may not be looked at: {}", withheld()),
+        };
         format!(
             "none of the {} network namespaces of pods has a process of this pod and has the addresses {}: {why}{hidden}",
             self.seen.len(),
             pod.list()
         )
+    }
+}
+
+fn sum(hidden: &[(&Option<String>, &usize)]) -> usize {
+    hidden.iter().map(|(_, count)| **count).sum()
+}
+
+/// Why the kernel shows no namespace of a process of another user (`PTRACE_MODE_READ_FSCREDS`, `ptrace(2)`).
+fn withheld() -> &'static str {
+    match caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_PTRACE) {
+        Ok(false) => "this agent lacks CAP_SYS_PTRACE; add it to the container's capabilities",
+        _ => {
+            "this agent has CAP_SYS_PTRACE, so a security module (AppArmor, SELinux) refuses it; its audit log names \
+             the profile"
+        }
     }
 }
 
