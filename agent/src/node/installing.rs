@@ -67,6 +67,12 @@ impl Agent {
         self.status.install_failed(&e.reason);
     }
 
+    /// What is on the node may be as it was all the same.
+    fn check_failed(&self, why: &str) {
+        let damage = self.installer.damage();
+        self.status.check_failed(why, damage.as_deref());
+    }
+
     fn ready(&self, ready: bool) {
         self.ready.set(ready);
         self.metrics.ready(ready);
@@ -120,6 +126,7 @@ impl Agent {
                     "cannot install: {failure}; what is on the node stays, and it is tried again"
                 ),
             );
+            self.check_failed(&failure.reason);
             self.failing = Some(failure.reason);
             if self.wait_after_failure(pause) {
                 return Ok(());
@@ -246,6 +253,9 @@ impl Agent {
                     if said.as_ref() != Some(&why) {
                         self.log.warn(&why);
                         self.status.install_failed(&why);
+                        if self.was_ready {
+                            self.check_failed(&why);
+                        }
                         said = Some(why);
                     }
                 }

@@ -1,7 +1,7 @@
 //! Errors of this node that pass: what is installed stays meanwhile, and the agent with it.
 
 use crate::faults::Mount;
-use crate::support::{Agent, BRIDGE, Node};
+use crate::support::{Agent, BRIDGE, Node, get};
 use nix::mount::MsFlags;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -53,6 +53,44 @@ fn a_disk_that_is_full_for_a_while() {
     });
 }
 
+/// What is on the node is intact, and readiness says what is not: only the new token cannot be written.
+#[test]
+fn a_disk_that_is_full_after_the_installation_is_the_reason_that_is_given() {
+    let node = Node::new();
+    std::fs::create_dir(node.path("run")).unwrap();
+    let Some(_mount) = Mount::tmpfs(&node.path("run"), MsFlags::empty(), "size=64k") else {
+        return;
+    };
+    node.write(LIST, BRIDGE);
+    let mut agent = node.ready(&[]);
+    let filler = || format!("run/filler-{}", node.names("run").len());
+    while std::fs::write(node.path(&filler()), [b'x'; 4096]).is_ok() {}
+    node.write("account/token", "token-2");
+    let why = || get(agent.health, "/readyz").unwrap().1;
+    agent.until("the reason", || why().contains("the last check failed"));
+    let text = why();
+    assert!(
+        text.starts_with("the CNI plugin is installed; the last check failed: cannot write ")
+            && text.contains("No space left on device"),
+        "{text}"
+    );
+    // An entry that is changed is not installed any more, whatever the disk.
+    node.write(LIST, BRIDGE);
+    agent.until("the damage", || why().contains("our entry is missing"));
+    let text = why();
+    assert!(
+        text.starts_with("the CNI plugin is not installed as it was: "),
+        "{text}"
+    );
+    for filler in node.names("run") {
+        if filler.starts_with("filler") {
+            std::fs::remove_file(node.path("run").join(filler)).unwrap();
+        }
+    }
+    agent.wait_ready();
+    assert!(node.read(LIST).contains("istio-cni"));
+}
+
 #[test]
 fn no_descriptor_is_free() {
     let node = Node::new();
@@ -90,7 +128,7 @@ fn no_descriptor_is_free() {
     // One descriptor may be free for a moment, when something else was closed.
     agent.until("the reason", || {
         let (_, why) = ask(agent.health, "/readyz").unwrap();
-        why.contains("Too many open files")
+        why.contains("this agent can open nothing") && why.contains("Too many open files")
     });
     assert!(agent.log().contains("nothing can be opened"));
     let pid = agent.pid();

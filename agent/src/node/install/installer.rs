@@ -75,7 +75,7 @@ impl Installer {
     pub fn files(&mut self) -> Result<(Vec<String>, Vec<String>), InstallError> {
         let fail = |step| move |reason| InstallError { step, reason };
         let (mut done, mut warnings) = (Vec::new(), Vec::new());
-        self.stamps.clear();
+        let mut written = Vec::new();
         for program in programs(&self.desired).map_err(fail(Step::Binaries))? {
             warnings.extend(files::remove_unfinished_copies(&program.target));
             if let Some(why) = program.differs() {
@@ -85,7 +85,7 @@ impl Installer {
                     program.target.display()
                 ));
             }
-            self.remember(program.target);
+            self.remember(&mut written, program.target);
         }
         let path = self.desired.kubeconfig.clone();
         let (text, _) = kubeconfig(&self.desired.access).map_err(fail(Step::Kubeconfig))?;
@@ -102,7 +102,8 @@ impl Installer {
             }
         }
         self.credentials = Some(text);
-        self.remember(path);
+        self.remember(&mut written, path);
+        self.stamps.retain(|(path, _)| written.contains(path));
         Ok((done, warnings))
     }
 
@@ -135,9 +136,12 @@ impl Installer {
         dirs.into_iter().find(gone)
     }
 
-    fn remember(&mut self, path: PathBuf) {
+    /// What a pass before this one wrote stays known until this one is complete: it is on the node meanwhile.
+    fn remember(&mut self, written: &mut Vec<PathBuf>, path: PathBuf) {
         let stamp = Stamp::of(&path);
-        self.stamps.push((path, stamp));
+        self.stamps.retain(|(known, _)| *known != path);
+        self.stamps.push((path.clone(), stamp));
+        written.push(path);
     }
 
     /// The last step: the configuration.
@@ -191,15 +195,23 @@ impl Installer {
             step: Step::Config,
             reason: format!("cannot read {}: {e}", self.desired.net_dir.display()),
         })?;
-        let changed = self
-            .stamps
-            .iter()
-            .find(|(path, stamp)| Stamp::of(path) != *stamp);
-        let changed = changed.map(|(path, _)| format!("{} was changed", path.display()));
-        Ok((
-            check.invalid.or(changed).or_else(|| self.rotated()),
-            check.warning,
-        ))
+        let changed = check.invalid.or_else(|| self.changed());
+        Ok((changed.or_else(|| self.rotated()), check.warning))
+    }
+
+    fn changed(&self) -> Option<String> {
+        let mut stamps = self.stamps.iter();
+        let changed = stamps.find(|(path, stamp)| Stamp::of(path) != *stamp);
+        changed.map(|(path, _)| format!("{} was changed", path.display()))
+    }
+
+    /// What on the node is not as the last complete pass left it, or cannot be told; `None` when all of it is.
+    #[must_use]
+    pub fn damage(&self) -> Option<String> {
+        match self.config_trouble() {
+            Ok(trouble) => trouble.or_else(|| self.changed()),
+            Err(e) => Some(e.reason),
+        }
     }
 
     fn rotated(&self) -> Option<String> {

@@ -59,10 +59,10 @@ fn respond(path: &str, ready: &Ready, status: &Status) -> Answer {
         "/readyz" => match status.not_ready() {
             Some(why) => answer(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
             None if ready.get() => answer(StatusCode::OK, "ok\n"),
-            None => answer(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the CNI plugin is not installed yet; the log says what is missing\n",
-            ),
+            None => {
+                let why = status.not_installed();
+                answer(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
+            }
         },
         _ => answer(StatusCode::NOT_FOUND, "ask /healthz or /readyz\n"),
     }

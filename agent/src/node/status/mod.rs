@@ -69,6 +69,15 @@ struct Install {
     configuration: Option<PathBuf>,
     last_pass: Option<SystemTime>,
     last_failure: Option<(SystemTime, String)>,
+    failing: Option<Failing>,
+}
+
+/// The last look at what was installed was not completed.
+#[derive(Clone)]
+struct Failing {
+    why: String,
+    /// What of the installation is no longer as it was; `None` when all of it is.
+    damage: Option<String>,
 }
 
 /// The watch of this node's pods.
@@ -185,7 +194,17 @@ impl Status {
         install.configuration = configuration.map(Path::to_owned);
         if ready {
             install.last_pass = Some(SystemTime::now());
+            install.failing = None;
         }
+    }
+
+    /// A pass over what was installed before could not be completed, for this reason, and is tried again. `damage` is
+    /// what of the installation is no longer as it was.
+    pub(crate) fn check_failed(&self, why: &str, damage: Option<&str>) {
+        self.state().install.failing = Some(Failing {
+            why: cut(why),
+            damage: damage.map(cut),
+        });
     }
 
     /// A pass could not be completed.
@@ -219,6 +238,35 @@ impl Status {
             return Some(format!("the plugin cannot ask this agent for pods: {why}"));
         }
         self.overdue()
+    }
+
+    /// Why the plugin is not known to be installed and in force, for the kubelet and who asks in its place.
+    pub(crate) fn not_installed(&self) -> String {
+        let state = self.state();
+        let install = &state.install;
+        match (&install.failing, &install.last_failure) {
+            (Some(Failing { why, damage: None }), _) => {
+                format!(
+                    "the CNI plugin is installed; the last check failed: {why}; it is tried again"
+                )
+            }
+            (
+                Some(Failing {
+                    why,
+                    damage: Some(damage),
+                }),
+                _,
+            ) => format!(
+                "the CNI plugin is not installed as it was: {damage}; installing it again failed: {why}; it is tried again"
+            ),
+            (None, _) if install.last_pass.is_some() => {
+                "the CNI plugin was installed, and is being checked again".to_owned()
+            }
+            (None, Some((_, why))) => format!("the CNI plugin is not installed yet: {why}"),
+            (None, None) => {
+                "the CNI plugin is not installed yet; the log says what is missing".to_owned()
+            }
+        }
     }
 
     /// That verification has not come round for too long.
