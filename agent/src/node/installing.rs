@@ -153,9 +153,12 @@ impl Agent {
             return Ok(true);
         }
         self.metrics.pass();
-        let (done, warnings) = self.installer.files()?;
-        done.iter().for_each(|line| self.detail(line));
-        warnings.iter().for_each(|line| self.log.warn(line));
+        let signals = &self.signals;
+        let Some(files) = self.installer.files(&|| signals.came())? else {
+            return Ok(true);
+        };
+        files.done.iter().for_each(|line| self.detail(line));
+        files.warnings.iter().for_each(|line| self.log.warn(line));
         if let Some(why) = self.installer.config_trouble()? {
             self.detail(&format!("a configuration is to be written: {why}"));
             if self.configure()? {

@@ -42,6 +42,12 @@ impl Signals {
             }
         }
     }
+
+    /// Whether a signal came; it stays pending.
+    pub(crate) fn came(&self) -> bool {
+        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+    }
 }
 
 /// What ended a wait.

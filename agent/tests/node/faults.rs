@@ -106,6 +106,25 @@ fn a_full_disk_leaves_everything_as_it_was() {
     assert_eq!(node.names("net.d"), ["10-pods.conflist", "filler"]);
 }
 
+/// A file that got into the image by mistake would fill the node's disk.
+#[test]
+fn a_program_that_is_too_large_is_refused_and_named() {
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let large = std::fs::File::create(node.path("source/large")).unwrap();
+    large.set_len(5 << 30).unwrap();
+    let log = fails(&node, &[]);
+    for words in [
+        "source/large: ",
+        "more than 256 MiB",
+        "take it out of the image",
+    ] {
+        assert!(log.contains(words), "{words}: {log}");
+    }
+    assert!(node.names("bin").is_empty(), "{:?}", node.names("bin"));
+    assert_eq!(node.read(LIST), BRIDGE);
+}
+
 /// Directories that are removed, settings, and what the log then names.
 type Missing = (
     &'static [&'static str],

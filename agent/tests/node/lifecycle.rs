@@ -40,6 +40,33 @@ fn a_signal_ends_the_wait_for_a_configuration() {
 }
 
 #[test]
+fn a_signal_ends_the_copying_of_programs() {
+    const PROGRAMS: usize = 500;
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    for n in 0..PROGRAMS {
+        node.write(&format!("source/program-{n}"), "a program");
+    }
+    // Stopped as soon as the first is there: with the signal that follows, at most the one that was begun is finished.
+    let mut agent = node.start(&[], &[]);
+    agent.until("the first", || !node.names("bin").is_empty());
+    agent.signal(Signal::SIGSTOP);
+    let stat = format!("/proc/{}/stat", agent.pid());
+    agent.until("stopped", || {
+        std::fs::read_to_string(&stat).unwrap().contains(") T ")
+    });
+    let copied = node.names("bin").len();
+    assert!(copied < PROGRAMS, "too quick to tell");
+    agent.signal(Signal::SIGTERM);
+    agent.signal(Signal::SIGCONT);
+    assert!(agent.ended().success(), "{}", agent.log());
+    let left = node.names("bin");
+    assert!(left.len() <= copied + 1, "{copied}, then {}", left.len());
+    assert!(!left.iter().any(|name| name.contains(".tmp.")), "{left:?}");
+    assert_eq!(node.read(LIST), BRIDGE);
+}
+
+#[test]
 fn killed_at_once_and_started_again() {
     let node = Node::new();
     node.write(LIST, BRIDGE);

@@ -37,7 +37,7 @@ fn installed() -> Node {
     node.write("net.d/10-lan.conf", &lan.to_string());
     std::fs::create_dir_all(node.path("run")).unwrap();
     let mut installer = Installer::new(desired(&env, "info"));
-    installer.files().unwrap();
+    installer.files(&|| false).unwrap();
     assert!(matches!(installer.config().unwrap(), Pass::Installed(_)));
     assert_eq!(node.names("net.d"), ["10-lan.conf", file]);
     assert_eq!(node.read("net.d/10-lan.conf"), lan.to_string(), "as it was");

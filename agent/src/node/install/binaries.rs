@@ -1,7 +1,7 @@
 //! The plugin's program, and whatever else is in the same directory of the image.
 
 use super::desired::Desired;
-use super::files;
+use super::files::{self, Stop};
 use nix::unistd::geteuid;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -30,6 +30,10 @@ pub(super) fn programs(desired: &Desired) -> Result<Vec<Program>, String> {
         if entry.file_type().map_err(fail)?.is_file() {
             let source = entry.path();
             let mode = files::mode(&source).map_err(fail)? & 0o777;
+            if entry.metadata().map_err(fail)?.len() > files::LARGEST {
+                let why = files::too_large();
+                return Err(format!("cannot install {}: {why}", source.display()));
+            }
             let target = desired.bin_dir.join(entry.file_name());
             programs.push(Program {
                 source,
@@ -49,15 +53,15 @@ pub(super) fn programs(desired: &Desired) -> Result<Vec<Program>, String> {
 }
 
 impl Program {
-    /// Why it has to be copied; `None` when the node has it already: a file of ours, not a link that somebody may
-    /// turn nor a file that its owner may write.
-    pub(super) fn differs(&self) -> Option<&'static str> {
+    /// Why it has to be copied; `None` when the node has it already: a file of ours, neither a link that another
+    /// writer may change nor a file that its owner may write.
+    pub(super) fn differs(&self, stop: Stop<'_>) -> Option<&'static str> {
         match std::fs::symlink_metadata(&self.target) {
             Err(_) => Some("the node does not have it"),
             Ok(meta) if !meta.is_file() => Some("the node has something else of this name"),
-            Ok(meta) if meta.uid() != geteuid().as_raw() => Some("somebody else owns it"),
+            Ok(meta) if meta.uid() != geteuid().as_raw() => Some("another user owns it"),
             Ok(meta) if meta.mode() & 0o7777 != self.mode => Some("its mode differs"),
-            Ok(_) => match files::same_bytes(&self.source, &self.target) {
+            Ok(_) => match files::same_bytes(&self.source, &self.target, stop) {
                 Ok(true) => None,
                 Ok(false) => Some("the node has another version"),
                 Err(_) => Some("what the node has cannot be read"),
@@ -65,9 +69,10 @@ impl Program {
         }
     }
 
-    /// Copies it beside its place and renames it: a program that is running cannot be written to.
-    pub(super) fn copy(&self) -> Result<(), String> {
-        files::copy(&self.source, &self.target, self.mode).map_err(|e| {
+    /// Copies it beside its place and renames it: a program that is running cannot be written to. False when `stop` said so
+    /// before that was done.
+    pub(super) fn copy(&self, stop: Stop<'_>) -> Result<bool, String> {
+        files::copy(&self.source, &self.target, self.mode, stop).map_err(|e| {
             format!(
                 "cannot copy {} to {}: {e}{}",
                 self.source.display(),

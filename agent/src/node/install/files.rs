@@ -11,6 +11,15 @@ pub(super) use weir_cni::files::{read as read_bytes, read_text};
 /// In the names of our unfinished configurations and kubeconfigs, so that nobody else's are removed.
 const MARK: &str = ".tmp.weir-";
 
+/// The most bytes of a program that is copied. The plugin has 6 MiB, upstream's 60: a larger file got there by mistake, and
+/// would fill the node's disk.
+pub(super) const LARGEST: u64 = 256 << 20;
+/// So many bytes are copied between two looks for a signal.
+const CHUNK: u64 = 4 << 20;
+
+/// Whether to stop before all is done; asked between chunks.
+pub(super) type Stop<'a> = &'a dyn Fn() -> bool;
+
 /// What tells one state of a file from another without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
@@ -52,36 +61,65 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies a file in the same way. Of neither file anything stays in the page cache: it counts as memory of
-/// the agent's container.
-pub(super) fn copy(source: &Path, target: &Path, mode: u32) -> io::Result<()> {
-    let mut from = File::open(source)?;
-    let (tmp, mut file) = create_beside(target, ".tmp.")?;
-    let written = io::copy(&mut from, &mut file)
-        .and_then(|_| finish(&file, mode))
-        .and_then(|()| std::fs::rename(&tmp, target));
-    if let Err(error) = written {
+/// Copies a file of at most [`LARGEST`] bytes in the same way; false when `stop` said so before all was copied. Of neither
+/// file anything stays in the page cache: it counts as memory of the agent's container.
+pub(super) fn copy(source: &Path, target: &Path, mode: u32, stop: Stop<'_>) -> io::Result<bool> {
+    let from = File::open(source)?;
+    let (tmp, file) = create_beside(target, ".tmp.")?;
+    let written = copy_chunks(&from, &file, stop).and_then(|all| {
+        if all {
+            finish(&file, mode)?;
+            std::fs::rename(&tmp, target)?;
+        }
+        Ok(all)
+    });
+    if !matches!(written, Ok(true)) {
         let _ = std::fs::remove_file(&tmp);
-        return Err(error);
+        return written;
     }
     sync_dir(target);
     forget(&from);
     forget(&file);
-    Ok(())
+    Ok(true)
 }
 
-/// Whether two files have the same bytes.
-pub(super) fn same_bytes(a: &Path, b: &Path) -> io::Result<bool> {
+fn copy_chunks(mut from: &File, mut to: &File, stop: Stop<'_>) -> io::Result<bool> {
+    let mut left = LARGEST + 1;
+    while !stop() {
+        let copied = io::copy(&mut Read::take(&mut from, left.min(CHUNK)), &mut to)?;
+        left -= copied;
+        match (copied, left) {
+            (_, 0) => return Err(too_large()),
+            (0, _) => return Ok(true),
+            _ => {}
+        }
+    }
+    Ok(false)
+}
+
+pub(super) fn too_large() -> io::Error {
+    let why = format!(
+        "it has more than {} MiB, the most that is copied; take it out of the image, or make it smaller",
+        LARGEST >> 20
+    );
+    io::Error::new(io::ErrorKind::FileTooLarge, why)
+}
+
+/// Whether two files have the same bytes; false also when `stop` said so before that was known.
+pub(super) fn same_bytes(a: &Path, b: &Path, stop: Stop<'_>) -> io::Result<bool> {
     let (mut a, mut b) = (File::open(a)?, File::open(b)?);
-    let same = a.metadata()?.len() == b.metadata()?.len() && same_content(&mut a, &mut b)?;
+    let same = a.metadata()?.len() == b.metadata()?.len() && same_content(&mut a, &mut b, stop)?;
     forget(&a);
     forget(&b);
     Ok(same)
 }
 
-fn same_content(a: &mut File, b: &mut File) -> io::Result<bool> {
+fn same_content(a: &mut File, b: &mut File, stop: Stop<'_>) -> io::Result<bool> {
     let (mut left, mut right) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     loop {
+        if stop() {
+            return Ok(false);
+        }
         let n = a.read(&mut left)?;
         let (Some(left), Some(right)) = (left.get(..n), right.get_mut(..n)) else {
             return Ok(false);
@@ -184,4 +222,35 @@ pub(super) fn remove(path: &Path) -> io::Result<bool> {
 /// The permission bits of a file.
 pub(super) fn mode(path: &Path) -> io::Result<u32> {
     Ok(std::fs::metadata(path)?.mode() & 0o7777)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_copy_stops_between_chunks_and_leaves_nothing() {
+        let dir = std::env::temp_dir().join(format!("weir-copy-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (source, target) = (dir.join("source"), dir.join("target"));
+        let file = File::create(&source).unwrap();
+        file.set_len(3 * CHUNK).unwrap();
+        std::fs::write(&target, "the old one").unwrap();
+        for (after, done) in [(0, false), (1, false), (3, false), (4, true)] {
+            let asked = Cell::new(0);
+            let stop = || asked.replace(asked.get() + 1) >= after;
+            assert_eq!(
+                copy(&source, &target, 0o755, &stop).unwrap(),
+                done,
+                "{after}"
+            );
+            let old = std::fs::metadata(&target).unwrap().len() < CHUNK;
+            assert_eq!(old, !done, "{after}");
+            assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2, "{after}");
+        }
+        assert!(same_bytes(&source, &target, &|| false).unwrap());
+        assert!(!same_bytes(&source, &target, &|| true).unwrap());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

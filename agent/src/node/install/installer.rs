@@ -38,6 +38,15 @@ impl fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
+/// What the first two steps did.
+#[derive(Debug)]
+pub struct Files {
+    /// What was written, in words.
+    pub done: Vec<String>,
+    /// What could not be tidied up, or may not work.
+    pub warnings: Vec<String>,
+}
+
 /// How a pass ended.
 #[derive(Debug)]
 pub enum Pass {
@@ -68,18 +77,21 @@ impl Installer {
         }
     }
 
-    /// Programs and kubeconfig: the first two steps. The second list is what could not be tidied up.
+    /// Programs and kubeconfig: the first two steps. `None` when `stop` said so before they were done: it is asked while
+    /// programs are compared and copied.
     ///
     /// # Errors
     /// The step that failed.
-    pub fn files(&mut self) -> Result<(Vec<String>, Vec<String>), InstallError> {
+    pub fn files(&mut self, stop: &dyn Fn() -> bool) -> Result<Option<Files>, InstallError> {
         let fail = |step| move |reason| InstallError { step, reason };
         let (mut done, mut warnings) = (Vec::new(), Vec::new());
         let mut written = Vec::new();
         for program in programs(&self.desired).map_err(fail(Step::Binaries))? {
             warnings.extend(files::remove_unfinished_copies(&program.target));
-            if let Some(why) = program.differs() {
-                program.copy().map_err(fail(Step::Binaries))?;
+            if let Some(why) = program.differs(stop) {
+                if !program.copy(stop).map_err(fail(Step::Binaries))? {
+                    return Ok(None);
+                }
                 done.push(format!(
                     "program {} is written: {why}",
                     program.target.display()
@@ -104,7 +116,7 @@ impl Installer {
         self.credentials = Some(text);
         self.remember(&mut written, path);
         self.stamps.retain(|(path, _)| written.contains(path));
-        Ok((done, warnings))
+        Ok(Some(Files { done, warnings }))
     }
 
     fn write_kubeconfig(&self, text: &str) -> Result<(), String> {

@@ -27,7 +27,7 @@ pub use entry::{Entry, PLUGIN};
 pub use files::Stamp;
 pub(crate) use files::replace;
 pub use insert::{insert, without};
-pub use installer::{InstallError, Installer, Pass, Step};
+pub use installer::{Files, InstallError, Installer, Pass, Step};
 pub use json::Json;
 pub use kubeconfig::{kubeconfig, server};
 pub(crate) use listing::ends_in;

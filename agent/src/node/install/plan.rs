@@ -51,7 +51,7 @@ fn binaries(desired: &Desired, steps: &mut Vec<Planned>) {
         }
         Ok(programs) => steps.extend(programs.into_iter().map(|p| {
             let from = p.source.display();
-            let (action, why) = match p.differs() {
+            let (action, why) = match p.differs(&|| false) {
                 Some(why) => ("write", format!("from {from}: {why}")),
                 None => ("keep", format!("it is {from}")),
             };
