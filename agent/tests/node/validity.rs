@@ -288,3 +288,29 @@ fn files_that_come_and_go_are_no_failure() {
         }
     });
 }
+
+/// As upstream's installer: what the link leads to is read, the file takes the place of the link, and nothing is written
+/// where it leads to, which may be outside of the directory.
+#[test]
+fn a_link_makes_room_for_a_file_and_its_target_stays() {
+    let node = Node::new();
+    std::fs::create_dir(node.path("elsewhere")).unwrap();
+    node.write("elsewhere/pods", BRIDGE);
+    let link = node.path("net.d/10-pods.conflist");
+    std::os::unix::fs::symlink("../elsewhere/pods", &link).unwrap();
+    let mut agent = node.ready(&[]);
+    assert!(node.read("net.d/10-pods.conflist").contains("istio-cni"));
+    assert!(link.symlink_metadata().unwrap().is_file());
+    assert_eq!(node.read("elsewhere/pods"), BRIDGE);
+    // The same when only the removal meets the link.
+    let text = node.read("net.d/10-pods.conflist");
+    node.write("elsewhere/pods", &text);
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("../elsewhere/pods", &link).unwrap();
+    agent.wait_ready();
+    assert!(agent.terminate().success(), "{}", agent.log());
+    assert!(link.symlink_metadata().unwrap().is_file());
+    assert!(!node.read("net.d/10-pods.conflist").contains("istio-cni"));
+    assert_eq!(node.read("elsewhere/pods"), text);
+    assert_eq!(node.names("elsewhere"), ["pods"]);
+}
