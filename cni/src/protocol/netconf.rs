@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::Error;
+use serde_json::{Map, Value};
 
 use super::call::Call;
 use super::error::CniError;
@@ -14,10 +15,10 @@ use crate::json;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Selector {
     /// Kubernetes `LabelSelector` for the pod's labels; absent matches all.
-    #[serde(default, rename = "podSelector")]
+    #[serde(default, rename = "podSelector", deserialize_with = "selector")]
     pub pod: Value,
     /// Kubernetes `LabelSelector` for the namespace's labels.
-    #[serde(default, rename = "namespaceSelector")]
+    #[serde(default, rename = "namespaceSelector", deserialize_with = "selector")]
     pub namespace: Value,
 }
 
@@ -73,6 +74,16 @@ impl NetConf {
     }
 }
 
+/// An object whether or not it is used: without ambient mode nothing compiles it.
+fn selector<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    let members: Option<Map<String, Value>> = json::optional(deserializer).map_err(|e| {
+        D::Error::custom(format!(
+            "enablement_selectors: podSelector or namespaceSelector: {e}"
+        ))
+    })?;
+    Ok(members.map_or(Value::Null, Value::Object))
+}
+
 fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -120,6 +131,26 @@ mod tests {
         let error = read(r#"{"name":"a","native_nftables":"yes"}"#).unwrap_err();
         assert_eq!(error.code, 999);
         assert!(error.msg.contains("boolean"), "{error}");
+    }
+
+    #[test]
+    fn a_selector_is_an_object_also_without_ambient_mode() {
+        for key in ["podSelector", "namespaceSelector"] {
+            let conf = |value: &str| {
+                read(&format!(
+                    r#"{{"ambient_enabled":false,"enablement_selectors":[{{"{key}":{value}}}]}}"#
+                ))
+            };
+            assert!(conf("{}").is_ok() && conf("null").is_ok());
+            assert!(conf(r#"{"matchLabels":{"a":"b"}}"#).is_ok());
+            for other in ["[]", "1", r#""a""#] {
+                let error = conf(other).unwrap_err();
+                assert!(
+                    error.msg.contains("enablement_selectors: podSelector or"),
+                    "{error}"
+                );
+            }
+        }
     }
 
     #[test]
