@@ -77,7 +77,7 @@ fn end(child: Child) -> Run {
     }
 }
 
-fn feed(netns: &Netns, args: &[&str], text: &str) -> Run {
+pub(crate) fn feed(netns: &Netns, args: &[&str], text: &str) -> Run {
     end(begin(netns, args, text))
 }
 
@@ -287,6 +287,15 @@ fn a_text_that_cannot_be_used_changes_nothing() {
         ),
         (format!("{SETS}*nat\nCOMMIT\n"), 2, &["--format"]),
         ("hello\n".to_owned(), 2, &["--format"]),
+        (
+            format!("{V4}*nosuch\n-A OUTPUT -j ACCEPT\nCOMMIT\n"),
+            2,
+            &[
+                "line 19, column 2",
+                "`nosuch` is no table",
+                "filter, nat, mangle",
+            ],
+        ),
     ] {
         let file = TempFile::new(&text);
         for test in [&[][..], &["--test"]] {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use weir_netlink::Netns;
 
-use super::restore::{load_noflush, rules};
+use super::restore::{feed, load_noflush, rules};
 
 /// The sets that rules of ambient mode name.
 const SETS: &str = "create istio-inpod-probes-v4 hash:ip family inet\n\
@@ -95,4 +95,53 @@ fn every_text_of_upstream_is_restored_as_the_tools_do() {
             );
         }
     }
+}
+
+/// What the real tool takes is taken, with the same meaning; what it refuses is refused.
+#[test]
+fn abbreviations_of_targets_are_those_of_the_real_tool() {
+    let (pod, oracle) = (legacy_pod_or_skip!(), legacy_pod_or_skip!());
+    let ns = path(&pod);
+    let targets = [
+        ("OUTPUT", "REDIRECT --to-ports 15001"),
+        ("POSTROUTING", "MASQUERADE"),
+        ("POSTROUTING", "SNAT --to-source 10.0.0.1"),
+        ("OUTPUT", "DNAT --to-destination 10.0.0.1"),
+    ];
+    let options = [
+        "--random",
+        "--rand",
+        "--r",
+        "--random-f",
+        "--pers",
+        "--to",
+        "--rando",
+    ];
+    let mut taken = 0;
+    for (chain, target) in targets {
+        for option in options {
+            let text = format!("*nat\n-A {chain} -p tcp -j {target} {option}\nCOMMIT\n");
+            let real = feed(&oracle, &["iptables-legacy-restore"], &text);
+            let file = TempFile::new(&text);
+            let run = weir(&[
+                "restore",
+                "--netns",
+                &ns,
+                "--format",
+                "iptables",
+                file.path(),
+            ]);
+            let wanted = if real.code == 0 { 0 } else { 2 };
+            assert_eq!(run.code, wanted, "{text}{}{}", run.stderr, real.stderr);
+            if real.code == 0 {
+                taken += 1;
+                let (ours, theirs) = (
+                    rules(&pod, "iptables-legacy-save"),
+                    rules(&oracle, "iptables-legacy-save"),
+                );
+                assert_eq!(ours, theirs, "{text}");
+            }
+        }
+    }
+    assert!(taken > 8, "{taken}");
 }

@@ -97,6 +97,11 @@ const TABLES: &[(&str, &[usize])] = &[
     ("security", &[1, 2, 3]),
 ];
 
+/// The tables that there are.
+pub(super) fn table_names() -> impl Iterator<Item = &'static str> {
+    TABLES.iter().map(|(name, _)| *name)
+}
+
 /// Entries ready for the kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Blob {

@@ -48,6 +48,15 @@ const OWN: [(&str, &str); 34] = [
 /// IPv6 has no option for fragments.
 const FRAGMENTS: (&str, &str) = ("--fragments", "-f");
 
+/// Options that the kernel has for a target and the tools (1.8.9) have no word for: written out they are taken, and no
+/// abbreviation means them.
+const ONLY_WHOLE: [(&str, &str); 4] = [
+    ("REDIRECT", "--random-fully"),
+    ("REDIRECT", "--persistent"),
+    ("MASQUERADE", "--persistent"),
+    ("DNAT", "--random-fully"),
+];
+
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -103,6 +112,11 @@ pub(super) fn find(given: &str, names: impl Iterator<Item = &'static str>) -> Fo
         [name] => Found::One(name),
         _ => Found::Many(found),
     }
+}
+
+/// Whether `given` may stand for an option of a match or target.
+pub(super) fn may_be(given: &str, extension: &str, option: &str) -> bool {
+    given == option || !ONLY_WHOLE.contains(&(extension, option))
 }
 
 /// The tool's own long options.

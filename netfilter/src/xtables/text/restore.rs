@@ -3,7 +3,8 @@
 use super::options::Complaint;
 use super::words::{Word, words};
 use super::{ParseError, names, rule};
-use crate::xtables::raw::{XT_EXTENSION_MAXNAMELEN, XT_TABLE_MAXNAMELEN};
+use crate::xtables::raw::XT_EXTENSION_MAXNAMELEN;
+use crate::xtables::table::table_names;
 use crate::xtables::{Family, Policy, Rule};
 use std::fmt;
 
@@ -98,14 +99,10 @@ impl Script {
             let name = line.trim_end().strip_prefix('*').map(str::trim_start);
             let name =
                 name.ok_or_else(|| complain(1, "commands come after a line with *TABLE; add one"))?;
-            if name.is_empty()
-                || name.len() >= XT_TABLE_MAXNAMELEN
-                || name.contains(char::is_whitespace)
-            {
-                return Err(complain(
-                    2,
-                    "is no name of a table; give filter, nat, mangle, raw or security",
-                ));
+            if !table_names().any(|known| known == name) {
+                let tables: Vec<&str> = table_names().collect();
+                let message = format!("`{name}` is no table; the tables are {}", tables.join(", "));
+                return Err(complain(2, &message));
             }
             *open = Some(ScriptTable {
                 name: name.to_owned(),

@@ -21,6 +21,13 @@ impl Loaded {
         }
     }
 
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Match(kind, _) => kind.name,
+            Self::Target(kind, _) => kind.name,
+        }
+    }
+
     fn arity(&self, option: &str) -> Option<usize> {
         self.options()
             .iter()
@@ -152,7 +159,11 @@ impl<'a> Reader<'a> {
     /// fits, those of the protocol's own match.
     fn whole_name(&self, given: &'a str, column: usize) -> Result<&'a str, Complaint> {
         let options = |options: &'static [(&'static str, usize)]| options.iter().map(|(n, _)| *n);
-        let loaded = self.loaded.iter().flat_map(|l| options(l.options()));
+        let of = |l: &Loaded| {
+            let name = l.name();
+            options(l.options()).filter(move |option| names::may_be(given, name, option))
+        };
+        let loaded = self.loaded.iter().flat_map(of);
         let found = names::find(given, names::own(self.family).chain(loaded));
         if let Some(name) = found.only(given, column)? {
             return Ok(name);

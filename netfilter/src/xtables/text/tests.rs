@@ -102,8 +102,8 @@ fn an_error_names_its_place() {
             "--so may be --source or --source-port",
         ),
         (
-            "-A INPUT -j REDIRECT --random-f --to 1 --ran",
-            40,
+            "-A INPUT -j MASQUERADE --random-f --to 1 --ran",
+            42,
             "--random or --random-fully",
         ),
         (
