@@ -4,13 +4,15 @@ use super::args::{CniArgs, CniCommand, GcArgs, ListArgs, PodArgs};
 use super::failure::Failure;
 use super::output;
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_cni::runtime::{Attachment, NetworkList, PodNetworks, Runner};
+use weir_netlink::Netns;
 
 pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
     match verb {
         CniCommand::Add(a) => {
             let pod = Pod::of(&a)?;
+            has_namespace(&pod.attachment)?;
             let result = pod.runner.add_pod(&pod.networks, &pod.attachment);
             output::report(
                 &output::json_text(&result.map_err(Failure::failed)?),
@@ -19,6 +21,7 @@ pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
         }
         CniCommand::Check(a) => {
             let pod = Pod::of(&a)?;
+            has_namespace(&pod.attachment)?;
             let checked = pod.runner.check_pod(&pod.networks, &pod.attachment);
             checked.map_err(Failure::failed)?;
             Ok(super::code::SUCCESS)
@@ -74,6 +77,18 @@ impl Pod {
             attachment,
         })
     }
+}
+
+/// Plugins say in words of their own, or not at all, that there is no such namespace. For DEL it may be gone.
+fn has_namespace(attachment: &Attachment) -> Result<(), Failure> {
+    if attachment.netns.is_empty() {
+        return Err(Failure::usage(
+            "--netns is missing: give the pod's network namespace, a name as of `ip netns list` or a path",
+        ));
+    }
+    let opened = Netns::open(Path::new(&attachment.netns));
+    opened.map_err(|e| Failure::of_namespace(&e, |e| Failure::failed(e)))?;
+    Ok(())
 }
 
 fn load(a: &ListArgs) -> Result<(Runner, NetworkList), Failure> {

@@ -121,6 +121,7 @@ fn an_argument_that_cannot_be_used_is_2() {
             "[]",
         ],
         &["cni", "status", "--conf", "/nowhere.conflist"],
+        &["cni", "add", "--conf", &conflist, "--id", "c1"],
     ] {
         let run = weir(args);
         assert_eq!(
@@ -133,6 +134,21 @@ fn an_argument_that_cannot_be_used_is_2() {
     let add = weir(&[
         "cni", "add", "--conf", &conflist, "--netns", &ns, "--id", "c1",
     ]);
+    // The plugin, which does not exist, is not called for a namespace that does not.
+    for verb in ["add", "check"] {
+        let nope = "weir-no-such-namespace";
+        let run = weir(&[
+            "cni", verb, "--conf", &conflist, "--netns", nope, "--id", "c1",
+        ]);
+        assert_eq!(run.code, 2, "{verb}: {}", run.stderr);
+        let shown = weir(&["show", "--netns", nope]);
+        assert_eq!((shown.code, &shown.stderr), (2, &run.stderr));
+        assert!(
+            run.stderr.contains("/run/netns/weir-no-such-namespace"),
+            "{}",
+            run.stderr
+        );
+    }
     std::fs::remove_file(&conflist).unwrap();
     assert_eq!(add.code, 1, "{}", add.stderr);
     let named = add.stderr.matches("\"weir-no-such-plugin\"").count();
