@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_cni::redirection::RTPROT_WEIR;
 use weir_netlink::route::{
     Address, Family, PolicyRule, RT_TABLE_LOCAL, RT_TABLE_MAIN, Route, RouteProtocol, RouteScope,
-    RouteType, Routing, RuleAction,
+    RouteType, Routing,
 };
 use weir_netlink::{Netns, Result};
 
@@ -157,25 +157,7 @@ fn of_address(address: &Address, links: &BTreeMap<u32, String>) -> Line {
 }
 
 fn of_rule(rule: &PolicyRule) -> Line {
-    let mut text = format!("{} rule", dash(rule.family));
-    if rule.not {
-        text += " not";
-    }
-    if let Some(mark) = rule.fwmark {
-        text += &format!(" fwmark {mark:#x}");
-    }
-    if let Some(mask) = rule.fwmask.filter(|mask| *mask != u32::MAX) {
-        text += &format!("/{mask:#x}");
-    }
-    if rule.selects_more {
-        text += " (and other selectors)";
-    }
-    text += &format!(" {}", rule.action);
-    match (rule.action, rule.goto) {
-        (RuleAction::Lookup, _) => text += &format!(" {}", table(rule.table)),
-        (RuleAction::Goto, Some(priority)) => text += &format!(" {priority}"),
-        _ => {}
-    }
+    let mut text = format!("{} rule {}", dash(rule.family), rule.words(table));
     if let Some(priority) = rule.priority {
         text += &format!(" pref {priority}");
     }

@@ -401,3 +401,57 @@ fn clean_deletes_a_route_before_the_rule_that_leads_to_it() {
     assert_eq!((routes.len(), rules.len()), (2, 2), "{seen:?}");
     assert!(routes.iter().max() < rules.iter().min(), "{seen:?}");
 }
+
+/// The lines of `ip -details rule` without what every namespace has; priority and protocol are last, as we print them.
+fn rules_of_ip(pod: &Netns, family: &str) -> Vec<String> {
+    let listed = ip(pod, &format!("{family} -details rule"));
+    let line = |line: &str| {
+        let (priority, words) = line.split_once(":\t").unwrap();
+        let words = words.trim_end();
+        let words = words.strip_prefix("from all ").unwrap_or(words);
+        let words = words.replacen("not from all ", "not ", 1);
+        let (words, proto) = words.rsplit_once(" proto ").unwrap();
+        let proto = match proto {
+            "unspec" => String::new(),
+            proto => format!(" proto {proto}"),
+        };
+        format!("ip {family} rule {words} pref {priority}{proto}")
+    };
+    let made = listed.lines().filter(|l| !l.ends_with("proto kernel"));
+    made.map(line).collect()
+}
+
+#[test]
+fn policy_rules_are_shown_in_the_words_of_ip() {
+    let pod = pod_or_skip!();
+    for rule in [
+        "-4 rule add from 10.0.0.0/8 to 192.0.2.1 lookup 100 pref 100",
+        "-4 rule add not from 10.1.2.3 fwmark 0x1/0xff lookup main pref 101",
+        "-4 rule add iif lo oif nowhere0 lookup 102 pref 102",
+        "-4 rule add lookup main suppress_prefixlength 0 pref 103",
+        "-4 rule add lookup 104 suppress_ifgroup default suppress_prefixlength 24 pref 104",
+        "-4 rule add uidrange 1000-1999 ipproto tcp sport 1024-2048 dport 53 lookup 105 pref 105",
+        "-4 rule add ipproto 253 tun_id 7 lookup 106 pref 106",
+        "-4 rule add from 10.0.0.0/24 blackhole pref 107",
+        "-4 rule add from 0.0.0.0/1 goto 999 pref 108",
+        "-4 rule add goto 101 pref 99",
+        "-4 rule add tos 0x04 lookup 109 realms 3/4 pref 109",
+        "-6 rule add from fd00::/8 to fd01::1 iif lo lookup 100 pref 100",
+        "-6 rule add not fwmark 0/0xff lookup 101 suppress_prefixlength 0 pref 101",
+        "-6 rule add oif lo dport 1-65534 ipproto ipv6-icmp prohibit pref 102 proto static",
+    ] {
+        ip(&pod, rule);
+    }
+    let shown = weir(&["show", "--netns", &path(&pod), "--engine", "routing"]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    let rules = |family: &str| -> Vec<String> {
+        let begin = format!("ip {family} rule ");
+        let lines = shown.stdout.lines().filter(|l| l.starts_with(&begin));
+        lines.map(str::to_owned).collect()
+    };
+    for (family, count) in [("-4", 11), ("-6", 3)] {
+        let oracle = rules_of_ip(&pod, family);
+        assert_eq!(oracle.len(), count, "{oracle:#?}");
+        assert_eq!(rules(family), oracle);
+    }
+}

@@ -25,6 +25,7 @@ mod nsid;
 mod number;
 mod routes;
 mod rule;
+mod selectors;
 mod tc;
 
 use std::fmt;
@@ -44,6 +45,7 @@ pub use number::{
 };
 pub use routes::Route;
 pub use rule::PolicyRule;
+pub use selectors::RuleSelectors;
 pub use tc::{BpfFilter, Filter, FilterKind, Matchall, Qdisc, TcHandle};
 
 use crate::Result;

@@ -79,6 +79,12 @@ constants! {
     pub(super) ICMPV6_ROUTER_PREF_MEDIUM: u8 = 0,
     /// The selectors are turned round.
     pub(super) FIB_RULE_INVERT: u32 = 2,
+    /// There is no rule of the priority that it goes to.
+    pub(super) FIB_RULE_UNRESOLVED: u32 = 4,
+    /// There is no link of the name in `FRA_IIFNAME`.
+    pub(super) FIB_RULE_IIF_DETACHED: u32 = 8,
+    /// There is no link of the name in `FRA_OIFNAME`.
+    pub(super) FIB_RULE_OIF_DETACHED: u32 = 16,
     /// No address is probed for duplicates.
     pub(super) IFA_F_NODAD: u8 = 2,
     pub(super) IFA_F_TENTATIVE: u32 = 0x40,

@@ -3,36 +3,57 @@
 use std::fmt;
 
 use super::number::{FIB_RULE_INVERT, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
-use super::{Family, RouteProtocol, Routing, RuleAction};
+use super::{Family, RouteProtocol, Routing, RuleAction, RuleSelectors};
 use crate::Result;
-use crate::attr::{DecodeError, Ne32, U8};
+use crate::attr::{Be64, Bytes, DecodeError, Ip, LossyStr, Ne32, U8};
 use crate::message::{FibRuleHdr, Message};
 use crate::socket::Request;
 
 crate::attributes! {
     /// `FRA_*` (`linux/fib_rules.h`)
     pub(super) struct RuleAttrs {
+        /// the destination; how many bits of it count is in the header
+        dst: Ip = FRA_DST 1,
+        /// the source
+        src: Ip = FRA_SRC 2,
+        /// the link that a packet came in by
+        iif: LossyStr = FRA_IIFNAME 3,
         /// the priority of the rule that is asked next
         goto: Ne32 = FRA_GOTO 4,
         /// lower is asked first
         priority: Ne32 = FRA_PRIORITY 6,
         /// the mark
         fwmark: Ne32 = FRA_FWMARK 10,
-        /// the bits of it that are compared
-        fwmask: Ne32 = FRA_FWMASK 16,
+        /// realms of routes, two in one number
+        realms: Ne32 = FRA_FLOW 11,
+        /// the tunnel's id, in network order
+        tunnel: Be64 = FRA_TUN_ID 12,
         /// a route over a link of this group does not count
         suppress_ifgroup: Ne32 = FRA_SUPPRESS_IFGROUP 13,
         /// a route with a prefix of at most this length does not count
         suppress_prefixlen: Ne32 = FRA_SUPPRESS_PREFIXLEN 14,
         /// where to look
         table: Ne32 = FRA_TABLE 15,
+        /// the bits of the mark that are compared
+        fwmask: Ne32 = FRA_FWMASK 16,
+        /// the link that a packet is to leave by: of a socket that is bound to it
+        oif: LossyStr = FRA_OIFNAME 17,
+        /// the table is that of the VRF
+        l3mdev: U8 = FRA_L3MDEV 19,
+        /// `struct fib_rule_uid_range`
+        uids: Bytes = FRA_UID_RANGE 20,
         /// who made it; since 4.17
         protocol: U8 = FRA_PROTOCOL 21,
+        /// `IPPROTO_*`
+        ip_proto: U8 = FRA_IP_PROTO 22,
+        /// `struct fib_rule_port_range`
+        sports: Bytes = FRA_SPORT_RANGE 23,
+        /// the same
+        dports: Bytes = FRA_DPORT_RANGE 24,
     }
 }
 
-/// A policy rule as far as marks and tables go. That it has other selectors
-/// (`from`, `iif`) is told, but not which.
+/// A policy rule. Those that are added and deleted select by the mark alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRule {
     /// IPv4 and IPv6 have rules of their own.
@@ -54,8 +75,8 @@ pub struct PolicyRule {
     pub goto: Option<u32>,
     /// `FIB_RULE_INVERT`: it is for the packets that its selectors do not match (`not`).
     pub not: bool,
-    /// There is more to it than the mark: another selector, or a condition for the routes that count.
-    pub selects_more: bool,
+    /// What else it selects by, and conditions for the routes that count; not written.
+    pub selectors: RuleSelectors,
 }
 
 impl PolicyRule {
@@ -72,14 +93,53 @@ impl PolicyRule {
             action: RuleAction::Lookup,
             goto: None,
             not: false,
-            selects_more: false,
+            selectors: RuleSelectors::default(),
         }
     }
 
     /// The rule selects by nothing but the mark, if by that, and looks a table up.
     #[must_use]
     pub fn only_mark(&self) -> bool {
-        self.action == RuleAction::Lookup && !self.not && !self.selects_more
+        self.action == RuleAction::Lookup && !self.not && !self.selects_more()
+    }
+
+    /// There is more to it than the mark: another selector, or a condition for the routes that count.
+    #[must_use]
+    pub fn selects_more(&self) -> bool {
+        self.selectors != RuleSelectors::default()
+    }
+
+    /// `ip -details rule` without priority, protocol and `from all`; the table as `table` calls it.
+    pub fn words(&self, table: impl Fn(u32) -> String) -> impl fmt::Display {
+        fmt::from_fn(move |f| self.write(f, &table))
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, table: &dyn Fn(u32) -> String) -> fmt::Result {
+        if self.not {
+            f.write_str("not ")?;
+        }
+        self.selectors.before_mark(f)?;
+        if self.fwmark.is_some() || self.fwmask.is_some() {
+            match self.fwmark.unwrap_or(0) {
+                0 => f.write_str("fwmark 0")?,
+                mark => write!(f, "fwmark {mark:#x}")?,
+            }
+            match self.fwmask {
+                Some(u32::MAX) | None => f.write_str(" ")?,
+                Some(mask) => write!(f, "/{mask:#x} ")?,
+            }
+        }
+        self.selectors.after_mark(f)?;
+        write!(f, "{}", self.action)?;
+        match (self.action, self.goto) {
+            (RuleAction::Lookup, _) => write!(f, " {}", table(self.table))?,
+            (RuleAction::Goto, Some(priority)) => write!(f, " {priority}")?,
+            _ => {}
+        }
+        if self.action == RuleAction::Goto && self.selectors.is_unresolved() {
+            f.write_str(" [unresolved]")?;
+        }
+        self.selectors.after_table(f)
     }
 
     /// `protocol PROTOCOL`: made by this writer, so that it is found again.
@@ -100,25 +160,12 @@ impl PolicyRule {
 impl fmt::Display for PolicyRule {
     /// Close to `ip rule show`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.family)?;
-        if self.not {
-            f.write_str(" not")?;
-        }
-        if let Some(mark) = self.fwmark {
-            write!(f, " fwmark {mark:#x}")?;
-        }
-        if let Some(mask) = self.fwmask.filter(|mask| *mask != u32::MAX) {
-            write!(f, "/{mask:#x}")?;
-        }
-        if self.selects_more {
-            f.write_str(" (and other selectors)")?;
-        }
-        write!(f, " {}", self.action)?;
-        match (self.action, self.goto) {
-            (RuleAction::Lookup, _) => write!(f, " {}", self.table)?,
-            (RuleAction::Goto, Some(priority)) => write!(f, " {priority}")?,
-            _ => {}
-        }
+        write!(
+            f,
+            "{} {}",
+            self.family,
+            self.words(|table| table.to_string())
+        )?;
         match self.priority {
             Some(priority) => write!(f, " priority {priority}"),
             None => Ok(()),
@@ -231,8 +278,6 @@ pub(super) fn read(message: &Message<FibRuleHdr>) -> Result<Option<PolicyRule>, 
         return Ok(None);
     };
     let attrs: RuleAttrs = message.decode()?;
-    // The kernel sends u32::MAX, "no limit", with every rule.
-    let is_limit = |n: Option<u32>| n.is_some_and(|n| n != u32::MAX);
     Ok(Some(PolicyRule {
         family,
         fwmark: attrs.fwmark,
@@ -243,10 +288,6 @@ pub(super) fn read(message: &Message<FibRuleHdr>) -> Result<Option<PolicyRule>, 
         action: header.action.into(),
         goto: attrs.goto,
         not: header.flags & FIB_RULE_INVERT != 0,
-        selects_more: header.flags & !FIB_RULE_INVERT != 0
-            || (header.dst_len, header.src_len, header.tos) != (0, 0, 0)
-            || is_limit(attrs.suppress_ifgroup)
-            || is_limit(attrs.suppress_prefixlen)
-            || !attrs.unknown.is_empty(),
+        selectors: RuleSelectors::read(header, &attrs, family)?,
     }))
 }

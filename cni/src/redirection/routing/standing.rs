@@ -145,10 +145,10 @@ fn takes(r: &PolicyRule, here: &PolicyRule) -> Takes {
     let is_ours = mark.map(|mark| mark & mask == here.fwmark.unwrap_or(0) & mask);
     let selected = match (is_ours, r.not) {
         // "not" turns all selectors round together: what another one does not match is most of the packets.
-        (Some(is_ours), true) => !is_ours || r.selects_more,
-        (None, true) => r.selects_more,
+        (Some(is_ours), true) => !is_ours || r.selects_more(),
+        (None, true) => r.selects_more(),
         (Some(is_ours), false) => is_ours,
-        (None, false) => !r.selects_more,
+        (None, false) => !r.selects_more(),
     };
     if !selected {
         return Takes::Others;
