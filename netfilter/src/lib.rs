@@ -14,7 +14,8 @@
 //! use weir_netlink::Netns;
 //!
 //! # fn main() -> weir_netlink::Result<()> {
-//! # let Ok(netns) = Netns::create() else { return Ok(()) }; // needs CAP_SYS_ADMIN
+//! # if Netns::create().is_err_and(|e| e.is_permission()) { return Ok(()); } // an unprivileged user
+//! let netns = Netns::create()?;
 //! let mut input = Chain::base("input", ChainType::Filter, Hook::Input, priority::FILTER).policy(Policy::Drop);
 //! input.rules = vec![
 //!     Rule::builder().iifname(CmpOp::Eq, "lo").verdict(Verdict::Accept),
