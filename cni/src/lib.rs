@@ -53,7 +53,8 @@
 //! [`runtime`], a small container runtime for tests and for trying things out.
 //!
 //! CNI is a protocol of JSON in which a plugin hands on keys that it does not know: there, a signature has `Value` and
-//! `Map` of `serde_json`. Networks are those of `ipnet`.
+//! `Map` of `serde_json`, and [`json`] reads what `serde` describes. Networks are those of `ipnet`. [`api::client_config`]
+//! is a `rustls` configuration: what connects to the API server trusts the same certificates as the plugin.
 #![forbid(unsafe_code)]
 
 pub mod annotation;
@@ -70,5 +71,3 @@ pub mod pod;
 pub mod protocol;
 pub mod redirection;
 pub mod runtime;
-
-pub use plugin::main as plugin_main;

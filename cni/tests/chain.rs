@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use weir_cni::log::Logger;
 use weir_cni::plugin::{Kernel, Limits, Plugin};
 use weir_cni::runtime::{Attachment, Error, NetworkList, Runner};
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 use weir_netlink::route::{
     Family, LOOPBACK_IFINDEX, Route, RouteProtocol, RouteScope, RouteType, Routing,
 };

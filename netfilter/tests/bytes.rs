@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use weir_netfilter::nft::expr::{Expr, ExprElem};
 use weir_netfilter::nft::{Op, TableId, plan, raw};
 use weir_netlink::attr::{AttrSet, Attrs};
-use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, NLM_F_ACK, message_type};
+use weir_netlink::message::NLM_F_ACK;
+use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, message_type};
 
 /// What a golden file says.
 struct Golden {

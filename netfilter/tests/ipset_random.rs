@@ -18,7 +18,7 @@ mod oracle;
 use common::assert_text;
 use oracle::{engine, our_save, save, seedless, timeless};
 use proptest::prelude::*;
-use weir_netfilter::ipset::model::arbitrary::set;
+use weir_netfilter::ipset::arbitrary::set;
 use weir_netfilter::ipset::wire::{CommandAttrs, CreateAttrs, EntryAttrs, IpAttrs, TestAttrs};
 use weir_netfilter::ipset::{Existing, Set, plan, restore};
 use weir_netlink::Netns;

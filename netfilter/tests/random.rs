@@ -14,7 +14,7 @@ mod effort;
 use common::{apply, list, owned_of, read, timeless};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use weir_netfilter::nft::model::arbitrary;
+use weir_netfilter::nft::arbitrary;
 use weir_netfilter::nft::{Engine, Ruleset, Snapshot};
 use weir_netlink::Netns;
 

@@ -345,7 +345,8 @@ fn joined(listing: &str) -> String {
 
 /// Without sets that hold prefixes of names.
 fn without_name_ranges(mut r: Ruleset) -> Ruleset {
-    let is_named = |e: &Element| e.key.first().0.len() == 16 && e.key.first() != e.key.last();
+    let is_named =
+        |e: &Element| e.key.first().as_bytes().len() == 16 && e.key.first() != e.key.last();
     let has = |r: &Rule| {
         r.statements.iter().any(|s| match s {
             Statement::Match(m) => match &m.operand {

@@ -57,7 +57,7 @@ pub mod contention;
 mod error;
 pub mod events;
 pub mod message;
-pub mod netns;
+mod netns;
 pub mod nfnetlink;
 pub mod route;
 pub mod socket;

@@ -11,10 +11,10 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use weir_netlink::Netns;
 use weir_netlink::Transport;
 use weir_netlink::events::{Events, Notification, Notifies};
 use weir_netlink::message::{Netfilter, Route};
-use weir_netlink::netns::Netns;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES, message_type};
 use weir_netlink::route::{
     Change, LOOPBACK_IFINDEX, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE,

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use weir_netlink::ErrorKind;
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
 #[test]

@@ -11,11 +11,12 @@ use std::io;
 use std::time::{Duration, Instant};
 use weir_netlink::attr::{Be32, Path, Step, Str};
 use weir_netlink::message::{NL_ATTR_TYPES, Netfilter};
+use weir_netlink::message::{NLM_F_CREATE, NLM_F_DUMP_INTR};
 use weir_netlink::nfnetlink::{
-    Batch, Failure, Kernel, NFNL_SUBSYS_NFTABLES, NLM_F_CREATE, NLM_F_DUMP_INTR, Patience, Refusal,
-    Reply, Requests, Socket, Transport, message_type,
+    Batch, Failure, NFNL_SUBSYS_NFTABLES, Refusal, Reply, Requests, Socket, message_type,
 };
 use weir_netlink::{InForce, Result, attributes};
+use weir_netlink::{Kernel, Patience, Transport};
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;

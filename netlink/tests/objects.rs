@@ -8,7 +8,7 @@ mod common;
 
 use common::{ip, routing, tool};
 use std::net::IpAddr;
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 use weir_netlink::route::{
     Filter, FilterKind, Geneve, InNetns, Link, LinkKind, Matchall, NUD_PERMANENT, Neighbour,
     Netkit, Qdisc, Routing, TcHandle, Vxlan,

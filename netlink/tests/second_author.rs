@@ -33,7 +33,7 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 use weir_netlink::route::{
     Family, Geneve, Link, LinkKind, Neighbour, PolicyRule, Route, RouteProtocol, RouteScope,
     RouteType, Routing, Vxlan,

@@ -44,7 +44,7 @@ use std::process::ExitCode;
 pub fn run() -> ExitCode {
     let name = called_as();
     if matches!(name.as_deref(), Some("weir-cni" | "istio-cni")) {
-        return weir_cni::plugin_main();
+        return weir_cni::plugin::main();
     }
     weir_netlink::sys::one_heap();
     let as_installer = name.as_deref() == Some("install-cni");

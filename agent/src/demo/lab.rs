@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::ready;
 use ipnet::IpNet;
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 use weir_netlink::route::{Family, Route, Routing};
 use weir_netlink::{Error, Result};
 

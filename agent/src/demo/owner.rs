@@ -8,7 +8,7 @@
 use std::fmt;
 
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 use weir_netlink::{Error, Result};
 
 /// The user and the group that a socket is opened as.

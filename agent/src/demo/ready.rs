@@ -10,9 +10,9 @@
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use weir_netlink::Netns;
 use weir_netlink::events::Events;
 use weir_netlink::message;
-use weir_netlink::netns::Netns;
 use weir_netlink::route::{
     RT_TABLE_LOCAL, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK, Routing,
 };

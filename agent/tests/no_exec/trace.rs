@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 
 /// A directory that goes away with this value, also when the test fails.
 struct TempDir(PathBuf);

@@ -8,7 +8,7 @@ use weir_agent::demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receive
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::redirection::Sandbox;
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 use weir_netlink::route::Family;
 
 pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];

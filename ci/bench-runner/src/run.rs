@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
 /// A program with its arguments, environment and stdin.

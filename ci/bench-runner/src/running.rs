@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
 use crate::agent::{Agent, PODS, address, answer, cpu, directories, uid};

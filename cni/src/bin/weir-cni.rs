@@ -5,5 +5,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    weir_cni::plugin_main()
+    weir_cni::plugin::main()
 }

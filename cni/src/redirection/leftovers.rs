@@ -10,8 +10,8 @@
 use super::Change;
 use super::engines::{PREFIX, Removed};
 use super::named::Named;
+use weir_netfilter::nft::Snapshot;
 use weir_netfilter::nft::compat::legacy_rule;
-use weir_netfilter::nft::engine::Snapshot;
 use weir_netfilter::nft::{
     Chain, Engine, Family, Op, Rule, Statement, Table, TableId, Transaction, Verdict,
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 
 /// By family and table, then by chain: the chain's own line, then its rules in their order.
 pub type Listing = BTreeMap<String, BTreeMap<String, Vec<String>>>;

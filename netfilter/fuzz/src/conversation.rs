@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 use weir_netfilter::xtables::{self, Family};
-use weir_netlink::nfnetlink;
 
 /// Bytes of a table that a conversation may speak of.
 const LARGEST_TABLE: u32 = 1 << 20;
@@ -73,7 +72,7 @@ fn copy(from: &[u8], to: &mut [u8]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }
 
-impl nfnetlink::Transport for Replay {
+impl weir_netlink::Transport for Replay {
     fn reopen(&self) -> weir_netlink::Result<Self> {
         // The same kernel goes on.
         Ok(Self(RefCell::new(self.0.take())))

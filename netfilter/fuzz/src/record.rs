@@ -13,7 +13,7 @@ use weir_netfilter::xtables::{self, Family, Script, SocketSets};
 use weir_netfilter::{ipset, nft};
 use weir_netlink::Netns;
 use weir_netlink::message::Netfilter;
-use weir_netlink::nfnetlink::{self, Batch, NFNL_SUBSYS_NFTABLES, Requests, Socket, message_type};
+use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Requests, Socket, message_type};
 
 /// What the rules name.
 const SETS: &str = "\
@@ -40,7 +40,7 @@ impl<K> Recorder<K> {
     }
 }
 
-impl nfnetlink::Transport for Recorder<nfnetlink::Kernel> {
+impl weir_netlink::Transport for Recorder<weir_netlink::Kernel> {
     fn reopen(&self) -> weir_netlink::Result<Self> {
         Ok(Self {
             kernel: self.kernel.reopen()?,
@@ -158,10 +158,10 @@ fn load(ns: &Netns, text: &str) -> Fallible<()> {
 
 /// What the kernel answers while something is asked; what was made of the answers is not needed.
 fn listen<T>(
-    ask: impl FnOnce(Socket<Recorder<nfnetlink::Kernel>>) -> weir_netlink::Result<T>,
+    ask: impl FnOnce(Socket<Recorder<weir_netlink::Kernel>>) -> weir_netlink::Result<T>,
 ) -> weir_netlink::Result<Conversation> {
     let heard = Heard::default();
-    let kernel = nfnetlink::Kernel::open::<Netfilter>()?;
+    let kernel = weir_netlink::Kernel::open::<Netfilter>()?;
     ask(Socket::with_transport(Recorder {
         kernel,
         heard: Rc::clone(&heard),
@@ -188,7 +188,7 @@ fn tables(script: &Script) -> weir_netlink::Result<Conversation> {
 /// The questions of the target `netlink`; refusals, which have the most in them, where there can be some.
 fn answers(
     which: usize,
-    mut socket: Socket<Recorder<nfnetlink::Kernel>>,
+    mut socket: Socket<Recorder<weir_netlink::Kernel>>,
 ) -> weir_netlink::Result<()> {
     let absent = TableAttrs {
         name: Some("absent".to_owned()),

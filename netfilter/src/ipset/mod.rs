@@ -10,19 +10,23 @@
 //! `Display` of a [`Set`] is the text of `ipset save`. One difference: `forceadd` is printed, which ipset
 //! 7.17 forgets; its text would make another set.
 //!
+//! [`wire`] and [`raw`] are the level of the kernel's messages, and follow its headers.
+//!
 //! Types that are not known here are listed with their entries as opaque attributes, and never written.
 
 mod codec;
 mod display;
-pub mod engine;
+mod engine;
 pub mod error;
-pub mod model;
+mod model;
 mod proto;
 pub mod raw;
 pub mod restore;
 pub mod wire;
 
-pub use engine::{Applied, Engine, Existing, Listed, Op, Protocol, plan};
+pub use engine::{Applied, Engine, Existing, Listed, Op, Part, Protocol, plan};
+#[cfg(feature = "testing")]
+pub use model::arbitrary;
 pub use model::{Counters, Entry, Family, Header, Key, ProtoPort, Set, SetType, SkbInfo};
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The attributes of ipset messages (`linux/netfilter/ipset/ip_set.h`), one declaration an object.
 //!
+//! Wire level: public for tests and for tools that read what the kernel was sent.
+//!
 //! ```text
 //! CREATE, and what LIST answers   CommandAttrs > CreateAttrs > IpAttrs
 //! ADD, DEL, and LIST's entries    CommandAttrs > [EntryAttrs > IpAttrs]

@@ -1,5 +1,7 @@
 //! Numbers of the kernel's interface, with their C names.
 //!
+//! Wire level: public for tests and for tools that read what the kernel was sent.
+//!
 //! A test compares every one with the system's headers. Attribute numbers stand with the
 //! declaration of their attributes, in `expr` and `wire`.
 

@@ -1,5 +1,7 @@
 //! The attributes of nf_tables messages (`linux/netfilter/nf_tables.h`), one declaration an object.
 //!
+//! Wire level: public for tests and for tools that read what the kernel was sent.
+//!
 //! ```text
 //! NFT_MSG_NEWTABLE    TableAttrs
 //! NFT_MSG_NEWCHAIN    ChainAttrs > HookAttrs

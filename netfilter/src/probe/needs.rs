@@ -5,7 +5,7 @@
 
 use super::{Answer, Finding, Kernel, finding, nft, xtables};
 use crate::nft::expr::Expr;
-use crate::nft::model::{self, CtKey, MetaKey, Operand, Statement};
+use crate::nft::{CtKey, Element, ElementKey, MetaKey, Operand, Statement};
 use crate::xtables::{Family, Ruleset};
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ pub fn of_expression(name: &str) -> Option<String> {
 
 /// Of tables, chains, rules and sets of nf_tables.
 #[must_use]
-pub fn of_nft(ruleset: &model::Ruleset) -> Needs {
+pub fn of_nft(ruleset: &crate::nft::Ruleset) -> Needs {
     let mut needs = Needs::new();
     for table in &ruleset.tables {
         let mut need = |feature: String| needs.insert(format!("{}/{feature}", nft::AREA));
@@ -108,7 +108,7 @@ fn anonymous(statement: &Statement) -> Option<&'static str> {
     match statement {
         Statement::Match(m) => match &m.operand {
             Operand::Anonymous(elements) => {
-                let is_range = |e: &model::Element| matches!(e.key, model::ElementKey::Range(..));
+                let is_range = |e: &Element| matches!(e.key, ElementKey::Range(..));
                 Some(match elements.iter().any(is_range) {
                     true => "set interval",
                     false => "set plain",

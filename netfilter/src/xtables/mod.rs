@@ -6,6 +6,8 @@
 //! as `iptables-save` does, without packet counters. [`Script`] is the text of `iptables-restore` as values.
 //! [`Engine`] reads, plans, writes and reads back; start with [`Engine::apply`].
 //!
+//! [`raw`] is the level of the kernel's interface, and follows its headers.
+//!
 //! Rules of others are never written anew: what was read is kept as bytes, and only the offsets of jumps
 //! change. So what weir has no words for, a match of a newer kernel say, survives every change of ours.
 //!
@@ -21,7 +23,7 @@
 //! So what is wished is compiled twice, once for each, and never translated.
 
 mod bytes;
-pub mod engine;
+mod engine;
 mod entry;
 mod ext;
 mod matching;

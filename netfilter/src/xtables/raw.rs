@@ -1,6 +1,8 @@
 //! Numbers and layouts of the kernel's interface, with their C names, for machines whose pointers have
 //! 64 bits.
 //!
+//! Wire level: public for tests and for tools that read what the kernel was sent.
+//!
 //! A test compares every one with the system's headers.
 
 // Every layout below is that of LP64, native order. On other machines the pointers in the structures are

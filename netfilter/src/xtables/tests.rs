@@ -5,7 +5,7 @@ use super::*;
 use ipnet::IpNet;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 
 const IS: Not = Not(false);
 const IS_NOT: Not = Not(true);

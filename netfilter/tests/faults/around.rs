@@ -10,9 +10,8 @@ use weir_netfilter::nft::{
     Selector, Set, SetData, Statement, Transaction, raw,
 };
 use weir_netlink::Netns;
-use weir_netlink::nfnetlink::{
-    Batch, NFNL_SUBSYS_NFTABLES, NLM_F_APPEND, NLM_F_CREATE, Socket, message_type,
-};
+use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
+use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Socket, message_type};
 
 /// `NFPROTO_INET`
 const INET: u8 = 1;
@@ -130,7 +129,7 @@ fn what_an_element_has_besides_its_key_is_compared() {
     let _probe = crate::namespace_or_skip!();
     let address = Data::be32(0x0a00_0001);
     let element = |userdata: &[u8], timeout: Option<u64>| ElemAttrs {
-        key: Some(DataAttrs::of(&address.0)),
+        key: Some(DataAttrs::of(address.as_bytes())),
         userdata: Some(userdata.to_vec()).filter(|u| !u.is_empty()),
         timeout,
         ..ElemAttrs::default()
@@ -192,7 +191,7 @@ fn an_element_says_its_own_timeout() {
     add_element(
         &ns,
         ElemAttrs {
-            key: Some(DataAttrs::of(&Data::be32(1).0)),
+            key: Some(DataAttrs::of(Data::be32(1).as_bytes())),
             timeout: Some(0),
             ..ElemAttrs::default()
         },

@@ -8,7 +8,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use weir_netfilter::nft::Engine;
-use weir_netlink::nfnetlink::{Socket, Transport};
+use weir_netlink::Transport;
+use weir_netlink::nfnetlink::Socket;
 
 /// Answers one recorded conversation, changed, and then nothing.
 struct Replay(RefCell<std::collections::VecDeque<Vec<u8>>>);

@@ -10,7 +10,8 @@ use weir_netfilter::nft::{
     Set, Table, raw,
 };
 use weir_netlink::Netns;
-use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, NLM_F_APPEND, NLM_F_CREATE, Socket};
+use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
+use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Socket};
 use weir_netlink::route::{Link, LinkKind, Routing};
 
 /// Our table with many rules that are not ours.

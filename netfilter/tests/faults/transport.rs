@@ -7,7 +7,8 @@ use std::time::Duration;
 use weir_netfilter::nft::Engine;
 use weir_netlink::Error;
 use weir_netlink::message::Netfilter;
-use weir_netlink::nfnetlink::{Kernel, NFNL_MSG_BATCH_BEGIN, Socket, Transport};
+use weir_netlink::nfnetlink::{NFNL_MSG_BATCH_BEGIN, Socket};
+use weir_netlink::{Kernel, Transport};
 
 /// The bytes of the begin and the end of a batch.
 const NOTHING: usize = 2 * 20;

@@ -6,7 +6,7 @@
 //! Why not neli's router on top of its socket: it drops the extended acknowledgement, sends one message a
 //! call and passes interrupted dumps on unseen. Its `NlSocket` is used as it is.
 //!
-//! Every exchange has a deadline ([`Patience`]). An answer that was lost, or that cannot be read, is an error of its
+//! Every exchange has a deadline ([`Patience`](crate::Patience)). An answer that was lost, or that cannot be read, is an error of its
 //! exchange and says what is known of the change ([`InForce`](crate::InForce)).
 
 mod batch;
@@ -22,13 +22,8 @@ pub use number::{
 pub use requests::{Refusal, Requests};
 pub use socket::Reply;
 
-pub use crate::message::{
-    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_EXCL, NLM_F_REPLACE,
-    NLM_F_REQUEST,
-};
-pub use crate::transport::{Kernel, Patience, Transport};
-
 use crate::message::Netfilter;
+use crate::transport::Kernel;
 
 /// A socket of `NETLINK_NETFILTER`.
 pub type Socket<T = Kernel> = crate::socket::Socket<T, Netfilter>;

@@ -8,7 +8,7 @@ pub mod lacks;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
-use weir_netlink::netns::Netns;
+use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
 /// A fresh namespace, or `None` with the reason printed where this user may not make one.

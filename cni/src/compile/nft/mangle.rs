@@ -4,7 +4,7 @@ use super::super::OUTBOUND_MARK;
 use super::super::family::Family;
 use super::{Chains, DIVERT, DROP, End, INBOUND, OUTPUT, Owner, PREROUTING, TPROXY};
 use crate::config::{Inbound, Intent};
-use weir_netfilter::nft::model::{
+use weir_netfilter::nft::{
     self, Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, Verdict, priority,
 };
 
@@ -147,9 +147,9 @@ fn divert(mark: u32, chains: &mut Chains) {
 fn tproxy(intent: &Intent, families: &[Family], mark: u32, chains: &mut Chains) {
     for family in families {
         let kind = if family.is_v6 {
-            model::Family::Ip6
+            nft::Family::Ip6
         } else {
-            model::Family::Ip
+            nft::Family::Ip
         };
         let rule = tcp().daddr(CmpOp::Neq, family.loopback);
         let rule = rule

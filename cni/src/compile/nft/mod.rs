@@ -9,7 +9,7 @@ mod raw;
 
 use super::family::Family;
 use crate::config::{IdRange, Intent};
-use weir_netfilter::nft::model::{
+use weir_netfilter::nft::{
     self, Chain, CmpOp, Rule, RuleBuilder, Ruleset, Statement, Table, Verdict,
 };
 
@@ -72,7 +72,7 @@ impl Chains {
             .retain(|c| !c.rules.is_empty() || targets.contains(&c.name));
         (!self.chains.is_empty()).then(|| Table {
             chains: self.chains,
-            ..Table::new(model::Family::Inet, name)
+            ..Table::new(nft::Family::Inet, name)
         })
     }
 }

@@ -4,9 +4,7 @@ use super::super::family::{Family, FamilyDns};
 use super::super::{DNS_LISTENER_PORT, DNS_PORT, ZONE_APPLICATION, ZONE_UPSTREAM};
 use super::{Chains, End, INBOUND, OUTPUT, OUTPUT_DNS, Owner, PREROUTING};
 use crate::config::{Dns, Intent};
-use weir_netfilter::nft::model::{
-    Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, priority,
-};
+use weir_netfilter::nft::{Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, priority};
 
 /// `output` and `prerouting`: everything is looked at; the second only when a rule for it follows.
 ///

@@ -5,8 +5,8 @@ use super::{Engine, Existing};
 use crate::converge::{Committed, Converge, ReadBack, converge};
 use crate::ipset::codec;
 use crate::ipset::model::Set;
+use weir_netlink::Transport;
 use weir_netlink::contention::CONTENTION;
-use weir_netlink::nfnetlink::Transport;
 use weir_netlink::{Error, ErrorKind, InForce, Result};
 
 /// What [`Engine::apply`] did.

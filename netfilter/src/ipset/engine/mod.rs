@@ -20,10 +20,10 @@ use super::model::{Family, Header, SetType};
 use super::wire::CommandAttrs;
 use super::{codec, raw};
 use std::collections::HashMap;
-use weir_netlink::nfnetlink::{
-    Kernel, NFNL_SUBSYS_IPSET, NLM_F_EXCL, Refusal, Requests, Socket, Transport, message_type,
-};
+use weir_netlink::message::NLM_F_EXCL;
+use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, Refusal, Requests, Socket, message_type};
 use weir_netlink::{Error, ErrorKind, Result};
+use weir_netlink::{Kernel, Transport};
 
 /// What to do about a thing that is there already (or, when deleting, not there).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use crate::ipset::wire::{CommandAttrs, EntryAttrs};
 use crate::ipset::{codec, raw};
 use std::fmt::Write as _;
 use std::io;
+use weir_netlink::Transport;
 use weir_netlink::attr::{AttrSet, Attrs, DecodeError};
 use weir_netlink::contention::{Attempts, CONTENTION};
-use weir_netlink::nfnetlink::Transport;
 use weir_netlink::{Error, Result};
 
 /// How much of a list is held at once, in bytes of the kernel's answers: who may write in a pod's namespace can make sets of

@@ -5,7 +5,7 @@ use crate::ipset::model::{Family, Header, SetType};
 use crate::ipset::raw;
 use crate::ipset::wire::CommandAttrs;
 use std::ops::RangeInclusive;
-use weir_netlink::nfnetlink::Transport;
+use weir_netlink::Transport;
 use weir_netlink::{Error, Result};
 
 /// The revision from which a type has an option.

@@ -4,7 +4,7 @@ use super::{Command, ParseError, Parser, Statement, check};
 use crate::ipset::engine::{Engine, Existing, Pipeline};
 use crate::ipset::model::{Entry, Header};
 use crate::ipset::raw;
-use weir_netlink::nfnetlink::Transport;
+use weir_netlink::Transport;
 use weir_netlink::{Error, Result};
 
 /// What a restore did.

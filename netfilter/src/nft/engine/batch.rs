@@ -11,7 +11,8 @@ use crate::nft::wire::{
 };
 use crate::nft::{lower, raw, set, userdata};
 use weir_netlink::attr::EncodeError;
-use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, NLM_F_APPEND, NLM_F_CREATE};
+use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
+use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES};
 use weir_netlink::{Error, Result};
 
 /// Elements of one message. An attribute holds at most 65 535 bytes; the largest element, with

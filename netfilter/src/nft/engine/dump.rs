@@ -2,8 +2,9 @@
 
 use super::Engine;
 use crate::nft::model::Family;
+use weir_netlink::Transport;
 use weir_netlink::attr::{AttrSet, DecodeError, Str};
-use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, Reply, Transport, message_type};
+use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, Reply, message_type};
 use weir_netlink::{Error, Result};
 
 pub(super) fn kind(message: u16) -> u16 {

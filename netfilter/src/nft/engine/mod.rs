@@ -30,8 +30,9 @@ use dump::no_nf_tables;
 use read::Scope;
 use std::time::Duration;
 use weir_netlink::contention::CONTENTION;
-use weir_netlink::nfnetlink::{Kernel, Socket, Transport};
+use weir_netlink::nfnetlink::Socket;
 use weir_netlink::{Error, Result};
+use weir_netlink::{Kernel, Transport};
 
 /// A table by family and name.
 pub type TableId = (Family, String);

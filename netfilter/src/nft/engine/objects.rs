@@ -9,8 +9,8 @@ use crate::nft::model::{Family, Object, ObjectKind, Statement, Table};
 use crate::nft::wire::{FlowtableAttrs, ObjAttrs};
 use crate::nft::{raw, userdata};
 use weir_netlink::Result;
+use weir_netlink::Transport;
 use weir_netlink::attr::{AttrSet, Writer};
-use weir_netlink::nfnetlink::Transport;
 
 impl<T: Transport> Engine<T> {
     /// Puts the objects of every table into it. A kernel that does not know the question has none.

@@ -7,8 +7,9 @@ use super::{Engine, TableId, objects};
 use crate::nft::model::{Element, Family, Ruleset, Set, Table, Unread};
 use crate::nft::wire::{ChainAttrs, ElemListAttrs, GenAttrs, RuleAttrs, SetAttrs, TableAttrs};
 use crate::nft::{raw, set};
+use weir_netlink::Transport;
 use weir_netlink::contention::Attempts;
-use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Reply, Transport};
+use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Reply};
 use weir_netlink::{Error, Result};
 
 /// Which tables are read.

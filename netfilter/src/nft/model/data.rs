@@ -10,7 +10,7 @@ use std::net::IpAddr;
 /// property of the [`Selector`](super::Selector), so build values with the constructor that names
 /// the order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Data(pub SmallVec<[u8; 16]>);
+pub struct Data(pub(crate) SmallVec<[u8; 16]>);
 
 impl Data {
     /// A 16-bit number in network order, as a port in a packet.
@@ -59,6 +59,12 @@ impl Data {
         let mut v: SmallVec<_> = name.bytes().collect();
         v.resize(v.len().max(16), 0);
         Self(v)
+    }
+
+    /// The bytes, in the order of the register.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 
     /// The number in host order, when there are exactly four bytes.

@@ -8,9 +8,8 @@ use crate::nft::wire::{
 };
 use crate::probe::Answer;
 use weir_netlink::attr::AttrSet;
-use weir_netlink::nfnetlink::{
-    Batch, NFNL_SUBSYS_NFTABLES, NLM_F_APPEND, NLM_F_CREATE, Socket, message_type,
-};
+use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
+use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Socket, message_type};
 use weir_netlink::{Error, ErrorKind, Result};
 
 /// Table and chain of every trial.
