@@ -33,6 +33,7 @@ pub enum InForce {
 
 /// Why an operation failed.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The kernel refused.
     Kernel {

@@ -16,6 +16,7 @@ pub enum IpFamily {
 
 /// One thing to add beside the rules. What is there already is left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum RoutingItem {
     /// `ip address add ADDRESS dev lo`
     Address {

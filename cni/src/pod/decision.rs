@@ -16,6 +16,7 @@ pub enum SidecarDecision {
 
 /// Why a pod is left as it is. The order is the order of the questions; the first that applies counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Skip {
     /// It has no network of its own: rules for it would be the node's.
     HostNetwork,

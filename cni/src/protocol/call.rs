@@ -6,6 +6,7 @@ use super::environment::Environment;
 
 /// `CNI_COMMAND`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Command {
     /// A container joins the network.
     Add,

@@ -8,6 +8,7 @@ use weir_netlink::{Error, ErrorKind};
 
 /// Which types share their own errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Class {
     /// `hash:*`
     Hash,

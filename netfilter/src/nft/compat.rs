@@ -54,6 +54,7 @@ pub fn constants() -> Vec<(&'static str, u16)> {
 
 /// What a compat expression holds. `Display` prints it as a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Compat {
     /// `match`
     Match(xtables::Match),

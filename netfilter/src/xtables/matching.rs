@@ -13,6 +13,7 @@ use std::ops::RangeInclusive;
 
 /// One `-m NAME OPTIONS`. The rule goes on when all its options hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Match {
     /// `-m tcp`: ports and flags of the TCP header.
     Tcp(Tcp),

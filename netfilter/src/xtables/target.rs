@@ -16,6 +16,7 @@ use std::ops::RangeInclusive;
 
 /// What a rule does with a packet that all its conditions hold for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Target {
     /// `ACCEPT`: on to the next table or hook.
     Accept,

@@ -30,6 +30,7 @@ impl ProtoPort {
 
 /// What an entry is found by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Key {
     /// of `hash:ip`
     Ip(IpAddr),

@@ -55,6 +55,7 @@ impl fmt::Display for Family {
 
 /// What a set's entries are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum SetType {
     /// `hash:ip`: addresses
     HashIp,

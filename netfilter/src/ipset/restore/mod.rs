@@ -26,6 +26,7 @@ use token::Token;
 
 /// What a line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Command {
     /// `create`
     Create(Box<Header>),

@@ -65,6 +65,7 @@ macro_rules! expressions {
     ($($(#[$m:meta])* $variant:ident = $name:literal,)*) => {
         /// One instruction of a rule.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
         pub enum Expr {
             $($(#[$m])* $variant($variant),)*
             /// `notrack` has no attributes. Since 4.9.

@@ -35,6 +35,7 @@ pub enum CmpOp {
 
 /// The right-hand side of a [`Match`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Operand {
     /// One value.
     Value(Data),
@@ -61,6 +62,7 @@ pub enum Operand {
 
 /// What a match or a statement loads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Selector {
     /// Packet metadata.
     Meta(MetaKey),
@@ -90,6 +92,7 @@ pub enum Selector {
 macro_rules! open_enum {
     ($(#[$m:meta])* $name:ident: $ty:ty { $($(#[$vm:meta])* $v:ident = $c:ident,)* }) => {
         $(#[$m])*
+        #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name {
             $($(#[$vm])* #[doc = concat!(" (`", stringify!($c), "`)")] $v,)*

@@ -15,6 +15,7 @@ pub struct Object {
 
 /// Which kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ObjectKind {
     /// `NFT_OBJECT_*`. Since 4.10
     Stateful(u32),

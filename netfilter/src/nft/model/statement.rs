@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 
 /// One element of a rule, evaluated from left to right.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Statement {
     /// Stop this rule unless it holds.
     Match(Match),
@@ -71,6 +72,7 @@ pub enum Verdict {
 
 /// What `meta KEY set` and `ct KEY set` store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Source {
     /// A fixed value.
     Value(Data),
@@ -187,6 +189,7 @@ pub enum LimitUnit {
 
 /// `reject`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Reject {
     /// `reject with icmp CODE` (`NFT_REJECT_ICMP_UNREACH`); the code is the family's own.
     Icmp(u8),

@@ -44,6 +44,7 @@ pub struct At {
 
 /// How a feature of nf_tables is tried: what is committed.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Trial {
     /// A table of the family.
     Table(u8),

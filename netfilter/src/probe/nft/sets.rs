@@ -11,6 +11,7 @@ pub(super) const NAME: &str = "weir";
 
 /// A set, its elements, and a rule that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SetTrial {
     /// `type mark; elements = { 1 }`
     Plain,

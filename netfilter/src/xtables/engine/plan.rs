@@ -37,6 +37,7 @@ pub(in crate::xtables) struct Change {
 
 /// One change. `Display` prints it as the command that it equals.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Op {
     /// `-D CHAIN PLACE`; the rule is for whoever reads it. Places count from 1.
     DeleteRule(TableId, String, usize, Rule),

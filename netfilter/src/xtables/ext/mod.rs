@@ -69,6 +69,7 @@ pub trait Revisions {
 
 /// The two kinds of extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Part {
     /// `-m`
     Match,

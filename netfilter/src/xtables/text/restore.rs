@@ -28,6 +28,7 @@ pub struct ScriptTable {
 
 /// One line. `Display` prints it as `iptables` takes it, without its first word.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Command {
     /// `:NAME POLICY`: a built-in chain gets the policy; a user chain is made, or emptied where it is there.
     Declare(String, Option<Policy>),

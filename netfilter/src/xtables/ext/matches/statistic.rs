@@ -10,6 +10,7 @@ use std::fmt;
 
 /// Some of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Statistic {
     /// `--mode random --probability`, in 1/2^31: 0 is never, `0x8000_0000` always.
     Random(Not, u32),

@@ -9,6 +9,7 @@ use crate::xtables::{Family, Target};
 
 /// `--reject-with`: what the sender is told. Only in `filter`; not in `PREROUTING` before Linux 5.9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum RejectWith {
     /// `icmp-net-unreachable`
     NetUnreachable,
