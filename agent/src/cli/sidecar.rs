@@ -80,6 +80,9 @@ fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
         let applied = visit.apply_intent(intent, redirect.named);
         let applied = applied.map_err(Failure::failed)?;
         engine = applied.engine;
+        for kept in &applied.kept {
+            eprintln!("weir: warning: {}; `weir verify` reports it", kept.object());
+        }
         applied.changes
     };
     let reported = report(&changes, sandbox, Some(engine), a.desired.json, dry_run);

@@ -96,3 +96,27 @@ fn routing_is_taken_back_when_the_rules_are_refused() {
     );
     assert!(!inside(&pod, "ip", &["-6", "addr", "show", "dev", "lo"]).contains("::6"));
 }
+
+/// `weir apply` changes nothing there, and says what `weir verify` reports.
+#[test]
+fn what_stays_in_a_table_of_ours_is_said_by_apply() {
+    let pod = pod_or_skip!();
+    let file = config(&json!({}));
+    let path = path(&pod);
+    let on = |verb: &str| {
+        let of = ["sidecar", "--config", file.path(), "--netns", &path];
+        weir(&[&[verb], &of[..], &["--engine", "nft"]].concat())
+    };
+    assert_eq!(on("apply").code, 0);
+    inside(
+        &pod,
+        "nft",
+        &["add", "counter", "inet", "istio-proxy-nat", "theirs"],
+    );
+    for verb in ["apply", "verify"] {
+        let run = on(verb);
+        assert_eq!(run.code, i32::from(verb == "verify"), "{}", run.stderr);
+        let said = format!("{}{}", run.stdout, run.stderr);
+        assert!(said.contains("theirs (of another writer"), "{said}");
+    }
+}

@@ -182,3 +182,49 @@ fn a_cleanup_with_the_configuration_takes_what_upstream_made() {
     assert_eq!(again.stdout, "unchanged\n");
     assert_eq!(saved(&pod), after);
 }
+
+/// Thousands of foreign rules in a chain of ours are one line of a report, and go as one.
+#[test]
+fn a_chain_of_ours_with_very_many_foreign_rules_is_flushed() {
+    let pod = legacy_pod_or_skip!();
+    let file = config(&json!({}));
+    let path = path(&pod);
+    let on = |verb: &str| {
+        let of = ["sidecar", "--config", file.path(), "--netns", &path];
+        weir(&[&[verb], &of[..], &["--engine", "xtables"]].concat())
+    };
+    assert_eq!(on("apply").code, 0);
+    let sync = saved(&pod);
+    let flood = "-A ISTIO_OUTPUT -d 192.0.2.1/32 -j RETURN\n".repeat(3000);
+    let flood = TempFile::new(&format!("*nat\n{flood}COMMIT\n"));
+    let add = || {
+        inside(
+            &pod,
+            "iptables-legacy-restore",
+            &["--noflush", flood.path()],
+        )
+    };
+    add();
+    let verified = on("verify");
+    assert_eq!(verified.code, 1, "{}", verified.stdout);
+    assert!(
+        verified.stdout.contains("-F ISTIO_OUTPUT"),
+        "{}",
+        verified.stdout
+    );
+    assert!(verified.stdout.lines().count() < 100, "{}", verified.stdout);
+    assert_eq!(on("apply").code, 0);
+    let rules = |text: &str| {
+        text.lines()
+            .filter(|l| l.contains("-A "))
+            .map(|l| l.split_once("] ").unwrap().1.to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(rules(&saved(&pod)), rules(&sync));
+    assert_eq!(on("verify").code, 0);
+    add();
+    let cleaned = weir(&["clean", "--netns", &path]);
+    assert_eq!(cleaned.code, 0, "{}", cleaned.stderr);
+    assert!(cleaned.stdout.lines().count() < 100, "{}", cleaned.stdout);
+    assert!(!saved(&pod).contains("ISTIO"));
+}

@@ -25,4 +25,5 @@ mod plan;
 mod restore;
 mod restore_upstream;
 mod routing;
+mod unmarked;
 mod words;

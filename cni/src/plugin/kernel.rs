@@ -122,6 +122,11 @@ impl Written {
                 .iter()
                 .for_each(|change| desired.log.debug(&change.to_string()));
         }
+        for kept in &self.done.kept {
+            desired
+                .log
+                .warn(&format!("{}; CHECK reports it", kept.object()));
+        }
         let (engine, netns) = (self.done.engine, self.netns);
         let summary = match changes.len() {
             0 => format!("the redirection by {engine} was in place in {netns}: nothing changed"),

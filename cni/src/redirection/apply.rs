@@ -14,8 +14,8 @@ use super::engines::Found;
 use super::failure::Failure;
 use super::named::Named;
 use super::routing::{self, Held};
-use super::write::Writer;
-use super::{Change, Cost, engines};
+use super::write::{Writer, Written};
+use super::{Change, engines};
 use crate::compile::{Compiled, RoutingItem};
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, InForce, Result};
@@ -29,7 +29,7 @@ pub(super) fn apply(
     found: Found,
     routing: &Routing,
     before: &Held,
-) -> Result<(Vec<Change>, Cost), Failure> {
+) -> Result<Written, Failure> {
     let items = &desired.routing;
     let mut writer = Writer::open(desired, found)?;
     let undo = Undo { before, items };
@@ -62,7 +62,7 @@ pub(super) fn apply(
     }
     let mut failures = failures.into_iter();
     match failures.next() {
-        None => Ok((changes, written.cost)),
+        None => Ok(Written { changes, ..written }),
         Some(first) => {
             let failure = Failure::of_apply(first, InForce::Yes, failures.collect());
             Err(match is_beside {

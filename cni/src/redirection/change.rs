@@ -16,8 +16,8 @@ pub enum Change {
     Add(RoutingItem),
     /// An address, policy rule or route goes.
     Remove(RoutingItem),
-    /// A policy rule or route cannot take effect, because of something foreign. [`Sandbox::apply`] refuses and
-    /// changes nothing.
+    /// A policy rule or route cannot take effect, or takes other packets too, because of something foreign, which the
+    /// text names. [`Sandbox::apply`] refuses and changes nothing.
     ///
     /// [`Sandbox::apply`]: super::Sandbox::apply
     Blocked(RoutingItem, String),
@@ -50,9 +50,9 @@ impl Change {
             Self::Add(_) | Self::Blocked(..) => Difference::Missing,
             Self::Remove(_) | Self::Kept(_) => Difference::Unexpected,
             Self::Legacy(op) => match **op {
-                xtables::Op::DeleteRule(..) | xtables::Op::DeleteChain(..) => {
-                    Difference::Unexpected
-                }
+                xtables::Op::DeleteRule(..)
+                | xtables::Op::FlushChain(..)
+                | xtables::Op::DeleteChain(..) => Difference::Unexpected,
                 _ => Difference::Missing,
             },
             Self::Rules(op) => match op {
@@ -78,9 +78,9 @@ impl Change {
             Self::Rules(op) => op.object(),
             Self::Legacy(op) => op.to_string(),
             Self::Add(item) | Self::Remove(item) => item.object(),
-            Self::Kept(kept) => format!("{kept} (of another writer; it stays)"),
+            Self::Kept(kept) => format!("{kept} (of another writer; it stays until `weir clean`)"),
             Self::Blocked(item, by) => {
-                format!("{} (a foreign {by} takes its packets)", item.object())
+                format!("{} (a foreign {by})", item.object())
             }
         }
     }
@@ -116,7 +116,7 @@ impl fmt::Display for Change {
             Self::Remove(item) => write!(f, "{}", item.removal()),
             Self::Kept(kept) => write!(f, "keep {kept}, which another writer made"),
             Self::Blocked(item, by) => {
-                write!(f, "refuse `{item}`: a foreign {by} takes its packets")
+                write!(f, "refuse `{item}`: a foreign {by}")
             }
         }
     }

@@ -41,6 +41,8 @@ pub struct Applied {
     pub engine: Engine,
     /// What was changed; nothing when the namespace was in sync.
     pub changes: Vec<Change>,
+    /// What another writer has in our tables: it stays, and [`Sandbox::verify`] reports it.
+    pub kept: Vec<Change>,
     /// How long parts of it took.
     pub cost: Cost,
 }
@@ -152,11 +154,12 @@ impl Visit<'_> {
         engine: Option<Engine>,
     ) -> Result<Applied, Failure> {
         let with = |engine, found| {
-            let (changes, cost) = self.apply_beside(&compile(intent, engine), found)?;
+            let written = self.apply_beside(&compile(intent, engine), found)?;
             Ok(Applied {
                 engine,
-                changes,
-                cost,
+                changes: written.changes,
+                kept: written.kept,
+                cost: written.cost,
             })
         };
         let found = engines::look()?;

@@ -123,16 +123,15 @@ impl Held {
     /// Everything of ours, in the order in which it is removed. On a kernel that does not keep the owners of addresses
     /// the passthrough address is among it: nothing but a redirection has a use for it.
     pub(super) fn ours(&self) -> Vec<Ours> {
-        let rules = self.rules.iter().filter_map(|r| {
-            let is_ours = r.protocol == WEIR && r.only_mark();
-            let item = RoutingItem::PolicyRule {
+        let rules = self.rules.iter().filter(|r| is_ours(r)).map(|r| Ours {
+            item: RoutingItem::PolicyRule {
                 family: ip_family(r.family),
-                mark: r.fwmark?,
-                mask: r.fwmask.unwrap_or(u32::MAX),
+                // Without a mark it is for every packet: none of its bits are compared.
+                mark: r.fwmark.unwrap_or(0),
+                mask: r.fwmask.unwrap_or(0),
                 table: r.table,
-            };
-            let object = Object::Rule(r.clone());
-            is_ours.then_some(Ours { item, object })
+            },
+            object: Object::Rule(r.clone()),
         });
         let routes = self.routes.iter().filter_map(|r| {
             let family = ip_family(r.family());
@@ -203,6 +202,11 @@ impl Held {
     }
 }
 
+/// It bears our number and looks a table up by nothing but the mark, if by that.
+fn is_ours(rule: &PolicyRule) -> bool {
+    rule.protocol == WEIR && rule.only_mark()
+}
+
 /// Adds what is missing, in order. What is added meanwhile by another writer is seen when it is read back.
 ///
 /// # Errors
@@ -226,7 +230,7 @@ pub(super) fn add(routing: &Routing, missing: &[Change]) -> Result<Vec<Change>> 
 
 fn blocked(item: &RoutingItem, by: &str) -> Error {
     let reason = format!(
-        "a foreign {by} takes its packets; remove that, or choose another mark and table \
+        "a foreign {by}; remove that, or choose another mark and table \
          (inbound_tproxy_mark, inbound_tproxy_route_table)"
     );
     Error::refused("add", format!("`{item}`"), reason)

@@ -2,6 +2,7 @@
 
 use super::engines::{self, Found};
 use super::routing::{Held, Ours};
+use super::write::Written;
 use super::{Change, Cost, Failure, Sandbox, apply, change, families};
 use crate::compile::Compiled;
 use std::net::IpAddr;
@@ -75,7 +76,8 @@ impl Visit<'_> {
 
     /// As [`Sandbox::apply_measured`].
     pub(super) fn apply(&self, desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> {
-        self.apply_beside(desired, engines::look()?)
+        let written = self.apply_beside(desired, engines::look()?)?;
+        Ok((written.changes, written.cost))
     }
 
     /// The same where this of rules was found.
@@ -83,7 +85,7 @@ impl Visit<'_> {
         &self,
         desired: &Compiled,
         found: Found,
-    ) -> Result<(Vec<Change>, Cost), Failure> {
+    ) -> Result<Written, Failure> {
         let desired = families::possible(desired);
         let before = self.held(&desired)?;
         apply::apply(&desired, found, &self.routing, &before)

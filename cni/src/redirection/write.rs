@@ -26,9 +26,11 @@ enum Engine<'a> {
 /// Rules that were written and read back.
 pub(super) struct Written {
     pub(super) changes: Vec<Change>,
+    /// What another writer has in our tables, and stays.
+    pub(super) kept: Vec<Change>,
     pub(super) cost: Cost,
     /// The tables of nf_tables that there are then, where that was read.
-    tables: Vec<TableId>,
+    pub(super) tables: Vec<TableId>,
 }
 
 impl<'a> Writer<'a> {
@@ -71,6 +73,7 @@ impl<'a> Writer<'a> {
                 let applied = engine.apply(rules, &owned())?;
                 Ok(Written {
                     changes: applied.ops.into_iter().map(Change::Rules).collect(),
+                    kept: applied.kept.into_iter().map(Change::Kept).collect(),
                     cost: Cost {
                         read_back: applied.read_back,
                         lock_wait: None,
@@ -82,6 +85,7 @@ impl<'a> Writer<'a> {
                 let applied = engine.apply(rules, &ours())?;
                 Ok(Written {
                     changes: applied.ops.into_iter().map(Change::legacy).collect(),
+                    kept: Vec::new(),
                     cost: Cost {
                         read_back: applied.read_back,
                         lock_wait: applied.lock_wait,

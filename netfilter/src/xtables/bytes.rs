@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Family;
+use weir_netlink::attr::{bytes_of, text_of};
 
 /// Rounds up to the alignment of every entry, match and target (`XT_ALIGN`).
 pub(super) const fn aligned(len: usize) -> usize {
@@ -62,9 +63,11 @@ impl<'a> Bytes<'a> {
         std::str::from_utf8(field.get(..end)?).ok()
     }
 
-    /// The same, to keep.
+    /// The same, of any bytes.
     pub(super) fn name(self, at: usize, len: usize) -> Option<String> {
-        self.text(at, len).map(str::to_owned)
+        let field = self.slice(at, len)?;
+        let end = field.iter().position(|b| *b == 0)?;
+        Some(text_of(field.get(..end)?))
     }
 }
 
@@ -123,8 +126,9 @@ impl Build {
 
     /// Text in a field of `len` bytes; `None` when it does not fit with its zero.
     pub(super) fn name(self, text: &str, len: usize) -> Option<Self> {
-        let rest = len.checked_sub(text.len()).filter(|rest| *rest > 0)?;
-        (!text.contains('\0')).then(|| self.bytes(text.as_bytes()).zeros(rest))
+        let bytes = bytes_of(text);
+        let rest = len.checked_sub(bytes.len()).filter(|rest| *rest > 0)?;
+        (!text.contains('\0')).then(|| self.bytes(&bytes).zeros(rest))
     }
 
     /// The structure, padded to 8 bytes.

@@ -1,5 +1,6 @@
 //! What an attribute's payload can be. The byte order is part of the kind.
 
+use super::text::{bytes_of, text_of};
 use super::{AttrSet, Attrs, DecodeError, Path, Step, Target, Writer, path_in};
 use std::marker::PhantomData;
 
@@ -76,20 +77,20 @@ integers! {
     Ne64: u64, to_ne_bytes, from_ne_bytes;
 }
 
-/// A string that ends with a NUL (`NLA_NUL_STRING`); a missing NUL is tolerated when read.
+/// A string that ends with a NUL (`NLA_NUL_STRING`); a missing NUL is tolerated when read. What is not UTF-8 comes back as
+/// it was: see [`text_of`].
 #[derive(Clone, Copy, Debug)]
 pub enum Str {}
 
 impl Kind for Str {
     type Value = String;
     fn encode(value: &String, w: &mut Writer) {
-        w.put(value.as_bytes());
+        w.put(&bytes_of(value));
         w.put(&[0]);
     }
     fn decode(bytes: &[u8]) -> Result<String, DecodeError> {
         let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-        let text = bytes.get(..end).unwrap_or_default();
-        String::from_utf8(text.to_vec()).map_err(|_| DecodeError::new("the text is not UTF-8"))
+        Ok(text_of(bytes.get(..end).unwrap_or_default()))
     }
     #[cfg(feature = "testing")]
     fn strategy() -> proptest::strategy::BoxedStrategy<String> {

@@ -13,6 +13,7 @@ mod macros;
 mod order;
 mod path;
 mod read;
+mod text;
 mod write;
 
 pub use kind::{
@@ -22,6 +23,7 @@ pub use kind::{
 pub use order::{Ip, Ip4, Ip6, LossyStr, NetOrder, with_order};
 pub use path::{Path, Step, Target, path_in};
 pub use read::{Attr, Attrs, DecodeError};
+pub use text::{bytes_of, text_of};
 pub use write::{EncodeError, Writer};
 
 /// `NLA_F_NESTED` (`linux/netlink.h`): the payload is attributes.

@@ -280,7 +280,8 @@ pub(super) fn read(message: &Message<FibRuleHdr>) -> Result<Option<PolicyRule>, 
     let attrs: RuleAttrs = message.decode()?;
     Ok(Some(PolicyRule {
         family,
-        fwmark: attrs.fwmark,
+        // Of a mark of 0 the kernel lists the mask alone, and of a mask of 0 nothing (`fib_nl_fill_rule()`).
+        fwmark: attrs.fwmark.or(attrs.fwmask.map(|_| 0)),
         fwmask: attrs.fwmask,
         table: attrs.table.unwrap_or(u32::from(header.table)),
         priority: attrs.priority,

@@ -88,8 +88,13 @@ fn mode(config: &SidecarConfig, captures_inbound: bool) -> Result<InboundMode, I
         }
         _ => text::decimal(mark_text),
     };
+    // Packets bear the mark 0 until they are given another: all of them would go to the proxy's table.
+    let mark = mark.filter(|mark| *mark != 0 || !captures_inbound);
     let mark = mark.ok_or_else(|| {
-        let accepted = "a decimal number 0-4294967295";
+        let accepted = match captures_inbound {
+            true => "a decimal number 1-4294967295",
+            false => "a decimal number 0-4294967295",
+        };
         let given = &config.inbound_tproxy_mark;
         InputError::value(
             "inbound_tproxy_mark",

@@ -120,6 +120,7 @@ fn mark_and_table_are_looked_at_when_they_are_used() {
     assert_eq!(with("1337", "133").unwrap().mode, good);
     for (mark, table, field) in [
         ("0x539", "133", "inbound_tproxy_mark"),
+        ("0", "133", "inbound_tproxy_mark"),
         ("4294967296", "133", "inbound_tproxy_mark"),
         ("-1", "133", "inbound_tproxy_mark"),
         ("", "133", "inbound_tproxy_mark"),

@@ -3,9 +3,9 @@
 //! A policy rule before ours takes marked packets when it selects by our mark, by nothing, or all but some packets, and
 //! looks another table up, drops them, or goes on behind ours; a route takes them when it is in our table and before ours or
 //! more specific. Policy rules that select by something else than the mark (`from`, `iif`) and not by ours are for packets
-//! of their own and are not judged.
+//! of their own and are not judged, unless they lead packets without a mark into our table, where every address is local.
 
-use super::{Held, policy_rule, route, tables};
+use super::{Held, is_ours, policy_rule, route, tables};
 use crate::compile::RoutingItem;
 use crate::redirection::Change;
 use ipnet::IpNet;
@@ -66,7 +66,7 @@ impl Held {
             Takes::Others => false,
         };
         match before.iter().find(leads_away) {
-            Some(r) => Standing::Blocked(format!("policy rule {r}")),
+            Some(r) => Standing::Blocked(format!("policy rule {r} takes its packets")),
             None => Standing::Met,
         }
     }
@@ -108,7 +108,12 @@ impl Held {
         };
         let mut specific = self.routes.iter().filter(here);
         if let Some(r) = specific.find(|r| r.dst != desired.dst && !is_local(r)) {
-            return Standing::Blocked(format!("route {r}"));
+            return Standing::Blocked(format!("route {r} takes its packets"));
+        }
+        if let Some(r) = self.rules.iter().find(|r| takes_unmarked(r, desired)) {
+            return Standing::Blocked(format!(
+                "policy rule {r} leads other packets into its table"
+            ));
         }
         let mut same = self
             .routes
@@ -118,7 +123,7 @@ impl Held {
         match same.next() {
             Some(r) if r.same_effect(desired) => Standing::Met,
             Some(r) if r.metric() <= desired.metric() || same.any(|r| r.same_effect(desired)) => {
-                Standing::Blocked(format!("route {r}"))
+                Standing::Blocked(format!("route {r} takes its packets"))
             }
             _ => Standing::Missing,
         }
@@ -133,6 +138,19 @@ enum Takes {
     All,
     /// None, or some that the mark does not tell.
     Others,
+}
+
+/// Whether a foreign rule leads packets that bear no mark, as all of the pod's own do, to the table of this route.
+fn takes_unmarked(r: &PolicyRule, route: &Route) -> bool {
+    let matches = r.fwmark.unwrap_or(0) & r.fwmask.unwrap_or(u32::MAX) == 0;
+    let is_there = (r.family, r.table) == (route.family(), route.table);
+    // "not" turns all selectors round together.
+    let selects = match (matches, r.not) {
+        (true, false) => !r.selects_more,
+        (true, true) => r.selects_more,
+        (false, not) => not,
+    };
+    is_there && r.action == RuleAction::Lookup && selects && !is_ours(r)
 }
 
 /// `here` is the desired rule as it was found.

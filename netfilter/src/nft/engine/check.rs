@@ -8,6 +8,7 @@ use crate::nft::model::{
 use crate::nft::raw;
 use std::net::IpAddr;
 use std::time::Duration;
+use weir_netlink::attr::bytes_of;
 use weir_netlink::{Error, Result};
 
 /// The kernel keeps this much userdata of an object (`NFT_USERDATA_MAXLEN`).
@@ -74,8 +75,8 @@ fn one(op: &Op) -> Result<(), String> {
 fn name(what: &str, name: &str) -> Result<(), String> {
     // With its zero.
     let longest = raw::NFT_NAME_MAXLEN - 1;
-    match name.len() {
-        1.. if name.len() <= longest && !name.contains('\0') => Ok(()),
+    match bytes_of(name).len() {
+        n @ 1.. if n <= longest && !name.contains('\0') => Ok(()),
         n => Err(format!(
             "the name of a {what} has {n} bytes or a zero in it; give one of 1 to {longest} bytes"
         )),

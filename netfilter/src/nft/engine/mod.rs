@@ -72,6 +72,8 @@ pub struct Applied {
     pub generation: u32,
     /// Every table that there is then, ours and foreign.
     pub tables: Vec<TableId>,
+    /// What another writer has in the owned tables, and stays.
+    pub kept: Vec<Kept>,
     /// How long reading back took; `None` when nothing was written.
     pub read_back: Option<Duration>,
 }
@@ -126,12 +128,7 @@ impl<T: Transport> Engine<T> {
     /// read afterwards. [`Error::in_force`] says what is known of the change, which is in force as a whole or not at
     /// all.
     pub fn apply(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Applied> {
-        let foreign = |t: &&Table| !owned.iter().any(|(f, n)| *f == t.family && *n == t.name);
-        if let Some(t) = desired.tables.iter().find(foreign) {
-            let reason = "it is not among the tables that may be changed: name it there too";
-            let object = format!("table {} {}", t.family, t.name);
-            return Err(Error::refused("apply", object, reason));
-        }
+        refuse_foreign("apply", desired, owned)?;
         let limit = self.contention;
         let mut desired = Desired {
             engine: self,
@@ -139,7 +136,9 @@ impl<T: Transport> Engine<T> {
             owned,
         };
         let done = converge(&mut desired, limit)?;
+        let kept = done.observed.ruleset.tables.iter().flat_map(Kept::of);
         Ok(Applied {
+            kept: kept.collect(),
             ops: done.ops,
             generation: done.observed.generation,
             tables: done.observed.tables,
@@ -150,8 +149,9 @@ impl<T: Transport> Engine<T> {
     /// What `apply` would do now.
     ///
     /// # Errors
-    /// The ruleset cannot be read.
+    /// A desired table is not among the owned ones. The ruleset cannot be read.
     pub fn drift(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Transaction> {
+        refuse_foreign("compare", desired, owned)?;
         Ok(plan(desired, &self.read_for(desired, owned)?, owned))
     }
 
@@ -172,6 +172,17 @@ impl<T: Transport> Engine<T> {
             Err(failures) => Err(remedy::explain(&failures, &transaction.ops, &origin)),
         }
     }
+}
+
+/// Every desired table must be owned: others are neither compared nor changed.
+fn refuse_foreign(operation: &str, desired: &Ruleset, owned: &[TableId]) -> Result<()> {
+    let is_foreign = |t: &&Table| !owned.iter().any(|(f, n)| *f == t.family && *n == t.name);
+    let Some(t) = desired.tables.iter().find(is_foreign) else {
+        return Ok(());
+    };
+    let reason = "it is not among the owned tables: name it there too";
+    let object = format!("table {} {}", t.family, t.name);
+    Err(Error::refused(operation, object, reason))
 }
 
 /// What the owned tables are to hold.

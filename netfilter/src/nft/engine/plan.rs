@@ -35,6 +35,17 @@ pub struct Kept {
     pub name: String,
 }
 
+impl Kept {
+    /// What another writer has in a table that stays.
+    pub(super) fn of(table: &Table) -> impl Iterator<Item = Self> {
+        table.objects.iter().map(|object| Self {
+            table: (table.family, table.name.clone()),
+            kind: object.kind,
+            name: object.name.clone(),
+        })
+    }
+}
+
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { table, kind, name } = self;
@@ -108,11 +119,7 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
                     continue;
                 }
                 change_table(t, old, observed, i, &mut ops);
-                kept.extend(old.objects.iter().map(|o| Kept {
-                    table: id.clone(),
-                    kind: o.kind,
-                    name: o.name.clone(),
-                }));
+                kept.extend(Kept::of(old));
             }
         }
     }

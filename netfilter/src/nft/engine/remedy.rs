@@ -46,6 +46,20 @@ pub(super) fn explain(failures: &[Failure], ops: &[Op], origin: &[usize]) -> Err
     error
 }
 
+/// Whether the kernel points at the chain's type, or at nothing, as old ones do.
+fn of_chain_type(f: &Failure) -> bool {
+    let Some(step) = f.attribute.as_ref().and_then(|path| path.steps().last()) else {
+        return true;
+    };
+    matches!(
+        step,
+        Step::Attribute {
+            name: Some("NFTA_CHAIN_TYPE"),
+            ..
+        }
+    )
+}
+
 /// `ENOENT` at an expression's name, or `EOPNOTSUPP` and `ENOENT` at a chain's type: not in this kernel.
 fn lacking(op: &Op, f: &Failure) -> Option<String> {
     if !matches!(
@@ -74,7 +88,10 @@ fn lacking(op: &Op, f: &Failure) -> Option<String> {
             let option = of_expression(&name).unwrap_or_else(|| "a newer kernel".to_owned());
             Some(format!("the expression {name}: {option}"))
         }
-        Op::AddChain(_, c) => option_of_chain(&c.base.as_ref()?.chain_type).map(str::to_owned),
+        // Of a device or a table that is gone the kernel says ENOENT too, and points at that.
+        Op::AddChain(_, c) if of_chain_type(f) => {
+            option_of_chain(&c.base.as_ref()?.chain_type).map(str::to_owned)
+        }
         Op::AddTable(t) if f.errno == libc::EAFNOSUPPORT => Some(format!(
             "{} tables (CONFIG_NF_TABLES_{})",
             t.family,

@@ -41,6 +41,8 @@ pub(in crate::xtables) struct Change {
 pub enum Op {
     /// `-D CHAIN PLACE`; the rule is for whoever reads it. Places count from 1.
     DeleteRule(TableId, String, usize, Rule),
+    /// `-F CHAIN`: it holds so many rules more than are desired that they are not compared one by one. How many it holds.
+    FlushChain(TableId, String, usize),
     /// `-X CHAIN`
     DeleteChain(TableId, String),
     /// `-N CHAIN`
@@ -70,6 +72,10 @@ impl Transaction {
         absent.map(|c| (c.old.family, c.old.name.clone())).collect()
     }
 }
+
+/// How many rules more than are desired a chain of ours may hold before it is flushed: a report of each is for nobody, and
+/// they may be tens of thousands.
+const MORE: usize = 256;
 
 /// What is missing so that the tables hold `desired` and nothing else of ours. An empty `desired` removes all
 /// that is ours.
@@ -263,6 +269,11 @@ impl Planner<'_> {
         } else {
             &[]
         };
+        if all && chain.rules.len() > wished.len().saturating_add(MORE) {
+            let held = chain.rules.len();
+            gone.push(Op::FlushChain(self.id.clone(), chain.name.clone(), held));
+            chain.rules.clear();
+        }
         let places = self.places(chain, all, wished);
         let present: Vec<Rule> = places
             .iter()
@@ -271,7 +282,7 @@ impl Planner<'_> {
         let steps = diff(&present, wished);
         // What only looks like ours may be left over, but does not go.
         let goes = |o: usize| places.get(o).filter(|p| p.is_ours).map(|p| p.at);
-        let stays = |o: usize| places.get(o).map(|p| p.at);
+        let kept = |o: usize| places.get(o).map(|p| p.at);
         if steps.iter().all(|s| match s {
             Step::Keep(_) => true,
             Step::Delete(o) => goes(*o).is_none(),
@@ -285,13 +296,13 @@ impl Planner<'_> {
         let mut deleted = Vec::new();
         // The place of the first rule that stays: what comes before any does, comes before it.
         let first = steps.iter().find_map(|s| match s {
-            Step::Keep(o) => stays(*o),
+            Step::Keep(o) => kept(*o),
             _ => None,
         });
         let mut last = None;
         for step in &steps {
             match step {
-                Step::Keep(o) => last = stays(*o),
+                Step::Keep(o) => last = kept(*o),
                 Step::Delete(o) => deleted.extend(goes(*o)),
                 Step::Add(n) => {
                     let slot = match last {
@@ -302,7 +313,11 @@ impl Planner<'_> {
                 }
             }
         }
+        let mut stays = vec![true; chain.rules.len()];
         for place in deleted.iter().rev() {
+            if let Some(stays) = stays.get_mut(*place) {
+                *stays = false;
+            }
             if let Some(r) = chain.rules.get(*place) {
                 let name = chain.name.clone();
                 gone.push(Op::DeleteRule(
@@ -332,7 +347,7 @@ impl Planner<'_> {
         };
         for (n, r) in chain.rules.iter().enumerate() {
             add(&mut rules, before.get(n));
-            if !deleted.contains(&n) {
+            if stays.get(n) == Some(&true) {
                 rules.push(r.clone());
             }
             add(&mut rules, after.get(n));
@@ -345,6 +360,7 @@ impl Planner<'_> {
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::DeleteRule((family, table), ..)
+        | Self::FlushChain((family, table), ..)
         | Self::DeleteChain((family, table), ..)
         | Self::NewChain((family, table), ..)
         | Self::SetPolicy((family, table), ..)
@@ -354,6 +370,7 @@ impl fmt::Display for Op {
         write!(f, "{family} -t {table} ")?;
         match self {
             Self::DeleteRule(_, chain, place, rule) => write!(f, "-D {chain} {place} #{rule}"),
+            Self::FlushChain(_, chain, held) => write!(f, "-F {chain} #of {held} rules"),
             Self::DeleteChain(_, chain) => write!(f, "-X {chain}"),
             Self::NewChain(_, chain) => write!(f, "-N {chain}"),
             Self::SetPolicy(_, chain, policy) => write!(f, "-P {chain} {policy}"),

@@ -1,0 +1,80 @@
+//! Names of any bytes as text, and back.
+//!
+//! The kernel compares the names of tables, chains and sets as bytes, and takes any but a zero. A name that is not UTF-8 must
+//! neither hide what is listed beside it nor be sent back changed: each byte that is part of no UTF-8 character becomes a
+//! character of a private use area, and that character becomes the byte again. Such a character in a name is kept as its
+//! bytes too, so no two names become the same text.
+
+use std::borrow::Cow;
+
+/// What stands for the byte 0: those below 0x80 are never used, they are ASCII.
+const FIRST: u32 = 0xf700;
+
+/// The byte that a character stands for.
+fn byte_of(c: char) -> Option<u8> {
+    let offset = u32::from(c).checked_sub(FIRST)?;
+    u8::try_from(offset).ok().filter(|byte| *byte >= 0x80)
+}
+
+/// The text of these bytes; of valid UTF-8 without characters of U+F780 to U+F7FF the text itself.
+#[must_use]
+pub fn text_of(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    let stand_in = |byte: &u8| char::from_u32(FIRST + u32::from(*byte)).unwrap_or_default();
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match byte_of(c) {
+                None => text.push(c),
+                Some(_) => text.extend(c.encode_utf8(&mut [0; 4]).as_bytes().iter().map(stand_in)),
+            }
+        }
+        text.extend(chunk.invalid().iter().map(stand_in));
+    }
+    text
+}
+
+/// The bytes of this text: of what [`text_of`] made the bytes that it was made of.
+#[must_use]
+pub fn bytes_of(text: &str) -> Cow<'_, [u8]> {
+    if text.is_ascii() || !text.chars().any(|c| byte_of(c).is_some()) {
+        return Cow::Borrowed(text.as_bytes());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    for c in text.chars() {
+        match byte_of(c) {
+            Some(byte) => bytes.push(byte),
+            None => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    Cow::Owned(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn text_stays_text() {
+        for text in ["", "istio-proxy-nat", "таблица", "\u{f6ff}\u{f800}"] {
+            assert_eq!(text_of(text.as_bytes()), text);
+            assert_eq!(bytes_of(text), text.as_bytes());
+        }
+        assert_eq!(text_of(b"a\xff"), "a\u{f7ff}");
+        // The character that stands for a byte is another name than the byte.
+        assert_ne!(text_of("\u{f7ff}".as_bytes()), text_of(b"\xff"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_come_back(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            prop_assert_eq!(bytes_of(&text_of(&bytes)).into_owned(), bytes);
+        }
+
+        #[test]
+        fn bytes_of_private_use_come_back(text in "[a-z\u{f7f0}-\u{f810}]{0,9}", more in any::<[u8; 3]>()) {
+            let bytes = [text.as_bytes(), &more].concat();
+            prop_assert_eq!(bytes_of(&text_of(&bytes)).into_owned(), bytes);
+        }
+    }
+}
