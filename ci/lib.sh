@@ -50,6 +50,9 @@ static_dir() {
 # programs of Go. What that would help against is a program whose memory is corrupted, and this is safe Rust but
 # for netlink::sys and the cryptography of TLS.
 #
+# static.ld: without unwind tables, a tenth of the program. The path is relative: cargo links in the folder of the
+# workspace, and an absolute one would make the build depend on where that is.
+#
 # getrandom_backend: a static glibc binary does not find the libc function at run
 # time and falls back to /dev/urandom, which an empty root does not have.
 static_cargo() {
@@ -59,7 +62,7 @@ static_cargo() {
     # RUSTFLAGS in the environment would silently replace ours.
     env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS cargo "$subcommand" --locked --release \
         --target "$triple" --config "target.$triple.rustflags=[
-            '-C', 'target-feature=+crt-static', '-C', 'relocation-model=static', '--cfg', 'getrandom_backend=\"linux_getrandom\"']" "$@"
+            '-C', 'target-feature=+crt-static', '-C', 'relocation-model=static', '-C', 'link-arg=-Wl,-T,ci/static.ld', '--cfg', 'getrandom_backend=\"linux_getrandom\"']" "$@"
 }
 
 # The Debian archive of this machine: where its own Debian suite comes from, security updates aside.
