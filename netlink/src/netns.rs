@@ -18,7 +18,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
-use crate::{Error, Result, sys};
+use crate::sys::namespace_type;
+use crate::{Error, Result};
 
 const OPEN: &str = "open network namespace";
 
@@ -249,7 +250,7 @@ impl Netns {
             let reason = format!("it is not a namespace; {remedy}");
             return Err(Error::refused(OPEN, object(), reason));
         }
-        let kind = sys::namespace_type(fd.as_fd()).map_err(|e| Error::io(OPEN, object(), &e))?;
+        let kind = namespace_type(fd.as_fd()).map_err(|e| Error::io(OPEN, object(), &e))?;
         if kind != libc::CLONE_NEWNET {
             let reason = format!("it is a namespace of kind {}; {remedy}", kind_name(kind));
             return Err(Error::refused(OPEN, object(), reason));

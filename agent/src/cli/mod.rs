@@ -46,7 +46,7 @@ pub fn run() -> ExitCode {
     if matches!(name.as_deref(), Some("weir-cni" | "istio-cni")) {
         return weir_cni::plugin::main();
     }
-    weir_netlink::sys::one_heap();
+    weir_netlink::tuning::one_heap();
     let as_installer = name.as_deref() == Some("install-cni");
     let parsed = match as_installer {
         true => match agent_args::parse_as_install_cni() {

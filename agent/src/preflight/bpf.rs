@@ -6,10 +6,10 @@
 use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use weir_netfilter::probe::{Answer, Finding, Kernel, Row, answer, row};
+use weir_netlink::bpf::{Map, Program};
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
-use weir_netlink::sys::bpf;
 use weir_netlink::{Error, Netns, Result};
 
 /// The name of the area in findings.
@@ -117,11 +117,11 @@ fn return_1() -> [u8; 8] {
     [0xb7, 0, 0, 0, a, b, c, d]
 }
 
-fn load(kind: u32, attach: u32, instructions: &[[u8; 8]]) -> io::Result<OwnedFd> {
-    bpf::prog_load(kind, attach, instructions, c"Apache-2.0")
+fn load(kind: u32, attach: u32, instructions: &[[u8; 8]]) -> io::Result<Program> {
+    Program::load(kind, attach, instructions, c"Apache-2.0")
 }
 
-fn simplest(kind: u32, attach: u32) -> Result<OwnedFd> {
+fn simplest(kind: u32, attach: u32) -> Result<Program> {
     load(kind, attach, &[return_1(), EXIT]).map_err(|e| denied("load", "a program", &e))
 }
 
@@ -159,7 +159,7 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
             } else {
                 entries
             };
-            bpf::map_create(kind, key, value, entries, flags)
+            Map::create(kind, key, value, entries, flags)
                 .map(drop)
                 .map_err(|e| denied("create", "a map", &e))
         }
@@ -175,7 +175,8 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
         Trial::Tcx => {
             let program = simplest(SCHED_CLS, 0)?;
             let lo = Routing::open()?.link("lo")?.index;
-            bpf::link_create(program.as_fd(), lo, TCX_INGRESS)
+            program
+                .attach_to_interface(lo, TCX_INGRESS)
                 .map(drop)
                 .map_err(|e| denied("attach", "a program with tcx", &e))
         }
@@ -183,9 +184,9 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
             let program = simplest(SK_LOOKUP.0, SK_LOOKUP.1)?;
             let gone =
                 || Error::refused("attach", "a program", "there is no namespace to try it in");
-            let fd = netns.ok_or_else(gone)?.as_fd().as_raw_fd();
-            let target = u32::try_from(fd).map_err(|_| gone())?;
-            bpf::link_create(program.as_fd(), target, SK_LOOKUP.1)
+            let netns = netns.ok_or_else(gone)?.as_fd();
+            program
+                .attach_to_netns(netns, SK_LOOKUP.1)
                 .map(drop)
                 .map_err(|e| denied("attach", "an sk_lookup program", &e))
         }

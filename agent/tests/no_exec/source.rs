@@ -13,7 +13,7 @@ const RUNNER: &str = "cni/src/runtime/exec.rs";
 
 /// The one file that makes a process, once, without executing anything in it: a single system call has to come from a
 /// process of one thread.
-const FORKS: &str = "netlink/src/sys/inside.rs";
+const FORKS: &str = "netlink/src/sys/xtables/inside.rs";
 
 /// Words that stand for nothing else in our sources.
 const CALLS: [&str; 26] = [

@@ -13,7 +13,7 @@ const ABOUT: About = About {
 /// What the binary `weir-cni` does. `weir` does the same when it is called by that name.
 #[must_use]
 pub fn main() -> ExitCode {
-    weir_netlink::sys::one_heap();
+    weir_netlink::tuning::one_heap();
     install_panic_hook();
     let lookup = |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
     let log = Logger::new(Box::new(std::io::stderr()));

@@ -8,8 +8,8 @@
 //! "no such name". Asking for a table makes it: only in a throwaway namespace.
 
 use super::{Answer, Finding, Kernel, finding};
-use std::os::fd::{AsFd, OwnedFd};
-use weir_netlink::{Error, sys};
+use weir_netlink::Error;
+use weir_netlink::xtables::RawSocket;
 
 /// The name of the area in findings.
 pub const AREA: &str = "xtables";
@@ -175,14 +175,14 @@ pub fn features(kernel: &Kernel) -> Vec<Finding> {
 pub fn features_of(kernel: &Kernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for ipv6 in [false, true] {
-        let mut socket: Option<Result<OwnedFd, Answer>> = None;
+        let mut socket: Option<Result<RawSocket, Answer>> = None;
         for row in ROWS.iter().filter(|row| wanted(&row.feature(ipv6))) {
             let Some(needs) = row.needs(ipv6) else {
                 continue;
             };
             let guard = kernel.guard(base(ipv6)).or_else(|| kernel.guard(needs));
             let answer = guard.unwrap_or_else(|| match socket.get_or_insert_with(|| open(ipv6)) {
-                Ok(fd) => Answer::of(ask(fd, row, ipv6), ABSENT),
+                Ok(socket) => Answer::of(ask(socket, row, ipv6), ABSENT),
                 Err(why) => why.clone(),
             });
             findings.extend(row.with(ipv6, answer));
@@ -217,7 +217,7 @@ pub fn table_answer(kernel: &Kernel, name: &str, ipv6: bool) -> Answer {
     let guard = kernel.guard(base(ipv6));
     let guard = guard.or_else(|| kernel.guard(row.needs(ipv6).unwrap_or_default()));
     guard.unwrap_or_else(|| match open(ipv6) {
-        Ok(fd) => Answer::of(ask(&fd, row, ipv6), ABSENT),
+        Ok(socket) => Answer::of(ask(&socket, row, ipv6), ABSENT),
         Err(why) => why,
     })
 }
@@ -232,8 +232,8 @@ pub fn untried(why: &str) -> Vec<Finding> {
     one(false).chain(one(true)).collect()
 }
 
-fn open(ipv6: bool) -> Result<OwnedFd, Answer> {
-    sys::raw_socket(ipv6).map_err(|e| {
+fn open(ipv6: bool) -> Result<RawSocket, Answer> {
+    RawSocket::open(ipv6).map_err(|e| {
         Answer::of(
             Err(Error::io("open", "a raw socket (CAP_NET_RAW)", &e)),
             ABSENT,
@@ -241,22 +241,22 @@ fn open(ipv6: bool) -> Result<OwnedFd, Answer> {
     })
 }
 
-fn ask(fd: &OwnedFd, row: &XtRow, ipv6: bool) -> Result<String, Error> {
+fn ask(socket: &RawSocket, row: &XtRow, ipv6: bool) -> Result<String, Error> {
     let family = usize::from(ipv6);
     let option = GET_REVISION_MATCH.get(family).copied().unwrap_or_default();
     match row.kind {
         Kind::Table => {
             let mut info = [0; INFO_SIZE];
             write(&mut info, row.name);
-            get(fd, ipv6, GET_INFO, &mut info).map(|()| String::new())
+            get(socket, GET_INFO, &mut info).map(|()| String::new())
         }
-        Kind::Match => revisions(fd, ipv6, option, row.name),
-        Kind::Target => revisions(fd, ipv6, option + 1, row.name),
+        Kind::Match => revisions(socket, option, row.name),
+        Kind::Target => revisions(socket, option + 1, row.name),
     }
 }
 
 /// Every revision that is accepted.
-fn revisions(fd: &OwnedFd, ipv6: bool, option: i32, name: &str) -> Result<String, Error> {
+fn revisions(socket: &RawSocket, option: i32, name: &str) -> Result<String, Error> {
     let mut accepted = Vec::new();
     for revision in 0..REVISIONS {
         let mut question = [0; REVISION_SIZE];
@@ -264,7 +264,7 @@ fn revisions(fd: &OwnedFd, ipv6: bool, option: i32, name: &str) -> Result<String
         if let Some(slot) = question.get_mut(NAME_SIZE) {
             *slot = revision;
         }
-        match get(fd, ipv6, option, &mut question) {
+        match get(socket, option, &mut question) {
             Ok(()) => accepted.push(revision),
             Err(e) if e.errno() == Some(libc::EPROTONOSUPPORT) => {}
             Err(e) => return Err(e),
@@ -277,8 +277,9 @@ fn revisions(fd: &OwnedFd, ipv6: bool, option: i32, name: &str) -> Result<String
     }
 }
 
-fn get(fd: &OwnedFd, ipv6: bool, option: i32, value: &mut [u8]) -> Result<(), Error> {
-    sys::xt_get(fd.as_fd(), ipv6, option, value)
+fn get(socket: &RawSocket, option: i32, value: &mut [u8]) -> Result<(), Error> {
+    socket
+        .get(option, value)
         .map(drop)
         .map_err(|e| Error::io("ask for", "it", &e))
 }

@@ -8,8 +8,8 @@ use super::raw::{
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
-use weir_netlink::{Error, Result, sys};
+use weir_netlink::xtables::RawSocket;
+use weir_netlink::{Error, Result};
 
 /// Who knows the names and numbers of sets.
 pub trait Sets {
@@ -29,7 +29,7 @@ pub trait Sets {
 /// Asks the kernel by `getsockopt(SO_IP_SET)`, in the namespace that the socket was opened in.
 #[derive(Debug)]
 pub struct SocketSets {
-    socket: OwnedFd,
+    socket: RawSocket,
 }
 
 impl SocketSets {
@@ -39,12 +39,12 @@ impl SocketSets {
     /// `EPERM` without CAP_NET_RAW.
     pub fn open() -> Result<Self> {
         let socket =
-            sys::raw_socket(false).map_err(|e| Error::io("open", "a raw IPv4 socket", &e))?;
+            RawSocket::open(false).map_err(|e| Error::io("open", "a raw IPv4 socket", &e))?;
         Ok(Self { socket })
     }
 
     fn ask(&self, object: &str, request: &mut [u8]) -> Result<()> {
-        let asked = sys::xt_get(self.socket.as_fd(), false, SO_IP_SET, request);
+        let asked = self.socket.get(SO_IP_SET, request);
         asked.map(|_| ()).map_err(|e| match e.raw_os_error() {
             Some(libc::ENOPROTOOPT) => Error::unsupported(
                 "look up",

@@ -7,8 +7,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_settime};
 use std::fs::{self, File};
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// What is mounted: where, the type, the options, and whether a kernel may do without it.
@@ -116,9 +115,7 @@ pub(super) fn sync(unix_nanos: u64, seed: &[u8; 32]) -> Vec<String> {
     if let Err(e) = clock_settime(ClockId::CLOCK_REALTIME, now) {
         notes.push(format!("clock_settime: {e}"));
     }
-    let seeded = File::open(PathBuf::from("/dev/urandom"))
-        .and_then(|urandom| weir_netlink::sys::random_seed(urandom.as_fd(), seed));
-    if let Err(e) = seeded {
+    if let Err(e) = weir_netlink::tuning::seed_random(seed) {
         notes.push(format!("seeding the random numbers: {e}"));
     }
     notes

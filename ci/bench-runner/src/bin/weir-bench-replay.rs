@@ -77,7 +77,7 @@ fn replay(script: &[u8], open: &mut [Open], netns: &Path, mut first: bool) {
             b'M' => drop(std::fs::metadata(path())),
             b'A' => drop(fstat(slot.file())),
             b'Q' => drop(fstatfs(slot.file())),
-            b'Y' => drop(weir_netlink::sys::namespace_type(slot.file().as_fd())),
+            b'Y' => drop(weir_netlink::namespace_type(slot.file().as_fd())),
             b'D' => drop(slot.file().read(&mut buffer)),
             b'X' => *slot = Open::No,
             b'T' => {

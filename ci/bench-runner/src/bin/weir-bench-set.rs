@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, setns};
 use weir_netfilter::nft::{Data, DataType, Element, Engine, Family, Ruleset, Set, Table};
 
 fn main() {
-    weir_netlink::sys::one_heap();
+    weir_netlink::tuning::one_heap();
     let mut arguments = std::env::args().skip(1);
     let netns = arguments.next().expect("NETNS");
     let text = std::fs::read_to_string(arguments.next().expect("ADDRESSES")).expect("the file");

@@ -12,7 +12,8 @@ use crate::xtables::{Counters, Family};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
-use weir_netlink::{Error, ErrorKind, InForce, Result, sys};
+use weir_netlink::xtables::REPLACE_INSIDE;
+use weir_netlink::{Error, ErrorKind, InForce, Result};
 
 /// What a table holds after a replacement was answered with an error.
 enum Found {
@@ -264,7 +265,7 @@ impl<T: Transport> Engine<T> {
     }
 }
 
-/// The answer of a process that makes the call for us did not come whole ([`sys::xt_replace_inside`]). The kernel's own
+/// The answer of a process that makes the call for us did not come whole ([`weir_netlink::xtables::RawSocket::replace_inside`]). The kernel's own
 /// answers have an errno.
 fn is_cut(e: &io::Error) -> bool {
     e.raw_os_error().is_none()
@@ -328,7 +329,7 @@ fn explain(table: &Layout, e: &io::Error) -> Error {
             "a match or target is not in this kernel, or a set that a rule names is gone"
         }
         None if is_pending(e) => {
-            return Error::timed_out("replace", object, sys::XT_REPLACE_INSIDE);
+            return Error::timed_out("replace", object, REPLACE_INSIDE);
         }
         // Its answer is not malformed: there is none.
         None => return Error::exhausted("replace", object, e.to_string()),

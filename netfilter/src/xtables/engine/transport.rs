@@ -3,8 +3,9 @@
 use crate::xtables::Family;
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use weir_netlink::{Error, Netns, Owner, Result, sys};
+use std::os::fd::{AsFd, OwnedFd};
+use weir_netlink::xtables::RawSocket;
+use weir_netlink::{Error, Netns, Owner, Result};
 
 /// How an engine talks to the kernel.
 pub trait Transport {
@@ -46,7 +47,7 @@ pub struct Kernel {
 
 #[derive(Debug)]
 struct One {
-    socket: OwnedFd,
+    socket: RawSocket,
     /// `/proc/net/ip_tables_names`; not there while the kernel has no such tables at all. An open one stays
     /// with its namespace.
     names: Option<File>,
@@ -54,7 +55,7 @@ struct One {
 
 impl One {
     fn open(family: Family) -> io::Result<Self> {
-        let socket = sys::raw_socket(family == Family::Ip6)?;
+        let socket = RawSocket::open(family == Family::Ip6)?;
         Ok(Self {
             socket,
             names: names_file(family)?,
@@ -77,7 +78,7 @@ fn names_file(family: Family) -> io::Result<Option<File>> {
 
 impl Kernel {
     /// In the network namespace of the calling thread. Where that belongs to another user namespace, as a pod's with
-    /// users of its own, tables are replaced from inside of it ([`sys::xt_replace_inside`]).
+    /// users of its own, tables are replaced from inside of it ([`RawSocket::replace_inside`]).
     ///
     /// # Errors
     /// `EPERM` without CAP_NET_RAW.
@@ -102,13 +103,10 @@ impl Kernel {
         }
     }
 
-    fn socket(&self, family: Family) -> io::Result<BorrowedFd<'_>> {
+    fn socket(&self, family: Family) -> io::Result<&RawSocket> {
         match family {
-            Family::Ip => Ok(self.ip.socket.as_fd()),
-            Family::Ip6 => {
-                let one = self.ip6.as_ref().ok_or_else(no_ipv6)?;
-                Ok(one.socket.as_fd())
-            }
+            Family::Ip => Ok(&self.ip.socket),
+            Family::Ip6 => Ok(&self.ip6.as_ref().ok_or_else(no_ipv6)?.socket),
         }
     }
 }
@@ -135,20 +133,18 @@ impl Transport for Kernel {
     }
 
     fn get(&mut self, family: Family, option: i32, value: &mut [u8]) -> io::Result<usize> {
-        sys::xt_get(self.socket(family)?, family == Family::Ip6, option, value)
+        self.socket(family)?.get(option, value)
     }
 
     fn replace(&mut self, family: Family, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
-        let (socket, is_v6) = (self.socket(family)?, family == Family::Ip6);
+        let socket = self.socket(family)?;
         match &self.inside {
-            Some(user_ns) => {
-                sys::xt_replace_inside(user_ns.as_fd(), socket, is_v6, value, counters)
-            }
-            None => sys::xt_replace(socket, is_v6, value, counters),
+            Some(user_ns) => socket.replace_inside(user_ns.as_fd(), value, counters),
+            None => socket.replace(value, counters),
         }
     }
 
     fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()> {
-        sys::xt_add_counters(self.socket(family)?, family == Family::Ip6, value)
+        self.socket(family)?.add_counters(value)
     }
 }

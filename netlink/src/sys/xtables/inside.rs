@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, pipe2};
 
-use super::{IPT_SO_SET_REPLACE, length, replace_request, xt_level};
+use super::{IPT_SO_SET_REPLACE, RawSocket, length};
 
 /// How long the child may take. The kernel waits for other processors while it exchanges a table, which takes
 /// milliseconds; ten thousand times as long means that something holds the task up.
@@ -27,8 +27,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How long a child that was killed for that may take to end. It does not while the kernel holds it in the call.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long [`xt_replace_inside`] may take.
-pub const XT_REPLACE_INSIDE: Duration = DEADLINE.saturating_add(GRACE);
+/// How long [`RawSocket::replace_inside`] may take.
+pub const REPLACE_INSIDE: Duration = DEADLINE.saturating_add(GRACE);
 
 /// What the child gets; all of it is made before it is.
 struct Request<'a> {
@@ -36,39 +36,25 @@ struct Request<'a> {
     socket: libc::c_int,
     /// Where it answers: the errno, 0 for none, then the counters.
     pipe: libc::c_int,
-    is_v6: bool,
+    level: libc::c_int,
     value: &'a [u8],
     len: libc::socklen_t,
 }
 
-/// [`xt_replace`](super::xt_replace) from inside of a user namespace. `fd` may be of any user namespace.
-///
-/// # Errors
-///
-/// As [`xt_replace`](super::xt_replace); what `setns(2)` answers: `EPERM` without `CAP_SYS_ADMIN` there; what `fork(2)`
-/// answers: `EAGAIN` when the limit of processes is reached. Without an errno, whether the table was replaced is not
-/// known, and `counters` are not those of the table before: `UnexpectedEof` when the child was killed, or was late and has
-/// ended since, so that reading the table tells; `TimedOut` when it is still in the call eleven seconds after it was
-/// begun, and may replace the table at any time.
-///
-/// # References
-///
-/// `setns(2)`, `user_namespaces(7)`, `signal-safety(7)`.
-pub fn xt_replace_inside(
+/// [`RawSocket::replace_inside`]; `value` has its pointer.
+pub(super) fn replace(
+    socket: &RawSocket,
     user_ns: BorrowedFd<'_>,
-    fd: BorrowedFd<'_>,
-    is_v6: bool,
-    value: &mut [u8],
+    value: &[u8],
     counters: &mut [u8],
 ) -> io::Result<()> {
-    replace_request(value, counters)?;
     let len = length(value)?;
     let (from_child, to_parent) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let request = Request {
         user_ns: user_ns.as_raw_fd(),
-        socket: fd.as_raw_fd(),
+        socket: socket.fd.as_raw_fd(),
+        level: socket.level(),
         pipe: to_parent.as_raw_fd(),
-        is_v6,
         value,
         len,
     };
@@ -103,10 +89,10 @@ fn begin(
 
 /// In the child: makes itself undumpable, enters the user namespace, makes the call. The errno, or 0. Async-signal-safe.
 fn call(request: &Request<'_>) -> libc::c_int {
-    let (level, value) = (xt_level(request.is_v6), request.value.as_ptr().cast());
+    let (level, value) = (request.level, request.value.as_ptr().cast());
     let no: libc::c_ulong = 0;
     // SAFETY: prctl(2), setns(2) and setsockopt(2) are async-signal-safe: the C library only passes them on.
-    // PR_SET_DUMPABLE takes numbers. The descriptors are copies of those that the caller of `xt_replace_inside` lends.
+    // PR_SET_DUMPABLE takes numbers. The descriptors are copies of those that the caller of `replace_inside` lends.
     // `value` is `len` bytes, the child's copy of a `struct ipt_replace`, whose one pointer leads to the child's copy of
     // the counters, with as many as fit there: `replace_request` set both. Nothing else runs in this process.
     let is_done = unsafe {
@@ -231,7 +217,7 @@ mod tests {
             user_ns: -1,
             socket: -1,
             pipe: to_parent.as_raw_fd(),
-            is_v6: false,
+            level: libc::IPPROTO_IP,
             value: &[],
             len: 0,
         };
@@ -333,7 +319,7 @@ mod tests {
             user_ns: -1,
             socket: -1,
             pipe: to_parent.as_raw_fd(),
-            is_v6: false,
+            level: libc::IPPROTO_IP,
             value: &[],
             len: 0,
         };

@@ -1,0 +1,166 @@
+//! Sockets that the legacy tables and `ip_set` are asked through: `getsockopt(2)` and `setsockopt(2)` with the structs of
+//! `linux/netfilter_ipv4/ip_tables.h` and `linux/netfilter/ipset/ip_set.h`, which callers build and read.
+
+mod inside;
+
+pub use inside::REPLACE_INSIDE;
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+
+/// `IPT_SO_SET_REPLACE` and `IP6T_SO_SET_REPLACE`.
+const IPT_SO_SET_REPLACE: libc::c_int = 64;
+/// `IPT_SO_SET_ADD_COUNTERS` and `IP6T_SO_SET_ADD_COUNTERS`.
+const IPT_SO_SET_ADD_COUNTERS: libc::c_int = 65;
+/// `SO_IP_SET`
+const SO_IP_SET: libc::c_int = 83;
+/// Where `struct ipt_replace` and `struct ip6t_replace` say how many counters the kernel may write.
+const REPLACE_NUM_COUNTERS: usize = 84;
+/// Where they say where to.
+const REPLACE_COUNTERS: usize = 88;
+/// `sizeof(struct xt_counters)`
+const XT_COUNTERS: usize = 16;
+
+/// `socket(AF_INET or AF_INET6, SOCK_RAW, IPPROTO_RAW)`. It stays with the network namespace that it was opened in.
+#[derive(Debug)]
+pub struct RawSocket {
+    fd: OwnedFd,
+    is_v6: bool,
+}
+
+impl RawSocket {
+    /// In the network namespace of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without CAP_NET_RAW; `EAFNOSUPPORT` without that protocol.
+    pub fn open(is_v6: bool) -> io::Result<Self> {
+        let family = match is_v6 {
+            true => AddressFamily::Inet6,
+            false => AddressFamily::Inet,
+        };
+        let (flags, protocol) = (SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
+        let fd = socket(family, SockType::Raw, flags, protocol)?;
+        Ok(Self { fd, is_v6 })
+    }
+
+    /// The level that the options of its family belong to.
+    fn level(&self) -> libc::c_int {
+        match self.is_v6 {
+            true => libc::IPPROTO_IPV6,
+            false => libc::IPPROTO_IP,
+        }
+    }
+
+    /// `getsockopt(2)` of the legacy tables and of `ip_set`: reads the request in `value` and writes the answer over it.
+    /// The result is the answer's length.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel answers; `EINVAL` for options that are not of those two.
+    pub fn get(&self, option: i32, value: &mut [u8]) -> io::Result<usize> {
+        // Options of others may hold pointers.
+        if !(64..=69).contains(&option) && (option != SO_IP_SET || self.is_v6) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let mut len = length(value)?;
+        // SAFETY: libc takes a pointer and a length, which no safe function offers for these options. `value` is
+        // ours alone during the call and `len` is its length; the kernel reads and writes at most that much, and
+        // none of these requests holds a pointer.
+        let done = unsafe {
+            let (fd, value) = (self.fd.as_raw_fd(), value.as_mut_ptr().cast());
+            libc::getsockopt(fd, self.level(), option, value, &raw mut len)
+        };
+        match done {
+            0.. => Ok(len as usize),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// `setsockopt(IPT_SO_SET_REPLACE)`: a whole new table. `value` is a `struct ipt_replace` with its entries; the
+    /// counters of the entries before are written to `counters`, 16 bytes each, and their number and address to `value`.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel answers: `EAGAIN` when the table does not have as many entries as `counters` has room for.
+    /// `EINVAL` when `value` is too short.
+    pub fn replace(&self, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
+        replace_request(value, counters)?;
+        self.set(IPT_SO_SET_REPLACE, value)
+        // The kernel wrote `number` counters, for which there is room: it was set just above, and from the
+        // length of `counters`, which is ours alone during the call.
+    }
+
+    /// [`Self::replace`] from inside of a user namespace: of the one that the network namespace belongs to the kernel
+    /// takes the match `owner` from nobody else. The socket may have been opened in another.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::replace`]; what `setns(2)` answers: `EPERM` without `CAP_SYS_ADMIN` there; what `fork(2)` answers:
+    /// `EAGAIN` when the limit of processes is reached. Without an errno, whether the table was replaced is not known, and
+    /// `counters` are not those of the table before: `UnexpectedEof` when the child was killed, or was late and has ended
+    /// since, so that reading the table tells; `TimedOut` when it is still in the call [`REPLACE_INSIDE`] after it was
+    /// begun, and may replace the table at any time.
+    ///
+    /// # References
+    ///
+    /// `setns(2)`, `user_namespaces(7)`, `signal-safety(7)`.
+    pub fn replace_inside(
+        &self,
+        user_ns: BorrowedFd<'_>,
+        value: &mut [u8],
+        counters: &mut [u8],
+    ) -> io::Result<()> {
+        replace_request(value, counters)?;
+        inside::replace(self, user_ns, value, counters)
+    }
+
+    /// `setsockopt(IPT_SO_SET_ADD_COUNTERS)`: `value` is a `struct xt_counters_info` with its counters.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel answers: `EINVAL` when the table does not have as many entries.
+    pub fn add_counters(&self, value: &[u8]) -> io::Result<()> {
+        self.set(IPT_SO_SET_ADD_COUNTERS, value)
+    }
+
+    /// Private: a request to replace a table holds a pointer, which only [`Self::replace`] and [`Self::replace_inside`]
+    /// may set.
+    fn set(&self, option: libc::c_int, value: &[u8]) -> io::Result<()> {
+        let len = length(value)?;
+        // SAFETY: libc takes a pointer and a length, which no safe function offers for these options. The kernel
+        // reads `len` bytes of `value`, which is borrowed for the call. The one pointer in it is set by
+        // `replace`, to memory that is borrowed for the call, with the number of counters that fit there.
+        let done = unsafe {
+            let (fd, value) = (self.fd.as_raw_fd(), value.as_ptr().cast());
+            libc::setsockopt(fd, self.level(), option, value, len)
+        };
+        match done {
+            0.. => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Puts the number and the address of the counters into a `struct ipt_replace`.
+fn replace_request(value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
+    let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+    let number = u32::try_from(counters.len() / XT_COUNTERS).map_err(|_| invalid())?;
+    let mut put = |at: usize, bytes: &[u8]| -> io::Result<()> {
+        let field = value.get_mut(at..at + bytes.len()).ok_or_else(invalid)?;
+        field.copy_from_slice(bytes);
+        Ok(())
+    };
+    put(REPLACE_NUM_COUNTERS, &number.to_ne_bytes())?;
+    put(
+        REPLACE_COUNTERS,
+        &counters.as_mut_ptr().expose_provenance().to_ne_bytes(),
+    )?;
+    Ok(())
+}
+
+fn length(value: &[u8]) -> io::Result<libc::socklen_t> {
+    libc::socklen_t::try_from(value.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
