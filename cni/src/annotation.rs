@@ -1,7 +1,7 @@
-//! The annotations that steer a pod's redirection, and what may stand in them.
+//! The annotations that configure a pod's redirection, and the values they accept.
 //!
-//! The rules for blanks differ by kind: ports and interfaces may
-//! have them around an element, networks may not.
+//! Blanks around an element are accepted in lists of ports and
+//! interfaces, and refused in lists of networks.
 
 use crate::config::{
     Inbound, InboundMode, InputError, InterfaceName, OutboundRanges, PortRange, Ranges, TproxyMark,
@@ -10,72 +10,72 @@ use crate::config::{
 use ipnet::IpNet;
 use std::collections::{BTreeMap, HashSet};
 
-/// Opts a pod out; also a label, which wins.
+/// Opts a pod out; also a label, which takes precedence.
 pub const INJECT: &str = "sidecar.istio.io/inject";
-/// Marks a pod that was injected; only its presence counts.
+/// Marks an injected pod; only its presence counts.
 pub const STATUS: &str = "sidecar.istio.io/status";
 /// `REDIRECT` or `TPROXY`.
 pub const INTERCEPTION_MODE: &str = "sidecar.istio.io/interceptionMode";
 /// Networks whose outbound traffic is captured.
 pub const INCLUDE_OUTBOUND_IP_RANGES: &str = "traffic.sidecar.istio.io/includeOutboundIPRanges";
-/// Networks whose outbound traffic is left.
+/// Networks whose outbound traffic is not captured.
 pub const EXCLUDE_OUTBOUND_IP_RANGES: &str = "traffic.sidecar.istio.io/excludeOutboundIPRanges";
 /// Ports whose inbound traffic is captured.
 pub const INCLUDE_INBOUND_PORTS: &str = "traffic.sidecar.istio.io/includeInboundPorts";
-/// Ports whose inbound traffic is left.
+/// Ports whose inbound traffic is not captured.
 pub const EXCLUDE_INBOUND_PORTS: &str = "traffic.sidecar.istio.io/excludeInboundPorts";
-/// Ports whose outbound traffic is captured whatever the address.
+/// Ports whose outbound traffic is captured for every address.
 pub const INCLUDE_OUTBOUND_PORTS: &str = "traffic.sidecar.istio.io/includeOutboundPorts";
-/// Ports whose outbound traffic is left whatever the address.
+/// Ports whose outbound traffic is not captured for any address.
 pub const EXCLUDE_OUTBOUND_PORTS: &str = "traffic.sidecar.istio.io/excludeOutboundPorts";
-/// Interfaces of virtual machines.
+/// Interfaces that connect virtual machines.
 pub const REROUTE_VIRTUAL_INTERFACES: &str = "istio.io/reroute-virtual-interfaces";
 /// The older name of [`REROUTE_VIRTUAL_INTERFACES`]; read only when that one is absent.
 pub const KUBEVIRT_INTERFACES: &str = "traffic.sidecar.istio.io/kubevirtInterfaces";
-/// Interfaces that are left alone.
+/// Interfaces whose traffic is not captured.
 pub const EXCLUDE_INTERFACES: &str = "traffic.sidecar.istio.io/excludeInterfaces";
 
-/// The port that the agent's health check answers on; left in both directions unless told otherwise.
+/// Port of the agent's health check; by default not captured in either direction.
 const STATUS_PORT: &str = "15020";
-/// Ports of the proxy's own listeners, always left inbound.
+/// Ports of the proxy's own listeners, never captured inbound.
 const PROXY_PORTS: [&str; 3] = [STATUS_PORT, "15021", "15090"];
 
-/// What the annotations of a pod say, with defaults for those that are absent.
+/// The values of a pod's annotations, with defaults for absent ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedirectAnnotations {
     /// How inbound traffic reaches the proxy.
     pub mode: InboundMode,
     /// Networks whose outbound traffic is captured.
     pub outbound_include: OutboundRanges,
-    /// Networks whose outbound traffic is left.
+    /// Networks whose outbound traffic is not captured.
     pub outbound_exclude: Ranges,
     /// Ports whose inbound traffic is captured.
     pub inbound: Inbound,
-    /// Ports whose inbound traffic is left, those of the proxy's own listeners among them.
+    /// Ports whose inbound traffic is not captured, including those of the proxy's own listeners.
     pub inbound_ports_exclude: Vec<PortRange>,
-    /// Ports whose outbound traffic is captured whatever the address.
+    /// Ports whose outbound traffic is captured for every address.
     pub outbound_ports_include: Vec<PortRange>,
-    /// Ports whose outbound traffic is left whatever the address.
+    /// Ports whose outbound traffic is not captured for any address.
     pub outbound_ports_exclude: Vec<PortRange>,
-    /// Interfaces of virtual machines.
+    /// Interfaces that connect virtual machines.
     pub virtual_interfaces: Vec<InterfaceName>,
-    /// Interfaces that are left alone.
+    /// Interfaces whose traffic is not captured.
     pub exclude_interfaces: Vec<InterfaceName>,
-    /// What was given and has no effect.
+    /// Warnings: values that were given and have no effect.
     pub warnings: Vec<String>,
 }
 
 impl RedirectAnnotations {
-    /// Reads all of them; each becomes a typed value here, once.
+    /// Parses all annotations; each becomes a typed value here, once.
     ///
     /// # Errors
     ///
-    /// Names the annotation, the bad element, the reason and what is accepted.
+    /// The error names the annotation, the invalid element, the reason and the accepted values.
     pub fn read(annotations: &BTreeMap<String, String>) -> Result<Self, InputError> {
         let get = |key: &'static str, default: &'static str| {
             (key, annotations.get(key).map_or(default, String::as_str))
         };
-        // A key that is present hides its older name, even when it is empty.
+        // A key that is present overrides its older name, even when its value is empty.
         let virtual_key = if annotations.contains_key(REROUTE_VIRTUAL_INTERFACES) {
             REROUTE_VIRTUAL_INTERFACES
         } else {
@@ -123,7 +123,7 @@ fn mode((key, value): Annotation<'_>, inbound: &Inbound) -> Result<InboundMode, 
     }
 }
 
-/// Empty text is none; blanks alone are an empty list.
+/// Empty text is `None`; blanks alone are an empty list.
 fn inbound(annotation: Annotation<'_>) -> Result<Inbound, InputError> {
     Ok(match annotation.1 {
         "" => Inbound::Off,
@@ -132,10 +132,10 @@ fn inbound(annotation: Annotation<'_>) -> Result<Inbound, InputError> {
     })
 }
 
-/// With the ports of the proxy's own listeners. Of equal texts the first one stays.
+/// Adds the ports of the proxy's own listeners. Of elements with equal text the first one is kept.
 ///
-/// Where all ports are captured `*` is refused, because no rule can say it; beside a list of included ports the
-/// excluded ones have no effect, and then it does no harm.
+/// `*` is refused when all ports are captured, because no rule can express it. With a list of included ports the
+/// excluded ones have no effect, so `*` is accepted there.
 fn inbound_exclude(
     annotation: Annotation<'_>,
     inbound: &Inbound,
@@ -164,7 +164,7 @@ fn ports(annotation: Annotation<'_>) -> Result<Vec<PortRange>, InputError> {
     Ok(numbers.map(|(_, port)| PortRange(port..=port)).collect())
 }
 
-/// The elements of a list of ports, each as it is written and as a number.
+/// The elements of a list of ports, each as text and as a number.
 fn numbers<'a>((key, value): Annotation<'a>) -> Result<Vec<(&'a str, u16)>, InputError> {
     let list = value.trim();
     if list.is_empty() {

@@ -1,4 +1,4 @@
-//! Reading small files in whose place there may be anything: a pipe, a device, a link to one, a file without end.
+//! Reads small files whose path may lead to anything: a pipe, a device, a link to one, an endless file.
 
 use std::fs::{File, OpenOptions, metadata};
 use std::io::{Error, ErrorKind, Read, Result};
@@ -7,21 +7,21 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-/// Configurations, tokens, certificates and kubeconfigs have a few KiB; what is larger than this is something else.
+/// Configurations, tokens, certificates and kubeconfigs have a few KiB; a larger file is something else.
 pub const LIMIT: u64 = 4 << 20;
 
-/// Opens a regular file for reading. Links are followed: the kubelet mounts tokens and authorities as links.
+/// Opens a regular file for reading. Links are followed: the kubelet mounts tokens and CA certificates as links.
 ///
 /// # Errors
-/// `InvalidInput` when it is a directory, a pipe, a socket or a device, none of which is waited for, or opened when it
-/// is one at first sight: opening some devices does things. Otherwise what `open(2)` answered.
+/// `InvalidInput` for a directory, pipe, socket or device. It never blocks on one, and does not open one that
+/// `stat(2)` already shows: opening some devices has side effects. Otherwise the error of `stat(2)` or `open(2)`.
 pub fn open(path: &Path) -> Result<File> {
     is_regular(metadata(path)?.is_file())?;
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits())
         .open(path)?;
-    // It may have been replaced in between.
+    // It may have been replaced since stat(2).
     is_regular(file.metadata()?.is_file())?;
     Ok(file)
 }
@@ -39,7 +39,7 @@ fn is_regular(regular: bool) -> Result<()> {
 /// Reads a regular file of at most [`LIMIT`] bytes.
 ///
 /// # Errors
-/// As [`open`]; `FileTooLarge` when there is more.
+/// As [`open`]; `FileTooLarge` when the file is larger.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let size = open(path)?.take(LIMIT + 1).read_to_end(&mut bytes)?;
@@ -50,7 +50,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same as text.
+/// Like [`read`], as text.
 ///
 /// # Errors
 /// As [`read`]; `InvalidData` when it is not UTF-8.

@@ -5,9 +5,9 @@ use ipnet::Ipv4Net;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
-/// Where [`fill`] looks. Everything is given, so that a test or another namespace can give it.
+/// The sources that [`fill`] reads. All are parameters, so that a test or another namespace can supply them.
 pub struct FillSources<'a> {
-    /// A variable of the process; none when it is not set, which differs from empty.
+    /// Looks up a variable of the process; `None` when it is not set, which differs from empty.
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Addresses of the network namespace, the default network's first: see
     /// [`Sandbox::addresses`](crate::redirection::Sandbox::addresses).
@@ -19,7 +19,7 @@ pub struct FillSources<'a> {
 }
 
 impl<'a> FillSources<'a> {
-    /// With the files of this machine.
+    /// Sources with the files of this machine.
     #[must_use]
     pub fn new(env: &'a dyn Fn(&str) -> Option<String>, addresses: &'a [IpAddr]) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl<'a> FillSources<'a> {
     }
 }
 
-/// What the variables of the process say about every pod's redirection.
+/// Settings in the process's environment that apply to the redirection of every pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
     /// `ISTIO_OUTBOUND_OWNER_GROUPS`, `ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE`
@@ -45,11 +45,11 @@ const OWNER_GROUPS_EXCLUDE: (&str, &str) = ("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE
 const LOOPBACK: (&str, &str) = ("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.1/32");
 
 impl Environment {
-    /// Reads the variables; names of groups are looked up in the file.
+    /// Reads the variables; group names are resolved in the group file.
     ///
     /// # Errors
     ///
-    /// Names the variable that cannot be understood, and what is accepted.
+    /// The error names the variable that cannot be parsed, and the accepted values.
     pub fn read(env: &dyn Fn(&str) -> Option<String>, group: &Path) -> Result<Self, InputError> {
         let var = |(name, default): (&'static str, &str)| {
             (name, env(name).unwrap_or_else(|| default.to_owned()))
@@ -67,13 +67,13 @@ impl Environment {
     }
 }
 
-/// Puts addresses of the default network that come from elsewhere, as from a pod's status, into the order in which [`fill`]
-/// finds them in a namespace: IPv4 before IPv6, whichever the cluster prefers.
+/// Sorts addresses of the default network from another source, such as a pod's status, into the order in which
+/// [`fill`] finds them in a namespace: IPv4 before IPv6, whichever the cluster prefers.
 pub fn order_as_dumped(addresses: &mut [IpAddr]) {
     addresses.sort_by_key(IpAddr::is_ipv6);
 }
 
-/// The user and group that stand for the proxy when nobody says otherwise.
+/// The default user and group id of the proxy.
 const DEFAULT_PROXY_ID: u32 = 1337;
 
 /// Sets the owner groups, the loopback network, the proxy's ids, the family and the name servers.
@@ -81,7 +81,7 @@ const DEFAULT_PROXY_ID: u32 = 1337;
 ///
 /// # Errors
 ///
-/// The namespace has no address that could be the pod's; a file that is needed cannot be read.
+/// The namespace has no address that could be the pod's; a required file cannot be read.
 pub fn fill(
     config: &mut SidecarConfig,
     sources: &FillSources<'_>,
@@ -117,15 +117,15 @@ pub fn fill(
     Ok(warnings)
 }
 
-/// What the addresses of a namespace say.
+/// The settings that are derived from the addresses of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocalAddress {
     pub(crate) host_ip: IpAddr,
     pub(crate) enable_ipv6: bool,
 }
 
-/// The first usable address is the host's. It also decides about IPv6, unless both families are
-/// wanted: then any IPv6 address does.
+/// The first usable address is the host's. Its family decides whether IPv6 is programmed; for dual
+/// stack any IPv6 address suffices.
 ///
 /// # Errors
 ///
@@ -182,7 +182,7 @@ fn name_servers(file: &Path, warnings: &mut Vec<String>) -> Result<Vec<String>, 
     let mut servers = Vec::new();
     for line in String::from_utf8_lossy(&bytes).lines() {
         let mut words = line.split_whitespace();
-        // A comment's first character stands first in the line, so its first word is another one.
+        // A comment character counts only at the start of a line, where it changes the first word.
         if words.next() != Some("nameserver") {
             continue;
         }

@@ -1,6 +1,6 @@
 //! Enough HTTP/1.1 for the node agent's sockets and a GET to the API server: one
-//! exchange for each connection. Heads and chunk sizes are parsed by httparse; sockets, limits and
-//! bodies are here, because no client of HTTP does without an async runtime or a pool of connections.
+//! exchange per connection. httparse parses heads and chunk sizes; sockets, limits and bodies are
+//! handled here, because every HTTP client needs an async runtime or a connection pool.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::os::fd::AsRawFd;
@@ -13,21 +13,21 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, soc
 
 use crate::config::text::decimal;
 
-/// An agent's answer is short; more than this is not read.
+/// Maximum body size of the agent's answer, which is short; the rest is not read.
 const AGENT_BODY_LIMIT: u64 = 1 << 20;
-/// Header bytes at most: answers of the agent have a few hundred.
+/// Maximum header size in bytes: answers of the agent have a few hundred.
 const HEAD_LIMIT: u64 = 64 << 10;
-/// Header lines at most: answers of the API server have a dozen.
+/// Maximum number of header lines: answers of the API server have a dozen.
 const HEADERS: usize = 64;
-/// Bytes at most of the line before a chunk: a size and an extension.
+/// Maximum length in bytes of a chunk's first line: a size and an extension.
 const CHUNK_LINE: u64 = 64;
 
-/// An answer.
+/// An HTTP response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     /// The three digits of the status line.
     pub status: u16,
-    /// The body, as far as it was read.
+    /// The body, up to the limit.
     pub body: String,
 }
 
@@ -48,8 +48,8 @@ pub(crate) fn post(socket: &Path, path: &str, body: String, limit: Duration) -> 
 /// `curl --unix-socket SOCKET http://unix/PATH` within `limit`, connecting included.
 ///
 /// # Errors
-/// `TimedOut` after `limit`; otherwise what `connect`, `read` or `write`
-/// answered, or `InvalidData` for an answer that is not HTTP.
+/// `TimedOut` after `limit`; otherwise the error of `connect`, `read` or
+/// `write`, or `InvalidData` for an answer that is not HTTP.
 pub fn get(socket: &Path, path: &str, limit: Duration) -> Result<Response> {
     let head = format!("GET {path} HTTP/1.1\r\nHost: unix\r\nConnection: close\r\n\r\n");
     send(socket, head, limit)
@@ -57,7 +57,7 @@ pub fn get(socket: &Path, path: &str, limit: Duration) -> Result<Response> {
 
 fn send(socket: &Path, request: String, limit: Duration) -> Result<Response> {
     exchange(socket, &request, limit).map_err(|e| match e.kind() {
-        // What the socket answers when its own limit has passed.
+        // What the socket returns when its own timeout has expired.
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
             Error::new(ErrorKind::TimedOut, format!("no answer within {limit:?}"))
         }
@@ -71,15 +71,15 @@ fn exchange(socket: &Path, request: &str, limit: Duration) -> Result<Response> {
     read_response(stream, AGENT_BODY_LIMIT)
 }
 
-/// A stream whose time is up at a moment, however it is spent: a byte now and then does not prolong it.
+/// A stream with one deadline for all reads and writes: a byte now and then does not extend it.
 struct Until {
     stream: UnixStream,
     deadline: Instant,
 }
 
 impl Until {
-    /// `connect(2)`, which on a socket with a full backlog waits as long as `SO_SNDTIMEO` says (unix(7); since
-    /// Linux 2.4), and without it for ever.
+    /// `connect(2)`. On a socket with a full backlog it waits for `SO_SNDTIMEO` (unix(7); since Linux 2.4), and
+    /// without that option forever.
     fn connect(path: &Path, limit: Duration) -> Result<Self> {
         let deadline = Instant::now() + limit;
         let socket = socket(
@@ -113,7 +113,7 @@ impl Write for Until {
     }
 }
 
-/// Never zero, which would be for ever.
+/// Never zero, which would mean no timeout.
 fn left(deadline: Instant) -> Result<Duration> {
     match deadline.saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(ErrorKind::TimedOut.into()),
@@ -158,7 +158,7 @@ pub(crate) fn read_response(stream: impl Read, body_limit: u64) -> Result<Respon
     })
 }
 
-/// The status line and the header, with the empty line behind them.
+/// The status line and the header, including the empty line after them.
 fn read_head(reader: &mut impl BufRead) -> Result<Vec<u8>> {
     let mut head = Vec::new();
     let mut limited = reader.take(HEAD_LIMIT);
@@ -180,7 +180,7 @@ fn values<'h>(headers: &'h [Header<'h>], name: &str) -> impl Iterator<Item = &'h
     named.map(|h| h.value.trim_ascii())
 }
 
-/// `Content-Length`, which is one number however often it is there (RFC 9112 section 6.3).
+/// `Content-Length`; repeated headers must agree (RFC 9112 section 6.3).
 fn length(headers: &[Header<'_>]) -> Result<Option<u64>> {
     let mut length = None;
     for value in values(headers, "Content-Length") {

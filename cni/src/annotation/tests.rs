@@ -27,13 +27,13 @@ fn texts(ranges: &Ranges) -> Vec<String> {
         .collect()
 }
 
-/// What one annotation says.
+/// The parsed value of one annotation.
 fn of<T>(key: &str, text: &str, field: impl Fn(RedirectAnnotations) -> T) -> T {
     let read = read(&[(key, text)]);
     field(read.unwrap_or_else(|e| panic!("{key}={text:?}: {e}")))
 }
 
-/// Each is refused with its key in the message.
+/// Each is refused, and the message names its key.
 fn refused(key: &str, texts: &[&str]) {
     for text in texts {
         let error = read(&[(key, text)]).expect_err(text).to_string();

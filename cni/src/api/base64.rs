@@ -1,10 +1,10 @@
-//! Base64 as kubeconfigs have it: RFC 4648, with padding, line breaks ignored.
+//! Base64 as used in kubeconfigs: RFC 4648, with padding, line breaks ignored.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, PAD};
 
-/// As Go reads it, which wrote it: bits that are left over after the last byte have no meaning.
+/// Decodes like Go, which wrote the text: bits left over after the last byte are ignored.
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, PAD.with_decode_allow_trailing_bits(true));
 

@@ -1,4 +1,4 @@
-//! One GET at a time, each on a connection of its own.
+//! The client for the API server: one request at a time, each on its own connection.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -16,31 +16,31 @@ use super::server::Server;
 use super::tls;
 use crate::http::{Response, read_response};
 
-/// Limit of one request, connecting and reading the answer included.
+/// Time limit of one request, including connecting and reading the answer.
 pub const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 
-/// The API server stores objects of at most 1.5 MiB; as JSON they may be larger.
+/// Maximum body size. The API server stores objects of at most 1.5 MiB; as JSON they may be larger.
 const BODY_LIMIT: u64 = 16 << 20;
 
 /// A client for the server of one kubeconfig.
 pub struct Client {
     kubeconfig: PathBuf,
-    /// The URL as it was written, for messages.
+    /// The URL as written in the kubeconfig, for messages.
     url: String,
     target: Arc<Target>,
 }
 
-/// What a request needs, shared with the thread that makes it.
+/// What a request needs, shared with the thread that performs it.
 struct Target {
     server: Server,
     server_name: ServerName<'static>,
-    /// `None` for a server on loopback that is asked without.
+    /// `None` for a server on loopback that is reached by plain HTTP.
     tls: Option<Arc<ClientConfig>>,
     token: Option<String>,
 }
 
 impl Client {
-    /// Makes a client from the kubeconfig at `path`; no server is asked yet.
+    /// Makes a client from the kubeconfig at `path`; does not connect yet.
     ///
     /// # Errors
     /// [`Reason::Kubeconfig`] when the file is missing, unreadable or not
@@ -108,7 +108,7 @@ impl Client {
         )
     }
 
-    /// `kubectl get --raw PATH`. `object` is what the path names, in the words of errors.
+    /// `kubectl get --raw PATH`. `object` describes the object at the path in errors.
     ///
     /// # Errors
     /// See [`Reason`]; after `limit` [`Reason::Slow`].
@@ -135,14 +135,14 @@ impl Client {
         self.exchange(Request::post(path, body), object, limit)
     }
 
-    /// [`Reason::Garbage`] for an answer that could be read and is not about
-    /// `object`; `what` says what it is.
+    /// [`Reason::Garbage`] for a readable answer that is not about `object`;
+    /// `what` says what it is instead.
     #[must_use]
     pub fn garbage(&self, object: &str, what: String) -> Error {
         self.failed(object, Reason::Garbage(what))
     }
 
-    /// What was asked for `object`, and why it failed.
+    /// The error for a failed request about `object`.
     #[must_use]
     pub fn failed(&self, object: &str, reason: Reason) -> Error {
         Error {
@@ -154,8 +154,8 @@ impl Client {
     }
 
     /// The exchange runs on a thread of its own, because a name lookup has no
-    /// timeout, and a server that sends a byte now and then would reset any
-    /// other. After the limit the thread is left behind; it ends with the process.
+    /// timeout, and a server that sends a byte now and then would reset any read
+    /// timeout. After the limit the thread is abandoned; it ends with the process.
     fn exchange<T: DeserializeOwned>(
         &self,
         request: Request,
@@ -168,7 +168,7 @@ impl Client {
         let thread = std::thread::Builder::new()
             .name("api-request".into())
             .spawn(move || {
-                // Nobody listens any more when the limit has passed.
+                // The receiver is gone when the limit has passed.
                 let _ = done.send(target.exchange(&request, limit));
             });
         thread.map_err(|e| failed(Reason::Other(format!("cannot start a thread: {e}"))))?;
@@ -186,11 +186,11 @@ impl Client {
     }
 }
 
-/// What is asked.
+/// One request.
 struct Request {
     method: &'static str,
     path: String,
-    /// JSON text; empty for none.
+    /// JSON text; empty for no body.
     body: String,
 }
 
@@ -215,7 +215,7 @@ impl Target {
             .connect(limit)
             .map_err(|error| match error.kind() {
                 ErrorKind::TimedOut => Reason::Slow(format!("no connection within {limit:?}")),
-                // It was there, and gone before connect(2) returned.
+                // The server was listening, and closed before connect(2) returned.
                 ErrorKind::ConnectionReset => {
                     Reason::of_transfer(&error, "before a request was sent")
                 }
@@ -230,8 +230,8 @@ impl Target {
         };
         let mut session = ClientConnection::new(tls, self.server_name.clone())
             .map_err(|error| Reason::Tls(tls::words(&error)))?;
-        // The handshake by itself, so that its failures are told from others, and
-        // the token is sent only to whom we believe.
+        // The handshake is a separate step, so that its failures can be distinguished,
+        // and the token is sent only to an authenticated server.
         while session.is_handshaking() {
             session
                 .complete_io(&mut stream)
@@ -267,12 +267,12 @@ impl Target {
     }
 }
 
-/// What failed after the handshake. TLS 1.3 refuses a client's certificate only now.
+/// A failure after the handshake. TLS 1.3 refuses a client's certificate only now.
 fn transfer(error: std::io::Error) -> Reason {
     Reason::of_transfer(&error, "after the request was sent")
 }
 
-/// The reason in a `metav1.Status`, or what came instead of one.
+/// The reason in a `metav1.Status`, or the beginning of any other answer.
 fn refusal(response: &Response) -> Reason {
     let status: Option<Value> = serde_json::from_str(&response.body).ok();
     let message = status
@@ -288,7 +288,7 @@ fn refusal(response: &Response) -> Reason {
     }
 }
 
-/// Enough of an answer to recognise who gave it.
+/// Enough of an answer to recognise which server sent it.
 fn beginning(text: &str) -> &str {
     text.char_indices()
         .nth(200)

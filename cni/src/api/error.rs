@@ -1,24 +1,24 @@
-//! Why the API server could not be asked, or what it answered instead.
+//! Errors of requests to the API server.
 
 use std::path::PathBuf;
 use std::{fmt, io};
 
 use super::tls;
 
-/// One failed request, or a client that could not be made.
+/// One failed request, or a client that could not be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     /// Path of the kubeconfig that was used.
     pub kubeconfig: PathBuf,
     /// URL of the server; empty when the kubeconfig could not be read.
     pub server: String,
-    /// What was asked for: `pod default/web-0`; empty when nothing was.
+    /// The requested object: `pod default/web-0`; empty when there was no request.
     pub object: String,
     /// Why it failed.
     pub reason: Reason,
 }
 
-/// Kinds of failure; the text is the cause in the words of whoever saw it.
+/// Kinds of failure; the text is the cause as the failing layer reported it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -26,19 +26,19 @@ pub enum Reason {
     Kubeconfig(String),
     /// No connection: refused, no route, no such host.
     Unreachable(String),
-    /// The connection was closed or reset before the answer was complete, as by a server that stops or starts.
+    /// The connection was closed or reset before the answer was complete, for example by a server that restarts.
     Broken(String),
     /// The connection or the answer took longer than the limit.
     Slow(String),
     /// The TLS handshake failed.
     Tls(String),
-    /// 401: the token is not valid (any more).
+    /// 401: the token is not valid, or has expired.
     Unauthorized(String),
-    /// 403: the token may not do this.
+    /// 403: the token is not authorized for this request.
     Forbidden(String),
     /// 404: there is no such object.
     NotFound(String),
-    /// Another pod of the same name, by its UID.
+    /// The object is another pod of the same name: its UID differs.
     OtherPod(String),
     /// Another HTTP status.
     Status(u16, String),
@@ -49,7 +49,7 @@ pub enum Reason {
 }
 
 impl Error {
-    /// Whether there was a client that asked for something.
+    /// True if a client existed and sent a request.
     #[must_use]
     pub fn has_asked(&self) -> bool {
         !self.object.is_empty()
@@ -57,14 +57,14 @@ impl Error {
 }
 
 impl Reason {
-    /// Why a TLS handshake failed. A server that ends the connection says nothing about certificates: only what the
-    /// TLS library itself refuses is [`Reason::Tls`].
+    /// Why a TLS handshake failed. A server that closes the connection gives no certificate error: only what the TLS
+    /// library itself refuses is [`Reason::Tls`].
     #[must_use]
     pub fn of_handshake(error: &io::Error) -> Self {
         Self::of_transfer(error, "during the TLS handshake")
     }
 
-    /// Why a connection failed that was there; `when` says how far it was.
+    /// Why an established connection failed; `when` says at which step.
     pub(super) fn of_transfer(error: &io::Error, when: &str) -> Self {
         let refused = error
             .get_ref()
@@ -86,7 +86,7 @@ impl Reason {
         }
     }
 
-    /// What happened, without what to do about it.
+    /// What happened, without the remedy.
     #[must_use]
     pub fn cause(&self) -> String {
         match self {
@@ -105,7 +105,7 @@ impl Reason {
         }
     }
 
-    /// What a person can do about it.
+    /// The remedy.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Certificate authorities, and servers whose certificate is such an authority itself.
+//! Certificate authorities, and servers whose certificate is itself a trusted authority.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use rustls::{
     CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
 
-/// Verifies as WebPKI does, with one addition: small API servers have one self-signed certificate that is authority
-/// and server at once, which WebPKI refuses (`CaUsedAsEndEntity`) and Go's library, and so kubectl, takes. It is taken
-/// when it is one of `roots`, byte for byte; name and validity must hold as for any other.
+/// Verifies as WebPKI does, with one addition: small API servers have one self-signed certificate that is both CA
+/// and server certificate. WebPKI refuses it (`CaUsedAsEndEntity`); Go's library, and so kubectl, accepts it. Here it
+/// is accepted when it equals one of `roots` byte for byte; name and validity are checked as for any other.
 #[derive(Debug)]
 pub(super) struct Pinned {
     webpki: Arc<WebPkiServerVerifier>,
@@ -23,7 +23,7 @@ pub(super) struct Pinned {
 
 impl Pinned {
     /// # Errors
-    /// What of the authority cannot be used.
+    /// The part of the CA data that cannot be used.
     pub(super) fn new(
         roots: Result<Vec<CertificateDer<'static>>, String>,
         provider: Arc<CryptoProvider>,
@@ -58,7 +58,7 @@ impl ServerCertVerifier for Pinned {
             now,
         );
         match verified {
-            // webpki looks at the validity first, so what comes as this is valid now; a test holds it to that.
+            // webpki checks the validity first, so a certificate refused with this error is valid now (tested).
             Err(e) if is_authority(&e) => {
                 if !self.roots.iter().any(|root| root == end_entity) {
                     return Err(CertificateError::UnknownIssuer.into());
@@ -95,7 +95,7 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// Whether a certificate was refused for being an authority's.
+/// True if a certificate was refused because it is a CA certificate.
 fn is_authority(error: &Error) -> bool {
     let Error::InvalidCertificate(CertificateError::Other(OtherError(reason))) = error else {
         return false;

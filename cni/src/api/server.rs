@@ -1,10 +1,10 @@
-//! The address of the API server.
+//! The URL of the API server.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// `https://HOST[:PORT][/PATH]`, or `http://` to a loopback address: anywhere else the
-/// token would be readable on its way.
+/// `https://HOST[:PORT][/PATH]`, or `http://` to a loopback address: to any other address the
+/// token would be sent in clear text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     /// Whether the connection is encrypted.
@@ -13,17 +13,17 @@ pub struct Server {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// `HOST[:PORT]` as it was written.
+    /// `HOST[:PORT]` as written.
     pub authority: String,
-    /// What every path begins with; empty or with a leading slash.
+    /// Prefix of every path; empty or with a leading slash.
     pub base: String,
 }
 
 impl Server {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it is refused.
     pub fn parse(url: &str) -> Result<Self, String> {
         let bad = |reason: &str| Err(format!("server url {url:?} {reason}"));
         let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
@@ -83,8 +83,8 @@ impl Server {
             }
             match TcpStream::connect_timeout(&address, left) {
                 Ok(stream) => {
-                    // The request comes right after the end of the handshake; the kernel would hold it back until
-                    // that is acknowledged, which the other side puts off by some 40 ms.
+                    // The request follows the end of the handshake at once; without this option the kernel would delay
+                    // it until that is acknowledged, and the peer delays the acknowledgement by some 40 ms.
                     stream.set_nodelay(true)?;
                     return Ok(stream);
                 }

@@ -1,4 +1,4 @@
-//! Whom to believe, and who to be.
+//! TLS client configuration: trusted authorities and the client's certificate.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use rustls::{
 use super::kubeconfig::Access;
 use super::pinned::Pinned;
 
-/// The client's side of TLS 1.2 and 1.3, without a certificate of its own. `authority` is PEM; `None`
-/// believes everybody.
+/// Client configuration for TLS 1.2 and 1.3, without a client certificate. `authority` is PEM; `None`
+/// accepts any server certificate.
 ///
 /// # Errors
-/// What of the authority cannot be used.
+/// The part of the CA data that cannot be used.
 pub fn client_config(authority: Option<&[u8]>) -> Result<ClientConfig, String> {
     Ok(believing(authority)?.with_no_client_auth())
 }
@@ -40,7 +40,7 @@ fn believing(
     })
 }
 
-/// The client's side of TLS for a kubeconfig; the error says what in it cannot be used.
+/// The TLS client configuration for a kubeconfig; the error says which part of it cannot be used.
 pub(super) fn config(access: &Access) -> Result<ClientConfig, String> {
     let builder = believing(access.authority.as_deref())?;
     let Some((certificate, key)) = &access.identity else {
@@ -62,7 +62,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-/// What the TLS library refuses, in words; its own are names of its values in part.
+/// The text for an error of the TLS library, whose own messages partly print names of enum variants.
 pub(super) fn words(error: &Error) -> String {
     let Error::InvalidCertificate(reason) = error else {
         return match error {
@@ -102,8 +102,8 @@ pub(super) fn words(error: &Error) -> String {
     }
 }
 
-/// `insecure-skip-tls-verify: true`: the kubeconfig asks for it. The handshake's
-/// signatures are still checked.
+/// Accepts any certificate, for `insecure-skip-tls-verify: true` in the kubeconfig. The
+/// handshake's signatures are still checked.
 #[derive(Debug)]
 struct NoVerification(Arc<CryptoProvider>);
 

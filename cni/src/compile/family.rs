@@ -14,11 +14,11 @@ pub(super) struct Family {
     pub(super) passthrough: IpNet,
     /// The unspecified address.
     pub(super) any: IpAddr,
-    /// Captured destinations; none when all are.
+    /// Captured destinations; `None`: all are captured.
     pub(super) include: Option<Vec<IpNet>>,
-    /// Destinations that are left.
+    /// Destinations that are not captured.
     pub(super) exclude: Vec<IpNet>,
-    /// DNS of this family.
+    /// The DNS packets of this family that go to the proxy.
     pub(super) dns: FamilyDns,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Family {
 pub(super) enum FamilyDns {
     Off,
     All,
-    /// Those to these servers, at least one.
+    /// Packets to these servers, of which there is at least one.
     Servers(Vec<IpNet>),
 }
 
@@ -91,7 +91,7 @@ fn servers(addrs: impl Iterator<Item = IpAddr>) -> FamilyDns {
 }
 
 impl FamilyDns {
-    /// Some DNS of this family goes to the proxy.
+    /// True if any DNS packets of this family go to the proxy.
     pub(super) fn is_on(&self) -> bool {
         !matches!(self, Self::Off)
     }

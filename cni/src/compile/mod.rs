@@ -1,24 +1,25 @@
-//! From an [`Intent`] to rules: plain data, no kernel.
+//! Compiles an [`Intent`] to rules: plain data, no kernel.
 //!
-//! The two engines have different rules and not two spellings of one: see [`weir_netfilter::xtables`]. What
-//! both share is worked out in `family`; everything else is written twice.
+//! The two engines have different rules, not two spellings of the same ones: see [`weir_netfilter::xtables`].
+//! `family` computes what both share; everything else exists once per engine.
 //!
 //! # What happens to a packet
 //!
-//! One line per group of rules, in the order of the chains. Beside the code stands one line per rule.
+//! One line per group of rules, in the order of the chains. The code documents each rule in one line.
+//! *Returns* is the verdict: the packet is not redirected.
 //!
-//! - Packets from excluded interfaces, and to them, are left alone.
-//! - Inbound: packets to the tunnel port and to excluded ports are left; other captured ports go to the
+//! - Packets from and to excluded interfaces return.
+//! - Inbound: packets to the tunnel port and to excluded ports return; other captured ports go to the
 //!   proxy's inbound listener. Packets of virtual machines count as outbound.
-//! - Outbound: excluded ports come first and cover everything, UDP, DNS and the proxy included. Then
-//!   the proxy's own packets: those to the pod itself go to its inbound listener, the rest is left, or
-//!   it would loop. Packets of groups outside the capture are left. DNS goes to the proxy's DNS
-//!   listener. Packets to loopback and to excluded networks are left, included ports and networks go to
+//! - Outbound: excluded ports come first and cover everything, including UDP, DNS and the proxy. Then
+//!   the proxy's own packets: those to the pod itself go to its inbound listener, the rest returns, or
+//!   it would loop. Packets of groups that are not captured return. DNS goes to the proxy's DNS
+//!   listener. Packets to loopback and to excluded networks return, included ports and networks go to
 //!   the proxy's outbound listener.
-//! - Transparent inbound: the proxy's connections carry a mark, their replies get it back from the
-//!   connection and are routed to `lo`; a second mark tells the proxy's packets to its own pod.
-//! - DNS: the way from the proxy to the server is conntrack zone 1, from the application to the proxy
-//!   zone 2, because both may have the same addresses and ports.
+//! - Transparent inbound: the proxy's connections carry a mark; their replies get it back from
+//!   conntrack and are routed to `lo`. A second mark identifies the proxy's packets to its own pod.
+//! - DNS: packets between the proxy and the server are in conntrack zone 1, those between the application
+//!   and the proxy in zone 2, because both may have the same addresses and ports.
 
 mod family;
 mod nft;
@@ -32,28 +33,28 @@ use std::borrow::Cow;
 use std::fmt;
 use weir_netfilter as engines;
 
-/// Who writes the rules into the kernel.
+/// The kernel interface that the rules are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Engine {
-    /// nf_tables with `inet` tables of our own. Since 5.2, which gave `inet` NAT and route chains.
+    /// nf_tables with owned `inet` tables. Since 5.2, which added NAT and route chains to `inet`.
     Nft,
     /// The legacy tables of `iptables-legacy` and `ip6tables-legacy`.
     Xtables,
 }
 
-/// What the kernel shall hold.
+/// The desired state of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
     /// Tables, chains and rules.
     pub rules: Rules,
-    /// Addresses, policy rules and routes, to be added in this order after the rules.
+    /// Addresses, policy rules and routes, in the order in which they are added.
     pub routing: Vec<RoutingItem>,
-    /// What they were made of.
+    /// The intent that this was compiled from.
     intent: Intent,
 }
 
 impl Compiled {
-    /// The same intent in legacy tables, as upstream's installer writes it there by default.
+    /// The same intent in legacy tables, as upstream's installer writes it by default.
     pub(crate) fn in_legacy_tables(&self) -> Cow<'_, engines::xtables::Ruleset> {
         match &self.rules {
             Rules::Xtables(rules) => Cow::Borrowed(rules),
@@ -62,17 +63,16 @@ impl Compiled {
     }
 }
 
-/// Rules of one engine. Tables and chains are there only when they hold a rule or are jumped to.
+/// Rules of one engine. Tables and chains exist only when they hold a rule or are jumped to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// Our own tables as a whole.
+    /// Owned tables, complete.
     Nft(engines::nft::Ruleset),
-    /// Our own chains as a whole; of built-in chains the rules that are to be there.
+    /// Owned chains, complete; of built-in chains only the desired rules.
     Xtables(engines::xtables::Ruleset),
 }
 
-/// Compiles for one engine. Always succeeds: whatever could be wrong was found when the intent was
-/// parsed.
+/// Compiles for one engine. Never fails: parsing the intent found all input errors.
 #[must_use]
 pub fn compile(intent: &Intent, engine: Engine) -> Compiled {
     let rules = match engine {
@@ -86,11 +86,11 @@ pub fn compile(intent: &Intent, engine: Engine) -> Compiled {
     }
 }
 
-/// The mark of the proxy's packets to its own pod, when inbound traffic is proxied transparently.
+/// The mark of the proxy's packets to its own pod, set when inbound traffic is proxied transparently.
 const OUTBOUND_MARK: u32 = 1338;
-/// Where the proxy listens for DNS.
+/// Port of the proxy's DNS listener.
 const DNS_LISTENER_PORT: u16 = 15053;
-/// Where name servers listen.
+/// Port of name servers.
 const DNS_PORT: u16 = 53;
 /// Conntrack zone between the proxy and its name server.
 const ZONE_UPSTREAM: u16 = 1;
@@ -106,7 +106,7 @@ impl fmt::Display for Engine {
     }
 }
 
-/// As the engine's own tool lists them.
+/// Prints the rules as the engine's own tool lists them.
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -116,7 +116,7 @@ impl fmt::Display for Rules {
     }
 }
 
-/// The rules, then one line for each address, policy rule and route.
+/// Prints the rules, then one line per address, policy rule and route.
 impl fmt::Display for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.rules.fmt(f)?;

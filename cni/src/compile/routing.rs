@@ -1,4 +1,4 @@
-//! Addresses, policy rules and routes that the rules need.
+//! Addresses, policy rules and routes that the netfilter rules need.
 
 use super::family::Family;
 use crate::config::Intent;
@@ -14,7 +14,7 @@ pub enum IpFamily {
     V6,
 }
 
-/// One thing to add beside the rules. What is there already is left.
+/// One address, policy rule or route to add. An item that exists is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RoutingItem {
@@ -23,7 +23,7 @@ pub enum RoutingItem {
         /// The address and its prefix length.
         address: IpNet,
     },
-    /// `ip rule add fwmark MARK/MASK lookup TABLE`, without a priority of its own.
+    /// `ip rule add fwmark MARK/MASK lookup TABLE`, without an explicit priority.
     PolicyRule {
         /// Family.
         family: IpFamily,
@@ -34,8 +34,8 @@ pub enum RoutingItem {
         /// `FRA_TABLE`
         table: u32,
     },
-    /// `ip route add local default dev lo table TABLE`: everything is for this machine. In IPv4
-    /// with host scope.
+    /// `ip route add local default dev lo table TABLE`: every address is local. For IPv4 with
+    /// host scope.
     LocalDefault {
         /// Family.
         family: IpFamily,
@@ -46,8 +46,8 @@ pub enum RoutingItem {
 
 /// - `::6` is the source of the proxy's connections to the application over IPv6; IPv4 has all of
 ///   127.0.0.0/8 on `lo`.
-/// - Marked packets are looked up in a table of their own, where everything is local. The routes come before the
-///   policy rules that lead to them: at no moment is a packet looked up in a table that has none.
+/// - Marked packets are looked up in a separate table, where every address is local. The routes are added before
+///   the policy rules that select their table, so no packet is looked up in an empty table.
 pub(super) fn routing(intent: &Intent) -> Vec<RoutingItem> {
     let mut items = Vec::new();
     if intent.enable_ipv6 {
@@ -76,19 +76,19 @@ pub(super) fn routing(intent: &Intent) -> Vec<RoutingItem> {
 }
 
 impl RoutingItem {
-    /// What it is, without the verb: `ip -4 rule fwmark 0x539 lookup 133`.
+    /// The item without the verb: `ip -4 rule fwmark 0x539 lookup 133`.
     #[must_use]
     pub fn object(&self) -> String {
         self.command("")
     }
 
-    /// The command that would take it away.
+    /// The command that deletes it.
     #[must_use]
     pub fn removal(&self) -> String {
         self.command("delete ")
     }
 
-    /// With this verb, which has a blank behind it.
+    /// The command with this verb, which ends with a blank.
     fn command(&self, verb: &str) -> String {
         match self {
             Self::Address { address } => {

@@ -1,4 +1,4 @@
-//! The worked examples as text, and what may never happen.
+//! The worked examples as text, and invariants of the compiled rules.
 
 use super::*;
 use crate::config::{NameFiles, SidecarConfig};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 mod examples;
 
-/// An intent from a change of the default configuration with the usual ids.
+/// The intent of the default configuration with the usual ids, after one change.
 pub(crate) fn intent(change: impl FnOnce(&mut SidecarConfig)) -> Intent {
     let mut config = SidecarConfig {
         proxy_uid: "1337".into(),
@@ -261,7 +261,7 @@ fn routing_in_words() {
     assert_eq!(words(both), expected);
 }
 
-/// A text that is a list, often a good one.
+/// Text of a list, often a valid one.
 fn list(element: &'static str) -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),

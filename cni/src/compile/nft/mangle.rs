@@ -10,14 +10,14 @@ use weir_netfilter::nft::{
 
 /// `NF_CT_STATE_INVALID_BIT`
 const INVALID: u32 = 1;
-/// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)` and `NF_CT_STATE_BIT(IP_CT_RELATED)`: packets of a connection
-/// that is known, and what it announced.
+/// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)` and `NF_CT_STATE_BIT(IP_CT_RELATED)`: packets of known
+/// connections and of related ones.
 const KNOWN: u32 = 2 | 4;
 
 pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
     let base = |name, kind, hook| Chain::base(name, kind, hook, priority::MANGLE);
     let prerouting_chain = base(PREROUTING, ChainType::Filter, Hook::Prerouting);
-    // A packet whose mark changes here must be routed again.
+    // Type route: a packet whose mark changes here must be routed again.
     let output_chain = base(OUTPUT, ChainType::Route, Hook::Output);
     let mut chains = Chains::new(
         prerouting_chain,
@@ -43,10 +43,10 @@ fn tcp() -> RuleBuilder {
     Rule::builder().l4proto(L4Proto::Tcp)
 }
 
-/// 1. Transparent: what comes from excluded interfaces is left.
-/// 2. Invalid TCP packets are dropped, if that is desired.
+/// 1. Transparent: packets from excluded interfaces return.
+/// 2. Invalid TCP packets are dropped, if configured.
 /// 3. Transparent: other TCP is inbound traffic.
-/// 4. Transparent: the mark of the proxy's connections is kept with the connection.
+/// 4. Transparent: the mark of the proxy's connections is saved in conntrack.
 fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {
     if mark.is_some() {
         for name in &intent.exclude_interfaces {
@@ -68,10 +68,10 @@ fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {
     chains.add(PREROUTING, save.build());
 }
 
-/// 1. What goes to excluded interfaces is left.
-/// 2. The proxy's marked packets over `lo` are left.
-/// 3. Its packets to the pod's own addresses over `lo` get the second mark, for each of its users and then
-///    of its groups.
+/// 1. Packets to excluded interfaces return.
+/// 2. The proxy's marked packets over `lo` return.
+/// 3. Its packets to the pod's own addresses over `lo` get the second mark: one rule per user of the proxy,
+///    then one per group.
 /// 4. Replies of the proxy's connections get the mark back, so that they are routed to `lo`.
 fn output(intent: &Intent, families: &[Family], mark: u32, chains: &mut Chains) {
     for name in &intent.exclude_interfaces {
@@ -96,13 +96,13 @@ fn output(intent: &Intent, families: &[Family], mark: u32, chains: &mut Chains) 
 }
 
 /// `istio-inbound`:
-/// 1. The proxy's own marked packets are left.
-/// 2. The proxy's connections to the application are left. With IPv6 its rule stands here and that of
-///    IPv4 behind the next one. The order changes no verdict; rule sets that others made have it so.
-/// 3. Other packets over `lo` are left, unless the proxy sends them to its own pod.
-/// 4. All ports: excluded ones are left. Packets of known connections are diverted to the socket that has
-///    them, others go to the inbound listener.
-/// 5. Or else the same for each listed port.
+/// 1. The proxy's own marked packets return.
+/// 2. The proxy's connections to the application return. With IPv6, its rule is here and that of
+///    IPv4 after rule 3. The order changes no verdict; upstream's rule sets have this order.
+/// 3. Other packets over `lo` return, unless the proxy sends them to its own pod.
+/// 4. All ports captured: excluded ones return. Packets of known connections are diverted to their
+///    socket, others go to the inbound listener.
+/// 5. Ports listed: as 4, for each listed port.
 fn inbound(intent: &Intent, families: &[Family], mark: u32, chains: &mut Chains) {
     let mut add = |rule| chains.add(INBOUND, rule);
     let over_lo = || {
@@ -136,14 +136,14 @@ fn inbound(intent: &Intent, families: &[Family], mark: u32, chains: &mut Chains)
     }
 }
 
-/// `istio-divert`: marked for the local table, and done.
+/// `istio-divert`: sets the mark that selects the local table, and accepts.
 fn divert(mark: u32, chains: &mut Chains) {
     chains.add(DIVERT, Rule::builder().counter().set_mark(mark).build());
     chains.add(DIVERT, Rule::builder().counter().verdict(Verdict::Accept));
 }
 
-/// `istio-tproxy`: whatever is not for loopback goes to the inbound listener as it is. The statement
-/// itself does not end the evaluation, so an accept follows; the counter stands before that.
+/// `istio-tproxy`: packets that are not for loopback go to the inbound listener unchanged. The tproxy
+/// statement does not end the evaluation, so an accept follows; the counter is before the accept.
 fn tproxy(intent: &Intent, families: &[Family], mark: u32, chains: &mut Chains) {
     for family in families {
         let kind = if family.is_v6 {

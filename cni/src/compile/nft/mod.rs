@@ -1,7 +1,7 @@
 //! Rules for nf_tables: one set of `inet` tables for both families.
 //!
-//! A rule without an address sees IPv6 packets too, whether IPv6 is programmed or not. Each rule counts,
-//! immediately before its verdict or statement.
+//! A rule without an address matches IPv6 packets too, whether IPv6 is programmed or not. Each rule has a
+//! counter immediately before its verdict or statement.
 
 mod mangle;
 mod nat;
@@ -36,13 +36,13 @@ pub(super) fn ruleset(intent: &Intent) -> Ruleset {
     }
 }
 
-/// The chains of one table while they are written.
+/// The chains of one table while they are built.
 struct Chains {
     chains: Vec<Chain>,
 }
 
 impl Chains {
-    /// Names every chain that the table may have, in the order of the listing.
+    /// Declares every chain that the table may have, in the order of the listing.
     fn new(prerouting: Chain, output: Chain, regular: &[&str]) -> Self {
         let mut chains = vec![prerouting, output];
         chains.extend(regular.iter().map(|name| Chain::regular(name)));
@@ -60,7 +60,7 @@ impl Chains {
         }
     }
 
-    /// The table with the chains that hold a rule or are jumped to, unless there are none.
+    /// The table with the chains that hold a rule or are jumped to; `None` if there are none.
     fn into_table(mut self, name: &str) -> Option<Table> {
         let statements = self
             .chains
@@ -84,7 +84,7 @@ fn jump_target(statement: &Statement) -> Option<String> {
     }
 }
 
-/// How most rules end.
+/// The usual ends of a rule.
 trait End {
     /// `counter return`
     fn count_return(self) -> Rule;
@@ -102,8 +102,8 @@ impl End for RuleBuilder {
     }
 }
 
-/// Users and groups differ in one key only; each rule that tells the proxy by its user has a twin that
-/// tells it by its group.
+/// A user or group of the proxy. Rules for the two differ in one key only: each rule that matches the
+/// proxy's user has a counterpart that matches its group.
 #[derive(Clone, Copy)]
 enum Owner<'a> {
     User(&'a IdRange),
@@ -111,7 +111,7 @@ enum Owner<'a> {
 }
 
 impl<'a> Owner<'a> {
-    /// First all users, then all groups.
+    /// All users, then all groups.
     fn all(intent: &'a Intent) -> impl Iterator<Item = Self> {
         let users = intent.proxy_uids.iter().map(Owner::User);
         users.chain(intent.proxy_gids.iter().map(Owner::Group))

@@ -30,10 +30,10 @@ fn tcp() -> RuleBuilder {
     Rule::builder().l4proto(L4Proto::Tcp)
 }
 
-/// 1. What a virtual machine sends to captured networks goes to the outbound listener. Interfaces and
-///    networks stand in reverse, IPv6 first.
-/// 2. What else it sends is left.
-/// 3. What comes from excluded interfaces is left.
+/// 1. Packets of virtual machines to captured networks go to the outbound listener. Interfaces and
+///    networks are in reverse order, IPv6 first.
+/// 2. Their other packets return.
+/// 3. Packets from excluded interfaces return.
 /// 4. Other TCP is inbound traffic.
 fn prerouting(intent: &Intent, families: &[Family], chains: &mut Chains) {
     let mut add = |rule| chains.add(PREROUTING, rule);
@@ -62,11 +62,11 @@ fn prerouting(intent: &Intent, families: &[Family], chains: &mut Chains) {
 }
 
 /// `istio-inbound`:
-/// 1. The tunnel port is left: the proxy listens there itself.
-/// 2. Excluded ports are left; the rest goes to the inbound listener.
-/// 3. Or else only the listed ports go there.
+/// 1. The tunnel port returns: the proxy listens there itself.
+/// 2. All ports captured: excluded ones return, the rest goes to the inbound listener.
+/// 3. Ports listed: only these go there.
 ///
-/// When inbound traffic is proxied transparently, 2 and 3 are not here but in `istio-proxy-mangle`.
+/// When inbound traffic is proxied transparently, 2 and 3 are in `istio-proxy-mangle` instead.
 fn inbound(intent: &Intent, chains: &mut Chains) {
     let tcp_to = |ports| Rule::builder().dport(L4Proto::Tcp, CmpOp::Eq, ports);
     let tunnel = intent.inbound_tunnel_port;
@@ -99,18 +99,18 @@ fn inbound(intent: &Intent, chains: &mut Chains) {
     );
 }
 
-/// `output`: what goes to excluded interfaces is left, the rest is outbound traffic.
+/// `output`: packets to excluded interfaces return, the rest is outbound traffic.
 ///
 /// `istio-output`:
-/// 1. Excluded ports are left, in TCP and UDP.
-/// 2. The proxy's connections to the application, known by their source, are left.
+/// 1. Excluded ports return, for TCP and UDP.
+/// 2. The proxy's connections to the application, identified by their source, return.
 /// 3. For each of the proxy's users, then for each of its groups, see [`own_traffic`].
-/// 4. Traffic of excluded groups, or of all groups that are not included, is left.
-/// 5. DNS is looked at, when a rule for it follows.
-/// 6. Loopback is left.
-/// 7. Excluded networks are left.
-/// 8. Included ports go to the outbound listener, whatever their address.
-/// 9. Included networks, or everything, go there.
+/// 4. Traffic of excluded groups, or of all groups that are not included, returns.
+/// 5. Jump to the DNS chain, if it has rules.
+/// 6. Loopback returns.
+/// 7. Excluded networks return.
+/// 8. Included ports go to the outbound listener, for every address.
+/// 9. Included networks, or everything, go to the outbound listener.
 fn output(intent: &Intent, families: &[Family], chains: &mut Chains) {
     for name in &intent.exclude_interfaces {
         let rule = Rule::builder().oifname(CmpOp::Eq, name.as_str());
@@ -161,12 +161,12 @@ fn output(intent: &Intent, families: &[Family], chains: &mut Chains) {
 }
 
 /// For one user or group of the proxy:
-/// 1. Its connections to the pod's own addresses over `lo` go to the inbound listener, unless they are
-///    for the tunnel port; nor, for a user while DNS is captured, for port 53.
-/// 2. Packets of other sockets over `lo` are left: an application that calls itself. While DNS is
-///    captured only TCP and not port 53, because DNS over `lo` goes to the proxy. Not when a loopback
-///    network is captured.
-/// 3. Its other traffic is left, or it would loop.
+/// 1. Its connections to the pod's own addresses over `lo` go to the inbound listener, except to the
+///    tunnel port and, for a user when DNS is captured, to port 53.
+/// 2. Packets of other sockets over `lo` return: an application that calls itself. When DNS is
+///    captured only TCP and not port 53, because DNS over `lo` goes to the proxy. No such rule when a
+///    loopback network is captured.
+/// 3. Its other traffic returns, or it would loop.
 fn own_traffic(intent: &Intent, families: &[Family], owner: Owner<'_>) -> Vec<Rule> {
     let captures_dns = intent.dns != Dns::Off;
     let over_lo = || Rule::builder().oifname(CmpOp::Eq, "lo");
@@ -196,8 +196,8 @@ fn own_traffic(intent: &Intent, families: &[Family], owner: Owner<'_>) -> Vec<Ru
     rules
 }
 
-/// One rule for each excluded group; of included groups one rule that names them all, for whoever is in none of
-/// them. A rule takes 128 expressions, which 64 groups exceed: then the groups are a set that belongs to the rule.
+/// Excluded groups: one rule per group. Included groups: one rule that returns packets of all other groups. A rule
+/// has at most 128 expressions, which 64 groups exceed: then the rule looks the group up in an anonymous set.
 fn owner_groups(groups: &OwnerGroups) -> Vec<Rule> {
     let skgid = |rule: RuleBuilder, op, group: &IdRange| rule.skgid(op, group.0.clone());
     match groups {
@@ -217,8 +217,8 @@ fn owner_groups(groups: &OwnerGroups) -> Vec<Rule> {
     }
 }
 
-/// `istio-output-dns`: TCP and then UDP to port 53, of any server or of those that are known, goes to the
-/// DNS listener.
+/// `istio-output-dns`: TCP and then UDP to port 53, of any server or of the known ones, goes to the DNS
+/// listener.
 fn dns(families: &[Family], chains: &mut Chains) {
     for proto in [L4Proto::Tcp, L4Proto::Udp] {
         let to_listener = |rule: RuleBuilder| {

@@ -6,14 +6,14 @@ use super::{Chains, End, INBOUND, OUTPUT, OUTPUT_DNS, Owner, PREROUTING};
 use crate::config::{Dns, Intent};
 use weir_netfilter::nft::{Chain, ChainType, CmpOp, Hook, L4Proto, Rule, RuleBuilder, priority};
 
-/// `output` and `prerouting`: everything is looked at; the second only when a rule for it follows.
+/// `output` and `prerouting`: every packet jumps to the chains below, the latter only if its chain has rules.
 ///
-/// `istio-output-dns`: the first rule that holds gives the zone.
-/// 1. For each of the proxy's users and then of its groups: its queries are upstream, its answers are to
-///    the application.
-/// 2. Other queries, to any server or to those that are known, are from the application.
+/// `istio-output-dns`: the first matching rule sets the zone.
+/// 1. For each of the proxy's users, then for each of its groups: queries are in the upstream zone, answers in the
+///    application zone.
+/// 2. Other queries, to any server or to the known ones, are in the application zone.
 ///
-/// `istio-inbound`: answers of the servers are upstream.
+/// `istio-inbound`: answers of the servers are in the upstream zone.
 pub(super) fn chains(intent: &Intent, families: &[Family]) -> Chains {
     let base = |name, hook| Chain::base(name, ChainType::Filter, hook, priority::RAW);
     let (prerouting, output) = (

@@ -3,7 +3,7 @@
 use super::*;
 use weir_netfilter::xtables::Family;
 
-/// Rules of one family without chain declarations: tables by name, `nat` first or last as it comes.
+/// Rules of one family without chain declarations: tables by name.
 fn saved(intent: &Intent, family: Family) -> Vec<String> {
     let text = xtables_of(intent).family(family).to_string();
     let lines = text.lines().filter(|l| !l.starts_with(['#', ':']));
@@ -20,7 +20,7 @@ fn saved(intent: &Intent, family: Family) -> Vec<String> {
     tables.concat()
 }
 
-/// The same from an expected text.
+/// The same for an expected text.
 fn expected(text: &str) -> Vec<String> {
     let mut tables: Vec<Vec<String>> = text
         .split_inclusive("COMMIT\n")
@@ -126,7 +126,7 @@ fn virtual_interfaces_in_xtables() {
     );
 }
 
-/// The table as words, without packet counts.
+/// The table as a list of words, without packet counts.
 fn normalised(ruleset: &weir_netfilter::nft::Ruleset, table: &str) -> Vec<String> {
     let table = ruleset
         .table(weir_netfilter::nft::Family::Inet, table)
@@ -138,7 +138,7 @@ fn normalised(ruleset: &weir_netfilter::nft::Ruleset, table: &str) -> Vec<String
     )
 }
 
-/// Words; `dstnat` is -100 wherever it stands.
+/// The words of a listing, with `dstnat` replaced by -100.
 fn tokens(text: &str) -> Vec<String> {
     let text = text.replace("priority dstnat", "priority -100");
     text.split_whitespace().map(str::to_owned).collect()

@@ -6,7 +6,7 @@ use super::{Chains, DIVERT, DROP, INBOUND, IS, IS_NOT, OUTPUT, Owner, PREROUTING
 use crate::config::{Inbound, Intent};
 use weir_netfilter::xtables::{ConntrackState, Protocol, Rule, RuleBuilder, Target};
 
-/// Packets of a connection that is known, and what it announced.
+/// Packets of known connections and of related ones.
 const KNOWN: [ConntrackState; 2] = [ConntrackState::Related, ConntrackState::Established];
 
 pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
@@ -37,10 +37,10 @@ const fn set_mark(value: u32) -> Target {
     }
 }
 
-/// 1. Transparent: what comes from excluded interfaces is left.
-/// 2. Invalid packets of every protocol are dropped, if that is desired.
+/// 1. Transparent: packets from excluded interfaces return.
+/// 2. Invalid packets of every protocol are dropped, if configured.
 /// 3. Transparent: other TCP is inbound traffic.
-/// 4. Transparent: the mark of the proxy's connections is kept with the connection.
+/// 4. Transparent: the mark of the proxy's connections is saved in conntrack.
 fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {
     if mark.is_some() {
         for name in &intent.exclude_interfaces {
@@ -67,10 +67,10 @@ fn prerouting(intent: &Intent, mark: Option<u32>, chains: &mut Chains) {
     chains.add(PREROUTING, tcp().mark(IS, mark).target(save));
 }
 
-/// 1. What goes to excluded interfaces is left.
-/// 2. The proxy's marked packets over `lo` are left.
-/// 3. Its packets to the pod's own addresses over `lo` get the second mark, for each of its users and then
-///    of its groups.
+/// 1. Packets to excluded interfaces return.
+/// 2. The proxy's marked packets over `lo` return.
+/// 3. Its packets to the pod's own addresses over `lo` get the second mark: one rule per user of the proxy,
+///    then one per group.
 /// 4. Replies of the proxy's connections get the mark back, so that they are routed to `lo`.
 fn output(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
     for name in &intent.exclude_interfaces {
@@ -101,12 +101,12 @@ fn output(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
 }
 
 /// `ISTIO_INBOUND`:
-/// 1. The proxy's own marked packets are left.
-/// 2. The proxy's connections to the application are left.
-/// 3. Other packets over `lo` are left, unless the proxy sends them to its own pod.
-/// 4. All ports: excluded ones are left. Packets of known connections are diverted to the socket that has
-///    them, others go to the inbound listener.
-/// 5. Or else the same for each listed port.
+/// 1. The proxy's own marked packets return.
+/// 2. The proxy's connections to the application return.
+/// 3. Other packets over `lo` return, unless the proxy sends them to its own pod.
+/// 4. All ports captured: excluded ones return. Packets of known connections are diverted to their
+///    socket, others go to the inbound listener.
+/// 5. Ports listed: as 4, for each listed port.
 fn inbound(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
     let mut add = |rule| chains.add(INBOUND, rule);
     add(tcp().mark(IS, mark).target(Target::Return));
@@ -139,13 +139,13 @@ fn inbound(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
     }
 }
 
-/// `ISTIO_DIVERT`: marked for the local table, and done.
+/// `ISTIO_DIVERT`: sets the mark that selects the local table, and accepts.
 fn divert(mark: u32, chains: &mut Chains) {
     chains.add(DIVERT, Rule::builder().target(set_mark(mark)));
     chains.add(DIVERT, Rule::builder().target(Target::Accept));
 }
 
-/// `ISTIO_TPROXY`: whatever is not for loopback goes to the inbound listener as it is.
+/// `ISTIO_TPROXY`: packets that are not for loopback go to the inbound listener unchanged.
 fn tproxy(intent: &Intent, family: &Family, mark: u32, chains: &mut Chains) {
     let on_port = intent.inbound_capture_port;
     let target = Target::Tproxy {

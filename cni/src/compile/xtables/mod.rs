@@ -1,5 +1,5 @@
-//! Rules for the legacy tables, once for each family. IPv6 tables are not touched at all when IPv6 is
-//! not programmed.
+//! Rules for the legacy tables, once per family. IPv6 tables are not touched when IPv6 is not
+//! programmed.
 
 mod mangle;
 mod nat;
@@ -38,14 +38,14 @@ pub(super) fn ruleset(intent: &Intent) -> Ruleset {
     Ruleset { tables }
 }
 
-/// The chains of one table while they are written.
+/// The chains of one table while they are built.
 #[derive(Default)]
 struct Chains {
     chains: Vec<Chain>,
 }
 
 impl Chains {
-    /// Appends a rule; the chain comes into being with its first one.
+    /// Appends a rule; the first rule creates the chain.
     fn add(&mut self, chain: &str, rule: Rule) {
         let position = self.position(chain);
         if let Some(chain) = self.chains.get_mut(position) {
@@ -53,7 +53,7 @@ impl Chains {
         }
     }
 
-    /// Where the chain is. It is made when it is not there. Built-in chains come first, user chains in
+    /// Index of the chain, which is created if absent. Built-in chains are first, then user chains in
     /// alphabetical order, as `iptables-save` lists them.
     fn position(&mut self, name: &str) -> usize {
         if let Some(position) = self.chains.iter().position(|c| c.name == name) {
@@ -68,7 +68,7 @@ impl Chains {
         position
     }
 
-    /// The table, unless nothing is in it. A chain that is jumped to is there even without rules.
+    /// The table; `None` when it is empty. A chain that is jumped to exists even without rules.
     fn into_table(mut self, family: &Family, name: &str) -> Option<Table> {
         let rules = self.chains.iter().flat_map(|c| &c.rules);
         let targets = rules.filter_map(|r| r.target.as_ref()?.chain().map(str::to_owned));
@@ -95,8 +95,8 @@ fn rank(chain: &str) -> (u8, &str) {
     }
 }
 
-/// Users and groups differ in one option only; each rule that tells the proxy by its user has a twin
-/// that tells it by its group.
+/// A user or group of the proxy. Rules for the two differ in one option only: each rule that matches
+/// the proxy's user has a counterpart that matches its group.
 #[derive(Clone, Copy)]
 enum Owner<'a> {
     User(&'a IdRange),
@@ -104,7 +104,7 @@ enum Owner<'a> {
 }
 
 impl<'a> Owner<'a> {
-    /// First all users, then all groups.
+    /// All users, then all groups.
     fn all(intent: &'a Intent) -> impl Iterator<Item = Self> {
         let users = intent.proxy_uids.iter().map(Owner::User);
         users.chain(intent.proxy_gids.iter().map(Owner::Group))

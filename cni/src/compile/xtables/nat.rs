@@ -19,10 +19,10 @@ pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
     chains
 }
 
-/// 1. What a virtual machine sends to captured networks goes to the outbound listener. Interfaces and
-///    networks stand in reverse.
-/// 2. What else it sends is left.
-/// 3. What comes from excluded interfaces is left.
+/// 1. Packets of virtual machines to captured networks go to the outbound listener. Interfaces and
+///    networks are in reverse order.
+/// 2. Their other packets return.
+/// 3. Packets from excluded interfaces return.
 /// 4. Other TCP is inbound traffic.
 fn prerouting(intent: &Intent, family: &Family, chains: &mut Chains) {
     let from = |name: &str| Rule::builder().in_interface(name);
@@ -59,11 +59,11 @@ fn prerouting(intent: &Intent, family: &Family, chains: &mut Chains) {
 }
 
 /// `ISTIO_INBOUND`:
-/// 1. The tunnel port is left: the proxy listens there itself.
-/// 2. Excluded ports are left; the rest goes to the inbound listener.
-/// 3. Or else only the listed ports go there.
+/// 1. The tunnel port returns: the proxy listens there itself.
+/// 2. All ports captured: excluded ones return, the rest goes to the inbound listener.
+/// 3. Ports listed: only these go there.
 ///
-/// When inbound traffic is proxied transparently, 2 and 3 are not here but in `mangle`.
+/// When inbound traffic is proxied transparently, 2 and 3 are in `mangle` instead.
 fn inbound(intent: &Intent, chains: &mut Chains) {
     let to_listener = |port| {
         Rule::builder()
@@ -96,18 +96,18 @@ fn inbound(intent: &Intent, chains: &mut Chains) {
     chains.add(IN_REDIRECT, to_listener(inbound..=inbound));
 }
 
-/// `OUTPUT`: what goes to excluded interfaces is left, the rest is outbound traffic.
+/// `OUTPUT`: packets to excluded interfaces return, the rest is outbound traffic.
 ///
 /// `ISTIO_OUTPUT`:
-/// 1. Excluded ports are left, in TCP and UDP.
-/// 2. The proxy's connections to the application, known by their source, are left.
+/// 1. Excluded ports return, for TCP and UDP.
+/// 2. The proxy's connections to the application, identified by their source, return.
 /// 3. For each of the proxy's users, then for each of its groups, see [`own_traffic`].
-/// 4. Traffic of excluded groups, or of all groups that are not included, is left.
-/// 5. DNS is looked at.
-/// 6. Loopback is left.
-/// 7. Excluded networks are left.
-/// 8. Included ports go to the outbound listener, whatever their address.
-/// 9. Included networks, or everything, go there.
+/// 4. Traffic of excluded groups, or of all groups that are not included, returns.
+/// 5. Jump to the DNS chain, if it has rules.
+/// 6. Loopback returns.
+/// 7. Excluded networks return.
+/// 8. Included ports go to the outbound listener, for every address.
+/// 9. Included networks, or everything, go to the outbound listener.
 fn output(intent: &Intent, family: &Family, chains: &mut Chains) {
     for name in &intent.exclude_interfaces {
         let rule = Rule::builder()
@@ -174,12 +174,12 @@ fn output(intent: &Intent, family: &Family, chains: &mut Chains) {
 }
 
 /// For one user or group of the proxy:
-/// 1. Its connections to the pod's own addresses over `lo` go to the inbound listener, unless they are
-///    for the tunnel port; nor, for a user while DNS is captured, for port 53.
-/// 2. Connections of others over `lo` are left: an application that calls itself. While DNS is captured
-///    only TCP and not port 53, because DNS over `lo` goes to the proxy. Not when a loopback network
-///    is captured.
-/// 3. Its other traffic is left, or it would loop.
+/// 1. Its connections to the pod's own addresses over `lo` go to the inbound listener, except to the
+///    tunnel port and, for a user when DNS is captured, to port 53.
+/// 2. Packets of other sockets over `lo` return: an application that calls itself. When DNS is
+///    captured only TCP and not port 53, because DNS over `lo` goes to the proxy. No such rule when a
+///    loopback network is captured.
+/// 3. Its other traffic returns, or it would loop.
 fn own_traffic(intent: &Intent, family: &Family, owner: Owner<'_>) -> Vec<Rule> {
     let captures_dns = intent.dns != Dns::Off;
     let over_lo = || Rule::builder().out_interface("lo");
@@ -202,8 +202,8 @@ fn own_traffic(intent: &Intent, family: &Family, owner: Owner<'_>) -> Vec<Rule> 
     rules
 }
 
-/// `ISTIO_OUTPUT_DNS`: TCP and then UDP to port 53, of any server or of those that are known, goes to the
-/// DNS listener.
+/// `ISTIO_OUTPUT_DNS`: TCP and then UDP to port 53, of any server or of the known ones, goes to the DNS
+/// listener.
 fn dns(family: &Family, chains: &mut Chains) {
     let listener = Target::Redirect(DNS_LISTENER_PORT..=DNS_LISTENER_PORT);
     let tcp = Rule::builder().tcp_dport(DNS_PORT.into());

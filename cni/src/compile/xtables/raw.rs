@@ -6,14 +6,14 @@ use super::{Chains, INBOUND, IS, OUTPUT, OUTPUT_DNS, Owner, PREROUTING};
 use crate::config::{Dns, Intent};
 use weir_netfilter::xtables::{Rule, Target};
 
-/// `OUTPUT` and `PREROUTING`: everything is looked at; the second only when the family has DNS.
+/// `OUTPUT` and `PREROUTING`: every packet jumps to the chains below, the latter only if the family captures DNS.
 ///
-/// `ISTIO_OUTPUT_DNS`: the first rule that holds gives the zone.
-/// 1. For each of the proxy's users and then of its groups: its queries are upstream, its answers are to
-///    the application.
-/// 2. Other queries, to any server or to those that are known, are from the application.
+/// `ISTIO_OUTPUT_DNS`: the first matching rule sets the zone.
+/// 1. For each of the proxy's users, then for each of its groups: queries are in the upstream zone, answers in the
+///    application zone.
+/// 2. Other queries, to any server or to the known ones, are in the application zone.
 ///
-/// `ISTIO_INBOUND`: answers of the servers are upstream.
+/// `ISTIO_INBOUND`: answers of the servers are in the upstream zone.
 pub(super) fn chains(intent: &Intent, family: &Family) -> Chains {
     let mut chains = Chains::default();
     if intent.dns == Dns::Off {
