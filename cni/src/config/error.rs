@@ -1,22 +1,22 @@
-//! The error for everything that somebody wrote.
+//! The error for input from people and programs.
 
 use std::fmt;
 
-/// Something that was given cannot be used: which input, what in it, why, and what would be.
+/// An input that cannot be used: its name, the invalid part, the reason, and the accepted values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputError {
-    /// Where it stands: a field, an annotation, a file, a path in a manifest.
+    /// The input: a field, an annotation, a file, a path in a manifest.
     pub input: String,
-    /// The part that is wrong, when one part is.
+    /// The invalid part; `None` when the whole input is invalid.
     pub value: Option<String>,
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub reason: String,
-    /// What can be given instead; empty when the reason says it.
+    /// The accepted values; empty when the reason names them.
     pub accepted: String,
 }
 
 impl InputError {
-    /// One wrong value.
+    /// One invalid value.
     #[must_use]
     pub fn value(
         input: impl Into<String>,
@@ -32,7 +32,7 @@ impl InputError {
         }
     }
 
-    /// An input that is wrong as a whole.
+    /// An input that is invalid as a whole.
     #[must_use]
     pub fn whole(
         input: impl Into<String>,

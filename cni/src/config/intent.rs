@@ -1,4 +1,4 @@
-//! The configuration, understood.
+//! The configuration as typed values.
 
 mod parse;
 
@@ -10,12 +10,12 @@ use super::values::{IdRange, InterfaceName, PortRange};
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What is captured and what is left, before it is known which engine says so to the kernel.
+/// What is captured and what is excluded, independent of the engine.
 ///
 /// Lists keep the order and the duplicates of the text: rules are evaluated in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
-    /// Program IPv6 as well. IPv4 always is.
+    /// Program IPv6 as well. IPv4 is always programmed.
     pub enable_ipv6: bool,
     /// How inbound traffic reaches the proxy.
     pub mode: InboundMode,
@@ -31,21 +31,21 @@ pub struct Intent {
     pub proxy_gids: Vec<IdRange>,
     /// Which inbound ports are captured.
     pub inbound: Inbound,
-    /// Ports that are left when all inbound ports are captured.
+    /// Ports that are not captured when all inbound ports are.
     pub inbound_ports_exclude: Vec<PortRange>,
-    /// Whose outbound traffic is captured.
+    /// The groups whose outbound traffic is captured.
     pub owner_groups: OwnerGroups,
-    /// Destination ports that are captured whatever their address.
+    /// Destination ports that are captured for every address.
     pub outbound_ports_include: Vec<PortRange>,
-    /// Destination ports that are left whatever their address.
+    /// Destination ports that are not captured for any address.
     pub outbound_ports_exclude: Vec<PortRange>,
     /// Destination networks that are captured.
     pub outbound_include: OutboundRanges,
-    /// Destination networks that are left.
+    /// Destination networks that are not captured.
     pub outbound_exclude: Ranges,
-    /// Interfaces of virtual machines.
+    /// Interfaces that connect virtual machines.
     pub virtual_interfaces: Vec<InterfaceName>,
-    /// Interfaces that are left alone.
+    /// Interfaces whose traffic is not captured.
     pub exclude_interfaces: Vec<InterfaceName>,
     /// The IPv4 addresses that count as loopback.
     pub loopback_v4: Ipv4Net,
@@ -53,7 +53,7 @@ pub struct Intent {
     pub dns: Dns,
     /// Drop packets that conntrack finds invalid.
     pub drop_invalid: bool,
-    /// What was given and has no effect.
+    /// Warnings: values that were given and have no effect.
     pub warnings: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub struct Intent {
 pub enum InboundMode {
     /// The destination is rewritten to the proxy's inbound port.
     Redirect,
-    /// The packet goes to the proxy's socket with its addresses unchanged.
+    /// The packet is delivered to the proxy's socket with its addresses unchanged.
     Tproxy(TproxyMark),
 }
 
@@ -71,12 +71,12 @@ pub enum InboundMode {
 pub struct TproxyMark {
     /// `inbound_tproxy_mark`
     pub mark: u32,
-    /// `inbound_tproxy_route_table`; none when nothing inbound is captured and no route is needed.
+    /// `inbound_tproxy_route_table`; `None` when no inbound traffic is captured, so no route is needed.
     pub table: Option<u32>,
 }
 
 impl TproxyMark {
-    /// Upstream's mark and table, which a pod cannot choose.
+    /// Upstream's mark and table, which a pod cannot configure.
     #[must_use]
     pub(crate) fn usual(inbound: &Inbound) -> Self {
         Self {
@@ -89,49 +89,49 @@ impl TproxyMark {
 /// Which inbound ports are captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inbound {
-    /// None: the list is empty text.
+    /// No ports: the list is empty text.
     Off,
-    /// All but `inbound_ports_exclude`: `*`.
+    /// All ports except `inbound_ports_exclude`: `*`.
     All,
-    /// These; a text of commas alone gives none of them, and its jump is made all the same.
+    /// These ports. Text of commas alone gives an empty list, for which the jump is made all the same.
     Ports(Vec<PortRange>),
 }
 
-/// Whose outbound traffic is captured.
+/// The groups whose outbound traffic is captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerGroups {
-    /// Every group's but these.
+    /// Every group except these.
     AllBut(Vec<IdRange>),
-    /// Only these groups'; no group means that nothing is captured.
+    /// Only these groups; no group means that nothing is captured.
     Only(Vec<IdRange>),
 }
 
-/// Networks by family, host bits as they were given.
+/// Networks by family, with host bits as given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
     /// IPv4
     pub v4: Vec<Ipv4Net>,
-    /// IPv6; an IPv4-mapped address belongs here.
+    /// IPv6, including IPv4-mapped addresses.
     pub v6: Vec<Ipv6Net>,
 }
 
 /// Destination networks that are captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutboundRanges {
-    /// `*`: all, in both families.
+    /// `*`: all networks, in both families.
     All,
-    /// These.
+    /// These networks.
     Ranges(Ranges),
 }
 
 /// Which DNS traffic goes to the proxy's DNS listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dns {
-    /// None.
+    /// No DNS traffic.
     Off,
-    /// All of it.
+    /// DNS traffic to any server.
     All,
-    /// What is sent to these servers; there is at least one.
+    /// DNS traffic to these servers, of which there is at least one.
     Servers {
         /// IPv4
         v4: Vec<Ipv4Addr>,
@@ -140,7 +140,7 @@ pub enum Dns {
     },
 }
 
-/// Ports of the proxy's listeners, which a pod cannot choose.
+/// Ports of the proxy's listeners, which a pod cannot configure.
 pub(crate) mod listeners {
     /// `proxy_port`
     pub(crate) const OUTBOUND: u16 = 15001;
@@ -151,17 +151,17 @@ pub(crate) mod listeners {
 }
 
 impl Intent {
-    /// Itself, if its lists are not too long.
+    /// Returns the intent if its lists are not too long.
     ///
     /// # Errors
-    /// They would make more than [`MAX_RULES`](crate::config::MAX_RULES) rules: which list, and how many elements it has.
+    /// The lists would make more than [`MAX_RULES`](crate::config::MAX_RULES) rules; the error names the one with most.
     pub(crate) fn checked(self) -> Result<Self, InputError> {
         size::check(&self)?;
         Ok(self)
     }
 
-    /// An included network's own address is a loopback address, in either family. `0.0.0.0/0` has
-    /// none.
+    /// True if the address of an included network is a loopback address, in either family. That of
+    /// `0.0.0.0/0` is not.
     #[must_use]
     pub fn includes_loopback(&self) -> bool {
         match &self.outbound_include {
@@ -173,7 +173,7 @@ impl Intent {
         }
     }
 
-    /// The marks, when inbound traffic is proxied transparently.
+    /// The mark and table, when inbound traffic is proxied transparently.
     #[must_use]
     pub fn tproxy(&self) -> Option<TproxyMark> {
         match self.mode {

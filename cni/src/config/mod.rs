@@ -1,10 +1,10 @@
-//! What a redirection is configured with, as text and as typed values.
+//! The configuration of a redirection, as text and as typed values.
 //!
-//! [`SidecarConfig`] holds what people and programs give to the command: strings, as they gave them. It comes from a
-//! file, and is completed from the environment by [`fill`](crate::fill::fill). [`Intent`] is the same with every
-//! string understood: ports, users, networks. A pod is understood without that text
-//! ([`PodRedirect`](crate::pod::PodRedirect)): its annotations become typed values once, and these an [`Intent`]. Nothing is compiled and no kernel is asked before all of it is understood,
-//! so that a typing error in the last list leaves no half-made rules.
+//! [`SidecarConfig`] holds the input of the command as strings. It is read from a file and completed from the
+//! environment by [`fill`](crate::fill::fill). [`Intent`] has the same content as typed values: ports, users,
+//! networks. A pod needs no such text ([`PodRedirect`](crate::pod::PodRedirect)): its annotations are parsed once
+//! to typed values, and these become an [`Intent`]. Nothing is compiled and the kernel is not accessed before
+//! all of it is parsed, so a typing error in the last list leaves no partial rules.
 
 mod error;
 mod intent;

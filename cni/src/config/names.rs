@@ -1,9 +1,9 @@
-//! Users and groups by name, from local files only: no name service is asked.
+//! Resolves names of users and groups from local files only: no name service is queried.
 
 use super::InputError;
 use std::path::{Path, PathBuf};
 
-/// Where names of users and groups are looked up (`passwd(5)`, `group(5)`).
+/// The files in which names of users and groups are looked up (`passwd(5)`, `group(5)`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameFiles {
     /// `name:password:uid:...`
@@ -21,11 +21,11 @@ impl Default for NameFiles {
     }
 }
 
-/// The number of `name` in a file of colon-separated lines, third field; the first line counts.
+/// The id of `name` in a file of colon-separated lines: the third field of the first matching line.
 ///
 /// # Errors
 ///
-/// The file cannot be read. A file that does not exist knows no names.
+/// The file cannot be read. A file that does not exist has no names.
 pub(crate) fn lookup(file: &Path, name: &str) -> Result<Option<u32>, InputError> {
     let bytes = match crate::files::read(file) {
         Ok(bytes) => bytes,

@@ -1,12 +1,12 @@
-//! The configuration as it was given.
+//! The configuration as text, as it was given.
 
 use super::{InputError, text};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Everything that decides about a sidecar's redirection. Lists are comma-separated text; a field that
-/// is not given has its default.
+/// All settings of a sidecar's redirection. Lists are comma-separated text; a field that is not given has its
+/// default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SidecarConfig {
@@ -20,7 +20,7 @@ pub struct SidecarConfig {
     pub proxy_uid: String,
     /// Groups whose traffic is the proxy's own.
     pub proxy_gid: String,
-    /// Exactly `TPROXY` selects transparent proxying; every other text selects redirection.
+    /// `TPROXY` selects transparent proxying; every other text selects redirection.
     pub inbound_interception_mode: String,
     /// The mark for transparent proxying.
     pub inbound_tproxy_mark: String,
@@ -28,55 +28,55 @@ pub struct SidecarConfig {
     pub inbound_tproxy_route_table: String,
     /// Ports whose inbound traffic is captured; `*` for all, empty for none.
     pub inbound_ports_include: String,
-    /// Ports that are left when all inbound ports are captured.
+    /// Ports that are not captured when all inbound ports are.
     pub inbound_ports_exclude: String,
     /// Groups whose outbound traffic is captured; `*` for all.
     pub owner_groups_include: String,
-    /// Groups that are left when all groups are captured.
+    /// Groups that are not captured when all groups are.
     pub owner_groups_exclude: String,
-    /// Destination ports that are captured whatever their address.
+    /// Destination ports that are captured for every address.
     pub outbound_ports_include: String,
-    /// Destination ports that are left whatever their address.
+    /// Destination ports that are not captured for any address.
     pub outbound_ports_exclude: String,
     /// Destination networks that are captured; `*` for all, empty for none.
     pub outbound_ip_ranges_include: String,
-    /// Destination networks that are left.
+    /// Destination networks that are not captured.
     pub outbound_ip_ranges_exclude: String,
-    /// Interfaces of virtual machines, whose inbound traffic is treated as outbound.
+    /// Interfaces that connect virtual machines, whose inbound traffic is treated as outbound.
     pub reroute_virtual_interfaces: String,
-    /// Interfaces that are left alone.
+    /// Interfaces whose traffic is not captured.
     pub exclude_interfaces: String,
     /// Port that the probe connects to.
     pub iptables_probe_port: u16,
-    /// How long the probe may take; in JSON text as `5s`.
+    /// Time limit of the probe; in JSON text such as `5s`.
     #[serde(serialize_with = "write_duration", deserialize_with = "read_duration")]
     pub probe_timeout: Duration,
     /// Change nothing in the kernel.
     pub dry_run: bool,
     /// Apply neither rules nor routes.
     pub skip_rule_apply: bool,
-    /// Probe afterwards.
+    /// Probe after applying.
     pub run_validation: bool,
     /// Redirect DNS to the proxy's DNS listener.
     pub redirect_dns: bool,
     /// Drop packets that conntrack finds invalid.
     pub drop_invalid: bool,
-    /// Redirect DNS to any server instead of only to those that are configured.
+    /// Redirect DNS to any server instead of only to the configured ones.
     pub capture_all_dns: bool,
-    /// Program IPv6 as well; found out when the configuration is filled.
+    /// Program IPv6 as well; set when the configuration is filled.
     pub enable_ipv6: bool,
-    /// IPv4 name servers; found out when the configuration is filled.
+    /// IPv4 name servers; set when the configuration is filled.
     pub dns_servers_v4: Vec<String>,
-    /// IPv6 name servers; found out when the configuration is filled.
+    /// IPv6 name servers; set when the configuration is filled.
     pub dns_servers_v6: Vec<String>,
     /// Path of the network namespace; names the lock file and the user namespace.
     pub network_namespace: String,
     /// The program sees the host's files and the pod's network (CNI).
     pub host_filesystem_pod_network: bool,
-    /// Both families are wanted.
+    /// Dual stack: both families are redirected.
     pub dual_stack: bool,
-    /// The first usable address; found out when the configuration is filled. In JSON empty text when
-    /// there is none.
+    /// The first usable address; set when the configuration is filled. In JSON empty text when there is
+    /// none.
     #[serde(serialize_with = "write_address", deserialize_with = "read_address")]
     pub host_ip: Option<IpAddr>,
     /// The IPv4 addresses that count as loopback.
@@ -85,11 +85,11 @@ pub struct SidecarConfig {
     pub reconcile: bool,
     /// Remove rules and add none.
     pub cleanup_only: bool,
-    /// Apply even when the rules are there.
+    /// Apply even when the rules exist.
     pub force_apply: bool,
     /// Use nf_tables' own tables.
     pub native_nftables: bool,
-    /// `legacy`, `nft` or empty: which kind of xtables.
+    /// `legacy`, `nft` or empty: the variant of xtables.
     pub force_iptables_binary: String,
 }
 
@@ -141,7 +141,7 @@ impl Default for SidecarConfig {
 }
 
 impl SidecarConfig {
-    /// Reads a JSON object with these field names. `source_name` says in errors where it came from.
+    /// Parses a JSON object with these field names. `source_name` names the source in errors.
     ///
     /// # Errors
     ///

@@ -1,23 +1,23 @@
-//! How many rules an intent makes, before one of them is made.
+//! Limits the number of rules of an intent before they are compiled.
 //!
-//! Lists come from annotations, which anyone who may create a pod writes. Some are multiplied: each captured
-//! network makes a rule for each interface of a virtual machine.
+//! Lists come from annotations, which any creator of a pod can write. Some lists multiply: each captured
+//! network makes one rule per interface of a virtual machine.
 
 use super::{Dns, Inbound, InputError, Intent, OutboundRanges, OwnerGroups};
 use crate::annotation;
 
-/// The most rules that an intent may make, counted for one family and the engine that makes more of them.
+/// Maximum number of rules of an intent, counted for one family and the engine that needs more rules.
 ///
-/// The kernel takes about 20 microseconds to add a rule and as long to list it again (6.18, two cores), so this many
-/// cost a starting pod a fifth of a second, and as much again whenever the agent looks. Upstream has no limit; what
-/// it has as examples makes less than a hundred.
+/// The kernel takes about 20 microseconds to add a rule and as long to list it (6.18, two cores), so this number
+/// costs a starting pod a fifth of a second, and each check by the agent as much again. Upstream has no limit; its
+/// examples make fewer than a hundred rules.
 pub const MAX_RULES: usize = 4096;
 
-/// A list and what it comes to.
+/// A list and its number of rules.
 struct Part {
     /// The field of the configuration.
     field: &'static str,
-    /// The annotation that fills it for a pod; empty when none does.
+    /// The annotation that sets it for a pod; empty when there is none.
     annotation: &'static str,
     elements: usize,
     rules: usize,
@@ -27,7 +27,7 @@ struct Part {
 ///
 /// # Errors
 ///
-/// Names the list that makes most of them, how many elements it has and how many rules there would be.
+/// The error names the list that makes most of them, its number of elements and the total number of rules.
 pub(super) fn check(intent: &Intent) -> Result<(), InputError> {
     let parts = parts(intent);
     let sum = |sum: usize, part: &Part| sum.saturating_add(part.rules);
@@ -54,7 +54,7 @@ pub(super) fn check(intent: &Intent) -> Result<(), InputError> {
     ))
 }
 
-/// What each list adds, at most.
+/// Upper bound of the rules that each list adds.
 fn parts(intent: &Intent) -> Vec<Part> {
     let part = |field, annotation, elements: usize, each: usize| Part {
         field,
@@ -192,7 +192,7 @@ mod tests {
         );
     }
 
-    /// Rules of the larger family, but for those that every intent has.
+    /// The number of compiled rules in the larger family.
     fn made(intent: &Intent, engine: Engine) -> usize {
         match compile(intent, engine).rules {
             Rules::Nft(ruleset) => {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is counted is never less than what is made.
+        /// The counted number of rules is never less than the compiled one.
         #[test]
         fn no_rule_is_forgotten(
             n in prop::array::uniform9(0usize..7),

@@ -1,14 +1,14 @@
-//! Switches of upstream's installer that choose between its ways of working: which engine they ask for, and what
-//! weir does where it has no such way.
+//! Switches of upstream's installer that select its mode of operation: the engine they select, and what weir does
+//! where it has no such mode.
 
 use super::SidecarConfig;
 use crate::compile::Engine;
 
 impl SidecarConfig {
-    /// The engine that `native_nftables` or `force_iptables_binary` asks for; none when neither does.
+    /// The engine that `native_nftables` or `force_iptables_binary` selects; `None` when neither does.
     ///
-    /// `nft` asks for the `iptables` program that writes nf_tables. Weir has one way to write nf_tables, tables
-    /// of its own, and takes that.
+    /// `nft` selects the `iptables` program that writes nf_tables. Weir writes nf_tables only as tables of its
+    /// own, and does so here.
     #[must_use]
     pub fn engine(&self) -> Option<Engine> {
         match (self.native_nftables, self.force_iptables_binary.as_str()) {
@@ -18,7 +18,7 @@ impl SidecarConfig {
         }
     }
 
-    /// What is set and does something else here than upstream documents, one sentence each.
+    /// One sentence per setting whose effect differs from upstream's documentation.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();

@@ -1,10 +1,10 @@
-//! How booleans, numbers, durations, lists and networks are written.
+//! The text forms of booleans, numbers, durations, lists and networks.
 
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Boolean text: `1 t T true TRUE True` or `0 f F false FALSE False`; anything else is none.
+/// Parses a boolean: `1 t T true TRUE True` or `0 f F false FALSE False`; `None` for anything else.
 #[must_use]
 pub fn boolean(text: &str) -> Option<bool> {
     match text {
@@ -14,7 +14,7 @@ pub fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// A decimal number of digits only: no sign, no blank. `FromStr` of the integers would take a `+`.
+/// Parses a decimal number of digits only: no sign, no blank. `FromStr` of the integers would accept a `+`.
 #[must_use]
 pub fn decimal<N: std::str::FromStr>(text: &str) -> Option<N> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
@@ -23,18 +23,18 @@ pub fn decimal<N: std::str::FromStr>(text: &str) -> Option<N> {
     text.parse().ok()
 }
 
-/// A 16-bit number in a flag or a variable: decimal, or with `0x`, `0o` or `0b` before it.
+/// Parses a 16-bit number of a flag or a variable: decimal, or with the prefix `0x`, `0o` or `0b`.
 ///
 /// # Errors
 ///
-/// The number that takes its place where a wrong variable is not an error: 65535 when the text is a
-/// number that is too large, else 0.
+/// The number to use where an invalid variable is not an error: 65535 when the number is too large,
+/// else 0.
 pub fn u16_with_prefix(text: &str) -> Result<u16, u16> {
     let (digits, radix) = match text.as_bytes() {
         [b'0', b'x' | b'X', ..] => (text.get(2..), 16),
         [b'0', b'o' | b'O', ..] => (text.get(2..), 8),
         [b'0', b'b' | b'B', ..] => (text.get(2..), 2),
-        // A leading zero alone means octal too.
+        // A leading zero means octal, too.
         [b'0', _, ..] => (text.get(1..), 8),
         _ => (Some(text), 10),
     };
@@ -56,7 +56,7 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// A duration: numbers, each with its unit, as `5s`, `500ms`, `1m30s`, `1.5h`; `0` needs no unit.
+/// Parses a duration: numbers, each with a unit, such as `5s`, `500ms`, `1m30s`, `1.5h`; `0` needs no unit.
 #[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
@@ -81,7 +81,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(nanos))
 }
 
-/// `number * unit` for a decimal fraction; what is less than a nanosecond is dropped.
+/// `number * unit` for a decimal fraction; fractions of a nanosecond are dropped.
 fn scaled(number: &str, unit: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {
@@ -100,7 +100,7 @@ fn scaled(number: &str, unit: u64) -> Option<u64> {
     Some(nanos)
 }
 
-/// The text that [`duration`] reads back: `1m30s`, `500ms`, `0s`.
+/// Formats a duration as text that [`duration`] parses: `1m30s`, `500ms`, `0s`.
 #[must_use]
 pub fn duration_text(duration: Duration) -> String {
     let mut text = String::new();
@@ -124,19 +124,19 @@ pub fn duration_text(duration: Duration) -> String {
 }
 
 /// The elements of a list, in their order and with duplicates. Blanks around an element and empty
-/// elements have no meaning.
+/// elements are ignored.
 pub fn elements(list: &str) -> impl Iterator<Item = &str> {
     list.split(',')
         .map(str::trim)
         .filter(|element| !element.is_empty())
 }
 
-/// A network as `ADDRESS/LENGTH`. Host bits may be set and are kept. No zone, no blanks, and the length
-/// without a sign or leading zeros.
+/// Parses a network, `ADDRESS/LENGTH`. Host bits may be set and are kept. No zone, no blanks, and the
+/// length without a sign or leading zeros.
 ///
 /// # Errors
 ///
-/// Why it is none.
+/// The reason why it is not a network.
 pub fn cidr(text: &str) -> Result<IpNet, &'static str> {
     let (addr, len) = text.rsplit_once('/').ok_or("has no /LENGTH")?;
     let addr: IpAddr = addr.parse().map_err(|_| "has no IP address before the /")?;

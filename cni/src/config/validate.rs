@@ -1,17 +1,17 @@
-//! Checks that are made of a command's configuration, and not of a pod's.
+//! Checks that apply to a command's configuration only, not to a pod's.
 
 use super::{InputError, SidecarConfig, text};
 use ipnet::IpNet;
 
-/// The number of groups that `owner_groups_include` may list.
+/// Maximum number of groups in `owner_groups_include`.
 const MAX_OWNER_GROUPS: usize = 64;
 
-/// Checks what a person gave to the command. The interception mode is not looked at: everything but
-/// `TPROXY` is redirection.
+/// Checks the configuration given to the command. The interception mode is not checked: every value
+/// except `TPROXY` means redirection.
 ///
 /// # Errors
 ///
-/// The first of: more than 64 groups, an unknown kind of xtables, a loopback network that is none.
+/// The first of: more than 64 groups, an unknown variant of xtables, an invalid loopback network.
 pub fn validate(config: &SidecarConfig) -> Result<(), InputError> {
     owner_groups(&config.owner_groups_include)?;
     forced_variant(&config.force_iptables_binary)?;

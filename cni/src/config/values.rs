@@ -1,4 +1,4 @@
-//! Ports, user and group ids, interface names: one element of a list, understood.
+//! Ports, user and group ids, interface names: typed values of one list element.
 
 use super::{InputError, names, text};
 use std::fmt;
@@ -13,20 +13,20 @@ pub struct PortRange(pub RangeInclusive<u16>);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IdRange(pub RangeInclusive<u32>);
 
-/// An interface name, 1 to 15 bytes (`IFNAMSIZ` less the zero).
+/// An interface name, 1 to 15 bytes (`IFNAMSIZ` less the terminating zero).
 ///
-/// A wildcard is written differently for the two engines, and the other one's sign is an ordinary
-/// character to the kernel: `eth*` is a prefix in nf_tables and a name in xtables, `eth+` the other
-/// way round. So the text stays as it is until it is compiled.
+/// The two engines have different wildcards, and each treats the other's as an ordinary character:
+/// `eth*` is a prefix in nf_tables and a name in xtables, `eth+` the reverse. So the text is kept
+/// unchanged until it is compiled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InterfaceName(String);
 
-/// `(uid_t) -1` means nobody in the kernel's interfaces.
+/// `(uid_t) -1` means "no id" in the kernel's interfaces, so the maximum is one less.
 pub(crate) const MAX_ID: u32 = u32::MAX - 1;
 
 const PORTS: &str = "a port 0-65535 or a range of ports LOW:HIGH or LOW-HIGH";
 
-/// One list element that holds ports.
+/// Parses a list element that holds ports.
 pub(super) fn ports(field: &str, element: &str) -> Result<PortRange, InputError> {
     let error = |reason: &str| Err(InputError::value(field, element, reason, PORTS));
     if element == "*" {
@@ -45,7 +45,7 @@ pub(super) fn ports(field: &str, element: &str) -> Result<PortRange, InputError>
     }
 }
 
-/// A field that holds the one port of a listener.
+/// Parses a field that holds the port of a listener.
 pub(super) fn listen_port(field: &str, value: &str) -> Result<u16, InputError> {
     match text::decimal(value.trim()) {
         Some(port) if port != 0 => Ok(port),
@@ -58,7 +58,7 @@ pub(super) fn listen_port(field: &str, value: &str) -> Result<u16, InputError> {
     }
 }
 
-/// One list element that holds ids, or a name that is looked up in `file`.
+/// Parses a list element that holds ids, or a name that is looked up in `file`.
 pub(super) fn ids(field: &str, element: &str, file: &Path) -> Result<IdRange, InputError> {
     let accepted = || {
         format!(
@@ -91,7 +91,7 @@ pub(super) fn ids(field: &str, element: &str, file: &Path) -> Result<IdRange, In
 }
 
 impl InterfaceName {
-    /// One list element that holds an interface name.
+    /// Parses a list element that holds an interface name.
     pub(crate) fn parse(field: &str, element: &str) -> Result<Self, InputError> {
         let reason = if element.is_empty() || element.len() > 15 {
             "does not have 1 to 15 bytes"
@@ -109,7 +109,7 @@ impl InterfaceName {
         Err(InputError::value(field, element, reason, accepted))
     }
 
-    /// The text as it was given.
+    /// The text as given.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

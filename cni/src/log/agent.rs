@@ -1,4 +1,4 @@
-//! The lines for the node agent: collected, and sent once at the end.
+//! The log lines for the node agent: collected, and sent once at the end.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::http::post;
 
-/// How long the process may be kept from ending by the agent's log server.
+/// Time limit for sending the lines: the agent's log server delays the end of the process by no more.
 pub const SEND_LIMIT: Duration = Duration::from_secs(1);
 
-/// Lines on their way to `log.sock`.
+/// Lines to be sent to `log.sock`.
 #[derive(Debug)]
 pub(super) struct Batch {
     socket: PathBuf,

@@ -1,24 +1,24 @@
-//! How grave a line is.
+//! Log levels.
 
-/// Levels, from talkative to silent.
+/// Log levels, from the most to the least verbose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// For whoever looks for a defect.
+    /// Details for debugging.
     Debug,
-    /// What was decided and done.
+    /// Decisions and changes.
     Info,
-    /// Something is wrong, the call goes on.
+    /// Something is wrong; the call continues.
     Warn,
     /// The call fails.
     Error,
     /// The process ends.
     Fatal,
-    /// As a configured level: say nothing.
+    /// Only as a configured level: log nothing.
     None,
 }
 
 impl Level {
-    /// Reads `plugin_log_level`; `None` for any other text.
+    /// Parses `plugin_log_level`; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
@@ -32,7 +32,7 @@ impl Level {
         })
     }
 
-    /// The word in a line, lower case.
+    /// The level's name in a line, lower case.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

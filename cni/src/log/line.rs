@@ -1,4 +1,4 @@
-//! One line: a JSON object in a fixed order of keys.
+//! One log line: a JSON object with a fixed order of keys.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,9 +8,9 @@ use super::level::Level;
 /// One message with its labels.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
-    /// How grave it is.
+    /// Its level.
     pub level: Level,
-    /// When it was said.
+    /// Time of the message.
     pub time: SystemTime,
     /// The message.
     pub msg: &'a str,
@@ -38,15 +38,15 @@ impl Line<'_> {
     }
 }
 
-/// Whether a character in a text from elsewhere could make it look like another: control characters (C0, C1 and DEL),
-/// separators of lines and paragraphs, marks that turn the direction of writing (UAX #9), and what ends such a turn.
+/// True if a character in foreign text could change how the text is displayed: control characters (C0, C1 and DEL),
+/// line and paragraph separators, bidirectional embeddings, overrides and isolates and their ends (UAX #9).
 #[must_use]
 pub fn is_deceptive(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_invisible(c)
 }
 
-/// General category Cf, or `Default_Ignorable_Code_Point`, of Unicode 16: soft hyphens, joiners, marks of direction,
-/// tags, fillers, variation selectors. They show nothing, or turn what stands around them.
+/// General category Cf, or `Default_Ignorable_Code_Point`, of Unicode 16: soft hyphens, joiners, directional marks,
+/// tags, fillers, variation selectors. They are invisible, or change the direction of the text around them.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
@@ -57,19 +57,19 @@ fn is_invisible(c: char) -> bool {
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// A text as JSON, with every [deceptive](is_deceptive) character escaped: a reader of the raw line sees it.
+/// A text as JSON, with every [deceptive](is_deceptive) character escaped, so that it is visible in the raw line.
 #[must_use]
 pub fn quoted(text: &str) -> String {
-    // A text is always JSON.
+    // A string can always be encoded as JSON.
     let json = serde_json::to_string(text).unwrap_or_default();
     if !json.contains(is_deceptive) {
         return json;
     }
-    // JSON escapes what is below U+0020 itself; all others have four hexadecimal digits.
+    // The JSON encoder escapes characters below U+0020; the others have four hexadecimal digits.
     let mut out = String::new();
     for c in json.chars() {
         match is_deceptive(c) {
-            // Above U+FFFF a pair of surrogates (RFC 8259 section 7).
+            // Above U+FFFF: a surrogate pair (RFC 8259 section 7).
             true => (c.encode_utf16(&mut [0; 2]).iter())
                 .for_each(|unit| out.push_str(&format!("\\u{unit:04x}"))),
             false => out.push(c),
@@ -79,7 +79,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// RFC 3339 in UTC with exactly six fractional digits:
-/// `2026-11-20T21:15:02.000001Z`. A time before 1970 counts as 1970.
+/// `2026-11-20T21:15:02.000001Z`. A time before 1970 is printed as 1970.
 #[must_use]
 pub fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -94,7 +94,7 @@ pub fn timestamp(time: SystemTime) -> String {
     )
 }
 
-/// Days since 1970-01-01 as year, month, day of the Gregorian calendar.
+/// Converts days since 1970-01-01 to year, month, day of the Gregorian calendar.
 ///
 /// Years are counted from March, so that the leap day is the last of a year;
 /// 719 468 days lie between 0000-03-01 and 1970-01-01, 146 097 in 400 years.
@@ -103,7 +103,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
-    // Months from March have 153 days in each five.
+    // Counted from March, every five months have 153 days.
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };

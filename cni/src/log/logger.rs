@@ -1,4 +1,4 @@
-//! The three sinks behind one handle.
+//! The logger: three sinks behind one handle.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::level::Level;
 use super::line::Line;
 use super::rolling::RollingFile;
 
-/// Says lines. Cheap to pass by reference; threads may share it.
+/// Writes log lines to its sinks. Shared by reference between threads.
 pub struct Logger {
     inner: Mutex<Inner>,
 }
@@ -30,7 +30,7 @@ impl Inner {
 }
 
 impl Logger {
-    /// One sink, `stderr`, at level info.
+    /// A logger with one sink, `stderr`, at level info.
     #[must_use]
     pub fn new(stderr: Box<dyn Write + Send>) -> Self {
         let inner = Inner {
@@ -45,7 +45,7 @@ impl Logger {
         }
     }
 
-    /// A logger that says nothing.
+    /// A logger that logs nothing.
     #[must_use]
     pub fn silent() -> Self {
         let logger = Self::new(Box::new(std::io::sink()));
@@ -55,8 +55,8 @@ impl Logger {
 
     /// Adds the file and, when the agent's socket exists, the agent.
     ///
-    /// `level` rules stderr and the lines for the agent; the file gets info
-    /// and above whatever the level.
+    /// `level` applies to stderr and the lines for the agent; the file always
+    /// gets info and above.
     pub fn open_sinks(&self, level: &str, file: &Path, socket: &Path) {
         let opened = RollingFile::open(file);
         let mut inner = self.inner();
@@ -82,34 +82,34 @@ impl Logger {
         self.inner().labels.push((key, value.into()));
     }
 
-    /// Whether anybody hears a line of this level: one that is costly to make need not be made.
+    /// True if any sink accepts lines of this level: a line that is costly to format can be skipped otherwise.
     #[must_use]
     pub fn hears(&self, level: Level) -> bool {
         self.inner().hears(level)
     }
 
-    /// One line at level debug.
+    /// Logs a line at level debug.
     pub fn debug(&self, msg: &str) {
         self.say(Level::Debug, msg);
     }
 
-    /// One line at level info.
+    /// Logs a line at level info.
     pub fn info(&self, msg: &str) {
         self.say(Level::Info, msg);
     }
 
-    /// One line at level warn.
+    /// Logs a line at level warn.
     pub fn warn(&self, msg: &str) {
         self.say(Level::Warn, msg);
     }
 
-    /// One line at level error.
+    /// Logs a line at level error.
     pub fn error(&self, msg: &str) {
         self.say(Level::Error, msg);
     }
 
-    /// One line for the agent alone, whatever the level: what it is to count, and not a person to read. It goes as
-    /// level debug, with these labels besides the others.
+    /// Sends a line to the agent only, at any configured level: a measurement for its metrics. The line has level
+    /// debug, and these labels in addition to the others.
     pub(crate) fn measured(&self, msg: &str, labels: &[(&'static str, String)]) {
         let mut inner = self.inner();
         let all = [inner.labels.as_slice(), labels].concat();
@@ -162,7 +162,7 @@ impl Logger {
         }
     }
 
-    /// Lines are whole even when a thread died with the lock.
+    /// Ignores a poisoned lock: lines are complete even if a thread panicked while it held the lock.
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

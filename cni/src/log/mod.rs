@@ -1,9 +1,9 @@
-//! What the plugin has to say: JSON lines to stderr, to a file on the node, and
-//! to the node agent.
+//! The plugin's log: JSON lines to stderr, to a file on the node, and to the
+//! node agent.
 //!
-//! A [`Logger`] begins with stderr at level info. Once the configuration is
-//! read, [`Logger::open_sinks`] adds the other two. Nothing here may fail a
-//! call: a sink that does not work is left out.
+//! A [`Logger`] starts with stderr at level info. Once the configuration is
+//! read, [`Logger::open_sinks`] adds the other two. Logging never fails a
+//! call: a sink that does not work is skipped.
 //!
 //! ```text
 //! {"level":"info","time":"2026-11-20T21:15:02.000001Z","msg":"...","pod":"ns/name"}

@@ -8,15 +8,15 @@ use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
-/// A file that has grown to this size becomes the backup.
+/// A file of this size is renamed to the backup.
 pub const SIZE_LIMIT: u64 = 10 << 20;
-/// How long the one backup is kept after its last line.
+/// Time for which the one backup is kept after its last line.
 pub const KEEP_BACKUP: Duration = Duration::from_secs(2 * 24 * 3600);
 
 /// A log file that many short processes append to.
 ///
-/// Size and age are looked at when it is opened: a process writes a few lines
-/// only. The backup is `NAME.1`.
+/// Size and age are checked when it is opened: a process writes only a few
+/// lines. The backup is `NAME.1`.
 #[derive(Debug)]
 pub struct RollingFile {
     file: File,
@@ -26,7 +26,7 @@ impl RollingFile {
     /// Opens for appending (mode 0600), rolling over a full file first.
     ///
     /// # Errors
-    /// What `open(2)` or `rename(2)` answered.
+    /// The error of `open(2)` or `rename(2)`.
     pub fn open(path: &Path) -> Result<Self> {
         let backup = backup(path);
         let old = |meta: std::fs::Metadata| {
@@ -37,7 +37,7 @@ impl RollingFile {
             age.is_some_and(|age| age > KEEP_BACKUP)
         };
         if std::fs::metadata(&backup).is_ok_and(old) {
-            // Another process may have been faster.
+            // Another process may have rolled the file over already.
             let _ = std::fs::remove_file(&backup);
         }
         let file = append(path)?;
@@ -45,7 +45,7 @@ impl RollingFile {
             return Ok(Self { file });
         }
         // Only the process with the lock renames, and only the file it locked:
-        // otherwise two at once would overwrite the backup with an empty file.
+        // otherwise two processes could overwrite the backup with an empty file.
         let inode = file.metadata()?.ino();
         if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             if std::fs::metadata(path).is_ok_and(|meta| meta.ino() == inode) {
@@ -59,17 +59,17 @@ impl RollingFile {
     }
 
     /// Appends one line in one `write(2)`, so that lines of several processes
-    /// stay whole.
+    /// are not interleaved.
     ///
     /// # Errors
-    /// What `write(2)` answered.
+    /// The error of `write(2)`.
     pub fn append(&mut self, line: &str) -> Result<()> {
         self.file.write_all(line.as_bytes())
     }
 }
 
-/// The file is this plugin's own: a link, which may lead to any file of the node, is not followed, and a pipe that
-/// nobody reads is not waited for.
+/// Opens the plugin's own file: a link, which may lead to any file of the node, is not followed, and the call does
+/// not block on a pipe without a reader.
 fn append(path: &Path) -> Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = OpenOptions::new()

@@ -1,4 +1,4 @@
-//! Whether a pod is enrolled in ambient mode.
+//! Decides whether a pod is enrolled in ambient mode.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use crate::pod::Pod;
 use crate::protocol::{CniError, NetConf};
 
 impl Plugin<'_> {
-    /// Reads the pod and its namespace and decides. A decision that fails is an
-    /// error; but with `enable_ambient_detection_retry: false` the pod goes on
-    /// as one that is not ambient.
+    /// Reads the pod and its namespace and decides. A failure is an error, except
+    /// with `enable_ambient_detection_retry: false`, where the pod is treated as
+    /// not ambient.
     pub(super) fn is_ambient(&self, candidate: &Candidate) -> Result<bool, CniError> {
         if !candidate.conf.ambient_enabled {
             return Ok(false);
         }
-        // Absent counts as true: a pod that starts outside the mesh because
-        // nobody could be asked is what must not happen.
+        // Absent counts as true: a pod must not start outside the mesh because
+        // the API server could not be reached.
         let strict = candidate.conf.enable_ambient_detection_retry != Some(false);
         let attempts = if strict {
             self.limits.ambient_strict_attempts
@@ -38,7 +38,7 @@ impl Plugin<'_> {
     fn decide_ambient(&self, candidate: &Candidate, attempts: u32) -> Result<bool, CniError> {
         let selectors = compile(&candidate.conf)?;
         let ask = |limit| self.read_pod_and_namespace(candidate, limit);
-        // The agent's pod was let through before.
+        // Never `None`: `give_up` is always false here.
         let Some((pod, namespace)) = self.attempts(candidate).run(attempts, &|| false, ask)? else {
             return Ok(false);
         };
@@ -70,7 +70,7 @@ fn compile(conf: &NetConf) -> Result<Vec<Pair>, CniError> {
         .collect()
 }
 
-/// Not on the host's network, without a sidecar, and matched by a pair.
+/// True for a pod that is not on the host's network, has no sidecar, and matches a pair.
 fn is_enabled(selectors: &[Pair], pod: &Pod, namespace: &BTreeMap<String, String>) -> bool {
     if pod.spec.host_network || pod.metadata.annotations.contains_key(STATUS) {
         return false;

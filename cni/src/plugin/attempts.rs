@@ -1,4 +1,4 @@
-//! Asking the API server again, with a bound.
+//! Bounded retries of requests to the API server.
 
 use std::time::{Duration, Instant};
 
@@ -6,27 +6,27 @@ use crate::api;
 use crate::log::Logger;
 use crate::protocol::CniError;
 
-/// How patient the plugin is.
+/// Numbers of attempts and time limits of the plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Attempts to read the pod of a sidecar.
     pub sidecar_attempts: u32,
-    /// Attempts of the ambient decision when its failure is let through.
+    /// Attempts of the ambient decision when a failure lets the pod through.
     pub ambient_attempts: u32,
-    /// Attempts of the ambient decision when its failure fails the ADD.
+    /// Attempts of the ambient decision when a failure fails the ADD.
     pub ambient_strict_attempts: u32,
     /// Attempts to read the pod for CHECK.
     pub check_attempts: u32,
     /// Pause after a failed attempt.
     pub pause: Duration,
-    /// One question to the node agent, which waits for a pod that it has not seen yet for half of it.
+    /// Time limit of one look-up at the node agent, which waits half of it for a pod that it has not seen yet.
     pub look_up: Duration,
-    /// One request, connecting included.
+    /// Time limit of one request, including connecting.
     pub request: Duration,
-    /// All attempts of one call together, those that got no answer included: as long as upstream's plugin asks a server
-    /// that refuses, or does not know the pod. The answer that says why must come before the runtime stops listening.
+    /// Time limit of all attempts of one call, including those without an answer: as long as upstream's plugin retries
+    /// when the server refuses or does not know the pod. The error must be printed before the runtime times out.
     pub total: Duration,
-    /// The hand-over to the node agent.
+    /// Time limit of the hand-over to the node agent.
     pub hand_over: Duration,
 }
 
@@ -54,9 +54,9 @@ pub(super) struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// Calls `ask` up to `count` times. After each failure `give_up` is asked
-    /// whether the answer still matters; `Ok(None)` says that it does not. A client that cannot be made
-    /// ends it at once.
+    /// Calls `ask` up to `count` times. Returns `Ok(None)` when `give_up` is true after a failure: the
+    /// answer does not matter any more. An error without a request, such as an unusable kubeconfig, is
+    /// returned at once.
     pub(super) fn run<T>(
         &self,
         count: u32,
@@ -74,7 +74,7 @@ impl Attempts<'_> {
             if give_up() {
                 return Ok(None);
             }
-            // Only an attempt that came to ask may end otherwise the next time.
+            // Only an attempt that sent a request may have another result next time.
             if !error.has_asked() {
                 return Err(CniError::internal(&error));
             }

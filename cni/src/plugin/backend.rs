@@ -1,4 +1,4 @@
-//! What the plugin asks of the kernel, so that tests can stand in for it.
+//! The plugin's interface to the kernel, as a trait so that tests can replace it.
 
 use std::fmt;
 use std::path::Path;
@@ -9,37 +9,37 @@ use crate::log::Logger;
 use crate::pod::PodRedirect;
 use crate::redirection::Difference;
 
-/// A redirection that is desired in a namespace.
+/// The desired redirection of a network namespace.
 pub struct Desired<'a> {
     /// `CNI_NETNS`.
     pub netns: &'a Path,
-    /// What the pod asks for.
+    /// The redirection that the pod requests.
     pub redirect: &'a PodRedirect,
-    /// The engine that the network configuration names; `None`: it is to be chosen.
+    /// The engine that the network configuration names; `None`: chosen automatically.
     pub engine: Option<Engine>,
-    /// Where the rules are written as text instead of into the kernel.
+    /// File to which the rules are written as text instead of to the kernel.
     pub dry_run_file: Option<&'a Path>,
-    /// `getenv(3)` of the plugin's process, for the options that are set there.
+    /// `getenv(3)` of the plugin's process, for options in its environment.
     pub lookup: &'a dyn Fn(&str) -> Option<String>,
-    /// For what a person may want to know.
+    /// Log for changes and warnings.
     pub log: &'a Logger,
-    /// How long what was done for it took.
+    /// Durations of the work.
     pub phases: &'a Phases,
 }
 
-/// What was done.
+/// The result of [`Backend::apply`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// One line for the log.
     pub summary: String,
 }
 
-/// One difference between a namespace and what is desired in it.
+/// One difference between the actual and the desired state of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deviation {
-    /// Whether it is missing or unexpected.
+    /// Kind of difference: missing or unexpected.
     pub difference: Difference,
-    /// What is: a table, a rule, a route.
+    /// The object that differs: a table, a rule, a route.
     pub object: String,
 }
 
@@ -49,25 +49,25 @@ impl fmt::Display for Deviation {
     }
 }
 
-/// The kernel, or what stands in for it. Errors are whole sentences: input,
+/// The kernel, or a replacement for tests. Errors are whole sentences: input,
 /// reason, remedy.
 pub trait Backend {
-    /// Puts the redirection into the namespace: all or nothing, twice is once.
+    /// Applies the redirection to the namespace, atomically and idempotently.
     ///
     /// # Errors
-    /// Why not, and how the namespace was left: as it was, unless the error says otherwise.
+    /// The reason; the namespace is unchanged unless the error says otherwise.
     fn apply(&self, desired: &Desired<'_>) -> Result<Applied, String>;
 
-    /// What is missing or different in the namespace; nothing when it is as desired. Changes nothing.
+    /// What is missing or unexpected in the namespace; empty when it is in sync. Changes nothing.
     ///
     /// # Errors
-    /// Why it cannot be told.
+    /// The reason why the namespace cannot be compared.
     fn verify(&self, desired: &Desired<'_>) -> Result<Vec<Deviation>, String>;
 
-    /// Whether rules can be written on this node by this process at all.
+    /// Checks whether this process can write rules on this node.
     /// Changes nothing.
     ///
     /// # Errors
-    /// What is lacking, and what gives it.
+    /// What is missing, and what provides it.
     fn probe(&self) -> Result<(), String>;
 }

@@ -1,11 +1,11 @@
-//! Which part of the kernel gets the rules.
+//! The engine that the network configuration selects.
 
 use crate::compile::Engine;
 
-/// The engine that the network configuration names; none where it is to be chosen.
+/// The engine that the network configuration names; `None`: chosen automatically.
 ///
-/// `native_nftables: false` asks for classic tables in whatever variant the node
-/// has; both engines do the same to the pod's traffic, so it is the automatic choice.
+/// `native_nftables: false` means xtables in whichever variant the node has. Both engines
+/// have the same effect on the pod's traffic, so the engine is chosen automatically.
 #[must_use]
 pub fn named_engine(native_nftables: bool) -> Option<Engine> {
     native_nftables.then_some(Engine::Nft)

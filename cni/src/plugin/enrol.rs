@@ -1,4 +1,4 @@
-//! The order in which a pod is decided about.
+//! The steps, in order, that decide about a pod.
 
 use std::cell::OnceCell;
 use std::path::Path;
@@ -13,19 +13,19 @@ use crate::api::{self, Client};
 use crate::log::Logger;
 use crate::protocol::{Call, CniArgs, CniError, NetConf, PrevResult, validate_kubernetes_name};
 
-/// The plugin's verbs; see the module.
+/// The plugin, which implements the verbs; see the module.
 pub struct Plugin<'a> {
-    /// What changes the kernel.
+    /// Writes to the kernel.
     pub backend: &'a dyn Backend,
-    /// Where it says what it does.
+    /// The log.
     pub log: &'a Logger,
     /// `getenv(3)`.
     pub lookup: &'a dyn Fn(&str) -> Option<String>,
-    /// How patient it is.
+    /// Numbers of attempts and time limits.
     pub limits: Limits,
 }
 
-/// A pod that has come this far.
+/// A pod that may be redirected or enrolled.
 pub(super) struct Candidate {
     pub(super) conf: NetConf,
     pub(super) args: CniArgs,
@@ -35,8 +35,8 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Of the API server. Made when it is needed: a pod that the node agent knows starts without it, also while the
-    /// kubeconfig cannot be used.
+    /// The client for the API server, created when it is needed: a pod that the node agent knows starts without it,
+    /// even while the kubeconfig cannot be used.
     pub(super) fn client(&self) -> Result<&Client, api::Error> {
         if let Some(client) = self.client.get() {
             return Ok(client);
@@ -45,14 +45,14 @@ impl Candidate {
         Ok(self.client.get_or_init(|| client))
     }
 
-    /// The agent's own pod.
+    /// True for the agent's own pod.
     pub(super) fn is_agent(&self) -> bool {
         is_agent(&self.conf, &self.args)
     }
 }
 
-/// The pod of the node agent itself: its name begins like the DaemonSet's and
-/// it lives in the agent's namespace.
+/// True for the pod of the node agent itself: its name begins with that of the
+/// DaemonSet and it is in the agent's namespace.
 fn is_agent(conf: &NetConf, args: &CniArgs) -> bool {
     args.pod_name.starts_with(AGENT_POD_PREFIX) && args.pod_namespace == conf.pod_namespace
 }
@@ -79,7 +79,7 @@ impl Plugin<'_> {
         Ok(())
     }
 
-    /// The decisions that need no answer of the API server. `None`: the pod is
+    /// The decisions that need no request to the API server. `None`: the pod is
     /// let through.
     pub(super) fn candidate(
         &self,
@@ -107,7 +107,7 @@ impl Plugin<'_> {
             patience: Patience::default(),
         };
         let Candidate { conf, args, .. } = &candidate;
-        // Upstream's plugin makes its client first, and who counts on it sees a broken node early.
+        // Upstream's plugin creates its client first, so an unusable kubeconfig is reported for these pods, too.
         let let_through = |why: &str| {
             candidate.client().map_err(CniError::internal)?;
             self.log.info(why);

@@ -1,4 +1,4 @@
-//! An ambient pod is the node agent's: it is told, and its answer is ours.
+//! Hands an ambient pod over to the node agent, whose answer is the plugin's result.
 
 use std::net::IpAddr;
 
@@ -13,8 +13,8 @@ use crate::http::post;
 use crate::protocol::{Address, Call, CniArgs, CniError, PrevResult};
 
 impl Plugin<'_> {
-    /// `POST /cmdadd` to the agent, once: the runtime makes the sandbox anew
-    /// when this fails.
+    /// `POST /cmdadd` to the agent, without retries: the runtime creates a new
+    /// sandbox when this fails.
     pub(super) fn hand_over(
         &self,
         call: &Call,
@@ -46,10 +46,10 @@ impl Plugin<'_> {
     }
 }
 
-/// The body of the hand-over: capitalised keys, the mask as base64. `None`
-/// for addresses says that there was no previous result.
+/// The body of the hand-over: capitalised keys, the mask as base64.
+/// `addresses` is `None` when there was no previous result.
 ///
-/// Agents of other versions read it too: nothing in it may change.
+/// Agents of other versions read it, too: the format must not change.
 #[must_use]
 pub fn body(netns: &str, args: &CniArgs, addresses: Option<&[Address]>) -> Value {
     let ips = addresses.map(|list| {

@@ -1,4 +1,4 @@
-//! The verbs.
+//! The CNI verbs.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use crate::api;
 use crate::protocol::{Call, CniArgs, CniError, Handler, NetConf, PrevResult, code, empty};
 
 impl Handler for Plugin<'_> {
-    /// Enrols the pod and hands the previous result on.
+    /// Enrols the pod and passes the previous result on.
     fn add(&mut self, call: &Call) -> Result<Value, CniError> {
         let previous = PrevResult::read(&call.config, &call.version)?;
-        // Made before anything is done: a version that cannot express it must
+        // Converted before any change: a version that cannot express the result must
         // not leave rules behind.
         let result = match &previous {
             Some(previous) => previous.clone().into_result(&call.version)?,
@@ -26,8 +26,8 @@ impl Handler for Plugin<'_> {
         }
     }
 
-    /// Holds the rules in the namespace against what the pod asks for. Pods
-    /// that ask for none succeed; ambient pods are the agent's to check.
+    /// Compares the rules in the namespace with what the pod requests. Succeeds for
+    /// pods that request none, and for ambient pods, which the agent checks.
     fn check(&mut self, call: &Call) -> Result<(), CniError> {
         let conf = NetConf::read(call)?;
         let args = CniArgs::parse(&call.env.args)?;
@@ -46,8 +46,8 @@ impl Handler for Plugin<'_> {
         compared
     }
 
-    /// Always succeeds: rules die with the namespace, and what the node keeps
-    /// is the agent's, which learns of the deletion from the API server.
+    /// Always succeeds: rules are deleted with the namespace, and state on the node
+    /// belongs to the agent, which learns of the deletion from the API server.
     fn del(&mut self, call: &Call) -> Result<(), CniError> {
         self.log.debug(&format!(
             "DEL of container {}: nothing to undo",
@@ -56,7 +56,7 @@ impl Handler for Plugin<'_> {
         Ok(())
     }
 
-    /// There is no state on the node to collect; only the input is checked.
+    /// Checks the input only: there is no state on the node to collect.
     fn gc(&mut self, call: &Call) -> Result<(), CniError> {
         let key = "cni.dev/valid-attachments";
         let attachments = match call.config.get(key) {
@@ -78,10 +78,10 @@ impl Handler for Plugin<'_> {
         Ok(())
     }
 
-    /// Whether the kernel takes rules from this process.
+    /// Checks whether the kernel accepts rules from this process.
     ///
-    /// A kubeconfig that is missing is told to the log only: it is written by the node agent, whose
-    /// own pod a runtime would not start while a plugin says that it is not available.
+    /// A missing kubeconfig is only logged: the node agent writes it, and a runtime would not start the
+    /// agent's pod while a plugin reports that it is not available.
     fn status(&mut self, call: &Call) -> Result<(), CniError> {
         let unavailable = |reason: String| {
             CniError::new(

@@ -1,4 +1,4 @@
-//! The backend that is the kernel.
+//! The backend that writes to the kernel.
 
 use super::backend::{Applied, Backend, Desired, Deviation};
 use super::phases::Phase;
@@ -15,27 +15,27 @@ use weir_netlink::NetnsId;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Kernel;
 
-/// What [`Kernel::heal`] found and did.
+/// The differences that [`Kernel::heal`] found, and what it wrote.
 #[derive(Debug)]
 pub struct Healed {
-    /// How the namespace differed; nothing: it was as desired.
+    /// How the namespace differed; empty: it was in sync.
     pub differences: Vec<Deviation>,
-    /// One line for the log when something was written. `None` beside differences: writing would not end them.
+    /// One line for the log when something was written. `None` with differences: writing would not remove them.
     pub summary: Option<String>,
-    /// The engine that holds rules of ours now, where that could be read.
+    /// The engine that holds owned rules now; `None` also when that could not be read.
     pub engine: Option<Engine>,
-    /// From before it was compared, where it could be read.
+    /// The fingerprint before the comparison; `None` when it could not be read.
     pub fingerprint: Option<Fingerprint>,
 }
 
 impl Kernel {
-    /// Compares the namespace with what is desired and makes it so, in one visit. `may_write` is asked between the two:
-    /// whose the namespace is may have changed while it was read. What another writer has in a table of ours and may still
-    /// need is not taken away, so nothing is written when nothing else differs.
+    /// Compares the namespace with the desired redirection and brings it in sync, in one visit. `may_write` is called
+    /// between the two: the namespace may have got another owner while it was read. Objects of another writer in an
+    /// owned table are kept, so nothing is written when nothing else differs.
     ///
     /// # Errors
-    /// The namespace cannot be read; `may_write` refuses; what is desired cannot be written. It is as it was unless
-    /// the error says otherwise.
+    /// The namespace cannot be read; `may_write` refuses; the redirection cannot be written. The namespace is unchanged
+    /// unless the error says otherwise.
     pub fn heal(
         &self,
         desired: &Desired<'_>,
@@ -43,7 +43,7 @@ impl Kernel {
     ) -> Result<Healed, String> {
         let engine = desired.engine;
         let work = |visit: &Visit<'_>, intent: &Intent| {
-            // First: what changes meanwhile is seen the next time.
+            // Read first, so that a change during the comparison is noticed the next time.
             let fingerprint = visit.fingerprint().ok();
             let compared = compare(visit, intent, engine)?;
             let stays = |change: &Change| matches!(change, Change::Kept(_));
@@ -59,8 +59,8 @@ impl Kernel {
         };
         let (fingerprint, compared, written, engine) = visit(desired, work)?;
         Ok(Healed {
-            differences: compared.told(desired),
-            summary: written.map(|written| written.told(desired).summary),
+            differences: compared.report(desired),
+            summary: written.map(|written| written.report(desired).summary),
             engine,
             fingerprint,
         })
@@ -74,13 +74,13 @@ impl Backend for Kernel {
         }
         let engine = desired.engine;
         let written = visit(desired, |visit, intent| write(visit, intent, engine))?;
-        Ok(written.told(desired))
+        Ok(written.report(desired))
     }
 
     fn verify(&self, desired: &Desired<'_>) -> Result<Vec<Deviation>, String> {
         let engine = desired.engine;
         let compared = visit(desired, |visit, intent| compare(visit, intent, engine))?;
-        Ok(compared.told(desired))
+        Ok(compared.report(desired))
     }
 
     fn probe(&self) -> Result<(), String> {
@@ -88,7 +88,7 @@ impl Backend for Kernel {
     }
 }
 
-/// What was written, into which namespace, and how long it took.
+/// The changes, the namespace, and the time that writing took.
 struct Written {
     done: redirection::Applied,
     netns: NetnsId,
@@ -105,8 +105,8 @@ fn write(visit: &Visit<'_>, intent: &Intent, engine: Option<Engine>) -> Result<W
 }
 
 impl Written {
-    /// To the log and the phases.
-    fn told(&self, desired: &Desired<'_>) -> Applied {
+    /// Reports the changes to the log and the phases.
+    fn report(&self, desired: &Desired<'_>) -> Applied {
         let (cost, phases) = (self.done.cost, desired.phases);
         let read_back = cost.read_back.unwrap_or_default();
         phases.add(Phase::Apply, self.took.saturating_sub(read_back));
@@ -136,7 +136,7 @@ impl Written {
     }
 }
 
-/// How the namespace differs, and how long it took to choose the engine and to compare.
+/// The differences, and the time that choosing the engine and comparing took.
 struct Compared {
     changes: Vec<Change>,
     choice: Duration,
@@ -156,8 +156,8 @@ fn compare(visit: &Visit<'_>, intent: &Intent, engine: Option<Engine>) -> Result
 }
 
 impl Compared {
-    /// To the phases.
-    fn told(&self, desired: &Desired<'_>) -> Vec<Deviation> {
+    /// Adds the times to the phases and converts the differences.
+    fn report(&self, desired: &Desired<'_>) -> Vec<Deviation> {
         desired.phases.add(Phase::Facts, self.choice);
         desired.phases.add(Phase::Verify, self.comparison);
         let deviation = |change: &Change| Deviation {
@@ -168,7 +168,7 @@ impl Compared {
     }
 }
 
-/// Enters the namespace once, understands what is desired in it, and does the work.
+/// Enters the namespace once, derives the intent from its addresses, and calls `work`.
 fn visit<T: Send>(
     desired: &Desired<'_>,
     work: impl FnOnce(&Visit<'_>, &Intent) -> Result<T, String> + Send,
@@ -192,7 +192,7 @@ fn visit<T: Send>(
     Ok(done)
 }
 
-/// Writes the rules as text to `DRY_RUN_FILE_PATH` and leaves the kernel alone.
+/// Writes the rules as text to `DRY_RUN_FILE_PATH` and nothing to the kernel.
 fn dry_run(file: &Path, desired: &Desired<'_>) -> Result<Applied, String> {
     let named = desired.engine;
     let compiled = |visit: &Visit<'_>, intent: &Intent| {

@@ -1,17 +1,17 @@
-//! The plugin: the verbs of CNI for pods that want their traffic redirected.
+//! The plugin: the verbs of CNI for pods whose traffic is redirected.
 //!
 //! [`Plugin`] implements [`Handler`](crate::protocol::Handler). It decides, in
-//! the fixed order of [`Plugin::enrol`], whether a pod is redirected; what is done
-//! to the kernel then goes through a [`Backend`].
+//! the fixed order of [`Plugin::enrol`], whether a pod is redirected; changes to
+//! the kernel are made through a [`Backend`].
 //!
 //! In prose, for ADD:
 //!
-//! 1. the node agent's own pod is let through before anything else is looked
-//!    at, or the agent could never start after a reboot;
-//! 2. what is no Kubernetes pod, and excluded namespaces, are let through;
-//! 3. the others are looked up: at the node agent, which follows the pods of its node, else at the API
+//! 1. the node agent's own pod is let through before any other check, or the
+//!    agent could never start after a reboot;
+//! 2. containers that are not Kubernetes pods, and pods of excluded namespaces, are let through;
+//! 3. the others are looked up: at the node agent, which watches the pods of its node, else at the API
 //!    server;
-//! 4. a kubeconfig that cannot be used fails every pod of 2 and 3 but those that the node agent knows;
+//! 4. a kubeconfig that cannot be used fails every pod of 2 and 3 except those that the node agent knows;
 //! 5. ambient pods are handed over to the node agent;
 //! 6. of the others, those with a sidecar get their rules.
 
@@ -47,7 +47,7 @@ pub const LOG_FILE: &str = "istio-cni.log";
 pub const LOG_SOCKET: &str = "log.sock";
 /// Name of the agent's event socket in the run directory.
 pub const EVENT_SOCKET: &str = "pluginevent.sock";
-/// Name of the socket in the run directory where the agent is asked for a pod.
+/// Name of the socket in the run directory where the agent answers look-ups of pods.
 pub const POD_SOCKET: &str = "pods.sock";
-/// What names of the node agent's pods begin with.
+/// Prefix of the names of the node agent's pods.
 pub const AGENT_POD_PREFIX: &str = "istio-cni-node-";

@@ -1,28 +1,28 @@
-//! How long the phases of a redirection took, and how the plugin tells the node agent.
+//! Durations of the phases of a redirection, and how the plugin reports them to the node agent.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// A part of the way from a pod to rules that were read back.
+/// A phase of the work from reading a pod to verified rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Reading what decides: the pod, its namespace's addresses, the rules' engine.
+    /// Reading the input: the pod, the addresses of its network namespace, the engine.
     Facts,
-    /// From these to the rules that are desired.
+    /// Deriving the desired redirection from the input.
     Decide,
     /// Comparing and writing.
     Apply,
-    /// Reading what the kernel holds and comparing it with what is desired.
+    /// Comparing the actual state of the kernel with the desired one.
     Verify,
-    /// Waiting for the lock of the iptables tools, where it is taken: a part of apply.
+    /// Waiting for the lock of the iptables tools, if it is taken; a part of apply.
     LockWait,
 }
 
-/// More than any call may take: what claims to have taken longer was not measured.
+/// Upper bound of a plausible duration: a larger value was not measured.
 const MOST: Duration = Duration::from_secs(3600);
 
 impl Phase {
-    /// All of them, in order.
+    /// All phases, in order.
     pub const ALL: [Self; 5] = [
         Self::Facts,
         Self::Decide,
@@ -31,7 +31,7 @@ impl Phase {
         Self::LockWait,
     ];
 
-    /// The label of its line: microseconds.
+    /// The label of the duration, in microseconds.
     fn label(self) -> &'static str {
         match self {
             Self::Facts => "facts_us",
@@ -43,15 +43,15 @@ impl Phase {
     }
 }
 
-/// The time that was spent on each phase so far; none on one that was not come to.
+/// The time spent in each phase so far; `None` for a phase that was not reached.
 #[derive(Debug, Default)]
 pub struct Phases([Cell<Option<Duration>>; Phase::ALL.len()]);
 
 impl Phases {
-    /// The message of the line that tells them.
+    /// The message of the log line that carries the durations.
     pub const MESSAGE: &'static str = "phases";
 
-    /// Does it, and adds the time.
+    /// Calls `f` and adds its duration to `phase`.
     pub fn measure<R>(&self, phase: Phase, f: impl FnOnce() -> R) -> R {
         let begun = Instant::now();
         let result = f();
@@ -59,14 +59,14 @@ impl Phases {
         result
     }
 
-    /// Adds time.
+    /// Adds `time` to `phase`.
     pub fn add(&self, phase: Phase, time: Duration) {
         if let Some(cell) = self.cell(phase) {
             cell.set(Some(cell.get().unwrap_or_default().saturating_add(time)));
         }
     }
 
-    /// The phases that were come to.
+    /// The phases that were reached.
     pub fn spent(&self) -> impl Iterator<Item = (Phase, Duration)> + '_ {
         let of = |phase| Some((phase, self.cell(phase)?.get()?));
         Phase::ALL.into_iter().filter_map(of)
@@ -77,7 +77,7 @@ impl Phases {
         self.0.get(at)
     }
 
-    /// As labels of a line.
+    /// The durations as labels of a log line.
     #[must_use]
     pub fn labels(&self) -> Vec<(&'static str, String)> {
         let label =
@@ -85,8 +85,8 @@ impl Phases {
         self.spent().map(label).collect()
     }
 
-    /// From a line of the plugin, which anybody may have written. `None`: it tells of no phases, or of such
-    /// as cannot be.
+    /// Parses a log line that claims to be the plugin's. `None`: it is not about phases, or a duration is
+    /// implausible.
     #[must_use]
     pub fn of_line(message: &str, labels: &[(String, String)]) -> Option<Self> {
         if message != Self::MESSAGE {

@@ -10,7 +10,7 @@ const ABOUT: About = About {
     version: env!("CARGO_PKG_VERSION"),
 };
 
-/// What the binary `weir-cni` does. `weir` does the same when it is called by that name.
+/// The main function of the binary `weir-cni`, and of `weir` when it is called by that name.
 #[must_use]
 pub fn main() -> ExitCode {
     weir_netlink::tuning::one_heap();
@@ -26,7 +26,7 @@ pub fn main() -> ExitCode {
     let edge = Edge {
         lookup: &lookup,
         stdin: &mut std::io::stdin().lock(),
-        // Not locked: a panic of another thread must get at it.
+        // Not locked: the panic hook of another thread must be able to write.
         stdout: &mut std::io::stdout(),
         stderr: &mut std::io::stderr(),
     };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// A compiled `metav1.LabelSelector`: all its requirements must hold; none
-/// match everything.
+/// A compiled `metav1.LabelSelector`: all its requirements must hold; without
+/// requirements it matches everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -29,7 +29,7 @@ enum Operator {
 impl LabelSelector {
     /// Compiles the JSON form; `null` and `{}` match everything.
     ///
-    /// The error says what does not compile.
+    /// The error names the part that does not compile.
     pub(super) fn compile(value: &Value) -> Result<Self, String> {
         let mut requirements = Vec::new();
         let map = match value {

@@ -1,4 +1,4 @@
-//! A pod with a sidecar: read, decided, redirected or compared.
+//! A pod with a sidecar: reads it, decides about it, redirects or checks it.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::pod::{Pod, PodFacts, PodRedirect, SidecarDecision, redirect_from};
 use crate::protocol::{Call, CniError, code};
 
 impl Plugin<'_> {
-    /// Redirects the pod if it wants that.
+    /// Redirects the pod if it requests that.
     pub(super) fn redirect(
         &self,
         call: &Call,
@@ -22,7 +22,7 @@ impl Plugin<'_> {
             return Ok(());
         };
         let desired = self.desired(call, candidate, &redirect, phases);
-        // Only classic tables can be asked for as text.
+        // Only legacy tables can be printed as text instead.
         let file = (self.lookup)("DRY_RUN_FILE_PATH").filter(|file| !file.is_empty());
         let dry_run_file = file.filter(|_| !candidate.conf.native_nftables);
         let desired = Desired {
@@ -34,7 +34,7 @@ impl Plugin<'_> {
         Ok(())
     }
 
-    /// Compares the namespace with what the pod wants.
+    /// Compares the namespace with the redirection that the pod requests.
     pub(super) fn compare(&self, call: &Call, candidate: &Candidate) -> Result<(), CniError> {
         let (attempts, phases) = (self.limits.check_attempts, Phases::default());
         let Some(redirect) = self.wanted(candidate, attempts, &phases)? else {
@@ -77,14 +77,14 @@ impl Plugin<'_> {
         }
     }
 
-    /// What the pod wants; `None`: nothing.
+    /// Reads the pod and returns the redirection that it requests; `None`: no redirection.
     fn wanted(
         &self,
         candidate: &Candidate,
         attempts: u32,
         phases: &Phases,
     ) -> Result<Option<PodRedirect>, CniError> {
-        // The agent's pod may lack a valid token while it is replaced.
+        // The agent's own pod is let through: while it is replaced there may be no valid token.
         let give_up = || candidate.is_agent();
         let ask = |limit| self.read_pod(candidate, limit);
         let read = || self.attempts(candidate).run(attempts, &give_up, ask);
@@ -94,7 +94,7 @@ impl Plugin<'_> {
         phases.measure(Phase::Decide, || self.decide(&pod))
     }
 
-    /// What this pod wants; `None`: nothing.
+    /// The redirection that this pod requests; `None`: no redirection.
     fn decide(&self, pod: &Pod) -> Result<Option<PodRedirect>, CniError> {
         let facts = PodFacts::of(pod);
         if let SidecarDecision::Skip(reason) = SidecarDecision::of(&facts) {

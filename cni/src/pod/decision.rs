@@ -1,26 +1,26 @@
-//! Whether a pod is redirected, and in words why not.
+//! Decides whether a pod is redirected, and gives the reason when it is not.
 
 use super::PodFacts;
 use crate::annotation::{INJECT, STATUS};
 use crate::config::text;
 use std::fmt;
 
-/// What is done with a pod that the plugin is called for.
+/// The decision about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SidecarDecision {
     /// Its traffic is redirected to its sidecar.
     Redirect,
-    /// It is left as it is; this is success.
+    /// It is not changed; the plugin succeeds.
     Skip(Skip),
 }
 
-/// Why a pod is left as it is. The order is the order of the questions; the first that applies counts.
+/// Why a pod is not redirected. The conditions are checked in this order; the first that applies counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Skip {
-    /// It has no network of its own: rules for it would be the node's.
+    /// It uses the host's network: its rules would apply to the node.
     HostNetwork,
-    /// It sets up its redirection itself: it has a container `istio-init`.
+    /// It sets up the redirection itself: it has a container `istio-init`.
     InitContainer,
     /// The proxy's variable `DISABLE_ENVOY` has this true value.
     EnvoyDisabled(String),
@@ -37,7 +37,7 @@ pub enum Skip {
 }
 
 impl SidecarDecision {
-    /// Decides for a pod by what it consists of.
+    /// Decides from the facts about a pod.
     #[must_use]
     pub fn of(facts: &PodFacts) -> Self {
         match skip(facts) {
@@ -74,7 +74,7 @@ fn skip(facts: &PodFacts) -> Option<Skip> {
     (!facts.annotations.contains_key(STATUS)).then_some(Skip::NotInjected)
 }
 
-/// A label that is present hides the annotation, even when it is empty.
+/// A label that is present overrides the annotation, even when it is empty.
 fn opted_out(facts: &PodFacts) -> Option<Skip> {
     let is_no = |value: &&String| text::boolean(value) == Some(false);
     if let Some(label) = facts.labels.get(INJECT) {
@@ -186,7 +186,7 @@ mod tests {
             f.annotations.clear();
         });
         assert_eq!(decision, SidecarDecision::Skip(Skip::InitContainer));
-        // DISABLE_ENVOY stands before the question for the container.
+        // DISABLE_ENVOY is checked before the container.
         let decision = decide(|f| {
             set(&mut f.proxy_env, "DISABLE_ENVOY", "1");
             f.containers.clear();

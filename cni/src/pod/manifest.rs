@@ -1,4 +1,4 @@
-//! A pod from the text of a manifest.
+//! Parses a pod from the text of a manifest.
 
 use super::Pod;
 use crate::config::InputError;
@@ -7,13 +7,13 @@ use serde_json::Value;
 const ACCEPTED: &str = "one Pod as YAML or JSON, as from: kubectl get pod NAME -o yaml";
 
 impl Pod {
-    /// Reads a manifest in YAML or JSON: a `Pod`, or a `List` of one. `source_name` says in errors
-    /// where it came from.
+    /// Parses a manifest in YAML or JSON: a `Pod`, or a `List` of one. `source_name` names the source in
+    /// errors.
     ///
     /// # Errors
     ///
-    /// The text is neither, holds several documents or pods, is of another kind, or a field has the
-    /// wrong type.
+    /// The text is neither YAML nor JSON, holds several documents or pods, is of another kind, or a field
+    /// has the wrong type.
     pub fn from_manifest(text: &str, source_name: &str) -> Result<Self, InputError> {
         let error = |reason: String| InputError::whole(source_name, reason, ACCEPTED);
         let document = document(text).map_err(error)?;
@@ -35,7 +35,7 @@ impl Pod {
     }
 }
 
-/// The only document of the text; empty ones do not count.
+/// The only document of the text; empty documents are ignored.
 fn document(text: &str) -> Result<Value, String> {
     let mut documents: Vec<Value> = if text.trim_start().starts_with('{') {
         vec![serde_json::from_str(text).map_err(|e| format!("is not JSON: {e}"))?]

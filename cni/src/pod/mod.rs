@@ -1,7 +1,7 @@
-//! A pod, and what its redirection depends on.
+//! A pod, and the properties that its redirection depends on.
 //!
-//! [`Pod`] is the part of the API object that matters here, [`PodFacts`] what is concluded from it, and
-//! [`SidecarDecision`] whether the pod is redirected at all, with the reason in words when it is not.
+//! [`Pod`] is the part of the API object that is used here, [`PodFacts`] is derived from it, and
+//! [`SidecarDecision`] tells whether the pod is redirected, with the reason when it is not.
 
 mod decision;
 mod facts;

@@ -1,4 +1,4 @@
-//! A namespace, as far as it matters: its labels.
+//! The part of a `v1.Namespace` that the decisions need: its labels.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// `v1.Namespace`, or `metav1.PartialObjectMetadata` of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
-    /// Who it is.
+    /// Name and labels.
     #[serde(default, deserialize_with = "crate::json::object")]
     pub metadata: NamespaceMetadata,
 }
@@ -17,7 +17,7 @@ pub struct NamespaceMetadata {
     /// Name.
     #[serde(default)]
     pub name: String,
-    /// Labels; `null` is none.
+    /// Labels; `None` for `null`.
     #[serde(default)]
     pub labels: Option<BTreeMap<String, String>>,
 }

@@ -1,4 +1,4 @@
-//! From a pod to its redirection: annotations and the proxy's container as typed values, and these as an intent.
+//! Derives a pod's redirection: annotations and the proxy's container become typed values, and these an intent.
 
 use super::PodFacts;
 use crate::annotation::RedirectAnnotations;
@@ -6,10 +6,10 @@ use crate::config::{Dns, IdRange, InputError, Intent, MAX_ID, listeners};
 use crate::fill::{Environment, local_address};
 use std::net::IpAddr;
 
-/// What a pod asks for. Its address families are found in its network namespace.
+/// The redirection that a pod requests. The address families are found in its network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRedirect {
-    /// What its annotations say.
+    /// The values of its annotations.
     pub annotations: RedirectAnnotations,
     /// User of the proxy.
     pub proxy_uid: u32,
@@ -17,23 +17,23 @@ pub struct PodRedirect {
     pub proxy_gid: u32,
     /// All DNS traffic goes to the proxy: `ISTIO_META_DNS_CAPTURE`.
     pub capture_dns: bool,
-    /// Both families are wanted: `ISTIO_DUAL_STACK`.
+    /// Both families are redirected: `ISTIO_DUAL_STACK`.
     pub dual_stack: bool,
     /// Drop packets that conntrack finds invalid: `INVALID_DROP`.
     pub drop_invalid: bool,
-    /// What was given and has no effect.
+    /// Warnings: values that were given and have no effect.
     pub warnings: Vec<String>,
 }
 
-/// User and group of the proxy when the pod does not say, or says 0: a redirection that leaves root's
-/// traffic would leave too much.
+/// User and group of the proxy when the pod sets none, or sets 0: not capturing root's traffic would exclude
+/// too much.
 const PROXY_ID: u32 = 1337;
 
-/// Reads what the pod asks for.
+/// Derives the redirection that the pod requests.
 ///
 /// # Errors
 ///
-/// An annotation or an id cannot be used: which, and why.
+/// An annotation or an id is invalid; the error names it and the reason.
 pub fn redirect_from(facts: &PodFacts) -> Result<PodRedirect, InputError> {
     let of_pod = |mut error: InputError| {
         error.input = format!("pod {facts}: {}", error.input);
@@ -80,7 +80,7 @@ impl PodRedirect {
     ///
     /// # Errors
     ///
-    /// No address could be the pod's; the lists are so long that they would make more than
+    /// No address could be the pod's; the lists would make more than
     /// [`MAX_RULES`](crate::config::MAX_RULES) rules.
     pub fn intent(
         &self,

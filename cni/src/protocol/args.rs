@@ -1,4 +1,4 @@
-//! `CNI_ARGS`: what the runtime says about the pod.
+//! `CNI_ARGS`: the runtime's information about the pod.
 
 use super::error::CniError;
 
@@ -16,12 +16,12 @@ pub struct CniArgs {
 }
 
 impl CniArgs {
-    /// Reads `K=V` pairs separated by `;`. The empty text is fine: the
-    /// container is not a Kubernetes pod.
+    /// Parses `K=V` pairs separated by `;`. Empty text is valid: the container is
+    /// not a Kubernetes pod.
     ///
     /// # Errors
     /// Code 999: a pair without exactly one `=`; an unknown key unless
-    /// `IgnoreUnknown` is `1` or `true`, wherever in the text it stands.
+    /// `IgnoreUnknown` is `1` or `true`, at any position in the text.
     pub fn parse(text: &str) -> Result<Self, CniError> {
         let mut args = Self::default();
         let mut ignore_unknown = false;
@@ -58,7 +58,7 @@ impl CniArgs {
         Ok(args)
     }
 
-    /// Whether the runtime named a pod at all.
+    /// True if the runtime named a pod.
     #[must_use]
     pub fn is_kubernetes_pod(&self) -> bool {
         !self.pod_name.is_empty() && !self.pod_namespace.is_empty()
@@ -75,13 +75,13 @@ fn boolean(value: &str) -> Result<bool, CniError> {
     }
 }
 
-/// Whether `text` may stand in an API path as the name of a pod or a
+/// Checks that `text` is usable in an API path as the name of a pod or a
 /// namespace: lower-case letters, digits, `-` and `.`, at most 253, beginning
 /// and ending with a letter or digit (RFC 1123 subdomain).
 ///
 /// # Errors
 /// Code 999, naming `what` and the text: such a name cannot exist in Kubernetes,
-/// and one with a slash would ask for another object.
+/// and one with a slash would request another object.
 pub fn validate_kubernetes_name(what: &str, text: &str) -> Result<(), CniError> {
     if is_kubernetes_name(text) {
         return Ok(());
@@ -92,7 +92,7 @@ pub fn validate_kubernetes_name(what: &str, text: &str) -> Result<(), CniError> 
     )))
 }
 
-/// Whether an object of Kubernetes can have this name: an RFC 1123 subdomain.
+/// True if a Kubernetes object can have this name: an RFC 1123 subdomain.
 #[must_use]
 pub fn is_kubernetes_name(text: &str) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());

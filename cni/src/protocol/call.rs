@@ -1,4 +1,4 @@
-//! One checked call, as a handler gets it.
+//! One validated call, as passed to a handler.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use super::environment::Environment;
 pub enum Command {
     /// A container joins the network.
     Add,
-    /// Is the container still as ADD left it?
+    /// Is the container still in the state that ADD left?
     Check,
     /// A container leaves the network.
     Del,
@@ -23,7 +23,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Reads `ADD`, `CHECK`, `DEL`, `GC`, `STATUS` or `VERSION`, exactly so.
+    /// Parses `ADD`, `CHECK`, `DEL`, `GC`, `STATUS` or `VERSION`, in this spelling only.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
@@ -51,10 +51,10 @@ impl Command {
     }
 }
 
-/// What a runtime asks for, after all checks of the protocol.
+/// A request of a runtime, after all protocol checks.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Which verb.
+    /// The verb.
     pub command: Command,
     /// The variables the verb may use.
     pub env: Environment,

@@ -1,4 +1,4 @@
-//! From a process's environment and stdin to one handler call, and back to stdout.
+//! Maps a process's environment and stdin to one handler call, and its result to stdout.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -11,10 +11,10 @@ use super::error::{CniError, code};
 use super::version::{IMPLEMENTED, SUPPORTED, Version, is_supported};
 use crate::json;
 
-/// A network configuration is a few kilobytes; more than this is not one.
+/// Maximum size of a network configuration, which normally has a few kilobytes.
 const STDIN_LIMIT: u64 = 16 << 20;
 
-/// The plugin's name and version, for people.
+/// The plugin's name and version, for the about text.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
     /// Name of the binary.
@@ -23,24 +23,24 @@ pub struct About {
     pub version: &'static str,
 }
 
-/// The process, as arguments.
+/// The environment and streams of the process, as arguments.
 pub struct Edge<'a> {
     /// `getenv(3)`.
     pub lookup: &'a dyn Fn(&str) -> Option<String>,
     /// The network configuration.
     pub stdin: &'a mut dyn Read,
-    /// One JSON object, or nothing.
+    /// Gets one JSON object, or nothing.
     pub stdout: &'a mut dyn Write,
-    /// The about text.
+    /// Gets the about text and messages without a caller.
     pub stderr: &'a mut dyn Write,
 }
 
-/// The verbs of a plugin. Every call has passed the checks of the protocol.
+/// The verbs of a plugin. Every call has passed the protocol checks.
 pub trait Handler {
     /// ADD: the result to print.
     ///
     /// # Errors
-    /// Printed as the error object; nothing may be left half done.
+    /// Printed as the error object; no partial change may remain.
     fn add(&mut self, call: &Call) -> Result<Value, CniError>;
     /// CHECK.
     ///
@@ -55,7 +55,7 @@ pub trait Handler {
     /// GC.
     ///
     /// # Errors
-    /// Input that names no attachments, or what could not be removed.
+    /// Input without attachments, or objects that could not be removed.
     fn gc(&mut self, call: &Call) -> Result<(), CniError>;
     /// STATUS.
     ///
@@ -67,8 +67,8 @@ pub trait Handler {
 /// Runs one CNI call; the return value is the exit status: 0, or 1 with an
 /// error object on stdout.
 ///
-/// Without `CNI_COMMAND` somebody runs the plugin by hand: the about text goes
-/// to stderr and the status is 0.
+/// Without `CNI_COMMAND` the plugin was called by hand: it prints the about
+/// text to stderr, and the status is 0.
 pub fn run(edge: Edge<'_>, about: About, handler: &mut dyn Handler) -> u8 {
     let Edge {
         lookup,
@@ -78,7 +78,7 @@ pub fn run(edge: Edge<'_>, about: About, handler: &mut dyn Handler) -> u8 {
     } = edge;
     let command = lookup("CNI_COMMAND").unwrap_or_default();
     if command.is_empty() {
-        // Nobody is left to tell when stderr is closed.
+        // There is no other output when stderr is closed.
         let _ = writeln!(
             stderr,
             "CNI plugin {} {}\nCNI protocol versions supported: {}",
@@ -97,7 +97,7 @@ pub fn run(edge: Edge<'_>, about: About, handler: &mut dyn Handler) -> u8 {
     };
     super::panic::answered();
     written.unwrap_or_else(|error| {
-        // Not even the caller that closed stdout is without an answer: the exit status, and this for its log.
+        // A caller that closed stdout still gets the exit status, and this line for its log.
         let _ = writeln!(
             stderr,
             "{}: cannot write the answer to stdout: {error}",
@@ -107,7 +107,7 @@ pub fn run(edge: Edge<'_>, about: About, handler: &mut dyn Handler) -> u8 {
     })
 }
 
-/// The text for stdout.
+/// Runs the call and returns the text for stdout.
 fn answer(
     command: &str,
     lookup: &dyn Fn(&str) -> Option<String>,
@@ -223,10 +223,10 @@ fn config_version(command: Command, config: &Map<String, Value>) -> Result<Strin
     Ok(text.to_owned())
 }
 
-/// Refuses ADD and DEL for the namespace the plugin runs in: that is the
-/// node's own. It is checked before anything is done, so that no rule ever
-/// lands there, and stdout holds one object only. A path that cannot be opened
-/// is for the handler to judge.
+/// Refuses ADD and DEL for the namespace the plugin runs in, which is the
+/// node's own. This is checked before any change, so that no rule is ever
+/// written there, and stdout gets one object only. A path that cannot be opened
+/// is left to the handler.
 fn refuse_own_netns(command: Command, env: &Environment) -> Result<(), CniError> {
     if env.netns_override || env.netns.is_empty() || !matches!(command, Command::Add | Command::Del)
     {

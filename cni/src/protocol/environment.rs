@@ -1,9 +1,9 @@
-//! The environment variables of the execution protocol, and who needs which.
+//! The environment variables of the execution protocol, and which verb needs which.
 
 use super::call::Command;
 use super::error::{CniError, code};
 
-/// Whether a command cannot do without a variable.
+/// Whether a command requires a variable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
     Required,
@@ -15,7 +15,7 @@ use Need::{Optional as O, Required as R, Unused as U};
 type Validate = fn(&str) -> Result<(), CniError>;
 
 /// One row: name, need in the order ADD CHECK DEL GC STATUS, and the check of
-/// a value that is required.
+/// a required value.
 struct Variable(&'static str, [Need; 5], Option<Validate>);
 
 /// Reference: CNI specification 1.1.0, section 2, "Parameters".
@@ -41,7 +41,7 @@ pub struct Environment {
     pub netns: String,
     /// `CNI_IFNAME`.
     pub ifname: String,
-    /// `CNI_ARGS`, not yet read.
+    /// `CNI_ARGS`, not parsed.
     pub args: String,
     /// `CNI_PATH`.
     pub path: String,
@@ -50,11 +50,11 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Reads what `command` may use. Empty counts as absent.
+    /// Reads the variables that `command` may use. Empty counts as absent.
     ///
     /// # Errors
-    /// Code 4: required variables missing (all of them are named), or one with
-    /// a value that is not allowed.
+    /// Code 4: required variables are missing (the error names all of them), or one
+    /// has a value that is not allowed.
     pub fn read(
         command: Command,
         lookup: &dyn Fn(&str) -> Option<String>,
@@ -116,7 +116,7 @@ fn is_id(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
-/// Whether a container id has the form that the specification asks for.
+/// Checks that a container id has the form that the specification requires.
 ///
 /// # Errors
 /// Code 3 when it is empty, code 4 when a character is not allowed.
@@ -136,7 +136,7 @@ pub fn validate_container_id(text: &str) -> Result<(), CniError> {
     ))
 }
 
-/// Whether a network name has the form that the specification asks for.
+/// Checks that a network name has the form that the specification requires.
 ///
 /// # Errors
 /// Code 7 when it is empty or a character is not allowed.
@@ -156,10 +156,10 @@ pub fn validate_network_name(text: &str) -> Result<(), CniError> {
     ))
 }
 
-/// Whether the kernel would take this as an interface name.
+/// Checks that the kernel would accept this as an interface name.
 ///
 /// # Errors
-/// Code 4: not 1 to 15 bytes, `.` or `..`, or with `/`, `:` or white space in it.
+/// Code 4: the name is not 1 to 15 bytes long, is `.` or `..`, or contains `/`, `:` or white space.
 ///
 /// # References
 /// `dev_valid_name()` in net/core/dev.c.

@@ -13,7 +13,7 @@ pub mod code {
     pub const INCOMPATIBLE_VERSION: u32 = 1;
     /// The container is unknown or does not exist.
     pub const UNKNOWN_CONTAINER: u32 = 3;
-    /// A needed environment variable is missing or invalid.
+    /// A required environment variable is missing or invalid.
     pub const INVALID_ENVIRONMENT: u32 = 4;
     /// Reading or writing failed.
     pub const IO_FAILURE: u32 = 5;
@@ -26,7 +26,7 @@ pub mod code {
     /// STATUS: the plugin cannot serve ADD at the moment.
     pub const PLUGIN_NOT_AVAILABLE: u32 = 50;
     /// CHECK of this plugin: the redirection in the namespace is missing or
-    /// differs from what the pod asks for. `details` lists the differences.
+    /// differs from what the pod requests. `details` lists the differences.
     pub const REDIRECTION_DIFFERS: u32 = 100;
     /// Anything else, crashes included.
     pub const INTERNAL: u32 = 999;
@@ -39,7 +39,7 @@ pub struct CniError {
     pub code: u32,
     /// One line for people; container runtimes show it in the pod's events.
     pub msg: String,
-    /// More text, left out when empty.
+    /// More text, omitted when empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub details: String,
 }
@@ -72,7 +72,7 @@ impl CniError {
     /// spaces, no newline at the end.
     ///
     /// # Errors
-    /// Whatever `out` answers.
+    /// The error of `out`.
     pub fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let value = serde_json::to_value(self).map_err(std::io::Error::other)?;
         out.write_all(super::print(&value).as_bytes())?;

@@ -1,13 +1,13 @@
-//! The plugin's edge: what a container runtime gives a CNI plugin, and what it gets back.
+//! The execution protocol: what a container runtime passes to a CNI plugin, and what the plugin returns.
 //!
 //! Nothing here is global: [`run`] takes the environment, stdin, stdout and
-//! stderr as arguments and returns the exit status. It checks everything a
-//! runtime can get wrong, calls one method of a [`Handler`], and writes exactly
-//! one JSON object to stdout.
+//! stderr as arguments and returns the exit status. It validates everything
+//! that the runtime passes, calls one method of a [`Handler`], and writes
+//! exactly one JSON object to stdout.
 //!
-//! Start reading at [`dispatch`](run); [`Call`] is what a handler gets,
-//! [`CniError`] what it may answer, [`PrevResult`] what a chained plugin
-//! was handed and hands on.
+//! Start reading at [`dispatch`](run); a handler gets a [`Call`] and returns a
+//! [`CniError`] on failure. [`PrevResult`] is the result that a chained plugin
+//! gets and passes on.
 //!
 //! References: the CNI specification 1.1.0, sections 2 (execution protocol)
 //! and 5 (result types).

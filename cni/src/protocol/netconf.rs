@@ -10,8 +10,8 @@ use super::call::Call;
 use super::error::CniError;
 use crate::json;
 
-/// One pair of the ambient enablement selectors: both must match. Kept as they
-/// came; [`crate::plugin`] compiles them when it needs them.
+/// One pair of the ambient enablement selectors: both must match. Kept as JSON;
+/// [`crate::plugin`] compiles them when it needs them.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Selector {
     /// Kubernetes `LabelSelector` for the pod's labels; absent matches all.
@@ -22,30 +22,30 @@ pub struct Selector {
     pub namespace: Value,
 }
 
-/// What the installer writes into the plugin's entry. Unknown keys are
-/// ignored, `null` is the same as absent.
+/// The keys that the installer writes into the plugin's entry. Unknown keys are
+/// ignored; `null` is the same as absent.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct NetConf {
     /// debug, info, warn, error, fatal or none; anything else is info.
     #[serde(default, deserialize_with = "or_default")]
     pub plugin_log_level: String,
-    /// Directory of the kubeconfig, both sockets and the log file. Empty
-    /// makes them names in the working directory.
+    /// Directory of the kubeconfig, the sockets and the log file. Empty means the
+    /// working directory.
     #[serde(default, deserialize_with = "or_default")]
     pub cni_agent_run_dir: String,
     /// Pods may be enrolled in ambient mode.
     #[serde(default, deserialize_with = "or_default")]
     pub ambient_enabled: bool,
-    /// Which pods are ambient; none when empty.
+    /// Selectors of ambient pods; empty selects none.
     #[serde(default, deserialize_with = "json::list")]
     pub enablement_selectors: Vec<Selector>,
-    /// Namespaces whose pods are left alone.
+    /// Namespaces whose pods are not redirected.
     #[serde(default, deserialize_with = "or_default")]
     pub exclude_namespaces: Vec<String>,
     /// Namespace of the node agent.
     #[serde(default, deserialize_with = "or_default")]
     pub pod_namespace: String,
-    /// Sidecar rules go into native nf_tables.
+    /// Write sidecar rules to native nf_tables.
     #[serde(default, deserialize_with = "or_default")]
     pub native_nftables: bool,
     /// A failed ambient decision fails the ADD. `None` when the key is absent.

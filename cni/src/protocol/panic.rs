@@ -1,19 +1,19 @@
-//! A crash is an answer too: a runtime that finds stdout empty can show nothing.
+//! Prints an error object on a panic: a runtime that gets empty stdout has nothing to show.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::CniError;
 
-/// Set once stdout has its one object; a second would make both unreadable.
+/// Set once stdout has its one object; a second one would make both unreadable.
 static ANSWERED: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn answered() {
     ANSWERED.store(true, Ordering::SeqCst);
 }
 
-/// From here on a panic, in whatever thread, prints a code-999 error object to
-/// stdout and ends the process with status 1.
+/// Makes a panic in any thread print a code-999 error object to stdout and end
+/// the process with status 1.
 ///
 /// The hook does both itself: release builds abort on a panic, and nothing
 /// after the hook would run.
@@ -27,7 +27,7 @@ pub fn install_panic_hook() {
             format!("panic{place}; this is a defect of the plugin, please report it"),
         );
         if !ANSWERED.swap(true, Ordering::SeqCst) {
-            // Nothing is left to try when stdout is closed.
+            // There is no alternative when stdout is closed.
             let _ = error.write(&mut std::io::stdout().lock());
         }
         // Not eprintln: it panics when stderr is closed too.

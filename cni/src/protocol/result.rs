@@ -1,5 +1,5 @@
-//! The previous result: what the primary plugin did, read for its addresses
-//! and handed on.
+//! The previous result: what the primary plugin did. Its addresses are read, and
+//! it is passed on.
 
 use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
@@ -14,13 +14,13 @@ use super::version::{Family, SUPPORTED, family};
 pub struct Address {
     /// Address and prefix length.
     pub address: ipnet::IpNet,
-    /// Text of the gateway, empty when there is none.
+    /// The gateway as text; empty when there is none.
     pub gateway: String,
     /// Index into the result's interfaces.
     pub interface: Option<i64>,
 }
 
-/// A checked `prevResult`. Everything it holds is handed on, known or not.
+/// A validated `prevResult`. All its content is passed on, including unknown keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PrevResult {
     value: Map<String, Value>,
@@ -30,9 +30,8 @@ impl PrevResult {
     /// Takes `prevResult` out of a configuration, if there is one.
     ///
     /// # Errors
-    /// Code 999: it is no object, its version is missing or of another
-    /// result family than `version`, the configuration's, or a member of it is
-    /// not what it must be.
+    /// Code 999: it is not an object, its version is missing or of another result
+    /// family than `version` (that of the configuration), or a member is invalid.
     pub fn read(config: &Map<String, Value>, version: &str) -> Result<Option<Self>, CniError> {
         let value = match config.get("prevResult") {
             None | Some(Value::Null) => return Ok(None),
@@ -56,7 +55,7 @@ impl PrevResult {
     /// The addresses, in their order.
     ///
     /// # Errors
-    /// Code 999: an address that is no `address/prefix`.
+    /// Code 999: an address is not `address/prefix`.
     pub fn addresses(&self) -> Result<Vec<Address>, CniError> {
         let mut found = Vec::new();
         for ip in self
@@ -76,7 +75,7 @@ impl PrevResult {
         Ok(found)
     }
 
-    /// The result to print: the same in the configuration's version.
+    /// The result to print: the previous one in the configuration's version.
     ///
     /// # Errors
     /// Code 999 when that version cannot express it, see [`convert`].
@@ -108,8 +107,8 @@ fn address(ip: &Value, key: &str) -> Result<Address, CniError> {
     })
 }
 
-/// The result of a plugin that was handed none: nothing but the version, and
-/// in 0.3.0 to 0.4.0 the `dns` object those versions always have.
+/// The result of a plugin without a previous one: only the version, and in
+/// 0.3.0 to 0.4.0 the `dns` object that those versions always have.
 ///
 /// # Errors
 /// Code 999 for 0.1.0 and 0.2.0, whose results need an address.
@@ -117,16 +116,16 @@ pub fn empty(version: &str) -> Result<Value, CniError> {
     convert(json!({ "cniVersion": version }), version)
 }
 
-/// Brings a result of 0.3.0 or later into the form of `version`, keeping what
-/// it does not know. 0.1.0 and 0.2.0 go into themselves only.
+/// Converts a result of 0.3.0 or later to the form of `version` and keeps
+/// unknown keys. 0.1.0 and 0.2.0 convert to each other only.
 ///
-/// Down to 0.3/0.4 every address gets its `version`, `dns` is always there, and
-/// an interface loses `mtu`, `socketPath` and `pciID`. Up to 1.0 an address
+/// For 0.3/0.4 every address gets its `version`, `dns` is always present, and
+/// an interface loses `mtu`, `socketPath` and `pciID`. From 1.0 an address
 /// loses `version`.
 ///
 /// # Errors
 /// Code 999: an unknown version; a result without address in 0.1.0 or 0.2.0; an
-/// address that is no `address/prefix`.
+/// address that is not `address/prefix`.
 pub fn convert(result: Value, version: &str) -> Result<Value, CniError> {
     let Value::Object(mut result) = result else {
         return Err(CniError::internal("a CNI result must be a JSON object"));
@@ -216,7 +215,7 @@ pub fn print(value: &Value) -> String {
     let mut bytes = Vec::new();
     let formatter = PrettyFormatter::with_indent(b"    ");
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
-    // Writing a value into memory does not fail; the compact form is as good.
+    // Writing a value to memory does not fail; the compact form is equivalent.
     match value
         .serialize(&mut serializer)
         .map(|()| String::from_utf8(bytes))

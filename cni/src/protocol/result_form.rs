@@ -1,7 +1,7 @@
-//! Whether a previous result has the form of a result, before anything is made of it.
+//! Validates the form of a previous result before it is used.
 //!
-//! What no version of the specification names is not looked at; `null` is absence. The reference plugin decodes
-//! the whole result first, and fails where this fails.
+//! Keys that no version of the specification defines are not checked; `null` counts as absent. The reference plugin
+//! decodes the whole result first, and fails where this check fails.
 //!
 //! Reference: CNI specification 1.1.0, section 5, "ADD Success"; 0.2.0, "Result".
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 type Object = Map<String, Value>;
 type Checked = Result<(), String>;
 
-/// Checks all members; the error names the first one that is wrong and says what it must be.
+/// Checks all members; the error names the first invalid one and what it must be.
 pub(super) fn check(result: &Object) -> Checked {
     each(result, "", "interfaces", |interface, path| {
         texts(interface, path, &["name", "mac", "sandbox"])
@@ -109,7 +109,7 @@ fn whole_number(of: &Object, path: &str, key: &str) -> Checked {
     }
 }
 
-/// An address with a prefix length, which must be there.
+/// An address with a prefix length, which is required.
 fn network(of: &Object, path: &str, key: &str) -> Checked {
     let value = member(of, key).unwrap_or(&Value::Null);
     match value.as_str().map(str::parse::<IpNet>) {
@@ -120,7 +120,7 @@ fn network(of: &Object, path: &str, key: &str) -> Checked {
     }
 }
 
-/// An address; empty text is none.
+/// An address; empty text counts as absent.
 fn address(of: &Object, path: &str, key: &str) -> Checked {
     let Some(value) = member(of, key) else {
         return Ok(());

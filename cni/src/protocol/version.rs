@@ -35,11 +35,11 @@ impl Version {
         micro: 0,
     };
 
-    /// Reads `1.0.0`; missing numbers are zero, the empty text is `0.1.0`,
-    /// which is what a configuration without a version means.
+    /// Parses `1.0.0`; missing numbers are zero. Empty text is `0.1.0`, the
+    /// version of a configuration without one.
     ///
-    /// Returns `None` for anything that is not one to three decimal numbers
-    /// with dots between them.
+    /// Returns `None` for anything except one to three decimal numbers with dots
+    /// between them.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
@@ -71,20 +71,20 @@ impl fmt::Display for Version {
     }
 }
 
-/// Whether the plugin speaks exactly this version.
+/// True if the plugin speaks exactly this version.
 #[must_use]
 pub fn is_supported(version: &str) -> bool {
     SUPPORTED.contains(&version)
 }
 
-/// Whether results of both versions have the same shape: 0.1-0.2, 0.3-0.4,
+/// True if results of both versions have the same form: 0.1-0.2, 0.3-0.4,
 /// 1.0-1.1. False when one of them is not supported.
 #[must_use]
 pub fn same_family(a: &str, b: &str) -> bool {
     matches!((family(a), family(b)), (Some(x), Some(y)) if x == y)
 }
 
-/// The shape of results in a supported version.
+/// The form of results in a supported version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     /// 0.1.0 and 0.2.0: `ip4` and `ip6`.

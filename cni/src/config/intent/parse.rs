@@ -1,4 +1,4 @@
-//! How each string is understood.
+//! Parses each string of a configuration.
 
 use super::{Dns, Inbound, InboundMode, Intent, OutboundRanges, OwnerGroups, Ranges, TproxyMark};
 use crate::config::values::{self, IdRange, InterfaceName, PortRange};
@@ -7,14 +7,14 @@ use ipnet::{IpNet, Ipv4Net};
 use std::path::Path;
 
 impl Intent {
-    /// Understands every string of a filled configuration, or says which one cannot be understood.
+    /// Parses every string of a filled configuration.
     ///
-    /// The TPROXY mark and table are only looked at when they are used; so is the list of excluded
-    /// owner groups.
+    /// The TPROXY mark and table are parsed only when they are used; so is the list of excluded owner
+    /// groups.
     ///
     /// # Errors
     ///
-    /// Names the field, the element, the reason and what is accepted; also where the lists are so long that they
+    /// A string is invalid: the error names the field, the element, the reason and the accepted values. The lists
     /// would make more than [`MAX_RULES`](crate::config::MAX_RULES) rules.
     pub fn parse(config: &SidecarConfig, names: &NameFiles) -> Result<Self, InputError> {
         let mut warnings = Vec::new();
@@ -107,7 +107,7 @@ fn mode(config: &SidecarConfig, captures_inbound: bool) -> Result<InboundMode, I
         return Ok(InboundMode::Tproxy(TproxyMark { mark, table: None }));
     }
     let given = &config.inbound_tproxy_route_table;
-    // Table 0 is "none given" to the kernel: the default route would go to the main table.
+    // Table 0 (RT_TABLE_UNSPEC) is "none given" to the kernel: the default route would go to the main table.
     match text::decimal::<u32>(given.trim()).filter(|table| *table != 0) {
         Some(table) => Ok(InboundMode::Tproxy(TproxyMark {
             mark,
@@ -132,7 +132,7 @@ fn ports(field: &str, list: &str) -> Result<Vec<PortRange>, InputError> {
         .collect()
 }
 
-/// Excluded ports count only where all ports are captured; elsewhere `*` among them is no error.
+/// Excluded ports have an effect only when all ports are captured; otherwise `*` among them is no error.
 fn inbound_exclude(
     config: &SidecarConfig,
     inbound: &Inbound,
@@ -165,8 +165,8 @@ fn interfaces(field: &str, list: &str) -> Result<Vec<InterfaceName>, InputError>
 }
 
 impl OwnerGroups {
-    /// Of a list of groups that are captured, `*` for all, and one of groups that are left then; each with the name of
-    /// its field. Names of groups are looked up in `file`.
+    /// Parses the list of captured groups, `*` for all, and the list of groups excluded from all; each with the name
+    /// of its field. Names of groups are looked up in `file`.
     pub(crate) fn parse(
         include: (&str, &str),
         exclude: (&str, &str),

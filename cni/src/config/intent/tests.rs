@@ -130,7 +130,7 @@ fn mark_and_table_are_looked_at_when_they_are_used() {
         let error = with(mark, table).unwrap_err().to_string();
         assert!(error.starts_with(field), "{error}");
     }
-    // No route is added without captured ports, so the rules alone say what a mark may be.
+    // No route is added without captured ports, so only the rules limit the values of a mark.
     let rules_only = parse(|c| {
         transparent(c);
         c.inbound_ports_include.clear();
@@ -227,7 +227,7 @@ fn excluded_inbound_ports_have_no_effect_beside_included_ones() {
         assert_eq!(intent.warnings.len(), 1);
         assert!(intent.warnings[0].contains("inbound_ports_exclude"));
     }
-    // What is no port is a typing error wherever it stands.
+    // An invalid port is an error in every list.
     let wrong = error(|c| c.inbound_ports_exclude = "*,http".into());
     assert!(wrong.contains("\"http\""), "{wrong}");
 }
