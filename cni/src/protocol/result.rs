@@ -119,9 +119,9 @@ pub fn empty(version: &str) -> Result<Value, CniError> {
 /// Converts a result of 0.3.0 or later to the form of `version` and keeps
 /// unknown keys. 0.1.0 and 0.2.0 convert to each other only.
 ///
-/// For 0.3/0.4 every address gets its `version`, `dns` is always present, and
-/// an interface loses `mtu`, `socketPath` and `pciID`. From 1.0 an address
-/// loses `version`.
+/// To 0.3/0.4: every address gets its `version`, `dns` is always present, and
+/// an interface loses `mtu`, `socketPath` and `pciID`. To 1.0 and later: an
+/// address loses `version`.
 ///
 /// # Errors
 /// Code 999: an unknown version; a result without address in 0.1.0 or 0.2.0; an

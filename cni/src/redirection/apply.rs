@@ -1,14 +1,14 @@
-//! All of a redirection, or nothing.
+//! Applies a redirection completely, or not at all.
 //!
 //! ```text
-//! addresses, routes, policy rules   without rules that mark packets they do nothing to traffic
+//! addresses, routes, policy rules   no effect on traffic without rules that mark packets
 //! rules                             one transaction of the engine, read back
 //! routing                           read back
-//! what is replaced                  rules of the other engine and of iptables-nft, then their routing
+//! removal of what is replaced       rules of the other engine and of iptables-nft, then their routing
 //! ```
-//! Until the new redirection is known to be complete, nothing of an older one is taken away. On a failure what was
-//! added is taken back, on fresh sockets; routing only when rules that need it are known not to be in force. New rules
-//! stay when they replaced older ones, or when some of the other engine's may be gone: the error says what is there.
+//! Nothing of an older redirection is removed until the new one is verified. After a failure everything added is
+//! removed, on new sockets; routing only when rules that need it are known not to be in force. New rules are kept
+//! when they replaced older ones, or when rules of the other engine may be gone: the error states what exists.
 
 use super::engines::Found;
 use super::failure::Failure;
@@ -20,10 +20,10 @@ use crate::compile::{Compiled, RoutingItem};
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, InForce, Result};
 
-/// How often routing is added again that another writer removed before it was read back.
+/// Maximum number of times that routing is added again because another writer removed it before it was read back.
 const ROUNDS: usize = 8;
 
-/// In the namespace of this thread, which holds `found` of rules and `before` of routing.
+/// Applies to the namespace of this thread. `found` are the rules and `before` is the routing that it holds now.
 pub(super) fn apply(
     desired: &Compiled,
     found: Found,
@@ -38,7 +38,7 @@ pub(super) fn apply(
     let mut written = writer.write().map_err(|e| undo.all(&writer, e))?;
     changes.append(&mut written.changes);
     if !changes.is_empty() {
-        // The second try, on a fresh socket, is for a lost answer.
+        // Retries once on a new socket, in case an answer was lost.
         let again = |_| Routing::open().and_then(|fresh| settle(&fresh, items));
         let settled = settle(routing, items).or_else(again);
         let failed = |e: Error| undo.all(&writer, e.with_in_force(InForce::Yes));
@@ -73,7 +73,7 @@ pub(super) fn apply(
     }
 }
 
-/// Reads the routing back, and adds again what another writer removed meanwhile.
+/// Reads the routing back, and adds again items that another writer has removed.
 fn settle(routing: &Routing, items: &[RoutingItem]) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     for _ in 0..ROUNDS {
@@ -87,14 +87,14 @@ fn settle(routing: &Routing, items: &[RoutingItem]) -> Result<Vec<Change>> {
     Err(Error::exhausted("verify", "the routing", why))
 }
 
-/// The way back to what was there before.
+/// Restores the state before the change.
 struct Undo<'a> {
     before: &'a Held,
     items: &'a [RoutingItem],
 }
 
 impl Undo<'_> {
-    /// No rule was sent yet.
+    /// Undoes the routing; no rule has been sent yet.
     fn routing(&self, reason: Error) -> Failure {
         Failure::of_apply(reason, InForce::No, self.take_routing_back())
     }
@@ -111,15 +111,15 @@ impl Undo<'_> {
         }
     }
 
-    /// Removes what is there now and was not before, an addition whose answer was lost included. What could not be
-    /// removed, or found out.
+    /// Removes the items that were not there before, including one whose answer was lost. Returns the errors of
+    /// removing and of reading.
     fn take_routing_back(&self) -> Vec<Error> {
         let once = || -> Result<Vec<Error>> {
             let fresh = Routing::open()?;
             let added = Held::read(&fresh, self.items)?.since(self.before);
             Ok(routing::remove(&fresh, added).1)
         };
-        // The second try is for a lost answer.
+        // Retries once, in case an answer was lost.
         let once = || once().unwrap_or_else(|e| vec![e]);
         match once() {
             failures if failures.is_empty() => failures,
@@ -128,7 +128,7 @@ impl Undo<'_> {
     }
 }
 
-/// Removes everything of ours from the namespace of this thread; goes on after a failure.
+/// Removes everything owned from the namespace of this thread; continues after a failure.
 pub(super) fn clean(named: Named<'_>) -> Result<Vec<Change>, Failure> {
     let clean = || engines::clean(named);
     let (mut changes, mut failures) = engines::twice(clean(), clean);
@@ -151,7 +151,7 @@ pub(super) fn clean(named: Named<'_>) -> Result<Vec<Change>, Failure> {
     }
 }
 
-/// Whether no rule of ours is there any more, in spite of a failure.
+/// True if no owned rule is left despite a failure.
 fn is_clean(named: Named<'_>) -> bool {
     engines::plan_clean(named).is_ok_and(|left| left.is_empty())
 }

@@ -1,10 +1,11 @@
-//! Whether rules in our tables and chains are of this program's making.
+//! Checks whether this program wrote the rules in owned tables and chains.
 //!
-//! A rule of nf_tables bears no mark of its writer, and a table's name is anybody's to use. What can be told is whether
-//! all of it is what `compile` writes for some intent: the same chains with the same hooks, in each of them only
-//! rules of the forms that it writes there, and of those that it writes for every intent none missing. The forms are
-//! compiled, not listed: intents that use every option, each twice with other values. Where the two differ, any value of that
-//! kind stands; everything else is literal. What is not recognized, as 65 groups in one set, counts as another writer's.
+//! A rule of nf_tables does not identify its writer, and any program can use a table's name. What can be checked is
+//! whether the content is what `compile` writes for some intent: the same chains with the same hooks, in each chain
+//! only rules of the forms that it writes there, and every rule that it writes for all intents. The forms are
+//! compiled, not listed: intents that use every option, each twice with different values. Where the two differ, the
+//! form matches any value of that kind; everything else is literal. Unrecognized rules, such as 65 groups in one
+//! set, count as another writer's.
 
 use super::TABLES;
 use super::engines::PREFIX;
@@ -17,7 +18,7 @@ use weir_netfilter::{nft, xtables};
 static NFT: LazyLock<Forms> = LazyLock::new(|| Forms::of(Engine::Nft));
 static LEGACY: LazyLock<Forms> = LazyLock::new(|| Forms::of(Engine::Xtables));
 
-/// All of our tables, of these.
+/// True if this program wrote all owned tables of the ruleset.
 pub(super) fn wrote_tables(found: &nft::Ruleset) -> bool {
     let mut ours = found.clone();
     ours.tables
@@ -25,12 +26,13 @@ pub(super) fn wrote_tables(found: &nft::Ruleset) -> bool {
     NFT.make(&ours.to_string())
 }
 
-/// All chains with our prefix, of these. Rules of built-in chains are signed, and not looked at.
+/// True if this program wrote all chains with the owned prefix. Rules of built-in chains carry a tag and are not
+/// checked.
 pub(super) fn wrote_chains(found: &xtables::Ruleset) -> bool {
     LEGACY.make(&found.to_string())
 }
 
-/// Table and chain, as far as lines before it say.
+/// Table and chain of a line, as given by the lines before it.
 type Place = (String, String);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +51,7 @@ enum Kind {
 
 struct Forms {
     known: BTreeMap<Place, BTreeSet<Vec<Token>>>,
-    /// What every intent has.
+    /// The rules that every intent has.
     always: BTreeSet<(Place, Vec<Token>)>,
 }
 
@@ -94,7 +96,7 @@ impl Forms {
     }
 }
 
-/// Each pair differs in nothing but values.
+/// Pairs of configurations that differ in values only.
 fn examples() -> Vec<[SidecarConfig; 2]> {
     let mut all = vec![[minimal(0), minimal(1)]];
     for choice in 0..72 {
@@ -127,7 +129,7 @@ fn examples() -> Vec<[SidecarConfig; 2]> {
     all
 }
 
-/// What every intent has, and next to nothing else: one captured network is all of loopback.
+/// Little more than the rules that every intent has: one captured network, which is all of loopback.
 fn minimal(n: usize) -> SidecarConfig {
     SidecarConfig {
         proxy_port: format!("1{n}001"),
@@ -184,8 +186,8 @@ fn is_of(line: &[String], form: &[Token]) -> bool {
     line.len() == form.len() && line.iter().zip(form).all(fits)
 }
 
-/// The lines of a listing by `nft` or `iptables-save`, in words and without what was counted. Of legacy tables those about
-/// chains with our prefix.
+/// The lines of a listing by `nft` or `iptables-save`, split into words and without counter values. Of legacy tables
+/// only the lines about chains with the owned prefix.
 fn lines(text: &str) -> Vec<(Place, Vec<String>)> {
     let (mut place, mut found) = (Place::default(), Vec::new());
     for line in text.lines().map(str::trim) {

@@ -1,4 +1,4 @@
-//! What differs between a namespace and the desired redirection, or was changed to make them equal.
+//! Differences between a namespace and the desired redirection, and the changes that remove them.
 
 use crate::compile::RoutingItem;
 use std::fmt;
@@ -8,20 +8,20 @@ use weir_netfilter::xtables;
 /// One change. `Display` prints the command that it equals.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Of a table, a chain, a set or a rule of nf_tables.
+    /// A change of a table, a chain, a set or a rule of nf_tables.
     Rules(Op),
-    /// Of a chain or a rule of legacy tables.
+    /// A change of a chain or a rule of legacy tables.
     Legacy(Box<xtables::Op>),
-    /// An address, policy rule or route comes.
+    /// An address, policy rule or route is added.
     Add(RoutingItem),
-    /// An address, policy rule or route goes.
+    /// An address, policy rule or route is deleted.
     Remove(RoutingItem),
     /// A policy rule or route cannot take effect, or takes other packets too, because of something foreign, which the
     /// text names. [`Sandbox::apply`] refuses and changes nothing.
     ///
     /// [`Sandbox::apply`]: super::Sandbox::apply
     Blocked(RoutingItem, String),
-    /// What another writer made in a table of ours, which [`Sandbox::apply`] leaves there.
+    /// An object of another writer in an owned table, which [`Sandbox::apply`] keeps.
     ///
     /// [`Sandbox::apply`]: super::Sandbox::apply
     Kept(nft::Kept),
@@ -30,20 +30,20 @@ pub enum Change {
 /// How a namespace differs from the desired redirection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// It lacks something.
+    /// A desired object is absent.
     Missing,
-    /// It has something that should not be there.
+    /// An object exists that is not desired.
     Unexpected,
 }
 
 impl Change {
-    /// Of legacy tables.
+    /// A change of legacy tables.
     #[must_use]
     pub(super) fn legacy(op: xtables::Op) -> Self {
         Self::Legacy(Box::new(op))
     }
 
-    /// The difference that this change would end.
+    /// The difference that this change removes.
     #[must_use]
     pub fn difference(&self) -> Difference {
         match self {
@@ -67,11 +67,11 @@ impl Change {
         }
     }
 
-    /// What the difference is about, without the verb.
+    /// The object that differs, without the verb.
     #[must_use]
     pub fn object(&self) -> String {
         match self {
-            // Why comes as what differs, not as a comment behind a command.
+            // The reasons are the difference here, not a comment after a command.
             Self::Rules(Op::ReplaceTable((family, name), reasons)) => {
                 format!("table {family} {name}: {}", reasons.join(", "))
             }
@@ -86,8 +86,8 @@ impl Change {
     }
 }
 
-/// Of the changes that would end a drift, those that say what differs: when a table is replaced, why, and not all that it
-/// holds.
+/// The changes that describe a difference. For a table that is replaced this is the replacement with its reasons, not
+/// the additions of its content.
 pub(super) fn differences(mut changes: Vec<Change>) -> Vec<Change> {
     let mut replaced: Vec<TableId> = Vec::new();
     changes.retain(|change| {

@@ -1,12 +1,12 @@
-//! Which engine serves an intent where nobody names one.
+//! Chooses the engine for an intent when none is configured.
 //!
-//! What the namespace already uses; else nf_tables, where this kernel has what the *intent* needs of them; else
-//! legacy tables, by the same measure. What the intent needs is read off its rules ([`needs`]), so the choice, `weir
-//! preflight` and a refusal ask the same rows of the probes.
+//! The engine that the namespace already uses; else nf_tables, if this kernel has the features that the *intent*
+//! needs; else legacy tables, on the same condition. The needs are derived from the compiled rules ([`needs`]), so
+//! the choice, `weir preflight` and an error use the same rows of the probes.
 //!
-//! [`Sandbox::choose_engine`] asks beforehand, in a throwaway namespace and without loading a module. A namespace of
-//! its own and a dozen trials cost more than the rules, so [`Sandbox::apply_intent`] writes by nf_tables and asks only when
-//! the kernel says that it lacks something: nothing was changed then.
+//! [`Sandbox::choose_engine`] probes first, in a throwaway namespace and without loading a module. That costs a
+//! namespace and a dozen trials, more than the rules themselves. So [`Sandbox::apply_intent`] writes to nf_tables and
+//! probes only when the kernel reports a missing feature, in which case nothing was changed.
 
 use super::{Cost, Failure, Sandbox, Visit, engines, families};
 use crate::compile::{Compiled, Engine, Rules, compile};
@@ -18,28 +18,28 @@ use weir_netfilter::probe::{
 };
 use weir_netlink::{Error, InForce, Netns, Result};
 
-/// An engine, and whether something else than its being there speaks for it.
+/// An engine, and whether it is already in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
     /// The engine.
     pub(super) engine: Engine,
-    /// Rules of ours are there: it stays.
+    /// It holds owned rules, so the choice is final.
     pub(super) is_in_use: bool,
 }
 
 impl Choice {
-    /// Whether legacy tables can still be the better choice.
+    /// True if legacy tables can still be chosen instead.
     fn is_open(self) -> bool {
         self.engine == Engine::Nft && !self.is_in_use
     }
 }
 
-/// What [`Sandbox::apply_intent`] did.
+/// The result of [`Sandbox::apply_intent`].
 #[derive(Debug)]
 pub struct Applied {
     /// The engine that holds the rules now.
     pub engine: Engine,
-    /// What was changed; nothing when the namespace was in sync.
+    /// The changes; empty when the namespace was in sync.
     pub changes: Vec<Change>,
     /// What another writer has in our tables: it stays, and [`Sandbox::verify`] reports it.
     pub kept: Vec<Change>,
@@ -48,7 +48,7 @@ pub struct Applied {
 }
 
 impl Compiled {
-    /// What of the kernel the rules need: keys of the rows of `weir preflight`.
+    /// The kernel features that the rules need, as keys of the rows of `weir preflight`.
     #[must_use]
     pub fn needs(&self) -> Needs {
         match &self.rules {
@@ -67,26 +67,26 @@ impl Sandbox {
         self.visit(|visit| visit.choose_engine(intent))?
     }
 
-    /// The engine whose rules of ours the namespace holds, if any.
+    /// The engine that holds owned rules in the namespace, if any.
     ///
     /// # Errors
-    /// The kernel does not let this process look.
+    /// The kernel does not permit this process to read.
     pub fn engine_in_use(&self) -> Result<Option<Engine>> {
         let found = self.preferred()?;
         Ok(found.is_in_use.then_some(found.engine))
     }
 
-    /// The engine that an attempt begins with: the one in use, else nf_tables where the kernel has them, else legacy
-    /// tables. Cheaper than [`Sandbox::choose_engine`], and as good where nothing is written: without rules of ours all of
-    /// them are missing by either engine.
+    /// The engine to try first: the one in use, else nf_tables if the kernel has them, else legacy tables. Cheaper than
+    /// [`Sandbox::choose_engine`], and sufficient for a comparison: without owned rules all of them are missing, for
+    /// either engine.
     ///
     /// # Errors
-    /// The kernel has neither, or does not let this process look.
+    /// The kernel has neither, or does not permit this process to read.
     pub fn engine_to_try(&self) -> Result<Engine> {
         self.preferred().map(|choice| choice.engine)
     }
 
-    /// Compiles for this engine, or for the one to choose, and applies. As [`Sandbox::apply`].
+    /// Compiles for `engine`, or for the chosen engine, and applies as [`Sandbox::apply`] does.
     ///
     /// # Errors
     /// As [`Sandbox::apply`] and [`Sandbox::choose_engine`].
@@ -104,12 +104,12 @@ impl Sandbox {
 }
 
 impl Visit<'_> {
-    /// The engine to use here when nobody says which: what the namespace uses already, else nf_tables where the kernel
-    /// has what the intent needs, else legacy tables. Nothing is changed and no module loaded.
+    /// The engine to use when none is configured: the one in use, else nf_tables if the kernel has the features that
+    /// the intent needs, else legacy tables. Changes nothing and loads no module.
     ///
     /// # Errors
-    /// The kernel has what the intent needs in neither: what is lacking, and the options that give it. It does not let
-    /// this process look.
+    /// The kernel lacks features that the intent needs in both: the error names them and the options that provide them.
+    /// The kernel does not permit this process to read.
     pub fn choose_engine(&self, intent: &Intent) -> Result<Engine> {
         let preferred = engines::look()?.choice()?;
         if !preferred.is_open() {
@@ -169,7 +169,7 @@ impl Visit<'_> {
         let preferred = found.choice()?;
         match with(preferred.engine, found) {
             Err(refused) if is_lack(&refused) && preferred.is_open() => {
-                // That nf_tables lack it needs no further proof.
+                // nf_tables need no probing: the kernel has refused the rules.
                 let lacking = lacking(&compile(intent, Engine::Xtables));
                 if lacking.is_empty() {
                     return with(Engine::Xtables, engines::look()?);
@@ -189,14 +189,14 @@ impl Visit<'_> {
     }
 }
 
-/// The kernel lacks something, and the namespace is as it was.
+/// True if the kernel lacks a feature and the namespace is unchanged.
 fn is_lack(failure: &Failure) -> bool {
     let is_undone = failure.in_force == InForce::No && failure.rest.is_empty();
     is_undone && failure.reason.is_unsupported()
 }
 
-/// What the kernel certainly lacks for these rules. Where it cannot be asked, and of what it did not tell, nothing: the
-/// attempt will say.
+/// The features for these rules that the kernel certainly lacks. Features that cannot be probed are not included: the
+/// attempt shows whether they exist.
 fn lacking(compiled: &Compiled) -> Vec<Finding> {
     let (needs, kernel) = (families::possible(compiled).needs(), Kernel::read());
     let found = Netns::create().and_then(|ns| ns.run(|| needs::findings(&kernel, &needs)));

@@ -1,16 +1,16 @@
-//! The two engines: whose rules they are, which one is to be used, and how one takes over from the other.
+//! The two engines: owned rules, the choice of the engine, and replacing the rules of the other engine.
 //!
-//! # Which one
-//! What the namespace already uses; else nf_tables where this kernel has what the intent needs of it; else legacy
-//! tables. The rules themselves are the record of the decision: as long as they are there, a second run, a restart
-//! or a module that appears later finds them and decides alike. Rules that `iptables-nft` left are in nf_tables, so
-//! where they are and no legacy chains of ours, it is nf_tables.
+//! # Choice
+//! The engine that the namespace already uses; else nf_tables if this kernel has the features that the intent needs;
+//! else legacy tables. The rules themselves record the decision: while they exist, a second run, a restart or a
+//! module that appears later leads to the same choice. Rules that `iptables-nft` left are in nf_tables, so with
+//! these and without owned legacy chains the choice is nf_tables.
 //!
-//! # Taking over
-//! The new rules come first and are read back, then the old ones go: there is no moment without redirection.
-//! Old ones are those of the other engine and, with either, what `iptables-nft` left: see `leftovers`. With the chains
-//! go the rules of built-in chains that the same plan would make there: once the chains are gone nothing shows whose
-//! those are.
+//! # Replacement
+//! The new rules are written and read back, then the old ones are deleted: traffic is always redirected. Old rules
+//! are those of the other engine and, for either engine, those left by `iptables-nft`: see `leftovers`. The rules of
+//! built-in chains that the same plan would make there are deleted together with the chains: afterwards nothing
+//! would show who owns them.
 
 use super::choice::Choice;
 use super::named::Named;
@@ -24,29 +24,29 @@ use weir_netfilter::probe::{Kernel, Loading};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, Result};
 
-/// What the names of our chains begin with in legacy tables, and those of upstream in tables of `iptables-nft`.
+/// Prefix of owned chains in legacy tables, and of upstream's chains in tables of `iptables-nft`.
 pub(super) const PREFIX: &str = "ISTIO_";
-/// The sign that our rules in built-in chains of legacy tables carry: not all of them lead to a chain of ours.
+/// The tag of owned rules in built-in chains of legacy tables: not all of them jump to an owned chain.
 const TAG: u32 = u32::from_be_bytes(*b"weir");
-/// Names of the legacy tables that exist in the thread's network namespace. Looking at a table makes it
-/// exist, so the list is looked at first.
+/// Files that list the legacy tables of the thread's network namespace. Reading a table creates it, so the
+/// list is read first.
 const TABLE_NAMES: [&str; 2] = [
     "/proc/thread-self/net/ip_tables_names",
     "/proc/thread-self/net/ip6_tables_names",
 ];
 
-/// What is in the namespace of this thread before anything is written.
+/// The state of the namespace of this thread before anything is written.
 pub(super) struct Found {
-    /// The tables of nf_tables, and a socket that can be used on.
+    /// The tables of nf_tables, and a socket for further use.
     pub(super) nft: Result<(nft::Engine, Vec<TableId>)>,
-    /// Whether legacy tables hold rules of ours.
+    /// True if legacy tables hold owned rules.
     pub(super) legacy_holds: bool,
 }
 
-/// Changes nothing.
+/// Reads the state; changes nothing.
 ///
 /// # Errors
-/// Legacy tables that are there cannot be read.
+/// Existing legacy tables cannot be read.
 pub(super) fn look() -> Result<Found> {
     let listed = |mut engine: nft::Engine| engine.tables().map(|tables| (engine, tables));
     Ok(Found {
@@ -56,12 +56,13 @@ pub(super) fn look() -> Result<Found> {
 }
 
 impl Found {
-    /// Whether nf_tables hold rules of ours.
+    /// True if nf_tables hold owned rules.
     pub(super) fn nft_holds(&self) -> bool {
         matches!(&self.nft, Ok((_, tables)) if holds(tables))
     }
 
-    /// The engine for this namespace. Whether it has what an intent needs is not asked here: see `choice`.
+    /// The engine for this namespace. Whether it has the features that an intent needs is not checked here: see
+    /// `choice`.
     pub(super) fn choice(&self) -> Result<Choice> {
         let is_in_use = self.nft_holds() || self.legacy_holds;
         let engine = match &self.nft {
@@ -76,7 +77,7 @@ impl Found {
     }
 }
 
-/// How many rules of built-in chains of legacy tables carry our sign, which nobody else writes.
+/// Number of rules in built-in chains of legacy tables that carry weir's tag, which no other program writes.
 pub(super) fn legacy_signed() -> Result<usize> {
     if !legacy_is_used()? {
         return Ok(0);
@@ -86,7 +87,7 @@ pub(super) fn legacy_signed() -> Result<usize> {
         ..xtables::Ownership::default()
     };
     let mut engine = xtables::Engine::open()?;
-    // Foreign tables may be large, and most have none.
+    // Foreign tables may be large, and most have no tagged rules.
     if !engine.holds(&signed)? {
         return Ok(0);
     }
@@ -94,8 +95,8 @@ pub(super) fn legacy_signed() -> Result<usize> {
     Ok(found.ops.len())
 }
 
-/// Whether the error says that this kernel has no nf_tables. A lost answer, or no memory for it, says nothing about
-/// the kernel: the other engine's rules would come beside those that this one may hold.
+/// True if the error means that this kernel has no nf_tables. A lost answer, or one for which there was no memory,
+/// does not: the other engine's rules would be added to those that nf_tables may hold.
 pub(super) fn is_lack(error: &Error) -> bool {
     const LACKS: [Errno; 4] = [
         Errno::EINVAL,
@@ -106,22 +107,23 @@ pub(super) fn is_lack(error: &Error) -> bool {
     error.is_unsupported() || LACKS.iter().any(|lack| error.errno() == Some(*lack as i32))
 }
 
-/// Whether one of these tables is ours.
+/// True if one of these tables is owned.
 pub(super) fn holds(tables: &[TableId]) -> bool {
     let ours = owned();
     tables.iter().any(|found| ours.contains(found))
 }
 
-/// Whether the kernel has legacy tables at all, and lets this process read them: the list of them is there, be it empty.
+/// True if the kernel has legacy tables and permits this process to read them: their list exists, even if it is
+/// empty.
 pub(super) fn legacy_can_be_used() -> bool {
     let read = xtables::Engine::open().and_then(|mut e| e.read());
     read.is_ok() && TABLE_NAMES.iter().any(|path| Path::new(path).exists())
 }
 
-/// Whether any legacy table exists in the namespace of this thread.
+/// True if any legacy table exists in the namespace of this thread.
 ///
 /// # Errors
-/// A list is there and cannot be read: what is not known is not taken for unused.
+/// A list exists and cannot be read: an unknown state does not count as unused.
 fn legacy_is_used() -> Result<bool> {
     let mut is_used = false;
     for path in TABLE_NAMES {
@@ -144,7 +146,7 @@ pub(super) fn legacy_holds_ours() -> Result<bool> {
     })
 }
 
-/// What differs from these rules, those of the other engine included.
+/// The changes from the actual to the desired rules, including the removal of the other engine's rules.
 pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
     let named = Named(Some(desired));
     match &desired.rules {
@@ -169,7 +171,7 @@ pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
     }
 }
 
-/// What of ours is in legacy tables and would go.
+/// The removal of owned rules from legacy tables.
 fn legacy_left(named: Named<'_>) -> Result<Vec<Change>> {
     if !legacy_may_hold()? {
         return Ok(Vec::new());
@@ -180,7 +182,7 @@ fn legacy_left(named: Named<'_>) -> Result<Vec<Change>> {
     Ok(ops.into_iter().map(Change::legacy).collect())
 }
 
-/// What of ours is in nf_tables and would go.
+/// The removal of owned tables from nf_tables.
 fn nft_left() -> Result<Vec<Change>> {
     without_nft(|| {
         Ok(nft::Engine::open()?
@@ -189,14 +191,14 @@ fn nft_left() -> Result<Vec<Change>> {
     })
 }
 
-/// What [`clean`] would remove.
+/// The changes that [`clean`] would make.
 pub(super) fn plan_clean(named: Named<'_>) -> Result<Vec<Change>> {
     let mut changes = ours_left(named)?;
     changes.extend(leftovers_found(named)?);
     Ok(changes)
 }
 
-/// The same but for what upstream left in tables of `iptables-nft`.
+/// The same except for rules that upstream left in tables of `iptables-nft`.
 pub(super) fn ours_left(named: Named<'_>) -> Result<Vec<Change>> {
     let mut changes = legacy_left(named)?;
     changes.extend(nft_left()?);
@@ -211,16 +213,16 @@ pub(super) fn leftovers_found(named: Named<'_>) -> Result<Vec<Change>> {
     })
 }
 
-/// Takes our rules away from every engine, and from built-in chains of legacy tables and of iptables-nft's also what
-/// equals the rules of this plan. Goes on after a failure.
+/// Removes owned rules from every engine and, from built-in chains of legacy tables and of iptables-nft's, also rules
+/// that equal those of this plan. Continues after a failure.
 pub(super) fn clean(named: Named<'_>) -> Removed {
     each([clean_legacy(named), clean_nft(), leftovers::remove(named)])
 }
 
-/// What a removal changed, and everything that failed.
+/// The changes and all failures of a removal.
 pub(super) type Removed = (Vec<Change>, Vec<Error>);
 
-/// All of them together.
+/// Joins removals.
 pub(super) fn each<const N: usize>(parts: [Removed; N]) -> Removed {
     let (mut changes, mut failures) = (Vec::new(), Vec::new());
     for (changed, failed) in parts {
@@ -230,7 +232,7 @@ pub(super) fn each<const N: usize>(parts: [Removed; N]) -> Removed {
     (changes, failures)
 }
 
-/// What failed is done once more, on fresh sockets: a failure that passes is no reason to leave half of it.
+/// Retries a failed removal once, on new sockets: a transient failure must not leave it incomplete.
 pub(super) fn twice((mut changes, failures): Removed, again: impl FnOnce() -> Removed) -> Removed {
     if failures.is_empty() {
         return (changes, failures);
@@ -240,8 +242,8 @@ pub(super) fn twice((mut changes, failures): Removed, again: impl FnOnce() -> Re
     (changes, failures)
 }
 
-/// Whether there is anything in legacy tables that is ours; only beside it named rules are. Tables of others may be large,
-/// and are looked through without being held as values.
+/// True if legacy tables hold anything owned; named rules are owned only in that case. Foreign tables may be large, so
+/// they are searched without building values.
 fn legacy_may_hold() -> Result<bool> {
     Ok(legacy_is_used()? && xtables::Engine::open()?.holds(&ours())?)
 }
@@ -253,7 +255,7 @@ fn whole(part: Result<Vec<Change>>) -> Removed {
     }
 }
 
-/// With the rules of built-in chains that are named. Goes on with the next table after a failure.
+/// Removes owned rules and named rules of built-in chains. Continues with the next table after a failure.
 pub(super) fn clean_legacy(named: Named<'_>) -> Removed {
     let remove = || {
         if !legacy_is_used()? {
@@ -270,7 +272,7 @@ pub(super) fn clean_legacy(named: Named<'_>) -> Removed {
     }
 }
 
-/// One transaction: all of it or nothing.
+/// Removes owned tables in one transaction.
 pub(super) fn clean_nft() -> Removed {
     whole(without_nft(|| {
         Ok(nft::Engine::open()?
@@ -279,7 +281,7 @@ pub(super) fn clean_nft() -> Removed {
     }))
 }
 
-/// A kernel without nf_tables holds nothing there.
+/// Calls `f`; a kernel without nf_tables has nothing to change.
 pub(super) fn without_nft(f: impl FnOnce() -> Result<Vec<nft::Op>>) -> Result<Vec<Change>> {
     match f() {
         Ok(ops) => Ok(ops.into_iter().map(Change::Rules).collect()),
@@ -296,18 +298,18 @@ pub(super) fn show_legacy() -> Result<xtables::Ruleset> {
     xtables::Engine::open()?.ruleset()
 }
 
-/// Sets in the namespace of this thread, as `read` reads them; nothing where there cannot be any.
+/// Reads the sets of the namespace of this thread with `read`; empty if there cannot be any.
 pub(super) fn show_sets<R: Default>(
     read: impl FnOnce(&mut ipset::Engine) -> Result<R>,
 ) -> Result<R> {
     let kernel = Kernel::read();
     let is_there = kernel.has_module("ip_set");
-    // The first question would load the module.
+    // The first request would load the module.
     if !is_there && kernel.loading == Loading::Possible {
         return Ok(R::default());
     }
     match ipset::Engine::open().and_then(|mut e| read(&mut e)) {
-        // Whether it is built in was not to be seen; nobody answers, so it is not.
+        // It was unknown whether ipset is built in; there is no answer, so it is not.
         Err(e) if !is_there && !e.is_permission() => Ok(R::default()),
         read => read,
     }
@@ -328,7 +330,7 @@ pub(super) fn ours() -> xtables::Ownership {
     }
 }
 
-/// What is ours, and of the rules in built-in chains also those that a given plan would have made.
+/// Ownership of owned rules and, in built-in chains, of the rules that a given plan would have made.
 fn ours_and(named: Named<'_>) -> xtables::Ownership {
     xtables::Ownership {
         rules: named.rules().into_owned(),

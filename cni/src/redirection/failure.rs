@@ -1,21 +1,21 @@
-//! A change that failed: why, and how it left the namespace.
+//! The error of a change: the reason, and the state of the namespace.
 
 use std::fmt;
 use weir_netlink::{Error, InForce};
 
-/// Why a redirection could not be applied or removed, and what is known about the namespace now.
+/// Why a redirection could not be applied or removed, and the known state of the namespace.
 ///
-/// `Display` says all of it in one line.
+/// `Display` prints all of it in one line.
 #[derive(Debug)]
 pub struct Failure {
-    /// What failed first.
+    /// The first error.
     pub reason: Box<Error>,
-    /// Whether the redirection that was to be applied is in force. Of a removal: whether some of what was to go is.
+    /// Whether the redirection to apply is in force. For a removal: whether some of the redirection to remove is.
     pub in_force: InForce,
-    /// What failed besides: each object that could not be taken back or removed.
+    /// Further errors: each object that could not be restored or removed.
     pub rest: Vec<Error>,
     during: During,
-    /// Where older rules may stand beside the new ones.
+    /// Where older rules may exist beside the new ones.
     beside: Option<&'static str>,
 }
 
@@ -26,7 +26,7 @@ enum During {
 }
 
 impl Failure {
-    /// Of an apply. What became of the rules is in `in_force`, so `reason` does not repeat it.
+    /// The failure of an apply. `in_force` has the state of the rules, so `reason` does not repeat it.
     pub(super) fn of_apply(reason: Error, in_force: InForce, rest: Vec<Error>) -> Self {
         Self {
             reason: Box::new(reason.with_in_force(InForce::No)),
@@ -37,13 +37,13 @@ impl Failure {
         }
     }
 
-    /// Older rules were not taken away from there.
+    /// Adds where older rules were not removed.
     pub(super) fn beside(mut self, tables: &'static str) -> Self {
         self.beside = Some(tables);
         self
     }
 
-    /// Of a removal that went on after each of these; `None` when there are none.
+    /// The failure of a removal that continued after each of these errors; `None` without errors.
     pub(super) fn of_removal(failures: Vec<Error>) -> Option<Self> {
         let mut rest = failures.into_iter();
         let reason = rest.next()?;
@@ -57,7 +57,7 @@ impl Failure {
     }
 }
 
-/// Failed before anything was changed.
+/// An error before anything was changed.
 impl From<Error> for Failure {
     fn from(reason: Error) -> Self {
         let in_force = reason.in_force();
@@ -91,5 +91,5 @@ impl fmt::Display for Failure {
     }
 }
 
-// Without a source: `Display` says it all.
+// Without a source: `Display` prints everything.
 impl std::error::Error for Failure {}

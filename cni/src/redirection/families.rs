@@ -6,8 +6,8 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::borrow::Cow;
 use weir_netfilter::xtables::Family;
 
-/// What of it this kernel can hold. Without IPv6 there is no packet of it to redirect, and the kernel refuses its
-/// addresses and has no legacy tables for it; rules in `inet` tables it takes, and they wait.
+/// The part of the redirection that this kernel supports. Without IPv6 there are no IPv6 packets to redirect, and the
+/// kernel refuses IPv6 addresses and has no legacy tables for them; it accepts IPv6 rules in `inet` tables.
 pub(super) fn possible(desired: &Compiled) -> Cow<'_, Compiled> {
     if has_ipv6() {
         return Cow::Borrowed(desired);
@@ -15,7 +15,7 @@ pub(super) fn possible(desired: &Compiled) -> Cow<'_, Compiled> {
     Cow::Owned(without_ipv6(desired))
 }
 
-/// Anything but the one clear answer counts as yes: to leave traffic alone by mistake would be worse than an error.
+/// Everything except `EAFNOSUPPORT` counts as yes: not capturing traffic by mistake would be worse than an error.
 fn has_ipv6() -> bool {
     let flags = SockFlag::SOCK_CLOEXEC;
     let opened = socket(AddressFamily::Inet6, SockType::Datagram, flags, None);
@@ -67,7 +67,7 @@ mod tests {
         }
     }
 
-    /// This machine's kernel answers, whatever it is.
+    /// Checks the answer for the kernel of this machine.
     #[test]
     fn the_kernel_is_asked() {
         assert_eq!(

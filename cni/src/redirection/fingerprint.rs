@@ -1,4 +1,4 @@
-//! Whether a namespace changed since it was compared.
+//! Detects whether a namespace changed since it was compared.
 
 use super::routing::RTPROT_WEIR;
 use super::{Sandbox, Visit};
@@ -10,27 +10,28 @@ use weir_netlink::route::{
 };
 use weir_netlink::{Error, Result};
 
-/// Every namespace has policy rules for these.
+/// Tables that the policy rules of every namespace look up.
 const STANDARD: [u32; 3] = [RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL];
-/// Tables that policy rules lead to by a mark. A redirection has one; each costs a dump.
+/// Maximum number of tables that policy rules select by a mark. A redirection has one; each costs a dump.
 const TABLES: usize = 16;
 
-/// What changes when rules of nf_tables or routing of a redirection do. Two of one namespace that are equal: what was
-/// true of it at the first one is true at the second. Rules of legacy tables are not part of it: they bear no number.
+/// Changes whenever rules of nf_tables or routing of a redirection change. If two fingerprints of a namespace are
+/// equal, the result of a comparison at the first is valid at the second. Legacy tables are not covered: they have
+/// no generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// `NFTA_GEN_ID`: every commit of any writer raises it.
+    /// `NFTA_GEN_ID`: every commit of any writer increments it.
     generation: u32,
     rules: Vec<PolicyRule>,
-    /// Of the tables that marks lead to, and of our protocol number in any table.
+    /// Routes of the tables that marks select, and those with weir's protocol number in any table.
     routes: Vec<Route>,
-    /// Those of `lo`.
+    /// Addresses of `lo`.
     addresses: Vec<Address>,
 }
 
 impl Sandbox {
-    /// Reads what tells a change: the generation of nf_tables (`NFT_MSG_GETGEN`), policy rules, addresses of `lo` and the
-    /// few routes that concern a redirection. Cheaper than a comparison, and as quick to notice.
+    /// Reads the fingerprint: the generation of nf_tables (`NFT_MSG_GETGEN`), policy rules, addresses of `lo` and the
+    /// few routes that concern a redirection. Cheaper than a comparison, and detects a change as soon.
     ///
     /// # Errors
     /// The namespace cannot be read, or its policy rules lead to more than 16 tables by mark.
@@ -49,9 +50,9 @@ impl Visit<'_> {
     }
 }
 
-/// In the namespace of this thread.
+/// Reads the fingerprint of the namespace of this thread.
 fn read() -> Result<Fingerprint> {
-    // First: what changes meanwhile is seen the next time.
+    // Read first, so that a change during the dumps is noticed the next time.
     let generation = nft::Engine::open()?.generation()?;
     let routing = Routing::open()?;
     let rules = routing.rules()?;

@@ -1,11 +1,11 @@
-//! Rules that upstream's installer left behind by way of `iptables-nft` and `ip6tables-nft`.
+//! Rules that upstream's installer wrote through `iptables-nft` and `ip6tables-nft` and left behind.
 //!
-//! They stand in tables of nf_tables that other programs use too: `nat`, `mangle`, `raw` and `filter` of the
-//! families `ip` and `ip6`. Of these tables go the chains whose names begin with `ISTIO_` and the rules of
-//! other chains that jump to them. Everything else stays with its counters: other rules of the built-in chains,
-//! the built-in chains themselves, and a table that held nothing else. A rule of a built-in chain that is no
-//! jump does not say who wrote it. It goes only where a plan names it, as in legacy tables: of equal rules as many
-//! as are named, the last ones, and only from a table in which one of these chains shows that upstream was there.
+//! They are in tables of nf_tables that other programs use, too: `nat`, `mangle`, `raw` and `filter` of the families
+//! `ip` and `ip6`. The chains whose names begin with `ISTIO_` and the rules of other chains that jump to them are
+//! deleted. Everything else is kept with its counters: other rules of the built-in chains, the built-in chains
+//! themselves, and a table that held nothing else. A rule of a built-in chain that is not a jump does not identify
+//! its writer. It is deleted only if a plan names it, as in legacy tables: of equal rules as many as are named,
+//! starting from the last, and only from a table in which an `ISTIO_` chain shows that upstream wrote to it.
 
 use super::Change;
 use super::engines::{PREFIX, Removed};
@@ -19,7 +19,7 @@ use weir_netfilter::xtables;
 use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::{Error, Result};
 
-/// What [`remove`] would do now, where it is known which tables there are.
+/// The changes that [`remove`] would make, if the existing tables are `there`.
 pub(super) fn find_in(engine: &mut Engine, there: &[TableId], named: Named<'_>) -> Result<Vec<Op>> {
     if !may_be_in(there) {
         return Ok(Vec::new());
@@ -28,8 +28,8 @@ pub(super) fn find_in(engine: &mut Engine, there: &[TableId], named: Named<'_>) 
     Ok(plan(&found, &named.rules()).ops)
 }
 
-/// Takes them away, with the rules of built-in chains that are named; nothing is written when there are none. Goes on with
-/// the next table after a failure.
+/// Removes these rules and the named rules of built-in chains; writes nothing when there are none. Continues with the
+/// next table after a failure.
 pub(super) fn remove(named: Named<'_>) -> Removed {
     let opened = Engine::open().and_then(|mut engine| {
         let there = engine.tables()?;
@@ -37,13 +37,13 @@ pub(super) fn remove(named: Named<'_>) -> Removed {
     });
     match opened {
         Ok((mut engine, there)) => remove_from(&mut engine, &there, named),
-        // A kernel without nf_tables holds nothing there.
+        // A kernel without nf_tables has no such rules.
         Err(e) if e.is_unsupported() => Removed::default(),
         Err(e) => (Vec::new(), vec![e]),
     }
 }
 
-/// The same where it is known which tables there are.
+/// Like [`remove`], if the existing tables are `there`.
 pub(super) fn remove_from(engine: &mut Engine, there: &[TableId], named: Named<'_>) -> Removed {
     if !may_be_in(there) {
         return Removed::default();
@@ -60,9 +60,9 @@ pub(super) fn remove_from(engine: &mut Engine, there: &[TableId], named: Named<'
     (changes, failures)
 }
 
-/// One table, in one transaction.
+/// Removes them from one table, in one transaction.
 fn remove_of(engine: &mut Engine, table: &TableId, named: &xtables::Ruleset) -> Result<Vec<Op>> {
-    // Another writer that commits between reading and writing makes the transaction stale.
+    // A commit by another writer between reading and writing makes the transaction stale.
     let mut attempts = Attempts::begin(CONTENTION);
     loop {
         let transaction = plan(&engine.read_tables(std::slice::from_ref(table))?, named);
@@ -81,7 +81,7 @@ fn remove_of(engine: &mut Engine, table: &TableId, named: &xtables::Ruleset) -> 
     }
 }
 
-/// Whether one of these is a table of `iptables-nft` that upstream writes to.
+/// True if one of these is a table of `iptables-nft` that upstream writes to.
 pub(super) fn may_be_in(there: &[TableId]) -> bool {
     let candidates = tables();
     there.iter().any(|found| candidates.contains(found))
@@ -94,7 +94,7 @@ fn tables() -> Vec<TableId> {
     [Family::Ip, Family::Ip6].into_iter().flat_map(of).collect()
 }
 
-/// The pure part: rules first, because a chain goes only when nothing leads to it any more.
+/// The pure part. Rules are deleted first, because a chain can be deleted only when nothing jumps to it.
 fn plan(observed: &Snapshot, named: &xtables::Ruleset) -> Transaction {
     let mut ops = Vec::new();
     for (t, table) in observed.ruleset.tables.iter().enumerate() {
@@ -126,7 +126,7 @@ fn plan(observed: &Snapshot, named: &xtables::Ruleset) -> Transaction {
     }
 }
 
-/// The rules that the plan has in this built-in chain.
+/// The rules of the plan in this built-in chain.
 fn named_in<'a>(named: &'a xtables::Ruleset, table: &Table, chain: &Chain) -> &'a [xtables::Rule] {
     let family = match table.family {
         Family::Ip => xtables::Family::Ip,
@@ -140,7 +140,7 @@ fn named_in<'a>(named: &'a xtables::Ruleset, table: &Table, chain: &Chain) -> &'
         .map_or(&[], |c| &c.rules)
 }
 
-/// The places of the rules that equal these: of each as many as there are, from the end.
+/// Indexes of the rules that equal named ones: of each as many as are named, from the end.
 fn named_rules(chain: &Chain, family: Family, named: &[xtables::Rule]) -> Vec<usize> {
     let mut named: Vec<&xtables::Rule> = named.iter().collect();
     let mut places = Vec::new();
@@ -157,7 +157,7 @@ fn named_rules(chain: &Chain, family: Family, named: &[xtables::Rule]) -> Vec<us
     places
 }
 
-/// A chain with a hook is nobody's but its table's, whatever its name.
+/// True for an owned chain. A base chain belongs to its table, whatever its name.
 fn is_ours(chain: &Chain) -> bool {
     chain.base.is_none() && chain.name.starts_with(PREFIX)
 }

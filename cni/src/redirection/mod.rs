@@ -1,19 +1,20 @@
-//! A redirection in a pod's network namespace: put there, compared, taken away.
+//! A redirection in a pod's network namespace: applied, compared, removed.
 //!
-//! [`Sandbox`] is the namespace. The plugin, the node agent and the operator's commands all come
-//! through here, so there is one way in which rules get into a kernel and one meaning of "in sync".
+//! [`Sandbox`] is the namespace. The plugin, the node agent and the operator's commands all use this
+//! module, so there is one way to write rules to a kernel and one meaning of "in sync".
 //!
-//! # All or nothing
-//! Addresses, routes and policy rules are added first, the rules last: those are one transaction, and
-//! without them the rest does nothing to traffic. After a failure what was added is taken back, and [`Failure`]
-//! says what is known to be in force: see `apply`.
+//! # Atomicity
+//! Addresses, routes and policy rules are added first, the netfilter rules last: those are one transaction, and
+//! without them the rest has no effect on traffic. After a failure the additions are removed, and [`Failure`]
+//! states what is known to be in force: see `apply`.
 //!
-//! # What is ours
+//! # Owned objects
 //! The nf_tables tables of [`TABLES`] in the family `inet`; the chains of legacy tables whose names begin with
 //! `ISTIO_`, and the rules that jump to them; the same in tables of `iptables-nft`; in built-in chains of legacy
-//! tables the rules that carry weir's sign ([`xtables::Ownership`]); policy rules, local default routes on `lo` and
-//! the address `::6/128` on `lo` that carry weir's protocol number (kernels before 5.18 keep none for addresses:
-//! there the address is taken for ours). Everything else in the namespace is neither changed nor compared.
+//! tables the rules that carry weir's tag ([`xtables::Ownership`]); policy rules, local default routes on `lo` and
+//! the address `::6/128` on `lo` that carry weir's protocol number (kernels before 5.18 store none for addresses:
+//! there the address counts as owned). Everything else in the namespace is foreign, and neither changed nor
+//! compared.
 
 mod apply;
 mod authorship;
@@ -50,8 +51,8 @@ use weir_netfilter::xtables;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, Netns, Result};
 
-/// The tables of a redirection, whether a given one needs them or not: what an earlier one left in the
-/// others goes away with the next.
+/// All tables that a redirection may have. Applying one that needs fewer removes the others, which an
+/// earlier redirection may have left.
 pub const TABLES: [&str; 3] = ["istio-proxy-nat", "istio-proxy-mangle", "istio-proxy-raw"];
 
 /// The network namespace of a pod; never the host's and never the caller's own.
@@ -60,10 +61,10 @@ pub struct Sandbox {
     netns: Netns,
 }
 
-/// Refuses a namespace that no pod has: ours, or the host's ([`Netns::host_reason`]).
+/// Refuses a namespace that no pod has: this process's own, or the host's ([`Netns::host_reason`]).
 ///
 /// # Errors
-/// It is such a namespace, or our own cannot be read, so that nothing can be compared.
+/// It is such a namespace, or the own one cannot be read, so that the two cannot be compared.
 pub fn refuse_host(netns: &Netns) -> Result<()> {
     let Some(reason) = netns.host_reason()? else {
         return Ok(());
@@ -76,34 +77,33 @@ pub fn refuse_host(netns: &Netns) -> Result<()> {
     Err(Error::refused("use", object, reason))
 }
 
-/// How long parts of [`Sandbox::apply`] took.
+/// Durations of parts of [`Sandbox::apply`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Reading the rules back; `None` when nothing was written.
     pub read_back: Option<Duration>,
-    /// Waiting for the lock of the iptables tools; `None` when it was not taken, as in a pod's namespace, where
-    /// nobody else writes.
+    /// Waiting for the lock of the iptables tools; `None` when it was not taken, as in a pod's namespace.
     pub lock_wait: Option<Duration>,
 }
 
 impl Sandbox {
-    /// A namespace by its path, as `CNI_NETNS` gives it.
+    /// Opens a namespace by its path, as given in `CNI_NETNS`.
     ///
     /// # Errors
-    /// It is not there, not a network namespace, or the host's.
+    /// The path does not exist, is not a network namespace, or is the host's.
     pub fn open(path: &Path) -> Result<Self> {
         Self::of(Netns::open(path)?)
     }
 
-    /// The namespace of a process.
+    /// Opens the namespace of a process.
     ///
     /// # Errors
-    /// There is no such process, or it lives in the host's namespace.
+    /// There is no such process, or it is in the host's namespace.
     pub fn of_pid(pid: u32) -> Result<Self> {
         Self::of(Netns::of_pid(pid)?)
     }
 
-    /// A namespace that is open already.
+    /// Takes a namespace that is already open.
     ///
     /// # Errors
     /// It is the host's or the caller's own.
@@ -118,19 +118,19 @@ impl Sandbox {
         &self.netns
     }
 
-    /// Addresses of all interfaces: the interface that was there first, which is the default network's, before those
-    /// that were attached later; IPv4 before IPv6 within each, and `lo` last.
+    /// Addresses of all interfaces: the interface with the lowest index, which is the default network's, before those
+    /// attached later; IPv4 before IPv6 within each, and `lo` last.
     ///
-    /// With one interface this is the order of the kernel's dump. That has IPv4 of all interfaces first, so beside a
-    /// default network of IPv6 an attachment with IPv4 would be taken for the pod's address.
+    /// With one interface this is the order of the kernel's dump. The dump has IPv4 of all interfaces first, so with a
+    /// default network of IPv6 the address of an IPv4 attachment would be taken for the pod's.
     ///
     /// # Errors
-    /// The kernel does not list them.
+    /// The kernel refuses to list them.
     pub fn addresses(&self) -> Result<Vec<IpAddr>> {
         self.visit(|visit| visit.addresses())
     }
 
-    /// What [`Sandbox::apply`] would change now; nothing when the namespace is in sync.
+    /// The changes that [`Sandbox::apply`] would make; empty when the namespace is in sync.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -138,8 +138,8 @@ impl Sandbox {
         self.visit(|visit| visit.plan(desired))?
     }
 
-    /// How the namespace differs from the desired redirection: as [`Sandbox::plan`], but of a table that has to be replaced
-    /// only why.
+    /// How the namespace differs from the desired redirection: as [`Sandbox::plan`], but of a table that must be
+    /// replaced only the reasons.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -147,18 +147,17 @@ impl Sandbox {
         self.visit(|visit| visit.verify(desired))?
     }
 
-    /// Puts the redirection into the namespace and reads it back, rules and routing; nothing of IPv6 where the kernel
-    /// does without it. Returns what was changed; nothing when the namespace was in sync, and then nothing was
-    /// written.
+    /// Applies the redirection and reads it back, rules and routing; without IPv6 if the kernel has none. Returns the
+    /// changes; when the namespace was in sync there are none, and nothing is written.
     ///
     /// # Errors
-    /// What failed, and whether the redirection is in force. It is not when nothing of ours was there before: then
-    /// the namespace is as it was. New rules that replaced older ones of ours stay, with their routing.
+    /// What failed, and whether the redirection is in force. If there were no owned objects before, it is not, and the
+    /// namespace is unchanged. New rules that replaced older owned ones are kept, with their routing.
     pub fn apply(&self, desired: &Compiled) -> Result<Vec<Change>, Failure> {
         self.apply_measured(desired).map(|(changes, _)| changes)
     }
 
-    /// The same, and how long its parts took.
+    /// Like [`Sandbox::apply`], with the durations of its parts.
     ///
     /// # Errors
     /// As [`Sandbox::apply`].
@@ -166,7 +165,7 @@ impl Sandbox {
         self.visit(|visit| visit.apply(desired))?
     }
 
-    /// What [`Sandbox::clean`] would remove now.
+    /// The changes that [`Sandbox::clean`] would make.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -179,19 +178,19 @@ impl Sandbox {
         })?
     }
 
-    /// Removes what is ours. Returns what was removed; nothing when nothing was there.
+    /// Removes the owned objects. Returns the removals; empty when there were none.
     ///
-    /// Rules that another writer made of the same plan, as upstream does, bear no sign of whose they are in the
-    /// built-in chains of legacy tables, and of those of `iptables-nft`. Where that plan is given, as many rules that equal its own go too, beside
-    /// chains of ours.
+    /// Rules that another writer, such as upstream, made from the same plan in built-in chains of legacy tables or of
+    /// `iptables-nft` carry no tag. If that plan is given and owned chains exist, as many rules as equal its own are
+    /// removed, too.
     ///
     /// # Errors
-    /// Everything that could not be removed. Routing stays where rules that need it may have stayed.
+    /// Everything that could not be removed. Routing is kept while rules that need it may exist.
     pub fn clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>, Failure> {
         self.netns.run(|| apply::clean(Named(of)))?
     }
 
-    /// Everything that nf_tables holds in the namespace, ours and others'.
+    /// All nf_tables objects of the namespace, owned and foreign.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -199,7 +198,7 @@ impl Sandbox {
         netns.run(|| Ok(nft::Engine::open()?.read()?.ruleset))?
     }
 
-    /// The legacy tables that exist in the namespace; none comes into being by looking.
+    /// The legacy tables that exist in the namespace; reading creates none.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -207,8 +206,8 @@ impl Sandbox {
         netns.run(engines::show_legacy)?
     }
 
-    /// The sets of ipset in the namespace (`ipset list`); none where the kernel has no ipset or has not
-    /// loaded it, and looking does not load it.
+    /// The sets of ipset in the namespace (`ipset list`); empty if the kernel has no ipset or has not
+    /// loaded it, and reading does not load it.
     ///
     /// # Errors
     /// The sets cannot be read.
@@ -217,7 +216,7 @@ impl Sandbox {
         Ok(sets.into_iter().map(|l| l.set).collect())
     }
 
-    /// The same as text (`ipset save`), which of a large set takes less memory than its entries.
+    /// The sets as text (`ipset save`), which for a large set takes less memory than its entries.
     ///
     /// # Errors
     /// As [`Sandbox::show_sets`].
@@ -225,7 +224,7 @@ impl Sandbox {
         netns.run(|| engines::show_sets(ipset::Engine::text))?
     }
 
-    /// The same without the entries (`ipset list -terse`).
+    /// The sets without their entries (`ipset list -terse`).
     ///
     /// # Errors
     /// As [`Sandbox::show_sets`].
@@ -235,10 +234,10 @@ impl Sandbox {
     }
 }
 
-/// Whether this process can write rules by either engine in the namespace of this thread; changes nothing.
+/// Checks whether this process can write rules with either engine in the namespace of this thread; changes nothing.
 ///
 /// # Errors
-/// What is lacking and what gives it.
+/// What is missing, and what provides it.
 pub fn probe() -> Result<()> {
     match nft::Engine::open().and_then(|mut engine| engine.generation()) {
         Err(e) if engines::is_lack(&e) && engines::legacy_can_be_used() => Ok(()),

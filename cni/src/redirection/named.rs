@@ -1,11 +1,11 @@
-//! The plan that names rules which bear no sign of whose they are.
+//! The plan that identifies untagged rules as owned.
 
 use crate::compile::Compiled;
 use std::borrow::Cow;
 use weir_netfilter::xtables;
 
-/// The rules that a plan would make in built-in chains of legacy tables. Beside chains of ours as many rules that equal
-/// them are ours too: upstream's installer made them of the same configuration.
+/// The rules that a plan would make in built-in chains of legacy tables. If owned chains exist, as many rules as equal
+/// them count as owned, too: upstream's installer made them from the same configuration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named<'a>(pub(super) Option<&'a Compiled>);
 
@@ -13,7 +13,7 @@ impl<'a> Named<'a> {
     /// No plan is given.
     pub(super) const NONE: Self = Self(None);
 
-    /// Compiled only when asked for: most namespaces hold nothing that they could be compared with.
+    /// Compiled on demand: most namespaces hold no rules to compare with.
     pub(super) fn rules(self) -> Cow<'a, xtables::Ruleset> {
         self.0.map_or_else(Cow::default, Compiled::in_legacy_tables)
     }

@@ -1,11 +1,12 @@
-//! Addresses, policy rules and routes beside the rules.
+//! Addresses, policy rules and routes of a redirection.
 //!
-//! What is ours carries weir's protocol number and has exactly the form that weir gives it: anything else belongs to
-//! another writer. What is foreign and has the same effect as a desired item is as good as ours, and is never
-//! deleted; what is foreign and takes the packets away from a desired item blocks it ([`standing`]).
+//! An owned item carries weir's protocol number and has exactly the form that weir writes: anything else is foreign.
+//! A foreign item with the same effect as a desired one satisfies it, and is never deleted; a foreign item that takes
+//! the packets of a desired one blocks it ([`standing`]).
 //!
-//! A policy rule is added after its route, so that no marked packet is looked up in a table without it. Nothing marks
-//! packets any more when routing is removed: then the route goes first, and after a failure the rest goes all the same.
+//! A policy rule is added after its route, so that no marked packet is looked up in a table without the route.
+//! When routing is removed, nothing marks packets any more: the route is deleted first, and a failure does not
+//! stop the rest.
 
 mod standing;
 
@@ -22,7 +23,7 @@ use weir_netlink::{Error, Result};
 const PASSTHROUGH: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 
 /// `rtm_protocol`, `FRA_PROTOCOL` and `IFA_PROTO` of every route, policy rule and address that weir adds to a pod's
-/// namespace: who made it, so that it is found again.
+/// namespace. It identifies owned items.
 ///
 /// The kernel gives no meaning to numbers above `RTPROT_STATIC`. 119 is assigned neither in `linux/rtnetlink.h` nor in
 /// iproute2's `rt_protos`.
@@ -30,23 +31,23 @@ pub const RTPROT_WEIR: u8 = 119;
 
 const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
-/// What a namespace holds of routing, as far as it concerns a redirection.
+/// The routing of a namespace that concerns a redirection.
 pub(super) struct Held {
     addresses: Vec<Address>,
     rules: Vec<PolicyRule>,
-    /// Of the tables that were asked about, of those that policy rules before ours lead every packet to, and of others
-    /// those with our protocol; of each in the kernel's order.
+    /// Routes of the tables of the items and of the tables in which earlier policy rules look up every packet; of other
+    /// tables those with weir's protocol number. The routes of each table are in the kernel's order.
     routes: Vec<Route>,
 }
 
-/// Something of ours that the kernel holds.
+/// An owned item in the kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ours {
     item: RoutingItem,
     object: Object,
 }
 
-/// Exactly as the kernel lists it, so that nothing else is deleted in its place.
+/// The item exactly as the kernel lists it, so that no other is deleted in its place.
 #[derive(Clone, Debug, PartialEq)]
 enum Object {
     Address(IpNet),
@@ -54,22 +55,22 @@ enum Object {
     Route(Route),
 }
 
-/// Who added an address.
+/// The writer of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Weir,
     Another,
-    /// Kernels before 5.18 do not keep it.
+    /// Kernels before 5.18 do not store it.
     Unknown,
 }
 
 impl Held {
-    /// What concerns these items, and everything of ours.
+    /// Reads the routing that concerns these items, and everything owned.
     pub(super) fn read(routing: &Routing, items: &[RoutingItem]) -> Result<Self> {
         Self::beside(routing.addresses()?, routing, items)
     }
 
-    /// The same beside addresses that were read already.
+    /// Like [`Held::read`], with addresses that were read already.
     pub(super) fn beside(
         addresses: Vec<Address>,
         routing: &Routing,
@@ -85,7 +86,7 @@ impl Held {
         Ok(held)
     }
 
-    /// Only what tells whether these items are there.
+    /// Reads only what shows whether these items exist.
     pub(super) fn read_of(routing: &Routing, items: &[RoutingItem]) -> Result<Self> {
         let has = |is: fn(&RoutingItem) -> bool| items.iter().any(is);
         let mut held = Self::of_tables(routing, items)?;
@@ -98,7 +99,7 @@ impl Held {
         Ok(held)
     }
 
-    /// The policy rules, and the routes of tables that only they lead to; which those are.
+    /// Reads the policy rules, and the routes of tables that only these rules look up; returns the tables.
     fn read_rules(&mut self, routing: &Routing, items: &[RoutingItem]) -> Result<Vec<u32>> {
         self.rules = routing.rules()?;
         let tables = self.tables_before(items);
@@ -120,8 +121,8 @@ impl Held {
         })
     }
 
-    /// Everything of ours, in the order in which it is removed. On a kernel that does not keep the owners of addresses
-    /// the passthrough address is among it: nothing but a redirection has a use for it.
+    /// Everything owned, in the order of removal. On a kernel that does not store the protocol of addresses this
+    /// includes the passthrough address: only a redirection uses it.
     pub(super) fn ours(&self) -> Vec<Ours> {
         let rules = self.rules.iter().filter(|r| is_ours(r)).map(|r| Ours {
             item: RoutingItem::PolicyRule {
@@ -157,8 +158,8 @@ impl Held {
             .filter(|a| a.index == LOOPBACK_IFINDEX)
     }
 
-    /// The passthrough address as weir adds it. Its owner is known where the kernel keeps owners at all: then the `::1`
-    /// that the kernel itself gives to `lo` has one.
+    /// The passthrough address as weir adds it. Its owner is known if the kernel stores the protocol of addresses: then
+    /// the kernel's own address `::1` on `lo` has one.
     fn passthrough(&self) -> Option<(IpNet, Owner)> {
         let net = IpNet::from(IpAddr::from(PASSTHROUGH));
         let found = self.on_lo().find(|a| a.net == net)?;
@@ -171,14 +172,14 @@ impl Held {
         Some((net, owner))
     }
 
-    /// What is ours beyond doubt and not desired any more.
+    /// Items that are certainly owned and no longer desired.
     pub(super) fn stale(&self, items: &[RoutingItem]) -> Vec<Ours> {
         let mut desired: Vec<&RoutingItem> = items.iter().collect();
         let is_known =
             |o: &Ours| !matches!(o.item, RoutingItem::Address { .. }) || self.owns_passthrough();
         let mut ours = self.ours();
         ours.retain(|o| match desired.iter().position(|item| **item == o.item) {
-            // The second one of the same kind is one too many.
+            // Each desired item keeps one owned item; a duplicate is stale.
             Some(n) => {
                 desired.swap_remove(n);
                 false
@@ -188,12 +189,12 @@ impl Held {
         ours
     }
 
-    /// The passthrough address is there, and beyond doubt ours.
+    /// True if the passthrough address exists and is certainly owned.
     pub(super) fn owns_passthrough(&self) -> bool {
         matches!(self.passthrough(), Some((_, Owner::Weir)))
     }
 
-    /// What came since.
+    /// Owned items that were added since `before`.
     pub(super) fn since(&self, before: &Self) -> Vec<Ours> {
         let before = before.ours();
         let mut ours = self.ours();
@@ -210,7 +211,7 @@ fn is_ours(rule: &PolicyRule) -> bool {
 /// Adds what is missing, in order. What is added meanwhile by another writer is seen when it is read back.
 ///
 /// # Errors
-/// What was not added, and why; an item that something foreign blocks, before anything is added.
+/// The item that could not be added, and why. A foreign item blocks one: nothing is added then.
 pub(super) fn add(routing: &Routing, missing: &[Change]) -> Result<Vec<Change>> {
     for change in missing {
         if let Change::Blocked(item, by) = change {
@@ -236,7 +237,7 @@ fn blocked(item: &RoutingItem, by: &str) -> Error {
     Error::refused("add", format!("`{item}`"), reason)
 }
 
-/// Removes these; goes on after a failure and returns all of them.
+/// Removes these items; continues after a failure and returns all errors.
 pub(super) fn remove(routing: &Routing, these: Vec<Ours>) -> (Vec<Change>, Vec<Error>) {
     let (mut removed, mut failures) = (Vec::new(), Vec::new());
     for ours in these {
@@ -249,7 +250,7 @@ pub(super) fn remove(routing: &Routing, these: Vec<Ours>) -> (Vec<Change>, Vec<E
     (removed, failures)
 }
 
-/// One error for each of these, which stay because rules may need them.
+/// One error per item, for items that are kept because rules may need them.
 pub(super) fn kept(these: &[Ours]) -> Vec<Error> {
     let kept = |ours: &Ours| {
         let reason = "rules that may need it could not be removed";
@@ -259,7 +260,7 @@ pub(super) fn kept(these: &[Ours]) -> Vec<Error> {
 }
 
 impl Ours {
-    /// Its removal.
+    /// The change that removes it.
     pub(super) fn change(&self) -> Change {
         Change::Remove(self.item.clone())
     }
@@ -287,7 +288,7 @@ fn add_one(routing: &Routing, item: &RoutingItem) -> Result<bool> {
     }
 }
 
-/// The tables of the routes among them.
+/// The tables of the routes among the items.
 fn tables(items: &[RoutingItem]) -> Vec<u32> {
     let table = |item: &RoutingItem| match item {
         RoutingItem::LocalDefault { table, .. } => Some(*table),

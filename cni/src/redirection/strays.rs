@@ -1,4 +1,4 @@
-//! Rules of ours where nobody asks for any.
+//! Owned objects in a namespace without a desired redirection.
 
 use super::named::Named;
 use super::routing::Held;
@@ -9,20 +9,21 @@ use weir_netfilter::xtables::Op;
 use weir_netlink::Result;
 use weir_netlink::route::Routing;
 
-/// What [`Sandbox::strays`] found.
+/// The result of [`Sandbox::strays`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Strays {
-    /// What [`Sandbox::clean`] would remove.
+    /// The changes that [`Sandbox::clean`] would make.
     pub changes: Vec<Change>,
-    /// Nothing of that can be another writer's: our tables, and chains of legacy tables with our prefix, hold nothing but
-    /// what this program writes for some intent, all rules that lead to those chains carry our sign, and no tables of `iptables-nft`
-    /// have such chains.
+    /// True if another writer cannot have made any of it: owned tables, and chains of legacy tables with the owned
+    /// prefix, hold only rules that this program writes for some intent, all rules that jump to those chains carry
+    /// weir's tag, and tables of `iptables-nft` have no such chains.
     pub certain: bool,
 }
 
 impl Sandbox {
-    /// What bears a mark of this program in the namespace: tables of [`TABLES`](super::TABLES), legacy rules with our sign, and
-    /// routing with our protocol number, which addresses have since Linux 5.18 (`IFA_PROTO`). `None`: nothing does. For pods that should have nothing; changes nothing.
+    /// Looks for owned objects in the namespace of a pod without a redirection: tables of [`TABLES`](super::TABLES),
+    /// legacy rules with weir's tag, and routing with its protocol number, which addresses have since Linux 5.18
+    /// (`IFA_PROTO`). `None`: there are none. Changes nothing.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -31,7 +32,7 @@ impl Sandbox {
     }
 }
 
-/// In the namespace of this thread.
+/// Looks for them in the namespace of this thread.
 fn find() -> Result<Option<Strays>> {
     let mut changes = engines::ours_left(Named::NONE)?;
     let tables = changes.iter().any(|c| matches!(c, Change::Rules(_)));
@@ -48,7 +49,7 @@ fn find() -> Result<Option<Strays>> {
         }
         changes.push(ours.change());
     }
-    // On older kernels an address bears no mark.
+    // On older kernels an address has no protocol number.
     let is_marked = address && held.owns_passthrough();
     if !(tables || signed > 0 || routing || is_marked) {
         return Ok(None);
@@ -59,7 +60,7 @@ fn find() -> Result<Option<Strays>> {
     Ok(Some(Strays { changes, certain }))
 }
 
-/// Whether what would go from legacy tables is all ours.
+/// True if this program wrote everything that would be removed from legacy tables.
 fn is_own_legacy(changes: &[Change], signed: usize) -> Result<bool> {
     let legacy = changes.iter().filter_map(|change| match change {
         Change::Legacy(op) => Some(&**op),

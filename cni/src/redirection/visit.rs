@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use weir_netlink::Result;
 use weir_netlink::route::{Address, LOOPBACK_IFINDEX, Routing};
 
-/// The namespace of this thread, which entered it once for all that is read, planned, written and compared. Addresses
-/// are dumped once, at its beginning.
+/// The namespace of this thread, entered once for everything that is read, planned, written and compared. Addresses
+/// are dumped once, at the beginning.
 pub struct Visit<'a> {
     sandbox: &'a Sandbox,
     routing: Routing,
@@ -18,10 +18,10 @@ pub struct Visit<'a> {
 }
 
 impl Sandbox {
-    /// Enters the namespace, on a thread of its own, for all that `f` does.
+    /// Enters the namespace on a new thread and calls `f` there.
     ///
     /// # Errors
-    /// The namespace cannot be entered, or its addresses cannot be listed. `f` was not called then.
+    /// The namespace cannot be entered, or its addresses cannot be listed; `f` is not called then.
     pub fn visit<T: Send>(&self, f: impl FnOnce(&Visit<'_>) -> T + Send) -> Result<T> {
         self.netns().run(|| {
             let routing = Routing::open()?;
@@ -36,7 +36,7 @@ impl Sandbox {
 }
 
 impl Visit<'_> {
-    /// The namespace; what it is asked for is done on this thread.
+    /// The namespace that was entered.
     #[must_use]
     pub fn sandbox(&self) -> &Sandbox {
         self.sandbox
@@ -80,7 +80,7 @@ impl Visit<'_> {
         Ok((written.changes, written.cost))
     }
 
-    /// The same where this of rules was found.
+    /// Like [`Visit::apply`], with the rules that were `found`.
     pub(super) fn apply_beside(
         &self,
         desired: &Compiled,

@@ -1,4 +1,4 @@
-//! Rules into one engine: written, read back, taken back.
+//! Writes rules with one engine, reads them back, and removes them after a failure.
 
 use super::engines::{self, Found, Removed, holds, is_lack, ours, owned, twice};
 use super::named::Named;
@@ -8,13 +8,13 @@ use weir_netfilter::nft::{self, TableId};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, InForce, Result};
 
-/// One engine in the namespace of this thread, and the rules that it is to hold.
+/// One engine in the namespace of this thread, and its desired rules.
 pub(super) struct Writer<'a> {
     desired: &'a Compiled,
     engine: Engine<'a>,
-    /// Whether it held rules of ours before.
+    /// True if it held owned rules before.
     replaces: bool,
-    /// Whether the other engine, or a table that iptables-nft uses, may have held such.
+    /// True if the other engine, or a table that iptables-nft uses, may have held owned rules before.
     succeeds: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Written {
 }
 
 impl<'a> Writer<'a> {
-    /// For the namespace in which this was found; changes nothing.
+    /// A writer for the namespace in which `found` was read; changes nothing.
     pub(super) fn open(desired: &'a Compiled, found: Found) -> Result<Self> {
         let by_legacy = found.legacy_holds;
         let (engine, tables, replaces, other) = match &desired.rules {
@@ -46,7 +46,7 @@ impl<'a> Writer<'a> {
             Rules::Xtables(rules) => {
                 let tables = match found.nft {
                     Ok((_, tables)) => tables,
-                    // A kernel without nf_tables holds nothing there.
+                    // A kernel without nf_tables has no tables.
                     Err(e) if is_lack(&e) => Vec::new(),
                     Err(e) => return Err(e),
                 };
@@ -66,7 +66,7 @@ impl<'a> Writer<'a> {
     /// Writes the rules and reads them back.
     ///
     /// # Errors
-    /// [`Error::in_force`] tells what is known about them.
+    /// [`Error::in_force`] states what is known about the rules.
     pub(super) fn write(&mut self) -> Result<Written> {
         match &mut self.engine {
             Engine::Nft(engine, rules) => {
@@ -96,8 +96,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// After a failure: takes the rules away again when nothing of ours was there before; older rules of ours are not
-    /// brought back, so new ones that replaced them stay. Returns what is known then, and what failed.
+    /// After a failure: removes the new rules if there were no owned rules before. Older owned rules are not
+    /// restored, so new rules that replaced them are kept. Returns the resulting state and the errors.
     pub(super) fn take_back(&self, in_force: InForce) -> (InForce, Vec<Error>) {
         if in_force == InForce::No {
             return (in_force, Vec::new());
@@ -116,7 +116,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Whether the kernel holds exactly these rules now; `None` when it holds others or cannot be read.
+    /// `Yes` if the kernel holds exactly these rules now; `None` if it holds others or cannot be read.
     fn now(&self) -> Option<InForce> {
         let differs = match &self.desired.rules {
             Rules::Nft(rules) => {
@@ -131,17 +131,17 @@ impl<'a> Writer<'a> {
         (!differs).then_some(InForce::Yes)
     }
 
-    /// Whether the other engine, or a table that iptables-nft uses, may have held rules of ours before.
+    /// True if the other engine, or a table that iptables-nft uses, may have held owned rules before.
     pub(super) fn succeeds(&self) -> bool {
         self.succeeds
     }
 
-    /// Whether nothing of ours was there before, by either engine, so that these rules can be taken back.
+    /// True if neither engine held owned rules before, so that these rules can be removed after a failure.
     pub(super) fn is_first(&self) -> bool {
         !self.replaces && !self.succeeds
     }
 
-    /// Takes away what the other engine, or iptables-nft, holds beside these rules; goes on after a failure.
+    /// Removes the owned rules of the other engine and of iptables-nft; continues after a failure.
     pub(super) fn take_over(&mut self, written: &Written) -> Removed {
         let named = Named(Some(self.desired));
         let other = || match self.desired.rules {
@@ -159,7 +159,7 @@ impl<'a> Writer<'a> {
         ])
     }
 
-    /// Where rules of ours may stand beside these ones when [`Writer::take_over`] fails.
+    /// Where older owned rules may exist beside these when [`Writer::take_over`] fails.
     pub(super) fn beside(&self) -> &'static str {
         match self.desired.rules {
             Rules::Nft(_) => "legacy tables or tables of iptables-nft",

@@ -1,4 +1,4 @@
-//! Which container, and where.
+//! The container and interface of a call.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ pub struct Attachment {
     pub netns: String,
     /// `CNI_IFNAME`.
     pub ifname: String,
-    /// `CNI_ARGS` as pairs, in their order.
+    /// `CNI_ARGS` as pairs, in order.
     #[serde(default)]
     pub args: Vec<(String, String)>,
     /// Values for the capabilities that plugins declare, by capability name.
@@ -24,7 +24,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// The pairs a kubelet's runtime passes for a pod.
+    /// The pairs that a Kubernetes container runtime passes for a pod.
     #[must_use]
     pub fn pod_args(namespace: &str, name: &str, container_id: &str) -> Vec<(String, String)> {
         let pairs = [
@@ -48,8 +48,8 @@ impl Attachment {
         pairs.join(";")
     }
 
-    /// Refuses what no plugin would take, and what would be no file name in
-    /// the cache.
+    /// Refuses values that no plugin accepts, and values that are not usable as
+    /// file names in the cache.
     ///
     /// # Errors
     /// [`Error::NotPossible`], naming the variable and the value.

@@ -1,4 +1,4 @@
-//! What an ADD did, kept for CHECK, DEL and GC.
+//! Results of ADD, stored for CHECK, DEL and GC.
 
 use std::fs::{DirBuilder, File, Metadata, TryLockError};
 use std::io::ErrorKind;
@@ -27,17 +27,17 @@ pub(super) struct Cache {
     dir: PathBuf,
 }
 
-/// An attachment that only this process adds.
+/// Lock on an attachment: only this process adds it.
 #[derive(Debug)]
 pub(super) struct Reserved {
     path: PathBuf,
-    /// Locked as long as it is open.
+    /// Locked while it is open.
     _file: File,
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // While it is still locked; a file that stays behind is locked by nobody.
+        // Removed while it is still locked; a file that remains is not locked.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -47,8 +47,8 @@ impl Cache {
         Self { dir }
     }
 
-    /// Keeps other ADDs of this attachment out until it is dropped; one that was
-    /// killed keeps nobody out.
+    /// Excludes other ADDs of this attachment until it is dropped; a killed
+    /// process releases it.
     pub(super) fn reserve(&self, network: &str, attachment: &Attachment) -> Result<Reserved> {
         self.make_dir()?;
         let path = self.path(network, attachment).with_extension("lock");
@@ -66,7 +66,7 @@ impl Cache {
             }
             let identity = |m: std::io::Result<Metadata>| m.ok().map(|m| (m.dev(), m.ino()));
             let locked = identity(file.metadata());
-            // The one before may have removed it between the two calls.
+            // The previous holder may have removed the file between the two calls.
             if locked.is_some() && locked == identity(std::fs::metadata(&path)) {
                 return Ok(Reserved { path, _file: file });
             }
@@ -80,7 +80,7 @@ impl Cache {
     }
 
     fn path(&self, network: &str, attachment: &Attachment) -> PathBuf {
-        // '%' occurs in neither network names nor container ids.
+        // Neither network names nor container ids contain '%'.
         let Attachment {
             container_id,
             ifname,
@@ -94,18 +94,18 @@ impl Cache {
         let path = self.path(&entry.network, &entry.attachment);
         let text = serde_json::to_string(entry).map_err(|e| bad(&path, &e))?;
         self.make_dir()?;
-        // Written beside and renamed: a reader never sees half a file.
+        // Written to a temporary file and renamed: a reader never sees a partial file.
         let temporary = path.with_extension("tmp");
         std::fs::write(&temporary, text).map_err(|e| bad(&temporary, &e))?;
         std::fs::rename(&temporary, &path).map_err(|e| bad(&path, &e))
     }
 
-    /// `None` when there was no ADD.
+    /// The stored result; `None` when there was no ADD.
     pub(super) fn load(&self, network: &str, attachment: &Attachment) -> Result<Option<Entry>> {
         read(&self.path(network, attachment))
     }
 
-    /// Absent is fine.
+    /// Forgets a result; success when it is absent.
     pub(super) fn remove(&self, network: &str, attachment: &Attachment) -> Result<()> {
         let path = self.path(network, attachment);
         match std::fs::remove_file(&path) {

@@ -1,4 +1,4 @@
-//! What can go wrong with a network configuration or a plugin chain.
+//! Errors of network configurations and plugin chains.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,14 +17,14 @@ pub enum Error {
     Config {
         /// File, or `(text)`.
         source: String,
-        /// What is wrong and what should be there.
+        /// The invalid part, and what is expected.
         reason: String,
     },
     /// No such program in any of the directories.
     PluginNotFound {
         /// The plugin's `type`.
         plugin: String,
-        /// Where it was looked for.
+        /// The directories that were searched.
         dirs: Vec<PathBuf>,
     },
     /// The plugin answered with an error object.
@@ -33,46 +33,46 @@ pub enum Error {
         plugin: String,
         /// `CNI_COMMAND`.
         command: &'static str,
-        /// Its answer.
+        /// The error object.
         error: CniError,
-        /// What it wrote to stderr.
+        /// The plugin's stderr.
         stderr: String,
     },
-    /// The plugin failed, or succeeded, without a readable answer.
+    /// The plugin ended without a readable answer.
     Answer {
         /// The plugin's `type`.
         plugin: String,
         /// `CNI_COMMAND`.
         command: &'static str,
-        /// Exit status and what is wrong with stdout.
+        /// Exit status, and why stdout is not readable.
         reason: String,
-        /// What it wrote to stderr.
+        /// The plugin's stderr.
         stderr: String,
     },
-    /// The plugin did not end in time and was killed.
+    /// The plugin exceeded the time limit and was killed.
     Timeout {
         /// The plugin's `type`.
         plugin: String,
         /// `CNI_COMMAND`.
         command: &'static str,
-        /// How long the chain had.
+        /// Time limit of the chain.
         limit: Duration,
     },
-    /// A program could not be started or talked to.
+    /// A program could not be started, or its pipes failed.
     Exec {
         /// Path of the program.
         program: PathBuf,
-        /// What the system call answered.
+        /// The error of the system call.
         error: std::io::Error,
     },
     /// The result cache cannot be read or written.
     Cache {
         /// File or directory.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// ADD for a container that has this interface in this network.
+    /// ADD for a container that already has this interface in this network.
     Attached {
         /// `CNI_CONTAINERID`.
         container: String,
@@ -81,8 +81,8 @@ pub enum Error {
         /// Name of the network.
         network: String,
     },
-    /// A command the configuration's version does not have, or that needs an
-    /// earlier ADD.
+    /// A command that the configuration's version does not have, or that needs
+    /// an earlier ADD.
     NotPossible(String),
     /// Several plugins failed; the others were still called.
     Chain(Vec<Error>),
@@ -96,7 +96,7 @@ impl Error {
         }
     }
 
-    /// One error for all that were collected, none for none.
+    /// Joins collected errors to one; `Ok` if there are none.
     pub(super) fn all(errors: Vec<Self>) -> Result<()> {
         let mut errors = errors.into_iter();
         match errors.next() {
@@ -105,7 +105,7 @@ impl Error {
         }
     }
 
-    /// This error and what failed after it, as one error without chains in chains.
+    /// Joins this error and those after it to one, without nested chains.
     pub(super) fn and(self, rest: impl IntoIterator<Item = Self>) -> Self {
         let mut all = Vec::new();
         for error in std::iter::once(self).chain(rest) {
@@ -123,7 +123,7 @@ impl Error {
         }
     }
 
-    /// The plugin's own error code, when it gave one.
+    /// The plugin's own error code, if it returned one.
     #[must_use]
     pub fn code(&self) -> Option<u32> {
         match self {

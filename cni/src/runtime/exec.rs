@@ -1,8 +1,8 @@
-//! Starting a plugin.
+//! Starts a plugin.
 //!
-//! This is the one place in weir that executes a program. Weir configures the
-//! kernel by itself; but a CNI plugin *is* a program, and who plays the
-//! container runtime has to start it.
+//! This is the only place in weir that executes a program. Weir configures the
+//! kernel by itself; but a CNI plugin *is* a program, and a container runtime
+//! must start it.
 
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// A plugin prints a few kilobytes; what is more is cut off.
+/// Maximum output of a plugin, which normally is a few kilobytes; the rest is discarded.
 const OUTPUT_LIMIT: u64 = 4 << 20;
 
-/// How a program ended.
+/// The exit status and output of a program.
 pub(super) struct Output {
     /// Exit status, or 128 plus the signal.
     pub(super) status: i32,
@@ -25,9 +25,9 @@ pub(super) struct Output {
     pub(super) stderr: String,
 }
 
-/// Runs `program` with `stdin`; its environment is ours without any `CNI_`
-/// variable, and `env`. `None`: the deadline passed and the program, with
-/// what it started in its process group, was killed.
+/// Runs `program` with `stdin`; its environment is this process's without any
+/// `CNI_` variable, and `env`. `None`: the deadline passed, and the process
+/// group of the program was killed.
 pub(super) fn run(
     program: &Path,
     env: &[(&str, String)],
@@ -45,15 +45,15 @@ pub(super) fn run(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // A group of its own, so that what it starts can be killed with it.
+    // A separate process group, so that its children can be killed with it.
     command.process_group(0);
     let mut child = command.spawn()?;
     let stdout = collect(child.stdout.take());
     let stderr = collect(child.stderr.take());
     if let Some(mut pipe) = child.stdin.take() {
         let bytes = stdin.to_vec();
-        // A thread, because a program that does not read would block us; one
-        // that ends without reading is not an error.
+        // A thread, because writing to a program that does not read would block; a
+        // program that ends without reading is not an error.
         std::thread::spawn(move || pipe.write_all(&bytes));
     }
     let Some(status) = wait(&mut child, deadline)? else {
@@ -63,7 +63,7 @@ pub(super) fn run(
     let left = || deadline.saturating_duration_since(Instant::now());
     let (Ok(stdout), Ok(stderr)) = (stdout.recv_timeout(left()), stderr.recv_timeout(left()))
     else {
-        // Something it started holds the pipes open.
+        // A child process holds the pipes open.
         kill(&mut child);
         return Ok(None);
     };
@@ -84,8 +84,8 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What could be read counts; the rest is drained so that the
-            // program is not stopped by a full pipe.
+            // Output up to the limit is kept; the rest is drained, so that the
+            // program does not block on a full pipe.
             let _ = pipe.by_ref().take(OUTPUT_LIMIT).read_to_end(&mut bytes);
             let _ = std::io::copy(&mut pipe, &mut std::io::sink());
         }
@@ -94,7 +94,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     collected
 }
 
-/// `waitpid(2)` has no timeout: looks again in growing steps of up to 10 ms.
+/// `waitpid(2)` has no timeout: polls at growing intervals of up to 10 ms.
 fn wait(child: &mut Child, deadline: Instant) -> std::io::Result<Option<ExitStatus>> {
     let mut step = Duration::from_micros(200);
     loop {
@@ -111,7 +111,7 @@ fn wait(child: &mut Child, deadline: Instant) -> std::io::Result<Option<ExitStat
 
 fn kill(child: &mut Child) {
     if let Ok(pid) = i32::try_from(child.id()) {
-        // The group exists as long as one process of it does.
+        // The group exists while one of its processes does.
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
     }
     let _ = child.wait();

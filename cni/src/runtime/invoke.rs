@@ -1,4 +1,4 @@
-//! One plugin, one command: what it is given, and how its answer is read.
+//! Calls one plugin with one command: its input, and parsing its answer.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::list::{NetworkList, PluginConfig};
 use crate::json;
 use crate::protocol::{CniError, Command, IMPLEMENTED};
 
-/// Where plugins are, and how long a chain may take.
+/// The directories of plugins, and the deadline of a chain.
 #[derive(Debug, Clone)]
 pub(super) struct Invoker {
     pub(super) bin_dirs: Vec<PathBuf>,
@@ -21,7 +21,7 @@ pub(super) struct Invoker {
 }
 
 impl Invoker {
-    /// Calls one plugin; the answer is its stdout, `Null` when that is empty.
+    /// Calls one plugin and returns its stdout as JSON; `Null` when that is empty.
     pub(super) fn call(
         &self,
         command: Command,
@@ -45,7 +45,7 @@ impl Invoker {
         answer(command, kind, output)
     }
 
-    /// The program of a plugin.
+    /// Finds the program of a plugin.
     pub(super) fn find(&self, kind: &str) -> Result<PathBuf> {
         self.bin_dirs
             .iter()
@@ -77,7 +77,7 @@ impl Invoker {
         Ok(env)
     }
 
-    /// The versions a plugin speaks.
+    /// The versions that a plugin supports.
     pub(super) fn versions(&self, kind: &str, deadline: Instant) -> Result<Vec<String>> {
         let config = serde_json::json!({ "cniVersion": IMPLEMENTED });
         let value = self.call(Command::Version, kind, &config, None, deadline)?;
@@ -87,7 +87,7 @@ impl Invoker {
     }
 }
 
-/// The configuration a plugin of the chain gets on stdin.
+/// The configuration that a plugin of the chain gets on stdin.
 ///
 /// Reference: CNI specification 1.1.0, section 3, "Deriving execution
 /// configuration from plugin configuration".
@@ -160,7 +160,7 @@ fn answer(command: Command, kind: &str, output: Output) -> Result<Value> {
             "stdout holds JSON that is no object".into(),
             stderr,
         )),
-        // Some plugins greet on stdout where nothing is asked for.
+        // Some plugins print a message to stdout although the command has no result.
         Err(_) if !matches!(command, Command::Add | Command::Version) => Ok(Value::Null),
         Err(error) => Err(no_answer(format!("stdout is not JSON: {error}"), stderr)),
     }

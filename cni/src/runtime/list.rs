@@ -1,4 +1,4 @@
-//! A network configuration list as a value.
+//! A network configuration list.
 
 use serde_json::{Map, Value};
 
@@ -19,21 +19,21 @@ pub struct PluginConfig {
 pub struct NetworkList {
     /// `name`.
     pub name: String,
-    /// The version to use with every plugin.
+    /// The version used with every plugin.
     pub cni_version: String,
-    /// CHECK is to succeed without calling anything.
+    /// CHECK succeeds without calling a plugin.
     pub disable_check: bool,
-    /// GC is to succeed without calling anything.
+    /// GC succeeds without calling a plugin.
     pub disable_gc: bool,
-    /// Plugins come from the list's own file only.
+    /// Plugins are read from the list's own file only.
     pub load_only_inlined_plugins: bool,
-    /// The chain, first called first.
+    /// The chain, in the order of ADD.
     pub plugins: Vec<PluginConfig>,
 }
 
 impl NetworkList {
-    /// Reads a `.conflist`. The chain may be empty: plugins may also come from
-    /// files beside the list, see [`NetworkList::load`].
+    /// Parses a `.conflist`. The chain may be empty: plugins may also be read
+    /// from files beside the list, see [`NetworkList::load`].
     ///
     /// # Errors
     /// [`Error::Config`], naming `source` and the key.
@@ -76,7 +76,7 @@ impl NetworkList {
         })
     }
 
-    /// Reads a `.conf` of a single plugin and makes it a list of one.
+    /// Parses a `.conf` of a single plugin to a list of one.
     ///
     /// # Errors
     /// [`Error::Config`], naming `source` and the key.
@@ -143,7 +143,7 @@ fn name(object: &Map<String, Value>, source: &str) -> Result<String> {
     Ok(name.to_owned())
 }
 
-/// A boolean that may also be written as text.
+/// Parses a boolean, which may also be text.
 fn flag(object: &Map<String, Value>, key: &str, source: &str) -> Result<bool> {
     match object.get(key) {
         None | Some(Value::Null) => Ok(false),
@@ -157,9 +157,9 @@ fn flag(object: &Map<String, Value>, key: &str, source: &str) -> Result<bool> {
     }
 }
 
-/// The version to talk to the plugins in: of `cniVersions` and `cniVersion`
-/// together the newest that is not newer than ours; without `cniVersions`,
-/// `cniVersion` as it is.
+/// The version to use with the plugins: of `cniVersions` and `cniVersion`
+/// together the newest that the runner supports; without `cniVersions`,
+/// `cniVersion` unchanged.
 fn negotiate(object: &Map<String, Value>, source: &str) -> Result<String> {
     let bad = |reason: String| Error::config(source, reason);
     let text = |value: &Value| value.as_str().map(str::to_owned);

@@ -6,13 +6,13 @@ use super::error::{Error, Result};
 use super::list::{NetworkList, object, plugin};
 
 impl NetworkList {
-    /// Reads a `.conf` or `.conflist` file. To a list are added the plugins of
-    /// the directory that is called like the network (`*.conf`, by name), unless
-    /// `loadOnlyInlinedPlugins` is set.
+    /// Reads a `.conf` or `.conflist` file. Plugins in the directory with the
+    /// name of the network (`*.conf`, sorted by name) are appended to a list,
+    /// unless `loadOnlyInlinedPlugins` is set.
     ///
     /// # Errors
-    /// [`Error::Config`], naming the file: unreadable, malformed, without any
-    /// plugin, or with another ending.
+    /// [`Error::Config`], naming the file: it is unreadable, malformed, without
+    /// any plugin, or has another extension.
     pub fn load(path: &Path) -> Result<Self> {
         let source = path.display().to_string();
         match path.extension().and_then(|e| e.to_str()) {
@@ -47,19 +47,19 @@ impl NetworkList {
         Ok(list)
     }
 
-    /// The network a container runtime would take from a directory: of the
-    /// files ending in `.conf` or `.conflist`, by name, the first that loads.
+    /// The network that a container runtime would use from a directory: the
+    /// first by name of the `.conf` and `.conflist` files that loads.
     ///
     /// # Errors
-    /// [`Error::Config`] when there is none; it names what is wrong with each.
+    /// [`Error::Config`] when there is none; it names the defect of each file.
     pub fn load_dir(dir: &Path) -> Result<Self> {
         Self::first_in(dir, None)
     }
 
-    /// The network of this name: of the files ending in `.conf` or `.conflist`, by name, the first that bears it.
+    /// The network of this name: the first by file name of the `.conf` and `.conflist` files that has it.
     ///
     /// # Errors
-    /// [`Error::Config`] when there is none; it names the networks that are there, and what is wrong with other files.
+    /// [`Error::Config`] when there is none; it names the existing networks, and the defects of other files.
     pub fn load_named(dir: &Path, name: &str) -> Result<Self> {
         Self::first_in(dir, Some(name))
     }
@@ -94,7 +94,7 @@ fn read(path: &Path) -> Result<String> {
         .map_err(|error| Error::config(path.display().to_string(), error.to_string()))
 }
 
-/// Regular files with one of the endings, sorted by name bytewise.
+/// Regular files with one of the extensions, sorted by name bytewise.
 fn files(dir: &Path, endings: &[&str]) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {

@@ -1,16 +1,16 @@
-//! A plugin runner: does with a plugin chain what a container runtime does.
+//! A plugin runner: calls a plugin chain as a container runtime does.
 //!
 //! For tests, demonstrations and debugging, not for production. A
-//! [`NetworkList`] comes from a file, an [`Attachment`] names the container; a
-//! [`Runner`] finds the plugins, calls them in order, keeps results between
-//! calls and takes everything back when an ADD fails half-way. [`PodNetworks`] are the networks of a pod under Multus.
+//! [`NetworkList`] is read from a file, an [`Attachment`] names the container; a
+//! [`Runner`] finds the plugins, calls them in order, stores results between
+//! calls and calls DEL when an ADD fails half-way. [`PodNetworks`] are the networks of a pod under Multus.
 //!
-//! Plugins are other people's programs, so this is where a program is started:
-//! in the file `exec.rs`, and nowhere else in weir. Neither the plugin nor the
-//! agent uses this module.
+//! Plugins are foreign programs, so this module starts programs: in the file
+//! `exec.rs`, and nowhere else in weir. Neither the plugin nor the agent uses
+//! this module.
 //!
 //! References: CNI specification 1.1.0, sections 1 (configuration), 2
-//! (protocol), 3 (execution) and 4 (delegation is the plugin's own affair).
+//! (protocol), 3 (execution) and 4 (delegation, which is left to the plugins).
 
 mod attachment;
 mod cache;

@@ -1,12 +1,12 @@
 //! Several networks for one pod, in the order of Multus.
 //!
-//! Multus is the one plugin that the container runtime calls. It calls the default network for the interface that the
-//! runtime names, then each network that the pod selects, as a call of its own without the result of another:
+//! Multus is the only plugin that the container runtime calls. It calls the default network for the interface that
+//! the runtime names, then each network that the pod selects, as a separate call without the result of another:
 //!
 //! ```text
 //! ADD, CHECK   default (eth0), first selected (net1), second selected (net2), ...
-//! DEL          the other way round, all of them, also after a failure
-//! GC           not handed on to selected networks
+//! DEL          in reverse order, all of them, also after a failure
+//! GC           not passed on to selected networks
 //! STATUS       the default network's
 //! ```
 //! References: Kubernetes Network Custom Resource Definition De-facto Standard 1.3, sections 4 (selection) and 7
@@ -25,9 +25,9 @@ use super::selection::{self, Selection};
 /// The networks of one pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodNetworks {
-    /// The cluster's own, which gives the pod its address.
+    /// The cluster's default network, which assigns the pod's address.
     pub default: NetworkList,
-    /// What the pod selects, in its order.
+    /// The networks that the pod selects, in its order.
     pub selected: Vec<(NetworkList, Selection)>,
 }
 
@@ -42,9 +42,9 @@ impl From<NetworkList> for PodNetworks {
 }
 
 impl PodNetworks {
-    /// The default network and what the annotation `k8s.v1.cni.cncf.io/networks` selects. Each selected network is the
-    /// configuration in `dir` that bears its name, as Multus finds the network of a NetworkAttachmentDefinition without
-    /// `spec.config`. The namespace of a selection names that object only.
+    /// The default network and those that the annotation `k8s.v1.cni.cncf.io/networks` selects. A selected network is
+    /// the configuration in `dir` with its name, as Multus finds the network of a NetworkAttachmentDefinition without
+    /// `spec.config`. The namespace of a selection is part of that object's name only.
     ///
     /// # Errors
     /// [`Error::Config`]: the annotation cannot be read, or a network is not in `dir`.
@@ -60,8 +60,8 @@ impl PodNetworks {
         })
     }
 
-    /// Every network with its attachment: interface `net1` for the first selected network, and so on, where the pod
-    /// names none. Values for capabilities are the default network's.
+    /// Every network with its attachment. Where the pod names no interface, it is `net1` for the first selected
+    /// network, and so on. Values for capabilities apply to the default network only.
     fn attachments(&self, pod: &Attachment) -> Result<Vec<(&NetworkList, Attachment)>> {
         let mut all = vec![(&self.default, pod.clone())];
         for (number, (list, selection)) in (1..).zip(&self.selected) {
@@ -85,11 +85,12 @@ impl PodNetworks {
 }
 
 impl Runner {
-    /// ADD of the default network, then of the selected ones. Returns the result of the default network, as Multus does.
+    /// ADD of the default network, then of the selected ones. Returns the result of the default network, as Multus
+    /// does.
     ///
     /// # Errors
-    /// The first network that fails, as of [`Runner::add`]; those before it have then been called with DEL, the last
-    /// one first, and what failed there is in [`Error::Chain`] after it.
+    /// The error of the first network that fails, see [`Runner::add`]. DEL is then called for the networks before it,
+    /// the last one first; errors of DEL follow in [`Error::Chain`].
     pub fn add_pod(&self, networks: &PodNetworks, pod: &Attachment) -> Result<Value> {
         let all = networks.attachments(pod)?;
         for (list, _) in &all {
@@ -110,17 +111,17 @@ impl Runner {
     /// CHECK of all, in the order of ADD.
     ///
     /// # Errors
-    /// The first network that disagrees, as of [`Runner::check`].
+    /// The error of the first network that fails, see [`Runner::check`].
     pub fn check_pod(&self, networks: &PodNetworks, pod: &Attachment) -> Result<()> {
         let all = networks.attachments(pod)?;
         all.iter()
             .try_for_each(|(list, attachment)| self.check(list, attachment))
     }
 
-    /// DEL of all, the last one first; goes on after a failure.
+    /// DEL of all, the last one first; continues after a failure.
     ///
     /// # Errors
-    /// All plugins that failed.
+    /// The errors of all plugins that failed.
     pub fn del_pod(&self, networks: &PodNetworks, pod: &Attachment) -> Result<()> {
         let all = networks.attachments(pod)?;
         Error::all(self.del_each(all.iter().rev()))

@@ -1,4 +1,4 @@
-//! The verbs of a container runtime, for a whole plugin chain.
+//! The CNI verbs for a whole plugin chain.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use super::invoke::{Invoker, derive};
 use super::list::NetworkList;
 use crate::protocol::{Command, Version};
 
-/// Where results are kept unless said otherwise; gone after a reboot, like
-/// the namespaces.
+/// Default directory of results; empty after a reboot, like the
+/// namespaces.
 pub const DEFAULT_CACHE_DIR: &str = "/run/weir/cni";
 
-/// How long one chain may take unless said otherwise: container runtimes give
-/// a sandbox about two minutes.
+/// Default time limit of one chain: container runtimes give a sandbox about
+/// two minutes.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs plugin chains.
@@ -28,8 +28,8 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// A runner that looks for plugins in `bin_dirs`, in that order, and keeps
-    /// results in `cache_dir`, which is made when it is first needed.
+    /// A runner that searches plugins in `bin_dirs`, in that order, and stores
+    /// results in `cache_dir`, which is created when it is first needed.
     #[must_use]
     pub fn new(bin_dirs: Vec<PathBuf>, cache_dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -41,8 +41,8 @@ impl Runner {
         }
     }
 
-    /// Another limit for one whole chain. What is taken back after a failure
-    /// has the same time again.
+    /// Sets the time limit for one whole chain. DEL after a failure has the same
+    /// limit again.
     #[must_use]
     pub fn with_limit(mut self, limit: Duration) -> Self {
         self.invoker.limit = limit;
@@ -54,13 +54,13 @@ impl Runner {
     }
 
     /// ADD: calls the chain, each plugin with the result of the one before;
-    /// the last result is kept and returned.
+    /// the last result is stored and returned.
     ///
     /// # Errors
     /// [`Error::Attached`] when the container has this attachment, which is not
-    /// touched: a roll-back would take away what is in use. Else the first plugin
-    /// that fails; the whole chain has then been called with
-    /// DEL, and what failed there is in [`Error::Chain`] after it.
+    /// changed: a roll-back would remove what is in use. Else the error of the
+    /// first plugin that fails; DEL is then called for the whole chain, and its
+    /// errors follow in [`Error::Chain`].
     pub fn add(&self, list: &NetworkList, attachment: &Attachment) -> Result<Value> {
         attachment.validate()?;
         let _alone = self.cache.reserve(&list.name, attachment)?;
@@ -101,7 +101,7 @@ impl Runner {
         }
     }
 
-    /// Before any plugin is called: what is missing is said once, and nothing has to be taken back.
+    /// Finds all programs before any plugin is called, so that a missing one needs no roll-back.
     pub(super) fn find_all(&self, list: &NetworkList) -> Result<()> {
         let mut plugins = list.plugins.iter();
         plugins.try_for_each(|plugin| self.invoker.find(&plugin.kind).map(drop))
@@ -111,12 +111,12 @@ impl Runner {
         first.and(self.del(list, attachment).err())
     }
 
-    /// CHECK: asks every plugin, in order, whether the kept result still holds.
-    /// With `disableCheck` it succeeds without asking.
+    /// CHECK: calls every plugin, in order, with the stored result. With
+    /// `disableCheck` it succeeds without calling any.
     ///
     /// # Errors
-    /// The first plugin that disagrees; [`Error::NotPossible`] without an
-    /// earlier ADD or before 0.4.0.
+    /// The error of the first plugin that fails; [`Error::NotPossible`] without
+    /// an earlier ADD or before 0.4.0.
     pub fn check(&self, list: &NetworkList, attachment: &Attachment) -> Result<()> {
         attachment.validate()?;
         if list.version() < Version::V0_4_0 {
@@ -145,14 +145,14 @@ impl Runner {
         Ok(())
     }
 
-    /// DEL: calls the chain from its end. Every plugin is called, also after
-    /// a failure; when none failed the kept result is forgotten.
+    /// DEL: calls the chain from its end. Every plugin is called, also after a
+    /// failure; if none fails the stored result is deleted.
     ///
     /// # Errors
-    /// All plugins that failed.
+    /// The errors of all plugins that failed.
     pub fn del(&self, list: &NetworkList, attachment: &Attachment) -> Result<()> {
         attachment.validate()?;
-        // Before 0.4.0 DEL is not given the result.
+        // Before 0.4.0 DEL does not get the result.
         let entry = match list.version() >= Version::V0_4_0 {
             true => self.cache.load(&list.name, attachment)?,
             false => None,
@@ -174,12 +174,12 @@ impl Runner {
         Error::all(errors)
     }
 
-    /// GC: removes every kept attachment of the network that is not among
-    /// `valid` by DEL, then tells the plugins (1.1.0) which ones are. With
-    /// `disableGC` it succeeds without doing anything.
+    /// GC: calls DEL for every stored attachment of the network that is not in
+    /// `valid`, then passes `valid` to the plugins (1.1.0). With `disableGC` it
+    /// succeeds without doing anything.
     ///
     /// # Errors
-    /// All that failed.
+    /// All errors.
     pub fn gc(&self, list: &NetworkList, valid: &[Attachment]) -> Result<()> {
         if list.disable_gc {
             return Ok(());
@@ -220,11 +220,11 @@ impl Runner {
         Error::all(errors)
     }
 
-    /// STATUS: asks every plugin whether it can serve ADD. Before 1.1.0 there
-    /// is nobody to ask, and the answer is yes.
+    /// STATUS: checks that every plugin can serve ADD. Before 1.1.0 plugins have
+    /// no STATUS, and it succeeds.
     ///
     /// # Errors
-    /// The first plugin that cannot; its code is 50 or 51.
+    /// The error of the first plugin that cannot; its code is 50 or 51.
     pub fn status(&self, list: &NetworkList) -> Result<()> {
         if list.version() < Version::V1_1_0 {
             return Ok(());
@@ -238,18 +238,18 @@ impl Runner {
         Ok(())
     }
 
-    /// VERSION: the specification versions a plugin speaks.
+    /// VERSION: the specification versions that a plugin supports.
     ///
     /// # Errors
-    /// The plugin is missing or gives no answer.
+    /// The plugin is missing or returns no answer.
     pub fn versions(&self, plugin: &str) -> Result<Vec<String>> {
         self.invoker.versions(plugin, self.deadline())
     }
 
-    /// Whether every plugin is there and speaks the list's version.
+    /// Checks that every plugin exists and supports the list's version.
     ///
     /// # Errors
-    /// All that are missing or do not.
+    /// All plugins that are missing or do not support it.
     pub fn validate(&self, list: &NetworkList) -> Result<()> {
         let mut errors = Vec::new();
         for plugin in &list.plugins {

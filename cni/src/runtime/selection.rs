@@ -1,4 +1,4 @@
-//! The annotation in which a pod selects networks, `k8s.v1.cni.cncf.io/networks`.
+//! The annotation by which a pod selects networks, `k8s.v1.cni.cncf.io/networks`.
 
 use serde_json::Value;
 
@@ -12,14 +12,14 @@ pub struct Selection {
     pub namespace: Option<String>,
     /// Name of the NetworkAttachmentDefinition, and of the network.
     pub name: String,
-    /// The interface in the pod; `None`: the one that Multus counts.
+    /// The interface in the pod; `None`: the name that Multus generates.
     pub interface: Option<String>,
 }
 
 const SOURCE: &str = "k8s.v1.cni.cncf.io/networks";
 
-/// Reads either form: `NAMESPACE/NAME@INTERFACE`, separated by commas, or a JSON array of objects with `name`,
-/// `namespace` and `interface`. Other keys of an object are for plugins that assign addresses and are not used.
+/// Parses either form: `NAMESPACE/NAME@INTERFACE`, separated by commas, or a JSON array of objects with `name`,
+/// `namespace` and `interface`. Other keys of an object are for plugins that assign addresses and are ignored.
 pub(super) fn parse(annotation: &str) -> Result<Vec<Selection>> {
     let selections = match annotation.contains(['[', '{', '"']) {
         true => json(annotation)?,

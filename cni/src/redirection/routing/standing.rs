@@ -1,4 +1,4 @@
-//! How a desired item stands: whether the kernel holds it, and whether packets come to it.
+//! The status of a desired item: whether the kernel holds it, and whether packets reach it.
 //!
 //! A policy rule before ours takes marked packets when it selects by our mark, by nothing, or all but some packets, and
 //! looks another table up, drops them, or goes on behind ours; a route takes them when it is in our table and before ours or
@@ -12,16 +12,16 @@ use ipnet::IpNet;
 use weir_netlink::route::{PolicyRule, RT_TABLE_LOCAL, Route, RuleAction};
 
 enum Standing {
-    /// It is there, or something with the same effect.
+    /// The item, or one with the same effect, exists.
     Met,
-    /// Nothing of it is there.
+    /// The item does not exist.
     Missing,
-    /// This is there and takes its packets.
+    /// This foreign item exists and takes its packets.
     Blocked(String),
 }
 
 impl Held {
-    /// What is not there, or there in vain.
+    /// The items that do not exist or have no effect.
     pub(in crate::redirection) fn missing(&self, items: &[RoutingItem]) -> Vec<Change> {
         let change = |item: &RoutingItem| match self.standing(item) {
             Standing::Met => None,
@@ -41,7 +41,7 @@ impl Held {
         }
     }
 
-    /// The kernel has an address once on a link, with whatever length of prefix.
+    /// The kernel holds an address only once per link, with any prefix length.
     fn address(&self, desired: IpNet) -> Standing {
         let mut on_lo = self.on_lo();
         match on_lo.any(|a| a.net.addr() == desired.addr() && !a.tentative) {
@@ -50,15 +50,14 @@ impl Held {
         }
     }
 
-    /// A rule that comes without a priority is put before all others, so only those that came later can be in its
-    /// way.
+    /// The kernel inserts a rule without a priority before all others, so only rules added later can be before it.
     fn rule(&self, desired: &PolicyRule) -> Standing {
         let Some((before, here)) = self.before(desired) else {
             return Standing::Missing;
         };
         let leads_away = |r: &&PolicyRule| match takes(r, here) {
             Takes::Marked => true,
-            // Where nothing is found, the next rule is asked.
+            // If the lookup finds no route, the next rule applies.
             Takes::All => {
                 let mut routes = self.routes.iter();
                 routes.any(|there| (there.table, there.family()) == (r.table, r.family))
@@ -71,13 +70,13 @@ impl Held {
         }
     }
 
-    /// Those that are asked before the first one of the same effect, and that one; `None`: there is none of that.
+    /// The rules before the first one with the same effect, and that one; `None`: there is no such rule.
     fn before(&self, desired: &PolicyRule) -> Option<(&[PolicyRule], &PolicyRule)> {
         let at = self.rules.iter().position(|r| r.same_effect(desired))?;
         Some((self.rules.get(..at)?, self.rules.get(at)?))
     }
 
-    /// The tables where every packet is looked up before these rules are asked.
+    /// The tables in which every packet is looked up before these rules apply.
     pub(super) fn tables_before(&self, items: &[RoutingItem]) -> Vec<u32> {
         let known = tables(items);
         let desired: Vec<PolicyRule> = items.iter().filter_map(policy_rule).collect();
@@ -96,7 +95,7 @@ impl Held {
         tables
     }
 
-    /// Of routes to the same destination the first in the kernel's order is taken, and before them the most specific one.
+    /// The kernel uses the most specific route, and of routes to the same destination the first in its order.
     fn route(&self, desired: &Route) -> Standing {
         let here = |r: &&Route| (r.table, r.family()) == (desired.table, desired.family());
         let is_local = |r: &Route| {
@@ -130,13 +129,13 @@ impl Held {
     }
 }
 
-/// Which packets of a desired rule another one takes.
+/// Which packets of a desired rule another rule takes.
 enum Takes {
-    /// Its marked ones, whatever becomes of them.
+    /// Its marked packets, whatever the action.
     Marked,
-    /// Every packet, as far as its table has a route for it.
+    /// Every packet for which its table has a route.
     All,
-    /// None, or some that the mark does not tell.
+    /// None, or packets selected by other keys than the mark.
     Others,
 }
 
@@ -162,7 +161,7 @@ fn takes(r: &PolicyRule, here: &PolicyRule) -> Takes {
     let mark = r.fwmark.filter(|_| mask != 0);
     let is_ours = mark.map(|mark| mark & mask == here.fwmark.unwrap_or(0) & mask);
     let selected = match (is_ours, r.not) {
-        // "not" turns all selectors round together: what another one does not match is most of the packets.
+        // `not` inverts all selectors together: the packets that another selector does not match are most packets.
         (Some(is_ours), true) => !is_ours || r.selects_more(),
         (None, true) => r.selects_more(),
         (Some(is_ours), false) => is_ours,
@@ -176,7 +175,7 @@ fn takes(r: &PolicyRule, here: &PolicyRule) -> Takes {
         RuleAction::Lookup if is_ours == Some(true) && !r.not => Takes::Marked,
         RuleAction::Lookup if r.table == RT_TABLE_LOCAL => Takes::Others,
         RuleAction::Lookup => Takes::All,
-        // Behind ours, and ours is passed over.
+        // The target is after the desired rule, which is skipped.
         RuleAction::Goto if r.goto > here.priority => Takes::Marked,
         RuleAction::Goto | RuleAction::Nop => Takes::Others,
         _ => Takes::Marked,
