@@ -1,4 +1,4 @@
-//! Whom the client of the API server believes, and what it says of one that ends the connection.
+//! Which API servers the client trusts, and the error when a server closes the connection.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 use weir_cni::api::{Client, Error, Reason};
 use weir_cni::plugin::KUBECONFIG;
 
-/// A certificate for this name that is its own authority: as PEM, and the server's side of TLS.
+/// A self-signed certificate for this name that is its own CA: as PEM, and as TLS server configuration.
 fn self_signed(name: &str, expired: bool) -> (String, ServerConfig) {
     let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -47,7 +47,7 @@ fn self_signed(name: &str, expired: bool) -> (String, ServerConfig) {
     (certificate.pem(), config)
 }
 
-/// Asks a server, whose one connection is served by `serve`, for a pod.
+/// Requests a pod from a server whose only connection is served by `serve`.
 fn ask(authority: &str, serve: impl FnOnce(std::net::TcpStream) + Send) -> Result<Value, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -60,7 +60,7 @@ fn ask(authority: &str, serve: impl FnOnce(std::net::TcpStream) + Send) -> Resul
     })
 }
 
-/// Serves one request over TLS; a client that does not believe it ends before that.
+/// Serves one request over TLS; a client that does not trust it closes the connection first.
 fn over_tls(config: ServerConfig) -> impl FnOnce(std::net::TcpStream) + Send {
     move |stream| {
         let session = ServerConnection::new(Arc::new(config)).unwrap();
@@ -98,7 +98,7 @@ fn all_else_must_hold_of_such_a_certificate() {
     }
 }
 
-/// As a server that is killed, or has just begun.
+/// Behaves like a server that is killed or has just started.
 #[test]
 fn a_connection_that_ends_says_nothing_about_certificates_or_rights() {
     let closed = |_| ();

@@ -1,4 +1,4 @@
-//! The real program: what it says without a runtime, and when it crashes.
+//! The real program: its output without a runtime, and after a crash.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ fn run(env: &[(&str, &str)], stdin: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A program that does not read its stdin closes it.
+    // The pipe is closed when the program ends without reading its stdin.
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
     child.wait_with_output().unwrap()
 }

@@ -1,5 +1,5 @@
-//! The real plugin behind a primary plugin, in a real namespace, run as a
-//! container runtime runs it. `nft` and `nsenter` are oracles here.
+//! The real plugin after a primary plugin, in a real namespace, called as a
+//! container runtime calls it. `nft` and `nsenter` are oracles here.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,
@@ -33,13 +33,13 @@ use weir_netlink::route::{
 struct Bench {
     dir: TempDir,
     netns: Netns,
-    /// Holds the other end of the pod's link.
+    /// The namespace of the other end of the pod's link.
     _peer: Netns,
     list: NetworkList,
     _server: ApiServer,
 }
 
-/// `None`, with the reason printed, where this user may not make a namespace.
+/// `None`, with the reason printed, where this user may not create a namespace.
 fn bench(pod: Value) -> Option<Bench> {
     let netns = match Netns::create() {
         Ok(netns) => netns,
@@ -86,7 +86,7 @@ fn bench(pod: Value) -> Option<Bench> {
     })
 }
 
-/// What a primary plugin does: `lo` up, a link with an address and a route.
+/// Does the work of a primary plugin: `lo` up, a link with an address and a route.
 fn give_addresses(netns: &Netns, peer: &Netns) {
     let routing = Routing::open_in(netns).unwrap();
     routing.set_up(routing.link("lo").unwrap().index).unwrap();
@@ -103,7 +103,7 @@ impl Bench {
         Runner::new(vec![self.dir.path().to_owned()], self.dir.file("cache"))
     }
 
-    /// ADD by a runtime that knows of no ADD before, as after the loss of its cache.
+    /// ADD by a runtime without a record of an earlier ADD, as after the loss of its cache.
     fn add_again(&self) {
         let dir = self.dir.file("no-memory");
         let runner = Runner::new(vec![self.dir.path().to_owned()], &dir);
@@ -134,12 +134,12 @@ impl Bench {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A connection from the pod to somewhere else ends at this port of the pod.
+    /// A connection from the pod to another address ends at this port of the pod.
     fn is_captured_to(&self, port: u16) -> bool {
         let captured = self.netns.run(|| {
             let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
             listener.set_nonblocking(true).unwrap();
-            // Nobody is there: without the redirection this cannot succeed.
+            // No host has this address: without the redirection this cannot succeed.
             let away = "10.244.0.99:80".parse().unwrap();
             let connected = TcpStream::connect_timeout(&away, Duration::from_millis(300)).is_ok();
             connected && listener.accept().is_ok()
@@ -170,7 +170,7 @@ fn a_sidecar_pod_from_add_to_del() {
     let listing = bench.nft("list ruleset");
     runner.check(&bench.list, &attachment).unwrap();
 
-    // Twice is once: the counters too are as they were.
+    // The second ADD changes nothing, not even the counters.
     bench.add_again();
     assert_eq!(bench.nft("list ruleset"), listing);
 
@@ -252,7 +252,7 @@ fn transparent_mode_has_its_routes() {
     assert!(error.to_string().contains("fwmark 0x539"), "{error}");
 }
 
-/// A route of another writer has the place of ours: what was added before that was noticed is taken back.
+/// A foreign route has the place of the desired one: what was added before that was noticed is removed.
 #[test]
 fn a_failed_add_leaves_the_namespace_as_it_was() {
     let mut pod = pods::sidecar("shop", "web-0");

@@ -1,8 +1,8 @@
-//! Rounds of apply and clean against another writer in our own tables of nf_tables.
+//! Rounds of apply and clean under contention: another writer changes the owned tables of nf_tables.
 //!
-//! After each round the namespace is what the returned value says: complete, as before, or empty; rules that mark
-//! packets never stand without their routing, and no foreign rule is lost. `WEIR_ROUNDS` says how many rounds (200
-//! unless set; `ci/faults --all` asks for 10 000), `WEIR_SEED` repeats the choices of a run, which prints its seed.
+//! After each round the namespace is in the state that the returned value reports: complete, unchanged, or empty.
+//! Rules that mark packets never exist without their routing, and no foreign rule is lost. `WEIR_ROUNDS` is the number
+//! of rounds (default 200; `ci/faults --all` runs 10 000). A run prints its seed; `WEIR_SEED` repeats it.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use weir_netfilter::nft::{self, Family, L4Proto, Op, Ruleset, TableId, Transacti
 use weir_netlink::route::Routing;
 use weir_netlink::{InForce, Netns};
 
-/// The comment of the other writer's rules in our tables.
+/// The comment of the other writer's rules in owned tables.
 const MARK: &str = "of another writer";
 const FOREIGN: &str = "foreign";
 
@@ -61,10 +61,10 @@ fn owned() -> Vec<TableId> {
     TABLES.iter().map(id).collect()
 }
 
-/// What the namespace holds.
+/// The state of the namespace.
 #[derive(Debug, PartialEq)]
 struct State {
-    /// Our tables, without the other writer's rules.
+    /// The owned tables, without the other writer's rules.
     rules: String,
     routing: String,
 }
@@ -104,13 +104,13 @@ fn state(netns: &Netns) -> State {
     netns.run(read).unwrap().unwrap()
 }
 
-/// The other writer: adds rules to our tables and takes rules away from them, and keeps a table of its own.
+/// The other writer: adds rules to owned tables, deletes rules from them, and has a table of its own.
 struct Writer<'a> {
     netns: &'a Netns,
-    /// Held while it writes, and by whoever looks.
+    /// Locked while it writes, and while the test reads.
     gate: &'a Mutex<u64>,
     stop: &'a AtomicBool,
-    /// Whether it deletes rules of ours too.
+    /// True if it deletes owned rules, too.
     destroys: &'a AtomicBool,
 }
 
@@ -120,7 +120,7 @@ impl Writer<'_> {
             let mut engine = nft::Engine::open().unwrap();
             while !self.stop.load(Ordering::Relaxed) {
                 {
-                    // The test has failed, and says why.
+                    // The test has failed and reports why.
                     let Ok(mut foreign) = self.gate.lock() else {
                         return;
                     };
@@ -168,7 +168,7 @@ impl Writer<'_> {
                 Op::AddRule(id, chain.name.clone(), rule, None)
             }
         };
-        // Too late, or the table is gone: it was quicker.
+        // Fails when weir was faster: the generation is stale, or the table is deleted.
         let _ = engine.commit(&Transaction {
             generation: snapshot.generation,
             ops: vec![op],
@@ -203,7 +203,7 @@ fn foreign_rules(netns: &Netns) -> u64 {
         .sum()
 }
 
-/// One apply or clean: what it returned.
+/// Runs one apply or clean and returns its result.
 fn act(sandbox: &Sandbox, target: Option<&Compiled>) -> Result<(), (InForce, String)> {
     let done = match target {
         Some(compiled) => sandbox.apply(compiled),
@@ -238,7 +238,7 @@ fn what_is_returned_is_true_whatever_another_writer_does() {
         desired("REDIRECT", true),
         desired("TPROXY", false),
     ];
-    // What each looks like when nobody interferes.
+    // The state after each target without contention.
     let complete: Vec<State> = targets
         .iter()
         .map(|t| {
@@ -266,7 +266,7 @@ fn what_is_returned_is_true_whatever_another_writer_does() {
             destroys: &destroys,
         };
         let of_writer = Choices(choices.below(u64::MAX) | 1);
-        // Also when a round fails.
+        // Stops the writer also when a round fails.
         let ended = Stop(&stop);
         scope.spawn(move || writer.run(of_writer));
         for round in 0..rounds {
@@ -301,7 +301,7 @@ fn what_is_returned_is_true_whatever_another_writer_does() {
                 Err((InForce::Unknown, _)) => 3,
             }] += 1;
             match &returned {
-                // What the writer deleted afterwards cannot be told from what was never there.
+                // Rules that the writer deleted afterwards cannot be distinguished from rules that never existed.
                 _ if is_destroyed => {}
                 Ok(()) => assert_eq!(&after, wanted, "{told}"),
                 Err((InForce::No, _)) => assert_eq!(after, before, "{told}"),

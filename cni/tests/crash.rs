@@ -1,4 +1,4 @@
-//! A crash is answered too. The test binary runs itself as the plugin.
+//! A crash produces an error object. The test binary runs itself as the plugin.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Not a test of its own: crashes when [`a_crash_is_an_error_object`] asks for it.
+/// Not a separate test: crashes when [`a_crash_is_an_error_object`] requests it.
 #[test]
 fn crashing_plugin() {
     let Ok(how) = std::env::var("WEIR_TEST_CRASH") else {
@@ -38,7 +38,7 @@ fn a_crash_is_an_error_object() {
             .unwrap();
         assert_eq!(output.status.code(), Some(1), "{how}");
         let stdout = String::from_utf8(output.stdout).unwrap();
-        // The test harness has its own line before ours.
+        // The test harness prints a line before the plugin's output.
         let object = stdout.get(stdout.find('{').unwrap()..).unwrap();
         let error: Value = serde_json::from_str(object).unwrap();
         assert_eq!(error["code"], 999);

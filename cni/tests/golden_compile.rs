@@ -1,5 +1,5 @@
-//! What is compiled, against the rules of another author: both are loaded by the real tools and the
-//! kernel's listings are compared. What is printed is compared with the listing as well.
+//! Compares compiled rules with those of another author: the real tools load both, and the kernel's
+//! listings are compared. The printed text is compared with the listing as well.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use weir_cni::fill::Environment;
 use weir_cni::pod::{PodFacts, SidecarDecision, redirect_from};
 use weir_netfilter::{nft, xtables};
 
-/// The intent of a pod, if the case has one; without a text in between.
+/// The intent of a pod, if the case has one; derived without a configuration as text.
 fn of_pod(case: &Case) -> Option<Intent> {
     let (pod, addresses) = case.pod()?;
     let facts = PodFacts::of(&pod);
@@ -39,7 +39,7 @@ fn of_pod(case: &Case) -> Option<Intent> {
     Some(redirect.intent(&environment, &addresses).unwrap())
 }
 
-/// A pod must arrive at the intent of the configuration that is expected.
+/// A pod must result in the intent of the expected configuration.
 fn intent(case: &Case) -> Intent {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let unique = format!(
@@ -76,7 +76,7 @@ fn compiled_nft(intent: &Intent) -> nft::Ruleset {
     }
 }
 
-/// Applies natively; the real tools must list what we print.
+/// Applies natively; the real tools must list what weir prints.
 fn load_xtables(name: &str, ruleset: &xtables::Ruleset) -> Listing {
     let bench = Bench::new();
     let ours = xtables::Ownership {
@@ -107,7 +107,7 @@ fn load_xtables(name: &str, ruleset: &xtables::Ruleset) -> Listing {
     kernel
 }
 
-/// Applies natively; the real `nft` must list what we print.
+/// Applies natively; the real `nft` must list what weir prints.
 fn load_nft(name: &str, ruleset: &nft::Ruleset) -> Listing {
     let bench = Bench::new();
     let owned: Vec<nft::TableId> = ruleset
@@ -141,7 +141,7 @@ fn expected_xtables(case: &Case) -> Listing {
     bench.save()
 }
 
-/// Calls `check` with the rules of all cases that the kernel takes here.
+/// Calls `check` with the rules of all cases that this kernel accepts.
 fn each_loadable(cases: &[Case], check: impl Fn(&Case, &xtables::Ruleset)) {
     let compiled = cases.iter().map(|case| {
         let ruleset = compiled_xtables(&intent(case));
@@ -179,7 +179,7 @@ fn each_engine_loads_the_other_ones_cases() {
     });
 }
 
-/// Elements at the edge of what a list may hold.
+/// Elements at the limits of a list.
 fn edges(wildcard: &str) -> Intent {
     let config = SidecarConfig {
         proxy_uid: "0-5,1337".into(),

@@ -1,8 +1,8 @@
-//! The rules of another author, loaded by `iptables-nft` and `ip6tables-nft`, as weir reads them.
+//! Reads rules of another author that `iptables-nft` and `ip6tables-nft` have loaded.
 //!
-//! Each line of weir's listing is put into options of iptables, and those are the options that the tool's own
-//! listing has. A rule that the tool wrote without matches and targets of xtables is also listed by `nft`
-//! word for word as by weir.
+//! Each line of weir's listing is translated to options of iptables, which must equal the options of the tool's own
+//! listing. A rule that the tool wrote without matches and targets of xtables must also be listed by `nft` word for
+//! word as by weir.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ use support::oracle::{Bench, listed};
 use support::owners::{each_loadable, unmapped_owner};
 use weir_netfilter::nft::{Engine, compat};
 
-/// Options without their order: `-p tcp`, `! --dport 53`, `-j RETURN`.
+/// Options, unordered: `-p tcp`, `! --dport 53`, `-j RETURN`.
 type Options = BTreeSet<String>;
 
 /// The options of a line of `iptables-save` without its chain.
@@ -30,7 +30,7 @@ fn options(line: &str) -> Options {
     let mut options: Vec<String> = Vec::new();
     let mut begins = true;
     for word in line.split_whitespace() {
-        // After "!" the option itself still belongs to it.
+        // The option after "!" belongs to it.
         let negates = word == "!";
         match options.last_mut() {
             Some(last) if !begins && !negates && !word.starts_with('-') => {
@@ -45,7 +45,7 @@ fn options(line: &str) -> Options {
     options.into_iter().collect()
 }
 
-/// A line of weir's listing as options of iptables. Words that have no place here are a failure.
+/// Translates a line of weir's listing to options of iptables. Unknown words fail the test.
 fn as_options(line: &str) -> Options {
     let mut all = Options::new();
     let mut rest = line.trim();
@@ -57,7 +57,7 @@ fn as_options(line: &str) -> Options {
     all
 }
 
-/// The options of what a text begins with, and the rest of it.
+/// The options of the first expression in a text, and the rest of the text.
 fn one(text: &str) -> Option<(Options, &str)> {
     if let Some(xt) = text.strip_prefix("xt ") {
         let (inner, rest) = xt.split_once('[')?.1.split_once(']')?;

@@ -1,4 +1,4 @@
-//! Numbers of ours, against the system's own headers.
+//! Compares weir's numbers with the system's headers.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 #[path = "../../netlink/tests/common/c.rs"]

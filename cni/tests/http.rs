@@ -1,4 +1,4 @@
-//! How long an exchange on a socket may take, whatever the other end does.
+//! The time limit of an exchange on a socket, whatever the peer does.
 // Clippy grants these to `#[test]` functions only.
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -17,8 +17,8 @@ use weir_cni::http::get;
 
 const LIMIT: Duration = Duration::from_millis(200);
 
-/// Asks, and hears that there was no answer after the limit, not much later.
-fn in_vain(socket: &Path) {
+/// Sends a request that must time out after the limit and not much later.
+fn times_out(socket: &Path) {
     let start = Instant::now();
     let error = get(socket, "/", LIMIT).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
@@ -37,9 +37,9 @@ fn nobody_accepts() {
     let listener = socket(unix, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
     bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
     listen(&listener, Backlog::new(0).unwrap()).unwrap();
-    // One more than the backlog has room for is let in.
+    // The kernel accepts one more than the backlog.
     let waiting = UnixStream::connect(&path).unwrap();
-    in_vain(&path);
+    times_out(&path);
     drop(waiting);
 }
 
@@ -51,14 +51,14 @@ fn a_silent_end_and_one_that_sends_a_byte_now_and_then() {
     let slow = std::thread::spawn(move || {
         let (silent, _) = listener.accept().unwrap();
         let (mut dripping, _) = listener.accept().unwrap();
-        // Its end tells by a failed write that it has gone.
+        // A failed write shows that the client has closed the connection.
         while dripping.write_all(b"H").is_ok() {
             std::thread::sleep(LIMIT / 10);
         }
         drop(silent);
     });
-    in_vain(&path);
-    in_vain(&path);
+    times_out(&path);
+    times_out(&path);
     slow.join().unwrap();
 }
 
@@ -81,7 +81,7 @@ fn an_answer_in_time_and_nobody_there() {
     });
     assert_eq!(get(&path, "/x", LIMIT * 50).unwrap().body, "ok");
     answering.join().unwrap();
-    // The listener is gone, its file is not.
+    // The listener is closed; its file still exists.
     assert_eq!(
         get(&path, "/", LIMIT).unwrap_err().kind(),
         ErrorKind::ConnectionRefused

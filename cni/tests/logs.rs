@@ -1,4 +1,4 @@
-//! The three sinks.
+//! The three sinks of the log.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,
@@ -101,7 +101,7 @@ fn no_socket_no_sending() {
     let dir = TempDir::new();
     let log = Logger::silent();
     log.open_sinks("debug", &dir.file("p.log"), &dir.file("log.sock"));
-    // Comes too late: it is looked for when the sinks are opened.
+    // Too late: the socket is looked up when the sinks are opened.
     let agent = Agent::listen(&dir.file("log.sock"), Some((200, "")));
     log.error("e");
     log.flush();
@@ -112,7 +112,7 @@ fn no_socket_no_sending() {
 fn a_receiver_that_never_answers_costs_a_second() {
     let dir = TempDir::new();
     let _agent = Agent::listen(&dir.file("log.sock"), None);
-    // A socket nobody accepts on, and one nobody listens on.
+    // A socket on which no connection is accepted, and one without a listener.
     let _deaf = UnixListener::bind(dir.file("deaf.sock")).unwrap();
     drop(UnixListener::bind(dir.file("dead.sock")).unwrap());
     for socket in ["log.sock", "deaf.sock", "dead.sock"] {
@@ -166,7 +166,7 @@ fn a_full_file_rolls_over() {
     );
     RollingFile::open(&path).unwrap().append("third\n").unwrap();
     assert_eq!(dir.read("p.log"), "second\nthird\n");
-    // An old backup goes.
+    // An old backup is deleted.
     let old = std::time::SystemTime::now() - Duration::from_secs(3 * 24 * 3600);
     std::fs::File::open(dir.file("p.log.1"))
         .unwrap()

@@ -1,5 +1,5 @@
-//! ADD, CHECK, DEL, GC and STATUS against an API server over TLS, with a
-//! stand-in for the kernel.
+//! ADD, CHECK, DEL, GC and STATUS with an API server over TLS and a fake
+//! kernel.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,
@@ -53,7 +53,7 @@ fn a_sidecar_pod_is_redirected_and_its_result_handed_on() {
     );
 }
 
-/// Only classic tables can be asked for as text.
+/// Only legacy tables can be printed as text instead.
 #[test]
 fn dry_run_is_for_classic_tables_only() {
     let server = sidecar_server();
@@ -134,7 +134,7 @@ fn the_agents_own_pod_needs_no_kubeconfig() {
             .process("ADD")
             .pod("istio-system", "istio-cni-node-x7k2p");
         node.run(&process).result();
-        // Another namespace, or another name, is not the agent.
+        // A pod in another namespace, or with another name, is not the agent.
         for (namespace, name) in [("shop", "istio-cni-node-a"), ("istio-system", "istio-cni")] {
             let error = node.run(&node.process("ADD").pod(namespace, name)).error();
             assert!(error.msg.contains("istio-cni-kubeconfig"), "{error}");
@@ -242,7 +242,7 @@ fn check_compares() {
         "missing: rule 2 of chain a\nunexpected: chain b"
     );
     assert!(node.backend.applied().is_empty(), "CHECK changed something");
-    // Nothing to compare for these.
+    // There is nothing to compare for these.
     node.run(&node.process("CHECK").pod("kube-system", "dns-1"))
         .assert_silent();
     node.run(&node.process("CHECK").set("CNI_ARGS", ""))

@@ -152,7 +152,7 @@ fn an_agent_that_is_away_or_silent() {
 
 #[test]
 fn a_failed_decision_fails_or_falls_through() {
-    // Pods can be read, namespaces cannot.
+    // Pods can be read; namespaces cannot.
     let pod = pods::sidecar("shop", "web-0").to_string();
     let server = ApiServer::start(Box::new(move |path, _| {
         if path.contains("/pods/") {

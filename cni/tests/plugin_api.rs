@@ -1,4 +1,4 @@
-//! What can be wrong with the API server, its kubeconfig, and the way to it.
+//! Failures of the API server, its kubeconfig, and the connection.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,
@@ -66,7 +66,7 @@ fn failures_of_the_server_are_told_apart() {
 #[test]
 fn a_server_that_is_not_there() {
     let node = Node::new();
-    // A port that was free a moment ago.
+    // A port that was free just before.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -97,7 +97,7 @@ fn a_server_of_another_authority() {
 fn a_server_that_hangs_costs_no_more_than_the_limits() {
     let server = ApiServer::always(Answer::Hang);
     let mut node = Node::with_server(&server);
-    // Enough for the handshake where the processor is emulated.
+    // Enough for the handshake on an emulated processor.
     node.limits.request = Duration::from_millis(700);
     let started = Instant::now();
     let error = node.verb("ADD").error();

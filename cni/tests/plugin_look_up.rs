@@ -1,4 +1,4 @@
-//! The pod from the node agent, and from the API server where the agent is of no help.
+//! Looks the pod up at the node agent, and at the API server if the agent does not answer.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use weir_cni::plugin::{EVENT_SOCKET, KUBECONFIG, LOG_FILE, LOG_SOCKET, POD_SOCKE
 
 const UID: &str = "5c7f9b1e-0000-4000-8000-000000000001";
 
-/// One that fails whoever asks it.
+/// An API server that fails the test on any request.
 fn no_server() -> ApiServer {
     ApiServer::always(Answer::Body(500, String::new()))
 }
@@ -66,7 +66,7 @@ fn a_pod_that_the_agent_knows_needs_no_api_server() {
     assert!(server.requests().is_empty(), "{:?}", server.requests());
 }
 
-/// While the node agent is there, and has not written it yet, or somebody else did.
+/// The node agent runs, but has not written the kubeconfig yet, or another writer has changed it.
 #[test]
 fn a_kubeconfig_that_cannot_be_used_matters_only_where_the_server_is_asked() {
     for broken in [false, true] {
@@ -83,7 +83,7 @@ fn a_kubeconfig_that_cannot_be_used_matters_only_where_the_server_is_asked() {
         drop(answering);
         std::fs::remove_file(&socket).unwrap();
         let _unknowing = Agent::listen(&socket, Some((404, "no such pod")));
-        // It is not tried for a minute and a half.
+        // It is not retried.
         let started = Instant::now();
         let error = with_uid(&node, "ADD", UID).error();
         assert!(
@@ -94,7 +94,7 @@ fn a_kubeconfig_that_cannot_be_used_matters_only_where_the_server_is_asked() {
     }
 }
 
-/// Known to the API server by another UID than to the kubelet.
+/// The API server and the kubelet have different UIDs for it.
 #[test]
 fn a_pod_that_a_kubelet_made_from_a_file() {
     let server = no_server();
@@ -155,7 +155,7 @@ fn what_is_no_answer_leads_to_the_api_server() {
     }
 }
 
-/// A StatefulSet makes its pods again under the same name, and asks for something else perhaps.
+/// A StatefulSet recreates its pods under the same name, perhaps with another configuration.
 #[test]
 fn an_older_pod_of_the_same_name_at_the_api_server() {
     let old = pods::plain("shop", "web-0", json!({}));
@@ -203,7 +203,7 @@ fn a_pod_that_neither_agent_nor_api_server_knows() {
             server.requests().len() > 1,
             "it may be known a moment later"
         );
-        // One attempt may be under way when the time is over.
+        // One attempt may be in progress when the limit has passed.
         assert!(
             begun.elapsed() < Duration::from_secs(5),
             "{:?}",
@@ -251,7 +251,7 @@ fn a_silent_agent_is_asked_once() {
     assert_eq!(server.requests().len(), 3);
     agent.request();
     assert!(agent.is_untouched(), "once");
-    // The default is short against what a kubelet waits.
+    // The default is short compared with the kubelet's timeout.
     assert!(weir_cni::plugin::Limits::default().look_up <= Duration::from_secs(2));
 }
 
@@ -294,7 +294,7 @@ fn the_agents_own_pod_opens_neither_file_nor_socket() {
     for ambient in [false, true] {
         let mut node = Node::new();
         node.config["ambient_enabled"] = ambient.into();
-        // What would be an error to read, and sockets that count who comes.
+        // A kubeconfig that would be an error to read, and sockets that count connections.
         std::fs::create_dir(node.dir.file(KUBECONFIG)).unwrap();
         let sockets = [POD_SOCKET, EVENT_SOCKET, LOG_SOCKET].map(|name| {
             let socket = UnixListener::bind(node.dir.file(name)).unwrap();
@@ -310,7 +310,7 @@ fn the_agents_own_pod_opens_neither_file_nor_socket() {
             assert_eq!(socket.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
         }
         assert!(!node.dir.file(LOG_FILE).exists());
-        // The same call for another pod asks all of them, and nobody answers.
+        // The same call for another pod connects to all of them, and gets no answer.
         node.limits.look_up = Duration::from_millis(100);
         let args = args.replace("istio-cni-node-x7x2p", "web-0");
         let process = node.process("ADD").set("CNI_ARGS", &args);

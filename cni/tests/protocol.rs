@@ -52,7 +52,7 @@ fn process(command: &str) -> FakeProcess {
     FakeProcess::new(command, CONFIG)
 }
 
-/// The error of a run that must not reach the handler.
+/// Returns the error of a run that must not reach the handler.
 fn refused(process: &FakeProcess) -> CniError {
     let mut handler = Recorder::default();
     let error = process.run(&mut handler).error();
@@ -150,7 +150,7 @@ fn bad_values_are_code_4() {
     }
     assert_eq!(refused(&process("add")).code, 4);
     assert!(refused(&process("REMOVE")).msg.contains("REMOVE"));
-    // Not looked at where they are not used.
+    // Not checked where they are not used.
     let gc = process("GC")
         .set("CNI_CONTAINERID", "/")
         .set("CNI_IFNAME", "..");
@@ -298,7 +298,7 @@ fn errors_of_the_handler_are_printed() {
     }
 }
 
-/// A stdout that nobody reads.
+/// A stdout without a reader.
 struct Closed;
 
 impl std::io::Write for Closed {

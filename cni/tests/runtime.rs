@@ -1,4 +1,4 @@
-//! The runner with small plugins that write down what they were given.
+//! The runner with small plugins that record their input.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,
@@ -38,7 +38,7 @@ impl Bench {
         self.dir.script(name, &text);
     }
 
-    /// A plugin whose ADD answers with one address.
+    /// A plugin whose ADD returns one address.
     fn good(&self, name: &str, address: &str) {
         let result = json!({"cniVersion": "1.1.0", "ips": [{"address": address}]});
         self.plugin(name, &format!("[ $CNI_COMMAND != ADD ] || echo '{result}'"));
@@ -125,7 +125,7 @@ fn a_chain_hands_results_on() {
         std::fs::read_dir(bench.dir.file("cache")).unwrap().count(),
         0
     );
-    // Twice is no error, and there is no result to give any more.
+    // A second DEL is no error, and there is no stored result any more.
     runner.del(&list, &attachment()).unwrap();
     assert_eq!(bench.stdin("one", "DEL").get("prevResult"), None);
     assert!(matches!(
@@ -145,7 +145,7 @@ fn a_failed_add_is_taken_back() {
     );
     let runner = bench.runner();
     let error = runner.add(&two("1.0.0"), &attachment()).unwrap_err();
-    // DEL of the second fails too; the first is called all the same.
+    // DEL of the second fails, too; the first is called nevertheless.
     let Error::Chain(errors) = &error else {
         panic!("{error}")
     };
@@ -168,7 +168,7 @@ fn an_attachment_that_exists_is_not_added_again() {
     let (runner, list) = (bench.runner(), two("1.1.0"));
     let result = runner.add(&list, &attachment()).unwrap();
     bench.calls();
-    // A plugin that refuses would make the runner take the attachment in use away.
+    // If a plugin refused, the runner would remove the attachment that is in use.
     bench.plugin("two", "exit 1");
     let error = runner.add(&list, &attachment()).unwrap_err();
     assert!(matches!(error, Error::Attached { .. }), "{error}");
@@ -194,7 +194,7 @@ fn two_adds_of_one_attachment_at_a_time() {
     let bench = Bench::new();
     let result = json!({"cniVersion": "1.1.0", "ips": [{"address": "10.0.0.1/24"}]});
     let here = bench.dir.path().display();
-    // Goes on when the other ADD has been answered.
+    // Continues when the other ADD has ended.
     bench.plugin(
         "one",
         &format!(
@@ -275,7 +275,7 @@ fn a_plugin_that_is_missing_or_no_program() {
 fn a_plugin_that_does_not_end_is_killed_with_its_children() {
     let bench = Bench::new();
     let here = bench.dir.path().display();
-    // The child holds stdout open; its process id is written down.
+    // The child holds stdout open; its process id is recorded.
     bench.plugin("one", &format!("sleep 600 & echo $! > {here}/child; wait"));
     let list = list("1.1.0", json!([{"type": "one"}]));
     let runner = bench.runner().with_limit(Duration::from_millis(500));
@@ -285,7 +285,7 @@ fn a_plugin_that_does_not_end_is_killed_with_its_children() {
     assert!(started.elapsed() < Duration::from_secs(10));
     let child = bench.dir.read("child");
     let stat = format!("/proc/{}/stat", child.trim());
-    // Killed; whoever adopted it may not have reaped it yet.
+    // Killed; its new parent may not have reaped it yet.
     let gone = || match std::fs::read_to_string(&stat) {
         Err(_) => true,
         Ok(text) => text.contains(") Z "),
@@ -310,7 +310,7 @@ fn old_versions_lack_verbs() {
     ));
     runner.status(&list).unwrap();
     bench.calls();
-    // The result is not given to DEL before 0.4.0.
+    // Before 0.4.0 DEL does not get the result.
     runner.del(&list, &attachment()).unwrap();
     assert_eq!(bench.stdin("one", "DEL").get("prevResult"), None);
 }

@@ -1,4 +1,4 @@
-//! Network configurations as files, and the version that is talked in.
+//! Network configurations as files, and the negotiated version.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,
@@ -95,7 +95,7 @@ fn plugins_from_a_directory_of_the_network() {
     assert_eq!(kinds(r#"{"name":"n"}"#), ["two", "three"]);
     let text = r#"{"name":"n","loadOnlyInlinedPlugins":true,"plugins":[{"type":"one"}]}"#;
     assert_eq!(kinds(text), ["one"]);
-    // The first file that can be used is the network.
+    // The first usable file is the network.
     dir.write("0.conf", "{");
     assert_eq!(NetworkList::load_dir(dir.path()).unwrap().name, "n");
     std::fs::remove_file(dir.file("a.conflist")).unwrap();

@@ -1,4 +1,4 @@
-//! A removal goes on after a failure: what can go is gone, and everything that could not be removed is named.
+//! A removal continues after a failure: everything that can be removed is, and the error names the rest.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;
 
-/// Runs `nft` in a namespace with this input; what it prints.
+/// Runs `nft` in a namespace with this input and returns its output.
 fn nft(ns: &Netns, arguments: &[&str], input: &str) -> String {
     let mut child = Command::new("nsenter")
         .arg(format!("--net={}", ns.path().display()))
@@ -75,10 +75,10 @@ fn a_table_that_is_in_use_keeps_no_other() {
         !listed.contains("ISTIO_B") && !listed.contains("ISTIO_C"),
         "{listed}"
     );
-    // What is another's stays, and nothing of a table that failed is gone.
+    // Foreign objects are kept, and a table that failed is unchanged.
     assert_eq!(listed.matches("80 : goto ISTIO_A").count(), 2, "{listed}");
     assert_eq!(listed.matches("counter packets").count(), 3, "{listed}");
-    // When nothing leads there any more, the rest goes.
+    // When nothing jumps there any more, the rest is deleted.
     nft(&ns, &["flush", "chain", "ip", "nat", "OUTPUT"], "");
     nft(&ns, &["flush", "map", "ip", "nat", "theirs"], "");
     nft(&ns, &["flush", "map", "ip6", "nat", "theirs"], "");

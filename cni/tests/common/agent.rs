@@ -1,4 +1,4 @@
-//! A stand-in for the node agent: one of its sockets, with one answer.
+//! A fake node agent: one of its sockets, with one answer.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Listens on a socket; ends with this value.
+/// Listens on a socket until it is dropped.
 pub struct Agent {
     path: PathBuf,
     bodies: Receiver<(String, String)>,
@@ -38,7 +38,7 @@ impl Agent {
                 };
                 let _ = send.send(request);
                 match &answer {
-                    // A client need not read all of it.
+                    // A client may close the connection before it has read everything.
                     Some(text) => _ = stream.write_all(text.as_bytes()),
                     None => silent.push(stream),
                 }
@@ -51,14 +51,14 @@ impl Agent {
         }
     }
 
-    /// Head and body of the next request; fails the test when none comes.
+    /// Head and body of the next request; fails the test when there is none.
     pub fn request(&self) -> (String, String) {
         self.bodies
             .recv_timeout(Duration::from_secs(10))
             .expect("a request to the agent")
     }
 
-    /// Nobody has asked.
+    /// True if there was no connection.
     pub fn is_untouched(&self) -> bool {
         self.bodies.try_recv().is_err()
     }

@@ -1,5 +1,5 @@
-//! A stand-in for the API server: TLS with an authority of its own, HTTP/1.1,
-//! and whatever answer a test wants.
+//! A fake API server: TLS with its own CA, HTTP/1.1, and the answers that a
+//! test defines.
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -21,17 +21,17 @@ pub enum Answer {
     Body(u16, String),
     /// Bytes that are not HTTP.
     Garbage,
-    /// Nothing, ever.
+    /// Never answers.
     Hang,
 }
 
 /// Chooses the answer from the path and the number of the request.
 pub type Script = Box<dyn Fn(&str, usize) -> Answer + Send + Sync>;
 
-/// A running server; it ends with this value.
+/// A running server; dropping it stops the server.
 pub struct ApiServer {
     pub port: u16,
-    /// The authority's certificate.
+    /// The CA certificate.
     pub ca_pem: String,
     requests: Arc<Mutex<Vec<String>>>,
     stop: Option<oneshot::Sender<()>>,
@@ -72,12 +72,12 @@ impl ApiServer {
         }
     }
 
-    /// The same answer to everything.
+    /// Gives the same answer to every request.
     pub fn always(answer: Answer) -> Self {
         Self::start(Box::new(move |_, _| answer.clone()))
     }
 
-    /// This pod, and a namespace with these labels, to whoever asks.
+    /// Serves this pod, and a namespace with these labels.
     pub fn with_pod(pod: serde_json::Value, namespace: serde_json::Value) -> Self {
         Self::start(Box::new(move |path, _| {
             let object = if path.contains("/pods/") {
@@ -95,7 +95,7 @@ impl ApiServer {
     }
 
     /// The kubeconfig that the agent would write for this server, in the form
-    /// it has on a node: authority embedded, token in clear.
+    /// that it has on a node: CA embedded, token in clear text.
     pub fn write_kubeconfig(&self, dir: &TempDir) {
         write_kubeconfig(dir, self.port, &self.ca_pem);
     }
@@ -122,7 +122,7 @@ pub fn write_kubeconfig(dir: &TempDir, port: u16, ca_pem: &str) {
     dir.write(weir_cni::plugin::KUBECONFIG, &text);
 }
 
-/// An authority nobody uses.
+/// A CA that signed no certificate in use.
 pub fn other_ca() -> String {
     certificates().0
 }
@@ -138,9 +138,9 @@ async fn serve(
     script: Arc<Script>,
     seen: Arc<Mutex<Vec<String>>>,
 ) {
-    // As a server of Go does: small writes are sent at once.
+    // Like a server in Go: small writes are sent at once.
     stream.set_nodelay(true).expect("a socket");
-    // A client that does not trust us ends here.
+    // A client that does not trust the server closes the connection here.
     let Ok(mut stream) = acceptor.accept(stream).await else {
         return;
     };

@@ -1,4 +1,4 @@
-//! A stand-in for the kernel: remembers what was desired.
+//! A fake kernel that records the desired state.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use weir_cni::compile::Engine;
 use weir_cni::plugin::{Applied, Backend, Desired, Deviation};
 
-/// What was to be applied, and where.
+/// A desired redirection and its namespace.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub netns: PathBuf,
@@ -14,7 +14,7 @@ pub struct Seen {
     pub dry_run_file: Option<PathBuf>,
 }
 
-/// Notes every call; answers what it was told.
+/// Records every call; returns configured answers.
 #[derive(Default)]
 pub struct FakeBackend {
     pub applied: Mutex<Vec<Seen>>,

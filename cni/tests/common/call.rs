@@ -1,4 +1,4 @@
-//! One run of the plugin's edge with a fake process around it.
+//! One run of the plugin's protocol with a fake process.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub struct FakeProcess {
     pub stdin: String,
 }
 
-/// What came out.
+/// The output of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub status: u8,
@@ -95,7 +95,7 @@ impl Outcome {
         serde_json::from_str(&self.stdout).expect("one error object")
     }
 
-    /// Success and nothing on stdout.
+    /// Asserts success and empty stdout.
     pub fn assert_silent(&self) {
         assert_eq!((self.status, self.stdout.as_str()), (0, ""), "{self:?}");
     }

@@ -1,4 +1,4 @@
-//! A certificate for 127.0.0.1, and the authority that nobody else has.
+//! A certificate for 127.0.0.1, and the CA that signed only this one.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// The authority's certificate as PEM, and the server's side of TLS.
+/// The CA certificate as PEM, and the TLS server configuration.
 pub fn of_loopback() -> (String, ServerConfig) {
     let mut params = CertificateParams::new(Vec::new()).expect("parameters");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,4 +1,4 @@
-//! What the tests of the plugin's edge share.
+//! Shared by the tests of the plugin.
 // Clippy grants these to `#[test]` functions only, and no test file uses every helper.
 #![allow(
     clippy::expect_used,
@@ -18,7 +18,7 @@ pub mod pods;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory that goes away with this value, also when the test fails.
+/// A directory that is deleted when this value is dropped, also when the test fails.
 pub struct TempDir(PathBuf);
 
 impl TempDir {
@@ -46,8 +46,8 @@ impl TempDir {
         path
     }
 
-    /// Writes a shell script that may be run. Another process writes it: of ours, one that another thread starts at this
-    /// moment would hold the file open for writing, and the kernel runs no such file (`ETXTBSY`).
+    /// Writes an executable shell script. Another process writes it: a child that another thread of this process starts
+    /// at this moment would hold the file open for writing, and the kernel runs no such file (`ETXTBSY`).
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         use std::io::Write;
         use std::os::unix::fs::PermissionsExt;

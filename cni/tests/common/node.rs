@@ -1,4 +1,4 @@
-//! A node: a run directory, a kernel that is none, and a plugin with little patience.
+//! A node: a run directory, a fake kernel, and a plugin with short time limits.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Node {
         node
     }
 
-    /// A complete process for pod shop/web-0.
+    /// A complete process environment for pod shop/web-0.
     pub fn process(&self, verb: &str) -> FakeProcess {
         FakeProcess::new(verb, &self.config.to_string()).pod("shop", "web-0")
     }

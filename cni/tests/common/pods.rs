@@ -1,4 +1,4 @@
-//! Pods as the API server gives them.
+//! Pods as the API server returns them.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ pub fn namespace(name: &str, labels: Value) -> Value {
     json!({"metadata": {"name": name, "labels": labels}})
 }
 
-/// What the API server answers instead of an object.
+/// The answer of the API server when it refuses a request.
 pub fn status(code: u16, reason: &str, message: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
            "message": message, "reason": reason, "code": code})

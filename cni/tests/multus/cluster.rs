@@ -1,4 +1,4 @@
-//! A node with Multus' directory, two networks that make real links, and a pod.
+//! A node with Multus' directory, two networks that create real links, and a pod.
 
 use super::common::api_server::ApiServer;
 use super::common::{TempDir, pods};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_cni::runtime::{Attachment, NetworkList, PodNetworks, Runner};
 use weir_netlink::Netns;
 
-/// A network: what its links get in the pod, and the machine at their other end.
+/// A network: the addresses of its links in the pod, and the host at their other end.
 pub(crate) struct Net {
     name: &'static str,
     in_pod: IpAddr,
@@ -25,8 +25,8 @@ pub(crate) struct Cluster {
     _api: ApiServer,
 }
 
-/// The annotations of the pod and the addresses of both its links; `None`, with the reason printed, where this user may
-/// not make a namespace.
+/// A cluster whose pod has these annotations and addresses of both links; `None`, with the reason printed, where this
+/// user may not create a namespace.
 pub(crate) fn cluster(annotations: Value, main: [&str; 2], lan: [&str; 2]) -> Option<Cluster> {
     let pod = match Netns::create() {
         Ok(netns) => netns,
@@ -63,7 +63,7 @@ pub(crate) fn cluster(annotations: Value, main: [&str; 2], lan: [&str; 2]) -> Op
     }
     let conf = json!({"cniVersion": "1.0.0", "name": "lan", "type": "lan"});
     cluster.write_conf("lan.conf", &conf);
-    // Calls are noted before the plugin is.
+    // The call is recorded before the plugin runs.
     let (plugin, calls) = (env!("CARGO_BIN_EXE_weir-cni"), cluster.dir.file("calls"));
     let text = format!(
         "echo $CNI_COMMAND istio-cni $CNI_IFNAME >> {}\nexec {plugin}\n",
@@ -74,7 +74,7 @@ pub(crate) fn cluster(annotations: Value, main: [&str; 2], lan: [&str; 2]) -> Op
 }
 
 impl Cluster {
-    /// What the agent writes for the plugin, whichever way it is installed.
+    /// The configuration that the agent writes for the plugin, for either way of installation.
     pub(crate) fn entry(&self) -> Value {
         json!({
             "cniVersion": "0.3.1", "name": "istio-cni", "type": "istio-cni", "ipam": {}, "dns": {},
@@ -89,7 +89,7 @@ impl Cluster {
         self.dir.write(&format!("net.d/{name}"), &conf.to_string());
     }
 
-    /// A plugin that makes a link on ADD and deletes it on DEL.
+    /// A plugin that creates a link on ADD and deletes it on DEL.
     fn write_plugin(&self, net: &Net) {
         let Net { name, peer, .. } = net;
         let length = if net.in_pod.is_ipv6() { 64 } else { 24 };
@@ -122,7 +122,7 @@ impl Cluster {
         self.inside(netns, "ip", arguments)
     }
 
-    /// `nft -a ARGUMENTS` in the pod: handles and counters tell rules that were written again.
+    /// `nft -a ARGUMENTS` in the pod: handles and counters show whether rules were written again.
     pub(crate) fn nft(&self, arguments: &str) -> String {
         self.inside(&self.pod, "nft", &format!("-a {arguments}"))
     }
@@ -143,7 +143,7 @@ impl Cluster {
         Runner::new(vec![self.dir.path().to_owned()], self.dir.file("cache"))
     }
 
-    /// The default network of these plugins, and what the pod selects.
+    /// The default network of these plugins, and the networks that the pod selects.
     pub(crate) fn networks(&self, plugins: Value, annotation: Option<&str>) -> PodNetworks {
         let conf = json!({"cniVersion": "1.0.0", "name": "cluster", "plugins": plugins});
         let default = NetworkList::from_list(&conf.to_string(), "(test)").unwrap();
@@ -163,15 +163,15 @@ impl Cluster {
         }
     }
 
-    /// Calls of the plugins since the last time, and what `ip` complained of.
+    /// Calls of the plugins since the last time, and errors of `ip`.
     pub(crate) fn calls(&self) -> Vec<String> {
         let text = self.dir.read("calls");
         std::fs::remove_file(self.dir.file("calls")).unwrap();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Lets `strace` note how the plugin enters namespaces and asks for addresses. `false`, with the reason printed, where
-    /// it cannot be used.
+    /// Lets `strace` record how the plugin enters namespaces and dumps addresses. `false`, with the reason printed,
+    /// where it cannot be used.
     pub(crate) fn trace_plugin(&self) -> bool {
         let options = "-f -qq -s 64 -e trace=setns,sendto,sendmsg -e signal=none";
         let strace = format!("strace {options} -o {}", self.dir.file("trace").display());
@@ -192,7 +192,7 @@ impl Cluster {
         true
     }
 
-    /// What `strace` noted of the last call.
+    /// The record of `strace` for the last call.
     pub(crate) fn traced(&self) -> String {
         self.dir.read("trace")
     }
@@ -215,7 +215,7 @@ impl Cluster {
         listing.lines().map(name).collect()
     }
 
-    /// A connection of the pod to the network's other end reaches the proxy; nobody listens at that end.
+    /// A connection of the pod to the network's other end reaches the proxy; there is no listener at that end.
     pub(crate) fn captures_outbound(&self, net: &Net) -> bool {
         let to = SocketAddr::new(net.at_peer, 80);
         let captured = self.pod.run(|| {
@@ -237,14 +237,14 @@ impl Cluster {
         connected.unwrap()
     }
 
-    /// Both ways.
+    /// Checks both directions.
     pub(crate) fn captures(&self, net: &Net) -> bool {
         let ways = [self.captures_outbound(net), self.captures_inbound(net)];
         assert_eq!(ways[0], ways[1], "{}: outbound and inbound", net.name);
         ways[0]
     }
 
-    /// The pod ends: nothing but its namespace held the redirection.
+    /// Deletes the pod: nothing except its namespace held the redirection.
     pub(crate) fn end(self) {
         let of_host = Command::new("nft")
             .args(["list", "tables"])

@@ -1,5 +1,5 @@
-//! The plugin under Multus, both ways: as a network of its own that a pod selects, and in the chain of the default network
-//! with further interfaces beside it. Real namespaces, links and connections; `ip`, `nft` and `nsenter` are oracles.
+//! The plugin under Multus, both ways: as a separate network that a pod selects, and in the chain of the default
+//! network with further interfaces. Real namespaces, links and connections; `ip`, `nft` and `nsenter` are oracles.
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Who is called when, with plugins that write down what they were given.
+//! The order of calls, with plugins that record their input.
 
 use super::common::TempDir;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ impl Bench {
         bench
     }
 
-    /// Notes its calls, answers ADD with its name, and then runs `body`.
+    /// A plugin that records its calls, answers ADD with its name, and then runs `body`.
     fn plugin(&self, name: &str, body: &str) {
         let here = self.0.path().display();
         let result = json!({"cniVersion": "1.0.0", "by": name});
@@ -44,7 +44,7 @@ impl Bench {
         PodNetworks::select(default, annotation, self.0.path())
     }
 
-    /// What was called since the last time.
+    /// The calls since the last time.
     fn calls(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.0.file("calls")).unwrap_or_default();
         let _ = std::fs::remove_file(self.0.file("calls"));

@@ -1,4 +1,4 @@
-//! Golden cases: a configuration or a pod, and the rules that another author makes of it.
+//! Golden cases: a configuration or a pod, and the rules that another author derives from it.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,12 +18,12 @@ pub struct Case {
     #[serde(default)]
     pub symbolic_groups: BTreeMap<String, u32>,
     pub sections: Vec<Section>,
-    /// `NAME.txt` with names of groups replaced by their numbers.
+    /// `NAME.txt` with group names replaced by their ids.
     #[serde(skip)]
     pub rules: String,
 }
 
-/// Which table a block of `NAME.txt` is for.
+/// The table of a block of `NAME.txt`.
 #[derive(Deserialize)]
 pub struct Section {
     pub family: String,
@@ -60,7 +60,7 @@ struct GoldenIds {
     run_as_group: Option<i64>,
 }
 
-/// All cases of a backend. None when `WEIR_GOLDEN` is not set: that is a skip, and says so.
+/// All cases of a backend. Empty when `WEIR_GOLDEN` is not set, which is reported as a skip.
 pub fn cases(backend: &str) -> Option<Vec<Case>> {
     let Some(root) = std::env::var_os("WEIR_GOLDEN") else {
         eprintln!("skip: WEIR_GOLDEN does not name the directory of the golden cases");
@@ -95,7 +95,7 @@ impl Case {
         line.split(' ').map(number).collect::<Vec<_>>().join(" ")
     }
 
-    /// The blocks of `NAME.txt`, each for its family; the text leaves out which one.
+    /// The blocks of `NAME.txt`, each for its family, which the text does not name.
     pub fn blocks(&self) -> Vec<(&str, String)> {
         let is_rule = |l: &&str| !matches!(*l, "iptables-save" | "ip6tables-save");
         let text = self.rules.lines().filter(is_rule).collect::<Vec<_>>();

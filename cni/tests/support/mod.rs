@@ -1,4 +1,4 @@
-//! Shared by the tests that hold rule sets against the real tools.
+//! Shared by the tests that compare rule sets with the real tools.
 
 pub mod golden;
 pub mod oracle;

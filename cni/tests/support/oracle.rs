@@ -1,11 +1,11 @@
-//! The real tools in a namespace of their own, and their listings in a form that can be compared.
+//! The real tools in a separate namespace, and their listings in a comparable form.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use weir_netlink::Netns;
 
-/// By family and table, then by chain: the chain's own line, then its rules in their order.
+/// By family and table, then by chain: the chain's own line, then its rules in order.
 pub type Listing = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
 /// A fresh namespace.
@@ -25,7 +25,7 @@ impl Bench {
         &self.netns
     }
 
-    /// Runs a tool in the namespace; its failure is the test's, with the text that was fed to it.
+    /// Runs a tool in the namespace; a failure of the tool fails the test and prints its input.
     fn run(&self, command: &[&str], input: &str) -> String {
         let mut child = Command::new("nsenter")
             .arg(format!("--net={}", self.netns.path().display()))
@@ -91,7 +91,7 @@ fn program(family: &str) -> &'static str {
     }
 }
 
-/// The text of `iptables-save`.
+/// Parses the text of `iptables-save`.
 pub fn saved(family: &str, text: &str) -> Listing {
     let mut listing = Listing::new();
     let mut table = String::new();
@@ -128,7 +128,7 @@ pub fn saved(family: &str, text: &str) -> Listing {
     listing
 }
 
-/// The text of `nft list ruleset`, without packet counts.
+/// Parses the text of `nft list ruleset`, without packet counts.
 pub fn listed(text: &str) -> Listing {
     let mut listing = Listing::new();
     let (mut table, mut chain) = (String::new(), String::new());

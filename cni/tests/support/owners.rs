@@ -1,9 +1,9 @@
-//! Rules about the owner of a socket, in a user namespace.
+//! Rules that match the owner of a socket, in a user namespace.
 
 use super::rights::unmapped;
 
-/// Why the kernel refuses these rules of iptables here: the match "owner" takes only numbers that the user
-/// namespace maps, also for `iptables-nft`. nf_tables' own expressions compare without asking.
+/// Why the kernel refuses these rules of iptables here: the match `owner` accepts only ids that the user
+/// namespace maps, also for `iptables-nft`. Native expressions of nf_tables do not check that.
 pub fn unmapped_owner(rules: &str) -> Option<String> {
     let words: Vec<&str> = rules.split_whitespace().collect();
     let owners = words
@@ -14,7 +14,7 @@ pub fn unmapped_owner(rules: &str) -> Option<String> {
     unmapped(owners)
 }
 
-/// Calls `check` with each case that is not refused, and prints of how many it was not called, and why.
+/// Calls `check` with each case that is not refused, and prints the number of the others and the reason.
 pub fn each_loadable<T>(cases: impl IntoIterator<Item = (T, Option<String>)>, check: impl Fn(T)) {
     let (mut all, mut refused) = (0, Vec::new());
     for (case, reason) in cases {
