@@ -18,7 +18,7 @@ impl Plugin<'_> {
         phases: &Phases,
     ) -> Result<(), CniError> {
         let attempts = self.limits.sidecar_attempts;
-        let Some(redirect) = self.wanted(candidate, attempts, phases)? else {
+        let Some(redirect) = self.requested(candidate, attempts, phases)? else {
             return Ok(());
         };
         let desired = self.desired(call, candidate, &redirect, phases);
@@ -37,7 +37,7 @@ impl Plugin<'_> {
     /// Compares the namespace with the redirection that the pod requests.
     pub(super) fn compare(&self, call: &Call, candidate: &Candidate) -> Result<(), CniError> {
         let (attempts, phases) = (self.limits.check_attempts, Phases::default());
-        let Some(redirect) = self.wanted(candidate, attempts, &phases)? else {
+        let Some(redirect) = self.requested(candidate, attempts, &phases)? else {
             return Ok(());
         };
         let desired = self.desired(call, candidate, &redirect, &phases);
@@ -78,7 +78,7 @@ impl Plugin<'_> {
     }
 
     /// Reads the pod and returns the redirection that it requests; `None`: no redirection.
-    fn wanted(
+    fn requested(
         &self,
         candidate: &Candidate,
         attempts: u32,
@@ -101,10 +101,10 @@ impl Plugin<'_> {
             self.log.info(&format!("not redirected: {reason}"));
             return Ok(None);
         }
-        let wanted = redirect_from(&facts).map_err(CniError::internal)?;
-        for warning in &wanted.warnings {
+        let redirect = redirect_from(&facts).map_err(CniError::internal)?;
+        for warning in &redirect.warnings {
             self.log.warn(warning);
         }
-        Ok(Some(wanted))
+        Ok(Some(redirect))
     }
 }
