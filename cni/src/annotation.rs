@@ -175,7 +175,7 @@ fn numbers<'a>((key, value): Annotation<'a>) -> Result<Vec<(&'a str, u16)>, Inpu
         let reason = match text::decimal(element) {
             Some(port) => return Ok((written, port)),
             None if element.is_empty() => "has an empty element",
-            None if element == "*" => "stands for all ports, which this list cannot say",
+            None if element == "*" => "stands for all ports, which this list cannot express",
             None => "is not a port",
         };
         let part = if element.is_empty() { value } else { element };

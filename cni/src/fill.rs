@@ -145,7 +145,7 @@ pub(crate) fn local_address(
                 all.join(", ")
             )
         };
-        let accepted = "a network namespace whose interfaces have got their addresses";
+        let accepted = "a network namespace whose interfaces have their addresses";
         InputError::whole("addresses of the network namespace", reason, accepted)
     })?;
     let enable_ipv6 = host_ip.is_ipv6() || (dual_stack && usable.any(|addr| addr.is_ipv6()));

@@ -30,7 +30,7 @@ const PORTS: &str = "a port 0-65535 or a range of ports LOW:HIGH or LOW-HIGH";
 pub(super) fn ports(field: &str, element: &str) -> Result<PortRange, InputError> {
     let error = |reason: &str| Err(InputError::value(field, element, reason, PORTS));
     if element == "*" {
-        return error("stands for all ports, which this list cannot say");
+        return error("stands for all ports, which this list cannot express");
     }
     let (first, last) = element
         .split_once(':')
@@ -68,7 +68,7 @@ pub(super) fn ids(field: &str, element: &str, file: &Path) -> Result<IdRange, In
     };
     let error = |reason: &str| Err(InputError::value(field, element, reason, accepted()));
     if element == "*" {
-        return error("stands for everybody only when it is the whole list");
+        return error("stands for all users or groups only when it is the whole list");
     }
     let numeric = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let (first, last) = match element.split_once('-') {

@@ -49,7 +49,7 @@ impl Plugin<'_> {
         Err(CniError::new(
             code::REDIRECTION_DIFFERS,
             format!(
-                "the redirection of pod {}/{} is not as it should be: {first} ({} differences in \
+                "the redirection of pod {}/{} is not in sync: {first} ({} differences in \
                  all); delete the pod, or let the node agent repair it",
                 candidate.args.pod_namespace,
                 candidate.args.pod_name,

@@ -62,7 +62,7 @@ impl NetConf {
         Self::deserialize(Value::Object(call.config.clone())).map_err(|error| {
             CniError::internal(format!(
                 "the plugin's entry in the network configuration is not readable: {error}; the \
-                 node agent writes it anew when it is removed"
+                 node agent writes it again when it is removed"
             ))
         })
     }

@@ -183,7 +183,7 @@ impl Visit<'_> {
 
     fn served_by_none(&self, nft: &str, xtables: &str) -> Error {
         let reason =
-            format!("this kernel does it in neither; nf_tables: {nft}; legacy tables: {xtables}");
+            format!("neither engine supports it here; nf_tables: {nft}; legacy tables: {xtables}");
         let object = self.sandbox().netns().id().to_string();
         Error::unsupported("choose an engine for", object, reason)
     }

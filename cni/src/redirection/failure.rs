@@ -75,13 +75,13 @@ impl fmt::Display for Failure {
             (During::Apply, InForce::No) => "; the new redirection is not in force",
             (During::Apply, InForce::Yes) => "; the new redirection is in force with its routing",
             (During::Apply, InForce::Unknown) => {
-                "; it is not known whether the new redirection is in force, so its routing stays"
+                "; it is not known whether the new redirection is in force, so its routing is kept"
             }
         })?;
         if let Some(tables) = self.beside {
             write!(
                 f,
-                ", and older rules in {tables} may still stand beside it; apply again to remove them"
+                ", and older rules in {tables} may still exist beside it; apply again to remove them"
             )?;
         }
         for (n, e) in self.rest.iter().enumerate() {

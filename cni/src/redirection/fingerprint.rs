@@ -63,7 +63,7 @@ fn read() -> Result<Fingerprint> {
         return Err(Error::exhausted(
             "compare",
             "the policy rules",
-            "marks lead to more than 16 tables; delete rules that nobody uses",
+            "marks lead to more than 16 tables; delete unused rules",
         ));
     }
     for table in tables.iter().filter(|table| !STANDARD.contains(table)) {

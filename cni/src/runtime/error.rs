@@ -155,7 +155,7 @@ impl fmt::Display for Error {
                 stderr,
             } => {
                 write!(f, "plugin {plugin:?} failed {command}: {error}")?;
-                said(f, stderr)
+                write_stderr(f, stderr)
             }
             Self::Answer {
                 plugin,
@@ -165,9 +165,9 @@ impl fmt::Display for Error {
             } => {
                 write!(
                     f,
-                    "plugin {plugin:?} gave no proper answer to {command}: {reason}"
+                    "plugin {plugin:?} gave no readable answer to {command}: {reason}"
                 )?;
-                said(f, stderr)
+                write_stderr(f, stderr)
             }
             Self::Timeout {
                 plugin,
@@ -207,7 +207,7 @@ impl fmt::Display for Error {
     }
 }
 
-fn said(f: &mut fmt::Formatter<'_>, stderr: &str) -> fmt::Result {
+fn write_stderr(f: &mut fmt::Formatter<'_>, stderr: &str) -> fmt::Result {
     match stderr.trim() {
         "" => Ok(()),
         text => write!(f, "; it wrote: {text}"),

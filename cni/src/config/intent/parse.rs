@@ -187,7 +187,7 @@ fn ranges(field: &str, list: &str) -> Result<Ranges, InputError> {
             Ok(IpNet::V4(net)) => ranges.v4.push(net),
             Ok(IpNet::V6(net)) => ranges.v6.push(net),
             Err(_) if element == "*" => {
-                let reason = "stands for all networks, which this list cannot say";
+                let reason = "stands for all networks, which this list cannot express";
                 return Err(InputError::value(
                     field,
                     element,
