@@ -62,7 +62,7 @@ impl Plugin<'_> {
     /// through.
     ///
     /// # Errors
-    /// Code 999 with the reason; the namespace is as it was.
+    /// Code 999 with the reason; the namespace is unchanged.
     pub fn enrol(&self, call: &Call, previous: Option<&PrevResult>) -> Result<(), CniError> {
         let conf = NetConf::read(call)?;
         let args = CniArgs::parse(&call.env.args)?;

@@ -46,8 +46,8 @@ impl Kernel {
             // Read first, so that a change during the comparison is noticed the next time.
             let fingerprint = visit.fingerprint().ok();
             let compared = compare(visit, intent, engine)?;
-            let stays = |change: &Change| matches!(change, Change::Kept(_));
-            let written = match compared.changes.iter().all(stays) {
+            let is_kept = |change: &Change| matches!(change, Change::Kept(_));
+            let written = match compared.changes.iter().all(is_kept) {
                 true => None,
                 false => {
                     may_write()?;

@@ -74,7 +74,7 @@ impl NetConf {
     }
 }
 
-/// An object whether or not it is used: without ambient mode nothing compiles it.
+/// Must be an object even without ambient mode, where nothing compiles it.
 fn selector<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     let members: Option<Map<String, Value>> = json::optional(deserializer).map_err(|e| {
         D::Error::custom(format!(

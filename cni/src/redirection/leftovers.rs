@@ -108,11 +108,11 @@ fn plan(observed: &Snapshot, named: &xtables::Ruleset) -> Transaction {
             };
             let by_name = named_rules(chain, table.family, named);
             let rules = chain.rules.iter().zip(observed.handles(t, c)).enumerate();
-            let goes = |n: usize, rule: &Rule| {
+            let is_deleted = |n: usize, rule: &Rule| {
                 is_ours(chain) || by_name.contains(&n) || rule.statements.iter().any(leads_to_ours)
             };
-            let going = rules.filter(|(n, (rule, _))| goes(*n, rule));
-            ops.extend(going.map(|(_, (rule, handle))| {
+            let deleted = rules.filter(|(n, (rule, _))| is_deleted(*n, rule));
+            ops.extend(deleted.map(|(_, (rule, handle))| {
                 Op::DeleteRule(id.clone(), chain.name.clone(), rule.clone(), *handle)
             }));
         }
