@@ -1,18 +1,19 @@
-//! Trying again while another writer interferes: bounded by time, with pauses that grow and are not alike.
+//! Retries while another writer interferes: bounded in time, with exponential backoff and random pauses.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// How long an operation is begun again because another writer came in between. A reading takes about a millisecond, so
-/// this is thousands of attempts; a container runtime waits longer for a plugin.
+/// How long an operation is retried because another writer changed the state in between. A read takes about a
+/// millisecond, so this allows thousands of attempts; a container runtime waits longer than this for a plugin.
 pub const CONTENTION: Duration = Duration::from_secs(10);
 
-/// The first pause is up to this long, and each one after it up to twice as long as the one before.
+/// Unit of the exponential backoff: the pause after attempt n, from the second on, is random and below `FIRST_PAUSE`
+/// * 2^n.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
-/// But no longer than this.
+/// Upper bound of every pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// The attempts at one operation.
+/// The attempts made at one operation, and the time limit for all of them.
 #[derive(Debug)]
 pub struct Attempts {
     until: Instant,
@@ -21,7 +22,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// The first one begins now.
+    /// Starts the first attempt.
     #[must_use]
     pub fn begin(limit: Duration) -> Self {
         Self {
@@ -31,25 +32,26 @@ impl Attempts {
         }
     }
 
-    /// How many were begun.
+    /// Number of attempts started so far.
     #[must_use]
     pub fn made(&self) -> u32 {
         self.made
     }
 
-    /// How long all of them may take.
+    /// Time limit for all attempts together.
     #[must_use]
     pub fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// Pauses and begins another one; false when the time is over.
+    /// Pauses and starts another attempt; false when the time limit is reached.
     pub fn again(&mut self) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return false;
         }
-        // Two writers that pause alike meet again. The first attempt is repeated at once.
+        // Two writers with equal pauses would collide again, so pauses are random. The second attempt starts without
+        // a pause.
         if self.made > 1 {
             let pause = FIRST_PAUSE * 2_u32.saturating_pow(self.made.min(16));
             let pause = pause.min(LONGEST_PAUSE);
@@ -72,7 +74,7 @@ mod tests {
         let mut attempts = Attempts::begin(Duration::from_millis(30));
         while attempts.again() {}
         assert!(begun.elapsed() >= Duration::from_millis(30));
-        // Pauses are short: a few attempts at least, and not all of a busy processor's.
+        // Pauses are short: at least a few attempts fit, but the loop does not spin.
         assert!((5..10_000).contains(&attempts.made()), "{attempts:?}");
         assert!(!Attempts::begin(Duration::ZERO).again());
     }

@@ -1,4 +1,4 @@
-//! One error for everything that is asked of the kernel.
+//! The one error type for every request to the kernel.
 
 use crate::attr::Path;
 use std::fmt;
@@ -7,27 +7,28 @@ use std::time::Duration;
 /// Which operation failed, on what, why, and what the kernel said about it.
 #[derive(Clone, Debug)]
 pub struct Error {
-    /// What was attempted, in the words of the field: "add rule", "open network namespace".
+    /// The attempted operation, in the terms of the field: "add rule", "open network namespace".
     pub operation: String,
-    /// What it was attempted on: "inet istio-proxy-nat output #3", "/run/netns/a".
+    /// Its object: "inet istio-proxy-nat output #3", "/run/netns/a".
     pub object: String,
     /// Why it failed.
     pub kind: ErrorKind,
-    /// What is known about the change that the operation was to make.
+    /// Whether the change that the operation was to make is in force.
     pub in_force: InForce,
 }
 
-/// What became of a change whose operation failed. Who has more to take back, routes beside rules, decides by it.
+/// Whether a change is in force although its operation failed. A caller that has to undo more, such as routes beside
+/// rules, decides by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InForce {
-    /// The kernel holds nothing of it: it was not sent, it was refused, or it was taken back. Also of operations that
-    /// change nothing.
+    /// The change is not in force: it was not sent, it was refused, or it was rolled back. Also the value for
+    /// operations that change nothing.
     #[default]
     No,
-    /// The kernel acknowledged it, or it was found in force. What failed came afterwards.
+    /// The kernel acknowledged the change, or it was read back. A later step failed.
     Yes,
-    /// It was sent and the answer lost, or only a part of it is known to be in force. Read before anything that
-    /// depends on it is taken away.
+    /// The change was sent and the answer lost, or only a part of it is known to be in force. Read the state before
+    /// deleting anything that depends on it.
     Unknown,
 }
 
@@ -39,35 +40,35 @@ pub enum ErrorKind {
     Kernel {
         /// `errno(3)`, positive.
         errno: i32,
-        /// `NLMSGERR_ATTR_MSG`: the kernel's own words.
+        /// `NLMSGERR_ATTR_MSG`: the extended ack text of the kernel.
         extack: Option<String>,
-        /// The way to the attribute that `NLMSGERR_ATTR_OFFS` points at, or
-        /// that `NLMSGERR_ATTR_MISS_TYPE` misses.
+        /// Path to the attribute that `NLMSGERR_ATTR_OFFS` points at, or that `NLMSGERR_ATTR_MISS_TYPE` reports as
+        /// missing.
         attribute: Option<Path>,
     },
-    /// The kernel refused, with a number that means something else to every subsystem: ipset's own start at
+    /// The kernel refused with an errno whose meaning depends on the subsystem: the private errnos of ipset start at
     /// 4096 (`IPSET_ERR_PRIVATE`).
     Translated {
         /// The number, positive.
         errno: i32,
         /// Its C name.
         name: &'static str,
-        /// What it says, and the remedy.
+        /// What it means, and the remedy.
         reason: String,
     },
     /// A reply that this code cannot read.
     Malformed(String),
-    /// This side refuses, and asked the kernel for nothing: the reason and the remedy.
+    /// Refused by this side; nothing was sent to the kernel. Holds the reason and the remedy.
     Refused(String),
-    /// The kernel lacks what is asked for: what gives it.
+    /// The kernel lacks the requested feature. Holds what provides it.
     Unsupported(String),
-    /// The bounded number of attempts, or the time for them, is used up: what kept happening.
+    /// The limit of attempts or of time is reached. Holds what kept happening.
     Exhausted(String),
     /// The kernel did not answer within this time.
     TimedOut(Duration),
 }
 
-/// `30 s`, `0.5 ms`: no more digits than tell something.
+/// `30 s`, `0.5 ms`: only significant digits.
 fn rounded(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
@@ -75,11 +76,11 @@ fn rounded(time: Duration) -> String {
     }
 }
 
-/// The result of everything in this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Of any kind; [`InForce::No`] until [`Error::with_in_force`] says otherwise.
+    /// An error of any kind; [`InForce::No`] unless changed by [`Error::with_in_force`].
     #[must_use]
     pub fn new(operation: impl Into<String>, object: impl Into<String>, kind: ErrorKind) -> Self {
         Self {
@@ -90,7 +91,7 @@ impl Error {
         }
     }
 
-    /// A system call or a netlink request answered with an errno.
+    /// A system call or a netlink request failed with an errno.
     #[must_use]
     pub fn kernel(operation: impl Into<String>, object: impl Into<String>, errno: i32) -> Self {
         let kind = ErrorKind::Kernel {
@@ -101,7 +102,7 @@ impl Error {
         Self::new(operation, object, kind)
     }
 
-    /// The same from an [`std::io::Error`].
+    /// As [`Error::kernel`], from an [`std::io::Error`].
     #[must_use]
     pub fn io(
         operation: impl Into<String>,
@@ -125,7 +126,7 @@ impl Error {
         Self::new(operation, object, kind)
     }
 
-    /// This side refuses to do it; `reason` names the remedy too.
+    /// This side refuses the operation; `reason` names the remedy too.
     #[must_use]
     pub fn refused(
         operation: impl Into<String>,
@@ -136,7 +137,7 @@ impl Error {
         Self::new(operation, object, kind)
     }
 
-    /// The kernel lacks it; `remedy` names what gives it.
+    /// The kernel lacks a feature; `remedy` names what provides it.
     #[must_use]
     pub fn unsupported(
         operation: impl Into<String>,
@@ -147,7 +148,7 @@ impl Error {
         Self::new(operation, object, kind)
     }
 
-    /// Tried as often as is sensible; `what` kept happening.
+    /// The limit of attempts is reached; `what` kept happening.
     #[must_use]
     pub fn exhausted(
         operation: impl Into<String>,
@@ -168,20 +169,20 @@ impl Error {
         Self::new(operation, object, ErrorKind::TimedOut(waited))
     }
 
-    /// Whether the change that failed is in force all the same.
+    /// Whether the change is in force although the operation failed.
     #[must_use]
     pub fn in_force(&self) -> InForce {
         self.in_force
     }
 
-    /// The same error, with what is known about its change.
+    /// Sets what is known about the change.
     #[must_use]
     pub fn with_in_force(mut self, in_force: InForce) -> Self {
         self.in_force = in_force;
         self
     }
 
-    /// The errno, when the kernel gave one.
+    /// The errno, if the kernel returned one.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self.kind {
@@ -190,7 +191,7 @@ impl Error {
         }
     }
 
-    /// `ENOENT`, `ESRCH`, `ENODEV` or `EADDRNOTAVAIL`: the object is not there.
+    /// `ENOENT`, `ESRCH`, `ENODEV` or `EADDRNOTAVAIL`: the object does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(
@@ -199,7 +200,7 @@ impl Error {
         )
     }
 
-    /// `EEXIST`: the object is there already.
+    /// `EEXIST`: the object exists already.
     #[must_use]
     pub fn is_exists(&self) -> bool {
         self.errno() == Some(libc::EEXIST)
@@ -211,26 +212,26 @@ impl Error {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
     }
 
-    /// The kernel lacks it: [`ErrorKind::Unsupported`].
+    /// The kernel lacks the feature: [`ErrorKind::Unsupported`].
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(self.kind, ErrorKind::Unsupported(_))
     }
 
-    /// The kernel did not answer in time.
+    /// The kernel did not answer before the deadline.
     #[must_use]
     pub fn is_timed_out(&self) -> bool {
         matches!(self.kind, ErrorKind::TimedOut(_))
     }
 
-    /// `ERESTART` (85): the ruleset changed since the generation that the batch was made for.
+    /// `ERESTART` (85): the ruleset changed since the generation that the batch was built for.
     #[must_use]
     pub fn is_stale_generation(&self) -> bool {
         self.errno() == Some(libc::ERESTART)
     }
 }
 
-/// What an operator can do about an errno, where one thing is likely.
+/// What an operator can do about an errno, where one cause is likely.
 fn remedy(errno: i32) -> Option<&'static str> {
     match errno {
         libc::EPERM | libc::EACCES => Some(

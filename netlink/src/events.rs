@@ -1,7 +1,7 @@
-//! Notifications: what the kernel tells the members of a multicast group.
+//! Notifications: the messages that the kernel sends to the members of a multicast group.
 //!
-//! A blocking stream with a deadline, for a thread of its own. In an async runtime wait until the descriptor
-//! ([`AsFd`]) is readable, then take what is there with a deadline of zero until nothing is left.
+//! A blocking stream with a deadline, for a dedicated thread. In an async runtime, wait until the descriptor
+//! ([`AsFd`]) is readable, then read with a deadline of zero until the queue is empty.
 
 use crate::attr::DecodeError;
 use crate::message::{
@@ -17,23 +17,23 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 const WHAT: &str = "notifications";
-/// The kernel puts a notification into a page or two; a cut one counts as lost.
+/// The kernel allocates a page or two per notification; a truncated one counts as lost.
 const BUFFER: usize = 64 * 1024;
 
 /// A protocol with notifications.
 pub trait Notifies: Protocol {
-    /// What one says.
+    /// The value of one notification.
     type Event;
 
-    /// Reads one.
+    /// Decodes one notification.
     ///
     /// # Errors
-    /// The attributes are not what the declaration says.
+    /// The attributes do not match the declaration.
     fn event(kind: u16, flags: u16, payload: &[u8]) -> Result<Self::Event, DecodeError>;
 }
 
 impl Notifies for Netfilter {
-    /// A message of a subsystem, which knows its attributes.
+    /// A message of a subsystem; the crate above decodes its attributes.
     type Event = Reply;
 
     fn event(kind: u16, flags: u16, payload: &[u8]) -> Result<Reply, DecodeError> {
@@ -41,7 +41,7 @@ impl Notifies for Netfilter {
     }
 }
 
-/// The header and the attributes behind it.
+/// Decodes the family header and keeps the attributes after it.
 pub(crate) fn message<H: FamilyHeader>(
     kind: u16,
     flags: u16,
@@ -51,16 +51,17 @@ pub(crate) fn message<H: FamilyHeader>(
     Message::of(kind, flags, payload).ok_or_else(short)
 }
 
-/// What comes out of a group.
+/// An item of the notification stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notification<E> {
     /// Something changed.
     Event(E),
-    /// Notifications were lost, `ENOBUFS`: read the state as a whole. Those that came before the loss may still follow.
+    /// Notifications were lost, `ENOBUFS`: read the whole state again. Notifications from before the loss may still
+    /// follow.
     Overrun,
 }
 
-/// The notifications of some groups, in the network namespace of the thread that opened it.
+/// The notifications of some multicast groups, in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Events<P: Notifies, T: Transport = Kernel> {
     transport: T,
@@ -70,10 +71,10 @@ pub struct Events<P: Notifies, T: Transport = Kernel> {
 
 impl<P: Notifies> Events<P> {
     /// `socket(AF_NETLINK, SOCK_RAW, PROTOCOL)` and `setsockopt(NETLINK_ADD_MEMBERSHIP)` for each group: `RTNLGRP_*`,
-    /// `NFNLGRP_*`. What changes after this returns is told.
+    /// `NFNLGRP_*`. Changes made after this returns are reported.
     ///
     /// # Errors
-    /// As [`Kernel::open`]; `EINVAL`: the kernel has no such group; `EPERM`: it is not for everyone.
+    /// As [`Kernel::open`]; `EINVAL`: the kernel has no such group; `EPERM`: membership of it needs a capability.
     pub fn open(groups: &[u32]) -> Result<Self> {
         let kernel = Kernel::open::<P>()?;
         let fail = |e: io::Error| Error::io("listen to", format!("groups {groups:?}"), &e);
@@ -98,7 +99,7 @@ impl<P: Notifies, T: Transport> Events<P, T> {
         }
     }
 
-    /// Makes room for notifications of this many bytes, so that fewer are lost.
+    /// Enlarges the receive buffer to hold notifications of this many bytes, so that fewer notifications are lost.
     ///
     /// # Errors
     /// As `setsockopt(2)`.
@@ -107,10 +108,10 @@ impl<P: Notifies, T: Transport> Events<P, T> {
         self.transport.reserve(bytes).map_err(fail)
     }
 
-    /// The next one; none when none comes within `wait`, which may be zero.
+    /// The next notification; `None` if none arrives within `wait`, which may be zero.
     ///
     /// # Errors
-    /// One that cannot be read; the next call goes on behind it. As `recvmsg(2)`.
+    /// A notification that cannot be decoded; the next call continues after it. As `recvmsg(2)`.
     pub fn next(&mut self, wait: Duration) -> Result<Option<Notification<P::Event>>> {
         let until = Instant::now() + wait;
         loop {
@@ -131,7 +132,7 @@ impl<P: Notifies, T: Transport> Events<P, T> {
         }
     }
 
-    /// Every message of a datagram.
+    /// Queues every message of a datagram.
     fn take(&mut self, length: usize) {
         let Self { buf, queue, .. } = self;
         let datagram = buf.get(..length).unwrap_or_default();

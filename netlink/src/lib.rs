@@ -1,7 +1,7 @@
 //! Sockets, framing, network namespaces and routing: everything below the rules.
 //!
-//! What it is for: to speak netlink to the kernel without executing anything and without a C library. What it
-//! refuses: to know what the messages mean to a firewall, a mesh or a container runtime.
+//! Purpose: speak netlink to the kernel without executing any tool and without a C library. Out of scope: what the
+//! messages mean to a firewall, a mesh or a container runtime.
 //!
 //! Four types matter:
 //!

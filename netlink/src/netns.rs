@@ -1,9 +1,8 @@
 //! Network namespaces: a descriptor, an identity, and a thread to work in one.
 //!
-//! A network namespace belongs to a *thread*. Work in another one happens on a
-//! thread made for it ([`Netns::run`]), or through a socket that was opened
-//! there and may then be used from anywhere. No thread of the caller ever
-//! changes its namespace.
+//! A network namespace belongs to a *thread*. Work in another one runs on a thread created for it ([`Netns::run`]),
+//! or through a socket that was opened there and may be used from any thread. No thread of the caller ever changes
+//! its namespace.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -23,16 +22,15 @@ use crate::{Error, Result};
 
 const OPEN: &str = "open network namespace";
 
-/// `NET_NS_INIT_INO`: the inode of the first network namespace of a machine.
-/// Fixed since Linux 6.18 (`linux/nsfs.h`). Before that the number was given
-/// out from `0xf0000000` upwards, so no other namespace ever has this one.
+/// `NET_NS_INIT_INO`: the inode of the initial network namespace of a machine. Fixed since Linux 6.18
+/// (`linux/nsfs.h`). Older kernels allocate inodes from `0xf0000000` upwards, so no other namespace ever has this
+/// one.
 const NET_NS_INIT_INO: u64 = 0xEFFF_FFF9;
 
-/// What makes two descriptors the same namespace: `st_dev` and `st_ino` of
-/// `fstat(2)`, see `namespaces(7)`.
+/// Identity of a namespace: `st_dev` and `st_ino` of `fstat(2)`, see `namespaces(7)`.
 ///
-/// The kernel gives the number of a dead namespace to a new one: compare
-/// identities only while a [`Netns`] holds what they name.
+/// The kernel reuses the inode of a deleted namespace: compare identities only while a [`Netns`] holds the namespaces
+/// open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NetnsId {
     /// Device of the namespace file system.
@@ -42,8 +40,8 @@ pub struct NetnsId {
 }
 
 impl NetnsId {
-    /// Of a link in `/proc/PID/ns`, without opening the namespace: for one that lives as long as its
-    /// process does, and is not our own to hold.
+    /// Identity of a link in `/proc/PID/ns`, without opening the namespace: for one that lives as long as its process
+    /// does, and that this process need not hold open.
     fn of(link: &Path) -> Result<Self> {
         let meta = std::fs::metadata(link).map_err(|e| open_error(link, &e))?;
         Ok(Self {
@@ -60,17 +58,17 @@ impl fmt::Display for NetnsId {
     }
 }
 
-/// An open network namespace. It lives at least as long as this value.
+/// An open network namespace. The namespace lives at least as long as this value.
 #[derive(Debug)]
 pub struct Netns {
     fd: OwnedFd,
     id: NetnsId,
-    /// How it was found, for messages.
+    /// How it was opened, for messages.
     origin: PathBuf,
 }
 
 thread_local! {
-    /// The namespace that this thread was made for; none for every other thread.
+    /// The namespace that this thread was created for; `None` for every other thread.
     static ENTERED: std::cell::Cell<Option<NetnsId>> = const { std::cell::Cell::new(None) };
 }
 
@@ -79,11 +77,10 @@ impl Netns {
     ///
     /// # Errors
     ///
-    /// The path is missing or may not be opened, it is not a namespace (a plain
-    /// file stays where a bind mount in `/run/netns` went away), or it is a
-    /// namespace of another kind.
+    /// The path is missing or may not be opened, it is not a namespace (a plain file remains in `/run/netns` when its
+    /// bind mount is gone), or it is a namespace of another type.
     pub fn open(path: &Path) -> Result<Self> {
-        // O_NONBLOCK: whatever the path turns out to be, opening it must not wait.
+        // O_NONBLOCK: opening must not block, whatever the path refers to.
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
@@ -92,8 +89,7 @@ impl Netns {
         Self::checked(OwnedFd::from(file), path.to_path_buf())
     }
 
-    /// The namespace of a process, by the id that it has in our pid namespace:
-    /// `/proc/PID/ns/net`.
+    /// The namespace of a process, by its id in the pid namespace of the caller: `/proc/PID/ns/net`.
     ///
     /// # Errors
     ///
@@ -102,7 +98,7 @@ impl Netns {
         Self::open(&PathBuf::from(format!("/proc/{pid}/ns/net")))
     }
 
-    /// Takes a descriptor that somebody else opened or sent.
+    /// Takes a descriptor that another component opened or another process sent.
     ///
     /// # Errors
     ///
@@ -122,12 +118,10 @@ impl Netns {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// A new, empty namespace: `unshare(CLONE_NEWNET)` on a thread that ends at
-    /// once.
+    /// A new, empty namespace: `unshare(CLONE_NEWNET)` on a thread that ends immediately.
     ///
-    /// Nothing is left on a file system. It goes away with the last descriptor,
-    /// process or socket in it, so also when this process is killed. `lo` is
-    /// there and down, as the kernel makes it.
+    /// Nothing is created on a file system. The kernel deletes it with the last descriptor, process or socket in it,
+    /// so also when this process is killed. `lo` exists and is down, as the kernel creates it.
     ///
     /// # Errors
     ///
@@ -138,20 +132,19 @@ impl Netns {
             unshare(CloneFlags::CLONE_NEWNET)
                 .map_err(|e| Error::kernel("create", "a network namespace", e as i32))?;
             let mut made = Self::current()?;
-            // The thread ends now: its path would name nothing.
+            // The thread ends now, so a path through it would be invalid.
             made.origin = PathBuf::from(made.id.to_string());
             Ok(made)
         })?
     }
 
-    /// Which namespace this is.
+    /// The identity of the namespace.
     #[must_use]
     pub fn id(&self) -> NetnsId {
         self.id
     }
 
-    /// A path by which other processes can open it while this value lives:
-    /// `/proc/PID/fd/N`.
+    /// A path by which other processes can open it while this value lives: `/proc/PID/fd/N`.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!(
@@ -161,7 +154,7 @@ impl Netns {
         ))
     }
 
-    /// How it was found: the path it was opened by, for messages.
+    /// How it was opened: the path, for messages.
     #[must_use]
     pub fn origin(&self) -> &Path {
         &self.origin
@@ -184,18 +177,17 @@ impl Netns {
         })
     }
 
-    /// Why this namespace is not one apart from ours, in words: it is that of the process or of the
-    /// calling thread, the machine's first one, or that of process 1. `None` for every other.
+    /// The reason why this namespace is not separate from the host or the caller: it is that of the process or of the
+    /// calling thread, the machine's initial one, or that of process 1. `None` for every other namespace.
     ///
-    /// Process 1 is a second look at the same question, for callers that run in
-    /// a namespace of their own: it needs `CAP_SYS_PTRACE`, and on kernels older
-    /// than 6.18 it is the only way to know the host's namespace from outside.
-    /// Where it may not be read the other checks decide alone; a program that
-    /// runs on the host still sees its own namespace told.
+    /// The comparison with process 1 is an additional check, for callers that run in a namespace of their own: it
+    /// needs `CAP_SYS_PTRACE`, and on kernels older than 6.18 it is the only way to identify the host's namespace
+    /// from outside. If it may not be read, the other checks decide alone; a program that runs on the host still
+    /// detects its own namespace.
     ///
     /// # Errors
     ///
-    /// Our own cannot be read, so that nothing can be compared.
+    /// The namespace of the caller cannot be read, so that nothing can be compared.
     pub fn host_reason(&self) -> Result<Option<&'static str>> {
         let own = [
             NetnsId::of(Path::new("/proc/self/ns/net"))?,
@@ -212,23 +204,21 @@ impl Netns {
         })
     }
 
-    /// Calls `f` on a thread of its own that has entered this namespace, and
-    /// waits for it: `setns(2)`.
+    /// Calls `f` on a new thread that has entered this namespace with `setns(2)`, and waits for it.
     ///
-    /// The thread ends afterwards, so no other work can ever land in the
-    /// namespace by accident. A socket that `f` returns stays in it. Called by `f`
-    /// again for the same namespace, it runs on the thread that is there already.
+    /// The thread ends afterwards, so no other work can run in the namespace by accident. A socket that `f` returns
+    /// stays in the namespace. A nested call for the same namespace runs on the current thread.
     ///
     /// # Errors
     ///
-    /// `EPERM` without `CAP_SYS_ADMIN` over the namespace; `EAGAIN` when no
-    /// thread can be made. `f` was not called then.
+    /// `EPERM` without `CAP_SYS_ADMIN` over the namespace; `EAGAIN` when no thread can be created. `f` was not called
+    /// then.
     ///
     /// # Panics
     ///
-    /// A panic of `f` goes on in the caller.
+    /// A panic of `f` is resumed in the caller.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T> {
-        // Work that calls for more work in the same namespace is there already.
+        // A nested call: this thread is in the namespace already.
         if ENTERED.get() == Some(self.id) {
             return Ok(f());
         }
@@ -273,7 +263,7 @@ impl AsFd for Netns {
     }
 }
 
-/// Runs `f` on a thread that ends with it; a panic goes on in the caller.
+/// Runs `f` on a thread that ends with it; a panic is resumed in the caller.
 fn on_new_thread<T: Send>(operation: &str, f: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let worker = thread::Builder::new()
@@ -293,7 +283,7 @@ fn open_error(path: &Path, error: &io::Error) -> Error {
     Error::io(OPEN, object, error)
 }
 
-/// The word for a `CLONE_NEW*` flag, as `/proc/PID/ns` spells it.
+/// The name of a `CLONE_NEW*` flag, as `/proc/PID/ns` spells it.
 fn kind_name(kind: i32) -> String {
     match kind {
         libc::CLONE_NEWNS => "mnt".to_owned(),

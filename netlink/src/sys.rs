@@ -2,14 +2,11 @@
 //!
 //! # Safety
 //!
-//! This is the only module of the workspace that may say `unsafe`. For every
-//! block below these hold:
+//! This is the only module of the workspace that may use `unsafe`. For every block below, these hold:
 //!
-//! - a descriptor comes in as [`BorrowedFd`], so it is open during the call and
-//!   nothing here closes it;
-//! - memory that the kernel writes is owned by the calling function, at least as
-//!   large as the kernel was told, and is read only after the call said how much
-//!   of it is filled;
+//! - a descriptor is passed as [`BorrowedFd`], so it is open during the call and nothing here closes it;
+//! - memory that the kernel writes is owned by the calling function, is at least as large as the kernel was told, and
+//!   is read only after the call reported how much of it is filled;
 //! - no pointer outlives the call that it is passed to.
 #![allow(unsafe_code)]
 
@@ -49,7 +46,7 @@ pub fn namespace_type(fd: BorrowedFd<'_>) -> io::Result<i32> {
     }
 }
 
-/// The descriptor of a neli socket, which offers it only as a number.
+/// The descriptor of a neli socket, which exposes it only as a number.
 ///
 /// The parameter is the socket itself rather than anything `AsRawFd`: a bare
 /// number is `AsRawFd` too, and may be closed or -1.

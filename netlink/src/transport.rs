@@ -1,6 +1,6 @@
-//! What carries datagrams to the kernel and back.
+//! The transport of datagrams to and from the kernel.
 //!
-//! A trait, so that tests can answer what no kernel can be made to answer.
+//! A trait, so that tests can inject answers that no kernel can be made to give.
 
 use crate::message::Protocol;
 use crate::{Error, Netns, Result, sys};
@@ -13,18 +13,18 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// How long an exchange with the kernel may take.
+/// Deadlines of an exchange with the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// For the next datagram of an answer. The kernel works while it is asked and the answer waits in the socket's
-    /// buffer by then, so silence means that it was lost.
+    /// Deadline of the next datagram of an answer. The kernel handles a request during the send and queues the answer
+    /// in the socket's buffer, so silence means that the answer was lost.
     pub silence: Duration,
-    /// For all of an answer: a listing that grows while it is read has to end too.
+    /// Deadline of the whole answer: a dump that grows while it is read must end too.
     pub whole: Duration,
 }
 
 impl Default for Patience {
-    /// Ten and thirty seconds: a container runtime gives a plugin a minute and more, and a listing of 64 MiB takes less
+    /// Ten and thirty seconds: a container runtime gives a plugin a minute or more, and a dump of 64 MiB takes less
     /// than one second.
     fn default() -> Self {
         Self {
@@ -34,22 +34,22 @@ impl Default for Patience {
     }
 }
 
-/// What carries datagrams to the kernel and back.
+/// A transport of datagrams to and from the kernel.
 pub trait Transport {
-    /// Sends one datagram. The kernel works on it before this returns.
+    /// Sends one datagram. The kernel handles it before this returns.
     ///
     /// # Errors
-    /// As `sendmsg(2)`; `EMSGSIZE` when it is larger than the send buffer. The kernel took nothing then.
+    /// As `sendmsg(2)`; `EMSGSIZE` when it is larger than the send buffer: the kernel accepted nothing.
     fn send(&self, datagram: &[u8]) -> io::Result<()>;
 
-    /// Receives one datagram and returns its true length, which is more than `buf` holds when it
-    /// was cut off. Answers `EAGAIN` when none comes within `wait`.
+    /// Receives one datagram and returns its full length, which is more than `buf` holds if it was truncated. Returns
+    /// `EAGAIN` when none arrives within `wait`.
     ///
     /// # Errors
     /// As `recvmsg(2)`; `ENOBUFS` when the kernel had to drop answers.
     fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize>;
 
-    /// Makes room for a datagram of this size, and for the answers to it.
+    /// Resizes the buffers for a datagram of this size and the answers to it.
     ///
     /// # Errors
     /// As `setsockopt(2)`.
@@ -57,8 +57,8 @@ pub trait Transport {
         Ok(())
     }
 
-    /// Another one of its kind in the same network namespace, with nothing of this one's past: no answers, no
-    /// half-read dump.
+    /// Another transport of the same type in the same network namespace, without pending answers or an unfinished
+    /// dump.
     ///
     /// # Errors
     /// None can be opened there.
@@ -82,9 +82,9 @@ impl std::fmt::Debug for Kernel {
 }
 
 impl Kernel {
-    /// `socket(AF_NETLINK, SOCK_RAW, PROTOCOL)` with extended acknowledgements, in the network namespace of the calling
-    /// thread. For `NETLINK_ROUTE` with strict dumps (`NETLINK_GET_STRICT_CHK`, since 4.20): the kernel filters by
-    /// table, rather than sending everything.
+    /// `socket(AF_NETLINK, SOCK_RAW, PROTOCOL)` with extended acks, in the network namespace of the calling thread.
+    /// For `NETLINK_ROUTE` with strict dumps (`NETLINK_GET_STRICT_CHK`, since 4.20): the kernel filters by table
+    /// instead of sending everything.
     ///
     /// # Errors
     /// `EPROTONOSUPPORT`: the kernel has no such protocol (`CONFIG_NETFILTER_NETLINK`); `ENOPROTOOPT`: a routing socket
@@ -113,8 +113,8 @@ impl Kernel {
         self.socket.add_mcast_membership(groups)
     }
 
-    /// One datagram of the kernel. Another process of the namespace may send to this socket too if it has
-    /// CAP_NET_ADMIN there; what it sends is no answer.
+    /// One datagram of the kernel. Another process of the namespace with CAP_NET_ADMIN may send to this socket too;
+    /// such a datagram is no answer and is dropped.
     fn take(&self, buf: &mut [u8], flags: MsgFlags) -> io::Result<Option<usize>> {
         let mut parts = [IoSliceMut::new(buf)];
         let flags = flags | MsgFlags::MSG_TRUNC;
@@ -130,32 +130,32 @@ impl AsFd for Kernel {
     }
 }
 
-/// How many datagrams of other processes are passed over before the next of the kernel's.
+/// How many datagrams of other processes are skipped before the next one of the kernel.
 const FOREIGN: usize = 4096;
 
 impl Transport for Kernel {
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        // A netlink datagram is accepted whole or not at all, and without waiting for room: the kernel's side has no
-        // queue.
+        // A netlink datagram is accepted as a whole or not at all, and without waiting for room: the kernel's side
+        // has no queue.
         self.socket.send(datagram, Msg::DONTWAIT).map(|_| ())
     }
 
     fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
         let until = Instant::now() + wait;
         for _ in 0..FOREIGN {
-            // Nearly always it is there already.
+            // The answer is nearly always queued already.
             let taken = match self.take(buf, MsgFlags::MSG_DONTWAIT) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     let rest = until.saturating_duration_since(Instant::now());
                     if rest.is_zero() {
                         return Err(e);
                     }
-                    // No time at all would mean for ever.
+                    // A timeout of zero would mean to wait forever.
                     let micros = i64::try_from(rest.as_micros()).unwrap_or(i64::MAX).max(1);
                     let rest = TimeVal::new(micros / 1_000_000, micros % 1_000_000);
                     setsockopt(&self.fd(), sockopt::ReceiveTimeout, &rest)?;
                     match self.take(buf, MsgFlags::empty()) {
-                        // Whether the time is over is asked above.
+                        // The deadline is checked above.
                         Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
                         taken => taken?,
                     }
@@ -179,7 +179,7 @@ impl Transport for Kernel {
         let fail = |e: io::Error| Error::io("open", what, &e);
         let open = || Self::of(self.family, what);
         let netns = Netns::from_fd(sys::socket_network_namespace(self.fd()).map_err(fail)?)?;
-        // To enter it takes a right that a thread which is there already may not have.
+        // `setns(2)` needs a capability that a thread which is already in the namespace may lack.
         if Netns::current().is_ok_and(|own| own.id() == netns.id()) {
             return open();
         }
@@ -187,8 +187,8 @@ impl Transport for Kernel {
     }
 }
 
-/// Raises both buffers. `SO_*BUFFORCE` needs CAP_NET_ADMIN in the initial namespace; without it
-/// `net.core.wmem_max` is the limit, and a datagram above it will be refused with `EMSGSIZE`.
+/// Enlarges both buffers. `SO_*BUFFORCE` needs CAP_NET_ADMIN in the initial namespace; without it `net.core.wmem_max`
+/// is the limit, and a larger datagram is refused with `EMSGSIZE`.
 fn resize(fd: BorrowedFd<'_>, want: usize) -> io::Result<()> {
     if setsockopt(&fd, sockopt::SndBufForce, &want).is_err() {
         setsockopt(&fd, sockopt::SndBuf, &want)?;
@@ -245,7 +245,7 @@ mod tests {
             let fd = sys::socket_network_namespace(k.fd()).unwrap();
             Netns::from_fd(fd).unwrap().id()
         };
-        // From a thread that is elsewhere, and from one that is there.
+        // From a thread in another namespace, and from one in this namespace.
         assert_eq!(of(&kernel.reopen().unwrap()), ns.id());
         let again = ns.run(|| kernel.reopen().map(|k| of(&k))).unwrap();
         assert_eq!(again.unwrap(), ns.id());

@@ -1,4 +1,4 @@
-//! Whose a network namespace is: the user namespace that it was made in.
+//! The owner of a network namespace: the user namespace that it was created in.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,31 +8,31 @@ use crate::{Error, Netns, Result, sys};
 
 const OPERATION: &str = "find the owner of";
 const OWN: &str = "/proc/thread-self/ns/user";
-/// User namespaces lie in each other at most this deep (`create_user_ns()` in kernel/user_namespace.c: `level > 32`).
+/// Maximum nesting of user namespaces (`create_user_ns()` in kernel/user_namespace.c: `level > 32`).
 const DEEPEST: u32 = 33;
 
-/// The user namespace that a network namespace belongs to, seen from this thread.
+/// The user namespace that owns a network namespace, as seen from this thread.
 #[derive(Debug)]
 pub enum Owner {
-    /// That of this thread.
+    /// The user namespace of this thread.
     Own,
-    /// Another one, open.
+    /// Another one, opened.
     Other(OwnedFd),
-    /// Neither ours nor one below ours: it cannot be opened.
+    /// Neither the user namespace of this thread nor a descendant of it: it cannot be opened.
     OutOfSight,
 }
 
 impl Netns {
-    /// The user namespace that it belongs to.
+    /// The user namespace that owns it.
     ///
-    /// That of a Kubernetes pod with `hostUsers: false` is one of its own. A process outside has every right in it,
-    /// but the kernel takes some things only from inside: in legacy tables the match `owner` with users or groups
+    /// A Kubernetes pod with `hostUsers: false` has its own. A process outside has every capability in it, but the
+    /// kernel accepts some requests only from inside: in legacy tables the match `owner` with users or groups
     /// (`owner_check` in net/netfilter/xt_owner.c).
     ///
-    /// Before 4.9 the kernel does not tell; then the answer is [`Owner::Own`].
+    /// A kernel before 4.9 does not report the owner; then the answer is [`Owner::Own`].
     ///
     /// # Errors
-    /// `/proc` is not there.
+    /// `/proc` is not mounted.
     pub fn owner(&self) -> Result<Owner> {
         let object = || format!("network namespace {}", self.id());
         let owner = match sys::owning_user_namespace(self.as_fd()) {
@@ -55,7 +55,7 @@ impl Netns {
         })
     }
 
-    /// Whether it belongs to the user namespace of this thread.
+    /// Whether the user namespace of this thread owns it.
     ///
     /// # Errors
     /// As [`Netns::owner`].
@@ -63,22 +63,22 @@ impl Netns {
         Ok(matches!(self.owner()?, Owner::Own))
     }
 
-    /// How many user namespaces lie between the one of this thread and the owner of the network namespace: 0 when
-    /// they are the same, 1 for one that was made right below ours, as a runtime does for a Kubernetes pod with
-    /// `hostUsers: false`, 2 for one that was made below that. `None`: the owner is outside of what we can see.
+    /// Depth of the owner of the network namespace below the user namespace of this thread: 0 when they are the same,
+    /// 1 for a direct child, as a runtime creates for a Kubernetes pod with `hostUsers: false`, 2 for a child of
+    /// that. `None`: the owner is not a descendant.
     ///
-    /// An ordinary user who calls `unshare(CLONE_NEWUSER | CLONE_NEWNET)` gets a network namespace that is one level
-    /// deeper than the process that called.
+    /// An unprivileged user who calls `unshare(CLONE_NEWUSER | CLONE_NEWNET)` gets a network namespace that is one
+    /// level deeper than the calling process.
     ///
     /// # Errors
-    /// Before 4.9 the kernel does not tell (`ENOTTY`). `/proc` is not there.
+    /// Before 4.9 the kernel does not report the owner (`ENOTTY`). `/proc` is not mounted.
     pub fn user_namespace_depth(&self) -> Result<Option<u32>> {
         let object = || format!("network namespace {}", self.id());
         let own = stat(OWN).map_err(|e| Error::kernel("read", OWN, e as i32))?;
         let mut owner: Option<OwnedFd> = None;
         for depth in 0..=DEEPEST {
             let of = owner.as_ref().map_or_else(|| self.as_fd(), AsFd::as_fd);
-            // Of a user namespace the owner is its parent (userns_owner() in kernel/user_namespace.c).
+            // The owner of a user namespace is its parent (userns_owner() in kernel/user_namespace.c).
             let above = match sys::owning_user_namespace(of) {
                 Ok(above) => above,
                 Err(e) if e.raw_os_error() == Some(libc::EPERM) => return Ok(None),

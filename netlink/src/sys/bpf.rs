@@ -1,7 +1,7 @@
 //! `bpf(2)`: load a program, create a map, create a link.
 //!
-//! The three attribute structs are the front parts of `union bpf_attr` (`linux/bpf.h`): the
-//! kernel takes any prefix and reads what is missing as zero.
+//! The three attribute structs are prefixes of `union bpf_attr` (`linux/bpf.h`): the kernel accepts any prefix and
+//! reads the missing rest as zero.
 
 use std::ffi::CStr;
 use std::io;
@@ -14,7 +14,7 @@ const BPF_PROG_LOAD: libc::c_int = 5;
 /// `BPF_LINK_CREATE`. Since 5.7
 const BPF_LINK_CREATE: libc::c_int = 28;
 
-/// The part of `union bpf_attr` that `BPF_PROG_LOAD` reads.
+/// The prefix of `union bpf_attr` that `BPF_PROG_LOAD` reads.
 #[repr(C)]
 #[derive(Default)]
 struct ProgLoad {
@@ -32,7 +32,7 @@ struct ProgLoad {
     expected_attach_type: u32,
 }
 
-/// The part that `BPF_MAP_CREATE` reads.
+/// The prefix that `BPF_MAP_CREATE` reads.
 #[repr(C)]
 #[derive(Default)]
 struct MapCreate {
@@ -43,7 +43,7 @@ struct MapCreate {
     map_flags: u32,
 }
 
-/// The part that `BPF_LINK_CREATE` reads, with the common front of the kinds of links.
+/// The prefix that `BPF_LINK_CREATE` reads, with the fields common to all link types.
 #[repr(C)]
 #[derive(Default)]
 struct LinkCreate {
@@ -171,11 +171,10 @@ fn number(fd: BorrowedFd<'_>) -> io::Result<u32> {
 ///
 /// # Safety
 ///
-/// Every pointer in `attr` is valid for what `command` does with it, and `command` is one that
-/// answers with a descriptor.
+/// Every pointer in `attr` is valid for what `command` does with it, and `command` returns a descriptor.
 unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> io::Result<OwnedFd> {
-    // SAFETY: libc has no function for bpf(2). `attr` is live and `size_of::<A>()` bytes long; its
-    // pointers are the caller's promise.
+    // SAFETY: libc has no function for bpf(2). `attr` is live and `size_of::<A>()` bytes long; the caller guarantees
+    // its pointers.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -188,7 +187,7 @@ unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     let fd = i32::try_from(fd).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
-    // SAFETY: it is not negative, and the command answers with a descriptor that nobody else has.
+    // SAFETY: it is not negative, and the command returns a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 ///
 /// # Errors
 ///
-/// `EPERM` when the owner is outside of the caller's user namespace and those below it; `ENOTTY` when the
-/// descriptor is not a namespace, or the kernel is older.
+/// `EPERM` when the owner is neither the caller's user namespace nor a descendant of it; `ENOTTY` when the descriptor
+/// is not a namespace, or the kernel is older.
 ///
 /// # References
 ///
@@ -20,8 +20,8 @@ pub(crate) fn owning_user_namespace(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     if owner < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened this descriptor for us (close-on-exec, open_namespace() in fs/nsfs.c)
-    // and nobody else knows its number.
+    // SAFETY: the kernel has just opened this descriptor for this call (close-on-exec, open_namespace() in fs/nsfs.c)
+    // and no other code knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(owner) })
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn socket_network_namespace(socket: BorrowedFd<'_>) -> io::Result<Own
     if netns < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened this descriptor for us (close-on-exec, open_related_ns() in fs/nsfs.c) and
-    // nobody else knows its number.
+    // SAFETY: the kernel has just opened this descriptor for this call (close-on-exec, open_related_ns() in
+    // fs/nsfs.c) and no other code knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(netns) })
 }

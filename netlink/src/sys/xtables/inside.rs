@@ -1,13 +1,13 @@
-//! A legacy table replaced from inside of another user namespace.
+//! Replaces a legacy table from inside another user namespace.
 //!
-//! The kernel takes rules that match the owner of a socket only from a task whose user namespace is the one that the
-//! network namespace belongs to (`owner_check`, `net/netfilter/xt_owner.c`: `current_user_ns() != net->user_ns` is
-//! `EINVAL`). It asks the task, not the socket, so no descriptor that is opened or passed there helps; and
-//! `setns(2)` lets only a process of one thread change its user namespace. So the one call is made by a child.
+//! The kernel accepts rules that match the owner of a socket only from a task in the user namespace that owns the
+//! network namespace (`owner_check`, `net/netfilter/xt_owner.c`: `current_user_ns() != net->user_ns` is `EINVAL`). It
+//! checks the task, not the socket, so opening or passing a descriptor does not help; and `setns(2)` lets only a
+//! single-threaded process change its user namespace. So a child process makes this one call.
 //!
-//! Root of that user namespace may trace what enters it, and the child has a copy of our memory. So the child first makes
-//! itself undumpable: looking into it then takes rights over the user namespace that *we* were started in
-//! (`__ptrace_may_access`, `kernel/ptrace.c`).
+//! Root of that user namespace may ptrace a process that enters it, and the child has a copy of our memory. So the
+//! child first makes itself undumpable: tracing it then needs capabilities over the user namespace that *this
+//! process* was started in (`__ptrace_may_access`, `kernel/ptrace.c`).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,20 +21,20 @@ use nix::unistd::{Pid, pipe2};
 
 use super::{IPT_SO_SET_REPLACE, RawSocket, length};
 
-/// How long the child may take. The kernel waits for other processors while it exchanges a table, which takes
-/// milliseconds; ten thousand times as long means that something holds the task up.
+/// Deadline of the child. Replacing a table makes the kernel wait for other processors, which takes milliseconds;
+/// ten thousand times as long means that the task is blocked.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long a child that was killed for that may take to end. It does not while the kernel holds it in the call.
+/// How long a killed child may take to exit. It cannot exit while it is blocked in the system call.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// How long [`RawSocket::replace_inside`] may take.
 pub const REPLACE_INSIDE: Duration = DEADLINE.saturating_add(GRACE);
 
-/// What the child gets; all of it is made before it is.
+/// Input of the child; prepared completely before the fork.
 struct Request<'a> {
     user_ns: libc::c_int,
     socket: libc::c_int,
-    /// Where it answers: the errno, 0 for none, then the counters.
+    /// Write end for the answer: the errno, 0 for success, then the counters.
     pipe: libc::c_int,
     level: libc::c_int,
     value: &'a [u8],
@@ -63,16 +63,17 @@ pub(super) fn replace(
     answer(child, from_child, counters, DEADLINE)
 }
 
-/// Makes the child, which makes this call, answers and ends.
+/// Forks the child, which makes the call, writes the answer and exits.
 fn begin(
     request: &Request<'_>,
     counters: &mut [u8],
     call: fn(&Request<'_>) -> libc::c_int,
 ) -> io::Result<Pid> {
-    // SAFETY: fork(2) of a process that may have more threads: until it ends, the child may only do what is
-    // async-signal-safe. `call` does three system calls on memory and descriptors that were prepared above; then come
-    // write(2) and _exit(2), which does not return: nothing allocates, takes a lock, can panic or runs a destructor. The
-    // child has a copy of our memory, so nothing that it or the kernel writes there is seen here.
+    // SAFETY: fork(2) of a process that may have more threads: until it exits, the child may only do what is
+    // async-signal-safe. `call` makes three system calls on memory and descriptors that were prepared above, followed
+    // by write(2) and _exit(2), which does not return: nothing allocates, takes a lock, can panic or runs a
+    // destructor. The child has a copy of our memory, so nothing that it or the kernel writes there is visible in
+    // this process.
     unsafe {
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),
@@ -87,7 +88,8 @@ fn begin(
     }
 }
 
-/// In the child: makes itself undumpable, enters the user namespace, makes the call. The errno, or 0. Async-signal-safe.
+/// In the child: makes itself undumpable, enters the user namespace, makes the call. Returns the errno, or 0.
+/// Async-signal-safe.
 fn call(request: &Request<'_>) -> libc::c_int {
     let (level, value) = (request.level, request.value.as_ptr().cast());
     let no: libc::c_ulong = 0;
@@ -112,11 +114,11 @@ fn call(request: &Request<'_>) -> libc::c_int {
     }
 }
 
-/// Async-signal-safe. False when the parent reads no more.
+/// Async-signal-safe. False when the parent has closed the pipe.
 fn write_all(pipe: libc::c_int, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
-        // SAFETY: write(2) reads at most `bytes.len()` bytes of `bytes`; libc's is async-signal-safe, nix's and
-        // std's do not promise it.
+        // SAFETY: write(2) reads at most `bytes.len()` bytes of `bytes`; libc's is async-signal-safe, nix and std do
+        // not promise it.
         let written = unsafe { libc::write(pipe, bytes.as_ptr().cast(), bytes.len()) };
         match usize::try_from(written).ok().and_then(|n| bytes.get(n..)) {
             Some(rest) if written > 0 => bytes = rest,
@@ -127,8 +129,8 @@ fn write_all(pipe: libc::c_int, mut bytes: &[u8]) -> bool {
     true
 }
 
-/// What the child answers within `deadline`; a late one is killed. It is taken out of the table of processes unless the
-/// kernel holds it in its call, which is not waited for: then its entry stays until this process ends.
+/// Reads the child's answer until `deadline`; then kills the child. Reaps it unless it is blocked in the system call,
+/// which is not waited for: then its process table entry remains until this process ends.
 fn answer(
     child: Pid,
     from_child: OwnedFd,
@@ -146,7 +148,7 @@ fn answer(
     };
     let mut outcome = read(deadline);
     if outcome.as_ref().is_err_and(|e| !has_ended(e)) {
-        // It may have ended, and then waits for us: its number is its own until then.
+        // It may have exited and be a zombie: its pid is not reused until it is reaped.
         let _ = kill(child, Signal::SIGKILL);
         outcome = read(GRACE);
     }
@@ -204,7 +206,7 @@ mod tests {
     use super::*;
 
     const COUNTERS: usize = 32;
-    /// What the parent's counters hold when nobody wrote them.
+    /// What the parent's counters hold while they are not written.
     const UNTOUCHED: [u8; COUNTERS] = [0xa5; COUNTERS];
 
     /// The outcome with a child that does this in place of the call, and the counters then.
@@ -289,7 +291,7 @@ mod tests {
         // SAFETY: as in `die`.
         let (late, counters, child) =
             outcome(|_| unsafe { libc::pause() }, Duration::from_millis(50));
-        // It ended by the signal, so that the table tells what became of the call.
+        // The signal ended it, so reading the table tells whether the call took effect.
         assert_eq!(late.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert!(begun.elapsed() < DEADLINE / 2);
         assert_eq!(counters, UNTOUCHED);
@@ -313,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_child_that_does_not_end_may_still_do_it() {
-        // A pipe whose other end stays open is all that is seen of a child that the kernel holds in its call.
+        // An open write end is all that the parent sees of a child that is blocked in its system call.
         let (from_child, to_parent) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
         let request = Request {
             user_ns: -1,
