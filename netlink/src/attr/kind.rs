@@ -1,4 +1,4 @@
-//! What an attribute's payload can be. The byte order is part of the kind.
+//! The kinds of attribute payloads. The byte order is part of the kind.
 
 use super::text::{bytes_of, text_of};
 use super::{AttrSet, Attrs, DecodeError, Path, Step, Target, Writer, path_in};
@@ -10,7 +10,7 @@ pub trait Kind {
     type Value: Clone + std::fmt::Debug + PartialEq;
     /// Whether `NLA_F_NESTED` is set when it is written.
     const NESTED: bool = false;
-    /// Whether `NLA_F_NET_BYTEORDER` is set when it is written: ipset asks for it, nf_tables does not.
+    /// Whether `NLA_F_NET_BYTEORDER` is set when it is written: ipset requires it, nf_tables does not.
     const NET_BYTEORDER: bool = false;
 
     /// Appends the payload.
@@ -19,10 +19,10 @@ pub trait Kind {
     /// Reads the payload.
     ///
     /// # Errors
-    /// It has another length, or its content is not of this kind.
+    /// The length is wrong, or the content does not match this kind.
     fn decode(bytes: &[u8]) -> Result<Self::Value, DecodeError>;
 
-    /// The way to what the kernel points at inside. `around` is the run of attributes that this one is in.
+    /// The path to what the kernel points at inside. `around` is the run of attributes that contains this one.
     fn path(_bytes: &[u8], _target: Target, _around: &[u8]) -> Option<Path> {
         None
     }
@@ -101,7 +101,7 @@ impl Kind for Str {
     }
 }
 
-/// Bytes as they are (`NLA_BINARY`).
+/// Uninterpreted bytes (`NLA_BINARY`).
 #[derive(Clone, Copy, Debug)]
 pub enum Bytes {}
 
@@ -125,7 +125,7 @@ impl Kind for Bytes {
     }
 }
 
-/// Attributes whose declaration depends on a neighbour, as the data of an expression on its name.
+/// Attributes whose declaration depends on a sibling, such as the data of an expression on its name.
 #[derive(Clone, Copy, Debug)]
 pub enum RawNest {}
 
@@ -166,7 +166,7 @@ impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kin
     }
 }
 
-/// A list: attributes of one number, each holding a declared set. nf_tables numbers them 1
+/// A list: attributes with the same number, each holding a declared set. nf_tables uses the number 1
 /// (`NFTA_LIST_ELEM`).
 #[derive(Clone, Copy, Debug)]
 pub struct ListOf<T, const N: u16 = NFTA_LIST_ELEM>(PhantomData<T>);
@@ -203,8 +203,8 @@ impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static, con
     }
 }
 
-/// A list whose attributes are numbered from 1 (`NFTA_SET_ELEM_LIST_ELEMENTS`, as libnftnl writes it); any
-/// numbers are accepted when it is read.
+/// A list whose attributes are numbered from 1 (`NFTA_SET_ELEM_LIST_ELEMENTS`, as libnftnl writes it); any numbers
+/// are accepted when it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct NumberedListOf<T>(PhantomData<T>);
 
@@ -215,7 +215,7 @@ impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kin
     const NESTED: bool = true;
     fn encode(value: &Vec<T>, w: &mut Writer) {
         for (i, v) in (1..).zip(value) {
-            // Of more than 16 383 the attribute around them is too long, which the writer says.
+            // With more than 16 383 elements the enclosing attribute is too long, which the writer reports.
             let number: usize = i;
             w.attr(u16::try_from(number).unwrap_or(u16::MAX), true, |w| {
                 v.encode(w)
@@ -234,7 +234,7 @@ impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kin
     }
 }
 
-/// Values for property tests; demands nothing unless the feature `testing` is on.
+/// Values for property tests; has no requirements unless the feature `testing` is on.
 pub trait Arbitrary: Sized {
     /// Any value, unknown attributes excepted.
     #[cfg(feature = "testing")]

@@ -31,7 +31,7 @@ macro_rules! attributes {
                 #[doc = concat!(" (`", stringify!($c), "`)")]
                 pub $field: Option<<$kind as $crate::attr::Kind>::Value>,
             )*
-            /// What this declaration does not name.
+            /// Attributes that this declaration does not name.
             pub unknown: Vec<$crate::attr::Unknown>,
         }
 

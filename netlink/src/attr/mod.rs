@@ -1,10 +1,9 @@
 //! Netlink attributes, declared once.
 //!
-//! [`attributes!`](crate::attributes) takes one line per attribute: field, [`Kind`] (which says the
-//! type *and the byte order*), C name, number. From that line come the struct, encoding, decoding, the path that an
-//! error offset points at, the list that a test compares with the system's headers, and (feature
-//! `testing`) a generator of values. Fields are encoded in the order of their lines, which is the
-//! order in which the tools of the field write them.
+//! [`attributes!`](crate::attributes) takes one line per attribute: field, [`Kind`] (type *and byte order*), C name,
+//! number. From that line follow the struct, encoding, decoding, the path that an error offset points at, the list
+//! that a test compares with the system's headers, and (feature `testing`) a generator of values. Fields are encoded
+//! in the order of their lines, which is the order in which the tools of the field write them.
 //!
 //! Attributes that a declaration does not name are kept in `unknown` and written back.
 
@@ -28,15 +27,15 @@ pub use write::{EncodeError, Writer};
 
 /// `NLA_F_NESTED` (`linux/netlink.h`): the payload is attributes.
 pub const NLA_F_NESTED: u16 = 1 << 15;
-/// `NLA_F_NET_BYTEORDER`: the payload is in network order. Of nfnetlink's families only ipset sets it, and
-/// refuses numbers without it.
+/// `NLA_F_NET_BYTEORDER`: the payload is in network order. Of nfnetlink's families only ipset sets it, and it refuses
+/// integers without it.
 pub const NLA_F_NET_BYTEORDER: u16 = 1 << 14;
-/// `NLA_TYPE_MASK`: what is left is the attribute's number.
+/// `NLA_TYPE_MASK`: masks out the flags.
 pub const NLA_TYPE_MASK: u16 = !(NLA_F_NESTED | NLA_F_NET_BYTEORDER);
 /// `NLA_HDRLEN`: length and type.
 pub const NLA_HDRLEN: usize = 4;
 
-/// A number of an attribute, with its flags, and its bytes: kept because no declaration names it.
+/// The number of an attribute, with its flags, and its payload: kept because no declaration names it.
 pub type Unknown = (u16, Vec<u8>);
 
 /// A declared set of attributes.
@@ -44,16 +43,16 @@ pub trait AttrSet: Sized {
     /// C names and numbers, in the order of the declaration.
     const CONSTANTS: &'static [(&'static str, u16)];
 
-    /// Writes every field that is set, then what was unknown.
+    /// Writes every field that is set, then the unknown attributes.
     fn encode(&self, w: &mut Writer);
 
     /// Reads a run of attributes.
     ///
     /// # Errors
-    /// A truncated or overlong attribute, or a payload that its kind cannot be.
+    /// A truncated or overlong attribute, or a payload that does not match its kind.
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 
-    /// The way from this set down to what the kernel points at.
+    /// The path from this set to what the kernel points at.
     fn path(bytes: &[u8], target: Target) -> Option<Path>;
 
     /// The C name of one attribute.
@@ -66,7 +65,7 @@ pub trait AttrSet: Sized {
     }
 }
 
-/// What the generated strategies need.
+/// Dependencies of the generated strategies.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing {

@@ -1,10 +1,10 @@
-//! Numbers that say their own byte order, addresses, text of unknown encoding.
+//! Kinds that set the byte order flag, addresses, text of unknown encoding.
 
 use super::{DecodeError, Kind, NLA_F_NET_BYTEORDER, Path, Target, Writer};
 use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Another kind, written with `NLA_F_NET_BYTEORDER`. The flag is not asked for when it is read.
+/// Another kind, written with `NLA_F_NET_BYTEORDER`. Decoding ignores the flag.
 #[derive(Clone, Copy, Debug)]
 pub struct NetOrder<K>(PhantomData<K>);
 
@@ -64,13 +64,13 @@ macro_rules! addresses {
 }
 
 addresses! {
-    /// An IPv4 address, as on the wire; with the flag, as ipset asks for it.
+    /// An IPv4 address, as on the wire; with the flag, as ipset requires.
     Ip4: Ipv4Addr, 4;
     /// An IPv6 address, as on the wire; with the flag.
     Ip6: Ipv6Addr, 16;
 }
 
-/// An address of either family, told by its length, as on the wire.
+/// An address of either family, distinguished by its length, as on the wire.
 #[derive(Clone, Copy, Debug)]
 pub enum Ip {}
 
@@ -98,8 +98,8 @@ impl Kind for Ip {
     }
 }
 
-/// A string that ends with a NUL and that somebody else may have written in any encoding: what is not UTF-8
-/// becomes U+FFFD, so that one such name does not hide the rest of a list.
+/// A NUL-terminated string that another writer may have encoded in any charset: what is not UTF-8 is replaced by
+/// U+FFFD, so that one such name does not hide the rest of a dump.
 #[derive(Clone, Copy, Debug)]
 pub enum LossyStr {}
 
@@ -124,7 +124,7 @@ mod tests {
     use crate::attr::{AttrSet, Be32};
 
     crate::attributes! {
-        /// Of ipset.
+        /// An ipset entry.
         struct Entry {
             ip: NetOrder<Be32> = IPSET_ATTR_TIMEOUT 6,
             v4: Ip4 = IPSET_ATTR_IPADDR_IPV4 1,

@@ -1,10 +1,10 @@
-//! Where in a message an error lies.
+//! Paths to the attribute that an error is about.
 
 use super::{Attrs, NLA_HDRLEN};
 use crate::message::PolicyAttrs;
 use std::fmt;
 
-/// One step from a message down to what an error is about.
+/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// An attribute.
@@ -16,9 +16,9 @@ pub enum Step {
     },
     /// An element of a list, from 0.
     Element(usize),
-    /// What the attributes below belong to: the name of an expression.
+    /// The owner of the attributes below: the name of an expression.
     Kind(String),
-    /// An attribute that is not there and has to be.
+    /// A required attribute that is missing.
     Missing {
         /// Its number.
         number: u32,
@@ -44,7 +44,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// The steps from a message down to what an error is about: `NFTA_RULE_EXPRESSIONS > [1] > cmp`.
+/// The steps from a message to the attribute that an error is about: `NFTA_RULE_EXPRESSIONS > [1] > cmp`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
     steps: Vec<Step>,
@@ -52,19 +52,19 @@ pub struct Path {
 }
 
 impl Path {
-    /// The steps, from the outside in.
+    /// The steps, outermost first.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// Whether it leads nowhere: to the message as a whole.
+    /// Whether the path is empty: the error is about the message as a whole.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// What the kernel accepts there, if it said so (`NLMSGERR_ATTR_POLICY`, since 5.10).
+    /// What the kernel accepts there, if it reported that (`NLMSGERR_ATTR_POLICY`, since 5.10).
     #[must_use]
     pub fn policy(&self) -> Option<&PolicyAttrs> {
         self.policy.as_deref()
@@ -75,7 +75,7 @@ impl Path {
         self
     }
 
-    /// The same, one level up.
+    /// Prefixes the path with one step.
     #[must_use]
     pub fn within(mut self, step: Step) -> Self {
         self.steps.insert(0, step);
@@ -105,18 +105,18 @@ impl fmt::Display for Path {
     }
 }
 
-/// What the kernel points at, seen from a run of attributes.
+/// What the kernel points at, relative to a run of attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// A byte of the run: `NLMSGERR_ATTR_OFFS`, or where the nest begins in which something is missing
-    /// (`NLMSGERR_ATTR_MISS_NEST`). None: the run itself.
+    /// Offset in the run: `NLMSGERR_ATTR_OFFS`, or the start of the nest in which an attribute is missing
+    /// (`NLMSGERR_ATTR_MISS_NEST`). `None`: the run itself.
     pub offset: Option<usize>,
-    /// The number of an attribute that is missing there: `NLMSGERR_ATTR_MISS_TYPE`.
+    /// The number of the missing attribute: `NLMSGERR_ATTR_MISS_TYPE`.
     pub missing: Option<u32>,
 }
 
 impl Target {
-    /// A byte of the run.
+    /// The target at an offset of the run.
     #[must_use]
     pub fn byte(offset: usize) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl Target {
         }
     }
 
-    /// The same, seen from what begins `start` bytes into the run; None when it lies before that.
+    /// The target relative to `start` bytes into the run; `None` when it lies before that.
     #[must_use]
     pub fn after(self, start: usize) -> Option<Self> {
         let offset = self.offset?.checked_sub(start)?;
@@ -136,7 +136,7 @@ impl Target {
     }
 }
 
-/// The path in a run of attributes: what its declaration calls them, and the path inside one of them.
+/// The path in a run of attributes: the step that the declaration names, and the path inside that attribute.
 pub fn path_in(
     bytes: &[u8],
     target: Target,
@@ -162,7 +162,7 @@ pub fn path_in(
             offset: None,
             ..target
         });
-        // At the attribute itself there is nothing to look for inside, unless something is missing there.
+        // An error about the attribute itself needs no path inside it, unless something is missing there.
         let is_inside = within != Target::default();
         let inner = is_inside.then(|| inside(attr.number, attr.payload, within));
         let inner = inner.flatten().or_else(|| {

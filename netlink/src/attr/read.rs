@@ -3,10 +3,10 @@
 use super::{NLA_F_NESTED, NLA_HDRLEN, NLA_TYPE_MASK, Path, Step};
 use std::fmt;
 
-/// Bytes that are not what the declaration says.
+/// Bytes that do not match the declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// The way down to the attribute, where known.
+    /// The path to the attribute, if known.
     pub path: Path,
     /// What is wrong with it.
     pub reason: String,
@@ -22,7 +22,7 @@ impl DecodeError {
         }
     }
 
-    /// The same error one level up.
+    /// Prefixes the path with one step.
     #[must_use]
     pub fn within(mut self, step: Step) -> Self {
         self.path = self.path.within(step);
@@ -45,15 +45,15 @@ impl std::error::Error for DecodeError {}
 /// One received attribute.
 #[derive(Clone, Copy, Debug)]
 pub struct Attr<'a> {
-    /// Its number, flags removed.
+    /// Its number, without flags.
     pub number: u16,
-    /// Whether `NLA_F_NESTED` was set. The kernel often leaves it out in dumps.
+    /// Whether `NLA_F_NESTED` was set. The kernel often omits it in dumps.
     pub nested: bool,
     /// The number with all its flags.
     pub kind: u16,
     /// Its payload.
     pub payload: &'a [u8],
-    /// Where its header begins in the run.
+    /// Offset of its header in the run of attributes.
     pub offset: usize,
 }
 
@@ -65,7 +65,7 @@ pub struct Attrs<'a> {
 }
 
 impl<'a> Attrs<'a> {
-    /// Over these bytes.
+    /// Iterates over these bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl<'a> Attrs<'a> {
     }
 }
 
-/// Splits off what the header says; `None` when it says more or less than there can be.
+/// Splits off the attribute at the front; `None` when its header's length is impossible.
 fn split(rest: &[u8]) -> Option<(u16, &[u8], usize)> {
     let (len, rest2) = rest.split_first_chunk::<2>()?;
     let (kind, _) = rest2.split_first_chunk::<2>()?;

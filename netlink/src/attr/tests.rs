@@ -30,7 +30,7 @@ fn bytes_are_those_of_the_header() {
         late: Some(vec![9]),
         ..Outer::default()
     };
-    // Declared order, not the order of the numbers; length counts the header, padding does not count.
+    // Declared order, not the order of the numbers; the length includes the header, not the padding.
     let late = [5, 0, 7, 0, 9, 0, 0, 0];
     let handle = [12, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 2];
     if cfg!(target_endian = "little") {
@@ -78,7 +78,7 @@ fn what_is_missing_is_named_where_it_is_missing() {
     };
     assert_eq!(missing(None, 9), "missing X_HOST");
     assert_eq!(missing(None, 70_000), "missing attribute 70000");
-    // The nest begins behind the handle.
+    // The nest begins after the handle.
     let nested = "NFTA_DATA_VERDICT > missing NFTA_VERDICT_CHAIN";
     assert_eq!(missing(Some(12), 2), nested);
     assert_eq!(
@@ -93,7 +93,7 @@ fn unknown_attributes_survive() {
     let set = Outer::decode(&bytes).unwrap();
     assert_eq!(set.unknown, vec![(77, vec![1, 2, 3, 4])]);
     assert_eq!(Outer::decode(&encoded(&set)).unwrap(), set);
-    // With the flags of its type: they are part of what it says.
+    // With the flags of the type: they tell the encoding of the payload.
     for flags in [NLA_F_NESTED, NLA_F_NET_BYTEORDER] {
         let number = (77 | flags).to_ne_bytes();
         let bytes = [8, 0, number[0], number[1], 1, 2, 3, 4];

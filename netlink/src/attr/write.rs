@@ -8,7 +8,7 @@ use std::fmt;
 pub struct EncodeError {
     /// The attribute's number.
     pub attribute: u16,
-    /// The bytes it would have had, header included; 65 535 are possible.
+    /// The length it would have, in bytes, header included; at most 65 535 are possible.
     pub length: usize,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for EncodeError {
 
 impl std::error::Error for EncodeError {}
 
-/// Appends attributes; the first error sticks and is checked once, at the end.
+/// Appends attributes; the first error is kept and checked once, at the end.
 #[derive(Debug, Default)]
 pub struct Writer {
     buf: Vec<u8>,
@@ -38,13 +38,12 @@ impl Writer {
         Self::default()
     }
 
-    /// Bytes without an attribute around them, as a message's own header.
+    /// Appends bytes that are not an attribute, such as a message's header.
     pub fn put(&mut self, bytes: &[u8]) {
         self.buf.extend_from_slice(bytes);
     }
 
-    /// One attribute, whose payload `body` appends; padded to four bytes, as the length of
-    /// the next one expects.
+    /// Appends one attribute, whose payload `body` writes; padded to four bytes, the alignment of the next one.
     pub fn attr(&mut self, number: u16, nested: bool, body: impl FnOnce(&mut Self)) {
         let start = self.buf.len();
         let kind = if nested {
@@ -70,17 +69,17 @@ impl Writer {
         self.align();
     }
 
-    /// Zeros up to the next multiple of four.
+    /// Pads with zeros to the next multiple of four.
     pub fn align(&mut self) {
         self.zeros(self.buf.len().next_multiple_of(NLA_HDRLEN));
     }
 
-    /// Zeros until there are this many bytes.
+    /// Pads with zeros to this length.
     pub(crate) fn zeros(&mut self, length: usize) {
         self.buf.resize(length.max(self.buf.len()), 0);
     }
 
-    /// Bytes so far.
+    /// Number of bytes written so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.buf.len()
@@ -92,7 +91,7 @@ impl Writer {
         self.buf.is_empty()
     }
 
-    /// Overwrites bytes that were written before, as a message's length.
+    /// Overwrites bytes that were written before, such as a message's length.
     pub fn patch(&mut self, at: usize, bytes: &[u8]) {
         if let Some(slot) = self.buf.get_mut(at..at + bytes.len()) {
             slot.copy_from_slice(bytes);

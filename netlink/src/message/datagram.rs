@@ -1,4 +1,4 @@
-//! Messages to be sent together.
+//! Messages that are sent together.
 
 use super::FamilyHeader;
 use super::extack::Ack;
@@ -15,7 +15,7 @@ pub struct Datagram<P> {
     protocol: PhantomData<P>,
 }
 
-/// Where a message begins, and what names its attributes.
+/// Offset of a message, and the function that names its attributes.
 #[derive(Debug)]
 struct Pushed {
     start: usize,
@@ -65,7 +65,7 @@ impl<P> Datagram<P> {
         self.messages.is_empty()
     }
 
-    /// Bytes so far.
+    /// Size so far in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.w.len()
@@ -79,7 +79,7 @@ impl<P> Datagram<P> {
         }
     }
 
-    /// The bytes, with sequence numbers from `first` on.
+    /// Encodes the bytes, with sequence numbers from `first` on.
     pub(crate) fn finish(mut self, first: u32) -> Result<Sent, EncodeError> {
         for (m, seq) in self.messages.iter().zip(first..) {
             self.w.patch(m.start + NLMSG_SEQ, &seq.to_ne_bytes());
@@ -92,7 +92,7 @@ impl<P> Datagram<P> {
     }
 }
 
-/// A datagram with its sequence numbers: finds the message, and the attribute in it, that an answer is about.
+/// A datagram with its sequence numbers: finds the message, and the attribute in it, that an answer refers to.
 #[derive(Debug)]
 pub(crate) struct Sent {
     pub(crate) bytes: Vec<u8>,
@@ -101,18 +101,18 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// How many messages it has.
+    /// Number of messages.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Which message has this sequence number.
+    /// Index of the message with this sequence number.
     pub(crate) fn index(&self, seq: u32) -> Option<usize> {
         let index = usize::try_from(seq.checked_sub(self.first)?).ok()?;
         (index < self.messages.len()).then_some(index)
     }
 
-    /// The attribute that an answer to a message is about.
+    /// Path to the attribute that an answer to a message refers to.
     pub(crate) fn attribute(&self, index: usize, ack: &Ack) -> Option<Path> {
         let pushed = self.messages.get(index)?;
         let attrs = self.bytes.get(pushed.start + pushed.attrs..)?;
@@ -124,7 +124,7 @@ impl Sent {
         (pushed.path)(attrs, target).map(|path| path.with_policy(ack.attrs.policy.clone()))
     }
 
-    /// The error that an answer to a message says.
+    /// The error for an answer to a message.
     pub(crate) fn error(&self, operation: &str, what: &str, index: usize, ack: Ack) -> Error {
         let attribute = self.attribute(index, &ack);
         let kind = ErrorKind::Kernel {
@@ -136,7 +136,7 @@ impl Sent {
     }
 }
 
-/// Appends one message: `struct nlmsghdr` (host order), the header of its family, attributes.
+/// Appends one message: `struct nlmsghdr` (host order), the family header, attributes.
 pub(crate) fn write<H: FamilyHeader>(
     w: &mut Writer,
     (kind, flags, seq): (u16, u16, u32),

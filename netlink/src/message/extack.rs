@@ -1,4 +1,4 @@
-//! Acknowledgements: an errno, and what the kernel adds to it.
+//! Acknowledgements: an errno and the extended ack.
 
 use super::number::{NLM_F_ACK_TLVS, NLM_F_CAPPED, NLMSG_DONE, NLMSG_HDRLEN};
 use super::u32_at;
@@ -6,22 +6,22 @@ use crate::attr::{AttrSet, Bytes, LossyStr, Ne32, Ne64, Nest, Target};
 use std::fmt;
 
 crate::attributes! {
-    /// `enum nlmsgerr_attrs`: what the kernel adds to an errno (`NETLINK_EXT_ACK`, since 4.12).
+    /// `enum nlmsgerr_attrs`: the extended ack that is added to an errno (`NETLINK_EXT_ACK`, since 4.12).
     pub(crate) struct ErrorAttrs {
-        /// the kernel's own words
+        /// the text
         msg: LossyStr = NLMSGERR_ATTR_MSG 1,
         /// offset of the attribute from the start of the request
         offs: Ne32 = NLMSGERR_ATTR_OFFS 2,
-        /// of the subsystem
+        /// defined by the subsystem
         cookie: Bytes = NLMSGERR_ATTR_COOKIE 3,
-        /// what the attribute has to be; since 5.10
+        /// the policy that the attribute violates; since 5.10
         policy: Nest<PolicyAttrs> = NLMSGERR_ATTR_POLICY 4,
         /// number of the attribute that is missing; since 6.0
         miss_type: Ne32 = NLMSGERR_ATTR_MISS_TYPE 5,
         /// offset of the nest in which it is missing
         miss_nest: Ne32 = NLMSGERR_ATTR_MISS_NEST 6,
     }
-    /// `enum netlink_policy_type_attr` (`linux/netlink.h`): what the kernel accepts as an attribute.
+    /// `enum netlink_policy_type_attr` (`linux/netlink.h`): the values that the kernel accepts for an attribute.
     pub struct PolicyAttrs {
         /// `NL_ATTR_TYPE_*`
         kind: Ne32 = NL_POLICY_TYPE_ATTR_TYPE 1,
@@ -37,9 +37,9 @@ crate::attributes! {
         min_len: Ne32 = NL_POLICY_TYPE_ATTR_MIN_LENGTH 6,
         /// bytes
         max_len: Ne32 = NL_POLICY_TYPE_ATTR_MAX_LENGTH 7,
-        /// of nested attributes, in a listing of policies
+        /// of nested attributes, in a dump of policies
         policy_idx: Ne32 = NL_POLICY_TYPE_ATTR_POLICY_IDX 8,
-        /// the highest number in it
+        /// the highest attribute number of that policy
         policy_maxtype: Ne32 = NL_POLICY_TYPE_ATTR_POLICY_MAXTYPE 9,
         /// bits that may be set
         bitfield32_mask: Ne32 = NL_POLICY_TYPE_ATTR_BITFIELD32_MASK 10,
@@ -71,7 +71,7 @@ pub const NL_ATTR_TYPES: [&str; 18] = [
 ];
 
 impl fmt::Display for PolicyAttrs {
-    /// As `min..max`: what the kernel takes.
+    /// As `TYPE from MIN to MAX`: what the kernel accepts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.kind.and_then(|n| usize::try_from(n).ok());
         let name = kind.and_then(|n| NL_ATTR_TYPES.get(n));
@@ -101,7 +101,7 @@ pub(crate) fn constants() -> impl Iterator<Item = (&'static str, u16)> {
     sets.into_iter().flatten().copied()
 }
 
-/// `offsetof(struct nlmsgerr, msg)`: the errno, then the header of the message that was refused.
+/// `offsetof(struct nlmsgerr, msg)`: the errno, followed by the header of the refused message.
 pub(crate) const NLMSGERR_MSG: usize = 4;
 
 /// The content of an `NLMSG_ERROR`, or of an `NLMSG_DONE` that ends a dump early.
@@ -109,13 +109,13 @@ pub(crate) const NLMSGERR_MSG: usize = 4;
 pub(crate) struct Ack {
     /// Positive; 0 is success.
     pub(crate) errno: i32,
-    /// What the kernel added.
+    /// The extended ack.
     pub(crate) attrs: Box<ErrorAttrs>,
 }
 
 impl Ack {
-    /// Reads `struct nlmsgerr` and what follows. Extended text that cannot be read is left out:
-    /// the errno is what counts.
+    /// Reads `struct nlmsgerr` and the extended ack. An extended ack that cannot be decoded is dropped: the errno is
+    /// authoritative.
     ///
     /// ```text
     /// struct nlmsgerr { int error; struct nlmsghdr msg; }   NLMSG_DONE: only the int
@@ -145,7 +145,7 @@ impl Ack {
         Some(ack)
     }
 
-    /// What the kernel points at, from the start of the request.
+    /// What the kernel points at, relative to the start of the request.
     pub(crate) fn target(&self) -> Target {
         let missing = self.attrs.miss_type;
         let offset = match missing {
@@ -187,7 +187,7 @@ mod tests {
         let ack = Ack::parse(NLM_F_ACK_TLVS, 2, &whole).unwrap();
         assert_eq!((ack.errno, &*ack.attrs), (22, &attrs));
         let mut capped = refusal(&attrs, &[]);
-        // The header repeats the length of the request, whose payload is left out.
+        // The header repeats the length of the request, whose payload is omitted.
         capped[4..8].copy_from_slice(&23_u32.to_ne_bytes());
         let flags = NLM_F_ACK_TLVS | NLM_F_CAPPED;
         assert_eq!(*Ack::parse(flags, 2, &capped).unwrap().attrs, attrs);
@@ -197,7 +197,7 @@ mod tests {
             ErrorAttrs::default(),
             "no attributes announced"
         );
-        // The end of a dump repeats nothing.
+        // The end of a dump does not repeat the request.
         let done = [&whole[..4], &whole[4 + 24..]].concat();
         assert_eq!(
             *Ack::parse(NLM_F_ACK_TLVS, NLMSG_DONE, &done).unwrap().attrs,

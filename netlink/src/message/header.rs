@@ -1,13 +1,13 @@
-//! The header of each family: what stands between `struct nlmsghdr` and the attributes.
+//! The family header: the struct between `struct nlmsghdr` and the attributes.
 
 use super::number::NLMSG_ALIGNTO;
 use crate::attr::{Be16, Ne16, Ne32, U8, Writer};
 
-/// A netlink protocol: which families go over one socket.
+/// A netlink protocol: its families share one socket.
 pub trait Protocol {
     /// The last argument of `socket(AF_NETLINK, SOCK_RAW, ...)`.
     const NUMBER: i32;
-    /// For errors.
+    /// Name for errors.
     const NAME: &'static str;
 }
 
@@ -30,26 +30,26 @@ impl Protocol for Route {
 
 /// The header of a family.
 pub trait FamilyHeader: Sized {
-    /// The sockets that it is sent over.
+    /// The protocol whose sockets carry it.
     type Protocol: Protocol;
     /// `sizeof`, in bytes. The attributes begin at the next multiple of four.
     const SIZE: usize;
-    /// Where they begin.
+    /// Offset of the attributes.
     const ATTRS: usize = Self::SIZE.next_multiple_of(NLMSG_ALIGNTO);
 
-    /// Appends the struct; what no field covers is zero.
+    /// Appends the struct; bytes that no field covers are zero.
     fn write(&self, w: &mut Writer);
-    /// Reads the struct off the front; `None` when there are too few bytes.
+    /// Reads the struct off the front; `None` when the bytes are too short.
     fn read(bytes: &[u8]) -> Option<Self>;
 
-    /// The struct and the attributes behind it.
+    /// The struct and the attributes after it.
     fn split(payload: &[u8]) -> Option<(Self, &[u8])> {
         let header = Self::read(payload)?;
         Some((header, payload.get(Self::ATTRS..).unwrap_or_default()))
     }
 }
 
-/// Declares structs of the kernel by size, and their fields by kind (type and byte order), C name and offset.
+/// Declares kernel structs by size, and their fields by kind (type and byte order), C name and offset.
 macro_rules! structs {
     ($($(#[$m:meta])* pub struct $name:ident: $protocol:ident = $c:literal $size:literal {
         $($(#[$fm:meta])* $field:ident: $kind:ty = $cf:ident $offset:literal,)*
@@ -103,7 +103,7 @@ structs! {
         family: U8 = nfgen_family 0,
         /// `NFNETLINK_V0`
         version: U8 = version 1,
-        /// of nf_tables the low 16 bits of the generation; of a batch its subsystem
+        /// nf_tables: the low 16 bits of the generation; begin and end of a batch: the subsystem
         res_id: Be16 = res_id 2,
     }
     /// `struct rtgenmsg` (`linux/rtnetlink.h`): ids of network namespaces.
@@ -117,18 +117,18 @@ structs! {
         family: U8 = ifi_family 0,
         /// `ARPHRD_*`
         kind: Ne16 = ifi_type 2,
-        /// the link's number in its namespace, from 1
+        /// the link's index in its namespace, from 1
         index: Ne32 = ifi_index 4,
         /// `IFF_*`
         flags: Ne32 = ifi_flags 8,
-        /// which flags are set
+        /// which flags are changed
         change: Ne32 = ifi_change 12,
     }
     /// `struct ifaddrmsg` (`linux/if_addr.h`): addresses.
     pub struct IfAddrMsg: Route = "struct ifaddrmsg" 8 {
         /// `AF_INET` or `AF_INET6`
         family: U8 = ifa_family 0,
-        /// bits of the prefix
+        /// prefix length in bits
         prefix_len: U8 = ifa_prefixlen 1,
         /// the low eight bits of `IFA_F_*`
         flags: U8 = ifa_flags 2,
@@ -141,9 +141,9 @@ structs! {
     pub struct RtMsg: Route = "struct rtmsg" 12 {
         /// `AF_INET` or `AF_INET6`
         family: U8 = rtm_family 0,
-        /// bits of the destination
+        /// destination prefix length in bits
         dst_len: U8 = rtm_dst_len 1,
-        /// bits of the source
+        /// source prefix length in bits
         src_len: U8 = rtm_src_len 2,
         /// DSCP
         tos: U8 = rtm_tos 3,
@@ -162,9 +162,9 @@ structs! {
     pub struct FibRuleHdr: Route = "struct fib_rule_hdr" 12 {
         /// `AF_INET` or `AF_INET6`
         family: U8 = family 0,
-        /// bits of the destination
+        /// destination prefix length in bits
         dst_len: U8 = dst_len 1,
-        /// bits of the source
+        /// source prefix length in bits
         src_len: U8 = src_len 2,
         /// DSCP
         tos: U8 = tos 3,
@@ -179,11 +179,11 @@ structs! {
     pub struct TcMsg: Route = "struct tcmsg" 20 {
         /// `AF_UNSPEC`
         family: U8 = tcm_family 0,
-        /// of the link
+        /// index of the link
         index: Ne32 = tcm_ifindex 4,
-        /// its own: major and minor number, 16 bits each
+        /// its handle: major and minor number, 16 bits each
         handle: Ne32 = tcm_handle 8,
-        /// what it is attached to: a handle, `TC_H_ROOT`, `TC_H_INGRESS`
+        /// handle of what it is attached to; `TC_H_ROOT`, `TC_H_INGRESS`
         parent: Ne32 = tcm_parent 12,
         /// of a filter: priority in the upper 16 bits, protocol in network order in the lower
         info: Ne32 = tcm_info 16,
@@ -192,7 +192,7 @@ structs! {
     pub struct NdMsg: Route = "struct ndmsg" 12 {
         /// `AF_INET`, `AF_INET6` or `AF_BRIDGE`
         family: U8 = ndm_family 0,
-        /// of the link
+        /// index of the link
         index: Ne32 = ndm_ifindex 4,
         /// `NUD_*`
         state: Ne16 = ndm_state 8,

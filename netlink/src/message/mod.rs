@@ -1,7 +1,7 @@
-//! Messages: `struct nlmsghdr`, the header of a family, attributes.
+//! Messages: `struct nlmsghdr`, the family header, attributes.
 //!
-//! The same for every family. A family adds its header ([`FamilyHeader`]), its message numbers and its attribute sets;
-//! what is sent is written by [`Datagram::push`] and by nothing else, what is received is a [`Message`].
+//! Common to every family. A family adds its header ([`FamilyHeader`]), its message numbers and its attribute sets;
+//! only [`Datagram::push`] writes messages, and a received one is a [`Message`].
 
 mod datagram;
 mod extack;
@@ -28,8 +28,8 @@ use crate::attr::{
 };
 use crate::{Error, Result};
 
-/// C expressions and the values that this layer takes them for: message numbers, flags and attributes, sizes of structs
-/// and offsets in them. A test compares each with the system's headers.
+/// C expressions and the values that this layer uses for them: message numbers, flags and attributes, sizes of
+/// structs and offsets in them. A test compares each with the system's headers.
 #[must_use]
 pub fn constants() -> Vec<(&'static str, i64)> {
     let layout = [
@@ -61,21 +61,21 @@ pub fn constants() -> Vec<(&'static str, i64)> {
         .collect()
 }
 
-/// One object that the kernel sent: of a dump, in answer to a request, or as a notification.
+/// One object that the kernel sent: in a dump, in answer to a request, or as a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<H> {
     /// `nlmsg_type`
     pub kind: u16,
     /// `nlmsg_flags`
     pub flags: u16,
-    /// The header of its family.
+    /// The family header.
     pub header: H,
     /// The attributes.
     pub attrs: Vec<u8>,
 }
 
 impl<H: FamilyHeader> Message<H> {
-    /// `None` when it is too short for the header.
+    /// `None` when the payload is too short for the header.
     pub(crate) fn of(kind: u16, flags: u16, payload: &[u8]) -> Option<Self> {
         let (header, attrs) = H::split(payload)?;
         Some(Self {
@@ -93,13 +93,13 @@ impl<H: FamilyHeader> Message<H> {
     /// The attributes as a declared set.
     ///
     /// # Errors
-    /// They are not what the declaration says.
+    /// They do not match the declaration.
     pub fn decode<A: AttrSet>(&self) -> Result<A, DecodeError> {
         A::decode(&self.attrs)
     }
 }
 
-/// A received message: fields of `struct nlmsghdr` and what follows it.
+/// A received message: fields of `struct nlmsghdr` and its payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received<'a> {
     pub(crate) kind: u16,
@@ -116,7 +116,7 @@ pub(crate) fn u32_at(b: &[u8], at: usize) -> Option<u32> {
     b.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// Splits the first message off a datagram; `None` when it is cut off.
+/// Splits the first message off a datagram; `None` when it is truncated.
 fn split(datagram: &[u8]) -> Option<(Received<'_>, &[u8])> {
     let length = usize::try_from(u32_at(datagram, NLMSG_LEN)?).ok()?;
     let received = Received {
@@ -153,7 +153,7 @@ fn too_short(kind: u16, what: &str) -> Error {
     Error::malformed("read", what, format!("message type {kind} is too short"))
 }
 
-/// What a message that answers can be.
+/// The kinds of messages in an answer.
 pub(crate) enum Answer<'a> {
     Object(Received<'a>),
     Ack(Ack),
@@ -166,7 +166,7 @@ impl<'a> Answer<'a> {
     pub(crate) fn of(m: Received<'a>, what: &str) -> Result<Self> {
         Ok(match m.kind {
             NLMSG_NOOP => Self::Nothing,
-            // A dump that failed midway says so here.
+            // A dump that failed midway ends with the errno in NLMSG_DONE.
             NLMSG_DONE => match Ack::parse(m.flags, m.kind, m.payload) {
                 Some(ack) if ack.errno != 0 => Self::Ack(ack),
                 _ => Self::Done,

@@ -1,4 +1,4 @@
-//! Numbers of `struct nlmsghdr`.
+//! Constants of `struct nlmsghdr`.
 
 macro_rules! constants {
     ($($(#[$m:meta])* $vis:vis $name:ident: $ty:ty = $value:expr,)*) => {
@@ -11,33 +11,33 @@ pub(crate) use constants;
 
 // linux/netlink.h
 constants! {
-    /// This message asks for something.
+    /// The message is a request.
     pub NLM_F_REQUEST: u16 = 0x1,
-    /// An answer is wanted on success too.
+    /// Acknowledge success too.
     pub NLM_F_ACK: u16 = 0x4,
-    /// The list changed while it was dumped: read it again.
+    /// The list changed during the dump: read it again.
     pub NLM_F_DUMP_INTR: u16 = 0x10,
-    /// Everything, not one object.
+    /// List all objects, not one.
     pub NLM_F_DUMP: u16 = 0x300,
     /// Replace an existing object.
     pub NLM_F_REPLACE: u16 = 0x100,
-    /// Fail when it exists.
+    /// Fail if the object exists.
     pub NLM_F_EXCL: u16 = 0x200,
-    /// Make it when it does not exist.
+    /// Create the object if it does not exist.
     pub NLM_F_CREATE: u16 = 0x400,
-    /// Add to the end of the list.
+    /// Append to the end of the list.
     pub NLM_F_APPEND: u16 = 0x800,
-    /// The answer repeats only the header of what it answers.
+    /// The answer repeats only the header of the request.
     pub(crate) NLM_F_CAPPED: u16 = 0x100,
     /// The answer carries attributes (`NLMSGERR_ATTR_*`).
     pub(crate) NLM_F_ACK_TLVS: u16 = 0x200,
-    /// To be passed over.
+    /// To be ignored.
     pub(crate) NLMSG_NOOP: u16 = 1,
-    /// An answer: an errno, 0 for success.
+    /// An answer: a negative errno, 0 for success.
     pub(crate) NLMSG_ERROR: u16 = 2,
     /// The end of a dump.
     pub(crate) NLMSG_DONE: u16 = 3,
-    /// The answer lost messages.
+    /// Messages of the answer were lost.
     pub(crate) NLMSG_OVERRUN: u16 = 4,
 }
 
@@ -51,5 +51,5 @@ pub(crate) const NLMSG_TYPE: usize = 4;
 pub(crate) const NLMSG_FLAGS: usize = 6;
 /// `offsetof(struct nlmsghdr, nlmsg_seq)`
 pub(crate) const NLMSG_SEQ: usize = 8;
-/// Where the next message begins.
+/// Alignment of messages in a datagram.
 pub(crate) const NLMSG_ALIGNTO: usize = 4;

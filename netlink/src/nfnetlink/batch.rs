@@ -1,4 +1,4 @@
-//! A batch: messages that the kernel commits together or not at all.
+//! A batch: messages that the kernel commits as one transaction.
 
 use super::socket::family;
 use super::{NFNL_BATCH_GENID, NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END, Socket, message_type};
@@ -18,7 +18,7 @@ const _: () = assert!(BatchAttrs::NFNL_BATCH_GENID == NFNL_BATCH_GENID);
 
 /// Messages between `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`.
 ///
-/// The begin message is the first of the datagram, so the n-th pushed message (from 0) is number n + 1 of it.
+/// The begin message is the first of the datagram, so pushed message n (from 0) is message n + 1 of the datagram.
 #[derive(Debug)]
 pub struct Batch {
     subsystem: u16,
@@ -28,13 +28,13 @@ pub struct Batch {
 /// Why one message of a batch was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which pushed message, from 0; `None` when the batch as a whole was refused.
+    /// Index of the pushed message, from 0; `None` when the batch as a whole was refused.
     pub index: Option<usize>,
     /// Positive errno.
     pub errno: i32,
-    /// The kernel's own words.
+    /// The extended ack text.
     pub extack: Option<String>,
-    /// The way down to the attribute that the kernel points at, or misses.
+    /// Path to the attribute that the kernel points at, or that is missing.
     pub attribute: Option<Path>,
 }
 
@@ -84,9 +84,8 @@ impl Batch {
         self.len() == 0
     }
 
-    /// The last pushed message asks for an acknowledgement, so that success is
-    /// something the kernel said and not the absence of an error: an acknowledgement on begin
-    /// and end is given only since 6.10.
+    /// Requests an acknowledgement of the last pushed message, so that success is reported by the kernel and not
+    /// inferred from the absence of an error: the kernel acknowledges begin and end only since 6.10.
     fn close(mut self) -> Datagram<Netfilter> {
         if !self.is_empty() {
             self.datagram.add_flags(self.len(), NLM_F_ACK);
@@ -95,7 +94,7 @@ impl Batch {
         self.datagram
     }
 
-    /// The datagram, its begin message with this sequence number.
+    /// Encodes the datagram; the begin message gets this sequence number.
     ///
     /// # Errors
     /// A value did not fit its attribute.
@@ -105,19 +104,19 @@ impl Batch {
 }
 
 impl<T: Transport> Socket<T> {
-    /// Sends a batch and reads every answer to it. One without messages changes nothing, and comes back when a
-    /// commit of another writer that is under way is over: the subsystem has one lock for both.
+    /// Sends a batch and reads every answer to it. An empty batch changes nothing and returns after a pending commit
+    /// of another writer: both take the lock of the subsystem.
     ///
     /// # Errors
-    /// The inner error: what the kernel refused, in the order of the messages; nothing of the
-    /// batch is in force then. The outer one says it itself ([`Error::in_force`]): no when it could not be sent; not
-    /// known when it was sent and an answer was lost or cannot be read.
+    /// The inner error: the refused messages, in their order; nothing of the batch is in force. The outer one tells
+    /// it itself ([`Error::in_force`]): no, when the batch could not be sent; unknown, when it was sent and an answer
+    /// was lost or cannot be decoded.
     pub fn commit(&mut self, batch: Batch) -> Result<Result<(), Vec<Failure>>> {
         let what = "a batch";
         let len = batch.len();
         let (sent, unsent) = self.post("send", batch.close(), what)?;
         let answers = self.answers(&sent, what, |_| false);
-        // Only a message that was pushed asks for an acknowledgement.
+        // Only a pushed message requests an acknowledgement.
         let acknowledged = len == 0 || answers.has(len);
         if !answers.refused.is_empty() {
             let failure = |r: crate::socket::Refused| {
@@ -134,11 +133,11 @@ impl<T: Transport> Socket<T> {
             failures.sort_by_key(|f| f.index);
             return Ok(Err(failures));
         }
-        // Of a batch that was not sent there is no answer. If there is one, it was.
+        // A batch that was not sent has no answer. If an answer is queued, it was sent.
         match (unsent, answers.lost) {
             (Some(e), _) if len == 0 || !acknowledged => Err(e),
             (_, Some(e)) if len == 0 => Err(e),
-            // An acknowledgement alone proves nothing: the refusal before it may be what was lost.
+            // An acknowledgement alone proves nothing: the lost answer may be an earlier refusal.
             (_, Some(e)) => Err(e.with_in_force(InForce::Unknown)),
             _ if acknowledged => Ok(Ok(())),
             _ => {

@@ -1,10 +1,10 @@
-//! nfnetlink: the netlink family of netfilter, spoken synchronously.
+//! nfnetlink: the netlink family of netfilter, with a synchronous interface.
 //!
 //! [`Socket`] sends one request, several [`Requests`] or one [`Batch`], and reads every answer before it returns. A
-//! batch goes out as one datagram: the kernel commits it inside `sendmsg(2)`, all or nothing.
+//! batch is sent as one datagram: the kernel commits it inside `sendmsg(2)`, all or nothing.
 //!
-//! Why not neli's router on top of its socket: it drops the extended acknowledgement, sends one message a
-//! call and passes interrupted dumps on unseen. Its `NlSocket` is used as it is.
+//! Why not neli's router on top of its socket: it drops the extended ack, sends one message per call and hides
+//! interrupted dumps. Only its `NlSocket` is used.
 //!
 //! Every exchange has a deadline ([`Patience`](crate::Patience)). An answer that was lost, or that cannot be read, is an error of its
 //! exchange and says what is known of the change ([`InForce`](crate::InForce)).
@@ -28,8 +28,8 @@ use crate::transport::Kernel;
 /// A socket of `NETLINK_NETFILTER`.
 pub type Socket<T = Kernel> = crate::socket::Socket<T, Netfilter>;
 
-/// C expressions and the values that this room takes them for: message numbers, flags and attributes,
-/// sizes of headers and offsets in them. A test compares each with the system's headers.
+/// C expressions and the values that this module uses for them: message numbers, flags and attributes, sizes of
+/// headers and offsets in them. A test compares each with the system's headers.
 #[must_use]
 pub fn constants() -> Vec<(&'static str, i64)> {
     let common = crate::message::constants().into_iter();

@@ -1,4 +1,4 @@
-//! Numbers of nfnetlink.
+//! Constants of nfnetlink.
 
 use crate::message::constants;
 
@@ -6,17 +6,17 @@ use crate::message::constants;
 constants! {
     /// The only version of nfnetlink.
     pub NFNETLINK_V0: u8 = 0,
-    /// The subsystem of ipset.
+    /// The subsystem id of ipset.
     pub NFNL_SUBSYS_IPSET: u16 = 6,
-    /// The subsystem of nf_tables.
+    /// The subsystem id of nf_tables.
     pub NFNL_SUBSYS_NFTABLES: u16 = 10,
-    /// Opens a batch.
+    /// Begins a batch.
     pub NFNL_MSG_BATCH_BEGIN: u16 = 16,
-    /// Closes and commits it.
+    /// Ends and commits a batch.
     pub NFNL_MSG_BATCH_END: u16 = 17,
     /// Notifications of nf_tables.
     pub NFNLGRP_NFTABLES: u32 = 7,
-    /// Packets that rules with `nftrace` saw.
+    /// Trace events of packets with `nftrace` set.
     pub NFNLGRP_NFTRACE: u32 = 9,
     /// Attribute of [`NFNL_MSG_BATCH_BEGIN`]: commit only if the ruleset still has this generation. Since 4.12
     pub NFNL_BATCH_GENID: u16 = 1,

@@ -1,4 +1,4 @@
-//! Requests that the kernel carries out one by one, many in one datagram.
+//! Requests that the kernel handles one by one, many in one datagram.
 
 use super::socket::family;
 use super::{Socket, message_type};
@@ -8,7 +8,7 @@ use crate::socket::Refused;
 use crate::transport::Transport;
 use crate::{Error, InForce, Result};
 
-/// Requests without a batch around them: each is in force, or refused, for itself.
+/// Requests without a batch around them: each one succeeds or fails on its own.
 #[derive(Debug)]
 pub struct Requests {
     subsystem: u16,
@@ -18,20 +18,20 @@ pub struct Requests {
 /// Why one request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which request, from 0.
+    /// Index of the request, from 0.
     pub index: usize,
-    /// Positive; a subsystem's own numbers are above 4096.
+    /// Positive errno; the private errnos of a subsystem are above 4096.
     pub errno: i32,
-    /// The kernel's own words.
+    /// The extended ack text.
     pub extack: Option<String>,
-    /// The way down to the attribute that the kernel points at, or misses.
+    /// Path to the attribute that the kernel points at, or that is missing.
     pub attribute: Option<Path>,
-    /// The request's attributes as the kernel returned them. ipset writes into them.
+    /// The request's attributes as the kernel returned them. ipset modifies them.
     pub echo: Vec<u8>,
 }
 
 impl Requests {
-    /// None yet, for a subsystem.
+    /// An empty list of requests for a subsystem.
     #[must_use]
     pub fn new(subsystem: u16) -> Self {
         Self {
@@ -40,26 +40,26 @@ impl Requests {
         }
     }
 
-    /// Appends one request and returns its index. An acknowledgement is asked for.
+    /// Appends one request with `NLM_F_ACK` and returns its index.
     pub fn push<A: AttrSet>(&mut self, kind: u16, flags: u16, family: u8, attrs: &A) -> usize {
         let kind = message_type(self.subsystem, kind);
         let header = self::family(family);
         self.datagram.push(kind, flags | NLM_F_ACK, &header, attrs)
     }
 
-    /// How many requests there are.
+    /// Number of requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.datagram.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.datagram.is_empty()
     }
 
-    /// Bytes so far. Keep them below the receive buffer: every refusal repeats its request.
+    /// Size so far in bytes. Keep it below the receive buffer: every refusal repeats its request.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.datagram.bytes()
@@ -67,12 +67,12 @@ impl Requests {
 }
 
 impl<T: Transport> Socket<T> {
-    /// Sends requests in one datagram and reads the answer to each. Returns those that were refused, in
-    /// their order; the others are in force.
+    /// Sends the requests in one datagram and reads the answer to each. Returns the refused ones in their order; the
+    /// others are in force.
     ///
     /// # Errors
     /// The datagram could not be sent, and nothing is in force; or not every answer could be read, and it is not
-    /// known which requests are ([`Error::in_force`]).
+    /// known which requests are in force ([`Error::in_force`]).
     pub fn exchange(&mut self, requests: Requests, what: &str) -> Result<Vec<Refusal>> {
         if requests.is_empty() {
             return Ok(Vec::new());
@@ -86,7 +86,7 @@ impl<T: Transport> Socket<T> {
         let is_whole = all(&answers);
         let silent = || Error::malformed("send", what, "the kernel did not answer all of it");
         if let Some(e) = answers.lost.or_else(|| (!is_whole).then(silent)) {
-            // Those that were answered before are in force, or refused, for themselves.
+            // The requests that were answered before succeeded or failed on their own.
             return Err(e.with_in_force(InForce::Unknown));
         }
         let refusal = |r: Refused| Refusal {

@@ -1,4 +1,4 @@
-//! Questions to netfilter.
+//! Requests to netfilter.
 
 use super::Socket;
 use crate::Error;
@@ -36,7 +36,7 @@ impl Reply {
     /// The attributes as a declared set.
     ///
     /// # Errors
-    /// They are not what the declaration says.
+    /// They do not match the declaration.
     pub fn decode<A: AttrSet>(&self) -> Result<A, DecodeError> {
         A::decode(&self.attrs)
     }
@@ -69,10 +69,10 @@ impl<T: Transport> Socket<T> {
         Ok(replies)
     }
 
-    /// The same, one object at a time, for lists that nobody wants to hold as a whole.
+    /// As [`Socket::dump`], one object at a time, for lists too large to hold in memory.
     ///
     /// # Errors
-    /// As [`Socket::list`], after `f` has seen what was listed; what `f` fails with.
+    /// As [`Socket::list`], after `f` has received a part of the objects; the error of `f`.
     pub fn dump_each<A: AttrSet>(
         &mut self,
         kind: u16,

@@ -14,11 +14,11 @@ use crate::socket::Request;
 crate::attributes! {
     /// `IFA_*` (`linux/if_addr.h`)
     pub(super) struct AddressAttrs {
-        /// of the link itself; on a point-to-point link that of the other end
+        /// of the link itself; on a point-to-point link that of the peer
         address: Ip = IFA_ADDRESS 1,
         /// of the link itself
         local: Ip = IFA_LOCAL 2,
-        /// all bits of `IFA_F_*`; the header has eight
+        /// all bits of `IFA_F_*`; the header has only the low eight
         flags: Ne32 = IFA_FLAGS 8,
         /// who added it; since 5.18
         protocol: U8 = IFA_PROTO 11,
@@ -30,15 +30,15 @@ crate::attributes! {
 pub struct Address {
     /// The link's index.
     pub index: u32,
-    /// The address itself, with the length of its prefix: `10.0.0.5/24`. On a
-    /// point-to-point link the local one (`IFA_LOCAL`).
+    /// The address itself, with the length of its prefix: `10.0.0.5/24`. On a point-to-point link the local one
+    /// (`IFA_LOCAL`).
     pub net: IpNet,
     /// `ifa_scope`.
     pub scope: RouteScope,
-    /// `IFA_F_TENTATIVE`: IPv6, still being probed for a duplicate, and not yet
-    /// usable.
+    /// `IFA_F_TENTATIVE`: IPv6, duplicate address detection is still running, and the address is not yet usable.
     pub tentative: bool,
-    /// `IFA_PROTO`: who added it; `None` when nobody said so, or the kernel does not keep it (before Linux 5.18).
+    /// `IFA_PROTO`: who added it; `None` when that was not stated, or the kernel does not keep it (before Linux
+    /// 5.18).
     pub protocol: Option<u8>,
 }
 
@@ -49,8 +49,7 @@ impl fmt::Display for Address {
 }
 
 impl Routing {
-    /// `ip address show`: all addresses in the order of the kernel's dump, IPv4
-    /// first, then IPv6, and each by link.
+    /// `ip address show`: all addresses in the order of the kernel's dump, IPv4 first, then IPv6, and each by link.
     ///
     /// # Errors
     ///
@@ -64,8 +63,8 @@ impl Routing {
         )
     }
 
-    /// `ip address add NET dev LINK`, for IPv6 with `nodad`: it is usable at
-    /// once. False when the link has the address already, for IPv6 with whatever length.
+    /// `ip address add NET dev LINK`, for IPv6 with `nodad`: it is usable immediately. False when the link has the
+    /// address already, for IPv6 with any prefix length.
     ///
     /// # Errors
     ///
@@ -74,8 +73,8 @@ impl Routing {
         self.add_address_by(index, net, None)
     }
 
-    /// The same with `proto PROTOCOL`: added by this writer, so that it is found again. Kernels before 5.18 do not keep
-    /// it.
+    /// As [`Routing::add_address`] with `proto PROTOCOL`, so that this writer recognizes its address later. Kernels
+    /// before 5.18 do not keep it.
     ///
     /// # Errors
     ///
@@ -90,7 +89,7 @@ impl Routing {
         self.ensure(Request::new(RTM_NEWADDR, (header, &attrs), "add", &object))
     }
 
-    /// `ip address delete NET dev LINK`. False when it is not there.
+    /// `ip address delete NET dev LINK`. False when it does not exist.
     ///
     /// # Errors
     ///
@@ -112,8 +111,8 @@ fn object(index: u32, net: IpNet) -> String {
 }
 
 pub(super) fn build(index: u32, net: IpNet) -> (IfAddrMsg, AddressAttrs) {
-    // The kernel finds an IPv6 scope by itself. For IPv4 it takes what it is given,
-    // and `ip` gives 127.0.0.0/8 the scope of the host.
+    // The kernel derives the scope of an IPv6 address. For IPv4 it takes the given one, and `ip` gives 127.0.0.0/8
+    // the scope "host".
     let scope = match net {
         IpNet::V4(net) if net.addr().is_loopback() => RouteScope::Host,
         _ => RouteScope::Universe,
@@ -133,7 +132,7 @@ pub(super) fn build(index: u32, net: IpNet) -> (IfAddrMsg, AddressAttrs) {
     (header, attrs)
 }
 
-/// `None`: it is no address of IPv4 or IPv6.
+/// `None`: the address is neither IPv4 nor IPv6.
 pub(super) fn read(message: &Message<IfAddrMsg>) -> Result<Option<Address>, DecodeError> {
     let header = &message.header;
     if Family::of(header.family).is_none() {

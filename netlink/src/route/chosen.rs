@@ -1,19 +1,19 @@
-//! Nests whose declaration a word beside them chooses: the data of a link on its kind, the options of a filter on its
-//! classifier.
+//! Nests whose declaration is selected by the string attribute beside them: the data of a link by its kind, the
+//! options of a filter by its classifier.
 
 use crate::attr::{Attrs, DecodeError, Kind, LossyStr, Path, Target, Writer};
 use crate::message::FamilyHeader;
 use std::marker::PhantomData;
 
-/// Which declaration belongs to which word.
+/// Maps the string to the declaration.
 pub trait Choice {
-    /// Number of the attribute that holds the word.
+    /// Number of the attribute that holds the string.
     const WORD: u16;
-    /// The path inside the nest of this word.
+    /// The path inside the nest of this string.
     fn path(word: &str, bytes: &[u8], target: Target) -> Option<Path>;
 }
 
-/// A nest whose declaration the word in a neighbour chooses. Its value is bytes.
+/// A nest whose declaration is selected by the string in a sibling attribute. Its value is bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen<C>(PhantomData<C>);
 
@@ -38,7 +38,7 @@ impl<C: Choice> Kind for Chosen<C> {
     }
 }
 
-/// A header of a family and its attributes, inside an attribute: the peer of a link.
+/// A family header and its attributes, inside an attribute: the peer of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Headed<H, A>(PhantomData<(H, A)>);
 
@@ -84,8 +84,8 @@ where
     }
 }
 
-/// Declares the values of such a nest: variant, word, declared set. Any other word, and data that is not what the
-/// declaration says, stays opaque.
+/// Declares the values of such a nest: variant, string, declared set. Any other string, and data that does not match
+/// the declaration, remain opaque.
 macro_rules! chosen {
     ($(#[$m:meta])* pub enum $name:ident by $number:literal {
         $($(#[$vm:meta])* $variant:ident($set:ty) = $word:literal,)*
@@ -95,12 +95,12 @@ macro_rules! chosen {
         #[non_exhaustive]
         pub enum $name {
             $($(#[$vm])* $variant($set),)*
-            /// A kind without a declaration here: the word, and the bytes of its nest.
+            /// A kind without a declaration here: the string, and the bytes of its nest.
             Other(String, Option<Vec<u8>>),
         }
 
         impl $name {
-            /// The kind with this word and nothing of its own.
+            /// The kind with this string and no attributes of its own.
             #[must_use]
             pub fn plain(word: &str) -> Self {
                 match word {
@@ -109,7 +109,7 @@ macro_rules! chosen {
                 }
             }
 
-            /// The kernel's word for it.
+            /// The kernel's name for it.
             #[must_use]
             pub fn word(&self) -> &str {
                 match self {
@@ -127,7 +127,7 @@ macro_rules! chosen {
                 known.unwrap_or(Self::Other(word, data))
             }
 
-            /// The nest; absent when there is nothing in it.
+            /// The nest; `None` when it is empty.
             pub(super) fn data(&self) -> Result<Option<Vec<u8>>, $crate::attr::EncodeError> {
                 let mut w = $crate::attr::Writer::new();
                 match self {

@@ -1,4 +1,4 @@
-//! What `NETLINK_ROUTE` tells its groups.
+//! Notifications of `NETLINK_ROUTE`.
 
 use super::{
     Address, Filter, Link, Neighbour, PolicyRule, Qdisc, Route, address, link, neigh, nsid,
@@ -8,10 +8,10 @@ use crate::attr::DecodeError;
 use crate::events::{Notifies, message};
 use crate::message;
 
-/// What became of an object.
+/// A change of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T> {
-    /// `RTM_NEW*`: it is new, or has changed.
+    /// `RTM_NEW*`: the object is new, or has changed.
     New(T),
     /// `RTM_DEL*`
     Gone(T),
@@ -37,7 +37,7 @@ pub enum RouteEvent {
     Filter(Change<Filter>),
     /// `RTNLGRP_NSID`
     Nsid(Change<i32>),
-    /// Anything else, as `nlmsg_type` and what follows the header.
+    /// Any other message, as `nlmsg_type` and the payload after the header.
     Other(u16, Vec<u8>),
 }
 
@@ -49,7 +49,7 @@ impl Notifies for message::Route {
             ($variant:ident, $read:path) => {{
                 let value = $read(&message(kind, flags, payload)?)?;
                 value.map(|value| {
-                    // Of the four messages of an object RTM_NEW* is the first and RTM_DEL* the second.
+                    // Of the four message types of an object, RTM_NEW* is the first and RTM_DEL* the second.
                     RouteEvent::$variant(match kind % 4 {
                         0 => Change::New(value),
                         _ => Change::Gone(value),

@@ -1,4 +1,4 @@
-//! One request and everything that answers it.
+//! One request and all messages that answer it.
 
 use super::Routing;
 use crate::attr::{AttrSet, DecodeError};
@@ -8,11 +8,11 @@ use crate::socket::{Request, Socket};
 use crate::transport::Transport;
 use crate::{Error, Result};
 
-/// Room for answers in bytes, after some were dropped.
+/// Size of the receive buffer in bytes, after answers were dropped.
 const ROOM: usize = 4 << 20;
 
 impl Routing {
-    /// Creates something that must be new (`NLM_F_CREATE | NLM_F_EXCL`).
+    /// Creates an object that must be new (`NLM_F_CREATE | NLM_F_EXCL`).
     pub(super) fn create<H, A>(&self, mut request: Request<'_, H, A>) -> Result<()>
     where
         H: FamilyHeader<Protocol = Route>,
@@ -22,7 +22,7 @@ impl Routing {
         self.change(&request)
     }
 
-    /// Like [`Routing::create`]; false when it is there already.
+    /// Like [`Routing::create`]; false when the object exists already.
     pub(super) fn ensure<H, A>(&self, request: Request<'_, H, A>) -> Result<bool>
     where
         H: FamilyHeader<Protocol = Route>,
@@ -35,7 +35,7 @@ impl Routing {
         }
     }
 
-    /// Deletes; false when it is not there.
+    /// Deletes an object; false when it does not exist.
     pub(super) fn remove<H, A>(&self, request: &Request<'_, H, A>) -> Result<bool>
     where
         H: FamilyHeader<Protocol = Route>,
@@ -56,7 +56,7 @@ impl Routing {
         self.socket().change(request).map(drop)
     }
 
-    /// The object that answers a question. It is no dump, so it cannot be interrupted.
+    /// The one object that answers a request. Not a dump, so it cannot be interrupted.
     pub(super) fn one<H, A, V>(
         &self,
         request: &Request<'_, H, A>,
@@ -79,7 +79,7 @@ impl Routing {
         Err(Error::malformed(operation, object, detail))
     }
 
-    /// A dump, repeated while the kernel says that it was interrupted. What is not of this kind is left out.
+    /// A dump, repeated while the kernel reports an interruption. Objects of another kind are skipped.
     pub(super) fn list<H, A, V>(
         &self,
         request: &Request<'_, H, A>,
@@ -98,7 +98,7 @@ impl Routing {
     }
 }
 
-/// The first answer that is whole.
+/// The first complete answer.
 fn list<T, H, A, V>(
     socket: &mut Socket<T, Route>,
     request: &Request<'_, H, A>,
@@ -155,7 +155,7 @@ mod tests {
 
     type Answer = Vec<io::Result<Vec<u8>>>;
 
-    /// Answers one question after the other, each with these datagrams.
+    /// Answers one request after the other, each with these datagrams.
     struct Script {
         answers: RefCell<VecDeque<Answer>>,
         current: RefCell<VecDeque<io::Result<Vec<u8>>>>,
@@ -190,7 +190,7 @@ mod tests {
         (Socket::with_transport(script), asked)
     }
 
-    /// `struct nlmsghdr` and what follows.
+    /// `struct nlmsghdr` and its payload.
     fn datagram(kind: u16, flags: u16, seq: u32, payload: &[u8]) -> io::Result<Vec<u8>> {
         let length = u32::try_from(NLMSG_HDRLEN + payload.len()).expect("short");
         let mut bytes = length.to_ne_bytes().to_vec();
@@ -243,7 +243,7 @@ mod tests {
     fn a_dump_that_lost_something_is_not_taken_for_whole() {
         let link = || datagram(RTM_NEWLINK, 2, 1, &[0; 16]);
         assert_eq!(listed(vec![vec![link(), done(1, 0)]]).0.expect("whole"), 1);
-        // Asked again, and then whole.
+        // The dump is repeated, and then complete.
         for loss in [
             Err(io::Error::from_raw_os_error(libc::ENOBUFS)),
             datagram(NLMSG_OVERRUN, 0, 1, &[]),
@@ -282,7 +282,7 @@ mod tests {
             let payload = [errno.to_ne_bytes().as_slice(), &[0; 16]].concat();
             datagram(NLMSG_ERROR, 0, seq, &payload)
         };
-        // What answers an older question does not answer this one.
+        // An answer to an earlier request does not answer this one.
         add(vec![ack(7, -17), ack(1, 0)]).expect("acknowledged");
         let refused = add(vec![ack(1, -17)]).expect_err("refused");
         assert!(refused.is_exists() && refused.in_force() == InForce::No);

@@ -1,4 +1,4 @@
-//! Kinds of links, with what each has of its own.
+//! Kinds of links, with the attributes of each.
 
 use super::chosen::{Headed, chosen};
 use super::link::LinkAttrs;
@@ -8,36 +8,36 @@ use crate::attr::{Be16, Be32, Bytes, Ip, Ne32, U8};
 use crate::message::IfInfoMsg;
 
 crate::attributes! {
-    /// `ip link add type veth`: `VETH_INFO_*` (`linux/veth.h`). The kernel does not list it.
+    /// `ip link add type veth`: `VETH_INFO_*` (`linux/veth.h`). The kernel does not report it in dumps.
     pub struct Veth {
-        /// the other end; without it the kernel names it
+        /// the peer; without it the kernel chooses its name
         peer: Headed<IfInfoMsg, LinkAttrs> = VETH_INFO_PEER 1,
     }
     /// `ip link add type geneve`: `IFLA_GENEVE_*` (`linux/if_link.h`). Since 4.2
     pub struct Geneve {
         /// network identifier, 24 bits
         id: Ne32 = IFLA_GENEVE_ID 1,
-        /// the other end, IPv4
+        /// the remote end, IPv4
         remote: Ip = IFLA_GENEVE_REMOTE 2,
         /// of the outer packet; 0 inherits
         ttl: U8 = IFLA_GENEVE_TTL 3,
         /// of the outer packet
         tos: U8 = IFLA_GENEVE_TOS 4,
-        /// of UDP; 6081 unless told
+        /// UDP port; 6081 by default
         port: Be16 = IFLA_GENEVE_PORT 5,
-        /// present: the tunnel is chosen by packet (`external`)
+        /// if present, the tunnel is chosen per packet (`external`)
         collect_metadata: Bytes = IFLA_GENEVE_COLLECT_METADATA 6,
-        /// the other end, IPv6
+        /// the remote end, IPv6
         remote6: Ip = IFLA_GENEVE_REMOTE6 7,
-        /// checksum over IPv4
+        /// UDP checksum over IPv4
         udp_csum: U8 = IFLA_GENEVE_UDP_CSUM 8,
-        /// none over IPv6 when sending
+        /// send without UDP checksum over IPv6
         udp_zero_csum6_tx: U8 = IFLA_GENEVE_UDP_ZERO_CSUM6_TX 9,
-        /// none over IPv6 when receiving
+        /// accept packets without UDP checksum over IPv6
         udp_zero_csum6_rx: U8 = IFLA_GENEVE_UDP_ZERO_CSUM6_RX 10,
         /// flow label of IPv6
         label: Be32 = IFLA_GENEVE_LABEL 11,
-        /// the packet's own
+        /// inherit the TTL of the inner packet
         ttl_inherit: U8 = IFLA_GENEVE_TTL_INHERIT 12,
         /// `GENEVE_DF_*`
         df: U8 = IFLA_GENEVE_DF 13,
@@ -46,34 +46,34 @@ crate::attributes! {
     pub struct Vxlan {
         /// network identifier, 24 bits
         id: Ne32 = IFLA_VXLAN_ID 1,
-        /// the other end or a multicast group, IPv4
+        /// the remote end or a multicast group, IPv4
         remote: Ip = IFLA_VXLAN_GROUP 2,
-        /// the link below
+        /// the underlying link
         link: Ne32 = IFLA_VXLAN_LINK 3,
-        /// this end, IPv4
+        /// the local end, IPv4
         local: Ip = IFLA_VXLAN_LOCAL 4,
         /// of the outer packet; 0 inherits
         ttl: U8 = IFLA_VXLAN_TTL 5,
-        /// source addresses are learned
+        /// learn source addresses
         learning: U8 = IFLA_VXLAN_LEARNING 7,
-        /// of UDP; 8472 unless told, 4789 is the assigned one
+        /// UDP port; 8472 by default, 4789 is the assigned one
         port: Be16 = IFLA_VXLAN_PORT 15,
-        /// the other end or a multicast group, IPv6
+        /// the remote end or a multicast group, IPv6
         remote6: Ip = IFLA_VXLAN_GROUP6 16,
-        /// this end, IPv6
+        /// the local end, IPv6
         local6: Ip = IFLA_VXLAN_LOCAL6 17,
-        /// 1: the tunnel is chosen by packet (`external`)
+        /// 1: the tunnel is chosen per packet (`external`)
         collect_metadata: U8 = IFLA_VXLAN_COLLECT_METADATA 25,
     }
     /// `ip link add type netkit`: `IFLA_NETKIT_*` (`linux/if_link.h`). Since 6.7
     pub struct Netkit {
-        /// the other end; without it the kernel names it
+        /// the peer; without it the kernel chooses its name
         peer: Headed<IfInfoMsg, LinkAttrs> = IFLA_NETKIT_PEER_INFO 1,
         /// 1 for the end that programs are attached through; read only
         primary: U8 = IFLA_NETKIT_PRIMARY 2,
-        /// `NETKIT_PASS` 0 or `NETKIT_DROP` 2: where no program is attached
+        /// `NETKIT_PASS` 0 or `NETKIT_DROP` 2: the verdict while no program is attached
         policy: Ne32 = IFLA_NETKIT_POLICY 3,
-        /// the same at the other end
+        /// the policy of the peer
         peer_policy: Ne32 = IFLA_NETKIT_PEER_POLICY 4,
         /// `NETKIT_L2` 0 or `NETKIT_L3` 1
         mode: Ne32 = IFLA_NETKIT_MODE 5,
@@ -81,7 +81,7 @@ crate::attributes! {
 }
 
 chosen! {
-    /// The kind of a link (`IFLA_INFO_KIND`), with what it has of its own (`IFLA_INFO_DATA`).
+    /// The kind of a link (`IFLA_INFO_KIND`), with its own attributes (`IFLA_INFO_DATA`).
     pub enum LinkKind by 1 {
         /// A pair of Ethernet links.
         Veth(Veth) = "veth",
@@ -106,7 +106,7 @@ impl LinkKind {
         }))
     }
 
-    /// The same of netkit, in its layer 3 mode, which has no hardware addresses.
+    /// A netkit pair in layer 3 mode, which has no hardware addresses.
     ///
     /// # Errors
     /// The peer's attributes do not fit a message.

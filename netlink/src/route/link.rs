@@ -17,75 +17,75 @@ crate::attributes! {
     pub struct LinkAttrs {
         /// hardware address
         address: Bytes = IFLA_ADDRESS 1,
-        /// of at most 15 bytes
+        /// at most 15 bytes
         name: LossyStr = IFLA_IFNAME 3,
-        /// bytes
+        /// in bytes
         mtu: Ne32 = IFLA_MTU 4,
-        /// the link below, or the peer
+        /// the underlying link, or the peer
         link: Ne32 = IFLA_LINK 5,
-        /// the bridge or bond that it is in; 0 for none
+        /// the bridge or bond that it belongs to; 0 for none
         master: Ne32 = IFLA_MASTER 10,
         /// its kind
         info: Nest<LinkInfoAttrs> = IFLA_LINKINFO 18,
-        /// as a request: into the namespace of this process
+        /// as a request: move into the namespace of this process
         netns_pid: Ne32 = IFLA_NET_NS_PID 19,
-        /// as a request: into the namespace of this descriptor
+        /// as a request: move into the namespace of this descriptor
         netns_fd: Ne32 = IFLA_NET_NS_FD 28,
         /// the namespace of `link`, by its id in this one; signed
         link_netnsid: Ne32 = IFLA_LINK_NETNSID 37,
-        /// as a request: into, or about, the namespace with this id; since 4.20
+        /// as a request: move into, or act in, the namespace with this id; since 4.20
         target_netnsid: Ne32 = IFLA_TARGET_NETNSID 46,
     }
     /// `IFLA_INFO_*`
     pub struct LinkInfoAttrs {
-        /// the word of the kind
+        /// name of the kind
         kind: LossyStr = IFLA_INFO_KIND 1,
-        /// what the kind has of its own
+        /// attributes of the kind
         data: Chosen<LinkKind> = IFLA_INFO_DATA 2,
     }
 }
 
-/// `IFNAMSIZ` of `linux/if.h`, less the closing NUL.
+/// `IFNAMSIZ` of `linux/if.h`, without the terminating NUL.
 const NAME_MAX: usize = 15;
 
 /// `LOOPBACK_IFINDEX` of the kernel's `include/net/flow.h`: `lo` has this index in every namespace
 /// (`loopback_net_init()`, since Linux 3.7).
 pub const LOOPBACK_IFINDEX: u32 = 1;
 
-/// One network interface; for [`Routing::add_link`] what a new one is to have.
+/// One network interface; as the argument of [`Routing::add_link`], the desired one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its number in this namespace, from 1.
+    /// Its index in this namespace, from 1.
     pub index: u32,
     /// `IFLA_IFNAME`.
     pub name: String,
-    /// `IFF_UP`: switched on. Whether it carries traffic is another question. One end of a new pair of kind veth cannot
-    /// be up before the other is there (`ENOTCONN`).
+    /// `IFF_UP`: administratively up; it does not tell whether there is a carrier. One end of a new veth pair cannot
+    /// be up before the other exists (`ENOTCONN`).
     pub up: bool,
-    /// `IFLA_ADDRESS`, when it has a hardware address of six bytes.
+    /// `IFLA_ADDRESS`, if it has a hardware address of six bytes.
     pub mac: Option<[u8; 6]>,
     /// `IFLA_MTU`, in bytes.
     pub mtu: Option<u32>,
-    /// `IFLA_LINK`: the link below it, or the peer of a pair.
+    /// `IFLA_LINK`: the underlying link, or the peer of a pair.
     pub lower: Option<u32>,
-    /// `IFLA_LINK_NETNSID`: the namespace of `lower`, by its id in this one; none when it is this one.
+    /// `IFLA_LINK_NETNSID`: the namespace of `lower`, by its id in this one; `None` when it is in this one.
     pub lower_nsid: Option<i32>,
-    /// `IFLA_MASTER`: the bridge or bond that it is in.
+    /// `IFLA_MASTER`: the bridge or bond that it belongs to.
     pub master: Option<u32>,
-    /// Its kind; absent for `lo` and hardware.
+    /// Its kind; `None` for `lo` and hardware.
     pub kind: Option<LinkKind>,
-    /// Attributes without a field here, counters among them. Not sent.
+    /// Attributes without a field here, such as counters. Not sent.
     pub other: Vec<Unknown>,
 }
 
-/// A network namespace that a link is put into.
+/// The network namespace that a link is moved into.
 #[derive(Debug, Clone, Copy)]
 pub enum InNetns<'a> {
     /// `IFLA_NET_NS_FD`
     Fd(BorrowedFd<'a>),
-    /// `IFLA_NET_NS_PID`: of this process, by its id in our pid namespace.
+    /// `IFLA_NET_NS_PID`: of this process, by its id in the pid namespace of the caller.
     Pid(u32),
-    /// `IFLA_TARGET_NETNSID`: the one with this id, see [`Routing::set_nsid`].
+    /// `IFLA_TARGET_NETNSID`: the namespace with this id, see [`Routing::set_nsid`].
     Nsid(i32),
 }
 
@@ -96,7 +96,7 @@ impl<'a> From<&'a Netns> for InNetns<'a> {
 }
 
 impl Link {
-    /// One with this name and kind and nothing else.
+    /// A link with this name and kind and nothing else.
     #[must_use]
     pub fn new(name: &str, kind: LinkKind) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Link {
         }
     }
 
-    /// As a message; the index and what is in `other` are the kernel's to choose.
+    /// As a message; the kernel chooses the index and the attributes in `other`.
     pub(super) fn build(
         &self,
         operation: &str,
@@ -232,11 +232,11 @@ impl Routing {
         ))
     }
 
-    /// `ip link set dev NAME master MASTER`; 0 takes it out again.
+    /// `ip link set dev NAME master MASTER`; 0 removes it from its master.
     ///
     /// # Errors
     ///
-    /// `ENODEV`; `EINVAL`: that is no bridge or bond.
+    /// `ENODEV`; `EINVAL`: the master is no bridge or bond.
     pub fn set_master(&self, index: u32, master: u32) -> Result<()> {
         let attrs = LinkAttrs {
             master: Some(master),
@@ -251,12 +251,12 @@ impl Routing {
         ))
     }
 
-    /// `ip link add NAME type KIND ...`, in another namespace if that is said. Without a name the kernel chooses one.
+    /// `ip link add NAME type KIND ...`, in another namespace if one is given. Without a name the kernel chooses one.
     ///
     /// # Errors
     ///
-    /// `EEXIST` when a name is taken; `EOPNOTSUPP`: the kernel has no such kind, and where it has loadable modules it
-    /// looked for `rtnl-link-KIND`; `EPERM`; what the kind answers.
+    /// `EEXIST` when a name is in use; `EOPNOTSUPP`: the kernel has no such kind, and if it supports modules it tried
+    /// to load `rtnl-link-KIND`; `EPERM`; as the kind answers.
     pub fn add_link(&self, link: &Link, netns: Option<InNetns<'_>>) -> Result<()> {
         let (header, attrs) = link.build("add", netns)?;
         let kind = link.kind.as_ref().map_or("none", LinkKind::word);
@@ -264,13 +264,12 @@ impl Routing {
         self.create(Request::new(RTM_NEWLINK, (header, &attrs), "add", &object))
     }
 
-    /// `ip link add NAME type veth peer name PEER netns NETNS`: both ends are
-    /// down, the peer is made inside the other namespace.
+    /// `ip link add NAME type veth peer name PEER netns NETNS`: both ends are down, the peer is created inside the
+    /// other namespace.
     ///
     /// # Errors
     ///
-    /// `EEXIST` when either name is taken; `EPERM`; `EOPNOTSUPP` without the
-    /// `veth` module.
+    /// `EEXIST` when either name is in use; `EPERM`; `EOPNOTSUPP` without the `veth` module.
     pub fn add_veth(&self, name: &str, peer_name: &str, peer_netns: &Netns) -> Result<()> {
         let peer = Link {
             name: peer_name.to_owned(),
@@ -280,13 +279,11 @@ impl Routing {
         self.add_link(&pair, None)
     }
 
-    /// `ip link set dev NAME netns NETNS`. Its addresses are lost, its index may
-    /// change.
+    /// `ip link set dev NAME netns NETNS`. The link loses its addresses; its index may change.
     ///
     /// # Errors
     ///
-    /// `EEXIST` when the name is taken there; `EINVAL` for links that may not
-    /// move, as `lo`.
+    /// `EEXIST` when the name is in use there; `EINVAL` for links that cannot be moved, such as `lo`.
     pub fn move_link(&self, index: u32, netns: &Netns) -> Result<()> {
         let mut attrs = LinkAttrs::default();
         attrs.put_into(Some(netns.into()));
@@ -299,12 +296,11 @@ impl Routing {
         ))
     }
 
-    /// `ip link delete`; with one end of a veth pair goes the other. False when
-    /// it is not there.
+    /// `ip link delete`; deleting one end of a veth pair deletes the other. False when the link does not exist.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` for links that cannot be deleted, as `lo`.
+    /// `EOPNOTSUPP` for links that cannot be deleted, such as `lo`.
     pub fn delete_link(&self, index: u32) -> Result<bool> {
         let (attrs, object) = (LinkAttrs::default(), numbered(index));
         self.remove(&Request::new(
@@ -331,7 +327,7 @@ fn numbered(index: u32) -> String {
     format!("link number {index}")
 }
 
-/// What the kernel's `dev_valid_name` asks for, with a reason instead of an errno.
+/// The checks of the kernel's `dev_valid_name`, with a reason instead of an errno.
 fn check_name(operation: &str, name: &str) -> Result<()> {
     let bad = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
     let reason = if name.is_empty() || name == "." || name == ".." || name.contains(bad) {

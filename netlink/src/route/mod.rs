@@ -1,18 +1,16 @@
-//! Links, addresses, routes, policy rules, neighbours, qdiscs, filters and namespace ids: `rtnetlink(7)`, with a
-//! synchronous face.
+//! Links, addresses, routes, policy rules, neighbours, qdiscs, filters and namespace ids: a synchronous interface to
+//! `rtnetlink(7)`.
 //!
-//! [`Routing`] is one socket; each kernel object has a file of its own: its attributes, its value, how one becomes the
-//! other, and the requests.
+//! [`Routing`] is one socket. Each kernel object has its own file with its attributes, its value, the conversions
+//! between both, and the requests.
 //!
-//! - **Deadlines.** Every exchange ends in time, see [`Patience`].
-//! - **Whole dumps.** One that was interrupted (`NLM_F_DUMP_INTR`) or lost a
-//!   datagram (`ENOBUFS`, `NLMSG_OVERRUN`) is asked for again, for at most
-//!   [`CONTENTION`](crate::contention::CONTENTION); one with a message that cannot be read is an error. A link
-//!   is looked up by name or index without a dump.
-//! - **What is in force.** When the answer to a change is lost, the error says so
+//! - **Deadlines.** Every exchange is bounded in time, see [`Patience`].
+//! - **Complete dumps.** A dump that was interrupted (`NLM_F_DUMP_INTR`) or lost a datagram (`ENOBUFS`,
+//!   `NLMSG_OVERRUN`) is repeated, for at most [`CONTENTION`](crate::contention::CONTENTION); a message that cannot
+//!   be decoded is an error. A link is looked up by name or index without a dump.
+//! - **Lost answers.** When the answer to a change is lost, the error says so
 //!   ([`Error::in_force`](crate::Error::in_force)).
-//! - **The kernel's words.** The socket asks for extended acknowledgements; an error carries their text and the path of
-//!   the attribute.
+//! - **Extended acks.** The socket requests them; an error carries their text and the path of the attribute.
 
 mod address;
 mod chosen;
@@ -54,10 +52,10 @@ use crate::message;
 use crate::netns::Netns;
 use crate::transport::{Kernel, Patience};
 
-/// A socket of `NETLINK_ROUTE`.
+/// A netlink socket of `NETLINK_ROUTE`.
 type Socket = crate::socket::Socket<Kernel, message::Route>;
 
-/// IPv4 or IPv6: the families that routing is done for.
+/// IPv4 or IPv6: the address families with routing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
     /// `AF_INET`.
@@ -102,10 +100,9 @@ impl fmt::Display for Family {
     }
 }
 
-/// A routing socket (`socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)`) in the
-/// namespace of the thread that opened it.
+/// A routing socket (`socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)`) in the namespace of the thread that opened it.
 ///
-/// It stays in that namespace wherever it is used afterwards.
+/// It remains bound to that namespace, whichever thread uses it.
 pub struct Routing {
     /// One exchange at a time.
     socket: Mutex<Socket>,
@@ -122,14 +119,14 @@ impl Routing {
     ///
     /// # Errors
     ///
-    /// `EMFILE`: no descriptor is left; `ENOPROTOOPT`: a kernel older than 4.20.
+    /// `EMFILE`: the process has no free descriptor; `ENOPROTOOPT`: the kernel is older than 4.20.
     pub fn open() -> Result<Self> {
         Ok(Self {
             socket: Mutex::new(Socket::open()?),
         })
     }
 
-    /// Another one in the same namespace, on a fresh socket: nothing that was lost on this one is missed there.
+    /// A new socket in the same namespace: messages lost on this one do not affect it.
     ///
     /// # Errors
     ///
@@ -141,7 +138,7 @@ impl Routing {
         })
     }
 
-    /// With other limits of time for every exchange.
+    /// Sets other deadlines for every exchange.
     #[must_use]
     pub fn patience(self, patience: Patience) -> Self {
         let socket = self.socket.into_inner();
@@ -151,7 +148,7 @@ impl Routing {
         }
     }
 
-    /// A panic in an exchange leaves unread answers behind, which the next one passes over.
+    /// A panic in an exchange leaves unread answers behind, which the next exchange skips.
     fn socket(&self) -> MutexGuard<'_, Socket> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,7 +163,7 @@ impl Routing {
     }
 }
 
-/// C expressions and the values that this room takes them for. A test compares each with the system's headers.
+/// C expressions and the values that this module uses for them. A test compares each with the system's headers.
 #[must_use]
 pub fn constants() -> Vec<(&'static str, i64)> {
     let attributes = [

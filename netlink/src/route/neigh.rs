@@ -1,4 +1,4 @@
-//! Neighbours: `ip neigh`, and entries of a bridge's table.
+//! Neighbours: `ip neigh`, and entries of a bridge's forwarding database.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -27,13 +27,13 @@ pub struct Neighbour {
     pub link: u32,
     /// Its address.
     pub ip: IpAddr,
-    /// Its hardware address, when it is known and has six bytes.
+    /// Its hardware address, if it is known and has six bytes.
     pub mac: Option<[u8; 6]>,
     /// `NUD_*`
     pub state: u16,
     /// `NTF_*`
     pub flags: u8,
-    /// Attributes without a field here, ages among them. Not sent.
+    /// Attributes without a field here, such as ages. Not sent.
     pub other: Vec<Unknown>,
 }
 
@@ -79,7 +79,7 @@ impl Routing {
     ///
     /// # Errors
     ///
-    /// [`crate::ErrorKind::Exhausted`] when they kept changing.
+    /// [`crate::ErrorKind::Exhausted`] when neighbours kept changing.
     pub fn neighbours(&self) -> Result<Vec<Neighbour>> {
         let attrs = NeighbourAttrs::default();
         let about = (NdMsg::default(), &attrs);
@@ -93,7 +93,7 @@ impl Routing {
     ///
     /// # Errors
     ///
-    /// `ENODEV`; `EINVAL`: the link has no neighbours, as `lo`.
+    /// `ENODEV`; `EINVAL`: links of this type have no neighbours, such as `lo`.
     pub fn replace_neighbour(&self, neighbour: &Neighbour) -> Result<()> {
         let (header, attrs) = neighbour.build();
         let object = neighbour.to_string();
@@ -119,7 +119,7 @@ impl Routing {
     }
 }
 
-/// `None`: it is no neighbour of IPv4 or IPv6.
+/// `None`: not a neighbour of IPv4 or IPv6.
 pub(super) fn read(message: &Message<NdMsg>) -> Result<Option<Neighbour>, DecodeError> {
     let header = &message.header;
     if Family::of(header.family).is_none() {

@@ -1,5 +1,5 @@
-//! Ids of network namespaces: `ip netns set`, `ip netns list-id`. A namespace gives its own number to each other one that
-//! it has to do with.
+//! Ids of network namespaces: `ip netns set`, `ip netns list-id`. Each namespace assigns its own ids to the other
+//! namespaces that it is linked with.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -16,9 +16,9 @@ crate::attributes! {
     pub(super) struct NsidAttrs {
         /// the id; signed, -1 for none
         nsid: Ne32 = NETNSA_NSID 1,
-        /// of this process
+        /// the namespace of this process
         pid: Ne32 = NETNSA_PID 2,
-        /// of this descriptor
+        /// the namespace of this descriptor
         fd: Ne32 = NETNSA_FD 3,
     }
 }
@@ -34,11 +34,11 @@ impl NsidAttrs {
 }
 
 impl Routing {
-    /// `ip netns list-id`: every id that this namespace gave to another one.
+    /// `ip netns list-id`: every id that this namespace assigned to another one.
     ///
     /// # Errors
     ///
-    /// [`crate::ErrorKind::Exhausted`] when they kept changing.
+    /// [`crate::ErrorKind::Exhausted`] when ids kept changing.
     pub fn nsids(&self) -> Result<Vec<i32>> {
         let attrs = NsidAttrs::default();
         let request = Request::new(
@@ -50,7 +50,7 @@ impl Routing {
         self.list(&request, read)
     }
 
-    /// The id that this namespace gave to another one; none when it gave none.
+    /// The id that this namespace assigned to another one; `None` when it assigned none.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Routing {
         Ok((id >= 0).then_some(id))
     }
 
-    /// `ip netns set NETNS ID`. False when it has an id already, or the id is taken.
+    /// `ip netns set NETNS ID`. False when it has an id already, or the id is in use.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Routing {
         let request = Request::new(RTM_NEWNSID, (RtGenMsg::default(), &attrs), "set", &object);
         match self.change(&request) {
             Ok(()) => Ok(true),
-            // rtnl_net_newid() of net/core/net_namespace.c: the id is another namespace's.
+            // rtnl_net_newid() of net/core/net_namespace.c: the id belongs to another namespace.
             Err(e) if e.is_exists() || e.errno() == Some(libc::ENOSPC) => Ok(false),
             Err(e) => Err(e),
         }

@@ -1,74 +1,75 @@
-//! Numbers of `NETLINK_ROUTE`.
+//! Constants of `NETLINK_ROUTE`.
 
 use crate::message::constants;
 
 // linux/rtnetlink.h, linux/if_addr.h, linux/neighbour.h, linux/pkt_sched.h
 constants! {
-    /// A link is new or has changed; as a request: make one, or change it.
+    /// A link is new or has changed; as a request: add or change it.
     pub(super) RTM_NEWLINK: u16 = 16,
-    /// A link is gone; as a request: delete it.
+    /// A link was deleted; as a request: delete it.
     pub(super) RTM_DELLINK: u16 = 17,
     pub(super) RTM_GETLINK: u16 = 18,
-    /// As [`RTM_NEWLINK`], of an address.
+    /// As [`RTM_NEWLINK`], for an address.
     pub(super) RTM_NEWADDR: u16 = 20,
-    /// As [`RTM_DELLINK`], of an address.
+    /// As [`RTM_DELLINK`], for an address.
     pub(super) RTM_DELADDR: u16 = 21,
     pub(super) RTM_GETADDR: u16 = 22,
-    /// As [`RTM_NEWLINK`], of a route.
+    /// As [`RTM_NEWLINK`], for a route.
     pub(super) RTM_NEWROUTE: u16 = 24,
-    /// As [`RTM_DELLINK`], of a route.
+    /// As [`RTM_DELLINK`], for a route.
     pub(super) RTM_DELROUTE: u16 = 25,
     pub(super) RTM_GETROUTE: u16 = 26,
-    /// As [`RTM_NEWLINK`], of a neighbour.
+    /// As [`RTM_NEWLINK`], for a neighbour.
     pub(super) RTM_NEWNEIGH: u16 = 28,
-    /// As [`RTM_DELLINK`], of a neighbour.
+    /// As [`RTM_DELLINK`], for a neighbour.
     pub(super) RTM_DELNEIGH: u16 = 29,
     pub(super) RTM_GETNEIGH: u16 = 30,
-    /// As [`RTM_NEWLINK`], of a policy rule.
+    /// As [`RTM_NEWLINK`], for a policy rule.
     pub(super) RTM_NEWRULE: u16 = 32,
-    /// As [`RTM_DELLINK`], of a policy rule.
+    /// As [`RTM_DELLINK`], for a policy rule.
     pub(super) RTM_DELRULE: u16 = 33,
     pub(super) RTM_GETRULE: u16 = 34,
-    /// As [`RTM_NEWLINK`], of a qdisc.
+    /// As [`RTM_NEWLINK`], for a qdisc.
     pub(super) RTM_NEWQDISC: u16 = 36,
-    /// As [`RTM_DELLINK`], of a qdisc.
+    /// As [`RTM_DELLINK`], for a qdisc.
     pub(super) RTM_DELQDISC: u16 = 37,
     pub(super) RTM_GETQDISC: u16 = 38,
-    /// As [`RTM_NEWLINK`], of a filter.
+    /// As [`RTM_NEWLINK`], for a filter.
     pub(super) RTM_NEWTFILTER: u16 = 44,
-    /// As [`RTM_DELLINK`], of a filter.
+    /// As [`RTM_DELLINK`], for a filter.
     pub(super) RTM_DELTFILTER: u16 = 45,
     pub(super) RTM_GETTFILTER: u16 = 46,
-    /// A namespace has an id; as a request: give it one.
+    /// A namespace has an id; as a request: assign one.
     pub(super) RTM_NEWNSID: u16 = 88,
-    /// A namespace is gone.
+    /// A namespace was deleted.
     pub(super) RTM_DELNSID: u16 = 89,
     pub(super) RTM_GETNSID: u16 = 90,
     /// Notifications of links.
     pub RTNLGRP_LINK: u32 = 1,
-    /// Of neighbours.
+    /// Notifications of neighbours.
     pub RTNLGRP_NEIGH: u32 = 3,
-    /// Of qdiscs, classes and filters.
+    /// Notifications of qdiscs, classes and filters.
     pub RTNLGRP_TC: u32 = 4,
-    /// Of IPv4 addresses.
+    /// Notifications of IPv4 addresses.
     pub RTNLGRP_IPV4_IFADDR: u32 = 5,
-    /// Of IPv4 routes.
+    /// Notifications of IPv4 routes.
     pub RTNLGRP_IPV4_ROUTE: u32 = 7,
-    /// Of IPv4 policy rules.
+    /// Notifications of IPv4 policy rules.
     pub RTNLGRP_IPV4_RULE: u32 = 8,
-    /// Of IPv6 addresses.
+    /// Notifications of IPv6 addresses.
     pub RTNLGRP_IPV6_IFADDR: u32 = 9,
-    /// Of IPv6 routes.
+    /// Notifications of IPv6 routes.
     pub RTNLGRP_IPV6_ROUTE: u32 = 11,
-    /// Of IPv6 policy rules.
+    /// Notifications of IPv6 policy rules.
     pub RTNLGRP_IPV6_RULE: u32 = 19,
-    /// Of ids of network namespaces.
+    /// Notifications of network namespace ids.
     pub RTNLGRP_NSID: u32 = 28,
-    /// The kernel's own tables. In the header a table above 255 is 0. This one is asked last, and empty.
+    /// The kernel's own tables; in the header, a table above 255 is 0. "default" is looked up last, and is empty at
+    /// boot.
     pub RT_TABLE_DEFAULT: u32 = 253,
-    /// What has no table.
+    /// "main": the table of routes that name no table.
     pub RT_TABLE_MAIN: u32 = 254,
-    /// Addresses of the machine.
+    /// "local": the addresses of the machine.
     pub RT_TABLE_LOCAL: u32 = 255,
     pub(super) RTM_F_CLONED: u32 = 0x200,
     pub(super) RTM_F_OFFLOAD: u32 = 0x4000,
@@ -77,7 +78,7 @@ constants! {
     pub(super) RTNH_F_OFFLOAD: u32 = 8,
     pub(super) RTNH_F_TRAP: u32 = 64,
     pub(super) ICMPV6_ROUTER_PREF_MEDIUM: u8 = 0,
-    /// The selectors are turned round.
+    /// The rule applies to packets that its selectors do not match.
     pub(super) FIB_RULE_INVERT: u32 = 2,
     /// There is no rule of the priority that it goes to.
     pub(super) FIB_RULE_UNRESOLVED: u32 = 4,
@@ -89,7 +90,7 @@ constants! {
     pub(super) IFA_F_NODAD: u8 = 2,
     pub(super) IFA_F_TENTATIVE: u32 = 0x40,
     pub(super) IFF_UP: u32 = 1,
-    /// A neighbour that stays as it is.
+    /// A permanent neighbour entry.
     pub NUD_PERMANENT: u16 = 0x80,
 }
 
@@ -98,7 +99,7 @@ pub(super) const AF_INET: u8 = 2;
 /// `AF_INET6`
 pub(super) const AF_INET6: u8 = 10;
 
-/// Declares an open enum of the kernel: variant, C name, number, and the word of iproute2.
+/// Declares an open enum of the kernel: variant, C name, number, and iproute2's name.
 macro_rules! open_enum {
     ($($(#[$m:meta])* pub enum $name:ident: $ty:ty {
         $($(#[$vm:meta])* $variant:ident = $c:ident $n:literal $word:literal,)*
@@ -108,7 +109,7 @@ macro_rules! open_enum {
         #[non_exhaustive]
         pub enum $name {
             $($(#[$vm])* #[doc = concat!("`", stringify!($c), "`")] $variant,)*
-            /// Another number.
+            /// A number without a variant.
             Other($ty),
         }
 
@@ -136,7 +137,7 @@ macro_rules! open_enum {
         }
 
         impl std::fmt::Display for $name {
-            /// As iproute2 prints it; a number where it has no word.
+            /// As iproute2 prints it; the number where iproute2 has no name.
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 match self {
                     $(Self::$variant => f.write_str($word),)*
@@ -151,7 +152,7 @@ open_enum! {
     /// Who made a route, a policy rule or an address (`rtm_protocol`, `FRA_PROTOCOL`, `IFA_PROTO`). The kernel gives
     /// no meaning to numbers above `RTPROT_STATIC`.
     pub enum RouteProtocol: u8 {
-        /// Nobody said:
+        /// Not stated:
         Unspec = RTPROT_UNSPEC 0 "unspec",
         Redirect = RTPROT_REDIRECT 1 "redirect",
         Kernel = RTPROT_KERNEL 2 "kernel",
@@ -168,7 +169,7 @@ open_enum! {
         Host = RT_SCOPE_HOST 254 "host",
         Nowhere = RT_SCOPE_NOWHERE 255 "nowhere",
     }
-    /// What is done with a packet (`rtm_type`).
+    /// The action for a packet (`rtm_type`).
     pub enum RouteType: u8 {
         Unspec = RTN_UNSPEC 0 "none",
         Unicast = RTN_UNICAST 1 "unicast",
@@ -183,11 +184,11 @@ open_enum! {
         Nat = RTN_NAT 10 "nat",
         ExternalResolver = RTN_XRESOLVE 11 "xresolve",
     }
-    /// What a policy rule does with the packets that it selects (`struct fib_rule_hdr`, `action`).
+    /// The action for the packets that a policy rule selects (`struct fib_rule_hdr`, `action`).
     pub enum RuleAction: u8 {
-        /// Looks a table up; where that has no route, the next rule is asked:
+        /// Looks up a table; if it has no route, the next rule follows:
         Lookup = FR_ACT_TO_TBL 1 "lookup",
-        /// Goes on with the rule of another priority:
+        /// Continues with the rule of another priority:
         Goto = FR_ACT_GOTO 2 "goto",
         Nop = FR_ACT_NOP 3 "nop",
         BlackHole = FR_ACT_BLACKHOLE 6 "blackhole",

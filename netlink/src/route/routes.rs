@@ -18,7 +18,7 @@ use crate::socket::Request;
 crate::attributes! {
     /// `enum rtattr_type_t` (`linux/rtnetlink.h`)
     pub(super) struct RouteAttrs {
-        /// where to; absent for the default route
+        /// destination; absent for the default route
         dst: Ip = RTA_DST 1,
         /// the next router
         gateway: Ip = RTA_GATEWAY 5,
@@ -28,7 +28,7 @@ crate::attributes! {
         priority: Ne32 = RTA_PRIORITY 6,
         /// `struct rta_cacheinfo`
         cacheinfo: Bytes = RTA_CACHEINFO 12,
-        /// also when it fits the header
+        /// sent also when it fits the header
         table: Ne32 = RTA_TABLE 15,
         /// `ICMPV6_ROUTER_PREF_*`
         pref: U8 = RTA_PREF 20,
@@ -38,14 +38,14 @@ crate::attributes! {
 /// `offsetof(struct rta_cacheinfo, rta_expires)`
 pub(super) const RTA_EXPIRES: usize = 8;
 
-/// `IP6_RT_PRIO_USER` of `linux/ipv6_route.h`: the metric of IPv6 routes that come without one.
+/// `IP6_RT_PRIO_USER` of `linux/ipv6_route.h`: the metric of IPv6 routes that are added without one.
 const IP6_RT_PRIO_USER: u32 = 1024;
 
-/// One route. What of it has no field here shows in [`Route::plain`]: a multipath route has neither gateway nor
-/// link, and is not plain.
+/// One route. Attributes without a field here clear [`Route::plain`]: a multipath route has neither gateway nor link,
+/// and is not plain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Where to; the default route has length 0. The host bits are zero.
+    /// Destination; the default route has length 0. The host bits are zero.
     pub dst: IpNet,
     /// `RTA_GATEWAY`.
     pub gateway: Option<IpAddr>,
@@ -53,17 +53,16 @@ pub struct Route {
     pub oif: Option<u32>,
     /// `RTA_TABLE`: 254 is "main", 255 "local".
     pub table: u32,
-    /// `rtm_type`: what is done with the packet.
+    /// `rtm_type`: the action for a packet.
     pub kind: RouteType,
     /// `rtm_scope`: IPv4 only, the kernel reports `universe` for IPv6.
     pub scope: RouteScope,
-    /// `rtm_protocol`: who made it; [`RouteProtocol::Boot`] unless told, as of `ip route add`.
+    /// `rtm_protocol`: who made it; [`RouteProtocol::Boot`] unless set, as with `ip route add`.
     pub protocol: RouteProtocol,
-    /// `RTA_PRIORITY`, the metric. IPv6 routes get 1024 unless told.
+    /// `RTA_PRIORITY`, the metric. IPv6 routes get 1024 unless it is set.
     pub priority: Option<u32>,
     /// The route has nothing that changes its effect besides these fields: no source, next hops, metrics,
-    /// encapsulation or expiry, and its link is there. Ignored by [`Routing::add_route`] and
-    /// [`Routing::del_route`].
+    /// encapsulation or expiry, and its link exists. Ignored by [`Routing::add_route`] and [`Routing::del_route`].
     pub plain: bool,
 }
 
@@ -71,8 +70,8 @@ impl Route {
     /// `DESTINATION via GATEWAY dev LINK`, in the main table.
     #[must_use]
     pub fn unicast(dst: IpNet, gateway: Option<IpAddr>, oif: Option<u32>) -> Self {
-        // A neighbour on the link is nearer than anything behind a gateway, and IPv4
-        // wants to hear it (`ip route` does the same).
+        // A host on the link has a narrower scope than one behind a gateway, and IPv4 requires it to be stated (`ip
+        // route` does the same).
         let scope = if gateway.is_none() && matches!(dst, IpNet::V4(_)) {
             RouteScope::Link
         } else {
@@ -91,8 +90,8 @@ impl Route {
         }
     }
 
-    /// `local default dev LINK table TABLE`, for IPv4 with `scope host`: deliver
-    /// everything that the table is asked about to this machine.
+    /// `local default dev LINK table TABLE`, for IPv4 with `scope host`: a lookup in the table delivers every packet
+    /// to this machine.
     #[must_use]
     pub fn local_default(family: Family, oif: u32, table: u32) -> Self {
         Self {
@@ -111,20 +110,20 @@ impl Route {
         }
     }
 
-    /// `proto PROTOCOL`: made by this writer, so that it is found again.
+    /// Sets `proto PROTOCOL`, so that this writer recognizes its route later.
     #[must_use]
     pub fn by(self, protocol: RouteProtocol) -> Self {
         Self { protocol, ..self }
     }
 
-    /// Both do the same with the same packets, whoever made them and whatever their metric.
+    /// Both have the same effect on the same packets, whatever their protocol and metric.
     #[must_use]
     pub fn same_effect(&self, other: &Self) -> bool {
         let key = |r: &Self| (r.dst, r.gateway, r.oif, r.table, r.kind, r.plain);
         key(self) == key(other)
     }
 
-    /// `RTA_PRIORITY` as the kernel compares it: the route with the lowest is taken.
+    /// `RTA_PRIORITY` as the kernel compares it: the route with the lowest value is used.
     #[must_use]
     pub fn metric(&self) -> u32 {
         self.priority.unwrap_or(match self.family() {
@@ -144,7 +143,7 @@ impl Route {
 }
 
 impl fmt::Display for Route {
-    /// Close to `ip route show`, with the link by number.
+    /// Close to `ip route show`, with the link by index.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.kind != RouteType::Unicast {
             write!(f, "{} ", format!("{:?}", self.kind).to_lowercase())?;
@@ -164,7 +163,7 @@ impl fmt::Display for Route {
 }
 
 impl Routing {
-    /// `ip route show table TABLE` and the same of `ip -6`: IPv4 first.
+    /// `ip route show table TABLE` and `ip -6 route show table TABLE`: IPv4 first.
     ///
     /// # Errors
     ///
@@ -204,7 +203,7 @@ impl Routing {
             let request = Request::new(RTM_GETROUTE, (header, &attrs), "list", object);
             match self.list(&request, read) {
                 Ok(found) => routes.extend(found),
-                // A table comes into being with its first route; without IPv6 there are none of it.
+                // The kernel creates a table with its first route; without IPv6 there are no IPv6 tables.
                 Err(e) if e.is_not_found() => {}
                 Err(e) if family == Family::V6 && e.errno() == Some(libc::EAFNOSUPPORT) => {}
                 Err(e) => return Err(e),
@@ -213,9 +212,8 @@ impl Routing {
         Ok(routes)
     }
 
-    /// `ip route add`. False when the kernel has a route to the same destination
-    /// and with the same metric in that table, whatever else that one does:
-    /// [`Route::same_effect`] tells.
+    /// `ip route add`. False when the kernel has a route to the same destination with the same metric in that table,
+    /// even one of another effect: compare with [`Route::same_effect`].
     ///
     /// # Errors
     ///
@@ -226,8 +224,7 @@ impl Routing {
         self.ensure(Request::new(RTM_NEWROUTE, (header, &attrs), "add", &object))
     }
 
-    /// `ip route delete`: the first one that agrees with all that is given. False
-    /// when there is none.
+    /// `ip route delete`: the first route that agrees with all fields that are set. False when there is none.
     ///
     /// # Errors
     ///
@@ -279,15 +276,15 @@ pub(super) fn build(route: &Route) -> (RtMsg, RouteAttrs) {
     (header, attrs)
 }
 
-/// What hardware does with a route, and with its next hop: it changes no effect.
+/// Flags for hardware offload of a route and its next hop: they do not change its effect.
 const OFFLOADED: u32 =
     RTM_F_OFFLOAD | RTM_F_TRAP | RTM_F_OFFLOAD_FAILED | RTNH_F_OFFLOAD | RTNH_F_TRAP;
 
-/// `None`: it is no entry of a table of IPv4 or IPv6.
+/// `None`: not an entry of an IPv4 or IPv6 table.
 pub(super) fn read(message: &Message<RtMsg>) -> Result<Option<Route>, DecodeError> {
     let header = &message.header;
     let any: IpAddr = match Family::of(header.family) {
-        // A cached copy of a route is no entry of the table.
+        // A cached copy of a route is not an entry of the table.
         _ if header.flags & RTM_F_CLONED != 0 => return Ok(None),
         Some(Family::V4) => Ipv4Addr::UNSPECIFIED.into(),
         Some(Family::V6) => Ipv6Addr::UNSPECIFIED.into(),
@@ -297,7 +294,7 @@ pub(super) fn read(message: &Message<RtMsg>) -> Result<Option<Route>, DecodeErro
     let Ok(dst) = IpNet::new(attrs.dst.unwrap_or(any), header.dst_len) else {
         return Ok(None);
     };
-    // The kernel sends these with every IPv6 route.
+    // The kernel sends these attributes with every IPv6 route.
     let expires = attrs.cacheinfo.map(|info| u32_at(&info, RTA_EXPIRES));
     let is_usual = expires.unwrap_or(Some(0)) == Some(0)
         && attrs.pref.unwrap_or(ICMPV6_ROUTER_PREF_MEDIUM) == ICMPV6_ROUTER_PREF_MEDIUM;

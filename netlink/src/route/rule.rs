@@ -20,7 +20,7 @@ crate::attributes! {
         iif: LossyStr = FRA_IIFNAME 3,
         /// the priority of the rule that is asked next
         goto: Ne32 = FRA_GOTO 4,
-        /// lower is asked first
+        /// lower ones are evaluated first
         priority: Ne32 = FRA_PRIORITY 6,
         /// the mark
         fwmark: Ne32 = FRA_FWMARK 10,
@@ -30,9 +30,9 @@ crate::attributes! {
         tunnel: Be64 = FRA_TUN_ID 12,
         /// a route over a link of this group does not count
         suppress_ifgroup: Ne32 = FRA_SUPPRESS_IFGROUP 13,
-        /// a route with a prefix of at most this length does not count
+        /// routes with a prefix of at most this length are ignored
         suppress_prefixlen: Ne32 = FRA_SUPPRESS_PREFIXLEN 14,
-        /// where to look
+        /// the table to look up
         table: Ne32 = FRA_TABLE 15,
         /// the bits of the mark that are compared
         fwmask: Ne32 = FRA_FWMASK 16,
@@ -56,24 +56,24 @@ crate::attributes! {
 /// A policy rule. Those that are added and deleted select by the mark alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRule {
-    /// IPv4 and IPv6 have rules of their own.
+    /// IPv4 and IPv6 have separate rules.
     pub family: Family,
     /// `FRA_FWMARK`: the mark, compared under the mask.
     pub fwmark: Option<u32>,
-    /// `FRA_FWMASK`: the kernel takes all bits where a mark comes without it.
+    /// `FRA_FWMASK`: without it, the kernel compares all bits of the mark.
     pub fwmask: Option<u32>,
-    /// `FRA_TABLE`: where to look.
+    /// `FRA_TABLE`: the table to look up.
     pub table: u32,
-    /// `FRA_PRIORITY`: lower is asked first. Without one the kernel takes the
-    /// number below the lowest in use, except that of the rule for "local".
+    /// `FRA_PRIORITY`: lower ones are evaluated first. Without one the kernel takes the number below the lowest in
+    /// use, except that of the rule for "local".
     pub priority: Option<u32>,
-    /// `FRA_PROTOCOL`: who made it (Linux 4.17); [`RouteProtocol::Boot`] unless told, as of `ip rule add`.
+    /// `FRA_PROTOCOL`: who made it (Linux 4.17); [`RouteProtocol::Boot`] unless set, as with `ip rule add`.
     pub protocol: RouteProtocol,
-    /// What becomes of the packets; only [`RuleAction::Lookup`] has a table.
+    /// The action for the packets; only [`RuleAction::Lookup`] has a table.
     pub action: RuleAction,
-    /// `FRA_GOTO`: the priority of the rule that [`RuleAction::Goto`] goes on with.
+    /// `FRA_GOTO`: the priority of the rule that [`RuleAction::Goto`] continues with.
     pub goto: Option<u32>,
-    /// `FIB_RULE_INVERT`: it is for the packets that its selectors do not match (`not`).
+    /// `FIB_RULE_INVERT`: the rule applies to packets that its selectors do not match (`not`).
     pub not: bool,
     /// What else it selects by, and conditions for the routes that count; not written.
     pub selectors: RuleSelectors,
@@ -97,7 +97,7 @@ impl PolicyRule {
         }
     }
 
-    /// The rule selects by nothing but the mark, if by that, and looks a table up.
+    /// The rule has no selector besides the mark, and looks up a table.
     #[must_use]
     pub fn only_mark(&self) -> bool {
         self.action == RuleAction::Lookup && !self.not && !self.selects_more()
@@ -142,14 +142,13 @@ impl PolicyRule {
         self.selectors.after_table(f)
     }
 
-    /// `protocol PROTOCOL`: made by this writer, so that it is found again.
+    /// Sets `protocol PROTOCOL`, so that this writer recognizes its rule later.
     #[must_use]
     pub fn by(self, protocol: RouteProtocol) -> Self {
         Self { protocol, ..self }
     }
 
-    /// Both send the same packets to the same table, whoever made them and
-    /// whatever their priority.
+    /// Both send the same packets to the same table, whatever their protocol and priority.
     #[must_use]
     pub fn same_effect(&self, other: &Self) -> bool {
         let key = |r: &Self| (r.family, r.fwmark, r.fwmask, r.table, r.only_mark());
@@ -182,13 +181,13 @@ impl Routing {
     /// without `CONFIG_IP_MULTIPLE_TABLES`.
     pub fn rules(&self) -> Result<Vec<PolicyRule>> {
         let mut rules = self.dump_rules(0, "the policy rules")?;
-        // A family that is not built in, or switched off at boot, has none.
+        // A family that is not built in, or disabled at boot, has none.
         rules.sort_by_key(|rule| rule.family == Family::V6);
         Ok(rules)
     }
 
-    /// `ip rule add`, unless there is one of the same effect: the kernel would
-    /// take any number of equal ones. Whether the rule was added.
+    /// `ip rule add`, unless a rule of the same effect exists: the kernel would accept any number of equal rules.
+    /// Returns whether the rule was added.
     ///
     /// # Errors
     ///
@@ -206,8 +205,8 @@ impl Routing {
         self.ensure(Request::new(RTM_NEWRULE, (header, &attrs), "add", &object))
     }
 
-    /// `ip rule delete`: the first one with this mark, mask, table and protocol,
-    /// and with this priority if it is given. False when there is none.
+    /// `ip rule delete`: the first rule with this mark, mask, table and protocol, and with this priority if it is
+    /// set. False when there is none.
     ///
     /// # Errors
     ///
@@ -226,7 +225,7 @@ impl Routing {
     fn rules_of(&self, family: Family) -> Result<Vec<PolicyRule>> {
         let object = format!("the {family} policy rules");
         match self.dump_rules(family.number(), &object) {
-            // IPv6 is not built in, or switched off at boot: it has no rules.
+            // IPv6 is not built in, or disabled at boot: it has no rules.
             Err(e) if family == Family::V6 && e.errno() == Some(libc::EAFNOSUPPORT) => {
                 Ok(Vec::new())
             }
@@ -234,7 +233,7 @@ impl Routing {
         }
     }
 
-    /// Of one family, or of all: `fib_nl_dumprule()` takes `AF_UNSPEC` (net/core/fib_rules.c, since 2.6.22).
+    /// Of one family, or of all: `fib_nl_dumprule()` accepts `AF_UNSPEC` (net/core/fib_rules.c, since 2.6.22).
     fn dump_rules(&self, family: u8, object: &str) -> Result<Vec<PolicyRule>> {
         let header = FibRuleHdr {
             family,
@@ -248,7 +247,7 @@ impl Routing {
     }
 }
 
-/// For addition and deletion: with a protocol, no rule of another writer goes in the place of ours
+/// For addition and deletion: with a protocol, the kernel deletes no rule of another writer instead of the owned one
 /// (`rule_find()`, net/core/fib_rules.c).
 pub(super) fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
     let small = u8::try_from(rule.table).ok();
@@ -271,7 +270,7 @@ pub(super) fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
     (header, attrs)
 }
 
-/// `None`: it is no rule of IPv4 or IPv6; multicast routing has some of its own.
+/// `None`: not a rule of IPv4 or IPv6; multicast routing has its own.
 pub(super) fn read(message: &Message<FibRuleHdr>) -> Result<Option<PolicyRule>, DecodeError> {
     let header = &message.header;
     let Some(family) = Family::of(header.family) else {

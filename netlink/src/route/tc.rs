@@ -16,9 +16,9 @@ use crate::{Error, Result};
 crate::attributes! {
     /// `TCA_*` (`linux/rtnetlink.h`)
     pub(super) struct TcAttrs {
-        /// the word of the qdisc or classifier
+        /// name of the qdisc or classifier
         kind: LossyStr = TCA_KIND 1,
-        /// what it has of its own
+        /// attributes of that kind
         options: Chosen<FilterKind> = TCA_OPTIONS 2,
         /// of a filter
         chain: Ne32 = TCA_CHAIN 11,
@@ -27,15 +27,15 @@ crate::attributes! {
     pub struct BpfFilter {
         /// actions, opaque
         act: Bytes = TCA_BPF_ACT 1,
-        /// the class that packets go to
+        /// the class that packets are assigned to
         classid: Ne32 = TCA_BPF_CLASSID 3,
         /// as a request: descriptor of the program
         fd: Ne32 = TCA_BPF_FD 6,
         /// of the program
         name: LossyStr = TCA_BPF_NAME 7,
-        /// `TCA_BPF_FLAG_ACT_DIRECT` 1: what the program returns is what is done
+        /// `TCA_BPF_FLAG_ACT_DIRECT` 1: the return value of the program is the action
         flags: Ne32 = TCA_BPF_FLAGS 8,
-        /// `TCA_CLS_FLAGS_*`: hardware
+        /// `TCA_CLS_FLAGS_*`: hardware offload
         flags_gen: Ne32 = TCA_BPF_FLAGS_GEN 9,
         /// hash of the program, read only
         tag: Bytes = TCA_BPF_TAG 10,
@@ -44,21 +44,21 @@ crate::attributes! {
     }
     /// `tc filter add ... matchall`: `TCA_MATCHALL_*` (`linux/pkt_cls.h`).
     pub struct Matchall {
-        /// the class that packets go to
+        /// the class that packets are assigned to
         classid: Ne32 = TCA_MATCHALL_CLASSID 1,
         /// actions, opaque
         act: Bytes = TCA_MATCHALL_ACT 2,
-        /// `TCA_CLS_FLAGS_*`: hardware
+        /// `TCA_CLS_FLAGS_*`: hardware offload
         flags: Ne32 = TCA_MATCHALL_FLAGS 3,
     }
 }
 
 chosen! {
-    /// A classifier (`TCA_KIND`), with what it has of its own (`TCA_OPTIONS`).
+    /// A classifier (`TCA_KIND`), with its own attributes (`TCA_OPTIONS`).
     pub enum FilterKind by 1 {
-        /// A program decides.
+        /// An eBPF program classifies.
         Bpf(BpfFilter) = "bpf",
-        /// Every packet.
+        /// Matches every packet.
         Matchall(Matchall) = "matchall",
     }
 }
@@ -86,9 +86,9 @@ impl TcHandle {
     pub const ROOT: Self = Self(0xffff_ffff);
     /// `TC_H_INGRESS`, and `TC_H_CLSACT`
     pub const INGRESS_QDISC: Self = Self(0xffff_fff1);
-    /// Where filters of a clsact qdisc for incoming packets are: `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`
+    /// Parent of the filters of a clsact qdisc for incoming packets: `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`
     pub const INGRESS: Self = Self(0xffff_fff2);
-    /// The same for outgoing packets: `TC_H_MIN_EGRESS`
+    /// Parent of the filters for outgoing packets: `TC_H_MIN_EGRESS`
     pub const EGRESS: Self = Self(0xffff_fff3);
 }
 
@@ -111,13 +111,13 @@ pub struct Qdisc {
     pub link: u32,
     /// Its own handle.
     pub handle: TcHandle,
-    /// What it is attached to.
+    /// The handle that it is attached to.
     pub parent: TcHandle,
     /// `TCA_KIND`: "clsact", "ingress", "fq_codel".
     pub kind: String,
     /// `TCA_OPTIONS`, opaque.
     pub options: Option<Vec<u8>>,
-    /// Attributes without a field here, counters among them. Not sent.
+    /// Attributes without a field here, such as counters. Not sent.
     pub other: Vec<Unknown>,
 }
 
@@ -164,24 +164,24 @@ impl fmt::Display for Qdisc {
 pub struct Filter {
     /// The link's index.
     pub link: u32,
-    /// Where on it: [`TcHandle::INGRESS`], [`TcHandle::EGRESS`], or the handle of a qdisc or class.
+    /// What it is attached to: [`TcHandle::INGRESS`], [`TcHandle::EGRESS`], or the handle of a qdisc or class.
     pub parent: TcHandle,
-    /// Lower is asked first; 0 lets the kernel choose.
+    /// Lower ones are evaluated first; 0 lets the kernel choose.
     pub priority: u16,
-    /// `ETH_P_*`: which packets; `ETH_P_ALL` is 3.
+    /// `ETH_P_*`: the protocol of the packets; `ETH_P_ALL` is 3.
     pub protocol: u16,
-    /// Its own, among those of one priority; 0 lets the kernel choose.
+    /// Its handle, unique within one priority; 0 lets the kernel choose.
     pub handle: u32,
     /// `TCA_CHAIN`
     pub chain: Option<u32>,
     /// The classifier.
     pub kind: FilterKind,
-    /// Attributes without a field here, counters among them. Not sent.
+    /// Attributes without a field here, such as counters. Not sent.
     pub other: Vec<Unknown>,
 }
 
 impl Filter {
-    /// All packets, `ETH_P_ALL`, with this priority.
+    /// A filter for all packets, `ETH_P_ALL`, with this priority.
     #[must_use]
     pub fn new(link: u32, parent: TcHandle, priority: u16, kind: FilterKind) -> Self {
         Self {
@@ -236,7 +236,7 @@ impl Routing {
     ///
     /// # Errors
     ///
-    /// [`crate::ErrorKind::Exhausted`] when they kept changing.
+    /// [`crate::ErrorKind::Exhausted`] when qdiscs kept changing.
     pub fn qdiscs(&self) -> Result<Vec<Qdisc>> {
         let attrs = TcAttrs::default();
         let about = (TcMsg::default(), &attrs);
@@ -246,7 +246,7 @@ impl Routing {
         )
     }
 
-    /// `tc qdisc add`. False when the place is taken.
+    /// `tc qdisc add`. False when the parent has a qdisc already.
     ///
     /// # Errors
     ///
@@ -257,7 +257,7 @@ impl Routing {
         self.ensure(Request::new(RTM_NEWQDISC, (header, &attrs), "add", &object))
     }
 
-    /// `tc qdisc delete`: its filters go with it. False when there is none.
+    /// `tc qdisc delete`: deletes its filters too. False when it does not exist.
     ///
     /// # Errors
     ///
@@ -267,7 +267,7 @@ impl Routing {
         let object = format!("qdisc {qdisc}");
         let request = Request::new(RTM_DELQDISC, (header, &attrs), "delete", &object);
         match self.remove(&request) {
-            // qdisc_get() of net/sched/sch_api.c: nothing is attached there.
+            // qdisc_get() of net/sched/sch_api.c: nothing is attached to that parent.
             Err(e) if e.errno() == Some(libc::EINVAL) && !self.has_qdisc(qdisc)? => Ok(false),
             other => other,
         }
@@ -282,7 +282,7 @@ impl Routing {
     ///
     /// # Errors
     ///
-    /// `ENODEV`; `EINVAL`: there is no such parent.
+    /// `ENODEV`; `EINVAL`: the parent does not exist.
     pub fn filters(&self, link: u32, parent: TcHandle) -> Result<Vec<Filter>> {
         let attrs = TcAttrs::default();
         let header = TcMsg {
@@ -297,11 +297,11 @@ impl Routing {
         )
     }
 
-    /// `tc filter add`. False when there is one with this priority and handle.
+    /// `tc filter add`. False when a filter with this priority and handle exists.
     ///
     /// # Errors
     ///
-    /// `ENOENT`: the kernel has no such classifier; `EINVAL`: there is no such parent, or it is a program of another
+    /// `ENOENT`: the kernel has no such classifier; `EINVAL`: the parent does not exist, or the program has another
     /// type.
     pub fn add_filter(&self, filter: &Filter) -> Result<bool> {
         let (header, attrs) = filter.about("add")?;
@@ -314,12 +314,12 @@ impl Routing {
         ))
     }
 
-    /// `tc filter delete`: that with this priority and handle, all of the priority with handle 0. False when there is
-    /// none.
+    /// `tc filter delete`: the filter with this priority and handle, with handle 0 all of the priority. False when
+    /// there is none.
     ///
     /// # Errors
     ///
-    /// `EPERM` without `CAP_NET_ADMIN`; `EINVAL`: there is no such parent.
+    /// `EPERM` without `CAP_NET_ADMIN`; `EINVAL`: the parent does not exist.
     pub fn delete_filter(&self, filter: &Filter) -> Result<bool> {
         let (header, mut attrs) = filter.about("delete")?;
         attrs.options = None;

@@ -11,9 +11,9 @@ impl<T: Transport, P> Socket<T, P> {
     /// Every object that the kernel lists, one at a time.
     ///
     /// # Errors
-    /// `EINTR` when the list changed meanwhile: begin again ([`Error::errno`]); `ENOBUFS` when a part of it was lost;
-    /// [`Error::is_timed_out`]; `ENOENT` and others as the kernel answers; what `f` fails with. What `f` has seen
-    /// until then is not the whole.
+    /// `EINTR` when the list changed during the dump: start again ([`Error::errno`]); `ENOBUFS` when a part of it was
+    /// lost; [`Error::is_timed_out`]; `ENOENT` and others as the kernel answers; the error of `f`. What `f` has
+    /// received until then is incomplete.
     pub fn list<H, A>(
         &mut self,
         request: &Request<'_, H, A>,
@@ -50,7 +50,7 @@ impl<T: Transport, P> Socket<T, P> {
                     Answer::Object(m) => f(Message::parse(m, what)?)?,
                     Answer::Done => done = true,
                     Answer::Nothing => {}
-                    // A listing ends with NLMSG_DONE and with nothing else; how much of it came before this?
+                    // A dump must end with NLMSG_DONE; after an acknowledgement it is unknown how much is missing.
                     Answer::Ack(ack) if ack.errno == 0 => {
                         let detail =
                             "the kernel acknowledged the question in the middle of the answer";

@@ -1,4 +1,4 @@
-//! Many messages in one datagram, which the kernel works on inside `sendmsg(2)`.
+//! Many messages in one datagram, which the kernel handles inside `sendmsg(2)`.
 
 use super::{LOSSES, Socket};
 use crate::Error;
@@ -10,20 +10,20 @@ use std::io;
 
 /// A message that the kernel refused.
 pub(crate) struct Refused {
-    /// Which message of the datagram, from 0.
+    /// Index of the message in the datagram, from 0.
     pub(crate) index: usize,
     pub(crate) ack: Ack,
-    /// The message as the kernel repeats it, from its family's header on.
+    /// The message as the kernel repeats it, from its family header on.
     pub(crate) echo: Vec<u8>,
 }
 
-/// What answered a datagram.
+/// The answers to a datagram.
 pub(crate) struct Answers {
     /// In the order of the messages.
     pub(crate) refused: Vec<Refused>,
-    /// By message: it was acknowledged or refused.
+    /// Per message: whether it was acknowledged or refused.
     pub(crate) answered: Vec<bool>,
-    /// The first answer that could not be had, or not be read.
+    /// The first answer that was lost or could not be decoded.
     pub(crate) lost: Option<Error>,
 }
 
@@ -52,7 +52,7 @@ impl Answers {
 }
 
 impl<T: Transport, P> Socket<T, P> {
-    /// Reads what answers a datagram, until that is enough or no more is there. The kernel worked inside the send:
+    /// Reads the answers to a datagram, until they are complete or none is queued. The kernel works inside the send:
     /// every answer is queued by now.
     pub(crate) fn answers(
         &mut self,
@@ -72,7 +72,7 @@ impl<T: Transport, P> Socket<T, P> {
                 Err(e) => Err(Error::io("read the answer to", what, &e)),
                 Ok(reply) => each(&reply, what, |m| found.take(sent, m, what)),
             };
-            // What comes behind a loss may say why it failed, if it did.
+            // An answer after a loss may contain the reason of a failure.
             if let Err(e) = read {
                 found.lost.get_or_insert(e);
                 losses += 1;
@@ -89,7 +89,7 @@ impl<T: Transport, P> Socket<T, P> {
     }
 }
 
-/// The message that an error repeats, without its header.
+/// The message that an error repeats, without its `struct nlmsghdr`.
 fn echo(m: Received<'_>) -> Vec<u8> {
     let message = || {
         let length = usize::try_from(u32_at(m.payload, NLMSGERR_MSG)?).ok()?;

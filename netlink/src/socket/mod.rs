@@ -1,4 +1,4 @@
-//! A socket of one protocol: what is common to requests, dumps and batches.
+//! A socket of one protocol: the common part of requests, dumps and batches.
 
 mod dump;
 mod many;
@@ -14,19 +14,19 @@ use std::io;
 use std::marker::PhantomData;
 use std::time::Instant;
 
-/// Datagrams of a dump are at most 32 KiB; an error repeats the refused message, which one attribute of at
-/// most 64 KiB dominates.
+/// Datagrams of a dump are at most 32 KiB; an error repeats the refused message, whose largest attribute has at most
+/// 64 KiB.
 const RECEIVE_BUFFER: usize = 128 * 1024;
-/// Every socket gets this much at once; a datagram above it asks for more.
+/// Initial size of the buffers of every socket; a larger datagram enlarges them.
 const DEFAULT_SOCKET_BUFFER: usize = 128 * 1024;
 
-/// How many lost answers are passed over to find a refusal behind them. The kernel reports each loss once.
+/// How many lost answers are skipped to find a refusal after them. The kernel reports each loss once.
 const LOSSES: usize = 16;
-/// How many datagrams that an earlier question left behind are passed over before the socket is given up for a fresh one.
+/// How many datagrams left by an earlier request are skipped before the socket is replaced by a new one.
 const PASSED_OVER: usize = 64;
-/// How many bytes answer one question: 256 MiB, more than any ruleset that a node works with.
+/// Upper bound of an answer in bytes: 256 MiB, more than any ruleset that is used on a node.
 const ANSWER: usize = 256 << 20;
-/// How many signals in a row may interrupt the wait for one datagram.
+/// How many consecutive signals may interrupt the wait for one datagram.
 const INTERRUPTIONS: usize = 256;
 
 /// A netlink socket for one protocol, in the network namespace of the thread that opened it. One exchange at a time.
@@ -34,16 +34,16 @@ const INTERRUPTIONS: usize = 256;
 pub struct Socket<T, P> {
     transport: T,
     buf: Vec<u8>,
-    /// The last sequence number that was used. No two messages of a socket have the same, so that an
-    /// answer which comes late is never taken for the answer to another question.
+    /// The last sequence number that was used. No two messages of a socket have the same, so a late answer is never
+    /// taken for the answer to another request.
     seq: u32,
-    /// A question was asked and its answer not read to the end.
+    /// A request was sent and its answer not read to the end.
     unread: bool,
     patience: Patience,
     protocol: PhantomData<P>,
 }
 
-/// When an exchange began, and how long it may take.
+/// Start of an exchange, and its time limits.
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
     begun: Instant,
@@ -51,7 +51,7 @@ struct Deadline {
 }
 
 impl Deadline {
-    /// For the next datagram.
+    /// Deadline of the next datagram.
     fn next(&self) -> Instant {
         (Instant::now() + self.patience.silence).min(self.begun + self.patience.whole)
     }
@@ -60,7 +60,7 @@ impl Deadline {
         self.begun.elapsed() >= self.patience.whole
     }
 
-    /// `e` in words; that nothing came has a kind of its own.
+    /// Converts `e`; a timeout has its own error kind.
     fn error(&self, operation: &str, what: &str, e: &io::Error) -> Error {
         match e.kind() {
             io::ErrorKind::TimedOut => Error::timed_out(operation, what, self.begun.elapsed()),
@@ -70,10 +70,10 @@ impl Deadline {
 }
 
 impl<P: Protocol> Socket<Kernel, P> {
-    /// Over [`Kernel::open`].
+    /// A socket over [`Kernel::open`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Kernel::open`].
     pub fn open() -> Result<Self> {
         Ok(Self::with_transport(Kernel::open::<P>()?))
     }
@@ -92,15 +92,15 @@ impl<T: Transport, P> Socket<T, P> {
         }
     }
 
-    /// With other limits of time for every exchange.
+    /// Sets other deadlines for every exchange.
     #[must_use]
     pub fn patience(mut self, patience: Patience) -> Self {
         self.patience = patience;
         self
     }
 
-    /// A new socket in the same network namespace takes the place of this one: answers that are still under way to
-    /// the old one are gone with it.
+    /// Replaces this socket by a new one in the same network namespace: answers that are still pending on the old one
+    /// are discarded with it.
     ///
     /// # Errors
     /// As [`Transport::reopen`].
@@ -109,12 +109,12 @@ impl<T: Transport, P> Socket<T, P> {
         Ok(())
     }
 
-    /// The new socket, beside this one.
+    /// A new socket of the same kind.
     pub(crate) fn twin(&self) -> Result<Self> {
         Ok(Self::with_transport(self.transport.reopen()?).patience(self.patience))
     }
 
-    /// Makes room for answers of this size, after [`Error::errno`] was `ENOBUFS`.
+    /// Enlarges the buffer to answers of this size, after [`Error::errno`] was `ENOBUFS`.
     ///
     /// # Errors
     /// As `setsockopt(2)`.
@@ -123,13 +123,13 @@ impl<T: Transport, P> Socket<T, P> {
         self.transport.reserve(bytes).map_err(fail)
     }
 
-    /// Every answer was read.
+    /// All answers have been read.
     fn settled(&mut self) {
         self.unread = false;
     }
 
-    /// Gives the messages of a datagram their sequence numbers and sends it. What the error says may be wrong: if the
-    /// kernel answers, it was sent.
+    /// Assigns sequence numbers to the messages of a datagram and sends it. A reported send error is not final: if
+    /// the kernel answers, the datagram was sent.
     pub(crate) fn post(
         &mut self,
         operation: &str,
@@ -148,7 +148,7 @@ impl<T: Transport, P> Socket<T, P> {
         Ok((sent, unsent))
     }
 
-    /// The first of `n` sequence numbers that nobody has; 0 is what the kernel sends unasked.
+    /// The first of `n` unused sequence numbers; the kernel uses 0 for unsolicited messages.
     fn numbers(&mut self, n: usize) -> u32 {
         let n = u32::try_from(n).unwrap_or(u32::MAX);
         let (first, last) = match self.seq.checked_add(n) {
@@ -159,15 +159,15 @@ impl<T: Transport, P> Socket<T, P> {
         first
     }
 
-    /// Sends, after what an earlier question left behind is read: while a dump is not at its end, the
-    /// kernel begins no other (`EBUSY`).
+    /// Sends, after reading what an earlier request left behind: while a dump is unfinished, the kernel starts no
+    /// other (`EBUSY`).
     fn send(&mut self, operation: &str, datagram: &[u8], what: &str) -> Result<()> {
         let fail = |e: io::Error| Error::io(operation, what, &e);
         let mut losses = 0;
         let mut passed_over = 0;
         while self.unread {
             match self.receive_queued() {
-                // To read a dump to its end is to make the kernel go on with it.
+                // Reading an unfinished dump makes the kernel continue it; closing the socket ends it.
                 Ok(_) if passed_over == PASSED_OVER => self.reopen()?,
                 Ok(_) => passed_over += 1,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.unread = false,
@@ -203,7 +203,7 @@ impl<T: Transport, P> Socket<T, P> {
         }
     }
 
-    /// A datagram that is there already; `EAGAIN` when there is none.
+    /// A datagram that is queued already; `EAGAIN` when there is none.
     fn receive_queued(&mut self) -> io::Result<Vec<u8>> {
         self.receive_until(Instant::now())
     }
@@ -212,10 +212,10 @@ impl<T: Transport, P> Socket<T, P> {
         for _ in 0..INTERRUPTIONS {
             let wait = until.saturating_duration_since(Instant::now());
             match self.transport.receive(&mut self.buf, wait) {
-                // The time that is over stays over.
+                // `until` is absolute, so an interruption does not extend the wait.
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
-                // A datagram larger than the buffer is cut off and its rest gone: never silently.
+                // A truncated datagram is reported as EMSGSIZE, never used.
                 Ok(n) => {
                     let cut = || io::Error::from_raw_os_error(libc::EMSGSIZE);
                     return self.buf.get(..n).map(<[u8]>::to_vec).ok_or_else(cut);

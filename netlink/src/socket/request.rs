@@ -1,4 +1,4 @@
-//! One request that is answered by an acknowledgement, and by objects before it.
+//! One request that is answered by an acknowledgement, with objects before it.
 
 use super::{ANSWER, Deadline, Socket};
 use crate::attr::AttrSet;
@@ -6,14 +6,14 @@ use crate::message::{Ack, Answer, Datagram, FamilyHeader, Message, NLM_F_ACK, Se
 use crate::transport::Transport;
 use crate::{Error, InForce, Result};
 
-/// One request, and what it is about in words.
+/// One request, and its description for errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a, H, A> {
     /// `nlmsg_type`
     pub kind: u16,
-    /// `NLM_F_*`, besides those that the exchange itself sets.
+    /// `NLM_F_*`, besides those that the exchange sets.
     pub flags: u16,
-    /// The header of its family.
+    /// The family header.
     pub header: H,
     /// Its attributes.
     pub attrs: &'a A,
@@ -24,7 +24,7 @@ pub struct Request<'a, H, A> {
 }
 
 impl<'a, H: FamilyHeader, A: AttrSet> Request<'a, H, A> {
-    /// Without flags.
+    /// A request without flags.
     pub fn new(
         kind: u16,
         (header, attrs): (H, &'a A),
@@ -49,7 +49,7 @@ impl<'a, H: FamilyHeader, A: AttrSet> Request<'a, H, A> {
 }
 
 impl<T: Transport, P> Socket<T, P> {
-    /// A question that changes nothing: the objects that answer it.
+    /// A request that changes nothing: returns the objects that answer it.
     ///
     /// # Errors
     /// As the kernel answers: `ENOENT` or `ENODEV` when there is none; [`Error::is_timed_out`].
@@ -62,10 +62,10 @@ impl<T: Transport, P> Socket<T, P> {
         change.map_err(|e| e.with_in_force(InForce::No))
     }
 
-    /// A change. The objects are those that the kernel repeats (`NLM_F_ECHO`).
+    /// A change. Returns the objects that the kernel echoes (`NLM_F_ECHO`).
     ///
     /// # Errors
-    /// As the kernel answers. When the answer is lost it is not known whether the change is in force
+    /// As the kernel answers. When the answer is lost, it is not known whether the change is in force
     /// ([`Error::in_force`]).
     pub fn change<H, A>(&mut self, request: &Request<'_, H, A>) -> Result<Vec<Message<H>>>
     where
@@ -75,7 +75,7 @@ impl<T: Transport, P> Socket<T, P> {
         let (operation, object) = (request.operation, request.object);
         let deadline = self.deadline();
         let (sent, unsent) = self.post(operation, request.datagram(NLM_F_ACK), object)?;
-        // Of a request that was not sent there is no answer. If there is one, it was.
+        // A request that was not sent has no answer. If an answer is queued, it was sent.
         let wait = unsent.is_none().then_some(&deadline);
         let mut objects = Vec::new();
         let ack = self.acknowledgement(&sent, wait, (operation, object), |m| {
@@ -90,7 +90,7 @@ impl<T: Transport, P> Socket<T, P> {
         }
     }
 
-    /// Reads until the acknowledgement; without a deadline only what is there.
+    /// Reads until the acknowledgement; without a deadline only what is queued.
     fn acknowledgement<H: FamilyHeader>(
         &mut self,
         sent: &Sent,
@@ -123,7 +123,7 @@ impl<T: Transport, P> Socket<T, P> {
         }
     }
 
-    /// The next datagram; without a deadline one that is there already.
+    /// The next datagram; without a deadline only one that is queued.
     pub(super) fn next(
         &mut self,
         wait: Option<&Deadline>,
