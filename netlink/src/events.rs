@@ -104,7 +104,7 @@ impl<P: Notifies, T: Transport> Events<P, T> {
     /// # Errors
     /// As `setsockopt(2)`.
     pub fn reserve(&self, bytes: usize) -> Result<()> {
-        let fail = |e| Error::io("make room for", WHAT, &e);
+        let fail = |e| Error::io("enlarge the socket buffer for", WHAT, &e);
         self.transport.reserve(bytes).map_err(fail)
     }
 

@@ -122,7 +122,7 @@ fn answers_that_cannot_be_are_errors() {
         // Only NLMSG_DONE says that all of it came.
         (
             Ok(header(NLMSG_ERROR, 0, 1, &[0; 20])),
-            "acknowledged the question",
+            "acknowledged the request",
         ),
         (Ok(header(NLMSG_OVERRUN, 0, 1, &[])), "ENOBUFS"),
         (

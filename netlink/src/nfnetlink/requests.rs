@@ -84,7 +84,7 @@ impl<T: Transport> Socket<T> {
         let all = |a: &crate::socket::Answers| !a.answered.contains(&false);
         let answers = self.answers(&sent, what, all);
         let is_whole = all(&answers);
-        let silent = || Error::malformed("send", what, "the kernel did not answer all of it");
+        let silent = || Error::malformed("send", what, "the kernel did not answer every request");
         if let Some(e) = answers.lost.or_else(|| (!is_whole).then(silent)) {
             // The requests that were answered before succeeded or failed on their own.
             return Err(e.with_in_force(InForce::Unknown));

@@ -98,7 +98,7 @@ impl<T: Transport> Socket<T> {
     ) -> Result<Reply> {
         let request = Request::new(kind, (self::family(family), attrs), "read", what);
         let found = self.look_up(&request)?.pop();
-        let nothing = || Error::malformed("read", what, "the kernel answered nothing");
+        let nothing = || Error::malformed("read", what, "the kernel sent no object");
         found.map(Reply::from).ok_or_else(nothing)
     }
 }

@@ -53,7 +53,7 @@ impl<T: Transport, P> Socket<T, P> {
                     // A dump must end with NLMSG_DONE; after an acknowledgement it is unknown how much is missing.
                     Answer::Ack(ack) if ack.errno == 0 => {
                         let detail =
-                            "the kernel acknowledged the question in the middle of the answer";
+                            "the kernel acknowledged the request in the middle of the dump";
                         return Err(Error::malformed(operation, what, detail));
                     }
                     Answer::Ack(ack) => return Err(sent.error(operation, what, 0, ack)),

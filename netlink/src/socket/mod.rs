@@ -119,7 +119,7 @@ impl<T: Transport, P> Socket<T, P> {
     /// # Errors
     /// As `setsockopt(2)`.
     pub fn reserve(&mut self, bytes: usize) -> Result<()> {
-        let fail = |e| Error::io("make room for", "answers", &e);
+        let fail = |e| Error::io("enlarge the socket buffer for", "answers", &e);
         self.transport.reserve(bytes).map_err(fail)
     }
 
@@ -141,7 +141,7 @@ impl<T: Transport, P> Socket<T, P> {
             .finish(first)
             .map_err(|e| Error::malformed("write", what, e.to_string()))?;
         if sent.bytes.len() > DEFAULT_SOCKET_BUFFER / 2 {
-            let fail = |e| Error::io("make room for", what, &e);
+            let fail = |e| Error::io("enlarge the socket buffer for", what, &e);
             self.transport.reserve(sent.bytes.len()).map_err(fail)?;
         }
         let unsent = self.send(operation, &sent.bytes, what).err();
