@@ -1,4 +1,4 @@
-//! The loop in which every engine brings the kernel to a desired state.
+//! The loop by which every engine brings the kernel to a desired state.
 //!
 //! ```text
 //! observe -> plan -> commit -> read back, compare
@@ -6,48 +6,49 @@
 //!    |   another writer was first   another writer changed it since
 //!    '--------------------------------------------------------------'   for at most `CONTENTION`
 //! ```
-//! An engine says what its steps are ([`Converge`]); what follows from their outcome is decided here alone: when to begin
-//! again, what becomes of a commit whose answer was lost, and what an error says of the change ([`Error::in_force`]).
+//! An engine defines its steps ([`Converge`]); only this module decides what follows from their outcome: when to
+//! retry, how to find out whether a commit with a lost answer is in force, and what an error reports about that
+//! ([`Error::in_force`]).
 
 use std::fmt;
 use std::time::{Duration, Instant};
 use weir_netlink::contention::Attempts;
 use weir_netlink::{Error, InForce, Result};
 
-/// How often a desired state is committed again that was acknowledged and then read back differently, where the engine
-/// cannot tell another writer from a kernel that lists something else than it was given.
+/// How often a desired state is committed again that was acknowledged and then read back differently, where the
+/// engine cannot distinguish another writer from a kernel that lists something else than it was given.
 const ROUNDS: u32 = 8;
 
-/// How many lost answers are looked into before the last one is reported.
+/// How many lost answers are resolved by reading before the last one is reported.
 const LOST: u32 = 3;
 
-/// A desired state of one engine.
+/// The desired state of one engine, and the steps towards it.
 pub(crate) trait Converge {
-    /// What the kernel holds.
+    /// The actual state.
     type Observed;
-    /// What turns it into the desired state.
+    /// The changes that lead from the actual to the desired state.
     type Plan;
     /// One operation of a plan.
     type Op: PartialEq;
 
-    /// What it is called in errors: "the ruleset".
+    /// Its name in errors: "the ruleset".
     const OBJECT: &'static str;
 
-    /// Reads what the kernel holds.
+    /// Reads the actual state.
     fn observe(&mut self) -> Result<Self::Observed>;
 
-    /// What is missing.
+    /// Plans the missing operations.
     fn plan(&mut self, observed: &Self::Observed) -> Result<Self::Plan>;
 
-    /// The operations of a plan; none when the kernel holds what is desired.
+    /// The operations of a plan; none when the actual state is in sync.
     fn ops(plan: &mut Self::Plan) -> &mut Vec<Self::Op>;
 
-    /// Sends a plan. `late` says how many plans in a row were refused because another writer was first.
+    /// Sends a plan. `late` counts the consecutive plans that were refused because another writer committed first.
     ///
-    /// An error whose [`Error::in_force`] is not known is looked into.
+    /// If [`Error::in_force`] of the error is unknown, the loop reads the state to find out.
     fn commit(&mut self, plan: &mut Self::Plan, late: u32) -> Result<Committed>;
 
-    /// Compares what the kernel holds with what was committed; `before` is what the plan was made for.
+    /// Compares the actual state with what was committed; `before` is the state that the plan was made for.
     fn read_back(
         &mut self,
         plan: &Self::Plan,
@@ -57,10 +58,10 @@ pub(crate) trait Converge {
     /// Whether nothing was committed between the two.
     fn is_same(&mut self, before: &Self::Observed, now: &Self::Observed) -> bool;
 
-    /// Opens a fresh socket, on which no late answer is taken for a new one.
+    /// Opens a new socket, on which no late answer can be taken for a new one.
     fn reopen(&mut self) -> Result<()>;
 
-    /// Whether the plan brings about a state, so that planning again after a lost answer does no harm.
+    /// Whether the plan describes a target state, so that it may be planned again after a lost answer.
     fn is_idempotent(&self) -> bool {
         true
     }
@@ -71,22 +72,23 @@ pub(crate) trait Converge {
 pub(crate) enum Committed {
     /// The kernel acknowledged it.
     Yes,
-    /// Another writer was first: the plan was made for another state, and nothing was changed.
+    /// Another writer committed first: the plan was made for another state, and nothing was changed.
     Late,
 }
 
-/// What was read back.
+/// The outcome of reading back.
 pub(crate) enum ReadBack<O> {
-    /// What was committed.
+    /// The actual state is what was committed.
     InSync(O),
-    /// Another writer changed it since.
+    /// Another writer has changed it since.
     Overwritten,
-    /// Something else than was acknowledged; the text says how far away. `is_certain`: no other writer did it.
+    /// The actual state is not what was acknowledged; the text counts the differences. `is_certain`: no other writer
+    /// did it.
     Differs { detail: String, is_certain: bool },
 }
 
 impl<O> ReadBack<O> {
-    /// So many operations away from what was acknowledged; `what` is what the kernel lists.
+    /// [`ReadBack::Differs`] with the operations that are missing; `what` names what the kernel lists.
     pub(crate) fn differs<P: fmt::Display>(what: &str, missing: &[P], is_certain: bool) -> Self {
         let first = missing.first().map(P::to_string).unwrap_or_default();
         let first = first.lines().next().unwrap_or_default();
@@ -102,31 +104,31 @@ impl<O> ReadBack<O> {
     }
 }
 
-/// The kernel holds what is desired.
+/// The actual state is in sync.
 #[derive(Debug)]
 pub(crate) struct Converged<O, P> {
-    /// What was changed, in this order; empty when nothing differed.
+    /// The changes that were made, in this order; empty when it was in sync already.
     pub(crate) ops: Vec<P>,
-    /// What was read last.
+    /// The state that was read last.
     pub(crate) observed: O,
-    /// How long reading back took; `None` when nothing was written.
+    /// Duration of reading back; `None` when nothing was written.
     pub(crate) read_back: Option<Duration>,
 }
 
-/// What is known in the midst of it.
+/// The state of a running loop.
 struct Progress<P> {
     ops: Vec<P>,
     in_force: InForce,
     read_back: Option<Duration>,
-    /// The first answer since the last acknowledged commit that was lost.
+    /// The first lost answer since the last acknowledged commit.
     lost: Option<Error>,
 }
 
-/// Makes the kernel hold the desired state. While another writer interferes it begins again, for at most `limit`.
+/// Brings the kernel to the desired state. While another writer interferes, retries for at most `limit`.
 ///
 /// # Errors
-/// As the steps; another writer kept interfering ([`ErrorKind::Exhausted`](weir_netlink::ErrorKind)). The error says
-/// what is known of the change, of this and of all rounds before.
+/// As the steps; another writer kept interfering ([`ErrorKind::Exhausted`](weir_netlink::ErrorKind)).
+/// [`Error::in_force`] covers this and all earlier rounds.
 pub(crate) fn converge<C: Converge>(
     desired: &mut C,
     limit: Duration,
@@ -143,7 +145,7 @@ pub(crate) fn converge<C: Converge>(
             observed,
             read_back: progress.read_back,
         }),
-        // What came after it tells less: it names what could not be put back.
+        // Later errors are less informative: they name what could not be restored.
         Err(e) => match progress.lost {
             Some(lost) => Err(lost),
             None => Err(of_all_rounds(e, progress.in_force)),
@@ -151,7 +153,7 @@ pub(crate) fn converge<C: Converge>(
     }
 }
 
-/// A later round that changed nothing does not undo what an earlier one did.
+/// A later round that changed nothing does not undo the change of an earlier one.
 fn of_all_rounds(error: Error, in_force: InForce) -> Error {
     match error.in_force() {
         InForce::No => error.with_in_force(in_force),
@@ -170,7 +172,7 @@ fn rounds<C: Converge>(
     let mut before = desired.observe()?;
     loop {
         let mut plan = desired.plan(&before)?;
-        // Of what was sent and not acknowledged, that which is not missing now.
+        // Operations that were sent without an acknowledgement and are not missing now are in force.
         let missing = C::ops(&mut plan);
         let done = sent.drain(..).filter(|op| !missing.contains(op));
         progress.ops.extend(done);
@@ -210,7 +212,8 @@ fn rounds<C: Converge>(
                 if !desired.is_idempotent() || lost == LOST {
                     return Err(e);
                 }
-                // All of it, or some: the next plan tells. The silence was long, and counts for no attempt.
+                // All or a part of it is in force: the next plan shows which. The wait was long, so it does not count
+                // as an attempt.
                 progress.in_force = InForce::Unknown;
                 progress.read_back = Some(begun.elapsed());
                 progress.lost.get_or_insert(e);
@@ -232,7 +235,7 @@ fn rounds<C: Converge>(
     }
 }
 
-/// One more time after a lost answer: what was committed is there.
+/// Reads back once more after a lost answer, because the commit is in force.
 fn read_back<C: Converge>(
     desired: &mut C,
     plan: &C::Plan,
@@ -248,7 +251,7 @@ fn read_back<C: Converge>(
     }
 }
 
-/// What the kernel holds, on a fresh socket.
+/// Reads the actual state on a new socket.
 fn look_again<C: Converge>(desired: &mut C) -> Result<C::Observed> {
     desired.reopen()?;
     desired.observe()
@@ -265,13 +268,13 @@ mod tests {
     enum Event {
         Acknowledged,
         Late,
-        /// Not sent, and the answer does not say so.
+        /// Not sent, but the error does not tell.
         LostBefore,
         /// In force, and the answer is lost.
         LostAfter,
-        /// The same, and another writer changes it at once.
+        /// In force, the answer is lost, and another writer changes the state immediately.
         LostAndChanged,
-        /// Acknowledged, and another writer changes it at once.
+        /// Acknowledged, and another writer changes the state immediately.
         Changed,
         /// Acknowledged, and the kernel lists something else.
         Lied,
@@ -279,7 +282,7 @@ mod tests {
     }
     use Event::*;
 
-    /// A kernel that holds a number, which is to be 7.
+    /// A kernel that holds a number; 7 is desired.
     struct Fake {
         held: u32,
         events: VecDeque<Event>,
@@ -385,7 +388,7 @@ mod tests {
     fn a_lost_answer_is_looked_into() {
         assert!(matches!(run(fake(&[LostAfter])), (Ok(ops), 1) if ops == [7]));
         assert_eq!(in_force(fake(&[LostBefore])), InForce::No);
-        // Something else than before, and not what is desired.
+        // The state changed, but is not the desired one.
         assert!(matches!(run(fake(&[LostAndChanged])), (Ok(_), 2)));
         let script = || Fake {
             is_idempotent: false,
@@ -402,7 +405,7 @@ mod tests {
         assert_eq!(run(fake(&always)).1, LOST);
     }
 
-    /// What a later round does not find out, an earlier one may have done.
+    /// A change of an earlier round is reported although a later round cannot tell.
     #[test]
     fn an_error_speaks_for_all_rounds() {
         assert_eq!(in_force(fake(&[Refused])), InForce::No);

@@ -4,23 +4,23 @@
 //! static CNI plugin 90 kB larger (4.63 to 4.72 MB, before unwind tables go), more than the 4 MiB of it have room for; its
 //! Myers without hashing has no bound but a deadline, and a plan has to be the same each time.
 
-/// One step; indexes are into the old and the new list.
+/// One step; indexes refer to the old and the new list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The old one stays.
+    /// Keep the old rule.
     Keep(usize),
-    /// The old one goes.
+    /// Delete the old rule.
     Delete(usize),
-    /// The new one comes.
+    /// Add the new rule.
     Add(usize),
 }
 
-/// How many pairs of what differs are compared: 16 MiB of lengths.
+/// Limit of compared pairs: 16 MiB of lengths.
 const PAIRS: usize = 4 << 20;
 
-/// Keeps a longest common subsequence. Rules that stay keep their counters. Two long lists that have little in common
-/// would take the product of their lengths in memory and time: of those only the beginning and the end that they share
-/// stay, and what is between is replaced.
+/// Keeps a longest common subsequence. Rules that are kept keep their counters. Two long lists that have little in
+/// common would need memory and time proportional to the product of their lengths: of those only the common prefix
+/// and suffix are kept, and the rest is replaced.
 pub(crate) fn diff<T: PartialEq>(old: &[T], new: &[T]) -> Vec<Step> {
     let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let (old_rest, new_rest) = (
@@ -54,8 +54,8 @@ pub(crate) fn diff<T: PartialEq>(old: &[T], new: &[T]) -> Vec<Step> {
     steps
 }
 
-/// Dynamic programming over what differs: `table[i][j]` is the length of the longest common
-/// subsequence of `old[i..]` and `new[j..]`.
+/// Dynamic programming over the middle part: `table[i][j]` is the length of the longest common subsequence of
+/// `old[i..]` and `new[j..]`.
 fn middle<T: PartialEq>(old: &[T], new: &[T]) -> Vec<Step> {
     let width = new.len() + 1;
     let mut table = vec![0u32; (old.len() + 1) * width];
@@ -144,7 +144,7 @@ mod tests {
             })
             .collect();
         assert_eq!(made, new);
-        // A long list of unwanted ones beside a few that stay is no such case.
+        // A long list of rules to delete beside a few that are kept is below the limit.
         let few = [3_u32, 40_000, 99_999];
         let kept = diff(&old, &few);
         assert_eq!(

@@ -4,8 +4,9 @@
 //! reads, plans, applies and reads back: [`nft`] (nf_tables), [`xtables`] (legacy tables) and [`ipset`]. [`probe`] tells
 //! what of them a kernel has. Start with [`nft::Ruleset`], the rules as values, and [`nft::Engine::apply`].
 //!
-//! Four types matter of each engine: a `Ruleset` (of [`ipset`]: a `Set`) is plain data; an `Engine` is a connection to one
-//! network namespace; an `Op` is one change, printed as the command that it equals; `Applied` says what was changed.
+//! Four types matter in each engine: a `Ruleset` (in [`ipset`]: a `Set`) is plain data; an `Engine` is a connection
+//! to one network namespace; an `Op` is one change, printed as the equivalent command; `Applied` lists what was
+//! changed.
 //!
 //! ```
 //! use weir_netfilter::nft::{

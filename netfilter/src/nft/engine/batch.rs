@@ -1,4 +1,4 @@
-//! Operations to messages.
+//! Encodes operations as messages.
 
 use std::collections::HashMap;
 
@@ -15,17 +15,16 @@ use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES};
 use weir_netlink::{Error, Result};
 
-/// Elements of one message. An attribute holds at most 65 535 bytes; the largest element, with
-/// a key and a value of 64 bytes, names and a comment of 256, takes less than 512.
+/// Elements per message. An attribute holds at most 65 535 bytes; the largest element, with a key and a value of 64
+/// bytes, names and a comment of 256, takes less than 512.
 const ELEMENTS_PER_MESSAGE: usize = 120;
 
 impl Transaction {
-    /// The datagram that [`Engine::commit`](super::Engine::commit) sends: netlink messages one after the
-    /// other, from `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`, with sequence numbers from 0. For
-    /// whoever wants to see them.
+    /// The datagram that [`Engine::commit`](super::Engine::commit) sends, for inspection: all netlink messages from
+    /// `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`, with sequence numbers from 0.
     ///
     /// # Errors
-    /// A value does not fit its attribute, and nothing is cut to fit.
+    /// A value does not fit its attribute; nothing is truncated to fit.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         super::check::fits(self)?;
         let datagram = encode(self).0.datagram(0);
@@ -34,7 +33,7 @@ impl Transaction {
     }
 }
 
-/// The batch, and for every message of it the operation that it belongs to.
+/// The batch, and for each of its messages the index of its operation.
 pub(super) fn encode(t: &Transaction) -> (Batch, Vec<usize>) {
     let generation = Some(t.generation).filter(|g| *g != UNGUARDED);
     let batch = Batch::new(NFNL_SUBSYS_NFTABLES, generation);
@@ -57,7 +56,7 @@ struct Messages {
     origin: Vec<usize>,
     op: usize,
     set_id: u32,
-    /// Numbers of the named sets of this batch.
+    /// Ids of the named sets that this batch creates.
     new_sets: HashMap<(TableId, String), u32>,
 }
 
@@ -110,7 +109,7 @@ impl Messages {
                 self.change(raw::NFT_MSG_NEWSETELEM, id, s, elements);
             }
             Op::DeleteElements(id, s, elements) => {
-                // They are found by their keys, and with a sign of ours beside it a long comment may not fit.
+                // The kernel finds elements by key; a foreign comment may not fit beside weir's own userdata.
                 let mut found = elements.clone();
                 found.iter_mut().for_each(|e| e.extra_mut().comment = None);
                 self.change(raw::NFT_MSG_DELSETELEM, id, s, &found);
@@ -157,7 +156,7 @@ impl Messages {
             ..TableAttrs::default()
         };
         let id = (t.family, t.name.clone());
-        // Without NLM_F_CREATE, as `nft`: the kernel makes a table that is not there in any case.
+        // Without NLM_F_CREATE, as `nft`: the kernel creates a missing table in any case.
         self.push(raw::NFT_MSG_NEWTABLE, 0, &id, &attrs);
     }
 
@@ -171,7 +170,7 @@ impl Messages {
             hook: base.map(|b| HookAttrs {
                 hooknum: Some(b.hook.number()),
                 priority: Some(b.priority),
-                // The kernel lists more than one under another attribute, and takes them there. Since 5.5
+                // Several devices use another attribute, in dumps and requests. Since 5.5
                 dev: b.devices.first().filter(|_| b.devices.len() == 1).cloned(),
                 devs: Some(&b.devices)
                     .filter(|d| d.len() > 1)
@@ -209,7 +208,7 @@ impl Messages {
         }
     }
 
-    /// Elements of a set that exists: the end at 0, which opens a new set, is there already.
+    /// Elements of an existing set: it has the interval end at 0, with which a new set begins, already.
     fn change(&mut self, kind: u16, id: &TableId, s: &Set, elements: &[crate::nft::Element]) {
         let mut attrs = set::elem_attrs(elements, s.interval).peekable();
         let _ = attrs.next_if(|a| a.flags == Some(raw::NFT_SET_ELEM_INTERVAL_END));
@@ -252,7 +251,7 @@ impl Messages {
     }
 }
 
-/// Said even when it is what a new chain gets anyway: `nft` lists it, and so it is what a listing sends.
+/// Sent even when it is the default: `nft` lists it, and so sends it when it restores a listing.
 fn policy(p: Policy) -> u32 {
     match p {
         Policy::Drop => raw::NF_DROP.cast_unsigned(),

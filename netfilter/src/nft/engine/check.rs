@@ -1,4 +1,4 @@
-//! What no message can say as it is: refused before anything is sent, so that nothing is cut to fit.
+//! Values that no message can represent exactly: refused before anything is sent, so that nothing is truncated.
 
 use super::{Op, Transaction};
 use crate::nft::model::{
@@ -11,25 +11,25 @@ use std::time::Duration;
 use weir_netlink::attr::bytes_of;
 use weir_netlink::{Error, Result};
 
-/// The kernel keeps this much userdata of an object (`NFT_USERDATA_MAXLEN`).
+/// Maximum userdata of an object (`NFT_USERDATA_MAXLEN`).
 const USERDATA: usize = 256;
-/// Of an entry of the userdata: type, length and the zero that ends a text.
+/// Overhead of a userdata entry: type, length and the terminating NUL.
 const ENTRY: usize = 3;
-/// What is left of it for a comment alone.
+/// Maximum length of a comment without other entries.
 const COMMENT: usize = USERDATA - ENTRY;
-/// What is left of it at an element, which keeps two bytes less: of 256 the kernel drops all, with no word, and 255 it
-/// refuses (`u8 ulen` in `nft_add_set_elem`; its length with a header is one byte, too). A range without an end has an
+/// The same for an element, which keeps two bytes less: 256 bytes the kernel drops silently, and 255 it refuses (`u8
+/// ulen` in `nft_add_set_elem`; the length including the header is one byte, too). A range without an end has an
 /// entry with a number besides the comment.
 const ELEM_COMMENT: usize = USERDATA - 2 - ENTRY - 6;
-/// `NF_LOG_PREFIXLEN` of `linux/netfilter/nf_log.h`, less the zero at the end.
+/// `NF_LOG_PREFIXLEN` of `linux/netfilter/nf_log.h`, without the terminating NUL.
 const LOG_PREFIX: usize = 127;
-/// `IFNAMSIZ` of `linux/if.h`, less the zero at the end.
+/// `IFNAMSIZ` of `linux/if.h`, without the terminating NUL.
 const IFNAME: usize = 15;
 
-/// Every value of every operation fits into its attribute.
+/// Checks that every value of every operation fits its attribute.
 ///
 /// # Errors
-/// The first that does not, with its operation and the limit.
+/// The first value that does not fit, with its operation and the limit.
 pub(super) fn fits(transaction: &Transaction) -> Result<()> {
     for op in &transaction.ops {
         one(op).map_err(|reason| Error::refused("write", op.to_string(), reason))?;
@@ -73,12 +73,12 @@ fn one(op: &Op) -> Result<(), String> {
 }
 
 fn name(what: &str, name: &str) -> Result<(), String> {
-    // With its zero.
+    // Without the terminating NUL.
     let longest = raw::NFT_NAME_MAXLEN - 1;
     match bytes_of(name).len() {
         n @ 1.. if n <= longest && !name.contains('\0') => Ok(()),
         n => Err(format!(
-            "the name of a {what} has {n} bytes or a zero in it; give one of 1 to {longest} bytes"
+            "the name of a {what} has {n} bytes or contains NUL; give one of 1 to {longest} bytes"
         )),
     }
 }
@@ -90,7 +90,7 @@ fn comment(text: Option<&str>) -> Result<(), String> {
 fn comment_of(text: Option<&str>, longest: usize) -> Result<(), String> {
     match text {
         Some(t) if t.len() > longest || t.contains('\0') => Err(format!(
-            "the comment has {} bytes or a zero in it; shorten it to {longest} bytes",
+            "the comment has {} bytes or contains NUL; shorten it to {longest} bytes",
             t.len()
         )),
         _ => Ok(()),
@@ -101,7 +101,7 @@ fn interface(name: &[u8]) -> Result<(), String> {
     match name.len() {
         1..=IFNAME if !name.contains(&0) => Ok(()),
         n => Err(format!(
-            "the name of an interface has {n} bytes or a zero in it; it has 1 to {IFNAME}"
+            "the name of an interface has {n} bytes or contains NUL; it has 1 to {IFNAME}"
         )),
     }
 }
@@ -113,7 +113,7 @@ fn chain(c: &Chain) -> Result<(), String> {
     }
     let kind = c.base.as_ref().map(|b| b.chain_type.as_str());
     if kind.is_some_and(|k| k.contains('\0')) {
-        return Err("the type of a chain has a zero in it; leave it out".into());
+        return Err("the type of a chain contains NUL; remove it".into());
     }
     comment(c.comment.as_deref())
 }
@@ -121,17 +121,17 @@ fn chain(c: &Chain) -> Result<(), String> {
 fn set(s: &Set) -> Result<(), String> {
     let notes = s.to_attrs("", 0).userdata.map_or(0, |u| u.len());
     let text = s.comment.as_deref();
-    // A comment that is too long for its own length byte is not whole there.
+    // A comment that exceeds its length byte is truncated there.
     let entry = text.map_or(0, |t| t.len().min(255) + ENTRY);
     comment_of(text, COMMENT.saturating_sub(notes.saturating_sub(entry)))?;
     if notes > USERDATA {
         return Err(format!(
-            "its notes (`typeof`, byte orders) have {notes} bytes, and the kernel keeps {USERDATA}; declare it with `type`"
+            "its userdata (`typeof`, byte orders) has {notes} bytes, and the kernel keeps {USERDATA}; declare it with `type`"
         ));
     }
     let whole = |t: Duration| t.subsec_nanos().is_multiple_of(1_000_000);
     if !s.timeout.into_iter().chain(s.gc_interval).all(whole) {
-        return Err("a time is no number of milliseconds; round it".into());
+        return Err("a time is not a whole number of milliseconds; round it".into());
     }
     if s.gc_interval
         .is_some_and(|t| t.as_millis() > u128::from(u32::MAX))
@@ -153,7 +153,9 @@ fn elements(s: &Set, elements: &[crate::nft::Element]) -> Result<(), String> {
             .timeout
             .is_some_and(|t| !t.subsec_nanos().is_multiple_of(1_000_000))
         {
-            return Err("the timeout of an element is no number of milliseconds; round it".into());
+            return Err(
+                "the timeout of an element is not a whole number of milliseconds; round it".into(),
+            );
         }
         if s.key_type == DataType::IFNAME {
             padded(e.key.first())?;
@@ -162,7 +164,7 @@ fn elements(s: &Set, elements: &[crate::nft::Element]) -> Result<(), String> {
     Ok(())
 }
 
-/// A name in the 16 bytes of the register that holds it.
+/// An interface name, padded to the 16 bytes of the register.
 fn padded(name: &Data) -> Result<(), String> {
     let end = name.0.iter().rposition(|b| *b != 0).map_or(0, |n| n + 1);
     match name.0.len() <= IFNAME + 1 && end <= IFNAME {
@@ -190,7 +192,7 @@ fn statement(s: &Statement) -> Result<(), String> {
         Statement::Tproxy(t) => t.addr.map_or(Ok(()), |a| family(t.family, a)),
         Statement::Log(l) => match &l.prefix {
             Some(p) if p.len() > LOG_PREFIX || p.contains('\0') => Err(format!(
-                "the prefix of the log has {} bytes or a zero in it; shorten it to {LOG_PREFIX} bytes",
+                "the prefix of the log has {} bytes or contains NUL; shorten it to {LOG_PREFIX} bytes",
                 p.len()
             )),
             _ => Ok(()),
@@ -223,7 +225,7 @@ fn matching(m: &Match) -> Result<(), String> {
     }
 }
 
-/// What is stored has the bytes that its place takes: of more the kernel takes the first.
+/// A stored value must have the width of its destination: of a longer one the kernel takes the first bytes.
 fn source(to: &Selector, from: &Source) -> Result<(), String> {
     let width = match to {
         Selector::Meta(MetaKey::Mark | MetaKey::Priority) | Selector::Ct(CtKey::Mark, _) => 4,
@@ -239,12 +241,12 @@ fn source(to: &Selector, from: &Source) -> Result<(), String> {
     match fits {
         true => Ok(()),
         false => Err(format!(
-            "a stored value, or its mask, has not the {width} bytes of what it is stored in; give as many"
+            "a stored value, or its mask, does not have the {width} bytes of its destination; give as many"
         )),
     }
 }
 
-/// The kernel takes as many bytes of an address as its family has.
+/// The kernel reads as many bytes of an address as its family has.
 fn family(family: Family, address: IpAddr) -> Result<(), String> {
     let fits = match family {
         Family::Ip => address.is_ipv4(),

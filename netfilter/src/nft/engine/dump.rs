@@ -1,4 +1,4 @@
-//! One dump: each answer decoded, all of them together bounded.
+//! One dump: every answer is decoded; their total size is bounded.
 
 use super::Engine;
 use crate::nft::model::Family;
@@ -33,7 +33,7 @@ impl<T: Transport> Engine<T> {
         Ok(replies)
     }
 
-    /// The same for lists that can be long: each answer is gone when the next one comes.
+    /// As [`Engine::dump`], for long lists: each answer is freed before the next one is read.
     pub(super) fn each<A: AttrSet>(
         &mut self,
         message: u16,
@@ -58,7 +58,7 @@ impl<T: Transport> Engine<T> {
             .dump_each(kind, family.number(), attrs, what, bounded);
         self.held = held;
         match listed {
-            // The ruleset changed, ours or not: what was listed may have holes.
+            // The ruleset changed, in an owned table or another: the list may be incomplete.
             Err(e) if e.errno() == Some(libc::EINTR) => {
                 self.torn = true;
                 Ok(())
@@ -69,16 +69,16 @@ impl<T: Transport> Engine<T> {
 }
 
 weir_netlink::attributes! {
-    /// What all objects of a table have in common.
+    /// The attribute that all objects of a table have in common.
     struct Belonging {
         /// table
         table: Str = NFTA_RULE_TABLE 1,
     }
 }
 
-/// What is listed is more than is read.
+/// The dump exceeds the limit of bytes.
 fn too_large(what: &str, reply: &Reply, limit: usize) -> Error {
-    // Every object says its table in the same attribute.
+    // Every kind of object has its table in the same attribute.
     let attrs = Belonging::decode(&reply.attrs).unwrap_or_default();
     let table = attrs.table.unwrap_or_default();
     let reason = format!(
@@ -89,7 +89,7 @@ fn too_large(what: &str, reply: &Reply, limit: usize) -> Error {
     Error::refused("read", what, reason)
 }
 
-/// Without nf_tables the subsystem is unknown to nfnetlink (`EINVAL`); without nfnetlink there is no such socket
+/// Without nf_tables, nfnetlink does not know the subsystem (`EINVAL`); without nfnetlink, the socket does not exist
 /// (`EPROTONOSUPPORT`).
 pub(super) fn no_nf_tables(e: Error) -> Error {
     match e.errno() {

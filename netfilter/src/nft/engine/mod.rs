@@ -6,7 +6,7 @@
 //! commit(transaction)         one batch, guarded by the generation: all or nothing
 //! apply = read, plan, commit, read back, compare
 //! ```
-//! Only tables that the caller names as its own are ever changed.
+//! Only tables that the caller names as owned are ever changed.
 
 mod batch;
 mod check;
@@ -37,16 +37,17 @@ use weir_netlink::{Kernel, Transport};
 /// A table by family and name.
 pub type TableId = (Family, String);
 
-/// How much one reading takes: who may write in a pod's namespace can make tables of any size there, and as values they
-/// take several times as much of the memory of the node. A rule has about 500 bytes, an element of a set 40.
+/// How many bytes one reading may take: a process with CAP_NET_ADMIN in a pod's namespace can create tables of any
+/// size there, and as values they take several times as much of the node's memory. A rule has about 500 bytes, an
+/// element of a set 40.
 const READ_LIMIT: usize = 64 << 20;
 
-/// How many commits in a row may come too late before one is sent without the generation's guard.
+/// How many consecutive commits may be refused as stale before one is sent without the generation guard.
 ///
-/// The guard is for our own tables: a plan that was made for another state of them would not give what is desired. But
-/// the generation counts the commits to all tables, and a writer who is busy enough with its own keeps every guarded
-/// commit from coming in time. What is named by a handle is still changed only if it is there, and reading back
-/// decides.
+/// The guard protects the owned tables: a plan that was made for another state of them would not lead to the desired
+/// one. But the generation counts the commits to all tables, so a writer that is busy with other tables can make
+/// every guarded commit stale. Without the guard, an object named by a handle is still changed only if it exists, and
+/// reading back decides.
 const GUARDED: u32 = 8;
 
 /// A connection to nf_tables in one network namespace.
@@ -57,20 +58,20 @@ pub struct Engine<T: Transport = Kernel> {
     read_limit: usize,
     /// Bytes of the current reading.
     held: usize,
-    /// The current reading came to its limit.
+    /// The current reading has reached its limit.
     is_full: bool,
-    /// The kernel said of a dump of the current reading that the ruleset changed meanwhile.
+    /// The kernel reported for a dump of the current reading that the ruleset changed meanwhile.
     torn: bool,
 }
 
 /// What [`Engine::apply`] did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
-    /// What was changed, in this order; empty when the kernel held what is desired.
+    /// The changes that were made, in this order; empty when the ruleset was in sync.
     pub ops: Vec<Op>,
-    /// The generation of the ruleset that was read back and found equal.
+    /// The generation of the ruleset that was read back and is in sync.
     pub generation: u32,
-    /// Every table that there is then, ours and foreign.
+    /// All tables that exist in it, owned and foreign.
     pub tables: Vec<TableId>,
     /// What another writer has in the owned tables, and stays.
     pub kept: Vec<Kept>,
@@ -90,7 +91,7 @@ impl Engine<Kernel> {
 }
 
 impl<T: Transport> Engine<T> {
-    /// On a socket that is open already.
+    /// Uses an open socket.
     pub fn with_socket(socket: Socket<T>) -> Self {
         Self {
             socket,
@@ -102,31 +103,30 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Tries again for this long while another writer interferes. Ten seconds unless it is said.
+    /// Retries for this long while another writer interferes. Ten seconds by default.
     #[must_use]
     pub fn contention(mut self, limit: Duration) -> Self {
         self.contention = limit;
         self
     }
 
-    /// Reads no more than this at once, in bytes of the kernel's answers. 64 MiB unless it is said.
+    /// Limit of one reading, in bytes of the kernel's answers. 64 MiB by default.
     #[must_use]
     pub fn read_limit(mut self, bytes: usize) -> Self {
         self.read_limit = bytes;
         self
     }
 
-    /// Makes the kernel hold `desired`, and nothing else in the tables `owned`, then reads it back.
+    /// Makes the tables `owned` hold `desired` and nothing else, then reads them back.
     ///
-    /// Nothing is written when nothing differs. Tables that are not named are not touched. When the answer to a commit is
-    /// lost, a fresh socket reads what became of it.
+    /// Nothing is written when they are in sync. Other tables are not touched. When the answer to a commit is lost,
+    /// the state is read on a new socket.
     ///
     /// # Errors
-    /// A desired table is not among the owned ones. What the kernel refused, in its own words, with the operation and
-    /// the attribute. Another writer kept changing the
-    /// owned tables. The kernel holds something else than what it acknowledged. An answer was lost and nothing could be
-    /// read afterwards. [`Error::in_force`] says what is known of the change, which is in force as a whole or not at
-    /// all.
+    /// A desired table is not among the owned ones. A refusal of the kernel, with its extended ack, the operation and
+    /// the attribute. Another writer kept changing the owned tables. The actual state is not what the kernel
+    /// acknowledged. An answer was lost and nothing could be read afterwards. [`Error::in_force`] tells whether the
+    /// change is in force; a transaction is in force as a whole or not at all.
     pub fn apply(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Applied> {
         refuse_foreign("apply", desired, owned)?;
         let limit = self.contention;
@@ -146,7 +146,7 @@ impl<T: Transport> Engine<T> {
         })
     }
 
-    /// What `apply` would do now.
+    /// The transaction that `apply` would send now.
     ///
     /// # Errors
     /// A desired table is not among the owned ones. The ruleset cannot be read.
@@ -158,9 +158,9 @@ impl<T: Transport> Engine<T> {
     /// Sends a transaction as one batch.
     ///
     /// # Errors
-    /// As the kernel answers for the first operation that it refused; [`Error::is_stale_generation`] when the
-    /// ruleset changed since it was read. Nothing is changed in either case. When an answer is lost,
-    /// [`Error::in_force`] is not known.
+    /// As the kernel answers for the first operation that it refused; [`Error::is_stale_generation`] when the ruleset
+    /// changed since it was read. Nothing is changed in either case. When an answer is lost, [`Error::in_force`] is
+    /// unknown.
     pub fn commit(&mut self, transaction: &Transaction) -> Result<()> {
         if transaction.ops.is_empty() {
             return Ok(());
@@ -223,7 +223,7 @@ impl<T: Transport> Converge for Desired<'_, T> {
         match self.engine.commit(plan) {
             Ok(()) => Ok(Committed::Yes),
             Err(e) if e.is_stale_generation() => Ok(Committed::Late),
-            // Without the guard the kernel finds out by itself what is not as it was read.
+            // Without the guard, the kernel refuses operations on objects that are not as they were read.
             Err(e) if !is_guarded && (e.is_not_found() || e.is_exists()) => Ok(Committed::Late),
             Err(e) => Err(e),
         }
@@ -235,7 +235,7 @@ impl<T: Transport> Converge for Desired<'_, T> {
         before: &Snapshot,
     ) -> Result<ReadBack<Snapshot>> {
         let is_guarded = committed.generation != UNGUARDED;
-        // A commit is one generation: unless another writer made one too, this is what will be read.
+        // A commit is one generation: unless another writer committed too, this one will be read.
         let generation = before.generation.wrapping_add(1);
         let mut guess = is_guarded.then_some(generation);
         for is_last in [false, false, false, true] {
@@ -248,8 +248,8 @@ impl<T: Transport> Converge for Desired<'_, T> {
             if !is_guarded || found.generation != generation {
                 break;
             }
-            // While the kernel moves a large set to a larger hash table, a dump can name an element twice and
-            // leave another out, with no sign of it. It is the same ruleset, so it is looked at again.
+            // While the kernel resizes the hash table of a large set, a dump can list an element twice and omit
+            // another, without reporting it. The ruleset is the same, so it is read again.
             let only_elements = missing.iter().all(|op| matches!(op, Op::AddElements(..)));
             if only_elements && !is_last {
                 continue;
@@ -259,7 +259,7 @@ impl<T: Transport> Converge for Desired<'_, T> {
         Ok(ReadBack::Overwritten)
     }
 
-    /// Nothing was committed since, or nothing of ours is another: each commit gives what it adds new handles.
+    /// Nothing was committed since, or no owned object was replaced: a commit assigns new handles to what it adds.
     fn is_same(&mut self, before: &Snapshot, now: &Snapshot) -> bool {
         now.generation == before.generation || now.is_same(before)
     }

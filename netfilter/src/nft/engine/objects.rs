@@ -1,4 +1,4 @@
-//! Reading what weir does not make: stateful objects and flowtables, for who looks at a whole ruleset.
+//! Reads stateful objects and flowtables, which weir never creates, for listings of a whole ruleset.
 
 use super::Engine;
 use super::dump::decode;
@@ -13,7 +13,7 @@ use weir_netlink::Transport;
 use weir_netlink::attr::{AttrSet, Writer};
 
 impl<T: Transport> Engine<T> {
-    /// Puts the objects of every table into it. A kernel that does not know the question has none.
+    /// Adds its objects to every table. A kernel that does not know the request has none.
     pub(super) fn objects(&mut self, tables: &mut [Table]) -> Result<()> {
         let found = self.dump(
             raw::NFT_MSG_GETOBJ,
@@ -55,8 +55,8 @@ impl<T: Transport> Engine<T> {
     }
 }
 
-/// Lists the sets of rules that are not shown with their rule, because that has no words: as sets of the table, by the
-/// names that the kernel gave them.
+/// Adds the anonymous sets of rules that are displayed as opaque expressions to the sets of the table, by the names
+/// that the kernel assigned.
 pub(super) fn keep_anonymous(tables: &mut [Table], anonymous: &AnonymousSets) {
     if anonymous.is_empty() {
         return;
@@ -78,11 +78,11 @@ pub(super) fn keep_anonymous(tables: &mut [Table], anonymous: &AnonymousSets) {
     }
 }
 
-/// Whether an expression looks into the set.
+/// Whether an expression refers to the set.
 fn names(e: &Expr, set: &str) -> bool {
     match e {
         Expr::Lookup(l) => l.set.as_deref() == Some(set),
-        // Its name ends with a zero there.
+        // The name is NUL-terminated there.
         Expr::Opaque(a) => {
             let name = [set.as_bytes(), &[0]].concat();
             let data = a.data.as_deref().unwrap_or_default();
@@ -92,8 +92,8 @@ fn names(e: &Expr, set: &str) -> bool {
     }
 }
 
-/// `EINVAL`, or `EOPNOTSUPP` for a family: older than the question, objects came with 4.10 and flowtables
-/// with 4.16.
+/// `EINVAL`, or `EOPNOTSUPP` for a family: the kernel is older than the request; objects were added in 4.10,
+/// flowtables in 4.16.
 fn known<R>(found: Result<Vec<R>>) -> Result<Vec<R>> {
     match found {
         Err(e) if matches!(e.errno(), Some(libc::EOPNOTSUPP)) || e.is_unsupported() => {

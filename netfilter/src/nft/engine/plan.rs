@@ -1,4 +1,4 @@
-//! The pure part: what has to be done so that the kernel holds what is wished.
+//! The pure part: the operations that bring the kernel to the desired state.
 
 use super::{Snapshot, TableId, reasons};
 use crate::diff::{Step, diff};
@@ -10,21 +10,21 @@ use crate::nft::{lower, raise};
 use std::collections::HashSet;
 use std::fmt;
 
-/// Operations of one batch, for a ruleset of one generation.
+/// Operations of one batch, planned for one generation of the ruleset.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transaction {
-    /// The generation that the operations were planned for; the kernel refuses them for another one ([`UNGUARDED`]:
-    /// for none).
+    /// The generation that the operations were planned for; the kernel refuses them in another one ([`UNGUARDED`]: in
+    /// none).
     pub generation: u32,
     /// In the order in which they are sent.
     pub ops: Vec<Op>,
-    /// What is not desired and stays nevertheless.
+    /// Objects that are not desired and are kept nevertheless.
     pub kept: Vec<Kept>,
 }
 
-/// A stateful object or a flowtable that another writer made in an owned table. No operation removes it, but for the one
-/// that removes its table: what counts in it is lost with it, and it changes no packet's way as long as no rule names it,
-/// and those rules go. Still the table does not hold what is desired and nothing else.
+/// A stateful object or a flowtable that another writer created in an owned table. Only deleting its table deletes
+/// it: deleting it alone would lose its counts, and it affects no packet as long as no rule refers to it, and such
+/// foreign rules are deleted. Still, the table is not exactly as desired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// Its table.
@@ -56,15 +56,15 @@ impl fmt::Display for Kept {
 /// A generation that no ruleset has, and that the kernel does not compare (`nf_tables_valid_genid`).
 pub const UNGUARDED: u32 = 0;
 
-/// One change. `Display` prints it as the `nft` command that it equals.
+/// One change. `Display` prints the equivalent `nft` command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// `add table`; its chains and sets come with operations of their own.
+    /// `add table`; separate operations add its chains and sets.
     AddTable(Table),
     /// `delete table` with everything in it.
     DeleteTable(TableId),
-    /// The same, because it differs in what cannot be changed in place, which the texts say. The table comes anew with the
-    /// operations that follow.
+    /// `delete table`, because the table differs in what cannot be changed in place; the texts are the reasons. The
+    /// operations that follow add it again.
     ReplaceTable(TableId, Vec<String>),
     /// `add set` or `add map`, with its elements.
     AddSet(TableId, Set),
@@ -74,37 +74,37 @@ pub enum Op {
     AddElements(TableId, Set, Vec<Element>),
     /// `delete element`
     DeleteElements(TableId, Set, Vec<Element>),
-    /// `add chain`; its rules come with operations of their own.
+    /// `add chain`; separate operations add its rules.
     AddChain(TableId, Chain),
-    /// `add chain ... { policy P; }`: another policy for a base chain that is there.
+    /// `add chain ... { policy P; }`: another policy for an existing base chain.
     SetPolicy(TableId, String, Policy),
     /// `delete chain`
     DeleteChain(TableId, String),
     /// `add rule` at the end or, before the rule with this handle, `insert rule`.
     AddRule(TableId, String, Rule, Option<u64>),
-    /// `delete rule`; the rule is for whoever reads it.
+    /// `delete rule`; the rule is for display.
     DeleteRule(TableId, String, Rule, u64),
 }
 
-/// What is missing so that the tables `owned` hold `desired` and nothing else.
+/// The operations that are missing so that the tables `owned` hold `desired` and nothing else.
 ///
-/// Tables of `desired` must be among the owned ones; others are neither looked at nor changed.
+/// Tables of `desired` must be among the owned ones; others are neither compared nor changed.
 #[must_use]
 pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transaction {
     let (mut ops, mut kept) = (Vec::new(), Vec::new());
     for (i, (family, name)) in owned.iter().enumerate() {
-        // Named twice is owned once.
+        // A table that is listed twice is handled once.
         if owned.iter().take(i).any(|(f, n)| f == family && n == name) {
             continue;
         }
-        let wished = desired.table(*family, name);
+        let desired = desired.table(*family, name);
         let found = observed
             .ruleset
             .tables
             .iter()
             .position(|t| t.family == *family && t.name == *name);
         let id = (*family, name.clone());
-        match (wished, found) {
+        match (desired, found) {
             (None, None) => {}
             (None, Some(_)) => ops.push(Op::DeleteTable(id)),
             (Some(t), None) => add_table(t, &mut ops),
@@ -141,7 +141,7 @@ fn shell(t: &Table) -> Table {
 fn add_table(t: &Table, ops: &mut Vec<Op>) {
     let id = (t.family, t.name.clone());
     ops.push(Op::AddTable(shell(t)));
-    // Verdict maps name chains, rules name both.
+    // Verdict maps refer to chains, rules to both.
     ops.extend(t.chains.iter().map(|c| Op::AddChain(id.clone(), empty(c))));
     ops.extend(t.sets.iter().map(|s| Op::AddSet(id.clone(), s.clone())));
     for c in &t.chains {
@@ -166,18 +166,18 @@ pub(super) fn set_frame(s: &Set) -> Set {
 
 fn change_table(new: &Table, old: &Table, observed: &Snapshot, table: usize, ops: &mut Vec<Op>) {
     let id = (new.family, new.name.clone());
-    let (mut gone, mut come) = (Vec::new(), Vec::new());
+    let (mut deletions, mut additions) = (Vec::new(), Vec::new());
     for (c, chain) in old.chains.iter().enumerate() {
-        let wished = new.chain(&chain.name);
+        let desired = new.chain(&chain.name);
         let handles = observed.handles(table, c);
-        let rules = wished.map_or(&[][..], |w| w.rules.as_slice());
-        change_rules(&id, chain, handles, rules, &mut gone, &mut come);
+        let rules = desired.map_or(&[][..], |w| w.rules.as_slice());
+        change_rules(&id, chain, handles, rules, &mut deletions, &mut additions);
     }
-    // Rules go before the sets and chains that they name, elements of verdict maps before the chains
-    // that they name; all come in the opposite order.
-    ops.append(&mut gone);
-    let (sets_gone, sets_come) = change_sets(&id, new, old);
-    ops.extend(sets_gone);
+    // Rules are deleted before the sets and chains that they refer to, elements of verdict maps before the chains
+    // that they refer to; additions are in the opposite order.
+    ops.append(&mut deletions);
+    let (set_deletions, set_additions) = change_sets(&id, new, old);
+    ops.extend(set_deletions);
     let is_new = |c: &&Chain| old.chain(&c.name).is_none();
     let is_gone = |c: &&Chain| new.chain(&c.name).is_none();
     ops.extend(
@@ -194,30 +194,30 @@ fn change_table(new: &Table, old: &Table, observed: &Snapshot, table: usize, ops
     );
     for c in &new.chains {
         let policy = |c: &Chain| c.base.as_ref().map(|b| b.policy);
-        if let (Some(wished), Some(o)) = (policy(c), old.chain(&c.name))
-            && policy(o) != Some(wished)
+        if let (Some(desired), Some(o)) = (policy(c), old.chain(&c.name))
+            && policy(o) != Some(desired)
         {
-            ops.push(Op::SetPolicy(id.clone(), c.name.clone(), wished));
+            ops.push(Op::SetPolicy(id.clone(), c.name.clone(), desired));
         }
     }
-    ops.extend(sets_come);
+    ops.extend(set_additions);
     for c in new.chains.iter().filter(|c| old.chain(&c.name).is_none()) {
         let add = |r: &Rule| Op::AddRule(id.clone(), c.name.clone(), r.clone(), None);
         ops.extend(c.rules.iter().map(add));
     }
-    ops.append(&mut come);
+    ops.append(&mut additions);
 }
 
 fn change_rules(
     id: &TableId,
     chain: &Chain,
     handles: &[u64],
-    wished: &[Rule],
-    gone: &mut Vec<Op>,
-    come: &mut Vec<Op>,
+    desired: &[Rule],
+    deletions: &mut Vec<Op>,
+    additions: &mut Vec<Op>,
 ) {
     let old: Vec<Rule> = chain.rules.iter().map(Rule::without_counters).collect();
-    // What is equal as it stands, and that is nearly all, needs no second form.
+    // Nearly all rules are equal as listed, and need no canonical form.
     let as_listed = |(i, rule): (usize, &Rule)| {
         let plain = rule.without_counters();
         if old.get(i) == Some(&plain) {
@@ -226,9 +226,9 @@ fn change_rules(
             canonical(rule, id.0)
         }
     };
-    let new: Vec<Rule> = wished.iter().enumerate().map(as_listed).collect();
+    let new: Vec<Rule> = desired.iter().enumerate().map(as_listed).collect();
     let steps = diff(&old, &new);
-    // For each step the next rule that stays: what comes, comes before it, and at the end when none does.
+    // For each step the next rule that is kept: a rule is added before it, and at the end if there is none.
     let mut stays = None;
     let mut next: Vec<Option<u64>> = steps
         .iter()
@@ -246,7 +246,7 @@ fn change_rules(
             Step::Keep(_) => {}
             Step::Delete(o) => {
                 if let (Some(rule), Some(handle)) = (old.get(*o), handles.get(*o)) {
-                    gone.push(Op::DeleteRule(
+                    deletions.push(Op::DeleteRule(
                         id.clone(),
                         chain.name.clone(),
                         rule.clone(),
@@ -255,8 +255,8 @@ fn change_rules(
                 }
             }
             Step::Add(n) => {
-                if let Some(rule) = wished.get(*n) {
-                    come.push(Op::AddRule(
+                if let Some(rule) = desired.get(*n) {
+                    additions.push(Op::AddRule(
                         id.clone(),
                         chain.name.clone(),
                         rule.clone(),
@@ -268,36 +268,36 @@ fn change_rules(
     }
 }
 
-/// What of the sets goes, and what comes.
+/// The deletions and the additions of sets and elements.
 fn change_sets(id: &TableId, new: &Table, old: &Table) -> (Vec<Op>, Vec<Op>) {
-    let (mut gone, mut come) = (Vec::new(), Vec::new());
+    let (mut deletions, mut additions) = (Vec::new(), Vec::new());
     for s in &old.sets {
         if !new.sets.iter().any(|n| n.name == s.name) {
-            gone.push(Op::DeleteSet(id.clone(), s.name.clone()));
+            deletions.push(Op::DeleteSet(id.clone(), s.name.clone()));
         }
     }
     for s in &new.sets {
         let Some(o) = old.sets.iter().find(|o| o.name == s.name) else {
-            come.push(Op::AddSet(id.clone(), s.clone()));
+            additions.push(Op::AddSet(id.clone(), s.clone()));
             continue;
         };
-        let (wished, found) = (s.settled().elements, o.settled().elements);
+        let (desired, found) = (s.settled().elements, o.settled().elements);
         let only = |a: &[Element], b: &[Element]| -> Vec<Element> {
             let b: HashSet<&Element> = b.iter().collect();
             a.iter().filter(|e| !b.contains(e)).cloned().collect()
         };
-        let (delete, add) = (only(&found, &wished), only(&wished, &found));
+        let (delete, add) = (only(&found, &desired), only(&desired, &found));
         if !delete.is_empty() {
-            gone.push(Op::DeleteElements(id.clone(), set_frame(s), delete));
+            deletions.push(Op::DeleteElements(id.clone(), set_frame(s), delete));
         }
         if !add.is_empty() {
-            come.push(Op::AddElements(id.clone(), set_frame(s), add));
+            additions.push(Op::AddElements(id.clone(), set_frame(s), add));
         }
     }
-    (gone, come)
+    (deletions, additions)
 }
 
-/// The form in which a rule comes back from the kernel, counters at zero.
+/// The form in which the kernel lists a rule, with counters at zero.
 pub(crate) fn canonical(rule: &Rule, family: Family) -> Rule {
     let context = Context::of(family);
     let mut lowered = lower::rule(rule, context);
@@ -320,7 +320,7 @@ pub(crate) fn canonical(rule: &Rule, family: Family) -> Rule {
 }
 
 impl Op {
-    /// What is done, in nft's word.
+    /// The verb of the `nft` command.
     #[must_use]
     pub fn verb(&self) -> &'static str {
         match self {
@@ -340,7 +340,7 @@ impl Op {
         }
     }
 
-    /// What it is done to, as nft has it after the verb.
+    /// The object of the `nft` command, as written after the verb.
     #[must_use]
     pub fn object(&self) -> String {
         let text = |family: Family, r: &Rule| rule_text(r, family, Context::of(family));

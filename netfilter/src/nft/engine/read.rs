@@ -1,4 +1,4 @@
-//! Reading: several dumps that must be of one generation.
+//! Reading: several dumps that must belong to one generation.
 
 use super::dump::{decode, kind, no_nf_tables};
 use super::snapshot::{Anonymous, AnonymousSets, Mark, Snapshot, chain, hold, table};
@@ -15,25 +15,25 @@ use weir_netlink::{Error, Result};
 /// Which tables are read.
 #[derive(Clone, Copy)]
 pub(super) enum Scope<'a> {
-    /// Every one, with everything in it.
+    /// All tables, with their content.
     All,
-    /// These.
+    /// The tables of this list.
     Tables(&'a [TableId]),
-    /// Those of this list, which are to hold these rules and nothing else.
+    /// The owned tables of this list, which should hold the desired ruleset and nothing else.
     Desired(&'a Ruleset, &'a [TableId]),
 }
 
-/// What is read of a table.
+/// How much of a table is read.
 enum Detail {
     Name,
     Content,
 }
 
-/// What an owned table may hold beside what is desired before it is not read to its end, in bytes: some 16,000 rules of
-/// another writer. Each datagram of a list costs the kernel a walk over all before it (`nf_tables_dump_rules`), so that
-/// 200,000 rules take half a minute.
+/// How many bytes an owned table may hold besides what is desired before reading it is aborted: some 16,000 rules of
+/// another writer. For each datagram of a dump the kernel walks over all rules before it (`nf_tables_dump_rules`), so
+/// that 200,000 rules take half a minute.
 const MORE: usize = 8 << 20;
-/// A rule that another program made of the same may have larger attributes, and a comment; a set's element too.
+/// The same rule, written by another program, may have larger attributes and a comment; so may an element.
 const BYTES_OF_RULE: usize = 4096;
 const BYTES_OF_ELEMENT: usize = 512;
 
@@ -55,7 +55,7 @@ impl Scope<'_> {
         }
     }
 
-    /// In bytes, of an engine that reads at most so many.
+    /// Limit in bytes, for an engine with this limit.
     fn limit(self, of_engine: usize) -> usize {
         match self.desired() {
             Some(desired) => of_engine.min(desired.saturating_add(MORE)),
@@ -63,12 +63,12 @@ impl Scope<'_> {
         }
     }
 
-    /// Whether a reading of more than this holds foreign things.
+    /// Whether more than this limit must contain foreign objects.
     fn is_overfull(self, limit: usize) -> bool {
         self.desired().is_some_and(|desired| desired <= limit)
     }
 
-    /// How much is desired at most, in bytes.
+    /// Upper bound of the size of what is desired, in bytes.
     fn desired(self) -> Option<usize> {
         let Self::Desired(desired, _) = self else {
             return None;
@@ -82,13 +82,13 @@ impl Scope<'_> {
     }
 }
 
-/// Room for answers in bytes, after some were dropped: each time four times as much.
+/// Size of the receive buffer in bytes after answers were dropped; quadrupled each time.
 const FIRST_ROOM: usize = 1 << 20;
-/// And no more than this.
+/// Maximum of it.
 const LAST_ROOM: usize = 16 << 20;
 
 impl<T: Transport> Engine<T> {
-    /// The generation of the ruleset: it changes with every commit of anybody.
+    /// The generation of the ruleset: every commit of any writer increments it.
     ///
     /// # Errors
     /// `EPERM` without CAP_NET_ADMIN over the namespace; the kernel has no nf_tables.
@@ -127,7 +127,7 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Everything (`nft list ruleset`).
+    /// The whole ruleset (`nft list ruleset`).
     ///
     /// # Errors
     /// As [`Engine::generation`]; another writer kept changing the ruleset while it was read.
@@ -143,8 +143,8 @@ impl<T: Transport> Engine<T> {
         self.consistent(Scope::Tables(wanted), None)
     }
 
-    /// What of `owned` there is, as far as a plan for `desired` needs it: of a table that has to go no more than that it is
-    /// there, and of one with far more in it than is desired that this is so.
+    /// The owned tables, as far as a plan for `desired` needs them: of a table to be deleted only that it exists, and
+    /// of one with far more content than desired only that this is so.
     ///
     /// # Errors
     /// As [`Engine::read`].
@@ -152,16 +152,16 @@ impl<T: Transport> Engine<T> {
         self.consistent(Scope::Desired(desired, owned), None)
     }
 
-    /// All of one generation; or, when a busy writer does not leave us the time, twice the same: what counts is
-    /// whether the tables that we ask for were read as one. A guess of the generation spares the question; a wrong one
-    /// costs a second read. Only of a commit that is over may it be made.
+    /// A snapshot of one generation; or, if a busy writer leaves no time for that, two equal readings in a row: what
+    /// matters is that the requested tables were read consistently. A guess of the generation saves a request; a
+    /// wrong one costs a second read. It may only be made after the commit has finished.
     ///
-    /// A commit first counts the generation up and then puts its changes in force one by one
-    /// (`nf_tables_commit`), and no dump waits for it. So between the question and the dumps we wait for the lock that a
-    /// commit holds: what was under way is over then, and what begins later counts up first.
+    /// A commit first increments the generation and then puts its changes in force one by one (`nf_tables_commit`),
+    /// and no dump waits for it. So this function waits for the lock that a commit holds between reading the
+    /// generation and the dumps: pending commits have finished then, and later ones increment the generation first.
     ///
-    /// Why two equal readings are one state: the kernel gives no handle twice, so what both have was there all the
-    /// time between, and what only one of them has makes them differ.
+    /// Why two equal readings are one state: the kernel does not reuse handles, so an object in both existed all the
+    /// time between, and an object in only one of them makes them differ.
     pub(super) fn consistent(&mut self, scope: Scope<'_>, guess: Option<u32>) -> Result<Snapshot> {
         let mut attempts = Attempts::begin(self.contention);
         let mut is_over = guess.is_some();
@@ -192,9 +192,9 @@ impl<T: Transport> Engine<T> {
                         previous = Some(snapshot);
                     }
                 }
-                // What one dump named was gone for the next.
+                // An object that one dump listed was deleted before the next.
                 Err(e) if e.is_not_found() => before = self.generation()?,
-                // Answers were dropped: another reading, with more room for them.
+                // Answers were dropped: read again with a larger receive buffer.
                 Err(e) if e.errno() == Some(libc::ENOBUFS) && room <= LAST_ROOM => {
                     self.socket.reserve(room)?;
                     room *= 4;
@@ -213,7 +213,7 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Returns when no commit that began before is under way any more.
+    /// Returns when all commits that began earlier have finished.
     fn wait_for_commit(&mut self) -> Result<()> {
         let nothing = Batch::new(NFNL_SUBSYS_NFTABLES, None);
         match self.socket.commit(nothing)? {
@@ -252,7 +252,7 @@ impl<T: Transport> Engine<T> {
         self.read_limit = limit;
         let mut snapshot = match read {
             Err(_) if self.is_full && scope.is_overfull(limit) => {
-                // The rest of the list need not be waited for.
+                // A new socket discards the rest of the list.
                 self.socket.reopen()?;
                 let ids = |t: &Table| (t.family, t.name.clone());
                 let overfull = named.ruleset.tables.iter().map(ids).collect();
@@ -270,7 +270,7 @@ impl<T: Transport> Engine<T> {
         Ok(snapshot)
     }
 
-    /// What the tables of a snapshot hold.
+    /// Reads the content of the tables of a snapshot.
     fn content(&mut self, mut snapshot: Snapshot, scope: Scope<'_>) -> Result<Snapshot> {
         if snapshot.ruleset.tables.is_empty() {
             return Ok(snapshot);
@@ -307,7 +307,7 @@ impl<T: Transport> Engine<T> {
             .collect();
         self.rules(&mut snapshot, &anonymous, others)?;
         let is_all = matches!(scope, Scope::All);
-        // What a table holds besides chains and sets counts when it is asked whether all of it was listed.
+        // Other objects of a table count when checking whether its listing is complete.
         if is_all || snapshot.may_hold_more() {
             self.objects(&mut snapshot.ruleset.tables)?;
             snapshot.count_objects();
@@ -382,8 +382,8 @@ impl<T: Transport> Engine<T> {
         Ok(listed.finish(set.interval, host_order))
     }
 
-    /// With other tables about, only the rules of the wanted ones are asked for: a node's own
-    /// namespace can hold tens of thousands.
+    /// If there are other tables, requests only the rules of the selected ones: a node's own namespace can hold tens
+    /// of thousands.
     fn rules(&mut self, s: &mut Snapshot, anonymous: &AnonymousSets, others: bool) -> Result<()> {
         let asked: Vec<(Family, RuleAttrs)> = if others {
             let of = |t: &Table| RuleAttrs {

@@ -1,4 +1,4 @@
-//! Why a table is replaced, where it could not be changed in place or had better not be.
+//! The reasons why a table is replaced: it cannot be changed in place, or that would be too expensive.
 
 use super::Snapshot;
 use super::plan::set_frame;
@@ -7,10 +7,10 @@ use crate::nft::display::base_chain_text;
 use crate::nft::model::{BaseChain, Chain, Policy, Set, Table};
 use crate::nft::raw;
 
-/// How many rules the kernel may walk past to find those that are to go.
+/// How many rules the kernel may walk over to delete foreign rules by handle.
 const WALKED: usize = 1 << 20;
 
-/// Everything for which the table `old`, which is `observed.ruleset.tables[i]`, is not changed but made anew; empty when
+/// All reasons why the table `old`, which is `observed.ruleset.tables[i]`, is replaced instead of changed; empty when
 /// it can be changed.
 pub(super) fn to_replace(new: &Table, old: &Table, observed: &Snapshot, i: usize) -> Vec<String> {
     if observed.overfull.contains(&(old.family, old.name.clone())) {
@@ -39,10 +39,10 @@ pub(super) fn to_replace(new: &Table, old: &Table, observed: &Snapshot, i: usize
     reasons
 }
 
-/// How many rules the kernel walks past to delete what is too much. It looks for each rule that is named by its handle
-/// from the beginning of its chain (`nft_rule_lookup`), with the lock of all rulesets of the namespace held: 40,000 rules
-/// that another writer appended to a chain take it half a minute to delete one by one, and nothing to delete with their
-/// table. The counters of what would stay are the price.
+/// How many rules the kernel walks over to delete the surplus. It searches each rule by its handle from the start of
+/// its chain (`nft_rule_lookup`), while it holds the lock of all rulesets of the namespace: it takes half a minute to
+/// delete 40,000 rules that another writer appended to a chain one by one, and almost no time to delete them with
+/// their table. The price is the counters of the rules that would be kept.
 fn dear(new: &Table, old: &Chain) -> usize {
     let desired = new.chain(&old.name).map_or(0, |d| d.rules.len());
     let many = old.rules.len();

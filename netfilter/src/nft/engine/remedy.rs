@@ -1,4 +1,4 @@
-//! A refused batch in words: which operation, which attribute, what the kernel lacks.
+//! Explains a refused batch: which operation, which attribute, what the kernel lacks.
 
 use super::Op;
 use crate::nft::context::Context;
@@ -10,7 +10,7 @@ use weir_netlink::attr::Step;
 use weir_netlink::nfnetlink::Failure;
 use weir_netlink::{Error, ErrorKind};
 
-/// What a chain of this type needs.
+/// What a chain of this type requires.
 fn option_of_chain(t: &ChainType) -> Option<&'static str> {
     Some(match t {
         ChainType::Nat => {
@@ -75,7 +75,7 @@ fn lacking(op: &Op, f: &Failure) -> Option<String> {
                 Step::Kind(name) if Expr::NAMES.contains(&name.as_str()) => Some(name.clone()),
                 _ => None,
             });
-            // The kernel may point at the expression as a whole, by its place.
+            // The kernel may point at the expression as a whole, by its index.
             let placed = || {
                 let Some(Step::Element(place)) = steps.last() else {
                     return None;

@@ -1,4 +1,4 @@
-//! What was read: values, and what tells one reading from another.
+//! What was read: values, and what distinguishes one reading from another.
 
 use super::TableId;
 use super::stray::{self, Stray};
@@ -12,25 +12,25 @@ use crate::nft::{lower, raise, userdata};
 use std::collections::HashMap;
 use weir_netlink::nfnetlink::Reply;
 
-/// Tables as the kernel holds them at one moment.
+/// Tables as the kernel held them at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// The generation of the ruleset.
     pub generation: u32,
-    /// The tables that were asked for.
+    /// The requested tables.
     pub ruleset: Ruleset,
-    /// Every table that there is, asked for or not.
+    /// All tables that exist, requested or not.
     pub tables: Vec<TableId>,
-    /// Handles of the rules, by table, chain and rule as in the ruleset.
+    /// Handles of the rules, indexed by table, chain and rule as in the ruleset.
     pub(super) handles: Vec<Vec<Vec<u64>>>,
-    /// Whether all of it was read while the ruleset had this generation. If not, the owned tables were the same in two
-    /// readings in a row.
+    /// Whether everything was read while the ruleset had this generation. If not, the owned tables were equal in two
+    /// consecutive readings.
     pub(super) is_of_one_generation: bool,
-    /// What tells an object from one that was made in its place, and a table from one that holds more.
+    /// Distinguishes an object from one that replaced it, and a complete listing of a table from an incomplete one.
     pub(super) marks: Vec<Mark>,
-    /// What was listed around the rules and has no place in the values above, by table.
+    /// Attributes around the rules that no field of the values holds, by table.
     pub(super) strays: Vec<Vec<Stray>>,
-    /// Tables with so much more in them than is desired that it was not read to its end.
+    /// Tables with so much more content than desired that reading them was aborted.
     pub(super) overfull: Vec<TableId>,
 }
 
@@ -39,12 +39,11 @@ pub struct Snapshot {
 struct Holds {
     /// Chains, named sets, stateful objects and flowtables.
     named: u32,
-    /// Sets that belong to rules. Newer kernels do not count them once a rule has them.
+    /// Anonymous sets of rules. Newer kernels do not count them once they are bound to a rule.
     anonymous: u32,
 }
 
-/// What the kernel says of a table, chain or set besides its content: it gives a handle only once, and counts what
-/// refers to it.
+/// Handle and use count of a table, chain or set: the kernel does not reuse handles, and counts the references.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Mark {
     handle: Option<u64>,
@@ -85,7 +84,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether both are one state: the same objects, not made anew, with the same content; counters aside.
+    /// Whether both are one state: the same objects, not recreated, with the same content; counters are ignored.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let plain = |s: &Self| {
             let mut tables = s.ruleset.tables.clone();
@@ -107,13 +106,13 @@ impl Snapshot {
             && plain(self) == plain(other)
     }
 
-    /// What was listed in a table and no value says: it is there, and none is ever desired.
+    /// Attributes of a table that no field holds; none of them is ever desired.
     pub(super) fn strays(&self, table: usize) -> &[Stray] {
         self.strays.get(table).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether each table listed as many chains and sets as it says that it holds. A listing that skips one, because
-    /// another was deleted before it, does not show it otherwise.
+    /// Whether each table listed as many chains and sets as its use count says. A dump that skips one, because
+    /// another was deleted before it, does not show that otherwise.
     pub(super) fn is_whole(&self) -> bool {
         self.marks.iter().all(|m| match (m.holds, m.uses) {
             (Some(h), Some(uses)) => [h.named, h.named + h.anonymous].contains(&uses),
@@ -122,8 +121,8 @@ impl Snapshot {
         })
     }
 
-    /// Whether a table may hold objects besides its chains and sets: where sets of rules are not counted, as many objects
-    /// as there are of these look the same.
+    /// Whether a table may hold objects besides its chains and sets: where anonymous sets are not counted, the same
+    /// number of other objects looks the same.
     pub(super) fn may_hold_more(&self) -> bool {
         let is_all = |m: &Mark| m.holds.is_none_or(|h| m.uses == Some(h.named));
         !self.marks.iter().all(is_all)
@@ -143,7 +142,7 @@ impl Snapshot {
 pub(super) struct Anonymous {
     /// With its elements.
     pub(super) set: Set,
-    /// As it was listed.
+    /// Its attributes as listed.
     pub(super) attrs: SetAttrs,
 }
 
@@ -151,7 +150,7 @@ pub(super) struct Anonymous {
 pub(super) type AnonymousSets = HashMap<(Family, String, String), Anonymous>;
 
 impl Snapshot {
-    /// Adds tables of which no more is known than that they are there.
+    /// Adds tables of which only the existence is known.
     pub(super) fn add_bare(&mut self, bare: Vec<(Table, Mark)>) {
         for (table, mark) in bare {
             self.ruleset.tables.push(table);
@@ -165,12 +164,12 @@ impl Snapshot {
         }
     }
 
-    /// The tables and their marks, before anything of them was read.
+    /// The tables and their marks, without content.
     pub(super) fn into_bare(self) -> Vec<(Table, Mark)> {
         self.ruleset.tables.into_iter().zip(self.marks).collect()
     }
 
-    /// Stateful objects and flowtables are what a table holds, too.
+    /// Counts stateful objects and flowtables, which a table's use count includes.
     pub(super) fn count_objects(&mut self) {
         for (table, mark) in self.ruleset.tables.iter().zip(&mut self.marks) {
             if let Some(holds) = &mut mark.holds {
@@ -227,7 +226,7 @@ impl Snapshot {
     }
 }
 
-/// What the sets of a rule have that the rule does not say.
+/// Attributes of a rule's anonymous sets that the rule does not imply.
 fn around(listed: &[&Anonymous], rule: &Rule, context: Context) -> Vec<Stray> {
     let made = lower::rule(rule, context).sets;
     let mut made = made.iter().map(|set| set.to_attrs("", 0));
@@ -236,7 +235,7 @@ fn around(listed: &[&Anonymous], rule: &Rule, context: Context) -> Vec<Stray> {
 }
 
 impl Mark {
-    /// Of a chain or a set.
+    /// The mark of a chain or a set.
     pub(super) fn of(handle: Option<u64>, uses: Option<u32>) -> Self {
         Self {
             handle,
@@ -246,7 +245,7 @@ impl Mark {
     }
 }
 
-/// Counts a chain or a set of the table `t`, whose mark is at the same place.
+/// Counts a chain or a set of the table `t`, whose mark has the same index.
 pub(super) fn hold(marks: &mut [Mark], t: usize, is_anonymous: bool) {
     if let Some(holds) = marks.get_mut(t).and_then(|m| m.holds.as_mut()) {
         match is_anonymous {

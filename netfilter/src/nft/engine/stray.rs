@@ -1,4 +1,4 @@
-//! What the kernel lists around rules and no value has a field for: kept as it is, so that a comparison ignores nothing.
+//! Attributes that the kernel lists and no field holds: kept as bytes, so that a comparison ignores nothing.
 
 use super::snapshot::Anonymous;
 use crate::nft::model::{Chain, Set, Table};
@@ -7,10 +7,10 @@ use crate::nft::{raw, userdata};
 use std::fmt;
 use weir_netlink::attr::{AttrSet, Attrs, NLA_TYPE_MASK, Unknown, Writer};
 
-/// An attribute, or a part of one, without a place.
+/// An attribute, or a part of one, without a field.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Stray {
-    /// Of the table, or of its chain, set or rule.
+    /// The object that has it: the table, or a chain, set or rule of it.
     pub(super) of: &'static str,
     /// `NFTA_*`, with the flags of its type.
     pub(super) attribute: u16,
@@ -35,9 +35,9 @@ const NFTA_TABLE_PAD: u16 = 5;
 const NFTA_CHAIN_PAD: u16 = 9;
 /// `NFTA_RULE_PAD`
 const NFTA_RULE_PAD: u16 = 8;
-/// `NFT_CHAIN_BASE`: the kernel says it of every chain with a hook.
+/// `NFT_CHAIN_BASE`: the kernel lists it for every chain with a hook.
 const NFT_CHAIN_BASE: u32 = 1;
-/// What a set is told apart by, and all that a [`Set`] says of it.
+/// The flags that distinguish sets, and all that a [`Set`] represents.
 const SET_FLAGS: u32 = raw::NFT_SET_ANONYMOUS
     | raw::NFT_SET_CONSTANT
     | raw::NFT_SET_INTERVAL
@@ -45,7 +45,7 @@ const SET_FLAGS: u32 = raw::NFT_SET_ANONYMOUS
     | raw::NFT_SET_TIMEOUT
     | raw::NFT_SET_EVAL;
 
-/// Attributes of one object that have no place.
+/// Attributes of one object without a field.
 struct Found(&'static str, Vec<Stray>);
 
 impl Found {
@@ -57,7 +57,8 @@ impl Found {
         });
     }
 
-    /// All that the declaration does not name. Some processors need room before numbers of 64 bits, which is empty.
+    /// All attributes that the declaration does not name. Some architectures align 64-bit integers with an empty pad
+    /// attribute.
     fn unknown(&mut self, unknown: &[Unknown], pad: Option<u16>) {
         for (number, bytes) in unknown {
             let is_pad = Some(number & NLA_TYPE_MASK) == pad && bytes.is_empty();
@@ -67,7 +68,7 @@ impl Found {
         }
     }
 
-    /// The userdata, unless it is what this comment alone makes.
+    /// The userdata, unless it contains only this comment.
     fn userdata(&mut self, attribute: u16, found: Option<&[u8]>, comment: Option<&str>) {
         let made = userdata::comment(comment).unwrap_or_default();
         let found = found.unwrap_or_default();
@@ -76,8 +77,8 @@ impl Found {
         }
     }
 
-    /// A set's userdata, unless it has the entries that weir, like `nft`, makes for such a set: the byte orders of key and
-    /// value, `auto-merge`, `typeof` and the comment.
+    /// A set's userdata, unless it has the entries that weir, like `nft`, writes for such a set: the byte orders of
+    /// key and value, `auto-merge`, `typeof` and the comment.
     fn notes(&mut self, a: &SetAttrs, made: &SetAttrs) {
         let listed = a.userdata.as_deref().unwrap_or_default();
         if !userdata::is_same(listed, made.userdata.as_deref().unwrap_or_default()) {
@@ -126,7 +127,7 @@ pub(super) fn of_chain(a: &ChainAttrs, chain: &Chain) -> Vec<Stray> {
     );
     if let Some(hook) = &a.hook {
         found.unknown(&hook.unknown, None);
-        // A name that ends early stands for every device that begins so. Since 6.16
+        // A name without a terminating NUL matches every device with that prefix. Since 6.16
         let is_plain =
             |list: &[u8]| Attrs::new(list).all(|a| a.is_ok_and(|a| a.number == NFTA_DEVICE_NAME));
         if let Some(list) = hook.devs.as_deref().filter(|list| !is_plain(list)) {
@@ -148,7 +149,7 @@ pub(super) fn of_rule(a: &RuleAttrs) -> Vec<Stray> {
     found.1
 }
 
-/// The rest of a set's attributes stays with the set, see [`Set::unread`].
+/// Other attributes of a set are kept in the set, see [`Set::unread`].
 pub(super) fn of_set(a: &SetAttrs, set: &Set) -> Vec<Stray> {
     let mut found = around_set(a);
     let made = set.to_attrs("", 0);
@@ -156,12 +157,12 @@ pub(super) fn of_set(a: &SetAttrs, set: &Set) -> Vec<Stray> {
     found.1
 }
 
-/// Of a set that belongs to a rule, what the rule does not say. `made` is the set that weir makes of the rule; none when
-/// the rule, as it was read, has no such set.
+/// Attributes of an anonymous set that its rule does not imply. `made` is the set that weir would create for the
+/// rule; `None` when the rule, as it was read, has no such set.
 pub(super) fn of_anonymous(listed: &Anonymous, made: Option<&SetAttrs>) -> Vec<Stray> {
     let Anonymous { attrs: a, set } = listed;
     let mut found = around_set(a);
-    // What it counts or refers to for each element, and what else has no place.
+    // Stateful objects of each element, references, and other attributes without a field.
     for u in &set.unread {
         found.push(u.attribute, u.bytes.clone());
     }
@@ -174,7 +175,7 @@ pub(super) fn of_anonymous(listed: &Anonymous, made: Option<&SetAttrs>) -> Vec<S
     found.differs(SetAttrs::NFTA_SET_KEY_TYPE, a.key_type, made.key_type);
     found.differs(SetAttrs::NFTA_SET_KEY_LEN, a.key_len, made.key_len);
     found.differs(SetAttrs::NFTA_SET_DATA_TYPE, a.data_type, made.data_type);
-    // NFTA_SET_DESC_SIZE, how many elements it was made for, is no more than a hint: programs count them differently.
+    // NFTA_SET_DESC_SIZE, the expected number of elements, is only a hint: programs count differently.
     if let Some(timeout) = a.timeout.filter(|t| *t != 0) {
         found.push(SetAttrs::NFTA_SET_TIMEOUT, timeout.to_be_bytes().to_vec());
     }
