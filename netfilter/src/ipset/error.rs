@@ -56,7 +56,7 @@ const COMMON: Table = table! {
     IPSET_ERR_PRIVATE => "an error of ipset without a number of its own",
     IPSET_ERR_PROTOCOL => "the kernel does not take such a request: an entry of another family or form than the set's, or an attribute missing; look at the set's type and family",
     IPSET_ERR_FIND_TYPE => "the kernel has no set type of that name, family and revision: load its module or use another type",
-    IPSET_ERR_MAX_SETS => "no further set can be made: destroy sets that nobody uses",
+    IPSET_ERR_MAX_SETS => "no further set can be made: destroy unused sets",
     IPSET_ERR_BUSY => "the set is in use by a rule or by a list: remove that first",
     IPSET_ERR_EXIST_SETNAME2 => "a set of the new name is there already: destroy it or take another name",
     IPSET_ERR_TYPE_MISMATCH => "the sets are of different types or families: only alike sets can be swapped",
@@ -109,7 +109,7 @@ pub fn words(errno: i32, class: Class) -> Option<(&'static str, &'static str)> {
     let found = COMMON.iter().chain(own).find(|(n, _, _)| *n == errno);
     let found = found.map(|(_, name, text)| (*name, *text));
     found.or(match errno {
-        libc::ENOENT => Some(("ENOENT", "there is no such set: create it, or look at the name")),
+        libc::ENOENT => Some(("ENOENT", "there is no such set: create it, or check the name")),
         libc::EEXIST => Some((
             "EEXIST",
             "a set of that name is there already, or has other options than these: destroy it or take another name",

@@ -12,19 +12,19 @@ use weir_netlink::{Error, ErrorKind, InForce, Result};
 /// What [`Engine::apply`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// What was changed, in this order; empty when the kernel held what is desired.
+    /// The changes that were made, in this order; empty when the sets were in sync.
     pub ops: Vec<Op>,
 }
 
 impl<T: Transport> Engine<T> {
-    /// Makes the sets `owned` be `desired`, and absent when not desired, then reads them back. Sets that are
-    /// not named are not touched. Nothing is written when nothing differs.
+    /// Makes the sets `owned` equal `desired`, and deletes those that are not desired, then reads them back. Other
+    /// sets are not touched. Nothing is written when they are in sync.
     ///
     /// # Errors
-    /// A desired set is not among the owned ones. What the kernel refused; what was done before stays, and the
-    /// next call goes on from there. Sets that are to go do not wait for each other: all that cannot be destroyed are
-    /// named. The kernel holds something else than it acknowledged. [`Error::in_force`] says what
-    /// is known: no when the sets are as they were, not known when some operations are in force and others are not.
+    /// A desired set is not among the owned ones. A refusal of the kernel; earlier changes are kept, and the next
+    /// call continues from there. Deletions are independent: all sets that cannot be destroyed are named. The actual
+    /// state is not what the kernel acknowledged. [`Error::in_force`]: no when the sets are unchanged, unknown when
+    /// some operations are in force and others are not.
     pub fn apply(&mut self, desired: &[Set], owned: &[String]) -> Result<Applied> {
         if let Some(s) = desired.iter().find(|s| !owned.contains(&s.header.name)) {
             let reason = "it is not among the sets that may be changed: name it there too";
@@ -34,7 +34,7 @@ impl<T: Transport> Engine<T> {
                 reason,
             ));
         }
-        // Before anything is made, and before the plan brings them into the form that the kernel keeps.
+        // Before any change, and before the plan converts them to the canonical form.
         for set in desired {
             let name = &set.header.name;
             codec::check_header("create", &set.header)?;
@@ -50,7 +50,7 @@ impl<T: Transport> Engine<T> {
         Ok(Applied { ops: done.ops })
     }
 
-    /// What `apply` would do now.
+    /// The operations that `apply` would send now.
     ///
     /// # Errors
     /// The sets cannot be read.
@@ -58,7 +58,7 @@ impl<T: Transport> Engine<T> {
         Ok(plan(desired, &self.read_owned(owned)?, owned))
     }
 
-    /// The owned sets that are there, and those that were being built for them.
+    /// The owned sets that exist, and unfinished replacements of them.
     fn read_owned(&mut self, owned: &[String]) -> Result<Vec<Set>> {
         let mut sets: Vec<Set> = Vec::new();
         for name in owned
@@ -78,8 +78,9 @@ impl<T: Transport> Engine<T> {
         Ok(sets)
     }
 
-    /// One after the other, up to the first that fails. But on the removal of a set nothing depends: one that fails, as of a
-    /// set that a rule names, keeps no other set, and the error names all that failed.
+    /// Executes one operation after the other, up to the first that fails. But no operation depends on the deletion
+    /// of a set: one that fails, as for a set that a rule refers to, does not stop the others, and the error names
+    /// all that failed.
     fn run_all(&mut self, desired: &[Set], ops: &[Op]) -> Result<()> {
         let mut failed: Option<Error> = None;
         for op in ops {
@@ -96,7 +97,7 @@ impl<T: Transport> Engine<T> {
             }
             let is_removal =
                 matches!(op, Op::Destroy(name) if desired.iter().all(|s| s.header.name != *name));
-            // After a lost answer the next would be taken for it.
+            // After a lost answer, the next answer would be taken for it.
             if !is_removal || is_lost && self.socket.reopen().is_err() {
                 break;
             }
@@ -117,7 +118,7 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// After a failure: the half-built set is nobody's. The failure itself is what is reported.
+    /// After a failure, deletes the unfinished replacement. Only the failure itself is reported.
     fn drop_temporary(&mut self, ops: &[Op]) {
         for op in ops {
             if let Op::Swap(temporary, _) = op {
@@ -127,7 +128,7 @@ impl<T: Transport> Engine<T> {
     }
 }
 
-/// What the owned sets are to be.
+/// The desired content of the owned sets.
 struct Desired<'a, T: Transport> {
     engine: &'a mut Engine<T>,
     sets: &'a [Set],
@@ -153,7 +154,7 @@ impl<T: Transport> Converge for Desired<'_, T> {
         plan
     }
 
-    /// There is no transaction: what one operation did stays when the next is refused.
+    /// There are no transactions: an operation remains in force when the next is refused.
     fn commit(&mut self, ops: &mut Vec<Op>, _: u32) -> Result<Committed> {
         let Err(e) = self.engine.run_all(self.sets, ops) else {
             return Ok(Committed::Yes);
@@ -174,7 +175,7 @@ impl<T: Transport> Converge for Desired<'_, T> {
     }
 
     fn is_same(&mut self, before: &Vec<Set>, now: &Vec<Set>) -> bool {
-        // Timeouts run down.
+        // Timeouts count down.
         plan(self.sets, before, self.owned) == plan(self.sets, now, self.owned)
     }
 

@@ -13,26 +13,26 @@ use weir_netlink::message::NLM_F_EXCL;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, Refusal, Requests};
 use weir_netlink::{Error, InForce, Result};
 
-/// Entries of one message.
+/// Maximum entries per message.
 const ENTRIES: usize = 500;
-/// Bytes of one message's entries: they are one attribute, which ends at 65 535.
+/// Maximum bytes of the entries of a message: they are one attribute, which is limited to 65 535.
 const MESSAGE: usize = 60_000;
-/// Bytes from which a datagram is sent. With one more message it stays below the 208 KiB that a socket's
-/// buffers have everywhere, and so do the errors, which repeat what they refuse.
+/// Size from which a datagram is sent. With one more message it is below the 208 KiB of a socket's default buffers,
+/// and so are the errors, which repeat the refused messages.
 const DATAGRAM: usize = 48 * 1024;
-/// Messages of one datagram, for the same reason: an acknowledgement takes some 800 bytes of the buffer,
-/// however small its message was.
+/// Maximum messages per datagram, for the same reason: an acknowledgement takes some 800 bytes of the buffer, however
+/// small its message was.
 const MESSAGES: usize = 64;
 /// No entry without comment and name is larger: five addresses of 24 bytes would fit.
 const ENTRY: usize = 160;
 
-/// Collects entries and sends them when enough are there.
+/// Collects entries and sends them when there are enough.
 #[derive(Debug)]
 pub(in crate::ipset) struct Pipeline<T, E> {
     message: u16,
     flags: u16,
     requests: Requests,
-    /// Sent with the requests, for the words of an error.
+    /// The messages of the requests, for errors.
     sent: Vec<Chunk<E>>,
     open: Option<Chunk<E>>,
     /// Entries of an earlier datagram are in force.
@@ -45,7 +45,7 @@ pub(in crate::ipset) struct Pipeline<T, E> {
 struct Chunk<E> {
     set: String,
     entries: Vec<E>,
-    /// Where each stood in a text; empty when there is none.
+    /// The line of each entry in a script; empty without a script.
     lines: Vec<usize>,
     bytes: usize,
 }
@@ -68,7 +68,7 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
         }
     }
 
-    /// Which verb, and how it meets what exists.
+    /// Whether it collects for this verb, with this handling of existing entries.
     pub(in crate::ipset) fn is(&self, message: u16, existing: Existing) -> bool {
         (self.message, self.flags) == (message, existing.flags())
     }
@@ -81,7 +81,7 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
         }
     }
 
-    /// One more entry, with the line that it stands in.
+    /// Adds an entry, with its line in the script.
     pub(in crate::ipset) fn push(
         &mut self,
         engine: &mut Engine<T>,
@@ -112,13 +112,13 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
         Ok(())
     }
 
-    /// Sends what is left.
+    /// Sends the remaining entries.
     pub(in crate::ipset) fn finish(&mut self, engine: &mut Engine<T>) -> Result<()> {
         self.close(engine)?;
         self.send(engine)
     }
 
-    /// Makes the open entries a message.
+    /// Completes the message of the pending entries.
     fn close(&mut self, engine: &Engine<T>) -> Result<()> {
         let Some(chunk) = self.open.take() else {
             return Ok(());
@@ -130,7 +130,8 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
             attrs.line = Some(i);
             attrs
         });
-        // The kernel asks for a line at the top when there are entries, and writes the refused one's there.
+        // With entries, the kernel requires a line number at the top level, and writes that of the refused entry
+        // there.
         let attrs = CommandAttrs {
             entries: Some(entries.collect()),
             line: Some(0),
@@ -163,7 +164,7 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
         }
     }
 
-    /// The error for a refused message, with the entry that the kernel wrote into it.
+    /// The error for a refused message, with the entry that the kernel identified in it.
     fn failure(&self, sent: &[Chunk<E>], refusal: Refusal) -> Error {
         let chunk = sent.get(refusal.index);
         let position = failed_entry(&refusal.echo);
@@ -196,8 +197,8 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
     }
 }
 
-/// The position in its message of the entry that was refused: the kernel writes the entry's line number over
-/// the message's own. `None` when it refused the message as a whole.
+/// The index in its message of the refused entry: the kernel overwrites the message's line number with the entry's.
+/// `None` when it refused the message as a whole.
 fn failed_entry(echo: &[u8]) -> Option<usize> {
     let mut lines = Attrs::new(echo).filter_map(std::result::Result::ok);
     let line = lines.find(|a| a.number == CommandAttrs::IPSET_ATTR_LINENO)?;
@@ -206,12 +207,12 @@ fn failed_entry(echo: &[u8]) -> Option<usize> {
 }
 
 impl<T: Transport> Engine<T> {
-    /// `ipset add` for many entries; several hundred go in one message.
+    /// `ipset add` for many entries; a message holds several hundred.
     ///
     /// # Errors
-    /// The first refused entry, by its key: `IPSET_ERR_EXIST` when it is there and existing ones are refused,
-    /// `IPSET_ERR_HASH_FULL`, `IPSET_ERR_PROTOCOL` for another family, `ENOENT` without such a set. Entries
-    /// before it were added, some after it perhaps: [`Error::in_force`] is not known.
+    /// The first refused entry, by its key: `IPSET_ERR_EXIST` when it exists and existing ones are refused,
+    /// `IPSET_ERR_HASH_FULL`, `IPSET_ERR_PROTOCOL` for another family, `ENOENT` without such a set. Entries before it
+    /// were added, and perhaps some after it: [`Error::in_force`] is unknown.
     pub fn add<E: Borrow<Entry>>(
         &mut self,
         set: &str,
@@ -221,10 +222,10 @@ impl<T: Transport> Engine<T> {
         self.change(raw::IPSET_CMD_ADD, set, entries, existing)
     }
 
-    /// `ipset del` for many entries. Only their keys count.
+    /// `ipset del` for many entries. Only their keys are used.
     ///
     /// # Errors
-    /// As [`Engine::add`]; `IPSET_ERR_EXIST` when it is not there and that is refused.
+    /// As [`Engine::add`]; `IPSET_ERR_EXIST` when it does not exist and missing ones are refused.
     pub fn delete<E: Borrow<Entry>>(
         &mut self,
         set: &str,
@@ -248,7 +249,7 @@ impl<T: Transport> Engine<T> {
         pipeline.finish(self)
     }
 
-    /// `ipset test`: whether the set matches it; an address is also matched by a network that holds it.
+    /// `ipset test`: whether the set matches the entry; a network in the set matches every address in it.
     ///
     /// # Errors
     /// `ENOENT`; `IPSET_ERR_PROTOCOL` for another family.
@@ -277,7 +278,7 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// A question with one answer.
+    /// A request with one answer.
     pub(super) fn ask(
         &mut self,
         message: u16,

@@ -1,8 +1,8 @@
-//! The engine: one method for every verb of `ipset`, and `apply` for all of them together.
+//! The engine: one method for every verb of `ipset`, and `apply` for whole sets.
 //!
-//! There is no transaction in ipset. Entries of one call are sent many to a message and several messages to
-//! a datagram; the first that is refused ends its message, so that those before it are in the set. What has
-//! to change at once is built under another name and swapped in.
+//! ipset has no transactions. Many entries are sent per message and several messages per datagram; the first refused
+//! entry ends its message, and those before it are in force. A set that has to change atomically is built under
+//! another name and swapped in.
 
 mod apply;
 mod elements;
@@ -25,7 +25,7 @@ use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, Refusal, Requests, Socket, mess
 use weir_netlink::{Error, ErrorKind, Result};
 use weir_netlink::{Kernel, Transport};
 
-/// What to do about a thing that is there already (or, when deleting, not there).
+/// How an existing object (or, when deleting, a missing one) is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// It is an error (`NLM_F_EXCL`), as without `-exist`.
@@ -43,7 +43,7 @@ impl Existing {
     }
 }
 
-/// The versions of ipset's protocol that the kernel speaks.
+/// The versions of ipset's protocol that the kernel supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocol {
     /// The newest: 6, or 7 since 4.20.
@@ -56,7 +56,7 @@ pub struct Protocol {
 #[derive(Debug)]
 pub struct Engine<T: Transport = Kernel> {
     socket: Socket<T>,
-    /// What every message says.
+    /// The protocol version in every message.
     version: u8,
     protocol: Protocol,
     revisions: HashMap<(SetType, Family), (u8, u8)>,
@@ -79,11 +79,11 @@ fn kind(message: u16) -> u16 {
 }
 
 impl<T: Transport> Engine<T> {
-    /// On a socket that is open already. The protocol version is asked for first (`IPSET_CMD_PROTOCOL`).
+    /// Uses an open socket. Requests the protocol version first (`IPSET_CMD_PROTOCOL`).
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_ADMIN over the namespace; the kernel has no ipset, or none that speaks
-    /// version 6 or 7.
+    /// `EPERM` without CAP_NET_ADMIN over the namespace; the kernel has no ipset, or none that supports version 6 or
+    /// 7.
     pub fn with_socket(mut socket: Socket<T>) -> Result<Self> {
         let what = "the version of ipset's protocol";
         let ask = CommandAttrs {
@@ -119,24 +119,24 @@ impl<T: Transport> Engine<T> {
         })
     }
 
-    /// Holds no more than this of the sets at once, in bytes of the kernel's answers. 64 MiB unless it is said.
+    /// Limit of the sets held at once, in bytes of the kernel's answers. 64 MiB by default.
     #[must_use]
     pub fn read_limit(mut self, bytes: usize) -> Self {
         self.read_limit = bytes;
         self
     }
 
-    /// The versions that the kernel speaks.
+    /// The versions that the kernel supports.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// `ipset create`. The newest revision of the type that both sides know is used.
+    /// `ipset create`, with the newest revision of the type that both sides know.
     ///
     /// # Errors
-    /// `EEXIST` when a set of the name is there and existing ones are refused, or it has other options; it is
-    /// there with another type or family, which the kernel alone would accept; this kernel lacks the type, or
-    /// its revision an option ([`ErrorKind::Unsupported`]).
+    /// `EEXIST` when a set of this name exists and existing ones are refused, or it has other options; it exists with
+    /// another type or family, which the kernel alone would accept; the kernel lacks the type, or its revision lacks
+    /// an option ([`ErrorKind::Unsupported`]).
     pub fn create(&mut self, header: &Header, existing: Existing) -> Result<()> {
         codec::check_header("create", header)?;
         let revision = self.revision_for(header)?;
@@ -172,15 +172,15 @@ impl<T: Transport> Engine<T> {
     /// `ipset destroy NAME`
     ///
     /// # Errors
-    /// `ENOENT`; `IPSET_ERR_BUSY` while a rule or a list names it.
+    /// `ENOENT`; `IPSET_ERR_BUSY` while a rule or a list refers to it.
     pub fn destroy(&mut self, name: &str) -> Result<()> {
         self.on_set(raw::IPSET_CMD_DESTROY, name, "destroy")
     }
 
-    /// `ipset destroy` without a name: every set of the namespace, whoever made it.
+    /// `ipset destroy` without a name: every set of the namespace, owned or foreign.
     ///
     /// # Errors
-    /// `IPSET_ERR_BUSY` when any is in use; none is destroyed then.
+    /// `IPSET_ERR_BUSY` when one is in use; none is destroyed then.
     pub fn destroy_all(&mut self) -> Result<()> {
         let attrs = self.about_all();
         self.command(
@@ -218,13 +218,12 @@ impl<T: Transport> Engine<T> {
     /// `ipset rename FROM TO`
     ///
     /// # Errors
-    /// `ENOENT`; `IPSET_ERR_EXIST_SETNAME2` when `to` is there; `IPSET_ERR_REFERENCED` while it is in use.
+    /// `ENOENT`; `IPSET_ERR_EXIST_SETNAME2` when `to` exists; `IPSET_ERR_REFERENCED` while the set is in use.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<()> {
         self.on_two(raw::IPSET_CMD_RENAME, from, to, "rename")
     }
 
-    /// `ipset swap A B`: each gets the other's content; rules go on naming what they named, at no moment
-    /// neither.
+    /// `ipset swap A B`: exchanges the content of both; rules keep referring to the same names, without a gap.
     ///
     /// # Errors
     /// `ENOENT` for the first, `IPSET_ERR_EXIST_SETNAME2` for the second when it is missing;
@@ -236,7 +235,7 @@ impl<T: Transport> Engine<T> {
     fn on_set(&mut self, message: u16, name: &str, operation: &str) -> Result<()> {
         codec::check_name(operation, name)?;
         let attrs = self.about(name);
-        // Newer kernels let an absent set pass without it.
+        // Without it, newer kernels accept a missing set.
         self.command(
             message,
             NLM_F_EXCL,
@@ -260,7 +259,7 @@ impl<T: Transport> Engine<T> {
         self.command(message, 0, &attrs, (operation, &what), Class::Any)
     }
 
-    /// The attributes that every message about all sets has.
+    /// The attributes of every message about all sets.
     fn about_all(&self) -> CommandAttrs {
         CommandAttrs {
             protocol: Some(self.version),
@@ -268,7 +267,7 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// The attributes that every message about one set has.
+    /// The attributes of every message about one set.
     fn about(&self, name: &str) -> CommandAttrs {
         CommandAttrs {
             name: Some(name.to_owned()),
@@ -293,7 +292,7 @@ impl<T: Transport> Engine<T> {
     }
 }
 
-/// A refused request in words.
+/// The error for a refused request.
 fn refused(operation: &str, what: &str, refusal: Refusal, class: Class) -> Error {
     let Refusal {
         errno,

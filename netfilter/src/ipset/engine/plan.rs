@@ -1,4 +1,4 @@
-//! The pure part: what has to be done so that the kernel holds what is wished.
+//! The pure part: the operations that bring the kernel to the desired state.
 
 use crate::ipset::model::{Entry, Header, Key, Set, SetType, SkbInfo};
 use crate::ipset::raw::IPSET_MAXNAMELEN;
@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// One change. `Display` prints it as the `ipset` commands that it equals.
+/// One change. `Display` prints the equivalent `ipset` commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op {
@@ -52,17 +52,18 @@ pub(super) fn temporary(name: &str) -> String {
     format!("{}{SUFFIX}", name.get(..end).unwrap_or_default())
 }
 
-/// What is missing so that the sets `owned` are `desired`, and are not there when they are not desired.
+/// The operations that are missing so that the sets `owned` equal `desired`, and do not exist when they are not
+/// desired.
 ///
-/// A set with other options is built under another name and swapped in, so that rules always see the old
-/// content or the new. One of another type cannot be swapped: it is destroyed first, which fails while it is in
-/// use. Counters are not compared; a timeout is equal while it runs down from the wished one.
+/// A set with other options is built under another name and swapped in, so that rules always see the old content or
+/// the new. A set of another type cannot be swapped: it is destroyed first, which fails while it is in use. Counters
+/// are not compared; a timeout that has counted down from the desired value is equal to it.
 #[must_use]
 pub fn plan(desired: &[Set], observed: &[Set], owned: &[String]) -> Vec<Op> {
     let found = |name: &str| observed.iter().find(|s| s.header.name == name);
     let is_list = |s: &&Set| s.header.kind == SetType::ListSet;
     let mut ops = Vec::new();
-    // Left behind by somebody who was stopped in the middle.
+    // Left behind by a process that was interrupted.
     for name in owned
         .iter()
         .map(|n| temporary(n))
@@ -73,7 +74,7 @@ pub fn plan(desired: &[Set], observed: &[Set], owned: &[String]) -> Vec<Op> {
             ops.push(stale);
         }
     }
-    // Members come before the lists that name them, and go after them.
+    // Members are created before the lists that refer to them, and destroyed after them.
     let (lists, others): (Vec<&Set>, Vec<&Set>) = desired.iter().partition(is_list);
     for set in others.into_iter().chain(lists) {
         match found(&set.header.name) {
@@ -118,8 +119,8 @@ fn replace(set: &Set, old: &Set, ops: &mut Vec<Op>) {
     }
 }
 
-/// Whether everything that the kernel cannot change in place is as wished.
-fn same_frame(wished: &Header, found: &Header) -> bool {
+/// Whether all options that the kernel cannot change in place are as desired.
+fn same_frame(desired: &Header, found: &Header) -> bool {
     let frame = |h: &Header| {
         let full = if h.family == crate::ipset::Family::Inet6 {
             128
@@ -128,34 +129,34 @@ fn same_frame(wished: &Header, found: &Header) -> bool {
         };
         Header {
             name: String::new(),
-            // It grows by itself.
+            // The kernel enlarges it.
             hash_size: None,
             max_elem: h.kind.is_hash().then(|| h.max_elem.unwrap_or(65536)),
             netmask: h.netmask.filter(|n| *n != full),
             range: h.range.map(|(a, b)| (a.min(b), a.max(b))),
             size: (h.kind == SetType::ListSet).then(|| h.size.unwrap_or(8).max(4)),
-            bucket_size: wished
+            bucket_size: desired
                 .bucket_size
                 .and(h.bucket_size)
                 .map(|b| b.clamp(2, 12).next_multiple_of(2)),
-            init_val: wished.init_val.and(h.init_val),
+            init_val: desired.init_val.and(h.init_val),
             ..h.clone()
         }
     };
-    frame(wished) == frame(found)
+    frame(desired) == frame(found)
 }
 
-fn change(wished: &Set, found: &Set, ops: &mut Vec<Op>) {
-    let header = &wished.header;
+fn change(desired: &Set, found: &Set, ops: &mut Vec<Op>) {
+    let header = &desired.header;
     let settle = |s: &Set| -> Vec<Entry> { s.entries.iter().map(|e| settled(e, header)).collect() };
-    let (new, old) = (settle(wished), settle(found));
+    let (new, old) = (settle(desired), settle(found));
     let by_key: HashMap<&Key, &Entry> = old.iter().map(|e| (&e.key, e)).collect();
     let keys: HashSet<&Key> = new.iter().map(|e| &e.key).collect();
     if header.kind == SetType::ListSet {
         let mut kept = old.iter().map(|e| &e.key).filter(|k| keys.contains(k));
-        let mut wished_order = new.iter().map(|e| &e.key);
-        if !kept.all(|k| wished_order.next() == Some(k)) {
-            return replace(wished, found, ops);
+        let mut desired_order = new.iter().map(|e| &e.key);
+        if !kept.all(|k| desired_order.next() == Some(k)) {
+            return replace(desired, found, ops);
         }
     }
     let delete: Vec<Entry> = old
@@ -169,7 +170,7 @@ fn change(wished: &Set, found: &Set, ops: &mut Vec<Op>) {
     }
     let mut add = Vec::new();
     for e in &new {
-        // Of two with one key the last counts.
+        // Of several entries with the same key, the last one counts.
         let e = last.remove(&e.key);
         let is_there = |e: &&Entry| by_key.get(&e.key).is_some_and(|o| is_same(e, o));
         add.extend(e.filter(|e| !is_there(e)).cloned());
@@ -182,22 +183,22 @@ fn change(wished: &Set, found: &Set, ops: &mut Vec<Op>) {
     }
 }
 
-fn is_same(wished: &Entry, found: &Entry) -> bool {
-    let timeout = match (wished.timeout, found.timeout) {
+fn is_same(desired: &Entry, found: &Entry) -> bool {
+    let timeout = match (desired.timeout, found.timeout) {
         (Some(w), Some(f)) if w > 0 => (1..=w).contains(&f),
         (w, f) => w == f,
     };
     timeout
         && Entry {
             timeout: None,
-            ..wished.clone()
+            ..desired.clone()
         } == Entry {
             timeout: None,
             ..found.clone()
         }
 }
 
-/// The form in which an entry comes back from the kernel, without counters.
+/// The form in which the kernel lists an entry, without counters.
 pub(super) fn settled(e: &Entry, header: &Header) -> Entry {
     let key = match &e.key {
         Key::Ip(ip) => Key::Ip(masked(*ip, header)),

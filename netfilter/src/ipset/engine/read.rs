@@ -12,33 +12,34 @@ use weir_netlink::attr::{AttrSet, Attrs, DecodeError};
 use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::{Error, Result};
 
-/// How much of a list is held at once, in bytes of the kernel's answers: who may write in a pod's namespace can make sets of
-/// any size there, and as values they take several times as much of the memory of the node. An entry has about 50.
+/// How much of a list is held at once, in bytes of the kernel's answers: a process with CAP_NET_ADMIN in a pod's
+/// namespace can create sets of any size there, and as values they take several times as much of the node's memory.
+/// An entry has about 50 bytes.
 pub(super) const READ_LIMIT: usize = 64 << 20;
 
 /// A set as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The set; without its entries where only headers were asked for.
+    /// The set; without its entries if only headers were requested.
     pub set: Set,
     /// Revision of its type.
     pub revision: u8,
-    /// Index by which xtables rules name it. Since 4.20
+    /// Index by which xtables rules refer to it. Since 4.20
     pub index: Option<u16>,
-    /// How many rules and lists name it.
+    /// How many rules and lists refer to it.
     pub references: u32,
-    /// Bytes of memory.
+    /// Memory usage in bytes.
     pub memory: u32,
-    /// How many entries it has, counted by the kernel; those that timed out may be among them. Since 4.8
+    /// Number of entries, counted by the kernel; expired ones may be included. Since 4.8
     pub elements: Option<u32>,
 }
 
-/// What a list is made of.
+/// An item of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A set begins.
+    /// Start of a set.
     Set(Box<Listed>),
-    /// An entry of the set that began last.
+    /// An entry of the set that started last.
     Entry(Entry),
 }
 
@@ -54,8 +55,8 @@ fn listed(a: &CommandAttrs) -> Listed {
     }
 }
 
-/// The attributes of a message of a list without its entries, and the entries: hundreds come in one message,
-/// and as values they would take twenty times the room.
+/// Splits a message of a list into the attributes of the set and its entries: a message has hundreds of them, which
+/// would take twenty times the memory as values.
 fn apart(attrs: &[u8]) -> std::result::Result<(Vec<u8>, &[u8]), DecodeError> {
     let (mut head, mut entries) = (Vec::new(), &[][..]);
     let mut all = Attrs::new(attrs).peekable();
@@ -87,7 +88,7 @@ impl<T: Transport> Engine<T> {
     /// `ipset list`: every set, or the one of this name.
     ///
     /// # Errors
-    /// `ENOENT` when there is no set of the name; the sets are too large to be held.
+    /// `ENOENT` when there is no set of this name; the sets are too large to be held.
     pub fn list(&mut self, name: Option<&str>) -> Result<Vec<Listed>> {
         self.collect(name, 0)
     }
@@ -132,10 +133,10 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// The same as [`Engine::list`], piece by piece: a large set need not be held as a whole.
+    /// As [`Engine::list`], item by item: a large set need not be held as a whole.
     ///
     /// # Errors
-    /// As [`Engine::list`], after `f` has seen what came before; what `f` fails with.
+    /// As [`Engine::list`], after `f` has received a part; the error of `f`.
     pub fn each(&mut self, name: Option<&str>, f: impl FnMut(Part) -> Result<()>) -> Result<()> {
         self.walk(name, 0, usize::MAX, f)
     }
@@ -154,11 +155,11 @@ impl<T: Transport> Engine<T> {
         limit: usize,
         out: &mut impl io::Write,
     ) -> Result<()> {
-        // A line is made in one place and written whole: sets have many.
+        // Each line is built in one buffer and written as a whole: sets have many.
         let (mut add, mut line) = (String::new(), String::new());
         self.walk(name, 0, limit, |part| {
             line.clear();
-            // Writing into a String does not fail.
+            // Writing to a String does not fail.
             let _ = match part {
                 Part::Set(l) => {
                     add = format!("add {} ", l.set.header.name);
@@ -221,7 +222,7 @@ impl<T: Transport> Engine<T> {
                     );
                     return Err(Error::refused("list", what.as_str(), reason));
                 }
-                // A set that takes several messages says its header in the first only.
+                // Of the messages of one set, only the first has the header.
                 if a.type_name.is_some() || flags == raw::IPSET_FLAG_LIST_SETNAME {
                     let l = listed(&a);
                     set_type = l.set.header.kind.clone();
@@ -247,11 +248,11 @@ impl<T: Transport> Engine<T> {
         Ok((header.kind, header.family))
     }
 
-    /// The index by which xtables rules name a set, and its family (`IPSET_CMD_GET_BYNAME`, since 4.20). It
-    /// stays with the name when sets are swapped, and goes with the set when it is destroyed.
+    /// The index by which xtables rules refer to a set, and its family (`IPSET_CMD_GET_BYNAME`, since 4.20). Swapping
+    /// sets does not change the index of a name; destroying the set frees it.
     ///
     /// # Errors
-    /// `ENOENT`; an older kernel does not know the question.
+    /// `ENOENT`; an older kernel does not know the request.
     pub fn index_of(&mut self, name: &str) -> Result<(u16, Family)> {
         codec::check_name("look up", name)?;
         self.needs_version_7()?;
@@ -264,10 +265,10 @@ impl<T: Transport> Engine<T> {
         Ok((index, Family::from(answer.family.unwrap_or(0))))
     }
 
-    /// The name of the set that a rule means (`IPSET_CMD_GET_BYINDEX`, since 4.20).
+    /// The name of the set with this index in rules (`IPSET_CMD_GET_BYINDEX`, since 4.20).
     ///
     /// # Errors
-    /// `ENOENT` when no set has the index; an older kernel does not know the question.
+    /// `ENOENT` when no set has the index; an older kernel does not know the request.
     pub fn name_of(&mut self, index: u16) -> Result<String> {
         self.needs_version_7()?;
         let what = format!("the set of index {index}");

@@ -1,4 +1,4 @@
-//! Revisions of a type: what each adds, and which one both sides know.
+//! Revisions of a type: the options that each adds, and the newest that both sides know.
 
 use super::{Engine, kind};
 use crate::ipset::model::{Family, Header, SetType};
@@ -54,7 +54,7 @@ fn since(kind: &SetType) -> Option<Since> {
         },
         SetType::HashNetPort => hash(4),
         SetType::HashIpPortIp => hash(2),
-        // It is younger than the options.
+        // The type is younger than the options.
         SetType::HashMac => Since {
             counters: 0,
             comment: 0,
@@ -70,7 +70,7 @@ fn since(kind: &SetType) -> Option<Since> {
 }
 
 impl<T: Transport> Engine<T> {
-    /// The revisions that the kernel has of a type (`IPSET_CMD_TYPE`). Asking makes it load the type's module.
+    /// The revisions of a type in the kernel (`IPSET_CMD_TYPE`). The request makes it load the type's module.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](weir_netlink::ErrorKind::Unsupported) when the kernel lacks the type or the family.
@@ -104,11 +104,11 @@ impl<T: Transport> Engine<T> {
         Ok(min..=max)
     }
 
-    /// Whether the kernel has the type and every option of a set that is to be created. Asking makes it load the
+    /// Checks that the kernel has the type and every option of a set to be created. The request makes it load the
     /// type's module; nothing else changes.
     ///
     /// # Errors
-    /// What it lacks; an option that the type does not have.
+    /// What the kernel lacks; an option that the type does not have.
     pub fn check_header(&mut self, h: &Header) -> Result<()> {
         self.revision_for(h).map(drop)
     }
@@ -165,7 +165,7 @@ impl<T: Transport> Engine<T> {
 
 fn lacking(what: &str, set_type: &SetType) -> Error {
     let remedy = match set_type {
-        SetType::Other(_) => "this kernel lacks it; look at the name".to_owned(),
+        SetType::Other(_) => "this kernel lacks it; check the name".to_owned(),
         known => format!("this kernel lacks it: {}", known.module()),
     };
     Error::unsupported("use", what, remedy)

@@ -1,7 +1,7 @@
-//! What the kernel would say to a script, without the script being run and without anything changing.
+//! A dry run of a script against the kernel's features, which changes nothing.
 //!
-//! The kernel is asked for the revision of every match and target that the script has. Where the question could make
-//! it load a module it is not asked, and the answer says so.
+//! Asks the kernel for the revision of every match and target in the script. A request that could make it load a
+//! module is not sent, and the answer says so.
 
 use super::commit::Asked;
 use super::{Engine, Transport, plan_restore};
@@ -14,22 +14,22 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use weir_netlink::{Error, Result};
 
-/// What a kernel would say to a script.
+/// The result of [`Engine::check`].
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// What it lacks, in the order of the lines.
+    /// What the kernel lacks, in the order of the lines.
     pub lacking: Vec<Error>,
-    /// What could not be found out, and why not.
+    /// What could not be determined, and why.
     pub untold: Vec<String>,
 }
 
 impl<T: Transport> Engine<T> {
-    /// What [`Engine::restore`] would come to. No table comes into being by it and no module is loaded; tables
-    /// that are not there yet are taken for empty.
+    /// Checks whether [`Engine::restore`] would succeed. Creates no table and loads no module; missing tables are
+    /// taken as empty.
     ///
     /// # Errors
-    /// The tables cannot be read; a command that cannot be done, with its line. What the kernel lacks is no error
-    /// but part of the answer.
+    /// The tables cannot be read; a command that cannot be executed, with its line. A feature that the kernel lacks
+    /// is not an error but part of the answer.
     pub fn check(
         &mut self,
         script: &Script,
@@ -70,7 +70,7 @@ impl<T: Transport> Engine<T> {
     }
 }
 
-/// The rule that a command brings into a table.
+/// The rule that a command adds to a table.
 fn new_rule(command: &Command) -> Option<&Rule> {
     match command {
         Command::Append(_, rule) | Command::Insert(_, _, rule) | Command::Replace(_, _, rule) => {
@@ -80,7 +80,7 @@ fn new_rule(command: &Command) -> Option<&Rule> {
     }
 }
 
-/// Asks the kernel only for what it has at hand; takes for granted what it may have.
+/// Asks the kernel only for extensions that are loaded; assumes that it has those that it could load.
 struct Careful<'a, T> {
     asked: Asked<'a, T>,
     kernel: &'a probe::Kernel,

@@ -1,4 +1,4 @@
-//! Writing: whole tables, with the counters of what stays.
+//! Writing: whole tables, preserving the counters of rules that are kept.
 
 use super::plan::Change;
 use super::{Engine, Transaction, Transport};
@@ -15,34 +15,34 @@ use std::io;
 use weir_netlink::xtables::REPLACE_INSIDE;
 use weir_netlink::{Error, ErrorKind, InForce, Result};
 
-/// What a table holds after a replacement was answered with an error.
+/// What a table holds after the kernel answered a replacement with an error.
 enum Found {
-    /// What it held before.
+    /// The old rules.
     AsBefore,
-    /// What it was to hold.
+    /// The new rules.
     Replaced,
-    /// Something else, or it cannot be read.
+    /// Other rules, or it cannot be read.
     Neither,
 }
 
-/// A table that was replaced, for putting it back.
+/// A replaced table, with what is needed to restore it.
 struct Done<'a> {
     change: &'a Change,
-    /// Which entry of the table before each new one was.
+    /// For each new entry the index of the old one.
     old: Vec<Option<usize>>,
-    /// The counters of the table before.
+    /// The counters of the old table.
     counters: Vec<Counters>,
 }
 
 impl<T: Transport> Engine<T> {
-    /// Replaces the tables of a transaction, each at once. The number of tables that were replaced.
+    /// Replaces the tables of a transaction, each atomically. Returns the number of replaced tables.
     ///
     /// # Errors
-    /// The kernel refused one: those before it are put back. `EAGAIN` when a table changed since it was
-    /// read. [`Error::in_force`]: yes when all are replaced and counters of rules that stay could not be given back; not
-    /// known when it cannot be found out about a table, or one could not be put back.
+    /// The kernel refused one: those before it are restored. `EAGAIN` when a table changed since it was read.
+    /// [`Error::in_force`]: yes when all are replaced and the counters of rules that are kept could not be restored;
+    /// unknown when the state of a table cannot be determined, or one could not be restored.
     pub fn commit(&mut self, transaction: &Transaction) -> Result<usize> {
-        // Everything that can be wrong without the kernel is found before the first replacement.
+        // Every error that does not need the kernel is detected before the first replacement.
         let mut blobs = Vec::new();
         for change in &transaction.changes {
             blobs.push(self.encode(&change.new)?);
@@ -56,13 +56,13 @@ impl<T: Transport> Engine<T> {
                 let error = explain(&change.new, &e);
                 match self.found_out(&change.old, &change.new) {
                     Found::Replaced => {}
-                    // What is read now need not be true for long.
+                    // The state that was read may still change.
                     Found::AsBefore if is_pending(&e) => {
                         let error = self.put_back(done, error);
                         return Err(error.with_in_force(InForce::Unknown));
                     }
                     Found::AsBefore => return Err(self.put_back(done, error)),
-                    // The kernel says so when another program replaced it first.
+                    // The kernel answers this when another program replaced the table first.
                     Found::Neither if e.raw_os_error() == Some(libc::EAGAIN) => {
                         return Err(self.put_back(done, error));
                     }
@@ -87,7 +87,7 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// What became of a replacement whose answer is an error: as a rule nothing, but an answer can be lost.
+    /// Determines the state after a replacement with an error: usually unchanged, but the answer may be lost.
     fn found_out(&mut self, old: &Layout, new: &Layout) -> Found {
         match self.read_table(new.family, &new.name) {
             Ok(now) if now.has_rules_of(old) => Found::AsBefore,
@@ -109,9 +109,8 @@ impl<T: Transport> Engine<T> {
         })
     }
 
-    /// `old` gets the counters of the entries before, as they were when they went; they mean something when the table
-    /// was replaced, whatever the answer. Where the answer was lost with them, they are those that were read, which is as
-    /// near as can be known.
+    /// `old` gets the final counters of the old entries; they are valid when the table was replaced, whatever the
+    /// answer. If they were lost with the answer, they are those that were read before, the best approximation.
     fn replace(
         &mut self,
         table: &Layout,
@@ -133,7 +132,7 @@ impl<T: Transport> Engine<T> {
             .iter()
             .chain(&blob.underflow)
             .fold(head, |h, o| h.u32(*o));
-        // Number and address of the counters come with the call.
+        // The call fills in the number and the address of the counters.
         let head = head.zeros(REPLACE_ENTRIES - REPLACE_NUM_COUNTERS);
         let mut value = head.bytes(&blob.bytes).done();
         let mut counters = vec![0; entries * COUNTERS_SIZE];
@@ -155,8 +154,8 @@ impl<T: Transport> Engine<T> {
         replaced
     }
 
-    /// Gives entries that stayed what they had. When somebody replaced the table in the meantime there is no
-    /// telling which entry is which, and nothing is given.
+    /// Restores the counters of entries that are kept. If another writer replaced the table in the meantime, the
+    /// entries cannot be matched, and no counters are restored.
     fn add_counters(
         &mut self,
         table: &Layout,
@@ -186,7 +185,7 @@ impl<T: Transport> Engine<T> {
             .fold(head, |b, c| b.u64(c.packets).u64(c.bytes))
             .done();
         let mut failure = None;
-        // They are added, so that a second time would count twice: only when the first had no effect.
+        // The kernel adds them, so a second call would count twice: repeat only when the first had no effect.
         for _ in 0..2 {
             let e = match self.transport.add_counters(table.family, &value) {
                 Ok(()) => return Ok(()),
@@ -197,7 +196,7 @@ impl<T: Transport> Engine<T> {
                 failure = Some(e);
                 break;
             };
-            // Another program replaced the table: there is no telling which entry is which.
+            // Another program replaced the table: the entries cannot be matched.
             if now.len() != counters.len() {
                 return Ok(());
             }
@@ -210,10 +209,10 @@ impl<T: Transport> Engine<T> {
             failure = Some(e);
         }
         let object = format!("the counters of {} table {}", table.family, table.name);
-        failure.map_or(Ok(()), |e| Err(Error::io("give back", object, &e)))
+        failure.map_or(Ok(()), |e| Err(Error::io("restore", object, &e)))
     }
 
-    /// Puts tables back, the last one first. Whoever reads the error learns of those that stayed changed.
+    /// Restores tables, the last one first. The error names those that could not be restored.
     fn put_back(&mut self, done: Vec<Done<'_>>, mut error: Error) -> Error {
         for d in done.into_iter().rev() {
             let table = &d.change.old;
@@ -253,7 +252,7 @@ impl<T: Transport> Engine<T> {
                         " (and {} table {} stays changed: {e})",
                         table.family, table.name
                     );
-                    // Not to be tried again: what is there is not what was planned on.
+                    // Not to be retried: the table is not the one that was planned for.
                     if error.errno() == Some(libc::EAGAIN) {
                         error.kind =
                             ErrorKind::Exhausted("another program writes at the same time".into());
@@ -271,12 +270,12 @@ fn is_cut(e: &io::Error) -> bool {
     e.raw_os_error().is_none()
 }
 
-/// And the process may still be in the call.
+/// As [`is_cut`], and the child may still be in the call.
 fn is_pending(e: &io::Error) -> bool {
     is_cut(e) && e.kind() == io::ErrorKind::TimedOut
 }
 
-/// Asks the kernel for each extension once.
+/// Asks the kernel once for each extension.
 pub(super) struct Asked<'a, T> {
     pub(super) transport: RefCell<&'a mut T>,
     pub(super) known: RefCell<&'a mut HashMap<(Family, Part, Form), bool>>,
@@ -298,7 +297,7 @@ impl<T: Transport> Revisions for Asked<'_, T> {
         value.truncate(REVISION_SIZE);
         let has = match self.transport.borrow_mut().get(family, option, &mut value) {
             Ok(_) => true,
-            // Another revision only, or no such extension.
+            // The kernel has another revision only, or no such extension.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::ENOENT)) => {
                 false
             }
@@ -315,7 +314,7 @@ impl<T: Transport> Revisions for Asked<'_, T> {
     }
 }
 
-/// The kernel says no more than an errno about a whole table.
+/// For a whole table the kernel returns only an errno.
 fn explain(table: &Layout, e: &io::Error) -> Error {
     let object = format!("{} table {}", table.family, table.name);
     let reason = match e.raw_os_error() {
@@ -324,14 +323,14 @@ fn explain(table: &Layout, e: &io::Error) -> Error {
              that the namespace does not map (/proc/PID/uid_map); the kernel's log says which"
         }
         Some(libc::ERANGE) => "the burst of a limit is 0, or too large for its rate; lower it",
-        Some(libc::ELOOP) => "packets would go round in its chains",
+        Some(libc::ELOOP) => "its chains form a loop",
         Some(libc::ENOENT) => {
             "a match or target is not in this kernel, or a set that a rule names is gone"
         }
         None if is_pending(e) => {
             return Error::timed_out("replace", object, REPLACE_INSIDE);
         }
-        // Its answer is not malformed: there is none.
+        // There is no answer that could be malformed.
         None => return Error::exhausted("replace", object, e.to_string()),
         _ => return Error::io("replace", object, e),
     };

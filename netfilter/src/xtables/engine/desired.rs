@@ -1,4 +1,4 @@
-//! What legacy tables are to hold, as the common loop sees it.
+//! The desired state of legacy tables, for the common loop.
 
 use super::{Engine, Op, Ownership, Snapshot, TableId, Transaction, Transport, plan, plan_restore};
 use crate::converge::{Committed, Converge, ReadBack};
@@ -6,11 +6,11 @@ use crate::xtables::Ruleset;
 use crate::xtables::text::Script;
 use weir_netlink::{ErrorKind, InForce, Result};
 
-/// What is asked for.
+/// The request.
 pub(super) enum Desired<'a> {
-    /// These rules, and nothing else of ours.
+    /// These rules, and no other owned ones.
     Rules(&'a Ruleset, Ownership),
-    /// What a script does to the rules that are there; with true, without flushing tables first.
+    /// A script applied to the existing rules; with true, without flushing tables first.
     Script(&'a Script, bool),
 }
 
@@ -18,11 +18,11 @@ pub(super) enum Desired<'a> {
 pub(super) struct Change<'a, T: Transport> {
     pub(super) engine: &'a mut Engine<T>,
     pub(super) desired: Desired<'a>,
-    /// The only table that is looked at; none for all that exist.
+    /// The only table in scope; `None` for all that exist.
     pub(super) table: Option<TableId>,
-    /// How many tables were replaced, repeats included.
+    /// How many tables were replaced, repetitions included.
     pub(super) replaced: usize,
-    /// A replacement may still be under way, in a process of its own: what is read now need not be true for long.
+    /// A child process may still be replacing a table: the state that was read may change.
     pub(super) pending: bool,
 }
 
@@ -59,7 +59,7 @@ impl<T: Transport> Converge for Change<'_, T> {
         if absent.is_empty() {
             return Ok(transaction);
         }
-        // They have to be there before they can be replaced, and may not be as we think.
+        // The tables must exist before they can be replaced, and may not be empty.
         self.engine.read_tables(&absent)?;
         let there = self.read()?;
         self.planned(&there)
@@ -74,7 +74,7 @@ impl<T: Transport> Converge for Change<'_, T> {
             Ok(replaced) => {
                 self.replaced += replaced;
                 if let Desired::Rules(_, ours) = &mut self.desired {
-                    // What was named is gone; another rule that equals it is not ours.
+                    // The listed rules are deleted; another rule that equals one of them is foreign.
                     ours.rules = Ruleset::default();
                 }
                 Ok(Committed::Yes)
@@ -90,7 +90,7 @@ impl<T: Transport> Converge for Change<'_, T> {
     }
 
     fn read_back(&mut self, _: &Transaction, _: &Snapshot) -> Result<ReadBack<Snapshot>> {
-        // What a script's commands come to is no state that could be compared.
+        // The commands of a script do not define a state that could be compared.
         if matches!(self.desired, Desired::Script(..)) {
             return Ok(ReadBack::InSync(Snapshot::default()));
         }
@@ -106,7 +106,7 @@ impl<T: Transport> Converge for Change<'_, T> {
         !self.pending && before.ruleset == now.ruleset
     }
 
-    /// There is nothing to be late: each question is one system call.
+    /// No answer can be late: each request is one system call.
     fn reopen(&mut self) -> Result<()> {
         Ok(())
     }

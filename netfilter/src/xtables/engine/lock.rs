@@ -1,8 +1,8 @@
-//! The lock that the iptables tools share: `flock(2)` on `/run/xtables.lock`, or on what the environment
-//! variable `XTABLES_LOCKFILE` names.
+//! The lock shared with the iptables tools: `flock(2)` on `/run/xtables.lock`, or on the file named by the
+//! environment variable `XTABLES_LOCKFILE`.
 //!
-//! It is a file, so everybody who sees the same `/run` shares it, in whatever network namespace. Only
-//! where other programs write the same namespace's tables is it worth waiting for.
+//! It is a file, so all processes that see the same `/run` share it, in any network namespace. Waiting for it is only
+//! useful where other programs write the tables of the same namespace.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use weir_netlink::{Error, Result};
 
-/// Who else may write the namespace's tables.
+/// Whether other programs write the namespace's tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writers {
-    /// Nobody: a pod's namespace. No lock is taken.
+    /// No other program writes them: a pod's namespace. No lock is taken.
     #[default]
     OnlyUs,
-    /// Others may, as in the host's namespace: the lock is held from before the tables are read until they
+    /// Other programs may, as in the host's namespace: the lock is held from before the tables are read until they
     /// are written.
     Others {
         /// How long to wait for the lock.
@@ -24,15 +24,15 @@ pub enum Writers {
     },
 }
 
-/// The lock, until it is dropped.
+/// The lock; released on drop.
 #[derive(Debug)]
 pub(super) struct Held {
     _file: Option<File>,
-    /// How long it took to get it.
+    /// How long it took to acquire it.
     pub(super) waited: Option<Duration>,
 }
 
-/// How often a lock that somebody holds is tried again.
+/// Interval between attempts to acquire a held lock.
 const INTERVAL: Duration = Duration::from_millis(2);
 
 pub(super) fn take(writers: Writers) -> Result<Held> {
@@ -45,7 +45,7 @@ pub(super) fn take(writers: Writers) -> Result<Held> {
     let path = path();
     let object = || path.display().to_string();
     let mut options = OpenOptions::new();
-    // As the tools open it: it is made where it is missing, and never written.
+    // As the tools open it: created if it is missing, and never written.
     let file = options
         .read(true)
         .custom_flags(libc::O_CREAT)

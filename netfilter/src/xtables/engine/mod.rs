@@ -7,8 +7,8 @@
 //! apply = lock, read, plan, commit, read back, compare
 //! remove                        the same for each table by itself, going on after a failure
 //! ```
-//! A replacement is atomic for its table. Everything is encoded and checked before the first one; when a later
-//! one fails, the tables before it are put back, with their counters.
+//! A replacement is atomic for its table. Everything is encoded and checked before the first one; when a later one
+//! fails, the tables before it are restored, with their counters.
 
 mod check;
 mod commit;
@@ -51,20 +51,21 @@ pub struct Engine<T: Transport = Kernel> {
     sets: Box<dyn Sets + Send>,
     writers: Writers,
     contention: Duration,
-    /// What the kernel was asked about extensions.
+    /// The extensions that the kernel was asked for, and its answers.
     known: HashMap<(Family, Part, Form), bool>,
 }
 
 /// What [`Engine::apply`] did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Applied {
-    /// What was changed, in this order; empty when the kernel held what is desired.
+    /// The changes that were made, in this order; empty when the tables were in sync.
     pub ops: Vec<Op>,
-    /// How many tables were replaced, repeats included.
+    /// How many tables were replaced, repetitions included.
     pub replaced: usize,
-    /// How long the lock of the tools was waited for; `None` when it was not taken.
+    /// How long the engine waited for the lock of the tools; `None` when it was not taken.
     pub lock_wait: Option<Duration>,
-    /// How long reading back took; `None` when nothing was written, and for [`Engine::restore`], which does not.
+    /// Duration of reading back; `None` when nothing was written, and for [`Engine::restore`], which does not read
+    /// back.
     pub read_back: Option<Duration>,
 }
 
@@ -77,7 +78,7 @@ impl<T: Transport> fmt::Debug for Engine<T> {
 }
 
 impl Engine<Kernel> {
-    /// In the network namespace of the calling thread, where nobody else writes.
+    /// Opens the tables of the calling thread's network namespace, where no other program writes.
     ///
     /// # Errors
     /// `EPERM` without CAP_NET_RAW.
@@ -90,7 +91,7 @@ impl Engine<Kernel> {
 }
 
 impl<T: Transport> Engine<T> {
-    /// On a connection that is open already, with somebody who knows the sets.
+    /// Uses an open connection, and `sets` to resolve the names of sets.
     pub fn with_transport(transport: T, sets: Box<dyn Sets + Send>) -> Self {
         Self {
             transport,
@@ -101,45 +102,45 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// With another one who knows the sets.
+    /// Sets another resolver of set names.
     #[must_use]
     pub fn sets(mut self, sets: Box<dyn Sets + Send>) -> Self {
         self.sets = sets;
         self
     }
 
-    /// Tries again for this long while another writer interferes. Ten seconds unless it is said.
+    /// Retries for this long while another writer interferes. Ten seconds by default.
     #[must_use]
     pub fn contention(mut self, limit: Duration) -> Self {
         self.contention = limit;
         self
     }
 
-    /// Says who else may write here.
+    /// Sets whether other programs write the tables.
     #[must_use]
     pub fn writers(mut self, writers: Writers) -> Self {
         self.writers = writers;
         self
     }
 
-    /// Makes the kernel hold `desired`, and nothing else of ours, then reads it back.
+    /// Makes the tables hold `desired`, and no other owned rules, then reads them back.
     ///
-    /// Nothing is written when nothing differs. Rules of others stay as they are, byte for byte, with their
-    /// counters; so do the counters of our rules that stay.
+    /// Nothing is written when they are in sync. Foreign rules are kept byte for byte, with their counters; so are
+    /// the counters of owned rules that are kept.
     ///
     /// # Errors
-    /// What the kernel refused, with the table; every table is as it was then, but for one that came
-    /// into being. The lock could not be had in time. Another writer kept changing a table. The
-    /// kernel holds something else than what it acknowledged. [`Error::in_force`](weir_netlink::Error::in_force)
-    /// says what is known of the change; what could not be put back is named.
+    /// A refusal of the kernel, with the table; every table is restored, except that a created one remains. The lock
+    /// could not be acquired in time. Another writer kept changing a table. The actual state is not what the kernel
+    /// acknowledged. [`Error::in_force`](weir_netlink::Error::in_force) tells whether the change is in force; tables
+    /// that could not be restored are named.
     pub fn apply(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<Applied> {
         self.change(Desired::Rules(desired, ours.clone()))
     }
 
-    /// What `apply` would do now. No table comes into being by it.
+    /// The transaction that `apply` would commit now. Creates no table.
     ///
     /// # Errors
-    /// The tables cannot be read, or what is wished cannot be written.
+    /// The tables cannot be read, or the desired rules cannot be encoded.
     pub fn drift(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<Transaction> {
         plan(desired, &self.read()?, ours)
     }
@@ -147,7 +148,7 @@ impl<T: Transport> Engine<T> {
     /// Runs a script (`iptables-restore`; with `keep`, `iptables-restore --noflush`).
     ///
     /// # Errors
-    /// As [`Engine::apply`]; a command that cannot be done, with its line. Nothing is changed then.
+    /// As [`Engine::apply`]; a command that cannot be executed, with its line. Nothing is changed then.
     pub fn restore(&mut self, script: &Script, keep: bool) -> Result<Applied> {
         self.change(Desired::Script(script, keep))
     }
@@ -159,7 +160,7 @@ impl<T: Transport> Engine<T> {
         Ok(applied)
     }
 
-    /// In one table, or in all that exist.
+    /// Converges one table, or all that exist.
     fn converge(&mut self, desired: Desired<'_>, table: Option<TableId>) -> Result<Applied> {
         let limit = self.contention;
         let is_compared = matches!(desired, Desired::Rules(..));

@@ -1,68 +1,67 @@
-//! Whose a rule is.
+//! Ownership of rules.
 //!
-//! A rule of a built-in chain does not say who wrote it, unless it leads to a chain with a telling name. So
-//! whoever writes one may leave a sign in it: the field `nfcache` of `struct ipt_entry` and `struct
-//! ip6t_entry`. It was for caching once; no kernel with these tables reads or changes it. The tools keep it
-//! when they change other rules of the table, and neither list nor compare it. It is lost when a table is saved
-//! as text and restored from it.
+//! A rule of a built-in chain does not tell who wrote it, unless it jumps to a chain with a known prefix. So a writer
+//! may tag its rules in the field `nfcache` of `struct ipt_entry` and `struct ip6t_entry`. The field was used for
+//! caching once; no kernel with these tables reads or changes it. The tools preserve it when they change other rules
+//! of the table, and neither list nor compare it. It is lost when a table is saved as text and restored from it.
 //!
-//! A rule without the sign that equals a wished one is adopted: it stays and does what is wished, but
-//! nothing that is not surely ours ever goes.
+//! An untagged rule that equals a desired one is adopted: it is kept and has the desired effect, but only a rule that
+//! is certainly owned is ever deleted.
 
 use crate::xtables::table::RuleLayout;
 use crate::xtables::{Rule, Ruleset};
 
-/// What belongs to us besides what is wished.
+/// What is owned besides the desired rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ownership {
-    /// User chains whose name begins so are ours; empty for none.
+    /// User chains with this name prefix are owned; empty for none.
     pub prefix: String,
-    /// What is written into `nfcache` of the rules that come into built-in chains. Rules there that have it are
-    /// ours. 0, which is what others write, for none.
+    /// The tag that is written to `nfcache` of rules in built-in chains. Rules there with this tag are owned. 0,
+    /// which other writers set, for none.
     pub tag: u32,
-    /// Rules in built-in chains that are ours although nothing in them shows it: of each as many as are named
-    /// here, the last ones, because others' were there before. Only where a chain with our prefix shows that
-    /// we were here: without one, and with a prefix given, they are somebody else's.
+    /// Untagged rules in built-in chains that are owned: of equal rules as many as are listed here, the last ones,
+    /// because foreign ones were there before. Only if a chain with the prefix shows that this owner has been there:
+    /// without such a chain, and with a prefix given, they are foreign.
     pub rules: Ruleset,
 }
 
-/// A rule of a chain that is ours, or that does what one of ours would do.
+/// A rule of a chain that is owned, or that has the effect of a desired one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Which one of the chain.
+    /// Its index in the chain.
     pub(super) at: usize,
-    /// Not only does it look like one: it may go.
+    /// Whether it is certainly owned and may be deleted.
     pub(super) is_ours: bool,
 }
 
-/// The places of a built-in chain, given which rules are known for ours (`is_known`), which ones are named for
-/// ours, and which ones are wished.
+/// The places of a built-in chain, given which rules are known to be owned (`is_known`), which ones are listed as
+/// owned, and which ones are desired.
 pub(super) fn places(
     rules: &[RuleLayout],
     is_known: impl Fn(&RuleLayout) -> bool,
     named: &[Rule],
-    wished: &[Rule],
+    desired: &[Rule],
 ) -> Vec<Place> {
     let mut ours: Vec<bool> = rules.iter().map(is_known).collect();
     let mut named = Pool::new(named);
-    let mut wished = Pool::new(wished);
+    let mut desired = Pool::new(desired);
     for (r, _) in rules.iter().zip(&ours).filter(|(_, is_ours)| **is_ours) {
         named.take(&r.rule);
-        wished.take(&r.rule);
+        desired.take(&r.rule);
     }
     for (r, is_ours) in rules.iter().zip(&mut ours).rev().filter(|(_, o)| !**o) {
         *is_ours = named.take(&r.rule);
         if *is_ours {
-            wished.take(&r.rule);
+            desired.take(&r.rule);
         }
     }
     let all = rules.iter().zip(ours).enumerate();
-    all.filter(|(_, (r, is_ours))| *is_ours || wished.has(&r.rule))
+    all.filter(|(_, (r, is_ours))| *is_ours || desired.has(&r.rule))
         .map(|(at, (_, is_ours))| Place { at, is_ours })
         .collect()
 }
 
-/// Rules that are used up one by one.
+/// Rules that are consumed one by one.
 struct Pool<'a>(Vec<&'a Rule>);
 
 impl<'a> Pool<'a> {
@@ -100,8 +99,8 @@ mod tests {
         }
     }
 
-    fn found(held: &[RuleLayout], named: &[Rule], wished: &[Rule]) -> Vec<(usize, bool)> {
-        let places = places(held, |r| r.tag == TAG, named, wished);
+    fn found(held: &[RuleLayout], named: &[Rule], desired: &[Rule]) -> Vec<(usize, bool)> {
+        let places = places(held, |r| r.tag == TAG, named, desired);
         places.iter().map(|p| (p.at, p.is_ours)).collect()
     }
 
@@ -109,7 +108,7 @@ mod tests {
     fn the_sign_tells_twins_apart() {
         let chain = [held("a", 0), held("a", TAG), held("b", 0)];
         assert_eq!(found(&chain, &[], &[]), [(1, true)]);
-        // What is wished is there: no twin is needed for it.
+        // The desired rule exists: no twin is needed.
         assert_eq!(found(&chain, &[], &[rule("a")]), [(1, true)]);
     }
 

@@ -1,12 +1,12 @@
-//! The pure part: what has to be done so that the kernel holds what is wished.
+//! The pure part: the operations that bring the kernel to the desired state.
 //!
-//! What is ours: user chains whose name begins with our prefix or that are wished; in all other chains
-//! the rules that lead to a chain of ours; in built-in chains also the rules that carry our sign or are named as
-//! ours, see [`Ownership`]. Everything else belongs to others and stays, even where it does what is wished.
+//! Owned are: user chains with the owner's prefix and desired user chains; in all other chains the rules that jump to
+//! an owned chain; in built-in chains also the rules that carry the tag or are listed as owned, see [`Ownership`].
+//! Everything else is foreign and kept, even where it has a desired effect.
 //!
-//! Where ours stand in a built-in chain: in the wished order, whatever others have between them. Rules that are there
-//! in that order stay where they are. A missing one comes right after the one of ours that it follows; the first
-//! one right before the next of ours that is there; and when none is there, all come at the end.
+//! Position of owned rules in a built-in chain: in the desired order, whatever foreign rules are between them. Rules
+//! that exist in that order keep their position. A missing one is inserted directly after the owned rule that it
+//! follows; the first one directly before the next existing owned rule; and when none exists, all are appended.
 
 use super::ownership::{Place, places};
 use super::{Ownership, Snapshot, TableId};
@@ -22,7 +22,7 @@ use weir_netlink::{Error, Result};
 /// Operations for tables as they were observed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transaction {
-    /// In this order they turn what was observed into what is wished.
+    /// Executed in this order, they turn the observed state into the desired one.
     pub ops: Vec<Op>,
     /// The tables that change.
     pub(in crate::xtables) changes: Vec<Change>,
@@ -35,11 +35,11 @@ pub(in crate::xtables) struct Change {
     pub(in crate::xtables) new: Layout,
 }
 
-/// One change. `Display` prints it as the command that it equals.
+/// One change. `Display` prints the equivalent command.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Op {
-    /// `-D CHAIN PLACE`; the rule is for whoever reads it. Places count from 1.
+    /// `-D CHAIN PLACE`; the rule is for display. Places count from 1.
     DeleteRule(TableId, String, usize, Rule),
     /// `-F CHAIN`: it holds so many rules more than are desired that they are not compared one by one. How many it holds.
     FlushChain(TableId, String, usize),
@@ -53,12 +53,12 @@ pub enum Op {
     InsertRule(TableId, String, usize, Rule),
     /// A line of a script.
     Command(TableId, Command),
-    /// What a script's `*TABLE` does when rules are not kept.
+    /// The effect of a script's `*TABLE` without `--noflush`.
     FlushTable(TableId),
 }
 
 impl Transaction {
-    /// The tables that change, as they will be.
+    /// The tables that change, with their new content.
     #[must_use]
     pub fn tables(&self) -> Ruleset {
         Ruleset {
@@ -66,7 +66,7 @@ impl Transaction {
         }
     }
 
-    /// Tables that have to come into being first.
+    /// Tables that must be created first.
     pub(super) fn absent(&self) -> Vec<TableId> {
         let absent = self.changes.iter().filter(|c| !c.old.is_there());
         absent.map(|c| (c.old.family, c.old.name.clone())).collect()
@@ -81,8 +81,8 @@ const MORE: usize = 256;
 /// that is ours.
 ///
 /// # Errors
-/// What is wished cannot be written: an unknown table or chain, a jump to a chain that is not there, a loop, a
-/// value out of range. A rule of others refers to a chain of ours that would go.
+/// The desired rules cannot be encoded: an unknown table or chain, a jump to a missing chain, a loop, a value out of
+/// range. A foreign rule refers to an owned chain that would be deleted.
 pub fn plan(desired: &Ruleset, observed: &Snapshot, ours: &Ownership) -> Result<Transaction> {
     let mut transaction = Transaction::default();
     let mut tables: Vec<Layout> = observed.layouts.clone();
@@ -95,13 +95,13 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, ours: &Ownership) -> Result<
         }
     }
     for old in tables {
-        let wished = desired.table(old.family, &old.name);
+        let desired = desired.table(old.family, &old.name);
         let named = ours.rules.table(old.family, &old.name);
         let is_trace = |c: &ChainLayout| c.builtin.is_none() && c.name.starts_with(&ours.prefix);
         let named = named.filter(|_| ours.prefix.is_empty() || old.chains.iter().any(is_trace));
         let planner = Planner {
             id: (old.family, old.name.clone()),
-            wished: wished
+            desired: desired
                 .map_or_else(|| Ok(Table::new(old.family, &old.name)), canonical_table)?,
             named: named.map_or_else(|| Ok(Table::new(old.family, &old.name)), canonical_table)?,
             prefix: &ours.prefix,
@@ -112,7 +112,7 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, ours: &Ownership) -> Result<
     Ok(transaction)
 }
 
-/// A table's rules in the form in which they come back from the kernel.
+/// A table's rules in the form in which the kernel lists them.
 fn canonical_table(table: &Table) -> Result<Table> {
     let mut table = table.clone();
     for chain in &mut table.chains {
@@ -139,7 +139,7 @@ pub(super) fn canonical(rule: &Rule, family: Family) -> Result<Rule> {
             "what was written cannot be read",
         )
     })?;
-    // The standard targets are told apart by their verdict, which a rule alone does not have yet.
+    // The standard targets are distinguished by their verdict, which a rule alone does not have yet.
     if entry::verdict(rule.target.as_ref()).is_some() {
         read.target.clone_from(&rule.target);
     }
@@ -148,7 +148,7 @@ pub(super) fn canonical(rule: &Rule, family: Family) -> Result<Rule> {
 
 struct Planner<'a> {
     id: TableId,
-    wished: Table,
+    desired: Table,
     named: Table,
     prefix: &'a str,
     tag: u32,
@@ -156,22 +156,22 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn is_our_chain(&self, name: &str) -> bool {
-        let wished = self
-            .wished
+        let desired = self
+            .desired
             .chain(name)
             .is_some_and(|c| c.kind == ChainKind::User);
-        wished || (!self.prefix.is_empty() && name.starts_with(self.prefix))
+        desired || (!self.prefix.is_empty() && name.starts_with(self.prefix))
     }
 
-    /// A rule that shows it: it leads to a chain of ours, or it stands in a built-in chain with our sign.
+    /// A rule that is owned by itself: it jumps to an owned chain, or it is in a built-in chain and carries the tag.
     fn is_known_rule(&self, chain: &ChainLayout, r: &RuleLayout) -> bool {
         let to = r.rule.target.as_ref().and_then(Target::chain);
         let signed = self.tag != 0 && r.tag == self.tag && chain.builtin.is_some();
         signed || to.is_some_and(|to| self.is_our_chain(to))
     }
 
-    /// Which rules of a chain are ours or do what is wished.
-    fn places(&self, chain: &ChainLayout, all: bool, wished: &[Rule]) -> Vec<Place> {
+    /// The rules of a chain that are owned or have a desired effect.
+    fn places(&self, chain: &ChainLayout, all: bool, desired: &[Rule]) -> Vec<Place> {
         if all {
             let every = 0..chain.rules.len();
             return every.map(|at| Place { at, is_ours: true }).collect();
@@ -185,48 +185,54 @@ impl Planner<'_> {
             &chain.rules,
             |r| self.is_known_rule(chain, r),
             named,
-            wished,
+            desired,
         )
     }
 
     fn table(&self, old: Layout, transaction: &mut Transaction) -> Result<()> {
         self.check_chains(&old)?;
         let mut new = old.clone();
-        let (mut gone, mut come) = (Vec::new(), Vec::new());
-        let (mut gone_chains, mut new_chains) = (Vec::new(), Vec::new());
+        let (mut deletions, mut additions) = (Vec::new(), Vec::new());
+        let (mut chain_deletions, mut new_chains) = (Vec::new(), Vec::new());
         new.chains.retain_mut(|chain| {
             let ours = chain.builtin.is_none() && self.is_our_chain(&chain.name);
-            let wished = self.wished.chain(&chain.name);
+            let desired = self.desired.chain(&chain.name);
             self.rules(
                 chain,
                 ours,
-                wished.map_or(&[], |w| &w.rules),
-                &mut gone,
-                &mut come,
+                desired.map_or(&[], |w| &w.rules),
+                &mut deletions,
+                &mut additions,
             );
             if let (Some(ChainKind::Builtin(Some(policy))), Some((_, has))) =
-                (wished.map(|w| w.kind), chain.builtin.as_mut())
+                (desired.map(|w| w.kind), chain.builtin.as_mut())
                 && *has != policy
             {
                 *has = policy;
                 new_chains.push(Op::SetPolicy(self.id.clone(), chain.name.clone(), policy));
             }
-            if ours && wished.is_none() {
-                gone_chains.push(Op::DeleteChain(self.id.clone(), chain.name.clone()));
+            if ours && desired.is_none() {
+                chain_deletions.push(Op::DeleteChain(self.id.clone(), chain.name.clone()));
                 return false;
             }
             true
         });
-        for chain in &self.wished.chains {
+        for chain in &self.desired.chains {
             if new.chain(&chain.name).is_some() {
                 continue;
             }
             new_chains.push(Op::NewChain(self.id.clone(), chain.name.clone()));
             let mut made = ChainLayout::user(&chain.name);
-            self.rules(&mut made, true, &chain.rules, &mut gone, &mut come);
+            self.rules(
+                &mut made,
+                true,
+                &chain.rules,
+                &mut deletions,
+                &mut additions,
+            );
             new.chains.push(made);
         }
-        let ops = [gone, gone_chains, new_chains, come].concat();
+        let ops = [deletions, chain_deletions, new_chains, additions].concat();
         if ops.is_empty() {
             return Ok(());
         }
@@ -238,7 +244,7 @@ impl Planner<'_> {
     }
 
     fn check_chains(&self, old: &Layout) -> Result<()> {
-        for chain in &self.wished.chains {
+        for chain in &self.desired.chains {
             let is_builtin = chain.kind != ChainKind::User;
             let found = old.chain(&chain.name);
             let why = match found {
@@ -254,18 +260,18 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Gives a chain its wished rules; others' rules stay where they are.
+    /// Makes a chain hold the desired rules; foreign rules keep their position.
     fn rules(
         &self,
         chain: &mut ChainLayout,
         all: bool,
-        wished: &[Rule],
-        gone: &mut Vec<Op>,
-        come: &mut Vec<Op>,
+        desired: &[Rule],
+        deletions: &mut Vec<Op>,
+        additions: &mut Vec<Op>,
     ) {
-        // Chains of others have none of our wishes.
-        let wished = if all || chain.builtin.is_some() {
-            wished
+        // Foreign user chains hold no desired rules.
+        let desired = if all || chain.builtin.is_some() {
+            desired
         } else {
             &[]
         };
@@ -279,8 +285,8 @@ impl Planner<'_> {
             .iter()
             .filter_map(|p| chain.rules.get(p.at).map(|r| r.rule.clone()))
             .collect();
-        let steps = diff(&present, wished);
-        // What only looks like ours may be left over, but does not go.
+        let steps = diff(&present, desired);
+        // An adopted rule may be surplus, but is not deleted.
         let goes = |o: usize| places.get(o).filter(|p| p.is_ours).map(|p| p.at);
         let kept = |o: usize| places.get(o).map(|p| p.at);
         if steps.iter().all(|s| match s {
@@ -290,11 +296,11 @@ impl Planner<'_> {
         }) {
             return;
         }
-        // For each place of the old chain: what goes before it, whether it stays, what comes after.
+        // For each index of the old chain: the rules to add before it, and after it.
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); chain.rules.len() + 1];
         let mut after: Vec<Vec<usize>> = vec![Vec::new(); chain.rules.len() + 1];
         let mut deleted = Vec::new();
-        // The place of the first rule that stays: what comes before any does, comes before it.
+        // The index of the first rule that is kept: rules that precede every kept one are added before it.
         let first = steps.iter().find_map(|s| match s {
             Step::Keep(o) => kept(*o),
             _ => None,
@@ -320,7 +326,7 @@ impl Planner<'_> {
             }
             if let Some(r) = chain.rules.get(*place) {
                 let name = chain.name.clone();
-                gone.push(Op::DeleteRule(
+                deletions.push(Op::DeleteRule(
                     self.id.clone(),
                     name,
                     place + 1,
@@ -330,14 +336,14 @@ impl Planner<'_> {
         }
         let mut rules: Vec<RuleLayout> = Vec::new();
         let mut add = |rules: &mut Vec<RuleLayout>, news: Option<&Vec<usize>>| {
-            for rule in news.into_iter().flatten().filter_map(|n| wished.get(*n)) {
+            for rule in news.into_iter().flatten().filter_map(|n| desired.get(*n)) {
                 rules.push(RuleLayout {
                     rule: rule.clone(),
                     old: None,
                     tag: if chain.builtin.is_some() { self.tag } else { 0 },
                 });
                 let place = rules.len();
-                come.push(Op::InsertRule(
+                additions.push(Op::InsertRule(
                     self.id.clone(),
                     chain.name.clone(),
                     place,

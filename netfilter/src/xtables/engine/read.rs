@@ -1,4 +1,4 @@
-//! Reading: which tables there are, and what is in them.
+//! Reading: which tables exist, and their content.
 
 use super::{Engine, Ownership, TableId, Transport};
 use crate::xtables::bytes::{Build, Bytes};
@@ -16,7 +16,7 @@ use weir_netlink::{Error, Result};
 /// Tables as the kernel held them, each at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// The tables that were asked for and exist.
+    /// The requested tables that exist.
     pub ruleset: Ruleset,
     pub(in crate::xtables) layouts: Vec<Layout>,
 }
@@ -30,7 +30,7 @@ impl Snapshot {
         }
     }
 
-    /// What the rules of a chain have seen, in their order; tables and chains count as in the ruleset.
+    /// The counters of a chain's rules, in their order; tables and chains are indexed as in the ruleset.
     #[must_use]
     pub fn counters(&self, table: usize, chain: usize) -> Vec<Counters> {
         let chain = self.layouts.get(table).and_then(|t| t.chains.get(chain));
@@ -42,7 +42,7 @@ impl Snapshot {
         })
     }
 
-    /// What the policy of a built-in chain, or the end of a user chain, has seen.
+    /// The counters of the policy of a built-in chain, or of the end of a user chain.
     #[must_use]
     pub fn policy_counters(&self, table: usize, chain: usize) -> Counters {
         let chain = self.layouts.get(table).and_then(|t| t.chains.get(chain));
@@ -86,20 +86,20 @@ impl Snapshot {
     }
 }
 
-/// The largest table that is looked through, in bytes. The kernel makes tables of up to 512 MiB (`XT_MAX_TABLE_SIZE`), and
-/// who may write in a pod may make one.
+/// The largest table that is scanned, in bytes. The kernel allows up to 512 MiB (`XT_MAX_TABLE_SIZE`), and a process
+/// with CAP_NET_ADMIN in a pod may create such a table.
 const MAX_TABLE_SIZE: usize = 64 << 20;
 
-/// The largest table that is read as values, in bytes: these take fifteen times as much of the memory of the node. A rule
+/// The largest table that is decoded, in bytes: as values it takes fifteen times as much of the node's memory. A rule
 /// has about 200 bytes, so this is some 80,000 rules.
 const MAX_READ_SIZE: usize = 16 << 20;
 
 impl<T: Transport> Engine<T> {
-    /// Every table that exists in the namespace (`iptables-save` and `ip6tables-save`). None comes into being by it.
+    /// Every table that exists in the namespace (`iptables-save` and `ip6tables-save`). Does not create any.
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_ADMIN over the namespace; another writer kept changing a table while it was
-    /// read; a table is too large; what the kernel gave cannot be read.
+    /// `EPERM` without CAP_NET_ADMIN over the namespace; another writer kept changing a table while it was read; a
+    /// table is too large; the kernel's answer cannot be decoded.
     pub fn read(&mut self) -> Result<Snapshot> {
         let mut found = Vec::new();
         for family in [Family::Ip, Family::Ip6] {
@@ -108,7 +108,7 @@ impl<T: Transport> Engine<T> {
         self.read_tables(&found)
     }
 
-    /// The same for who only wants to look: without what a change would need.
+    /// As [`Engine::read`], without the data that a change needs.
     ///
     /// # Errors
     /// As [`Engine::read`].
@@ -131,7 +131,7 @@ impl<T: Transport> Engine<T> {
         names.map_err(|e| Error::io("read", format!("the list of {family} tables"), &e))
     }
 
-    /// These tables. Those that do not exist yet come into being, which stays visible in the namespace.
+    /// These tables. The kernel creates the missing ones, which remains visible in the namespace.
     ///
     /// # Errors
     /// As [`Engine::read`]; the kernel has no such table.
@@ -154,8 +154,8 @@ impl<T: Transport> Engine<T> {
         Layout::decode(name, info, entries, &cx)
     }
 
-    /// Whether anything in the tables is ours by its mark: a chain with the prefix, a rule with the tag. Rules that are
-    /// named for ours are not looked for. No table comes into being by it, and none is held as values.
+    /// Whether anything in the tables is owned by its mark: a chain with the prefix, a rule with the tag. Rules that
+    /// are only listed as owned are ignored. Creates no table, and decodes none into values.
     ///
     /// # Errors
     /// As [`Engine::read`].
@@ -170,7 +170,7 @@ impl<T: Transport> Engine<T> {
         Ok(false)
     }
 
-    /// The same of one table.
+    /// As [`Engine::holds`], for one table.
     pub(super) fn holds_in(
         &mut self,
         family: Family,
@@ -202,14 +202,14 @@ impl<T: Transport> Engine<T> {
             let request = Build::new().name(name, XT_TABLE_MAXNAMELEN);
             let mut head = request.map(Build::done).unwrap_or_default();
             head.extend(u32::try_from(info.size).unwrap_or(u32::MAX).to_ne_bytes());
-            // Pages that are zero already, until the kernel writes to them.
+            // Zero pages that are not allocated until the kernel writes to them.
             let mut value = vec![0; ENTRIES_TABLE + info.size];
             if let Some(field) = value.get_mut(..head.len()) {
                 field.copy_from_slice(&head);
             }
             match self.transport.get(family, IPT_SO_GET_ENTRIES, &mut value) {
                 Ok(_) => {}
-                // It changed in between.
+                // The table changed in between.
                 Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
                     if attempts.again() {
                         continue;
@@ -240,7 +240,7 @@ impl<T: Transport> Engine<T> {
     }
 }
 
-/// Whether one of the entries is ours by its mark.
+/// Whether one of the entries is owned by its mark.
 fn is_marked(entries: &[u8], family: Family, ours: &Ownership) -> Result<bool, String> {
     let mut at = 0;
     while at < entries.len() {
@@ -274,7 +274,7 @@ fn decode_info(value: &[u8]) -> Option<Info> {
     Some(info)
 }
 
-/// Without the table, or without legacy tables at all, the kernel has no word for it.
+/// The errno for a missing table, or for missing legacy tables, has no explanation of the kernel.
 fn explain(object: &str, name: &str, e: &io::Error) -> Error {
     let v6 = object.starts_with("ip6");
     let (config, module) = if v6 {

@@ -1,4 +1,4 @@
-//! Tear-down: each table by itself, so that one that fails keeps no other from being cleaned.
+//! Tear-down, one table at a time, so that a failure in one does not prevent the deletion in others.
 
 use super::{Applied, Desired, Engine, Op, Ownership, Transport, lock};
 use crate::xtables::{Family, Ruleset};
@@ -7,17 +7,17 @@ use weir_netlink::Error;
 /// What [`Engine::remove`] did.
 #[derive(Debug, Default)]
 pub struct Removed {
-    /// What was removed, in this order.
+    /// The changes that were made, in this order.
     pub ops: Vec<Op>,
-    /// Every table, or list of tables, that failed: what is ours there stays.
+    /// One error per table, or list of tables, that failed: the owned rules there are kept.
     pub failures: Vec<Error>,
 }
 
 impl<T: Transport> Engine<T> {
-    /// Removes all that is ours from every table that exists, and reads each back. Unlike [`Engine::apply`] of nothing it
-    /// goes on after a failure: what could be removed stays removed.
+    /// Deletes everything owned from every table that exists, and reads each table back. Unlike [`Engine::apply`]
+    /// with an empty ruleset, it continues after a failure and keeps the deletions made.
     ///
-    /// A failure is the list of a family's tables that cannot be read, or what [`Engine::apply`] says of a table.
+    /// A failure is a family's list of tables that cannot be read, or an error of [`Engine::apply`] for one table.
     pub fn remove(&mut self, ours: &Ownership) -> Removed {
         let mut removed = Removed::default();
         let _lock = match lock::take(self.writers) {
@@ -34,7 +34,7 @@ impl<T: Transport> Engine<T> {
                 Vec::new()
             });
             for name in names {
-                // A foreign table may be large, and is looked through without being held as values.
+                // A foreign table may be large, and is scanned without being decoded into values.
                 let is_named = ours.rules.table(family, &name).is_some();
                 let may_hold = match is_named {
                     true => Ok(true),

@@ -1,4 +1,4 @@
-//! A script as a change: what `iptables-restore` would do, worked out on what was read.
+//! A script as a change: the effect of `iptables-restore`, computed on the tables that were read.
 
 use super::plan::{Change, canonical};
 use super::{Op, Snapshot, Transaction};
@@ -7,11 +7,11 @@ use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
 use crate::xtables::text::{Command, Script};
 use weir_netlink::{Error, Result};
 
-/// The change that a script makes. Without `keep`, each table that it names loses its rules and user chains first,
-/// as with `iptables-restore` without `--noflush`; policies stay unless the script sets them.
+/// The change that a script makes. Without `keep`, the rules and user chains of each table that it names are deleted
+/// first, as with `iptables-restore` without `--noflush`; policies are kept unless the script sets them.
 ///
 /// # Errors
-/// The first command that cannot be done, with its line.
+/// The first command that cannot be executed, with its line.
 pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<Transaction> {
     let mut transaction = Transaction::default();
     for part in &script.tables {

@@ -1,4 +1,4 @@
-//! The calls to the kernel, and what stands in for it in tests.
+//! The calls to the kernel, behind a trait that tests can implement.
 
 use crate::xtables::Family;
 use std::fs::File;
@@ -7,30 +7,30 @@ use std::os::fd::{AsFd, OwnedFd};
 use weir_netlink::xtables::RawSocket;
 use weir_netlink::{Error, Netns, Owner, Result};
 
-/// How an engine talks to the kernel.
+/// The connection of an engine to the kernel.
 pub trait Transport {
-    /// The tables that exist in the namespace, in the kernel's order. Looking changes nothing.
+    /// The tables that exist in the namespace, in the kernel's order. Does not create any.
     ///
     /// # Errors
     /// The list cannot be read.
     fn names(&mut self, family: Family) -> io::Result<Vec<String>>;
 
-    /// `getsockopt`. Asking about a table makes it come into being.
+    /// `getsockopt(2)`. The kernel creates a missing table when it is asked for one.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// As the kernel answers.
     fn get(&mut self, family: Family, option: i32, value: &mut [u8]) -> io::Result<usize>;
 
-    /// `setsockopt(IPT_SO_SET_REPLACE)`; the counters of the table before are written to `counters`.
+    /// `setsockopt(IPT_SO_SET_REPLACE)`; the counters of the old table are written to `counters`.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// As the kernel answers.
     fn replace(&mut self, family: Family, value: &mut [u8], counters: &mut [u8]) -> io::Result<()>;
 
     /// `setsockopt(IPT_SO_SET_ADD_COUNTERS)`
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// As the kernel answers.
     fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()>;
 }
 
@@ -38,10 +38,10 @@ pub trait Transport {
 #[derive(Debug)]
 pub struct Kernel {
     ip: One,
-    /// None where the kernel has no IPv6.
+    /// `None` where the kernel has no IPv6.
     ip6: Option<One>,
-    /// The user namespace that tables are replaced from; none where it is our own, or out of our sight: then the
-    /// kernel says what it thinks of it.
+    /// The user namespace that tables are replaced from; `None` if it is that of this process, or cannot be opened:
+    /// then the kernel decides.
     inside: Option<OwnedFd>,
 }
 
@@ -63,7 +63,7 @@ impl One {
     }
 }
 
-/// The thread's own namespace, not the process's.
+/// Of the thread's namespace, which may differ from that of the process.
 fn names_file(family: Family) -> io::Result<Option<File>> {
     let path = match family {
         Family::Ip => "/proc/thread-self/net/ip_tables_names",

@@ -46,7 +46,7 @@ impl Layout {
         for start in self.chains.iter().filter(|c| c.builtin.is_some()) {
             if let Some(path) = find_loop(start, &by_name) {
                 let why = format!(
-                    "packets would go round: {}; take one of the jumps out",
+                    "the chains form a loop: {}; remove one of the jumps",
                     path.join(" -> ")
                 );
                 return refuse(self.object(), why);
