@@ -1,4 +1,4 @@
-//! ipset: types of sets with their revisions.
+//! ipset: set types with their revisions.
 //!
 //! ```text
 //! IPSET_CMD_TYPE   PROTOCOL u8, TYPENAME, FAMILY u8  ->  REVISION u8, REVISION_MIN u8
@@ -13,14 +13,14 @@ use weir_netlink::{Error, Result};
 /// The name of the area in findings.
 pub const AREA: &str = "ipset";
 
-/// What every question makes the kernel use.
+/// The modules that every request uses.
 pub const BASE: &str = "nfnetlink ip_set";
 
 /// `NFNL_SUBSYS_IPSET` (`linux/netfilter/nfnetlink.h`)
 const SUBSYS: u16 = 6;
 /// `IPSET_CMD_TYPE` (`linux/netfilter/ipset/ip_set.h`)
 const CMD_TYPE: u16 = 13;
-/// `IPSET_PROTOCOL_MIN`: every kernel still speaks it.
+/// `IPSET_PROTOCOL_MIN`: every kernel supports it.
 const PROTOCOL: u8 = 6;
 /// `IPSET_ERR_FIND_TYPE`: no such type, or not for the family.
 const ERR_FIND_TYPE: i32 = 4098;
@@ -28,7 +28,7 @@ const ERR_FIND_TYPE: i32 = 4098;
 const ABSENT: &[i32] = &[libc::ENOENT, libc::EINVAL, libc::EPROTONOSUPPORT];
 
 weir_netlink::attributes! {
-    /// The attributes of a question for a type (`enum` without a name in `ip_set.h`).
+    /// The attributes of a request for a type (anonymous `enum` in `ip_set.h`).
     struct TypeAttrs {
         /// version of the protocol
         protocol: U8 = IPSET_ATTR_PROTOCOL 1,
@@ -98,7 +98,7 @@ pub const ROWS: &[Row<SetType>] = &[
     any("list:set", "list:set", "ip_set_list_set"),
 ];
 
-/// Asks for every row in the network namespace of the calling thread.
+/// Tries every row in the network namespace of the calling thread.
 #[must_use]
 pub fn features(kernel: &Kernel) -> Vec<Finding> {
     let mut socket: Option<Result<Socket, Answer>> = None;
@@ -107,7 +107,7 @@ pub fn features(kernel: &Kernel) -> Vec<Finding> {
             // Opened late: the socket alone could load a module.
             match socket.get_or_insert_with(open) {
                 Ok(socket) => match ask(socket, probe) {
-                    // The number is ipset's own; errno(3) has no word for it.
+                    // A private errno of ipset; errno(3) has no name for it.
                     Err(e) if e.errno() == Some(ERR_FIND_TYPE) => {
                         Answer::Lack("the kernel knows no such type of set".to_owned())
                     }
@@ -120,8 +120,8 @@ pub fn features(kernel: &Kernel) -> Vec<Finding> {
     ROWS.iter().map(&mut one).collect()
 }
 
-/// The answer that is due instead of a question about a type which could load a module; `None` when it can
-/// be asked. Of a type that no row is about, its module is taken to have the usual name.
+/// The answer instead of a request for a type that could load a module; `None` when it can be sent. A type without a
+/// row is assumed to have the usual module name.
 #[must_use]
 pub fn guard(kernel: &Kernel, kind: &str) -> Option<Answer> {
     let row = ROWS.iter().find(|r| r.probe.name == kind);
@@ -130,7 +130,7 @@ pub fn guard(kernel: &Kernel, kind: &str) -> Option<Answer> {
     kernel.guard(BASE).or_else(|| kernel.guard(&needs))
 }
 
-/// Every row unanswered.
+/// Every row with the answer "unknown".
 #[must_use]
 pub fn untried(why: &str) -> Vec<Finding> {
     unanswered(AREA, BASE, ROWS, why)

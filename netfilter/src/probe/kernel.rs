@@ -1,4 +1,4 @@
-//! What is known about the kernel without asking it for anything: its release and its modules.
+//! What is known about the kernel without any request that could load a module: its release and its modules.
 
 use super::{Answer, modules};
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use std::path::Path;
 pub enum Loading {
     /// No trial can load one, for this reason.
     Never(String),
-    /// A trial could.
+    /// A trial could load one.
     Possible,
 }
 
@@ -19,26 +19,26 @@ pub enum Loading {
 pub struct Kernel {
     /// `uname -r`
     pub release: String,
-    /// The first two numbers of it; 0.0 when it has none.
+    /// The first two numbers of the release; 0.0 if it has none.
     pub version: (u32, u32),
     /// Whether trials could load modules.
     pub loading: Loading,
-    /// Loaded or built in.
+    /// Modules that are loaded or built in.
     present: HashSet<String>,
-    /// Files in the directory of modules; `None` where there is no such directory to see.
+    /// Modules installed in the module directory; `None` if there is no such directory.
     on_disk: Option<HashSet<String>>,
 }
 
 impl Kernel {
-    /// Of the running kernel.
+    /// Reads the running kernel's files.
     ///
-    /// It never fails: a file that cannot be read makes fewer questions safe to ask.
+    /// It never fails: a file that cannot be read makes fewer trials safe.
     #[must_use]
     pub fn read() -> Self {
         Self::read_from(Path::new("/"))
     }
 
-    /// The same with another directory for `/`.
+    /// As [`Kernel::read`], with another root directory.
     #[must_use]
     pub fn read_from(root: &Path) -> Self {
         let text = |path: &str| fs::read_to_string(root.join(path));
@@ -57,15 +57,15 @@ impl Kernel {
                 .filter_map(|l| l.split(' ').next())
                 .map(str::to_owned),
         );
-        // A directory is there for every loaded module, and for built-in ones with parameters.
+        // Every loaded module has a directory, and every built-in one with parameters.
         if let Ok(entries) = fs::read_dir(root.join("sys/module")) {
             let names = entries
                 .flatten()
                 .filter_map(|e| e.file_name().into_string().ok());
             present.extend(names.map(|n| n.replace('-', "_")));
         }
-        // Built in and without parameters it can be in none of these (Linux 7.2 of Debian), but the kernel's end
-        // of its sockets is seen.
+        // A module that is built in without parameters may be missing in all of these files (Linux 7.2 of Debian),
+        // but the kernel's own netlink sockets are listed.
         let sockets = text("proc/thread-self/net/netlink").unwrap_or_default();
         if sockets.lines().any(|l| is_kernel_end(l, NETLINK_NETFILTER)) {
             present.insert("nfnetlink".to_owned());
@@ -73,7 +73,7 @@ impl Kernel {
         Self {
             version: version(&release),
             loading: loading(root),
-            // An empty list is none: depmod did not run.
+            // An empty list counts as none: depmod has not run.
             on_disk: dep.filter(|d| !d.trim().is_empty()).map(|d| {
                 d.lines()
                     .filter_map(|l| l.split(':').next())
@@ -85,8 +85,8 @@ impl Kernel {
         }
     }
 
-    /// Whether the module is loaded or built in, or there is none of that name: it has become part of another one, or
-    /// came later.
+    /// Whether the module is loaded or built in, or the kernel has no module of that name: it was merged into another
+    /// one, or added later.
     #[must_use]
     pub fn has_module(&self, name: &str) -> bool {
         let is_none = modules::find(name).is_some_and(|m| {
@@ -95,8 +95,7 @@ impl Kernel {
         is_none || self.present.contains(name)
     }
 
-    /// The answer that is due instead of a trial which could load one of these modules; `None` when
-    /// it can be tried.
+    /// The answer instead of a trial that could load one of these modules; `None` when it can be tried.
     #[must_use]
     pub fn guard(&self, needs: &str) -> Option<Answer> {
         if matches!(self.loading, Loading::Never(_)) {
@@ -109,7 +108,7 @@ impl Kernel {
         let release = &self.release;
         let reason = match &self.on_disk {
             Some(files) => {
-                // What is not there cannot be loaded, so it is safe to ask for it.
+                // A module that is not installed cannot be loaded, so the trial is safe.
                 missing.retain(|m| files.contains(*m));
                 "it is installed, so the kernel loads it at first use".to_owned()
             }
@@ -142,7 +141,7 @@ fn loading(root: &Path) -> Loading {
     let proc_is_there = root.join("proc/sys/kernel/osrelease").exists();
     let exists = |path: &str| root.join(path).exists();
     if proc_is_there && !exists("proc/sys/kernel/modprobe") && !exists("proc/modules") {
-        // Both files belong to CONFIG_MODULES.
+        // Both files depend on CONFIG_MODULES.
         return Loading::Never("the kernel has no loadable modules".to_owned());
     }
     if text("proc/sys/kernel/modules_disabled").is_ok_and(|t| t == "1") {
@@ -150,7 +149,7 @@ fn loading(root: &Path) -> Loading {
     }
     if text("proc/sys/kernel/modprobe").is_ok_and(|t| t.is_empty()) {
         return Loading::Never(
-            "the kernel knows no modprobe (kernel.modprobe is empty)".to_owned(),
+            "the kernel has no path to modprobe (kernel.modprobe is empty)".to_owned(),
         );
     }
     Loading::Possible

@@ -1,18 +1,18 @@
-//! What this kernel's packet filters can do, found out by trying.
+//! The features of this kernel's packet filters, determined by trials.
 //!
-//! Three answers, and none is guessed: the kernel did it ([`Answer::Have`]), the kernel said that it cannot
-//! ([`Answer::Lack`]), or the question could not be asked ([`Answer::Unknown`]).
+//! Three answers, none of them guessed: the kernel did it ([`Answer::Have`]), the kernel reported that it cannot
+//! ([`Answer::Lack`]), or it could not be tried ([`Answer::Unknown`]).
 //!
-//! - **Tried, not looked up.** A feature is had when a rule that uses it was committed.
-//! - **In a throwaway namespace.** Every `*_features` function works in the network namespace of the calling
-//!   thread and leaves things there. Call it inside [`Netns::run`](weir_netlink::Netns::run) of a namespace
-//!   made for it: a legacy table, for one, comes into being when it is looked at.
-//! - **No module is loaded.** The kernel loads a module by itself when something is asked for that it does
-//!   not have. So [`Kernel`] is asked first, and where a module might be loaded the answer is
-//!   [`Answer::Unknown`] with the name of the module.
+//! - **Tried, not looked up.** A feature is present when a rule that uses it was committed.
+//! - **In a throwaway namespace.** Every `*_features` function works in the network namespace of the calling thread
+//!   and leaves objects there. Call it inside [`Netns::run`](weir_netlink::Netns::run) of a namespace created for it:
+//!   the kernel creates a legacy table, for instance, when it is read.
+//! - **No module is loaded.** The kernel loads a module when a missing feature is requested. So [`Kernel`] is
+//!   consulted first, and where a module might be loaded the answer is [`Answer::Unknown`] with the name of the
+//!   module.
 //!
-//! The features are rows of tables, one line each: [`nft::ROWS`], [`xtables::ROWS`], [`ipset::ROWS`]; the
-//! modules with their configuration options are in [`modules::MODULES`]. Which rows given rules need, [`needs`] says.
+//! The features are rows of tables, one line each: [`nft::ROWS`], [`xtables::ROWS`], [`ipset::ROWS`]; the modules
+//! with their configuration options are in [`modules::MODULES`]. [`needs`] derives the rows that given rules need.
 
 pub mod ipset;
 mod kernel;
@@ -25,14 +25,14 @@ pub use kernel::{Kernel, Loading};
 
 use weir_netlink::Error;
 
-/// The three answers. The text says which revisions, in whose words, or why not.
+/// The three answers. The text holds the revisions, the kernel's error, or the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The kernel did it.
     Have(String),
-    /// The kernel has no such thing.
+    /// The kernel lacks the feature.
     Lack(String),
-    /// It could not be found out.
+    /// It could not be determined.
     Unknown(String),
 }
 
@@ -43,7 +43,7 @@ impl Answer {
         matches!(self, Self::Have(_))
     }
 
-    /// Whether the kernel has no such thing.
+    /// Whether the kernel lacks the feature.
     #[must_use]
     pub fn is_lack(&self) -> bool {
         matches!(self, Self::Lack(_))
@@ -59,7 +59,7 @@ impl Answer {
         }
     }
 
-    /// What goes with it.
+    /// The text of the answer.
     #[must_use]
     pub fn detail(&self) -> &str {
         match self {
@@ -67,7 +67,7 @@ impl Answer {
         }
     }
 
-    /// From a trial: an errno of `absent` is the kernel's no; any other failure answers nothing.
+    /// The answer of a trial: an errno in `absent` is [`Answer::Lack`]; any other failure is [`Answer::Unknown`].
     #[must_use]
     pub fn of(trial: Result<String, Error>, absent: &[i32]) -> Self {
         match trial {
@@ -78,22 +78,22 @@ impl Answer {
     }
 }
 
-/// One feature that is asked for: a line of a table.
+/// One feature: a row of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<P: 'static> {
     /// Its name, unique in the area.
     pub feature: &'static str,
     /// How it is tried.
     pub probe: P,
-    /// Modules that the trial makes the kernel use, with spaces between: names of [`modules::MODULES`].
+    /// Modules that the trial uses, separated by spaces: names of [`modules::MODULES`].
     pub needs: &'static str,
-    /// First kernel that has it; empty where every supported one has.
+    /// First kernel that has it; empty if every supported one has it.
     pub since: &'static str,
-    /// What is done where it is missing.
+    /// The substitute where it is missing.
     pub instead: &'static str,
 }
 
-/// A line of a table, its fields in the order of [`Row`].
+/// A row, with its fields in the order of [`Row`].
 #[must_use]
 pub const fn row<P>(
     feature: &'static str,
@@ -114,25 +114,25 @@ pub const fn row<P>(
 /// The answer for one feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which table it is a row of.
+    /// The area, which names the table of the row.
     pub area: &'static str,
     /// The feature's name.
     pub feature: String,
     /// Whether the kernel has it.
     pub answer: Answer,
-    /// Configuration options that give it (`CONFIG_*`).
+    /// Configuration options that provide it (`CONFIG_*`).
     pub options: Vec<&'static str>,
-    /// Modules that give it where it is not built in.
+    /// Modules that provide it where it is not built in.
     pub modules: Vec<&'static str>,
     /// First kernel that has it, or empty.
     pub since: &'static str,
-    /// What is done where it is missing.
+    /// The substitute where it is missing.
     pub instead: &'static str,
 }
 
-/// Answers one row: tries it unless a module could be loaded by that.
+/// Answers one row: tries it unless that could load a module.
 ///
-/// `base` are modules that every trial of the area needs; they are not named as what gives the feature.
+/// `base` are modules that every trial of the area needs; they are not reported as what provides the feature.
 pub fn answer<P>(
     area: &'static str,
     base: &str,
@@ -155,7 +155,7 @@ pub fn answer<P>(
     )
 }
 
-/// A finding whose options and modules are looked up.
+/// A finding, with its options and modules looked up.
 #[must_use]
 pub fn finding(
     area: &'static str,
@@ -167,7 +167,7 @@ pub fn finding(
     let given: Vec<_> = gives.split_whitespace().filter_map(modules::find).collect();
     let mut options: Vec<&'static str> = given.iter().map(|m| m.option).collect();
     options.dedup();
-    // What is part of a larger module is no module to load.
+    // A module that has been merged into a larger one cannot be loaded.
     let modules = given
         .iter()
         .filter(|m| m.merged == (0, 0))
@@ -184,7 +184,7 @@ pub fn finding(
     }
 }
 
-/// Every row of a table with the same answer, for when none can be tried.
+/// Every row of a table with the same answer, for the case that none can be tried.
 #[must_use]
 pub fn unanswered<P>(area: &'static str, base: &str, rows: &[Row<P>], why: &str) -> Vec<Finding> {
     let one = |row: &Row<P>| {

@@ -7,9 +7,9 @@ pub struct Module {
     pub name: &'static str,
     /// The option that builds it.
     pub option: &'static str,
-    /// From this kernel on there is no module of this name: its content is part of a larger one. 0.0 where it still is one.
+    /// The first kernel without a module of this name: it was merged into a larger one. 0.0 if it was not.
     pub merged: (u32, u32),
-    /// The first kernel that has a module of this name. 0.0 where all do that matter.
+    /// The first kernel that has a module of this name. 0.0 if all relevant kernels have it.
     pub since: (u32, u32),
 }
 
@@ -46,8 +46,8 @@ pub fn find(name: &str) -> Option<&'static Module> {
     MODULES.iter().find(|m| m.name == name)
 }
 
-/// Every module that a row names. The releases of `merged` are upper bounds: too late a release costs an answer, too
-/// early a one would let the kernel load something.
+/// Every module that a row names. The releases of `merged` are upper bounds: a release that is too late costs an
+/// answer, one that is too early would let the kernel load a module.
 pub const MODULES: &[Module] = &[
     // nf_tables
     module("nfnetlink", "CONFIG_NETFILTER_NETLINK"),
@@ -71,7 +71,7 @@ pub const MODULES: &[Module] = &[
     module("nft_fib_ipv6", "CONFIG_NFT_FIB_IPV6"),
     module("nft_limit", "CONFIG_NFT_LIMIT"),
     module("nft_log", "CONFIG_NFT_LOG"),
-    // Made of the next two; before it an older kernel could not load what it does not have.
+    // Merged from the next two; an older kernel could not load it, because it lacks it.
     newer("nf_log_syslog", "CONFIG_NF_LOG_SYSLOG", (5, 13)),
     merged("nf_log_ipv4", "CONFIG_NF_LOG_IPV4", (5, 14)),
     merged("nf_log_ipv6", "CONFIG_NF_LOG_IPV6", (5, 14)),
@@ -85,7 +85,7 @@ pub const MODULES: &[Module] = &[
     module("nft_tproxy", "CONFIG_NFT_TPROXY"),
     // legacy xtables
     module("x_tables", "CONFIG_NETFILTER_XTABLES"),
-    // The switch that is off by default since 6.17; no such option before.
+    // The option that is off by default since 6.17; older kernels have no such option.
     merged("xtables_legacy", "CONFIG_NETFILTER_XTABLES_LEGACY", (0, 1)),
     module("ip_tables", "CONFIG_IP_NF_IPTABLES"),
     module("ip6_tables", "CONFIG_IP6_NF_IPTABLES"),
@@ -136,7 +136,7 @@ pub const MODULES: &[Module] = &[
     module("ip_set_hash_net", "CONFIG_IP_SET_HASH_NET"),
     module("ip_set_hash_netport", "CONFIG_IP_SET_HASH_NETPORT"),
     module("ip_set_list_set", "CONFIG_IP_SET_LIST_SET"),
-    // links, traffic control, and what has an option only
+    // Links, traffic control, and features that only have an option
     module("bridge", "CONFIG_BRIDGE"),
     module("cls_bpf", "CONFIG_NET_CLS_BPF"),
     module("dummy", "CONFIG_DUMMY"),

@@ -1,7 +1,7 @@
-//! What rules need of the kernel: the rows of the tables that are about them.
+//! The kernel features that rules need: the rows of the probe tables for them.
 //!
-//! Worked out from the rules themselves, so nothing can be used here and forgotten there. The choice of an engine, the
-//! verdict on a kernel and the words of a refusal come from the same rows.
+//! Derived from the rules themselves, so nothing can be used here and forgotten there. The choice of an engine, the
+//! report on a kernel and the text of a refusal use the same rows.
 
 use super::{Answer, Finding, Kernel, finding, nft, xtables};
 use crate::nft::expr::Expr;
@@ -19,7 +19,7 @@ impl Finding {
         format!("{}/{}", self.area, self.feature)
     }
 
-    /// What gives it: `CONFIG_NFT_TPROXY (module nft_tproxy)`; empty where nothing is known to.
+    /// What provides it: `CONFIG_NFT_TPROXY (module nft_tproxy)`; empty if unknown.
     #[must_use]
     pub fn given_by(&self) -> String {
         let modules = match self.modules.is_empty() {
@@ -30,7 +30,7 @@ impl Finding {
     }
 }
 
-/// What gives an expression of nf_tables, as [`Finding::given_by`] says it. None where every nf_tables has it.
+/// What provides an expression of nf_tables, as in [`Finding::given_by`]. `None` if every nf_tables has it.
 #[must_use]
 pub fn of_expression(name: &str) -> Option<String> {
     let is_it = |row: &&super::Row<nft::Trial>| {
@@ -43,7 +43,7 @@ pub fn of_expression(name: &str) -> Option<String> {
     Some(finding(nft::AREA, feature, lacking, row.needs, ("", "")).given_by())
 }
 
-/// Of tables, chains, rules and sets of nf_tables.
+/// The needs of tables, chains, rules and sets of nf_tables.
 #[must_use]
 pub fn of_nft(ruleset: &crate::nft::Ruleset) -> Needs {
     let mut needs = Needs::new();
@@ -86,7 +86,7 @@ pub fn findings(kernel: &Kernel, needs: &Needs) -> Vec<Finding> {
     findings
 }
 
-/// A key of `meta` or `ct` that not every kernel with the expression has, or that another option gives.
+/// A key of `meta` or `ct` that not every kernel with the expression has, or that another option provides.
 fn of_key(expr: &Expr) -> Option<&'static str> {
     match expr {
         Expr::Meta(m) => match (MetaKey::from(m.key?), m.sreg) {
@@ -103,7 +103,7 @@ fn of_key(expr: &Expr) -> Option<&'static str> {
     }
 }
 
-/// The kind of the set that belongs to a match.
+/// The kind of a match's anonymous set.
 fn anonymous(statement: &Statement) -> Option<&'static str> {
     match statement {
         Statement::Match(m) => match &m.operand {
@@ -120,7 +120,7 @@ fn anonymous(statement: &Statement) -> Option<&'static str> {
     }
 }
 
-/// Of legacy tables, matches and targets.
+/// The needs of legacy tables, matches and targets.
 #[must_use]
 pub fn of_xtables(ruleset: &Ruleset) -> Needs {
     let mut needs = Needs::new();

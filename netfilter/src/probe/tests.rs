@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A directory tree that goes when it is dropped.
+/// A directory tree that is deleted on drop.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -54,12 +54,12 @@ fn what_a_trial_could_load_is_not_tried() {
     for safe in ["", "nf_tables nft_ct", "ipv6", "nft_counter"] {
         assert_eq!(kernel.guard(safe), None, "{safe}");
     }
-    // A dash in a file's name is an underscore in a module's; the installed one would be loaded.
+    // A dash in a file's name is an underscore in a module's; the installed module would be loaded.
     let Some(Answer::Unknown(why)) = kernel.guard("nf_tables nft_tproxy") else {
         panic!("nft_tproxy would be loaded");
     };
     assert!(why.contains("`modprobe -a nft_tproxy`"), "{why}");
-    // What is not installed cannot be loaded.
+    // A module that is not installed cannot be loaded.
     assert_eq!(kernel.guard("nft_socket"), None);
 }
 
@@ -78,7 +78,7 @@ fn a_netlink_socket_of_the_kernel_shows_that_nfnetlink_is_there() {
     let head = "sk               Eth Pid        Groups   Rmem\n";
     for (line, there) in [
         ("00000000e76a705f 12  0          00000000 0\n", true),
-        // A program's.
+        // A socket of a program.
         ("00000000e76a705f 12  4711       00000000 0\n", false),
         ("00000000e76a705f 0   0          00000000 0\n", false),
     ] {
@@ -141,7 +141,7 @@ fn a_kernel_that_cannot_load_is_asked_everything() {
         assert!(matches!(kernel.loading, Loading::Never(_)), "{name}");
         assert_eq!(kernel.guard("nft_tproxy"), None, "{name}");
     }
-    // Nothing at all to be seen is no permission.
+    // If nothing can be read, loading must be assumed.
     let tree = Tree::new("nothing", &[]);
     assert_eq!(tree.kernel().loading, Loading::Possible);
 }

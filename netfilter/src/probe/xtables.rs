@@ -4,8 +4,9 @@
 //! IPT_SO_GET_INFO               struct ipt_getinfo, 84 bytes: name[32], then numbers
 //! IPT_SO_GET_REVISION_MATCH     struct xt_get_revision, 30 bytes: name[29], u8 revision
 //! ```
-//! A revision is accepted when the call succeeds; `EPROTONOSUPPORT` is "others of that name", `ENOENT` is
-//! "no such name". Asking for a table makes it: only in a throwaway namespace.
+//! A revision is supported when the call succeeds; `EPROTONOSUPPORT` means that only other revisions of that name
+//! exist, `ENOENT` that no extension has that name. The kernel creates a table when it is asked for it: only in a
+//! throwaway namespace.
 
 use super::{Answer, Finding, Kernel, finding};
 use weir_netlink::Error;
@@ -16,18 +17,18 @@ pub const AREA: &str = "xtables";
 
 /// `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`
 const GET_INFO: i32 = 64;
-/// `IPT_SO_GET_REVISION_MATCH` and `IP6T_SO_GET_REVISION_MATCH`; of targets it is one more.
+/// `IPT_SO_GET_REVISION_MATCH` and `IP6T_SO_GET_REVISION_MATCH`; for targets the number is one higher.
 const GET_REVISION_MATCH: [i32; 2] = [66, 68];
 /// `sizeof(struct ipt_getinfo)`
 const INFO_SIZE: usize = 84;
 /// `sizeof(struct xt_get_revision)`
 const REVISION_SIZE: usize = 30;
-/// `XT_EXTENSION_MAXNAMELEN`: where the revision stands.
+/// `XT_EXTENSION_MAXNAMELEN`: offset of the revision.
 const NAME_SIZE: usize = 29;
-/// No extension has more; `set` has five.
+/// No extension has more revisions; `set` has five.
 const REVISIONS: u8 = 8;
 
-/// Errors that say "I have no such thing". `ENOPROTOOPT`: nobody answers to the options at all.
+/// Errnos of a missing feature. `ENOPROTOOPT`: no module handles the options.
 const ABSENT: &[i32] = &[
     libc::ENOENT,
     libc::ENOPROTOOPT,
@@ -36,7 +37,7 @@ const ABSENT: &[i32] = &[
     libc::EOPNOTSUPP,
 ];
 
-/// What is asked for.
+/// The kind of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A built-in table.
@@ -47,7 +48,7 @@ pub enum Kind {
     Target,
 }
 
-/// One line: a table, match or target, for both families.
+/// One row: a table, match or target, for both families.
 #[derive(Clone, Copy, Debug)]
 pub struct XtRow {
     /// What it is.
@@ -58,7 +59,7 @@ pub struct XtRow {
     pub v4: &'static str,
     /// Modules for IPv6.
     pub v6: &'static str,
-    /// What is done where it is missing.
+    /// The substitute where it is missing.
     pub instead: &'static str,
 }
 
@@ -141,7 +142,7 @@ impl XtRow {
         format!("{kind} {} {}", if ipv6 { "ip6" } else { "ip" }, self.name)
     }
 
-    /// Modules for the family; none where it has no such thing.
+    /// Modules for the family; `None` if the family has no such feature.
     #[must_use]
     pub fn needs(&self, ipv6: bool) -> Option<&'static str> {
         Some(if ipv6 { self.v6 } else { self.v4 }).filter(|n| !n.is_empty())
@@ -159,18 +160,18 @@ impl XtRow {
     }
 }
 
-/// Modules that every question of a family needs.
+/// Modules that every request of a family needs.
 const fn base(ipv6: bool) -> &'static str {
     if ipv6 { "ipv6 ip6_tables" } else { "ip_tables" }
 }
 
-/// Asks for every row, IPv4 first, in the network namespace of the calling thread, which must be a throwaway one.
+/// Tries every row, IPv4 first, in the network namespace of the calling thread, which must be a throwaway one.
 #[must_use]
 pub fn features(kernel: &Kernel) -> Vec<Finding> {
     features_of(kernel, |_| true)
 }
 
-/// The same for the rows whose features are wanted.
+/// As [`features`], for the rows of the selected features.
 #[must_use]
 pub fn features_of(kernel: &Kernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -191,8 +192,8 @@ pub fn features_of(kernel: &Kernel, wanted: impl Fn(&str) -> bool) -> Vec<Findin
     findings
 }
 
-/// The answer that is due instead of a question which could load a module; `None` when it can be asked. Of
-/// an extension that no row is about, its module is taken to have the usual name.
+/// The answer instead of a request that could load a module; `None` when it can be sent. An extension without a row
+/// is assumed to have the usual module name.
 #[must_use]
 pub fn guard(kernel: &Kernel, kind: Kind, name: &str, ipv6: bool) -> Option<Answer> {
     let row = ROWS.iter().find(|r| r.kind == kind && r.name == name);
@@ -204,8 +205,8 @@ pub fn guard(kernel: &Kernel, kind: Kind, name: &str, ipv6: bool) -> Option<Answ
     })
 }
 
-/// Asks for one table, in the network namespace of the calling thread, which must be a throwaway one: the table
-/// comes into being there.
+/// Tries one table, in the network namespace of the calling thread, which must be a throwaway one: the kernel creates
+/// the table there.
 #[must_use]
 pub fn table_answer(kernel: &Kernel, name: &str, ipv6: bool) -> Answer {
     let Some(row) = ROWS
@@ -222,7 +223,7 @@ pub fn table_answer(kernel: &Kernel, name: &str, ipv6: bool) -> Answer {
     })
 }
 
-/// Every row unanswered.
+/// Every row with the answer "unknown".
 #[must_use]
 pub fn untried(why: &str) -> Vec<Finding> {
     let one = |ipv6| {

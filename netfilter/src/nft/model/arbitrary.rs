@@ -1,7 +1,7 @@
-//! Any ruleset that a kernel takes, for property tests.
+//! Generates any ruleset that the kernel accepts, for property tests.
 //!
-//! What a generated ruleset keeps to is what the kernel demands: NAT only in chains of type nat and behind
-//! a protocol, jumps only forward and only to regular chains, elements that do not overlap.
+//! Constraints of a generated ruleset are those of the kernel: NAT only in chains of type nat and after a match on a
+//! protocol, jumps only forward and only to regular chains, elements that do not overlap.
 
 mod rules;
 mod sets;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 /// Which statements a chain may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Jumped to from anywhere: matches, counters, marks, verdicts.
+    /// Reachable from any chain: matches, counters, marks, verdicts.
     Regular,
     /// A base chain of this type and hook.
     Base(Kind, Hook),
@@ -76,7 +76,7 @@ pub fn table(name: &'static str) -> BoxedStrategy<Table> {
         .boxed()
 }
 
-/// Verdict maps jump to a chain that is there.
+/// Verdict maps jump to an existing chain.
 fn with_verdicts(mut sets: Vec<Set>, regular: usize) -> Vec<Set> {
     use super::Verdict;
     for v in sets
@@ -95,12 +95,12 @@ fn option<T: std::fmt::Debug + 'static>(s: BoxedStrategy<T>) -> BoxedStrategy<Op
     proptest::option::weighted(0.3, s).boxed()
 }
 
-/// Text that `nft` lists as it is.
+/// Text that `nft` lists unchanged.
 fn comment() -> BoxedStrategy<String> {
     text("[a-zA-Z0-9 .,:;_+*/-]{1,40}")
 }
 
-/// A text of this form.
+/// A text that matches the pattern.
 fn text(pattern: &'static str) -> BoxedStrategy<String> {
     match proptest::string::string_regex(pattern) {
         Ok(s) => s.boxed(),
@@ -111,7 +111,7 @@ fn text(pattern: &'static str) -> BoxedStrategy<String> {
 fn base() -> BoxedStrategy<Chain> {
     let hooks = prop_oneof![
         (Just(ChainType::Filter), hook(&[0, 1, 2, 3, 4]), -400..400),
-        // Conntrack comes first, at -200: the kernel refuses NAT before it.
+        // Conntrack has priority -200: the kernel refuses NAT before it.
         (Just(ChainType::Nat), hook(&[0, 1, 3, 4]), -199..400),
         (Just(ChainType::Route), hook(&[3]), -400..400),
     ];
@@ -137,7 +137,7 @@ fn hook(numbers: &'static [u32]) -> BoxedStrategy<Hook> {
         .boxed()
 }
 
-/// Priorities that have names, and their neighbours.
+/// Priorities that have names, and adjacent ones.
 fn well_known() -> BoxedStrategy<i32> {
     let names: &[i32] = &[
         priority::RAW,
@@ -164,9 +164,9 @@ fn place(chain: &Chain) -> Place {
     Place::Base(kind, base.hook)
 }
 
-/// A chain with rules that may stand in it.
+/// A chain with rules that it may contain.
 fn filled(chain: Chain, regular: usize, sets: Vec<Set>) -> BoxedStrategy<Chain> {
-    // A regular chain jumps only to those after it, so there is no loop.
+    // A regular chain jumps only to later ones, so there is no loop.
     let first = chain
         .name
         .strip_prefix("regular")
@@ -174,7 +174,7 @@ fn filled(chain: Chain, regular: usize, sets: Vec<Set>) -> BoxedStrategy<Chain> 
     let targets: Vec<String> = (first.map_or(0, |n| n + 1)..regular)
         .map(|i| format!("regular{i}"))
         .collect();
-    // A verdict map may jump anywhere: it is used where nothing jumps back to.
+    // A verdict map may jump to any chain: it is used only where no chain jumps back.
     let sets = if chain.base.is_some() {
         sets
     } else {

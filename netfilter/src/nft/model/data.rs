@@ -5,15 +5,14 @@ use std::net::IpAddr;
 
 /// Bytes in the order in which the kernel keeps them in a register.
 ///
-/// Packet bytes (addresses, ports) are in network order; what the kernel computes (marks, user
-/// ids, interface indexes, conntrack state) is in the byte order of the machine. Which one holds is a
-/// property of the [`Selector`](super::Selector), so build values with the constructor that names
-/// the order.
+/// Packet bytes (addresses, ports) are in network order; values that the kernel computes (marks, user ids, interface
+/// indexes, conntrack state) are in host order. The [`Selector`](super::Selector) determines which one applies, so
+/// build values with the constructor that names the order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Data(pub(crate) SmallVec<[u8; 16]>);
 
 impl Data {
-    /// A 16-bit number in network order, as a port in a packet.
+    /// A 16-bit number in network order, such as a port in a packet.
     #[must_use]
     pub fn be16(v: u16) -> Self {
         Self::from(v.to_be_bytes().as_slice())
@@ -25,19 +24,19 @@ impl Data {
         Self::from(v.to_be_bytes().as_slice())
     }
 
-    /// A 32-bit number in host order, as a mark or a user id.
+    /// A 32-bit number in host order, such as a mark or a user id.
     #[must_use]
     pub fn ne32(v: u32) -> Self {
         Self::from(v.to_ne_bytes().as_slice())
     }
 
-    /// A 16-bit number in host order, as a conntrack zone.
+    /// A 16-bit number in host order, such as a conntrack zone.
     #[must_use]
     pub fn ne16(v: u16) -> Self {
         Self::from(v.to_ne_bytes().as_slice())
     }
 
-    /// One byte, as an IP protocol number.
+    /// One byte, such as an IP protocol number.
     #[must_use]
     pub fn u8(v: u8) -> Self {
         Self::from([v].as_slice())
@@ -52,8 +51,8 @@ impl Data {
         }
     }
 
-    /// An interface name, padded with zeros to `IFNAMSIZ` (16) as `nft` writes it. One of more than 15 bytes stays as
-    /// it is, and is refused when it is to be written.
+    /// An interface name, padded with zeros to `IFNAMSIZ` (16) as `nft` writes it. A name of more than 15 bytes is
+    /// kept as it is, and refused when it is sent.
     #[must_use]
     pub fn ifname(name: &str) -> Self {
         let mut v: SmallVec<_> = name.bytes().collect();
@@ -111,13 +110,13 @@ impl std::fmt::Debug for Data {
     }
 }
 
-/// The type of a set's key or of a selector's value, by the number that `nft` gives it
-/// (`enum datatypes` in nftables' `include/datatype.h`; it travels in `NFTA_SET_KEY_TYPE`).
+/// The type of a set's key or of a selector's value, by `nft`'s number for it (`enum datatypes` in nftables'
+/// `include/datatype.h`; sent in `NFTA_SET_KEY_TYPE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DataType(pub u32);
 
 impl DataType {
-    /// Whether it is several types one after the other, six bits each.
+    /// Whether it is a concatenation of types, six bits each.
     #[must_use]
     pub const fn is_concatenation(self) -> bool {
         self.0 > 63

@@ -1,9 +1,9 @@
-//! A match: something is loaded from the packet or its surroundings and compared.
+//! A match: a value is loaded from the packet or its context and compared.
 
 use super::{Data, Element};
 use crate::nft::raw;
 
-/// `SELECTOR [& MASK] OP OPERAND`: the rule goes on when it holds.
+/// `SELECTOR [& MASK] OP OPERAND`: the rule continues if it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Match {
     /// What is loaded.
@@ -12,7 +12,7 @@ pub struct Match {
     pub mask: Option<Data>,
     /// How it is compared.
     pub op: CmpOp,
-    /// With what.
+    /// The value to compare with.
     pub operand: Operand,
 }
 
@@ -45,7 +45,7 @@ pub enum Operand {
     Prefix(Data, u8),
     /// An interface name prefix, `eth*`.
     IfnamePrefix(String),
-    /// From the first to the last value, both included.
+    /// From the first to the last value, inclusive.
     Range(Data, Data),
     /// Any of these bits (`ct state established,related`): masked, then compared with zero.
     AnyBit(Data),
@@ -55,7 +55,7 @@ pub enum Operand {
     Named {
         /// Its name.
         set: String,
-        /// A number of the machine's order is turned to network order first, because the set holds ranges.
+        /// `byteorder hton` is applied before the lookup: interval sets compare keys in network order.
         turned: bool,
     },
 }
@@ -80,11 +80,11 @@ pub enum Selector {
     /// The local socket that the packet belongs to. Since 4.10 (`transparent`), 5.3 (`mark`),
     /// 5.7 (`wildcard`), 5.13 (`cgroupv2`, with its level).
     Socket(SocketKey, Option<u32>),
-    /// A route lookup: flags (`NFTA_FIB_F_*`) and what of the result is used. Since 4.10.
+    /// A route lookup: flags (`NFTA_FIB_F_*`) and the result that is used. Since 4.10.
     Fib {
-        /// `NFTA_FIB_F_SADDR` and its like.
+        /// `NFTA_FIB_F_SADDR` and similar.
         flags: u32,
-        /// The wanted part of the result.
+        /// The selected part of the result.
         result: FibResult,
     },
 }
@@ -96,13 +96,13 @@ macro_rules! open_enum {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name {
             $($(#[$vm])* #[doc = concat!(" (`", stringify!($c), "`)")] $v,)*
-            /// A number this version does not know.
+            /// A number that this version does not know.
             Other($ty),
         }
         impl $name {
-            /// Every variant with a name, for tests that must be complete.
+            /// Every named variant, for tests of completeness.
             pub const KNOWN: &[Self] = &[$(Self::$v),*];
-            /// The number the kernel uses.
+            /// The number in the kernel's interface.
             #[must_use]
             pub const fn number(self) -> $ty {
                 match self { $(Self::$v => raw::$c,)* Self::Other(n) => n }
@@ -200,9 +200,9 @@ open_enum! {
         Expiration = NFT_CT_EXPIRATION,
         /// `ct l3proto`
         L3protocol = NFT_CT_L3PROTOCOL,
-        /// `ct saddr` before the family was part of the key
+        /// `ct saddr` from before the family was part of the key
         Src = NFT_CT_SRC,
-        /// `ct daddr` before the family was part of the key
+        /// `ct daddr` from before the family was part of the key
         Dst = NFT_CT_DST,
         /// `ct protocol`
         Protocol = NFT_CT_PROTOCOL,

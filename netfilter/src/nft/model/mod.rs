@@ -3,10 +3,10 @@
 //! [`Ruleset`] > [`Table`] > [`Chain`] > [`Rule`] > [`Statement`]; a [`Set`] belongs to a table.
 //! Every value is `PartialEq` and prints itself in the syntax of `nft list ruleset`.
 //!
-//! A rule is what the kernel holds, not what a person typed: `tcp dport 80` is two matches here,
-//! `meta l4proto tcp` and a load of two bytes from the transport header, because the kernel keeps
-//! two. The constructors ([`Rule::builder`]) add such dependencies where `nft` adds them; `Display`
-//! leaves out what the following matches imply, as `nft` does when it lists.
+//! A rule is what the kernel holds, not what a user typed: `tcp dport 80` is two matches here, `meta l4proto tcp` and
+//! a load of two bytes from the transport header, because the kernel keeps two. The constructors ([`Rule::builder`])
+//! add such dependencies where `nft` adds them; `Display` omits what the following matches imply, as `nft` does in
+//! listings.
 
 #[cfg(feature = "testing")]
 pub mod arbitrary;

@@ -1,4 +1,4 @@
-//! What a table holds besides sets and chains. Weir makes none of it; it is there to be shown.
+//! Objects of a table besides sets and chains. Weir never creates them; they are read for display.
 
 /// A stateful object or a flowtable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Object {
     pub data: Vec<u8>,
 }
 
-/// Which kind of object.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ObjectKind {
@@ -24,7 +24,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// The word for it in a listing; for one that this version does not know, its number.
+    /// nft's name for it in a listing; for a kind that this version does not know, its number.
     #[must_use]
     pub fn word(self) -> String {
         let word = match self {

@@ -1,4 +1,4 @@
-//! A rule and the builder that writes it as `nft` would.
+//! A rule, and a builder that writes it as `nft` does.
 
 use super::{
     CmpOp, Counter, CtKey, Data, Element, ElementKey, Family, Match, MetaKey, Operand, PayloadBase,
@@ -10,16 +10,16 @@ use crate::nft::{lower, raw};
 use ipnet::IpNet;
 use std::ops::RangeInclusive;
 
-/// Matches, then what is done.
+/// A rule: matches, then other statements.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
-    /// From left to right.
+    /// Evaluated from left to right.
     pub statements: Vec<Statement>,
     /// `comment`, at most 127 bytes.
     pub comment: Option<String>,
 }
 
-/// The transport protocols that the builder knows by name.
+/// The transport protocols that the builder can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum L4Proto {
     /// 6
@@ -46,21 +46,21 @@ impl Rule {
         RuleBuilder::default()
     }
 
-    /// The most expressions that the kernel takes in one rule; one more is `EINVAL`.
+    /// The maximum number of expressions in one rule; one more is `EINVAL`.
     ///
     /// # References
     /// `NFT_RULE_MAXEXPRS` in `net/netfilter/nf_tables_api.c`: not part of the kernel's interface headers, and 128
     /// since nf_tables exists.
     pub const MAX_EXPRESSIONS: usize = 128;
 
-    /// What the kernel gets for this rule in a table of the family. A lookup in a set that belongs to the rule names it
-    /// by its number there.
+    /// The expressions that are sent for this rule in a table of the family. A lookup in an anonymous set refers to
+    /// the set by its index there.
     #[must_use]
     pub fn expressions(&self, family: Family) -> Vec<Expr> {
         lower::rule(self, Context::of(family)).exprs
     }
 
-    /// The same rule with its counters at zero: what two rules are compared by.
+    /// The same rule with its counters at zero, for comparisons.
     #[must_use]
     pub fn without_counters(&self) -> Self {
         let mut rule = self.clone();
@@ -75,8 +75,8 @@ impl Rule {
 
 /// Writes a rule of an `inet` table from left to right.
 ///
-/// Matches on an address or a port first need to know that the packet has one. As `nft` does, the
-/// builder puts `meta nfproto` and `meta l4proto` before the first match that needs it, once in a rule.
+/// Matches on an address or a port require that the packet has one. As `nft` does, the builder puts `meta nfproto`
+/// and `meta l4proto` before the first match that needs it, once per rule.
 #[derive(Clone, Debug, Default)]
 pub struct RuleBuilder {
     rule: Rule,
@@ -85,7 +85,7 @@ pub struct RuleBuilder {
 }
 
 impl RuleBuilder {
-    /// Any statement.
+    /// Appends any statement.
     #[must_use]
     pub fn push(mut self, s: Statement) -> Self {
         self.rule.statements.push(s);
@@ -112,7 +112,7 @@ impl RuleBuilder {
         self.meta(MetaKey::Nfproto, CmpOp::Eq, Data::u8(nfproto))
     }
 
-    /// `meta l4proto tcp`, unless an earlier match already said so.
+    /// `meta l4proto tcp`, unless an earlier match implies it.
     #[must_use]
     pub fn l4proto(mut self, proto: L4Proto) -> Self {
         if self.l4proto.replace(proto.number()) == Some(proto.number()) {
@@ -199,13 +199,13 @@ impl RuleBuilder {
             .matching(selector, op, Operand::Anonymous(elements))
     }
 
-    /// `iifname NAME`; a trailing `*` matches every name that begins so.
+    /// `iifname NAME`; a trailing `*` matches every name with this prefix.
     #[must_use]
     pub fn iifname(self, op: CmpOp, name: &str) -> Self {
         self.ifname(MetaKey::Iifname, op, name)
     }
 
-    /// `oifname NAME`; a trailing `*` matches every name that begins so.
+    /// `oifname NAME`; a trailing `*` matches every name with this prefix.
     #[must_use]
     pub fn oifname(self, op: CmpOp, name: &str) -> Self {
         self.ifname(MetaKey::Oifname, op, name)
@@ -229,8 +229,7 @@ impl RuleBuilder {
         self.matching(Selector::Meta(key), op, operand)
     }
 
-    /// `meta skuid U` or `meta skuid U-V`. A packet without a socket matches neither this nor its
-    /// opposite.
+    /// `meta skuid U` or `meta skuid U-V`. A packet without a socket matches neither this nor its negation.
     #[must_use]
     pub fn skuid(self, op: CmpOp, uids: RangeInclusive<u32>) -> Self {
         self.id(MetaKey::Skuid, op, uids)
@@ -244,8 +243,8 @@ impl RuleBuilder {
 
     /// `meta skgid { G, H-I }`; with [`CmpOp::Neq`] none of them.
     ///
-    /// Ranges that overlap or touch become one, as `nft` makes them in a set without a name: the kernel refuses
-    /// elements that overlap.
+    /// Ranges that overlap or touch are merged, as `nft` does in an anonymous set: the kernel refuses overlapping
+    /// elements.
     #[must_use]
     pub fn skgids(self, op: CmpOp, gids: impl IntoIterator<Item = RangeInclusive<u32>>) -> Self {
         let element = |(first, last)| match first == last {
@@ -306,7 +305,7 @@ impl RuleBuilder {
         self.push(Statement::CtSet(CtKey::Mark, None, source))
     }
 
-    /// `ct zone set Z`: the conntrack zone, before conntrack sees the packet.
+    /// `ct zone set Z`: the conntrack zone; must be set before conntrack sees the packet.
     #[must_use]
     pub fn set_ct_zone(self, zone: u16) -> Self {
         self.push(Statement::CtSet(
@@ -347,14 +346,14 @@ impl RuleBuilder {
         self.verdict(Verdict::Jump(chain.to_owned()))
     }
 
-    /// The rule as it is, without a verdict.
+    /// Ends the builder: the rule without a verdict.
     #[must_use]
     pub fn build(self) -> Rule {
         self.rule
     }
 }
 
-/// First and last number of each run, in ascending order.
+/// First and last number of each merged range, in ascending order.
 fn joined(ranges: impl IntoIterator<Item = RangeInclusive<u32>>) -> Vec<(u32, u32)> {
     let mut ranges: Vec<_> = ranges.into_iter().map(RangeInclusive::into_inner).collect();
     ranges.sort_unstable();

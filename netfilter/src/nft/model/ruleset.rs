@@ -4,17 +4,17 @@ use super::{Object, Rule, Set};
 use crate::nft::model::matching::open_enum;
 use crate::nft::raw;
 
-/// All tables of a network namespace, or all that somebody wishes.
+/// All tables of a network namespace, or all desired tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ruleset {
-    /// In the order of the kernel's dump, or in which they are to be made.
+    /// In the order of the kernel's dump, or in which they are created.
     pub tables: Vec<Table>,
 }
 
 /// `table FAMILY NAME`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Which packets it sees.
+    /// Selects the packets that it sees.
     pub family: Family,
     /// Its name, unique in the family.
     pub name: String,
@@ -22,7 +22,7 @@ pub struct Table {
     pub flags: u32,
     /// `comment`. Since 5.10; kept in the userdata.
     pub comment: Option<String>,
-    /// Stateful objects and flowtables, as found. None is ever desired, and none removed.
+    /// Stateful objects and flowtables, as read. None is ever desired, and none is deleted on its own.
     pub objects: Vec<Object>,
     /// Named sets and maps.
     pub sets: Vec<Set>,
@@ -35,7 +35,7 @@ pub struct Table {
 pub struct Chain {
     /// Its name, unique in the table.
     pub name: String,
-    /// Where the kernel calls it; none for a regular chain, which rules jump to.
+    /// Where the kernel calls it; `None` for a regular chain, which rules jump to.
     pub base: Option<BaseChain>,
     /// `comment`. Since 5.10; kept in the userdata.
     pub comment: Option<String>,
@@ -46,13 +46,13 @@ pub struct Chain {
 /// `type TYPE hook HOOK priority PRIORITY; policy POLICY;`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseChain {
-    /// What its rules may do.
+    /// Determines what its rules may do.
     pub chain_type: ChainType,
-    /// Where in the packet's way.
+    /// Its position in the packet's path.
     pub hook: Hook,
-    /// Lower numbers are called earlier.
+    /// Chains with lower numbers are called earlier.
     pub priority: i32,
-    /// What happens to a packet at its end.
+    /// The verdict for a packet at the end of the chain.
     pub policy: Policy,
     /// `device`: only for the `netdev` family and for ingress.
     pub devices: Vec<String>,
@@ -74,10 +74,10 @@ pub mod priority {
     pub const SRCNAT: i32 = 100;
 }
 
-/// Which packets a table sees (`NFPROTO_*`).
+/// The packets that a table sees (`NFPROTO_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
-    /// None in particular; not a table's family.
+    /// No particular family; not a family of tables.
     Unspec,
     /// `inet`: IPv4 and IPv6. Since 3.14, NAT since 5.2.
     Inet,
@@ -91,12 +91,12 @@ pub enum Family {
     Bridge,
     /// `ip6`: IPv6
     Ip6,
-    /// A number this version does not know.
+    /// A number that this version does not know.
     Other(u8),
 }
 
 impl Family {
-    /// The number the kernel uses.
+    /// The number in the kernel's interface.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -127,21 +127,21 @@ impl From<u8> for Family {
     }
 }
 
-/// What the rules of a base chain may do.
+/// Determines what the rules of a base chain may do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ChainType {
     /// `filter`
     Filter,
-    /// `nat`: consulted for the first packet of a connection. In `inet` since 5.2.
+    /// `nat`: called for the first packet of a connection. In `inet` since 5.2.
     Nat,
     /// `route`: a packet whose mark changes is routed again. In `inet` since 5.2.
     Route,
-    /// A type this version does not know.
+    /// A type that this version does not know.
     Other(String),
 }
 
 impl ChainType {
-    /// The word the kernel uses.
+    /// The kernel's name for it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -165,7 +165,7 @@ impl From<&str> for ChainType {
 }
 
 open_enum! {
-    /// `enum nf_inet_hooks`; `netdev` and `arp` number theirs differently.
+    /// `enum nf_inet_hooks`; `netdev` and `arp` use other numbers.
     Hook: u32 {
         /// `prerouting`
         Prerouting = NF_INET_PRE_ROUTING,
@@ -182,17 +182,17 @@ open_enum! {
     }
 }
 
-/// What happens to a packet at the end of a base chain.
+/// The verdict for a packet at the end of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// It goes on.
+    /// The packet continues to the next hook.
     Accept,
-    /// It is gone.
+    /// The packet is dropped.
     Drop,
 }
 
 impl Ruleset {
-    /// The table of that family and name.
+    /// The table with this family and name.
     #[must_use]
     pub fn table(&self, family: Family, name: &str) -> Option<&Table> {
         self.tables
@@ -202,7 +202,7 @@ impl Ruleset {
 }
 
 impl Table {
-    /// A table without anything in it.
+    /// An empty table.
     #[must_use]
     pub fn new(family: Family, name: &str) -> Self {
         Self {
@@ -216,7 +216,7 @@ impl Table {
         }
     }
 
-    /// The chain of that name.
+    /// The chain with this name.
     #[must_use]
     pub fn chain(&self, name: &str) -> Option<&Chain> {
         self.chains.iter().find(|c| c.name == name)
@@ -224,7 +224,7 @@ impl Table {
 }
 
 impl Chain {
-    /// A chain that rules jump to.
+    /// A regular chain, which rules jump to.
     #[must_use]
     pub fn regular(name: &str) -> Self {
         Self {
@@ -235,7 +235,7 @@ impl Chain {
         }
     }
 
-    /// A chain that the kernel calls, with policy accept.
+    /// A base chain, which the kernel calls, with policy accept.
     #[must_use]
     pub fn base(name: &str, chain_type: ChainType, hook: Hook, priority: i32) -> Self {
         let policy = Policy::Accept;
@@ -252,7 +252,7 @@ impl Chain {
         }
     }
 
-    /// With another policy; a regular chain has none.
+    /// Sets the policy; a regular chain has none.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         if let Some(base) = &mut self.base {

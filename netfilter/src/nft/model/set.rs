@@ -11,64 +11,64 @@ pub struct Set {
     pub name: String,
     /// Type of the key.
     pub key_type: DataType,
-    /// Bytes of the key.
+    /// Length of the key in bytes.
     pub key_len: u32,
-    /// What a map gives; a plain set has none.
+    /// The type of a map's values; a plain set has none.
     pub data: SetData,
     /// `flags interval`: elements may be ranges and prefixes.
     pub interval: bool,
-    /// `flags constant`: no element changes once it is bound.
+    /// `flags constant`: elements do not change once the set is bound to a rule.
     pub constant: bool,
     /// `flags dynamic`: rules may add elements.
     pub dynamic: bool,
-    /// `flags timeout`: elements may end by themselves.
+    /// `flags timeout`: elements may expire.
     pub timeouts: bool,
-    /// `timeout`: how long an element stays unless it says so itself.
+    /// `timeout`: lifetime of elements without their own timeout.
     pub timeout: Option<Duration>,
     /// `gc-interval`
     pub gc_interval: Option<Duration>,
-    /// `size`: how many elements it takes, and no more.
+    /// `size`: maximum number of elements.
     ///
-    /// Of a set that says so, and has neither intervals nor timeouts nor elements added by rules, the kernel makes a hash
-    /// table that never grows (`nft_hash_estimate`, `net/netfilter/nft_set_hash.c`). A hundred thousand elements then take
-    /// half the time: else the table doubles again and again while it is filled.
+    /// For a set with a size, but without intervals, timeouts and elements added by rules, the kernel allocates a
+    /// hash table that never grows (`nft_hash_estimate`, `net/netfilter/nft_set_hash.c`). Adding a hundred thousand
+    /// elements then takes half the time: otherwise the table is doubled repeatedly while it is filled.
     pub size: Option<u32>,
-    /// `auto-merge`: a note of `nft` to itself, kept in the userdata.
+    /// `auto-merge`: used by `nft` only, kept in the userdata.
     pub auto_merge: bool,
     /// `comment`
     pub comment: Option<String>,
-    /// `typeof`: a note of `nft` to itself, kept in the userdata.
+    /// `typeof`: used by `nft` only, kept in the userdata.
     pub type_of: Option<Box<TypeOf>>,
     /// Elements, in ascending order of their keys.
     pub elements: Vec<Element>,
-    /// What was read and has no place in the fields above. None is ever wished.
+    /// Attributes that were read and have no field above. None is ever desired.
     pub unread: Vec<Unread>,
 }
 
-/// The selectors behind `typeof KEY : VALUE`, in numbers of `nft`'s own.
+/// The selectors of `typeof KEY : VALUE`, in `nft`'s internal encoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TypeOf {
-    /// Of the key.
+    /// The selector of the key.
     pub key: Option<Vec<u8>>,
-    /// Of a map's value.
+    /// The selector of a map's value.
     pub data: Option<Vec<u8>>,
 }
 
-/// An attribute of a set or of one of its elements that is kept as it was listed.
+/// An attribute of a set or of one of its elements, kept as it was listed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Unread {
-    /// The element that it is of; none when it is of the set itself.
+    /// The element that has it; `None` for the set itself.
     pub element: Option<ElementKey>,
-    /// `NFTA_SET_*`, or of an element `NFTA_SET_ELEM_*`
+    /// `NFTA_SET_*`, or for an element `NFTA_SET_ELEM_*`
     pub attribute: u16,
     /// Its payload.
     pub bytes: Vec<u8>,
 }
 
-/// What a set maps its keys to.
+/// The type of the values of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SetData {
-    /// Nothing: a set.
+    /// No values: a set.
     #[default]
     None,
     /// A verdict: `type KEY : verdict`.
@@ -82,22 +82,22 @@ pub enum SetData {
 pub struct Element {
     /// The key.
     pub key: ElementKey,
-    /// What else it has. Most have nothing, and large sets are small for it.
+    /// Properties besides the key. Most elements have none; the box keeps large sets small.
     extra: Option<Box<Extra>>,
 }
 
-/// What an [`Element`] may have besides its key.
+/// Properties of an [`Element`] besides its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extra {
-    /// What a map gives for it.
+    /// The value that a map assigns to it.
     pub value: Option<Data>,
-    /// The verdict that a verdict map gives for it.
+    /// The verdict that a verdict map assigns to it.
     pub verdict: Option<Verdict>,
     /// `comment`
     pub comment: Option<String>,
-    /// `timeout`: how long it stays; 0 is for ever, in a set where others do not (`timeout never`). Since 6.12
+    /// `timeout`: its lifetime; 0 is unlimited, in a set with a timeout (`timeout never`). Since 6.12
     pub timeout: Option<Duration>,
-    /// `expires`: how long it still stays, as read. Not part of what is wished.
+    /// `expires`: its remaining lifetime, as read. Not part of the desired state.
     pub expires: Option<Duration>,
 }
 
@@ -112,21 +112,21 @@ static NOTHING: Extra = Extra {
 /// The key of an element.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ElementKey {
-    /// One value; one of no bytes stands for all that no other element has (`*`). Since 5.13
+    /// One value; an empty one is the catch-all element (`*`). Since 5.13
     Value(Data),
-    /// From the first to the last, both included. The kernel keeps `[start, end + 1)`; a
-    /// range that ends at the highest value has no end there.
+    /// From the first to the last, inclusive. The kernel keeps `[start, end + 1)`; a range that ends at the highest
+    /// value has no end element there.
     Range(Box<(Data, Data)>),
 }
 
 impl ElementKey {
-    /// From the first to the last, both included.
+    /// From the first to the last, inclusive.
     #[must_use]
     pub fn range(first: Data, last: Data) -> Self {
         Self::Range(Box::new((first, last)))
     }
 
-    /// The lowest value that it stands for.
+    /// The lowest value that it covers.
     #[must_use]
     pub fn first(&self) -> &Data {
         match self {
@@ -135,7 +135,7 @@ impl ElementKey {
         }
     }
 
-    /// The highest value that it stands for.
+    /// The highest value that it covers.
     #[must_use]
     pub fn last(&self) -> &Data {
         match self {
@@ -145,7 +145,7 @@ impl ElementKey {
     }
 }
 
-/// To have nothing besides the key can be written in two ways.
+/// "No properties" has two representations: no box, and a box with defaults.
 impl PartialEq for Element {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key && self.extra() == other.extra()
@@ -167,7 +167,7 @@ impl PartialOrd for ElementKey {
     }
 }
 
-/// By what they stand for: a range comes where its first value does.
+/// Ordered by the lowest value that they cover.
 impl Ord for ElementKey {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.first(), self.last()).cmp(&(other.first(), other.last()))
@@ -175,47 +175,47 @@ impl Ord for ElementKey {
 }
 
 impl Element {
-    /// A key without anything else.
+    /// An element with a key only.
     #[must_use]
     pub fn new(key: ElementKey) -> Self {
         Self { key, extra: None }
     }
 
-    /// What it has besides its key.
+    /// Its properties besides the key.
     #[must_use]
     pub fn extra(&self) -> &Extra {
         self.extra.as_deref().unwrap_or(&NOTHING)
     }
 
-    /// The same, to be changed.
+    /// Its properties, mutable.
     pub fn extra_mut(&mut self) -> &mut Extra {
         self.extra.get_or_insert_default()
     }
 
-    /// The same element with this besides its key.
+    /// Sets its properties besides the key.
     #[must_use]
     pub fn with(mut self, extra: Extra) -> Self {
         self.extra = (extra != NOTHING).then(|| Box::new(extra));
         self
     }
 
-    /// Forgets how long it still stays, and a timeout that is the set's own, which the kernel does not list.
+    /// Normalizes: clears the remaining lifetime, and a timeout equal to the set's, which the kernel does not list.
     pub(crate) fn settle(&mut self, set: Option<Duration>) {
         if let Some(extra) = &mut self.extra {
             extra.expires = None;
-            // Of a set without one, 0 is no different from none.
+            // In a set without a timeout, 0 is equal to none.
             let own = set.unwrap_or_default();
             extra.timeout = extra.timeout.filter(|t| *t != own);
         }
     }
 
-    /// One value without anything else.
+    /// An element of one value.
     #[must_use]
     pub fn value(data: Data) -> Self {
         Self::new(ElementKey::Value(data))
     }
 
-    /// The prefix `addr/len` as the range it covers.
+    /// The prefix `addr/len` as the range that it covers.
     #[must_use]
     pub fn prefix(net: ipnet::IpNet) -> Self {
         let (first, last) = (Data::addr(net.network()), Data::addr(net.broadcast()));

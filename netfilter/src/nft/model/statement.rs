@@ -1,15 +1,15 @@
-//! What a rule does once its matches hold.
+//! The statements of a rule.
 
 use super::{CtDirection, CtKey, Data, Family, Match, MetaKey, Selector};
 use crate::nft::expr::Expr;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// One element of a rule, evaluated from left to right.
+/// One statement of a rule, evaluated from left to right.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Statement {
-    /// Stop this rule unless it holds.
+    /// Ends the rule unless it holds.
     Match(Match),
     /// `counter packets N bytes N`
     Counter(Counter),
@@ -29,7 +29,7 @@ pub enum Statement {
     Nat(Nat),
     /// `tproxy`. Since 4.19.
     Tproxy(Tproxy),
-    /// `notrack`: no conntrack entry is made. Since 4.9.
+    /// `notrack`: no conntrack entry is created. Since 4.9.
     Notrack,
     /// `log`
     Log(Log),
@@ -37,8 +37,8 @@ pub enum Statement {
     Limit(Limit),
     /// `reject`
     Reject(Reject),
-    /// Expressions that have no statement here. They are kept whole, so that nothing that the
-    /// kernel holds is lost or left out of a comparison.
+    /// Expressions without a statement here. They are kept whole, so that nothing that the kernel holds is lost or
+    /// ignored in a comparison.
     Opaque(Vec<Expr>),
 }
 
@@ -51,43 +51,43 @@ pub struct Counter {
     pub bytes: u64,
 }
 
-/// Where evaluation goes on (`NFT_*` and `NF_*` verdicts).
+/// Where evaluation continues (`NFT_*` and `NF_*` verdicts).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// The packet goes on to the next hook.
+    /// The packet continues to the next hook.
     Accept,
-    /// The packet is gone.
+    /// The packet is dropped.
     Drop,
-    /// The next rule is evaluated.
+    /// Evaluation continues with the next rule.
     Continue,
-    /// Back to the calling chain, or to the policy.
+    /// Evaluation continues in the calling chain, or with the policy.
     Return,
-    /// Into a chain, and back here when it ends.
+    /// Evaluation continues in a chain, and after its end with the next rule.
     Jump(String),
-    /// Into a chain, not back.
+    /// Evaluation continues in a chain and does not return.
     Goto(String),
     /// Another verdict number.
     Other(i32),
 }
 
-/// What `meta KEY set` and `ct KEY set` store.
+/// The value that `meta KEY set` and `ct KEY set` store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
     /// A fixed value.
     Value(Data),
-    /// A loaded one.
+    /// A loaded value.
     Selector(Selector),
     /// `(selector & mask) ^ xor`. Printed by `nft` as `SELECTOR & (mask|xor) | xor`.
     Bitwise {
         /// What is loaded.
         selector: Selector,
-        /// Bits that stay.
+        /// Bits that are kept.
         mask: Data,
-        /// Bits that are turned over after that.
+        /// Bits that are inverted after masking.
         xor: Data,
     },
-    /// `SELECTOR map @name`: looked up.
+    /// `SELECTOR map @name`: the value is looked up.
     Map(Selector, String),
 }
 
@@ -96,8 +96,8 @@ pub enum Source {
 pub struct Redirect {
     /// The port or ports; without them only the address changes.
     pub ports: Option<RangeInclusive<u16>>,
-    /// `NF_NAT_RANGE_PROTO_RANDOM` (4), `NF_NAT_RANGE_PERSISTENT` (8),
-    /// `NF_NAT_RANGE_PROTO_RANDOM_FULLY` (16). The bits that say that ports are given are implied.
+    /// `NF_NAT_RANGE_PROTO_RANDOM` (4), `NF_NAT_RANGE_PERSISTENT` (8), `NF_NAT_RANGE_PROTO_RANDOM_FULLY` (16). The
+    /// bits for given ports are implied.
     pub flags: u32,
 }
 
@@ -113,7 +113,7 @@ pub struct Masquerade {
 /// `snat` or `dnat` to fixed addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Nat {
-    /// Which end of the connection changes.
+    /// Which end of the connection is translated.
     pub kind: NatKind,
     /// [`Family::Ip`] or [`Family::Ip6`].
     pub family: Family,
@@ -134,7 +134,7 @@ pub enum NatKind {
     Dnat,
 }
 
-/// `tproxy`: the packet is given to a local socket without being changed.
+/// `tproxy`: the packet is delivered to a local socket unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tproxy {
     /// [`Family::Ip`] or [`Family::Ip6`] in `inet` tables; the table's own family elsewhere, and
@@ -151,11 +151,11 @@ pub struct Tproxy {
 pub struct Log {
     /// Text before the packet, at most 127 bytes.
     pub prefix: Option<String>,
-    /// Goes to nfnetlink_log's group instead of the kernel log.
+    /// Sends to this group of nfnetlink_log instead of the kernel log.
     pub group: Option<u16>,
-    /// Bytes of the packet that are copied (with a group).
+    /// Number of bytes of the packet that are copied (with a group).
     pub snaplen: Option<u32>,
-    /// Packets that are collected before sending (with a group).
+    /// Number of packets that are collected before sending (with a group).
     pub qthreshold: Option<u16>,
     /// Syslog level, 0 to 7 (without a group); 8 is `audit`.
     pub level: Option<u32>,
@@ -166,15 +166,15 @@ pub struct Log {
 /// `limit rate [over] N/UNIT [burst N packets]`
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
-    /// Packets or bytes in one unit of time.
+    /// Packets or bytes per unit of time.
     pub rate: u64,
     /// The unit of time in seconds: 1, 60, 3600, 86400, 604800.
     pub per: u64,
-    /// Packets (5 unless told) or bytes (0 unless told) above the rate.
+    /// Packets (5 by default) or bytes (0 by default) that may exceed the rate.
     pub burst: u32,
-    /// What is counted.
+    /// What the rate counts.
     pub unit: LimitUnit,
-    /// Matches what is above the rate.
+    /// Matches packets above the rate.
     pub over: bool,
 }
 

@@ -1,4 +1,4 @@
-//! One rule for each expression, no longer than it must be.
+//! One minimal rule for each expression.
 
 use crate::nft::expr::{
     Bitwise, Byteorder, Cmp, Counter, Ct, DataAttrs, Expr, ExprAttrs, Fib, Immediate, Limit, Log,
@@ -256,7 +256,7 @@ pub(super) fn socket() -> Vec<Expr> {
     })]
 }
 
-/// `meta l4proto tcp tproxy to :15006`: of both families.
+/// `meta l4proto tcp tproxy to :15006`: for both families.
 pub(super) fn tproxy() -> Vec<Expr> {
     let tcp = Cmp {
         sreg: REG,
@@ -278,7 +278,7 @@ pub(super) fn tproxy() -> Vec<Expr> {
     ]
 }
 
-/// `queue to 0`: not one of ours, but asked for by operators.
+/// `queue to 0`: not used by weir, but operators ask for it.
 pub(super) fn queue() -> Vec<Expr> {
     /// `NFTA_QUEUE_NUM`
     const NUM: u16 = 1;

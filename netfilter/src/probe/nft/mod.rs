@@ -17,10 +17,10 @@ use trial::Lab;
 /// The name of the area in findings.
 pub const AREA: &str = "nf_tables";
 
-/// What every trial makes the kernel use.
+/// The modules that every trial uses.
 pub const BASE: &str = "nfnetlink nf_tables nf_tables_set nft_meta";
 
-/// Errors that say "I have no such thing". `EINVAL` among them: attributes that a kernel does not know are that.
+/// Errnos of a missing feature, among them `EINVAL` for attributes that the kernel does not know.
 const ABSENT: &[i32] = &[
     libc::ENOENT,
     libc::EOPNOTSUPP,
@@ -29,7 +29,7 @@ const ABSENT: &[i32] = &[
     libc::EINVAL,
 ];
 
-/// Where a rule is tried: the base chain.
+/// The base chain in which a rule is tried.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
     /// `NFPROTO_*`
@@ -38,11 +38,11 @@ pub struct At {
     pub kind: &'static str,
     /// `enum nf_inet_hooks`, or the hook of `netdev`
     pub hook: u32,
-    /// lower is earlier
+    /// lower ones are called earlier
     pub priority: i32,
 }
 
-/// How a feature of nf_tables is tried: what is committed.
+/// How a feature of nf_tables is tried: the content of the commit.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Trial {
@@ -52,13 +52,13 @@ pub enum Trial {
     Chain(At),
     /// A rule of these expressions.
     Rule(At, fn() -> Vec<Expr>),
-    /// A set, and what goes with it.
+    /// A set, its elements, and a rule that uses it.
     Set(SetTrial),
-    /// A comment of a table, which must be there when it is read back.
+    /// A comment of a table, which must be listed when it is read back.
     TableComment,
     /// A comment of a chain.
     ChainComment,
-    /// A change of an old generation, which must be refused.
+    /// A change for an old generation, which must be refused.
     Generation,
 }
 
@@ -90,7 +90,7 @@ const IP_IN: At = at(NFPROTO_IPV4, "filter", NF_INET_LOCAL_IN, 0);
 const LEGACY: &str = "legacy tables (--engine xtables)";
 const NONE: &str = "nothing: only where the feature is asked for";
 
-/// Every feature: name, trial, modules, first kernel, what is done without it.
+/// Every feature: name, trial, modules, first kernel, the substitute where it is missing.
 #[rustfmt::skip]
 pub const ROWS: &[Row<Trial>] = &[
     row("family inet", Trial::Table(NFPROTO_INET), "nf_tables_inet", "3.14", LEGACY),
@@ -141,9 +141,9 @@ pub const ROWS: &[Row<Trial>] = &[
     row("set interval concatenation", Trial::Set(SetTrial::IntervalConcatenation), "", "5.6", "one rule for each pair"),
     row("map verdict", Trial::Set(SetTrial::VerdictMap), "", "3.13", "one rule for each element"),
     row("map value", Trial::Set(SetTrial::ValueMap), "", "3.13", "one rule for each element"),
-    row("comment table", Trial::TableComment, "", "5.10", "the choice of engine is written down in a chain's name"),
+    row("comment table", Trial::TableComment, "", "5.10", "the engine is recorded in a chain's name"),
     row("comment chain", Trial::ChainComment, "", "5.10", "chains have no comments"),
-    row("generation guard", Trial::Generation, "", "4.12", "a change of somebody else in between is found by reading back"),
+    row("generation guard", Trial::Generation, "", "4.12", "another writer's change in between is detected by reading back"),
 ];
 
 /// Tries every row in the network namespace of the calling thread, which must be a throwaway one.
@@ -152,7 +152,7 @@ pub fn features(kernel: &Kernel) -> Vec<Finding> {
     features_of(kernel, |_| true)
 }
 
-/// The same for the rows whose features are wanted.
+/// As [`features`], for the rows of the selected features.
 #[must_use]
 pub fn features_of(kernel: &Kernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut lab: Option<Result<Lab, Answer>> = None;

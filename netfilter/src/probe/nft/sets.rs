@@ -1,4 +1,4 @@
-//! Sets, as they are tried.
+//! Sets for trials.
 
 use super::exprs::opaque;
 use crate::nft::expr::{DataAttrs, Expr, Lookup, Meta, VerdictAttrs};
@@ -27,13 +27,13 @@ pub enum SetTrial {
     VerdictMap,
     /// `type mark : mark`
     ValueMap,
-    /// A rule that looks a set up.
+    /// A rule with a lookup in a set.
     Lookup,
     /// A rule that adds to a set.
     Dynset,
 }
 
-/// nft's own numbers of key types: they mean nothing to the kernel.
+/// nft's numbers of key types: the kernel does not interpret them.
 const IPV4_ADDR: u32 = 7;
 const MARK: u32 = 19;
 
@@ -59,7 +59,7 @@ impl SetTrial {
                 timeout: Some(60_000),
                 ..ipv4(raw::NFT_SET_TIMEOUT)
             },
-            // Nothing but a longer key: NFT_SET_CONCAT is for those with intervals.
+            // Only the key is longer: NFT_SET_CONCAT is for sets with intervals.
             Self::Concatenation => SetAttrs {
                 key_len: Some(8),
                 ..ipv4(0)

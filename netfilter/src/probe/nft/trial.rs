@@ -1,4 +1,4 @@
-//! Committing a trial, and taking it back.
+//! Commits a trial and deletes it.
 
 use super::{At, OUT, SetTrial, Trial, sets};
 use crate::nft::expr::{Expr, ExprElem};
@@ -26,7 +26,7 @@ pub(super) struct Lab {
     socket: Socket,
 }
 
-/// A batch whose messages are all of one family.
+/// A batch whose messages all have one family.
 struct Draft {
     batch: Batch,
     family: u8,
@@ -114,14 +114,14 @@ impl Draft {
 }
 
 impl Lab {
-    /// In the namespace of the calling thread; the answer to every question when there is none to be had.
+    /// In the namespace of the calling thread; if that fails, the answer to every trial.
     pub(super) fn open() -> Result<Self, Answer> {
         let opened = Socket::open().and_then(|socket| {
             let mut lab = Self { socket };
             lab.generation().map(|_| lab)
         });
         opened.map_err(|e| match e.errno() {
-            // No nfnetlink, or no subsystem of this number.
+            // No nfnetlink, or no subsystem with this number.
             Some(libc::EPROTONOSUPPORT | libc::EINVAL) => {
                 Answer::Lack("the kernel has no nf_tables".to_owned())
             }
@@ -207,7 +207,7 @@ impl Lab {
             .map_err(|e| Error::malformed("read", "what was tried", e.to_string()))
     }
 
-    /// Commits, looks, and takes it back.
+    /// Commits a draft, calls `look`, and deletes the table.
     fn commit(&mut self, draft: Draft, look: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let family = draft.family;
         self.send(draft.batch)?;
@@ -231,7 +231,7 @@ impl Lab {
             return Err(Error::malformed(
                 "try",
                 "",
-                "the kernel refused and did not say what",
+                "the kernel refused without a reason",
             ));
         };
         let kind = ErrorKind::Kernel {
@@ -250,7 +250,7 @@ fn kept(userdata: Option<Vec<u8>>) -> Result<()> {
     }
 }
 
-/// Acknowledged and without effect: what a kernel does with an attribute that it does not know.
+/// Acknowledged without effect: the kernel ignores attributes that it does not know.
 fn ignored(what: &str) -> Error {
     let kind = ErrorKind::Kernel {
         errno: libc::EOPNOTSUPP,

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// One step of a builder, as a value that prints itself.
+/// One step of a builder, as a printable value.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Iifname(CmpOp, String),
@@ -30,7 +30,7 @@ pub(super) enum Step {
     Any(Statement),
 }
 
-/// Both families and both protocols never meet in one rule: no packet is both.
+/// A rule never has both families or both protocols: no packet has both.
 pub(super) fn rule(place: Place, targets: Vec<String>, sets: Vec<Set>) -> BoxedStrategy<Rule> {
     let tcp = any::<bool>();
     let v6 = any::<bool>();
@@ -65,8 +65,8 @@ pub(super) fn rule(place: Place, targets: Vec<String>, sets: Vec<Set>) -> BoxedS
         .boxed()
 }
 
-/// A comparison for order, of which a rule has at most one: two of one value are read as one range, and
-/// nft 1.0.6 lists even `skuid < 1 mark > 2` as a range of the mark.
+/// An ordering comparison, of which a rule has at most one: two of one value are read as one range, and nft 1.0.6
+/// lists even `skuid < 1 mark > 2` as a range of the mark.
 fn is_bound(s: &Statement) -> bool {
     matches!(s, Statement::Match(m) if !matches!(m.op, CmpOp::Eq | CmpOp::Neq))
 }
@@ -207,7 +207,7 @@ fn is(selector: Selector, mask: Option<Data>, op: CmpOp, operand: Operand) -> St
     }))
 }
 
-/// Marks and what else is compared as a number.
+/// Marks and other values that are compared as numbers.
 fn value() -> BoxedStrategy<Step> {
     let mark = prop_oneof![
         Just(Selector::Meta(MetaKey::Mark)),
@@ -246,7 +246,7 @@ fn value() -> BoxedStrategy<Step> {
     prop_oneof![masked, whole, direction, port, random].boxed()
 }
 
-/// What asks for the local socket or a route.
+/// Matches on the local socket or a route.
 fn local() -> BoxedStrategy<Step> {
     let transparent = any::<bool>().prop_map(|b| {
         let s = Selector::Socket(SocketKey::Transparent, None);
@@ -270,7 +270,7 @@ fn local() -> BoxedStrategy<Step> {
     prop_oneof![transparent, mark, fib].boxed()
 }
 
-/// Sets that belong to the rule: user ids, in ranges or not, and marks.
+/// Anonymous sets: user ids, with and without ranges, and marks.
 fn anonymous() -> BoxedStrategy<Step> {
     let ids = proptest::collection::btree_set(any::<u32>(), 1..6);
     (equal(), ids, any::<bool>(), any::<bool>())
@@ -305,7 +305,7 @@ pub(super) fn port_selector() -> Selector {
     }
 }
 
-/// A look into one of the table's sets, where there is one of a type that fits.
+/// A lookup in one of the table's sets, if one has a matching type.
 fn named(v6: bool, sets: &[Set]) -> BoxedStrategy<Step> {
     let mut any_of: Vec<BoxedStrategy<Step>> = vec![
         equal()
@@ -318,7 +318,7 @@ fn named(v6: bool, sets: &[Set]) -> BoxedStrategy<Step> {
             MARKS => Selector::Meta(MetaKey::Mark),
             UIDS => Selector::Meta(MetaKey::Skuid),
             NAMES => Selector::Meta(MetaKey::Oifname),
-            // These need the family before them, which only the builder writes.
+            // These require a match on the family before them, which only the builder writes.
             FOUR if !v6 => Selector::Payload {
                 base: PayloadBase::Network,
                 offset: 16,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The names that rules look for, each with the type it has here.
+/// The names that rules refer to, each with its type here.
 pub(super) const PORTS: &str = "ports";
 pub(super) const FOUR: &str = "four";
 pub(super) const SIX: &str = "six";
@@ -16,7 +16,7 @@ pub(super) const NAMES: &str = "names";
 pub(super) const VERDICTS: &str = "verdicts";
 pub(super) const MARK_OF: &str = "mark-of";
 
-/// Some of them.
+/// A selection of them.
 pub(super) fn sets() -> BoxedStrategy<Vec<Set>> {
     let all = vec![
         intervals(PORTS, DataType::INET_SERVICE, 2),
@@ -38,14 +38,14 @@ pub(super) fn sets() -> BoxedStrategy<Vec<Set>> {
         .boxed()
 }
 
-/// Without the maps that jump.
+/// Without verdict maps.
 pub(super) fn without_verdicts(sets: Vec<Set>) -> Vec<Set> {
     sets.into_iter()
         .filter(|s| s.data != SetData::Verdict)
         .collect()
 }
 
-/// Numbers of which many are neighbours or at the ends.
+/// Numbers of which many are adjacent or at the limits.
 fn edge(bits: u32) -> BoxedStrategy<u128> {
     let max = u128::MAX >> (128 - bits);
     prop_oneof![
@@ -57,12 +57,12 @@ fn edge(bits: u32) -> BoxedStrategy<u128> {
     .boxed()
 }
 
-/// In the order of the bytes in which a set of ranges keeps them.
+/// In the byte order of interval sets.
 fn bytes(n: u128, len: usize) -> Vec<u8> {
     n.to_be_bytes().into_iter().skip(16 - len).collect()
 }
 
-/// Single values and, when the set takes them, ranges; they touch but do not overlap.
+/// Single values and, if the set supports them, ranges; they touch but do not overlap.
 fn intervals(name: &'static str, t: DataType, len: u32) -> BoxedStrategy<Set> {
     let points = proptest::collection::btree_set(edge(len * 8), 0..10);
     let seconds = option((1..1_000_000u64).boxed());
@@ -91,7 +91,7 @@ fn intervals(name: &'static str, t: DataType, len: u32) -> BoxedStrategy<Set> {
                             crate::nft::set::turn(&mut e);
                         }
                         e.extra_mut().comment = comment;
-                        // An element without a time of its own gets the set's, and lists it.
+                        // An element without its own timeout gets that of the set, and lists it.
                         let own = seconds.filter(|_| set.timeouts).map(Duration::from_secs);
                         e.extra_mut().timeout = own.filter(|t| Some(*t) != set.timeout);
                         e
@@ -135,7 +135,7 @@ fn names() -> BoxedStrategy<Set> {
                 .iter()
                 .map(|n| Element::value(Data::ifname(n)))
                 .collect();
-            // As nft sorts names: as numbers of the machine's order.
+            // As nft sorts names: as numbers in host order.
             set.elements
                 .sort_by_key(|e| e.key.first().0.iter().rev().copied().collect::<Vec<_>>());
             set

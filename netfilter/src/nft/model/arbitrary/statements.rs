@@ -1,4 +1,4 @@
-//! What a rule does.
+//! The statements of a rule.
 
 use super::rules::{Step, port_selector, range};
 use super::sets::{MARK_OF, VERDICTS};
@@ -35,7 +35,7 @@ pub(super) fn statement(place: Place, sets: &[Set]) -> BoxedStrategy<Statement> 
 fn set_mark() -> BoxedStrategy<Statement> {
     let bits = (any::<u32>(), any::<u32>()).prop_map(|(mask, xor)| Source::Bitwise {
         selector: Selector::Meta(MetaKey::Mark),
-        // A mask of ones with nothing turned over would be no operation at all.
+        // A mask of ones without inverted bits would be no operation at all.
         mask: Data::ne32(mask & 0x7fff_ffff),
         xor: Data::ne32(xor),
     });
@@ -76,7 +76,7 @@ fn log() -> BoxedStrategy<Statement> {
             qthreshold: Some(q),
             ..Log::default()
         });
-    // The default level is listed by nobody and so read back by nobody.
+    // The default level is not listed, and so is not read back.
     let plain = |l: Log| Log {
         level: l.level.filter(|n| *n != 4),
         ..l
@@ -106,7 +106,7 @@ fn limit() -> BoxedStrategy<Statement> {
         .boxed()
 }
 
-/// What ends a rule in this place.
+/// The last statement of a rule in this chain.
 pub(super) fn last(
     place: Place,
     proto: L4Proto,
