@@ -1,16 +1,16 @@
 //! Matches and targets of xtables inside rules of nf_tables, as `iptables-nft` and `ip6tables-nft` write them.
 //!
-//! What has an expression of its own they write as that; everything else is a `match` or a `target`, which holds
-//! the very bytes that a legacy table would hold. Such an expression stays
-//! [`Expr::Opaque`], so it is kept and compared byte for byte; this is only how it is read.
+//! These tools use nf_tables expressions where they exist; everything else is a `match` or a `target` expression,
+//! which holds the same bytes as a rule of a legacy table. Such an expression remains [`Expr::Opaque`], so it is kept
+//! and compared byte for byte; this module only displays it.
 //!
 //! ```text
 //! xt match "multiport" [-m multiport --dports 80,81]
 //! xt target "CT" [-j CT --zone 1]
 //! ```
-//! First as `nft` without libxtables lists it (since 1.0.7), then in brackets as `iptables` would. Where weir has
-//! no words for the bytes, the brackets hold the revision and the bytes. So it is with sets, which the
-//! bytes name by number, and in families other than `ip` and `ip6`.
+//! First as `nft` without libxtables lists it (since 1.0.7), then in brackets as `iptables` would. Where weir cannot
+//! decode the bytes, the brackets hold the revision and the bytes. That includes sets, which the bytes name by index,
+//! and families other than `ip` and `ip6`.
 
 mod rule;
 
@@ -29,7 +29,7 @@ weir_netlink::attributes! {
         name: Str = NFTA_MATCH_NAME 1,
         /// its revision
         revision: Be32 = NFTA_MATCH_REV 2,
-        /// what follows its header in a legacy table
+        /// the data after its header in a legacy table
         info: Bytes = NFTA_MATCH_INFO 3,
     }
 }
@@ -41,7 +41,7 @@ weir_netlink::attributes! {
         name: Str = NFTA_TARGET_NAME 1,
         /// its revision
         revision: Be32 = NFTA_TARGET_REV 2,
-        /// what follows its header in a legacy table
+        /// the data after its header in a legacy table
         info: Bytes = NFTA_TARGET_INFO 3,
     }
 }
@@ -52,7 +52,7 @@ pub fn constants() -> Vec<(&'static str, u16)> {
     [MatchAttrs::CONSTANTS, TargetAttrs::CONSTANTS].concat()
 }
 
-/// What a compat expression holds. `Display` prints it as a listing shows it.
+/// The content of a compat expression. `Display` prints it as in a listing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compat {
@@ -63,8 +63,8 @@ pub enum Compat {
 }
 
 impl Compat {
-    /// Reads an expression in a table of `family`; `None` when it is no compat expression, or one with
-    /// attributes that are not understood.
+    /// Decodes an expression in a table of `family`; `None` when it is not a compat expression, or has unknown
+    /// attributes.
     #[must_use]
     pub fn read(expr: &Expr, family: Family) -> Option<Self> {
         let Expr::Opaque(attrs) = expr else {
@@ -112,7 +112,7 @@ fn extension(
     })
 }
 
-/// The family whose legacy tables have these bytes.
+/// The family whose legacy tables use these bytes.
 fn legacy(family: Family) -> Option<xtables::Family> {
     match family {
         Family::Ip => Some(xtables::Family::Ip),

@@ -1,4 +1,4 @@
-//! What the matches of a rule so far say about the packet, and the header fields that follow from it.
+//! What the preceding matches of a rule imply about the packet, and the header fields that follow from it.
 
 use super::model::FibResult;
 use super::model::{
@@ -6,7 +6,7 @@ use super::model::{
 };
 use super::raw;
 
-/// Which headers the packet is known to have.
+/// The headers that the packet is known to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Context {
     /// `NFPROTO_IPV4` or `NFPROTO_IPV6`
@@ -23,7 +23,7 @@ pub(crate) struct Field {
     pub(crate) offset: u32,
     pub(crate) len: u32,
     pub(crate) data_type: DataType,
-    /// Numbers of header and field in nft's `typeof` userdata.
+    /// Header and field number in nft's `typeof` userdata.
     pub(crate) type_of: Option<(u32, u32)>,
 }
 
@@ -89,14 +89,14 @@ const ICMP6: &[Field] = &[
     field("icmpv6", "code", (1, 1), DataType::INTEGER, None),
 ];
 
-/// The field of these numbers in nft's `typeof` userdata.
+/// The field with these numbers in nft's `typeof` userdata.
 pub(crate) fn named_field(header: u32, field: u32) -> Option<&'static Field> {
     let mut all = [IP, IP6, TCP, UDP, TH].into_iter().flatten();
     all.find(|f| f.type_of == Some((header, field)))
 }
 
 impl Context {
-    /// What a table's family says by itself.
+    /// What the family of the table implies.
     pub(crate) fn of(family: Family) -> Self {
         let nfproto = match family {
             Family::Ip => Some(raw::NFPROTO_IPV4),
@@ -109,7 +109,7 @@ impl Context {
         }
     }
 
-    /// The protocol that a match establishes: which base of headers it is about.
+    /// The protocol that a match establishes, as the base of its header.
     pub(crate) fn establishes(self, m: &Match) -> Option<PayloadBase> {
         let Match {
             selector,
@@ -131,7 +131,7 @@ impl Context {
         }
     }
 
-    /// Learns from a match that holds.
+    /// Adds what follows from a match that holds.
     pub(crate) fn note(&mut self, m: &Match) {
         let value = match &m.operand {
             Operand::Value(v) => v.0.first().copied(),
@@ -141,7 +141,7 @@ impl Context {
             Some(PayloadBase::Network) => self.nfproto = value,
             Some(PayloadBase::Transport) => self.l4proto = value,
             _ => {
-                // `ip protocol tcp` says as much as `meta l4proto tcp`.
+                // `ip protocol tcp` implies the same as `meta l4proto tcp`.
                 let is_protocol = self
                     .field(&m.selector)
                     .is_some_and(|f| f.data_type == DataType::INET_PROTO);
@@ -165,7 +165,7 @@ impl Context {
         }
     }
 
-    /// The named field that a payload selector loads, or loads the front of.
+    /// The named field that a payload selector loads, or whose first bytes it loads.
     pub(crate) fn field(self, selector: &Selector) -> Option<&'static Field> {
         let Selector::Payload { base, offset, len } = selector else {
             return None;
@@ -249,11 +249,11 @@ fn meta_type(key: MetaKey) -> DataType {
     }
 }
 
-/// Whether a selector's value is in the byte order of the machine.
+/// Whether a selector's value is in host order.
 pub(crate) fn is_host_order(selector: &Selector) -> bool {
     match selector {
         Selector::Payload { .. } => false,
-        // A packet's bytes, a number that is made in network order, and names, which are no numbers.
+        // Bytes of the packet, a number in network order, and names, which are not numbers.
         Selector::Meta(
             MetaKey::Protocol
             | MetaKey::Random

@@ -1,4 +1,4 @@
-//! Statements to expressions, as `nft` generates them: every statement starts over at register 1.
+//! Linearizes statements to expressions, as `nft` does: every statement starts at register 1.
 //!
 //! ```text
 //! tcp dport 80           payload load => 1, cmp eq 1
@@ -20,30 +20,30 @@ use super::raw;
 
 mod nat;
 
-/// The expressions of a rule and the sets that belong to it.
+/// The expressions of a rule and its anonymous sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lowered {
     /// In the order of evaluation.
     pub exprs: Vec<Expr>,
-    /// Sets without a name. A lookup names the n-th of them by `set_id` n.
+    /// Anonymous sets. A lookup refers to the n-th of them by `set_id` n.
     pub sets: Vec<AnonymousSet>,
 }
 
-/// A set that lives and dies with its rule.
+/// A set that is created and deleted with its rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AnonymousSet {
-    /// What is looked up in it.
+    /// The value that is looked up in it.
     pub selector: Selector,
-    /// What was known of the packet by then.
+    /// What was known about the packet at that point.
     pub(crate) context: Context,
     /// Its elements.
     pub elements: Vec<Element>,
 }
 
-/// The name that lets the kernel number a set.
+/// The name by which the kernel is asked to choose one.
 pub(crate) const ANONYMOUS: &str = "__set%d";
 
-/// Lowers a rule of a table of this family.
+/// Linearizes a rule of a table of this family.
 #[must_use]
 pub(crate) fn rule(rule: &Rule, mut context: Context) -> Lowered {
     let mut out = Lowered::default();
@@ -232,7 +232,7 @@ pub(crate) fn prefix_mask(bytes: usize, len: u8) -> Vec<u8> {
         .collect()
 }
 
-/// In network order, which is how the kernel compares for order.
+/// In network order, because the kernel compares bytes.
 fn ordered(data: &Data, host_order: bool) -> Vec<u8> {
     if host_order && cfg!(target_endian = "little") {
         data.0.iter().rev().copied().collect()
@@ -290,7 +290,7 @@ fn matching(m: &Match, context: Context, out: &mut Lowered) {
         Operand::AnyBit(bits) => {
             let zero = vec![0; bits.0.len()];
             out.exprs.push(bitwise(None, &bits.0, &zero));
-            // Any of the bits is "not zero", so the comparison is turned round.
+            // "Any of the bits" is "not zero", so the comparison is inverted.
             let op = if m.op == CmpOp::Neq {
                 raw::NFT_CMP_EQ
             } else {
@@ -331,8 +331,7 @@ fn to_network_order(width: u32) -> Expr {
     })
 }
 
-/// Whether a set of ranges needs its keys in network order, because the machine's order is not
-/// the order of the numbers.
+/// Whether an interval set needs its keys in network order, because host order does not sort by value.
 pub(crate) fn is_turned(selector: &Selector, elements: &[Element]) -> bool {
     is_host_order(selector) && super::set::is_interval(elements) && width(selector) > 1
 }
@@ -347,7 +346,7 @@ fn set_lookup(set: &str, set_id: Option<u32>, op: CmpOp) -> Expr {
     })
 }
 
-/// A prefix of whole bytes loads no more than those.
+/// A prefix of whole bytes loads only those.
 fn shortened(m: &Match) -> Expr {
     match (&m.selector, &m.operand) {
         (Selector::Payload { base, offset, .. }, Operand::Prefix(_, n)) if n % 8 == 0 && *n > 0 => {
@@ -362,7 +361,7 @@ fn shortened(m: &Match) -> Expr {
     }
 }
 
-/// Bytes that a selector loads.
+/// Number of bytes that a selector loads.
 fn width(selector: &Selector) -> u32 {
     match selector {
         Selector::Payload { len, .. } => *len,
@@ -377,7 +376,7 @@ fn width(selector: &Selector) -> u32 {
     }
 }
 
-/// Leaves the value in register 1.
+/// Loads the value into register 1.
 fn from_source(source: &Source, out: &mut Lowered) {
     match source {
         Source::Value(data) => out.exprs.push(immediate(raw::NFT_REG_1, &data.0)),
@@ -437,7 +436,7 @@ pub(crate) fn verdict(v: &Verdict) -> VerdictAttrs {
     }
 }
 
-/// Selectors whose value cannot be told without a key that this version knows.
+/// Whether the key is known; otherwise the type and the width of the value are unknown.
 pub(crate) fn is_known(selector: &Selector) -> bool {
     !matches!(
         selector,

@@ -1,15 +1,15 @@
-//! One form for what the kernel adds or leaves out when it lists an expression.
+//! The canonical form of an expression, independent of what the kernel adds or omits when it lists it.
 //!
-//! What `nft` sends and what a dump shows differ in attributes that say the default. Both are
-//! brought to the shorter form, so that expressions can be compared as values.
+//! What `nft` sends and what a dump contains differ in attributes with default values. Both are reduced to the
+//! shorter form, so that expressions can be compared as values.
 
 use super::expr::Expr;
 use super::raw;
 
-/// Leaves out what says the default.
+/// Removes attributes with default values.
 pub(crate) fn normal(mut e: Expr) -> Expr {
     match &mut e {
-        // Since 5.6 the kernel says which operation even when nobody asked for one.
+        // Since 5.6 the kernel lists the operation even if it was not given.
         Expr::Bitwise(b) => drop_if(&mut b.op, raw::NFT_BITWISE_BOOL),
         Expr::Counter(c) => {
             drop_if(&mut c.bytes, 0);
@@ -30,7 +30,7 @@ pub(crate) fn normal(mut e: Expr) -> Expr {
             drop_if(&mut l.flags, 0);
             l.set_id = None;
         }
-        // A dump repeats the first register as the last when there is one value.
+        // A dump repeats the first register as the last if there is one value.
         Expr::Redir(r) => same(&r.reg_proto_min, &mut r.reg_proto_max),
         Expr::Masq(m) => {
             same(&m.reg_proto_min, &mut m.reg_proto_max);
@@ -39,7 +39,7 @@ pub(crate) fn normal(mut e: Expr) -> Expr {
         Expr::Nat(n) => {
             same(&n.reg_addr_min, &mut n.reg_addr_max);
             same(&n.reg_proto_min, &mut n.reg_proto_max);
-            // Implied by the address registers; the kernel sets it by itself.
+            // Implied by the address registers; the kernel sets it.
             n.flags = n.flags.map(|f| f & !raw::NF_NAT_RANGE_MAP_IPS);
             drop_if(&mut n.flags, 0);
         }

@@ -1,5 +1,5 @@
-//! Properties that need no kernel: nothing is lost on the way between values, expressions and bytes, and no
-//! bytes make anything panic.
+//! Properties that need no kernel: conversions between values, expressions and bytes lose nothing, and no bytes cause
+//! a panic.
 
 use super::context::Context;
 use super::engine::plan;
@@ -61,8 +61,8 @@ round_trips! {
     expressions: ExprElem,
 }
 
-/// Rules of generated rulesets as expressions, some of them taken out, doubled, exchanged or replaced by any
-/// expression at all: near enough to sense to reach far into the reading.
+/// Rules of generated rulesets as expressions, some of them removed, duplicated, exchanged or replaced by arbitrary
+/// ones: similar enough to valid rules to reach deep into the decoder.
 fn nonsense() -> BoxedStrategy<Vec<Expr>> {
     let lowered = arbitrary::table("x").prop_map(|t| {
         let rules = t.chains.iter().flat_map(|c| &c.rules);
@@ -97,7 +97,7 @@ fn nonsense() -> BoxedStrategy<Vec<Expr>> {
         .boxed()
 }
 
-/// Expressions in their normal form; a lookup in a set of the rule names no set.
+/// Expressions in canonical form; a lookup in an anonymous set has no set name.
 fn comparable(exprs: Vec<Expr>, anonymous: bool) -> Vec<Expr> {
     let nameless = |e| match normal(e) {
         Expr::Lookup(l) if anonymous => Expr::Lookup(super::expr::Lookup { set: None, ..l }),
@@ -106,7 +106,7 @@ fn comparable(exprs: Vec<Expr>, anonymous: bool) -> Vec<Expr> {
     exprs.into_iter().map(nameless).collect()
 }
 
-/// Elements as one listing may hold them: sorted, apart from each other.
+/// Elements as one listing may hold them: sorted and disjoint.
 fn elements() -> BoxedStrategy<Vec<Element>> {
     (
         proptest::collection::btree_set(any::<u16>(), 1..8),
@@ -128,7 +128,7 @@ fn elements() -> BoxedStrategy<Vec<Element>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
-    /// Reading expressions and lowering what was read gives the expressions again, all of them.
+    /// Decoding expressions and linearizing the result gives all expressions again.
     #[test]
     fn reading_loses_no_expression(
         exprs in nonsense(),
@@ -136,7 +136,7 @@ proptest! {
         known in proptest::option::of(elements()),
     ) {
         let context = Context::of(Family::from(family));
-        // In every second case all sets belong to their rule.
+        // In every second case all sets are anonymous.
         let sets = |_: &str| known.clone();
         let rule = raise::rule(exprs.clone(), context, &sets);
         let lowered = lower::rule(&rule, context);
@@ -146,11 +146,11 @@ proptest! {
         for (got, want) in got.into_iter().zip(want) {
             prop_assert_eq!(got, want);
         }
-        // It can be printed, whatever it is.
+        // Any result can be printed.
         let _ = super::display::rule_text(&rule, Family::from(family), context);
     }
 
-    /// What has a statement is not shown as expressions.
+    /// Expressions with a statement are not displayed as expressions.
     #[test]
     fn generated_rules_are_understood(table in arbitrary::table("x")) {
         for rule in table.chains.iter().flat_map(|c| &c.rules) {
@@ -160,7 +160,7 @@ proptest! {
         }
     }
 
-    /// Elements as messages and back.
+    /// Elements survive encoding and decoding.
     #[test]
     fn elements_survive(elements in elements()) {
         for interval in [true, set::is_interval(&elements)] {
@@ -169,7 +169,7 @@ proptest! {
         }
     }
 
-    /// A plan for any two rulesets can be printed and written.
+    /// A plan for any two rulesets can be printed and encoded.
     #[test]
     fn every_plan_is_printed_and_written(a in arbitrary::ruleset(), b in arbitrary::ruleset()) {
         let owned: Vec<_> =

@@ -1,8 +1,8 @@
-//! Expressions back to statements.
+//! Delinearizes expressions to statements.
 //!
-//! A statement is accepted only when lowering it gives exactly the expressions that it was read from (in
-//! their [`normal`] form). Whatever does not, stays [`Statement::Opaque`], one expression at
-//! a time. So no listing shows less than the kernel holds, and no comparison ignores anything.
+//! A statement is accepted only if linearizing it gives exactly the expressions that it was decoded from (in their
+//! [`normal`] form). Every other expression remains [`Statement::Opaque`]. So no listing shows less than the kernel
+//! holds, and no comparison ignores anything.
 
 use super::context::{Context, is_host_order};
 use super::expr::{DataAttrs, Expr, VerdictAttrs};
@@ -16,10 +16,10 @@ use super::raw;
 
 mod nat;
 
-/// Finds the elements of a set that belongs to a rule, by its name.
+/// Finds the elements of an anonymous set by its name.
 pub(crate) type AnonymousSets<'a> = &'a dyn Fn(&str) -> Option<Vec<Element>>;
 
-/// Reads a rule's expressions.
+/// Delinearizes a rule's expressions.
 pub(crate) fn rule(exprs: Vec<Expr>, mut context: Context, sets: AnonymousSets<'_>) -> Rule {
     let exprs: Vec<Expr> = exprs.into_iter().map(normal).collect();
     let mut rest = exprs.as_slice();
@@ -49,7 +49,7 @@ pub(crate) fn rule(exprs: Vec<Expr>, mut context: Context, sets: AnonymousSets<'
     }
 }
 
-/// Whether the statement says all of the `n` expressions and nothing else.
+/// Whether the statement represents all of the `n` expressions and nothing else.
 fn is_exact(s: &Statement, exprs: &[Expr], n: usize, context: Context) -> bool {
     let mut out = Lowered::default();
     lower::statement(s, context, &mut out);
@@ -64,7 +64,7 @@ fn is_exact(s: &Statement, exprs: &[Expr], n: usize, context: Context) -> bool {
             .all(|(a, b)| a == b || same_anonymous(a, b))
 }
 
-/// A lookup in a set without a name: what is sent and what is listed differ in the name.
+/// A lookup in an anonymous set: the sent and the listed expression differ in the name.
 fn same_anonymous(sent: &Expr, listed: &Expr) -> bool {
     match (sent, listed) {
         (Expr::Lookup(a), Expr::Lookup(b)) if a.set.as_deref() == Some(lower::ANONYMOUS) => {
@@ -76,7 +76,7 @@ fn same_anonymous(sent: &Expr, listed: &Expr) -> bool {
     }
 }
 
-/// One statement and how many expressions it takes.
+/// One statement and the number of its expressions.
 fn statement(e: &[Expr], context: Context, sets: AnonymousSets<'_>) -> Option<(Statement, usize)> {
     if let Some(selector) = loaded(e.first()?) {
         return after_load(&selector, e, context, sets);
@@ -142,7 +142,7 @@ fn statement(e: &[Expr], context: Context, sets: AnonymousSets<'_>) -> Option<(S
     }
 }
 
-/// What an expression loads into register 1.
+/// The selector that an expression loads into register 1.
 fn loaded(e: &Expr) -> Option<Selector> {
     let selector = match e {
         Expr::Meta(m) if m.dreg == Some(raw::NFT_REG_1) => Selector::Meta(m.key?.into()),
@@ -177,7 +177,7 @@ fn ct_direction(d: Option<u8>) -> Option<Option<CtDirection>> {
     }
 }
 
-/// What an expression stores from register 1: a statement, once the source is known.
+/// The statement by which an expression stores register 1, once the source is known.
 fn stored(e: &Expr) -> Option<Box<dyn FnOnce(Source) -> Statement>> {
     match e {
         Expr::Meta(m) if m.sreg == Some(raw::NFT_REG_1) => {
@@ -253,7 +253,7 @@ fn cmp_op(op: u32) -> Option<CmpOp> {
     })
 }
 
-/// A value that was compared for order, back in the selector's own order.
+/// A value of an ordering comparison, converted back to the selector's byte order.
 fn unordered(d: Data, turned: bool) -> Data {
     if turned && cfg!(target_endian = "little") {
         Data(d.0.into_iter().rev().collect())
@@ -327,7 +327,7 @@ fn matching(
     }
 }
 
-/// The short forms of a comparison: prefixes, interface name prefixes and bits.
+/// The special forms of a comparison: prefixes, interface name prefixes and bits.
 fn compared(m: Match, context: Context) -> Match {
     let Operand::Value(data) = &m.operand else {
         return m;
@@ -364,7 +364,7 @@ fn compared(m: Match, context: Context) -> Match {
         return m;
     }
     match &m.selector {
-        // With its end it is a whole name, however short the comparison: so `iptables-nft` writes it.
+        // With its NUL it is a whole name, however short the comparison: `iptables-nft` writes it so.
         Selector::Meta(MetaKey::Iifname | MetaKey::Oifname)
             if data.0.len() < 16 && !data.0.ends_with(&[0]) =>
         {
@@ -398,7 +398,7 @@ fn compared(m: Match, context: Context) -> Match {
     }
 }
 
-/// Values that are sets of bits: `nft` compares them with "any of".
+/// Values that are bit sets: `nft` compares them with "any of".
 fn is_bits(selector: &Selector, context: Context) -> bool {
     use super::model::DataType;
     matches!(

@@ -1,4 +1,4 @@
-//! Numbers of the kernel's interface, with their C names.
+//! Constants of the kernel's interface, with their C names.
 //!
 //! Wire level: public for tests and for tools that read what the kernel was sent.
 //!
@@ -210,8 +210,8 @@ constants! {
     NF_LOG_MASK: u32 = 47,
 }
 
-/// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)` and its like; macros with an argument in C, so the test
-/// that compares numbers asks for them by expression.
+/// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)` and similar; function-like macros in C, so the test compares them by
+/// expression.
 pub mod ct_state {
     /// `NF_CT_STATE_INVALID_BIT`
     pub const INVALID: u32 = 1;

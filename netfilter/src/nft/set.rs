@@ -1,12 +1,12 @@
-//! Sets between values and messages.
+//! Conversion of sets between values and messages.
 //!
 //! ```text
 //! NFT_MSG_NEWSET      key type and length, flags, size, timeout, userdata
 //! NFT_MSG_NEWSETELEM  [key, flags, timeout, value, userdata]
 //! ```
 //! An interval set keeps half-open ranges: `80-90` is the element 80 and the element 91 with
-//! `NFT_SET_ELEM_INTERVAL_END`. A range up to the highest value has no second one, and a set whose first
-//! range does not begin at 0 begins with an end at 0, as `nft` writes it.
+//! `NFT_SET_ELEM_INTERVAL_END`. A range up to the highest value has no end element, and a set whose first range does
+//! not begin at 0 begins with an end element at 0, as `nft` writes it.
 
 mod elements;
 
@@ -115,7 +115,7 @@ impl Set {
         }
     }
 
-    /// Reads `NFT_MSG_NEWSET`; the elements come with other messages.
+    /// Decodes `NFT_MSG_NEWSET`; other messages hold the elements.
     pub(crate) fn from_attrs(a: &SetAttrs) -> Self {
         let flags = a.flags.unwrap_or(0);
         let has = |flag| flags & flag != 0;
@@ -155,7 +155,7 @@ impl Set {
         }
     }
 
-    /// The same set as the kernel lists it, without what expires: elements in order, no remaining times.
+    /// The set in the order in which the kernel lists it, without remaining lifetimes.
     pub(crate) fn settled(&self) -> Self {
         let mut set = self.clone();
         for e in &mut set.elements {
@@ -166,8 +166,8 @@ impl Set {
     }
 }
 
-/// What [`Set`] has no field for. The kernel's own remarks about a set since 6.17, how it keeps it and how many
-/// elements there are, are no part of it.
+/// Attributes without a field in [`Set`]. Since 6.17 the kernel also lists the backend of a set and the number of its
+/// elements, which are not part of its definition.
 fn unread_of_set(a: &SetAttrs) -> Vec<Unread> {
     /// `NFTA_SET_TYPE` and `NFTA_SET_COUNT`
     const REMARKS: [u16; 2] = [19, 20];
@@ -198,7 +198,7 @@ fn millis(t: Duration) -> u64 {
     u64::try_from(t.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// nft's `enum byteorder` of a type, 0 where a type has none.
+/// nft's `enum byteorder` of a type, 0 if it has none.
 fn byte_order(t: DataType) -> u32 {
     match t {
         DataType::MARK
@@ -251,7 +251,7 @@ impl AnonymousSet {
             flags
         };
         let elements = self.elem_attrs();
-        // nft counts the end of a range that has none, too.
+        // nft also counts the missing end of an open range.
         let open = elements
             .last()
             .is_some_and(|e| interval && e.flags.is_none());
@@ -277,20 +277,20 @@ impl AnonymousSet {
         to_elem_attrs(&elements, self.is_interval())
     }
 
-    /// The elements as a dump shows them.
+    /// The elements as a dump lists them.
     pub(crate) fn as_listed(&self) -> Vec<Element> {
         let mut listed = Listed::default();
         listed.add(&self.elem_attrs());
         listed.finish(self.is_interval(), self.is_host_order()).0
     }
 
-    /// Whether nft takes the keys for numbers of the machine's order, as it does with names.
+    /// Whether nft treats the keys as numbers in host order, as it does with names.
     fn is_host_order(&self) -> bool {
         super::context::is_host_order(&self.selector)
             || self.context.data_type(&self.selector) == DataType::IFNAME
     }
 
-    /// nft's note of what the set is looked up with: kind of expression, then its own numbers.
+    /// nft's description of the looked-up selector: kind of expression, then the fields of that kind.
     fn type_of(&self) -> Option<Vec<u8>> {
         const PAYLOAD: u32 = 7;
         const META: u32 = 9;
@@ -324,15 +324,15 @@ impl AnonymousSet {
     }
 }
 
-/// Whether nft takes the keys of a set for numbers of the machine's order. It wrote so into the userdata;
-/// without that the type says it.
+/// Whether nft treats the keys of a set as numbers in host order. nft stores that in the userdata; without it, the
+/// type decides.
 pub(crate) fn is_host_order_key(a: &SetAttrs) -> bool {
     let order = userdata::number(a.userdata.as_deref(), userdata::SET_KEYBYTEORDER);
     let of_type = || byte_order(DataType(a.key_type.unwrap_or(0)));
     order.unwrap_or_else(of_type) == userdata::HOST_ENDIAN
 }
 
-/// Whether numbers of a type are kept in the machine's order, unless the set holds ranges.
+/// Whether numbers of a type are kept in host order, unless the set is an interval set.
 pub(crate) fn is_host_order_type(t: DataType) -> bool {
     byte_order(t) == userdata::HOST_ENDIAN && t != DataType::IFNAME
 }

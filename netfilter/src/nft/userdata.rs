@@ -1,5 +1,5 @@
-//! Userdata: what `nft` keeps in the kernel for itself, as type, length, value (one byte each for the
-//! first two). The kernel does not look at it.
+//! Userdata: private data of `nft` that the kernel stores, as type, length, value (one byte each for the first two).
+//! The kernel does not interpret it.
 //!
 //! Comments of tables, chains, rules and elements have type 0, a set's comment 7
 //! (libnftnl's `udata.h`). Texts end with a NUL.
@@ -25,12 +25,12 @@ pub(crate) const HOST_ENDIAN: u32 = 1;
 /// `BYTEORDER_BIG_ENDIAN`
 pub(crate) const BIG_ENDIAN: u32 = 2;
 
-/// A run of entries.
+/// A sequence of entries.
 #[derive(Default)]
 pub(crate) struct Userdata(Vec<u8>);
 
 impl Userdata {
-    /// Appends an entry of at most 255 bytes. What is longer is refused before it comes here, see `engine::check`.
+    /// Appends an entry of at most 255 bytes. `engine::check` refuses longer ones earlier.
     pub(crate) fn put(mut self, kind: u8, value: &[u8]) -> Self {
         let len = u8::try_from(value.len()).unwrap_or(u8::MAX);
         self.0.push(kind);
@@ -55,7 +55,7 @@ impl Userdata {
     }
 }
 
-/// All entries, in ascending order of their types. `None` when the bytes are no run of entries.
+/// All entries, in ascending order of their types. `None` if the bytes are not a sequence of entries.
 fn entries(mut rest: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     let mut all = Vec::new();
     while let [kind, len, tail @ ..] = rest {
@@ -67,8 +67,8 @@ fn entries(mut rest: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     rest.is_empty().then_some(all)
 }
 
-/// Whether both hold the same entries, byte for byte, whatever their order. Programs that write them agree on no order,
-/// and none has a meaning.
+/// Whether both hold the same entries, byte for byte, in any order. Programs write them in different orders, and the
+/// order has no meaning.
 pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
     a == b || entries(a).is_some_and(|found| entries(b) == Some(found))
 }

@@ -1,4 +1,4 @@
-//! The attributes of nf_tables messages (`linux/netfilter/nf_tables.h`), one declaration an object.
+//! The attributes of nf_tables messages (`linux/netfilter/nf_tables.h`), one declaration per object.
 //!
 //! Wire level: public for tests and for tools that read what the kernel was sent.
 //!
@@ -33,7 +33,7 @@ weir_netlink::attributes! {
         uses: Be32 = NFTA_TABLE_USE 3,
         /// handle
         handle: Be64 = NFTA_TABLE_HANDLE 4,
-        /// comment and the like; since 5.10
+        /// comment and other entries; since 5.10
         userdata: Bytes = NFTA_TABLE_USERDATA 6,
         /// port id of the socket that owns it; since 5.12
         owner: Be32 = NFTA_TABLE_OWNER 7,
@@ -57,7 +57,7 @@ weir_netlink::attributes! {
         uses: Be32 = NFTA_CHAIN_USE 6,
         /// `NFT_CHAIN_*`
         flags: Be32 = NFTA_CHAIN_FLAGS 10,
-        /// comment and the like; since 5.10
+        /// comment and other entries; since 5.10
         userdata: Bytes = NFTA_CHAIN_USERDATA 12,
     }
 
@@ -87,7 +87,7 @@ weir_netlink::attributes! {
         position: Be64 = NFTA_RULE_POSITION 6,
         /// written by iptables-nft
         compat: RawNest = NFTA_RULE_COMPAT 5,
-        /// comment and the like
+        /// comment and other entries
         userdata: Bytes = NFTA_RULE_USERDATA 7,
     }
 
@@ -99,17 +99,17 @@ weir_netlink::attributes! {
         name: Str = NFTA_SET_NAME 2,
         /// `NFT_SET_*`
         flags: Be32 = NFTA_SET_FLAGS 3,
-        /// type of the key, a number of nft's own
+        /// type of the key, in nft's numbering
         key_type: Be32 = NFTA_SET_KEY_TYPE 4,
-        /// bytes of the key
+        /// length of the key in bytes
         key_len: Be32 = NFTA_SET_KEY_LEN 5,
         /// type of a map's value; `NFT_DATA_VERDICT` for verdicts
         data_type: Be32 = NFTA_SET_DATA_TYPE 6,
-        /// bytes of a map's value
+        /// length of a map's value in bytes
         data_len: Be32 = NFTA_SET_DATA_LEN 7,
         /// `enum nft_set_policies`
         policy: Be32 = NFTA_SET_POLICY 8,
-        /// number by which later messages of the batch name it
+        /// id by which later messages of the batch refer to it
         id: Be32 = NFTA_SET_ID 10,
         /// size
         desc: Nest<SetDescAttrs> = NFTA_SET_DESC 9,
@@ -117,7 +117,7 @@ weir_netlink::attributes! {
         timeout: Be64 = NFTA_SET_TIMEOUT 11,
         /// garbage collection interval in milliseconds; since 4.1
         gc_interval: Be32 = NFTA_SET_GC_INTERVAL 12,
-        /// comment, byte order and the like; since 4.1
+        /// comment, byte order and other entries; since 4.1
         userdata: Bytes = NFTA_SET_USERDATA 13,
         /// type of a map's object
         obj_type: Be32 = NFTA_SET_OBJ_TYPE 15,
@@ -127,7 +127,7 @@ weir_netlink::attributes! {
 
     /// `enum nft_set_desc_attributes`
     pub struct SetDescAttrs {
-        /// how many elements it takes
+        /// maximum number of elements
         size: Be32 = NFTA_SET_DESC_SIZE 1,
         /// fields of a concatenation; since 5.6
         concat: RawNest = NFTA_SET_DESC_CONCAT 2,
@@ -141,27 +141,27 @@ weir_netlink::attributes! {
         name: Str = NFTA_OBJ_NAME 2,
         /// `NFT_OBJECT_*`
         kind: Be32 = NFTA_OBJ_TYPE 3,
-        /// the attributes of its kind
+        /// the attributes of its type
         data: RawNest = NFTA_OBJ_DATA 4,
         /// number of references
         uses: Be32 = NFTA_OBJ_USE 5,
         /// handle
         handle: Be64 = NFTA_OBJ_HANDLE 6,
-        /// comment and the like; since 5.10
+        /// comment and other entries; since 5.10
         userdata: Bytes = NFTA_OBJ_USERDATA 8,
     }
 
     /// `enum nft_quota_attributes`
     pub struct QuotaAttrs {
-        /// bytes that may pass
+        /// limit in bytes
         bytes: Be64 = NFTA_QUOTA_BYTES 1,
         /// `NFT_QUOTA_F_*`
         flags: Be32 = NFTA_QUOTA_FLAGS 2,
-        /// bytes that did
+        /// bytes used so far
         consumed: Be64 = NFTA_QUOTA_CONSUMED 4,
     }
 
-    /// `enum nft_objref_attributes`, where the object is named
+    /// `enum nft_objref_attributes`, for references by name
     pub struct ObjRefAttrs {
         /// `NFT_OBJECT_*`
         kind: Be32 = NFTA_OBJREF_IMM_TYPE 1,
@@ -175,7 +175,7 @@ weir_netlink::attributes! {
         table: Str = NFTA_FLOWTABLE_TABLE 1,
         /// name
         name: Str = NFTA_FLOWTABLE_NAME 2,
-        /// where packets enter it
+        /// the hook at which packets enter it
         hook: Nest<FlowtableHookAttrs> = NFTA_FLOWTABLE_HOOK 3,
         /// number of references
         uses: Be32 = NFTA_FLOWTABLE_USE 4,
@@ -201,7 +201,7 @@ weir_netlink::attributes! {
         table: Str = NFTA_SET_ELEM_LIST_TABLE 1,
         /// set
         set: Str = NFTA_SET_ELEM_LIST_SET 2,
-        /// number of a set that is new in the same batch
+        /// id of a set that is created in the same batch
         set_id: Be32 = NFTA_SET_ELEM_LIST_SET_ID 4,
         /// elements
         elements: NumberedListOf<ElemAttrs> = NFTA_SET_ELEM_LIST_ELEMENTS 3,
@@ -211,9 +211,9 @@ weir_netlink::attributes! {
     pub struct ElemAttrs {
         /// `NFT_SET_ELEM_*`
         flags: Be32 = NFTA_SET_ELEM_FLAGS 3,
-        /// how long it stays, in milliseconds; since 4.1
+        /// lifetime in milliseconds; since 4.1
         timeout: Be64 = NFTA_SET_ELEM_TIMEOUT 4,
-        /// how long it still stays, in milliseconds; since 4.1
+        /// remaining lifetime in milliseconds; since 4.1
         expiration: Be64 = NFTA_SET_ELEM_EXPIRATION 5,
         /// key
         key: Nest<DataAttrs> = NFTA_SET_ELEM_KEY 1,

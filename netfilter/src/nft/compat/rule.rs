@@ -1,4 +1,4 @@
-//! A whole rule of `iptables-nft` as the rule of a legacy table that it stands for.
+//! Converts a whole rule of `iptables-nft` to the equivalent rule of a legacy table.
 
 use super::{Compat, legacy};
 use crate::nft::expr::Expr;
@@ -9,11 +9,11 @@ use crate::xtables::{self, Interface, Mark, Not, Protocol, Target};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The legacy rule with the same options; `None` where this code is not sure: an expression that legacy rules of
-/// these options are not written with, a condition that occurs twice, a family without legacy tables.
+/// The legacy rule with the same options; `None` if the conversion is uncertain: an expression that `iptables-nft`
+/// does not use for such options, a condition that occurs twice, a family without legacy tables.
 ///
-/// Read are interfaces, protocol, addresses, the packet's mark, `match` and `target` expressions, counters (without
-/// their numbers) and verdicts.
+/// Supported are interfaces, protocol, addresses, the packet's mark, `match` and `target` expressions, counters
+/// (without their values) and verdicts.
 #[must_use]
 pub fn legacy_rule(rule: &Rule, family: Family) -> Option<xtables::Rule> {
     legacy(family)?;
@@ -22,7 +22,7 @@ pub fn legacy_rule(rule: &Rule, family: Family) -> Option<xtables::Rule> {
     }
     let mut made = xtables::Rule::default();
     for statement in &rule.statements {
-        // The target or verdict is the last.
+        // The target or verdict must be the last.
         if made.target.is_some() {
             return None;
         }

@@ -1,5 +1,5 @@
-//! Concatenations: `ipv4_addr . inet_service`. Their type is the types of the fields, six bits each, the first one
-//! in the highest bits; each field of a value takes whole registers of four bytes.
+//! Concatenations: `ipv4_addr . inet_service`. Their type consists of the types of the fields, six bits each, the
+//! first one in the highest bits; each field of a value occupies whole registers of four bytes.
 
 use super::ruleset::type_name;
 use super::value::{hex, value};
@@ -10,7 +10,7 @@ use crate::nft::set::is_host_order_type;
 const TYPE_BITS: u32 = 6;
 const TYPE_MASK: u32 = (1 << TYPE_BITS) - 1;
 
-/// The types of the fields; none when it is not a concatenation.
+/// The types of the fields; empty if it is not a concatenation.
 pub(super) fn fields(t: DataType) -> Vec<DataType> {
     let mut fields = Vec::new();
     let mut rest = t.0;
@@ -21,7 +21,7 @@ pub(super) fn fields(t: DataType) -> Vec<DataType> {
     fields
 }
 
-/// Bytes of a value of the type; `None` where it says not how many.
+/// Length of a value of the type in bytes; `None` if the type does not determine it.
 fn len(t: DataType) -> Option<usize> {
     Some(match t {
         DataType::NF_PROTO
@@ -48,7 +48,7 @@ fn len(t: DataType) -> Option<usize> {
     })
 }
 
-/// The fields of a value, each with its type; `None` when they do not fill it.
+/// The fields of a value, each with its type; `None` if their lengths do not add up.
 fn split(d: &Data, types: &[DataType]) -> Option<Vec<(DataType, Data)>> {
     let mut rest = d.0.as_slice();
     let mut fields = Vec::new();
@@ -61,7 +61,7 @@ fn split(d: &Data, types: &[DataType]) -> Option<Vec<(DataType, Data)>> {
     rest.is_empty().then_some(fields)
 }
 
-/// `1.2.3.4 . 80`, or from the first to the last of it `1.2.3.4-1.2.3.9 . 80`.
+/// `1.2.3.4 . 80`, or a range of such values `1.2.3.4-1.2.3.9 . 80`.
 pub(super) fn text(first: &Data, last: &Data, t: DataType) -> String {
     let types = fields(t);
     let (Some(from), Some(to)) = (split(first, &types), split(last, &types)) else {

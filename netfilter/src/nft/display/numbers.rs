@@ -1,6 +1,6 @@
-//! Names of numbers.
+//! Symbolic names of numbers.
 
-/// The name of a number, by the order in which `nft` looks it up.
+/// The symbolic name of a number, in the order in which `nft` looks it up.
 pub(super) fn name(table: &[(u64, &'static str)], n: u64) -> Option<&'static str> {
     table
         .iter()
@@ -8,7 +8,7 @@ pub(super) fn name(table: &[(u64, &'static str)], n: u64) -> Option<&'static str
         .map(|(_, name)| *name)
 }
 
-/// Names of the set bits, joined by commas; what has no name follows in hexadecimal.
+/// Names of the set bits, joined by commas; unnamed bits follow in hexadecimal.
 pub(super) fn bits(table: &[(u64, &'static str)], n: u64) -> String {
     let mut left = n;
     let mut names = Vec::new();
@@ -24,7 +24,7 @@ pub(super) fn bits(table: &[(u64, &'static str)], n: u64) -> String {
     names.join(",")
 }
 
-/// `/etc/protocols`, which `nft` reads; the numbers that anybody filters by.
+/// `/etc/protocols`, which `nft` reads; the protocols that are commonly filtered.
 pub(super) const PROTOCOLS: &[(u64, &str)] = &[
     (1, "icmp"),
     (2, "igmp"),

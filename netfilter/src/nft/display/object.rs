@@ -1,5 +1,4 @@
-//! Stateful objects and flowtables. Counters, quotas and limits as `nft` lists them; of the others their
-//! attributes as they are.
+//! Stateful objects and flowtables. Counters, quotas and limits as `nft` lists them; other objects as raw attributes.
 
 use super::ruleset::priority_text;
 use super::statement::{bytes, limit};
@@ -28,7 +27,7 @@ impl fmt::Display for Object {
     }
 }
 
-/// `None` where there are no words for it.
+/// `None` if it has no textual form.
 fn inside(o: &Object) -> Option<String> {
     match o.kind {
         ObjectKind::Stateful(raw::NFT_OBJECT_COUNTER) => {
@@ -92,7 +91,7 @@ fn inside(o: &Object) -> Option<String> {
     }
 }
 
-/// `counter name "c"`: what an expression `objref` refers to.
+/// `counter name "c"`: the object that an `objref` expression refers to.
 pub(super) fn reference(data: &[u8]) -> Option<String> {
     let r = ObjRefAttrs::decode(data)
         .ok()
@@ -140,7 +139,7 @@ mod tests {
         let want = "\tflowtable f {\n\t\thook ingress priority filter - 5\n\
                     \t\tdevices = { lo }\n\t\tcounter\n\t}\n";
         assert_eq!(table.to_string(), want);
-        // An attribute that is not known is not left out.
+        // An unknown attribute is displayed too.
         table.data.extend([5, 0, 99, 0, 1, 0, 0, 0]);
         assert!(table.to_string().contains("opaque(0x"), "{table}");
     }

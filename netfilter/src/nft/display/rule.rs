@@ -24,7 +24,7 @@ pub(crate) fn rule_text(rule: &Rule, family: Family, mut context: Context) -> St
             }
             context.note(m);
         } else {
-            // What was matched before a statement stays in the text, as in nft's.
+            // Matches before a statement remain in the text, as in nft.
             pending = Pending::default();
         }
     }
@@ -35,8 +35,8 @@ pub(crate) fn rule_text(rule: &Rule, family: Family, mut context: Context) -> St
     text
 }
 
-/// The statements, with each range of `iptables-nft` in words: it compares with one expression where `nft` takes
-/// two, so it stays opaque to comparisons, but means the same.
+/// The statements, with the range expressions of `iptables-nft` in readable form: it uses one expression where `nft`
+/// uses two comparisons, so the rule remains opaque in comparisons, but means the same.
 fn readable(statements: &[Statement], mut context: Context) -> Cow<'_, [Statement]> {
     let is_range = |e: &Expr| matches!(e, Expr::Range(r) if r.op == Some(raw::NFT_RANGE_EQ));
     let has_range = |s: &Statement| matches!(s, Statement::Opaque(e) if e.iter().any(is_range));
@@ -78,7 +78,7 @@ fn as_comparisons(e: &Expr) -> Vec<Expr> {
     }
 }
 
-/// Where the match on a protocol stands that a later statement may make superfluous.
+/// Indexes of the protocol matches that a later statement may make redundant.
 #[derive(Default)]
 struct Pending {
     link: Option<usize>,
@@ -107,7 +107,7 @@ impl Pending {
     }
 }
 
-/// The protocol matches that a statement's own words imply: `tcp dport` says `meta l4proto tcp`.
+/// The protocol matches that the keyword of a statement implies: `tcp dport` implies `meta l4proto tcp`.
 fn implied_by(s: &Statement, context: Context) -> Vec<PayloadBase> {
     let selector = match s {
         Statement::Match(m) => &m.selector,
@@ -116,7 +116,7 @@ fn implied_by(s: &Statement, context: Context) -> Vec<PayloadBase> {
             Source::Selector(s) | Source::Map(s, _) | Source::Bitwise { selector: s, .. } => s,
             Source::Value(_) => return Vec::new(),
         },
-        // `icmp` and `icmpv6` name the family.
+        // `icmp` and `icmpv6` imply the family.
         Statement::Reject(Reject::Icmp(_)) => return vec![PayloadBase::Network],
         _ => return Vec::new(),
     };

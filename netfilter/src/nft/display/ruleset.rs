@@ -47,7 +47,7 @@ impl fmt::Display for Ruleset {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `nft` says so too, on standard error; a comment leaves the text readable for it.
+        // `nft` prints it on standard error; as a comment, the text remains loadable.
         if compat::is_managed(self) {
             let (family, name) = (self.family, &self.name);
             writeln!(
@@ -127,7 +127,7 @@ impl fmt::Display for Hook {
     }
 }
 
-/// A name with a distance of at most 10, or the number.
+/// A named priority plus an offset of at most 10, or the number.
 pub(super) fn priority_text(n: i32, hook: Hook, family: Family) -> String {
     let prerouting = hook == Hook::Prerouting;
     let postrouting = hook == Hook::Postrouting;
@@ -207,7 +207,7 @@ pub(crate) fn set_text(s: &Set) -> String {
     )
 }
 
-/// The same block in one line, without the word and the name.
+/// The same block in one line, without keyword and name.
 pub(crate) fn set_line(s: &Set) -> String {
     let mut lines = lines(s);
     if !s.elements.is_empty() {
@@ -224,7 +224,7 @@ pub(crate) fn set_word(s: &Set) -> &'static str {
     }
 }
 
-/// What the block says before its elements.
+/// The lines of the block before its elements.
 fn lines(s: &Set) -> Vec<String> {
     let to = match s.data {
         SetData::None => unread::object(s).map_or(String::new(), |o| format!(" : {o}")),
@@ -245,7 +245,7 @@ fn lines(s: &Set) -> Vec<String> {
     .into_iter()
     .filter_map(|(on, name)| on.then_some(name))
     .collect();
-    // A default timeout says that elements end; the flag alone is not repeated then.
+    // A default timeout implies the flag `timeout`, which is then omitted.
     let implied = s.timeout.is_some() && flags == ["timeout"];
     if !flags.is_empty() && !implied {
         lines.push(format!("flags {}", flags.join(",")));
@@ -263,7 +263,7 @@ fn lines(s: &Set) -> Vec<String> {
     lines
 }
 
-/// How many elements `nft` puts on a line.
+/// How many elements `nft` prints per line.
 fn per_line(t: DataType) -> usize {
     match t {
         DataType::IPV4_ADDR | DataType::CT_STATE | DataType::CT_STATUS => 2,
@@ -299,7 +299,7 @@ pub(super) fn element_texts(s: &Set) -> Vec<String> {
         SetData::Value(t, _) => Some(t),
         _ => None,
     };
-    // Ranges are kept in network order whatever the type's own order is.
+    // Ranges are kept in network order, whatever the order of the type.
     let host_order = is_host_order_type(s.key_type) && !s.interval;
     let text = |e: &Element| element(e, s.key_type, host_order, data_type);
     if s.unread.is_empty() {

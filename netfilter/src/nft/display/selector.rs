@@ -1,10 +1,10 @@
-//! What is loaded, by name.
+//! Selectors by name.
 
 use crate::nft::context::Context;
 use crate::nft::model::{CtDirection, CtKey, FibResult, MetaKey, PayloadBase, Selector, SocketKey};
 use crate::nft::raw;
 
-/// A selector where this much is known of the packet.
+/// A selector, given what is known about the packet.
 pub(super) fn selector(s: &Selector, context: Context) -> String {
     match s {
         Selector::Meta(key) => meta(*key),
@@ -13,7 +13,7 @@ pub(super) fn selector(s: &Selector, context: Context) -> String {
             None => match (base, offset, len) {
                 (PayloadBase::LinkLayer, 0, 6) => "ether daddr".to_owned(),
                 (PayloadBase::LinkLayer, 6, 6) => "ether saddr".to_owned(),
-                // The kernel counts in bytes, nft in bits: more than 32 bits hold.
+                // The kernel counts in bytes, nft in bits: the number may exceed 32 bits.
                 _ => {
                     let [offset, len] = [*offset, *len].map(|bytes| u64::from(bytes) * 8);
                     format!("@{},{offset},{len}", base_name(*base))
@@ -44,7 +44,7 @@ fn base_name(base: PayloadBase) -> &'static str {
     }
 }
 
-/// `meta KEY`, or the key alone where `nft` leaves the word out.
+/// `meta KEY`, or the key alone where `nft` omits `meta`.
 pub(super) fn meta(key: MetaKey) -> String {
     let name = match key {
         MetaKey::Iif => return "iif".to_owned(),

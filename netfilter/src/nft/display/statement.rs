@@ -15,7 +15,7 @@ use crate::nft::raw;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// A statement in a table of `family` where this much is known of the packet.
+/// A statement in a table of `family`, given what is known about the packet.
 pub(super) fn statement(s: &Statement, family: Family, context: Context) -> String {
     match s {
         Statement::Match(m) => matching(m, context),
@@ -59,8 +59,7 @@ pub(super) fn statement(s: &Statement, family: Family, context: Context) -> Stri
     }
 }
 
-/// Shown as what it is: a match or target of xtables, or an expression that only its name and bytes are
-/// known of.
+/// A match or target of xtables, or an expression of which only name and bytes are known.
 fn opaque(e: &Expr, family: Family) -> String {
     if let Some(compat) = Compat::read(e, family) {
         return compat.to_string();
@@ -107,7 +106,7 @@ fn typed_as(
     value(d, context.data_type(s), is_host_order(s))
 }
 
-/// A number in hexadecimal without leading zeros, as of an unnamed field.
+/// A number in hexadecimal without leading zeros, for an unnamed field.
 fn hex_number(d: &Data) -> String {
     d.to_be().map_or_else(|| hex(&d.0), |n| format!("0x{n:x}"))
 }
@@ -164,7 +163,7 @@ fn op(op: CmpOp, eq: &'static str) -> &'static str {
     }
 }
 
-/// What is stored into `target`, whose type it has.
+/// The value that is stored into `target`, whose type it has.
 fn source(s: &Source, target: &Selector, context: Context) -> String {
     match s {
         Source::Value(d) => typed(d, target, context),
@@ -175,7 +174,7 @@ fn source(s: &Source, target: &Selector, context: Context) -> String {
             mask,
             xor,
         } => {
-            // (value & mask) ^ xor, taken apart into bits that are kept, turned over and set.
+            // (value & mask) ^ xor, split into bits that are kept, inverted and set.
             let pairs = || mask.0.iter().zip(&xor.0);
             let or: Vec<u8> = pairs().map(|(m, x)| x & !m).collect();
             let flip: Vec<u8> = pairs().map(|(m, x)| x & m).collect();
@@ -234,7 +233,7 @@ fn family_word(of: Family, table: Family) -> &'static str {
     }
 }
 
-/// An address that a port may follow.
+/// An address that may be followed by a port.
 fn bracketed(a: IpAddr, port: bool) -> String {
     let text = match a {
         IpAddr::V4(a) => address(&a.octets()),
@@ -365,7 +364,7 @@ fn reject(r: Reject, family: Family, context: Context) -> String {
     let v6 = context.nfproto == Some(raw::NFPROTO_IPV6);
     match r {
         Reject::TcpReset => "reject with tcp reset".to_owned(),
-        // What the bare word means: in `inet` the common code, in one family its own.
+        // The meaning of `reject` alone: in `inet` the icmpx code, in a single family its own code.
         Reject::Icmpx(raw::NFT_REJECT_ICMPX_PORT_UNREACH) => "reject".to_owned(),
         Reject::Icmpx(n) => format!("reject with icmpx {}", code(numbers::ICMPX_CODES, n)),
         Reject::Icmp(3) if family == Family::Ip => "reject".to_owned(),

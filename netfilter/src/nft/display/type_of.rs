@@ -1,4 +1,4 @@
-//! `typeof ip saddr . tcp dport`: what `nft` noted of the selector that a set was declared with.
+//! `typeof ip saddr . tcp dport`: nft's userdata about the selector that a set was declared with.
 //!
 //! ```text
 //! 0 kind of expression (u32)
@@ -17,10 +17,10 @@ const PAYLOAD: u32 = 7;
 const META: u32 = 9;
 const CT: u32 = 12;
 const CONCAT: u32 = 13;
-/// `NFT_REG32_SIZE`: no concatenation has more fields.
+/// `NFT_REG32_SIZE`: maximum number of fields of a concatenation.
 const FIELDS: u8 = 16;
 
-/// The declaration behind `typeof`; `None` when there is none, or one without words here.
+/// The `typeof` declaration; `None` when there is none, or it has no textual form here.
 pub(super) fn declaration(s: &Set) -> Option<String> {
     let noted = s.type_of.as_deref()?;
     let key = expression(noted.key.as_deref()?)?;

@@ -1,5 +1,5 @@
-//! What a set holds that its model has no fields for, so that no listing hides it: kinds of objects, references to
-//! them and counters in `nft`'s words, the rest as attributes.
+//! Attributes of a set without a field in the model, so that no listing hides them: kinds of objects, references to
+//! objects and counters in `nft`'s syntax, others as raw attributes.
 
 use super::statement::statement;
 use super::value::hex;
@@ -9,7 +9,7 @@ use crate::nft::model::{Element, Family, ObjectKind, Set, Statement, Unread};
 use crate::nft::{raise, raw};
 use weir_netlink::attr::AttrSet;
 
-/// The kind of object that a map names: `map m { type ipv4_addr : counter }`.
+/// The kind of object that a map refers to: `map m { type ipv4_addr : counter }`.
 pub(super) fn object(s: &Set) -> Option<String> {
     let is_it = |u: &&Unread| u.element.is_none() && u.attribute == raw::NFTA_SET_OBJ_TYPE;
     let bytes = s
@@ -23,13 +23,13 @@ pub(super) fn object(s: &Set) -> Option<String> {
     Some(ObjectKind::Stateful(u32::from_be_bytes(bytes)).word())
 }
 
-/// One line each.
+/// One line per attribute of the set.
 pub(super) fn of_set(s: &Set) -> Vec<String> {
     let of_set = s.unread.iter().filter(|u| u.element.is_none());
     let lines = of_set.filter_map(|u| match u.attribute {
         raw::NFTA_SET_OBJ_TYPE => None,
         raw::NFTA_SET_EXPR => Some(match expression(&u.bytes) {
-            // Its numbers are those of the elements.
+            // The values are those of the elements.
             Some(Statement::Counter(_)) => "counter".to_owned(),
             Some(s) => statement(&s, Family::Inet, Context::of(Family::Inet)),
             None => opaque(u),
@@ -39,7 +39,7 @@ pub(super) fn of_set(s: &Set) -> Vec<String> {
     lines.collect()
 }
 
-/// What follows an element's own text.
+/// The text after an element.
 pub(super) fn of_element(s: &Set, e: &Element) -> String {
     let of = |u: &&Unread| {
         u.element

@@ -7,7 +7,7 @@ use crate::nft::set::is_host_order_type;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// A value; `host_order` says how a number in it is kept.
+/// A value; `host_order` is the byte order of a number in it.
 pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> String {
     if data_type.is_concatenation() {
         return concat::text(data, data, data_type);
@@ -30,7 +30,7 @@ pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> Strin
     }
 }
 
-/// An end of a range: as [`value`], but `nft` names no numbers there.
+/// An end of a range: as [`value`], but `nft` uses no symbolic names there.
 pub(super) fn bound(data: &Data, data_type: DataType, host_order: bool) -> String {
     let n = if host_order {
         data.to_ne()
@@ -81,8 +81,8 @@ fn number(n: u64, data_type: DataType) -> String {
         DataType::ETHER_TYPE => {
             name(numbers::ETHER_TYPES, n).map_or_else(|| format!("0x{n:04x}"), str::to_owned)
         }
-        // The loopback interface is the first of every network namespace. Other indexes mean
-        // something only in the namespace that they were read from.
+        // The loopback interface has index 1 in every network namespace. Other indexes are meaningful only in the
+        // namespace that they were read from.
         DataType::IFINDEX if n == 1 => "\"lo\"".to_owned(),
         _ => n.to_string(),
     }
@@ -111,8 +111,8 @@ fn ifname(bytes: &[u8]) -> String {
     )
 }
 
-/// As `inet_ntop(3)` prints it: an IPv6 address of which only the last 32 bits are set ends in
-/// dotted decimals, unless it is as small as `::1`.
+/// As `inet_ntop(3)` prints it: an IPv6 address of which only the last 32 bits are set ends in dotted decimals,
+/// unless only the last 16 bits are set, as in `::1`.
 pub(crate) fn address(bytes: &[u8]) -> String {
     if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
         return Ipv4Addr::from(v4).to_string();
@@ -130,7 +130,7 @@ pub(crate) fn address(bytes: &[u8]) -> String {
     }
 }
 
-/// The prefix length of a range that is a network.
+/// The prefix length, if the range is a network.
 pub(super) fn prefix_len(first: &Data, last: &Data, host_order: bool) -> Option<usize> {
     if host_order && cfg!(target_endian = "little") {
         let turned = |d: &Data| Data(d.0.iter().rev().copied().collect());
@@ -168,7 +168,7 @@ fn range(first: &Data, last: &Data, t: DataType, host_order: bool) -> String {
         return concat::text(first, last, t);
     }
     match (t, prefix_len(first, last, host_order)) {
-        // The types that nft has prefixes of.
+        // The types for which nft prints prefixes.
         (DataType::IPV4_ADDR | DataType::IPV6_ADDR | DataType::MARK, Some(len)) => {
             format!("{}/{len}", value(first, t, host_order))
         }
@@ -184,7 +184,7 @@ fn range(first: &Data, last: &Data, t: DataType, host_order: bool) -> String {
     }
 }
 
-/// An element with its times, comment and value.
+/// An element with its timeouts, comment and value.
 pub(super) fn element(
     e: &Element,
     t: DataType,

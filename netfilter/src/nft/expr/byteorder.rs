@@ -1,4 +1,4 @@
-//! Turns a register between host and network order (`NFTA_BYTEORDER_*`). Since 3.13.
+//! Converts a register between host and network order (`NFTA_BYTEORDER_*`). Since 3.13.
 
 use weir_netlink::attr::Be32;
 
@@ -11,9 +11,9 @@ weir_netlink::attributes! {
         dreg: Be32 = NFTA_BYTEORDER_DREG 2,
         /// `NFT_BYTEORDER_NTOH` or `NFT_BYTEORDER_HTON`
         op: Be32 = NFTA_BYTEORDER_OP 3,
-        /// bytes in all
+        /// total length in bytes
         len: Be32 = NFTA_BYTEORDER_LEN 4,
-        /// bytes of one number: 2, 4 or 8
+        /// length of one number in bytes: 2, 4 or 8
         size: Be32 = NFTA_BYTEORDER_SIZE 5,
     }
 }

@@ -7,7 +7,7 @@ weir_netlink::attributes! {
     pub struct Cmp {
         /// source register
         sreg: Be32 = NFTA_CMP_SREG 1,
-        /// `enum nft_cmp_ops`; the order is that of the bytes, so numbers must be in network order
+        /// `enum nft_cmp_ops`; bytes are compared, so numbers must be in network order
         op: Be32 = NFTA_CMP_OP 2,
         /// the value
         data: Nest<super::DataAttrs> = NFTA_CMP_DATA 3,

@@ -15,9 +15,9 @@ weir_netlink::attributes! {
     pub struct VerdictAttrs {
         /// `NF_ACCEPT`, `NFT_JUMP` and so on
         code: I32Be = NFTA_VERDICT_CODE 1,
-        /// where `NFT_JUMP` and `NFT_GOTO` go
+        /// target chain of `NFT_JUMP` and `NFT_GOTO`
         chain: Str = NFTA_VERDICT_CHAIN 2,
-        /// the same by the number that a new chain has in its batch; since 5.9
+        /// the target chain by its id in the batch that creates it; since 5.9
         chain_id: Be32 = NFTA_VERDICT_CHAIN_ID 3,
     }
 }

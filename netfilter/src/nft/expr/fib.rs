@@ -5,7 +5,7 @@ use weir_netlink::attr::Be32;
 weir_netlink::attributes! {
     /// `enum nft_fib_attributes`
     pub struct Fib {
-        /// `enum nft_fib_flags`: what the lookup is made with
+        /// `enum nft_fib_flags`: the inputs of the lookup
         flags: Be32 = NFTA_FIB_FLAGS 3,
         /// `enum nft_fib_result`
         result: Be32 = NFTA_FIB_RESULT 2,

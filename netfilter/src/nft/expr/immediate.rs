@@ -1,4 +1,4 @@
-//! Puts a value or a verdict into a register (`NFTA_IMMEDIATE_*`). Since 3.13.
+//! Loads a value or a verdict into a register (`NFTA_IMMEDIATE_*`). Since 3.13.
 
 use weir_netlink::attr::{Be32, Nest};
 

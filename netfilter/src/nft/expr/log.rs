@@ -9,9 +9,9 @@ weir_netlink::attributes! {
         prefix: Str = NFTA_LOG_PREFIX 2,
         /// group of nfnetlink_log
         group: Be16 = NFTA_LOG_GROUP 1,
-        /// bytes that are copied
+        /// number of bytes that are copied
         snaplen: Be32 = NFTA_LOG_SNAPLEN 3,
-        /// packets that are collected
+        /// number of packets that are collected
         qthreshold: Be16 = NFTA_LOG_QTHRESHOLD 4,
         /// `enum nft_log_level`
         level: Be32 = NFTA_LOG_LEVEL 5,

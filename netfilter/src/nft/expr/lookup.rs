@@ -7,11 +7,11 @@ weir_netlink::attributes! {
     pub struct Lookup {
         /// key register
         sreg: Be32 = NFTA_LOOKUP_SREG 2,
-        /// where a map's value goes
+        /// destination register of a map's value
         dreg: Be32 = NFTA_LOOKUP_DREG 3,
         /// name of the set
         set: Str = NFTA_LOOKUP_SET 1,
-        /// number of a set that is new in the same batch
+        /// id of a set that is created in the same batch
         set_id: Be32 = NFTA_LOOKUP_SET_ID 4,
         /// `NFT_LOOKUP_F_INV`
         flags: Be32 = NFTA_LOOKUP_FLAGS 5,

@@ -1,8 +1,8 @@
 //! Expressions: the instructions of a rule, as the kernel holds them.
 //!
-//! One file an expression, each a declaration of its attributes in the order in which `nft` writes them.
-//! [`Expr`] is the sum; what it does not know stays [`Expr::Opaque`], bytes and all. How statements become
-//! expressions and back is in `nft::lower` and `nft::raise`.
+//! One file per expression, each a declaration of its attributes in the order in which `nft` writes them. [`Expr`] is
+//! the sum type; an unknown expression remains [`Expr::Opaque`] with its bytes. `nft::lower` linearizes statements to
+//! expressions, `nft::raise` delinearizes them.
 
 mod bitwise;
 mod byteorder;
@@ -54,7 +54,7 @@ use weir_netlink::attr::{
 weir_netlink::attributes! {
     /// `enum nft_expr_attributes`
     pub struct ExprAttrs {
-        /// which expression
+        /// name of the expression
         name: Str = NFTA_EXPR_NAME 1,
         /// its own attributes
         data: RawNest = NFTA_EXPR_DATA 2,
@@ -70,12 +70,12 @@ macro_rules! expressions {
             $($(#[$m])* $variant($variant),)*
             /// `notrack` has no attributes. Since 4.9.
             Notrack,
-            /// An expression this version does not know, or one with bytes that it cannot read.
+            /// An expression that this version does not know, or one with bytes that it cannot decode.
             Opaque(ExprAttrs),
         }
 
         impl Expr {
-            /// Names of all expressions that are known, `notrack` included.
+            /// Names of all known expressions, `notrack` included.
             pub const NAMES: &[&str] = &[$($name,)* "notrack"];
 
             /// Its name, as the kernel registers it.
@@ -95,7 +95,7 @@ macro_rules! expressions {
                 }
             }
 
-            /// Reads one expression; never fails, because what it cannot read is kept.
+            /// Decodes one expression; never fails, because undecodable bytes are kept.
             #[must_use]
             pub fn from_attrs(attrs: ExprAttrs) -> Self {
                 let data = attrs.data.as_deref().unwrap_or_default();
@@ -220,7 +220,7 @@ impl AttrSet for ExprElem {
         let attrs = ExprAttrs::decode(bytes).ok()?;
         let name = attrs.name.unwrap_or_default();
         let data = attrs.data.unwrap_or_default();
-        // The data is the last attribute, so it begins this far from the front.
+        // The data is the last attribute, so its start follows from its length.
         let start = bytes.len().saturating_sub(data.len().next_multiple_of(4));
         let inner = target
             .after(start)
@@ -237,7 +237,7 @@ impl weir_netlink::attr::Arbitrary for ExprElem {
     }
 }
 
-/// A known expression in the usual shape, name and data and nothing else, without a copy of either.
+/// Decodes a known expression of the usual form, name and data only, without copying them.
 fn in_place(bytes: &[u8]) -> Option<Expr> {
     let (mut name, mut data) = (None, None);
     for attr in Attrs::new(bytes) {

@@ -15,11 +15,11 @@ weir_netlink::attributes! {
         offset: Be32 = NFTA_PAYLOAD_OFFSET 3,
         /// number of bytes
         len: Be32 = NFTA_PAYLOAD_LEN 4,
-        /// how a store mends the checksum
+        /// how a store updates the checksum
         csum_type: Be32 = NFTA_PAYLOAD_CSUM_TYPE 6,
-        /// where the checksum is
+        /// offset of the checksum
         csum_offset: Be32 = NFTA_PAYLOAD_CSUM_OFFSET 7,
-        /// whether the transport checksum changes too
+        /// whether the transport checksum is updated too
         csum_flags: Be32 = NFTA_PAYLOAD_CSUM_FLAGS 8,
     }
 }

@@ -1,4 +1,4 @@
-//! Refuses the packet and says so (`NFTA_REJECT_*`). Since 3.14, `inet` since 3.18.
+//! Rejects the packet with an answer (`NFTA_REJECT_*`). Since 3.14, `inet` since 3.18.
 
 use weir_netlink::attr::{Be32, U8};
 

@@ -1,4 +1,4 @@
-//! Gives the packet to a local socket (`NFTA_TPROXY_*`). Since 4.19.
+//! Delivers the packet to a local socket (`NFTA_TPROXY_*`). Since 4.19.
 
 use weir_netlink::attr::Be32;
 

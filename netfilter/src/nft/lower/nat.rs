@@ -1,4 +1,4 @@
-//! Statements that change where a packet goes: their values go through registers 1, 2 and so on.
+//! Statements that redirect or translate a packet: their values are loaded into registers 1, 2 and so on.
 
 use super::{Lowered, immediate};
 use crate::nft::expr::{self, Expr};
@@ -6,7 +6,7 @@ use crate::nft::model::{Data, Family, Masquerade, Nat, NatKind, Redirect, Tproxy
 use crate::nft::raw;
 use std::ops::RangeInclusive;
 
-/// Puts values into the next free registers.
+/// Loads values into the next free registers.
 struct Registers<'a> {
     out: &'a mut Lowered,
     next: u32,
@@ -27,7 +27,7 @@ impl<'a> Registers<'a> {
         reg
     }
 
-    /// Registers of the first and, when it differs, the last value.
+    /// Loads the first and, if it differs, the last value.
     fn put_range(&mut self, first: &Data, last: &Data) -> (Option<u32>, Option<u32>) {
         let min = self.put(first);
         (Some(min), (first != last).then(|| self.put(last)))

@@ -1,4 +1,4 @@
-//! Statements that take their values from several registers.
+//! Statements whose values come from several registers.
 
 use super::value;
 use crate::nft::expr::Expr;
@@ -7,7 +7,7 @@ use crate::nft::raw;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// Values that the immediates before a statement left in the registers.
+/// The values that the immediate expressions before a statement loaded.
 struct Registers(Vec<(u32, Data)>);
 
 impl Registers {
@@ -15,7 +15,7 @@ impl Registers {
         self.0.iter().find(|(r, _)| Some(*r) == reg).map(|(_, d)| d)
     }
 
-    /// Outer `None`: a register is named that holds no port.
+    /// Outer `None`: a register is referenced that holds no port.
     #[allow(clippy::option_option)]
     fn ports(&self, min: Option<u32>, max: Option<u32>) -> Option<Option<RangeInclusive<u16>>> {
         if min.is_none() {

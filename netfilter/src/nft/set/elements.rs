@@ -1,4 +1,4 @@
-//! Elements between values and messages.
+//! Conversion of elements between values and messages.
 
 use super::super::expr::DataAttrs;
 use super::super::lower;
@@ -15,14 +15,14 @@ use std::time::Duration;
 const ELEM_FLAGS: u8 = 1;
 const INTERVAL_OPEN: u32 = 1;
 
-/// Whether there is a range among the elements.
+/// Whether one of the elements is a range.
 pub(crate) fn is_interval(elements: &[Element]) -> bool {
     elements
         .iter()
         .any(|e| matches!(e.key, ElementKey::Range(..)))
 }
 
-/// Turns the bytes of a key round: from the machine's order to the network's, or back.
+/// Reverses the bytes of a key: from host order to network order, or back.
 pub(crate) fn turn(e: &mut Element) {
     if cfg!(target_endian = "little") {
         match &mut e.key {
@@ -35,7 +35,7 @@ pub(crate) fn turn(e: &mut Element) {
     }
 }
 
-/// The next value, or none after the highest.
+/// The next value, or `None` after the highest.
 fn next(d: &Data) -> Option<Data> {
     let mut bytes = d.0.clone();
     for b in bytes.iter_mut().rev() {
@@ -48,7 +48,7 @@ fn next(d: &Data) -> Option<Data> {
     None
 }
 
-/// The value before, or none before 0.
+/// The previous value, or `None` before 0.
 fn previous(d: &Data) -> Option<Data> {
     let mut bytes = d.0.clone();
     for b in bytes.iter_mut().rev() {
@@ -61,7 +61,8 @@ fn previous(d: &Data) -> Option<Data> {
     None
 }
 
-/// Elements of `NFT_MSG_NEWSETELEM`, one after the other: of a large set they take more room than the set.
+/// The elements of `NFT_MSG_NEWSETELEM`, as an iterator: for a large set their attributes take more memory than the
+/// set.
 pub(crate) fn elem_attrs(
     elements: &[Element],
     interval: bool,
@@ -81,7 +82,7 @@ pub(crate) fn elem_attrs(
     zero.into_iter().chain(sorted.into_iter().flat_map(of))
 }
 
-/// The same as a list.
+/// As [`elem_attrs`], as a list.
 pub(crate) fn to_elem_attrs(elements: &[Element], interval: bool) -> Vec<ElemAttrs> {
     elem_attrs(elements, interval).collect()
 }
@@ -117,25 +118,24 @@ fn one(e: &Element, key: &Data, open: bool) -> ElemAttrs {
     }
 }
 
-/// The elements of a set as they are listed, piece by piece: as attributes, those of a large set take many times the
-/// room.
+/// Collects the elements of a set message by message: as attributes, those of a large set take many times the memory.
 #[derive(Default)]
 pub(crate) struct Listed {
-    /// With the first value of a range, unless it says both ends itself.
+    /// With the first value of a range, unless the element has both ends.
     elements: Vec<Element>,
-    /// First values after the last of a range.
+    /// The values after the last one of each range.
     ends: Vec<Data>,
     unread: Vec<Unread>,
 }
 
 impl Listed {
-    /// Takes what one message lists.
+    /// Adds the elements of one message.
     pub(crate) fn add(&mut self, list: &[ElemAttrs]) {
         for a in list {
             let value = |k: Option<&DataAttrs>| k?.value.as_deref().map(Data::from);
             let has = |flag| a.flags.unwrap_or(0) & flag != 0;
             let first = value(a.key.as_ref());
-            // Without a key it is the one for all others.
+            // Without a key it is the catch-all element.
             let is_other = first.is_none();
             let first = first.unwrap_or_default();
             self.unread.extend(unread(a, &first));
@@ -146,7 +146,7 @@ impl Listed {
                 self.ends.push(first);
                 continue;
             }
-            // Of a concatenation, which says both ends itself.
+            // An element of a concatenation, which has both ends.
             let key = match value(a.key_end.as_ref()) {
                 Some(last) if last != first => ElementKey::range(first, last),
                 _ => ElementKey::Value(first),
@@ -155,9 +155,9 @@ impl Listed {
         }
     }
 
-    /// The elements in ascending order of their keys, and what has no place in them.
+    /// The elements in ascending order of their keys, and the attributes without a field.
     ///
-    /// Ranges are in network order; single numbers of the machine's own order need `host_order` to be sorted.
+    /// Ranges are in network order; single numbers in host order need `host_order` to be sorted.
     pub(crate) fn finish(
         mut self,
         interval: bool,
@@ -177,13 +177,13 @@ impl Listed {
         } else {
             self.elements.sort_by(|a, b| a.key.cmp(&b.key));
         }
-        // The one for all others is the last.
+        // nft lists the catch-all element last.
         let others = self.elements.iter().take_while(|e| is_other(e)).count();
         self.elements.rotate_left(others);
         (self.elements, self.unread)
     }
 
-    /// Puts first values and ends together.
+    /// Joins first values and ends to ranges.
     fn join(&mut self) {
         let mut ends = self.ends.iter().peekable();
         let firsts: Vec<Data> = self
@@ -202,7 +202,7 @@ impl Listed {
                 continue;
             }
             while ends.next_if(|end| *end <= first).is_some() {}
-            // What comes next ends it, be it an end or another first value.
+            // The next entry ends the range, either an end or another first value.
             let end = ends.peek().copied().into_iter().chain(next).min();
             let last = match end {
                 Some(end) => previous(end).unwrap_or_else(|| first.clone()),
@@ -215,8 +215,8 @@ impl Listed {
     }
 }
 
-/// What [`Element`] has no field for: attributes and flags that are not known, and userdata that is neither a comment nor
-/// nft's sign of a range without an end.
+/// Attributes without a field in [`Element`]: unknown attributes and flags, and userdata that is neither a comment
+/// nor nft's flag of an open range.
 fn unread(a: &ElemAttrs, key: &Data) -> Vec<Unread> {
     let unread = |attribute, bytes| Unread {
         element: Some(ElementKey::Value(key.clone())),
@@ -238,10 +238,10 @@ fn unread(a: &ElemAttrs, key: &Data) -> Vec<Unread> {
     found
 }
 
-/// Flags that say which kind of element it is.
+/// Flags that determine the kind of an element.
 const ELEM_FLAGS_READ: u32 = raw::NFT_SET_ELEM_INTERVAL_END | raw::NFT_SET_ELEM_CATCHALL;
 
-/// Whether this userdata is what a comment makes, with or without the sign of a range that has no end.
+/// Whether this userdata holds only a comment, with or without the flag of an open range.
 fn is_plain(user: &[u8]) -> bool {
     let comment = userdata::text(Some(user), userdata::COMMENT);
     let made = userdata::comment(comment.as_deref()).unwrap_or_default();
@@ -251,7 +251,7 @@ fn is_plain(user: &[u8]) -> bool {
 }
 
 fn element(key: ElementKey, a: &ElemAttrs) -> Element {
-    // A timeout of 0 in a set that has a default one: it stays for ever. Since 6.12
+    // A timeout of 0 in a set with a default one: unlimited lifetime. Since 6.12
     let timeout = a.timeout.map(Duration::from_millis);
     let expires = a.expiration.filter(|t| *t != 0).map(Duration::from_millis);
     let data = a.data.as_ref();
