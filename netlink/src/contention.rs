@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 /// millisecond, so this allows thousands of attempts; a container runtime waits longer than this for a plugin.
 pub const CONTENTION: Duration = Duration::from_secs(10);
 
-/// Unit of the exponential backoff: the pause after attempt n, from the second on, is random and below `FIRST_PAUSE`
-/// * 2^n.
+/// Unit of the exponential backoff: the pause after attempt n, from the second on, is random and shorter than
+/// `FIRST_PAUSE * 2^n`.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Upper bound of every pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);

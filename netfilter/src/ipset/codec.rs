@@ -1,4 +1,4 @@
-//! Values to attributes and back.
+//! Conversion between values and attributes.
 
 use super::model::{Counters, Entry, Family, Header, Key, ProtoPort, SetType, SkbInfo};
 use super::raw;
@@ -75,7 +75,7 @@ fn key(kind: &SetType, a: &EntryAttrs) -> Option<Key> {
     let ip = || from_ip(a.ip.as_ref());
     let net = || {
         let ip = ip()?;
-        // A host comes without its length.
+        // The prefix length of a host is omitted.
         let full = if ip.is_ipv4() { 32 } else { 128 };
         IpNet::new(ip, a.cidr.unwrap_or(full)).ok()
     };
@@ -98,8 +98,8 @@ fn key(kind: &SetType, a: &EntryAttrs) -> Option<Key> {
     })
 }
 
-/// An entry of a set of this type. What has attributes that are not known here is opaque as a whole: no
-/// comparison may ignore them.
+/// An entry of a set of this type. An entry with unknown attributes is opaque as a whole, because a comparison must
+/// not ignore them.
 pub(super) fn from_entry(kind: &SetType, a: EntryAttrs) -> Entry {
     const KNOWN: u32 = raw::IPSET_FLAG_NOMATCH;
     let is_known = a.unknown.is_empty() && a.flags.unwrap_or(0) & !KNOWN == 0;
@@ -181,7 +181,7 @@ pub(super) fn from_header(a: &CommandAttrs) -> Header {
     h.bucket_size = o.bucket_size;
     h.init_val = o.init_val;
     h.unknown.clone_from(&o.unknown);
-    // Of types that are not known here.
+    // Options of unknown types.
     h.unknown.extend(
         o.mark_mask
             .map(|m| (CreateAttrs::IPSET_ATTR_MARKMASK, m.to_be_bytes().to_vec())),
@@ -189,10 +189,10 @@ pub(super) fn from_header(a: &CommandAttrs) -> Header {
     h
 }
 
-/// A name that the kernel can keep.
+/// Checks that the kernel can keep a name.
 ///
 /// # Errors
-/// It is empty, too long, or has a NUL or a line break in it.
+/// It is empty, too long, or contains a NUL or a line break.
 pub(super) fn check_name(operation: &str, name: &str) -> Result<()> {
     let reason = if name.is_empty() {
         "a set needs a name"
@@ -210,13 +210,13 @@ pub(super) fn check_name(operation: &str, name: &str) -> Result<()> {
     ))
 }
 
-/// The longest time that an entry stays, in seconds: what is more the kernel lowers to this, with no word
+/// The longest timeout of an entry, in seconds: the kernel silently reduces a longer one to this
 /// (`IPSET_MAX_TIMEOUT`, `linux/netfilter/ipset/ip_set.h`).
 pub(super) const MAX_TIMEOUT: u32 = 2_147_483;
 const TIMEOUT: &str =
     "an entry stays at most 2147483 seconds: lower its timeout, or give 0 for ever";
 
-/// What the kernel would lower.
+/// Checks for options that the kernel would reduce.
 ///
 /// # Errors
 /// The default timeout is too long.
@@ -232,10 +232,10 @@ pub(super) fn check_header(operation: &str, h: &Header) -> Result<()> {
     }
 }
 
-/// What the kernel would cut off or could not give back as text.
+/// Checks for values that the kernel would truncate or that cannot be saved as text.
 ///
 /// # Errors
-/// The comment is too long or has a quote or line break; the type is not known.
+/// The comment is too long or has a quote or line break; the type is unknown.
 pub(super) fn check_entry(operation: &str, set: &str, entry: &Entry) -> Result<()> {
     let comment = entry.comment.as_deref().unwrap_or_default();
     let reason = if comment.len() > raw::IPSET_MAX_COMMENT_SIZE {

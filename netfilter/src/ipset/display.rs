@@ -9,8 +9,8 @@ use ipnet::IpNet;
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// An address as `inet_ntop(3)` prints it: an IPv6 address whose first 96 bits are zero ends dotted, which
-/// Rust does not do.
+/// An address as `inet_ntop(3)` prints it: an IPv6 address whose first 96 bits are zero ends in dotted decimals,
+/// which Rust does not do.
 struct Address(IpAddr);
 
 impl Display for Address {
@@ -28,7 +28,7 @@ impl Display for Address {
     }
 }
 
-/// What [`Ipv4Addr`] prints, in a third of the time: it was a fifth of what listing a large set takes.
+/// The output of [`Ipv4Addr`], in a third of the time: it took a fifth of the time of listing a large set.
 fn dotted(address: Ipv4Addr, f: &mut Formatter<'_>) -> fmt::Result {
     let mut text = [0; "255.255.255.255".len()];
     let mut free = text.iter_mut();
@@ -108,7 +108,7 @@ impl Display for Key {
 }
 
 impl Display for Entry {
-    /// What follows `add NAME`.
+    /// The text after `add NAME`.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.key.fmt(f)?;
         if let Some(t) = self.timeout {
@@ -155,7 +155,7 @@ impl Display for Header {
         option(f, "size", self.size)?;
         option(f, "hashsize", self.hash_size)?;
         option(f, "maxelem", self.max_elem)?;
-        // `hash:ip` had it before the others, and prints it where it always did.
+        // `hash:ip` had it before the other types, and prints it in its old position.
         if self.kind == SetType::HashIp {
             self.masks(f)?;
         }
@@ -191,7 +191,7 @@ impl Header {
 }
 
 impl Display for Set {
-    /// The whole of `ipset save NAME`, every line ended.
+    /// The output of `ipset save NAME`, every line terminated.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.header)?;
         self.entries
@@ -207,7 +207,7 @@ fn addresses_are_as_inet_ntop_prints_them() {
         let address = Ipv4Addr::new(octet, 255 - octet, octet.rotate_left(4), 0);
         assert_eq!(text(address.into()), address.to_string());
     }
-    // As the C library has them.
+    // As the C library prints them.
     for v6 in [
         "::",
         "::1",

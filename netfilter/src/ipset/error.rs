@@ -1,12 +1,12 @@
-//! ipset's own errors, from 4096 on, in words.
+//! ipset's private errnos, from 4096 on, with their meaning.
 //!
-//! The numbers from 4352 on mean something else for every group of types.
+//! The numbers from 4352 on have a different meaning in each group of types.
 
 use super::model::{Key, SetType};
 use super::raw::*;
 use weir_netlink::{Error, ErrorKind};
 
-/// Which types share their own errors.
+/// A group of types with the same errnos.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Class {
@@ -16,12 +16,12 @@ pub enum Class {
     Bitmap,
     /// `list:set`
     List,
-    /// Commands that no type is asked about.
+    /// Commands that concern no type.
     Any,
 }
 
 impl Class {
-    /// Of a type.
+    /// The group of a type.
     #[must_use]
     pub fn of(kind: &SetType) -> Self {
         match kind {
@@ -32,7 +32,7 @@ impl Class {
         }
     }
 
-    /// Of the type that has such entries.
+    /// The group of the type with such entries.
     #[must_use]
     pub fn of_key(key: &Key) -> Self {
         match key {
@@ -97,7 +97,7 @@ const LIST: Table = table! {
     IPSET_ERR_REF_EXIST => "the set that it goes before or after is not a member: add it first",
 };
 
-/// C name and words of an error.
+/// C name and meaning of an errno.
 #[must_use]
 pub fn words(errno: i32, class: Class) -> Option<(&'static str, &'static str)> {
     let own = match class {
@@ -122,7 +122,7 @@ pub fn words(errno: i32, class: Class) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// The same error with ipset's meaning of the number.
+/// Adds ipset's meaning of the errno to an error.
 pub(super) fn explain(error: Error, class: Class) -> Error {
     let ErrorKind::Kernel { errno, .. } = error.kind else {
         return error;
@@ -136,7 +136,7 @@ pub(super) fn explain(error: Error, class: Class) -> Error {
             },
             ..error
         },
-        // nfnetlink knows no such subsystem.
+        // nfnetlink has no such subsystem.
         None if matches!(errno, libc::EINVAL | libc::EOPNOTSUPP) && class == Class::Any => {
             Error::unsupported(
                 error.operation,
@@ -148,19 +148,19 @@ pub(super) fn explain(error: Error, class: Class) -> Error {
     }
 }
 
-/// `IPSET_ERR_EXIST`: added twice, or deleted and not there.
+/// `IPSET_ERR_EXIST`: the entry to add exists, or the entry to delete does not.
 #[must_use]
 pub fn is_exist(error: &Error) -> bool {
     error.errno() == Some(IPSET_ERR_EXIST)
 }
 
-/// `IPSET_ERR_BUSY`: a rule or a list names the set.
+/// `IPSET_ERR_BUSY`: a rule or a list refers to the set.
 #[must_use]
 pub fn is_busy(error: &Error) -> bool {
     error.errno() == Some(IPSET_ERR_BUSY)
 }
 
-/// `IPSET_ERR_HASH_FULL` or `IPSET_ERR_LIST_FULL`: no entry fits any more.
+/// `IPSET_ERR_HASH_FULL` or `IPSET_ERR_LIST_FULL`: the set is full.
 #[must_use]
 pub fn is_full(error: &Error) -> bool {
     matches!(
@@ -172,7 +172,7 @@ pub fn is_full(error: &Error) -> bool {
     )
 }
 
-/// Numbers that have words, for the test that none is forgotten.
+/// Numbers with a meaning, for the test of completeness.
 #[must_use]
 pub fn constants() -> Vec<&'static str> {
     [COMMON, HASH, BITMAP, LIST]

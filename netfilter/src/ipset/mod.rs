@@ -7,8 +7,8 @@
 //! Engine::apply                 read, plan, change, read back, compare
 //! restore::Parser               text of `ipset save` -> commands; Engine::restore carries them out
 //! ```
-//! `Display` of a [`Set`] is the text of `ipset save`. One difference: `forceadd` is printed, which ipset
-//! 7.17 forgets; its text would make another set.
+//! `Display` of a [`Set`] is the text of `ipset save`. One difference: `forceadd` is printed, which ipset 7.17 omits,
+//! so that its text would create another set.
 //!
 //! [`wire`] and [`raw`] are the level of the kernel's messages, and follow its headers.
 //!

@@ -1,7 +1,7 @@
 //! Names of protocols and of ICMP types, as ipset prints and reads them.
 //!
-//! Protocol names are those of `/etc/protocols` as distributions ship it; nothing is looked up, so the text
-//! is the same on every machine.
+//! Protocol names are those of `/etc/protocols` as distributions ship it; the file is not read, so the text is the
+//! same on every machine.
 
 use super::raw::{IPPROTO_ICMP, IPPROTO_ICMPV6};
 

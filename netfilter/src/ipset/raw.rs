@@ -1,4 +1,4 @@
-//! Numbers of the kernel's interface, with their C names.
+//! Constants of the kernel's interface, with their C names.
 //!
 //! Wire level: public for tests and for tools that read what the kernel was sent.
 //!

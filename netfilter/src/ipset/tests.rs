@@ -1,4 +1,4 @@
-//! Bytes by other hands, and what no kernel can be made to answer.
+//! Captured bytes, and answers that no kernel can be made to give.
 use super::codec::{from_entry, from_header, to_entry, to_options};
 use super::model::*;
 use super::wire::{CommandAttrs, EntryAttrs};
@@ -90,7 +90,7 @@ fn hardware_addresses() {
         [10, 0, 17, 0, 0, 0x11, 0x22, 0xaa, 0xbb, 0xcc, 0, 0]
     );
     assert_eq!(from_entry(&SetType::HashMac, to_entry(&entry)), entry);
-    // Too short to be one.
+    // Too short to be an entry.
     let short = EntryAttrs {
         ether: Some(vec![1, 2]),
         ..EntryAttrs::default()

@@ -1,4 +1,4 @@
-//! The attributes of ipset messages (`linux/netfilter/ipset/ip_set.h`), one declaration an object.
+//! The attributes of ipset messages (`linux/netfilter/ipset/ip_set.h`), one declaration per object.
 //!
 //! Wire level: public for tests and for tools that read what the kernel was sent.
 //!
@@ -8,9 +8,9 @@
 //! TEST                            TestAttrs > EntryAttrs > IpAttrs
 //! the others                      CommandAttrs
 //! ```
-//! The same number means one thing in a set's options and another in an entry, hence two declarations. Numbers
-//! are in network order and say so (`NLA_F_NET_BYTEORDER`); without the flag the kernel answers
-//! `IPSET_ERR_PROTOCOL`. Line numbers are in host order.
+//! The same number has different meanings in a set's options and in an entry, hence two declarations. Integers are in
+//! network order, with the flag `NLA_F_NET_BYTEORDER`; without the flag the kernel answers `IPSET_ERR_PROTOCOL`. Line
+//! numbers are in host order.
 
 use weir_netlink::attr::{
     AttrSet, Be16, Be32, Be64, Bytes, Ip4, Ip6, ListOf, LossyStr, Ne32, Nest, NetOrder, U8,
@@ -26,7 +26,7 @@ weir_netlink::attributes! {
         protocol: U8 = IPSET_ATTR_PROTOCOL 1,
         /// name of the set
         name: LossyStr = IPSET_ATTR_SETNAME 2,
-        /// type; of rename and swap the other set's name (`IPSET_ATTR_SETNAME2`)
+        /// type; in rename and swap the other set's name (`IPSET_ATTR_SETNAME2`)
         type_name: LossyStr = IPSET_ATTR_TYPENAME 3,
         /// revision of the type
         revision: U8 = IPSET_ATTR_REVISION 4,
@@ -40,10 +40,9 @@ weir_netlink::attributes! {
         data: Nest<CreateAttrs> = IPSET_ATTR_DATA 7,
         /// entries
         entries: ListOf<EntryAttrs, DATA> = IPSET_ATTR_ADT 8,
-        /// line of the entry that was refused; the kernel writes into it
+        /// line of the refused entry; the kernel overwrites it
         line: Ne32 = IPSET_ATTR_LINENO 9,
-        /// oldest protocol version that is spoken; of a type its oldest revision
-        /// (`IPSET_ATTR_REVISION_MIN`)
+        /// oldest supported protocol version; in answers about a type its oldest revision (`IPSET_ATTR_REVISION_MIN`)
         minimum: U8 = IPSET_ATTR_PROTOCOL_MIN 10,
     }
 
@@ -73,29 +72,29 @@ weir_netlink::attributes! {
         port_to: NetOrder<Be16> = IPSET_ATTR_PORT_TO 5,
         /// initial size of the hash
         hash_size: NetOrder<Be32> = IPSET_ATTR_HASHSIZE 18,
-        /// how many entries it takes
+        /// maximum number of entries
         max_elem: NetOrder<Be32> = IPSET_ATTR_MAXELEM 19,
-        /// prefix length to which addresses are cut
+        /// prefix length to which addresses are masked
         netmask: U8 = IPSET_ATTR_NETMASK 20,
-        /// bits to which addresses are cut; since 6.2
+        /// mask that is applied to addresses; since 6.2
         bitmask: Nest<IpAttrs> = IPSET_ATTR_BITMASK 12,
         /// `markmask` of `hash:ip,mark`
         mark_mask: NetOrder<Be32> = IPSET_ATTR_MARKMASK 11,
-        /// entries of one bucket; since 5.11
+        /// entries per bucket; since 5.11
         bucket_size: U8 = IPSET_ATTR_BUCKETSIZE 21,
         /// seed of the hash; since 5.11
         init_val: NetOrder<Be32> = IPSET_ATTR_INITVAL 17,
-        /// size of a list
+        /// maximum number of members of a list
         size: NetOrder<Be32> = IPSET_ATTR_SIZE 23,
-        /// seconds that an entry stays by default
+        /// default lifetime of an entry in seconds
         timeout: NetOrder<Be32> = IPSET_ATTR_TIMEOUT 6,
         /// `IPSET_FLAG_WITH_*`
         flags: NetOrder<Be32> = IPSET_ATTR_CADT_FLAGS 8,
-        /// how many entries there are; only listed
+        /// number of entries; only listed
         elements: NetOrder<Be32> = IPSET_ATTR_ELEMENTS 24,
-        /// how many rules and lists name it; only listed
+        /// how many rules and lists refer to it; only listed
         references: NetOrder<Be32> = IPSET_ATTR_REFERENCES 25,
-        /// bytes of memory; only listed
+        /// memory usage in bytes; only listed
         memory: NetOrder<Be32> = IPSET_ATTR_MEMSIZE 26,
     }
 
@@ -117,9 +116,9 @@ weir_netlink::attributes! {
         ether: Bytes = IPSET_ATTR_ETHER 17,
         /// member of a list
         name: LossyStr = IPSET_ATTR_NAME 18,
-        /// the member that it goes before or after
+        /// the member before or after which it is inserted
         name_ref: LossyStr = IPSET_ATTR_NAMEREF 19,
-        /// seconds that it stays
+        /// lifetime in seconds
         timeout: NetOrder<Be32> = IPSET_ATTR_TIMEOUT 6,
         /// `IPSET_FLAG_NOMATCH` and others
         flags: NetOrder<Be32> = IPSET_ATTR_CADT_FLAGS 8,
@@ -129,15 +128,15 @@ weir_netlink::attributes! {
         packets: NetOrder<Be64> = IPSET_ATTR_PACKETS 25,
         /// comment
         comment: LossyStr = IPSET_ATTR_COMMENT 26,
-        /// mark in the upper, mask in the lower half
+        /// mark in the upper half, mask in the lower
         skb_mark: NetOrder<Be64> = IPSET_ATTR_SKBMARK 27,
-        /// class
+        /// priority (traffic control class)
         skb_prio: NetOrder<Be32> = IPSET_ATTR_SKBPRIO 28,
         /// queue
         skb_queue: NetOrder<Be16> = IPSET_ATTR_SKBQUEUE 29,
-        /// number by which an error names it
+        /// number by which an error identifies it
         line: Ne32 = IPSET_ATTR_CADT_LINENO 9,
-        /// aligns the counters on some machines
+        /// aligns the counters on some architectures
         pad: Bytes = IPSET_ATTR_PAD 30,
     }
 }

@@ -1,5 +1,5 @@
-//! Checked reading and writing of the structures that the kernel takes as memory: native order, natural
-//! alignment, a total that is a multiple of 8.
+//! Checked reading and writing of the structures that the kernel copies as memory: native order, natural alignment,
+//! total padded to 8 bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +11,7 @@ pub(super) const fn aligned(len: usize) -> usize {
     len.div_ceil(8) * 8
 }
 
-/// A view into received memory. Every read is checked: beyond the end there is `None`.
+/// A view into received memory. Every read is checked and returns `None` beyond the end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
@@ -56,7 +56,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Text that a zero ends, in a field of `len` bytes.
+    /// NUL-terminated text in a field of `len` bytes.
     pub(super) fn text(self, at: usize, len: usize) -> Option<&'a str> {
         let field = self.slice(at, len)?;
         let end = field.iter().position(|b| *b == 0)?;
@@ -71,7 +71,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Memory for the kernel, field by field.
+/// Builds a structure for the kernel, field by field.
 #[derive(Debug, Default)]
 pub(super) struct Build(Vec<u8>);
 
@@ -118,13 +118,13 @@ impl Build {
         }
     }
 
-    /// `union nf_inet_addr`: 16 bytes whatever the family.
+    /// `union nf_inet_addr`: 16 bytes in either family.
     pub(super) fn union_address(self, v: IpAddr) -> Self {
         let rest = if v.is_ipv4() { 12 } else { 0 };
         self.address(v).zeros(rest)
     }
 
-    /// Text in a field of `len` bytes; `None` when it does not fit with its zero.
+    /// Text in a field of `len` bytes; `None` if it does not fit with its NUL.
     pub(super) fn name(self, text: &str, len: usize) -> Option<Self> {
         let bytes = bytes_of(text);
         let rest = len.checked_sub(bytes.len()).filter(|rest| *rest > 0)?;

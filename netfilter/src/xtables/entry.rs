@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netlink::{Error, Result};
 
-/// Where a family's fields are.
+/// Offsets of the fields of a family.
 pub(super) struct Shape {
     pub(super) size: usize,
     src: usize,
@@ -89,18 +89,18 @@ pub(super) fn shape(family: Family) -> &'static Shape {
     }
 }
 
-/// What stands at an entry's end.
+/// The target of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// An extension: the rule's target says it all.
+    /// An extension, fully decoded in the rule's target.
     Extension,
-    /// A standard target: a verdict below zero, or where the packet goes on.
+    /// A standard target: a negative verdict, or the offset of the next entry.
     Verdict(i32),
-    /// The head of a user chain, or the end of the table.
+    /// An ERROR target: the head of a user chain, or the end of the table.
     Error(String),
 }
 
-/// An entry read: the rule lacks the target where that is a jump.
+/// A decoded entry: the rule has no target if it is a jump.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) rule: Rule,
@@ -112,8 +112,7 @@ pub(super) struct Entry {
     pub(super) len: usize,
 }
 
-/// The entry at the beginning of these bytes and the offset of its target; `None` when it does not fit in
-/// them or in itself.
+/// The first entry of these bytes and the offset of its target; `None` when its offsets or lengths are out of bounds.
 fn bounds<'a>(blob: &'a [u8], shape: &Shape) -> Option<(Bytes<'a>, usize)> {
     let b = Bytes(blob);
     let target = usize::from(b.u16(shape.target_offset)?);
@@ -124,7 +123,7 @@ fn bounds<'a>(blob: &'a [u8], shape: &Shape) -> Option<(Bytes<'a>, usize)> {
     Some((Bytes(b.slice(0, len)?), target))
 }
 
-/// The length of the first entry, and the name that it bears when it is the head of a user chain.
+/// The length of the first entry, and the name of the chain if it is the head of a user chain.
 pub(super) fn outline(blob: &[u8], family: Family) -> Option<(usize, Option<String>)> {
     let (b, target) = bounds(blob, shape(family))?;
     let len = b.0.len();
@@ -136,7 +135,7 @@ pub(super) fn outline(blob: &[u8], family: Family) -> Option<(usize, Option<Stri
     Some((len, head))
 }
 
-/// The entry at the beginning of these bytes; `None` when it does not fit in them or in itself.
+/// Decodes the first entry of these bytes; `None` when its offsets or lengths are out of bounds.
 pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
     let shape = shape(cx.family);
     let (b, target) = bounds(blob, shape)?;
@@ -185,7 +184,7 @@ pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
     })
 }
 
-/// Name, revision and data of a match or target that begins here and ends at most there.
+/// Name, revision and data of the match or target that begins here and ends at or before `end`.
 fn extension<'a>(b: Bytes<'a>, at: usize, end: usize) -> Option<(&'a str, u8, &'a [u8])> {
     let size = usize::from(b.u16(at)?);
     if size < HEADER_SIZE || size % 8 != 0 || at.checked_add(size)? > end {
@@ -196,7 +195,7 @@ fn extension<'a>(b: Bytes<'a>, at: usize, end: usize) -> Option<(&'a str, u8, &'
     Some((name, b.u8(at + HEADER_REVISION)?, data))
 }
 
-/// The conditions; as bytes where they have no words.
+/// The conditions; as raw bytes where they cannot be decoded.
 fn header(b: Bytes<'_>, family: Family) -> Option<Rule> {
     let shape = shape(family);
     Some(conditions(b, family).unwrap_or(Rule {
@@ -248,7 +247,7 @@ fn conditions(b: Bytes<'_>, family: Family) -> Option<Rule> {
     }
 }
 
-/// `None` when no prefix says it, `Some(None)` when it is every address.
+/// `None` when the mask is not a prefix, `Some(None)` for every address.
 #[allow(clippy::option_option)]
 fn network(
     b: Bytes<'_>,
@@ -278,7 +277,7 @@ fn interface(
     }
 }
 
-/// A rule's bytes. A jump is to be completed by whoever knows where its chain is: its verdict is 0.
+/// The bytes of a rule. The verdict of a jump is 0; the caller replaces it by the offset of the chain.
 pub(super) fn encode(rule: &Rule, cx: &Context<'_>) -> Result<Vec<u8>> {
     let shape = shape(cx.family);
     let refuse = |why: String| {
@@ -322,7 +321,7 @@ pub(super) fn encode(rule: &Rule, cx: &Context<'_>) -> Result<Vec<u8>> {
     Ok(entry)
 }
 
-/// The head of a user chain, or the end of the table: a target that no packet reaches.
+/// The head of a user chain, or the end of the table: an ERROR target that no packet reaches.
 pub(super) fn error(family: Family, name: &str) -> Result<Vec<u8>> {
     let refuse = || {
         Error::refused(
@@ -380,7 +379,7 @@ fn standard(verdict: i32) -> Wire {
     }
 }
 
-/// The standard verdicts; a jump's is completed later.
+/// The standard verdicts; that of a jump is set later.
 pub(super) fn verdict(target: Option<&Target>) -> Option<i32> {
     match target {
         Some(Target::Accept) => Some(-NF_ACCEPT - 1),
@@ -453,7 +452,7 @@ fn header_wire(rule: &Rule, family: Family, goto: bool) -> Result<Vec<u8>, Strin
         }
         Family::Ip6 => {
             let flags = if protocol == 0 { 0 } else { IP6T_F_PROTO };
-            // One byte for the type of service, which weir never asks for.
+            // The type of service, which weir never matches.
             wire.u8(0).u8(flags | goto).u8(invert).done()
         }
     })

@@ -11,7 +11,7 @@ use super::ext::matches::{
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// One `-m NAME OPTIONS`. The rule goes on when all its options hold.
+/// One `-m NAME OPTIONS`. The rule continues when all its options hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Match {
@@ -31,9 +31,9 @@ pub enum Match {
     Mark(Mark),
     /// `-m connmark`: the connection's mark.
     Connmark(Mark),
-    /// `-m conntrack`: what connection tracking knows.
+    /// `-m conntrack`: the state of connection tracking.
     Conntrack(Conntrack),
-    /// `-m state`: an older way to ask for the connection's state.
+    /// `-m state`: the older match on the connection's state.
     State(State),
     /// `-m set`: membership in a set.
     Set(SetMatch),
@@ -49,19 +49,19 @@ pub enum Match {
     Physdev(Physdev),
     /// `-m pkttype`: how the packet was addressed on its link.
     Pkttype(Pkttype),
-    /// `-m limit`: at most so many packets.
+    /// `-m limit`: a limited rate of packets.
     Limit(Limit),
-    /// `-m statistic`: some of the packets.
+    /// `-m statistic`: a part of the packets.
     Statistic(Statistic),
     /// `-m tos`: the type of service.
     Tos(Tos),
-    /// `-m dscp`: the code point in it.
+    /// `-m dscp`: its DSCP.
     Dscp(Dscp),
-    /// Any other one, as it is.
+    /// Any other match, as raw bytes.
     Unknown(Unknown),
 }
 
-/// From the first to the last port, both included: `P` or `P:Q`.
+/// From the first to the last port, inclusive: `P` or `P:Q`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PortRange(pub RangeInclusive<u16>);
 
@@ -82,9 +82,9 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// Every option begins with a blank, as in iptables' own `save` functions.
+/// Every option begins with a space, as in iptables' own `save` functions.
 impl Match {
-    /// The name of the extension: what stands after `-m`.
+    /// The name of the extension, as after `-m`.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

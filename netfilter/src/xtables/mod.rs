@@ -11,16 +11,16 @@
 //! Rules of others are never written anew: what was read is kept as bytes, and only the offsets of jumps
 //! change. So what weir has no words for, a match of a newer kernel say, survives every change of ours.
 //!
-//! This model and the one in [`nft`](crate::nft) are two on purpose, and nothing converts one into the
-//! other. They look alike and differ where it matters:
+//! This model and the one in [`nft`](crate::nft) are separate on purpose, and nothing converts one into the other.
+//! They look alike and differ in meaning:
 //!
 //! - `-m owner ! --uid-owner 0` holds for a packet without a socket; `meta skuid != 0` does not.
 //! - A rule here belongs to IPv4 or to IPv6 by its table; a rule of an `inet` table without an address
 //!   sees both.
-//! - Built-in chains exist with their table and have a policy; base chains are made, with a type, a
-//!   hook and a priority.
+//! - Built-in chains exist with their table and have a policy; base chains are created, with a type, a hook and a
+//!   priority.
 //!
-//! So what is wished is compiled twice, once for each, and never translated.
+//! So the desired rules are compiled twice, once for each model, and never translated.
 
 mod bytes;
 mod engine;

@@ -10,8 +10,8 @@ use std::net::IpAddr;
 pub enum Interface {
     /// One interface: 1 to 15 bytes.
     Name(String),
-    /// Every interface whose name begins so, `eth+`. Empty: every interface, which is no condition and
-    /// is not printed.
+    /// Every interface whose name has this prefix, `eth+`. Empty: every interface, which is no condition and is not
+    /// printed.
     Prefix(String),
 }
 
@@ -34,18 +34,18 @@ impl fmt::Display for Interface {
     }
 }
 
-/// A name or its beginning, and the bits of it that count.
+/// A name or prefix, or the mask of its significant bits.
 type Field = [u8; IFNAMSIZ];
 
-/// The two fields of an interface in the kernel's structures, as `xtables_parse_interface` fills them: the
-/// `+` stays in the name and the mask ends before it.
+/// The two fields of an interface in the kernel's structures, as `xtables_parse_interface` fills them: the `+`
+/// remains in the name and the mask ends before it.
 pub(super) fn interface_wire(interface: Option<&Interface>) -> Result<(Field, Field), String> {
     let (text, counted) = match interface {
         None => return Ok(Default::default()),
         Some(Interface::Name(name)) if name.is_empty() => {
             return Err("an interface has a name of 1 to 15 bytes; give one".into());
         }
-        // Its zero counts: `eth1` is not the beginning of `eth10`.
+        // The terminating NUL is significant: `eth1` is not a prefix of `eth10`.
         Some(Interface::Name(name)) => (name.clone(), name.len() + 1),
         Some(Interface::Prefix(prefix)) => (format!("{prefix}+"), prefix.len()),
     };
@@ -62,7 +62,7 @@ pub(super) fn interface_wire(interface: Option<&Interface>) -> Result<(Field, Fi
     Ok((name, mask))
 }
 
-/// The reverse: `Some(None)` when every interface matches, `None` when no name says it.
+/// The reverse: `Some(None)` when every interface matches, `None` when no name or prefix gives these bytes.
 #[allow(clippy::option_option)]
 pub(super) fn interface_of(name: &[u8], mask: &[u8]) -> Option<Option<Interface>> {
     let counted = mask.iter().take_while(|m| **m == 0xff).count();

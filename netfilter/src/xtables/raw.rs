@@ -1,12 +1,11 @@
-//! Numbers and layouts of the kernel's interface, with their C names, for machines whose pointers have
-//! 64 bits.
+//! Constants and layouts of the kernel's interface, with their C names, for 64-bit machines.
 //!
 //! Wire level: public for tests and for tools that read what the kernel was sent.
 //!
 //! A test compares every one with the system's headers.
 
-// Every layout below is that of LP64, native order. On other machines the pointers in the structures are
-// shorter and the padding differs.
+// Every layout below is that of LP64, native order. On other machines the pointers in the structures are shorter and
+// the padding differs.
 const _: () = assert!(
     usize::BITS == 64,
     "xtables layouts are those of 64-bit machines"
@@ -234,14 +233,14 @@ constants! {
     IP6T_ICMP6_REJECT_ROUTE: u32 = 8,
 }
 
-/// `XT_CONNTRACK_STATE_BIT(IP_CT_ESTABLISHED)`; macros with an argument in C.
+/// `XT_CONNTRACK_STATE_BIT(IP_CT_ESTABLISHED)`; a function-like macro in C.
 pub const XT_CONNTRACK_STATE_ESTABLISHED: u16 = 2;
 /// `XT_CONNTRACK_STATE_BIT(IP_CT_RELATED)`
 pub const XT_CONNTRACK_STATE_RELATED: u16 = 4;
 /// `XT_CONNTRACK_STATE_BIT(IP_CT_NEW)`
 pub const XT_CONNTRACK_STATE_NEW: u16 = 8;
 
-/// Where the fields of a structure are.
+/// Sizes of structures and offsets of their fields.
 pub mod layout {
     macro_rules! layouts {
         ($($(#[$m:meta])* $name:ident = $expr:literal: $value:expr,)*) => {

@@ -18,10 +18,10 @@ use std::ops::RangeInclusive;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Not(pub bool);
 
-/// Conditions, matches, and what is done.
+/// Conditions, matches, and a target.
 ///
-/// The conditions are those of `struct ipt_ip` and `struct ip6t_ip6`: a kind occurs once, and their
-/// order has no meaning.
+/// The conditions are those of `struct ipt_ip` and `struct ip6t_ip6`: each occurs at most once, and their order has
+/// no meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// `-s`
@@ -36,12 +36,12 @@ pub struct Rule {
     pub protocol: Option<(Not, Protocol)>,
     /// `-f`: fragments that are not the first; IPv4 only.
     pub fragment: Option<Not>,
-    /// `struct ipt_ip` or `struct ip6t_ip6` as it is, where the fields above cannot say it: a mask that is no
-    /// prefix. They are empty then.
+    /// `struct ipt_ip` or `struct ip6t_ip6` as raw bytes, where the fields above cannot represent it: a mask that is
+    /// not a prefix. They are empty then.
     pub header: Option<Vec<u8>>,
     /// Evaluated from left to right.
     pub matches: Vec<Match>,
-    /// What is done; a rule without one only counts.
+    /// The target; a rule without one only counts.
     pub target: Option<Target>,
 }
 
@@ -53,7 +53,7 @@ impl Rule {
     }
 }
 
-/// Writes a rule as `iptables -A` would from the same options.
+/// Builds a rule as `iptables -A` does from the same options.
 #[derive(Clone, Debug, Default)]
 pub struct RuleBuilder {
     rule: Rule,
@@ -84,14 +84,14 @@ impl RuleBuilder {
         self
     }
 
-    /// `-i NAME`; a trailing `+` matches every name that begins so.
+    /// `-i NAME`; a trailing `+` matches every name with this prefix.
     #[must_use]
     pub fn in_interface(mut self, name: &str) -> Self {
         self.rule.in_interface = Some((IS, name.into()));
         self
     }
 
-    /// `-o NAME`; a trailing `+` matches every name that begins so.
+    /// `-o NAME`; a trailing `+` matches every name with this prefix.
     #[must_use]
     pub fn out_interface(mut self, name: &str) -> Self {
         self.rule.out_interface = Some((IS, name.into()));
@@ -105,7 +105,7 @@ impl RuleBuilder {
         self
     }
 
-    /// Any match, after those that are there.
+    /// Appends any match.
     #[must_use]
     pub fn matching(mut self, m: Match) -> Self {
         self.rule.matches.push(m);
@@ -232,8 +232,8 @@ impl fmt::Display for Not {
     }
 }
 
-/// What follows `-A CHAIN`; begins with a blank unless the rule is empty. Conditions that hold for every
-/// packet are left out, as `iptables-save` leaves them out.
+/// The options after `-A CHAIN`; begins with a space unless the rule is empty. Conditions that hold for every packet
+/// are omitted, as in `iptables-save`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (option, net) in [("-s", &self.source), ("-d", &self.destination)] {

@@ -3,7 +3,7 @@
 use super::Rule;
 use std::fmt;
 
-/// The tables of both families, each with what it holds or shall hold.
+/// The tables of both families, with their actual or desired content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ruleset {
     /// IPv4 tables before IPv6 tables; a pair of family and name occurs once.
@@ -13,7 +13,7 @@ pub struct Ruleset {
 /// `*NAME` in the text of `iptables-save` or `ip6tables-save`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Whose packets it sees.
+    /// The family of the packets that it sees.
     pub family: Family,
     /// `filter`, `nat`, `mangle`, `raw` or `security`.
     pub name: String,
@@ -24,7 +24,7 @@ pub struct Table {
 /// `:NAME POLICY`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// Its name, at most 28 bytes (`XT_EXTENSION_MAXNAMELEN` less the zero).
+    /// Its name, at most 28 bytes (`XT_EXTENSION_MAXNAMELEN` without the NUL).
     pub name: String,
     /// Whether the kernel calls it or rules jump to it.
     pub kind: ChainKind,
@@ -32,26 +32,26 @@ pub struct Chain {
     pub rules: Vec<Rule>,
 }
 
-/// Who enters a chain.
+/// How packets enter a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChainKind {
-    /// The kernel, at the hook of that name. Without a policy the chain is wished for its rules only
-    /// and keeps the policy that it has.
+    /// Called by the kernel, at the hook of that name. Without a policy, only the chain's rules are desired and its
+    /// policy is kept.
     Builtin(Option<Policy>),
-    /// Rules that jump to it (`iptables -N`).
+    /// Called by rules that jump to it (`iptables -N`).
     User,
 }
 
-/// What happens to a packet at the end of a built-in chain (`iptables -P`).
+/// The verdict for a packet at the end of a built-in chain (`iptables -P`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// `ACCEPT`: it goes on.
+    /// `ACCEPT`: the packet continues.
     Accept,
-    /// `DROP`: it is gone.
+    /// `DROP`: the packet is dropped.
     Drop,
 }
 
-/// The protocol family of a table: two sets of tables that know nothing of each other.
+/// The protocol family of a table: each has its own, independent tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
     /// `iptables`
@@ -61,7 +61,7 @@ pub enum Family {
 }
 
 impl Ruleset {
-    /// The table of that family and name.
+    /// The table with this family and name.
     #[must_use]
     pub fn table(&self, family: Family, name: &str) -> Option<&Table> {
         self.tables
@@ -84,7 +84,7 @@ impl Ruleset {
 }
 
 impl Table {
-    /// A table with no chains in it.
+    /// A table without chains.
     #[must_use]
     pub fn new(family: Family, name: &str) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Table {
         }
     }
 
-    /// The chain of that name.
+    /// The chain with this name.
     #[must_use]
     pub fn chain(&self, name: &str) -> Option<&Chain> {
         self.chains.iter().find(|c| c.name == name)
@@ -102,7 +102,7 @@ impl Table {
 }
 
 impl Chain {
-    /// A chain that rules jump to.
+    /// A user chain, which rules jump to.
     #[must_use]
     pub fn user(name: &str) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl Chain {
         }
     }
 
-    /// A chain that the kernel calls, whose policy stays as it is.
+    /// A built-in chain, which the kernel calls; its policy is kept.
     #[must_use]
     pub fn builtin(name: &str) -> Self {
         Self {
@@ -123,7 +123,7 @@ impl Chain {
     }
 }
 
-/// A comment names the program before each family's half, because their texts look alike.
+/// A comment before each family's part names the program, because their texts look alike.
 impl fmt::Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut last = None;
@@ -142,7 +142,7 @@ impl fmt::Display for Table {
         writeln!(f, "*{}", self.name)?;
         for chain in &self.chains {
             match chain.kind {
-                // Naming the chain here would set a policy.
+                // A declaration of the chain would set its policy.
                 ChainKind::Builtin(None) => {}
                 ChainKind::Builtin(Some(policy)) => writeln!(f, ":{} {policy} [0:0]", chain.name)?,
                 ChainKind::User => writeln!(f, ":{} - [0:0]", chain.name)?,

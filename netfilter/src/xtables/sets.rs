@@ -1,4 +1,4 @@
-//! Names of sets: rules hold the numbers that the kernel gives to sets, texts hold names.
+//! Names of sets: rules hold the kernel's indexes of sets, texts hold names.
 
 use super::Family;
 use super::bytes::{Build, Bytes};
@@ -11,29 +11,29 @@ use std::collections::HashMap;
 use weir_netlink::xtables::RawSocket;
 use weir_netlink::{Error, Result};
 
-/// Who knows the names and numbers of sets.
+/// Resolves names and indexes of sets.
 pub trait Sets {
-    /// The number of a set.
+    /// The index of a set.
     ///
     /// # Errors
     /// There is no set of this name, or the kernel has no ipset.
     fn index(&self, family: Family, name: &str) -> Result<u16>;
 
-    /// The name of the set with this number; `None` when there is none.
+    /// The name of the set with this index; `None` if there is none.
     ///
     /// # Errors
-    /// The kernel could not be asked.
+    /// The request to the kernel failed.
     fn name(&self, index: u16) -> Result<Option<String>>;
 }
 
-/// Asks the kernel by `getsockopt(SO_IP_SET)`, in the namespace that the socket was opened in.
+/// Asks the kernel with `getsockopt(SO_IP_SET)`, in the namespace that the socket was opened in.
 #[derive(Debug)]
 pub struct SocketSets {
     socket: RawSocket,
 }
 
 impl SocketSets {
-    /// In the network namespace of the calling thread.
+    /// Opens a socket in the network namespace of the calling thread.
     ///
     /// # Errors
     /// `EPERM` without CAP_NET_RAW.
@@ -55,7 +55,7 @@ impl SocketSets {
         })
     }
 
-    /// The kernel wants its own protocol number back.
+    /// The kernel requires its own protocol version in requests.
     fn version(&self) -> Result<u32> {
         let mut request = Build::new().u32(IP_SET_OP_VERSION).u32(0).done();
         request.resize(layout::SET_VERSION_SIZE, 0);
@@ -92,7 +92,7 @@ impl Sets for SocketSets {
     }
 }
 
-/// Numbers in the order in which names are seen: for comparing values without a kernel.
+/// Assigns indexes in the order in which names are seen: for comparing values without a kernel.
 #[derive(Debug, Default)]
 pub(super) struct Interned(RefCell<Vec<String>>);
 
@@ -111,7 +111,7 @@ impl Sets for Interned {
     }
 }
 
-/// Asks once for each set while one table is read or written.
+/// Resolves each set once while one table is read or written.
 pub(super) struct Cached<'a> {
     sets: &'a dyn Sets,
     known: RefCell<HashMap<u16, String>>,

@@ -1,4 +1,4 @@
-//! A table as the kernel holds it: entries one after another, found by their offsets.
+//! A table as the kernel holds it: a sequence of entries, addressed by their offsets.
 //!
 //! ```text
 //! built-in chain   rules, then the policy           hook_entry points at its start, underflow at the policy
@@ -6,8 +6,8 @@
 //! ...
 //! ERROR "ERROR"                                     the end
 //! ```
-//! Whoever makes one entry longer moves every entry behind it, and with them the hooks, the underflows and
-//! the jumps: a change is always a whole new table.
+//! A longer entry moves every entry after it, and with them the hooks, the underflows and the jumps: a change always
+//! replaces the whole table.
 
 mod check;
 mod read;
@@ -17,7 +17,7 @@ use super::raw::NF_INET_NUMHOOKS;
 use super::{Chain, ChainKind, Family, Policy, Rule, Table};
 use weir_netlink::{Error, Result};
 
-/// Packets and bytes that a rule has seen (`struct xt_counters`).
+/// Packets and bytes that a rule has counted (`struct xt_counters`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counters {
     /// `pcnt`
@@ -36,12 +36,12 @@ pub(super) struct Info {
     pub(super) size: usize,
 }
 
-/// A table with the bytes of each rule that the kernel holds.
+/// A table with the bytes of each rule as read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     pub(super) family: Family,
     pub(super) name: String,
-    /// Empty when the table is not there yet.
+    /// Empty when the table does not exist yet.
     pub(super) info: Info,
     /// Built-in chains by hook, then user chains by name.
     pub(super) chains: Vec<ChainLayout>,
@@ -52,30 +52,30 @@ pub(super) struct Layout {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ChainLayout {
     pub(super) name: String,
-    /// Of a built-in chain: its hook and its policy.
+    /// For a built-in chain: its hook and its policy.
     pub(super) builtin: Option<(usize, Policy)>,
     pub(super) rules: Vec<RuleLayout>,
-    /// Number of the entry that names a user chain.
+    /// Index of the entry that names a user chain.
     pub(super) head: Option<usize>,
-    /// Number of the entry that ends the chain.
+    /// Index of the entry that ends the chain.
     pub(super) tail: Option<usize>,
-    /// Of the end of the chain.
+    /// Counters of the end of the chain.
     pub(super) counters: Counters,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RuleLayout {
     pub(super) rule: Rule,
-    /// The entry that the kernel holds already.
+    /// The entry in the kernel, if it exists.
     pub(super) old: Option<Old>,
-    /// `nfcache`: nothing to the kernel, which keeps it; see [`Ownership`](super::Ownership).
+    /// `nfcache`, which the kernel preserves and does not interpret; see [`Ownership`](super::Ownership).
     pub(super) tag: u32,
 }
 
-/// An entry of the table's blob.
+/// An existing entry of the table's blob.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Old {
-    /// Its number.
+    /// Its index.
     pub(super) entry: usize,
     /// Its offset and length.
     pub(super) at: usize,
@@ -85,7 +85,7 @@ pub(super) struct Old {
     pub(super) counters: Counters,
 }
 
-/// The names of the hooks' chains.
+/// The names of the hooks' built-in chains.
 const HOOKS: [&str; NF_INET_NUMHOOKS] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
 /// The hooks of a table by its name.
@@ -108,12 +108,12 @@ pub(super) struct Blob {
     pub(super) bytes: Vec<u8>,
     pub(super) hook_entry: [u32; NF_INET_NUMHOOKS],
     pub(super) underflow: [u32; NF_INET_NUMHOOKS],
-    /// For each entry which one it was before.
+    /// For each entry the index of the old one.
     pub(super) old: Vec<Option<usize>>,
 }
 
 impl Layout {
-    /// What the kernel makes of a table that nobody has used: its chains, empty.
+    /// The table as the kernel creates it: with its built-in chains, empty.
     pub(super) fn untouched(family: Family, name: &str) -> Result<Self> {
         let hooks = TABLES
             .iter()
@@ -137,12 +137,12 @@ impl Layout {
         })
     }
 
-    /// Whether the kernel holds it.
+    /// Whether the table exists in the kernel.
     pub(super) fn is_there(&self) -> bool {
         self.info.entries != 0
     }
 
-    /// Whether both have the same chains, policies and rules with their signs, whatever these have counted.
+    /// Whether both have the same chains, policies and rules with their tags; counters are ignored.
     pub(super) fn has_rules_of(&self, other: &Self) -> bool {
         let is_same = |(a, b): (&ChainLayout, &ChainLayout)| {
             let rule = |r: &RuleLayout| (r.rule.clone(), r.tag);
@@ -162,7 +162,7 @@ impl Layout {
         self.chains.iter_mut().find(|c| c.name == name)
     }
 
-    /// Puts user chains in the order of their names, as the tools do and expect.
+    /// Sorts user chains by name, as the tools do and expect.
     pub(super) fn sort(&mut self) {
         let key = |c: &ChainLayout| match c.builtin {
             Some((hook, _)) => (hook, String::new()),
@@ -171,7 +171,7 @@ impl Layout {
         self.chains.sort_by_key(key);
     }
 
-    /// The same as plain values.
+    /// Converts to plain values.
     pub(super) fn table(&self) -> Table {
         Table {
             chains: self.chains.iter().cloned().map(Chain::from).collect(),
@@ -179,7 +179,7 @@ impl Layout {
         }
     }
 
-    /// The same for who does not need the rest any more.
+    /// As [`Layout::table`], consuming the layout.
     pub(super) fn into_table(self) -> Table {
         Table {
             chains: self.chains.into_iter().map(Chain::from).collect(),

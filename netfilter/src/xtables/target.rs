@@ -14,24 +14,23 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// What a rule does with a packet that all its conditions hold for.
+/// The action for a packet that all conditions of a rule match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Target {
-    /// `ACCEPT`: on to the next table or hook.
+    /// `ACCEPT`: continue with the next table or hook.
     Accept,
-    /// `DROP`: it is gone.
+    /// `DROP`: drop the packet.
     Drop,
-    /// `RETURN`: back to the calling chain, or to the policy.
+    /// `RETURN`: continue in the calling chain, or with the policy.
     Return,
-    /// `-j CHAIN`: into a chain, and back here when it ends.
+    /// `-j CHAIN`: continue in a chain, and after its end with the next rule.
     Jump(String),
-    /// `-g CHAIN`: into a chain, not back.
+    /// `-g CHAIN`: continue in a chain without returning.
     Goto(String),
-    /// `QUEUE`: to a program that listens to queue 0.
+    /// `QUEUE`: to a program that listens on queue 0.
     Queue,
-    /// `REDIRECT --to-ports` (revision 0): to this machine, on another port. Only in `nat`, for
-    /// protocols with ports.
+    /// `REDIRECT --to-ports` (revision 0): to this machine, on another port. Only in `nat`, for protocols with ports.
     Redirect(RangeInclusive<u16>),
     /// `TPROXY` (revision 1): to a local socket, unchanged. Only in `mangle PREROUTING`, for TCP and UDP.
     Tproxy {
@@ -39,21 +38,21 @@ pub enum Target {
         on_port: u16,
         /// `--on-ip`; the unspecified address of the table's family keeps the packet's own.
         on_ip: IpAddr,
-        /// `--tproxy-mark VALUE/`: set together with it.
+        /// `--tproxy-mark VALUE/`: the mark that is set.
         mark: u32,
         /// `--tproxy-mark /MASK`: bits that are set.
         mask: u32,
     },
     /// `MARK --set-xmark VALUE/MASK` (revision 2): the packet's mark becomes `(mark & ~MASK) ^ VALUE`.
     SetXmark {
-        /// Turned over after the mask's bits are cleared.
+        /// Inverted after the mask's bits are cleared.
         value: u32,
         /// Bits that are cleared.
         mask: u32,
     },
-    /// `CONNMARK --set-xmark VALUE/MASK` (revision 2): the same of the connection's mark.
+    /// `CONNMARK --set-xmark VALUE/MASK` (revision 2): the same for the connection's mark.
     SetConnXmark {
-        /// Turned over after the mask's bits are cleared.
+        /// Inverted after the mask's bits are cleared.
         value: u32,
         /// Bits that are cleared.
         mask: u32,
@@ -80,18 +79,18 @@ pub enum Target {
     Ct(Ct),
     /// `LOG`: a line in the kernel's log.
     Log(Log),
-    /// `NFLOG`: a copy to whoever listens.
+    /// `NFLOG`: a copy to an nfnetlink_log group.
     Nflog(Nflog),
-    /// `REJECT --reject-with`: refused with an answer.
+    /// `REJECT --reject-with`: rejected with an answer.
     Reject(RejectWith),
     /// `SET`: changes sets.
     Set(SetTarget),
-    /// Any other one, as it is.
+    /// Any other target, as raw bytes.
     Unknown(Unknown),
 }
 
 impl Target {
-    /// The user chain that it leads to.
+    /// The user chain that it jumps to.
     #[must_use]
     pub fn chain(&self) -> Option<&str> {
         match self {
@@ -100,7 +99,7 @@ impl Target {
         }
     }
 
-    /// The name of the extension: what stands after `-j`. None for verdicts and for chains.
+    /// The name of the extension, as after `-j`. `None` for verdicts and chains.
     #[must_use]
     pub fn extension(&self) -> Option<&str> {
         Some(match self {

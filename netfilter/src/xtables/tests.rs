@@ -1,5 +1,5 @@
-//! Texts as `iptables-save` 1.8.9 prints them. Whoever changes one: load it with
-//! `iptables-legacy-restore` and look at what `iptables-legacy-save` says.
+//! Texts as `iptables-save` 1.8.9 prints them. Before changing one, load it with `iptables-legacy-restore` and check
+//! the output of `iptables-legacy-save`.
 
 use super::*;
 use ipnet::IpNet;
@@ -14,7 +14,7 @@ fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-/// Every condition, match and target, plain and inverted, with the chain that takes it.
+/// Every condition, match and target, plain and inverted, with a chain that accepts it.
 fn samples() -> Vec<(&'static str, &'static str, Rule, &'static str)> {
     let rule = Rule::builder;
     let ports = |first, last| PortRange(first..=last);
@@ -202,10 +202,10 @@ fn a_ruleset_is_the_text_of_both_programs() {
     assert_eq!(ruleset.family(Family::Ip6).tables.len(), 1);
 }
 
-/// What `iptables-legacy-restore` takes comes back from `iptables-legacy-save` as it was printed.
+/// `iptables-legacy-save` prints what `iptables-legacy-restore` read, unchanged.
 #[test]
 fn the_real_tool_prints_what_we_print() {
-    // The rules name users, and in a user namespace only those that it maps can be named.
+    // The rules name user ids, and in a user namespace only mapped ones can be named.
     let first = std::fs::read_to_string("/proc/self/uid_map").unwrap();
     if !first.contains("4294967295") {
         eprintln!("skipped: /proc/self/uid_map says that this is not the first user namespace");

@@ -70,8 +70,8 @@ impl Route {
     /// `DESTINATION via GATEWAY dev LINK`, in the main table.
     #[must_use]
     pub fn unicast(dst: IpNet, gateway: Option<IpAddr>, oif: Option<u32>) -> Self {
-        // A host on the link has a narrower scope than one behind a gateway, and IPv4 requires it to be stated (`ip
-        // route` does the same).
+        // A host on the link has a narrower scope than one behind a gateway, and IPv4 requires it to be stated
+        // (`ip route` does the same).
         let scope = if gateway.is_none() && matches!(dst, IpNet::V4(_)) {
             RouteScope::Link
         } else {

@@ -1,4 +1,4 @@
-//! Random sets that the kernel takes, for property tests.
+//! Generates random sets that the kernel accepts, for property tests.
 
 use super::{Counters, Entry, Family, Header, Key, ProtoPort, Set, SetType, SkbInfo};
 use crate::ipset::raw::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP};
@@ -8,7 +8,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Sets of all known types but lists, which need other sets.
+/// Sets of all known types except lists, which need other sets.
 pub fn set(name: &'static str) -> impl Strategy<Value = Set> {
     let kind = prop::sample::select(vec![
         SetType::HashIp,
@@ -56,7 +56,7 @@ fn header(h: Header) -> BoxedStrategy<Header> {
             move |(hash_size, max_elem, netmask, bucket_size, init_val)| Header {
                 hash_size,
                 max_elem,
-                // A prefix length that leaves nothing would make addresses zero, which no hash stores.
+                // A short prefix length could make addresses zero, which no hash stores.
                 netmask: netmask.filter(|n| h.kind == SetType::HashIp && *n >= 8),
                 bucket_size,
                 init_val,
@@ -68,7 +68,7 @@ fn header(h: Header) -> BoxedStrategy<Header> {
 
 fn ip(family: Family) -> BoxedStrategy<IpAddr> {
     match family {
-        // The upper bits are set: no netmask leaves zeros only.
+        // The upper bits are set, so no netmask makes it zero.
         Family::Inet6 => any::<u128>()
             .prop_map(|n| IpAddr::V6(Ipv6Addr::from_bits(n | 1 << 127)))
             .boxed(),
@@ -116,7 +116,7 @@ fn key(h: &Header) -> BoxedStrategy<Key> {
     }
 }
 
-/// An entry that the set takes.
+/// An entry that the set accepts.
 pub fn entry(h: &Header) -> BoxedStrategy<Entry> {
     let can_except = matches!(h.kind, SetType::HashNet | SetType::HashNetPort);
     let (timeout, counters, comment, skbinfo) = (h.timeout, h.counters, h.comment, h.skbinfo);

@@ -1,4 +1,4 @@
-//! Entries: a key, and what the set keeps with it.
+//! Entries: a key, and its properties.
 
 use crate::ipset::raw::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
@@ -12,8 +12,8 @@ use std::net::IpAddr;
 pub struct ProtoPort {
     /// `IPPROTO_*`; 0 is refused by the kernel.
     pub protocol: u8,
-    /// A port of TCP, UDP, UDP-Lite and SCTP; type and code in the upper and lower half of ICMP and ICMPv6;
-    /// 0 of all others.
+    /// The port of TCP, UDP, UDP-Lite and SCTP; for ICMP and ICMPv6 type and code in the upper and lower half;
+    /// otherwise 0.
     pub port: u16,
 }
 
@@ -28,13 +28,13 @@ impl ProtoPort {
     }
 }
 
-/// What an entry is found by.
+/// The key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Key {
     /// of `hash:ip`
     Ip(IpAddr),
-    /// of `hash:net`; the kernel takes prefix lengths from 1 and cuts the host's bits off
+    /// of `hash:net`; the kernel accepts prefix lengths from 1 and clears the host bits
     Net(IpNet),
     /// of `hash:ip,port`
     IpPort(IpAddr, ProtoPort),
@@ -48,7 +48,7 @@ pub enum Key {
     Port(u16),
     /// of `list:set`: the name of another set, which is no list
     Set(String),
-    /// of a type that is not known here, as the kernel lists it
+    /// of an unknown type, as the kernel lists it
     Opaque(Box<EntryAttrs>),
 }
 
@@ -61,7 +61,7 @@ pub struct Counters {
     pub bytes: u64,
 }
 
-/// What a rule with `--map-set` gives to the packet. Zeros are as good as nothing and are not listed.
+/// Metadata that a rule with `--map-set` copies to the packet. Zeros are equal to none and are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SkbInfo {
     /// `skbmark`: value and mask. A value without mask has all bits in the mask.
@@ -75,22 +75,22 @@ pub struct SkbInfo {
 /// One entry of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// What it is found by.
+    /// Its key.
     pub key: Key,
-    /// `timeout`: seconds that it still stays, 0 for ever, at most 2147483. `None` is the set's default.
+    /// `timeout`: remaining lifetime in seconds, 0 is unlimited, at most 2147483. `None` is the set's default.
     pub timeout: Option<u32>,
-    /// `nomatch`: an exception from a larger network. `hash:net` since 3.1, `hash:net,port` since 3.3
+    /// `nomatch`: an exception to a larger network. `hash:net` since 3.1, `hash:net,port` since 3.3
     pub nomatch: bool,
     /// Listed by sets with `counters`.
     pub counters: Option<Counters>,
-    /// In sets with `comment`: at most 255 bytes, without `"` and line breaks. Empty is none.
+    /// In sets with `comment`: at most 255 bytes, without `"` and line breaks. Empty is equal to none.
     pub comment: Option<String>,
     /// In sets with `skbinfo`.
     pub skbinfo: SkbInfo,
 }
 
 impl Entry {
-    /// An entry that is nothing but its key.
+    /// An entry with a key only.
     #[must_use]
     pub fn new(key: Key) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl Entry {
         }
     }
 
-    /// The same with a comment.
+    /// Adds a comment.
     #[must_use]
     pub fn with_comment(mut self, comment: impl Into<String>) -> Self {
         self.comment = Some(comment.into());

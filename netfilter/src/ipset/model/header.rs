@@ -4,42 +4,42 @@ use super::{Entry, Family, SetType};
 use std::net::IpAddr;
 use weir_netlink::attr::Unknown;
 
-/// What `ipset create` says. An option that is `None` is the kernel's default; listed headers have all.
+/// The arguments of `ipset create`. `None` is the kernel's default; listed headers have all options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// 1 to 31 bytes.
     pub name: String,
-    /// What the entries are.
+    /// The type of the entries.
     pub kind: SetType,
-    /// Which addresses.
+    /// The family of the addresses.
     pub family: Family,
-    /// `hashsize`: buckets at the start; the kernel rounds up to a power of two and lets it grow. Default 1024
+    /// `hashsize`: initial number of buckets; the kernel rounds up to a power of two and grows it. Default 1024
     pub hash_size: Option<u32>,
-    /// `maxelem`: how many entries a hash takes. Default 65536
+    /// `maxelem`: maximum number of entries of a hash. Default 65536
     pub max_elem: Option<u32>,
-    /// `netmask`: prefix length that addresses are cut to. `hash:ip`, since 6.2 `hash:ip,port`
+    /// `netmask`: prefix length to which addresses are masked. `hash:ip`, since 6.2 `hash:ip,port`
     pub netmask: Option<u8>,
-    /// `bitmask`: bits that addresses are cut to; excludes `netmask`. Since 6.2
+    /// `bitmask`: mask that is applied to addresses; excludes `netmask`. Since 6.2
     pub bitmask: Option<IpAddr>,
     /// `range` of `bitmap:port`: first and last port.
     pub range: Option<(u16, u16)>,
-    /// `size` of `list:set`: how many members it takes. Default 8, at least 4
+    /// `size` of `list:set`: maximum number of members. Default 8, at least 4
     pub size: Option<u32>,
-    /// `timeout`: seconds that an entry stays by default, 0 for ever. Without it no entry has a timeout.
+    /// `timeout`: default lifetime of an entry in seconds, 0 is unlimited. `None`: entries cannot have timeouts.
     pub timeout: Option<u32>,
     /// `counters`: entries count what they match. Since 3.10
     pub counters: bool,
     /// `comment`: entries may have a comment. Since 3.13
     pub comment: bool,
-    /// `forceadd`: a full hash drops another entry for a new one. Since 3.15
+    /// `forceadd`: a full hash evicts another entry for a new one. Since 3.15
     pub forceadd: bool,
-    /// `skbinfo`: entries may have mark, class and queue. Since 3.18
+    /// `skbinfo`: entries may have mark, priority and queue. Since 3.18
     pub skbinfo: bool,
-    /// `bucketsize`: entries of a bucket, even, 2 to 12; the kernel rounds up. Since 5.11, default 12
+    /// `bucketsize`: entries per bucket, even, 2 to 12; the kernel rounds up. Since 5.11, default 12
     pub bucket_size: Option<u8>,
     /// `initval`: seed of the hash. Since 5.11, default random
     pub init_val: Option<u32>,
-    /// Options that are not known here; kept for comparison, never written.
+    /// Unknown options; kept for comparison, never written.
     pub unknown: Vec<Unknown>,
 }
 
@@ -78,7 +78,7 @@ impl Header {
 pub struct Set {
     /// Type and options.
     pub header: Header,
-    /// In the kernel's order: of a list the order counts, of the others it means nothing.
+    /// In the kernel's order, which is significant for lists only.
     pub entries: Vec<Entry>,
 }
 

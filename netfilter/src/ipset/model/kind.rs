@@ -3,17 +3,17 @@
 use crate::ipset::raw::{NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_UNSPEC};
 use std::fmt;
 
-/// Which addresses a set holds (`family`).
+/// The family of a set's addresses (`family`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
-    /// None: of ports, hardware addresses and lists (`NFPROTO_UNSPEC`).
+    /// No addresses: sets of ports, hardware addresses and lists (`NFPROTO_UNSPEC`).
     Unspec,
     /// IPv4 (`NFPROTO_IPV4`)
     #[default]
     Inet,
     /// IPv6 (`NFPROTO_IPV6`)
     Inet6,
-    /// A number that is not known here.
+    /// An unknown number.
     Other(u8),
 }
 
@@ -42,7 +42,7 @@ impl From<u8> for Family {
 }
 
 impl fmt::Display for Family {
-    /// As after `family`.
+    /// The argument of `family`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unspec => f.write_str("unspec"),
@@ -53,7 +53,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// What a set's entries are.
+/// The type of a set's entries.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SetType {
@@ -69,16 +69,16 @@ pub enum SetType {
     HashIpPortIp,
     /// `hash:mac`: hardware addresses
     HashMac,
-    /// `bitmap:port`: ports of one range
+    /// `bitmap:port`: ports in one range
     BitmapPort,
     /// `list:set`: other sets
     ListSet,
-    /// A type that is not known here; its sets are listed and never written.
+    /// An unknown type; its sets are listed and never written.
     Other(String),
 }
 
 impl SetType {
-    /// All that are known.
+    /// All known types.
     pub const ALL: [Self; 8] = [
         Self::HashIp,
         Self::HashNet,
@@ -90,7 +90,7 @@ impl SetType {
         Self::ListSet,
     ];
 
-    /// The name that the kernel knows it by.
+    /// The kernel's name for it.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -106,7 +106,7 @@ impl SetType {
         }
     }
 
-    /// Whether its entries have addresses, so that a set of it has a family.
+    /// Whether its entries have addresses, so that its sets have a family.
     #[must_use]
     pub fn has_family(&self) -> bool {
         !matches!(
@@ -125,7 +125,7 @@ impl SetType {
         }
     }
 
-    /// The module that gives it, and the option of the kernel's build.
+    /// The module and the configuration option that provide it.
     #[must_use]
     pub fn module(&self) -> String {
         let file = match self {

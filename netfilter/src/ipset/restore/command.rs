@@ -6,7 +6,7 @@ use super::{Command, Parser, Wrong, entry, wrong};
 use crate::ipset::model::{Entry, Family, Header, SetType};
 use crate::ipset::raw::IPSET_MAXNAMELEN;
 
-/// Only what nothing else follows.
+/// Checks that no word is left.
 fn end(rest: &[Token<'_>]) -> Result<(), Wrong> {
     match rest.first() {
         Some(t) => wrong(
@@ -17,7 +17,7 @@ fn end(rest: &[Token<'_>]) -> Result<(), Wrong> {
     }
 }
 
-/// The next word, or what is missing.
+/// The next word, or an error that names what is missing.
 pub(super) fn need<'t, 'a>(
     after: &Token<'_>,
     rest: &mut &'t [Token<'a>],
@@ -113,7 +113,7 @@ impl Parser {
         Ok((from.text.to_string(), to.text.to_string()))
     }
 
-    /// The header of a set that is there, or was created above.
+    /// The header of a set that exists in the kernel or was created by an earlier line.
     fn set(&self, token: &Token<'_>) -> Result<&Header, Wrong> {
         match self.sets.get(&*token.text) {
             Some(header) => Ok(header),

@@ -1,4 +1,4 @@
-//! An entry: what it is found by, and its options.
+//! An entry: its key, and its options.
 
 use super::command::need;
 use super::options::{TIMEOUT_MAX, number, part_number};
@@ -8,7 +8,7 @@ use super::{Wrong, wrong};
 use crate::ipset::model::{Counters, Entry, Header, Key, SetType};
 use crate::ipset::raw::IPSET_MAX_COMMENT_SIZE;
 
-/// What the word says in a set of this type; several where it is a range.
+/// The keys of a word in a set of this type; several if it is a range.
 pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
     let mut parts = token.text.split(',');
     let mut part = || parts.next().unwrap_or_default();
@@ -121,7 +121,7 @@ fn mac(token: &Token<'_>) -> Result<[u8; 6], Wrong> {
     )
 }
 
-/// What follows the entry.
+/// Parses the options after the key.
 pub(super) fn options(h: &Header, rest: &mut &[Token<'_>]) -> Result<Entry, Wrong> {
     let mut e = Entry::new(Key::Port(0));
     while let Some((option, after)) = rest.split_first() {

@@ -5,9 +5,9 @@
 //! check          a whole text: every line or none
 //! Engine::restore   check, then carry out
 //! ```
-//! Known are create, add, del, flush, destroy, rename and swap, their short and long spellings, `-exist` and
-//! `COMMIT`. Ranges become single entries or networks, as the kernel would store them. Names of hosts and
-//! services are refused: nothing is looked up.
+//! Supported are create, add, del, flush, destroy, rename and swap, their short and long spellings, `-exist` and
+//! `COMMIT`. Ranges are expanded to single entries or networks, as the kernel would store them. Names of hosts and
+//! services are refused, because nothing is looked up.
 
 mod command;
 mod entry;
@@ -24,19 +24,19 @@ use std::collections::HashMap;
 use std::fmt;
 use token::Token;
 
-/// What a line says.
+/// The command of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Command {
     /// `create`
     Create(Box<Header>),
-    /// `add`; a range is several entries.
+    /// `add`; a range is expanded to several entries.
     Add(String, Vec<Entry>),
     /// `del`
     Delete(String, Vec<Entry>),
-    /// `flush`, of all sets without a name.
+    /// `flush`; without a name, of all sets.
     Flush(Option<String>),
-    /// `destroy`, of all sets without a name.
+    /// `destroy`; without a name, of all sets.
     Destroy(Option<String>),
     /// `rename`
     Rename(String, String),
@@ -44,25 +44,25 @@ pub enum Command {
     Swap(String, String),
 }
 
-/// A line with what it says.
+/// A line with its command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
     /// The line has `-exist`.
     pub existing: Existing,
-    /// What to do.
+    /// The command.
     pub command: Command,
 }
 
-/// Why a line is not understood.
+/// A syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// In characters, counted from 1.
     pub column: usize,
-    /// What is wrong, and the remedy.
+    /// The error, and the remedy.
     pub reason: String,
 }
 
@@ -78,14 +78,14 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// What is wrong, and where in the line.
+/// An error, and its column.
 type Wrong = (usize, String);
 
 fn wrong<T>(token: &Token<'_>, reason: impl Into<String>) -> Result<T, Wrong> {
     Err((token.column, reason.into()))
 }
 
-/// Reads lines; an entry's form depends on its set, which an earlier line or the kernel has.
+/// Parses lines; the form of an entry depends on its set, which an earlier line or the kernel has.
 #[derive(Clone, Debug, Default)]
 pub struct Parser {
     sets: HashMap<String, Header>,
@@ -93,7 +93,7 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// With the sets that are there already.
+    /// A parser that knows the existing sets.
     #[must_use]
     pub fn new(known: impl IntoIterator<Item = Header>) -> Self {
         Self {
@@ -102,10 +102,10 @@ impl Parser {
         }
     }
 
-    /// The next line, without its end; `None` when it says nothing.
+    /// Parses the next line, without its terminator; `None` if it has no command.
     ///
     /// # Errors
-    /// It is not understood, or would be refused by the kernel for its form.
+    /// A syntax error, or a form that the kernel would refuse.
     pub fn line(&mut self, text: &str) -> Result<Option<Statement>, ParseError> {
         self.line += 1;
         let line = self.line;
@@ -144,7 +144,7 @@ impl Parser {
         }))
     }
 
-    /// Which sets there are after this command.
+    /// Updates the known sets after this command.
     fn remember(&mut self, command: &Command) {
         match command {
             Command::Create(header) => {
@@ -170,10 +170,10 @@ impl Parser {
     }
 }
 
-/// A whole text, with the sets that are there already.
+/// Parses a whole text, given the existing sets.
 ///
 /// # Errors
-/// The first line that is not understood.
+/// The first line with an error.
 pub fn parse(
     text: &str,
     known: impl IntoIterator<Item = Header>,
@@ -184,7 +184,7 @@ pub fn parse(
         .collect()
 }
 
-/// The same without keeping anything: how many statements there are.
+/// As [`parse`], without keeping the result: returns the number of statements.
 ///
 /// # Errors
 /// As [`parse`].

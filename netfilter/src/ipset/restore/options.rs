@@ -7,7 +7,7 @@ use super::{Wrong, wrong};
 use crate::ipset::codec::MAX_TIMEOUT;
 use crate::ipset::model::{Family, Header, SetType};
 
-/// The largest timeout that ipset takes, in seconds.
+/// The largest timeout that ipset accepts, in seconds.
 pub(super) const TIMEOUT_MAX: u64 = MAX_TIMEOUT as u64;
 
 /// A number in a range, decimal or, after `0x`, hexadecimal.
@@ -15,7 +15,7 @@ pub(super) fn number<T: TryFrom<u64>>(token: &Token<'_>, min: u64, max: u64) -> 
     part_number(token, &token.text, min, max)
 }
 
-/// The same of a part of a word.
+/// As [`number`], for a part of a word.
 pub(super) fn part_number<T: TryFrom<u64>>(
     token: &Token<'_>,
     text: &str,
@@ -43,7 +43,7 @@ pub(super) fn part_number<T: TryFrom<u64>>(
     }
 }
 
-/// What follows the type.
+/// Parses the options after the type.
 pub(super) fn create_options(
     h: &mut Header,
     type_token: &Token<'_>,
@@ -52,7 +52,7 @@ pub(super) fn create_options(
     const ALL: u64 = u32::MAX as u64;
     let is_hash = h.kind.is_hash();
     let has_mask = matches!(h.kind, SetType::HashIp | SetType::HashIpPort);
-    // The family decides how the others are read.
+    // The family determines how the others are parsed.
     let mut others = Vec::new();
     while let Some((option, after)) = rest.split_first() {
         *rest = after;
@@ -76,7 +76,7 @@ pub(super) fn create_options(
                     }
                 }
             }
-            // Older texts name one for sets without addresses too.
+            // Older texts name a family for sets without addresses too.
             "family" if matches!(&*value.text, "inet" | "inet6" | "unspec") => {}
             _ => others.push((name, option, value)),
         }

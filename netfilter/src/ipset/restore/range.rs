@@ -1,4 +1,4 @@
-//! Addresses, networks and ports: one, or a range that becomes many.
+//! Addresses, networks and ports: one, or a range that is expanded.
 
 use super::options::part_number;
 use super::token::Token;
@@ -11,7 +11,7 @@ use crate::ipset::raw::{
 use ipnet::{IpNet, Ipv4Subnets};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// How many entries one line may become.
+/// Maximum number of entries of one line.
 pub(super) const MANY: usize = 65536;
 
 fn too_many<T>(token: &Token<'_>) -> Result<T, Wrong> {
@@ -26,7 +26,7 @@ fn too_many<T>(token: &Token<'_>) -> Result<T, Wrong> {
 
 /// One address of the set's family.
 pub(super) fn address(family: Family, token: &Token<'_>, text: &str) -> Result<IpAddr, Wrong> {
-    // Brackets keep the colons of an address from those of a protocol.
+    // Brackets separate the colons of an address from that after a protocol.
     let text = text
         .strip_prefix('[')
         .and_then(|t| t.strip_suffix(']'))
@@ -80,7 +80,7 @@ fn last(net: &IpNet) -> IpAddr {
     }
 }
 
-/// Every address, one of each that the set's netmask makes equal.
+/// Every address of the range; of those that the set's netmask makes equal, only one.
 pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec<IpAddr>, Wrong> {
     let family = h.family;
     if !text.contains(['-', '/']) {
@@ -106,7 +106,7 @@ pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec
     }
 }
 
-/// The networks that a range is made of, as the kernel cuts it.
+/// The networks that cover a range, as the kernel splits it.
 pub(super) fn networks(family: Family, token: &Token<'_>, text: &str) -> Result<Vec<IpNet>, Wrong> {
     if !text.contains('-') {
         return Ok(vec![prefixed(family, token, text)?.trunc()]);
@@ -127,7 +127,7 @@ pub(super) fn networks(family: Family, token: &Token<'_>, text: &str) -> Result<
     }
 }
 
-/// `[PROTOCOL:]PORT[-PORT]`; TCP without a protocol.
+/// `[PROTOCOL:]PORT[-PORT]`; TCP by default.
 pub(super) fn ports(
     family: Family,
     token: &Token<'_>,
@@ -182,7 +182,7 @@ pub(super) fn ports(
     }
 }
 
-/// Every pair of both, if they are not too many.
+/// The product of both lists, unless it is too large.
 pub(super) fn pairs<A: Clone, B: Clone>(
     token: &Token<'_>,
     first: &[A],

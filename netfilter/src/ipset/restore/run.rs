@@ -1,4 +1,4 @@
-//! Carrying a text out.
+//! Executes a parsed text.
 
 use super::{Command, ParseError, Parser, Statement, check};
 use crate::ipset::engine::{Engine, Existing, Pipeline};
@@ -10,9 +10,9 @@ use weir_netlink::{Error, Result};
 /// What a restore did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Lines that said something.
+    /// Number of lines with a command.
     pub statements: usize,
-    /// Entries added and deleted, ranges counted as what they became.
+    /// Number of entries added and deleted, after expansion of ranges.
     pub entries: usize,
 }
 
@@ -26,11 +26,11 @@ fn not_understood(e: &ParseError) -> Error {
 }
 
 impl<T: Transport> Engine<T> {
-    /// `ipset restore`: carries out a text, all of which is read first.
+    /// `ipset restore`: executes a text, after parsing all of it.
     ///
     /// # Errors
-    /// A line is not understood: it is named with its column, and nothing was changed. The kernel refused a
-    /// line: it is named, and those before it are in force.
+    /// A syntax error: the line and column are named, and nothing was changed. The kernel refused a line: it is
+    /// named, and those before it are in force.
     pub fn restore(&mut self, text: &str, existing: Existing) -> Result<Restored> {
         let known = self.known()?;
         let statements = check(text, known.clone()).map_err(|e| not_understood(&e))?;
@@ -38,7 +38,7 @@ impl<T: Transport> Engine<T> {
             statements,
             entries: 0,
         };
-        // Read once more instead of kept: a text can be large.
+        // Parsed again instead of kept in memory: a text can be large.
         let mut parser = Parser::new(known);
         let mut pipeline: Option<Pipeline<T, Entry>> = None;
         for line in text.lines() {
@@ -83,7 +83,7 @@ impl<T: Transport> Engine<T> {
         Ok(done)
     }
 
-    /// `weir restore --test`: whether a text would be understood here.
+    /// `weir restore --test`: whether a text could be parsed here.
     ///
     /// # Errors
     /// As [`Engine::restore`]; nothing is changed in any case.

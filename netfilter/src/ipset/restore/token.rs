@@ -1,4 +1,4 @@
-//! Words of a line.
+//! Splits a line into words.
 
 use super::Wrong;
 use std::borrow::Cow;
@@ -6,15 +6,15 @@ use std::borrow::Cow;
 /// One word.
 #[derive(Clone, Debug)]
 pub(super) struct Token<'a> {
-    /// Without its quotes.
+    /// Unquoted.
     pub(super) text: Cow<'a, str>,
-    /// Where it begins, in characters, from 1.
+    /// Column of its start, in characters, from 1.
     pub(super) column: usize,
-    /// No part of it was quoted.
+    /// Whether no part of it was quoted.
     pub(super) is_bare: bool,
 }
 
-/// Splits at white space; `"` begins and ends quoted parts, also inside of a word. There are no escapes.
+/// Splits at white space; `"` begins and ends quoted parts, also inside a word. There are no escapes.
 pub(super) fn split(line: &str) -> Result<Vec<Token<'_>>, Wrong> {
     let mut tokens = Vec::new();
     let mut rest = line;

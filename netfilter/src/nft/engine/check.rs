@@ -17,8 +17,8 @@ const USERDATA: usize = 256;
 const ENTRY: usize = 3;
 /// Maximum length of a comment without other entries.
 const COMMENT: usize = USERDATA - ENTRY;
-/// The same for an element, which keeps two bytes less: 256 bytes the kernel drops silently, and 255 it refuses (`u8
-/// ulen` in `nft_add_set_elem`; the length including the header is one byte, too). A range without an end has an
+/// The same for an element, which keeps two bytes less: 256 bytes the kernel drops silently, and 255 it refuses
+/// (`u8 ulen` in `nft_add_set_elem`; the length including the header is one byte, too). A range without an end has an
 /// entry with a number besides the comment.
 const ELEM_COMMENT: usize = USERDATA - 2 - ENTRY - 6;
 /// `NF_LOG_PREFIXLEN` of `linux/netfilter/nf_log.h`, without the terminating NUL.

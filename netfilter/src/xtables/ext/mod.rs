@@ -1,8 +1,8 @@
-//! Matches and targets, one file each, all of the same shape: constants, wire layout, value, encode,
-//! decode, `Display`, and the options of its text.
+//! Matches and targets, one file each, all with the same structure: constants, wire layout, value, encode, decode,
+//! `Display`, and parsing of its options.
 //!
-//! A [`Kind`] says it all once; [`decode`] and [`encode`] choose among the revisions. What no kind can read
-//! without losing a byte is an [`Unknown`], which is carried as it is.
+//! A [`Kind`] declares all of it; [`decode`] and [`encode`] select a revision. An extension that no kind can decode
+//! without loss is an [`Unknown`], whose bytes are kept.
 
 pub(super) mod matches;
 pub(super) mod targets;
@@ -24,18 +24,18 @@ pub struct Form {
     pub revision: u8,
 }
 
-/// A match or target that weir does not know, or knows in no revision that says the same in every byte.
+/// A match or target that weir does not know, or that no known revision decodes without loss.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Unknown {
     /// Its name, at most 28 bytes.
     pub name: String,
     /// Its revision.
     pub revision: u8,
-    /// What follows its header, with the padding. Numbers are in this machine's order.
+    /// The data after its header, with the padding. Numbers are in host order.
     pub data: Vec<u8>,
 }
 
-/// Not text that any program reads back: the tool has words for the bytes that weir has not.
+/// No program can read this text back: the tool prints options for these bytes that weir does not know.
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -58,12 +58,12 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// Which extensions the kernel has.
+/// Reports which extensions the kernel has.
 pub trait Revisions {
     /// Whether the kernel has a match or a target in this revision.
     ///
     /// # Errors
-    /// The kernel could not be asked.
+    /// The request to the kernel failed.
     fn has(&self, family: Family, part: Part, form: Form) -> Result<bool>;
 }
 
@@ -96,7 +96,7 @@ impl Revisions for All {
     }
 }
 
-/// What encoding and decoding depend on besides the value.
+/// The context of encoding and decoding.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) family: Family,
@@ -104,19 +104,19 @@ pub(super) struct Context<'a> {
     pub(super) revisions: &'a dyn Revisions,
 }
 
-/// The bytes; `None` when the value is of another kind, or this revision has no place for it; or why
-/// no revision can hold it, with the remedy.
+/// The bytes; `None` when the value is of another kind, or this revision cannot represent it; or the reason why no
+/// revision can, with the remedy.
 pub(super) type Encoded = Result<Option<Vec<u8>>, String>;
 
 /// One match or target.
 pub(super) struct Kind<V: 'static> {
-    /// What stands after `-m` or `-j`.
+    /// The name after `-m` or `-j`.
     pub(super) name: &'static str,
-    /// The revisions that are read, the one to write first.
+    /// The supported revisions; the first one is preferred for writing.
     pub(super) forms: fn(Family) -> &'static [Form],
     pub(super) encode: fn(&V, Form, &Context<'_>) -> Encoded,
     pub(super) decode: fn(Form, Bytes<'_>, &Context<'_>) -> Option<V>,
-    /// Names of its options, and how many words follow each.
+    /// Names of its options, with the number of arguments of each.
     pub(super) options: &'static [(&'static str, usize)],
     pub(super) parse: fn(&mut Given) -> Result<V, Complaint>,
 }
@@ -129,7 +129,7 @@ pub(super) struct Wire {
     pub(super) data: Vec<u8>,
 }
 
-/// The value, when some kind reads it without losing anything.
+/// The value, if a kind decodes it without loss.
 pub(super) fn decode<V>(
     kinds: &[&Kind<V>],
     name: &str,
@@ -146,7 +146,7 @@ pub(super) fn decode<V>(
                 .iter()
                 .find(|f| f.name == name && f.revision == revision)?;
             let value = (kind.decode)(*form, Bytes(data), cx)?;
-            // What was not understood would be lost here.
+            // Anything that was not decoded would be lost here.
             match (kind.encode)(&value, *form, cx) {
                 Ok(Some(again)) if is_same(&again, data, unused(*form, cx.family)) => Some(value),
                 _ => None,
@@ -154,11 +154,11 @@ pub(super) fn decode<V>(
         })
 }
 
-/// Bytes that neither kernel nor tools look at, and that tools fill in different ways: of a
-/// `union nf_inet_addr` that holds an IPv4 mask, all but the first four.
+/// Bytes that neither the kernel nor the tools interpret, and that tools fill in different ways: in a
+/// `union nf_inet_addr` with an IPv4 mask, all but the first four.
 fn unused(form: Form, family: Family) -> &'static [Range<usize>] {
     match (form.name, form.revision, family) {
-        // The dimensions and flags that the kernel notes there.
+        // The dimensions and flags, which the kernel writes there.
         ("set", 0, _) => const { &[28..29, 29..30] },
         ("conntrack", _, Family::Ip) => const { &[20..32, 52..64, 84..96, 116..128] },
         _ => &[],
@@ -174,13 +174,13 @@ fn is_same(a: &[u8], b: &[u8], unused: &[Range<usize>]) -> bool {
             .all(|(n, (a, b))| a == b || is_unused(n))
 }
 
-/// A match that stands outside a legacy table. Sets have no names there, so matches on sets stay unknown.
+/// A match outside of a legacy table. Set names cannot be resolved there, so matches on sets remain unknown.
 pub(crate) fn match_of(family: Family, unknown: Unknown) -> Match {
     let decoded = outside(matches::KINDS, family, &unknown);
     decoded.unwrap_or(Match::Unknown(unknown))
 }
 
-/// A target that stands outside a legacy table, as [`match_of`].
+/// A target outside of a legacy table, as [`match_of`].
 pub(crate) fn target_of(family: Family, unknown: Unknown) -> Target {
     let decoded = outside(targets::KINDS, family, &unknown);
     decoded.unwrap_or(Target::Unknown(unknown))
@@ -196,12 +196,12 @@ fn outside<V>(kinds: &[&Kind<V>], family: Family, u: &Unknown) -> Option<V> {
     decode(kinds, &u.name, u.revision, &u.data, &cx)
 }
 
-/// `-m state` and `-j NOTRACK` are other words for a match and a target of another name.
+/// `-m state` and `-j NOTRACK` are aliases of a match and a target with another name.
 fn is_alias(kind: &str, name: &str) -> bool {
     matches!((kind, name), ("state", "conntrack") | ("NOTRACK", "CT"))
 }
 
-/// The bytes in the best revision that the kernel has.
+/// Encodes in the best revision that the kernel has.
 pub(super) fn encode<V: fmt::Display>(
     kinds: &[&Kind<V>],
     value: &V,
@@ -260,7 +260,7 @@ macro_rules! forms {
 }
 pub(super) use forms;
 
-/// `VALUE` or `VALUE/MASK`, in hexadecimal; all bits are not mentioned.
+/// `VALUE` or `VALUE/MASK`, in hexadecimal; a mask of all bits is omitted.
 pub(super) struct Masked(pub(super) u32, pub(super) u32);
 
 impl fmt::Display for Masked {
@@ -274,7 +274,7 @@ impl fmt::Display for Masked {
     }
 }
 
-/// Words joined by commas.
+/// Items joined by commas.
 pub(super) fn comma_separated(
     f: &mut fmt::Formatter<'_>,
     items: impl IntoIterator<Item = impl fmt::Display>,
@@ -286,8 +286,8 @@ pub(super) fn comma_separated(
     Ok(())
 }
 
-/// Text as libxtables quotes it: letters, digits, `_` and `-` stand bare; everything else is in double
-/// quotes, with a backslash before `"`, `'` and `\`.
+/// Text as libxtables quotes it: letters, digits, `_` and `-` remain unquoted; everything else is in double quotes,
+/// with a backslash before `"`, `'` and `\`.
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl fmt::Display for Quoted<'_> {

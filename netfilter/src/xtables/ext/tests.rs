@@ -1,4 +1,4 @@
-//! Every revision of every match and target: what it can say comes back.
+//! Every revision of every match and target: encoding and decoding lose nothing.
 
 use super::*;
 use crate::xtables::sets::Interned;
@@ -16,7 +16,7 @@ const TEXTS: [(Family, &str); 2] = [
     ),
 ];
 
-/// The matches and targets of the texts that the real tools are compared with.
+/// The matches and targets of the texts that the oracle tests use.
 fn values(family: Family, text: &str) -> (Vec<Match>, Vec<Target>) {
     let script = Script::parse(family, text).unwrap();
     let tables = plan_restore(&script, &Snapshot::default(), false)
@@ -28,7 +28,7 @@ fn values(family: Family, text: &str) -> (Vec<Match>, Vec<Target>) {
     (matches, rules().filter_map(|r| r.target.clone()).collect())
 }
 
-/// Encodes each value in each revision that can say it, reads it back, and notes the revision.
+/// Encodes each value in each revision that can represent it, decodes it again, and records the revision.
 fn round_trips<V: PartialEq + fmt::Debug>(
     kinds: &[&Kind<V>],
     values: &[V],
@@ -53,7 +53,7 @@ fn round_trips<V: PartialEq + fmt::Debug>(
                 seen.insert(label.clone());
                 let read = decode(kinds, form.name, form.revision, &data, &cx);
                 assert_eq!(read.as_ref(), Some(value), "{form:?}");
-                // No shorter or longer structure is taken for it.
+                // No shorter or longer structure is accepted for it.
                 for len in 0..data.len() {
                     let cut = data.get(..len).unwrap();
                     assert_eq!(decode(kinds, form.name, form.revision, cut, &cx), None);

@@ -1,4 +1,4 @@
-//! What is refused before the kernel sees it.
+//! Checks of a table before it is sent to the kernel.
 
 use super::super::Target;
 use super::super::text::known_targets;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use weir_netlink::{Error, Result};
 
 impl Layout {
-    /// Refuses jumps to nowhere, names that occur twice, and loops that packets could get into.
+    /// Refuses jumps to missing chains, duplicate names, and loops that packets can enter.
     pub(in crate::xtables) fn check(&self) -> Result<()> {
         let refuse = |object: String, why: String| Err(Error::refused("write", object, why));
         let by_name: HashMap<&str, &ChainLayout> =
@@ -56,7 +56,7 @@ impl Layout {
     }
 }
 
-/// Depth first, without recursion: the chains may come from anybody and be deep.
+/// Depth first, without recursion: the chains may be foreign and deeply nested.
 fn find_loop(start: &ChainLayout, chains: &HashMap<&str, &ChainLayout>) -> Option<Vec<String>> {
     let targets = |c: &ChainLayout| -> Vec<String> {
         let mut all: Vec<String> = c

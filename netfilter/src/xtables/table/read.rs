@@ -1,4 +1,4 @@
-//! From the kernel's bytes to chains.
+//! Decodes the kernel's bytes to chains.
 
 use super::super::bytes::Bytes;
 use super::super::entry::{self, Ending, Entry, shape};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use weir_netlink::{Error, Result};
 
 impl Layout {
-    /// Reads what the kernel gave.
+    /// Decodes the kernel's answer.
     pub(in crate::xtables) fn decode(
         name: &str,
         info: Info,
@@ -34,7 +34,7 @@ impl Layout {
         }
     }
 
-    /// Where the entries are, and the names of user chains by where jumps to them lead: behind their heads.
+    /// The offsets of the entries, and the names of user chains by the offset that jumps use: that after their heads.
     fn offsets(&self, family: Family) -> Result<(Vec<usize>, HashMap<usize, String>), String> {
         let mut offsets = Vec::with_capacity(self.info.entries.min(self.blob.len()));
         let mut chains = HashMap::new();
@@ -91,7 +91,7 @@ impl Layout {
             if let Some(hook) = hook_at(&self.info.hook_entry, at) {
                 self.close(current.take())?;
                 let name = HOOKS.get(hook).copied().unwrap_or_default();
-                // The policy is known when its entry comes.
+                // The policy is set when its entry is decoded.
                 let builtin = Some((hook, Policy::Accept));
                 current = Some(ChainLayout {
                     builtin,
@@ -126,7 +126,7 @@ impl Layout {
         self.close(current)
     }
 
-    /// Ends a user chain: its last rule is the `RETURN` that every one has.
+    /// Ends a user chain: its last rule is the implicit `RETURN`.
     fn close(&mut self, chain: Option<ChainLayout>) -> Result<(), String> {
         let Some(mut chain) = chain else {
             return Ok(());
@@ -159,7 +159,7 @@ impl Layout {
         let mut rule = entry.rule;
         if let Ending::Verdict(verdict) = entry.ending {
             rule.target = match usize::try_from(verdict) {
-                // On to the next rule: no target.
+                // Continues with the next rule: no target.
                 Ok(to) if to == at + entry.len && !entry.goto => None,
                 Ok(to) => {
                     let chain = chains.get(&to).cloned();

@@ -1,4 +1,4 @@
-//! Blobs without a kernel: what is written is read alike, and nothing that is read can do harm.
+//! Blobs without a kernel: encoding and decoding lose nothing, and no input does any harm.
 
 use super::*;
 use crate::xtables::ext::{All, Context};
@@ -17,7 +17,7 @@ const TEXTS: [(Family, &str); 2] = [
     ),
 ];
 
-/// The tables of the oracle's texts, as they would be written on a kernel that has everything.
+/// The tables of the oracle's texts, encoded for a kernel with all extensions.
 fn tables() -> Vec<Layout> {
     TEXTS
         .iter()
@@ -61,7 +61,7 @@ fn what_is_written_is_read_alike() {
         let read = Layout::decode(&table.name, info, blob.bytes.clone(), &cx).unwrap();
         assert_eq!(read.table().to_string(), table.table().to_string());
         assert_eq!(read.table(), table.table());
-        // Written again from the bytes: nothing moves, and every entry is known.
+        // Encoded again from the bytes: nothing moves, and every entry is recognized.
         let again = read.encode(&cx).unwrap();
         assert_eq!(again.bytes, blob.bytes);
         let all: Vec<Option<usize>> = (0..blob.old.len()).map(Some).collect();
@@ -83,12 +83,12 @@ fn loops_and_dead_ends_are_refused() {
     let e = check("-A INPUT -j NOWHERE\n").unwrap_err().to_string();
     assert!(e.contains("no chain NOWHERE"), "{e}");
     assert!(check("-A A -j INPUT\n").is_err());
-    // No packet gets there: the kernel takes it, so it must not keep us from writing.
+    // No packet gets there: the kernel accepts it, so it must not prevent writing.
     assert!(check("-A A -j B\n-A B -j A\n").is_ok());
     assert!(check("-A INPUT -j A\n-A INPUT -j B\n-A A -j B\n").is_ok());
 }
 
-/// A blob and what is said about it.
+/// A blob and its description.
 fn blobs() -> Vec<(Layout, Info, Vec<u8>)> {
     let sets = Interned::default();
     let encode = |table: Layout| {
@@ -104,7 +104,7 @@ fn blobs() -> Vec<(Layout, Info, Vec<u8>)> {
     tables().into_iter().map(encode).collect()
 }
 
-/// Whatever came in: an error, or values that print and can be written again.
+/// For any input: an error, or values that can be printed and encoded again.
 fn survives(table: &Layout, info: Info, bytes: Vec<u8>) {
     let sets = Interned::default();
     let cx = Context {

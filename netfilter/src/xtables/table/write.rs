@@ -1,4 +1,4 @@
-//! From chains to bytes for the kernel.
+//! Encodes chains for the kernel.
 
 use super::super::bytes::Bytes;
 use super::super::entry::{self, shape};
@@ -11,14 +11,14 @@ use weir_netlink::{Error, Result};
 
 /// A verdict that is an offset.
 struct Jump {
-    /// A chain, or the next rule.
+    /// The target chain; `None` for the next rule.
     to: Option<String>,
     /// Offset of the target in the entry.
     target: usize,
 }
 
 impl Layout {
-    /// Entries for the kernel. Rules that it holds already keep every byte but the offset of a jump.
+    /// Encodes the entries. Existing rules keep every byte except the offset of a jump.
     pub(in crate::xtables) fn encode(&self, cx: &Context<'_>) -> Result<Blob> {
         self.check()?;
         let mut entries: Vec<(Vec<u8>, Option<usize>, Option<Jump>)> = Vec::new();
@@ -124,7 +124,7 @@ impl Layout {
                 (bytes, None, target.into())
             }
         };
-        // The kernel writes both anew.
+        // The kernel recomputes both.
         let shape = shape(self.family);
         for (at, len) in [(shape.comefrom, 4), (shape.counters, layout::COUNTERS_SIZE)] {
             bytes.get_mut(at..at + len).unwrap_or_default().fill(0);

@@ -1,7 +1,7 @@
 //! The text of `iptables-restore` as values.
 //!
-//! [`Script::parse`] reads all of it before anything is done: what it cannot read is an error with its line
-//! and column. [`plan_restore`](super::plan_restore) turns a script into a change.
+//! [`Script::parse`] parses all of it before anything is executed: a syntax error has its line and column.
+//! [`plan_restore`](super::plan_restore) turns a script into a change.
 
 mod names;
 mod options;
@@ -15,14 +15,14 @@ pub(super) use rule::known_targets;
 
 use std::fmt;
 
-/// Where a text cannot be read, and why.
+/// A syntax error: its position and reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// Counted from 1.
     pub line: usize,
     /// In characters, counted from 1.
     pub column: usize,
-    /// What is wrong there, and what to write instead.
+    /// The error, and the remedy.
     pub message: String,
 }
 

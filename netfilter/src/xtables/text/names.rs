@@ -1,13 +1,13 @@
-//! Long options, which may be abbreviated: `--to-port` is `--to-ports` where nothing else begins so.
+//! Long options, which may be abbreviated: `--to-port` is `--to-ports` unless another option has this prefix.
 //!
-//! The tools read them with `getopt_long(3)`: the whole name wins, else the one name that begins with what was
-//! given. Names are the tool's own and those of the matches and the target that were named before.
+//! The tools parse them with `getopt_long(3)`: an exact name has precedence, else the only name with the given
+//! prefix. The names are those of the tool and of the matches and the target that were named before.
 
 use super::Complaint;
 use crate::xtables::Family;
 
-/// The long options of `iptables` and `ip6tables` themselves and the short option each stands for; those that
-/// have none have `""`. All are here, because each may make an abbreviation ambiguous.
+/// The long options of `iptables` and `ip6tables` themselves, with their short options or `""`. All are listed,
+/// because each may make an abbreviation ambiguous.
 const OWN: [(&str, &str); 34] = [
     ("--append", "-A"),
     ("--check", "-C"),
@@ -45,7 +45,7 @@ const OWN: [(&str, &str); 34] = [
     ("--zero", "-Z"),
 ];
 
-/// IPv6 has no option for fragments.
+/// ip6tables has no option for fragments.
 const FRAGMENTS: (&str, &str) = ("--fragments", "-f");
 
 /// Options that the kernel has for a target and the tools (1.8.9) have no word for: written out they are taken, and no
@@ -60,19 +60,19 @@ const ONLY_WHOLE: [(&str, &str); 4] = [
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// This whole name.
+    /// Exactly this name.
     One(&'static str),
-    /// Nothing begins so.
+    /// No name has the prefix.
     Nothing,
-    /// Several that begin so.
+    /// Several names have the prefix.
     Many(Vec<&'static str>),
 }
 
 impl Found {
-    /// The only name, or none.
+    /// The name, or `None`.
     ///
     /// # Errors
-    /// There are several.
+    /// Several names have the prefix.
     pub(super) fn only(
         self,
         given: &str,
@@ -92,9 +92,9 @@ impl Found {
     }
 }
 
-/// Looks a name up among others.
+/// Looks up a name or prefix.
 pub(super) fn find(given: &str, names: impl Iterator<Item = &'static str>) -> Found {
-    // "--" alone begins them all and ends the options.
+    // "--" alone is a prefix of all names and ends the options.
     if given.len() < 3 || !given.starts_with("--") {
         return Found::Nothing;
     }
@@ -125,7 +125,7 @@ pub(super) fn own(family: Family) -> impl Iterator<Item = &'static str> {
     OWN.into_iter().chain(fragments).map(|(long, _)| long)
 }
 
-/// The short option that one of the tool's own names stands for; a name of an extension stands for itself.
+/// The short option of a long one of the tool; the name itself for an option of an extension.
 pub(super) fn short(name: &str) -> &str {
     let mut all = OWN.iter().chain([&FRAGMENTS]);
     match all.find(|(long, _)| *long == name) {
@@ -143,7 +143,7 @@ mod tests {
         let of = |given| find(given, own(Family::Ip));
         assert_eq!(of("--append"), Found::One("--append"));
         assert_eq!(of("--app"), Found::One("--append"));
-        // The whole name wins over a longer one.
+        // An exact name has precedence over a longer one.
         assert_eq!(of("--delete"), Found::One("--delete"));
         assert_eq!(
             of("--delet"),

@@ -1,4 +1,4 @@
-//! The options of one match or target, as they were given.
+//! The options of one match or target, as given.
 
 use crate::xtables::{Family, Interface, Not, PortRange, Protocol};
 use ipnet::IpNet;
@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// What is wrong in a line, and where.
+/// An error in a line, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Complaint {
     pub(crate) column: usize,
     pub(crate) message: String,
 }
 
-/// Everything that was given for one `-m` or `-j`.
+/// The options given for one `-m` or `-j`.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
     pub(crate) family: Family,
@@ -23,18 +23,18 @@ pub(crate) struct Given {
     pub(super) options: Vec<Opt>,
 }
 
-/// One option and the words after it.
+/// One option and its arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Opt {
     pub(crate) not: Not,
     pub(super) name: String,
     pub(super) words: Vec<String>,
-    /// Of the option's name.
+    /// Column of the option's name.
     pub(super) column: usize,
 }
 
 impl Given {
-    /// The option of any of these names, once.
+    /// Takes the option with one of these names; at most one may be given.
     pub(crate) fn take(&mut self, names: &[&str]) -> Option<Opt> {
         let at = self
             .options
@@ -43,19 +43,19 @@ impl Given {
         Some(self.options.remove(at))
     }
 
-    /// The same where it cannot be left out.
+    /// As [`Given::take`], for a mandatory option.
     pub(crate) fn need(&mut self, names: &[&str]) -> Result<Opt, Complaint> {
         self.take(names)
             .ok_or_else(|| self.lacks(names.first().copied().unwrap_or_default()))
     }
 
-    /// An option without words that `!` does not go with.
+    /// Takes an option without arguments that cannot be inverted.
     pub(crate) fn flag(&mut self, name: &str) -> Result<bool, Complaint> {
         self.take(&[name])
             .map_or(Ok(false), |o| o.plain().map(|_| true))
     }
 
-    /// `P` or `P:Q`, also inverted; either end may be left out.
+    /// `P` or `P:Q`, possibly inverted; either end may be omitted.
     pub(crate) fn ports(&mut self, names: &[&str]) -> Result<Option<(Not, PortRange)>, Complaint> {
         self.take(names)
             .map(|o| Ok((o.not, o.range(o.word(0))?)))
@@ -71,12 +71,12 @@ impl Given {
 }
 
 impl Opt {
-    /// The word at this place; the parser made sure that there are as many as the option takes.
+    /// The n-th argument; the parser has checked the number of arguments.
     pub(crate) fn word(&self, n: usize) -> &str {
         self.words.get(n).map_or("", String::as_str)
     }
 
-    /// Refuses `!` before options that have no opposite.
+    /// Refuses `!` before options that cannot be inverted.
     pub(crate) fn plain(&self) -> Result<&Self, Complaint> {
         match self.not {
             Not(false) => Ok(self),
@@ -87,7 +87,7 @@ impl Opt {
         }
     }
 
-    /// `why` says what is wrong with the words, and the remedy.
+    /// An error about the arguments; `why` is the reason, with the remedy.
     pub(crate) fn wrong(&self, why: &str) -> Complaint {
         let message = format!("{} `{}`: {why}", self.name, self.words.join(" "));
         Complaint {

@@ -1,4 +1,4 @@
-//! Tables and commands: what `iptables-restore` reads.
+//! Tables and commands: the input of `iptables-restore`.
 
 use super::options::Complaint;
 use super::words::{Word, words};
@@ -8,12 +8,12 @@ use crate::xtables::table::table_names;
 use crate::xtables::{Family, Policy, Rule};
 use std::fmt;
 
-/// A whole text of one family.
+/// A whole script of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
     /// `iptables-restore` or `ip6tables-restore`.
     pub family: Family,
-    /// In the order of the text; a table may come several times.
+    /// In the order of the text; a table may occur several times.
     pub tables: Vec<ScriptTable>,
 }
 
@@ -22,27 +22,27 @@ pub struct Script {
 pub struct ScriptTable {
     /// `filter`, `nat`, `mangle`, `raw` or `security`.
     pub name: String,
-    /// The commands with the line of each.
+    /// The commands, with the line of each.
     pub commands: Vec<(usize, Command)>,
 }
 
-/// One line. `Display` prints it as `iptables` takes it, without its first word.
+/// One line. `Display` prints it as arguments of `iptables`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Command {
-    /// `:NAME POLICY`: a built-in chain gets the policy; a user chain is made, or emptied where it is there.
+    /// `:NAME POLICY`: sets the policy of a built-in chain; creates a user chain, or flushes an existing one.
     Declare(String, Option<Policy>),
     /// `-A`
     Append(String, Rule),
-    /// `-I`: at this place, counted from 1.
+    /// `-I`: at this position, counted from 1.
     Insert(String, usize, Rule),
-    /// `-D CHAIN RULE`: the first equal one.
+    /// `-D CHAIN RULE`: the first equal rule.
     Delete(String, Rule),
     /// `-D CHAIN N`, counted from 1.
     DeleteAt(String, usize),
-    /// `-R`: the one at this place, counted from 1.
+    /// `-R`: the rule at this position, counted from 1.
     Replace(String, usize, Rule),
-    /// `-F`: the rules of a chain, or of all.
+    /// `-F`: the rules of a chain, or of all chains.
     Flush(Option<String>),
     /// `-N`
     NewChain(String),
@@ -53,10 +53,10 @@ pub enum Command {
 }
 
 impl Script {
-    /// Reads a text. Counters, in `[P:B]` and in `-c`, are read over.
+    /// Parses a script. Counters, in `[P:B]` and in `-c`, are ignored.
     ///
     /// # Errors
-    /// The first line that cannot be read.
+    /// The first line with a syntax error.
     pub fn parse(family: Family, text: &str) -> Result<Self, ParseError> {
         let mut script = Self {
             family,
@@ -96,7 +96,7 @@ impl Script {
             return Err(complain(1, "the line holds a zero byte; remove it"));
         }
         let Some(table) = open else {
-            // Blanks may stand after the star, as upstream writes it.
+            // Spaces may follow the asterisk, as the iptables project writes it.
             let name = line.trim_end().strip_prefix('*').map(str::trim_start);
             let name =
                 name.ok_or_else(|| complain(1, "commands come after a line with *TABLE; add one"))?;
@@ -143,7 +143,7 @@ fn declare(rest: &str) -> Result<Command, Complaint> {
             "give :CHAIN POLICY, with - for the policy of a user chain",
         ));
     };
-    // The colon is a column too.
+    // The colon is counted as a column.
     let policy = match policy.text.as_str() {
         "-" => None,
         _ => Some(parse_policy(policy).map_err(|c| Complaint {
@@ -254,7 +254,7 @@ fn command(line: &str, family: Family) -> Result<Vec<Command>, Complaint> {
                     .into_iter()
                     .map(|r| Command::Delete(chain.clone(), r))
                     .collect()),
-                // Each new one is inserted before the last one, as the tool does.
+                // Each further rule is inserted before the previous one, as the tool does.
                 ("-I", n) => {
                     let n = n.unwrap_or(1);
                     Ok(rules
@@ -282,8 +282,8 @@ fn command(line: &str, family: Family) -> Result<Vec<Command>, Complaint> {
     }
 }
 
-/// Where the command stands, and its short name. A rule's own options may come before it, as in
-/// `-m tcp -p tcp -A INPUT`. A whole name goes before an abbreviation, which may be an option of a match.
+/// Index of the command, and its short name. A rule's own options may precede it, as in `-m tcp -p tcp -A INPUT`. An
+/// exact name has precedence over an abbreviation, which may be an option of a match.
 fn find_command(words: &[Word], family: Family) -> Option<(usize, &'static str)> {
     let find = |name: &dyn Fn(&str) -> Option<&'static str>| {
         let mut found = words.iter().enumerate().filter(|(_, w)| !w.quoted);
@@ -298,7 +298,7 @@ fn find_command(words: &[Word], family: Family) -> Option<(usize, &'static str)>
 }
 
 fn canonical(short: &str) -> Option<&'static str> {
-    // -Z zeroes counters, which weir never writes.
+    // -Z zeroes counters, which weir does not support.
     let commands = ["-A", "-I", "-D", "-R", "-F", "-N", "-X", "-P", "-Z"];
     commands.into_iter().find(|command| *command == short)
 }

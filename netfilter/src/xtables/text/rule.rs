@@ -7,7 +7,7 @@ use crate::xtables::ext::{Kind, matches, targets};
 use crate::xtables::{Family, Match, Not, Protocol, Rule, Target};
 use ipnet::IpNet;
 
-/// A match or a target that options may belong to.
+/// A loaded match or target, whose options may follow.
 enum Loaded {
     Match(&'static Kind<Match>, Given),
     Target(&'static Kind<Target>, Given),
@@ -42,20 +42,20 @@ impl Loaded {
     }
 }
 
-/// What is collected while the words are read.
+/// The state of the parser of one line.
 struct Reader<'a> {
     family: Family,
     words: std::iter::Peekable<std::slice::Iter<'a, Word>>,
     rule: Rule,
-    /// `-s A,B` stands for one rule each.
+    /// `-s A,B` creates one rule per address.
     sources: Vec<(Not, IpNet)>,
     destinations: Vec<(Not, IpNet)>,
     loaded: Vec<Loaded>,
-    /// Where the line ends, for what is missing there.
+    /// The column of the end of the line, for errors about missing words.
     end: usize,
 }
 
-/// The rules that these words stand for: more than one where `-s` or `-d` lists several addresses.
+/// The rules of these words: several if `-s` or `-d` lists several addresses.
 pub(super) fn rules(words: &[Word], family: Family, end: usize) -> Result<Vec<Rule>, Complaint> {
     let mut reader = Reader {
         family,
@@ -138,9 +138,9 @@ impl<'a> Reader<'a> {
                 once(&o, self.rule.target.is_none() && !self.has_target())?;
                 self.target(o.plain()?)?;
             }
-            // Counters of this rule; weir sets none.
+            // Counters of this rule; weir does not set them.
             "-c" => self.take(&mut o, 2)?,
-            // The lock is the caller's business.
+            // The caller handles the lock.
             "-w" => {
                 if self
                     .words
@@ -155,8 +155,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A long option may be abbreviated: among the tool's own, those of what was loaded, and, when none of them
-    /// fits, those of the protocol's own match.
+    /// A long option may be abbreviated: candidates are the tool's own options, those of loaded extensions, and, if
+    /// none of them has the prefix, those of the implied match of the protocol.
     fn whole_name(&self, given: &'a str, column: usize) -> Result<&'a str, Complaint> {
         let options = |options: &'static [(&'static str, usize)]| options.iter().map(|(n, _)| *n);
         let of = |l: &Loaded| {
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         Ok(found.only(given, column)?.unwrap_or(given))
     }
 
-    /// The words after an option.
+    /// Takes the arguments of an option.
     fn take(&mut self, o: &mut Opt, arity: usize) -> Result<(), Complaint> {
         while o.words.len() < arity {
             match self.words.next() {
@@ -276,7 +276,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// An option of what was loaded last and knows it, else of the protocol's own match.
+    /// An option of the extension that was loaded last and has it, else of the implied match of the protocol.
     fn extension(&mut self, mut o: Opt) -> Result<(), Complaint> {
         let mut found = self.loaded.iter().rposition(|l| l.arity(&o.name).is_some());
         if found.is_none() {
@@ -311,7 +311,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The match of the rule's protocol, which need not be named.
+    /// The match that the rule's protocol implies.
     fn implied_kind(&self) -> Option<&'static Kind<Match>> {
         let (Not(false), protocol) = self.rule.protocol? else {
             return None;
@@ -378,7 +378,7 @@ impl<'a> Reader<'a> {
         Ok(rules)
     }
 
-    /// The kernel refuses these without their protocol, with `EINVAL` and no word.
+    /// The kernel refuses these without their protocol, with `EINVAL` and no text.
     fn check_protocol(&self, value: &Match, given: &Given) -> Result<(), Complaint> {
         let needs = match value {
             Match::Tcp(_) => Protocol::TCP,
@@ -398,7 +398,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The targets that weir has words for, in one line.
+/// The names of the known targets, in one line.
 pub(in crate::xtables) fn known_targets() -> String {
     let names: Vec<&str> = targets::KINDS.iter().map(|kind| kind.name).collect();
     names.join(", ")

@@ -1,4 +1,4 @@
-//! What the text says, and where it is wrong. That the real tool reads it alike is tested with the tool.
+//! Results and errors of the parser. Other tests compare it with the real tool.
 
 use super::*;
 use crate::xtables::Family;
@@ -61,7 +61,7 @@ fn each_command_is_read() {
             "-A C -m conntrack --ctstate=NEW --fragm",
             "-A C -f -m conntrack --ctstate NEW",
         ),
-        // The tool's own --source, not --source-port: the match is not named yet.
+        // The tool's own --source, not --source-port: the match is not loaded yet.
         ("-A C -p tcp --so 1.1.1.1", "-A C -s 1.1.1.1/32 -p tcp"),
         (
             "-A C -d 10.0.0.0/255.255.0.0 -m limit --limit 7/min",

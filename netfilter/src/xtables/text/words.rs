@@ -1,18 +1,18 @@
-//! A line as words, with their columns.
+//! Splits a line into words, with their columns.
 
 use super::Complaint;
 
-/// One word without its quotes.
+/// One word, unquoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     pub(super) text: String,
     /// In characters, counted from 1.
     pub(super) column: usize,
-    /// A word in quotes is never an option.
+    /// A quoted word is never an option.
     pub(super) quoted: bool,
 }
 
-/// Splits at blanks. Double quotes keep them, and in quotes a backslash keeps the next character.
+/// Splits at spaces. Double quotes preserve them, and inside quotes a backslash escapes the next character.
 pub(super) fn words(line: &str) -> Result<Vec<Word>, Complaint> {
     let mut words = Vec::new();
     let mut word: Option<Word> = None;

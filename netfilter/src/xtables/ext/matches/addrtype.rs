@@ -8,7 +8,7 @@ use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Family, Match, Not};
 use std::fmt;
 
-/// What the routing tables say about the packet's addresses.
+/// The types of the packet's addresses according to the routing tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Addrtype {
     /// `--src-type`: bits of `XT_ADDRTYPE_*`, one for each `RTN_*`.
@@ -19,7 +19,7 @@ pub struct Addrtype {
     pub limit: Option<LimitIface>,
 }
 
-/// Which interface the routes must lead through.
+/// The interface that the routes must use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitIface {
     /// `--limit-iface-in`
@@ -28,7 +28,7 @@ pub enum LimitIface {
     Out,
 }
 
-/// By bit, as `enum rtn_type` counts.
+/// Indexed by bit, as in `enum rtn_type`.
 const TYPES: [&str; 12] = [
     "UNSPEC",
     "UNICAST",

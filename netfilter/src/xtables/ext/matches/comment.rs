@@ -7,7 +7,7 @@ use crate::xtables::raw::XT_MAX_COMMENT_LEN;
 use crate::xtables::text::{Complaint, Given};
 use std::fmt;
 
-/// A remark, at most 255 bytes. It always holds.
+/// A comment of at most 255 bytes. It always holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Comment(pub String);
 

@@ -1,5 +1,5 @@
-//! `-m connmark`: `struct xt_connmark_mtinfo1` (`linux/netfilter/xt_connmark.h`), 12 bytes, laid out as
-//! that of `-m mark`.
+//! `-m connmark`: `struct xt_connmark_mtinfo1` (`linux/netfilter/xt_connmark.h`), 12 bytes, with the
+//! layout of `-m mark`.
 
 use super::super::{Context, Encoded, Form, Kind, forms};
 use super::mark::{parse, value, wire};

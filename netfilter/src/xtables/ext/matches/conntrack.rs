@@ -13,7 +13,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-/// What connection tracking knows about the packet's connection.
+/// The conntrack state of the packet's connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Conntrack {
     /// `--ctstate`: any of these, in the order of [`ConntrackState`].
@@ -26,7 +26,7 @@ pub struct Conntrack {
     pub ports: [Option<(Not, PortRange)>; 4],
     /// `--ctstatus`: bits of `enum ip_conntrack_status`.
     pub status: Option<(Not, u16)>,
-    /// `--ctexpire`: remaining life in seconds, both ends included.
+    /// `--ctexpire`: remaining lifetime in seconds, inclusive range.
     pub expires: Option<(Not, RangeInclusive<u32>)>,
     /// `--ctdir`
     pub direction: Option<Direction>,
@@ -35,7 +35,7 @@ pub struct Conntrack {
 /// `--ctdir`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// `ORIGINAL`: as the connection's first packet.
+    /// `ORIGINAL`: the direction of the connection's first packet.
     Original,
     /// `REPLY`
     Reply,
@@ -44,19 +44,19 @@ pub enum Direction {
 /// `--ctstate`, in the order in which `iptables-save` prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ConntrackState {
-    /// `INVALID`: belongs to no connection that makes sense.
+    /// `INVALID`: belongs to no valid connection.
     Invalid,
-    /// `NEW`: begins a connection.
+    /// `NEW`: starts a connection.
     New,
-    /// `RELATED`: begins a connection that another one announced.
+    /// `RELATED`: starts a connection that another one expects.
     Related,
     /// `ESTABLISHED`: belongs to a connection that has seen both directions.
     Established,
-    /// `UNTRACKED`: taken out by `-j CT --notrack`.
+    /// `UNTRACKED`: exempted by `-j CT --notrack`.
     Untracked,
-    /// `SNAT`: its source was rewritten. Not in `-m state`.
+    /// `SNAT`: its source was translated. Not in `-m state`.
     Snat,
-    /// `DNAT`: its destination was rewritten. Not in `-m state`.
+    /// `DNAT`: its destination was translated. Not in `-m state`.
     Dnat,
 }
 
@@ -156,7 +156,7 @@ pub(super) fn from_bits(bits: u16) -> Vec<ConntrackState> {
         .collect()
 }
 
-/// The whole address space: what an address that is not looked at is filled with.
+/// The whole address space: the value of an address that is not matched.
 fn anything(family: Family) -> IpAddr {
     match family {
         Family::Ip => Ipv4Addr::UNSPECIFIED.into(),

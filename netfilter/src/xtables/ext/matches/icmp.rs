@@ -12,9 +12,9 @@ use std::fmt;
 pub struct IcmpType {
     /// `!`
     pub not: Not,
-    /// The type; 255 in IPv4 is any.
+    /// The type; 255 matches any in IPv4.
     pub kind: u8,
-    /// The code; none is any.
+    /// The code; `None` matches any.
     pub code: Option<u8>,
 }
 
@@ -96,7 +96,7 @@ pub(super) fn value(b: Bytes<'_>) -> Option<IcmpType> {
     let code = match (b.u8(1)?, b.u8(2)?) {
         (0, 255) => None,
         (first, last) if first == last => Some(first),
-        // A range of codes has no words.
+        // A range of codes cannot be written as options.
         _ => return None,
     };
     Some(IcmpType {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// Addresses from one to another, both included.
+/// Inclusive ranges of addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Iprange {
     /// `--src-range`

@@ -1,5 +1,5 @@
-//! `-m limit`: `struct xt_rateinfo` (`linux/netfilter/xt_limit.h`), 40 bytes, of which the kernel uses all
-//! but the first 8 for itself.
+//! `-m limit`: `struct xt_rateinfo` (`linux/netfilter/xt_limit.h`), 40 bytes, of which all but the first 8 are
+//! private to the kernel.
 
 use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::Match;
@@ -8,16 +8,16 @@ use crate::xtables::raw::XT_LIMIT_SCALE;
 use crate::xtables::text::{Complaint, Given};
 use std::fmt;
 
-/// At most so many packets: a bucket of tokens.
+/// A limited rate of packets: a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
     /// `--limit`: time between two packets in 1/10000 second, never 0.
     pub period: u32,
-    /// `--limit-burst`: packets that may come at once.
+    /// `--limit-burst`: packets that may exceed the rate.
     pub burst: u32,
 }
 
-/// What `iptables` assumes (`XT_LIMIT_BURST`).
+/// The default of `iptables` (`XT_LIMIT_BURST`).
 const BURST: u32 = 5;
 
 const UNITS: &[(&str, &str, u32)] = &[
@@ -56,7 +56,7 @@ fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
 }
 
 impl fmt::Display for Limit {
-    /// In the largest unit that loses little, as `iptables-save` chooses it.
+    /// In the largest unit without much loss, as `iptables-save` chooses it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let per = |unit: u32| unit.checked_div(self.period).unwrap_or(0);
         let worse = |unit: u32| {

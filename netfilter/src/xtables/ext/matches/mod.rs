@@ -25,7 +25,7 @@ pub(crate) mod udp;
 use super::Kind;
 use crate::xtables::Match;
 
-/// Every match that has words.
+/// Every known match.
 pub(crate) const KINDS: &[&Kind<Match>] = &[
     &tcp::KIND,
     &udp::KIND,

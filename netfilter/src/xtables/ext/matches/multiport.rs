@@ -8,12 +8,12 @@ use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Match, Not, PortRange};
 use std::fmt;
 
-/// A list of ports, of protocols that have some: at most 15, a range counts as two.
+/// A list of ports, for protocols with ports: at most 15, a range counts as two.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Multiport {
     /// `!`
     pub not: Not,
-    /// Which port of the packet.
+    /// Which port of the packet is compared.
     pub side: Side,
     /// In the order in which they are compared and printed.
     pub ports: Vec<PortRange>,
@@ -26,7 +26,7 @@ pub enum Side {
     Source,
     /// `--dports`
     Destination,
-    /// `--ports`: one of the two.
+    /// `--ports`: either of them.
     Either,
 }
 

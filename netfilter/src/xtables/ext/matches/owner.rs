@@ -8,18 +8,18 @@ use crate::xtables::{Match, Not};
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// The socket that sends the packet. A packet without one does not match, and therefore matches the
-/// inverted form. Only in `OUTPUT` and `POSTROUTING`. The kernel refuses it unless the writer's user namespace
-/// is the one that owns the network namespace.
+/// The socket that sent the packet. A packet without a socket does not match, and therefore matches the inverted
+/// form. Only in `OUTPUT` and `POSTROUTING`. The kernel refuses it unless the writer's user namespace owns the
+/// network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// `--socket-exists`
     pub socket: Option<Not>,
-    /// `--uid-owner`, both ends included.
+    /// `--uid-owner`, inclusive range.
     pub uid: Option<(Not, RangeInclusive<u32>)>,
-    /// `--gid-owner`, both ends included.
+    /// `--gid-owner`, inclusive range.
     pub gid: Option<(Not, RangeInclusive<u32>)>,
-    /// `--suppl-groups`: the groups of `--gid-owner` may be supplementary ones.
+    /// `--suppl-groups`: supplementary groups are matched with `--gid-owner` too.
     pub suppl_groups: bool,
 }
 

@@ -8,7 +8,7 @@ use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Interface, Match, Not};
 use std::fmt;
 
-/// Ports of a bridge that the packet came in by or leaves by.
+/// The bridge ports by which the packet arrived or leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Physdev {
     /// `--physdev-is-in`

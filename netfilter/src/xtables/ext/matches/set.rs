@@ -1,7 +1,7 @@
 //! `-m set`: `struct xt_set_info_match_v0` to `v4` (`linux/netfilter/xt_set.h`): 32, 4 and 44 bytes.
 //!
-//! The kernel keeps the set's index, which stays when a set is swapped and goes to another set
-//! when one is destroyed; [`Sets`](crate::xtables::Sets) turns it into a name and back.
+//! The kernel keeps the set's index, which remains valid when sets are swapped and is reused after one is destroyed;
+//! [`Sets`](crate::xtables::Sets) converts between index and name.
 
 use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::bytes::{Build, Bytes};
@@ -10,22 +10,22 @@ use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Family, Match, Not};
 use std::fmt;
 
-/// The packet is in a set.
+/// Whether the packet is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetMatch {
     /// `!`
     pub not: Not,
-    /// Which set, and which parts of the packet are looked up in it.
+    /// The set, and the parts of the packet that are looked up in it.
     pub set: SetRef,
     /// `--return-nomatch`: elements with `nomatch` match.
     pub return_nomatch: bool,
-    /// `! --update-counters`: the element's counters stay.
+    /// `! --update-counters`: the element's counters are not updated.
     pub keep_counters: bool,
-    /// `! --update-subcounters`: so do those of elements of a list's sets.
+    /// `! --update-subcounters`: nor those of elements in the sets of a list.
     pub keep_subcounters: bool,
-    /// `--packets-eq` and its like.
+    /// `--packets-eq` and similar.
     pub packets: Option<(Compare, u64)>,
-    /// `--bytes-eq` and its like.
+    /// `--bytes-eq` and similar.
     pub bytes: Option<(Compare, u64)>,
 }
 
@@ -34,7 +34,7 @@ pub struct SetMatch {
 pub struct SetRef {
     /// The set's name, at most 31 bytes.
     pub name: String,
-    /// For each dimension of the set whether it is taken from the source; 1 to 6.
+    /// For each dimension of the set, whether it is the packet's source; 1 to 6.
     pub source: Vec<bool>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-/// `struct xt_set_info`: index, dimensions, and which of them are sources.
+/// `struct xt_set_info`: index, number of dimensions, and which of them are sources.
 pub(crate) fn set_info(set: &SetRef, not: Not, cx: &Context<'_>) -> Result<(u16, u8, u8), String> {
     if set.source.is_empty() || set.source.len() > IPSET_DIM_MAX {
         return Err("a set has 1 to 6 dimensions; give src or dst for each".into());
@@ -91,7 +91,7 @@ pub(crate) fn set_info(set: &SetRef, not: Not, cx: &Context<'_>) -> Result<(u16,
     Ok((index, dim, flags))
 }
 
-/// The reverse; `None` also when the set has no name any more.
+/// The reverse; `None` also when the set no longer exists.
 pub(crate) fn set_ref(index: u16, dim: u8, flags: u8, cx: &Context<'_>) -> Option<SetRef> {
     if dim == 0 || usize::from(dim) > IPSET_DIM_MAX {
         return None;
@@ -113,7 +113,7 @@ fn encode(value: &Match, form: Form, cx: &Context<'_>) -> Encoded {
     }
     let (index, dim, mut flags) = set_info(&v.set, v.not, cx)?;
     if form.revision == 0 {
-        // IPSET_SRC and IPSET_DST by dimension; the kernel reads the first zero as the end.
+        // IPSET_SRC and IPSET_DST per dimension; the kernel takes the first zero as the end.
         let side = |source: &bool| if *source { IPSET_SRC } else { IPSET_DST };
         let mut words: Vec<u32> = v.set.source.iter().map(side).collect();
         words.resize(IPSET_DIM_MAX + 1, 0);
@@ -142,7 +142,7 @@ fn encode(value: &Match, form: Form, cx: &Context<'_>) -> Encoded {
         .into_iter()
         .fold(wire.zeros(4), |w, counter| {
             let (op, value) = counter.map_or((IPSET_COUNTER_NONE, 0), |(c, n)| (op(c), n));
-            // Revision 3 has the operation before the number, 4 after it.
+            // Revision 3 has the operator before the number, 4 after it.
             if form.revision == 3 {
                 w.u8(op).zeros(7).u64(value)
             } else {
@@ -201,7 +201,7 @@ fn decode(form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Match> {
     Some(Match::Set(v))
 }
 
-/// Revision 0 has a word for each dimension. The kernel adds what it makes of them in the last one.
+/// Revision 0 has a word per dimension. The kernel writes its own representation to the last one.
 fn old(index: u16, b: Bytes<'_>, cx: &Context<'_>) -> Option<Match> {
     let words: Option<Vec<u32>> = (0..IPSET_DIM_MAX).map(|n| b.u32(4 + 4 * n)).collect();
     let words: Vec<u32> = words?.into_iter().take_while(|w| *w != 0).collect();

@@ -8,14 +8,14 @@ use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Family, Match};
 use std::fmt;
 
-/// A socket is open that the packet would go to. Only in `PREROUTING` and `INPUT`.
+/// An open socket would receive the packet. Only in `PREROUTING` and `INPUT`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Socket {
     /// `--transparent`: only sockets with `IP_TRANSPARENT`.
     pub transparent: bool,
     /// `--nowildcard`: also sockets that listen on any address (revision 2).
     pub nowildcard: bool,
-    /// `--restore-skmark`: the packet gets the socket's mark (revision 3, Linux 4.4).
+    /// `--restore-skmark`: the packet's mark is set to the socket's (revision 3, Linux 4.4).
     pub restore_skmark: bool,
 }
 

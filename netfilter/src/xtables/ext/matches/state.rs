@@ -1,5 +1,5 @@
-//! `-m state`: since iptables 1.4.16 the match conntrack with `XT_CONNTRACK_STATE_ALIAS` set; before, a match
-//! of its own (`struct xt_state_info`, `linux/netfilter/xt_state.h`, 4 bytes).
+//! `-m state`: since iptables 1.4.16 the match conntrack with `XT_CONNTRACK_STATE_ALIAS` set; before, a separate
+//! match (`struct xt_state_info`, `linux/netfilter/xt_state.h`, 4 bytes).
 
 use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
 use super::conntrack::{Conntrack, ConntrackState, WithAlias, conntrack_wire, from_bits, to_bits};
@@ -49,7 +49,7 @@ fn encode(value: &Match, form: Form, cx: &Context<'_>) -> Encoded {
         };
         Some(all | u32::from(bit))
     });
-    // The old match has no flag for `!`.
+    // The old match cannot be inverted.
     Ok(bits
         .filter(|_| !v.not.0)
         .map(|bits| Build::new().u32(bits).done()))

@@ -1,5 +1,5 @@
-//! `-m statistic`: `struct xt_statistic_info` (`linux/netfilter/xt_statistic.h`), 24 bytes, the last 8 of
-//! which are the kernel's own.
+//! `-m statistic`: `struct xt_statistic_info` (`linux/netfilter/xt_statistic.h`), 24 bytes, the last 8 of which are
+//! private to the kernel.
 
 use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::bytes::{Build, Bytes};
@@ -8,13 +8,13 @@ use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Match, Not};
 use std::fmt;
 
-/// Some of the packets.
+/// A part of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Statistic {
     /// `--mode random --probability`, in 1/2^31: 0 is never, `0x8000_0000` always.
     Random(Not, u32),
-    /// `--mode nth --every EVERY --packet PACKET`: one of `every`, beginning with `packet`.
+    /// `--mode nth --every EVERY --packet PACKET`: one of `every`, starting with `packet`.
     Nth {
         /// `!`
         not: Not,
@@ -25,7 +25,7 @@ pub enum Statistic {
     },
 }
 
-/// Always, in 1/2^31.
+/// Probability 1, in 1/2^31.
 const ONE: u32 = 0x8000_0000;
 
 pub(crate) const KIND: Kind<Match> = Kind {
@@ -53,7 +53,7 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     };
     match v {
         Statistic::Random(not, p) if *p <= ONE => {
-            // The last word has no meaning here; iptables repeats the probability in it.
+            // The last field has no meaning here; iptables repeats the probability in it.
             Ok(Some(
                 start(XT_STATISTIC_MODE_RANDOM, *not)
                     .u32(*p)
@@ -67,7 +67,7 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
         Statistic::Nth { not, every, packet } if *every > *packet => {
             let last = every - 1;
             let wire = start(XT_STATISTIC_MODE_NTH, *not).u32(last).u32(*packet);
-            // Where the kernel begins to count.
+            // The initial value of the kernel's counter.
             Ok(Some(wire.u32(last - packet).zeros(8).done()))
         }
         Statistic::Nth { .. } => Err("--packet must be less than --every".into()),

@@ -16,16 +16,16 @@ pub struct Tcp {
     pub dport: Option<(Not, PortRange)>,
     /// `--tcp-option`: the packet has this TCP option, never 0.
     pub option: Option<(Not, u8)>,
-    /// `--tcp-flags MASK COMP`: of the flags in the mask exactly those are set.
+    /// `--tcp-flags MASK COMP`: of the flags in the mask exactly those in COMP are set.
     pub flags: Option<(Not, TcpFlags)>,
 }
 
-/// The two words of `--tcp-flags`: the low six bits of the flags byte.
+/// The two arguments of `--tcp-flags`: the low six bits of the flags byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TcpFlags {
-    /// Flags that are looked at.
+    /// Flags that are compared.
     pub mask: u8,
-    /// Those of them that are set.
+    /// Flags that must be set.
     pub set: u8,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn bounds(ports: Option<&(Not, PortRange)>) -> (u16, u16) {
     ports.map_or((0, u16::MAX), |(_, p)| (*p.0.start(), *p.0.end()))
 }
 
-/// The condition; every port is none.
+/// The condition; every port is `None`.
 pub(super) fn range(not: bool, first: u16, last: u16) -> Option<(Not, PortRange)> {
     (not || (first, last) != (0, u16::MAX)).then_some((Not(not), PortRange(first..=last)))
 }
@@ -110,7 +110,7 @@ fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
     }))
 }
 
-/// ` --sport P:Q`; every port is not printed, even when it is inverted.
+/// ` --sport P:Q`; every port is not printed, even if it is inverted.
 pub(super) fn ports(
     f: &mut fmt::Formatter<'_>,
     option: &str,
@@ -129,7 +129,7 @@ impl fmt::Display for Tcp {
         if let Some((not, option)) = self.option {
             write!(f, "{not} --tcp-option {option}")?;
         }
-        // Flags that are not looked at and yet set match nothing; the tool has no words for them.
+        // Flags outside of the mask that must be set match nothing; the tool cannot print them.
         if let Some((not, flags)) = self.flags.filter(|(not, flags)| not.0 || flags.mask != 0) {
             write!(f, "{not} --tcp-flags ")?;
             names(f, flags.mask)?;

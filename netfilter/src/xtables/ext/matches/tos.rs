@@ -17,7 +17,7 @@ pub struct Tos {
     pub mask: u8,
 }
 
-/// `IPTOS_NORMALSVC` and its like; a name stands for the mask 0x3f.
+/// `IPTOS_NORMALSVC` and similar; a name implies the mask 0x3f.
 const NAMES: &[(&str, u8)] = &[
     ("Minimize-Delay", 0x10),
     ("Maximize-Throughput", 0x08),

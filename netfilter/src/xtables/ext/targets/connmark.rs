@@ -1,5 +1,5 @@
 //! `-j CONNMARK`: `struct xt_connmark_tginfo1` and `2` (`linux/netfilter/xt_connmark.h`), 13 and 15 bytes.
-//! Revision 2 can also shift the mark; weir keeps rules that do as they are.
+//! Revision 2 can also shift the mark; weir keeps rules that do so as raw bytes.
 
 use super::super::{Context, Encoded, Form, Kind, forms};
 use super::mark::xmark;

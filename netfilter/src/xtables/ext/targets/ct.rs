@@ -1,5 +1,5 @@
-//! `-j CT` and its other name `-j NOTRACK`: `struct xt_ct_target_info_v1` (`linux/netfilter/xt_CT.h`), 72
-//! bytes, the last 8 of which are the kernel's own; the older `struct xt_ct_target_info` has 40.
+//! `-j CT` and its alias `-j NOTRACK`: `struct xt_ct_target_info_v1` (`linux/netfilter/xt_CT.h`), 72 bytes, the last
+//! 8 of which are private to the kernel; the older `struct xt_ct_target_info` has 40.
 
 use super::super::{Context, Encoded, Form, Kind, Quoted, comma_separated, forms};
 use crate::xtables::Target;
@@ -13,7 +13,7 @@ use std::fmt;
 /// `CT --zone N` without further options is [`Target::CtZone`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ct {
-    /// `--notrack`: not at all.
+    /// `--notrack`: the packet is not tracked.
     pub notrack: Notrack,
     /// `--zone`, `--zone-orig`, `--zone-reply`
     pub zone: Option<Zone>,
@@ -27,15 +27,15 @@ pub struct Ct {
     pub expect_events: u32,
 }
 
-/// Whether the packet is left alone.
+/// Whether the packet is exempt from tracking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Notrack {
-    /// It is tracked.
+    /// The packet is tracked.
     #[default]
     No,
     /// `CT --notrack`
     Ct,
-    /// `-j NOTRACK`: the same, written with the old name.
+    /// `-j NOTRACK`: not tracked, written with the old name.
     Alias,
 }
 
@@ -84,7 +84,7 @@ pub(crate) const KIND: Kind<Target> = Kind {
 
 pub(crate) const NOTRACK: Kind<Target> = Kind {
     name: "NOTRACK",
-    // Written and read by the kind above.
+    // The kind above encodes and decodes it.
     forms: |_| &[],
     encode: |_, _, _| Ok(None),
     decode: |_, _, _| None,
@@ -183,7 +183,7 @@ fn decode(form: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Target> {
     Some(shortest(v))
 }
 
-/// The one form of each target.
+/// Each target has one canonical value.
 fn shortest(v: Ct) -> Target {
     match v.zone {
         Some(Zone {

@@ -7,14 +7,14 @@ use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Given};
 use std::fmt;
 
-/// A line in the kernel's log; the packet goes on to the next rule.
+/// A line in the kernel's log; the packet continues with the next rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Log {
     /// `--log-level`, 0 (`emerg`) to 7 (`debug`).
     pub level: u8,
     /// `--log-prefix`: at most 29 bytes.
     pub prefix: String,
-    /// `XT_LOG_*`: what is logged besides.
+    /// `XT_LOG_*`: additional information to log.
     pub flags: u8,
 }
 

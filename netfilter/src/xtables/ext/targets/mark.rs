@@ -34,8 +34,7 @@ fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Target> {
     })
 }
 
-/// The value and the mask of whichever option there is: every other word is `--set-xmark` of
-/// something.
+/// The value and the mask of the given option: every other option is a short form of `--set-xmark`.
 pub(super) fn xmark(given: &mut Given) -> Result<Option<(u32, u32)>, Complaint> {
     let mut found = None;
     for name in [

@@ -1,4 +1,4 @@
-//! Targets (`-j`). The standard verdicts have no extension: they are written with the rule.
+//! Targets (`-j`). The standard verdicts are no extensions: the rule encodes them.
 
 pub(crate) mod connmark;
 pub(crate) mod ct;
@@ -13,7 +13,7 @@ pub(crate) mod tproxy;
 use super::Kind;
 use crate::xtables::Target;
 
-/// Every target that has words.
+/// Every known target.
 pub(crate) const KINDS: &[&Kind<Target>] = &[
     &nat::REDIRECT,
     &nat::MASQUERADE,

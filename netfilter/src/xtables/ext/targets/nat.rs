@@ -17,13 +17,13 @@ use std::ops::RangeInclusive;
 /// `REDIRECT --to-ports` without further options is [`Target::Redirect`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Nat {
-    /// Which target.
+    /// The target.
     pub kind: NatKind,
     /// The new addresses: only SNAT and DNAT.
     pub addresses: Option<RangeInclusive<IpAddr>>,
     /// The new ports.
     pub ports: Option<RangeInclusive<u16>>,
-    /// DNAT: the old port that becomes the first of `ports`, the next one the second (revision 2).
+    /// DNAT: the old port that is mapped to the first of `ports`, the next one to the second (revision 2).
     pub base_port: Option<u16>,
     /// `--random`
     pub random: bool,
@@ -36,13 +36,13 @@ pub struct Nat {
 /// The target's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NatKind {
-    /// `REDIRECT`: to this machine.
+    /// `REDIRECT`: destination becomes this machine.
     Redirect,
-    /// `MASQUERADE`: from the address of the interface that the packet leaves by.
+    /// `MASQUERADE`: source becomes the address of the outgoing interface.
     Masquerade,
-    /// `SNAT`: from other addresses or ports.
+    /// `SNAT`: source becomes another address or port.
     Snat,
-    /// `DNAT`: to other addresses or ports.
+    /// `DNAT`: destination becomes another address or port.
     Dnat,
 }
 
@@ -96,7 +96,7 @@ pub(crate) const MASQUERADE: Kind<Target> = Kind {
     parse: |given| parse(given, NatKind::Masquerade),
 };
 
-/// Revision 2 of SNAT says nothing more, and iptables 1.8 has no words for it.
+/// Revision 2 of SNAT has no further options, and iptables 1.8 cannot print it.
 pub(crate) const SNAT: Kind<Target> = Kind {
     name: "SNAT",
     forms: |family| match family {
@@ -215,7 +215,7 @@ fn decode(kind: NatKind, form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<T
     Some(shortest(v))
 }
 
-/// The one form of each target.
+/// Each target has one canonical value.
 fn shortest(v: Nat) -> Target {
     match &v.ports {
         Some(ports)

@@ -7,16 +7,16 @@ use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Given};
 use std::fmt;
 
-/// A copy to whoever listens to a group of nfnetlink; the packet goes on to the next rule.
+/// A copy to the listeners of an nfnetlink_log group; the packet continues with the next rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Nflog {
     /// `--nflog-group`
     pub group: u16,
     /// `--nflog-prefix`: at most 63 bytes.
     pub prefix: String,
-    /// `--nflog-size`: bytes of the packet that are copied (Linux 4.9).
+    /// `--nflog-size`: number of bytes of the packet that are copied (Linux 4.9).
     pub size: Option<u32>,
-    /// `--nflog-threshold`: packets that are gathered before they are sent.
+    /// `--nflog-threshold`: number of packets that are collected before sending.
     pub threshold: u16,
 }
 

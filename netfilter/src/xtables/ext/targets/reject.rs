@@ -1,5 +1,5 @@
 //! `-j REJECT`: `struct ipt_reject_info` (`linux/netfilter_ipv4/ipt_REJECT.h`) and `struct ip6t_reject_info`
-//! (`linux/netfilter_ipv6/ip6t_REJECT.h`): one number each, counted differently.
+//! (`linux/netfilter_ipv6/ip6t_REJECT.h`): one number each, with different numbering.
 
 use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::bytes::{Build, Bytes};
@@ -7,7 +7,7 @@ use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Family, Target};
 
-/// `--reject-with`: what the sender is told. Only in `filter`; not in `PREROUTING` before Linux 5.9.
+/// `--reject-with`: the answer to the sender. Only in `filter`; not in `PREROUTING` before Linux 5.9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RejectWith {
@@ -150,7 +150,7 @@ fn decode(_: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Target> {
         .map(|(r, ..)| Target::Reject(*r))
 }
 
-/// The word after `--reject-with`.
+/// The argument of `--reject-with`.
 pub(crate) fn name(v: RejectWith) -> &'static str {
     IP.iter()
         .chain(IP6)
@@ -158,7 +158,7 @@ pub(crate) fn name(v: RejectWith) -> &'static str {
         .map_or("", |(_, name, _)| name)
 }
 
-/// Older words for the same.
+/// Older names of the same answers.
 fn canonical(word: &str) -> &str {
     match word {
         "net-unreach" => "icmp-net-unreachable",

@@ -8,18 +8,19 @@ use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Not, Target};
 use std::fmt;
 
-/// Changes sets; the packet goes on to the next rule.
+/// Changes sets; the packet continues with the next rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SetTarget {
     /// `--add-set`
     pub add: Option<SetRef>,
-    /// `--exist`: an element that is there already gets the new timeout.
+    /// `--exist`: an existing element gets the new timeout.
     pub exist: bool,
-    /// `--timeout`, in seconds; none is the set's own.
+    /// `--timeout`, in seconds; `None` is the set's default.
     pub timeout: Option<u32>,
     /// `--del-set`
     pub del: Option<SetRef>,
-    /// `--map-set`: the element's mark, priority and queue go to the packet, as the `map` flags say (revision 3).
+    /// `--map-set`: copies the element's mark, priority and queue to the packet, according to `map_flags` (revision
+    /// 3).
     pub map: Option<SetRef>,
     /// `--map-mark`, `--map-prio`, `--map-queue`: `IPSET_FLAG_MAP_*`.
     pub map_flags: u32,
@@ -31,7 +32,7 @@ const MAP: &[(&str, u32)] = &[
     ("--map-queue", IPSET_FLAG_MAP_SKBQUEUE),
 ];
 
-/// `linux/netfilter/ipset/ip_set.h`: of more the kernel makes this, with no word.
+/// `linux/netfilter/ipset/ip_set.h`: the kernel silently reduces a longer timeout to this.
 const IPSET_MAX_TIMEOUT: u32 = 2_147_483;
 
 pub(crate) const KIND: Kind<Target> = Kind {
