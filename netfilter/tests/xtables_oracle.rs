@@ -24,7 +24,7 @@ fn both_ways(family: Family, text: &str) {
     assert_text(&ours(&theirs, family), &listing);
     assert!(
         !listing.contains("revision"),
-        "weir has no words for one of these"
+        "weir cannot decode one of these"
     );
 
     // The same input to our parser.

@@ -199,7 +199,7 @@ pub(super) fn check_name(operation: &str, name: &str) -> Result<()> {
     } else if name.len() >= raw::IPSET_MAXNAMELEN {
         "a set's name has at most 31 bytes: shorten it"
     } else if name.contains(['\0', '\n', '"']) {
-        "a set's name has no quote, line break or NUL: leave it out"
+        "a set's name must not contain a quote, line break or NUL: remove it"
     } else {
         return Ok(());
     };
@@ -214,7 +214,7 @@ pub(super) fn check_name(operation: &str, name: &str) -> Result<()> {
 /// (`IPSET_MAX_TIMEOUT`, `linux/netfilter/ipset/ip_set.h`).
 pub(super) const MAX_TIMEOUT: u32 = 2_147_483;
 const TIMEOUT: &str =
-    "an entry stays at most 2147483 seconds: lower its timeout, or give 0 for ever";
+    "the timeout of an entry is at most 2147483 seconds: lower it, or give 0 for no timeout";
 
 /// Checks for options that the kernel would reduce.
 ///
@@ -241,9 +241,9 @@ pub(super) fn check_entry(operation: &str, set: &str, entry: &Entry) -> Result<(
     let reason = if comment.len() > raw::IPSET_MAX_COMMENT_SIZE {
         "a comment has at most 255 bytes: shorten it"
     } else if comment.contains(['\0', '\n', '"']) {
-        "a comment has no quote, line break or NUL, which `ipset save` could not give back: leave it out"
+        "a comment must not contain a quote, line break or NUL, which `ipset save` cannot represent: remove it"
     } else if matches!(entry.key, Key::Opaque(_)) {
-        "sets of this type are only listed: use one of the known types"
+        "sets of this type can only be listed: use one of the known types"
     } else if entry.timeout.is_some_and(|t| t > MAX_TIMEOUT) {
         TIMEOUT
     } else if let Key::Set(member) = &entry.key {

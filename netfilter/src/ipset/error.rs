@@ -53,34 +53,34 @@ macro_rules! table {
 type Table = &'static [(i32, &'static str, &'static str)];
 
 const COMMON: Table = table! {
-    IPSET_ERR_PRIVATE => "an error of ipset without a number of its own",
-    IPSET_ERR_PROTOCOL => "the kernel does not take such a request: an entry of another family or form than the set's, or an attribute missing; look at the set's type and family",
+    IPSET_ERR_PRIVATE => "an unspecified error of ipset",
+    IPSET_ERR_PROTOCOL => "the kernel does not accept this request: the entry has another family or form than the set, or an attribute is missing; check the set's type and family",
     IPSET_ERR_FIND_TYPE => "the kernel has no set type of that name, family and revision: load its module or use another type",
-    IPSET_ERR_MAX_SETS => "no further set can be made: destroy unused sets",
+    IPSET_ERR_MAX_SETS => "no further set can be created: destroy unused sets",
     IPSET_ERR_BUSY => "the set is in use by a rule or by a list: remove that first",
-    IPSET_ERR_EXIST_SETNAME2 => "a set of the new name is there already: destroy it or take another name",
-    IPSET_ERR_TYPE_MISMATCH => "the sets are of different types or families: only alike sets can be swapped",
-    IPSET_ERR_EXIST => "the entry is in the set already, or not in it when it is deleted: let it count as success",
-    IPSET_ERR_INVALID_CIDR => "the prefix length is not possible here: 1 to 32 for IPv4, 1 to 128 for IPv6",
-    IPSET_ERR_INVALID_NETMASK => "the netmask is not possible: 1 to 32 for IPv4, 1 to 128 for IPv6",
-    IPSET_ERR_INVALID_FAMILY => "the type does not know this family: use inet or inet6",
+    IPSET_ERR_EXIST_SETNAME2 => "a set with the new name exists: destroy it or use another name",
+    IPSET_ERR_TYPE_MISMATCH => "the sets have different types or families: only sets of the same type and family can be swapped",
+    IPSET_ERR_EXIST => "the entry to add exists, or the entry to delete does not: accept that with `-exist`",
+    IPSET_ERR_INVALID_CIDR => "the prefix length is invalid: 1 to 32 for IPv4, 1 to 128 for IPv6",
+    IPSET_ERR_INVALID_NETMASK => "the netmask is invalid: 1 to 32 for IPv4, 1 to 128 for IPv6",
+    IPSET_ERR_INVALID_FAMILY => "the type does not support this family: use inet or inet6",
     IPSET_ERR_TIMEOUT => "the set was created without timeouts: create it with `timeout`",
-    IPSET_ERR_REFERENCED => "the set is in use and has a name that may not change: remove the rules and lists that name it",
+    IPSET_ERR_REFERENCED => "the set is in use and cannot be renamed: remove the rules and lists that refer to it",
     IPSET_ERR_IPADDR_IPV4 => "an IPv4 address is expected: the set's family is inet",
     IPSET_ERR_IPADDR_IPV6 => "an IPv6 address is expected: the set's family is inet6",
     IPSET_ERR_COUNTER => "the set was created without counters: create it with `counters`",
     IPSET_ERR_COMMENT => "the set was created without comments: create it with `comment`",
-    IPSET_ERR_INVALID_MARKMASK => "the markmask is not possible: it may not be 0",
+    IPSET_ERR_INVALID_MARKMASK => "the markmask is invalid: it must not be 0",
     IPSET_ERR_SKBINFO => "the set was created without skbinfo: create it with `skbinfo`",
 };
 
 const HASH: Table = table! {
     IPSET_ERR_HASH_FULL => "the set is full: create it with a larger `maxelem`",
     IPSET_ERR_HASH_ELEM => "an entry of only zeros cannot be stored: leave it out",
-    IPSET_ERR_INVALID_PROTO => "the protocol is not possible: 1 to 255",
+    IPSET_ERR_INVALID_PROTO => "the protocol is invalid: 1 to 255",
     IPSET_ERR_MISSING_PROTO => "the protocol is missing: write it before the port, as tcp:80",
-    IPSET_ERR_HASH_RANGE_UNSUPPORTED => "ranges are not possible in IPv6: write networks or single addresses",
-    IPSET_ERR_HASH_RANGE => "the range is too large or not possible: split it",
+    IPSET_ERR_HASH_RANGE_UNSUPPORTED => "IPv6 ranges are not supported: write networks or single addresses",
+    IPSET_ERR_HASH_RANGE => "the range is too large or invalid: split it",
 };
 
 const BITMAP: Table = table! {
@@ -91,10 +91,10 @@ const BITMAP: Table = table! {
 const LIST: Table = table! {
     IPSET_ERR_NAME => "there is no set of that name: create it first",
     IPSET_ERR_LOOP => "a list cannot be a member of a list: name its members instead",
-    IPSET_ERR_BEFORE => "the member that it goes before or after is not given",
-    IPSET_ERR_NAMEREF => "there is no set of the name that it goes before or after: create it first",
+    IPSET_ERR_BEFORE => "the member to insert before or after is missing",
+    IPSET_ERR_NAMEREF => "the set to insert before or after does not exist: create it first",
     IPSET_ERR_LIST_FULL => "the list is full: create it with a larger `size`",
-    IPSET_ERR_REF_EXIST => "the set that it goes before or after is not a member: add it first",
+    IPSET_ERR_REF_EXIST => "the set to insert before or after is not a member: add it first",
 };
 
 /// C name and meaning of an errno.
@@ -109,15 +109,22 @@ pub fn words(errno: i32, class: Class) -> Option<(&'static str, &'static str)> {
     let found = COMMON.iter().chain(own).find(|(n, _, _)| *n == errno);
     let found = found.map(|(_, name, text)| (*name, *text));
     found.or(match errno {
-        libc::ENOENT => Some(("ENOENT", "there is no such set: create it, or check the name")),
+        libc::ENOENT => Some((
+            "ENOENT",
+            "there is no such set: create it, or check the name",
+        )),
         libc::EEXIST => Some((
             "EEXIST",
-            "a set of that name is there already, or has other options than these: destroy it or take another name",
+            "a set of that name exists, or has other options: destroy it or use another name",
         )),
-        libc::EBUSY => Some(("EBUSY", "the set is in use: remove the rules and lists that name it")),
-        n if n > IPSET_ERR_PRIVATE => {
-            Some(("unknown", "an error of ipset that is not known here: look it up in ip_set.h"))
-        }
+        libc::EBUSY => Some((
+            "EBUSY",
+            "the set is in use: remove the rules and lists that refer to it",
+        )),
+        n if n > IPSET_ERR_PRIVATE => Some((
+            "unknown",
+            "an unknown errno of ipset: look it up in ip_set.h",
+        )),
         _ => None,
     })
 }
@@ -141,7 +148,7 @@ pub(super) fn explain(error: Error, class: Class) -> Error {
             Error::unsupported(
                 error.operation,
                 error.object,
-                "this kernel has no ipset (CONFIG_IP_SET, module ip_set), or not this command",
+                "this kernel has no ipset (CONFIG_IP_SET, module ip_set), or lacks this command",
             )
         }
         None => error,

@@ -27,7 +27,7 @@ impl Layout {
                 match by_name.get(to) {
                     None => {
                         let why = format!(
-                            "unknown target {to}: there is no chain {to} in the table, and weir has words for the targets {}; \
+                            "unknown target {to}: there is no chain {to} in the table, and weir supports the targets {}; \
                              correct the name, or add the chain first",
                             known_targets()
                         );

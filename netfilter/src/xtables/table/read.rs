@@ -51,7 +51,9 @@ impl Layout {
         }
         if offsets.len() != self.info.entries {
             let (have, said) = (offsets.len(), self.info.entries);
-            return Err(format!("the kernel said {said} entries and gave {have}"));
+            return Err(format!(
+                "the kernel announced {said} entries and returned {have}"
+            ));
         }
         Ok((offsets, chains))
     }

@@ -147,7 +147,7 @@ impl Opt {
 
     pub(crate) fn protocol(&self, n: usize) -> Result<Protocol, Complaint> {
         Protocol::parse(self.word(n))
-            .ok_or_else(|| self.wrong("is no protocol that weir has a name for; give its number"))
+            .ok_or_else(|| self.wrong("is not a protocol name that weir knows; give its number"))
     }
 
     pub(crate) fn interface(&self, n: usize) -> Result<Interface, Complaint> {

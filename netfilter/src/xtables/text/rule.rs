@@ -240,7 +240,7 @@ impl<'a> Reader<'a> {
                 .map(|k| k.name)
                 .collect();
             o.wrong(&format!(
-                "is no match that weir has words for; it has {}",
+                "is not a match that weir supports; supported are {}",
                 known.join(", ")
             ))
         })?;
@@ -288,7 +288,7 @@ impl<'a> Reader<'a> {
         let (Some(at), Some(arity)) = (found, arity) else {
             let message = match &self.rule.target {
                 Some(Target::Jump(name)) => format!(
-                    "{} is no option here: {name} is a chain, or an unknown target; weir has words for {}",
+                    "{} is no option here: {name} is a chain, or an unknown target; weir supports {}",
                     o.name,
                     known_targets()
                 ),

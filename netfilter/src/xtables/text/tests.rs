@@ -82,7 +82,7 @@ fn an_error_names_its_place() {
         ),
         ("-A INPUT --dport 80", 10, "name its match"),
         ("-A INPUT -p tcp -p udp", 17, "twice"),
-        ("-A INPUT -m nonsense", 10, "has words for"),
+        ("-A INPUT -m nonsense", 10, "weir supports"),
         ("-A INPUT -m tcp", 10, "-p tcp"),
         ("-A INPUT -s fe80::1", 10, "address"),
         ("-A INPUT -j", 12, "ends here"),

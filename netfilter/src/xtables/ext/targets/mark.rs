@@ -49,7 +49,7 @@ pub(super) fn xmark(given: &mut Given) -> Result<Option<(u32, u32)>, Complaint> 
         };
         let (value, mask) = o.plain()?.masked(0)?;
         if found.is_some() {
-            return Err(o.wrong("comes with another option of its kind; give one"));
+            return Err(o.wrong("conflicts with another option of its kind; give only one"));
         }
         found = Some(match name {
             "--set-mark" => (value, value | mask),

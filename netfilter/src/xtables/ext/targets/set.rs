@@ -58,7 +58,7 @@ fn encode(target: &Target, form: Form, cx: &Context<'_>) -> Encoded {
         return Ok(None);
     };
     if v.timeout.is_some_and(|t| t > IPSET_MAX_TIMEOUT) {
-        return Err("an entry stays at most 2147483 seconds; lower --timeout".into());
+        return Err("the timeout of an entry is at most 2147483 seconds; lower --timeout".into());
     }
     if form.revision < 3 && v.map.is_some() || form.revision < 2 && (v.exist || v.timeout.is_some())
     {
