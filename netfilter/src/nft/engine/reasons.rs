@@ -7,7 +7,7 @@ use crate::nft::display::base_chain_text;
 use crate::nft::model::{BaseChain, Chain, Policy, Set, Table};
 use crate::nft::raw;
 
-/// How many rules the kernel may walk over to delete foreign rules by handle.
+/// How many rules the kernel may walk over to delete the surplus rules by handle.
 const WALKED: usize = 1 << 20;
 
 /// All reasons why the table `old`, which is `observed.ruleset.tables[i]`, is replaced instead of changed; empty when
@@ -34,7 +34,7 @@ pub(super) fn to_replace(new: &Table, old: &Table, observed: &Snapshot, i: usize
     reasons.extend(observed.strays(i).iter().map(Stray::to_string));
     let walked = old.chains.iter().map(|c| dear(new, c));
     if walked.fold(0, usize::saturating_add) > WALKED {
-        reasons.push("foreign rules are too many to be deleted one by one".to_owned());
+        reasons.push("it has too many foreign rules to delete them one by one".to_owned());
     }
     reasons
 }
