@@ -145,8 +145,8 @@ fn takes_unmarked(r: &PolicyRule, route: &Route) -> bool {
     let is_there = (r.family, r.table) == (route.family(), route.table);
     // "not" turns all selectors round together.
     let selects = match (matches, r.not) {
-        (true, false) => !r.selects_more,
-        (true, true) => r.selects_more,
+        (true, false) => !r.selects_more(),
+        (true, true) => r.selects_more(),
         (false, not) => not,
     };
     is_there && r.action == RuleAction::Lookup && selects && !is_ours(r)

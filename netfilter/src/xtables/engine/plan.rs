@@ -275,12 +275,12 @@ impl Planner<'_> {
         } else {
             &[]
         };
-        if all && chain.rules.len() > wished.len().saturating_add(MORE) {
+        if all && chain.rules.len() > desired.len().saturating_add(MORE) {
             let held = chain.rules.len();
-            gone.push(Op::FlushChain(self.id.clone(), chain.name.clone(), held));
+            deletions.push(Op::FlushChain(self.id.clone(), chain.name.clone(), held));
             chain.rules.clear();
         }
-        let places = self.places(chain, all, wished);
+        let places = self.places(chain, all, desired);
         let present: Vec<Rule> = places
             .iter()
             .filter_map(|p| chain.rules.get(p.at).map(|r| r.rule.clone()))
