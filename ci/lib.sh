@@ -53,16 +53,21 @@ static_dir() {
 # static.ld: without unwind tables, a tenth of the program. The path is relative: cargo links in the folder of the
 # workspace, and an absolute one would make the build depend on where that is.
 #
+# icf: functions with the same code become one, 31 kB of the plugin. LLD does it, which rustc brings and takes for this
+# triple; GNU ld has no such option.
+#
 # getrandom_backend: a static glibc binary does not find the libc function at run
 # time and falls back to /dev/urandom, which an empty root does not have.
 static_cargo() {
-    local triple subcommand=$1
+    local triple subcommand=$1 icf=
     triple=$(host_triple)
     shift
+    [ "$triple" != x86_64-unknown-linux-gnu ] || icf="'-C', 'link-arg=-Wl,--icf=all',"
     # RUSTFLAGS in the environment would silently replace ours.
     env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS cargo "$subcommand" --locked --release \
         --target "$triple" --config "target.$triple.rustflags=[
-            '-C', 'target-feature=+crt-static', '-C', 'relocation-model=static', '-C', 'link-arg=-Wl,-T,ci/static.ld', '--cfg', 'getrandom_backend=\"linux_getrandom\"']" "$@"
+            '-C', 'target-feature=+crt-static', '-C', 'relocation-model=static', '-C', 'link-arg=-Wl,-T,ci/static.ld', $icf
+            '--cfg', 'getrandom_backend=\"linux_getrandom\"']" "$@"
 }
 
 # The Debian archive of this machine: where its own Debian suite comes from, security updates aside.
