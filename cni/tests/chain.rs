@@ -22,11 +22,11 @@ use common::call::FakeProcess;
 use common::{TempDir, pods};
 use serde_json::{Value, json};
 use weir_cni::log::Logger;
-use weir_cni::plugin::{Kernel, Limits, Plugin};
+use weir_cni::plugin::{KernelBackend, Limits, Plugin};
 use weir_cni::runtime::{Attachment, Error, NetworkList, Runner};
 use weir_netlink::Netns;
 use weir_netlink::route::{
-    Family, LOOPBACK_IFINDEX, Route, RouteProtocol, RouteScope, RouteType, Routing,
+    AddressFamily, LOOPBACK_IFINDEX, Route, RouteProtocol, RouteScope, RouteType, Routing,
 };
 
 /// A node with one network, and a pod's namespace.
@@ -264,7 +264,7 @@ fn a_failed_add_leaves_the_namespace_as_it_was() {
         protocol: RouteProtocol::Static,
         oif: None,
         scope: RouteScope::Universe,
-        ..Route::local_default(Family::V4, LOOPBACK_IFINDEX, 133)
+        ..Route::local_default(AddressFamily::V4, LOOPBACK_IFINDEX, 133)
     };
     assert!(routing.add_route(&foreign).unwrap());
     let held = || {
@@ -344,7 +344,7 @@ fn a_dry_run_writes_a_plan_and_no_rules() {
     let log = Logger::silent();
     let limits = Limits::default();
     let mut plugin = Plugin {
-        backend: &Kernel,
+        backend: &KernelBackend,
         log: &log,
         lookup: &lookup,
         limits,

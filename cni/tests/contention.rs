@@ -20,7 +20,9 @@ use serde_json::json;
 use weir_cni::compile::{Compiled, Engine, Rules, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::redirection::{Sandbox, TABLES};
-use weir_netfilter::nft::{self, Family, L4Proto, Op, Ruleset, TableId, Transaction, Verdict};
+use weir_netfilter::nft::{
+    self, L4Proto, NftOp, Ruleset, TableFamily, TableId, Transaction, Verdict,
+};
 use weir_netlink::route::Routing;
 use weir_netlink::{InForce, Netns};
 
@@ -57,7 +59,7 @@ fn desired(mode: &str, ipv6: bool) -> Compiled {
 }
 
 fn owned() -> Vec<TableId> {
-    let id = |name: &&str| (Family::Inet, (*name).to_owned());
+    let id = |name: &&str| (TableFamily::Inet, (*name).to_owned());
     TABLES.iter().map(id).collect()
 }
 
@@ -85,7 +87,7 @@ fn text(mut ruleset: Ruleset) -> String {
 
 fn state(netns: &Netns) -> State {
     let read = || {
-        let snapshot = nft::Engine::open()?.read_tables(&owned())?;
+        let snapshot = nft::NftEngine::open()?.read_tables(&owned())?;
         let routing = Routing::open()?;
         let lo = routing.addresses()?;
         let six = lo.iter().any(|a| a.net.to_string() == "::6/128");
@@ -117,7 +119,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn run(&self, mut choices: Choices) {
         let work = || {
-            let mut engine = nft::Engine::open().unwrap();
+            let mut engine = nft::NftEngine::open().unwrap();
             while !self.stop.load(Ordering::Relaxed) {
                 {
                     // The test has failed and reports why.
@@ -132,10 +134,10 @@ impl Writer<'_> {
         self.netns.run(work).unwrap();
     }
 
-    fn step(&self, engine: &mut nft::Engine, choices: &mut Choices, foreign: &mut u64) {
+    fn step(&self, engine: &mut nft::NftEngine, choices: &mut Choices, foreign: &mut u64) {
         if choices.below(4) == 0 {
             let next = (*foreign + 1) % 8;
-            let id = (Family::Inet, FOREIGN.to_owned());
+            let id = (TableFamily::Inet, FOREIGN.to_owned());
             if engine.apply(&foreign_table(next), &[id]).is_ok() {
                 *foreign = next;
             }
@@ -157,7 +159,7 @@ impl Writer<'_> {
         let last = chain.rules.last().zip(snapshot.handles(t, c).last());
         let op = match last {
             Some((rule, handle)) if self.destroys.load(Ordering::Relaxed) => {
-                Op::DeleteRule(id, chain.name.clone(), rule.clone(), *handle)
+                NftOp::DeleteRule(id, chain.name.clone(), rule.clone(), *handle)
             }
             _ => {
                 let mut rule = nft::Rule::builder()
@@ -165,7 +167,7 @@ impl Writer<'_> {
                     .counter()
                     .verdict(Verdict::Return);
                 rule.comment = Some(MARK.to_owned());
-                Op::AddRule(id, chain.name.clone(), rule, None)
+                NftOp::AddRule(id, chain.name.clone(), rule, None)
             }
         };
         // Fails when weir was faster: the generation is stale, or the table is deleted.
@@ -184,7 +186,7 @@ fn foreign_table(rules: u64) -> Ruleset {
         rule.comment = Some(format!("rule {n}"));
         chain.rules.push(rule);
     }
-    let mut table = nft::Table::new(Family::Inet, FOREIGN);
+    let mut table = nft::Table::new(TableFamily::Inet, FOREIGN);
     table.chains.push(chain);
     Ruleset {
         tables: vec![table],
@@ -192,8 +194,8 @@ fn foreign_table(rules: u64) -> Ruleset {
 }
 
 fn foreign_rules(netns: &Netns) -> u64 {
-    let id = (Family::Inet, FOREIGN.to_owned());
-    let read = || nft::Engine::open()?.read_tables(&[id]);
+    let id = (TableFamily::Inet, FOREIGN.to_owned());
+    let read = || nft::NftEngine::open()?.read_tables(&[id]);
     let found = netns.run(read).unwrap().unwrap().ruleset;
     found
         .tables

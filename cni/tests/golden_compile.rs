@@ -83,7 +83,7 @@ fn load_xtables(name: &str, ruleset: &xtables::Ruleset) -> Listing {
         prefix: "ISTIO_".into(),
         ..xtables::Ownership::default()
     };
-    let apply = || xtables::Engine::open()?.apply(ruleset, &ours);
+    let apply = || xtables::XtEngine::open()?.apply(ruleset, &ours);
     let applied = bench.netns().run(apply).unwrap();
     applied.unwrap_or_else(|e| panic!("{name}: {e}"));
     let again = bench.netns().run(apply).unwrap().unwrap();
@@ -94,8 +94,8 @@ fn load_xtables(name: &str, ruleset: &xtables::Ruleset) -> Listing {
         rules.cloned().collect()
     };
     for (family, text) in [
-        ("ipv4", ruleset.family(xtables::Family::Ip).to_string()),
-        ("ipv6", ruleset.family(xtables::Family::Ip6).to_string()),
+        ("ipv4", ruleset.family(xtables::XtFamily::Ip).to_string()),
+        ("ipv6", ruleset.family(xtables::XtFamily::Ip6).to_string()),
     ] {
         for (table, chains) in &saved(family, &text) {
             for (chain, rules) in chains {
@@ -115,7 +115,7 @@ fn load_nft(name: &str, ruleset: &nft::Ruleset) -> Listing {
         .iter()
         .map(|t| (t.family, t.name.clone()))
         .collect();
-    let apply = || nft::Engine::open().unwrap().apply(ruleset, &owned);
+    let apply = || nft::NftEngine::open().unwrap().apply(ruleset, &owned);
     let applied = bench.netns().run(apply).unwrap();
     applied.unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use support::golden::{Case, cases};
 use support::oracle::{Bench, listed};
 use support::owners::{each_loadable, unmapped_owner};
-use weir_netfilter::nft::{Engine, compat};
+use weir_netfilter::nft::{NftEngine, compat};
 
 /// Options, unordered: `-p tcp`, `! --dport 53`, `-j RETURN`.
 type Options = BTreeSet<String>;
@@ -124,7 +124,7 @@ fn check(case: &Case) {
     }
     let read = bench
         .netns()
-        .run(|| Engine::open().unwrap().read().unwrap());
+        .run(|| NftEngine::open().unwrap().read().unwrap());
     let ruleset = read.unwrap().ruleset;
     for table in &ruleset.tables {
         let has_compat = table.to_string().contains("xt ");

@@ -2,15 +2,15 @@
 //!
 //! Nothing here knows Istio, Kubernetes or CNI. There are three engines, each with values of its own, which it
 //! reads, plans, applies and reads back: [`nft`] (nf_tables), [`xtables`] (legacy tables) and [`ipset`]. [`probe`] tells
-//! what of them a kernel has. Start with [`nft::Ruleset`], the rules as values, and [`nft::Engine::apply`].
+//! what of them a kernel has. Start with [`nft::Ruleset`], the rules as values, and [`nft::NftEngine::apply`].
 //!
 //! Four types matter in each engine: a `Ruleset` (in [`ipset`]: a `Set`) is plain data; an `Engine` is a connection
-//! to one network namespace; an `Op` is one change, printed as the equivalent command; `Applied` lists what was
+//! to one network namespace; an `NftOp`, `XtOp` or `IpsetOp` is one change, printed as the equivalent command; `Applied` lists what was
 //! changed.
 //!
 //! ```
 //! use weir_netfilter::nft::{
-//!     Chain, ChainType, CmpOp, Engine, Family, Hook, L4Proto, Policy, Rule, Ruleset, Table, Verdict, priority,
+//!     Chain, ChainType, CmpOp, Hook, L4Proto, NftEngine, Policy, Rule, Ruleset, Table, TableFamily, Verdict, priority,
 //! };
 //! use weir_netlink::Netns;
 //!
@@ -22,13 +22,13 @@
 //!     Rule::builder().iifname(CmpOp::Eq, "lo").verdict(Verdict::Accept),
 //!     Rule::builder().dport(L4Proto::Tcp, CmpOp::Eq, 22..=22).counter().verdict(Verdict::Accept),
 //! ];
-//! let mut table = Table::new(Family::Inet, "firewall");
+//! let mut table = Table::new(TableFamily::Inet, "firewall");
 //! table.chains.push(input);
 //! let desired = Ruleset { tables: vec![table] };
-//! let owned = [(Family::Inet, "firewall".to_owned())];
+//! let owned = [(TableFamily::Inet, "firewall".to_owned())];
 //!
 //! // Read, planned, sent as one transaction, read back and compared.
-//! let apply = || Engine::open()?.apply(&desired, &owned);
+//! let apply = || NftEngine::open()?.apply(&desired, &owned);
 //! for op in netns.run(apply)??.ops {
 //!     println!("{op}");
 //! }

@@ -12,7 +12,7 @@ use common::{load, read};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weir_netfilter::nft::expr::{Expr, ExprElem};
-use weir_netfilter::nft::{Op, TableId, plan, raw};
+use weir_netfilter::nft::{NftOp, TableId, plan, raw};
 use weir_netlink::attr::{AttrSet, Attrs};
 use weir_netlink::message::NLM_F_ACK;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, message_type};
@@ -294,22 +294,22 @@ fn every_operation_has_a_golden() {
         );
     }
     // A new kind of operation has to be thought of here.
-    let known = |op: &Op| match op {
-        Op::AddTable(..)
-        | Op::DeleteTable(..)
-        | Op::ReplaceTable(..)
-        | Op::AddSet(..)
-        | Op::DeleteSet(..)
-        | Op::AddElements(..)
-        | Op::DeleteElements(..)
-        | Op::AddChain(..)
-        | Op::SetPolicy(..)
-        | Op::DeleteChain(..)
-        | Op::AddRule(..)
-        | Op::DeleteRule(..) => true,
+    let known = |op: &NftOp| match op {
+        NftOp::AddTable(..)
+        | NftOp::DeleteTable(..)
+        | NftOp::ReplaceTable(..)
+        | NftOp::AddSet(..)
+        | NftOp::DeleteSet(..)
+        | NftOp::AddElements(..)
+        | NftOp::DeleteElements(..)
+        | NftOp::AddChain(..)
+        | NftOp::SetPolicy(..)
+        | NftOp::DeleteChain(..)
+        | NftOp::AddRule(..)
+        | NftOp::DeleteRule(..) => true,
     };
-    assert!(known(&Op::DeleteTable((
-        weir_netfilter::nft::Family::Inet,
+    assert!(known(&NftOp::DeleteTable((
+        weir_netfilter::nft::TableFamily::Inet,
         "x".to_owned()
     ))));
 }

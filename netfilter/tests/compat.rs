@@ -14,7 +14,7 @@ mod rights;
 
 use common::{list, load, read, tool};
 use weir_netfilter::nft::compat::{self, Compat};
-use weir_netfilter::nft::{Family, expr::Expr};
+use weir_netfilter::nft::{TableFamily, expr::Expr};
 
 /// A rule, and the options of it that have no expression of their own (iptables 1.8.9).
 const RULES: &[(&str, &[&str])] = &[
@@ -226,7 +226,7 @@ mod damaged {
             }
             let expr = if is_match { "match" } else { "target" };
             let attrs = ExprAttrs { name: Some(expr.to_owned()), data: Some(data), ..ExprAttrs::default() };
-            for family in [Family::Ip, Family::Ip6, Family::Bridge] {
+            for family in [TableFamily::Ip, TableFamily::Ip6, TableFamily::Bridge] {
                 let read = Compat::read(&Expr::Opaque(attrs.clone()), family);
                 prop_assert!(read.is_some() || !is_whole);
                 prop_assert!(read.is_none_or(|c| c.to_string().starts_with("xt ")));

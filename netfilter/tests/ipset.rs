@@ -15,7 +15,7 @@ mod oracle;
 use common::assert_text;
 use oracle::{engine, ipset, load, our_load, our_save, save, seedless, sets, sorted, timeless};
 use weir_netfilter::ipset::{
-    Entry, Existing, Family, Header, Key, Op, Protocol, Set, SetType, restore,
+    Entry, Existing, Header, IpsetOp, Key, Protocol, Set, SetFamily, SetType, restore,
 };
 use weir_netlink::{ErrorKind, Netns};
 
@@ -106,8 +106,8 @@ fn bitmaps_and_lists() {
 #[test]
 fn hardware_addresses() {
     let ns = namespace_or_skip!();
-    let set = Header::new("m", SetType::HashMac, Family::Inet);
-    assert_eq!(set.family, Family::Unspec);
+    let set = Header::new("m", SetType::HashMac, SetFamily::Inet);
+    assert_eq!(set.family, SetFamily::Unspec);
     match engine(&ns, |e| e.create(&set, Existing::Refuse)) {
         Ok(()) => both_ways(
             "create m hash:mac timeout 50 counters comment\n\
@@ -198,17 +198,17 @@ fn every_verb() {
             }
         ));
         e.create(
-            &Header::new("a", SetType::HashIp, Family::Inet),
+            &Header::new("a", SetType::HashIp, SetFamily::Inet),
             Existing::Refuse,
         )
         .unwrap();
         e.create(
-            &Header::new("b", SetType::HashIp, Family::Inet),
+            &Header::new("b", SetType::HashIp, SetFamily::Inet),
             Existing::Refuse,
         )
         .unwrap();
         e.create(
-            &Header::new("n", SetType::HashNet, Family::Inet6),
+            &Header::new("n", SetType::HashNet, SetFamily::Inet6),
             Existing::Refuse,
         )
         .unwrap();
@@ -234,9 +234,12 @@ fn every_verb() {
         assert!(!e.test("b", &ip(1)).unwrap());
         e.rename("b", "c").unwrap();
         assert_eq!(e.names().unwrap(), ["a", "c", "n"]);
-        assert_eq!(e.type_of("n").unwrap(), (SetType::HashNet, Family::Inet6));
+        assert_eq!(
+            e.type_of("n").unwrap(),
+            (SetType::HashNet, SetFamily::Inet6)
+        );
         let (index, family) = e.index_of("n").unwrap();
-        assert_eq!(family, Family::Inet6);
+        assert_eq!(family, SetFamily::Inet6);
         assert_eq!(e.name_of(index).unwrap(), "n");
         let listed = &e.headers(Some("c")).unwrap()[0];
         assert_eq!((listed.set.entries.len(), listed.elements), (0, Some(1)));
@@ -327,7 +330,7 @@ fn applied(ns: &Netns, text: &str, owned: &[&str]) -> Vec<String> {
     engine(ns, |e| {
         let ops = e.apply(&sets, &owned).unwrap().ops;
         assert_eq!(e.apply(&sets, &owned).unwrap().ops, vec![]);
-        ops.iter().map(Op::to_string).collect()
+        ops.iter().map(IpsetOp::to_string).collect()
     })
 }
 

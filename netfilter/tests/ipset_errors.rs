@@ -15,7 +15,7 @@ mod rights;
 use common::tool;
 use oracle::{engine, ipset, load, our_load, save};
 use std::collections::BTreeSet;
-use weir_netfilter::ipset::{Engine, Entry, Existing, Family, Header, Key, SetType, error};
+use weir_netfilter::ipset::{Entry, Existing, Header, IpsetEngine, Key, SetFamily, SetType, error};
 use weir_netlink::{Error, ErrorKind, InForce};
 
 fn ip(n: u32) -> Entry {
@@ -23,7 +23,7 @@ fn ip(n: u32) -> Entry {
 }
 
 fn header(name: &str) -> Header {
-    Header::new(name, SetType::HashIp, Family::Inet)
+    Header::new(name, SetType::HashIp, SetFamily::Inet)
 }
 
 #[track_caller]
@@ -42,12 +42,12 @@ fn refusals_of_the_kernel_have_names_and_words() {
     engine(&ns, |e| {
         e.create(&header("s"), Existing::Refuse).unwrap();
         e.create(
-            &Header::new("net", SetType::HashNet, Family::Inet),
+            &Header::new("net", SetType::HashNet, SetFamily::Inet),
             Existing::Refuse,
         )
         .unwrap();
         e.create(
-            &Header::new("l", SetType::ListSet, Family::Unspec),
+            &Header::new("l", SetType::ListSet, SetFamily::Unspec),
             Existing::Refuse,
         )
         .unwrap();
@@ -103,7 +103,7 @@ fn refusals_of_the_kernel_have_names_and_words() {
         says(&e1, "EEXIST", &["cannot create set s"]);
         e.create(&header("s"), Existing::Accept).unwrap();
         // A newer kernel alone would say yes.
-        let six = Header::new("s", SetType::HashIp, Family::Inet6);
+        let six = Header::new("s", SetType::HashIp, SetFamily::Inet6);
         let other = e.create(&six, Existing::Accept).unwrap_err();
         assert!(
             other.is_exists() || matches!(other.kind, ErrorKind::Refused(_)),
@@ -125,8 +125,11 @@ fn refusals_of_the_kernel_have_names_and_words() {
             "IPSET_ERR_NAME",
             &["none"],
         );
-        e.create(&Header::new("l2", SetType::ListSet, Family::Unspec), refuse)
-            .unwrap();
+        e.create(
+            &Header::new("l2", SetType::ListSet, SetFamily::Unspec),
+            refuse,
+        )
+        .unwrap();
         says(
             &e.add("l", [member("l2")], refuse).unwrap_err(),
             "IPSET_ERR_LOOP",
@@ -151,7 +154,7 @@ fn refusals_of_the_kernel_have_names_and_words() {
             "IPSET_ERR_COMMENT",
             &["0.0.0.7"],
         );
-        let mut ports = Header::new("p", SetType::BitmapPort, Family::Unspec);
+        let mut ports = Header::new("p", SetType::BitmapPort, SetFamily::Unspec);
         ports.range = Some((80, 90));
         e.create(&ports, refuse).unwrap();
         let port = Entry::new(Key::Port(91));
@@ -221,7 +224,7 @@ fn a_set_that_a_rule_names_is_replaced_under_it_and_not_destroyed() {
         e.apply(&[wished.clone()], &["s".to_owned()]).unwrap();
         assert_eq!(e.headers(Some("s")).unwrap()[0].references, 1);
         // Another type cannot be swapped in.
-        wished.header = Header::new("s", SetType::HashNet, Family::Inet);
+        wished.header = Header::new("s", SetType::HashNet, SetFamily::Inet);
         wished.entries.clear();
         says(
             &e.apply(&[wished], &["s".to_owned()]).unwrap_err(),
@@ -279,7 +282,7 @@ fn timeouts_run_down_and_are_no_drift() {
         ];
         e.apply(&[set.clone()], &["s".to_owned()]).unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        let first = |e: &mut Engine| {
+        let first = |e: &mut IpsetEngine| {
             let entries = e.list(Some("s")).unwrap().remove(0).set.entries;
             entries.into_iter().find(|x| x.key == ip(1).key)
         };
@@ -336,7 +339,7 @@ fn what_cannot_be_kept_is_refused_before_the_kernel_is_asked() {
             .unwrap();
         refused(
             e.create(
-                &Header::new("z", SetType::Other("bitmap:ip".into()), Family::Inet),
+                &Header::new("z", SetType::Other("bitmap:ip".into()), SetFamily::Inet),
                 Existing::Refuse,
             )
             .unwrap_err(),
@@ -345,7 +348,7 @@ fn what_cannot_be_kept_is_refused_before_the_kernel_is_asked() {
             e.create(
                 &Header {
                     bucket_size: Some(4),
-                    ..Header::new("z", SetType::ListSet, Family::Unspec)
+                    ..Header::new("z", SetType::ListSet, SetFamily::Unspec)
                 },
                 Existing::Refuse,
             )
@@ -492,7 +495,7 @@ fn nix_is_root() -> bool {
 #[test]
 #[ignore = "called by another test without rights"]
 fn helper_opens_an_engine() {
-    match Engine::open() {
+    match IpsetEngine::open() {
         Ok(_) => println!("it opened"),
         Err(e) => println!("{e}"),
     }
@@ -580,7 +583,7 @@ fn sets_that_are_too_large_are_named_and_not_held() {
         e.create(&header("large"), Existing::Refuse).unwrap();
         let entries = (1..=20_000).map(ip);
         e.add("large", entries, Existing::Refuse).unwrap();
-        let mut bounded = Engine::open().unwrap().read_limit(100_000);
+        let mut bounded = IpsetEngine::open().unwrap().read_limit(100_000);
         for error in [
             bounded.list(None).unwrap_err(),
             bounded.text().unwrap_err(),

@@ -12,14 +12,14 @@ mod common;
 use common::{apply, read};
 use std::net::IpAddr;
 use weir_netfilter::nft::{
-    Chain, CmpOp, Data, DataType, Element, ElementKey, Family, Log, Match, MetaKey, Nat, NatKind,
-    Operand, PayloadBase, Rule, Ruleset, Selector, Set, Source, Statement, Table, Tproxy, TypeOf,
-    Verdict,
+    Chain, CmpOp, Data, DataType, Element, ElementKey, Log, Match, MetaKey, Nat, NatKind, Operand,
+    PayloadBase, Rule, Ruleset, Selector, Set, Source, Statement, Table, TableFamily, Tproxy,
+    TypeOf, Verdict,
 };
 use weir_netfilter::{ipset, xtables};
 
 fn with(set: Option<Set>, statements: Vec<Statement>) -> Ruleset {
-    let mut table = Table::new(Family::Inet, "x");
+    let mut table = Table::new(TableFamily::Inet, "x");
     table.sets.extend(set);
     let rule = Rule {
         statements,
@@ -56,7 +56,7 @@ fn long_mask() -> Source {
     }
 }
 
-fn nat(family: Family, address: &str) -> Vec<Statement> {
+fn nat(family: TableFamily, address: &str) -> Vec<Statement> {
     let address: IpAddr = address.parse().unwrap();
     vec![Statement::Nat(Nat {
         kind: NatKind::Dnat,
@@ -151,12 +151,12 @@ fn nf_tables() {
         ),
         (
             "an IPv6 address as IPv4",
-            with(None, nat(Family::Ip, "fd00::1")),
+            with(None, nat(TableFamily::Ip, "fd00::1")),
             "family ip",
         ),
         (
             "an IPv4 address as IPv6",
-            with(None, nat(Family::Ip6, "10.0.0.1")),
+            with(None, nat(TableFamily::Ip6, "10.0.0.1")),
             "family ip6",
         ),
         (
@@ -164,7 +164,7 @@ fn nf_tables() {
             with(
                 None,
                 vec![Statement::Tproxy(Tproxy {
-                    family: Family::Ip,
+                    family: TableFamily::Ip,
                     addr: "fd00::1".parse().ok(),
                     port: Some(1),
                 })],
@@ -214,9 +214,9 @@ fn nf_tables() {
 
 #[test]
 fn ipset() {
-    use ipset::{Engine, Entry, Existing, Family, Header, Key, ProtoPort, Set, SetType};
+    use ipset::{Entry, Existing, Header, IpsetEngine, Key, ProtoPort, Set, SetFamily, SetType};
     let ns = namespace_or_skip!();
-    let header = |kind| Header::new("s", kind, Family::Inet);
+    let header = |kind| Header::new("s", kind, SetFamily::Inet);
     let timed = |kind, timeout| Header {
         timeout: Some(timeout),
         ..header(kind)
@@ -234,7 +234,7 @@ fn ipset() {
         protocol: 47,
         port: 5,
     };
-    let list = Header::new("s", SetType::ListSet, Family::Unspec);
+    let list = Header::new("s", SetType::ListSet, SetFamily::Unspec);
     for (what, set, words) in [
         (
             "the default timeout",
@@ -262,10 +262,10 @@ fn ipset() {
             "give 0",
         ),
     ] {
-        let done = ns.run(|| Engine::open().unwrap().apply(&[set], &["s".into()]));
+        let done = ns.run(|| IpsetEngine::open().unwrap().apply(&[set], &["s".into()]));
         let error = done.unwrap().expect_err(what).to_string();
         assert!(error.contains(words), "{what}: {error}");
-        let held = ns.run(|| Engine::open().unwrap().names().unwrap());
+        let held = ns.run(|| IpsetEngine::open().unwrap().names().unwrap());
         assert_eq!(held.unwrap(), [""; 0], "{what}");
     }
     let longest = with(
@@ -274,7 +274,7 @@ fn ipset() {
         Some(2_147_483),
     );
     ns.run(|| {
-        let mut engine = Engine::open().unwrap();
+        let mut engine = IpsetEngine::open().unwrap();
         engine.apply(&[longest], &["s".into()]).unwrap();
         engine
             .add("s", [Entry::new(Key::Ip(address))], Existing::Accept)
@@ -286,12 +286,12 @@ fn ipset() {
 /// `-j SET --timeout`, which the kernel lowers when the rule is written.
 #[test]
 fn xtables() {
-    use xtables::{Chain, Family, Ownership, Ruleset, Script, Snapshot, Table, plan};
+    use xtables::{Chain, Ownership, Ruleset, Script, Snapshot, Table, XtFamily, plan};
     let text = |timeout: u32| {
         format!("*filter\n:X - [0:0]\n-A X -j SET --add-set s src --timeout {timeout}\nCOMMIT\n")
     };
     let planned = |timeout| {
-        let script = Script::parse(Family::Ip, &text(timeout)).unwrap();
+        let script = Script::parse(XtFamily::Ip, &text(timeout)).unwrap();
         let rules = script.tables[0]
             .commands
             .iter()
@@ -299,7 +299,7 @@ fn xtables() {
                 xtables::Command::Append(_, rule) => Some(rule.clone()),
                 _ => None,
             });
-        let mut table = Table::new(Family::Ip, "filter");
+        let mut table = Table::new(XtFamily::Ip, "filter");
         table.chains.push(Chain {
             rules: rules.collect(),
             ..Chain::user("X")

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 use weir_netfilter::nft::{
-    Chain, ChainType, Engine, Family, Hook, Op, Ruleset, Table, TableId, Transaction,
+    Chain, ChainType, Hook, NftEngine, NftOp, Ruleset, Table, TableFamily, TableId, Transaction,
 };
 use weir_netlink::Netns;
 use weir_netlink::attr::text_of;
@@ -19,8 +19,8 @@ fn pod() -> Option<Netns> {
     }
 }
 
-fn commit(ops: Vec<Op>) {
-    let mut engine = Engine::open().unwrap();
+fn commit(ops: Vec<NftOp>) {
+    let mut engine = NftEngine::open().unwrap();
     let generation = engine.generation().unwrap();
     let transaction = Transaction {
         generation,
@@ -35,29 +35,29 @@ fn a_foreign_table_of_any_name_hides_nothing() {
     let Some(ns) = pod() else { return };
     let name = text_of(b"\xff\xfe");
     ns.run(|| {
-        let foreign: TableId = (Family::Inet, name.clone());
-        let mut table = Table::new(Family::Inet, &name);
+        let foreign: TableId = (TableFamily::Inet, name.clone());
+        let mut table = Table::new(TableFamily::Inet, &name);
         table.chains.push(Chain::regular(&text_of(b"\xc3(")));
         let chains = table.chains.clone().into_iter();
-        let mut ops = vec![Op::AddTable(table)];
-        ops.extend(chains.map(|c| Op::AddChain(foreign.clone(), c)));
+        let mut ops = vec![NftOp::AddTable(table)];
+        ops.extend(chains.map(|c| NftOp::AddChain(foreign.clone(), c)));
         commit(ops);
 
-        let owned = (Family::Inet, "ours".to_owned());
-        let mut ours = Table::new(Family::Inet, "ours");
+        let owned = (TableFamily::Inet, "ours".to_owned());
+        let mut ours = Table::new(TableFamily::Inet, "ours");
         let base = Chain::base("c", ChainType::Filter, Hook::Output, 0);
         ours.chains.push(base);
         let desired = Ruleset { tables: vec![ours] };
-        let mut engine = Engine::open().unwrap();
+        let mut engine = NftEngine::open().unwrap();
         engine.apply(&desired, &[owned.clone()]).unwrap();
         assert_eq!(engine.tables().unwrap(), [foreign.clone(), owned.clone()]);
         assert_eq!(engine.read().unwrap().ruleset.tables.len(), 2);
 
         // In a table of ours another writer's chain of such a name is drift, and goes.
         let theirs = Chain::regular(&text_of(b"\xff"));
-        commit(vec![Op::AddChain(owned.clone(), theirs)]);
+        commit(vec![NftOp::AddChain(owned.clone(), theirs)]);
         let gone = engine.apply(&desired, &[owned.clone()]).unwrap().ops;
-        assert_eq!(gone, [Op::DeleteChain(owned.clone(), text_of(b"\xff"))]);
+        assert_eq!(gone, [NftOp::DeleteChain(owned.clone(), text_of(b"\xff"))]);
         assert!(engine.drift(&desired, &[owned]).unwrap().ops.is_empty());
         let none = Ruleset::default();
         engine.apply(&none, &[foreign]).unwrap();
@@ -85,9 +85,9 @@ fn legacy_chains_of_any_name_hide_nothing() {
         Err(e) => panic!("{e}"),
     };
     assert!(made.status.success(), "{made:?}");
-    let found = ns.run(|| xtables::Engine::open().unwrap().ruleset().unwrap());
+    let found = ns.run(|| xtables::XtEngine::open().unwrap().ruleset().unwrap());
     let found = found.unwrap();
-    let nat = found.table(xtables::Family::Ip, "nat").unwrap();
+    let nat = found.table(xtables::XtFamily::Ip, "nat").unwrap();
     assert!(nat.chain(&text_of(b"\xff\xfe")).is_some());
 }
 
@@ -96,9 +96,12 @@ fn legacy_chains_of_any_name_hide_nothing() {
 fn a_chain_without_its_table_is_no_lack_of_the_kernel() {
     let Some(ns) = pod() else { return };
     let error = ns.run(|| {
-        let mut engine = Engine::open().unwrap();
+        let mut engine = NftEngine::open().unwrap();
         let chain = Chain::base("c", ChainType::Nat, Hook::Output, -100);
-        let ops = vec![Op::AddChain((Family::Inet, "gone".to_owned()), chain)];
+        let ops = vec![NftOp::AddChain(
+            (TableFamily::Inet, "gone".to_owned()),
+            chain,
+        )];
         let generation = engine.generation().unwrap();
         let transaction = Transaction {
             generation,
@@ -115,9 +118,9 @@ fn a_chain_without_its_table_is_no_lack_of_the_kernel() {
 fn a_comparison_with_tables_that_are_not_owned_is_refused() {
     let Some(ns) = pod() else { return };
     let desired = Ruleset {
-        tables: vec![Table::new(Family::Inet, "x")],
+        tables: vec![Table::new(TableFamily::Inet, "x")],
     };
-    let error = ns.run(|| Engine::open().unwrap().drift(&desired, &[]).unwrap_err());
+    let error = ns.run(|| NftEngine::open().unwrap().drift(&desired, &[]).unwrap_err());
     let text = error.unwrap().to_string();
     assert!(text.contains("table inet x"), "{text}");
 }

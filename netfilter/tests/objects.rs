@@ -75,14 +75,14 @@ fn what_has_no_words_is_marked() {
 /// Only who looks at everything is shown them: they are no part of a wish, and never go.
 #[test]
 fn objects_in_a_table_of_ours_stay() {
-    use weir_netfilter::nft::{Engine, Family, Ruleset, Table};
+    use weir_netfilter::nft::{NftEngine, Ruleset, Table, TableFamily};
     let ns = namespace_or_skip!();
-    let owned = [(Family::Inet, "t".to_owned())];
+    let owned = [(TableFamily::Inet, "t".to_owned())];
     let wished = Ruleset {
-        tables: vec![Table::new(Family::Inet, "t")],
+        tables: vec![Table::new(TableFamily::Inet, "t")],
     };
     let apply = || {
-        ns.run(|| Engine::open().unwrap().apply(&wished, &owned))
+        ns.run(|| NftEngine::open().unwrap().apply(&wished, &owned))
             .unwrap()
     };
     apply().unwrap();

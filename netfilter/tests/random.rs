@@ -15,7 +15,7 @@ use common::{apply, list, owned_of, read, timeless};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use weir_netfilter::nft::arbitrary;
-use weir_netfilter::nft::{Engine, Ruleset, Snapshot};
+use weir_netfilter::nft::{NftEngine, Ruleset, Snapshot};
 use weir_netlink::Netns;
 
 /// PROPTEST_CASES says how many instead.
@@ -100,7 +100,7 @@ proptest! {
         let Some(ns) = namespace() else { return Ok(()) };
         apply(&ns, &a).unwrap();
         let owned = [owned_of(&a), owned_of(&b)].concat();
-        let change = |to: &Ruleset| ns.run(|| Engine::open().unwrap().apply(to, &owned)).unwrap();
+        let change = |to: &Ruleset| ns.run(|| NftEngine::open().unwrap().apply(to, &owned)).unwrap();
         change(&b).map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{a}to\n{b}")))?;
         let mut found = settled(read(&ns));
         // Tables are listed in the order in which they were made.

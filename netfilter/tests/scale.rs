@@ -32,7 +32,7 @@ fn nft_rules(n: u16) -> nft::Ruleset {
     chain.rules = (1..=n)
         .map(|p| port(p).verdict(nft::Verdict::Return))
         .collect();
-    let mut table = nft::Table::new(nft::Family::Inet, "t");
+    let mut table = nft::Table::new(nft::TableFamily::Inet, "t");
     table.chains.push(chain);
     nft::Ruleset {
         tables: vec![table],
@@ -41,7 +41,7 @@ fn nft_rules(n: u16) -> nft::Ruleset {
 
 #[test]
 fn rules_of_nf_tables() {
-    let owned = [(nft::Family::Inet, "t".to_owned())];
+    let owned = [(nft::TableFamily::Inet, "t".to_owned())];
     is_linear("new table", |n| {
         let made = nft::plan(&nft_rules(n), &nft::Snapshot::default(), &owned);
         assert_eq!(made.ops.len(), usize::from(n) + 2);
@@ -68,7 +68,7 @@ fn legacy_rules() {
             .collect();
         let table = xtables::Table {
             chains: vec![chain],
-            ..xtables::Table::new(xtables::Family::Ip, "nat")
+            ..xtables::Table::new(xtables::XtFamily::Ip, "nat")
         };
         let desired = xtables::Ruleset {
             tables: vec![table],

@@ -11,8 +11,8 @@ mod common;
 
 use common::{apply, both_ways, list, read, tool};
 use weir_netfilter::nft::{
-    Chain, CmpOp, Data, DataType, Element, ElementKey, Engine, Family, L4Proto, Rule, Ruleset, Set,
-    Table, Verdict,
+    Chain, CmpOp, Data, DataType, Element, ElementKey, L4Proto, NftEngine, Rule, Ruleset, Set,
+    Table, TableFamily, Verdict,
 };
 
 #[test]
@@ -21,7 +21,7 @@ fn corners() {
 }
 
 fn with(set: Set, rules: Vec<Rule>) -> Ruleset {
-    let mut table = Table::new(Family::Inet, "x");
+    let mut table = Table::new(TableFamily::Inet, "x");
     table.sets.push(set);
     table.chains.push(Chain {
         rules,
@@ -191,7 +191,7 @@ fn batches_larger_than_the_buffer() {
     for count in counts.iter().copied() {
         let ruleset = many_rules(count);
         let owned = common::owned_of(&ruleset);
-        let mut engine = ns.run(|| Engine::open().unwrap()).unwrap();
+        let mut engine = ns.run(|| NftEngine::open().unwrap()).unwrap();
         let bytes = engine
             .drift(&ruleset, &owned)
             .unwrap()

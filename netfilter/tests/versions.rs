@@ -15,8 +15,8 @@ use common::{apply, assert_text, load, read, timeless, tool};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weir_netfilter::nft::{
-    Chain, ChainType, CmpOp, Data, DataType, Element, Family, Hook, L4Proto, Operand, Rule,
-    Ruleset, Selector, Set, Statement, Table, Verdict, priority,
+    Chain, ChainType, CmpOp, Data, DataType, Element, Hook, L4Proto, Operand, Rule, Ruleset,
+    Selector, Set, Statement, Table, TableFamily, Verdict, priority,
 };
 
 /// A release and how its text differs from that of 1.0.6.
@@ -193,7 +193,7 @@ fn nft(suite: &str) -> Option<PathBuf> {
 
 /// Rules as a sidecar has them.
 fn sidecar() -> Ruleset {
-    let mut table = Table::new(Family::Inet, "istio-proxy-nat");
+    let mut table = Table::new(TableFamily::Inet, "istio-proxy-nat");
     let rule = Rule::builder;
     let mut out = Chain::base("output", ChainType::Nat, Hook::Output, priority::DSTNAT);
     out.rules = vec![
@@ -258,7 +258,7 @@ fn sidecar() -> Ruleset {
             .build(),
     ];
     table.chains = vec![out, chain, redirect, inbound];
-    let mut mangle = Table::new(Family::Inet, "istio-proxy-mangle");
+    let mut mangle = Table::new(TableFamily::Inet, "istio-proxy-mangle");
     mangle.comment = Some("weir".to_owned());
     let mut pre = Chain::base(
         "prerouting",
@@ -279,7 +279,7 @@ fn sidecar() -> Ruleset {
             .build(),
         rule()
             .dport(L4Proto::Tcp, CmpOp::Neq, 80..=90)
-            .tproxy(Family::Ip, 15006)
+            .tproxy(TableFamily::Ip, 15006)
             .set_mark(0x539)
             .verdict(Verdict::Accept),
         rule()

@@ -7,7 +7,9 @@ mod xtables;
 use common::{assert_text, tool};
 use std::time::{Duration, Instant};
 use weir_netfilter::xtables::Snapshot;
-use weir_netfilter::xtables::{Engine, Family, Ownership, Ruleset, Script, Writers, plan_restore};
+use weir_netfilter::xtables::{
+    Ownership, Ruleset, Script, Writers, XtEngine, XtFamily, plan_restore,
+};
 use weir_netlink::Netns;
 use xtables::*;
 
@@ -65,7 +67,7 @@ fn foreign() -> String {
 }
 
 fn wished(text: &str) -> Ruleset {
-    let script = Script::parse(Family::Ip, text).unwrap();
+    let script = Script::parse(XtFamily::Ip, text).unwrap();
     let transaction = plan_restore(&script, &Snapshot::default(), false).unwrap();
     let mut ruleset = transaction.tables();
     for table in &mut ruleset.tables {
@@ -117,9 +119,9 @@ fn foreign_lines(text: &str) -> Vec<String> {
 #[test]
 fn what_others_have_stays_with_its_counters() {
     let Some(ns) = namespace() else { return };
-    load(&ns, Family::Ip, &foreign(), &[]);
+    load(&ns, XtFamily::Ip, &foreign(), &[]);
     traffic(&ns);
-    let before = save_counted(&ns, Family::Ip);
+    let before = save_counted(&ns, XtFamily::Ip);
     assert!(
         before
             .lines()
@@ -129,7 +131,7 @@ fn what_others_have_stays_with_its_counters() {
     let applied = engine(&ns, |e| e.apply(&wished(OURS), &ownership())).unwrap();
     assert_eq!(applied.replaced, 2, "filter has nothing of ours");
     assert_eq!(applied.lock_wait, None);
-    let after = save_counted(&ns, Family::Ip);
+    let after = save_counted(&ns, XtFamily::Ip);
     // Mangle is new, and brought its own policies.
     let theirs: Vec<&str> = after
         .split_inclusive("COMMIT\n")
@@ -143,13 +145,13 @@ fn what_others_have_stays_with_its_counters() {
 
     // Counters of ours live through the next change too.
     traffic(&ns);
-    let counted = save_counted(&ns, Family::Ip);
+    let counted = save_counted(&ns, XtFamily::Ip);
     let more = OURS.replace(
         "-A OUTPUT -o net1",
         "-A OUTPUT -o net2 -j RETURN\n-A OUTPUT -o net1",
     );
     engine(&ns, |e| e.apply(&wished(&more), &ownership())).unwrap();
-    let grown = save_counted(&ns, Family::Ip);
+    let grown = save_counted(&ns, XtFamily::Ip);
     let without: String = grown
         .lines()
         .filter(|l| !l.contains("net2"))
@@ -168,7 +170,7 @@ fn what_others_have_stays_with_its_counters() {
         ..ownership()
     };
     engine(&ns, |e| e.apply(&Ruleset::default(), &ours)).unwrap();
-    let cleaned = save_counted(&ns, Family::Ip);
+    let cleaned = save_counted(&ns, XtFamily::Ip);
     let end: Vec<String> = cleaned
         .lines()
         .filter(|l| l.starts_with('['))
@@ -193,7 +195,7 @@ fn twice_is_once_and_drift_is_healed_in_place() {
     let wish = wished(OURS);
     engine(&ns, |e| e.apply(&wish, &ownership())).unwrap();
     assert_eq!(names(&ns).1, "", "nothing was wished of IPv6");
-    let saved = save(&ns, Family::Ip);
+    let saved = save(&ns, XtFamily::Ip);
     let second = engine(&ns, |e| e.apply(&wish, &ownership())).unwrap();
     assert_eq!((second.ops, second.replaced), (vec![], 0));
     for damage in [
@@ -205,11 +207,11 @@ fn twice_is_once_and_drift_is_healed_in_place() {
         "-t nat -N OURS_STALE",
         "-t filter -N OURS_STALE",
     ] {
-        run(&ns, Family::Ip, damage);
+        run(&ns, XtFamily::Ip, damage);
         let drift = engine(&ns, |e| e.drift(&wish, &ownership())).unwrap();
         assert!(!drift.ops.is_empty(), "{damage}");
         engine(&ns, |e| e.apply(&wish, &ownership())).unwrap();
-        let now: String = save(&ns, Family::Ip);
+        let now: String = save(&ns, XtFamily::Ip);
         let now = &now[now.find("*mangle").unwrap()..];
         assert_text(now, &saved);
     }
@@ -219,10 +221,10 @@ fn twice_is_once_and_drift_is_healed_in_place() {
 fn ours_keep_their_order_among_others() {
     let Some(ns) = namespace() else { return };
     engine(&ns, |e| e.apply(&wished(OURS), &ownership())).unwrap();
-    run(&ns, Family::Ip, "-t nat -I PREROUTING 1 -i a -j ACCEPT");
-    run(&ns, Family::Ip, "-t nat -I PREROUTING 3 -i b -j ACCEPT");
-    run(&ns, Family::Ip, "-t nat -A PREROUTING -i c -j ACCEPT");
-    let before = save(&ns, Family::Ip);
+    run(&ns, XtFamily::Ip, "-t nat -I PREROUTING 1 -i a -j ACCEPT");
+    run(&ns, XtFamily::Ip, "-t nat -I PREROUTING 3 -i b -j ACCEPT");
+    run(&ns, XtFamily::Ip, "-t nat -A PREROUTING -i c -j ACCEPT");
+    let before = save(&ns, XtFamily::Ip);
     assert_eq!(
         engine(&ns, |e| e.drift(&wished(OURS), &ownership()))
             .unwrap()
@@ -232,7 +234,7 @@ fn ours_keep_their_order_among_others() {
     // The last of ours is put back behind the one before it; the first, before the next.
     run(
         &ns,
-        Family::Ip,
+        XtFamily::Ip,
         "-t nat -D PREROUTING -p tcp -j OURS_REDIRECT",
     );
     let applied = engine(&ns, |e| e.apply(&wished(OURS), &ownership())).unwrap();
@@ -241,9 +243,9 @@ fn ours_keep_their_order_among_others() {
         texts,
         ["iptables -t nat -I PREROUTING 3 -p tcp -j OURS_REDIRECT"]
     );
-    run(&ns, Family::Ip, "-t nat -D PREROUTING -i net1 -j RETURN");
+    run(&ns, XtFamily::Ip, "-t nat -D PREROUTING -i net1 -j RETURN");
     engine(&ns, |e| e.apply(&wished(OURS), &ownership())).unwrap();
-    let lines: Vec<String> = save(&ns, Family::Ip)
+    let lines: Vec<String> = save(&ns, XtFamily::Ip)
         .lines()
         .filter_map(|l| l.strip_prefix("-A PREROUTING").map(str::to_owned))
         .collect();
@@ -286,7 +288,7 @@ fn the_lock_is_waited_for_with_a_bound() {
     let with = |patience| {
         ns.run(|| {
             let writers = Writers::Others { patience };
-            Engine::open()
+            XtEngine::open()
                 .unwrap()
                 .writers(writers)
                 .apply(&wished(OURS), &ownership())
@@ -316,7 +318,7 @@ fn tempdir(what: &str) -> std::path::PathBuf {
 #[test]
 fn what_is_ours_is_found_by_its_marks_alone() {
     let ns = namespace_or_skip!();
-    load(&ns, Family::Ip, &foreign(), &[]);
+    load(&ns, XtFamily::Ip, &foreign(), &[]);
     let holds = |prefix: &str, tag| {
         let ours = Ownership {
             prefix: prefix.into(),
@@ -353,7 +355,7 @@ fn a_table_that_is_too_large_is_looked_through_and_not_read() {
         );
     }
     text += "COMMIT\n";
-    load(&ns, Family::Ip, &text, &[]);
+    load(&ns, XtFamily::Ip, &text, &[]);
     let ours = Ownership {
         prefix: "OURS_".into(),
         tag: 7,

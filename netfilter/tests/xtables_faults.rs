@@ -20,7 +20,7 @@ use xtables::*;
 
 /// The kernel, but some calls fail.
 struct Faulty {
-    kernel: Kernel,
+    kernel: XtSockets,
     /// Which replacement fails, counted from 0, and with what.
     fails: Vec<(usize, i32)>,
     /// Which one is made and answered so all the same.
@@ -31,20 +31,20 @@ struct Faulty {
     /// Extensions that it does not have.
     lacks: &'static [&'static str],
     /// The family whose list of tables cannot be read.
-    unlisted: Option<Family>,
+    unlisted: Option<XtFamily>,
     /// The table that cannot be read.
     unread: Option<&'static str>,
 }
 
-impl Transport for Faulty {
-    fn names(&mut self, family: Family) -> io::Result<Vec<String>> {
+impl XtTransport for Faulty {
+    fn names(&mut self, family: XtFamily) -> io::Result<Vec<String>> {
         if self.unlisted == Some(family) {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
         self.kernel.names(family)
     }
 
-    fn get(&mut self, family: Family, option: i32, value: &mut [u8]) -> io::Result<usize> {
+    fn get(&mut self, family: XtFamily, option: i32, value: &mut [u8]) -> io::Result<usize> {
         // struct xt_get_revision: a name of 29 bytes, then the revision.
         let text = value.split(|b| *b == 0).next().unwrap_or_default();
         if value.len() == 30 && self.lacks.iter().any(|name| name.as_bytes() == text) {
@@ -56,7 +56,12 @@ impl Transport for Faulty {
         self.kernel.get(family, option, value)
     }
 
-    fn replace(&mut self, family: Family, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
+    fn replace(
+        &mut self,
+        family: XtFamily,
+        value: &mut [u8],
+        counters: &mut [u8],
+    ) -> io::Result<()> {
         let n = self.replaced;
         self.replaced += 1;
         let errno = |list: &[(usize, i32)]| {
@@ -81,7 +86,7 @@ impl Transport for Faulty {
         Err(e)
     }
 
-    fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()> {
+    fn add_counters(&mut self, family: XtFamily, value: &[u8]) -> io::Result<()> {
         match &mut self.counters {
             Some((left, is_done)) if *left > 0 => {
                 *left -= 1;
@@ -103,7 +108,7 @@ const ALWAYS: usize = usize::MAX;
 
 fn faulty(fails: &[(usize, i32)], lost: &[(usize, i32)]) -> Faulty {
     Faulty {
-        kernel: Kernel::open().unwrap(),
+        kernel: XtSockets::open().unwrap(),
         fails: fails.to_vec(),
         lost: lost.to_vec(),
         replaced: 0,
@@ -138,9 +143,9 @@ fn wished() -> Ruleset {
     };
     Ruleset {
         tables: vec![
-            table(Family::Ip, "mangle"),
-            table(Family::Ip, "nat"),
-            table(Family::Ip6, "nat"),
+            table(XtFamily::Ip, "mangle"),
+            table(XtFamily::Ip, "nat"),
+            table(XtFamily::Ip6, "nat"),
         ],
     }
 }
@@ -152,17 +157,17 @@ fn ours() -> Ownership {
     }
 }
 
-fn apply(ns: &Netns, fails: &[(usize, i32)]) -> weir_netlink::Result<Applied> {
+fn apply(ns: &Netns, fails: &[(usize, i32)]) -> weir_netlink::Result<XtApplied> {
     apply_with(ns, || faulty(fails, &[]))
 }
 
 fn apply_with(
     ns: &Netns,
     transport: impl FnOnce() -> Faulty + Send,
-) -> weir_netlink::Result<Applied> {
+) -> weir_netlink::Result<XtApplied> {
     ns.run(|| {
         let sets = Box::new(SocketSets::open().unwrap());
-        let engine = Engine::with_transport(transport(), sets);
+        let engine = XtEngine::with_transport(transport(), sets);
         let mut engine = engine.contention(Duration::from_millis(200));
         engine.apply(&wished(), &ours())
     })
@@ -170,7 +175,7 @@ fn apply_with(
 }
 
 fn both(ns: &Netns) -> String {
-    save_counted(ns, Family::Ip) + &save_counted(ns, Family::Ip6)
+    save_counted(ns, XtFamily::Ip) + &save_counted(ns, XtFamily::Ip6)
 }
 
 #[test]
@@ -179,15 +184,15 @@ fn a_check_names_everything_that_the_kernel_lacks_and_changes_nothing() {
     let text = "*nat\n:OURS - [0:0]\n-A OUTPUT -p tcp -m owner --uid-owner 0 -j OURS\n\
                 -A OURS -m multiport --dports 1,2 -p tcp -j REDIRECT --to-ports 3\n\
                 -A OURS -p tcp -m tcp --dport 4 -j REDIRECT --to-ports 3\nCOMMIT\n";
-    let script = Script::parse(Family::Ip, text).unwrap();
-    let kernel = weir_netfilter::probe::Kernel::read();
+    let script = Script::parse(XtFamily::Ip, text).unwrap();
+    let kernel = weir_netfilter::probe::RunningKernel::read();
     let check = |lacks: &'static [&'static str]| {
         let faulty = Faulty {
             lacks,
             ..faulty(&[], &[])
         };
         let sets = Box::new(SocketSets::open().unwrap());
-        Engine::with_transport(faulty, sets).check(&script, true, &kernel)
+        XtEngine::with_transport(faulty, sets).check(&script, true, &kernel)
     };
     let checked = ns.run(|| check(&["owner", "REDIRECT"])).unwrap().unwrap();
     if !checked.untold.is_empty() {
@@ -216,9 +221,9 @@ fn a_table_that_fails_takes_the_others_back() {
         "-t nat -A OUTPUT -j ACCEPT",
         "-t mangle -A OUTPUT -d 127.0.0.0/8",
     ] {
-        run(&ns, Family::Ip, args);
+        run(&ns, XtFamily::Ip, args);
     }
-    run(&ns, Family::Ip6, "-t nat -A OUTPUT -j ACCEPT");
+    run(&ns, XtFamily::Ip6, "-t nat -A OUTPUT -j ACCEPT");
     tool(&ns, "ip", &["link", "set", "lo", "up"], "").unwrap();
     let send = || {
         ns.run(|| {
@@ -248,7 +253,7 @@ fn a_table_that_fails_takes_the_others_back() {
     );
     assert_eq!(e.in_force(), InForce::Unknown, "{e}");
     // When it does not, the rest is written, and all of it is told once.
-    run(&ns, Family::Ip, "-t mangle -F OURS_A");
+    run(&ns, XtFamily::Ip, "-t mangle -F OURS_A");
     let done = apply(&ns, &[(1, EINVAL), (2, EINVAL)]).unwrap().ops;
     let repeated = |op| done.iter().filter(|o| *o == op).count() > 1;
     assert!(!done.is_empty() && !done.iter().any(repeated), "{done:?}");
@@ -257,7 +262,7 @@ fn a_table_that_fails_takes_the_others_back() {
 /// A table with a foreign rule that has counted.
 fn counted() -> Option<(Netns, String)> {
     let ns = Netns::create().ok()?;
-    run(&ns, Family::Ip, "-t mangle -A OUTPUT -d 127.0.0.0/8");
+    run(&ns, XtFamily::Ip, "-t mangle -A OUTPUT -d 127.0.0.0/8");
     tool(&ns, "ip", &["link", "set", "lo", "up"], "").unwrap();
     ns.run(|| {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -271,7 +276,7 @@ fn counted() -> Option<(Netns, String)> {
 
 /// Its line.
 fn foreign(ns: &Netns) -> String {
-    let listing = save_counted(ns, Family::Ip);
+    let listing = save_counted(ns, XtFamily::Ip);
     let line = listing.lines().find(|l| l.contains("-d 127.0.0.0/8"));
     line.unwrap_or_default().to_owned()
 }
@@ -293,7 +298,7 @@ fn a_replacement_whose_answer_is_lost_is_looked_for() {
     }
     // So is one that puts a table back.
     let (ns, _) = counted().unwrap();
-    for family in [Family::Ip, Family::Ip6] {
+    for family in [XtFamily::Ip, XtFamily::Ip6] {
         run(&ns, family, "-t nat -A OUTPUT -j ACCEPT");
     }
     let before = both(&ns);
@@ -308,7 +313,7 @@ fn a_process_that_is_killed_before_its_call_has_changed_nothing_and_one_that_han
     let _probe = namespace_or_skip!();
     for at in 0..3 {
         let (ns, _) = counted().unwrap();
-        for family in [Family::Ip, Family::Ip6] {
+        for family in [XtFamily::Ip, XtFamily::Ip6] {
             run(&ns, family, "-t nat -A OUTPUT -j ACCEPT");
         }
         let before = both(&ns);
@@ -441,7 +446,7 @@ fn a_writer_beside_us_loses_nothing() {
             for n in 0..rounds {
                 run(
                     &ns,
-                    Family::Ip,
+                    XtFamily::Ip,
                     &format!(
                         "-t nat -A OUTPUT -d 10.{}.{}.1 -j ACCEPT",
                         n / 256 % 256,
@@ -455,13 +460,13 @@ fn a_writer_beside_us_loses_nothing() {
                         n / 256 % 256,
                         n % 256
                     );
-                    run(&ns, Family::Ip, &what);
+                    run(&ns, XtFamily::Ip, &what);
                 }
             }
         });
         let mut turns = 0;
         ns.run(|| {
-            let mut engine = Engine::open().unwrap().writers(writers);
+            let mut engine = XtEngine::open().unwrap().writers(writers);
             while !theirs.is_finished() {
                 let applied = engine.apply(&wished(), &ours()).unwrap();
                 assert!(applied.lock_wait.is_some());
@@ -475,7 +480,7 @@ fn a_writer_beside_us_loses_nothing() {
         theirs.join().unwrap();
         assert!(turns > 0);
     });
-    let listing = save(&ns, Family::Ip);
+    let listing = save(&ns, XtFamily::Ip);
     let have: Vec<String> = listing
         .lines()
         .filter(|l| l.contains("-j ACCEPT") && l.starts_with("-A OUTPUT"))
@@ -500,7 +505,7 @@ fn removed(ns: &Netns, transport: impl FnOnce() -> Faulty + Send) -> Removed {
     apply(ns, &[]).unwrap();
     ns.run(|| {
         let sets = Box::new(SocketSets::open().unwrap());
-        let engine = Engine::with_transport(transport(), sets);
+        let engine = XtEngine::with_transport(transport(), sets);
         let mut engine = engine.contention(Duration::from_millis(200));
         engine.remove(&ours())
     })
@@ -509,7 +514,11 @@ fn removed(ns: &Netns, transport: impl FnOnce() -> Faulty + Send) -> Removed {
 
 /// The tables where something of ours is left.
 fn left(ns: &Netns) -> Vec<String> {
-    let found = ns.run(|| Engine::open().unwrap().drift(&Ruleset::default(), &ours()));
+    let found = ns.run(|| {
+        XtEngine::open()
+            .unwrap()
+            .drift(&Ruleset::default(), &ours())
+    });
     let tables = found.unwrap().unwrap().tables().tables;
     let name = |t: &Table| format!("{} table {}", t.family, t.name);
     let mut names: Vec<String> = tables.iter().map(name).collect();
@@ -548,7 +557,7 @@ fn tear_down_goes_on_and_names_every_table_that_failed() {
     }
     // Not even a list, or a table, that cannot be read.
     let done = removed(&ns, || Faulty {
-        unlisted: Some(Family::Ip),
+        unlisted: Some(XtFamily::Ip),
         ..faulty(&[], &[])
     });
     assert_eq!(done.failures.len(), 1, "{:?}", done.failures);
@@ -573,7 +582,7 @@ fn what_cannot_be_read_is_never_shown_as_good() {
     apply(&ns, &[]).unwrap();
     let broken: [fn() -> Faulty; 3] = [
         || Faulty {
-            unlisted: Some(Family::Ip6),
+            unlisted: Some(XtFamily::Ip6),
             ..faulty(&[], &[])
         },
         || Faulty {
@@ -588,7 +597,7 @@ fn what_cannot_be_read_is_never_shown_as_good() {
     for broken in broken {
         ns.run(|| {
             let sets = || Box::new(SocketSets::open().unwrap());
-            let mut engine = Engine::with_transport(broken(), sets());
+            let mut engine = XtEngine::with_transport(broken(), sets());
             engine.read().unwrap_err();
             engine.ruleset().unwrap_err();
             engine.drift(&wished(), &ours()).unwrap_err();

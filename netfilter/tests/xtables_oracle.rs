@@ -5,7 +5,7 @@ mod common;
 mod xtables;
 
 use common::assert_text;
-use weir_netfilter::xtables::{Family, Ownership};
+use weir_netfilter::xtables::{Ownership, XtFamily};
 use weir_netlink::Netns;
 use xtables::*;
 
@@ -15,7 +15,7 @@ fn namespace_with_sets() -> Option<Netns> {
     Some(ns)
 }
 
-fn both_ways(family: Family, text: &str) {
+fn both_ways(family: XtFamily, text: &str) {
     let Some(theirs) = namespace_with_sets() else {
         return;
     };
@@ -47,10 +47,10 @@ fn both_ways(family: Family, text: &str) {
 
 #[test]
 fn every_match_and_target_of_ipv4() {
-    both_ways(Family::Ip, include_str!("xtables/rules-ip.txt"));
+    both_ways(XtFamily::Ip, include_str!("xtables/rules-ip.txt"));
 }
 
 #[test]
 fn every_match_and_target_of_ipv6() {
-    both_ways(Family::Ip6, include_str!("xtables/rules-ip6.txt"));
+    both_ways(XtFamily::Ip6, include_str!("xtables/rules-ip6.txt"));
 }

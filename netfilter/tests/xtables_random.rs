@@ -19,14 +19,14 @@ fn not() -> impl Strategy<Value = Not> {
     any::<bool>().prop_map(Not)
 }
 
-fn address(family: Family) -> BoxedStrategy<IpAddr> {
+fn address(family: XtFamily) -> BoxedStrategy<IpAddr> {
     match family {
-        Family::Ip => any::<std::net::Ipv4Addr>().prop_map(IpAddr::from).boxed(),
-        Family::Ip6 => any::<std::net::Ipv6Addr>().prop_map(IpAddr::from).boxed(),
+        XtFamily::Ip => any::<std::net::Ipv4Addr>().prop_map(IpAddr::from).boxed(),
+        XtFamily::Ip6 => any::<std::net::Ipv6Addr>().prop_map(IpAddr::from).boxed(),
     }
 }
 
-fn network(family: Family) -> impl Strategy<Value = IpNet> {
+fn network(family: XtFamily) -> impl Strategy<Value = IpNet> {
     (address(family), 1u8..=128).prop_map(|(a, len)| {
         let max = if a.is_ipv4() { 32 } else { 128 };
         IpNet::new(a, (len - 1) % max + 1).unwrap().trunc()
@@ -52,7 +52,7 @@ fn narrow(v: Option<(Not, PortRange)>) -> Option<(Not, PortRange)> {
     v.filter(|(_, p)| p.0 != (0..=u16::MAX))
 }
 
-fn a_match(family: Family) -> impl Strategy<Value = Match> {
+fn a_match(family: XtFamily) -> impl Strategy<Value = Match> {
     let mark = || (not(), any::<u32>(), any::<u32>());
     prop_oneof![
         (
@@ -169,7 +169,7 @@ fn a_target() -> impl Strategy<Value = Option<Target>> {
     ]
 }
 
-fn a_rule(family: Family) -> impl Strategy<Value = Rule> {
+fn a_rule(family: XtFamily) -> impl Strategy<Value = Rule> {
     (
         proptest::option::of((not(), network(family))),
         proptest::option::of((not(), network(family))),
@@ -193,7 +193,7 @@ fn a_rule(family: Family) -> impl Strategy<Value = Rule> {
         )
 }
 
-fn a_table(family: Family) -> impl Strategy<Value = Table> {
+fn a_table(family: XtFamily) -> impl Strategy<Value = Table> {
     let rules = || proptest::collection::vec(a_rule(family), 0..8);
     (rules(), rules()).prop_map(move |(a, b)| {
         let mut table = Table::new(family, "mangle");
@@ -215,7 +215,7 @@ fn a_table(family: Family) -> impl Strategy<Value = Table> {
 
 /// Owner cannot be used where no socket sends, nor interfaces that come in where packets leave; chains that are
 /// jumped to from `POSTROUTING` are not looked at for the latter.
-fn check(family: Family, table: Table) {
+fn check(family: XtFamily, table: Table) {
     let Some(ns) = namespace() else { return };
     let wished = Ruleset {
         tables: vec![table],
@@ -258,12 +258,12 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn ipv4_is_written_read_and_listed_alike(table in a_table(Family::Ip)) {
-        check(Family::Ip, table);
+    fn ipv4_is_written_read_and_listed_alike(table in a_table(XtFamily::Ip)) {
+        check(XtFamily::Ip, table);
     }
 
     #[test]
-    fn ipv6_is_written_read_and_listed_alike(table in a_table(Family::Ip6)) {
-        check(Family::Ip6, table);
+    fn ipv6_is_written_read_and_listed_alike(table in a_table(XtFamily::Ip6)) {
+        check(XtFamily::Ip6, table);
     }
 }

@@ -9,7 +9,7 @@ use crate::message::{
     Protocol, each,
 };
 use crate::nfnetlink::Reply;
-use crate::transport::{Kernel, Transport};
+use crate::transport::{NetlinkSocket, Transport};
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::io;
@@ -63,7 +63,7 @@ pub enum Notification<E> {
 
 /// The notifications of some multicast groups, in the network namespace of the thread that opened it.
 #[derive(Debug)]
-pub struct Events<P: Notifies, T: Transport = Kernel> {
+pub struct Events<P: Notifies, T: Transport = NetlinkSocket> {
     transport: T,
     buf: Vec<u8>,
     queue: VecDeque<Result<Notification<P::Event>>>,
@@ -74,9 +74,9 @@ impl<P: Notifies> Events<P> {
     /// `NFNLGRP_*`. Changes made after this returns are reported.
     ///
     /// # Errors
-    /// As [`Kernel::open`]; `EINVAL`: the kernel has no such group; `EPERM`: membership of it needs a capability.
+    /// As [`NetlinkSocket::open`]; `EINVAL`: the kernel has no such group; `EPERM`: membership of it needs a capability.
     pub fn open(groups: &[u32]) -> Result<Self> {
-        let kernel = Kernel::open::<P>()?;
+        let kernel = NetlinkSocket::open::<P>()?;
         let fail = |e: io::Error| Error::io("listen to", format!("groups {groups:?}"), &e);
         kernel.join(groups).map_err(fail)?;
         Ok(Self::with_transport(kernel))

@@ -69,5 +69,5 @@ mod userns;
 pub use error::{Error, ErrorKind, InForce, Result};
 pub use netns::{Netns, NetnsId};
 pub use sys::{bpf, namespace_type, tuning, xtables};
-pub use transport::{Kernel, Patience, Transport};
+pub use transport::{NetlinkSocket, Patience, Transport};
 pub use userns::Owner;

@@ -68,12 +68,12 @@ pub trait Transport {
 }
 
 /// An `AF_NETLINK` socket, through neli.
-pub struct Kernel {
+pub struct NetlinkSocket {
     socket: NlSocket,
     family: NlFamily,
 }
 
-impl std::fmt::Debug for Kernel {
+impl std::fmt::Debug for NetlinkSocket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Kernel")
             .field(&self.socket.as_raw_fd())
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Kernel {
     }
 }
 
-impl Kernel {
+impl NetlinkSocket {
     /// `socket(AF_NETLINK, SOCK_RAW, PROTOCOL)` with extended acks, in the network namespace of the calling thread.
     /// For `NETLINK_ROUTE` with strict dumps (`NETLINK_GET_STRICT_CHK`, since 4.20): the kernel filters by table
     /// instead of sending everything.
@@ -124,7 +124,7 @@ impl Kernel {
     }
 }
 
-impl AsFd for Kernel {
+impl AsFd for NetlinkSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd()
     }
@@ -133,7 +133,7 @@ impl AsFd for Kernel {
 /// How many datagrams of other processes are skipped before the next one of the kernel.
 const FOREIGN: usize = 4096;
 
-impl Transport for Kernel {
+impl Transport for NetlinkSocket {
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
         // A netlink datagram is accepted as a whole or not at all, and without waiting for room: the kernel's side
         // has no queue.
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_another_process_sends_is_no_answer() {
-        let kernel = Kernel::open::<Netfilter>().unwrap();
+        let kernel = NetlinkSocket::open::<Netfilter>().unwrap();
         let other = NlSocket::connect(NlFamily::Netfilter, None, Groups::empty()).unwrap();
         let to = NetlinkAddr::new(kernel.socket.pid().unwrap(), 0);
         let message = [16_u32.to_ne_bytes(), [3, 0, 0, 0], [1, 0, 0, 0], [0; 4]].concat();
@@ -240,8 +240,8 @@ mod tests {
                 return;
             }
         };
-        let kernel = ns.run(Kernel::open::<Netfilter>).unwrap().unwrap();
-        let of = |k: &Kernel| {
+        let kernel = ns.run(NetlinkSocket::open::<Netfilter>).unwrap().unwrap();
+        let of = |k: &NetlinkSocket| {
             let fd = sys::socket_network_namespace(k.fd()).unwrap();
             Netns::from_fd(fd).unwrap().id()
         };

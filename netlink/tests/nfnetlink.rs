@@ -16,7 +16,7 @@ use weir_netlink::nfnetlink::{
     Batch, Failure, NFNL_SUBSYS_NFTABLES, Refusal, Reply, Requests, Socket, message_type,
 };
 use weir_netlink::{InForce, Result, attributes};
-use weir_netlink::{Kernel, Patience, Transport};
+use weir_netlink::{NetlinkSocket, Patience, Transport};
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -297,7 +297,7 @@ fn what_was_not_sent_is_not_in_force_unless_it_was_answered() {
 }
 
 /// Swallows every question.
-struct Mute(Kernel);
+struct Mute(NetlinkSocket);
 
 impl Transport for Mute {
     fn send(&self, _: &[u8]) -> io::Result<()> {
@@ -317,8 +317,8 @@ fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
         silence: Duration::from_millis(60),
         ..Patience::default()
     };
-    let mut socket =
-        Socket::with_transport(Mute(Kernel::open::<Netfilter>().unwrap())).patience(patience);
+    let mut socket = Socket::with_transport(Mute(NetlinkSocket::open::<Netfilter>().unwrap()))
+        .patience(patience);
     let begun = Instant::now();
     let kind = message_type(NFNL_SUBSYS_NFTABLES, 16);
     let error = socket.get(kind, 0, &Gen::default(), "the generation");

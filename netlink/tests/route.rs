@@ -13,7 +13,8 @@ use common::{ip, routing};
 use ipnet::IpNet;
 use weir_netlink::ErrorKind;
 use weir_netlink::route::{
-    Family, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, RouteScope, RouteType, Routing,
+    AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, RouteScope, RouteType,
+    Routing,
 };
 
 /// A writer of routes that nobody else is.
@@ -141,7 +142,7 @@ fn addresses_come_ipv4_first_and_adding_twice_is_once() {
 fn a_rule_is_never_added_twice() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
-    for family in [Family::V4, Family::V6] {
+    for family in [AddressFamily::V4, AddressFamily::V6] {
         let rule = PolicyRule::mark(family, MARK, TABLE).by(OURS);
         assert!(routing.add_rule(&rule).expect("added"));
         assert!(!routing.add_rule(&rule).expect("there already"));
@@ -180,7 +181,7 @@ fn a_rule_is_never_added_twice() {
         .collect();
     assert_eq!(
         ours.iter().map(|r| r.family).collect::<Vec<_>>(),
-        [Family::V4, Family::V6]
+        [AddressFamily::V4, AddressFamily::V6]
     );
     for rule in &ours {
         assert_eq!(rule.protocol, OURS);
@@ -195,7 +196,7 @@ fn a_rule_that_another_tool_made_counts_only_if_it_does_the_same() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
     ip(&netns, "rule add from 10.9.0.0/16 fwmark 0x539 lookup 133");
-    let rule = PolicyRule::mark(Family::V4, MARK, TABLE).by(OURS);
+    let rule = PolicyRule::mark(AddressFamily::V4, MARK, TABLE).by(OURS);
     assert!(routing.add_rule(&rule).expect("the other one is narrower"));
     assert!(routing.del_rule(&rule).expect("deleted"));
     ip(&netns, "rule del from 10.9.0.0/16 fwmark 0x539 lookup 133");
@@ -210,7 +211,7 @@ fn the_routes_of_a_table_are_what_ip_shows() {
     let lo = routing.link("lo").expect("lo").index;
     assert_eq!(routing.routes(TABLE).expect("no such table yet"), []);
     for table in [TABLE, 70_000] {
-        for family in [Family::V4, Family::V6] {
+        for family in [AddressFamily::V4, AddressFamily::V6] {
             let route = Route::local_default(family, lo, table).by(OURS);
             assert!(routing.add_route(&route).expect("added"));
             assert!(!routing.add_route(&route).expect("there already"));
@@ -224,10 +225,10 @@ fn the_routes_of_a_table_are_what_ip_shows() {
             ["local default dev lo proto 119 metric 1024 pref medium"]
         );
         let found = routing.routes(table).expect("routes");
-        let v4 = Route::local_default(Family::V4, lo, table).by(OURS);
+        let v4 = Route::local_default(AddressFamily::V4, lo, table).by(OURS);
         let v6 = Route {
             priority: Some(1024),
-            ..Route::local_default(Family::V6, lo, table).by(OURS)
+            ..Route::local_default(AddressFamily::V6, lo, table).by(OURS)
         };
         assert_eq!(found, [v4, v6]);
         for route in &found {
@@ -272,9 +273,9 @@ fn routes_of_other_tools_are_read_as_they_are() {
         (link.scope, link.oif, link.gateway),
         (RouteScope::Link, Some(index), None)
     );
-    let count = |family: Family| main.iter().filter(|r| r.family() == family).count();
-    assert_eq!(count(Family::V4), ip(&netns, "-4 route show").len());
-    assert_eq!(count(Family::V6), ip(&netns, "-6 route show").len());
+    let count = |family: AddressFamily| main.iter().filter(|r| r.family() == family).count();
+    assert_eq!(count(AddressFamily::V4), ip(&netns, "-4 route show").len());
+    assert_eq!(count(AddressFamily::V6), ip(&netns, "-6 route show").len());
 }
 
 /// Same key, another effect: the kernel keeps one, and which one it keeps can be told.
@@ -283,9 +284,12 @@ fn a_foreign_route_of_the_same_key_is_told_from_ours() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
     for (family, foreign) in [
-        (Family::V4, "-4 route add blackhole default table 133"),
         (
-            Family::V6,
+            AddressFamily::V4,
+            "-4 route add blackhole default table 133",
+        ),
+        (
+            AddressFamily::V6,
             "-6 route add blackhole default metric 1024 table 133",
         ),
     ] {
@@ -309,7 +313,7 @@ fn a_foreign_route_of_the_same_key_is_told_from_ours() {
 fn what_changes_the_effect_of_a_route_is_not_overlooked() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
-    let ours = Route::local_default(Family::V4, LOOPBACK_IFINDEX, TABLE).by(OURS);
+    let ours = Route::local_default(AddressFamily::V4, LOOPBACK_IFINDEX, TABLE).by(OURS);
     for more in ["src 127.0.0.9", "mtu 1280", "tos 0x10", "realm 5"] {
         let route = format!("local default dev lo table 133 {more}");
         ip(&netns, &format!("route add {route}"));
@@ -325,7 +329,11 @@ fn routes_are_found_by_their_protocol_in_every_table() {
     let routing = routing(&netns);
     ip(&netns, "route add blackhole 10.8.0.0/16 proto static");
     let mut added = Vec::new();
-    for (family, table) in [(Family::V4, 77), (Family::V4, 70_000), (Family::V6, 78)] {
+    for (family, table) in [
+        (AddressFamily::V4, 77),
+        (AddressFamily::V4, 70_000),
+        (AddressFamily::V6, 78),
+    ] {
         let route = Route::local_default(family, LOOPBACK_IFINDEX, table).by(OURS);
         assert!(routing.add_route(&route).expect("added"));
         added.push((family, table));
@@ -340,10 +348,14 @@ fn routes_are_found_by_their_protocol_in_every_table() {
 fn a_rule_of_another_protocol_is_not_deleted_in_the_place_of_ours() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
-    for family in [Family::V4, Family::V6] {
+    for family in [AddressFamily::V4, AddressFamily::V6] {
         let rule = PolicyRule::mark(family, MARK, TABLE).by(OURS);
         assert!(routing.add_rule(&rule).expect("added"));
-        let option = if family == Family::V4 { "-4" } else { "-6" };
+        let option = if family == AddressFamily::V4 {
+            "-4"
+        } else {
+            "-6"
+        };
         ip(
             &netns,
             &format!("{option} rule add fwmark 0x539 lookup 133 priority 5"),

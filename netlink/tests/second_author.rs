@@ -30,12 +30,12 @@ use rtnetlink::packet_route::route::{
     RouteScope as TheirScope, RouteType as TheirType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use rtnetlink::packet_route::{self, RouteNetlinkMessage};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use weir_netlink::Netns;
 use weir_netlink::route::{
-    Family, Geneve, Link, LinkKind, Neighbour, PolicyRule, Route, RouteProtocol, RouteScope,
+    AddressFamily, Geneve, Link, LinkKind, Neighbour, PolicyRule, Route, RouteProtocol, RouteScope,
     RouteType, Routing, Vxlan,
 };
 
@@ -138,10 +138,10 @@ fn networks() -> impl Strategy<Value = IpNet> {
     prop_oneof![v4.boxed(), v6.boxed()]
 }
 
-fn family(ip: IpAddr) -> AddressFamily {
+fn family(ip: IpAddr) -> packet_route::AddressFamily {
     match ip {
-        IpAddr::V4(_) => AddressFamily::Inet,
-        IpAddr::V6(_) => AddressFamily::Inet6,
+        IpAddr::V4(_) => packet_route::AddressFamily::Inet,
+        IpAddr::V6(_) => packet_route::AddressFamily::Inet6,
     }
 }
 
@@ -266,7 +266,7 @@ fn addresses() {
 fn policy_rules() {
     let netns = namespace_or_skip!();
     let (ours, theirs, _) = scene(&netns);
-    let families = prop_oneof![Just(Family::V4), Just(Family::V6)];
+    let families = prop_oneof![Just(AddressFamily::V4), Just(AddressFamily::V6)];
     let strategy = (
         families,
         any::<u32>(),
@@ -286,8 +286,8 @@ fn policy_rules() {
             };
             let mut message = RuleMessage::default();
             message.header.family = match family {
-                Family::V4 => AddressFamily::Inet,
-                Family::V6 => AddressFamily::Inet6,
+                AddressFamily::V4 => packet_route::AddressFamily::Inet,
+                AddressFamily::V6 => packet_route::AddressFamily::Inet6,
             };
             message.header.action = RuleAction::ToTable;
             message.attributes = vec![

@@ -20,7 +20,8 @@ const CHAINS: &str = "ISTIO_";
 pub(super) fn nft(rules: &nft::Ruleset) -> String {
     let mut text = String::new();
     for table in &rules.tables {
-        let is_ours = table.family == nft::Family::Inet && TABLES.contains(&table.name.as_str());
+        let is_ours =
+            table.family == nft::TableFamily::Inet && TABLES.contains(&table.name.as_str());
         match is_ours {
             true => text += &own(table).to_string(),
             false => text += &foreign(table),

@@ -4,7 +4,7 @@ use super::files::{seen, tail};
 use super::secrets::CUT;
 use super::{Part, lines, messages};
 use crate::node::serve::report::{self, Asking};
-use crate::node::settings::{self, Kind, Resolved, Setting, TABLE, go_bool};
+use crate::node::settings::{self, Resolved, Setting, SettingKind, TABLE, go_bool};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -184,9 +184,9 @@ fn is_closed(setting: &Setting, value: &str) -> bool {
             ("KUBERNETES_SERVICE_PROTOCOL", _) => matches!(value, "http" | "https"),
             (env, _) if NAMES.contains(&env) => value.len() <= 253 && value.chars().all(of_name),
             _ => match setting.kind {
-                Kind::Bool => go_bool(value).is_some(),
-                Kind::Int => value.len() <= 6 && value.bytes().all(|b| b.is_ascii_digit()),
-                Kind::Text | Kind::List => {
+                SettingKind::Bool => go_bool(value).is_some(),
+                SettingKind::Int => value.len() <= 6 && value.bytes().all(|b| b.is_ascii_digit()),
+                SettingKind::Text | SettingKind::List => {
                     value.parse::<IpAddr>().is_ok()
                         || (!setting.env.contains("CONFIG") && messages::is_known_path(value))
                 }

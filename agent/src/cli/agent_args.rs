@@ -1,7 +1,7 @@
 //! Arguments of `weir agent` and `weir uninstall`: one flag for each setting that has one.
 
 use super::commands::{AGENT, Command};
-use crate::node::settings::{Kind, Setting, TABLE, Usage, go_bool, go_int};
+use crate::node::settings::{Setting, SettingKind, TABLE, Usage, go_bool, go_int};
 use clap::{Arg, ArgAction, ArgMatches, Args, Error, FromArgMatches};
 use std::collections::BTreeMap;
 
@@ -36,18 +36,18 @@ fn flag(setting: &'static Setting) -> Arg {
         .action(ArgAction::Set)
         .hide_short_help(setting.usage != Usage::Used);
     match setting.kind {
-        Kind::Bool => arg
+        SettingKind::Bool => arg
             .value_name("BOOL")
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("true")
             .value_parser(bool_text),
-        Kind::Int => arg
+        SettingKind::Int => arg
             .value_name("NUMBER")
             .allow_negative_numbers(true)
             .value_parser(int_text),
-        Kind::Text => arg.value_name("TEXT").allow_hyphen_values(true),
-        Kind::List => arg
+        SettingKind::Text => arg.value_name("TEXT").allow_hyphen_values(true),
+        SettingKind::List => arg
             .value_name("TEXT,...")
             .allow_hyphen_values(true)
             .action(ArgAction::Append),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_cni::redirection::Sandbox;
 use weir_cni::redirection::refuse_host;
 use weir_netfilter::ipset::{self, Existing};
-use weir_netfilter::xtables::{self, Family, Script, Writers};
+use weir_netfilter::xtables::{self, Script, Writers, XtFamily};
 use weir_netlink::Netns;
 
 /// How long the tools on a node may hold their lock.
@@ -40,8 +40,8 @@ pub(super) fn run(a: &RestoreArgs) -> Result<u8, Failure> {
         None => guess(&text).map_err(|why| unusable(&why))?,
     };
     let family = match format {
-        FormatArg::Iptables => Some(Family::Ip),
-        FormatArg::Ip6tables => Some(Family::Ip6),
+        FormatArg::Iptables => Some(XtFamily::Ip),
+        FormatArg::Ip6tables => Some(XtFamily::Ip6),
         FormatArg::Ipset => None,
     };
     let script = family.map(|f| Script::parse(f, &text)).transpose();
@@ -75,7 +75,7 @@ fn tables(a: &RestoreArgs, netns: &Netns, script: &Script) -> Result<Report, Fai
         (None, trial::tables(netns, script, a.noflush)?)
     } else {
         let done = netns.run(|| {
-            let mut engine = xtables::Engine::open()?.writers(writers);
+            let mut engine = xtables::XtEngine::open()?.writers(writers);
             engine.restore(script, a.noflush)
         });
         let done = done.and_then(|r| r).map_err(Failure::failed)?;
@@ -114,7 +114,7 @@ fn sets(a: &RestoreArgs, netns: &Netns, text: &str) -> Result<Report, Failure> {
         untold = trial::sets(netns, text, known)?;
     } else {
         let done = netns.run(|| {
-            let mut engine = ipset::Engine::open().map_err(Failure::failed)?;
+            let mut engine = ipset::IpsetEngine::open().map_err(Failure::failed)?;
             let done = engine.restore(text, Existing::Refuse);
             done.map_err(|e| Failure::failed(format!("{e}; the lines before it are in force")))
         });

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_cni::redirection::RTPROT_WEIR;
 use weir_netlink::route::{
-    Address, Family, PolicyRule, RT_TABLE_LOCAL, RT_TABLE_MAIN, Route, RouteProtocol, RouteScope,
-    RouteType, Routing,
+    Address, AddressFamily, PolicyRule, RT_TABLE_LOCAL, RT_TABLE_MAIN, Route, RouteProtocol,
+    RouteScope, RouteType, Routing,
 };
 use weir_netlink::{Netns, Result};
 
@@ -101,10 +101,10 @@ impl Shown {
     }
 }
 
-fn dash(family: Family) -> &'static str {
+fn dash(family: AddressFamily) -> &'static str {
     match family {
-        Family::V4 => "-4",
-        Family::V6 => "-6",
+        AddressFamily::V4 => "-4",
+        AddressFamily::V6 => "-6",
     }
 }
 
@@ -137,8 +137,8 @@ fn is_default(rule: &PolicyRule) -> bool {
 
 fn of_address(address: &Address, links: &BTreeMap<u32, String>) -> Line {
     let family = match address.net.addr().is_ipv4() {
-        true => Family::V4,
-        false => Family::V6,
+        true => AddressFamily::V4,
+        false => AddressFamily::V6,
     };
     let mut text = format!(
         "{} address {} dev {}",

@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::{output, routing, sidecar, source};
 use serde_json::json;
 use weir_cni::redirection::{Sandbox, TABLES};
-use weir_netfilter::nft::Family;
+use weir_netfilter::nft::TableFamily;
 
 /// `weir show`: any namespace may be looked at, the host's too.
 pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
@@ -21,7 +21,7 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
         let sets = wants(ShowEngine::Ipset).then(|| Sandbox::show_sets(&netns));
         let sets = sets.transpose().map_err(Failure::unknown)?;
         let is_ours = |t: &weir_netfilter::nft::Table| {
-            t.family == Family::Inet && TABLES.contains(&t.name.as_str())
+            t.family == TableFamily::Inet && TABLES.contains(&t.name.as_str())
         };
         return output::json(&json!({
             "netns": netns.id().to_string(),

@@ -4,7 +4,7 @@ use super::failure::Failure;
 use std::collections::BTreeSet;
 use weir_netfilter::ipset::{self, Header};
 use weir_netfilter::probe::{self, Answer};
-use weir_netfilter::xtables::{self, Family, Script};
+use weir_netfilter::xtables::{self, Script, XtFamily};
 use weir_netlink::Netns;
 
 /// What could not be found out, once nothing was found to be lacking.
@@ -13,15 +13,16 @@ pub(super) type Untold = Vec<String>;
 /// For `iptables-restore`. The kernel is asked for tables in a throwaway namespace, where they may come into
 /// being.
 pub(super) fn tables(netns: &Netns, script: &Script, keep: bool) -> Result<Untold, Failure> {
-    let kernel = probe::Kernel::read();
-    let checked = netns.run(|| xtables::Engine::open()?.check(script, keep, &kernel));
+    let kernel = probe::RunningKernel::read();
+    let checked = netns.run(|| xtables::XtEngine::open()?.check(script, keep, &kernel));
     let checked = checked.and_then(|r| r).map_err(Failure::failed)?;
     let mut lacking: Vec<String> = checked.lacking.iter().map(ToString::to_string).collect();
     let mut untold = checked.untold;
     let names: BTreeSet<&str> = script.tables.iter().map(|t| t.name.as_str()).collect();
     let ask = || -> Vec<Answer> {
-        let of =
-            |name: &&str| probe::xtables::table_answer(&kernel, name, script.family == Family::Ip6);
+        let of = |name: &&str| {
+            probe::xtables::table_answer(&kernel, name, script.family == XtFamily::Ip6)
+        };
         names.iter().map(of).collect()
     };
     let answers = Netns::create().and_then(|throwaway| throwaway.run(ask));
@@ -53,7 +54,7 @@ pub(super) fn sets(netns: &Netns, text: &str, known: Vec<Header>) -> Result<Unto
             created.push((n + 1, header));
         }
     }
-    let kernel = probe::Kernel::read();
+    let kernel = probe::RunningKernel::read();
     let (mut lacking, mut untold) = (Vec::new(), BTreeSet::new());
     let asked = netns.run(|| {
         for (line, header) in &created {
@@ -62,7 +63,7 @@ pub(super) fn sets(netns: &Netns, text: &str, known: Vec<Header>) -> Result<Unto
                 untold.insert(format!("set type {kind}: {why}"));
                 continue;
             }
-            if let Err(e) = ipset::Engine::open()?.check_header(header) {
+            if let Err(e) = ipset::IpsetEngine::open()?.check_header(header) {
                 lacking.push(format!("line {line}: {e}"));
             }
         }

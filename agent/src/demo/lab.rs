@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use super::ready;
 use ipnet::IpNet;
 use weir_netlink::Netns;
-use weir_netlink::route::{Family, Route, Routing};
+use weir_netlink::route::{AddressFamily, Route, Routing};
 use weir_netlink::{Error, Result};
 
 /// Who takes part.
@@ -42,7 +42,7 @@ pub struct Lab {
     server: Netns,
     router: Netns,
     /// What this kernel can send with.
-    families: &'static [Family],
+    families: &'static [AddressFamily],
     /// The source port of the next flow.
     port: AtomicU16,
 }
@@ -75,8 +75,8 @@ impl Lab {
             server: Netns::create()?,
             router: Netns::create()?,
             families: match std::path::Path::new(IPV6).exists() {
-                true => &[Family::V4, Family::V6],
-                false => &[Family::V4],
+                true => &[AddressFamily::V4, AddressFamily::V6],
+                false => &[AddressFamily::V4],
             },
             port: AtomicU16::new(FIRST_SOURCE_PORT),
         };
@@ -101,12 +101,12 @@ impl Lab {
 
     /// The families that this kernel has: IPv4, and IPv6 unless it is switched off.
     #[must_use]
-    pub fn families(&self) -> &'static [Family] {
+    pub fn families(&self) -> &'static [AddressFamily] {
         self.families
     }
 
     fn has_ipv6(&self) -> bool {
-        self.families.contains(&Family::V6)
+        self.families.contains(&AddressFamily::V6)
     }
 
     /// IPv4 works at once.
@@ -138,27 +138,27 @@ impl Lab {
 
     /// The address of a place on its `eth0`.
     #[must_use]
-    pub fn address(&self, place: Place, family: Family) -> IpAddr {
+    pub fn address(&self, place: Place, family: AddressFamily) -> IpAddr {
         host(network(place), family, 10)
     }
 
     /// An address of the server that stands for a service: in `10.96.0.0/16` and
     /// `fd00:10:96::/112`.
     #[must_use]
-    pub fn service(&self, family: Family) -> IpAddr {
+    pub fn service(&self, family: AddressFamily) -> IpAddr {
         match family {
-            Family::V4 => Ipv4Addr::new(10, 96, 0, 10).into(),
-            Family::V6 => Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0x10).into(),
+            AddressFamily::V4 => Ipv4Addr::new(10, 96, 0, 10).into(),
+            AddressFamily::V6 => Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0x10).into(),
         }
     }
 
     /// An address of the server that stands for the world outside: in
     /// `192.0.2.0/24` and `2001:db8::/32`, which are kept for documentation.
     #[must_use]
-    pub fn outside(&self, family: Family) -> IpAddr {
+    pub fn outside(&self, family: AddressFamily) -> IpAddr {
         match family {
-            Family::V4 => Ipv4Addr::new(192, 0, 2, 10).into(),
-            Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10).into(),
+            AddressFamily::V4 => Ipv4Addr::new(192, 0, 2, 10).into(),
+            AddressFamily::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10).into(),
         }
     }
 
@@ -226,13 +226,13 @@ pub struct Attached {
 impl Attached {
     /// The pod's address on it.
     #[must_use]
-    pub fn pod(&self, family: Family) -> IpAddr {
+    pub fn pod(&self, family: AddressFamily) -> IpAddr {
         host(self.number, family, 10)
     }
 
     /// The address of the other side.
     #[must_use]
-    pub fn peer(&self, family: Family) -> IpAddr {
+    pub fn peer(&self, family: AddressFamily) -> IpAddr {
         host(self.number, family, 1)
     }
 }
@@ -264,29 +264,29 @@ fn network(place: Place) -> u8 {
 
 /// A host in `10.244.N.0/24` or `fd00:10:244:N::/64`. The IPv6 number is written
 /// as the IPv4 one is: `10` is `::10`.
-fn host(number: u8, family: Family, at: u8) -> IpAddr {
+fn host(number: u8, family: AddressFamily, at: u8) -> IpAddr {
     match family {
-        Family::V4 => Ipv4Addr::new(10, 244, number, at).into(),
-        Family::V6 => {
+        AddressFamily::V4 => Ipv4Addr::new(10, 244, number, at).into(),
+        AddressFamily::V6 => {
             let as_written = u16::from(at / 10 * 16 + at % 10);
             Ipv6Addr::new(0xfd00, 0x10, 0x244, u16::from(number), 0, 0, 0, as_written).into()
         }
     }
 }
 
-fn on_link(number: u8, family: Family, at: u8) -> Result<IpNet> {
+fn on_link(number: u8, family: AddressFamily, at: u8) -> Result<IpNet> {
     let length = match family {
-        Family::V4 => 24,
-        Family::V6 => 64,
+        AddressFamily::V4 => 24,
+        AddressFamily::V6 => 64,
     };
     let address = host(number, family, at);
     IpNet::new(address, length)
         .map_err(|e| Error::malformed("build", format!("{address}/{length}"), e.to_string()))
 }
 
-fn everything(family: Family) -> IpNet {
+fn everything(family: AddressFamily) -> IpNet {
     match family {
-        Family::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
-        Family::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
+        AddressFamily::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
+        AddressFamily::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use weir_netlink::Result;
-use weir_netlink::route::Family;
+use weir_netlink::route::AddressFamily;
 
 use super::flow::{Flow, Outcome, Protocol, Receiver};
 use super::lab::{Lab, Place};
@@ -54,7 +54,7 @@ impl Played {
 /// The flows of a family, for rules that capture everything except
 /// [`EXCLUDED_INBOUND_PORT`] and [`excluded_cidr`], with all name queries.
 #[must_use]
-pub fn scenes(lab: &Lab, family: Family) -> Vec<Scene> {
+pub fn scenes(lab: &Lab, family: AddressFamily) -> Vec<Scene> {
     let at = SocketAddr::new;
     let pod = lab.address(Place::Pod, family);
     let service = lab.service(family);
@@ -102,7 +102,7 @@ pub fn scenes(lab: &Lab, family: Family) -> Vec<Scene> {
 /// The destinations that the demonstration keeps away from the proxy: where
 /// [`Lab::outside`] is.
 #[must_use]
-pub fn excluded_cidr(lab: &Lab, family: Family) -> String {
+pub fn excluded_cidr(lab: &Lab, family: AddressFamily) -> String {
     match lab.outside(family) {
         IpAddr::V4(ip) => format!("{ip}/32"),
         IpAddr::V6(ip) => format!("{ip}/128"),

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::Socket;
-use weir_netlink::route::Family;
+use weir_netlink::route::AddressFamily;
 use weir_netlink::{Error, Result};
 
 use super::flow::{Flow, Outcome, Protocol, Receiver};
@@ -115,13 +115,18 @@ impl<'a> Stage<'a> {
     /// An answer must leave from where the datagram came in. A connection does
     /// that by itself; a UDP socket at "any" lets the routing choose, so it is bound. What
     /// is redirected on its way out comes in at loopback.
-    fn listening_at(&self, receiver: Receiver, protocol: Protocol, family: Family) -> IpAddr {
+    fn listening_at(
+        &self,
+        receiver: Receiver,
+        protocol: Protocol,
+        family: AddressFamily,
+    ) -> IpAddr {
         match (protocol, receiver, family) {
             (Protocol::Udp, Receiver::Server, _) => self.lab.service(family),
-            (Protocol::Udp, _, Family::V4) => Ipv4Addr::LOCALHOST.into(),
-            (Protocol::Udp, _, Family::V6) => Ipv6Addr::LOCALHOST.into(),
-            (Protocol::Tcp, _, Family::V4) => Ipv4Addr::UNSPECIFIED.into(),
-            (Protocol::Tcp, _, Family::V6) => Ipv6Addr::UNSPECIFIED.into(),
+            (Protocol::Udp, _, AddressFamily::V4) => Ipv4Addr::LOCALHOST.into(),
+            (Protocol::Udp, _, AddressFamily::V6) => Ipv6Addr::LOCALHOST.into(),
+            (Protocol::Tcp, _, AddressFamily::V4) => Ipv4Addr::UNSPECIFIED.into(),
+            (Protocol::Tcp, _, AddressFamily::V6) => Ipv6Addr::UNSPECIFIED.into(),
         }
     }
 

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io;
 use std::os::fd::AsFd;
-use weir_netfilter::probe::{Answer, Finding, Kernel, Row, answer, row};
+use weir_netfilter::probe::{Answer, Finding, Row, RunningKernel, answer, row};
 use weir_netlink::bpf::{Map, Program};
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_netlink::{Error, Netns, Result};
@@ -80,7 +80,7 @@ pub const ROWS: &[Row<Trial>] = &[
 
 /// Tries every row. The throwaway namespace is that of the calling thread; without one nothing is attached.
 #[must_use]
-pub fn features(kernel: &Kernel, netns: Result<&Netns, &str>) -> Vec<Finding> {
+pub fn features(kernel: &RunningKernel, netns: Result<&Netns, &str>) -> Vec<Finding> {
     allow_locked_memory();
     let one = |row: &Row<Trial>| {
         answer(AREA, "", row, kernel, |trial| {

@@ -2,9 +2,9 @@
 
 use nix::errno::Errno;
 use std::net::Ipv4Addr;
-use weir_netfilter::probe::{Answer, Finding, Kernel, Row, answer, row, unanswered};
+use weir_netfilter::probe::{Answer, Finding, Row, RunningKernel, answer, row, unanswered};
 use weir_netlink::route::{
-    Family, Geneve, Link, LinkKind, PolicyRule, Qdisc, Route, Routing, Vxlan,
+    AddressFamily, Geneve, Link, LinkKind, PolicyRule, Qdisc, Route, Routing, Vxlan,
 };
 use weir_netlink::{Error, Result};
 
@@ -30,9 +30,9 @@ pub enum Trial {
     /// A link of this kind is added on top of a veth.
     Upper(&'static str),
     /// A rule by mark is added.
-    Rule(Family),
+    Rule(AddressFamily),
     /// A route that delivers everything locally is added to a table of its own.
-    LocalRoute(Family),
+    LocalRoute(AddressFamily),
     /// The qdisc is added to `lo`.
     Clsact,
 }
@@ -48,16 +48,16 @@ pub const ROWS: &[Row<Trial>] = &[
     row("link macvlan", Trial::Upper("macvlan"), "macvlan", "", "not used: pods may have it"),
     row("link ipvlan", Trial::Upper("ipvlan"), "ipvlan", "", "not used: pods may have it"),
     row("link netkit", Trial::Link("netkit"), "netkit", "6.7", "veth"),
-    row("policy routing ip", Trial::Rule(Family::V4), "fib_rules", "", "REDIRECT instead of TPROXY"),
-    row("policy routing ip6", Trial::Rule(Family::V6), "ipv6 fib6_rules", "", "IPv4 only"),
-    row("local route ip", Trial::LocalRoute(Family::V4), "fib_rules", "", "REDIRECT instead of TPROXY"),
-    row("local route ip6", Trial::LocalRoute(Family::V6), "ipv6 fib6_rules", "", "IPv4 only"),
+    row("policy routing ip", Trial::Rule(AddressFamily::V4), "fib_rules", "", "REDIRECT instead of TPROXY"),
+    row("policy routing ip6", Trial::Rule(AddressFamily::V6), "ipv6 fib6_rules", "", "IPv4 only"),
+    row("local route ip", Trial::LocalRoute(AddressFamily::V4), "fib_rules", "", "REDIRECT instead of TPROXY"),
+    row("local route ip6", Trial::LocalRoute(AddressFamily::V6), "ipv6 fib6_rules", "", "IPv4 only"),
     row("qdisc clsact", Trial::Clsact, "sch_ingress", "4.5", "tcx"),
 ];
 
 /// Tries every row in the network namespace of the calling thread, which must be a throwaway one.
 #[must_use]
-pub fn features(kernel: &Kernel) -> Vec<Finding> {
+pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
     let lab = match Lab::open() {
         Ok(lab) => lab,
         Err(e) => return untried(&e.to_string()),

@@ -4,7 +4,7 @@ use super::{bpf, net, process, system};
 use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use weir_netfilter::probe::{Finding, Kernel, Loading, ipset, nft, xtables};
+use weir_netfilter::probe::{Finding, Loading, RunningKernel, ipset, nft, xtables};
 use weir_netlink::Netns;
 
 /// Silence that a person bears.
@@ -64,7 +64,7 @@ pub fn survey(progress: impl Fn(&str) + Sync) -> Survey {
 }
 
 fn ask(at: &(impl Fn(&'static str) + Sync)) -> Survey {
-    let kernel = Kernel::read();
+    let kernel = RunningKernel::read();
     let modules = match &kernel.loading {
         Loading::Never(why) => why.clone(),
         Loading::Possible => "loadable; what would have to be loaded first is not tried".to_owned(),
@@ -84,7 +84,7 @@ fn ask(at: &(impl Fn(&'static str) + Sync)) -> Survey {
 
 /// Everything that needs a namespace, in one that is gone afterwards; and why there was none.
 fn in_throwaway(
-    kernel: &Kernel,
+    kernel: &RunningKernel,
     at: &(impl Fn(&'static str) + Sync),
 ) -> (Vec<Finding>, Option<String>) {
     let asked = Netns::create().and_then(|netns| {

@@ -67,7 +67,7 @@ fn sorted<'a>(lines: &[&'a str]) -> Vec<&'a str> {
 
 fn generation(pod: &weir_netlink::Netns) -> u32 {
     pod.run(|| {
-        weir_netfilter::nft::Engine::open()
+        weir_netfilter::nft::NftEngine::open()
             .unwrap()
             .generation()
             .unwrap()

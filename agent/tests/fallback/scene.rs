@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use weir_agent::demo::{Flow, Lab, Mode, Owner, Place, Protocol, Receiver, Stage};
 use weir_cni::redirection::Sandbox;
 use weir_netfilter::ipset::{self, Existing, Header, SetType};
-use weir_netlink::route::{Family, Routing};
+use weir_netlink::route::{AddressFamily, Routing};
 
 /// A lab with a configuration for its pod, before anything is redirected.
 pub(crate) struct Scene {
@@ -82,7 +82,7 @@ impl Scene {
     }
 
     pub(crate) fn has_ipv6(&self) -> bool {
-        self.lab.families().contains(&Family::V6)
+        self.lab.families().contains(&AddressFamily::V6)
     }
 
     pub(crate) fn netns(&self) -> String {
@@ -146,11 +146,11 @@ impl Scene {
 
     #[track_caller]
     pub(crate) fn captures_ipv4(&self) {
-        self.captures_family(Family::V4);
+        self.captures_family(AddressFamily::V4);
     }
 
     #[track_caller]
-    fn captures_family(&self, family: Family) {
+    fn captures_family(&self, family: AddressFamily) {
         let stage = Stage::open(&self.lab, self.mode).unwrap();
         let service = SocketAddr::new(self.lab.service(family), 80);
         let pod = SocketAddr::new(self.lab.address(Place::Pod, family), 8080);
@@ -172,8 +172,8 @@ impl Scene {
 
     /// `ipset create s hash:ip` in the pod.
     pub(crate) fn make_set(&self) -> weir_netlink::Result<()> {
-        let set = Header::new("s", SetType::HashIp, ipset::Family::Inet);
-        let make = || ipset::Engine::open()?.create(&set, Existing::Refuse);
+        let set = Header::new("s", SetType::HashIp, ipset::SetFamily::Inet);
+        let make = || ipset::IpsetEngine::open()?.create(&set, Existing::Refuse);
         self.lab.netns(Place::Pod).run(make)?
     }
 

@@ -6,7 +6,9 @@ use crate::support::{Node, get};
 use crate::unasked::{OFTEN, plain};
 use serde_json::Value;
 use weir_cni::redirection::RTPROT_WEIR;
-use weir_netlink::route::{Family, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing};
+use weir_netlink::route::{
+    AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
+};
 
 const OURS: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
@@ -102,8 +104,8 @@ fn routing_of_ours_that_comes_to_a_pod_that_asks_for_none_is_removed() {
     let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
     let routing = Routing::open_in(sandbox.netns()).unwrap();
     for n in 1..3 {
-        let rule = PolicyRule::mark(Family::V4, 0x539, 133).by(OURS);
-        let route = Route::local_default(Family::V4, LOOPBACK_IFINDEX, 133).by(OURS);
+        let rule = PolicyRule::mark(AddressFamily::V4, 0x539, 133).by(OURS);
+        let route = Route::local_default(AddressFamily::V4, LOOPBACK_IFINDEX, 133).by(OURS);
         assert!(routing.add_route(&route).unwrap() && routing.add_rule(&rule).unwrap());
         agent.until("removed", || {
             agent.metric("weir_unasked_removed_total") == n

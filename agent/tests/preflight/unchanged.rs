@@ -2,7 +2,7 @@
 
 use super::support::{inside, lo_up, path};
 use std::process::Command;
-use weir_netfilter::nft::Engine;
+use weir_netfilter::nft::NftEngine;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
@@ -25,7 +25,7 @@ fn state(netns: &Netns) -> Vec<String> {
             format!("{:?}", routing.rules().unwrap()),
             format!(
                 "generation {}",
-                Engine::open().and_then(|mut e| e.generation()).unwrap()
+                NftEngine::open().and_then(|mut e| e.generation()).unwrap()
             ),
             // Names only: the kernel still lets go of what earlier namespaces used.
             read("/proc/modules")
@@ -51,7 +51,7 @@ fn own() -> Vec<String> {
         read("/proc/net/ip6_tables_names"),
         format!(
             "generation {}",
-            Engine::open().and_then(|mut e| e.generation()).unwrap()
+            NftEngine::open().and_then(|mut e| e.generation()).unwrap()
         ),
     ]
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use socket2::{Domain, Protocol as IpProtocol, Socket, Type};
 use weir_agent::demo::{Flow, Lab, Mode, Place, Protocol, Receiver, Stage};
 use weir_cni::compile::Engine;
-use weir_netlink::route::Family;
+use weir_netlink::route::AddressFamily;
 
 use crate::lab_or_skip;
 use crate::support::{Case, FAMILIES, config, lab, program, tcp};
@@ -42,7 +42,7 @@ fn without_ipv6_rules_of_no_family_take_ipv6_under_nf_tables_only() {
         let ran = without_ipv6(engine, |send, lab| {
             let is_nft = engine == Engine::Nft;
             for family in FAMILIES {
-                let captured = is_nft || family == Family::V4;
+                let captured = is_nft || family == AddressFamily::V4;
                 let or = |proxy, else_by| Some(if captured { proxy } else { else_by });
                 let out = tcp("out", Place::Pod, (lab.service(family), 80).into());
                 assert_eq!(
@@ -91,7 +91,7 @@ fn gets_stray_answer(lab: &Lab) -> bool {
         socket
     };
     let (pod, client) = (raw(Place::Pod), raw(Place::Client));
-    let to = SocketAddr::new(lab.address(Place::Pod, Family::V4), 0).into();
+    let to = SocketAddr::new(lab.address(Place::Pod, AddressFamily::V4), 0).into();
     for kind in [0, 8] {
         client.send_to(&echo(kind), &to).expect("sent");
     }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::json;
 use socket2::{Domain, Protocol, Socket, Type};
 use weir_agent::demo::{Place, Receiver};
-use weir_netlink::route::Family;
+use weir_netlink::route::AddressFamily;
 
 use crate::support::{CASES, Pod, each, tcp};
 
@@ -46,14 +46,14 @@ fn is_answered(pod: &Pod<'_>) -> bool {
         .expect("entered")
         .expect("raw socket");
     raw.set_nonblocking(true).expect("non-blocking");
-    let to = pod.at(Place::Pod, Family::V4, CLOSED_PORT);
-    let segment = stray_ack(pod.lab.address(Place::Client, Family::V4), to);
+    let to = pod.at(Place::Pod, AddressFamily::V4, CLOSED_PORT);
+    let segment = stray_ack(pod.lab.address(Place::Client, AddressFamily::V4), to);
     // The neighbours are known after the first flow; the second one comes after any answer.
     let flow = || {
         tcp(
             "before and after",
             Place::Client,
-            pod.at(Place::Pod, Family::V4, 8080),
+            pod.at(Place::Pod, AddressFamily::V4, 8080),
         )
     };
     pod.expect(flow(), Receiver::ProxyInbound);

@@ -4,22 +4,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::json;
 use weir_agent::demo::{Owner, Place, Receiver};
-use weir_netlink::route::Family;
+use weir_netlink::route::AddressFamily;
 
 use crate::support::{CASES, FAMILIES, TPROXY, each, tcp};
 
-fn loopback(family: Family) -> IpAddr {
+fn loopback(family: AddressFamily) -> IpAddr {
     match family {
-        Family::V4 => Ipv4Addr::LOCALHOST.into(),
-        Family::V6 => Ipv6Addr::LOCALHOST.into(),
+        AddressFamily::V4 => Ipv4Addr::LOCALHOST.into(),
+        AddressFamily::V6 => Ipv6Addr::LOCALHOST.into(),
     }
 }
 
 /// From where the proxy passes on what it does not know.
-fn passthrough(family: Family) -> IpAddr {
+fn passthrough(family: AddressFamily) -> IpAddr {
     match family {
-        Family::V4 => Ipv4Addr::new(127, 0, 0, 6).into(),
-        Family::V6 => Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into(),
+        AddressFamily::V4 => Ipv4Addr::new(127, 0, 0, 6).into(),
+        AddressFamily::V6 => Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into(),
     }
 }
 

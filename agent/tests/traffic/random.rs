@@ -18,7 +18,7 @@ use serde_json::Value;
 use weir_agent::demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Stage};
 use weir_cni::compile::Engine;
 use weir_cni::redirection::Sandbox;
-use weir_netlink::route::Family;
+use weir_netlink::route::AddressFamily;
 
 use crate::lab_or_skip;
 use crate::support::{FAMILIES, lab, program, tcp};
@@ -39,7 +39,7 @@ const COMPANION: Owner = Owner {
 type Ends = (SocketAddr, SocketAddr);
 
 /// What everybody sends. The addresses are the same in every lab.
-fn flows(lab: &Lab, net1: Ends, guest: Ends, family: Family) -> Vec<Flow> {
+fn flows(lab: &Lab, net1: Ends, guest: Ends, family: AddressFamily) -> Vec<Flow> {
     let at = |place, port| SocketAddr::new(lab.address(place, family), port);
     let service = |port| SocketAddr::new(lab.service(family), port);
     let outside = |port| SocketAddr::new(lab.outside(family), port);

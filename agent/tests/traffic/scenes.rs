@@ -5,7 +5,7 @@ use weir_agent::demo::{
     EXCLUDED_INBOUND_PORT, Mode, Outcome, Place, Receiver, Stage, excluded_cidr, play, scenes,
     table,
 };
-use weir_netlink::route::Family;
+use weir_netlink::route::AddressFamily;
 
 use crate::lab_or_skip;
 use crate::support::{CASES, FAMILIES, config, program, tcp};
@@ -51,7 +51,7 @@ fn without_rules_nothing_is_captured_and_the_scenes_say_so() {
 fn a_flow_that_nobody_takes_is_lost_with_a_reason() {
     let lab = lab_or_skip!();
     let stage = Stage::open(&lab, Mode::Redirect).expect("everybody in place");
-    let to = (lab.address(Place::Pod, Family::V4), 4321).into();
+    let to = (lab.address(Place::Pod, AddressFamily::V4), 4321).into();
     let outcome = stage
         .send(&tcp("to no listener", Place::Client, to))
         .expect("sent");

@@ -9,9 +9,9 @@ use weir_cni::compile::{Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;
-use weir_netlink::route::Family;
+use weir_netlink::route::AddressFamily;
 
-pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+pub const FAMILIES: [AddressFamily; 2] = [AddressFamily::V4, AddressFamily::V6];
 
 /// How inbound traffic is captured, and who holds the rules.
 #[derive(Debug, Clone, Copy)]
@@ -119,15 +119,15 @@ impl<'a> Pod<'a> {
     }
 
     /// An address and port of a place on its `eth0`.
-    pub fn at(&self, place: Place, family: Family, port: u16) -> SocketAddr {
+    pub fn at(&self, place: Place, family: AddressFamily, port: u16) -> SocketAddr {
         SocketAddr::new(self.lab.address(place, family), port)
     }
 
-    pub fn service(&self, family: Family, port: u16) -> SocketAddr {
+    pub fn service(&self, family: AddressFamily, port: u16) -> SocketAddr {
         SocketAddr::new(self.lab.service(family), port)
     }
 
-    pub fn outside(&self, family: Family, port: u16) -> SocketAddr {
+    pub fn outside(&self, family: AddressFamily, port: u16) -> SocketAddr {
         SocketAddr::new(self.lab.outside(family), port)
     }
 

@@ -34,7 +34,7 @@ fn nft_of(intent: &Intent) -> weir_netfilter::nft::Ruleset {
 
 /// Rules of one chain as `iptables-save` prints them, without `-A CHAIN`.
 fn xtables_chain(intent: &Intent, table: &str, chain: &str) -> Option<Vec<String>> {
-    use weir_netfilter::xtables::Family::Ip;
+    use weir_netfilter::xtables::XtFamily::Ip;
     let ruleset = xtables_of(intent);
     let chain = ruleset.table(Ip, table)?.chain(chain)?;
     Some(
@@ -47,7 +47,7 @@ fn xtables_chain(intent: &Intent, table: &str, chain: &str) -> Option<Vec<String
 }
 
 fn nft_chain(intent: &Intent, table: &str, chain: &str) -> Option<usize> {
-    use weir_netfilter::nft::Family::Inet;
+    use weir_netfilter::nft::TableFamily::Inet;
     Some(nft_of(intent).table(Inet, table)?.chain(chain)?.rules.len())
 }
 

@@ -203,7 +203,7 @@ mod tests {
                 .into_iter()
                 .map(|v6| {
                     let family = |t: &&weir_netfilter::xtables::Table| {
-                        (t.family == weir_netfilter::xtables::Family::Ip6) == v6
+                        (t.family == weir_netfilter::xtables::XtFamily::Ip6) == v6
                     };
                     let chains = ruleset.tables.iter().filter(family).flat_map(|t| &t.chains);
                     chains.map(|c| c.rules.len()).sum()

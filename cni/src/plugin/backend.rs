@@ -29,7 +29,7 @@ pub struct Desired<'a> {
 
 /// The result of [`Backend::apply`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
+pub struct ApplySummary {
     /// One line for the log.
     pub summary: String,
 }
@@ -56,7 +56,7 @@ pub trait Backend {
     ///
     /// # Errors
     /// The reason; the namespace is unchanged unless the error says otherwise.
-    fn apply(&self, desired: &Desired<'_>) -> Result<Applied, String>;
+    fn apply(&self, desired: &Desired<'_>) -> Result<ApplySummary, String>;
 
     /// What is missing or unexpected in the namespace; empty when it is in sync. Changes nothing.
     ///

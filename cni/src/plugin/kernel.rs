@@ -1,6 +1,6 @@
 //! The backend that writes to the kernel.
 
-use super::backend::{Applied, Backend, Desired, Deviation};
+use super::backend::{ApplySummary, Backend, Desired, Deviation};
 use super::phases::Phase;
 use crate::compile::{Engine, compile};
 use crate::config::{Intent, NameFiles};
@@ -13,9 +13,9 @@ use weir_netlink::NetnsId;
 
 /// Reads and writes the namespace itself.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Kernel;
+pub struct KernelBackend;
 
-/// The differences that [`Kernel::heal`] found, and what it wrote.
+/// The differences that [`KernelBackend::heal`] found, and what it wrote.
 #[derive(Debug)]
 pub struct Healed {
     /// How the namespace differed; empty: it was in sync.
@@ -28,7 +28,7 @@ pub struct Healed {
     pub fingerprint: Option<Fingerprint>,
 }
 
-impl Kernel {
+impl KernelBackend {
     /// Compares the namespace with the desired redirection and brings it in sync, in one visit. `may_write` is called
     /// between the two: the namespace may have got another owner while it was read. Objects of another writer in an
     /// owned table are kept, so nothing is written when nothing else differs.
@@ -67,8 +67,8 @@ impl Kernel {
     }
 }
 
-impl Backend for Kernel {
-    fn apply(&self, desired: &Desired<'_>) -> Result<Applied, String> {
+impl Backend for KernelBackend {
+    fn apply(&self, desired: &Desired<'_>) -> Result<ApplySummary, String> {
         if let Some(file) = desired.dry_run_file {
             return dry_run(file, desired);
         }
@@ -90,7 +90,7 @@ impl Backend for Kernel {
 
 /// The changes, the namespace, and the time that writing took.
 struct Written {
-    done: redirection::Applied,
+    done: redirection::AppliedRedirection,
     netns: NetnsId,
     took: Duration,
 }
@@ -106,7 +106,7 @@ fn write(visit: &Visit<'_>, intent: &Intent, engine: Option<Engine>) -> Result<W
 
 impl Written {
     /// Reports the changes to the log and the phases.
-    fn report(&self, desired: &Desired<'_>) -> Applied {
+    fn report(&self, desired: &Desired<'_>) -> ApplySummary {
         let (cost, phases) = (self.done.cost, desired.phases);
         let read_back = cost.read_back.unwrap_or_default();
         phases.add(Phase::Apply, self.took.saturating_sub(read_back));
@@ -132,7 +132,7 @@ impl Written {
             0 => format!("the redirection by {engine} was in place in {netns}: nothing changed"),
             count => format!("redirected by {engine} in {netns}: {count} changes, verified"),
         };
-        Applied { summary }
+        ApplySummary { summary }
     }
 }
 
@@ -193,7 +193,7 @@ fn visit<T: Send>(
 }
 
 /// Writes the rules as text to `DRY_RUN_FILE_PATH` and nothing to the kernel.
-fn dry_run(file: &Path, desired: &Desired<'_>) -> Result<Applied, String> {
+fn dry_run(file: &Path, desired: &Desired<'_>) -> Result<ApplySummary, String> {
     let named = desired.engine;
     let compiled = |visit: &Visit<'_>, intent: &Intent| {
         let choose = || visit.choose_engine(intent);
@@ -206,7 +206,7 @@ fn dry_run(file: &Path, desired: &Desired<'_>) -> Result<Applied, String> {
         format!("cannot write the plan to {shown}: {error}; correct or unset DRY_RUN_FILE_PATH")
     })?;
     let summary = format!("DRY_RUN_FILE_PATH is set: nothing changed, the plan is in {shown}");
-    Ok(Applied { summary })
+    Ok(ApplySummary { summary })
 }
 
 fn text(error: impl std::fmt::Display) -> String {

@@ -30,11 +30,11 @@ mod selector;
 mod sidecar;
 
 pub use attempts::Limits;
-pub use backend::{Applied, Backend, Desired, Deviation};
+pub use backend::{ApplySummary, Backend, Desired, Deviation};
 pub use engine::named_engine;
 pub use enrol::Plugin;
 pub use hand_over::body as hand_over_body;
-pub use kernel::{Healed, Kernel};
+pub use kernel::{Healed, KernelBackend};
 pub use look_up::{POD_PATH, PodAnswer, PodQuestion};
 pub use phases::{Phase, Phases};
 pub use program::main;

@@ -1,6 +1,6 @@
 //! The plugin as a program: environment, stdin and stdout of the process.
 
-use super::{Kernel, Limits, Plugin};
+use super::{KernelBackend, Limits, Plugin};
 use crate::log::Logger;
 use crate::protocol::{About, Edge, install_panic_hook, run};
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ pub fn main() -> ExitCode {
     let lookup = |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
     let log = Logger::new(Box::new(std::io::stderr()));
     let mut plugin = Plugin {
-        backend: &Kernel,
+        backend: &KernelBackend,
         log: &log,
         lookup: &lookup,
         limits: Limits::default(),

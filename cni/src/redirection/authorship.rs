@@ -22,7 +22,7 @@ static LEGACY: LazyLock<Forms> = LazyLock::new(|| Forms::of(Engine::Xtables));
 pub(super) fn wrote_tables(found: &nft::Ruleset) -> bool {
     let mut ours = found.clone();
     ours.tables
-        .retain(|t| t.family == nft::Family::Inet && TABLES.contains(&t.name.as_str()));
+        .retain(|t| t.family == nft::TableFamily::Inet && TABLES.contains(&t.name.as_str()));
     NFT.make(&ours.to_string())
 }
 

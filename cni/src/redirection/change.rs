@@ -2,16 +2,16 @@
 
 use crate::compile::RoutingItem;
 use std::fmt;
-use weir_netfilter::nft::{self, Op, TableId};
+use weir_netfilter::nft::{self, NftOp, TableId};
 use weir_netfilter::xtables;
 
 /// One change. `Display` prints the command that it equals.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// A change of a table, a chain, a set or a rule of nf_tables.
-    Rules(Op),
+    Rules(NftOp),
     /// A change of a chain or a rule of legacy tables.
-    Legacy(Box<xtables::Op>),
+    Legacy(Box<xtables::XtOp>),
     /// An address, policy rule or route is added.
     Add(RoutingItem),
     /// An address, policy rule or route is deleted.
@@ -39,7 +39,7 @@ pub enum Difference {
 impl Change {
     /// A change of legacy tables.
     #[must_use]
-    pub(super) fn legacy(op: xtables::Op) -> Self {
+    pub(super) fn legacy(op: xtables::XtOp) -> Self {
         Self::Legacy(Box::new(op))
     }
 
@@ -50,18 +50,18 @@ impl Change {
             Self::Add(_) | Self::Blocked(..) => Difference::Missing,
             Self::Remove(_) | Self::Kept(_) => Difference::Unexpected,
             Self::Legacy(op) => match **op {
-                xtables::Op::DeleteRule(..)
-                | xtables::Op::FlushChain(..)
-                | xtables::Op::DeleteChain(..) => Difference::Unexpected,
+                xtables::XtOp::DeleteRule(..)
+                | xtables::XtOp::FlushChain(..)
+                | xtables::XtOp::DeleteChain(..) => Difference::Unexpected,
                 _ => Difference::Missing,
             },
             Self::Rules(op) => match op {
-                Op::DeleteTable(_)
-                | Op::ReplaceTable(..)
-                | Op::DeleteSet(..)
-                | Op::DeleteElements(..)
-                | Op::DeleteChain(..)
-                | Op::DeleteRule(..) => Difference::Unexpected,
+                NftOp::DeleteTable(_)
+                | NftOp::ReplaceTable(..)
+                | NftOp::DeleteSet(..)
+                | NftOp::DeleteElements(..)
+                | NftOp::DeleteChain(..)
+                | NftOp::DeleteRule(..) => Difference::Unexpected,
                 _ => Difference::Missing,
             },
         }
@@ -72,7 +72,7 @@ impl Change {
     pub fn object(&self) -> String {
         match self {
             // The reasons are the difference here, not a comment after a command.
-            Self::Rules(Op::ReplaceTable((family, name), reasons)) => {
+            Self::Rules(NftOp::ReplaceTable((family, name), reasons)) => {
                 format!("table {family} {name}: {}", reasons.join(", "))
             }
             Self::Rules(op) => op.object(),
@@ -95,12 +95,14 @@ pub(super) fn differences(mut changes: Vec<Change>) -> Vec<Change> {
             return true;
         };
         match op {
-            Op::ReplaceTable(id, _) => {
+            NftOp::ReplaceTable(id, _) => {
                 replaced.push(id.clone());
                 true
             }
-            Op::AddTable(table) => !replaced.contains(&(table.family, table.name.clone())),
-            Op::AddSet(id, _) | Op::AddChain(id, _) | Op::AddRule(id, ..) => !replaced.contains(id),
+            NftOp::AddTable(table) => !replaced.contains(&(table.family, table.name.clone())),
+            NftOp::AddSet(id, _) | NftOp::AddChain(id, _) | NftOp::AddRule(id, ..) => {
+                !replaced.contains(id)
+            }
             _ => true,
         }
     });

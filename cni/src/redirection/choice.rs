@@ -13,7 +13,7 @@ use crate::compile::{Compiled, Engine, Rules, compile};
 use crate::config::Intent;
 use crate::redirection::Change;
 use weir_netfilter::probe::{
-    Finding, Kernel,
+    Finding, RunningKernel,
     needs::{self, Needs},
 };
 use weir_netlink::{Error, InForce, Netns, Result};
@@ -36,7 +36,7 @@ impl Choice {
 
 /// The result of [`Sandbox::apply_intent`].
 #[derive(Debug)]
-pub struct Applied {
+pub struct AppliedRedirection {
     /// The engine that holds the rules now.
     pub engine: Engine,
     /// The changes; empty when the namespace was in sync.
@@ -94,7 +94,7 @@ impl Sandbox {
         &self,
         intent: &Intent,
         engine: Option<Engine>,
-    ) -> Result<Applied, Failure> {
+    ) -> Result<AppliedRedirection, Failure> {
         self.visit(|visit| visit.apply_intent(intent, engine))?
     }
 
@@ -152,10 +152,10 @@ impl Visit<'_> {
         &self,
         intent: &Intent,
         engine: Option<Engine>,
-    ) -> Result<Applied, Failure> {
+    ) -> Result<AppliedRedirection, Failure> {
         let with = |engine, found| {
             let written = self.apply_beside(&compile(intent, engine), found)?;
-            Ok(Applied {
+            Ok(AppliedRedirection {
                 engine,
                 changes: written.changes,
                 kept: written.kept,
@@ -198,7 +198,7 @@ fn is_lack(failure: &Failure) -> bool {
 /// The features for these rules that the kernel certainly lacks. Features that cannot be probed are not included: the
 /// attempt shows whether they exist.
 fn lacking(compiled: &Compiled) -> Vec<Finding> {
-    let (needs, kernel) = (families::possible(compiled).needs(), Kernel::read());
+    let (needs, kernel) = (families::possible(compiled).needs(), RunningKernel::read());
     let found = Netns::create().and_then(|ns| ns.run(|| needs::findings(&kernel, &needs)));
     let mut found = found.unwrap_or_default();
     found.retain(|finding| finding.answer.is_lack());

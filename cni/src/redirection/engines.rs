@@ -20,7 +20,7 @@ use nix::errno::Errno;
 use std::path::Path;
 use weir_netfilter::ipset;
 use weir_netfilter::nft::{self, TableId};
-use weir_netfilter::probe::{Kernel, Loading};
+use weir_netfilter::probe::{Loading, RunningKernel};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, Result};
 
@@ -38,7 +38,7 @@ const TABLE_NAMES: [&str; 2] = [
 /// The state of the namespace of this thread before anything is written.
 pub(super) struct Found {
     /// The tables of nf_tables, and a socket for further use.
-    pub(super) nft: Result<(nft::Engine, Vec<TableId>)>,
+    pub(super) nft: Result<(nft::NftEngine, Vec<TableId>)>,
     /// True if legacy tables hold owned rules.
     pub(super) legacy_holds: bool,
 }
@@ -48,9 +48,9 @@ pub(super) struct Found {
 /// # Errors
 /// Existing legacy tables cannot be read.
 pub(super) fn look() -> Result<Found> {
-    let listed = |mut engine: nft::Engine| engine.tables().map(|tables| (engine, tables));
+    let listed = |mut engine: nft::NftEngine| engine.tables().map(|tables| (engine, tables));
     Ok(Found {
-        nft: nft::Engine::open().and_then(listed),
+        nft: nft::NftEngine::open().and_then(listed),
         legacy_holds: legacy_holds_ours()?,
     })
 }
@@ -86,7 +86,7 @@ pub(super) fn legacy_signed() -> Result<usize> {
         tag: TAG,
         ..xtables::Ownership::default()
     };
-    let mut engine = xtables::Engine::open()?;
+    let mut engine = xtables::XtEngine::open()?;
     // Foreign tables may be large, and most have no tagged rules.
     if !engine.holds(&signed)? {
         return Ok(0);
@@ -116,7 +116,7 @@ pub(super) fn holds(tables: &[TableId]) -> bool {
 /// True if the kernel has legacy tables and permits this process to read them: their list exists, even if it is
 /// empty.
 pub(super) fn legacy_can_be_used() -> bool {
-    let read = xtables::Engine::open().and_then(|mut e| e.read());
+    let read = xtables::XtEngine::open().and_then(|mut e| e.read());
     read.is_ok() && TABLE_NAMES.iter().any(|path| Path::new(path).exists())
 }
 
@@ -140,7 +140,7 @@ pub(super) fn legacy_holds_ours() -> Result<bool> {
     if !legacy_is_used()? {
         return Ok(false);
     }
-    xtables::Engine::open()?.holds(&xtables::Ownership {
+    xtables::XtEngine::open()?.holds(&xtables::Ownership {
         prefix: PREFIX.to_owned(),
         ..xtables::Ownership::default()
     })
@@ -151,7 +151,7 @@ pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
     let named = Named(Some(desired));
     match &desired.rules {
         Rules::Nft(ruleset) => {
-            let mut engine = nft::Engine::open()?;
+            let mut engine = nft::NftEngine::open()?;
             let found = engine.read_for(ruleset, &owned())?;
             let drift = nft::plan(ruleset, &found, &owned());
             let mut changes: Vec<Change> = drift.ops.into_iter().map(Change::Rules).collect();
@@ -162,7 +162,7 @@ pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
             Ok(changes)
         }
         Rules::Xtables(ruleset) => {
-            let ops = xtables::Engine::open()?.drift(ruleset, &ours())?.ops;
+            let ops = xtables::XtEngine::open()?.drift(ruleset, &ours())?.ops;
             let mut changes: Vec<Change> = ops.into_iter().map(Change::legacy).collect();
             changes.extend(nft_left()?);
             changes.extend(leftovers_found(named)?);
@@ -176,7 +176,7 @@ fn legacy_left(named: Named<'_>) -> Result<Vec<Change>> {
     if !legacy_may_hold()? {
         return Ok(Vec::new());
     }
-    let ops = xtables::Engine::open()?
+    let ops = xtables::XtEngine::open()?
         .drift(&xtables::Ruleset::default(), &ours_and(named))?
         .ops;
     Ok(ops.into_iter().map(Change::legacy).collect())
@@ -185,7 +185,7 @@ fn legacy_left(named: Named<'_>) -> Result<Vec<Change>> {
 /// The removal of owned tables from nf_tables.
 fn nft_left() -> Result<Vec<Change>> {
     without_nft(|| {
-        Ok(nft::Engine::open()?
+        Ok(nft::NftEngine::open()?
             .drift(&nft::Ruleset::default(), &owned())?
             .ops)
     })
@@ -207,7 +207,7 @@ pub(super) fn ours_left(named: Named<'_>) -> Result<Vec<Change>> {
 
 pub(super) fn leftovers_found(named: Named<'_>) -> Result<Vec<Change>> {
     without_nft(|| {
-        let mut engine = nft::Engine::open()?;
+        let mut engine = nft::NftEngine::open()?;
         let there = engine.tables()?;
         leftovers::find_in(&mut engine, &there, named)
     })
@@ -245,7 +245,7 @@ pub(super) fn twice((mut changes, failures): Removed, again: impl FnOnce() -> Re
 /// True if legacy tables hold anything owned; named rules are owned only in that case. Foreign tables may be large, so
 /// they are searched without building values.
 fn legacy_may_hold() -> Result<bool> {
-    Ok(legacy_is_used()? && xtables::Engine::open()?.holds(&ours())?)
+    Ok(legacy_is_used()? && xtables::XtEngine::open()?.holds(&ours())?)
 }
 
 fn whole(part: Result<Vec<Change>>) -> Removed {
@@ -261,7 +261,7 @@ pub(super) fn clean_legacy(named: Named<'_>) -> Removed {
         if !legacy_is_used()? {
             return Ok(xtables::Removed::default());
         }
-        Ok(xtables::Engine::open()?.remove(&ours_and(named)))
+        Ok(xtables::XtEngine::open()?.remove(&ours_and(named)))
     };
     match remove() {
         Ok(removed) => {
@@ -275,14 +275,14 @@ pub(super) fn clean_legacy(named: Named<'_>) -> Removed {
 /// Removes owned tables in one transaction.
 pub(super) fn clean_nft() -> Removed {
     whole(without_nft(|| {
-        Ok(nft::Engine::open()?
+        Ok(nft::NftEngine::open()?
             .apply(&nft::Ruleset::default(), &owned())?
             .ops)
     }))
 }
 
 /// Calls `f`; a kernel without nf_tables has nothing to change.
-pub(super) fn without_nft(f: impl FnOnce() -> Result<Vec<nft::Op>>) -> Result<Vec<Change>> {
+pub(super) fn without_nft(f: impl FnOnce() -> Result<Vec<nft::NftOp>>) -> Result<Vec<Change>> {
     match f() {
         Ok(ops) => Ok(ops.into_iter().map(Change::Rules).collect()),
         Err(e) if e.is_unsupported() => Ok(Vec::new()),
@@ -295,20 +295,20 @@ pub(super) fn show_legacy() -> Result<xtables::Ruleset> {
     if !legacy_is_used()? {
         return Ok(xtables::Ruleset::default());
     }
-    xtables::Engine::open()?.ruleset()
+    xtables::XtEngine::open()?.ruleset()
 }
 
 /// Reads the sets of the namespace of this thread with `read`; empty if there cannot be any.
 pub(super) fn show_sets<R: Default>(
-    read: impl FnOnce(&mut ipset::Engine) -> Result<R>,
+    read: impl FnOnce(&mut ipset::IpsetEngine) -> Result<R>,
 ) -> Result<R> {
-    let kernel = Kernel::read();
+    let kernel = RunningKernel::read();
     let is_there = kernel.has_module("ip_set");
     // The first request would load the module.
     if !is_there && kernel.loading == Loading::Possible {
         return Ok(R::default());
     }
-    match ipset::Engine::open().and_then(|mut e| read(&mut e)) {
+    match ipset::IpsetEngine::open().and_then(|mut e| read(&mut e)) {
         // It was unknown whether ipset is built in; there is no answer, so it is not.
         Err(e) if !is_there && !e.is_permission() => Ok(R::default()),
         read => read,
@@ -318,7 +318,7 @@ pub(super) fn show_sets<R: Default>(
 pub(super) fn owned() -> Vec<TableId> {
     TABLES
         .iter()
-        .map(|name| (nft::Family::Inet, (*name).to_owned()))
+        .map(|name| (nft::TableFamily::Inet, (*name).to_owned()))
         .collect()
 }
 

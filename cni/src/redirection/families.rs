@@ -4,7 +4,7 @@ use crate::compile::{Compiled, IpFamily, RoutingItem, Rules};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::borrow::Cow;
-use weir_netfilter::xtables::Family;
+use weir_netfilter::xtables::XtFamily;
 
 /// The part of the redirection that this kernel supports. Without IPv6 there are no IPv6 packets to redirect, and the
 /// kernel refuses IPv6 addresses and has no legacy tables for them; it accepts IPv6 rules in `inet` tables.
@@ -31,7 +31,7 @@ fn without_ipv6(desired: &Compiled) -> Compiled {
         }
     });
     if let Rules::Xtables(ruleset) = &mut rest.rules {
-        ruleset.tables.retain(|t| t.family == Family::Ip);
+        ruleset.tables.retain(|t| t.family == XtFamily::Ip);
     }
     rest
 }
@@ -59,7 +59,7 @@ mod tests {
             match (&rest.rules, &desired.rules) {
                 (Rules::Xtables(rest), _) => {
                     assert!(!rest.tables.is_empty());
-                    assert!(rest.tables.iter().all(|t| t.family == Family::Ip));
+                    assert!(rest.tables.iter().all(|t| t.family == XtFamily::Ip));
                 }
                 (rest, desired) => assert_eq!(rest, desired),
             }

@@ -53,7 +53,7 @@ impl Visit<'_> {
 /// Reads the fingerprint of the namespace of this thread.
 fn read() -> Result<Fingerprint> {
     // Read first, so that a change during the dumps is noticed the next time.
-    let generation = nft::Engine::open()?.generation()?;
+    let generation = nft::NftEngine::open()?.generation()?;
     let routing = Routing::open()?;
     let rules = routing.rules()?;
     let by_mark = rules.iter().filter(|rule| rule.fwmark.is_some());

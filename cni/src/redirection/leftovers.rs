@@ -13,14 +13,18 @@ use super::named::Named;
 use weir_netfilter::nft::Snapshot;
 use weir_netfilter::nft::compat::legacy_rule;
 use weir_netfilter::nft::{
-    Chain, Engine, Family, Op, Rule, Statement, Table, TableId, Transaction, Verdict,
+    Chain, NftEngine, NftOp, Rule, Statement, Table, TableFamily, TableId, Transaction, Verdict,
 };
 use weir_netfilter::xtables;
 use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::{Error, Result};
 
 /// The changes that [`remove`] would make, if the existing tables are `there`.
-pub(super) fn find_in(engine: &mut Engine, there: &[TableId], named: Named<'_>) -> Result<Vec<Op>> {
+pub(super) fn find_in(
+    engine: &mut NftEngine,
+    there: &[TableId],
+    named: Named<'_>,
+) -> Result<Vec<NftOp>> {
     if !may_be_in(there) {
         return Ok(Vec::new());
     }
@@ -31,7 +35,7 @@ pub(super) fn find_in(engine: &mut Engine, there: &[TableId], named: Named<'_>) 
 /// Removes these rules and the named rules of built-in chains; writes nothing when there are none. Continues with the
 /// next table after a failure.
 pub(super) fn remove(named: Named<'_>) -> Removed {
-    let opened = Engine::open().and_then(|mut engine| {
+    let opened = NftEngine::open().and_then(|mut engine| {
         let there = engine.tables()?;
         Ok((engine, there))
     });
@@ -44,7 +48,7 @@ pub(super) fn remove(named: Named<'_>) -> Removed {
 }
 
 /// Like [`remove`], if the existing tables are `there`.
-pub(super) fn remove_from(engine: &mut Engine, there: &[TableId], named: Named<'_>) -> Removed {
+pub(super) fn remove_from(engine: &mut NftEngine, there: &[TableId], named: Named<'_>) -> Removed {
     if !may_be_in(there) {
         return Removed::default();
     }
@@ -61,7 +65,11 @@ pub(super) fn remove_from(engine: &mut Engine, there: &[TableId], named: Named<'
 }
 
 /// Removes them from one table, in one transaction.
-fn remove_of(engine: &mut Engine, table: &TableId, named: &xtables::Ruleset) -> Result<Vec<Op>> {
+fn remove_of(
+    engine: &mut NftEngine,
+    table: &TableId,
+    named: &xtables::Ruleset,
+) -> Result<Vec<NftOp>> {
     // A commit by another writer between reading and writing makes the transaction stale.
     let mut attempts = Attempts::begin(CONTENTION);
     loop {
@@ -91,7 +99,10 @@ pub(super) fn may_be_in(there: &[TableId]) -> bool {
 fn tables() -> Vec<TableId> {
     let names = ["nat", "mangle", "raw", "filter"];
     let of = |family| names.iter().map(move |name| (family, (*name).to_owned()));
-    [Family::Ip, Family::Ip6].into_iter().flat_map(of).collect()
+    [TableFamily::Ip, TableFamily::Ip6]
+        .into_iter()
+        .flat_map(of)
+        .collect()
 }
 
 /// The pure part. Rules are deleted first, because a chain can be deleted only when nothing jumps to it.
@@ -113,11 +124,11 @@ fn plan(observed: &Snapshot, named: &xtables::Ruleset) -> Transaction {
             };
             let deleted = rules.filter(|(n, (rule, _))| is_deleted(*n, rule));
             ops.extend(deleted.map(|(_, (rule, handle))| {
-                Op::DeleteRule(id.clone(), chain.name.clone(), rule.clone(), *handle)
+                NftOp::DeleteRule(id.clone(), chain.name.clone(), rule.clone(), *handle)
             }));
         }
         let chains = table.chains.iter().filter(|c| is_ours(c));
-        ops.extend(chains.map(|c| Op::DeleteChain(id.clone(), c.name.clone())));
+        ops.extend(chains.map(|c| NftOp::DeleteChain(id.clone(), c.name.clone())));
     }
     Transaction {
         generation: observed.generation,
@@ -129,8 +140,8 @@ fn plan(observed: &Snapshot, named: &xtables::Ruleset) -> Transaction {
 /// The rules of the plan in this built-in chain.
 fn named_in<'a>(named: &'a xtables::Ruleset, table: &Table, chain: &Chain) -> &'a [xtables::Rule] {
     let family = match table.family {
-        Family::Ip => xtables::Family::Ip,
-        Family::Ip6 => xtables::Family::Ip6,
+        TableFamily::Ip => xtables::XtFamily::Ip,
+        TableFamily::Ip6 => xtables::XtFamily::Ip6,
         _ => return &[],
     };
     let found = named.table(family, &table.name);
@@ -141,7 +152,7 @@ fn named_in<'a>(named: &'a xtables::Ruleset, table: &Table, chain: &Chain) -> &'
 }
 
 /// Indexes of the rules that equal named ones: of each as many as are named, from the end.
-fn named_rules(chain: &Chain, family: Family, named: &[xtables::Rule]) -> Vec<usize> {
+fn named_rules(chain: &Chain, family: TableFamily, named: &[xtables::Rule]) -> Vec<usize> {
     let mut named: Vec<&xtables::Rule> = named.iter().collect();
     let mut places = Vec::new();
     for (n, rule) in chain.rules.iter().enumerate().rev() {

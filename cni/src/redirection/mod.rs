@@ -32,7 +32,7 @@ mod visit;
 mod write;
 
 pub use change::{Change, Difference};
-pub use choice::Applied;
+pub use choice::AppliedRedirection;
 pub use failure::Failure;
 pub use fingerprint::Fingerprint;
 pub use routing::RTPROT_WEIR;
@@ -195,7 +195,7 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be read.
     pub fn show(netns: &Netns) -> Result<Ruleset> {
-        netns.run(|| Ok(nft::Engine::open()?.read()?.ruleset))?
+        netns.run(|| Ok(nft::NftEngine::open()?.read()?.ruleset))?
     }
 
     /// The legacy tables that exist in the namespace; reading creates none.
@@ -221,7 +221,7 @@ impl Sandbox {
     /// # Errors
     /// As [`Sandbox::show_sets`].
     pub fn show_sets_text(netns: &Netns) -> Result<Vec<u8>> {
-        netns.run(|| engines::show_sets(ipset::Engine::text))?
+        netns.run(|| engines::show_sets(ipset::IpsetEngine::text))?
     }
 
     /// The sets without their entries (`ipset list -terse`).
@@ -239,7 +239,7 @@ impl Sandbox {
 /// # Errors
 /// What is missing, and what provides it.
 pub fn probe() -> Result<()> {
-    match nft::Engine::open().and_then(|mut engine| engine.generation()) {
+    match nft::NftEngine::open().and_then(|mut engine| engine.generation()) {
         Err(e) if engines::is_lack(&e) && engines::legacy_can_be_used() => Ok(()),
         asked => asked.map(|_| ()),
     }

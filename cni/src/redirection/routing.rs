@@ -15,7 +15,7 @@ use crate::compile::{IpFamily, RoutingItem};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr};
 use weir_netlink::route::{
-    Address, Family, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
+    Address, AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
 };
 use weir_netlink::{Error, Result};
 
@@ -318,16 +318,16 @@ fn route(family: IpFamily, table: u32) -> Route {
     Route::local_default(kernel(family), LOOPBACK_IFINDEX, table).by(WEIR)
 }
 
-fn kernel(family: IpFamily) -> Family {
+fn kernel(family: IpFamily) -> AddressFamily {
     match family {
-        IpFamily::V4 => Family::V4,
-        IpFamily::V6 => Family::V6,
+        IpFamily::V4 => AddressFamily::V4,
+        IpFamily::V6 => AddressFamily::V6,
     }
 }
 
-fn ip_family(family: Family) -> IpFamily {
+fn ip_family(family: AddressFamily) -> IpFamily {
     match family {
-        Family::V4 => IpFamily::V4,
-        Family::V6 => IpFamily::V6,
+        AddressFamily::V4 => IpFamily::V4,
+        AddressFamily::V6 => IpFamily::V6,
     }
 }

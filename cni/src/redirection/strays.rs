@@ -5,7 +5,7 @@ use super::routing::Held;
 use super::{Change, Sandbox, authorship, engines};
 use crate::compile::RoutingItem;
 use weir_netfilter::nft;
-use weir_netfilter::xtables::Op;
+use weir_netfilter::xtables::XtOp;
 use weir_netlink::Result;
 use weir_netlink::route::Routing;
 
@@ -56,7 +56,7 @@ fn find() -> Result<Option<Strays>> {
     }
     let certain = !is_foreign
         && is_own_legacy(&changes, signed)?
-        && (!tables || authorship::wrote_tables(&nft::Engine::open()?.read()?.ruleset));
+        && (!tables || authorship::wrote_tables(&nft::NftEngine::open()?.read()?.ruleset));
     Ok(Some(Strays { changes, certain }))
 }
 
@@ -71,7 +71,7 @@ fn is_own_legacy(changes: &[Change], signed: usize) -> Result<bool> {
         is_used = true;
         built_in += usize::from(matches!(
             op,
-            Op::DeleteRule(_, chain, ..) if !chain.starts_with(engines::PREFIX)
+            XtOp::DeleteRule(_, chain, ..) if !chain.starts_with(engines::PREFIX)
         ));
     }
     if !is_used {

@@ -19,8 +19,8 @@ pub(super) struct Writer<'a> {
 }
 
 enum Engine<'a> {
-    Nft(nft::Engine, &'a nft::Ruleset),
-    Xtables(xtables::Engine, &'a xtables::Ruleset),
+    Nft(nft::NftEngine, &'a nft::Ruleset),
+    Xtables(xtables::XtEngine, &'a xtables::Ruleset),
 }
 
 /// Rules that were written and read back.
@@ -51,7 +51,7 @@ impl<'a> Writer<'a> {
                     Err(e) => return Err(e),
                 };
                 let by_nft = holds(&tables);
-                let engine = Engine::Xtables(xtables::Engine::open()?, rules);
+                let engine = Engine::Xtables(xtables::XtEngine::open()?, rules);
                 (engine, tables, by_legacy, by_nft)
             }
         };
@@ -120,11 +120,11 @@ impl<'a> Writer<'a> {
     fn now(&self) -> Option<InForce> {
         let differs = match &self.desired.rules {
             Rules::Nft(rules) => {
-                let drift = nft::Engine::open().and_then(|mut e| e.drift(rules, &owned()));
+                let drift = nft::NftEngine::open().and_then(|mut e| e.drift(rules, &owned()));
                 !drift.ok()?.ops.is_empty()
             }
             Rules::Xtables(rules) => {
-                let drift = xtables::Engine::open().and_then(|mut e| e.drift(rules, &ours()));
+                let drift = xtables::XtEngine::open().and_then(|mut e| e.drift(rules, &ours()));
                 !drift.ok()?.ops.is_empty()
             }
         };

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
-use weir_netfilter::xtables::{self, Family};
+use weir_netfilter::xtables::{self, XtFamily};
 
 /// Bytes of a table that a conversation may speak of.
 const LARGEST_TABLE: u32 = 1 << 20;
@@ -92,8 +92,8 @@ impl weir_netlink::Transport for Replay {
     }
 }
 
-impl xtables::Transport for Replay {
-    fn names(&mut self, _: Family) -> io::Result<Vec<String>> {
+impl xtables::XtTransport for Replay {
+    fn names(&mut self, _: XtFamily) -> io::Result<Vec<String>> {
         let text = self.next()?;
         Ok(String::from_utf8_lossy(&text)
             .lines()
@@ -101,7 +101,7 @@ impl xtables::Transport for Replay {
             .collect())
     }
 
-    fn get(&mut self, _: Family, option: i32, value: &mut [u8]) -> io::Result<usize> {
+    fn get(&mut self, _: XtFamily, option: i32, value: &mut [u8]) -> io::Result<usize> {
         let answer = self.next()?;
         copy(&answer, value);
         if option == xtables::raw::IPT_SO_GET_INFO {
@@ -114,12 +114,12 @@ impl xtables::Transport for Replay {
         Ok(answer.len())
     }
 
-    fn replace(&mut self, _: Family, _: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
+    fn replace(&mut self, _: XtFamily, _: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
         copy(&self.next()?, counters);
         Ok(())
     }
 
-    fn add_counters(&mut self, _: Family, _: &[u8]) -> io::Result<()> {
+    fn add_counters(&mut self, _: XtFamily, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
 }

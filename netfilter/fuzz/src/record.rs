@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weir_netfilter::nft::raw;
 use weir_netfilter::nft::wire::{GenAttrs, TableAttrs};
-use weir_netfilter::xtables::{self, Family, Script, SocketSets};
+use weir_netfilter::xtables::{self, Script, SocketSets, XtFamily};
 use weir_netfilter::{ipset, nft};
 use weir_netlink::Netns;
 use weir_netlink::message::Netfilter;
@@ -40,7 +40,7 @@ impl<K> Recorder<K> {
     }
 }
 
-impl weir_netlink::Transport for Recorder<weir_netlink::Kernel> {
+impl weir_netlink::Transport for Recorder<weir_netlink::NetlinkSocket> {
     fn reopen(&self) -> weir_netlink::Result<Self> {
         Ok(Self {
             kernel: self.kernel.reopen()?,
@@ -63,24 +63,29 @@ impl weir_netlink::Transport for Recorder<weir_netlink::Kernel> {
     }
 }
 
-impl xtables::Transport for Recorder<xtables::Kernel> {
-    fn names(&mut self, family: Family) -> io::Result<Vec<String>> {
+impl xtables::XtTransport for Recorder<xtables::XtSockets> {
+    fn names(&mut self, family: XtFamily) -> io::Result<Vec<String>> {
         let names = self.kernel.names(family)?;
         self.hear(names.join("\n").as_bytes());
         Ok(names)
     }
 
-    fn get(&mut self, family: Family, option: i32, value: &mut [u8]) -> io::Result<usize> {
+    fn get(&mut self, family: XtFamily, option: i32, value: &mut [u8]) -> io::Result<usize> {
         let length = self.kernel.get(family, option, value)?;
         self.hear(value);
         Ok(length)
     }
 
-    fn replace(&mut self, family: Family, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
+    fn replace(
+        &mut self,
+        family: XtFamily,
+        value: &mut [u8],
+        counters: &mut [u8],
+    ) -> io::Result<()> {
         self.kernel.replace(family, value, counters)
     }
 
-    fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()> {
+    fn add_counters(&mut self, family: XtFamily, value: &[u8]) -> io::Result<()> {
         self.kernel.add_counters(family, value)
     }
 }
@@ -99,11 +104,11 @@ pub fn record(texts: &Path, corpus: &Path) -> Fallible<()> {
             .unwrap_or("listing");
         let ns = Netns::create()?;
         load(&ns, &std::fs::read_to_string(&path)?)?;
-        let heard = ns.run(|| listen(|socket| nft::Engine::with_socket(socket).read()))??;
+        let heard = ns.run(|| listen(|socket| nft::NftEngine::with_socket(socket).read()))??;
         attributes(corpus, name, &heard)?;
         keep(corpus, "nft", name, &heard)?;
     }
-    for (family, name) in [(Family::Ip, "rules-ip"), (Family::Ip6, "rules-ip6")] {
+    for (family, name) in [(XtFamily::Ip, "rules-ip"), (XtFamily::Ip6, "rules-ip6")] {
         let text = std::fs::read_to_string(texts.join("xtables").join(format!("{name}.txt")))?;
         let script = Script::parse(family, &text).map_err(|e| e.to_string())?;
         let heard = Netns::create()?.run(|| tables(&script))??;
@@ -114,8 +119,8 @@ pub fn record(texts: &Path, corpus: &Path) -> Fallible<()> {
         let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or("sets");
         let text = std::fs::read_to_string(&path)?;
         let heard = Netns::create()?.run(|| {
-            ipset::Engine::open()?.restore(&text, ipset::Existing::Refuse)?;
-            listen(|socket| ipset::Engine::with_socket(socket)?.list(None))
+            ipset::IpsetEngine::open()?.restore(&text, ipset::Existing::Refuse)?;
+            listen(|socket| ipset::IpsetEngine::with_socket(socket)?.list(None))
         })??;
         keep(corpus, "ipset", name, &heard)?;
     }
@@ -158,10 +163,10 @@ fn load(ns: &Netns, text: &str) -> Fallible<()> {
 
 /// What the kernel answers while something is asked; what was made of the answers is not needed.
 fn listen<T>(
-    ask: impl FnOnce(Socket<Recorder<weir_netlink::Kernel>>) -> weir_netlink::Result<T>,
+    ask: impl FnOnce(Socket<Recorder<weir_netlink::NetlinkSocket>>) -> weir_netlink::Result<T>,
 ) -> weir_netlink::Result<Conversation> {
     let heard = Heard::default();
-    let kernel = weir_netlink::Kernel::open::<Netfilter>()?;
+    let kernel = weir_netlink::NetlinkSocket::open::<Netfilter>()?;
     ask(Socket::with_transport(Recorder {
         kernel,
         heard: Rc::clone(&heard),
@@ -172,14 +177,14 @@ fn listen<T>(
 }
 
 fn tables(script: &Script) -> weir_netlink::Result<Conversation> {
-    ipset::Engine::open()?.restore(SETS, ipset::Existing::Refuse)?;
-    xtables::Engine::open()?.restore(script, false)?;
+    ipset::IpsetEngine::open()?.restore(SETS, ipset::Existing::Refuse)?;
+    xtables::XtEngine::open()?.restore(script, false)?;
     let heard = Heard::default();
     let recorder = Recorder {
-        kernel: xtables::Kernel::open()?,
+        kernel: xtables::XtSockets::open()?,
         heard: Rc::clone(&heard),
     };
-    xtables::Engine::with_transport(recorder, Box::new(SocketSets::open()?)).read()?;
+    xtables::XtEngine::with_transport(recorder, Box::new(SocketSets::open()?)).read()?;
     Ok(Conversation {
         answers: heard.take(),
     })
@@ -188,7 +193,7 @@ fn tables(script: &Script) -> weir_netlink::Result<Conversation> {
 /// The questions of the target `netlink`; refusals, which have the most in them, where there can be some.
 fn answers(
     which: usize,
-    mut socket: Socket<Recorder<weir_netlink::Kernel>>,
+    mut socket: Socket<Recorder<weir_netlink::NetlinkSocket>>,
 ) -> weir_netlink::Result<()> {
     let absent = TableAttrs {
         name: Some("absent".to_owned()),

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 use weir_fuzz::{Conversation, Random, TARGETS, Target, corpus, fuzz, guarded, mutate};
-use weir_netfilter::nft::Engine;
+use weir_netfilter::nft::NftEngine;
 use weir_netlink::nfnetlink::Socket;
 
 fn inputs(target: &Target) -> Vec<(std::path::PathBuf, Vec<u8>)> {
@@ -33,7 +33,7 @@ fn recorded_rulesets_are_read_to_their_end() {
     let nft = TARGETS.iter().find(|t| t.name == "nft").unwrap();
     for (path, input) in inputs(nft) {
         let socket = Socket::with_transport(Conversation::replay(&input));
-        let found = Engine::with_socket(socket).read();
+        let found = NftEngine::with_socket(socket).read();
         let found = found.unwrap_or_else(|e| panic!("{}: {e}; record it anew", path.display()));
         assert!(!found.ruleset.tables.is_empty(), "{}", path.display());
     }

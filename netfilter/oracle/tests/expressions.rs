@@ -9,13 +9,15 @@ use nftnl_sys::*;
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use weir_netfilter::nft::expr::{self, DataAttrs, Expr, VerdictAttrs};
-use weir_netfilter::nft::{self, CmpOp, Family, L4Proto, Op, Rule, Statement, Transaction, raw};
+use weir_netfilter::nft::{
+    self, CmpOp, L4Proto, NftOp, Rule, Statement, TableFamily, Transaction, raw,
+};
 use weir_netfilter_oracle::{Expr as C, message};
 
 /// Our NEWRULE message in table `inet x`, chain `c`.
 fn ours(rule: Rule) -> Vec<u8> {
-    let id = (Family::Inet, "x".to_owned());
-    let ops = vec![Op::AddRule(id, "c".to_owned(), rule, None)];
+    let id = (TableFamily::Inet, "x".to_owned());
+    let ops = vec![NftOp::AddRule(id, "c".to_owned(), rule, None)];
     let bytes = Transaction {
         generation: 1,
         ops,

@@ -14,9 +14,9 @@ use nftnl_sys::*;
 use std::ffi::CString;
 use std::net::Ipv4Addr;
 use weir_netfilter::nft::{
-    self, Chain, ChainType, CmpOp, Data, DataType, Element, ElementKey, Engine, Family, Hook,
-    L4Proto, Match, MetaKey, Operand, PayloadBase, Rule, Ruleset, Selector, Set, SetData,
-    Statement, TableId, Verdict, raw,
+    self, Chain, ChainType, CmpOp, Data, DataType, Element, ElementKey, Hook, L4Proto, Match,
+    MetaKey, NftEngine, Operand, PayloadBase, Rule, Ruleset, Selector, Set, SetData, Statement,
+    TableFamily, TableId, Verdict, raw,
 };
 use weir_netfilter_oracle::Expr as C;
 use weir_netlink::Netns;
@@ -43,7 +43,7 @@ impl Case {
 }
 
 fn id() -> TableId {
-    (Family::Inet, "x".to_owned())
+    (TableFamily::Inet, "x".to_owned())
 }
 
 fn base(at: At) -> Chain {
@@ -199,7 +199,7 @@ fn cases() -> Vec<Case> {
             At::Prerouting,
             Rule::builder()
                 .dport(L4Proto::Tcp, CmpOp::Eq, 8080..=8080)
-                .tproxy(Family::Ip, 15006)
+                .tproxy(TableFamily::Ip, 15006)
                 .verdict(Verdict::Accept),
             vec![
                 of_tcp(),
@@ -290,7 +290,7 @@ fn batch(case: &Case) -> FinalizedBatch {
 /// The same in our values.
 fn desired(case: &Case) -> Ruleset {
     let element = |a: &Ipv4Addr| Element::new(ElementKey::Value(Data::addr((*a).into())));
-    let mut table = nft::Table::new(Family::Inet, "x");
+    let mut table = nft::Table::new(TableFamily::Inet, "x");
     let set = Set {
         name: "s".to_owned(),
         key_type: DataType::IPV4_ADDR,
@@ -333,7 +333,7 @@ fn what_libnftnl_and_libmnl_write_is_read_as_it_is_meant() {
         let (read, drift, gone) = ns
             .run(|| {
                 send(&batch(&case)).unwrap_or_else(|e| panic!("{says}: {e}"));
-                let mut engine = Engine::open().unwrap();
+                let mut engine = NftEngine::open().unwrap();
                 let read = engine.read_tables(&[id()]).unwrap().ruleset;
                 let drift = engine.drift(&desired(&case), &[id()]).unwrap().ops;
                 // What another program wrote is taken over, and goes as a whole.
@@ -350,6 +350,6 @@ fn what_libnftnl_and_libmnl_write_is_read_as_it_is_meant() {
                 "{says}: {drift:?}"
             ),
         }
-        assert_eq!(gone, [nft::Op::DeleteTable(id())], "{says}");
+        assert_eq!(gone, [nft::NftOp::DeleteTable(id())], "{says}");
     }
 }

@@ -1,6 +1,6 @@
 //! Conversion between values and attributes.
 
-use super::model::{Counters, Entry, Family, Header, Key, ProtoPort, SetType, SkbInfo};
+use super::model::{Counters, Entry, Header, Key, ProtoPort, SetFamily, SetType, SkbInfo};
 use super::raw;
 use super::wire::{CommandAttrs, CreateAttrs, EntryAttrs, IpAttrs};
 use ipnet::IpNet;
@@ -163,8 +163,8 @@ pub(super) fn to_options(h: &Header) -> CreateAttrs {
 /// The header of a listed set.
 pub(super) fn from_header(a: &CommandAttrs) -> Header {
     let kind = SetType::from(a.type_name.as_deref().unwrap_or_default());
-    let mut h = Header::new(a.name.clone().unwrap_or_default(), kind, Family::Inet);
-    h.family = Family::from(a.family.unwrap_or(0));
+    let mut h = Header::new(a.name.clone().unwrap_or_default(), kind, SetFamily::Inet);
+    h.family = SetFamily::from(a.family.unwrap_or(0));
     let Some(o) = &a.data else { return h };
     let flags = o.flags.unwrap_or(0);
     h.hash_size = o.hash_size;

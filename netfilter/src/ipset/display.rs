@@ -1,6 +1,6 @@
 //! Values as the text of `ipset save`.
 
-use super::model::{Entry, Family, Header, Key, ProtoPort, Set, SetType};
+use super::model::{Entry, Header, Key, ProtoPort, Set, SetFamily, SetType};
 use super::proto;
 use super::raw::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
@@ -146,7 +146,7 @@ impl Display for Header {
     /// `create NAME TYPE OPTIONS`
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "create {} {}", self.name, self.kind)?;
-        if self.family != Family::Unspec {
+        if self.family != SetFamily::Unspec {
             write!(f, " family {}", self.family)?;
         }
         if let Some((from, to)) = self.range {

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! Set = Header (name, type, family, options) + Entries
-//! Engine::list, each_entry      kernel -> values
-//! Engine::create, add, del ...  one verb each, as the `ipset` command has them
-//! Engine::apply                 read, plan, change, read back, compare
-//! restore::Parser               text of `ipset save` -> commands; Engine::restore carries them out
+//! IpsetEngine::list, each_entry      kernel -> values
+//! IpsetEngine::create, add, del ...  one verb each, as the `ipset` command has them
+//! IpsetEngine::apply                 read, plan, change, read back, compare
+//! restore::Parser               text of `ipset save` -> commands; IpsetEngine::restore carries them out
 //! ```
 //! `Display` of a [`Set`] is the text of `ipset save`. One difference: `forceadd` is printed, which ipset 7.17 omits,
 //! so that its text would create another set.
@@ -24,10 +24,10 @@ pub mod raw;
 pub mod restore;
 pub mod wire;
 
-pub use engine::{Applied, Engine, Existing, Listed, Op, Part, Protocol, plan};
+pub use engine::{Existing, IpsetApplied, IpsetEngine, IpsetOp, Listed, Part, Protocol, plan};
 #[cfg(feature = "testing")]
 pub use model::arbitrary;
-pub use model::{Counters, Entry, Family, Header, Key, ProtoPort, Set, SetType, SkbInfo};
+pub use model::{Counters, Entry, Header, Key, ProtoPort, Set, SetFamily, SetType, SkbInfo};
 
 #[cfg(test)]
 mod tests;

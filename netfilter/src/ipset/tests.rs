@@ -38,7 +38,7 @@ fn an_entry_has_the_bytes_of_the_tool() {
 /// `ipset create x hash:ip comment counters timeout 5`
 #[test]
 fn options_have_the_bytes_of_the_tool() {
-    let mut h = Header::new("x", SetType::HashIp, Family::Inet);
+    let mut h = Header::new("x", SetType::HashIp, SetFamily::Inet);
     (h.comment, h.counters, h.timeout) = (true, true, Some(5));
     let want = [8, 0, 6, 0x40, 0, 0, 0, 5, 8, 0, 8, 0x40, 0, 0, 0, 0x18];
     assert_eq!(bytes(&to_options(&h)), want);

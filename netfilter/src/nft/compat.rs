@@ -17,7 +17,7 @@ mod rule;
 pub use rule::legacy_rule;
 
 use super::expr::Expr;
-use super::model::{Chain, Family, Statement, Table};
+use super::model::{Chain, Statement, Table, TableFamily};
 use crate::xtables::{self, Target, Unknown};
 use std::fmt;
 use weir_netlink::attr::{AttrSet, Be32, Bytes, Str};
@@ -66,7 +66,7 @@ impl Compat {
     /// Decodes an expression in a table of `family`; `None` when it is not a compat expression, or has unknown
     /// attributes.
     #[must_use]
-    pub fn read(expr: &Expr, family: Family) -> Option<Self> {
+    pub fn read(expr: &Expr, family: TableFamily) -> Option<Self> {
         let Expr::Opaque(attrs) = expr else {
             return None;
         };
@@ -113,10 +113,10 @@ fn extension(
 }
 
 /// The family whose legacy tables use these bytes.
-fn legacy(family: Family) -> Option<xtables::Family> {
+fn legacy(family: TableFamily) -> Option<xtables::XtFamily> {
     match family {
-        Family::Ip => Some(xtables::Family::Ip),
-        Family::Ip6 => Some(xtables::Family::Ip6),
+        TableFamily::Ip => Some(xtables::XtFamily::Ip),
+        TableFamily::Ip6 => Some(xtables::XtFamily::Ip6),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::model::FibResult;
 use super::model::{
-    CmpOp, CtKey, DataType, Family, Match, MetaKey, Operand, PayloadBase, Selector, SocketKey,
+    CmpOp, CtKey, DataType, Match, MetaKey, Operand, PayloadBase, Selector, SocketKey, TableFamily,
 };
 use super::raw;
 
@@ -97,10 +97,10 @@ pub(crate) fn named_field(header: u32, field: u32) -> Option<&'static Field> {
 
 impl Context {
     /// What the family of the table implies.
-    pub(crate) fn of(family: Family) -> Self {
+    pub(crate) fn of(family: TableFamily) -> Self {
         let nfproto = match family {
-            Family::Ip => Some(raw::NFPROTO_IPV4),
-            Family::Ip6 => Some(raw::NFPROTO_IPV6),
+            TableFamily::Ip => Some(raw::NFPROTO_IPV4),
+            TableFamily::Ip6 => Some(raw::NFPROTO_IPV6),
             _ => None,
         };
         Self {

@@ -5,10 +5,10 @@
 //! typed: `tcp dport 80` is two matches, and [`Rule::builder`] adds the first where `nft` does.
 //!
 //! ```text
-//! Engine::read -> Snapshot    every table that is asked for, with the generation it is of
+//! NftEngine::read -> Snapshot    every table that is asked for, with the generation it is of
 //! plan(desired, snapshot)     pure: the operations that are missing, printable
-//! Engine::commit(transaction) one batch, guarded by the generation: all or nothing
-//! Engine::apply = read, plan, commit, read back, compare
+//! NftEngine::commit(transaction) one batch, guarded by the generation: all or nothing
+//! NftEngine::apply = read, plan, commit, read back, compare
 //! ```
 //!
 //! [`expr`], [`wire`] and [`raw`] are the level of the kernel's messages. They follow its headers; rules are better made
@@ -30,5 +30,7 @@ mod set;
 mod userdata;
 pub mod wire;
 
-pub use engine::{Applied, Engine, Kept, Op, Snapshot, TableId, Transaction, UNGUARDED, plan};
+pub use engine::{
+    Kept, NftApplied, NftEngine, NftOp, Snapshot, TableId, Transaction, UNGUARDED, plan,
+};
 pub use model::*;

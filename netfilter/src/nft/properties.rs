@@ -5,7 +5,7 @@ use super::context::Context;
 use super::engine::plan;
 use super::expr::{Expr, ExprElem};
 use super::lower;
-use super::model::{Element, ElementKey, Family, Ruleset, Statement, arbitrary};
+use super::model::{Element, ElementKey, Ruleset, Statement, TableFamily, arbitrary};
 use super::normal::normal;
 use super::set;
 use super::wire::{
@@ -67,7 +67,7 @@ fn nonsense() -> BoxedStrategy<Vec<Expr>> {
     let lowered = arbitrary::table("x").prop_map(|t| {
         let rules = t.chains.iter().flat_map(|c| &c.rules);
         rules
-            .flat_map(|r| lower::rule(r, Context::of(Family::Inet)).exprs)
+            .flat_map(|r| lower::rule(r, Context::of(TableFamily::Inet)).exprs)
             .collect::<Vec<_>>()
     });
     let changes = (
@@ -135,7 +135,7 @@ proptest! {
         family in proptest::sample::select(vec![1u8, 2, 3, 5, 7, 10, 99]),
         known in proptest::option::of(elements()),
     ) {
-        let context = Context::of(Family::from(family));
+        let context = Context::of(TableFamily::from(family));
         // In every second case all sets are anonymous.
         let sets = |_: &str| known.clone();
         let rule = raise::rule(exprs.clone(), context, &sets);
@@ -147,14 +147,14 @@ proptest! {
             prop_assert_eq!(got, want);
         }
         // Any result can be printed.
-        let _ = super::display::rule_text(&rule, Family::from(family), context);
+        let _ = super::display::rule_text(&rule, TableFamily::from(family), context);
     }
 
     /// Expressions with a statement are not displayed as expressions.
     #[test]
     fn generated_rules_are_understood(table in arbitrary::table("x")) {
         for rule in table.chains.iter().flat_map(|c| &c.rules) {
-            let read = super::engine::canonical(rule, Family::Inet);
+            let read = super::engine::canonical(rule, TableFamily::Inet);
             prop_assert!(!read.statements.iter().any(|s| matches!(s, Statement::Opaque(_))), "{}", read);
             prop_assert_eq!(&read, rule);
         }
@@ -187,7 +187,7 @@ proptest! {
         if let Ok(rule) = RuleAttrs::decode(&bytes) {
             let exprs: Vec<Expr> =
                 rule.expressions.unwrap_or_default().into_iter().map(|e| e.0).collect();
-            let _ = raise::rule(exprs.clone(), Context::of(Family::Inet), &|_| None).to_string();
+            let _ = raise::rule(exprs.clone(), Context::of(TableFamily::Inet), &|_| None).to_string();
         }
         if let Ok(attrs) = SetAttrs::decode(&bytes) {
             let _ = set::is_host_order_key(&attrs);

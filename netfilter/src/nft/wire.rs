@@ -12,7 +12,7 @@
 
 use super::expr::{DataAttrs, ExprElem};
 use weir_netlink::attr::{
-    AttrSet, Attrs, Be32, Be64, Bytes, I32Be, Kind, ListOf, Nest, NumberedListOf, RawNest, Str,
+    AttrKind, AttrSet, Attrs, Be32, Be64, Bytes, I32Be, ListOf, Nest, NumberedListOf, RawNest, Str,
     Writer,
 };
 

@@ -4,7 +4,7 @@
 //! IPSET_CMD_TYPE   PROTOCOL u8, TYPENAME, FAMILY u8  ->  REVISION u8, REVISION_MIN u8
 //! ```
 
-use super::{Answer, Finding, Kernel, Row, answer, unanswered};
+use super::{Answer, Finding, Row, RunningKernel, answer, unanswered};
 use crate::nft::raw::{NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_UNSPEC};
 use weir_netlink::attr::{Str, U8};
 use weir_netlink::nfnetlink::{Socket, message_type};
@@ -100,7 +100,7 @@ pub const ROWS: &[Row<SetType>] = &[
 
 /// Tries every row in the network namespace of the calling thread.
 #[must_use]
-pub fn features(kernel: &Kernel) -> Vec<Finding> {
+pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
     let mut socket: Option<Result<Socket, Answer>> = None;
     let mut one = |row: &Row<SetType>| {
         answer(AREA, BASE, row, kernel, |probe| {
@@ -123,7 +123,7 @@ pub fn features(kernel: &Kernel) -> Vec<Finding> {
 /// The answer instead of a request for a type that could load a module; `None` when it can be sent. A type without a
 /// row is assumed to have the usual module name.
 #[must_use]
-pub fn guard(kernel: &Kernel, kind: &str) -> Option<Answer> {
+pub fn guard(kernel: &RunningKernel, kind: &str) -> Option<Answer> {
     let row = ROWS.iter().find(|r| r.probe.name == kind);
     let usual = || format!("ip_set_{}", kind.replace(':', "_").replace(',', ""));
     let needs = row.map_or_else(usual, |r| r.needs.to_owned());

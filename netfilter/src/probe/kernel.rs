@@ -16,7 +16,7 @@ pub enum Loading {
 
 /// Release and modules of the running kernel, read from files.
 #[derive(Clone, Debug)]
-pub struct Kernel {
+pub struct RunningKernel {
     /// `uname -r`
     pub release: String,
     /// The first two numbers of the release; 0.0 if it has none.
@@ -29,7 +29,7 @@ pub struct Kernel {
     on_disk: Option<HashSet<String>>,
 }
 
-impl Kernel {
+impl RunningKernel {
     /// Reads the running kernel's files.
     ///
     /// It never fails: a file that cannot be read makes fewer trials safe.
@@ -38,7 +38,7 @@ impl Kernel {
         Self::read_from(Path::new("/"))
     }
 
-    /// As [`Kernel::read`], with another root directory.
+    /// As [`RunningKernel::read`], with another root directory.
     #[must_use]
     pub fn read_from(root: &Path) -> Self {
         let text = |path: &str| fs::read_to_string(root.join(path));

@@ -7,7 +7,7 @@
 //! - **In a throwaway namespace.** Every `*_features` function works in the network namespace of the calling thread
 //!   and leaves objects there. Call it inside [`Netns::run`](weir_netlink::Netns::run) of a namespace created for it:
 //!   the kernel creates a legacy table, for instance, when it is read.
-//! - **No module is loaded.** The kernel loads a module when a missing feature is requested. So [`Kernel`] is
+//! - **No module is loaded.** The kernel loads a module when a missing feature is requested. So [`RunningKernel`] is
 //!   consulted first, and where a module might be loaded the answer is [`Answer::Unknown`] with the name of the
 //!   module.
 //!
@@ -21,7 +21,7 @@ pub mod needs;
 pub mod nft;
 pub mod xtables;
 
-pub use kernel::{Kernel, Loading};
+pub use kernel::{Loading, RunningKernel};
 
 use weir_netlink::Error;
 
@@ -137,7 +137,7 @@ pub fn answer<P>(
     area: &'static str,
     base: &str,
     row: &Row<P>,
-    kernel: &Kernel,
+    kernel: &RunningKernel,
     trial: impl FnOnce(&P) -> Answer,
 ) -> Finding {
     let guard = kernel.guard(base).or_else(|| kernel.guard(row.needs));

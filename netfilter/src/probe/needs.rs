@@ -3,10 +3,10 @@
 //! Derived from the rules themselves, so nothing can be used here and forgotten there. The choice of an engine, the
 //! report on a kernel and the text of a refusal use the same rows.
 
-use super::{Answer, Finding, Kernel, finding, nft, xtables};
+use super::{Answer, Finding, RunningKernel, finding, nft, xtables};
 use crate::nft::expr::Expr;
 use crate::nft::{CtKey, Element, ElementKey, MetaKey, Operand, Statement};
-use crate::xtables::{Family, Ruleset};
+use crate::xtables::{Ruleset, XtFamily};
 use std::collections::BTreeSet;
 
 /// Keys `AREA/FEATURE` of the rows that rules need.
@@ -77,7 +77,7 @@ pub fn of_nft(ruleset: &crate::nft::Ruleset) -> Needs {
 
 /// The findings for these needs, in the network namespace of the calling thread, which must be a throwaway one.
 #[must_use]
-pub fn findings(kernel: &Kernel, needs: &Needs) -> Vec<Finding> {
+pub fn findings(kernel: &RunningKernel, needs: &Needs) -> Vec<Finding> {
     let wanted = |area: &str, feature: &str| needs.contains(&format!("{area}/{feature}"));
     let mut findings = nft::features_of(kernel, |feature| wanted(nft::AREA, feature));
     findings.extend(xtables::features_of(kernel, |feature| {
@@ -126,8 +126,8 @@ pub fn of_xtables(ruleset: &Ruleset) -> Needs {
     let mut needs = Needs::new();
     for table in &ruleset.tables {
         let family = match table.family {
-            Family::Ip => "ip",
-            Family::Ip6 => "ip6",
+            XtFamily::Ip => "ip",
+            XtFamily::Ip6 => "ip6",
         };
         let mut need = |kind: &str, name: &str| {
             needs.insert(format!("{}/{kind} {family} {name}", xtables::AREA))

@@ -17,8 +17,8 @@ impl Tree {
         }
         tree
     }
-    fn kernel(&self) -> Kernel {
-        Kernel::read_from(&self.0)
+    fn kernel(&self) -> RunningKernel {
+        RunningKernel::read_from(&self.0)
     }
 }
 

@@ -8,7 +8,7 @@
 //! exist, `ENOENT` that no extension has that name. The kernel creates a table when it is asked for it: only in a
 //! throwaway namespace.
 
-use super::{Answer, Finding, Kernel, finding};
+use super::{Answer, Finding, RunningKernel, finding};
 use weir_netlink::Error;
 use weir_netlink::xtables::RawSocket;
 
@@ -39,7 +39,7 @@ const ABSENT: &[i32] = &[
 
 /// The kind of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum XtObject {
     /// A built-in table.
     Table,
     /// `-m`
@@ -52,7 +52,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct XtRow {
     /// What it is.
-    pub kind: Kind,
+    pub kind: XtObject,
     /// Its name in the kernel.
     pub name: &'static str,
     /// Modules for IPv4; empty where the family has none.
@@ -65,7 +65,7 @@ pub struct XtRow {
 
 const fn table(name: &'static str, v4: &'static str, v6: &'static str) -> XtRow {
     XtRow {
-        kind: Kind::Table,
+        kind: XtObject::Table,
         name,
         v4,
         v6,
@@ -73,7 +73,12 @@ const fn table(name: &'static str, v4: &'static str, v6: &'static str) -> XtRow 
     }
 }
 
-const fn extension(kind: Kind, name: &'static str, v4: &'static str, v6: &'static str) -> XtRow {
+const fn extension(
+    kind: XtObject,
+    name: &'static str,
+    v4: &'static str,
+    v6: &'static str,
+) -> XtRow {
     XtRow {
         kind,
         name,
@@ -83,8 +88,8 @@ const fn extension(kind: Kind, name: &'static str, v4: &'static str, v6: &'stati
     }
 }
 
-const M: Kind = Kind::Match;
-const T: Kind = Kind::Target;
+const M: XtObject = XtObject::Match;
+const T: XtObject = XtObject::Target;
 
 /// Every table, match and target.
 #[rustfmt::skip]
@@ -135,9 +140,9 @@ impl XtRow {
     #[must_use]
     pub fn feature(&self, ipv6: bool) -> String {
         let kind = match self.kind {
-            Kind::Table => "table",
-            Kind::Match => "match",
-            Kind::Target => "target",
+            XtObject::Table => "table",
+            XtObject::Match => "match",
+            XtObject::Target => "target",
         };
         format!("{kind} {} {}", if ipv6 { "ip6" } else { "ip" }, self.name)
     }
@@ -167,13 +172,13 @@ const fn base(ipv6: bool) -> &'static str {
 
 /// Tries every row, IPv4 first, in the network namespace of the calling thread, which must be a throwaway one.
 #[must_use]
-pub fn features(kernel: &Kernel) -> Vec<Finding> {
+pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
     features_of(kernel, |_| true)
 }
 
 /// As [`features`], for the rows of the selected features.
 #[must_use]
-pub fn features_of(kernel: &Kernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
+pub fn features_of(kernel: &RunningKernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for ipv6 in [false, true] {
         let mut socket: Option<Result<RawSocket, Answer>> = None;
@@ -195,7 +200,7 @@ pub fn features_of(kernel: &Kernel, wanted: impl Fn(&str) -> bool) -> Vec<Findin
 /// The answer instead of a request that could load a module; `None` when it can be sent. An extension without a row
 /// is assumed to have the usual module name.
 #[must_use]
-pub fn guard(kernel: &Kernel, kind: Kind, name: &str, ipv6: bool) -> Option<Answer> {
+pub fn guard(kernel: &RunningKernel, kind: XtObject, name: &str, ipv6: bool) -> Option<Answer> {
     let row = ROWS.iter().find(|r| r.kind == kind && r.name == name);
     let needs = row.and_then(|r| r.needs(ipv6));
     let guard = kernel.guard(base(ipv6));
@@ -208,10 +213,10 @@ pub fn guard(kernel: &Kernel, kind: Kind, name: &str, ipv6: bool) -> Option<Answ
 /// Tries one table, in the network namespace of the calling thread, which must be a throwaway one: the kernel creates
 /// the table there.
 #[must_use]
-pub fn table_answer(kernel: &Kernel, name: &str, ipv6: bool) -> Answer {
+pub fn table_answer(kernel: &RunningKernel, name: &str, ipv6: bool) -> Answer {
     let Some(row) = ROWS
         .iter()
-        .find(|r| r.kind == Kind::Table && r.name == name)
+        .find(|r| r.kind == XtObject::Table && r.name == name)
     else {
         return Answer::Lack("there is no such table".to_owned());
     };
@@ -246,13 +251,13 @@ fn ask(socket: &RawSocket, row: &XtRow, ipv6: bool) -> Result<String, Error> {
     let family = usize::from(ipv6);
     let option = GET_REVISION_MATCH.get(family).copied().unwrap_or_default();
     match row.kind {
-        Kind::Table => {
+        XtObject::Table => {
             let mut info = [0; INFO_SIZE];
             write(&mut info, row.name);
             get(socket, GET_INFO, &mut info).map(|()| String::new())
         }
-        Kind::Match => revisions(socket, option, row.name),
-        Kind::Target => revisions(socket, option + 1, row.name),
+        XtObject::Match => revisions(socket, option, row.name),
+        XtObject::Target => revisions(socket, option + 1, row.name),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::Family;
+use super::XtFamily;
 use weir_netlink::attr::{bytes_of, text_of};
 
 /// Rounds up to the alignment of every entry, match and target (`XT_ALIGN`).
@@ -49,10 +49,10 @@ impl<'a> Bytes<'a> {
     }
 
     /// An address in network order: 4 bytes for IPv4, 16 for IPv6.
-    pub(super) fn address(self, at: usize, family: Family) -> Option<IpAddr> {
+    pub(super) fn address(self, at: usize, family: XtFamily) -> Option<IpAddr> {
         match family {
-            Family::Ip => self.array(at).map(|a: [u8; 4]| Ipv4Addr::from(a).into()),
-            Family::Ip6 => self.array(at).map(|a: [u8; 16]| Ipv6Addr::from(a).into()),
+            XtFamily::Ip => self.array(at).map(|a: [u8; 4]| Ipv4Addr::from(a).into()),
+            XtFamily::Ip6 => self.array(at).map(|a: [u8; 16]| Ipv6Addr::from(a).into()),
         }
     }
 

@@ -11,7 +11,7 @@ use super::ext::{self, Context, Part, Unknown, Wire, matches, targets};
 use super::net::{interface_of, interface_wire};
 use super::raw::layout::*;
 use super::raw::*;
-use super::{Family, Interface, Match, Not, Protocol, Rule, Target};
+use super::{Interface, Match, Not, Protocol, Rule, Target, XtFamily};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netlink::{Error, Result};
@@ -82,10 +82,10 @@ const IP6: Shape = Shape {
     counters: IP6_COUNTERS,
 };
 
-pub(super) fn shape(family: Family) -> &'static Shape {
+pub(super) fn shape(family: XtFamily) -> &'static Shape {
     match family {
-        Family::Ip => &IP,
-        Family::Ip6 => &IP6,
+        XtFamily::Ip => &IP,
+        XtFamily::Ip6 => &IP6,
     }
 }
 
@@ -124,7 +124,7 @@ fn bounds<'a>(blob: &'a [u8], shape: &Shape) -> Option<(Bytes<'a>, usize)> {
 }
 
 /// The length of the first entry, and the name of the chain if it is the head of a user chain.
-pub(super) fn outline(blob: &[u8], family: Family) -> Option<(usize, Option<String>)> {
+pub(super) fn outline(blob: &[u8], family: XtFamily) -> Option<(usize, Option<String>)> {
     let (b, target) = bounds(blob, shape(family))?;
     let len = b.0.len();
     let (name, _, data) = extension(b, target, len)?;
@@ -196,7 +196,7 @@ fn extension<'a>(b: Bytes<'a>, at: usize, end: usize) -> Option<(&'a str, u8, &'
 }
 
 /// The conditions; as raw bytes where they cannot be decoded.
-fn header(b: Bytes<'_>, family: Family) -> Option<Rule> {
+fn header(b: Bytes<'_>, family: XtFamily) -> Option<Rule> {
     let shape = shape(family);
     Some(conditions(b, family).unwrap_or(Rule {
         header: Some(b.slice(0, shape.nfcache)?.to_vec()),
@@ -204,7 +204,7 @@ fn header(b: Bytes<'_>, family: Family) -> Option<Rule> {
     }))
 }
 
-fn conditions(b: Bytes<'_>, family: Family) -> Option<Rule> {
+fn conditions(b: Bytes<'_>, family: XtFamily) -> Option<Rule> {
     let shape = shape(family);
     let (flags, invert) = (b.u8(shape.flags)? & !shape.goto, b.u8(shape.invflags)?);
     let known = IPT_INV_VIA_IN
@@ -212,7 +212,7 @@ fn conditions(b: Bytes<'_>, family: Family) -> Option<Rule> {
         | IPT_INV_SRCIP
         | IPT_INV_DSTIP
         | IPT_INV_PROTO
-        | if family == Family::Ip {
+        | if family == XtFamily::Ip {
             IPT_INV_FRAG
         } else {
             0
@@ -235,12 +235,12 @@ fn conditions(b: Bytes<'_>, family: Family) -> Option<Rule> {
         return None;
     }
     match family {
-        Family::Ip => {
+        XtFamily::Ip => {
             rule.fragment = (flags & IPT_F_FRAG != 0).then_some(Not(has(IPT_INV_FRAG)));
             (flags & !IPT_F_FRAG == 0 && (rule.fragment.is_some() || !has(IPT_INV_FRAG)))
                 .then_some(rule)
         }
-        Family::Ip6 => {
+        XtFamily::Ip6 => {
             let wanted = if number == 0 { 0 } else { IP6T_F_PROTO };
             (flags == wanted).then_some(rule)
         }
@@ -253,7 +253,7 @@ fn network(
     b: Bytes<'_>,
     addr: usize,
     mask: usize,
-    family: Family,
+    family: XtFamily,
     not: bool,
 ) -> Option<Option<(Not, IpNet)>> {
     let net = IpNet::with_netmask(b.address(addr, family)?, b.address(mask, family)?).ok()?;
@@ -322,7 +322,7 @@ pub(super) fn encode(rule: &Rule, cx: &Context<'_>) -> Result<Vec<u8>> {
 }
 
 /// The head of a user chain, or the end of the table: an ERROR target that no packet reaches.
-pub(super) fn error(family: Family, name: &str) -> Result<Vec<u8>> {
+pub(super) fn error(family: XtFamily, name: &str) -> Result<Vec<u8>> {
     let refuse = || {
         Error::refused(
             "write",
@@ -347,11 +347,11 @@ pub(super) fn error(family: Family, name: &str) -> Result<Vec<u8>> {
 }
 
 /// A rule for every packet with this verdict: the end of a chain.
-pub(super) fn ending(family: Family, verdict: i32) -> Vec<u8> {
+pub(super) fn ending(family: XtFamily, verdict: i32) -> Vec<u8> {
     bare(family, &block(&standard(verdict)).unwrap_or_default())
 }
 
-fn bare(family: Family, target: &[u8]) -> Vec<u8> {
+fn bare(family: XtFamily, target: &[u8]) -> Vec<u8> {
     let shape = shape(family);
     let word = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
     let head = Build::new().zeros(shape.target_offset);
@@ -402,7 +402,7 @@ fn block(wire: &Wire) -> Result<Vec<u8>, String> {
     Ok(head.u8(wire.revision).bytes(&wire.data).done())
 }
 
-fn header_wire(rule: &Rule, family: Family, goto: bool) -> Result<Vec<u8>, String> {
+fn header_wire(rule: &Rule, family: XtFamily, goto: bool) -> Result<Vec<u8>, String> {
     let shape = shape(family);
     let goto = if goto { shape.goto } else { 0 };
     if let Some(header) = &rule.header {
@@ -439,7 +439,7 @@ fn header_wire(rule: &Rule, family: Family, goto: bool) -> Result<Vec<u8>, Strin
     }
     let wire = wire.u16(protocol.into());
     Ok(match family {
-        Family::Ip => {
+        XtFamily::Ip => {
             let fragment = if rule.fragment.is_some() {
                 IPT_F_FRAG
             } else {
@@ -447,10 +447,10 @@ fn header_wire(rule: &Rule, family: Family, goto: bool) -> Result<Vec<u8>, Strin
             };
             wire.u8(fragment | goto).u8(invert).done()
         }
-        Family::Ip6 if rule.fragment.is_some() => {
+        XtFamily::Ip6 if rule.fragment.is_some() => {
             return Err("only IPv4 has -f; match the fragment header".into());
         }
-        Family::Ip6 => {
+        XtFamily::Ip6 => {
             let flags = if protocol == 0 { 0 } else { IP6T_F_PROTO };
             // The type of service, which weir never matches.
             wire.u8(0).u8(flags | goto).u8(invert).done()
@@ -458,10 +458,10 @@ fn header_wire(rule: &Rule, family: Family, goto: bool) -> Result<Vec<u8>, Strin
     })
 }
 
-fn address(net: Option<(Not, IpNet)>, family: Family) -> Result<(IpAddr, IpAddr), String> {
+fn address(net: Option<(Not, IpNet)>, family: XtFamily) -> Result<(IpAddr, IpAddr), String> {
     let any = match family {
-        Family::Ip => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        Family::Ip6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        XtFamily::Ip => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        XtFamily::Ip6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
     match net {
         None => Ok((any, any)),

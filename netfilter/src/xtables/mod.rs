@@ -4,7 +4,7 @@
 //! [`Ruleset`] > [`Table`] > [`Chain`] > [`Rule`]; a rule is a list of conditions on the packet's
 //! headers, a list of [`Match`]es and one [`Target`]. Every value is `PartialEq` and prints itself
 //! as `iptables-save` does, without packet counters. [`Script`] is the text of `iptables-restore` as values.
-//! [`Engine`] reads, plans, writes and reads back; start with [`Engine::apply`].
+//! [`XtEngine`] reads, plans, writes and reads back; start with [`XtEngine::apply`].
 //!
 //! [`raw`] is the level of the kernel's interface, and follows its headers.
 //!
@@ -37,8 +37,8 @@ mod target;
 mod text;
 
 pub use engine::{
-    Applied, Checked, Engine, Kernel, Op, Ownership, Removed, Snapshot, TableId, Transaction,
-    Transport, Writers, plan, plan_restore,
+    Checked, Ownership, Removed, Snapshot, TableId, Transaction, Writers, XtApplied, XtEngine,
+    XtOp, XtSockets, XtTransport, plan, plan_restore,
 };
 pub use ext::matches::{
     addrtype::{Addrtype, LimitIface},
@@ -74,7 +74,7 @@ pub(crate) use ext::{match_of, target_of};
 pub use matching::{Match, PortRange};
 pub use net::{Interface, Protocol};
 pub use rule::{Not, Rule, RuleBuilder};
-pub use ruleset::{Chain, ChainKind, Family, Policy, Ruleset, Table};
+pub use ruleset::{Chain, ChainKind, Policy, Ruleset, Table, XtFamily};
 pub use sets::{Sets, SocketSets};
 pub use table::Counters;
 pub use target::Target;

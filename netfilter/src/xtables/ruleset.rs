@@ -14,7 +14,7 @@ pub struct Ruleset {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// The family of the packets that it sees.
-    pub family: Family,
+    pub family: XtFamily,
     /// `filter`, `nat`, `mangle`, `raw` or `security`.
     pub name: String,
     /// Built-in chains and user chains.
@@ -53,7 +53,7 @@ pub enum Policy {
 
 /// The protocol family of a table: each has its own, independent tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
+pub enum XtFamily {
     /// `iptables`
     Ip,
     /// `ip6tables`
@@ -63,7 +63,7 @@ pub enum Family {
 impl Ruleset {
     /// The table with this family and name.
     #[must_use]
-    pub fn table(&self, family: Family, name: &str) -> Option<&Table> {
+    pub fn table(&self, family: XtFamily, name: &str) -> Option<&Table> {
         self.tables
             .iter()
             .find(|t| t.family == family && t.name == name)
@@ -72,7 +72,7 @@ impl Ruleset {
     /// The tables of one family: the text of `iptables-save` or of `ip6tables-save`, as
     /// `iptables-restore --noflush` reads it.
     #[must_use]
-    pub fn family(&self, family: Family) -> Self {
+    pub fn family(&self, family: XtFamily) -> Self {
         let tables = self
             .tables
             .iter()
@@ -86,7 +86,7 @@ impl Ruleset {
 impl Table {
     /// A table without chains.
     #[must_use]
-    pub fn new(family: Family, name: &str) -> Self {
+    pub fn new(family: XtFamily, name: &str) -> Self {
         Self {
             family,
             name: name.to_owned(),
@@ -166,7 +166,7 @@ impl fmt::Display for Policy {
     }
 }
 
-impl fmt::Display for Family {
+impl fmt::Display for XtFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ip => "iptables",

@@ -1,6 +1,6 @@
 //! Names of sets: rules hold the kernel's indexes of sets, texts hold names.
 
-use super::Family;
+use super::XtFamily;
 use super::bytes::{Build, Bytes};
 use super::raw::{
     IP_SET_OP_GET_BYINDEX, IP_SET_OP_GET_BYNAME, IP_SET_OP_VERSION, IPSET_INVALID_ID,
@@ -17,7 +17,7 @@ pub trait Sets {
     ///
     /// # Errors
     /// There is no set of this name, or the kernel has no ipset.
-    fn index(&self, family: Family, name: &str) -> Result<u16>;
+    fn index(&self, family: XtFamily, name: &str) -> Result<u16>;
 
     /// The name of the set with this index; `None` if there is none.
     ///
@@ -65,7 +65,7 @@ impl SocketSets {
 }
 
 impl Sets for SocketSets {
-    fn index(&self, _: Family, name: &str) -> Result<u16> {
+    fn index(&self, _: XtFamily, name: &str) -> Result<u16> {
         let object = format!("the set {name}");
         let head = Build::new().u32(IP_SET_OP_GET_BYNAME).u32(self.version()?);
         let request = head.name(name, IPSET_MAXNAMELEN).map(Build::done);
@@ -97,7 +97,7 @@ impl Sets for SocketSets {
 pub(super) struct Interned(RefCell<Vec<String>>);
 
 impl Sets for Interned {
-    fn index(&self, _: Family, name: &str) -> Result<u16> {
+    fn index(&self, _: XtFamily, name: &str) -> Result<u16> {
         let mut names = self.0.borrow_mut();
         let at = names.iter().position(|n| n == name).unwrap_or_else(|| {
             names.push(name.to_owned());
@@ -127,7 +127,7 @@ impl<'a> Cached<'a> {
 }
 
 impl Sets for Cached<'_> {
-    fn index(&self, family: Family, name: &str) -> Result<u16> {
+    fn index(&self, family: XtFamily, name: &str) -> Result<u16> {
         let known = self
             .known
             .borrow()

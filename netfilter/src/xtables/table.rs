@@ -14,7 +14,7 @@ mod read;
 mod write;
 
 use super::raw::NF_INET_NUMHOOKS;
-use super::{Chain, ChainKind, Family, Policy, Rule, Table};
+use super::{Chain, ChainKind, Policy, Rule, Table, XtFamily};
 use weir_netlink::{Error, Result};
 
 /// Packets and bytes that a rule has counted (`struct xt_counters`).
@@ -39,7 +39,7 @@ pub(super) struct Info {
 /// A table with the bytes of each rule as read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
-    pub(super) family: Family,
+    pub(super) family: XtFamily,
     pub(super) name: String,
     /// Empty when the table does not exist yet.
     pub(super) info: Info,
@@ -114,7 +114,7 @@ pub(super) struct Blob {
 
 impl Layout {
     /// The table as the kernel creates it: with its built-in chains, empty.
-    pub(super) fn untouched(family: Family, name: &str) -> Result<Self> {
+    pub(super) fn untouched(family: XtFamily, name: &str) -> Result<Self> {
         let hooks = TABLES
             .iter()
             .find(|(n, _)| *n == name)

@@ -169,7 +169,7 @@ fn each_value_has_its_text() {
 fn sample_ruleset() -> Ruleset {
     let mut ruleset = Ruleset::default();
     for name in ["mangle", "nat", "raw"] {
-        let mut table = Table::new(Family::Ip, name);
+        let mut table = Table::new(XtFamily::Ip, name);
         table.chains = vec![
             Chain::builtin("PREROUTING"),
             Chain::builtin("OUTPUT"),
@@ -186,12 +186,12 @@ fn sample_ruleset() -> Ruleset {
 
 #[test]
 fn a_ruleset_is_the_text_of_both_programs() {
-    let mut nat = Table::new(Family::Ip6, "nat");
+    let mut nat = Table::new(XtFamily::Ip6, "nat");
     let mut input = Chain::builtin("INPUT");
     input.kind = ChainKind::Builtin(Some(Policy::Drop));
     nat.chains = vec![input, Chain::builtin("OUTPUT"), Chain::user("C")];
     nat.chains[1].rules.push(Rule::builder().jump("C"));
-    let mut filter = Table::new(Family::Ip, "filter");
+    let mut filter = Table::new(XtFamily::Ip, "filter");
     filter.chains.push(Chain::user("D"));
     let ruleset = Ruleset {
         tables: vec![filter, nat],
@@ -199,7 +199,7 @@ fn a_ruleset_is_the_text_of_both_programs() {
     let expected = "# iptables-save\n*filter\n:D - [0:0]\nCOMMIT\n\
                     # ip6tables-save\n*nat\n:INPUT DROP [0:0]\n:C - [0:0]\n-A OUTPUT -j C\nCOMMIT\n";
     assert_eq!(ruleset.to_string(), expected);
-    assert_eq!(ruleset.family(Family::Ip6).tables.len(), 1);
+    assert_eq!(ruleset.family(XtFamily::Ip6).tables.len(), 1);
 }
 
 /// `iptables-legacy-save` prints what `iptables-legacy-restore` read, unchanged.

@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 use crate::common::tool;
-use weir_netfilter::ipset::{Engine, Existing, Set};
+use weir_netfilter::ipset::{Existing, IpsetEngine, Set};
 use weir_netlink::Netns;
 
 /// Ends the test where the kernel's sets do not have this option yet.
@@ -46,8 +46,8 @@ pub fn save(ns: &Netns) -> String {
 }
 
 /// Calls `f` with an engine in the namespace.
-pub fn engine<T: Send>(ns: &Netns, f: impl FnOnce(&mut Engine) -> T + Send) -> T {
-    ns.run(|| f(&mut Engine::open().unwrap())).unwrap()
+pub fn engine<T: Send>(ns: &Netns, f: impl FnOnce(&mut IpsetEngine) -> T + Send) -> T {
+    ns.run(|| f(&mut IpsetEngine::open().unwrap())).unwrap()
 }
 
 /// `ipset save` by us.

@@ -11,7 +11,7 @@
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use std::io::Write;
 use std::process::{Command, Stdio};
-use weir_netfilter::nft::{Applied, Engine, Ruleset, Snapshot, TableId};
+use weir_netfilter::nft::{NftApplied, NftEngine, Ruleset, Snapshot, TableId};
 use weir_netlink::Netns;
 
 /// A fresh namespace, or a printed skip with its reason where the kernel refuses one.
@@ -44,7 +44,7 @@ macro_rules! fits_or_skip {
 /// How long the batch is that applies this.
 pub fn bytes_of(ns: &Netns, ruleset: &Ruleset) -> usize {
     let owned = owned_of(ruleset);
-    let batch = ns.run(|| Engine::open().unwrap().drift(ruleset, &owned));
+    let batch = ns.run(|| NftEngine::open().unwrap().drift(ruleset, &owned));
     batch.unwrap().unwrap().to_bytes().unwrap().len()
 }
 
@@ -105,7 +105,8 @@ pub fn list(ns: &Netns) -> String {
 
 /// Our reading of everything.
 pub fn read(ns: &Netns) -> Snapshot {
-    ns.run(|| Engine::open().unwrap().read().unwrap()).unwrap()
+    ns.run(|| NftEngine::open().unwrap().read().unwrap())
+        .unwrap()
 }
 
 /// Every table of a ruleset.
@@ -118,9 +119,9 @@ pub fn owned_of(ruleset: &Ruleset) -> Vec<TableId> {
 }
 
 /// Our apply; every table of the ruleset is ours.
-pub fn apply(ns: &Netns, ruleset: &Ruleset) -> weir_netlink::Result<Applied> {
+pub fn apply(ns: &Netns, ruleset: &Ruleset) -> weir_netlink::Result<NftApplied> {
     let owned = owned_of(ruleset);
-    ns.run(|| Engine::open().unwrap().apply(ruleset, &owned))
+    ns.run(|| NftEngine::open().unwrap().apply(ruleset, &owned))
         .unwrap()
 }
 

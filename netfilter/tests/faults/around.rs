@@ -6,8 +6,8 @@ use std::time::Duration;
 use weir_netfilter::nft::expr::{DataAttrs, Expr, ExprElem, Lookup, Meta};
 use weir_netfilter::nft::wire::{ElemAttrs, ElemListAttrs, RuleAttrs, SetAttrs};
 use weir_netfilter::nft::{
-    Chain, CmpOp, Data, DataType, Element, Engine, Family, Match, MetaKey, Operand, Rule, Ruleset,
-    Selector, Set, SetData, Statement, Transaction, raw,
+    Chain, CmpOp, Data, DataType, Element, Match, MetaKey, NftEngine, Operand, Rule, Ruleset,
+    Selector, Set, SetData, Statement, TableFamily, Transaction, raw,
 };
 use weir_netlink::Netns;
 use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
@@ -29,7 +29,7 @@ fn meddle(ns: &Netns, push: impl FnOnce(&mut Batch) + Send) {
 }
 
 fn drift(ns: &Netns, desired: &Ruleset) -> Transaction {
-    ns.run(|| Engine::open().unwrap().drift(desired, &owned()).unwrap())
+    ns.run(|| NftEngine::open().unwrap().drift(desired, &owned()).unwrap())
         .unwrap()
 }
 
@@ -365,9 +365,9 @@ fn an_object_in_our_table_is_named_and_stays() {
         assert_eq!(drift(&ns, &desired).kept.len(), 5);
         // With the table they go.
         let none = ns.run(|| {
-            let mut engine = Engine::open().unwrap();
+            let mut engine = NftEngine::open().unwrap();
             engine.apply(&Ruleset::default(), &owned()).unwrap();
-            engine.drift(&Ruleset::default(), &[(Family::Inet, "weir".into())])
+            engine.drift(&Ruleset::default(), &[(TableFamily::Inet, "weir".into())])
         });
         assert_eq!(none.unwrap().unwrap().kept, []);
     }

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
-use weir_netfilter::nft::Engine;
+use weir_netfilter::nft::NftEngine;
 use weir_netlink::Transport;
 use weir_netlink::nfnetlink::Socket;
 
@@ -46,7 +46,7 @@ fn conversation() -> Vec<Vec<u8>> {
         // Unchanged, it gives the same.
         let replay = Replay(RefCell::new(seen.clone().into()));
         assert_eq!(
-            Engine::with_socket(Socket::with_transport(replay))
+            NftEngine::with_socket(Socket::with_transport(replay))
                 .read()
                 .unwrap(),
             snapshot
@@ -99,7 +99,7 @@ fn no_answer_makes_reading_panic_or_wait() {
             datagrams.iter_mut().for_each(|d| d.truncate(120_000));
         }
         let replay = Replay(RefCell::new(datagrams.into()));
-        let mut engine = Engine::with_socket(Socket::with_transport(replay));
+        let mut engine = NftEngine::with_socket(Socket::with_transport(replay));
         if let Ok(snapshot) = engine.read() {
             let _ = snapshot.ruleset.to_string();
         }

@@ -26,7 +26,7 @@ use scene::{foreign_bytes, held, new, old, owned, prepared, redirect, rules, tab
 use std::rc::Rc;
 use transport::{Fault, Plan, faulty};
 use weir_netfilter::nft::{
-    Data, DataType, Element, Engine, Family, Rule, Ruleset, Set, Table, raw,
+    Data, DataType, Element, NftEngine, Rule, Ruleset, Set, Table, TableFamily, raw,
 };
 use weir_netlink::nfnetlink::{NFNL_MSG_BATCH_BEGIN, NFNL_SUBSYS_NFTABLES, message_type};
 use weir_netlink::{Error, ErrorKind, InForce, Netns};
@@ -107,7 +107,7 @@ const FAULTS: usize = 11;
 fn is_survived(ns: &Netns, at: usize, fault: Fault) -> bool {
     let text = format!("call {at}, {fault:?}");
     let go = || {
-        Engine::open().unwrap().apply(&old(), &owned()).unwrap();
+        NftEngine::open().unwrap().apply(&old(), &owned()).unwrap();
         let plan = Rc::new(Plan::new(Some((at, fault))));
         let mut engine = faulty(&plan);
         let outcome = engine.apply(&new(), &owned());
@@ -145,7 +145,7 @@ fn is_survived(ns: &Netns, at: usize, fault: Fault) -> bool {
 fn a_dump_that_was_left_half_read_does_not_stop_the_next() {
     let _probe = namespace_or_skip!();
     let ns = prepared();
-    let mut big = Table::new(Family::Inet, "big");
+    let mut big = Table::new(TableFamily::Inet, "big");
     let mut set = Set::new("s", DataType::IPV4_ADDR, 4);
     set.elements = (0..6_000).map(|n| Element::value(Data::be32(n))).collect();
     big.sets.push(set);
@@ -186,7 +186,7 @@ fn without_a_second_socket_it_is_not_known_what_became_of_a_commit() {
         // The answer to the one batch that changes something.
         let at = quiet.batch_at.get().expect("a batch") + 1;
         for is_last in [true, false] {
-            Engine::open().unwrap().apply(&old(), &owned()).unwrap();
+            NftEngine::open().unwrap().apply(&old(), &owned()).unwrap();
             let plan = Rc::new(Plan::new(Some((at, Fault::After(libc::ENOBUFS)))));
             plan.is_last.set(is_last);
             let outcome = faulty(&plan).apply(&new(), &owned());
@@ -203,12 +203,12 @@ fn without_a_second_socket_it_is_not_known_what_became_of_a_commit() {
 #[test]
 fn a_table_that_is_not_owned_is_refused() {
     let ns = namespace_or_skip!();
-    let error = ns.run(|| Engine::open().unwrap().apply(&new(), &[]));
+    let error = ns.run(|| NftEngine::open().unwrap().apply(&new(), &[]));
     let error = error.unwrap().unwrap_err();
     let text = error.to_string();
     assert!(text.contains("name it there too"), "{text}");
     assert_eq!(error.in_force(), InForce::No);
-    let found = ns.run(|| Engine::open().unwrap().tables().unwrap());
+    let found = ns.run(|| NftEngine::open().unwrap().tables().unwrap());
     assert_eq!(found.unwrap(), vec![]);
 }
 
@@ -223,7 +223,7 @@ fn a_refused_batch_changes_nothing() {
         .push(Rule::builder().jump("nowhere"));
     let error = ns
         .run(|| {
-            Engine::open()
+            NftEngine::open()
                 .unwrap()
                 .apply(&wished, &owned())
                 .unwrap_err()
@@ -241,7 +241,7 @@ fn interfere() {
     let mut other = wished.clone();
     other.tables[0].name = "other".to_owned();
     let id = owned_of(&other);
-    let mut engine = Engine::open().unwrap();
+    let mut engine = NftEngine::open().unwrap();
     engine.apply(&other, &id).unwrap();
     engine.apply(&Ruleset::default(), &id).unwrap();
 }
@@ -295,7 +295,7 @@ fn a_busy_writer_of_another_table_does_not_stop_an_apply() {
 fn meddle() {
     let mut other = new();
     other.tables[0].chains[0].rules.push(redirect(7, 7));
-    Engine::open().unwrap().apply(&other, &owned()).unwrap();
+    NftEngine::open().unwrap().apply(&other, &owned()).unwrap();
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn what_another_writer_does_to_our_table_after_the_commit_is_undone() {
         let quiet = Rc::new(Plan::new(None));
         faulty(&quiet).apply(&new(), &owned()).unwrap();
         let answer = quiet.answered.get().expect("a batch");
-        Engine::open().unwrap().apply(&old(), &owned()).unwrap();
+        NftEngine::open().unwrap().apply(&old(), &owned()).unwrap();
         let plan = Rc::new(Plan::new(None));
         *plan.received.borrow_mut() = Box::new(move |n, _| {
             if n == answer {
@@ -331,7 +331,10 @@ fn a_writer_who_never_leaves_our_table_alone_is_named_in_time() {
         *plan.received.borrow_mut() = Box::new(|n, _| {
             let rule = redirect(u16::try_from(n % 60_000).unwrap() + 7, 7);
             let meddled = table(&[rule]);
-            Engine::open().unwrap().apply(&meddled, &owned()).unwrap();
+            NftEngine::open()
+                .unwrap()
+                .apply(&meddled, &owned())
+                .unwrap();
         });
         let mut engine = faulty(&plan).contention(std::time::Duration::from_millis(300));
         let error = engine.apply(&new(), &owned()).unwrap_err();
@@ -421,7 +424,7 @@ fn two_writers_at_once_both_succeed() {
             wished.tables[0].name = name.to_owned();
             let owned = owned_of(&wished);
             ns.run(|| {
-                let mut engine = Engine::open().unwrap();
+                let mut engine = NftEngine::open().unwrap();
                 for _ in 0..25 {
                     // Under constant fire it may be given up, which is said, and never half done.
                     for r in [&wished, &Ruleset::default()] {
@@ -444,9 +447,9 @@ fn two_writers_at_once_both_succeed() {
         }
     });
     for name in ["weir-a", "weir-b"] {
-        let id = vec![(Family::Inet, name.to_owned())];
+        let id = vec![(TableFamily::Inet, name.to_owned())];
         ns.run(|| {
-            Engine::open()
+            NftEngine::open()
                 .unwrap()
                 .apply(&Ruleset::default(), &id)
                 .unwrap()

@@ -6,8 +6,8 @@ use crate::{common, fits_or_skip};
 use std::time::Duration;
 use weir_netfilter::nft::wire::{ChainAttrs, RuleAttrs, SetAttrs, TableAttrs};
 use weir_netfilter::nft::{
-    BaseChain, Chain, ChainType, CmpOp, DataType, Engine, Family, Hook, Op, Policy, Rule, Ruleset,
-    Set, Table, raw,
+    BaseChain, Chain, ChainType, CmpOp, DataType, Hook, NftEngine, NftOp, Policy, Rule, Ruleset,
+    Set, Table, TableFamily, raw,
 };
 use weir_netlink::Netns;
 use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
@@ -35,10 +35,10 @@ fn rules_without_number_go_with_their_table() {
     let crowded = crowded(5_000);
     fits_or_skip!(&ns, &crowded);
     common::apply(&ns, &crowded).unwrap();
-    let applied = ns.run(|| Engine::open().unwrap().apply(&new(), &owned()).unwrap());
+    let applied = ns.run(|| NftEngine::open().unwrap().apply(&new(), &owned()).unwrap());
     let ops = applied.unwrap().ops;
     assert!(
-        matches!(ops.first(), Some(Op::ReplaceTable(..))),
+        matches!(ops.first(), Some(NftOp::ReplaceTable(..))),
         "{:?}",
         ops.first()
     );
@@ -47,7 +47,7 @@ fn rules_without_number_go_with_their_table() {
     // A few are deleted, and what stays keeps its counters.
     let few = common::apply(&ns, &old()).unwrap().ops;
     assert!(
-        !few.iter().any(|op| matches!(op, Op::ReplaceTable(..))),
+        !few.iter().any(|op| matches!(op, NftOp::ReplaceTable(..))),
         "{few:?}"
     );
 }
@@ -60,7 +60,7 @@ fn a_table_that_is_too_large_is_named_and_not_read() {
     fits_or_skip!(&ns, &crowded);
     common::apply(&ns, &crowded).unwrap();
     ns.run(|| {
-        let mut engine = Engine::open().unwrap().read_limit(200_000);
+        let mut engine = NftEngine::open().unwrap().read_limit(200_000);
         let error = engine.read_tables(&owned()).unwrap_err().to_string();
         for word in ["200000 bytes", "inet weir", "delete"] {
             assert!(error.contains(word), "{error}");
@@ -74,7 +74,7 @@ fn a_table_that_is_too_large_is_named_and_not_read() {
         assert_eq!(engine.apply(&old(), &owned()).unwrap().ops, drift);
         assert_eq!(engine.drift(&old(), &owned()).unwrap().ops, []);
         // What cannot be read back is not written again and again.
-        let error = Engine::open().unwrap().read_limit(60_000);
+        let error = NftEngine::open().unwrap().read_limit(60_000);
         let error = error
             .contention(Duration::from_secs(1))
             .apply(&crowded, &owned());
@@ -92,12 +92,12 @@ fn a_table_of_any_size_is_removed() {
     fits_or_skip!(&ns, &crowded);
     common::apply(&ns, &crowded).unwrap();
     let ops = ns.run(|| {
-        let mut engine = Engine::open().unwrap().read_limit(20_000);
+        let mut engine = NftEngine::open().unwrap().read_limit(20_000);
         let removed = engine.apply(&Ruleset::default(), &owned()).unwrap();
         assert!(!engine.tables().unwrap().contains(&owned()[0]));
         removed.ops
     });
-    assert!(matches!(ops.unwrap()[..], [Op::DeleteTable(_)]));
+    assert!(matches!(ops.unwrap()[..], [NftOp::DeleteTable(_)]));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_table_that_is_replaced_says_why() {
         let mut other = old();
         other.tables.iter_mut().for_each(change);
         common::apply(&ns, &other).unwrap();
-        let drift = ns.run(|| Engine::open().unwrap().drift(&old(), &owned()).unwrap());
+        let drift = ns.run(|| NftEngine::open().unwrap().drift(&old(), &owned()).unwrap());
         drift.unwrap().ops.first().unwrap().to_string()
     };
     let dormant = why(&|t| t.flags = raw::NFT_TABLE_F_DORMANT);
@@ -196,7 +196,7 @@ fn what_stands_around_a_rule_is_not_ignored() {
         changed(&ns, meddle);
         let drift = || {
             ns.run(|| {
-                Engine::open()
+                NftEngine::open()
                     .unwrap()
                     .drift(&desired, &owned())
                     .unwrap()
@@ -220,16 +220,22 @@ fn what_stands_around_a_rule_is_not_ignored() {
         b.push(raw::NFT_MSG_NEWTABLE, 0, 1, &attrs);
     });
     let empty = Ruleset {
-        tables: vec![Table::new(Family::Inet, "weir")],
+        tables: vec![Table::new(TableFamily::Inet, "weir")],
     };
     let ops = ns
-        .run(|| Engine::open().unwrap().drift(&empty, &owned()).unwrap().ops)
+        .run(|| {
+            NftEngine::open()
+                .unwrap()
+                .drift(&empty, &owned())
+                .unwrap()
+                .ops
+        })
         .unwrap();
     assert_eq!(ops.len(), 2, "{ops:?}");
 }
 
 fn on_devices(devices: &[&str]) -> Ruleset {
-    let mut table = Table::new(Family::Netdev, "weir");
+    let mut table = Table::new(TableFamily::Netdev, "weir");
     let mut chain = Chain::regular("in");
     chain.base = Some(BaseChain {
         chain_type: ChainType::Filter,
@@ -262,7 +268,7 @@ fn a_chain_is_on_all_its_devices() {
     for devices in [&["one"][..], &["one", "two"], &["two"]] {
         common::apply(&ns, &on_devices(devices)).unwrap();
         let table = read(&ns).ruleset;
-        let table = table.table(Family::Netdev, "weir").unwrap();
+        let table = table.table(TableFamily::Netdev, "weir").unwrap();
         assert_eq!(table.chains[0].base.as_ref().unwrap().devices, devices);
     }
 }

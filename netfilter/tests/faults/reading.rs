@@ -7,7 +7,7 @@ use crate::{ERRNOS, effort};
 use std::fmt::Debug;
 use std::rc::Rc;
 use weir_netfilter::ipset;
-use weir_netfilter::nft::Engine;
+use weir_netfilter::nft::NftEngine;
 use weir_netlink::{Netns, Result};
 
 /// Fails each call of a reading in each way; what is read in spite of it is what is read without.
@@ -60,12 +60,18 @@ fn nf_tables() {
     is_whole_or_an_error(&ns, "no difference", |plan| {
         Ok(faulty(plan).drift(&old(), &owned())?.ops)
     });
-    let seen = ns.run(|| Engine::open().unwrap().drift(&old(), &owned()).unwrap().ops);
+    let seen = ns.run(|| {
+        NftEngine::open()
+            .unwrap()
+            .drift(&old(), &owned())
+            .unwrap()
+            .ops
+    });
     assert_eq!(seen.unwrap(), []);
 }
 
-fn sets(plan: &Rc<Plan>) -> Result<ipset::Engine<Faulty>> {
-    ipset::Engine::with_socket(socket(plan))
+fn sets(plan: &Rc<Plan>) -> Result<ipset::IpsetEngine<Faulty>> {
+    ipset::IpsetEngine::with_socket(socket(plan))
 }
 
 #[test]
@@ -90,7 +96,7 @@ fn ipset() {
     is_whole_or_an_error(&ns, "a difference", |plan| {
         sets(plan)?.drift(&[], &["a".into(), "b".into()])
     });
-    let held = ns.run(|| names(ipset::Engine::open().unwrap().list(None).unwrap()));
+    let held = ns.run(|| names(ipset::IpsetEngine::open().unwrap().list(None).unwrap()));
     let held = held.unwrap();
     is_whole_or_an_error(&ns, "no difference", |plan| {
         sets(plan)?.drift(&held, &["a".into(), "b".into()])

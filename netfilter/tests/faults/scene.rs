@@ -2,7 +2,9 @@
 
 use crate::common::{load, owned_of, read};
 use weir_netfilter::nft::wire::{ChainAttrs, ElemListAttrs, RuleAttrs, SetAttrs, TableAttrs};
-use weir_netfilter::nft::{CmpOp, Engine, Family, L4Proto, Rule, Ruleset, Table, TableId, raw};
+use weir_netfilter::nft::{
+    CmpOp, L4Proto, NftEngine, Rule, Ruleset, Table, TableFamily, TableId, raw,
+};
 use weir_netlink::Netns;
 use weir_netlink::attr::AttrSet;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, Socket, message_type};
@@ -33,7 +35,7 @@ pub(crate) fn table(rules: &[Rule]) -> Ruleset {
     use weir_netfilter::nft::{Chain, ChainType, Hook, priority};
     let mut chain = Chain::base("out", ChainType::Nat, Hook::Output, priority::DSTNAT);
     chain.rules = rules.to_vec();
-    let mut table = Table::new(Family::Inet, "weir");
+    let mut table = Table::new(TableFamily::Inet, "weir");
     table.chains.push(chain);
     Ruleset {
         tables: vec![table],
@@ -117,7 +119,7 @@ pub(crate) fn foreign_bytes() -> Vec<(u16, Vec<u8>)> {
 /// What our table holds, counters aside.
 pub(crate) fn held(ns: &Netns) -> Vec<Rule> {
     let snapshot = read(ns).ruleset;
-    let table = snapshot.table(Family::Inet, "weir").unwrap();
+    let table = snapshot.table(TableFamily::Inet, "weir").unwrap();
     table.chains[0]
         .rules
         .iter()
@@ -133,7 +135,7 @@ pub(crate) fn rules(r: &Ruleset) -> Vec<Rule> {
 pub(crate) fn prepared() -> Netns {
     let ns = Netns::create().unwrap();
     load(&ns, FOREIGN);
-    ns.run(|| Engine::open().unwrap().apply(&old(), &owned()).unwrap())
+    ns.run(|| NftEngine::open().unwrap().apply(&old(), &owned()).unwrap())
         .unwrap();
     ns
 }

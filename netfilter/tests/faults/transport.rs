@@ -4,11 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
-use weir_netfilter::nft::Engine;
+use weir_netfilter::nft::NftEngine;
 use weir_netlink::Error;
 use weir_netlink::message::Netfilter;
 use weir_netlink::nfnetlink::{NFNL_MSG_BATCH_BEGIN, Socket};
-use weir_netlink::{Kernel, Transport};
+use weir_netlink::{NetlinkSocket, Transport};
 
 /// The bytes of the begin and the end of a batch.
 const NOTHING: usize = 2 * 20;
@@ -70,7 +70,7 @@ impl Plan {
 
 /// The kernel, with faults.
 pub(crate) struct Faulty {
-    kernel: Kernel,
+    kernel: NetlinkSocket,
     plan: Rc<Plan>,
 }
 
@@ -133,11 +133,11 @@ impl Transport for Faulty {
 
 pub(crate) fn socket(plan: &Rc<Plan>) -> Socket<Faulty> {
     Socket::with_transport(Faulty {
-        kernel: Kernel::open::<Netfilter>().unwrap(),
+        kernel: NetlinkSocket::open::<Netfilter>().unwrap(),
         plan: Rc::clone(plan),
     })
 }
 
-pub(crate) fn faulty(plan: &Rc<Plan>) -> Engine<Faulty> {
-    Engine::with_socket(socket(plan))
+pub(crate) fn faulty(plan: &Rc<Plan>) -> NftEngine<Faulty> {
+    NftEngine::with_socket(socket(plan))
 }

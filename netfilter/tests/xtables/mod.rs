@@ -5,7 +5,7 @@
 mod rights;
 
 use crate::common::tool;
-use weir_netfilter::xtables::{Engine, Family, Script, Snapshot};
+use weir_netfilter::xtables::{Script, Snapshot, XtEngine, XtFamily};
 use weir_netlink::Netns;
 
 /// A namespace where the legacy tools do all they can, or `None` with the reason: their lock is a file of the machine,
@@ -25,16 +25,16 @@ pub fn namespace() -> Option<Netns> {
     }
 }
 
-fn name(family: Family, what: &str) -> String {
+fn name(family: XtFamily, what: &str) -> String {
     match family {
-        Family::Ip => format!("iptables-legacy{what}"),
-        Family::Ip6 => format!("ip6tables-legacy{what}"),
+        XtFamily::Ip => format!("iptables-legacy{what}"),
+        XtFamily::Ip6 => format!("ip6tables-legacy{what}"),
     }
 }
 
 /// Loads text with `iptables-legacy-restore`.
 #[track_caller]
-pub fn load(ns: &Netns, family: Family, text: &str, args: &[&str]) {
+pub fn load(ns: &Netns, family: XtFamily, text: &str, args: &[&str]) {
     let args = [&["-w", "60"], args].concat();
     tool(ns, &name(family, "-restore"), &args, text)
         .unwrap_or_else(|e| panic!("the tool refuses:\n{text}\n{e}"));
@@ -42,7 +42,7 @@ pub fn load(ns: &Netns, family: Family, text: &str, args: &[&str]) {
 
 /// `iptables-legacy ARGS`
 #[track_caller]
-pub fn run(ns: &Netns, family: Family, args: &str) -> String {
+pub fn run(ns: &Netns, family: XtFamily, args: &str) -> String {
     let args: Vec<&str> = ["-w", "60"]
         .into_iter()
         .chain(args.split_whitespace())
@@ -51,12 +51,12 @@ pub fn run(ns: &Netns, family: Family, args: &str) -> String {
 }
 
 /// What `iptables-legacy-save` says, without its remarks, tables by name.
-pub fn save(ns: &Netns, family: Family) -> String {
+pub fn save(ns: &Netns, family: XtFamily) -> String {
     plain(&tool(ns, &name(family, "-save"), &[], "").unwrap())
 }
 
 /// The same with counters.
-pub fn save_counted(ns: &Netns, family: Family) -> String {
+pub fn save_counted(ns: &Netns, family: XtFamily) -> String {
     by_table(&without_remarks(
         &tool(ns, &name(family, "-save"), &["-c"], "").unwrap(),
     ))
@@ -88,8 +88,8 @@ pub fn plain(text: &str) -> String {
 }
 
 /// Works with our engine in the namespace.
-pub fn engine<R: Send>(ns: &Netns, f: impl FnOnce(&mut Engine) -> R + Send) -> R {
-    ns.run(|| f(&mut Engine::open().unwrap())).unwrap()
+pub fn engine<R: Send>(ns: &Netns, f: impl FnOnce(&mut XtEngine) -> R + Send) -> R {
+    ns.run(|| f(&mut XtEngine::open().unwrap())).unwrap()
 }
 
 pub fn read(ns: &Netns) -> Snapshot {
@@ -97,7 +97,7 @@ pub fn read(ns: &Netns) -> Snapshot {
 }
 
 /// Our text of one family.
-pub fn ours(ns: &Netns, family: Family) -> String {
+pub fn ours(ns: &Netns, family: XtFamily) -> String {
     by_table(&without_remarks(
         &read(ns).ruleset.family(family).to_string(),
     ))
@@ -105,7 +105,7 @@ pub fn ours(ns: &Netns, family: Family) -> String {
 
 /// Runs a text with our engine.
 #[track_caller]
-pub fn restore(ns: &Netns, family: Family, text: &str, keep: bool) {
+pub fn restore(ns: &Netns, family: XtFamily, text: &str, keep: bool) {
     let script = Script::parse(family, text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     engine(ns, |e| e.restore(&script, keep)).unwrap_or_else(|e| panic!("{e}"));
 }

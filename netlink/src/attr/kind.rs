@@ -5,7 +5,7 @@ use super::{AttrSet, Attrs, DecodeError, Path, Step, Target, Writer, path_in};
 use std::marker::PhantomData;
 
 /// A kind of payload: how a value becomes bytes and back.
-pub trait Kind {
+pub trait AttrKind {
     /// The value in Rust.
     type Value: Clone + std::fmt::Debug + PartialEq;
     /// Whether `NLA_F_NESTED` is set when it is written.
@@ -37,7 +37,7 @@ macro_rules! integers {
         $(#[$m])*
         #[derive(Clone, Copy, Debug)]
         pub enum $name {}
-        impl Kind for $name {
+        impl AttrKind for $name {
             type Value = $ty;
             fn encode(value: &$ty, w: &mut Writer) {
                 w.put(&value.$to());
@@ -82,7 +82,7 @@ integers! {
 #[derive(Clone, Copy, Debug)]
 pub enum Str {}
 
-impl Kind for Str {
+impl AttrKind for Str {
     type Value = String;
     fn encode(value: &String, w: &mut Writer) {
         w.put(&bytes_of(value));
@@ -111,7 +111,7 @@ fn any_bytes() -> proptest::strategy::BoxedStrategy<Vec<u8>> {
     proptest::collection::vec(proptest::arbitrary::any::<u8>(), 0..40).boxed()
 }
 
-impl Kind for Bytes {
+impl AttrKind for Bytes {
     type Value = Vec<u8>;
     fn encode(value: &Vec<u8>, w: &mut Writer) {
         w.put(value);
@@ -129,7 +129,7 @@ impl Kind for Bytes {
 #[derive(Clone, Copy, Debug)]
 pub enum RawNest {}
 
-impl Kind for RawNest {
+impl AttrKind for RawNest {
     type Value = Vec<u8>;
     const NESTED: bool = true;
     fn encode(value: &Vec<u8>, w: &mut Writer) {
@@ -148,7 +148,7 @@ impl Kind for RawNest {
 #[derive(Clone, Copy, Debug)]
 pub struct Nest<T>(PhantomData<T>);
 
-impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kind for Nest<T> {
+impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> AttrKind for Nest<T> {
     type Value = T;
     const NESTED: bool = true;
     fn encode(value: &T, w: &mut Writer) {
@@ -174,7 +174,7 @@ pub struct ListOf<T, const N: u16 = NFTA_LIST_ELEM>(PhantomData<T>);
 /// `NFTA_LIST_ELEM` (`linux/netfilter/nf_tables.h`)
 pub const NFTA_LIST_ELEM: u16 = 1;
 
-impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static, const N: u16> Kind
+impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static, const N: u16> AttrKind
     for ListOf<T, N>
 {
     type Value = Vec<T>;
@@ -208,7 +208,7 @@ impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static, con
 #[derive(Clone, Copy, Debug)]
 pub struct NumberedListOf<T>(PhantomData<T>);
 
-impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> Kind
+impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> AttrKind
     for NumberedListOf<T>
 {
     type Value = Vec<T>;

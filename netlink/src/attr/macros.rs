@@ -29,7 +29,7 @@ macro_rules! attributes {
             $(
                 $(#[$fm])*
                 #[doc = concat!(" (`", stringify!($c), "`)")]
-                pub $field: Option<<$kind as $crate::attr::Kind>::Value>,
+                pub $field: Option<<$kind as $crate::attr::AttrKind>::Value>,
             )*
             /// Attributes that this declaration does not name.
             pub unknown: Vec<$crate::attr::Unknown>,
@@ -50,8 +50,8 @@ macro_rules! attributes {
                 $(
                     if let Some(v) = &self.$field {
                         let number = $crate::attr::with_order::<$kind>($n);
-                        w.attr(number, <$kind as $crate::attr::Kind>::NESTED, |w| {
-                            <$kind as $crate::attr::Kind>::encode(v, w);
+                        w.attr(number, <$kind as $crate::attr::AttrKind>::NESTED, |w| {
+                            <$kind as $crate::attr::AttrKind>::encode(v, w);
                         });
                     }
                 )*
@@ -67,7 +67,7 @@ macro_rules! attributes {
                     match attr.number {
                         $(
                             $n => {
-                                let v = <$kind as $crate::attr::Kind>::decode(attr.payload);
+                                let v = <$kind as $crate::attr::AttrKind>::decode(attr.payload);
                                 let step = $crate::attr::Step::Attribute {
                                     number: $n,
                                     name: Some(stringify!($c)),
@@ -90,7 +90,7 @@ macro_rules! attributes {
                     name: Self::attribute_name(number),
                 };
                 $crate::attr::path_in(bytes, target, step, |number, payload, target| match number {
-                    $($n => <$kind as $crate::attr::Kind>::path(payload, target, bytes),)*
+                    $($n => <$kind as $crate::attr::AttrKind>::path(payload, target, bytes),)*
                     _ => None,
                 })
             }
@@ -112,7 +112,7 @@ macro_rules! attribute_strategy {
             use $crate::attr::testing::{Just, Strategy, of};
             let s = Just($name::default()).boxed();
             $(
-                let s = (s, of(<$kind as $crate::attr::Kind>::strategy()))
+                let s = (s, of(<$kind as $crate::attr::AttrKind>::strategy()))
                     .prop_map(|(mut set, v)| { set.$field = v; set })
                     .boxed();
             )*

@@ -1,6 +1,6 @@
 //! Netlink attributes, declared once.
 //!
-//! [`attributes!`](crate::attributes) takes one line per attribute: field, [`Kind`] (type *and byte order*), C name,
+//! [`attributes!`](crate::attributes) takes one line per attribute: field, [`AttrKind`] (type *and byte order*), C name,
 //! number. From that line follow the struct, encoding, decoding, the path that an error offset points at, the list
 //! that a test compares with the system's headers, and (feature `testing`) a generator of values. Fields are encoded
 //! in the order of their lines, which is the order in which the tools of the field write them.
@@ -16,7 +16,7 @@ mod text;
 mod write;
 
 pub use kind::{
-    Arbitrary, Be16, Be32, Be64, Bytes, I32Be, Kind, ListOf, NFTA_LIST_ELEM, Ne16, Ne32, Ne64,
+    Arbitrary, AttrKind, Be16, Be32, Be64, Bytes, I32Be, ListOf, NFTA_LIST_ELEM, Ne16, Ne32, Ne64,
     Nest, NumberedListOf, RawNest, Str, U8,
 };
 pub use order::{Ip, Ip4, Ip6, LossyStr, NetOrder, with_order};

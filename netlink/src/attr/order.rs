@@ -1,6 +1,6 @@
 //! Kinds that set the byte order flag, addresses, text of unknown encoding.
 
-use super::{DecodeError, Kind, NLA_F_NET_BYTEORDER, Path, Target, Writer};
+use super::{AttrKind, DecodeError, NLA_F_NET_BYTEORDER, Path, Target, Writer};
 use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Clone, Copy, Debug)]
 pub struct NetOrder<K>(PhantomData<K>);
 
-impl<K: Kind> Kind for NetOrder<K> {
+impl<K: AttrKind> AttrKind for NetOrder<K> {
     type Value = K::Value;
     const NESTED: bool = K::NESTED;
     const NET_BYTEORDER: bool = true;
@@ -29,7 +29,7 @@ impl<K: Kind> Kind for NetOrder<K> {
 
 /// An attribute's number with the byte order flag of its kind.
 #[must_use]
-pub const fn with_order<K: Kind>(number: u16) -> u16 {
+pub const fn with_order<K: AttrKind>(number: u16) -> u16 {
     if K::NET_BYTEORDER {
         number | NLA_F_NET_BYTEORDER
     } else {
@@ -42,7 +42,7 @@ macro_rules! addresses {
         $(#[$m])*
         #[derive(Clone, Copy, Debug)]
         pub enum $name {}
-        impl Kind for $name {
+        impl AttrKind for $name {
             type Value = $ty;
             const NET_BYTEORDER: bool = true;
             fn encode(value: &$ty, w: &mut Writer) {
@@ -74,7 +74,7 @@ addresses! {
 #[derive(Clone, Copy, Debug)]
 pub enum Ip {}
 
-impl Kind for Ip {
+impl AttrKind for Ip {
     type Value = IpAddr;
     fn encode(value: &IpAddr, w: &mut Writer) {
         match value {
@@ -103,7 +103,7 @@ impl Kind for Ip {
 #[derive(Clone, Copy, Debug)]
 pub enum LossyStr {}
 
-impl Kind for LossyStr {
+impl AttrKind for LossyStr {
     type Value = String;
     fn encode(value: &String, w: &mut Writer) {
         super::Str::encode(value, w);

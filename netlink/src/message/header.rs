@@ -59,7 +59,7 @@ macro_rules! structs {
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
             pub struct $name {
                 $($(#[$fm])* #[doc = concat!(" (`", stringify!($cf), "`)")]
-                pub $field: <$kind as $crate::attr::Kind>::Value,)*
+                pub $field: <$kind as $crate::attr::AttrKind>::Value,)*
             }
 
             impl $crate::message::FamilyHeader for $name {
@@ -69,7 +69,7 @@ macro_rules! structs {
                     let start = w.len();
                     $(
                         w.zeros(start + $offset);
-                        <$kind as $crate::attr::Kind>::encode(&self.$field, w);
+                        <$kind as $crate::attr::AttrKind>::encode(&self.$field, w);
                     )*
                     w.zeros(start + $size);
                 }
@@ -77,9 +77,9 @@ macro_rules! structs {
                     let bytes = bytes.get(..$size)?;
                     Some(Self {
                         $($field: {
-                            let size = size_of::<<$kind as $crate::attr::Kind>::Value>();
+                            let size = size_of::<<$kind as $crate::attr::AttrKind>::Value>();
                             let field = bytes.get($offset..$offset + size)?;
-                            <$kind as $crate::attr::Kind>::decode(field).ok()?
+                            <$kind as $crate::attr::AttrKind>::decode(field).ok()?
                         },)*
                     })
                 }

@@ -23,10 +23,10 @@ pub use requests::{Refusal, Requests};
 pub use socket::Reply;
 
 use crate::message::Netfilter;
-use crate::transport::Kernel;
+use crate::transport::NetlinkSocket;
 
 /// A socket of `NETLINK_NETFILTER`.
-pub type Socket<T = Kernel> = crate::socket::Socket<T, Netfilter>;
+pub type Socket<T = NetlinkSocket> = crate::socket::Socket<T, Netfilter>;
 
 /// C expressions and the values that this module uses for them: message numbers, flags and attributes, sizes of
 /// headers and offsets in them. A test compares each with the system's headers.

@@ -5,7 +5,7 @@ use std::fmt;
 use ipnet::IpNet;
 
 use super::number::{IFA_F_NODAD, IFA_F_TENTATIVE, RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR};
-use super::{Family, RouteScope, Routing};
+use super::{AddressFamily, RouteScope, Routing};
 use crate::Result;
 use crate::attr::{DecodeError, Ip, Ne32, U8};
 use crate::message::{IfAddrMsg, Message};
@@ -118,7 +118,7 @@ pub(super) fn build(index: u32, net: IpNet) -> (IfAddrMsg, AddressAttrs) {
         _ => RouteScope::Universe,
     };
     let header = IfAddrMsg {
-        family: Family::of_address(net.addr()).number(),
+        family: AddressFamily::of_address(net.addr()).number(),
         prefix_len: net.prefix_len(),
         flags: 0,
         scope: scope.into(),
@@ -135,7 +135,7 @@ pub(super) fn build(index: u32, net: IpNet) -> (IfAddrMsg, AddressAttrs) {
 /// `None`: the address is neither IPv4 nor IPv6.
 pub(super) fn read(message: &Message<IfAddrMsg>) -> Result<Option<Address>, DecodeError> {
     let header = &message.header;
-    if Family::of(header.family).is_none() {
+    if AddressFamily::of(header.family).is_none() {
         return Ok(None);
     }
     let attrs: AddressAttrs = message.decode()?;

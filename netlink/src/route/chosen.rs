@@ -1,7 +1,7 @@
 //! Nests whose declaration is selected by the string attribute beside them: the data of a link by its kind, the
 //! options of a filter by its classifier.
 
-use crate::attr::{Attrs, DecodeError, Kind, LossyStr, Path, Target, Writer};
+use crate::attr::{AttrKind, Attrs, DecodeError, LossyStr, Path, Target, Writer};
 use crate::message::FamilyHeader;
 use std::marker::PhantomData;
 
@@ -17,7 +17,7 @@ pub trait Choice {
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen<C>(PhantomData<C>);
 
-impl<C: Choice> Kind for Chosen<C> {
+impl<C: Choice> AttrKind for Chosen<C> {
     type Value = Vec<u8>;
     const NESTED: bool = true;
     fn encode(value: &Vec<u8>, w: &mut Writer) {
@@ -42,7 +42,7 @@ impl<C: Choice> Kind for Chosen<C> {
 #[derive(Clone, Copy, Debug)]
 pub struct Headed<H, A>(PhantomData<(H, A)>);
 
-impl<H, A> Kind for Headed<H, A>
+impl<H, A> AttrKind for Headed<H, A>
 where
     H: FamilyHeader + Clone + std::fmt::Debug + PartialEq + Default + 'static,
     A: crate::attr::AttrSet

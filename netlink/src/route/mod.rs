@@ -50,14 +50,14 @@ use crate::Result;
 use crate::attr::AttrSet;
 use crate::message;
 use crate::netns::Netns;
-use crate::transport::{Kernel, Patience};
+use crate::transport::{NetlinkSocket, Patience};
 
 /// A netlink socket of `NETLINK_ROUTE`.
-type Socket = crate::socket::Socket<Kernel, message::Route>;
+type Socket = crate::socket::Socket<NetlinkSocket, message::Route>;
 
 /// IPv4 or IPv6: the address families with routing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
+pub enum AddressFamily {
     /// `AF_INET`.
     #[doc(alias = "AF_INET")]
     V4,
@@ -66,7 +66,7 @@ pub enum Family {
     V6,
 }
 
-impl Family {
+impl AddressFamily {
     /// The family of a header.
     fn of(number: u8) -> Option<Self> {
         match number {
@@ -91,7 +91,7 @@ impl Family {
     }
 }
 
-impl fmt::Display for Family {
+impl fmt::Display for AddressFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::V4 => "IPv4",

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::number::{NUD_PERMANENT, RTM_DELNEIGH, RTM_GETNEIGH, RTM_NEWNEIGH};
-use super::{Family, Routing};
+use super::{AddressFamily, Routing};
 use crate::Result;
 use crate::attr::{Bytes, DecodeError, Ip, Unknown};
 use crate::message::{Message, NLM_F_CREATE, NLM_F_REPLACE, NdMsg};
@@ -53,7 +53,7 @@ impl Neighbour {
 
     pub(super) fn build(&self) -> (NdMsg, NeighbourAttrs) {
         let header = NdMsg {
-            family: Family::of_address(self.ip).number(),
+            family: AddressFamily::of_address(self.ip).number(),
             index: self.link,
             state: self.state,
             flags: self.flags,
@@ -122,7 +122,7 @@ impl Routing {
 /// `None`: not a neighbour of IPv4 or IPv6.
 pub(super) fn read(message: &Message<NdMsg>) -> Result<Option<Neighbour>, DecodeError> {
     let header = &message.header;
-    if Family::of(header.family).is_none() {
+    if AddressFamily::of(header.family).is_none() {
         return Ok(None);
     }
     let attrs: NeighbourAttrs = message.decode()?;

@@ -9,7 +9,7 @@ use super::number::{
     ICMPV6_ROUTER_PREF_MEDIUM, RTM_DELROUTE, RTM_F_CLONED, RTM_F_OFFLOAD, RTM_F_OFFLOAD_FAILED,
     RTM_F_TRAP, RTM_GETROUTE, RTM_NEWROUTE, RTNH_F_OFFLOAD, RTNH_F_TRAP,
 };
-use super::{Family, RT_TABLE_MAIN, RouteProtocol, RouteScope, RouteType, Routing};
+use super::{AddressFamily, RT_TABLE_MAIN, RouteProtocol, RouteScope, RouteType, Routing};
 use crate::Result;
 use crate::attr::{Bytes, DecodeError, Ip, Ne32, U8};
 use crate::message::{Message, RtMsg, u32_at};
@@ -93,7 +93,7 @@ impl Route {
     /// `local default dev LINK table TABLE`, for IPv4 with `scope host`: a lookup in the table delivers every packet
     /// to this machine.
     #[must_use]
-    pub fn local_default(family: Family, oif: u32, table: u32) -> Self {
+    pub fn local_default(family: AddressFamily, oif: u32, table: u32) -> Self {
         Self {
             dst: default_of(family),
             gateway: None,
@@ -101,8 +101,8 @@ impl Route {
             table,
             kind: RouteType::Local,
             scope: match family {
-                Family::V4 => RouteScope::Host,
-                Family::V6 => RouteScope::Universe,
+                AddressFamily::V4 => RouteScope::Host,
+                AddressFamily::V6 => RouteScope::Universe,
             },
             protocol: RouteProtocol::Boot,
             priority: None,
@@ -127,17 +127,17 @@ impl Route {
     #[must_use]
     pub fn metric(&self) -> u32 {
         self.priority.unwrap_or(match self.family() {
-            Family::V4 => 0,
-            Family::V6 => IP6_RT_PRIO_USER,
+            AddressFamily::V4 => 0,
+            AddressFamily::V6 => IP6_RT_PRIO_USER,
         })
     }
 
     /// The family of the destination.
     #[must_use]
-    pub fn family(&self) -> Family {
+    pub fn family(&self) -> AddressFamily {
         match self.dst {
-            IpNet::V4(_) => Family::V4,
-            IpNet::V6(_) => Family::V6,
+            IpNet::V4(_) => AddressFamily::V4,
+            IpNet::V6(_) => AddressFamily::V6,
         }
     }
 }
@@ -193,7 +193,7 @@ impl Routing {
         object: &str,
     ) -> Result<Vec<Route>> {
         let mut routes = Vec::new();
-        for family in [Family::V4, Family::V6] {
+        for family in [AddressFamily::V4, AddressFamily::V6] {
             let mut header = RtMsg {
                 family: family.number(),
                 ..RtMsg::default()
@@ -205,7 +205,7 @@ impl Routing {
                 Ok(found) => routes.extend(found),
                 // The kernel creates a table with its first route; without IPv6 there are no IPv6 tables.
                 Err(e) if e.is_not_found() => {}
-                Err(e) if family == Family::V6 && e.errno() == Some(libc::EAFNOSUPPORT) => {}
+                Err(e) if family == AddressFamily::V6 && e.errno() == Some(libc::EAFNOSUPPORT) => {}
                 Err(e) => return Err(e),
             }
         }
@@ -241,10 +241,10 @@ impl Routing {
     }
 }
 
-fn default_of(family: Family) -> IpNet {
+fn default_of(family: AddressFamily) -> IpNet {
     match family {
-        Family::V4 => IpNet::V4(Ipv4Net::default()),
-        Family::V6 => IpNet::V6(Ipv6Net::default()),
+        AddressFamily::V4 => IpNet::V4(Ipv4Net::default()),
+        AddressFamily::V6 => IpNet::V6(Ipv6Net::default()),
     }
 }
 
@@ -283,11 +283,11 @@ const OFFLOADED: u32 =
 /// `None`: not an entry of an IPv4 or IPv6 table.
 pub(super) fn read(message: &Message<RtMsg>) -> Result<Option<Route>, DecodeError> {
     let header = &message.header;
-    let any: IpAddr = match Family::of(header.family) {
+    let any: IpAddr = match AddressFamily::of(header.family) {
         // A cached copy of a route is not an entry of the table.
         _ if header.flags & RTM_F_CLONED != 0 => return Ok(None),
-        Some(Family::V4) => Ipv4Addr::UNSPECIFIED.into(),
-        Some(Family::V6) => Ipv6Addr::UNSPECIFIED.into(),
+        Some(AddressFamily::V4) => Ipv4Addr::UNSPECIFIED.into(),
+        Some(AddressFamily::V6) => Ipv6Addr::UNSPECIFIED.into(),
         None => return Ok(None),
     };
     let attrs: RouteAttrs = message.decode()?;

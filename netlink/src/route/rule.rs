@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::number::{FIB_RULE_INVERT, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
-use super::{Family, RouteProtocol, Routing, RuleAction, RuleSelectors};
+use super::{AddressFamily, RouteProtocol, Routing, RuleAction, RuleSelectors};
 use crate::Result;
 use crate::attr::{Be64, Bytes, DecodeError, Ip, LossyStr, Ne32, U8};
 use crate::message::{FibRuleHdr, Message};
@@ -57,7 +57,7 @@ crate::attributes! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRule {
     /// IPv4 and IPv6 have separate rules.
-    pub family: Family,
+    pub family: AddressFamily,
     /// `FRA_FWMARK`: the mark, compared under the mask.
     pub fwmark: Option<u32>,
     /// `FRA_FWMASK`: without it, the kernel compares all bits of the mark.
@@ -82,7 +82,7 @@ pub struct PolicyRule {
 impl PolicyRule {
     /// `fwmark MARK lookup TABLE`, all bits of the mark.
     #[must_use]
-    pub fn mark(family: Family, fwmark: u32, table: u32) -> Self {
+    pub fn mark(family: AddressFamily, fwmark: u32, table: u32) -> Self {
         Self {
             family,
             fwmark: Some(fwmark),
@@ -182,7 +182,7 @@ impl Routing {
     pub fn rules(&self) -> Result<Vec<PolicyRule>> {
         let mut rules = self.dump_rules(0, "the policy rules")?;
         // A family that is not built in, or disabled at boot, has none.
-        rules.sort_by_key(|rule| rule.family == Family::V6);
+        rules.sort_by_key(|rule| rule.family == AddressFamily::V6);
         Ok(rules)
     }
 
@@ -222,11 +222,11 @@ impl Routing {
         ))
     }
 
-    fn rules_of(&self, family: Family) -> Result<Vec<PolicyRule>> {
+    fn rules_of(&self, family: AddressFamily) -> Result<Vec<PolicyRule>> {
         let object = format!("the {family} policy rules");
         match self.dump_rules(family.number(), &object) {
             // IPv6 is not built in, or disabled at boot: it has no rules.
-            Err(e) if family == Family::V6 && e.errno() == Some(libc::EAFNOSUPPORT) => {
+            Err(e) if family == AddressFamily::V6 && e.errno() == Some(libc::EAFNOSUPPORT) => {
                 Ok(Vec::new())
             }
             found => found,
@@ -273,7 +273,7 @@ pub(super) fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
 /// `None`: not a rule of IPv4 or IPv6; multicast routing has its own.
 pub(super) fn read(message: &Message<FibRuleHdr>) -> Result<Option<PolicyRule>, DecodeError> {
     let header = &message.header;
-    let Some(family) = Family::of(header.family) else {
+    let Some(family) = AddressFamily::of(header.family) else {
         return Ok(None);
     };
     let attrs: RuleAttrs = message.decode()?;

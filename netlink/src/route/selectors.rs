@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-use super::Family;
+use super::AddressFamily;
 use super::number::{
     FIB_RULE_IIF_DETACHED, FIB_RULE_INVERT, FIB_RULE_OIF_DETACHED, FIB_RULE_UNRESOLVED,
 };
@@ -64,7 +64,7 @@ impl RuleSelectors {
     pub(super) fn read(
         header: &FibRuleHdr,
         attrs: &RuleAttrs,
-        family: Family,
+        family: AddressFamily,
     ) -> Result<Self, DecodeError> {
         // The kernel sends u32::MAX, "no limit", with every rule.
         let limit = |n: Option<u32>| n.filter(|n| *n != u32::MAX);
@@ -183,10 +183,14 @@ impl fmt::Display for Short {
     }
 }
 
-fn net(address: Option<IpAddr>, length: u8, family: Family) -> Result<Option<IpNet>, DecodeError> {
+fn net(
+    address: Option<IpAddr>,
+    length: u8,
+    family: AddressFamily,
+) -> Result<Option<IpNet>, DecodeError> {
     let any: IpAddr = match family {
-        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        AddressFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        AddressFamily::V6 => Ipv6Addr::UNSPECIFIED.into(),
     };
     if address.is_none() && length == 0 {
         return Ok(None);

@@ -82,7 +82,7 @@ fn routes_rules_and_addresses_are_what_ip_sends() {
     let rule = PolicyRule {
         fwmask: Some(0xfff),
         priority: Some(100),
-        ..PolicyRule::mark(Family::V4, 0x539, 133).by(119.into())
+        ..PolicyRule::mark(AddressFamily::V4, 0x539, 133).by(119.into())
     };
     let hex = "02000000 85000001 00000000 08000a0039050000 08001000ff0f0000 0800060064000000 0500150077000000";
     golden(hex, rule::build(&rule));

@@ -8,7 +8,7 @@ pub(crate) use many::{Answers, Refused};
 pub use request::Request;
 
 use crate::message::{Datagram, Protocol, Sent};
-use crate::transport::{Kernel, Patience, Transport};
+use crate::transport::{NetlinkSocket, Patience, Transport};
 use crate::{Error, Result};
 use std::io;
 use std::marker::PhantomData;
@@ -69,13 +69,13 @@ impl Deadline {
     }
 }
 
-impl<P: Protocol> Socket<Kernel, P> {
-    /// A socket over [`Kernel::open`].
+impl<P: Protocol> Socket<NetlinkSocket, P> {
+    /// A socket over [`NetlinkSocket::open`].
     ///
     /// # Errors
-    /// As [`Kernel::open`].
+    /// As [`NetlinkSocket::open`].
     pub fn open() -> Result<Self> {
-        Ok(Self::with_transport(Kernel::open::<P>()?))
+        Ok(Self::with_transport(NetlinkSocket::open::<P>()?))
     }
 }
 

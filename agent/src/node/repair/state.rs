@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weir_cni::compile::Engine;
 use weir_cni::config::InboundMode;
 use weir_cni::log::Logger;
-use weir_cni::plugin::{Desired, Deviation, Healed, Kernel, Phase, Phases, named_engine};
+use weir_cni::plugin::{Desired, Deviation, Healed, KernelBackend, Phase, Phases, named_engine};
 use weir_cni::pod::{PodFacts, PodRedirect, SidecarDecision, redirect_from};
 use weir_cni::redirection::{Fingerprint, Sandbox};
 
@@ -182,7 +182,7 @@ pub(crate) fn heal(
         summary,
         engine,
         fingerprint,
-    } = Kernel.heal(&desired, &is_still_its)?;
+    } = KernelBackend.heal(&desired, &is_still_its)?;
     if summary.is_none() && !differences.is_empty() {
         return Err(not_healed(&differences));
     }

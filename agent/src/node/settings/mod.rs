@@ -15,5 +15,5 @@ pub use explain::{json, text, text_of};
 pub use parse::{go_bool, go_int};
 pub use resolve::{Effective, Origin, Resolved, resolve};
 pub use selectors::parse_selectors;
-pub use table::{Kind, Setting, TABLE, Usage};
+pub use table::{Setting, SettingKind, TABLE, Usage};
 pub use typed::{SettingError, Settings};

@@ -1,7 +1,7 @@
 //! Which text a setting has, and who said so.
 
 use super::parse::{comma_list, go_bool, go_int};
-use super::table::{Kind, Setting, TABLE};
+use super::table::{Setting, SettingKind, TABLE};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
@@ -74,12 +74,12 @@ fn note(setting: &Setting, text: &str, origin: Origin) -> Option<String> {
         ));
     }
     match setting.kind {
-        Kind::Bool if !text.is_empty() && go_bool(text).is_none() => Some(format!(
+        SettingKind::Bool if !text.is_empty() && go_bool(text).is_none() => Some(format!(
             "{text:?} is no boolean and counts as false; use true or false"
         )),
-        Kind::Int if setting.env == "KUBECONFIG_MODE" && looks_decimal(text) => Some(format!(
-            "{text} is a decimal number; octal is written with a leading zero: 0{text}"
-        )),
+        SettingKind::Int if setting.env == "KUBECONFIG_MODE" && looks_decimal(text) => Some(
+            format!("{text} is a decimal number; octal is written with a leading zero: 0{text}"),
+        ),
         _ => None,
     }
 }

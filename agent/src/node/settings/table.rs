@@ -2,7 +2,7 @@
 
 /// How the text of a setting is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SettingKind {
     /// As it is.
     Text,
     /// [`go_bool`](super::go_bool); in the environment anything else means false.
@@ -34,7 +34,7 @@ pub struct Setting {
     /// Flag without its dashes; empty for those of the environment only.
     pub flag: &'static str,
     /// How its text is read.
-    pub kind: Kind,
+    pub kind: SettingKind,
     /// Text when nobody sets it.
     pub default: &'static str,
     /// What becomes of it.
@@ -52,14 +52,14 @@ impl Setting {
     }
 }
 
-use Kind::{Bool, Int, List, Text};
+use SettingKind::{Bool, Int, List, Text};
 use Usage::{Later, Unused, Used};
 
 /// Flag and variable.
 const fn both(
     env: &'static str,
     flag: &'static str,
-    kind: Kind,
+    kind: SettingKind,
     default: &'static str,
     usage: Usage,
     help: &'static str,
@@ -79,7 +79,7 @@ const fn both(
 /// Variable only.
 const fn env(
     name: &'static str,
-    kind: Kind,
+    kind: SettingKind,
     default: &'static str,
     usage: Usage,
     help: &'static str,
@@ -90,7 +90,7 @@ const fn env(
 /// Flag only.
 const fn flag(
     name: &'static str,
-    kind: Kind,
+    kind: SettingKind,
     default: &'static str,
     usage: Usage,
     help: &'static str,

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::net::IpAddr;
 
 use nix::sched::{CloneFlags, setns};
-use weir_netfilter::nft::{Data, DataType, Element, Engine, Family, Ruleset, Set, Table};
+use weir_netfilter::nft::{Data, DataType, Element, NftEngine, Ruleset, Set, Table, TableFamily};
 
 fn main() {
     weir_netlink::tuning::one_heap();
@@ -29,13 +29,13 @@ fn main() {
         .collect();
     set.size = size.map(|size| size.parse().expect("a number"));
     drop(text);
-    let mut table = Table::new(Family::Ip, "bench");
+    let mut table = Table::new(TableFamily::Ip, "bench");
     table.sets.push(set);
     let desired = Ruleset {
         tables: vec![table],
     };
-    let owned = [(Family::Ip, "bench".to_owned())];
-    let mut engine = Engine::open().expect("nf_tables");
+    let owned = [(TableFamily::Ip, "bench".to_owned())];
+    let mut engine = NftEngine::open().expect("nf_tables");
     let transaction = engine.drift(&desired, &owned).expect("read");
     engine.commit(&transaction).expect("committed");
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use weir_netfilter::nft::{self, Ruleset};
-use weir_netfilter::xtables::{self, Family, Script};
+use weir_netfilter::xtables::{self, Script, XtFamily};
 use weir_netlink::Netns;
 use weir_netlink::route::{self, PolicyRule, Route, RouteProtocol, Routing};
 
@@ -76,12 +76,12 @@ impl Foreign {
         if !status.success() {
             return Err("nft does not take the foreign tables".into());
         }
-        let read = || Ok(nft::Engine::open()?.read()?.ruleset);
+        let read = || Ok(nft::NftEngine::open()?.read()?.ruleset);
         let nft = netns.run(read).and_then(|read| read).map_err(text)?;
         let parse = |family| Script::parse(family, LEGACY).map_err(|e| format!("{e:?}"));
         Ok(Self {
             nft,
-            legacy: [parse(Family::Ip)?, parse(Family::Ip6)?],
+            legacy: [parse(XtFamily::Ip)?, parse(XtFamily::Ip6)?],
         })
     }
 
@@ -104,7 +104,7 @@ impl Foreign {
             routing.add_address(lo, address).map_err(text)?;
         }
         settled(&routing)?;
-        for family in [route::Family::V4, route::Family::V6] {
+        for family in [route::AddressFamily::V4, route::AddressFamily::V6] {
             let mut rule = PolicyRule::mark(family, 0x99, TABLE);
             rule.protocol = RouteProtocol::Static;
             routing.add_rule(&rule).map_err(text)?;
@@ -118,9 +118,9 @@ impl Foreign {
             .iter()
             .map(|t| (t.family, t.name.clone()))
             .collect();
-        let mut engine = nft::Engine::open().map_err(text)?;
+        let mut engine = nft::NftEngine::open().map_err(text)?;
         engine.apply(&self.nft, &owned).map_err(text)?;
-        let mut engine = xtables::Engine::open().map_err(text)?;
+        let mut engine = xtables::XtEngine::open().map_err(text)?;
         for script in &self.legacy {
             engine.restore(script, true).map_err(text)?;
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use weir_cni::redirection::RTPROT_WEIR;
 use weir_cni::redirection::TABLES;
-use weir_netfilter::nft::{self, Family as NftFamily, Ruleset};
-use weir_netfilter::xtables::{self, Family};
+use weir_netfilter::nft::{self, Ruleset, TableFamily as NftFamily};
+use weir_netfilter::xtables::{self, XtFamily};
 use weir_netlink::route::{RouteProtocol, Routing};
 use weir_netlink::{Netns, Result};
 
@@ -43,7 +43,7 @@ impl State {
     }
 
     fn read_nft(&mut self) -> Result<()> {
-        let snapshot = nft::Engine::open()?.read()?;
+        let snapshot = nft::NftEngine::open()?.read()?;
         let mut texts = Vec::new();
         for (t, table) in snapshot.ruleset.tables.iter().enumerate() {
             let only = Ruleset {
@@ -70,8 +70,8 @@ impl State {
     }
 
     fn read_legacy(&mut self) -> Result<()> {
-        let snapshot = xtables::Engine::open()?.read()?;
-        for family in [Family::Ip, Family::Ip6] {
+        let snapshot = xtables::XtEngine::open()?.read()?;
+        for family in [XtFamily::Ip, XtFamily::Ip6] {
             let mut tables: Vec<String> = snapshot
                 .save(family)
                 .split_inclusive("COMMIT\n")

@@ -147,9 +147,9 @@ fn divert(mark: u32, chains: &mut Chains) {
 fn tproxy(intent: &Intent, families: &[Family], mark: u32, chains: &mut Chains) {
     for family in families {
         let kind = if family.is_v6 {
-            nft::Family::Ip6
+            nft::TableFamily::Ip6
         } else {
-            nft::Family::Ip
+            nft::TableFamily::Ip
         };
         let rule = tcp().daddr(CmpOp::Neq, family.loopback);
         let rule = rule

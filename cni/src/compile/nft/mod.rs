@@ -72,7 +72,7 @@ impl Chains {
             .retain(|c| !c.rules.is_empty() || targets.contains(&c.name));
         (!self.chains.is_empty()).then(|| Table {
             chains: self.chains,
-            ..Table::new(nft::Family::Inet, name)
+            ..Table::new(nft::TableFamily::Inet, name)
         })
     }
 }

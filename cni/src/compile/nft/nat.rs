@@ -208,7 +208,7 @@ fn owner_groups(groups: &OwnerGroups) -> Vec<Rule> {
         OwnerGroups::Only(groups) => {
             let outside = |rule, group| skgid(rule, CmpOp::Neq, group);
             let listed = groups.iter().fold(Rule::builder(), outside).count_return();
-            if listed.expressions(nft::Family::Inet).len() <= Rule::MAX_EXPRESSIONS {
+            if listed.expressions(nft::TableFamily::Inet).len() <= Rule::MAX_EXPRESSIONS {
                 return vec![listed];
             }
             let groups = groups.iter().map(|g| g.0.clone());

@@ -1,10 +1,10 @@
 //! The worked examples: a pod, a command in transparent mode, and nf_tables with everything.
 
 use super::*;
-use weir_netfilter::xtables::Family;
+use weir_netfilter::xtables::XtFamily;
 
 /// Rules of one family without chain declarations: tables by name.
-fn saved(intent: &Intent, family: Family) -> Vec<String> {
+fn saved(intent: &Intent, family: XtFamily) -> Vec<String> {
     let text = xtables_of(intent).family(family).to_string();
     let lines = text.lines().filter(|l| !l.starts_with(['#', ':']));
     let mut tables: Vec<Vec<String>> = Vec::new();
@@ -48,8 +48,8 @@ fn a_pod_with_redirection() {
     let addresses = ["127.0.0.1".parse().unwrap(), "10.244.0.5".parse().unwrap()];
     let redirect = redirect_from(&facts).unwrap();
     let intent = redirect.intent(&environment, &addresses).unwrap();
-    assert_eq!(saved(&intent, Family::Ip), expected(POD_REDIRECT));
-    assert_eq!(saved(&intent, Family::Ip6), Vec::<String>::new());
+    assert_eq!(saved(&intent, XtFamily::Ip), expected(POD_REDIRECT));
+    assert_eq!(saved(&intent, XtFamily::Ip6), Vec::<String>::new());
     assert_eq!(compile(&intent, Engine::Xtables).routing, []);
 }
 
@@ -72,7 +72,7 @@ fn transparent_dual_stack() -> Intent {
 #[test]
 fn a_transparent_command_in_both_families() {
     let intent = transparent_dual_stack();
-    assert_eq!(saved(&intent, Family::Ip6), expected(TRANSPARENT_IPV6));
+    assert_eq!(saved(&intent, XtFamily::Ip6), expected(TRANSPARENT_IPV6));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn virtual_interfaces_in_xtables() {
 /// The table as a list of words, without packet counts.
 fn normalised(ruleset: &weir_netfilter::nft::Ruleset, table: &str) -> Vec<String> {
     let table = ruleset
-        .table(weir_netfilter::nft::Family::Inet, table)
+        .table(weir_netfilter::nft::TableFamily::Inet, table)
         .unwrap();
     tokens(
         &table

@@ -76,9 +76,9 @@ impl Chains {
             self.position(&target);
         }
         let family = if family.is_v6 {
-            xtables::Family::Ip6
+            xtables::XtFamily::Ip6
         } else {
-            xtables::Family::Ip
+            xtables::XtFamily::Ip
         };
         (!self.chains.is_empty()).then(|| Table {
             chains: self.chains,

@@ -10,7 +10,7 @@
 use std::error::Error;
 use weir_netfilter::nft::raw::ct_state::{ESTABLISHED, RELATED};
 use weir_netfilter::nft::{
-    Chain, ChainType, CmpOp, Engine, Family, Hook, L4Proto, Policy, Rule, Ruleset, Table, Verdict,
+    Chain, ChainType, CmpOp, NftEngine, TableFamily, Hook, L4Proto, Policy, Rule, Ruleset, Table, Verdict,
     priority,
 };
 use weir_netlink::Netns;
@@ -34,17 +34,17 @@ fn main() -> Result<(), Box<dyn Error>> {
             .counter()
             .verdict(Verdict::Accept),
     ];
-    let mut table = Table::new(Family::Inet, "firewall");
+    let mut table = Table::new(TableFamily::Inet, "firewall");
     table.chains.push(input);
     let desired = Ruleset {
         tables: vec![table],
     };
 
-    let owned = [(Family::Inet, "firewall".to_owned())];
-    let applied = netns.run(|| Engine::open()?.apply(&desired, &owned))??;
+    let owned = [(TableFamily::Inet, "firewall".to_owned())];
+    let applied = netns.run(|| NftEngine::open()?.apply(&desired, &owned))??;
     for op in &applied.ops {
         println!("{op}");
     }
-    print!("\n{}", netns.run(|| Engine::open()?.read())??.ruleset);
+    print!("\n{}", netns.run(|| NftEngine::open()?.read())??.ruleset);
     Ok(())
 }

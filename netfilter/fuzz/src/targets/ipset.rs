@@ -2,13 +2,13 @@
 
 use super::text;
 use crate::Conversation;
-use weir_netfilter::ipset::{Engine, plan, restore as parser};
+use weir_netfilter::ipset::{IpsetEngine, plan, restore as parser};
 use weir_netlink::nfnetlink::Socket;
 
 /// Listed, printed, planned away.
 pub(super) fn list(input: &[u8]) {
     let socket = Socket::with_transport(Conversation::replay(input));
-    let Ok(mut engine) = Engine::with_socket(socket) else {
+    let Ok(mut engine) = IpsetEngine::with_socket(socket) else {
         return;
     };
     if let Ok(found) = engine.list(None) {

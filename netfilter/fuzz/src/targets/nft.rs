@@ -1,13 +1,13 @@
 //! A ruleset as nf_tables lists it.
 
 use crate::Conversation;
-use weir_netfilter::nft::{Engine, Ruleset, plan};
+use weir_netfilter::nft::{NftEngine, Ruleset, plan};
 use weir_netlink::nfnetlink::Socket;
 
 /// Read, printed, and planned away.
 pub(super) fn read(input: &[u8]) {
     let socket = Socket::with_transport(Conversation::replay(input));
-    let Ok(found) = Engine::with_socket(socket).read() else {
+    let Ok(found) = NftEngine::with_socket(socket).read() else {
         return;
     };
     drop(found.ruleset.to_string());

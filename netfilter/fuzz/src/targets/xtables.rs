@@ -2,7 +2,7 @@
 
 use super::{choose, text};
 use crate::Conversation;
-use weir_netfilter::xtables::{Engine, Family, Ownership, Ruleset, Script, Sets, Snapshot};
+use weir_netfilter::xtables::{Ownership, Ruleset, Script, Sets, Snapshot, XtEngine, XtFamily};
 use weir_netfilter::xtables::{plan, plan_restore};
 use weir_netlink::Result;
 
@@ -10,7 +10,7 @@ use weir_netlink::Result;
 struct Numbered;
 
 impl Sets for Numbered {
-    fn index(&self, _: Family, name: &str) -> Result<u16> {
+    fn index(&self, _: XtFamily, name: &str) -> Result<u16> {
         Ok(name
             .strip_prefix("set")
             .and_then(|n| n.parse().ok())
@@ -25,10 +25,10 @@ impl Sets for Numbered {
 /// The tables of both families: read, printed, planned away.
 pub(super) fn read(input: &[u8]) {
     let transport = Conversation::replay(input);
-    let Ok(found) = Engine::with_transport(transport, Box::new(Numbered)).read() else {
+    let Ok(found) = XtEngine::with_transport(transport, Box::new(Numbered)).read() else {
         return;
     };
-    for family in [Family::Ip, Family::Ip6] {
+    for family in [XtFamily::Ip, XtFamily::Ip6] {
         let saved = found.save(family);
         drop(Script::parse(family, &saved));
     }
@@ -44,9 +44,9 @@ pub(super) fn read(input: &[u8]) {
 pub(super) fn restore(input: &[u8]) {
     let (which, input) = choose(input);
     let family = if which == b'6' {
-        Family::Ip6
+        XtFamily::Ip6
     } else {
-        Family::Ip
+        XtFamily::Ip
     };
     if let Ok(script) = Script::parse(family, &text(input)) {
         for keep in [false, true] {

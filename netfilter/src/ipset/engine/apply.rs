@@ -1,7 +1,7 @@
 //! Plan, change, read back, compare.
 
-use super::plan::{Op, plan, temporary};
-use super::{Engine, Existing};
+use super::plan::{IpsetOp, plan, temporary};
+use super::{Existing, IpsetEngine};
 use crate::converge::{Committed, Converge, ReadBack, converge};
 use crate::ipset::codec;
 use crate::ipset::model::Set;
@@ -9,14 +9,14 @@ use weir_netlink::Transport;
 use weir_netlink::contention::CONTENTION;
 use weir_netlink::{Error, ErrorKind, InForce, Result};
 
-/// What [`Engine::apply`] did.
+/// What [`IpsetEngine::apply`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
+pub struct IpsetApplied {
     /// The changes that were made, in this order; empty when the sets were in sync.
-    pub ops: Vec<Op>,
+    pub ops: Vec<IpsetOp>,
 }
 
-impl<T: Transport> Engine<T> {
+impl<T: Transport> IpsetEngine<T> {
     /// Makes the sets `owned` equal `desired`, and deletes those that are not desired, then reads them back. Other
     /// sets are not touched. Nothing is written when they are in sync.
     ///
@@ -25,7 +25,7 @@ impl<T: Transport> Engine<T> {
     /// call continues from there. Deletions are independent: all sets that cannot be destroyed are named. The actual
     /// state is not what the kernel acknowledged. [`Error::in_force`]: no when the sets are unchanged, unknown when
     /// some operations are in force and others are not.
-    pub fn apply(&mut self, desired: &[Set], owned: &[String]) -> Result<Applied> {
+    pub fn apply(&mut self, desired: &[Set], owned: &[String]) -> Result<IpsetApplied> {
         if let Some(s) = desired.iter().find(|s| !owned.contains(&s.header.name)) {
             let reason = "it is not among the sets that may be changed: name it there too";
             return Err(Error::refused(
@@ -47,14 +47,14 @@ impl<T: Transport> Engine<T> {
             owned,
         };
         let done = converge(&mut desired, CONTENTION)?;
-        Ok(Applied { ops: done.ops })
+        Ok(IpsetApplied { ops: done.ops })
     }
 
     /// The operations that `apply` would send now.
     ///
     /// # Errors
     /// The sets cannot be read.
-    pub fn drift(&mut self, desired: &[Set], owned: &[String]) -> Result<Vec<Op>> {
+    pub fn drift(&mut self, desired: &[Set], owned: &[String]) -> Result<Vec<IpsetOp>> {
         Ok(plan(desired, &self.read_owned(owned)?, owned))
     }
 
@@ -81,7 +81,7 @@ impl<T: Transport> Engine<T> {
     /// Executes one operation after the other, up to the first that fails. But no operation depends on the deletion
     /// of a set: one that fails, as for a set that a rule refers to, does not stop the others, and the error names
     /// all that failed.
-    fn run_all(&mut self, desired: &[Set], ops: &[Op]) -> Result<()> {
+    fn run_all(&mut self, desired: &[Set], ops: &[IpsetOp]) -> Result<()> {
         let mut failed: Option<Error> = None;
         for op in ops {
             let Err(e) = self.run(op) else {
@@ -95,8 +95,7 @@ impl<T: Transport> Engine<T> {
                 None => failed = Some(e),
                 Some(first) => first.object += &format!(" (and: {e})"),
             }
-            let is_removal =
-                matches!(op, Op::Destroy(name) if desired.iter().all(|s| s.header.name != *name));
+            let is_removal = matches!(op, IpsetOp::Destroy(name) if desired.iter().all(|s| s.header.name != *name));
             // After a lost answer, the next answer would be taken for it.
             if !is_removal || is_lost && self.socket.reopen().is_err() {
                 break;
@@ -105,13 +104,13 @@ impl<T: Transport> Engine<T> {
         failed.map_or(Ok(()), Err)
     }
 
-    fn run(&mut self, op: &Op) -> Result<()> {
+    fn run(&mut self, op: &IpsetOp) -> Result<()> {
         match op {
-            Op::Create(header) => self.create(header, Existing::Refuse),
-            Op::Add(set, entries) => self.add(set, entries, Existing::Accept),
-            Op::Delete(set, entries) => self.delete(set, entries, Existing::Accept),
-            Op::Swap(a, b) => self.swap(a, b),
-            Op::Destroy(set) => match self.destroy(set) {
+            IpsetOp::Create(header) => self.create(header, Existing::Refuse),
+            IpsetOp::Add(set, entries) => self.add(set, entries, Existing::Accept),
+            IpsetOp::Delete(set, entries) => self.delete(set, entries, Existing::Accept),
+            IpsetOp::Swap(a, b) => self.swap(a, b),
+            IpsetOp::Destroy(set) => match self.destroy(set) {
                 Err(e) if e.is_not_found() => Ok(()),
                 other => other,
             },
@@ -119,9 +118,9 @@ impl<T: Transport> Engine<T> {
     }
 
     /// After a failure, deletes the unfinished replacement. Only the failure itself is reported.
-    fn drop_temporary(&mut self, ops: &[Op]) {
+    fn drop_temporary(&mut self, ops: &[IpsetOp]) {
         for op in ops {
-            if let Op::Swap(temporary, _) = op {
+            if let IpsetOp::Swap(temporary, _) = op {
                 let _ = self.destroy(temporary);
             }
         }
@@ -130,15 +129,15 @@ impl<T: Transport> Engine<T> {
 
 /// The desired content of the owned sets.
 struct Desired<'a, T: Transport> {
-    engine: &'a mut Engine<T>,
+    engine: &'a mut IpsetEngine<T>,
     sets: &'a [Set],
     owned: &'a [String],
 }
 
 impl<T: Transport> Converge for Desired<'_, T> {
     type Observed = Vec<Set>;
-    type Plan = Vec<Op>;
-    type Op = Op;
+    type Plan = Vec<IpsetOp>;
+    type Op = IpsetOp;
 
     const OBJECT: &'static str = "the sets";
 
@@ -146,16 +145,16 @@ impl<T: Transport> Converge for Desired<'_, T> {
         self.engine.read_owned(self.owned)
     }
 
-    fn plan(&mut self, observed: &Vec<Set>) -> Result<Vec<Op>> {
+    fn plan(&mut self, observed: &Vec<Set>) -> Result<Vec<IpsetOp>> {
         Ok(plan(self.sets, observed, self.owned))
     }
 
-    fn ops(plan: &mut Vec<Op>) -> &mut Vec<Op> {
+    fn ops(plan: &mut Vec<IpsetOp>) -> &mut Vec<IpsetOp> {
         plan
     }
 
     /// There are no transactions: an operation remains in force when the next is refused.
-    fn commit(&mut self, ops: &mut Vec<Op>, _: u32) -> Result<Committed> {
+    fn commit(&mut self, ops: &mut Vec<IpsetOp>, _: u32) -> Result<Committed> {
         let Err(e) = self.engine.run_all(self.sets, ops) else {
             return Ok(Committed::Yes);
         };
@@ -165,7 +164,7 @@ impl<T: Transport> Converge for Desired<'_, T> {
         Err(e.with_in_force(InForce::Unknown))
     }
 
-    fn read_back(&mut self, _: &Vec<Op>, _: &Vec<Set>) -> Result<ReadBack<Vec<Set>>> {
+    fn read_back(&mut self, _: &Vec<IpsetOp>, _: &Vec<Set>) -> Result<ReadBack<Vec<Set>>> {
         let now = self.observe()?;
         let missing = self.plan(&now)?;
         Ok(match missing.is_empty() {

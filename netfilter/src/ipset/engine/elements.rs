@@ -1,6 +1,6 @@
 //! Adding, deleting and testing entries.
 
-use super::{Engine, Existing, kind, refused};
+use super::{Existing, IpsetEngine, kind, refused};
 use crate::ipset::error::{Class, explain, is_exist};
 use crate::ipset::model::Entry;
 use crate::ipset::wire::{CommandAttrs, TestAttrs};
@@ -84,7 +84,7 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
     /// Adds an entry, with its line in the script.
     pub(in crate::ipset) fn push(
         &mut self,
-        engine: &mut Engine<T>,
+        engine: &mut IpsetEngine<T>,
         set: &str,
         entry: E,
         line: Option<usize>,
@@ -113,13 +113,13 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
     }
 
     /// Sends the remaining entries.
-    pub(in crate::ipset) fn finish(&mut self, engine: &mut Engine<T>) -> Result<()> {
+    pub(in crate::ipset) fn finish(&mut self, engine: &mut IpsetEngine<T>) -> Result<()> {
         self.close(engine)?;
         self.send(engine)
     }
 
     /// Completes the message of the pending entries.
-    fn close(&mut self, engine: &Engine<T>) -> Result<()> {
+    fn close(&mut self, engine: &IpsetEngine<T>) -> Result<()> {
         let Some(chunk) = self.open.take() else {
             return Ok(());
         };
@@ -143,7 +143,7 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
         Ok(())
     }
 
-    fn send(&mut self, engine: &mut Engine<T>) -> Result<()> {
+    fn send(&mut self, engine: &mut IpsetEngine<T>) -> Result<()> {
         let requests = std::mem::replace(&mut self.requests, Requests::new(NFNL_SUBSYS_IPSET));
         let sent = std::mem::take(&mut self.sent);
         let what = sent
@@ -206,7 +206,7 @@ fn failed_entry(echo: &[u8]) -> Option<usize> {
     usize::try_from(line).ok()?.checked_sub(1)
 }
 
-impl<T: Transport> Engine<T> {
+impl<T: Transport> IpsetEngine<T> {
     /// `ipset add` for many entries; a message holds several hundred.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl<T: Transport> Engine<T> {
     /// `ipset del` for many entries. Only their keys are used.
     ///
     /// # Errors
-    /// As [`Engine::add`]; `IPSET_ERR_EXIST` when it does not exist and missing ones are refused.
+    /// As [`IpsetEngine::add`]; `IPSET_ERR_EXIST` when it does not exist and missing ones are refused.
     pub fn delete<E: Borrow<Entry>>(
         &mut self,
         set: &str,

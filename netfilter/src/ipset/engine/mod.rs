@@ -10,20 +10,20 @@ mod plan;
 mod read;
 mod revision;
 
-pub use apply::Applied;
+pub use apply::IpsetApplied;
 pub(super) use elements::Pipeline;
-pub use plan::{Op, plan};
+pub use plan::{IpsetOp, plan};
 pub use read::{Listed, Part};
 
 use super::error::{Class, explain};
-use super::model::{Family, Header, SetType};
+use super::model::{Header, SetFamily, SetType};
 use super::wire::CommandAttrs;
 use super::{codec, raw};
 use std::collections::HashMap;
 use weir_netlink::message::NLM_F_EXCL;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, Refusal, Requests, Socket, message_type};
 use weir_netlink::{Error, ErrorKind, Result};
-use weir_netlink::{Kernel, Transport};
+use weir_netlink::{NetlinkSocket, Transport};
 
 /// How an existing object (or, when deleting, a missing one) is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,20 +54,20 @@ pub struct Protocol {
 
 /// A connection to ipset in one network namespace.
 #[derive(Debug)]
-pub struct Engine<T: Transport = Kernel> {
+pub struct IpsetEngine<T: Transport = NetlinkSocket> {
     socket: Socket<T>,
     /// The protocol version in every message.
     version: u8,
     protocol: Protocol,
-    revisions: HashMap<(SetType, Family), (u8, u8)>,
+    revisions: HashMap<(SetType, SetFamily), (u8, u8)>,
     read_limit: usize,
 }
 
-impl Engine<Kernel> {
+impl IpsetEngine<NetlinkSocket> {
     /// In the network namespace of the calling thread.
     ///
     /// # Errors
-    /// As [`Engine::with_socket`]; the kernel has no nfnetlink.
+    /// As [`IpsetEngine::with_socket`]; the kernel has no nfnetlink.
     pub fn open() -> Result<Self> {
         Self::with_socket(Socket::open()?)
     }
@@ -78,7 +78,7 @@ fn kind(message: u16) -> u16 {
     message_type(NFNL_SUBSYS_IPSET, message)
 }
 
-impl<T: Transport> Engine<T> {
+impl<T: Transport> IpsetEngine<T> {
     /// Uses an open socket. Requests the protocol version first (`IPSET_CMD_PROTOCOL`).
     ///
     /// # Errors

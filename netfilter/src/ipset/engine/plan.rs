@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// One change. `Display` prints the equivalent `ipset` commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Op {
+pub enum IpsetOp {
     /// `create`
     Create(Header),
     /// `add -exist`
@@ -22,7 +22,7 @@ pub enum Op {
     Destroy(String),
 }
 
-impl fmt::Display for Op {
+impl fmt::Display for IpsetOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = |verb: &str, set: &str, entries: &[Entry]| {
             let mut separator = "";
@@ -59,7 +59,7 @@ pub(super) fn temporary(name: &str) -> String {
 /// the new. A set of another type cannot be swapped: it is destroyed first, which fails while it is in use. Counters
 /// are not compared; a timeout that has counted down from the desired value is equal to it.
 #[must_use]
-pub fn plan(desired: &[Set], observed: &[Set], owned: &[String]) -> Vec<Op> {
+pub fn plan(desired: &[Set], observed: &[Set], owned: &[String]) -> Vec<IpsetOp> {
     let found = |name: &str| observed.iter().find(|s| s.header.name == name);
     let is_list = |s: &&Set| s.header.kind == SetType::ListSet;
     let mut ops = Vec::new();
@@ -69,7 +69,7 @@ pub fn plan(desired: &[Set], observed: &[Set], owned: &[String]) -> Vec<Op> {
         .map(|n| temporary(n))
         .filter(|n| !owned.contains(n))
     {
-        let stale = Op::Destroy(name.clone());
+        let stale = IpsetOp::Destroy(name.clone());
         if found(&name).is_some() && !ops.contains(&stale) {
             ops.push(stale);
         }
@@ -91,30 +91,30 @@ pub fn plan(desired: &[Set], observed: &[Set], owned: &[String]) -> Vec<Op> {
         lists
             .into_iter()
             .chain(others)
-            .map(|s| Op::Destroy(s.header.name.clone())),
+            .map(|s| IpsetOp::Destroy(s.header.name.clone())),
     );
     ops
 }
 
-fn build(set: &Set, name: &str, ops: &mut Vec<Op>) {
-    ops.push(Op::Create(Header {
+fn build(set: &Set, name: &str, ops: &mut Vec<IpsetOp>) {
+    ops.push(IpsetOp::Create(Header {
         name: name.to_owned(),
         ..set.header.clone()
     }));
     if !set.entries.is_empty() {
-        ops.push(Op::Add(name.to_owned(), set.entries.clone()));
+        ops.push(IpsetOp::Add(name.to_owned(), set.entries.clone()));
     }
 }
 
-fn replace(set: &Set, old: &Set, ops: &mut Vec<Op>) {
+fn replace(set: &Set, old: &Set, ops: &mut Vec<IpsetOp>) {
     let name = &set.header.name;
     if (&set.header.kind, set.header.family) == (&old.header.kind, old.header.family) {
         let temporary = temporary(name);
         build(set, &temporary, ops);
-        ops.push(Op::Swap(temporary.clone(), name.clone()));
-        ops.push(Op::Destroy(temporary));
+        ops.push(IpsetOp::Swap(temporary.clone(), name.clone()));
+        ops.push(IpsetOp::Destroy(temporary));
     } else {
-        ops.push(Op::Destroy(name.clone()));
+        ops.push(IpsetOp::Destroy(name.clone()));
         build(set, name, ops);
     }
 }
@@ -122,7 +122,7 @@ fn replace(set: &Set, old: &Set, ops: &mut Vec<Op>) {
 /// Whether all options that the kernel cannot change in place are as desired.
 fn same_frame(desired: &Header, found: &Header) -> bool {
     let frame = |h: &Header| {
-        let full = if h.family == crate::ipset::Family::Inet6 {
+        let full = if h.family == crate::ipset::SetFamily::Inet6 {
             128
         } else {
             32
@@ -146,7 +146,7 @@ fn same_frame(desired: &Header, found: &Header) -> bool {
     frame(desired) == frame(found)
 }
 
-fn change(desired: &Set, found: &Set, ops: &mut Vec<Op>) {
+fn change(desired: &Set, found: &Set, ops: &mut Vec<IpsetOp>) {
     let header = &desired.header;
     let settle = |s: &Set| -> Vec<Entry> { s.entries.iter().map(|e| settled(e, header)).collect() };
     let (new, old) = (settle(desired), settle(found));
@@ -176,10 +176,10 @@ fn change(desired: &Set, found: &Set, ops: &mut Vec<Op>) {
         add.extend(e.filter(|e| !is_there(e)).cloned());
     }
     if !delete.is_empty() {
-        ops.push(Op::Delete(header.name.clone(), delete));
+        ops.push(IpsetOp::Delete(header.name.clone(), delete));
     }
     if !add.is_empty() {
-        ops.push(Op::Add(header.name.clone(), add));
+        ops.push(IpsetOp::Add(header.name.clone(), add));
     }
 }
 

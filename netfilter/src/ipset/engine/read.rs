@@ -1,8 +1,8 @@
 //! Reading sets.
 
-use super::{Engine, kind};
+use super::{IpsetEngine, kind};
 use crate::ipset::error::{Class, explain};
-use crate::ipset::model::{Entry, Family, Header, Set, SetType};
+use crate::ipset::model::{Entry, Header, Set, SetFamily, SetType};
 use crate::ipset::wire::{CommandAttrs, EntryAttrs};
 use crate::ipset::{codec, raw};
 use std::fmt::Write as _;
@@ -84,7 +84,7 @@ fn changing(attempts: &Attempts) -> Error {
     Error::exhausted("list", "sets", what)
 }
 
-impl<T: Transport> Engine<T> {
+impl<T: Transport> IpsetEngine<T> {
     /// `ipset list`: every set, or the one of this name.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl<T: Transport> Engine<T> {
     /// `ipset list -terse`: the sets without their entries.
     ///
     /// # Errors
-    /// As [`Engine::list`].
+    /// As [`IpsetEngine::list`].
     pub fn headers(&mut self, name: Option<&str>) -> Result<Vec<Listed>> {
         self.collect(name, raw::IPSET_FLAG_LIST_HEADER)
     }
@@ -133,10 +133,10 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// As [`Engine::list`], item by item: a large set need not be held as a whole.
+    /// As [`IpsetEngine::list`], item by item: a large set need not be held as a whole.
     ///
     /// # Errors
-    /// As [`Engine::list`], after `f` has received a part; the error of `f`.
+    /// As [`IpsetEngine::list`], after `f` has received a part; the error of `f`.
     pub fn each(&mut self, name: Option<&str>, f: impl FnMut(Part) -> Result<()>) -> Result<()> {
         self.walk(name, 0, usize::MAX, f)
     }
@@ -144,7 +144,7 @@ impl<T: Transport> Engine<T> {
     /// `ipset save`: the text of every set, or of the one of this name.
     ///
     /// # Errors
-    /// As [`Engine::list`]; `out` cannot be written.
+    /// As [`IpsetEngine::list`]; `out` cannot be written.
     pub fn save(&mut self, name: Option<&str>, out: &mut impl io::Write) -> Result<()> {
         self.save_up_to(name, usize::MAX, out)
     }
@@ -178,7 +178,7 @@ impl<T: Transport> Engine<T> {
     /// The text of every set as it was at one moment.
     ///
     /// # Errors
-    /// As [`Engine::list`].
+    /// As [`IpsetEngine::list`].
     pub fn text(&mut self) -> Result<Vec<u8>> {
         let mut attempts = Attempts::begin(CONTENTION);
         loop {
@@ -240,7 +240,7 @@ impl<T: Transport> Engine<T> {
     ///
     /// # Errors
     /// `ENOENT`
-    pub fn type_of(&mut self, name: &str) -> Result<(SetType, Family)> {
+    pub fn type_of(&mut self, name: &str) -> Result<(SetType, SetFamily)> {
         codec::check_name("look up", name)?;
         let ask = self.about(name);
         let answer = self.ask(raw::IPSET_CMD_HEADER, &ask, &format!("set {name}"))?;
@@ -253,7 +253,7 @@ impl<T: Transport> Engine<T> {
     ///
     /// # Errors
     /// `ENOENT`; an older kernel does not know the request.
-    pub fn index_of(&mut self, name: &str) -> Result<(u16, Family)> {
+    pub fn index_of(&mut self, name: &str) -> Result<(u16, SetFamily)> {
         codec::check_name("look up", name)?;
         self.needs_version_7()?;
         let what = format!("set {name}");
@@ -262,7 +262,7 @@ impl<T: Transport> Engine<T> {
         let index = answer.index;
         let index =
             index.ok_or_else(|| Error::malformed("read", what, "IPSET_ATTR_INDEX is missing"))?;
-        Ok((index, Family::from(answer.family.unwrap_or(0))))
+        Ok((index, SetFamily::from(answer.family.unwrap_or(0))))
     }
 
     /// The name of the set with this index in rules (`IPSET_CMD_GET_BYINDEX`, since 4.20).

@@ -1,7 +1,7 @@
 //! Revisions of a type: the options that each adds, and the newest that both sides know.
 
-use super::{Engine, kind};
-use crate::ipset::model::{Family, Header, SetType};
+use super::{IpsetEngine, kind};
+use crate::ipset::model::{Header, SetFamily, SetType};
 use crate::ipset::raw;
 use crate::ipset::wire::CommandAttrs;
 use std::ops::RangeInclusive;
@@ -69,12 +69,16 @@ fn since(kind: &SetType) -> Option<Since> {
     })
 }
 
-impl<T: Transport> Engine<T> {
+impl<T: Transport> IpsetEngine<T> {
     /// The revisions of a type in the kernel (`IPSET_CMD_TYPE`). The request makes it load the type's module.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](weir_netlink::ErrorKind::Unsupported) when the kernel lacks the type or the family.
-    pub fn revisions(&mut self, set_type: &SetType, family: Family) -> Result<RangeInclusive<u8>> {
+    pub fn revisions(
+        &mut self,
+        set_type: &SetType,
+        family: SetFamily,
+    ) -> Result<RangeInclusive<u8>> {
         if let Some((min, max)) = self.revisions.get(&(set_type.clone(), family)) {
             return Ok(*min..=*max);
         }

@@ -1,6 +1,6 @@
 //! Generates random sets that the kernel accepts, for property tests.
 
-use super::{Counters, Entry, Family, Header, Key, ProtoPort, Set, SetType, SkbInfo};
+use super::{Counters, Entry, Header, Key, ProtoPort, Set, SetFamily, SetType, SkbInfo};
 use crate::ipset::raw::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP};
 use ipnet::IpNet;
 use proptest::collection::vec;
@@ -18,7 +18,7 @@ pub fn set(name: &'static str) -> impl Strategy<Value = Set> {
         SetType::HashIpPortIp,
         SetType::BitmapPort,
     ]);
-    let family = prop_oneof![Just(Family::Inet), Just(Family::Inet6)];
+    let family = prop_oneof![Just(SetFamily::Inet), Just(SetFamily::Inet6)];
     (
         kind,
         family,
@@ -44,7 +44,11 @@ fn header(h: Header) -> BoxedStrategy<Header> {
     if !h.kind.is_hash() {
         return Just(h).boxed();
     }
-    let bits = if h.family == Family::Inet6 { 128u8 } else { 32 };
+    let bits = if h.family == SetFamily::Inet6 {
+        128u8
+    } else {
+        32
+    };
     (
         of(64u32..5000),
         of(100u32..100_000),
@@ -66,10 +70,10 @@ fn header(h: Header) -> BoxedStrategy<Header> {
         .boxed()
 }
 
-fn ip(family: Family) -> BoxedStrategy<IpAddr> {
+fn ip(family: SetFamily) -> BoxedStrategy<IpAddr> {
     match family {
         // The upper bits are set, so no netmask makes it zero.
-        Family::Inet6 => any::<u128>()
+        SetFamily::Inet6 => any::<u128>()
             .prop_map(|n| IpAddr::V6(Ipv6Addr::from_bits(n | 1 << 127)))
             .boxed(),
         _ => any::<u32>()
@@ -78,13 +82,17 @@ fn ip(family: Family) -> BoxedStrategy<IpAddr> {
     }
 }
 
-fn net(family: Family) -> impl Strategy<Value = IpNet> {
-    let bits = if family == Family::Inet6 { 128u8 } else { 32 };
+fn net(family: SetFamily) -> impl Strategy<Value = IpNet> {
+    let bits = if family == SetFamily::Inet6 {
+        128u8
+    } else {
+        32
+    };
     (ip(family), 1..=bits).prop_map(|(ip, n)| IpNet::new(ip, n).unwrap_or_else(|_| IpNet::from(ip)))
 }
 
-fn port(family: Family) -> impl Strategy<Value = ProtoPort> {
-    let icmp = if family == Family::Inet6 {
+fn port(family: SetFamily) -> impl Strategy<Value = ProtoPort> {
+    let icmp = if family == SetFamily::Inet6 {
         IPPROTO_ICMPV6
     } else {
         IPPROTO_ICMP

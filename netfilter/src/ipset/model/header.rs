@@ -1,6 +1,6 @@
 //! Sets: a header with the options, and the entries.
 
-use super::{Entry, Family, SetType};
+use super::{Entry, SetFamily, SetType};
 use std::net::IpAddr;
 use weir_netlink::attr::Unknown;
 
@@ -12,7 +12,7 @@ pub struct Header {
     /// The type of the entries.
     pub kind: SetType,
     /// The family of the addresses.
-    pub family: Family,
+    pub family: SetFamily,
     /// `hashsize`: initial number of buckets; the kernel rounds up to a power of two and grows it. Default 1024
     pub hash_size: Option<u32>,
     /// `maxelem`: maximum number of entries of a hash. Default 65536
@@ -44,11 +44,11 @@ pub struct Header {
 }
 
 impl Header {
-    /// A set with all defaults. The family of types without addresses is always [`Family::Unspec`].
+    /// A set with all defaults. The family of types without addresses is always [`SetFamily::Unspec`].
     #[must_use]
-    pub fn new(name: impl Into<String>, kind: SetType, family: Family) -> Self {
+    pub fn new(name: impl Into<String>, kind: SetType, family: SetFamily) -> Self {
         let family = match kind.has_family() {
-            false if !matches!(kind, SetType::Other(_)) => Family::Unspec,
+            false if !matches!(kind, SetType::Other(_)) => SetFamily::Unspec,
             _ => family,
         };
         Self {

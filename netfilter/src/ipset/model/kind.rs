@@ -5,7 +5,7 @@ use std::fmt;
 
 /// The family of a set's addresses (`family`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
+pub enum SetFamily {
     /// No addresses: sets of ports, hardware addresses and lists (`NFPROTO_UNSPEC`).
     Unspec,
     /// IPv4 (`NFPROTO_IPV4`)
@@ -17,7 +17,7 @@ pub enum Family {
     Other(u8),
 }
 
-impl Family {
+impl SetFamily {
     /// `NFPROTO_*`
     #[must_use]
     pub fn number(self) -> u8 {
@@ -30,7 +30,7 @@ impl Family {
     }
 }
 
-impl From<u8> for Family {
+impl From<u8> for SetFamily {
     fn from(n: u8) -> Self {
         match n {
             NFPROTO_UNSPEC => Self::Unspec,
@@ -41,7 +41,7 @@ impl From<u8> for Family {
     }
 }
 
-impl fmt::Display for Family {
+impl fmt::Display for SetFamily {
     /// The argument of `family`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

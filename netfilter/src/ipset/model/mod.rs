@@ -8,4 +8,4 @@ mod kind;
 
 pub use entry::{Counters, Entry, Key, ProtoPort, SkbInfo};
 pub use header::{Header, Set};
-pub use kind::{Family, SetType};
+pub use kind::{SetFamily, SetType};

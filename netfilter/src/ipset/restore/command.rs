@@ -3,7 +3,7 @@
 use super::options::create_options;
 use super::token::Token;
 use super::{Command, Parser, Wrong, entry, wrong};
-use crate::ipset::model::{Entry, Family, Header, SetType};
+use crate::ipset::model::{Entry, Header, SetFamily, SetType};
 use crate::ipset::raw::IPSET_MAXNAMELEN;
 
 /// Checks that no word is left.
@@ -141,7 +141,7 @@ impl Parser {
                 ),
             );
         }
-        let mut header = Header::new(&*set.text, kind, Family::Inet);
+        let mut header = Header::new(&*set.text, kind, SetFamily::Inet);
         create_options(&mut header, type_token, rest)?;
         Ok(Command::Create(Box::new(header)))
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! Parser::line   one line -> Statement, knowing the sets of the kernel and of the lines before
 //! check          a whole text: every line or none
-//! Engine::restore   check, then carry out
+//! IpsetEngine::restore   check, then carry out
 //! ```
 //! Supported are create, add, del, flush, destroy, rename and swap, their short and long spellings, `-exist` and
 //! `COMMIT`. Ranges are expanded to single entries or networks, as the kernel would store them. Names of hosts and

@@ -5,7 +5,7 @@ use super::range::address;
 use super::token::Token;
 use super::{Wrong, wrong};
 use crate::ipset::codec::MAX_TIMEOUT;
-use crate::ipset::model::{Family, Header, SetType};
+use crate::ipset::model::{Header, SetFamily, SetType};
 
 /// The largest timeout that ipset accepts, in seconds.
 pub(super) const TIMEOUT_MAX: u64 = MAX_TIMEOUT as u64;
@@ -66,8 +66,8 @@ pub(super) fn create_options(
         match name {
             "family" if h.kind.has_family() => {
                 h.family = match &*value.text {
-                    "inet" | "ipv4" => Family::Inet,
-                    "inet6" | "ipv6" => Family::Inet6,
+                    "inet" | "ipv4" => SetFamily::Inet,
+                    "inet6" | "ipv6" => SetFamily::Inet6,
                     other => {
                         return wrong(
                             value,
@@ -81,7 +81,11 @@ pub(super) fn create_options(
             _ => others.push((name, option, value)),
         }
     }
-    let prefix = if h.family == Family::Inet6 { 128 } else { 32 };
+    let prefix = if h.family == SetFamily::Inet6 {
+        128
+    } else {
+        32
+    };
     for (name, option, value) in others {
         match name {
             "hashsize" if is_hash => h.hash_size = Some(number(value, 1, ALL)?),

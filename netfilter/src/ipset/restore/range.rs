@@ -3,7 +3,7 @@
 use super::options::part_number;
 use super::token::Token;
 use super::{Wrong, wrong};
-use crate::ipset::model::{Family, Header, ProtoPort};
+use crate::ipset::model::{Header, ProtoPort, SetFamily};
 use crate::ipset::proto;
 use crate::ipset::raw::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
@@ -25,7 +25,7 @@ fn too_many<T>(token: &Token<'_>) -> Result<T, Wrong> {
 }
 
 /// One address of the set's family.
-pub(super) fn address(family: Family, token: &Token<'_>, text: &str) -> Result<IpAddr, Wrong> {
+pub(super) fn address(family: SetFamily, token: &Token<'_>, text: &str) -> Result<IpAddr, Wrong> {
     // Brackets separate the colons of an address from that after a protocol.
     let text = text
         .strip_prefix('[')
@@ -38,7 +38,7 @@ pub(super) fn address(family: Family, token: &Token<'_>, text: &str) -> Result<I
         );
     };
     match (family, ip) {
-        (Family::Inet, IpAddr::V4(_)) | (Family::Inet6, IpAddr::V6(_)) => Ok(ip),
+        (SetFamily::Inet, IpAddr::V4(_)) | (SetFamily::Inet6, IpAddr::V6(_)) => Ok(ip),
         _ => wrong(
             token,
             format!("{ip} is not of family {family}, which the set has"),
@@ -46,7 +46,7 @@ pub(super) fn address(family: Family, token: &Token<'_>, text: &str) -> Result<I
     }
 }
 
-fn prefixed(family: Family, token: &Token<'_>, text: &str) -> Result<IpNet, Wrong> {
+fn prefixed(family: SetFamily, token: &Token<'_>, text: &str) -> Result<IpNet, Wrong> {
     let (ip, length) = match text.split_once('/') {
         Some((ip, length)) => (ip, Some(length)),
         None => (text, None),
@@ -64,7 +64,7 @@ fn prefixed(family: Family, token: &Token<'_>, text: &str) -> Result<IpNet, Wron
 }
 
 /// `A`, `A/LENGTH` or `A-B`: first and last address.
-fn bounds(family: Family, token: &Token<'_>, text: &str) -> Result<(IpAddr, IpAddr), Wrong> {
+fn bounds(family: SetFamily, token: &Token<'_>, text: &str) -> Result<(IpAddr, IpAddr), Wrong> {
     if let Some((from, to)) = text.split_once('-') {
         let (from, to) = (address(family, token, from)?, address(family, token, to)?);
         return Ok((from.min(to), from.max(to)));
@@ -107,7 +107,11 @@ pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec
 }
 
 /// The networks that cover a range, as the kernel splits it.
-pub(super) fn networks(family: Family, token: &Token<'_>, text: &str) -> Result<Vec<IpNet>, Wrong> {
+pub(super) fn networks(
+    family: SetFamily,
+    token: &Token<'_>,
+    text: &str,
+) -> Result<Vec<IpNet>, Wrong> {
     if !text.contains('-') {
         return Ok(vec![prefixed(family, token, text)?.trunc()]);
     }
@@ -129,7 +133,7 @@ pub(super) fn networks(family: Family, token: &Token<'_>, text: &str) -> Result<
 
 /// `[PROTOCOL:]PORT[-PORT]`; TCP by default.
 pub(super) fn ports(
-    family: Family,
+    family: SetFamily,
     token: &Token<'_>,
     text: &str,
 ) -> Result<Vec<ProtoPort>, Wrong> {
@@ -146,10 +150,10 @@ pub(super) fn ports(
         None => (IPPROTO_TCP, text),
     };
     match (protocol, family) {
-        (IPPROTO_ICMP, Family::Inet6) => {
+        (IPPROTO_ICMP, SetFamily::Inet6) => {
             return wrong(token, "icmp is of family inet: write icmpv6");
         }
-        (IPPROTO_ICMPV6, Family::Inet) => {
+        (IPPROTO_ICMPV6, SetFamily::Inet) => {
             return wrong(token, "icmpv6 is of family inet6: write icmp");
         }
         _ => {}

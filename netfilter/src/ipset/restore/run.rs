@@ -1,7 +1,7 @@
 //! Executes a parsed text.
 
 use super::{Command, ParseError, Parser, Statement, check};
-use crate::ipset::engine::{Engine, Existing, Pipeline};
+use crate::ipset::engine::{Existing, IpsetEngine, Pipeline};
 use crate::ipset::model::{Entry, Header};
 use crate::ipset::raw;
 use weir_netlink::Transport;
@@ -25,7 +25,7 @@ fn not_understood(e: &ParseError) -> Error {
     )
 }
 
-impl<T: Transport> Engine<T> {
+impl<T: Transport> IpsetEngine<T> {
     /// `ipset restore`: executes a text, after parsing all of it.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl<T: Transport> Engine<T> {
     /// `weir restore --test`: whether a text could be parsed here.
     ///
     /// # Errors
-    /// As [`Engine::restore`]; nothing is changed in any case.
+    /// As [`IpsetEngine::restore`]; nothing is changed in any case.
     pub fn check(&mut self, text: &str) -> Result<usize> {
         let known = self.known()?;
         check(text, known).map_err(|e| not_understood(&e))

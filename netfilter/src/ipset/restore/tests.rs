@@ -67,7 +67,7 @@ fn the_sets_follow_the_lines() {
     let text = "create a hash:ip\ncreate b hash:ip family inet6\nswap a b\nadd a ::1\nrename b c\nadd c 1.1.1.1\n\
                 destroy c\nadd c 1.1.1.1\n";
     assert!(error(text).starts_with("line 8 column 5: there is no set \"c\""));
-    let known = Header::new("k", SetType::BitmapPort, crate::ipset::Family::Unspec);
+    let known = Header::new("k", SetType::BitmapPort, crate::ipset::SetFamily::Unspec);
     let statements = parse("add k 1-3\n", [known]).unwrap();
     let keys = vec![Key::Port(1), Key::Port(2), Key::Port(3)];
     let entries = keys.into_iter().map(Entry::new).collect();

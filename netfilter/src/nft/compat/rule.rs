@@ -3,7 +3,8 @@
 use super::{Compat, legacy};
 use crate::nft::expr::Expr;
 use crate::nft::model::{
-    CmpOp, Data, Family, Match, MetaKey, Operand, PayloadBase, Rule, Selector, Statement, Verdict,
+    CmpOp, Data, Match, MetaKey, Operand, PayloadBase, Rule, Selector, Statement, TableFamily,
+    Verdict,
 };
 use crate::xtables::{self, Interface, Mark, Not, Protocol, Target};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -15,7 +16,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Supported are interfaces, protocol, addresses, the packet's mark, `match` and `target` expressions, counters
 /// (without their values) and verdicts.
 #[must_use]
-pub fn legacy_rule(rule: &Rule, family: Family) -> Option<xtables::Rule> {
+pub fn legacy_rule(rule: &Rule, family: TableFamily) -> Option<xtables::Rule> {
     legacy(family)?;
     if rule.comment.is_some() {
         return None;
@@ -39,7 +40,7 @@ pub fn legacy_rule(rule: &Rule, family: Family) -> Option<xtables::Rule> {
     Some(made)
 }
 
-fn extension(made: &mut xtables::Rule, expr: &Expr, family: Family) -> Option<()> {
+fn extension(made: &mut xtables::Rule, expr: &Expr, family: TableFamily) -> Option<()> {
     match Compat::read(expr, family)? {
         Compat::Match(m) => made.matches.push(m),
         Compat::Target(t) if made.target.is_none() => made.target = Some(t),
@@ -59,7 +60,7 @@ fn target(verdict: &Verdict) -> Option<Target> {
     })
 }
 
-fn condition(made: &mut xtables::Rule, m: &Match, family: Family) -> Option<()> {
+fn condition(made: &mut xtables::Rule, m: &Match, family: TableFamily) -> Option<()> {
     let not = match m.op {
         CmpOp::Eq => Not(false),
         CmpOp::Neq => Not(true),
@@ -100,8 +101,10 @@ fn condition(made: &mut xtables::Rule, m: &Match, family: Family) -> Option<()> 
         } => {
             let net = network(&m.operand, family)?;
             match (family, *offset) {
-                (Family::Ip, 12) | (Family::Ip6, 8) => once(&mut made.source, (not, net)),
-                (Family::Ip, 16) | (Family::Ip6, 24) => once(&mut made.destination, (not, net)),
+                (TableFamily::Ip, 12) | (TableFamily::Ip6, 8) => once(&mut made.source, (not, net)),
+                (TableFamily::Ip, 16) | (TableFamily::Ip6, 24) => {
+                    once(&mut made.destination, (not, net))
+                }
                 _ => None,
             }
         }
@@ -124,13 +127,13 @@ fn interface(operand: &Operand) -> Option<Interface> {
     }
 }
 
-fn network(operand: &Operand, family: Family) -> Option<IpNet> {
+fn network(operand: &Operand, family: TableFamily) -> Option<IpNet> {
     let (Data(bytes), len) = match operand {
         Operand::Value(data) => (data, None),
         Operand::Prefix(data, len) => (data, Some(*len)),
         _ => return None,
     };
-    if family == Family::Ip {
+    if family == TableFamily::Ip {
         let bytes: [u8; 4] = bytes.as_slice().try_into().ok()?;
         return Ipv4Net::new(Ipv4Addr::from(bytes), len.unwrap_or(32))
             .ok()

@@ -17,13 +17,13 @@ pub(crate) use ruleset::set_text;
 pub(crate) use ruleset::{base_chain_text, set_line, set_word};
 
 use super::context::Context;
-use super::model::{Family, Rule, Set};
+use super::model::{Rule, Set, TableFamily};
 use std::fmt;
 
 impl Rule {
     /// The rule as `nft` lists it in a table of `family`.
     #[must_use]
-    pub fn text(&self, family: Family) -> String {
+    pub fn text(&self, family: TableFamily) -> String {
         rule_text(self, family, Context::of(family))
     }
 }
@@ -39,6 +39,6 @@ impl Set {
 /// As a rule of an `inet` table.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text(Family::Inet))
+        f.write_str(&self.text(TableFamily::Inet))
     }
 }

@@ -5,7 +5,7 @@ use super::statement::{bytes, limit};
 use super::value::hex;
 use crate::nft::context::Context;
 use crate::nft::expr::{Counter, Expr, ExprAttrs};
-use crate::nft::model::{Family, Hook, Object, ObjectKind, Statement};
+use crate::nft::model::{Hook, Object, ObjectKind, Statement, TableFamily};
 use crate::nft::wire::{FlowtableAttrs, ObjRefAttrs, QuotaAttrs, device_names};
 use crate::nft::{raise, raw};
 use std::fmt;
@@ -53,7 +53,7 @@ fn inside(o: &Object) -> Option<String> {
             };
             match raise::rule(
                 vec![Expr::from_attrs(attrs)],
-                Context::of(Family::Inet),
+                Context::of(TableFamily::Inet),
                 &|_| None,
             )
             .statements
@@ -73,7 +73,11 @@ fn inside(o: &Object) -> Option<String> {
                 return None;
             }
             let hook = f.hook?;
-            let priority = priority_text(hook.priority.unwrap_or(0), Hook::Ingress, Family::Netdev);
+            let priority = priority_text(
+                hook.priority.unwrap_or(0),
+                Hook::Ingress,
+                TableFamily::Netdev,
+            );
             let mut text = format!("\t\thook ingress priority {priority}\n");
             let devices = device_names(hook.devs.as_deref().unwrap_or_default());
             if !devices.is_empty() {

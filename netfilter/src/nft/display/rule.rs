@@ -3,12 +3,12 @@
 use super::statement::statement;
 use crate::nft::context::Context;
 use crate::nft::expr::{Cmp, DataAttrs, Expr, Range};
-use crate::nft::model::{Family, PayloadBase, Reject, Rule, Selector, Source, Statement};
+use crate::nft::model::{PayloadBase, Reject, Rule, Selector, Source, Statement, TableFamily};
 use crate::nft::{raise, raw};
 use std::borrow::Cow;
 
 /// The rule as `nft` lists it in a table of `family`.
-pub(crate) fn rule_text(rule: &Rule, family: Family, mut context: Context) -> String {
+pub(crate) fn rule_text(rule: &Rule, family: TableFamily, mut context: Context) -> String {
     let mut texts: Vec<Option<String>> = Vec::new();
     let mut pending = Pending::default();
     for s in readable(&rule.statements, context).iter() {

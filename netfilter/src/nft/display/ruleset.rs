@@ -8,14 +8,14 @@ use super::{type_of, unread};
 use crate::nft::compat;
 use crate::nft::context::Context;
 use crate::nft::model::{
-    BaseChain, Chain, DataType, Element, Family, Hook, Object, ObjectKind, Policy, Ruleset, Set,
-    SetData, Table, priority,
+    BaseChain, Chain, DataType, Element, Hook, Object, ObjectKind, Policy, Ruleset, Set, SetData,
+    Table, TableFamily, priority,
 };
 use crate::nft::raw;
 use crate::nft::set::is_host_order_type;
 use std::fmt;
 
-impl fmt::Display for Family {
+impl fmt::Display for TableFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unspec => "unspec",
@@ -79,7 +79,7 @@ impl fmt::Display for Table {
     }
 }
 
-fn chain_text(c: &Chain, family: Family) -> String {
+fn chain_text(c: &Chain, family: TableFamily) -> String {
     let mut text = format!("\tchain {} {{\n", c.name);
     if let Some(comment) = &c.comment {
         text += &format!("\t\tcomment \"{comment}\"\n");
@@ -94,12 +94,12 @@ fn chain_text(c: &Chain, family: Family) -> String {
 }
 
 /// `type T hook H priority P; policy P;`
-pub(crate) fn base_chain_text(base: &BaseChain, family: Family) -> String {
+pub(crate) fn base_chain_text(base: &BaseChain, family: TableFamily) -> String {
     let hook = match (base.hook, family) {
-        (Hook::Prerouting, Family::Netdev) => "ingress".to_owned(),
-        (Hook::Input, Family::Netdev) => "egress".to_owned(),
-        (Hook::Prerouting, Family::Arp) => "input".to_owned(),
-        (Hook::Input, Family::Arp) => "output".to_owned(),
+        (Hook::Prerouting, TableFamily::Netdev) => "ingress".to_owned(),
+        (Hook::Input, TableFamily::Netdev) => "egress".to_owned(),
+        (Hook::Prerouting, TableFamily::Arp) => "input".to_owned(),
+        (Hook::Input, TableFamily::Arp) => "output".to_owned(),
         (hook, _) => hook.to_string(),
     };
     let devices = match base.devices.as_slice() {
@@ -128,11 +128,11 @@ impl fmt::Display for Hook {
 }
 
 /// A named priority plus an offset of at most 10, or the number.
-pub(super) fn priority_text(n: i32, hook: Hook, family: Family) -> String {
+pub(super) fn priority_text(n: i32, hook: Hook, family: TableFamily) -> String {
     let prerouting = hook == Hook::Prerouting;
     let postrouting = hook == Hook::Postrouting;
     let names: &[(i32, &str, bool)] = match family {
-        Family::Inet | Family::Ip | Family::Ip6 => &[
+        TableFamily::Inet | TableFamily::Ip | TableFamily::Ip6 => &[
             (priority::RAW, "raw", true),
             (priority::MANGLE, "mangle", true),
             (priority::DSTNAT, "dstnat", prerouting),
@@ -141,7 +141,7 @@ pub(super) fn priority_text(n: i32, hook: Hook, family: Family) -> String {
             (priority::SRCNAT, "srcnat", postrouting),
         ],
         // linux/netfilter_bridge.h, enum nf_br_hook_priorities
-        Family::Bridge => &[
+        TableFamily::Bridge => &[
             (-300, "dstnat", prerouting),
             (-200, "filter", true),
             (100, "out", hook == Hook::Output),

@@ -8,15 +8,15 @@ use crate::nft::compat::Compat;
 use crate::nft::context::{Context, is_host_order};
 use crate::nft::expr::Expr;
 use crate::nft::model::{
-    CmpOp, Data, DataType, Family, Limit, LimitUnit, Log, Match, MetaKey, Nat, NatKind, Operand,
-    Reject, Selector, Source, Statement, Tproxy,
+    CmpOp, Data, DataType, Limit, LimitUnit, Log, Match, MetaKey, Nat, NatKind, Operand, Reject,
+    Selector, Source, Statement, TableFamily, Tproxy,
 };
 use crate::nft::raw;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 /// A statement in a table of `family`, given what is known about the packet.
-pub(super) fn statement(s: &Statement, family: Family, context: Context) -> String {
+pub(super) fn statement(s: &Statement, family: TableFamily, context: Context) -> String {
     match s {
         Statement::Match(m) => matching(m, context),
         Statement::Counter(c) => format!("counter packets {} bytes {}", c.packets, c.bytes),
@@ -60,7 +60,7 @@ pub(super) fn statement(s: &Statement, family: Family, context: Context) -> Stri
 }
 
 /// A match or target of xtables, or an expression of which only name and bytes are known.
-fn opaque(e: &Expr, family: Family) -> String {
+fn opaque(e: &Expr, family: TableFamily) -> String {
     if let Some(compat) = Compat::read(e, family) {
         return compat.to_string();
     }
@@ -225,10 +225,10 @@ fn nat_flags(flags: u32) -> String {
     }
 }
 
-fn family_word(of: Family, table: Family) -> &'static str {
+fn family_word(of: TableFamily, table: TableFamily) -> &'static str {
     match (table, of) {
-        (Family::Inet, Family::Ip) => " ip",
-        (Family::Inet, Family::Ip6) => " ip6",
+        (TableFamily::Inet, TableFamily::Ip) => " ip",
+        (TableFamily::Inet, TableFamily::Ip6) => " ip6",
         _ => "",
     }
 }
@@ -246,7 +246,7 @@ fn bracketed(a: IpAddr, port: bool) -> String {
     }
 }
 
-fn nat(n: &Nat, family: Family) -> String {
+fn nat(n: &Nat, family: TableFamily) -> String {
     let kind = match n.kind {
         NatKind::Snat => "snat",
         NatKind::Dnat => "dnat",
@@ -271,7 +271,7 @@ fn nat(n: &Nat, family: Family) -> String {
     )
 }
 
-fn tproxy(t: &Tproxy, family: Family) -> String {
+fn tproxy(t: &Tproxy, family: TableFamily) -> String {
     let addr = t
         .addr
         .map_or_else(String::new, |a| bracketed(a, t.port.is_some()));
@@ -357,7 +357,7 @@ pub(super) fn limit(l: &Limit) -> String {
     }
 }
 
-fn reject(r: Reject, family: Family, context: Context) -> String {
+fn reject(r: Reject, family: TableFamily, context: Context) -> String {
     let code = |table, n: u8| {
         numbers::name(table, u64::from(n)).map_or_else(|| n.to_string(), str::to_owned)
     };
@@ -367,8 +367,8 @@ fn reject(r: Reject, family: Family, context: Context) -> String {
         // The meaning of `reject` alone: in `inet` the icmpx code, in a single family its own code.
         Reject::Icmpx(raw::NFT_REJECT_ICMPX_PORT_UNREACH) => "reject".to_owned(),
         Reject::Icmpx(n) => format!("reject with icmpx {}", code(numbers::ICMPX_CODES, n)),
-        Reject::Icmp(3) if family == Family::Ip => "reject".to_owned(),
-        Reject::Icmp(4) if family == Family::Ip6 => "reject".to_owned(),
+        Reject::Icmp(3) if family == TableFamily::Ip => "reject".to_owned(),
+        Reject::Icmp(4) if family == TableFamily::Ip6 => "reject".to_owned(),
         Reject::Icmp(n) if v6 => format!("reject with icmpv6 {}", code(numbers::ICMPV6_CODES, n)),
         Reject::Icmp(n) => format!("reject with icmp {}", code(numbers::ICMP_CODES, n)),
     }

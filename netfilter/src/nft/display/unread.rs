@@ -5,7 +5,7 @@ use super::statement::statement;
 use super::value::hex;
 use crate::nft::context::Context;
 use crate::nft::expr::{Expr, ExprAttrs};
-use crate::nft::model::{Element, Family, ObjectKind, Set, Statement, Unread};
+use crate::nft::model::{Element, ObjectKind, Set, Statement, TableFamily, Unread};
 use crate::nft::{raise, raw};
 use weir_netlink::attr::AttrSet;
 
@@ -31,7 +31,7 @@ pub(super) fn of_set(s: &Set) -> Vec<String> {
         raw::NFTA_SET_EXPR => Some(match expression(&u.bytes) {
             // The values are those of the elements.
             Some(Statement::Counter(_)) => "counter".to_owned(),
-            Some(s) => statement(&s, Family::Inet, Context::of(Family::Inet)),
+            Some(s) => statement(&s, TableFamily::Inet, Context::of(TableFamily::Inet)),
             None => opaque(u),
         }),
         _ => Some(opaque(u)),
@@ -54,7 +54,7 @@ pub(super) fn of_element(s: &Set, e: &Element) -> String {
         raw::NFTA_SET_ELEM_EXPR => match expression(&u.bytes) {
             Some(s) => format!(
                 " {}",
-                statement(&s, Family::Inet, Context::of(Family::Inet))
+                statement(&s, TableFamily::Inet, Context::of(TableFamily::Inet))
             ),
             None => format!(" {}", opaque(u)),
         },
@@ -65,7 +65,7 @@ pub(super) fn of_element(s: &Set, e: &Element) -> String {
 
 fn expression(bytes: &[u8]) -> Option<Statement> {
     let expr = Expr::from_attrs(ExprAttrs::decode(bytes).ok()?);
-    let rule = raise::rule(vec![expr], Context::of(Family::Inet), &|_| None);
+    let rule = raise::rule(vec![expr], Context::of(TableFamily::Inet), &|_| None);
     rule.statements.into_iter().next()
 }
 

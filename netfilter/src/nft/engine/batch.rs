@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Op, TableId, Transaction, UNGUARDED};
+use super::{NftOp, TableId, Transaction, UNGUARDED};
 use crate::nft::context::Context;
 use crate::nft::expr::{Expr, ExprElem};
 use crate::nft::model::{Chain, Policy, Rule, Set, Table};
@@ -20,7 +20,7 @@ use weir_netlink::{Error, Result};
 const ELEMENTS_PER_MESSAGE: usize = 120;
 
 impl Transaction {
-    /// The datagram that [`Engine::commit`](super::Engine::commit) sends, for inspection: all netlink messages from
+    /// The datagram that [`NftEngine::commit`](super::NftEngine::commit) sends, for inspection: all netlink messages from
     /// `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`, with sequence numbers from 0.
     ///
     /// # Errors
@@ -72,17 +72,17 @@ impl Messages {
         self.origin.push(self.op);
     }
 
-    fn write(&mut self, op: &Op) {
+    fn write(&mut self, op: &NftOp) {
         match op {
-            Op::AddTable(t) => self.table(t),
-            Op::DeleteTable(id) | Op::ReplaceTable(id, _) => {
+            NftOp::AddTable(t) => self.table(t),
+            NftOp::DeleteTable(id) | NftOp::ReplaceTable(id, _) => {
                 let attrs = TableAttrs {
                     name: Some(id.1.clone()),
                     ..TableAttrs::default()
                 };
                 self.push(raw::NFT_MSG_DELTABLE, 0, id, &attrs);
             }
-            Op::AddSet(id, s) => {
+            NftOp::AddSet(id, s) => {
                 self.set_id += 1;
                 self.new_sets
                     .insert((id.clone(), s.name.clone()), self.set_id);
@@ -96,7 +96,7 @@ impl Messages {
                     elements,
                 );
             }
-            Op::DeleteSet(id, name) => {
+            NftOp::DeleteSet(id, name) => {
                 let (table, name) = (Some(id.1.clone()), Some(name.clone()));
                 let attrs = SetAttrs {
                     table,
@@ -105,17 +105,17 @@ impl Messages {
                 };
                 self.push(raw::NFT_MSG_DELSET, 0, id, &attrs);
             }
-            Op::AddElements(id, s, elements) => {
+            NftOp::AddElements(id, s, elements) => {
                 self.change(raw::NFT_MSG_NEWSETELEM, id, s, elements);
             }
-            Op::DeleteElements(id, s, elements) => {
+            NftOp::DeleteElements(id, s, elements) => {
                 // The kernel finds elements by key; a foreign comment may not fit beside weir's own userdata.
                 let mut found = elements.clone();
                 found.iter_mut().for_each(|e| e.extra_mut().comment = None);
                 self.change(raw::NFT_MSG_DELSETELEM, id, s, &found);
             }
-            Op::AddChain(id, c) => self.chain(id, c),
-            Op::SetPolicy(id, name, p) => {
+            NftOp::AddChain(id, c) => self.chain(id, c),
+            NftOp::SetPolicy(id, name, p) => {
                 let (table, name) = (Some(id.1.clone()), Some(name.clone()));
                 let policy = Some(policy(*p));
                 let attrs = ChainAttrs {
@@ -126,7 +126,7 @@ impl Messages {
                 };
                 self.push(raw::NFT_MSG_NEWCHAIN, NLM_F_CREATE, id, &attrs);
             }
-            Op::DeleteChain(id, name) => {
+            NftOp::DeleteChain(id, name) => {
                 let (table, name) = (Some(id.1.clone()), Some(name.clone()));
                 let attrs = ChainAttrs {
                     table,
@@ -135,8 +135,8 @@ impl Messages {
                 };
                 self.push(raw::NFT_MSG_DELCHAIN, 0, id, &attrs);
             }
-            Op::AddRule(id, chain, rule, before) => self.rule(id, chain, rule, *before),
-            Op::DeleteRule(id, chain, _, handle) => {
+            NftOp::AddRule(id, chain, rule, before) => self.rule(id, chain, rule, *before),
+            NftOp::DeleteRule(id, chain, _, handle) => {
                 let attrs = RuleAttrs {
                     table: Some(id.1.clone()),
                     chain: Some(chain.clone()),

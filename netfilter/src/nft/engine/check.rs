@@ -1,9 +1,9 @@
 //! Values that no message can represent exactly: refused before anything is sent, so that nothing is truncated.
 
-use super::{Op, Transaction};
+use super::{NftOp, Transaction};
 use crate::nft::model::{
-    Chain, CtKey, Data, DataType, Family, Match, MetaKey, Operand, Rule, Selector, Set, Source,
-    Statement, Verdict,
+    Chain, CtKey, Data, DataType, Match, MetaKey, Operand, Rule, Selector, Set, Source, Statement,
+    TableFamily, Verdict,
 };
 use crate::nft::raw;
 use std::net::IpAddr;
@@ -37,36 +37,36 @@ pub(super) fn fits(transaction: &Transaction) -> Result<()> {
     Ok(())
 }
 
-fn one(op: &Op) -> Result<(), String> {
+fn one(op: &NftOp) -> Result<(), String> {
     let (id, named) = match op {
-        Op::AddTable(t) => {
+        NftOp::AddTable(t) => {
             name("table", &t.name)?;
             return comment(t.comment.as_deref());
         }
-        Op::AddSet(id, s) => {
+        NftOp::AddSet(id, s) => {
             set(s)?;
             elements(s, &s.elements)?;
             (id, &s.name)
         }
-        Op::AddElements(id, s, e) => {
+        NftOp::AddElements(id, s, e) => {
             elements(s, e)?;
             (id, &s.name)
         }
         // As they were listed.
-        Op::DeleteElements(id, s, _) => (id, &s.name),
-        Op::AddChain(id, c) => {
+        NftOp::DeleteElements(id, s, _) => (id, &s.name),
+        NftOp::AddChain(id, c) => {
             chain(c)?;
             (id, &c.name)
         }
-        Op::AddRule(id, c, r, _) => {
+        NftOp::AddRule(id, c, r, _) => {
             rule(r)?;
             (id, c)
         }
-        Op::DeleteTable(id) | Op::ReplaceTable(id, _) => (id, &id.1),
-        Op::DeleteSet(id, n)
-        | Op::SetPolicy(id, n, _)
-        | Op::DeleteChain(id, n)
-        | Op::DeleteRule(id, n, ..) => (id, n),
+        NftOp::DeleteTable(id) | NftOp::ReplaceTable(id, _) => (id, &id.1),
+        NftOp::DeleteSet(id, n)
+        | NftOp::SetPolicy(id, n, _)
+        | NftOp::DeleteChain(id, n)
+        | NftOp::DeleteRule(id, n, ..) => (id, n),
     };
     name("table", &id.1)?;
     name("chain or set", named)
@@ -247,10 +247,10 @@ fn source(to: &Selector, from: &Source) -> Result<(), String> {
 }
 
 /// The kernel reads as many bytes of an address as its family has.
-fn family(family: Family, address: IpAddr) -> Result<(), String> {
+fn family(family: TableFamily, address: IpAddr) -> Result<(), String> {
     let fits = match family {
-        Family::Ip => address.is_ipv4(),
-        Family::Ip6 => address.is_ipv6(),
+        TableFamily::Ip => address.is_ipv4(),
+        TableFamily::Ip6 => address.is_ipv6(),
         _ => true,
     };
     match fits {

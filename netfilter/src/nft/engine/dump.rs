@@ -1,7 +1,7 @@
 //! One dump: every answer is decoded; their total size is bounded.
 
-use super::Engine;
-use crate::nft::model::Family;
+use super::NftEngine;
+use crate::nft::model::TableFamily;
 use weir_netlink::Transport;
 use weir_netlink::attr::{AttrSet, DecodeError, Str};
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, Reply, message_type};
@@ -17,11 +17,11 @@ pub(super) fn decode<A: AttrSet>(reply: &Reply, what: &str) -> Result<A> {
         .map_err(|e: DecodeError| Error::malformed("read", what, e.to_string()))
 }
 
-impl<T: Transport> Engine<T> {
+impl<T: Transport> NftEngine<T> {
     pub(super) fn dump<A: AttrSet>(
         &mut self,
         message: u16,
-        family: Family,
+        family: TableFamily,
         attrs: &A,
         what: &str,
     ) -> Result<Vec<Reply>> {
@@ -33,11 +33,11 @@ impl<T: Transport> Engine<T> {
         Ok(replies)
     }
 
-    /// As [`Engine::dump`], for long lists: each answer is freed before the next one is read.
+    /// As [`NftEngine::dump`], for long lists: each answer is freed before the next one is read.
     pub(super) fn each<A: AttrSet>(
         &mut self,
         message: u16,
-        family: Family,
+        family: TableFamily,
         attrs: &A,
         what: &str,
         mut f: impl FnMut(Reply) -> Result<()>,
@@ -84,7 +84,7 @@ fn too_large(what: &str, reply: &Reply, limit: usize) -> Error {
     let reason = format!(
         "the ruleset has more than {limit} bytes, and no more are read at once; the limit was reached in table {} {table}: \
          delete what makes it so large",
-        Family::from(reply.family)
+        TableFamily::from(reply.family)
     );
     Error::refused("read", what, reason)
 }

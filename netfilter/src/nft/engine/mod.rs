@@ -21,10 +21,10 @@ mod stray;
 
 #[cfg(test)]
 pub(crate) use plan::canonical;
-pub use plan::{Kept, Op, Transaction, UNGUARDED, plan};
+pub use plan::{Kept, NftOp, Transaction, UNGUARDED, plan};
 pub use snapshot::Snapshot;
 
-use super::model::{Family, Ruleset, Table};
+use super::model::{Ruleset, Table, TableFamily};
 use crate::converge::{Committed, Converge, ReadBack, converge};
 use dump::no_nf_tables;
 use read::Scope;
@@ -32,10 +32,10 @@ use std::time::Duration;
 use weir_netlink::contention::CONTENTION;
 use weir_netlink::nfnetlink::Socket;
 use weir_netlink::{Error, Result};
-use weir_netlink::{Kernel, Transport};
+use weir_netlink::{NetlinkSocket, Transport};
 
 /// A table by family and name.
-pub type TableId = (Family, String);
+pub type TableId = (TableFamily, String);
 
 /// How many bytes one reading may take: a process with CAP_NET_ADMIN in a pod's namespace can create tables of any
 /// size there, and as values they take several times as much of the node's memory. A rule has about 500 bytes, an
@@ -52,7 +52,7 @@ const GUARDED: u32 = 8;
 
 /// A connection to nf_tables in one network namespace.
 #[derive(Debug)]
-pub struct Engine<T: Transport = Kernel> {
+pub struct NftEngine<T: Transport = NetlinkSocket> {
     socket: Socket<T>,
     contention: Duration,
     read_limit: usize,
@@ -64,11 +64,11 @@ pub struct Engine<T: Transport = Kernel> {
     torn: bool,
 }
 
-/// What [`Engine::apply`] did.
+/// What [`NftEngine::apply`] did.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Applied {
+pub struct NftApplied {
     /// The changes that were made, in this order; empty when the ruleset was in sync.
-    pub ops: Vec<Op>,
+    pub ops: Vec<NftOp>,
     /// The generation of the ruleset that was read back and is in sync.
     pub generation: u32,
     /// All tables that exist in it, owned and foreign.
@@ -79,7 +79,7 @@ pub struct Applied {
     pub read_back: Option<Duration>,
 }
 
-impl Engine<Kernel> {
+impl NftEngine<NetlinkSocket> {
     /// In the network namespace of the calling thread.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Engine<Kernel> {
     }
 }
 
-impl<T: Transport> Engine<T> {
+impl<T: Transport> NftEngine<T> {
     /// Uses an open socket.
     pub fn with_socket(socket: Socket<T>) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl<T: Transport> Engine<T> {
     /// the attribute. Another writer kept changing the owned tables. The actual state is not what the kernel
     /// acknowledged. An answer was lost and nothing could be read afterwards. [`Error::in_force`] tells whether the
     /// change is in force; a transaction is in force as a whole or not at all.
-    pub fn apply(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Applied> {
+    pub fn apply(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<NftApplied> {
         refuse_foreign("apply", desired, owned)?;
         let limit = self.contention;
         let mut desired = Desired {
@@ -137,7 +137,7 @@ impl<T: Transport> Engine<T> {
         };
         let done = converge(&mut desired, limit)?;
         let kept = done.observed.ruleset.tables.iter().flat_map(Kept::of);
-        Ok(Applied {
+        Ok(NftApplied {
             kept: kept.collect(),
             ops: done.ops,
             generation: done.observed.generation,
@@ -187,7 +187,7 @@ fn refuse_foreign(operation: &str, desired: &Ruleset, owned: &[TableId]) -> Resu
 
 /// What the owned tables are to hold.
 struct Desired<'a, T: Transport> {
-    engine: &'a mut Engine<T>,
+    engine: &'a mut NftEngine<T>,
     ruleset: &'a Ruleset,
     owned: &'a [TableId],
 }
@@ -195,7 +195,7 @@ struct Desired<'a, T: Transport> {
 impl<T: Transport> Converge for Desired<'_, T> {
     type Observed = Snapshot;
     type Plan = Transaction;
-    type Op = Op;
+    type Op = NftOp;
 
     const OBJECT: &'static str = "the ruleset";
 
@@ -211,7 +211,7 @@ impl<T: Transport> Converge for Desired<'_, T> {
         Ok(transaction)
     }
 
-    fn ops(plan: &mut Transaction) -> &mut Vec<Op> {
+    fn ops(plan: &mut Transaction) -> &mut Vec<NftOp> {
         &mut plan.ops
     }
 
@@ -250,7 +250,9 @@ impl<T: Transport> Converge for Desired<'_, T> {
             }
             // While the kernel resizes the hash table of a large set, a dump can list an element twice and omit
             // another, without reporting it. The ruleset is the same, so it is read again.
-            let only_elements = missing.iter().all(|op| matches!(op, Op::AddElements(..)));
+            let only_elements = missing
+                .iter()
+                .all(|op| matches!(op, NftOp::AddElements(..)));
             if only_elements && !is_last {
                 continue;
             }

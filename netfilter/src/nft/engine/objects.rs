@@ -1,23 +1,23 @@
 //! Reads stateful objects and flowtables, which weir never creates, for listings of a whole ruleset.
 
-use super::Engine;
+use super::NftEngine;
 use super::dump::decode;
 use super::read::find;
 use super::snapshot::AnonymousSets;
 use crate::nft::expr::Expr;
-use crate::nft::model::{Family, Object, ObjectKind, Statement, Table};
+use crate::nft::model::{Object, ObjectKind, Statement, Table, TableFamily};
 use crate::nft::wire::{FlowtableAttrs, ObjAttrs};
 use crate::nft::{raw, userdata};
 use weir_netlink::Result;
 use weir_netlink::Transport;
 use weir_netlink::attr::{AttrSet, Writer};
 
-impl<T: Transport> Engine<T> {
+impl<T: Transport> NftEngine<T> {
     /// Adds its objects to every table. A kernel that does not know the request has none.
     pub(super) fn objects(&mut self, tables: &mut [Table]) -> Result<()> {
         let found = self.dump(
             raw::NFT_MSG_GETOBJ,
-            Family::Unspec,
+            TableFamily::Unspec,
             &ObjAttrs::default(),
             "objects",
         );
@@ -34,7 +34,7 @@ impl<T: Transport> Engine<T> {
         }
         let found = self.dump(
             raw::NFT_MSG_GETFLOWTABLE,
-            Family::Unspec,
+            TableFamily::Unspec,
             &FlowtableAttrs::default(),
             "flowtables",
         );

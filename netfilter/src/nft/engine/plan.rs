@@ -5,7 +5,9 @@ use crate::diff::{Step, diff};
 use crate::nft::context::Context;
 use crate::nft::display::{base_chain_text, rule_text, set_line, set_word};
 use crate::nft::expr::Expr;
-use crate::nft::model::{Chain, Element, Family, ObjectKind, Policy, Rule, Ruleset, Set, Table};
+use crate::nft::model::{
+    Chain, Element, ObjectKind, Policy, Rule, Ruleset, Set, Table, TableFamily,
+};
 use crate::nft::{lower, raise};
 use std::collections::HashSet;
 use std::fmt;
@@ -17,7 +19,7 @@ pub struct Transaction {
     /// none).
     pub generation: u32,
     /// In the order in which they are sent.
-    pub ops: Vec<Op>,
+    pub ops: Vec<NftOp>,
     /// Objects that are not desired and are kept nevertheless.
     pub kept: Vec<Kept>,
 }
@@ -58,7 +60,7 @@ pub const UNGUARDED: u32 = 0;
 
 /// One change. `Display` prints the equivalent `nft` command.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Op {
+pub enum NftOp {
     /// `add table`; separate operations add its chains and sets.
     AddTable(Table),
     /// `delete table` with everything in it.
@@ -106,7 +108,7 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
         let id = (*family, name.clone());
         match (desired, found) {
             (None, None) => {}
-            (None, Some(_)) => ops.push(Op::DeleteTable(id)),
+            (None, Some(_)) => ops.push(NftOp::DeleteTable(id)),
             (Some(t), None) => add_table(t, &mut ops),
             (Some(t), Some(i)) => {
                 let Some(old) = observed.ruleset.tables.get(i) else {
@@ -114,7 +116,7 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
                 };
                 let reasons = reasons::to_replace(t, old, observed, i);
                 if !reasons.is_empty() {
-                    ops.push(Op::ReplaceTable(id, reasons));
+                    ops.push(NftOp::ReplaceTable(id, reasons));
                     add_table(t, &mut ops);
                     continue;
                 }
@@ -138,14 +140,18 @@ fn shell(t: &Table) -> Table {
     }
 }
 
-fn add_table(t: &Table, ops: &mut Vec<Op>) {
+fn add_table(t: &Table, ops: &mut Vec<NftOp>) {
     let id = (t.family, t.name.clone());
-    ops.push(Op::AddTable(shell(t)));
+    ops.push(NftOp::AddTable(shell(t)));
     // Verdict maps refer to chains, rules to both.
-    ops.extend(t.chains.iter().map(|c| Op::AddChain(id.clone(), empty(c))));
-    ops.extend(t.sets.iter().map(|s| Op::AddSet(id.clone(), s.clone())));
+    ops.extend(
+        t.chains
+            .iter()
+            .map(|c| NftOp::AddChain(id.clone(), empty(c))),
+    );
+    ops.extend(t.sets.iter().map(|s| NftOp::AddSet(id.clone(), s.clone())));
     for c in &t.chains {
-        let add = |r: &Rule| Op::AddRule(id.clone(), c.name.clone(), r.clone(), None);
+        let add = |r: &Rule| NftOp::AddRule(id.clone(), c.name.clone(), r.clone(), None);
         ops.extend(c.rules.iter().map(add));
     }
 }
@@ -164,7 +170,7 @@ pub(super) fn set_frame(s: &Set) -> Set {
     }
 }
 
-fn change_table(new: &Table, old: &Table, observed: &Snapshot, table: usize, ops: &mut Vec<Op>) {
+fn change_table(new: &Table, old: &Table, observed: &Snapshot, table: usize, ops: &mut Vec<NftOp>) {
     let id = (new.family, new.name.clone());
     let (mut deletions, mut additions) = (Vec::new(), Vec::new());
     for (c, chain) in old.chains.iter().enumerate() {
@@ -184,25 +190,25 @@ fn change_table(new: &Table, old: &Table, observed: &Snapshot, table: usize, ops
         old.chains
             .iter()
             .filter(is_gone)
-            .map(|c| Op::DeleteChain(id.clone(), c.name.clone())),
+            .map(|c| NftOp::DeleteChain(id.clone(), c.name.clone())),
     );
     ops.extend(
         new.chains
             .iter()
             .filter(is_new)
-            .map(|c| Op::AddChain(id.clone(), empty(c))),
+            .map(|c| NftOp::AddChain(id.clone(), empty(c))),
     );
     for c in &new.chains {
         let policy = |c: &Chain| c.base.as_ref().map(|b| b.policy);
         if let (Some(desired), Some(o)) = (policy(c), old.chain(&c.name))
             && policy(o) != Some(desired)
         {
-            ops.push(Op::SetPolicy(id.clone(), c.name.clone(), desired));
+            ops.push(NftOp::SetPolicy(id.clone(), c.name.clone(), desired));
         }
     }
     ops.extend(set_additions);
     for c in new.chains.iter().filter(|c| old.chain(&c.name).is_none()) {
-        let add = |r: &Rule| Op::AddRule(id.clone(), c.name.clone(), r.clone(), None);
+        let add = |r: &Rule| NftOp::AddRule(id.clone(), c.name.clone(), r.clone(), None);
         ops.extend(c.rules.iter().map(add));
     }
     ops.append(&mut additions);
@@ -213,8 +219,8 @@ fn change_rules(
     chain: &Chain,
     handles: &[u64],
     desired: &[Rule],
-    deletions: &mut Vec<Op>,
-    additions: &mut Vec<Op>,
+    deletions: &mut Vec<NftOp>,
+    additions: &mut Vec<NftOp>,
 ) {
     let old: Vec<Rule> = chain.rules.iter().map(Rule::without_counters).collect();
     // Nearly all rules are equal as listed, and need no canonical form.
@@ -246,7 +252,7 @@ fn change_rules(
             Step::Keep(_) => {}
             Step::Delete(o) => {
                 if let (Some(rule), Some(handle)) = (old.get(*o), handles.get(*o)) {
-                    deletions.push(Op::DeleteRule(
+                    deletions.push(NftOp::DeleteRule(
                         id.clone(),
                         chain.name.clone(),
                         rule.clone(),
@@ -256,7 +262,7 @@ fn change_rules(
             }
             Step::Add(n) => {
                 if let Some(rule) = desired.get(*n) {
-                    additions.push(Op::AddRule(
+                    additions.push(NftOp::AddRule(
                         id.clone(),
                         chain.name.clone(),
                         rule.clone(),
@@ -269,16 +275,16 @@ fn change_rules(
 }
 
 /// The deletions and the additions of sets and elements.
-fn change_sets(id: &TableId, new: &Table, old: &Table) -> (Vec<Op>, Vec<Op>) {
+fn change_sets(id: &TableId, new: &Table, old: &Table) -> (Vec<NftOp>, Vec<NftOp>) {
     let (mut deletions, mut additions) = (Vec::new(), Vec::new());
     for s in &old.sets {
         if !new.sets.iter().any(|n| n.name == s.name) {
-            deletions.push(Op::DeleteSet(id.clone(), s.name.clone()));
+            deletions.push(NftOp::DeleteSet(id.clone(), s.name.clone()));
         }
     }
     for s in &new.sets {
         let Some(o) = old.sets.iter().find(|o| o.name == s.name) else {
-            additions.push(Op::AddSet(id.clone(), s.clone()));
+            additions.push(NftOp::AddSet(id.clone(), s.clone()));
             continue;
         };
         let (desired, found) = (s.settled().elements, o.settled().elements);
@@ -288,17 +294,17 @@ fn change_sets(id: &TableId, new: &Table, old: &Table) -> (Vec<Op>, Vec<Op>) {
         };
         let (delete, add) = (only(&found, &desired), only(&desired, &found));
         if !delete.is_empty() {
-            deletions.push(Op::DeleteElements(id.clone(), set_frame(s), delete));
+            deletions.push(NftOp::DeleteElements(id.clone(), set_frame(s), delete));
         }
         if !add.is_empty() {
-            additions.push(Op::AddElements(id.clone(), set_frame(s), add));
+            additions.push(NftOp::AddElements(id.clone(), set_frame(s), add));
         }
     }
     (deletions, additions)
 }
 
 /// The form in which the kernel lists a rule, with counters at zero.
-pub(crate) fn canonical(rule: &Rule, family: Family) -> Rule {
+pub(crate) fn canonical(rule: &Rule, family: TableFamily) -> Rule {
     let context = Context::of(family);
     let mut lowered = lower::rule(rule, context);
     for e in &mut lowered.exprs {
@@ -319,7 +325,7 @@ pub(crate) fn canonical(rule: &Rule, family: Family) -> Rule {
     }
 }
 
-impl Op {
+impl NftOp {
     /// The verb of the `nft` command.
     #[must_use]
     pub fn verb(&self) -> &'static str {
@@ -343,7 +349,7 @@ impl Op {
     /// The object of the `nft` command, as written after the verb.
     #[must_use]
     pub fn object(&self) -> String {
-        let text = |family: Family, r: &Rule| rule_text(r, family, Context::of(family));
+        let text = |family: TableFamily, r: &Rule| rule_text(r, family, Context::of(family));
         match self {
             Self::AddTable(t) => format!("table {} {}", t.family, t.name),
             Self::DeleteTable((family, name)) => format!("table {family} {name}"),
@@ -383,7 +389,7 @@ impl Op {
     }
 }
 
-impl fmt::Display for Op {
+impl fmt::Display for NftOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb(), self.object())
     }

@@ -3,8 +3,8 @@
 use super::dump::{decode, kind, no_nf_tables};
 use super::snapshot::{Anonymous, AnonymousSets, Mark, Snapshot, chain, hold, table};
 use super::stray::{self, Stray};
-use super::{Engine, TableId, objects};
-use crate::nft::model::{Element, Family, Ruleset, Set, Table, Unread};
+use super::{NftEngine, TableId, objects};
+use crate::nft::model::{Element, Ruleset, Set, Table, TableFamily, Unread};
 use crate::nft::wire::{ChainAttrs, ElemListAttrs, GenAttrs, RuleAttrs, SetAttrs, TableAttrs};
 use crate::nft::{raw, set};
 use weir_netlink::Transport;
@@ -87,7 +87,7 @@ const FIRST_ROOM: usize = 1 << 20;
 /// Maximum of it.
 const LAST_ROOM: usize = 16 << 20;
 
-impl<T: Transport> Engine<T> {
+impl<T: Transport> NftEngine<T> {
     /// The generation of the ruleset: every commit of any writer increments it.
     ///
     /// # Errors
@@ -107,13 +107,13 @@ impl<T: Transport> Engine<T> {
     /// The tables that exist (`nft list tables`), from one dump.
     ///
     /// # Errors
-    /// As [`Engine::generation`].
+    /// As [`NftEngine::generation`].
     pub fn tables(&mut self) -> Result<Vec<TableId>> {
         let ask = TableAttrs::default();
         let mut attempts = Attempts::begin(self.contention);
         loop {
             (self.torn, self.held) = (false, 0);
-            let found = self.dump(raw::NFT_MSG_GETTABLE, Family::Unspec, &ask, "tables")?;
+            let found = self.dump(raw::NFT_MSG_GETTABLE, TableFamily::Unspec, &ask, "tables")?;
             if !self.torn {
                 let ids = found
                     .iter()
@@ -130,7 +130,7 @@ impl<T: Transport> Engine<T> {
     /// The whole ruleset (`nft list ruleset`).
     ///
     /// # Errors
-    /// As [`Engine::generation`]; another writer kept changing the ruleset while it was read.
+    /// As [`NftEngine::generation`]; another writer kept changing the ruleset while it was read.
     pub fn read(&mut self) -> Result<Snapshot> {
         self.consistent(Scope::All, None)
     }
@@ -138,7 +138,7 @@ impl<T: Transport> Engine<T> {
     /// The tables of this list that exist.
     ///
     /// # Errors
-    /// As [`Engine::read`].
+    /// As [`NftEngine::read`].
     pub fn read_tables(&mut self, wanted: &[TableId]) -> Result<Snapshot> {
         self.consistent(Scope::Tables(wanted), None)
     }
@@ -147,7 +147,7 @@ impl<T: Transport> Engine<T> {
     /// of one with far more content than desired only that this is so.
     ///
     /// # Errors
-    /// As [`Engine::read`].
+    /// As [`NftEngine::read`].
     pub fn read_for(&mut self, desired: &Ruleset, owned: &[TableId]) -> Result<Snapshot> {
         self.consistent(Scope::Desired(desired, owned), None)
     }
@@ -230,7 +230,7 @@ impl<T: Transport> Engine<T> {
         let mut snapshot = Snapshot::default();
         let mut bare = Vec::new();
         let all = TableAttrs::default();
-        for reply in self.dump(raw::NFT_MSG_GETTABLE, Family::Unspec, &all, "tables")? {
+        for reply in self.dump(raw::NFT_MSG_GETTABLE, TableFamily::Unspec, &all, "tables")? {
             let attrs: TableAttrs = decode(&reply, "tables")?;
             let (table, mark) = table(&reply, &attrs);
             snapshot.tables.push((table.family, table.name.clone()));
@@ -283,7 +283,7 @@ impl<T: Transport> Engine<T> {
             ..
         } = &mut snapshot;
         let (message, all_of) = (raw::NFT_MSG_GETCHAIN, ChainAttrs::default());
-        self.each(message, Family::Unspec, &all_of, "chains", |reply| {
+        self.each(message, TableFamily::Unspec, &all_of, "chains", |reply| {
             let attrs: ChainAttrs = decode(&reply, "chains")?;
             if let Some(t) = position(tables, &reply, attrs.table.as_deref()) {
                 hold(marks, t, false);
@@ -327,12 +327,12 @@ impl<T: Transport> Engine<T> {
         let mut anonymous = AnonymousSets::new();
         for reply in self.dump(
             raw::NFT_MSG_GETSET,
-            Family::Unspec,
+            TableFamily::Unspec,
             &SetAttrs::default(),
             "sets",
         )? {
             let attrs: SetAttrs = decode(&reply, "sets")?;
-            let family = Family::from(reply.family);
+            let family = TableFamily::from(reply.family);
             let Some(t) = position(tables, &reply, attrs.table.as_deref()) else {
                 continue;
             };
@@ -362,7 +362,7 @@ impl<T: Transport> Engine<T> {
 
     fn elements(
         &mut self,
-        family: Family,
+        family: TableFamily,
         table: &str,
         set: &Set,
         host_order: bool,
@@ -385,19 +385,19 @@ impl<T: Transport> Engine<T> {
     /// If there are other tables, requests only the rules of the selected ones: a node's own namespace can hold tens
     /// of thousands.
     fn rules(&mut self, s: &mut Snapshot, anonymous: &AnonymousSets, others: bool) -> Result<()> {
-        let asked: Vec<(Family, RuleAttrs)> = if others {
+        let asked: Vec<(TableFamily, RuleAttrs)> = if others {
             let of = |t: &Table| RuleAttrs {
                 table: Some(t.name.clone()),
                 ..RuleAttrs::default()
             };
             s.ruleset.tables.iter().map(|t| (t.family, of(t))).collect()
         } else {
-            vec![(Family::Unspec, RuleAttrs::default())]
+            vec![(TableFamily::Unspec, RuleAttrs::default())]
         };
         for (family, ask) in asked {
             self.each(raw::NFT_MSG_GETRULE, family, &ask, "rules", |reply| {
                 let attrs: RuleAttrs = decode(&reply, "rules")?;
-                s.add_rule(Family::from(reply.family), attrs, anonymous);
+                s.add_rule(TableFamily::from(reply.family), attrs, anonymous);
                 Ok(())
             })?;
         }
@@ -415,7 +415,7 @@ pub(super) fn find<'a>(
 }
 
 fn position(tables: &[Table], reply: &Reply, name: Option<&str>) -> Option<usize> {
-    let family = Family::from(reply.family);
+    let family = TableFamily::from(reply.family);
     tables
         .iter()
         .position(|t| t.family == family && Some(t.name.as_str()) == name)

@@ -1,6 +1,6 @@
 //! Explains a refused batch: which operation, which attribute, what the kernel lacks.
 
-use super::Op;
+use super::NftOp;
 use crate::nft::context::Context;
 use crate::nft::expr::Expr;
 use crate::nft::lower;
@@ -25,7 +25,7 @@ fn option_of_chain(t: &ChainType) -> Option<&'static str> {
 }
 
 /// The error for the first failure.
-pub(super) fn explain(failures: &[Failure], ops: &[Op], origin: &[usize]) -> Error {
+pub(super) fn explain(failures: &[Failure], ops: &[NftOp], origin: &[usize]) -> Error {
     let Some(first) = failures.first() else {
         return Error::malformed("apply", "the batch", "refused without a reason");
     };
@@ -61,7 +61,7 @@ fn of_chain_type(f: &Failure) -> bool {
 }
 
 /// `ENOENT` at an expression's name, or `EOPNOTSUPP` and `ENOENT` at a chain's type: not in this kernel.
-fn lacking(op: &Op, f: &Failure) -> Option<String> {
+fn lacking(op: &NftOp, f: &Failure) -> Option<String> {
     if !matches!(
         f.errno,
         libc::ENOENT | libc::EOPNOTSUPP | libc::EAFNOSUPPORT
@@ -69,7 +69,7 @@ fn lacking(op: &Op, f: &Failure) -> Option<String> {
         return None;
     }
     match op {
-        Op::AddRule(id, _, rule, _) => {
+        NftOp::AddRule(id, _, rule, _) => {
             let steps = f.attribute.as_ref()?.steps();
             let named = steps.iter().find_map(|step| match step {
                 Step::Kind(name) if Expr::NAMES.contains(&name.as_str()) => Some(name.clone()),
@@ -89,10 +89,10 @@ fn lacking(op: &Op, f: &Failure) -> Option<String> {
             Some(format!("the expression {name}: {option}"))
         }
         // Of a device or a table that is gone the kernel says ENOENT too, and points at that.
-        Op::AddChain(_, c) if of_chain_type(f) => {
+        NftOp::AddChain(_, c) if of_chain_type(f) => {
             option_of_chain(&c.base.as_ref()?.chain_type).map(str::to_owned)
         }
-        Op::AddTable(t) if f.errno == libc::EAFNOSUPPORT => Some(format!(
+        NftOp::AddTable(t) if f.errno == libc::EAFNOSUPPORT => Some(format!(
             "{} tables (CONFIG_NF_TABLES_{})",
             t.family,
             t.family.to_string().to_uppercase()

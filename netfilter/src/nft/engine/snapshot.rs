@@ -5,7 +5,7 @@ use super::stray::{self, Stray};
 use crate::nft::context::Context;
 use crate::nft::expr::Expr;
 use crate::nft::model::{
-    BaseChain, Chain, ChainType, Family, Hook, Policy, Rule, Ruleset, Set, Table,
+    BaseChain, Chain, ChainType, Hook, Policy, Rule, Ruleset, Set, Table, TableFamily,
 };
 use crate::nft::wire::{ChainAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs, device_names};
 use crate::nft::{lower, raise, userdata};
@@ -147,7 +147,7 @@ pub(super) struct Anonymous {
 }
 
 /// The sets that belong to rules, by table and name.
-pub(super) type AnonymousSets = HashMap<(Family, String, String), Anonymous>;
+pub(super) type AnonymousSets = HashMap<(TableFamily, String, String), Anonymous>;
 
 impl Snapshot {
     /// Adds tables of which only the existence is known.
@@ -178,7 +178,12 @@ impl Snapshot {
         }
     }
 
-    pub(super) fn add_rule(&mut self, family: Family, attrs: RuleAttrs, anonymous: &AnonymousSets) {
+    pub(super) fn add_rule(
+        &mut self,
+        family: TableFamily,
+        attrs: RuleAttrs,
+        anonymous: &AnonymousSets,
+    ) {
         let mut strays = stray::of_rule(&attrs);
         let (Some(table), Some(chain)) = (attrs.table, attrs.chain) else {
             return;
@@ -257,7 +262,7 @@ pub(super) fn hold(marks: &mut [Mark], t: usize, is_anonymous: bool) {
 
 pub(super) fn table(reply: &Reply, attrs: &TableAttrs) -> (Table, Mark) {
     let name = attrs.name.as_deref().unwrap_or_default();
-    let mut table = Table::new(Family::from(reply.family), name);
+    let mut table = Table::new(TableFamily::from(reply.family), name);
     table.flags = attrs.flags.unwrap_or(0);
     table.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
     let mark = Mark {

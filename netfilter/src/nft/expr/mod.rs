@@ -48,7 +48,7 @@ pub use tproxy::Tproxy;
 
 use std::ffi::CStr;
 use weir_netlink::attr::{
-    AttrSet, Attrs, DecodeError, Kind, Path, RawNest, Step, Str, Target, Writer,
+    AttrKind, AttrSet, Attrs, DecodeError, Path, RawNest, Step, Str, Target, Writer,
 };
 
 weir_netlink::attributes! {

@@ -2,7 +2,7 @@
 
 use super::{Lowered, immediate};
 use crate::nft::expr::{self, Expr};
-use crate::nft::model::{Data, Family, Masquerade, Nat, NatKind, Redirect, Tproxy};
+use crate::nft::model::{Data, Masquerade, Nat, NatKind, Redirect, TableFamily, Tproxy};
 use crate::nft::raw;
 use std::ops::RangeInclusive;
 
@@ -102,7 +102,7 @@ pub(super) fn tproxy(t: &Tproxy, out: &mut Lowered) {
     let reg_addr = t.addr.map(|a| registers.put(&Data::addr(a)));
     let reg_port = t.port.map(|p| registers.put(&Data::be16(p)));
     let family = match t.family {
-        Family::Inet => Family::Unspec,
+        TableFamily::Inet => TableFamily::Unspec,
         family => family,
     };
     let family = Some(u32::from(family.number()));

@@ -7,7 +7,7 @@ mod rules;
 mod sets;
 mod statements;
 
-use super::{Chain, ChainType, Family, Hook, Policy, Ruleset, Set, Table, priority};
+use super::{Chain, ChainType, Hook, Policy, Ruleset, Set, Table, TableFamily, priority};
 use proptest::prelude::*;
 
 /// Which statements a chain may hold.
@@ -71,7 +71,7 @@ pub fn table(name: &'static str) -> BoxedStrategy<Table> {
             chains,
             sets,
             comment,
-            ..Table::new(Family::Inet, name)
+            ..Table::new(TableFamily::Inet, name)
         })
         .boxed()
 }

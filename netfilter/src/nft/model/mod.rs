@@ -24,7 +24,9 @@ pub use matching::{
 };
 pub use object::{Object, ObjectKind};
 pub use rule::{L4Proto, Rule, RuleBuilder};
-pub use ruleset::{BaseChain, Chain, ChainType, Family, Hook, Policy, Ruleset, Table, priority};
+pub use ruleset::{
+    BaseChain, Chain, ChainType, Hook, Policy, Ruleset, Table, TableFamily, priority,
+};
 pub use set::{Element, ElementKey, Extra, Set, SetData, TypeOf, Unread};
 pub use statement::{
     Counter, Limit, LimitUnit, Log, Masquerade, Nat, NatKind, Redirect, Reject, Source, Statement,

@@ -1,8 +1,8 @@
 //! A rule, and a builder that writes it as `nft` does.
 
 use super::{
-    CmpOp, Counter, CtKey, Data, Element, ElementKey, Family, Match, MetaKey, Operand, PayloadBase,
-    Redirect, Selector, Source, Statement, Tproxy, Verdict,
+    CmpOp, Counter, CtKey, Data, Element, ElementKey, Match, MetaKey, Operand, PayloadBase,
+    Redirect, Selector, Source, Statement, TableFamily, Tproxy, Verdict,
 };
 use crate::nft::context::Context;
 use crate::nft::expr::Expr;
@@ -56,7 +56,7 @@ impl Rule {
     /// The expressions that are sent for this rule in a table of the family. A lookup in an anonymous set refers to
     /// the set by its index there.
     #[must_use]
-    pub fn expressions(&self, family: Family) -> Vec<Expr> {
+    pub fn expressions(&self, family: TableFamily) -> Vec<Expr> {
         lower::rule(self, Context::of(family)).exprs
     }
 
@@ -326,7 +326,7 @@ impl RuleBuilder {
 
     /// `tproxy ip to :PORT` or `tproxy ip6 to :PORT`
     #[must_use]
-    pub fn tproxy(self, family: Family, port: u16) -> Self {
+    pub fn tproxy(self, family: TableFamily, port: u16) -> Self {
         self.push(Statement::Tproxy(Tproxy {
             family,
             addr: None,

@@ -15,7 +15,7 @@ pub struct Ruleset {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// Selects the packets that it sees.
-    pub family: Family,
+    pub family: TableFamily,
     /// Its name, unique in the family.
     pub name: String,
     /// `NFT_TABLE_F_DORMANT` (1), `NFT_TABLE_F_OWNER` (2), `NFT_TABLE_F_PERSIST` (4).
@@ -76,7 +76,7 @@ pub mod priority {
 
 /// The packets that a table sees (`NFPROTO_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
+pub enum TableFamily {
     /// No particular family; not a family of tables.
     Unspec,
     /// `inet`: IPv4 and IPv6. Since 3.14, NAT since 5.2.
@@ -95,7 +95,7 @@ pub enum Family {
     Other(u8),
 }
 
-impl Family {
+impl TableFamily {
     /// The number in the kernel's interface.
     #[must_use]
     pub const fn number(self) -> u8 {
@@ -112,7 +112,7 @@ impl Family {
     }
 }
 
-impl From<u8> for Family {
+impl From<u8> for TableFamily {
     fn from(n: u8) -> Self {
         match n {
             raw::NFPROTO_UNSPEC => Self::Unspec,
@@ -194,7 +194,7 @@ pub enum Policy {
 impl Ruleset {
     /// The table with this family and name.
     #[must_use]
-    pub fn table(&self, family: Family, name: &str) -> Option<&Table> {
+    pub fn table(&self, family: TableFamily, name: &str) -> Option<&Table> {
         self.tables
             .iter()
             .find(|t| t.family == family && t.name == name)
@@ -204,7 +204,7 @@ impl Ruleset {
 impl Table {
     /// An empty table.
     #[must_use]
-    pub fn new(family: Family, name: &str) -> Self {
+    pub fn new(family: TableFamily, name: &str) -> Self {
         Self {
             family,
             name: name.to_owned(),

@@ -1,6 +1,6 @@
 //! The statements of a rule.
 
-use super::{CtDirection, CtKey, Data, Family, Match, MetaKey, Selector};
+use super::{CtDirection, CtKey, Data, Match, MetaKey, Selector, TableFamily};
 use crate::nft::expr::Expr;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -115,8 +115,8 @@ pub struct Masquerade {
 pub struct Nat {
     /// Which end of the connection is translated.
     pub kind: NatKind,
-    /// [`Family::Ip`] or [`Family::Ip6`].
-    pub family: Family,
+    /// [`TableFamily::Ip`] or [`TableFamily::Ip6`].
+    pub family: TableFamily,
     /// First and last address.
     pub addrs: Option<(IpAddr, IpAddr)>,
     /// Ports.
@@ -137,9 +137,9 @@ pub enum NatKind {
 /// `tproxy`: the packet is delivered to a local socket unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tproxy {
-    /// [`Family::Ip`] or [`Family::Ip6`] in `inet` tables; the table's own family elsewhere, and
-    /// [`Family::Unspec`] for `tproxy to :PORT` in an `inet` table.
-    pub family: Family,
+    /// [`TableFamily::Ip`] or [`TableFamily::Ip6`] in `inet` tables; the table's own family elsewhere, and
+    /// [`TableFamily::Unspec`] for `tproxy to :PORT` in an `inet` table.
+    pub family: TableFamily,
     /// The address of the socket.
     pub addr: Option<IpAddr>,
     /// Its port.

@@ -2,7 +2,7 @@
 
 use super::value;
 use crate::nft::expr::Expr;
-use crate::nft::model::{Data, Family, Masquerade, Nat, NatKind, Redirect, Statement, Tproxy};
+use crate::nft::model::{Data, Masquerade, Nat, NatKind, Redirect, Statement, TableFamily, Tproxy};
 use crate::nft::raw;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -50,8 +50,8 @@ pub(super) fn statement(e: &[Expr]) -> Option<(Statement, usize)> {
     None
 }
 
-fn family(n: Option<u32>) -> Option<Family> {
-    Some(Family::from(u8::try_from(n?).ok()?))
+fn family(n: Option<u32>) -> Option<TableFamily> {
+    Some(TableFamily::from(u8::try_from(n?).ok()?))
 }
 
 fn read(e: &Expr, r: &Registers) -> Option<Statement> {

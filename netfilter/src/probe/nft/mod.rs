@@ -6,7 +6,7 @@ mod trial;
 
 pub use sets::SetTrial;
 
-use super::{Answer, Finding, Kernel, Row, answer, row, unanswered};
+use super::{Answer, Finding, Row, RunningKernel, answer, row, unanswered};
 use crate::nft::expr::Expr;
 use crate::nft::raw::{
     NF_INET_LOCAL_IN, NF_INET_LOCAL_OUT, NF_INET_POST_ROUTING, NF_INET_PRE_ROUTING, NFPROTO_BRIDGE,
@@ -148,13 +148,13 @@ pub const ROWS: &[Row<Trial>] = &[
 
 /// Tries every row in the network namespace of the calling thread, which must be a throwaway one.
 #[must_use]
-pub fn features(kernel: &Kernel) -> Vec<Finding> {
+pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
     features_of(kernel, |_| true)
 }
 
 /// As [`features`], for the rows of the selected features.
 #[must_use]
-pub fn features_of(kernel: &Kernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
+pub fn features_of(kernel: &RunningKernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut lab: Option<Result<Lab, Answer>> = None;
     let mut one = |row: &Row<Trial>| {
         answer(AREA, BASE, row, kernel, |trial| {

@@ -4,17 +4,17 @@
 //! module is not sent, and the answer says so.
 
 use super::commit::Asked;
-use super::{Engine, Transport, plan_restore};
+use super::{XtEngine, XtTransport, plan_restore};
 use crate::probe::{self, Answer};
 use crate::xtables::ext::{Context, Form, Part, Revisions};
 use crate::xtables::sets::Cached;
 use crate::xtables::text::{Command, Script};
-use crate::xtables::{Family, Rule, entry};
+use crate::xtables::{Rule, XtFamily, entry};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use weir_netlink::{Error, Result};
 
-/// The result of [`Engine::check`].
+/// The result of [`XtEngine::check`].
 #[derive(Debug, Default)]
 pub struct Checked {
     /// What the kernel lacks, in the order of the lines.
@@ -23,8 +23,8 @@ pub struct Checked {
     pub untold: Vec<String>,
 }
 
-impl<T: Transport> Engine<T> {
-    /// Checks whether [`Engine::restore`] would succeed. Creates no table and loads no module; missing tables are
+impl<T: XtTransport> XtEngine<T> {
+    /// Checks whether [`XtEngine::restore`] would succeed. Creates no table and loads no module; missing tables are
     /// taken as empty.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl<T: Transport> Engine<T> {
         &mut self,
         script: &Script,
         keep: bool,
-        kernel: &probe::Kernel,
+        kernel: &probe::RunningKernel,
     ) -> Result<Checked> {
         plan_restore(script, &self.read()?, keep)?;
         let sets = Cached::new(self.sets.as_ref());
@@ -83,17 +83,17 @@ fn new_rule(command: &Command) -> Option<&Rule> {
 /// Asks the kernel only for extensions that are loaded; assumes that it has those that it could load.
 struct Careful<'a, T> {
     asked: Asked<'a, T>,
-    kernel: &'a probe::Kernel,
+    kernel: &'a probe::RunningKernel,
     untold: RefCell<BTreeSet<String>>,
 }
 
-impl<T: Transport> Revisions for Careful<'_, T> {
-    fn has(&self, family: Family, part: Part, form: Form) -> Result<bool> {
+impl<T: XtTransport> Revisions for Careful<'_, T> {
+    fn has(&self, family: XtFamily, part: Part, form: Form) -> Result<bool> {
         let kind = match part {
-            Part::Match => probe::xtables::Kind::Match,
-            Part::Target => probe::xtables::Kind::Target,
+            Part::Match => probe::xtables::XtObject::Match,
+            Part::Target => probe::xtables::XtObject::Target,
         };
-        let guard = probe::xtables::guard(self.kernel, kind, form.name, family == Family::Ip6);
+        let guard = probe::xtables::guard(self.kernel, kind, form.name, family == XtFamily::Ip6);
         if let Some(Answer::Unknown(why)) = guard {
             let what = format!("{family} {part} {}: {why}", form.name);
             self.untold.borrow_mut().insert(what);

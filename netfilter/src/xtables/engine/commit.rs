@@ -1,14 +1,14 @@
 //! Writing: whole tables, preserving the counters of rules that are kept.
 
 use super::plan::Change;
-use super::{Engine, Transaction, Transport};
+use super::{Transaction, XtEngine, XtTransport};
 use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::ext::{Context, Form, Part, Revisions};
 use crate::xtables::raw::layout::*;
 use crate::xtables::raw::*;
 use crate::xtables::sets::Cached;
 use crate::xtables::table::{Blob, Layout};
-use crate::xtables::{Counters, Family};
+use crate::xtables::{Counters, XtFamily};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
@@ -34,7 +34,7 @@ struct Done<'a> {
     counters: Vec<Counters>,
 }
 
-impl<T: Transport> Engine<T> {
+impl<T: XtTransport> XtEngine<T> {
     /// Replaces the tables of a transaction, each atomically. Returns the number of replaced tables.
     ///
     /// # Errors
@@ -278,19 +278,19 @@ fn is_pending(e: &io::Error) -> bool {
 /// Asks the kernel once for each extension.
 pub(super) struct Asked<'a, T> {
     pub(super) transport: RefCell<&'a mut T>,
-    pub(super) known: RefCell<&'a mut HashMap<(Family, Part, Form), bool>>,
+    pub(super) known: RefCell<&'a mut HashMap<(XtFamily, Part, Form), bool>>,
 }
 
-impl<T: Transport> Revisions for Asked<'_, T> {
-    fn has(&self, family: Family, part: Part, form: Form) -> Result<bool> {
+impl<T: XtTransport> Revisions for Asked<'_, T> {
+    fn has(&self, family: XtFamily, part: Part, form: Form) -> Result<bool> {
         if let Some(known) = self.known.borrow().get(&(family, part, form)) {
             return Ok(*known);
         }
         let option = match (family, part) {
-            (Family::Ip, Part::Match) => IPT_SO_GET_REVISION_MATCH,
-            (Family::Ip, Part::Target) => IPT_SO_GET_REVISION_TARGET,
-            (Family::Ip6, Part::Match) => IP6T_SO_GET_REVISION_MATCH,
-            (Family::Ip6, Part::Target) => IP6T_SO_GET_REVISION_TARGET,
+            (XtFamily::Ip, Part::Match) => IPT_SO_GET_REVISION_MATCH,
+            (XtFamily::Ip, Part::Target) => IPT_SO_GET_REVISION_TARGET,
+            (XtFamily::Ip6, Part::Match) => IP6T_SO_GET_REVISION_MATCH,
+            (XtFamily::Ip6, Part::Target) => IP6T_SO_GET_REVISION_TARGET,
         };
         let request = Build::new().name(form.name, XT_EXTENSION_MAXNAMELEN);
         let mut value = request.unwrap_or_default().u8(form.revision).done();

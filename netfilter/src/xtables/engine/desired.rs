@@ -1,6 +1,8 @@
 //! The desired state of legacy tables, for the common loop.
 
-use super::{Engine, Op, Ownership, Snapshot, TableId, Transaction, Transport, plan, plan_restore};
+use super::{
+    Ownership, Snapshot, TableId, Transaction, XtEngine, XtOp, XtTransport, plan, plan_restore,
+};
 use crate::converge::{Committed, Converge, ReadBack};
 use crate::xtables::Ruleset;
 use crate::xtables::text::Script;
@@ -15,8 +17,8 @@ pub(super) enum Desired<'a> {
 }
 
 /// A change of one engine.
-pub(super) struct Change<'a, T: Transport> {
-    pub(super) engine: &'a mut Engine<T>,
+pub(super) struct Change<'a, T: XtTransport> {
+    pub(super) engine: &'a mut XtEngine<T>,
     pub(super) desired: Desired<'a>,
     /// The only table in scope; `None` for all that exist.
     pub(super) table: Option<TableId>,
@@ -26,7 +28,7 @@ pub(super) struct Change<'a, T: Transport> {
     pub(super) pending: bool,
 }
 
-impl<T: Transport> Change<'_, T> {
+impl<T: XtTransport> Change<'_, T> {
     fn read(&mut self) -> Result<Snapshot> {
         match &self.table {
             Some(table) => self.engine.read_tables(std::slice::from_ref(table)),
@@ -42,10 +44,10 @@ impl<T: Transport> Change<'_, T> {
     }
 }
 
-impl<T: Transport> Converge for Change<'_, T> {
+impl<T: XtTransport> Converge for Change<'_, T> {
     type Observed = Snapshot;
     type Plan = Transaction;
-    type Op = Op;
+    type Op = XtOp;
 
     const OBJECT: &'static str = "the legacy tables";
 
@@ -65,7 +67,7 @@ impl<T: Transport> Converge for Change<'_, T> {
         self.planned(&there)
     }
 
-    fn ops(plan: &mut Transaction) -> &mut Vec<Op> {
+    fn ops(plan: &mut Transaction) -> &mut Vec<XtOp> {
         &mut plan.ops
     }
 

@@ -25,16 +25,16 @@ pub use check::Checked;
 use desired::{Change, Desired};
 pub use lock::Writers;
 pub use ownership::Ownership;
-pub use plan::{Op, Transaction, plan};
+pub use plan::{Transaction, XtOp, plan};
 pub use read::Snapshot;
 pub use remove::Removed;
 pub use replay::plan_restore;
-pub use transport::{Kernel, Transport};
+pub use transport::{XtSockets, XtTransport};
 
 use super::ext::{Form, Part};
 use super::sets::{Sets, SocketSets};
 use super::text::Script;
-use super::{Family, Ruleset};
+use super::{Ruleset, XtFamily};
 use crate::converge::converge;
 use std::collections::HashMap;
 use std::fmt;
@@ -43,33 +43,33 @@ use weir_netlink::Result;
 use weir_netlink::contention::CONTENTION;
 
 /// A table by family and name.
-pub type TableId = (Family, String);
+pub type TableId = (XtFamily, String);
 
 /// A connection to the legacy tables of one network namespace.
-pub struct Engine<T: Transport = Kernel> {
+pub struct XtEngine<T: XtTransport = XtSockets> {
     transport: T,
     sets: Box<dyn Sets + Send>,
     writers: Writers,
     contention: Duration,
     /// The extensions that the kernel was asked for, and its answers.
-    known: HashMap<(Family, Part, Form), bool>,
+    known: HashMap<(XtFamily, Part, Form), bool>,
 }
 
-/// What [`Engine::apply`] did.
+/// What [`XtEngine::apply`] did.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Applied {
+pub struct XtApplied {
     /// The changes that were made, in this order; empty when the tables were in sync.
-    pub ops: Vec<Op>,
+    pub ops: Vec<XtOp>,
     /// How many tables were replaced, repetitions included.
     pub replaced: usize,
     /// How long the engine waited for the lock of the tools; `None` when it was not taken.
     pub lock_wait: Option<Duration>,
-    /// Duration of reading back; `None` when nothing was written, and for [`Engine::restore`], which does not read
+    /// Duration of reading back; `None` when nothing was written, and for [`XtEngine::restore`], which does not read
     /// back.
     pub read_back: Option<Duration>,
 }
 
-impl<T: Transport> fmt::Debug for Engine<T> {
+impl<T: XtTransport> fmt::Debug for XtEngine<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
             .field("writers", &self.writers)
@@ -77,20 +77,20 @@ impl<T: Transport> fmt::Debug for Engine<T> {
     }
 }
 
-impl Engine<Kernel> {
+impl XtEngine<XtSockets> {
     /// Opens the tables of the calling thread's network namespace, where no other program writes.
     ///
     /// # Errors
     /// `EPERM` without CAP_NET_RAW.
     pub fn open() -> Result<Self> {
         Ok(Self::with_transport(
-            Kernel::open()?,
+            XtSockets::open()?,
             Box::new(SocketSets::open()?),
         ))
     }
 }
 
-impl<T: Transport> Engine<T> {
+impl<T: XtTransport> XtEngine<T> {
     /// Uses an open connection, and `sets` to resolve the names of sets.
     pub fn with_transport(transport: T, sets: Box<dyn Sets + Send>) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl<T: Transport> Engine<T> {
     /// could not be acquired in time. Another writer kept changing a table. The actual state is not what the kernel
     /// acknowledged. [`Error::in_force`](weir_netlink::Error::in_force) tells whether the change is in force; tables
     /// that could not be restored are named.
-    pub fn apply(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<Applied> {
+    pub fn apply(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<XtApplied> {
         self.change(Desired::Rules(desired, ours.clone()))
     }
 
@@ -148,12 +148,12 @@ impl<T: Transport> Engine<T> {
     /// Runs a script (`iptables-restore`; with `keep`, `iptables-restore --noflush`).
     ///
     /// # Errors
-    /// As [`Engine::apply`]; a command that cannot be executed, with its line. Nothing is changed then.
-    pub fn restore(&mut self, script: &Script, keep: bool) -> Result<Applied> {
+    /// As [`XtEngine::apply`]; a command that cannot be executed, with its line. Nothing is changed then.
+    pub fn restore(&mut self, script: &Script, keep: bool) -> Result<XtApplied> {
         self.change(Desired::Script(script, keep))
     }
 
-    fn change(&mut self, desired: Desired<'_>) -> Result<Applied> {
+    fn change(&mut self, desired: Desired<'_>) -> Result<XtApplied> {
         let lock = lock::take(self.writers)?;
         let mut applied = self.converge(desired, None)?;
         applied.lock_wait = lock.waited;
@@ -161,7 +161,7 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Converges one table, or all that exist.
-    fn converge(&mut self, desired: Desired<'_>, table: Option<TableId>) -> Result<Applied> {
+    fn converge(&mut self, desired: Desired<'_>, table: Option<TableId>) -> Result<XtApplied> {
         let limit = self.contention;
         let is_compared = matches!(desired, Desired::Rules(..));
         let mut change = Change {
@@ -172,7 +172,7 @@ impl<T: Transport> Engine<T> {
             pending: false,
         };
         let done = converge(&mut change, limit)?;
-        Ok(Applied {
+        Ok(XtApplied {
             ops: done.ops,
             replaced: change.replaced,
             lock_wait: None,

@@ -15,7 +15,7 @@ use crate::xtables::ext::{All, Context};
 use crate::xtables::sets::Interned;
 use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
 use crate::xtables::text::Command;
-use crate::xtables::{ChainKind, Family, Policy, Rule, Ruleset, Table, Target, entry};
+use crate::xtables::{ChainKind, Policy, Rule, Ruleset, Table, Target, XtFamily, entry};
 use std::fmt;
 use weir_netlink::{Error, Result};
 
@@ -23,7 +23,7 @@ use weir_netlink::{Error, Result};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transaction {
     /// Executed in this order, they turn the observed state into the desired one.
-    pub ops: Vec<Op>,
+    pub ops: Vec<XtOp>,
     /// The tables that change.
     pub(in crate::xtables) changes: Vec<Change>,
 }
@@ -38,7 +38,7 @@ pub(in crate::xtables) struct Change {
 /// One change. `Display` prints the equivalent command.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Op {
+pub enum XtOp {
     /// `-D CHAIN PLACE`; the rule is for display. Places count from 1.
     DeleteRule(TableId, String, usize, Rule),
     /// `-F CHAIN`: it holds so many rules more than are desired that they are not compared one by one. How many it holds.
@@ -123,7 +123,7 @@ fn canonical_table(table: &Table) -> Result<Table> {
     Ok(table)
 }
 
-pub(super) fn canonical(rule: &Rule, family: Family) -> Result<Rule> {
+pub(super) fn canonical(rule: &Rule, family: XtFamily) -> Result<Rule> {
     let sets = Interned::default();
     let cx = Context {
         family,
@@ -209,10 +209,10 @@ impl Planner<'_> {
                 && *has != policy
             {
                 *has = policy;
-                new_chains.push(Op::SetPolicy(self.id.clone(), chain.name.clone(), policy));
+                new_chains.push(XtOp::SetPolicy(self.id.clone(), chain.name.clone(), policy));
             }
             if ours && desired.is_none() {
-                chain_deletions.push(Op::DeleteChain(self.id.clone(), chain.name.clone()));
+                chain_deletions.push(XtOp::DeleteChain(self.id.clone(), chain.name.clone()));
                 return false;
             }
             true
@@ -221,7 +221,7 @@ impl Planner<'_> {
             if new.chain(&chain.name).is_some() {
                 continue;
             }
-            new_chains.push(Op::NewChain(self.id.clone(), chain.name.clone()));
+            new_chains.push(XtOp::NewChain(self.id.clone(), chain.name.clone()));
             let mut made = ChainLayout::user(&chain.name);
             self.rules(
                 &mut made,
@@ -266,8 +266,8 @@ impl Planner<'_> {
         chain: &mut ChainLayout,
         all: bool,
         desired: &[Rule],
-        deletions: &mut Vec<Op>,
-        additions: &mut Vec<Op>,
+        deletions: &mut Vec<XtOp>,
+        additions: &mut Vec<XtOp>,
     ) {
         // Foreign user chains hold no desired rules.
         let desired = if all || chain.builtin.is_some() {
@@ -277,7 +277,7 @@ impl Planner<'_> {
         };
         if all && chain.rules.len() > desired.len().saturating_add(MORE) {
             let held = chain.rules.len();
-            deletions.push(Op::FlushChain(self.id.clone(), chain.name.clone(), held));
+            deletions.push(XtOp::FlushChain(self.id.clone(), chain.name.clone(), held));
             chain.rules.clear();
         }
         let places = self.places(chain, all, desired);
@@ -326,7 +326,7 @@ impl Planner<'_> {
             }
             if let Some(r) = chain.rules.get(*place) {
                 let name = chain.name.clone();
-                deletions.push(Op::DeleteRule(
+                deletions.push(XtOp::DeleteRule(
                     self.id.clone(),
                     name,
                     place + 1,
@@ -343,7 +343,7 @@ impl Planner<'_> {
                     tag: if chain.builtin.is_some() { self.tag } else { 0 },
                 });
                 let place = rules.len();
-                additions.push(Op::InsertRule(
+                additions.push(XtOp::InsertRule(
                     self.id.clone(),
                     chain.name.clone(),
                     place,
@@ -363,7 +363,7 @@ impl Planner<'_> {
     }
 }
 
-impl fmt::Display for Op {
+impl fmt::Display for XtOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::DeleteRule((family, table), ..)
         | Self::FlushChain((family, table), ..)

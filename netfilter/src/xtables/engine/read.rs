@@ -1,13 +1,13 @@
 //! Reading: which tables exist, and their content.
 
-use super::{Engine, Ownership, TableId, Transport};
+use super::{Ownership, TableId, XtEngine, XtTransport};
 use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::ext::{All, Context};
 use crate::xtables::raw::layout::*;
 use crate::xtables::raw::*;
 use crate::xtables::sets::Cached;
 use crate::xtables::table::{Counters, Info, Layout};
-use crate::xtables::{Family, Ruleset, entry};
+use crate::xtables::{Ruleset, XtFamily, entry};
 use std::fmt::Write;
 use std::io;
 use weir_netlink::contention::Attempts;
@@ -51,7 +51,7 @@ impl Snapshot {
 
     /// The text of `iptables-save -c`, or of `ip6tables-save -c`, without the lines that begin with `#`.
     #[must_use]
-    pub fn save(&self, family: Family) -> String {
+    pub fn save(&self, family: XtFamily) -> String {
         let mut text = String::new();
         let tables = self
             .ruleset
@@ -94,7 +94,7 @@ const MAX_TABLE_SIZE: usize = 64 << 20;
 /// has about 200 bytes, so this is some 80,000 rules.
 const MAX_READ_SIZE: usize = 16 << 20;
 
-impl<T: Transport> Engine<T> {
+impl<T: XtTransport> XtEngine<T> {
     /// Every table that exists in the namespace (`iptables-save` and `ip6tables-save`). Does not create any.
     ///
     /// # Errors
@@ -102,19 +102,19 @@ impl<T: Transport> Engine<T> {
     /// table is too large; the kernel's answer cannot be decoded.
     pub fn read(&mut self) -> Result<Snapshot> {
         let mut found = Vec::new();
-        for family in [Family::Ip, Family::Ip6] {
+        for family in [XtFamily::Ip, XtFamily::Ip6] {
             found.extend(self.names(family)?.into_iter().map(|name| (family, name)));
         }
         self.read_tables(&found)
     }
 
-    /// As [`Engine::read`], without the data that a change needs.
+    /// As [`XtEngine::read`], without the data that a change needs.
     ///
     /// # Errors
-    /// As [`Engine::read`].
+    /// As [`XtEngine::read`].
     pub fn ruleset(&mut self) -> Result<Ruleset> {
         let mut tables = Vec::new();
-        for family in [Family::Ip, Family::Ip6] {
+        for family in [XtFamily::Ip, XtFamily::Ip6] {
             for name in self.names(family)? {
                 tables.push(self.read_table(family, &name)?.into_table());
             }
@@ -126,7 +126,7 @@ impl<T: Transport> Engine<T> {
     ///
     /// # Errors
     /// The list cannot be read.
-    pub fn names(&mut self, family: Family) -> Result<Vec<String>> {
+    pub fn names(&mut self, family: XtFamily) -> Result<Vec<String>> {
         let names = self.transport.names(family);
         names.map_err(|e| Error::io("read", format!("the list of {family} tables"), &e))
     }
@@ -134,7 +134,7 @@ impl<T: Transport> Engine<T> {
     /// These tables. The kernel creates the missing ones, which remains visible in the namespace.
     ///
     /// # Errors
-    /// As [`Engine::read`]; the kernel has no such table.
+    /// As [`XtEngine::read`]; the kernel has no such table.
     pub fn read_tables(&mut self, wanted: &[TableId]) -> Result<Snapshot> {
         let layouts: Result<Vec<_>> = wanted
             .iter()
@@ -143,7 +143,7 @@ impl<T: Transport> Engine<T> {
         Ok(Snapshot::new(layouts?))
     }
 
-    pub(super) fn read_table(&mut self, family: Family, name: &str) -> Result<Layout> {
+    pub(super) fn read_table(&mut self, family: XtFamily, name: &str) -> Result<Layout> {
         let (info, entries) = self.entries(family, name, MAX_READ_SIZE)?;
         let cached = Cached::new(self.sets.as_ref());
         let cx = Context {
@@ -158,9 +158,9 @@ impl<T: Transport> Engine<T> {
     /// are only listed as owned are ignored. Creates no table, and decodes none into values.
     ///
     /// # Errors
-    /// As [`Engine::read`].
+    /// As [`XtEngine::read`].
     pub fn holds(&mut self, ours: &Ownership) -> Result<bool> {
-        for family in [Family::Ip, Family::Ip6] {
+        for family in [XtFamily::Ip, XtFamily::Ip6] {
             for name in self.names(family)? {
                 if self.holds_in(family, &name, ours)? {
                     return Ok(true);
@@ -170,10 +170,10 @@ impl<T: Transport> Engine<T> {
         Ok(false)
     }
 
-    /// As [`Engine::holds`], for one table.
+    /// As [`XtEngine::holds`], for one table.
     pub(super) fn holds_in(
         &mut self,
-        family: Family,
+        family: XtFamily,
         name: &str,
         ours: &Ownership,
     ) -> Result<bool> {
@@ -184,7 +184,7 @@ impl<T: Transport> Engine<T> {
     }
 
     /// The entries of a table that has at most `limit` bytes.
-    fn entries(&mut self, family: Family, name: &str, limit: usize) -> Result<(Info, Vec<u8>)> {
+    fn entries(&mut self, family: XtFamily, name: &str, limit: usize) -> Result<(Info, Vec<u8>)> {
         let object = format!("{family} table {name}");
         let mut attempts = Attempts::begin(self.contention);
         loop {
@@ -228,7 +228,7 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    fn info(&mut self, family: Family, name: &str) -> io::Result<Info> {
+    fn info(&mut self, family: XtFamily, name: &str) -> io::Result<Info> {
         let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
         let request = Build::new()
             .name(name, XT_TABLE_MAXNAMELEN)
@@ -241,7 +241,7 @@ impl<T: Transport> Engine<T> {
 }
 
 /// Whether one of the entries is owned by its mark.
-fn is_marked(entries: &[u8], family: Family, ours: &Ownership) -> Result<bool, String> {
+fn is_marked(entries: &[u8], family: XtFamily, ours: &Ownership) -> Result<bool, String> {
     let mut at = 0;
     while at < entries.len() {
         let rest = entries.get(at..).unwrap_or_default();

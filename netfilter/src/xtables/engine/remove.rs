@@ -1,23 +1,23 @@
 //! Tear-down, one table at a time, so that a failure in one does not prevent the deletion in others.
 
-use super::{Applied, Desired, Engine, Op, Ownership, Transport, lock};
-use crate::xtables::{Family, Ruleset};
+use super::{Desired, Ownership, XtApplied, XtEngine, XtOp, XtTransport, lock};
+use crate::xtables::{Ruleset, XtFamily};
 use weir_netlink::Error;
 
-/// What [`Engine::remove`] did.
+/// What [`XtEngine::remove`] did.
 #[derive(Debug, Default)]
 pub struct Removed {
     /// The changes that were made, in this order.
-    pub ops: Vec<Op>,
+    pub ops: Vec<XtOp>,
     /// One error per table, or list of tables, that failed: the owned rules there are kept.
     pub failures: Vec<Error>,
 }
 
-impl<T: Transport> Engine<T> {
-    /// Deletes everything owned from every table that exists, and reads each table back. Unlike [`Engine::apply`]
+impl<T: XtTransport> XtEngine<T> {
+    /// Deletes everything owned from every table that exists, and reads each table back. Unlike [`XtEngine::apply`]
     /// with an empty ruleset, it continues after a failure and keeps the deletions made.
     ///
-    /// A failure is a family's list of tables that cannot be read, or an error of [`Engine::apply`] for one table.
+    /// A failure is a family's list of tables that cannot be read, or an error of [`XtEngine::apply`] for one table.
     pub fn remove(&mut self, ours: &Ownership) -> Removed {
         let mut removed = Removed::default();
         let _lock = match lock::take(self.writers) {
@@ -28,7 +28,7 @@ impl<T: Transport> Engine<T> {
             }
         };
         let nothing = Ruleset::default();
-        for family in [Family::Ip, Family::Ip6] {
+        for family in [XtFamily::Ip, XtFamily::Ip6] {
             let names = self.names(family).unwrap_or_else(|e| {
                 removed.failures.push(e);
                 Vec::new()
@@ -42,7 +42,7 @@ impl<T: Transport> Engine<T> {
                 };
                 let done = may_hold.and_then(|may_hold| {
                     if !may_hold {
-                        return Ok(Applied::default());
+                        return Ok(XtApplied::default());
                     }
                     let desired = Desired::Rules(&nothing, ours.clone());
                     self.converge(desired, Some((family, name)))

@@ -1,7 +1,7 @@
 //! A script as a change: the effect of `iptables-restore`, computed on the tables that were read.
 
 use super::plan::{Change, canonical};
-use super::{Op, Snapshot, Transaction};
+use super::{Snapshot, Transaction, XtOp};
 use crate::xtables::Rule;
 use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
 use crate::xtables::text::{Command, Script};
@@ -32,7 +32,7 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
             }
         };
         if !keep {
-            transaction.ops.push(Op::FlushTable(id.clone()));
+            transaction.ops.push(XtOp::FlushTable(id.clone()));
             change.new.chains.retain(|c| c.builtin.is_some());
             change.new.chains.iter_mut().for_each(|c| c.rules.clear());
         }
@@ -47,7 +47,7 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
             })?;
             transaction
                 .ops
-                .push(Op::Command(id.clone(), command.clone()));
+                .push(XtOp::Command(id.clone(), command.clone()));
         }
         change.new.sort();
         change.new.check()?;

@@ -1,6 +1,6 @@
 //! The calls to the kernel, behind a trait that tests can implement.
 
-use crate::xtables::Family;
+use crate::xtables::XtFamily;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,35 +8,40 @@ use weir_netlink::xtables::RawSocket;
 use weir_netlink::{Error, Netns, Owner, Result};
 
 /// The connection of an engine to the kernel.
-pub trait Transport {
+pub trait XtTransport {
     /// The tables that exist in the namespace, in the kernel's order. Does not create any.
     ///
     /// # Errors
     /// The list cannot be read.
-    fn names(&mut self, family: Family) -> io::Result<Vec<String>>;
+    fn names(&mut self, family: XtFamily) -> io::Result<Vec<String>>;
 
     /// `getsockopt(2)`. The kernel creates a missing table when it is asked for one.
     ///
     /// # Errors
     /// As the kernel answers.
-    fn get(&mut self, family: Family, option: i32, value: &mut [u8]) -> io::Result<usize>;
+    fn get(&mut self, family: XtFamily, option: i32, value: &mut [u8]) -> io::Result<usize>;
 
     /// `setsockopt(IPT_SO_SET_REPLACE)`; the counters of the old table are written to `counters`.
     ///
     /// # Errors
     /// As the kernel answers.
-    fn replace(&mut self, family: Family, value: &mut [u8], counters: &mut [u8]) -> io::Result<()>;
+    fn replace(
+        &mut self,
+        family: XtFamily,
+        value: &mut [u8],
+        counters: &mut [u8],
+    ) -> io::Result<()>;
 
     /// `setsockopt(IPT_SO_SET_ADD_COUNTERS)`
     ///
     /// # Errors
     /// As the kernel answers.
-    fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()>;
+    fn add_counters(&mut self, family: XtFamily, value: &[u8]) -> io::Result<()>;
 }
 
 /// The running kernel, in one network namespace.
 #[derive(Debug)]
-pub struct Kernel {
+pub struct XtSockets {
     ip: One,
     /// `None` where the kernel has no IPv6.
     ip6: Option<One>,
@@ -54,8 +59,8 @@ struct One {
 }
 
 impl One {
-    fn open(family: Family) -> io::Result<Self> {
-        let socket = RawSocket::open(family == Family::Ip6)?;
+    fn open(family: XtFamily) -> io::Result<Self> {
+        let socket = RawSocket::open(family == XtFamily::Ip6)?;
         Ok(Self {
             socket,
             names: names_file(family)?,
@@ -64,10 +69,10 @@ impl One {
 }
 
 /// Of the thread's namespace, which may differ from that of the process.
-fn names_file(family: Family) -> io::Result<Option<File>> {
+fn names_file(family: XtFamily) -> io::Result<Option<File>> {
     let path = match family {
-        Family::Ip => "/proc/thread-self/net/ip_tables_names",
-        Family::Ip6 => "/proc/thread-self/net/ip6_tables_names",
+        XtFamily::Ip => "/proc/thread-self/net/ip_tables_names",
+        XtFamily::Ip6 => "/proc/thread-self/net/ip6_tables_names",
     };
     match File::open(path) {
         Ok(file) => Ok(Some(file)),
@@ -76,7 +81,7 @@ fn names_file(family: Family) -> io::Result<Option<File>> {
     }
 }
 
-impl Kernel {
+impl XtSockets {
     /// In the network namespace of the calling thread. Where that belongs to another user namespace, as a pod's with
     /// users of its own, tables are replaced from inside of it ([`RawSocket::replace_inside`]).
     ///
@@ -87,8 +92,8 @@ impl Kernel {
             Owner::Other(user_ns) => Some(user_ns),
             Owner::Own | Owner::OutOfSight => None,
         };
-        let ip = One::open(Family::Ip).map_err(|e| Error::io("open", "a raw IPv4 socket", &e))?;
-        let ip6 = match One::open(Family::Ip6) {
+        let ip = One::open(XtFamily::Ip).map_err(|e| Error::io("open", "a raw IPv4 socket", &e))?;
+        let ip6 = match One::open(XtFamily::Ip6) {
             Ok(one) => Some(one),
             Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
             Err(e) => return Err(Error::io("open", "a raw IPv6 socket", &e)),
@@ -96,17 +101,17 @@ impl Kernel {
         Ok(Self { ip, ip6, inside })
     }
 
-    fn of(&mut self, family: Family) -> io::Result<&mut One> {
+    fn of(&mut self, family: XtFamily) -> io::Result<&mut One> {
         match family {
-            Family::Ip => Ok(&mut self.ip),
-            Family::Ip6 => self.ip6.as_mut().ok_or_else(no_ipv6),
+            XtFamily::Ip => Ok(&mut self.ip),
+            XtFamily::Ip6 => self.ip6.as_mut().ok_or_else(no_ipv6),
         }
     }
 
-    fn socket(&self, family: Family) -> io::Result<&RawSocket> {
+    fn socket(&self, family: XtFamily) -> io::Result<&RawSocket> {
         match family {
-            Family::Ip => Ok(&self.ip.socket),
-            Family::Ip6 => Ok(&self.ip6.as_ref().ok_or_else(no_ipv6)?.socket),
+            XtFamily::Ip => Ok(&self.ip.socket),
+            XtFamily::Ip6 => Ok(&self.ip6.as_ref().ok_or_else(no_ipv6)?.socket),
         }
     }
 }
@@ -115,8 +120,8 @@ fn no_ipv6() -> io::Error {
     io::Error::from_raw_os_error(libc::EAFNOSUPPORT)
 }
 
-impl Transport for Kernel {
-    fn names(&mut self, family: Family) -> io::Result<Vec<String>> {
+impl XtTransport for XtSockets {
+    fn names(&mut self, family: XtFamily) -> io::Result<Vec<String>> {
         let Ok(one) = self.of(family) else {
             return Ok(Vec::new());
         };
@@ -132,11 +137,16 @@ impl Transport for Kernel {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    fn get(&mut self, family: Family, option: i32, value: &mut [u8]) -> io::Result<usize> {
+    fn get(&mut self, family: XtFamily, option: i32, value: &mut [u8]) -> io::Result<usize> {
         self.socket(family)?.get(option, value)
     }
 
-    fn replace(&mut self, family: Family, value: &mut [u8], counters: &mut [u8]) -> io::Result<()> {
+    fn replace(
+        &mut self,
+        family: XtFamily,
+        value: &mut [u8],
+        counters: &mut [u8],
+    ) -> io::Result<()> {
         let socket = self.socket(family)?;
         match &self.inside {
             Some(user_ns) => socket.replace_inside(user_ns.as_fd(), value, counters),
@@ -144,7 +154,7 @@ impl Transport for Kernel {
         }
     }
 
-    fn add_counters(&mut self, family: Family, value: &[u8]) -> io::Result<()> {
+    fn add_counters(&mut self, family: XtFamily, value: &[u8]) -> io::Result<()> {
         self.socket(family)?.add_counters(value)
     }
 }

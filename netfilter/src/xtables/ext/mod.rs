@@ -10,7 +10,7 @@ pub(super) mod targets;
 use super::bytes::Bytes;
 use super::sets::{Interned, Sets};
 use super::text::{Complaint, Given};
-use super::{Family, Match, Target};
+use super::{Match, Target, XtFamily};
 use std::fmt;
 use std::ops::Range;
 use weir_netlink::{Error, Result};
@@ -64,7 +64,7 @@ pub trait Revisions {
     ///
     /// # Errors
     /// The request to the kernel failed.
-    fn has(&self, family: Family, part: Part, form: Form) -> Result<bool>;
+    fn has(&self, family: XtFamily, part: Part, form: Form) -> Result<bool>;
 }
 
 /// The two kinds of extensions.
@@ -91,7 +91,7 @@ impl fmt::Display for Part {
 pub(super) struct All;
 
 impl Revisions for All {
-    fn has(&self, _: Family, _: Part, _: Form) -> Result<bool> {
+    fn has(&self, _: XtFamily, _: Part, _: Form) -> Result<bool> {
         Ok(true)
     }
 }
@@ -99,7 +99,7 @@ impl Revisions for All {
 /// The context of encoding and decoding.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
-    pub(super) family: Family,
+    pub(super) family: XtFamily,
     pub(super) sets: &'a dyn Sets,
     pub(super) revisions: &'a dyn Revisions,
 }
@@ -113,7 +113,7 @@ pub(super) struct Kind<V: 'static> {
     /// The name after `-m` or `-j`.
     pub(super) name: &'static str,
     /// The supported revisions; the first one is preferred for writing.
-    pub(super) forms: fn(Family) -> &'static [Form],
+    pub(super) forms: fn(XtFamily) -> &'static [Form],
     pub(super) encode: fn(&V, Form, &Context<'_>) -> Encoded,
     pub(super) decode: fn(Form, Bytes<'_>, &Context<'_>) -> Option<V>,
     /// Names of its options, with the number of arguments of each.
@@ -156,11 +156,11 @@ pub(super) fn decode<V>(
 
 /// Bytes that neither the kernel nor the tools interpret, and that tools fill in different ways: in a
 /// `union nf_inet_addr` with an IPv4 mask, all but the first four.
-fn unused(form: Form, family: Family) -> &'static [Range<usize>] {
+fn unused(form: Form, family: XtFamily) -> &'static [Range<usize>] {
     match (form.name, form.revision, family) {
         // The dimensions and flags, which the kernel writes there.
         ("set", 0, _) => const { &[28..29, 29..30] },
-        ("conntrack", _, Family::Ip) => const { &[20..32, 52..64, 84..96, 116..128] },
+        ("conntrack", _, XtFamily::Ip) => const { &[20..32, 52..64, 84..96, 116..128] },
         _ => &[],
     }
 }
@@ -175,18 +175,18 @@ fn is_same(a: &[u8], b: &[u8], unused: &[Range<usize>]) -> bool {
 }
 
 /// A match outside of a legacy table. Set names cannot be resolved there, so matches on sets remain unknown.
-pub(crate) fn match_of(family: Family, unknown: Unknown) -> Match {
+pub(crate) fn match_of(family: XtFamily, unknown: Unknown) -> Match {
     let decoded = outside(matches::KINDS, family, &unknown);
     decoded.unwrap_or(Match::Unknown(unknown))
 }
 
 /// A target outside of a legacy table, as [`match_of`].
-pub(crate) fn target_of(family: Family, unknown: Unknown) -> Target {
+pub(crate) fn target_of(family: XtFamily, unknown: Unknown) -> Target {
     let decoded = outside(targets::KINDS, family, &unknown);
     decoded.unwrap_or(Target::Unknown(unknown))
 }
 
-fn outside<V>(kinds: &[&Kind<V>], family: Family, u: &Unknown) -> Option<V> {
+fn outside<V>(kinds: &[&Kind<V>], family: XtFamily, u: &Unknown) -> Option<V> {
     let sets = Interned::default();
     let cx = Context {
         family,

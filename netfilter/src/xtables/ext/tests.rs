@@ -5,19 +5,19 @@ use crate::xtables::sets::Interned;
 use crate::xtables::{Match, Script, Snapshot, Target, plan_restore};
 use std::collections::BTreeSet;
 
-const TEXTS: [(Family, &str); 2] = [
+const TEXTS: [(XtFamily, &str); 2] = [
     (
-        Family::Ip,
+        XtFamily::Ip,
         include_str!("../../../tests/xtables/rules-ip.txt"),
     ),
     (
-        Family::Ip6,
+        XtFamily::Ip6,
         include_str!("../../../tests/xtables/rules-ip6.txt"),
     ),
 ];
 
 /// The matches and targets of the texts that the oracle tests use.
-fn values(family: Family, text: &str) -> (Vec<Match>, Vec<Target>) {
+fn values(family: XtFamily, text: &str) -> (Vec<Match>, Vec<Target>) {
     let script = Script::parse(family, text).unwrap();
     let tables = plan_restore(&script, &Snapshot::default(), false)
         .unwrap()
@@ -32,7 +32,7 @@ fn values(family: Family, text: &str) -> (Vec<Match>, Vec<Target>) {
 fn round_trips<V: PartialEq + fmt::Debug>(
     kinds: &[&Kind<V>],
     values: &[V],
-    family: Family,
+    family: XtFamily,
     seen: &mut BTreeSet<String>,
 ) -> BTreeSet<String> {
     let sets = Interned::default();

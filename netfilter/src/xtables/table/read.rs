@@ -4,7 +4,7 @@ use super::super::bytes::Bytes;
 use super::super::entry::{self, Ending, Entry, shape};
 use super::super::ext::Context;
 use super::super::raw::{NF_ACCEPT, NF_DROP, NF_INET_NUMHOOKS, NF_QUEUE, XT_RETURN};
-use super::super::{Family, Policy, Rule, Target};
+use super::super::{Policy, Rule, Target, XtFamily};
 use super::{ChainLayout, Counters, HOOKS, Info, Layout, Old, RuleLayout};
 use std::collections::HashMap;
 use weir_netlink::{Error, Result};
@@ -35,7 +35,7 @@ impl Layout {
     }
 
     /// The offsets of the entries, and the names of user chains by the offset that jumps use: that after their heads.
-    fn offsets(&self, family: Family) -> Result<(Vec<usize>, HashMap<usize, String>), String> {
+    fn offsets(&self, family: XtFamily) -> Result<(Vec<usize>, HashMap<usize, String>), String> {
         let mut offsets = Vec::with_capacity(self.info.entries.min(self.blob.len()));
         let mut chains = HashMap::new();
         let mut at = 0;
@@ -195,7 +195,7 @@ impl Layout {
     }
 }
 
-fn counters_of(blob: &[u8], at: usize, family: Family) -> Counters {
+fn counters_of(blob: &[u8], at: usize, family: XtFamily) -> Counters {
     let b = Bytes(blob);
     let at = at + shape(family).counters;
     Counters {

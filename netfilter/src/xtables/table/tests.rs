@@ -6,13 +6,13 @@ use crate::xtables::sets::Interned;
 use crate::xtables::{Script, Snapshot, engine::plan_restore};
 use proptest::prelude::*;
 
-const TEXTS: [(Family, &str); 2] = [
+const TEXTS: [(XtFamily, &str); 2] = [
     (
-        Family::Ip,
+        XtFamily::Ip,
         include_str!("../../../tests/xtables/rules-ip.txt"),
     ),
     (
-        Family::Ip6,
+        XtFamily::Ip6,
         include_str!("../../../tests/xtables/rules-ip6.txt"),
     ),
 ];
@@ -72,7 +72,10 @@ fn what_is_written_is_read_alike() {
 #[test]
 fn loops_and_dead_ends_are_refused() {
     let check = |text: &str| {
-        let script = Script::parse(Family::Ip, &format!("*filter\n:A -\n:B -\n{text}COMMIT\n"));
+        let script = Script::parse(
+            XtFamily::Ip,
+            &format!("*filter\n:A -\n:B -\n{text}COMMIT\n"),
+        );
         plan_restore(&script.unwrap(), &Snapshot::default(), false)
     };
     let e = check("-A INPUT -j A\n-A A -j B\n-A B -g A\n")
@@ -153,14 +156,14 @@ proptest! {
 
     #[test]
     fn noise_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400), v6 in any::<bool>()) {
-        let family = if v6 { Family::Ip6 } else { Family::Ip };
+        let family = if v6 { XtFamily::Ip6 } else { XtFamily::Ip };
         let table = Layout::untouched(family, "filter").unwrap();
         survives(&table, Info { entries: 1, valid_hooks: 0xe, ..Info::default() }, bytes);
     }
 
     #[test]
     fn texts_never_panic(text in "\\*filter\n(-[AIDRPNXF] |:|[!a-zA-Z0-9 \"\\\\/.,:=-]{0,12} ?|-m [a-z]{3,9} |--[a-z-]{3,12} ){0,8}\nCOMMIT\n") {
-        let _ = Script::parse(Family::Ip, &text);
-        let _ = Script::parse(Family::Ip6, &text);
+        let _ = Script::parse(XtFamily::Ip, &text);
+        let _ = Script::parse(XtFamily::Ip6, &text);
     }
 }

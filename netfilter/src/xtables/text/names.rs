@@ -4,7 +4,7 @@
 //! prefix. The names are those of the tool and of the matches and the target that were named before.
 
 use super::Complaint;
-use crate::xtables::Family;
+use crate::xtables::XtFamily;
 
 /// The long options of `iptables` and `ip6tables` themselves, with their short options or `""`. All are listed,
 /// because each may make an abbreviation ambiguous.
@@ -120,8 +120,8 @@ pub(super) fn may_be(given: &str, extension: &str, option: &str) -> bool {
 }
 
 /// The tool's own long options.
-pub(super) fn own(family: Family) -> impl Iterator<Item = &'static str> {
-    let fragments = (family == Family::Ip).then_some(FRAGMENTS);
+pub(super) fn own(family: XtFamily) -> impl Iterator<Item = &'static str> {
+    let fragments = (family == XtFamily::Ip).then_some(FRAGMENTS);
     OWN.into_iter().chain(fragments).map(|(long, _)| long)
 }
 
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_name_is_found_by_what_only_it_begins_with() {
-        let of = |given| find(given, own(Family::Ip));
+        let of = |given| find(given, own(XtFamily::Ip));
         assert_eq!(of("--append"), Found::One("--append"));
         assert_eq!(of("--app"), Found::One("--append"));
         // An exact name has precedence over a longer one.
@@ -151,7 +151,7 @@ mod tests {
         );
         assert_eq!(of("--in"), Found::Many(vec!["--in-interface", "--insert"]));
         assert_eq!(of("--frag"), Found::One("--fragments"));
-        assert_eq!(find("--frag", own(Family::Ip6)), Found::Nothing);
+        assert_eq!(find("--frag", own(XtFamily::Ip6)), Found::Nothing);
         for none in ["--", "-A", "append", "--appendix", ""] {
             assert_eq!(of(none), Found::Nothing, "{none}");
         }

@@ -1,6 +1,6 @@
 //! The options of one match or target, as given.
 
-use crate::xtables::{Family, Interface, Not, PortRange, Protocol};
+use crate::xtables::{Interface, Not, PortRange, Protocol, XtFamily};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -16,7 +16,7 @@ pub(crate) struct Complaint {
 /// The options given for one `-m` or `-j`.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
-    pub(crate) family: Family,
+    pub(crate) family: XtFamily,
     /// `-m tcp`, for messages.
     pub(super) name: String,
     pub(super) column: usize,
@@ -157,14 +157,14 @@ impl Opt {
             .ok_or_else(|| self.wrong("is no interface; give a name of 1 to 15 bytes"))
     }
 
-    pub(crate) fn address(&self, n: usize, family: Family) -> Result<IpAddr, Complaint> {
+    pub(crate) fn address(&self, n: usize, family: XtFamily) -> Result<IpAddr, Complaint> {
         self.address_in(self.word(n), family)
     }
 
-    pub(crate) fn address_in(&self, text: &str, family: Family) -> Result<IpAddr, Complaint> {
+    pub(crate) fn address_in(&self, text: &str, family: XtFamily) -> Result<IpAddr, Complaint> {
         IpAddr::from_str(text)
             .ok()
-            .filter(|a| a.is_ipv4() == (family == Family::Ip))
+            .filter(|a| a.is_ipv4() == (family == XtFamily::Ip))
             .ok_or_else(|| {
                 self.wrong(&format!(
                     "has no address of {family}; names are not looked up, give one"
@@ -172,12 +172,12 @@ impl Opt {
             })
     }
 
-    pub(crate) fn network(&self, n: usize, family: Family) -> Result<IpNet, Complaint> {
+    pub(crate) fn network(&self, n: usize, family: XtFamily) -> Result<IpNet, Complaint> {
         self.network_in(self.word(n), family)
     }
 
     /// `ADDRESS`, `ADDRESS/PREFIX` or `ADDRESS/MASK`
-    pub(crate) fn network_in(&self, text: &str, family: Family) -> Result<IpNet, Complaint> {
+    pub(crate) fn network_in(&self, text: &str, family: XtFamily) -> Result<IpNet, Complaint> {
         let (address, mask) = match text.split_once('/') {
             Some((address, mask)) => (address, Some(mask)),
             None => (text, None),

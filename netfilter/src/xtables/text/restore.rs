@@ -5,14 +5,14 @@ use super::words::{Word, words};
 use super::{ParseError, names, rule};
 use crate::xtables::raw::XT_EXTENSION_MAXNAMELEN;
 use crate::xtables::table::table_names;
-use crate::xtables::{Family, Policy, Rule};
+use crate::xtables::{Policy, Rule, XtFamily};
 use std::fmt;
 
 /// A whole script of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
     /// `iptables-restore` or `ip6tables-restore`.
-    pub family: Family,
+    pub family: XtFamily,
     /// In the order of the text; a table may occur several times.
     pub tables: Vec<ScriptTable>,
 }
@@ -57,7 +57,7 @@ impl Script {
     ///
     /// # Errors
     /// The first line with a syntax error.
-    pub fn parse(family: Family, text: &str) -> Result<Self, ParseError> {
+    pub fn parse(family: XtFamily, text: &str) -> Result<Self, ParseError> {
         let mut script = Self {
             family,
             tables: Vec::new(),
@@ -190,7 +190,7 @@ fn chain_name(word: &Word) -> Result<String, Complaint> {
     Ok(name.clone())
 }
 
-fn command(line: &str, family: Family) -> Result<Vec<Command>, Complaint> {
+fn command(line: &str, family: XtFamily) -> Result<Vec<Command>, Complaint> {
     let mut words = words(line)?;
     if words.first().is_some_and(|w| is_counters(&w.text)) {
         words.remove(0);
@@ -284,7 +284,7 @@ fn command(line: &str, family: Family) -> Result<Vec<Command>, Complaint> {
 
 /// Index of the command, and its short name. A rule's own options may precede it, as in `-m tcp -p tcp -A INPUT`. An
 /// exact name has precedence over an abbreviation, which may be an option of a match.
-fn find_command(words: &[Word], family: Family) -> Option<(usize, &'static str)> {
+fn find_command(words: &[Word], family: XtFamily) -> Option<(usize, &'static str)> {
     let find = |name: &dyn Fn(&str) -> Option<&'static str>| {
         let mut found = words.iter().enumerate().filter(|(_, w)| !w.quoted);
         found.find_map(|(at, w)| name(&w.text).map(|name| (at, name)))

@@ -4,7 +4,7 @@ use super::names;
 use super::options::{Complaint, Given, Opt};
 use super::words::Word;
 use crate::xtables::ext::{Kind, matches, targets};
-use crate::xtables::{Family, Match, Not, Protocol, Rule, Target};
+use crate::xtables::{Match, Not, Protocol, Rule, Target, XtFamily};
 use ipnet::IpNet;
 
 /// A loaded match or target, whose options may follow.
@@ -44,7 +44,7 @@ impl Loaded {
 
 /// The state of the parser of one line.
 struct Reader<'a> {
-    family: Family,
+    family: XtFamily,
     words: std::iter::Peekable<std::slice::Iter<'a, Word>>,
     rule: Rule,
     /// `-s A,B` creates one rule per address.
@@ -56,7 +56,7 @@ struct Reader<'a> {
 }
 
 /// The rules of these words: several if `-s` or `-d` lists several addresses.
-pub(super) fn rules(words: &[Word], family: Family, end: usize) -> Result<Vec<Rule>, Complaint> {
+pub(super) fn rules(words: &[Word], family: XtFamily, end: usize) -> Result<Vec<Rule>, Complaint> {
     let mut reader = Reader {
         family,
         words: words.iter().peekable(),
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
                 once(&o, self.rule.protocol.is_none())?;
                 self.protocol(&o)?;
             }
-            "-f" if self.family == Family::Ip => {
+            "-f" if self.family == XtFamily::Ip => {
                 once(&o, self.rule.fragment.is_none())?;
                 self.rule.fragment = Some(not);
             }

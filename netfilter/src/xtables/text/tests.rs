@@ -1,10 +1,10 @@
 //! Results and errors of the parser. Other tests compare it with the real tool.
 
 use super::*;
-use crate::xtables::Family;
+use crate::xtables::XtFamily;
 
 fn one(line: &str) -> String {
-    let script = Script::parse(Family::Ip, &format!("*filter\n{line}\nCOMMIT\n"));
+    let script = Script::parse(XtFamily::Ip, &format!("*filter\n{line}\nCOMMIT\n"));
     let script = script.unwrap_or_else(|e| panic!("{line}: {e}"));
     let commands: Vec<String> = script.tables[0]
         .commands
@@ -114,10 +114,11 @@ fn an_error_names_its_place() {
         ("-A INPUT -d 10.0.0.0/255.0.255.0", 10, "prefix"),
         ("-A AVERYLONGNAMEOFACHAINTHATISTOOLONG", 4, "28 bytes"),
     ] {
-        let e = Script::parse(Family::Ip, &format!("*filter\n# c\n{line}\nCOMMIT\n")).unwrap_err();
+        let e =
+            Script::parse(XtFamily::Ip, &format!("*filter\n# c\n{line}\nCOMMIT\n")).unwrap_err();
         assert_eq!((e.line, e.column), (3, column), "{line}: {e}");
         assert!(e.message.contains(part), "{line}: {e}");
     }
-    let e = Script::parse(Family::Ip, "*filter\n").unwrap_err();
+    let e = Script::parse(XtFamily::Ip, "*filter\n").unwrap_err();
     assert_eq!((e.line, e.column), (2, 1));
 }

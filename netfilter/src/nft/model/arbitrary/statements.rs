@@ -4,8 +4,8 @@ use super::rules::{Step, port_selector, range};
 use super::sets::{MARK_OF, VERDICTS};
 use super::{Kind, Place, option, text};
 use crate::nft::model::{
-    CtKey, Data, Family, Hook, L4Proto, Limit, LimitUnit, Log, Masquerade, MetaKey, Nat, NatKind,
-    Redirect, Reject, Selector, Set, Source, Statement, Tproxy, Verdict,
+    CtKey, Data, Hook, L4Proto, Limit, LimitUnit, Log, Masquerade, MetaKey, Nat, NatKind, Redirect,
+    Reject, Selector, Set, Source, Statement, TableFamily, Tproxy, Verdict,
 };
 use proptest::prelude::*;
 use std::net::IpAddr;
@@ -183,7 +183,11 @@ fn address(v6: bool) -> BoxedStrategy<IpAddr> {
 fn nat(kind: NatKind, v6: bool) -> BoxedStrategy<Statement> {
     (range(address(v6)), option(ports()), nat_flags())
         .prop_map(move |(addrs, ports, flags)| {
-            let family = if v6 { Family::Ip6 } else { Family::Ip };
+            let family = if v6 {
+                TableFamily::Ip6
+            } else {
+                TableFamily::Ip
+            };
             let addrs = Some((*addrs.start(), *addrs.end()));
             Statement::Nat(Nat {
                 kind,
@@ -205,10 +209,14 @@ fn tproxy() -> BoxedStrategy<Statement> {
     )
         .prop_flat_map(|(any_family, v6, other, port)| {
             address(v6).prop_map(move |a| {
-                let family = if v6 { Family::Ip6 } else { Family::Ip };
+                let family = if v6 {
+                    TableFamily::Ip6
+                } else {
+                    TableFamily::Ip
+                };
                 Statement::Tproxy(match (any_family, other) {
                     (true, _) => Tproxy {
-                        family: Family::Unspec,
+                        family: TableFamily::Unspec,
                         addr: None,
                         port: Some(port),
                     },

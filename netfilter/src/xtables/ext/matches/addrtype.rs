@@ -5,7 +5,7 @@ use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
 use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Family, Match, Not};
+use crate::xtables::{Match, Not, XtFamily};
 use std::fmt;
 
 /// The types of the packet's addresses according to the routing tables.
@@ -47,8 +47,8 @@ const TYPES: [&str; 12] = [
 pub(crate) const KIND: Kind<Match> = Kind {
     name: "addrtype",
     forms: |family| match family {
-        Family::Ip => forms!["addrtype" 1, "addrtype" 0],
-        Family::Ip6 => forms!["addrtype" 1],
+        XtFamily::Ip => forms!["addrtype" 1, "addrtype" 0],
+        XtFamily::Ip6 => forms!["addrtype" 1],
     },
     encode,
     decode,

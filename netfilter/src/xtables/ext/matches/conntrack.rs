@@ -7,7 +7,7 @@ use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::net::Address;
 use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Family, Match, Not, PortRange};
+use crate::xtables::{Match, Not, PortRange, XtFamily};
 use ipnet::IpNet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -157,17 +157,17 @@ pub(super) fn from_bits(bits: u16) -> Vec<ConntrackState> {
 }
 
 /// The whole address space: the value of an address that is not matched.
-fn anything(family: Family) -> IpAddr {
+fn anything(family: XtFamily) -> IpAddr {
     match family {
-        Family::Ip => Ipv4Addr::UNSPECIFIED.into(),
-        Family::Ip6 => Ipv6Addr::UNSPECIFIED.into(),
+        XtFamily::Ip => Ipv4Addr::UNSPECIFIED.into(),
+        XtFamily::Ip6 => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 
 pub(super) fn conntrack_wire(
     v: &Conntrack,
     form: Form,
-    family: Family,
+    family: XtFamily,
     alias: WithAlias,
 ) -> Encoded {
     let states = v.states.as_ref().map_or(0, |(_, s)| to_bits(s));
@@ -197,7 +197,7 @@ pub(super) fn conntrack_wire(
     for (net, (option, bit)) in v.addresses.iter().zip(ADDRESS_OPTIONS) {
         note(net.map(|n| n.0), bit);
         let (addr, mask) = match net {
-            Some((_, net)) if net.addr().is_ipv4() != (family == Family::Ip) => {
+            Some((_, net)) if net.addr().is_ipv4() != (family == XtFamily::Ip) => {
                 return Err(format!(
                     "{option} {net} is no address of {family}; give one of its family"
                 ));
@@ -242,7 +242,7 @@ pub(super) fn conntrack_wire(
 pub(super) fn conntrack_value(
     form: Form,
     b: Bytes<'_>,
-    family: Family,
+    family: XtFamily,
 ) -> Option<(Conntrack, WithAlias)> {
     let (flags, invert) = (b.u16(146)?, b.u16(148)?);
     let (states, status) = match form.revision {

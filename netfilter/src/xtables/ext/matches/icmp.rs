@@ -4,7 +4,7 @@ use super::super::{Context, Form, Kind, forms};
 use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Family, Match, Not};
+use crate::xtables::{Match, Not, XtFamily};
 use std::fmt;
 
 /// Type and code of an ICMP or ICMPv6 message.
@@ -65,8 +65,8 @@ const NAMES: &[(&str, u8, Option<u8>)] = &[
 pub(crate) const KIND: Kind<Match> = Kind {
     name: "icmp",
     forms: |family| match family {
-        Family::Ip => forms!["icmp" 0],
-        Family::Ip6 => &[],
+        XtFamily::Ip => forms!["icmp" 0],
+        XtFamily::Ip6 => &[],
     },
     encode: |value, _, _| match value {
         Match::Icmp(v) => Ok(Some(wire(v))),

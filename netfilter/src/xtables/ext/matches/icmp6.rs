@@ -3,7 +3,7 @@
 use super::super::{Context, Form, Kind, forms};
 use super::icmp::{IcmpType, parse, value, wire};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Family, Match};
+use crate::xtables::{Match, XtFamily};
 use std::fmt;
 
 /// Names that `ip6tables -p icmpv6 -h` lists.
@@ -41,8 +41,8 @@ const NAMES: &[(&str, u8, Option<u8>)] = &[
 pub(crate) const KIND: Kind<Match> = Kind {
     name: "icmp6",
     forms: |family| match family {
-        Family::Ip => &[],
-        Family::Ip6 => forms!["icmp6" 0],
+        XtFamily::Ip => &[],
+        XtFamily::Ip6 => forms!["icmp6" 0],
     },
     encode: |value, _, _| match value {
         Match::Icmp6(v) => Ok(Some(wire(v))),

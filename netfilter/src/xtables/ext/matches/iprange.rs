@@ -5,7 +5,7 @@ use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::net::Address;
 use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Family, Match, Not};
+use crate::xtables::{Match, Not, XtFamily};
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -43,7 +43,7 @@ fn encode(value: &Match, _: Form, cx: &Context<'_>) -> Encoded {
             continue;
         };
         for end in [range.start(), range.end()] {
-            if end.is_ipv4() != (cx.family == Family::Ip) {
+            if end.is_ipv4() != (cx.family == XtFamily::Ip) {
                 return Err(format!(
                     "{end} is no address of {}; give one of its family",
                     cx.family
@@ -86,13 +86,13 @@ impl fmt::Display for Iprange {
     }
 }
 
-fn range(o: &Opt, family: Family) -> Result<(Not, RangeInclusive<IpAddr>), Complaint> {
+fn range(o: &Opt, family: XtFamily) -> Result<(Not, RangeInclusive<IpAddr>), Complaint> {
     let word = o.word(0);
     let (first, last) = word.split_once('-').unwrap_or((word, word));
     let address = |text: &str| {
         text.parse()
             .ok()
-            .filter(|a: &IpAddr| a.is_ipv4() == (family == Family::Ip))
+            .filter(|a: &IpAddr| a.is_ipv4() == (family == XtFamily::Ip))
             .ok_or_else(|| {
                 o.wrong(&format!(
                     "give two addresses of {family} with a - between them"

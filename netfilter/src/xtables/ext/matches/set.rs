@@ -7,7 +7,7 @@ use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Family, Match, Not};
+use crate::xtables::{Match, Not, XtFamily};
 use std::fmt;
 
 /// Whether the packet is in a set.
@@ -54,8 +54,8 @@ pub enum Compare {
 pub(crate) const KIND: Kind<Match> = Kind {
     name: "set",
     forms: |family| match family {
-        Family::Ip => forms!["set" 4, "set" 3, "set" 2, "set" 1, "set" 0],
-        Family::Ip6 => forms!["set" 4, "set" 3, "set" 2, "set" 1],
+        XtFamily::Ip => forms!["set" 4, "set" 3, "set" 2, "set" 1, "set" 0],
+        XtFamily::Ip6 => forms!["set" 4, "set" 3, "set" 2, "set" 1],
     },
     encode,
     decode,

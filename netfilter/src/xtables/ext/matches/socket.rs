@@ -5,7 +5,7 @@ use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Family, Match};
+use crate::xtables::{Match, XtFamily};
 use std::fmt;
 
 /// An open socket would receive the packet. Only in `PREROUTING` and `INPUT`.
@@ -22,8 +22,8 @@ pub struct Socket {
 pub(crate) const KIND: Kind<Match> = Kind {
     name: "socket",
     forms: |family| match family {
-        Family::Ip => forms!["socket" 3, "socket" 2, "socket" 1, "socket" 0],
-        Family::Ip6 => forms!["socket" 3, "socket" 2, "socket" 1],
+        XtFamily::Ip => forms!["socket" 3, "socket" 2, "socket" 1, "socket" 0],
+        XtFamily::Ip6 => forms!["socket" 3, "socket" 2, "socket" 1],
     },
     encode,
     decode,

@@ -7,7 +7,7 @@ use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::net::Address;
 use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Family, Target};
+use crate::xtables::{Target, XtFamily};
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -100,8 +100,8 @@ pub(crate) const MASQUERADE: Kind<Target> = Kind {
 pub(crate) const SNAT: Kind<Target> = Kind {
     name: "SNAT",
     forms: |family| match family {
-        Family::Ip => forms!["SNAT" 0],
-        Family::Ip6 => forms!["SNAT" 1],
+        XtFamily::Ip => forms!["SNAT" 0],
+        XtFamily::Ip6 => forms!["SNAT" 1],
     },
     encode: |v, form, cx| encode(v, NatKind::Snat, form, cx),
     decode: |form, b, cx| decode(NatKind::Snat, form, b, cx),
@@ -117,8 +117,8 @@ pub(crate) const SNAT: Kind<Target> = Kind {
 pub(crate) const DNAT: Kind<Target> = Kind {
     name: "DNAT",
     forms: |family| match family {
-        Family::Ip => forms!["DNAT" 2, "DNAT" 0],
-        Family::Ip6 => forms!["DNAT" 2, "DNAT" 1],
+        XtFamily::Ip => forms!["DNAT" 2, "DNAT" 0],
+        XtFamily::Ip6 => forms!["DNAT" 2, "DNAT" 1],
     },
     encode: |v, form, cx| encode(v, NatKind::Dnat, form, cx),
     decode: |form, b, cx| decode(NatKind::Dnat, form, b, cx),
@@ -148,7 +148,7 @@ fn encode(target: &Target, kind: NatKind, form: Form, cx: &Context<'_>) -> Encod
     };
     let with_address = matches!(kind, NatKind::Snat | NatKind::Dnat);
     if let Some(range) = &v.addresses {
-        let fits = range.start().is_ipv4() == (cx.family == Family::Ip)
+        let fits = range.start().is_ipv4() == (cx.family == XtFamily::Ip)
             && range.end().is_ipv4() == range.start().is_ipv4();
         if !with_address || !fits {
             return Err(format!(
@@ -173,7 +173,7 @@ fn encode(target: &Target, kind: NatKind, form: Form, cx: &Context<'_>) -> Encod
     }
     let ports = v.ports.as_ref().map_or((0, 0), |p| (*p.start(), *p.end()));
     let ends = v.addresses.as_ref().map(|a| [*a.start(), *a.end()]);
-    let old = cx.family == Family::Ip && form.revision == 0;
+    let old = cx.family == XtFamily::Ip && form.revision == 0;
     let mut wire = if old {
         Build::new().u32(1)
     } else {
@@ -193,7 +193,7 @@ fn encode(target: &Target, kind: NatKind, form: Form, cx: &Context<'_>) -> Encod
 }
 
 fn decode(kind: NatKind, form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Target> {
-    let old = cx.family == Family::Ip && form.revision == 0;
+    let old = cx.family == XtFamily::Ip && form.revision == 0;
     let (flags_at, first, last, ports) = if old { (4, 8, 12, 16) } else { (0, 4, 20, 36) };
     let flags = b.u32(flags_at)?;
     let has = |bit| flags & bit != 0;
@@ -308,19 +308,19 @@ impl Nat {
 }
 
 /// `A[-B][:P[-Q][/BASE]]`, IPv6 addresses with ports in brackets.
-fn destination(o: &Opt, v: &mut Nat, family: Family) -> Result<(), Complaint> {
+fn destination(o: &Opt, v: &mut Nat, family: XtFamily) -> Result<(), Complaint> {
     let word = o.plain()?.word(0);
     let (addresses, ports) = match (family, word.strip_prefix('[')) {
-        (Family::Ip6, Some(rest)) => {
+        (XtFamily::Ip6, Some(rest)) => {
             let (inside, after) = rest.split_once(']').ok_or_else(|| o.wrong("has no ]"))?;
             (inside, after.strip_prefix(':'))
         }
-        (Family::Ip6, None) => match word.strip_prefix(':') {
+        (XtFamily::Ip6, None) => match word.strip_prefix(':') {
             // A lone `:PORT`, not an address such as `::1`.
             Some(ports) if !ports.contains(':') => ("", Some(ports)),
             _ => (word, None),
         },
-        (Family::Ip, _) => match word.split_once(':') {
+        (XtFamily::Ip, _) => match word.split_once(':') {
             Some((addresses, ports)) => (addresses, Some(ports)),
             None => (word, None),
         },

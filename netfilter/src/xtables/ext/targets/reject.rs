@@ -5,7 +5,7 @@ use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Family, Target};
+use crate::xtables::{Target, XtFamily};
 
 /// `--reject-with`: the answer to the sender. Only in `filter`; not in `PREROUTING` before Linux 5.9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,10 +112,10 @@ const IP6: &[(RejectWith, &str, u32)] = &[
     ),
 ];
 
-fn table(family: Family) -> &'static [(RejectWith, &'static str, u32)] {
+fn table(family: XtFamily) -> &'static [(RejectWith, &'static str, u32)] {
     match family {
-        Family::Ip => IP,
-        Family::Ip6 => IP6,
+        XtFamily::Ip => IP,
+        XtFamily::Ip6 => IP6,
     }
 }
 
@@ -182,12 +182,12 @@ fn parse(given: &mut Given) -> Result<Target, Complaint> {
     let table = table(given.family);
     let Some(o) = given.take(&["--reject-with"]) else {
         return Ok(Target::Reject(match given.family {
-            Family::Ip => R::PortUnreachable,
-            Family::Ip6 => R::Icmp6PortUnreachable,
+            XtFamily::Ip => R::PortUnreachable,
+            XtFamily::Ip6 => R::Icmp6PortUnreachable,
         }));
     };
     let word = match (given.family, o.plain()?.word(0)) {
-        (Family::Ip6, "port-unreach") => "icmp6-port-unreachable",
+        (XtFamily::Ip6, "port-unreach") => "icmp6-port-unreachable",
         (_, word) => canonical(word),
     };
     table

@@ -4,14 +4,14 @@
 use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Family, Target};
+use crate::xtables::{Target, XtFamily};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub(crate) const KIND: Kind<Target> = Kind {
     name: "TPROXY",
     forms: |family| match family {
-        Family::Ip => forms!["TPROXY" 1, "TPROXY" 0],
-        Family::Ip6 => forms!["TPROXY" 1],
+        XtFamily::Ip => forms!["TPROXY" 1, "TPROXY" 0],
+        XtFamily::Ip6 => forms!["TPROXY" 1],
     },
     encode,
     decode,
@@ -29,7 +29,7 @@ fn encode(value: &Target, form: Form, cx: &Context<'_>) -> Encoded {
     else {
         return Ok(None);
     };
-    if on_ip.is_ipv4() != (cx.family == Family::Ip) {
+    if on_ip.is_ipv4() != (cx.family == XtFamily::Ip) {
         return Err(format!(
             "--on-ip {on_ip} is no address of {}; give one of its family",
             cx.family
@@ -57,8 +57,8 @@ fn parse(given: &mut Given) -> Result<Target, Complaint> {
     let on_ip = match given.take(&["--on-ip"]) {
         Some(o) => o.plain()?.address(0, given.family)?,
         None => match given.family {
-            Family::Ip => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            Family::Ip6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            XtFamily::Ip => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            XtFamily::Ip6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         },
     };
     let (mark, mask) = match given.take(&["--tproxy-mark"]) {
