@@ -12,7 +12,7 @@ fn pod() -> Option<Netns> {
     match Netns::create() {
         Ok(ns) => Some(ns),
         Err(e) if e.is_permission() => {
-            println!("skipped: {e}");
+            eprintln!("skipped: {e}");
             None
         }
         Err(e) => panic!("{e}"),
@@ -49,14 +49,19 @@ fn a_foreign_table_of_any_name_hides_nothing() {
         ours.chains.push(base);
         let desired = Ruleset { tables: vec![ours] };
         let mut engine = NftEngine::open().unwrap();
-        engine.apply(&desired, &[owned.clone()]).unwrap();
+        engine
+            .apply(&desired, std::slice::from_ref(&owned))
+            .unwrap();
         assert_eq!(engine.tables().unwrap(), [foreign.clone(), owned.clone()]);
         assert_eq!(engine.read().unwrap().ruleset.tables.len(), 2);
 
         // In a table of ours another writer's chain of such a name is drift, and goes.
         let theirs = Chain::regular(&text_of(b"\xff"));
         commit(vec![NftOp::AddChain(owned.clone(), theirs)]);
-        let gone = engine.apply(&desired, &[owned.clone()]).unwrap().ops;
+        let gone = engine
+            .apply(&desired, std::slice::from_ref(&owned))
+            .unwrap()
+            .ops;
         assert_eq!(gone, [NftOp::DeleteChain(owned.clone(), text_of(b"\xff"))]);
         assert!(engine.drift(&desired, &[owned]).unwrap().ops.is_empty());
         let none = Ruleset::default();
@@ -80,7 +85,7 @@ fn legacy_chains_of_any_name_hide_nothing() {
     let made = match made.unwrap() {
         Ok(made) => made,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return println!("skipped: iptables-legacy is not installed");
+            return eprintln!("skipped: iptables-legacy is not installed");
         }
         Err(e) => panic!("{e}"),
     };
