@@ -4,9 +4,10 @@
 //! reads, plans, applies and reads back: [`nft`] (nf_tables), [`xtables`] (legacy tables) and [`ipset`]. [`probe`] tells
 //! what of them a kernel has. Start with [`nft::Ruleset`], the rules as values, and [`nft::NftEngine::apply`].
 //!
-//! Four types matter in each engine: a `Ruleset` (in [`ipset`]: a `Set`) is plain data; an `Engine` is a connection
-//! to one network namespace; an `NftOp`, `XtOp` or `IpsetOp` is one change, printed as the equivalent command; `Applied` lists what was
-//! changed.
+//! Four types matter in each engine: a `Ruleset` (in [`ipset`]: a `Set`) is plain data;
+//! [`NftEngine`](nft::NftEngine), [`XtEngine`](xtables::XtEngine) or [`IpsetEngine`](ipset::IpsetEngine) is a connection
+//! to one network namespace; an `NftOp`, `XtOp` or `IpsetOp` is one change, printed as the equivalent command;
+//! `NftApplied`, `XtApplied` or `IpsetApplied` lists what was changed.
 //!
 //! ```
 //! use weir_netfilter::nft::{
