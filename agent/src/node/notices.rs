@@ -35,6 +35,11 @@ impl Notices {
         }
     }
 
+    /// The pods that are watched.
+    pub(crate) fn pods(&self) -> Pods {
+        self.pods.clone()
+    }
+
     /// Sends an event of type Warning, from a thread of its own: nothing waits for it, and what fails is a line in the
     /// log.
     pub(crate) fn warn(&self, reason: &'static str, message: &str) {

@@ -4,6 +4,7 @@ use super::install::{Desired, Installer};
 use super::installing::Agent;
 use super::log::{Levels, Log};
 use super::metrics::Metrics;
+use super::notices::Notices;
 use super::owner::Owner;
 use super::parts::Parts;
 use super::privilege;
@@ -45,7 +46,9 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
         log: log.clone(),
     };
     let (notices, names) = parts.start(ready.clone(), reserve)?;
-    let owner = Owner::new(settings, &desired.kubeconfig);
+    let pods = notices.as_ref().map(Notices::pods);
+    let owner = Owner::new(settings, &desired.kubeconfig, pods);
+    owner.learn(&log);
     let mut agent = Agent {
         owner,
         installer: Installer::new(desired),

@@ -178,6 +178,44 @@ fn what_ends_the_mesh_on_this_node_removes_the_installation() {
     }
 }
 
+/// `kubectl delete pod --force`, the garbage collection of pods: the object goes before the signal comes. The server
+/// still takes the token for a few seconds, then no longer, which says nothing about the service account.
+#[test]
+fn a_pod_whose_object_went_first_leaves_the_installation_to_the_next_pod() {
+    for (what, refused) in [("token still good", false), ("token refused", true)] {
+        let (node, server) = (Node::new(), ApiServer::start());
+        server.put(own_pod());
+        server.put(daemon_set());
+        let mut agent = agent(&node, &server);
+        let knows = || agent.log().contains("belongs to DaemonSet");
+        agent.until("the owner", knows);
+        let watched = || agent.metric("weir_pods_watched");
+        agent.until("the pod", || watched() == 1);
+        server.remove(&own_pod());
+        agent.until("its end", || watched() == 0);
+        if refused {
+            server.accept("of the next pod");
+        }
+        assert!(agent.terminate().success(), "{what}: {}", agent.log());
+        assert_stays(&node, &agent);
+    }
+}
+
+/// What was learned about the pod does not hide that its DaemonSet goes.
+#[test]
+fn a_pod_and_a_daemon_set_that_are_both_gone_are_an_uninstallation() {
+    let (node, server) = (Node::new(), ApiServer::start());
+    server.put(own_pod());
+    server.put(daemon_set());
+    let mut agent = agent(&node, &server);
+    let knows = || agent.log().contains("belongs to DaemonSet");
+    agent.until("the owner", knows);
+    server.remove(&own_pod());
+    server.remove(&daemon_set());
+    assert!(agent.terminate().success(), "{}", agent.log());
+    assert_gone(&node, &agent);
+}
+
 #[test]
 fn an_answer_that_cannot_be_had_removes_nothing() {
     let faults: [(&str, Option<Fault>); 4] = [

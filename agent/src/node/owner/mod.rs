@@ -8,11 +8,15 @@
 //! without need lets pods out of the mesh.
 
 mod affinity;
+mod known;
 
+use crate::node::pods::Pods;
 use crate::node::settings::Settings;
+use known::{Known, Memory};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_cni::api::{Client, Error, Reason};
 use weir_cni::json;
@@ -47,6 +51,7 @@ pub(super) enum Verdict {
 }
 
 /// Whom this agent belongs to.
+#[derive(Clone)]
 pub(super) struct Owner {
     namespace: String,
     pod: String,
@@ -54,11 +59,17 @@ pub(super) struct Owner {
     kubeconfig: PathBuf,
     /// The installation is to go whatever the API server says.
     always_removes: bool,
+    /// What the watch sees, for a look at this agent's own pod.
+    pods: Option<Pods>,
+    /// What was learned about the pod while there was one.
+    memory: Arc<Memory>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Meta {
+    #[serde(default)]
+    uid: String,
     #[serde(default)]
     deletion_timestamp: Option<String>,
     #[serde(default, deserialize_with = "json::list")]
@@ -88,13 +99,15 @@ impl Object {
 }
 
 impl Owner {
-    pub(super) fn new(settings: &Settings, kubeconfig: &Path) -> Self {
+    pub(super) fn new(settings: &Settings, kubeconfig: &Path, pods: Option<Pods>) -> Self {
         Self {
             namespace: settings.pod_namespace.clone(),
             pod: settings.pod_name.clone(),
             node: settings.node_name.clone(),
             kubeconfig: kubeconfig.to_owned(),
             always_removes: settings.always_removes,
+            pods,
+            memory: Arc::default(),
         }
     }
 
@@ -122,6 +135,17 @@ impl Owner {
             if matches!(error.reason, Reason::Unauthorized(_)) {
                 refused += 1;
             }
+            if refused == REFUSALS && self.pod_went() {
+                // The token ends with the pod that it is bound to, and says nothing about the service account then.
+                return Verdict::Stays {
+                    why: format!(
+                        "the API server refuses the token of pod {}/{}, which is gone; without another agent, run \
+                         weir uninstall",
+                        self.namespace, self.pod
+                    ),
+                    service_account: None,
+                };
+            }
             if refused == REFUSALS {
                 return goes(
                     "the API server refuses the token of the service account, which is gone then",
@@ -145,16 +169,18 @@ impl Owner {
             return goes(why);
         }
         let what = format!("pod {namespace}/{name}");
-        let pod = match found(client.pod::<Object>(namespace, name, REQUEST))? {
-            Some(pod) => pod,
-            None => return goes(format!("there is no {what}, whose name POD_NAME says")),
+        let known = match found(client.pod::<Object>(namespace, name, REQUEST))? {
+            Some(pod) => Known::of(&pod),
+            None => match self.memory.get() {
+                Some(known) => Some(known),
+                None => return goes(format!("there is no {what}, whose name POD_NAME says")),
+            },
         };
-        let mut owners = pod.metadata.owner_references.iter();
-        let Some(owner) = owners.find(|owner| owner.kind == "DaemonSet") else {
+        let Some(known) = known else {
             return goes(format!("{what} belongs to no DaemonSet"));
         };
         // One of the same name that was made anew goes on as well: its pod comes to this node.
-        let name = &owner.name;
+        let name = &known.daemon_set;
         let what = format!("DaemonSet {namespace}/{name}");
         let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}");
         let daemon_set = match found(client.object::<Object>(&path, &what, REQUEST))? {
@@ -162,7 +188,7 @@ impl Owner {
             Some(_) => return goes(format!("{what} is being deleted")),
             None => return goes(format!("{what} is gone")),
         };
-        let node_name = pod.text("/nodeName").unwrap_or(&self.node);
+        let node_name = known.node.as_ref().unwrap_or(&self.node);
         if affinity::is_needed(&daemon_set.spec) {
             let path = format!("/api/v1/nodes/{node_name}");
             let node = client.object::<Object>(&path, &format!("node {node_name}"), REQUEST)?;
@@ -170,10 +196,9 @@ impl Owner {
                 return goes(format!("{what} is no longer for node {node_name}"));
             }
         }
-        let account = pod.text("/serviceAccountName").map(str::to_owned);
         Ok(Verdict::Stays {
             why: format!("{what} goes on, and its next pod on this node takes over"),
-            service_account: account,
+            service_account: known.service_account,
         })
     }
 
