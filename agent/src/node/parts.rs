@@ -120,6 +120,7 @@ impl Parts<'_> {
             )
         })?;
         Ok(Sockets {
+            run_dir: self.settings.run_dir.clone(),
             logs,
             pods: None,
             report: None,

@@ -6,6 +6,7 @@ use crate::support::{Agent, BRIDGE, Node, get};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 fn facts(agent: &Agent) -> Value {
@@ -96,6 +97,49 @@ fn a_socket_for_the_plugin_that_cannot_be_had() {
     assert!(get(agent.metrics, "/").unwrap().1.contains("pods.sock"));
     // The pods are watched all the same.
     agent.until("watched", || agent.metric("weir_pods_watched") == 1);
+}
+
+#[test]
+fn a_socket_for_the_plugin_that_is_lost_is_bound_again() {
+    let server = ApiServer::start();
+    let node = Node::new();
+    let agent = start(&node, &server, &[]);
+    for name in ["pods.sock", "log.sock", "agent.sock"] {
+        let path = node.path("run").join(name);
+        let connects = || UnixStream::connect(&path).is_ok();
+        assert!(connects(), "{name}");
+        // Deleted, and left by another agent that ended.
+        for left in [false, true] {
+            std::fs::remove_file(&path).unwrap();
+            if left {
+                drop(UnixListener::bind(&path).unwrap());
+            }
+            agent.until("bound again", connects);
+        }
+        assert!(agent.log().contains(&format!("{name} is lost")));
+    }
+    agent.until("ready again", || {
+        agent.is_ready() && !blind(&agent, "plugin")
+    });
+    // A name that another process serves is not taken from it, and said.
+    for name in ["pods.sock", "log.sock"] {
+        let path = node.path("run").join(name);
+        std::fs::remove_file(&path).unwrap();
+        let other = UnixListener::bind(&path).unwrap();
+        agent.until("blind", || blind(&agent, "plugin"));
+        let (status, why) = get(agent.health, "/readyz").unwrap();
+        assert_eq!(status, 503);
+        assert!(why.contains(name), "{why}");
+        agent.until("said", || {
+            agent
+                .log()
+                .contains(&format!("{name}: another process listens there"))
+        });
+        drop(other);
+        agent.until("ready again", || {
+            agent.is_ready() && !blind(&agent, "plugin")
+        });
+    }
 }
 
 /// The thread that verifies, held by a tracer: from outside it looks like one that hangs in the kernel.

@@ -9,6 +9,7 @@
 
 mod health;
 mod http;
+mod kept;
 mod lines;
 mod logs;
 mod metrics;
@@ -26,9 +27,11 @@ use crate::node::runtime;
 use crate::node::settings::Resolved;
 use crate::node::status::Status;
 use http::Shared;
+use kept::Kept;
 use nix::sched::{CloneFlags, unshare};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -104,6 +107,8 @@ pub(crate) fn start_ports(
 
 /// Sockets that listen already.
 pub(crate) struct Sockets {
+    /// Where their names are.
+    pub(crate) run_dir: PathBuf,
     pub(crate) logs: UnixListener,
     /// The watch of pods, and where the plugin asks for them.
     pub(crate) pods: Option<(Option<UnixListener>, Watch)>,
@@ -123,26 +128,51 @@ pub(crate) fn start(
 ) -> std::io::Result<()> {
     let runtime = runtime::of_one_thread()?;
     let said = log.clone();
+    let run_dir = sockets.run_dir;
     let serve = async move {
         if let Some((listener, resolved)) = sockets.report {
-            let source = report::Source {
+            let source = Arc::new(report::Source {
                 resolved,
                 log: log.clone(),
                 status: status.clone(),
                 metrics: numbers.clone(),
                 pods: sockets.pods.as_ref().map(|(_, watch)| watch.pods()),
+            });
+            let kept = Kept {
+                path: run_dir.join(report::SOCKET),
+                bind: report::bind,
+                log: log.clone(),
+                // Nothing depends on it.
+                told: |_: Option<&str>| {},
             };
-            tokio::spawn(report::serve(listener, source));
+            tokio::spawn(kept.serve(Some(listener), move |listener| {
+                report::serve(listener, Arc::clone(&source))
+            }));
         }
-        tokio::spawn(reserve::watch(status, log.clone()));
+        tokio::spawn(reserve::watch(status.clone(), log.clone()));
         if let Some((listener, watch)) = sockets.pods {
             let pods = watch.pods();
             tokio::spawn(watch.run());
-            if let Some(listener) = listener {
-                tokio::spawn(pods::serve(listener, pods, numbers.clone(), log.clone()));
-            }
+            let told = status.clone();
+            let kept = Kept {
+                path: run_dir.join(weir_cni::plugin::POD_SOCKET),
+                bind: pods::bind,
+                log: log.clone(),
+                told: move |failure: Option<&str>| told.pod_socket(failure),
+            };
+            let (numbers, log) = (numbers.clone(), log.clone());
+            tokio::spawn(kept.serve(listener, move |listener| {
+                pods::serve(listener, pods.clone(), numbers.clone(), log.clone())
+            }));
         }
-        logs::serve(sockets.logs, numbers, log).await;
+        let kept = Kept {
+            path: run_dir.join(weir_cni::plugin::LOG_SOCKET),
+            bind: logs::bind,
+            log: log.clone(),
+            told: move |failure: Option<&str>| status.log_socket(failure),
+        };
+        let serve = |listener| logs::serve(listener, numbers.clone(), log.clone());
+        kept.serve(Some(sockets.logs), serve).await;
     };
     std::thread::Builder::new()
         .name("servers".into())

@@ -58,11 +58,10 @@ pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
     super::logs::bind_for(path, 0o600)
 }
 
-pub(super) async fn serve(listener: UnixListener, source: Source) {
+pub(super) async fn serve(listener: UnixListener, source: Arc<Source>) {
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
         return;
     };
-    let source = Arc::new(source);
     let refusals = Refusals::new("asks about the agent", &source.log);
     let accept = || accept_root(&listener, |who| refusals.say(&who));
     let told = Arc::clone(&source);

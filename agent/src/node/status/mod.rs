@@ -42,6 +42,8 @@ struct State {
     install: Install,
     watch: Watch,
     pod_socket: PodSocket,
+    /// Why the plugin's lines do not arrive.
+    log_socket: Option<String>,
     pods: Pods,
     unasked: Arc<[Unasked]>,
     /// How many pods that ask for nothing could not be looked at, and why the first could not.
@@ -172,6 +174,7 @@ impl Status {
                 install,
                 watch: Watch::Begins,
                 pod_socket: PodSocket::Off("the agent starts".to_owned()),
+                log_socket: None,
                 pods: Pods::Begins,
                 unasked: Arc::default(),
                 unseen: (0, None),
@@ -214,11 +217,25 @@ impl Status {
 
     /// The plugin can ask for pods, or cannot, for this reason.
     pub(crate) fn pod_socket(&self, failure: Option<&str>) {
-        self.0.metrics.blind(Blind::Plugin, failure.is_some());
-        self.state().pod_socket = match failure {
+        let mut state = self.state();
+        state.pod_socket = match failure {
             None => PodSocket::Bound,
             Some(why) => PodSocket::Failed(cut(why)),
         };
+        self.plugin(&state);
+    }
+
+    /// The plugin's lines arrive, or do not, for this reason.
+    pub(crate) fn log_socket(&self, failure: Option<&str>) {
+        let mut state = self.state();
+        state.log_socket = failure.map(cut);
+        self.plugin(&state);
+    }
+
+    /// Whether one of the plugin's sockets cannot be had.
+    fn plugin(&self, state: &State) {
+        let failed = matches!(state.pod_socket, PodSocket::Failed(_)) || state.log_socket.is_some();
+        self.0.metrics.blind(Blind::Plugin, failed);
     }
 
     /// Nothing can be opened, for this reason, or descriptors are free.
@@ -236,6 +253,9 @@ impl Status {
         }
         if let PodSocket::Failed(why) = &self.state().pod_socket {
             return Some(format!("the plugin cannot ask this agent for pods: {why}"));
+        }
+        if let Some(why) = &self.state().log_socket {
+            return Some(format!("the plugin's lines do not reach this agent: {why}"));
         }
         self.overdue()
     }
