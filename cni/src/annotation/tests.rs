@@ -288,3 +288,25 @@ proptest! {
         prop_assert_eq!(ports_of(&read.outbound_ports_exclude), ports);
     }
 }
+
+/// An annotation may have 256 KiB, and the error goes to the runtime's log, the pod's events and the status page.
+#[test]
+fn a_long_value_is_not_repeated_in_an_error() {
+    let long = "x".repeat(100_000);
+    for key in [
+        INTERCEPTION_MODE,
+        EXCLUDE_INBOUND_PORTS,
+        EXCLUDE_OUTBOUND_IP_RANGES,
+        EXCLUDE_INTERFACES,
+    ] {
+        let annotations = BTreeMap::from([(key.to_owned(), long.clone())]);
+        let error = RedirectAnnotations::read(&annotations)
+            .unwrap_err()
+            .to_string();
+        assert!(error.len() < 500, "{key}: {} bytes", error.len());
+        assert!(
+            error.contains(key) && error.contains("(100000 bytes)"),
+            "{error}"
+        );
+    }
+}

@@ -2,6 +2,37 @@
 
 use std::fmt;
 
+/// Characters of a value that an error quotes: whoever wrote it knows it by its beginning.
+const SHOWN: usize = 80;
+/// Characters of what a parser says, which may quote a value in its midst.
+const SAID: usize = 400;
+
+/// A value in quotes, only the beginning of a long one, with its length.
+#[must_use]
+pub(crate) fn quoted(value: &str) -> String {
+    let shown = beginning(value, SHOWN);
+    match shown.len() == value.len() {
+        true => format!("{value:?}"),
+        false => format!("{shown:?}... ({} bytes)", value.len()),
+    }
+}
+
+/// What a parser says of a text, only the beginning of it where it quotes a long value.
+#[must_use]
+pub(crate) fn said(reason: &impl fmt::Display) -> String {
+    let text = reason.to_string();
+    let shown = beginning(&text, SAID);
+    match shown.len() == text.len() {
+        true => text,
+        false => format!("{shown}... ({} bytes)", text.len()),
+    }
+}
+
+fn beginning(text: &str, characters: usize) -> &str {
+    let end = text.char_indices().nth(characters).map(|(end, _)| end);
+    end.and_then(|end| text.get(..end)).unwrap_or(text)
+}
+
 /// An input that cannot be used: its name, the invalid part, the reason, and the accepted values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputError {
@@ -52,7 +83,7 @@ impl fmt::Display for InputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.input)?;
         if let Some(value) = &self.value {
-            write!(f, "{value:?} ")?;
+            write!(f, "{} ", quoted(value))?;
         }
         f.write_str(&self.reason)?;
         if self.accepted.is_empty() {
@@ -64,3 +95,22 @@ impl fmt::Display for InputError {
 }
 
 impl std::error::Error for InputError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_value_is_shown_by_its_beginning() {
+        let long = "\u{e9}".repeat(50_000);
+        let error = InputError::value("x", &long, "is wrong", "less").to_string();
+        let shown = "\u{e9}".repeat(80);
+        assert_eq!(
+            error,
+            format!("x: \"{shown}\"... (100000 bytes) is wrong; accepted: less")
+        );
+        assert_eq!(quoted(&shown), format!("\"{shown}\""));
+        assert!(said(&long).ends_with("... (100000 bytes)") && said(&long).len() < 1000);
+        assert_eq!(said(&"short"), "short");
+    }
+}

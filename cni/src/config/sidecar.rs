@@ -152,7 +152,7 @@ impl SidecarConfig {
                 "one JSON object; ports, marks and lists are strings, switches are booleans";
             InputError::whole(
                 source_name,
-                format!("is not a configuration: {e}"),
+                format!("is not a configuration: {}", super::said(&e)),
                 accepted,
             )
         })
@@ -167,7 +167,8 @@ fn read_duration<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> 
     let value = String::deserialize(d)?;
     text::duration(&value).ok_or_else(|| {
         D::Error::custom(format!(
-            "{value:?} is not a duration, such as \"5s\" or \"500ms\""
+            "{} is not a duration, such as \"5s\" or \"500ms\"",
+            super::quoted(&value)
         ))
     })
 }
@@ -184,7 +185,7 @@ fn read_address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Er
     if value.is_empty() {
         return Ok(None);
     }
-    let error = |_| D::Error::custom(format!("{value:?} is not an IP address"));
+    let error = |_| D::Error::custom(format!("{} is not an IP address", super::quoted(&value)));
     value.parse().map(Some).map_err(error)
 }
 

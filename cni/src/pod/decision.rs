@@ -2,7 +2,7 @@
 
 use super::PodFacts;
 use crate::annotation::{INJECT, STATUS};
-use crate::config::text;
+use crate::config::{quoted, text};
 use std::fmt;
 
 /// The decision about a pod.
@@ -101,14 +101,20 @@ impl fmt::Display for Skip {
                 "it has a container istio-init, which sets up the redirection from inside the pod",
             ),
             Self::EnvoyDisabled(value) => {
-                write!(f, "the variable DISABLE_ENVOY of istio-proxy is {value:?}")
+                write!(
+                    f,
+                    "the variable DISABLE_ENVOY of istio-proxy is {}",
+                    quoted(value)
+                )
             }
             Self::NoProxy => f.write_str("it has no container istio-proxy"),
             Self::ProxyType(kind) => {
                 write!(f, "its istio-proxy is of type {kind:?}, not a sidecar")
             }
-            Self::OptedOutByLabel(value) => write!(f, "its label {INJECT} is {value:?}"),
-            Self::OptedOutByAnnotation(value) => write!(f, "its annotation {INJECT} is {value:?}"),
+            Self::OptedOutByLabel(value) => write!(f, "its label {INJECT} is {}", quoted(value)),
+            Self::OptedOutByAnnotation(value) => {
+                write!(f, "its annotation {INJECT} is {}", quoted(value))
+            }
             Self::NotInjected => {
                 write!(
                     f,

@@ -1,7 +1,7 @@
 //! Parses a pod from the text of a manifest.
 
 use super::Pod;
-use crate::config::InputError;
+use crate::config::{InputError, said};
 use serde_json::Value;
 
 const ACCEPTED: &str = "one Pod as YAML or JSON, as from: kubectl get pod NAME -o yaml";
@@ -29,7 +29,7 @@ impl Pod {
                 let pod = only_item(&document).map_err(error)?;
                 Self::from_value(pod, source_name)
             }
-            Some(kind) => Err(error(format!("is of kind {kind}"))),
+            Some(kind) => Err(error(format!("is of kind {}", said(kind)))),
             None => Err(error("names no kind".to_owned())),
         }
     }
@@ -38,9 +38,9 @@ impl Pod {
 /// The only document of the text; empty documents are ignored.
 fn document(text: &str) -> Result<Value, String> {
     let mut documents: Vec<Value> = if text.trim_start().starts_with('{') {
-        vec![serde_json::from_str(text).map_err(|e| format!("is not JSON: {e}"))?]
+        vec![serde_json::from_str(text).map_err(|e| format!("is not JSON: {}", said(&e)))?]
     } else {
-        serde_saphyr::from_multiple(text).map_err(|e| format!("is not YAML: {e}"))?
+        serde_saphyr::from_multiple(text).map_err(|e| format!("is not YAML: {}", said(&e)))?
     };
     documents.retain(|document| !document.is_null());
     match documents.pop() {
@@ -62,7 +62,7 @@ fn only_item(list: &Value) -> Result<&Value, String> {
         // The items of a typed list do not repeat their kind.
         None => Ok(item),
         Some(kind) if kind == "Pod" => Ok(item),
-        Some(kind) => Err(format!("is a list of one item of kind {kind}")),
+        Some(kind) => Err(format!("is a list of one item of kind {}", said(kind))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The fields of a pod that decide about its redirection.
 
-use crate::config::InputError;
+use crate::config::{InputError, quoted, said};
 use crate::json;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
@@ -164,7 +164,10 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>,
     if text.is_empty() {
         return Ok(None);
     }
-    let error = |_| D::Error::custom(format!("{text:?} is not an IP address, IPv4 or IPv6"));
+    let error = |_| {
+        let text = quoted(&text);
+        D::Error::custom(format!("{text} is not an IP address, IPv4 or IPv6"))
+    };
     text.parse().map(Some).map_err(error)
 }
 
@@ -212,7 +215,7 @@ impl Pod {
                 "" => source_name.to_owned(),
                 path => format!("{source_name}: {path}"),
             };
-            InputError::whole(place, e.reason.to_string(), ACCEPTED)
+            InputError::whole(said(&place), said(&e.reason), ACCEPTED)
         })
     }
 }
