@@ -68,7 +68,7 @@ fn send(socket: &Path, request: String, limit: Duration) -> Result<Response> {
 fn exchange(socket: &Path, request: &str, limit: Duration) -> Result<Response> {
     let mut stream = Until::connect(socket, limit)?;
     stream.write_all(request.as_bytes())?;
-    read_response(stream, AGENT_BODY_LIMIT)
+    read_beginning(stream, AGENT_BODY_LIMIT).map(Response::from)
 }
 
 /// A stream with one deadline for all reads and writes: a byte now and then does not extend it.
@@ -128,8 +128,30 @@ fn invalid(what: &str) -> Error {
     )
 }
 
-/// Reads one answer, at most `body_limit` bytes of its body.
+impl From<(u16, Vec<u8>)> for Response {
+    fn from((status, body): (u16, Vec<u8>)) -> Self {
+        Self {
+            status,
+            body: String::from_utf8_lossy(&body).into_owned(),
+        }
+    }
+}
+
+/// Reads one answer.
+///
+/// # Errors
+/// As [`get`]; `FileTooLarge` when its body has more than `body_limit` bytes: a part of it says nothing.
 pub(crate) fn read_response(stream: impl Read, body_limit: u64) -> Result<Response> {
+    let answer = read_beginning(stream, body_limit + 1)?;
+    if answer.1.len() as u64 > body_limit {
+        let why = format!("the answer has more than {} MiB", body_limit >> 20);
+        return Err(Error::new(ErrorKind::FileTooLarge, why));
+    }
+    Ok(answer.into())
+}
+
+/// The status of one answer, and at most `body_limit` bytes of its body.
+fn read_beginning(stream: impl Read, body_limit: u64) -> Result<(u16, Vec<u8>)> {
     let mut reader = BufReader::new(stream);
     let head = read_head(&mut reader)?;
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
@@ -152,10 +174,7 @@ pub(crate) fn read_response(stream: impl Read, body_limit: u64) -> Result<Respon
             return Err(invalid("the body is cut off"));
         }
     }
-    Ok(Response {
-        status,
-        body: String::from_utf8_lossy(&body).into_owned(),
-    })
+    Ok((status, body))
 }
 
 /// The status line and the header, including the empty line after them.
@@ -236,6 +255,26 @@ mod tests {
         assert_eq!(read(&format!("{head}\r\nabc")).unwrap(), ok("abc"));
         let chunks = "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x=y\r\nc\r\n0\r\n\r\n";
         assert_eq!(read(&format!("{head}{chunks}")).unwrap(), ok("abc"));
+    }
+
+    /// A part of an answer would be taken for one that ends too early.
+    #[test]
+    fn a_body_that_is_too_long_is_said_to_be() {
+        let head = "HTTP/1.1 200 OK\r\n";
+        let (full, more) = ("x".repeat(1 << 20), "x".repeat((1 << 20) + 1));
+        let endless = |body: &str| format!("{head}\r\n{body}");
+        let sized = |body: &str| format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+        let chunked = |body: &str| {
+            let size = body.len();
+            format!("{head}Transfer-Encoding: chunked\r\n\r\n{size:x}\r\n{body}\r\n0\r\n\r\n")
+        };
+        let forms: [&dyn Fn(&str) -> String; 3] = [&endless, &sized, &chunked];
+        for form in forms {
+            assert_eq!(read(&form(&full)).unwrap().body.len(), 1 << 20);
+            let error = read(&form(&more)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{error}");
+            assert!(error.to_string().contains("more than 1 MiB"), "{error}");
+        }
     }
 
     #[test]

@@ -42,10 +42,6 @@ fn failures_of_the_server_are_told_apart() {
             Answer::Body(200, "{}".into()),
             ["not the expected JSON", "about"],
         ),
-        (
-            Answer::Body(200, "{\"spec\":[]}".into()),
-            ["not the expected JSON", "spec"],
-        ),
         (Answer::Body(200, other), ["not the expected JSON", "other"]),
         (Answer::Garbage, ["request failed", "HTTP"]),
     ] {
@@ -60,6 +56,38 @@ fn failures_of_the_server_are_told_apart() {
         assert!(error.details.contains("3 attempts"), "{error}");
         assert_eq!(server.requests().len(), 3, "{error}");
         assert!(node.backend.applied().is_empty());
+    }
+}
+
+/// Asking again changes nothing, and the runtime waits.
+#[test]
+fn an_answer_that_stays_as_it_is_is_not_asked_for_again_and_again() {
+    let mut text = pods::sidecar("shop", "web-0");
+    text["spec"]["containers"][0]["securityContext"] = serde_json::json!({"runAsUser": "1337"});
+    let mut number = pods::sidecar("shop", "web-0");
+    number["metadata"]["annotations"]["a"] = 1.into();
+    let mut long = pods::sidecar("shop", "web-0");
+    long["metadata"]["annotations"]["a"] = "x".repeat(17 << 20).into();
+    let mut quoted = pods::sidecar("shop", "web-0");
+    quoted["spec"]["hostNetwork"] = "x".repeat(100_000).into();
+    for (body, words) in [
+        ("{\"spec\":[]}".to_owned(), ["spec", "other types"]),
+        (text.to_string(), ["runAsUser", "in quotes"]),
+        (number.to_string(), ["annotations", "in quotes"]),
+        (quoted.to_string(), ["hostNetwork", "bytes)"]),
+        (long.to_string(), ["more than 16 MiB", "no API server"]),
+    ] {
+        let server = ApiServer::always(Answer::Body(200, body));
+        let mut node = Node::with_server(&server);
+        node.limits.sidecar_attempts = 30;
+        node.limits.request = Duration::from_secs(20);
+        let error = node.verb("ADD").error();
+        for word in words {
+            assert!(error.msg.contains(word), "{word:?} is not in: {error}");
+        }
+        assert!(error.msg.len() < 2000, "{} bytes", error.msg.len());
+        assert!(error.details.contains("2 attempts"), "{error}");
+        assert_eq!(server.requests().len(), 2, "{error}");
     }
 }
 

@@ -185,6 +185,21 @@ fn stdin_that_is_no_configuration() {
     }
 }
 
+/// Cut off it would look like one that ends too early.
+#[test]
+fn a_configuration_that_is_too_long_is_said_to_be() {
+    let mut process = process("ADD");
+    let rest = ",\"x\":\"";
+    process.stdin = format!(
+        "{}{rest}{}\"}}",
+        &CONFIG[..CONFIG.len() - 1],
+        "x".repeat(16 << 20)
+    );
+    let error = refused(&process);
+    assert_eq!(error.code, 6, "{error}");
+    assert!(error.msg.contains("more than 16 MiB"), "{error}");
+}
+
 #[test]
 fn versions() {
     let with = |verb: &str, version: &str| {

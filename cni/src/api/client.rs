@@ -8,12 +8,13 @@ use std::time::Duration;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::error::{Error, Reason};
 use super::kubeconfig::{self, Access};
 use super::server::Server;
 use super::tls;
+use crate::config::said;
 use crate::http::{Response, read_response};
 
 /// Time limit of one request, including connecting and reading the answer.
@@ -178,6 +179,10 @@ impl Client {
             return Err(failed(refusal(&response)));
         }
         crate::json::from_str(&response.body).map_err(|error| {
+            let error = said(&error);
+            if serde_json::from_str::<Map<String, Value>>(&response.body).is_ok() {
+                return failed(Reason::Misfit(error));
+            }
             let beginning = beginning(&response.body);
             failed(Reason::Garbage(format!(
                 "{error}; it begins with {beginning:?}"

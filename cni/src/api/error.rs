@@ -44,6 +44,10 @@ pub enum Reason {
     Status(u16, String),
     /// An answer that is not the JSON of the object.
     Garbage(String),
+    /// A JSON object, of which a field has another type than in the API.
+    Misfit(String),
+    /// An answer that is longer than any object.
+    TooLarge(String),
     /// Anything else.
     Other(String),
 }
@@ -57,6 +61,12 @@ impl Error {
 }
 
 impl Reason {
+    /// Whether the next answer will be the same: what is asked for is there, and cannot be used.
+    #[must_use]
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self, Self::Misfit(_) | Self::TooLarge(_))
+    }
+
     /// Why a TLS handshake failed. A server that closes the connection gives no certificate error: only what the TLS
     /// library itself refuses is [`Reason::Tls`].
     #[must_use]
@@ -73,6 +83,7 @@ impl Reason {
             return Self::Tls(tls::words(refused));
         }
         match error.kind() {
+            io::ErrorKind::FileTooLarge => Self::TooLarge(error.to_string()),
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
                 Self::Slow(format!("it stopped answering {when}"))
             }
@@ -101,6 +112,10 @@ impl Reason {
             Self::OtherPod(text) => format!("it is not this pod yet: {text}"),
             Self::Status(code, text) => format!("HTTP status {code}: {text}"),
             Self::Garbage(text) => format!("the answer is not the expected JSON: {text}"),
+            Self::Misfit(text) => {
+                format!("the answer is not the expected JSON, its fields have other types: {text}")
+            }
+            Self::TooLarge(text) => format!("the answer is too long: {text}"),
             Self::Other(text) => format!("the request failed: {text}"),
         }
     }
@@ -143,6 +158,14 @@ impl Reason {
             Self::Garbage(_) => {
                 "something that is no API server answers at this address: check the server in the \
                  kubeconfig and proxies on the way"
+            }
+            Self::Misfit(_) => {
+                "correct the object: fields as in the Kubernetes API, a text that reads as a number in quotes; if it \
+                 is correct there, something else answers at the address in the kubeconfig"
+            }
+            Self::TooLarge(_) => {
+                "objects have at most a few MiB: something that is no API server answers at the address in the \
+                 kubeconfig, or a proxy on the way adds to its answers"
             }
             Self::Status(..) | Self::Other(_) => "look at the API server's log",
         }

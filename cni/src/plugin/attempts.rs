@@ -46,6 +46,9 @@ impl Default for Limits {
     }
 }
 
+/// Attempts where the answer will be the same: the object may have been corrected in the same moment.
+const LASTING: u32 = 2;
+
 /// One call's budget of attempts.
 pub(super) struct Attempts<'a> {
     pub(super) limits: &'a Limits,
@@ -78,6 +81,10 @@ impl Attempts<'_> {
             if !error.has_asked() {
                 return Err(CniError::internal(&error));
             }
+            let count = match error.reason.is_lasting() {
+                true => count.min(LASTING),
+                false => count,
+            };
             let left = self.deadline.saturating_duration_since(Instant::now());
             if attempt >= count || left <= self.limits.pause {
                 let seconds = started.elapsed().as_secs_f32();

@@ -9,6 +9,7 @@ use super::call::{Call, Command};
 use super::environment::{Environment, validate_network_name};
 use super::error::{CniError, code};
 use super::version::{IMPLEMENTED, SUPPORTED, Version, is_supported};
+use crate::config::said;
 use crate::json;
 
 /// Maximum size of a network configuration, which normally has a few kilobytes.
@@ -148,7 +149,7 @@ fn answer(
 fn read_config(stdin: &mut dyn Read) -> Result<Map<String, Value>, CniError> {
     let mut bytes = Vec::new();
     stdin
-        .take(STDIN_LIMIT)
+        .take(STDIN_LIMIT + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| {
             CniError::new(
@@ -156,6 +157,16 @@ fn read_config(stdin: &mut dyn Read) -> Result<Map<String, Value>, CniError> {
                 format!("cannot read the configuration on stdin: {error}"),
             )
         })?;
+    if bytes.len() as u64 > STDIN_LIMIT {
+        return Err(CniError::new(
+            code::DECODING_FAILURE,
+            format!(
+                "the network configuration on stdin has more than {} MiB; look at what the runtime puts into it, a \
+                 prevResult or a runtimeConfig",
+                STDIN_LIMIT >> 20
+            ),
+        ));
+    }
     let undecodable = |reason: String| {
         CniError::new(
             code::DECODING_FAILURE,
@@ -163,7 +174,7 @@ fn read_config(stdin: &mut dyn Read) -> Result<Map<String, Value>, CniError> {
         )
     };
     let config: Map<String, Value> =
-        serde_json::from_slice(&bytes).map_err(|error| undecodable(error.to_string()))?;
+        serde_json::from_slice(&bytes).map_err(|error| undecodable(said(&error)))?;
     let name = match config.get("name") {
         None | Some(Value::Null) => "",
         Some(Value::String(name)) => name,
