@@ -1,79 +1,98 @@
 //! CNI configurations of the node, as far as what is in them is known.
 //!
 //! Any plugin may have any key, and its secrets any name. So nothing is looked for: a value is taken when its key is one
-//! of those that the CNI specification, its reference plugins and this plugin have, and everything else is left out.
+//! of those that the CNI specification, its reference plugins and this plugin have, and it has the form of that key's values;
+//! everything else is left out.
 
+use super::forms::Form;
 use super::secrets::CUT;
 use crate::node::install::Json;
 
-/// Keys whose values are objects, arrays of them, or plain.
-const KNOWN: &[&str] = &[
+/// Keys that are known, each with the form of its values, and of those in arrays.
+const KNOWN: &[(&str, Form)] = &[
     // The specification.
-    "capabilities",
-    "cniVersion",
-    "cniVersions",
-    "disableCheck",
-    "disableGC",
-    "dns",
-    "domain",
-    "ipam",
-    "loadOnlyInlinedPlugins",
-    "name",
-    "nameservers",
-    "options",
-    "plugins",
-    "search",
-    "type",
-    "aliases",
-    "bandwidth",
-    "infinibandGUID",
-    "ipRanges",
-    "ips",
-    "mac",
-    "portMappings",
+    ("capabilities", Form::Parts),
+    ("cniVersion", Form::Version),
+    ("cniVersions", Form::Version),
+    ("disableCheck", Form::Bool),
+    ("disableGC", Form::Bool),
+    ("dns", Form::Parts),
+    ("domain", Form::Name),
+    ("ipam", Form::Parts),
+    ("loadOnlyInlinedPlugins", Form::Bool),
+    ("name", Form::Name),
+    ("nameservers", Form::Address),
+    ("options", Form::Word(OPTIONS)),
+    ("plugins", Form::Parts),
+    ("search", Form::Name),
+    ("type", Form::Plugin),
+    ("aliases", Form::Bool),
+    ("bandwidth", Form::Bool),
+    ("infinibandGUID", Form::Hardware),
+    ("ipRanges", Form::Bool),
+    ("ips", Form::Address),
+    ("mac", Form::Hardware),
+    ("portMappings", Form::Bool),
     // The reference plugins.
-    "address",
-    "addresses",
-    "bridge",
-    "delegate",
-    "dst",
-    "forceAddress",
-    "gateway",
-    "gw",
-    "hairpinMode",
-    "ipMasq",
-    "isDefaultGateway",
-    "isGateway",
-    "linkInContainer",
-    "masqAll",
-    "master",
-    "mode",
-    "mtu",
-    "promiscMode",
-    "rangeEnd",
-    "rangeStart",
-    "ranges",
-    "routes",
-    "snat",
-    "subnet",
-    "vlan",
-    "vlanId",
+    ("address", Form::Address),
+    ("addresses", Form::Address),
+    ("bridge", Form::Interface),
+    ("delegate", Form::Parts),
+    ("dst", Form::Address),
+    ("forceAddress", Form::Bool),
+    ("gateway", Form::Address),
+    ("gw", Form::Address),
+    ("hairpinMode", Form::Bool),
+    ("ipMasq", Form::Bool),
+    ("isDefaultGateway", Form::Bool),
+    ("isGateway", Form::Bool),
+    ("linkInContainer", Form::Bool),
+    ("masqAll", Form::Bool),
+    ("master", Form::Interface),
+    ("mode", Form::Word(MODES)),
+    ("mtu", Form::Number),
+    ("promiscMode", Form::Bool),
+    ("rangeEnd", Form::Address),
+    ("rangeStart", Form::Address),
+    ("ranges", Form::Parts),
+    ("routes", Form::Parts),
+    ("snat", Form::Bool),
+    ("subnet", Form::Address),
+    ("vlan", Form::Number),
+    ("vlanId", Form::Number),
     // Where a plugin has its kubeconfig: the path.
-    "kubeconfig",
-    "kubernetes",
+    ("kubeconfig", Form::Path),
+    ("kubernetes", Form::Parts),
     // This plugin.
-    "ambient_enabled",
-    "cni_agent_run_dir",
-    "enable_ambient_detection_retry",
-    "enablement_selectors",
-    "exclude_namespaces",
-    "native_nftables",
-    "plugin_log_level",
-    "pod_namespace",
+    ("ambient_enabled", Form::Bool),
+    ("cni_agent_run_dir", Form::Path),
+    ("enable_ambient_detection_retry", Form::Bool),
+    ("enablement_selectors", Form::Parts),
+    ("exclude_namespaces", Form::Name),
+    ("native_nftables", Form::Bool),
+    ("plugin_log_level", Form::Word(LEVELS)),
+    ("pod_namespace", Form::Name),
 ];
 
-/// Characters of a value that is a name, a path, an address or a number.
-const LONGEST: usize = 200;
+/// Of resolv.conf(5).
+const OPTIONS: &[&str] = &[
+    "edns0",
+    "ndots:1",
+    "ndots:2",
+    "ndots:3",
+    "ndots:4",
+    "ndots:5",
+    "rotate",
+    "single-request",
+    "single-request-reopen",
+    "trust-ad",
+    "use-vc",
+];
+/// Of ipvlan, macvlan and macvtap.
+const MODES: &[&str] = &[
+    "bridge", "l2", "l3", "l3s", "passthru", "private", "source", "vepa",
+];
+const LEVELS: &[&str] = &["debug", "info", "warn", "error", "fatal", "none"];
 
 /// The text of a configuration with what is known of it.
 ///
@@ -82,20 +101,22 @@ const LONGEST: usize = 200;
 pub(super) fn known(text: &str) -> Result<String, String> {
     let json = Json::parse(text).ok();
     match json.filter(|json| matches!(json, Json::Object(_))) {
-        Some(json) => Ok(of(json).pretty()),
+        Some(json) => Ok(of(Form::Parts, json).pretty()),
         None => {
             Err("it is no JSON object, so nothing in it is known; its contents are left out".into())
         }
     }
 }
 
-fn of(json: Json) -> Json {
+/// A value of a key whose values have this form.
+fn of(form: Form, json: Json) -> Json {
     match json {
         Json::Object(pairs) => {
-            let one = |(key, value): (String, Json)| match KNOWN.contains(&key.as_str()) {
-                true => (key, of(value)),
+            let known = |key: &str| KNOWN.iter().find(|(known, _)| *known == key);
+            let one = |(key, value): (String, Json)| match known(&key) {
+                Some((_, form)) => (key, of(*form, value)),
                 // Its name may say as much as its value.
-                false => (CUT.to_owned(), Json::text(CUT)),
+                None => (CUT.to_owned(), Json::text(CUT)),
             };
             let mut pairs: Vec<_> = pairs.into_iter().map(one).collect();
             // One mark for all of them: a reader of JSON takes the last of equal keys.
@@ -103,18 +124,17 @@ fn of(json: Json) -> Json {
             pairs.retain(|(key, _)| key != CUT || !std::mem::replace(&mut seen, true));
             Json::Object(pairs)
         }
-        Json::Array(items) => Json::Array(items.into_iter().map(of).collect()),
-        other => match other.as_str().map(is_plain) {
-            Some(false) => Json::text(CUT),
-            _ => other,
-        },
+        Json::Array(items) => Json::Array(items.into_iter().map(|item| of(form, item)).collect()),
+        Json::String(text) if !form.fits(&text) && !text.is_empty() => cut(&text),
+        Json::Literal(text) if text != "null" && !form.fits(&text) => cut(&text),
+        other => other,
     }
 }
 
-/// No text of several lines or words, nor one with a user in it.
-fn is_plain(text: &str) -> bool {
-    let of_value = |c: char| c.is_ascii_alphanumeric() || "_-.:/%,[]".contains(c);
-    text.len() <= LONGEST && text.chars().all(of_value)
+/// The mark with the length of what it stands for.
+fn cut(value: &str) -> Json {
+    let inner = CUT.trim_end_matches(')');
+    Json::text(&format!("{inner}, {} bytes)", value.len()))
 }
 
 #[cfg(test)]
@@ -147,6 +167,34 @@ mod tests {
             assert_eq!(json.pointer(pointer).unwrap(), value, "{text}");
         }
         assert_eq!(json["mtu"], 1500);
+    }
+
+    /// A secret under a key that is known is no less secret.
+    #[test]
+    fn a_value_that_has_not_the_form_of_its_key_is_left_out() {
+        let secret = "hunter2:S3cr3t-4f9d8e7a6b5c4d3e2f1a/x";
+        for (key, form) in KNOWN {
+            let text = known(&format!(
+                r#"{{"{key}": "{secret}", "plugins": [{{"{key}": ["{secret}"]}}]}}"#
+            ))
+            .unwrap();
+            assert!(
+                !text.contains("hunter2") && !text.contains("S3cr3t"),
+                "{key} {form:?}: {text}"
+            );
+            let mark = format!("(left out, {} bytes)", secret.len());
+            assert!(text.contains(&mark), "{key}: {text}");
+        }
+        for (key, value) in [
+            ("mtu", "\"Hunter2\""),
+            ("bridge", "12345678901234567890"),
+            ("snat", "4711"),
+            ("name", "true"),
+        ] {
+            let text = known(&format!(r#"{{"{key}": {value}}}"#)).unwrap();
+            let is_shown = text.contains(value.trim_matches('"'));
+            assert_eq!(is_shown, key == "name", "{text}");
+        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Reading files of the node, never more than is wanted and never waiting for one.
 
+use super::forms::is_name;
+use super::secrets::CUT;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Where a container has directories of the node.
 const HOST: &str = "/host";
@@ -51,13 +54,12 @@ fn read(path: &Path, from: impl Fn(u64) -> u64, limit: u64) -> Result<String, St
 /// `ls -l` of a directory, by name: kind and mode, owner, size, name, and what `remark` adds.
 pub(super) fn list(dir: &Path, remark: impl Fn(&Path) -> &'static str) -> Result<String, String> {
     let mut text = format!("{}:\n", dir.display());
-    let entries = entries(dir)?;
-    for path in entries.iter().take(ENTRIES) {
-        let name = printable(path);
+    let entries = named(dir)?;
+    for (name, path) in entries.iter().take(ENTRIES) {
         let Ok(meta) = fs::symlink_metadata(path) else {
             continue;
         };
-        let link = fs::read_link(path).map_or(String::new(), |t| format!(" -> {}", t.display()));
+        let link = fs::read_link(path).map_or(String::new(), |t| format!(" -> {}", target(&t)));
         let kind = match meta.file_type() {
             t if t.is_dir() => 'd',
             t if t.is_symlink() => 'l',
@@ -88,9 +90,30 @@ pub(super) fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// The last part of a path on one line.
-pub(super) fn printable(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let plain = |c: char| if c.is_control() { '?' } else { c };
-    name.chars().map(plain).collect()
+/// Paths in a directory, sorted, each with its name when that is a short one; else with its number among them.
+pub(super) fn named(dir: &Path) -> Result<Vec<(String, PathBuf)>, String> {
+    let called = |(n, path): (usize, PathBuf)| {
+        let name = path.file_name().and_then(OsStr::to_str);
+        let name = name.filter(|name| is_name(name)).map(str::to_owned);
+        let extension = path.extension().and_then(OsStr::to_str);
+        let extension = extension.filter(|e| matches!(*e, "conf" | "conflist" | "json"));
+        let number = || match extension {
+            Some(extension) => format!("file-{n}.{extension}"),
+            None => format!("file-{n}"),
+        };
+        (name.unwrap_or_else(number), path)
+    };
+    Ok(entries(dir)?.into_iter().enumerate().map(called).collect())
+}
+
+/// Where a link leads.
+pub(super) fn target(path: &Path) -> String {
+    let is_plain = |part: Component<'_>| match part {
+        Component::Normal(name) => name.to_str().is_some_and(is_name),
+        _ => true,
+    };
+    match path.components().all(is_plain) {
+        true => path.display().to_string(),
+        false => CUT.to_owned(),
+    }
 }

@@ -10,6 +10,7 @@ mod assignments;
 mod collect;
 mod configuration;
 mod files;
+mod forms;
 mod lines;
 mod messages;
 mod node;

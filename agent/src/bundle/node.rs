@@ -1,6 +1,6 @@
 //! The node: versions, modules, and the CNI configuration as it is.
 
-use super::files::{entries, head, list, printable};
+use super::files::{entries, head, list, named, target};
 use super::running::Running;
 use super::{Part, configuration};
 use std::fs;
@@ -117,18 +117,21 @@ fn listing(dir: &Path) -> String {
     let one =
         |dir: &Path| list(dir, remark).unwrap_or_else(|why| format!("could not be had: {why}\n"));
     let mut text = one(dir);
-    for inner in directories(dir) {
-        text += &format!("\n{}", one(&inner));
+    for (name, inner) in directories(dir) {
+        let listed = one(&inner);
+        // Its path is in the first line, and may be no name.
+        let lines = listed.split_once('\n').map_or("", |(_, lines)| lines);
+        text += &format!("\n{}/{name}:\n{lines}", dir.display());
     }
     text
 }
 
-fn directories(dir: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = entries(dir).unwrap_or_default();
+fn directories(dir: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+    let entries = named(dir).unwrap_or_default();
     // A link may lead anywhere.
     entries
         .into_iter()
-        .filter(|p| fs::symlink_metadata(p).is_ok_and(|m| m.is_dir()))
+        .filter(|(_, p)| fs::symlink_metadata(p).is_ok_and(|m| m.is_dir()))
 }
 
 /// By its name: a kubeconfig or a certificate has another.
@@ -139,27 +142,27 @@ fn is_configuration(path: &Path) -> bool {
 
 /// Kubeconfigs of other plugins, which have them beside their configurations.
 pub(super) fn kubeconfigs(dir: &Path) -> Vec<PathBuf> {
-    let inner = directories(dir).flat_map(|dir| entries(&dir).unwrap_or_default());
+    let inner = directories(dir).flat_map(|(_, dir)| entries(&dir).unwrap_or_default());
     let all = entries(dir).unwrap_or_default().into_iter().chain(inner);
-    all.filter(|p| printable(p).contains("kubeconfig"))
-        .collect()
+    let is_one = |p: &PathBuf| p.to_string_lossy().contains("kubeconfig");
+    all.filter(is_one).collect()
 }
 
 /// The files that runtimes and plugins read as configurations, each with what is known of it.
 fn configurations(dir: &Path) -> Vec<Part> {
     let mut parts = Vec::new();
-    let mut take = |inner: Option<&Path>| {
-        let here = inner.unwrap_or(dir);
-        let prefix = inner.map_or(String::new(), |inner| format!("{}/", printable(inner)));
-        let paths = entries(here).unwrap_or_default();
-        for path in paths.iter().filter(|p| is_configuration(p) && !p.is_dir()) {
-            let name = format!("cni/net.d/{prefix}{}", printable(path));
-            parts.push(Part::configuration(name, configuration(dir, path)));
+    let mut take = |here: &Path, prefix: &str| {
+        let paths = named(here).unwrap_or_default();
+        let is_one = |p: &Path| is_configuration(p) && !p.is_dir();
+        for (name, path) in paths.iter().filter(|(_, p)| is_one(p)) {
+            let name = format!("{prefix}{name}");
+            let text = configuration(dir, path).map_err(|why| format!("{name}: {why}"));
+            parts.push(Part::configuration(format!("cni/net.d/{name}"), text));
         }
     };
-    take(None);
-    for inner in directories(dir) {
-        take(Some(&inner));
+    take(dir, "");
+    for (name, inner) in directories(dir) {
+        take(&inner, &format!("{name}/"));
     }
     parts.truncate(FILES);
     parts
@@ -167,18 +170,20 @@ fn configurations(dir: &Path) -> Vec<Part> {
 
 /// A link is followed as the runtime does, but not out of the directory: what is elsewhere may be anything.
 fn configuration(dir: &Path, path: &Path) -> Result<String, String> {
-    let failed = |e: std::io::Error| format!("cannot read {}: {e}", path.display());
+    let failed = |e: std::io::Error| format!("cannot be read: {e}");
     let (real, dir) = (
         fs::canonicalize(path).map_err(failed)?,
         fs::canonicalize(dir).map_err(failed)?,
     );
     if !real.starts_with(&dir) {
         return Err(format!(
-            "{} is a link to {}, which is elsewhere",
-            path.display(),
-            real.display()
+            "it is a link to {}, which is elsewhere",
+            target(&real)
         ));
     }
-    let text = head(&real, CONFIGURATION)?;
-    configuration::known(&text).map_err(|why| format!("{}: {why}", path.display()))
+    let bytes = head(&real, CONFIGURATION).map_err(|why| {
+        let path = real.display().to_string();
+        why.replace(&path, "it")
+    });
+    configuration::known(&bytes?)
 }

@@ -5,6 +5,7 @@
 //! verdict. Legacy tables are shared, and the order of rules in a built-in chain counts: each rule there stays, without
 //! the parts that have free text in them.
 
+use super::forms::is_name;
 use super::secrets::CUT;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,12 +20,12 @@ const CHAINS: &str = "ISTIO_";
 /// As `nft list ruleset`, with a comment for what is left out.
 pub(super) fn nft(rules: &nft::Ruleset) -> String {
     let mut text = String::new();
-    for table in &rules.tables {
+    for (n, table) in rules.tables.iter().enumerate() {
         let is_ours =
             table.family == nft::TableFamily::Inet && TABLES.contains(&table.name.as_str());
         match is_ours {
             true => text += &own(table).to_string(),
-            false => text += &foreign(table),
+            false => text += &foreign(table, n),
         }
     }
     text
@@ -65,13 +66,13 @@ fn own(table: &nft::Table) -> nft::Table {
 }
 
 /// The skeleton of a table and, as comments, how much is in it.
-fn foreign(table: &nft::Table) -> String {
+fn foreign(table: &nft::Table, n: usize) -> String {
     let mut bare = table.clone();
-    (bare.name, bare.comment) = (name(&table.name), None);
+    (bare.name, bare.comment) = (numbered(&table.name, n), None);
     bare.sets.clear();
     bare.objects.clear();
-    for chain in &mut bare.chains {
-        (chain.name, chain.comment) = (name(&chain.name), None);
+    for (n, chain) in bare.chains.iter_mut().enumerate() {
+        (chain.name, chain.comment) = (numbered(&chain.name, n), None);
         chain.rules.clear();
         if let Some(base) = &mut chain.base {
             base.devices.iter_mut().for_each(|d| *d = name(d));
@@ -149,21 +150,25 @@ pub(super) fn legacy(rules: &xtables::Ruleset) -> String {
             let _ = writeln!(text, "# {}-save", table.family);
         }
         let _ = writeln!(text, "*{}", name(&table.name));
+        let called = |chain: &str| {
+            let at = table.chains.iter().position(|c| c.name == chain);
+            at.map_or_else(|| name(chain), |n| numbered(chain, n))
+        };
         for chain in &table.chains {
             let policy = match chain.kind {
                 ChainKind::Builtin(Some(policy)) => policy.to_string(),
                 _ => "-".to_owned(),
             };
-            let _ = writeln!(text, ":{} {policy} [0:0]", name(&chain.name));
+            let _ = writeln!(text, ":{} {policy} [0:0]", called(&chain.name));
         }
         for chain in &table.chains {
-            let called = name(&chain.name);
+            let own = called(&chain.name);
             if chain.kind == ChainKind::User && !chain.name.starts_with(CHAINS) {
-                let _ = writeln!(text, "# {called}: {} rules {CUT}", chain.rules.len());
+                let _ = writeln!(text, "# {own}: {} rules {CUT}", chain.rules.len());
                 continue;
             }
             for rule in &chain.rules {
-                let _ = writeln!(text, "-A {called}{}", known(rule));
+                let _ = writeln!(text, "-A {own}{}", known(rule, &called));
             }
         }
         text += "COMMIT\n";
@@ -172,7 +177,7 @@ pub(super) fn legacy(rules: &xtables::Ruleset) -> String {
 }
 
 /// A rule with the matches and the target that have no text of their own.
-fn known(rule: &xtables::Rule) -> String {
+fn known(rule: &xtables::Rule, called: &dyn Fn(&str) -> String) -> String {
     let mut bare = rule.clone();
     bare.header = None;
     bare.matches.retain(is_known);
@@ -181,13 +186,16 @@ fn known(rule: &xtables::Rule) -> String {
     if let Some(to) = &rule.target {
         let known = match to {
             Target::Log(_) | Target::Nflog(_) | Target::Set(_) | Target::Unknown(_) => false,
-            to => to.chain().is_none_or(|chain| chain == name(chain)),
+            to => to.chain().is_none_or(|chain| chain == called(chain)),
         };
         if !known {
             is_whole = false;
             bare.target = None;
-            let extension = to.extension().or(to.chain());
-            target = format!(" -j {}", name(extension.unwrap_or(CUT)));
+            let word = match (to.extension(), to.chain()) {
+                (Some(extension), _) => name(extension),
+                (None, chain) => chain.map_or_else(|| CUT.to_owned(), called),
+            };
+            target = format!(" -j {word}");
         }
     }
     let interfaces = [&mut bare.in_interface, &mut bare.out_interface];
@@ -236,9 +244,17 @@ pub(super) fn sets(sets: &[Header]) -> String {
     counts.iter().map(line).collect()
 }
 
-/// A name of plain characters, or the mark.
+/// A short name of plain characters, or the mark.
 fn name(text: &str) -> String {
-    let of_name = |c: char| c.is_ascii_alphanumeric() || "_-.:,".contains(c);
-    let is_name = !text.is_empty() && text.len() <= 64 && text.chars().all(of_name);
-    if is_name { text } else { CUT }.to_owned()
+    // The types of ipset have colons and commas in their names.
+    let of_name = text.split([':', ',']).all(is_name);
+    if of_name { text } else { CUT }.to_owned()
+}
+
+/// A short name, or the mark with the number that stands for it.
+fn numbered(text: &str, n: usize) -> String {
+    match is_name(text) {
+        true => text.to_owned(),
+        false => format!("{} {n})", CUT.trim_end_matches(')')),
+    }
 }

@@ -44,6 +44,10 @@ pub(crate) fn node() -> Node {
         "net.d/pods/1.conf",
         r#"{"type": "y", "password": "pLaNtEd-8"}"#,
     );
+    node.write(
+        "net.d/4f9d8e7a6b5c4d3e2f1a.conf",
+        r#"{"type": "bridge", "bridge": "pLaNtEd-24-of-a-k"}"#,
+    );
     let elsewhere = node.path("elsewhere");
     std::fs::write(&elsewhere, "pLaNtEd-9").unwrap();
     std::os::unix::fs::symlink(&elsewhere, node.path("net.d/30-link.conf")).unwrap();
@@ -154,6 +158,7 @@ fn everything_is_in_it_but_secrets() {
         "cni/net.d/10-pods.conflist",
         "cni/net.d/20-broken.conf",
         "cni/net.d/30-link.conf",
+        "cni/net.d/file-3.conf",
         "cni/net.d/pods/1.conf",
         "cni/plugin-log.txt",
         "node/modules.txt",
@@ -192,7 +197,16 @@ fn everything_is_in_it_but_secrets() {
         link.starts_with("could not be had: ") && link.contains("is a link to"),
         "{link}"
     );
+    let unnamed = read(&top, "cni/net.d/file-3.conf");
+    assert!(
+        unnamed.contains("\"bridge\": \"(left out, 17 bytes)\""),
+        "{unnamed}"
+    );
     let listing = read(&top, "cni/listing.txt");
+    assert!(
+        !listing.contains("4f9d8e7a6b5c4d3e2f1a") && listing.contains("file-3"),
+        "{listing}"
+    );
     assert!(
         listing.contains("calico-kubeconfig  (contents are left out"),
         "{listing}"

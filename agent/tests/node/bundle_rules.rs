@@ -20,6 +20,10 @@ iptables-legacy -A INPUT -p tcp --dport 80 -m comment --comment pLaNtEd -j ACCEP
 iptables-legacy -A INPUT -p tcp --dport 81 -j DROP
 iptables-legacy -A INPUT -m string --algo bm --string pLaNtEd -j ACCEPT
 iptables-legacy -A INPUT -j LOG --log-prefix pLaNtEd
+nft 'add table ip k3y-4f9d8e7a6b5c4d3e2f1a'
+nft 'add chain ip theirs k3y-4f9d8e7a6b5c4d3e2f1a'
+iptables-legacy -N k3y-4f9d8e7a6b5c4d3e2f1a
+iptables-legacy -A INPUT -j k3y-4f9d8e7a6b5c4d3e2f1a
 ipset create pLaNtEd hash:ip comment
 ipset add pLaNtEd 1.2.3.4 comment pLaNtEd
 "#;
@@ -72,6 +76,12 @@ fn rules_of_a_namespace_that_is_named() {
         assert!(rules.contains(line), "{line}: {rules}");
     }
     assert!(!rules.contains("pLaNtEd"), "{rules}");
+    // Names that may be keys.
+    assert!(!rules.contains("k3y-"), "{rules}");
+    assert!(
+        rules.contains("-A INPUT -j (left out 3)  # parts (left out)"),
+        "{rules}"
+    );
     assert!(
         rules.starts_with(&format!("# {} at ", netns.id())),
         "{rules}"
