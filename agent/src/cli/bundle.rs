@@ -29,7 +29,7 @@ pub(super) fn run(a: &PreflightArgs, file: &Path) -> Result<u8, Failure> {
     if to_stdout {
         let mut out = std::io::stdout().lock();
         let written = out.write_all(&bundle.tar).and_then(|()| out.flush());
-        written.map_err(|e| Failure::failed(format!("cannot write to stdout: {e}")))?;
+        written.map_err(|e| Failure::unknown(format!("cannot write to stdout: {e}")))?;
         eprint!("{}", summary(&bundle, "stdout"));
         return Ok(code::SUCCESS);
     }

@@ -25,12 +25,12 @@ pub(super) fn stream(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Re
     }
 }
 
-/// Writes what a command has done. A report that nobody gets is a failure, also when the reader is gone: the message says
-/// what is so all the same.
+/// Writes what a command has done. One that cannot be written counts as in [`stream`], also when the reader is gone: the
+/// message says what is so all the same.
 pub(super) fn report(text: &str, is_so: &str) -> Result<u8, Failure> {
     match write_out(|out| out.write_all(text.as_bytes())) {
         Ok(()) => Ok(code::SUCCESS),
-        Err(e) => Err(Failure::failed(format!(
+        Err(e) => Err(Failure::unknown(format!(
             "cannot write to stdout: {e}; {is_so}"
         ))),
     }

@@ -47,11 +47,7 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
         false => output::report(
             &text,
             "what could be removed is removed; --verify says what is left",
-        )
-        .map_err(|e| Failure {
-            code: code::UNKNOWN,
-            ..e
-        })?,
+        )?,
     };
     match left.iter().all(may_stay) {
         true => Ok(code::SUCCESS),

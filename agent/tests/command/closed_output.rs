@@ -46,7 +46,7 @@ fn run(pod: &Netns, arguments: &[&str], stdout: Stdio) -> (Option<i32>, String, 
 }
 
 #[test]
-fn a_change_that_cannot_be_reported_is_said_to_be_in_force() {
+fn an_answer_that_cannot_be_written_is_3_and_says_what_is_in_force() {
     let pod = pod_or_skip!();
     let file = config(&json!({}));
     let of = |verb: &'static str, more: &[&'static str]| -> Vec<&str> {
@@ -61,7 +61,7 @@ fn a_change_that_cannot_be_reported_is_said_to_be_in_force() {
         for stdout in [full, closed] {
             for (verb, is_there) in [("apply", true), ("clean", false)] {
                 let (code, said, holds) = run(&pod, &of(verb, json), stdout());
-                assert_eq!((code, holds), (Some(1), is_there), "{verb}: {said}");
+                assert_eq!((code, holds), (Some(3), is_there), "{verb}: {said}");
                 assert!(said.contains("cannot write to stdout"), "{said}");
                 assert!(said.contains("the change is made and in force"), "{said}");
             }
