@@ -12,6 +12,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// How long the other end of a pipe may be silent: the program there may have to think.
 const SILENCE: Duration = Duration::from_secs(30);
+/// After so much of it a person is told what is waited for.
+const NOTICE: Duration = Duration::from_secs(3);
 /// How long all of it may take.
 const WHOLE: Duration = Duration::from_secs(300);
 
@@ -22,14 +24,17 @@ pub(super) struct Patient {
     /// None for a person at a terminal.
     silence: Option<Duration>,
     until: Instant,
+    /// What it is called in the line that says what is waited for; `None` once it is printed.
+    name: Option<String>,
 }
 
 impl Patient {
-    fn new(file: File, silence: Option<Duration>) -> Self {
+    fn new(file: File, silence: Option<Duration>, name: &str) -> Self {
         Self {
             file,
             silence,
             until: Instant::now() + WHOLE,
+            name: Some(name.to_owned()),
         }
     }
 
@@ -40,29 +45,43 @@ impl Patient {
             .read(true)
             .custom_flags(flags.bits())
             .open(path)?;
-        Ok(Self::new(file, Some(SILENCE)))
+        Ok(Self::new(file, Some(SILENCE), &path.display().to_string()))
     }
 
     /// Stdin, of which nothing has been read yet.
     pub(super) fn stdin() -> Result<Self> {
         let file = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
         let silence = (!file.is_terminal()).then_some(SILENCE);
-        Ok(Self::new(file, silence))
+        Ok(Self::new(file, silence, "stdin"))
     }
 
     /// Returns when there is something to read, or the end.
-    fn wait(&self) -> Result<()> {
+    fn wait(&mut self) -> Result<()> {
         let Some(silence) = self.silence else {
             return Ok(());
         };
         let rest = self.until.saturating_duration_since(Instant::now());
-        let wait = PollTimeout::try_from(silence.min(rest)).unwrap_or(PollTimeout::MAX);
-        let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut fds, wait)? == 0 {
+        let mut wait = silence.min(rest);
+        if wait > NOTICE && !self.comes(NOTICE)? {
+            wait -= NOTICE;
+            if let Some(name) = self.name.take() {
+                eprintln!(
+                    "weir: nothing has come from {name} yet; it is waited for, {silence:?} at most"
+                );
+            }
+        }
+        if !self.comes(wait)? {
             let why = format!("nothing came for {silence:?}, or it did not end in {WHOLE:?}");
             return Err(Error::new(ErrorKind::TimedOut, why));
         }
         Ok(())
+    }
+
+    /// Whether there is something to read, or the end, within this time.
+    fn comes(&self, wait: Duration) -> Result<bool> {
+        let wait = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
+        Ok(poll(&mut fds, wait)? > 0)
     }
 }
 
@@ -88,7 +107,7 @@ mod tests {
     fn pipe(silence: Duration) -> (Patient, File) {
         let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).unwrap();
         (
-            Patient::new(File::from(read), Some(silence)),
+            Patient::new(File::from(read), Some(silence), "the pipe"),
             File::from(write),
         )
     }

@@ -112,7 +112,7 @@ pub(super) fn desired(
 }
 
 fn from_config(file: &Path) -> Result<SidecarConfig, Failure> {
-    let text = read(file)?;
+    let text = read(file, DESCRIPTION)?;
     let config = SidecarConfig::from_json(&text, &name(file)).map_err(Failure::usage)?;
     validate(&config).map_err(Failure::usage)?;
     Ok(config)
@@ -120,7 +120,7 @@ fn from_config(file: &Path) -> Result<SidecarConfig, Failure> {
 
 /// The inner error is the reason why the pod asks for nothing.
 fn from_pod(file: &Path, addresses: &Addresses<'_>) -> Result<Result<Intent, String>, Failure> {
-    let text = read(file)?;
+    let text = read(file, DESCRIPTION)?;
     let pod = Pod::from_manifest(&text, &name(file)).map_err(Failure::usage)?;
     let facts = PodFacts::of(&pod);
     if let SidecarDecision::Skip(reason) = SidecarDecision::of(&facts) {
@@ -174,11 +174,13 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// The largest text that a command reads: several million entries of `ipset save`.
-const TEXT_LIMIT: u64 = 256 << 20;
+/// The largest text that is restored: several million entries of `ipset save`.
+pub(super) const RESTORED: u64 = 256 << 20;
+/// The largest configuration or manifest, as everywhere: the API server stores objects of at most 1.5 MiB.
+const DESCRIPTION: u64 = weir_cni::files::LIMIT;
 
-/// A file as text; "-" is stdin. Pipes and devices are read too: a shell gives them in place of files.
-pub(super) fn read(file: &Path) -> Result<String, Failure> {
+/// A file of at most `limit` bytes as text; "-" is stdin. Pipes and devices are read too: a shell gives them in place of files.
+pub(super) fn read(file: &Path, limit: u64) -> Result<String, Failure> {
     let remedy = match is_stdin(file) {
         true => "give UTF-8 text",
         false => "give a readable file of UTF-8 text",
@@ -191,12 +193,12 @@ pub(super) fn read(file: &Path) -> Result<String, Failure> {
     };
     let source = source.map_err(fail)?;
     let mut text = String::new();
-    let read = source.take(TEXT_LIMIT + 1).read_to_string(&mut text);
-    if read.map_err(fail)? as u64 > TEXT_LIMIT {
+    let read = source.take(limit + 1).read_to_string(&mut text);
+    if read.map_err(fail)? as u64 > limit {
         return Err(Failure::usage(format!(
             "cannot read {}: it has more than {} MiB; give a smaller text",
             name(file),
-            TEXT_LIMIT >> 20
+            limit >> 20
         )));
     }
     Ok(text)

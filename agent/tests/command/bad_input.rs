@@ -2,6 +2,8 @@
 
 use crate::support::{TempFile, config, inside, path, weir};
 use serde_json::json;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 /// Each must fail with these words in one line of stderr and an empty stdout.
 fn refused(args: &[&str], code: i32, words: &[&str]) {
@@ -165,11 +167,35 @@ fn arguments_that_make_no_sense() {
     }
 }
 
+/// A person who waits is told for what, and it goes on when something comes.
+#[test]
+fn a_pipe_without_a_writer_is_named() {
+    let pipe = TempFile::new("");
+    std::fs::remove_file(pipe.path()).unwrap();
+    nix::unistd::mkfifo(pipe.path(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["plan", "sidecar", "--config", pipe.path()]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    stderr.read_line(&mut said).unwrap();
+    assert!(
+        said.contains("nothing has come from") && said.contains(pipe.path()),
+        "{said}"
+    );
+    std::fs::write(pipe.path(), "{}").unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn a_text_without_an_end_is_refused() {
     refused(
         &["plan", "sidecar", "--config", "/dev/zero"],
         2,
-        &["cannot read /dev/zero", "more than 256 MiB"],
+        &["cannot read /dev/zero", "more than 4 MiB"],
     );
 }
