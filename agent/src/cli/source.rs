@@ -3,6 +3,8 @@
 use super::args::{EngineArg, Source, Target};
 use super::failure::Failure;
 use super::patient::Patient;
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
@@ -82,7 +84,7 @@ pub(super) fn desired(
 ) -> Result<Desired, Failure> {
     let (config, intent, named, engine) = match (&source.config, &source.pod) {
         (Some(file), _) => {
-            let config = from_config(file)?;
+            let config = from_config(file, addresses)?;
             let named = named(arg, Some(&config));
             let engine = engine(named, addresses)?;
             let intent = Intent::parse(&config, &NameFiles::default()).map_err(Failure::usage)?;
@@ -111,11 +113,43 @@ pub(super) fn desired(
     })))
 }
 
-fn from_config(file: &Path) -> Result<SidecarConfig, Failure> {
+fn from_config(file: &Path, addresses: &Addresses<'_>) -> Result<SidecarConfig, Failure> {
     let text = read(file, DESCRIPTION)?;
     let config = SidecarConfig::from_json(&text, &name(file)).map_err(Failure::usage)?;
     validate(&config).map_err(Failure::usage)?;
+    let fields: BTreeMap<String, IgnoredAny> = serde_json::from_str(&text).unwrap_or_default();
+    let is_given = fields.contains_key("enable_ipv6");
+    if let Some(warning) = only_ipv4(&config, is_given, addresses) {
+        eprintln!("weir: warning: {warning}");
+    }
     Ok(config)
+}
+
+/// Why IPv6 is left out, where that may not be what is wanted: upstream finds out itself whether the pod has IPv6, and
+/// writes down what it found.
+fn only_ipv4(config: &SidecarConfig, is_given: bool, addresses: &Addresses<'_>) -> Option<String> {
+    if config.enable_ipv6 || config.cleanup_only {
+        return None;
+    }
+    let remedy = "IPv6 traffic is not redirected; \"enable_ipv6\": true redirects it";
+    if config.dual_stack {
+        return Some(format!(
+            "dual_stack is true and enable_ipv6 is not, which a configuration has to say: {remedy}"
+        ));
+    }
+    let found = match addresses {
+        Addresses::Of { visit, .. } => visit.addresses(),
+        Addresses::Given(given) => given.to_vec(),
+    };
+    // Loopback and link-local addresses are there wherever there is IPv6.
+    let reaches_far = |ip: &IpAddr| match ip {
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local() && !ip.is_multicast(),
+        IpAddr::V4(_) => false,
+    };
+    let found = found.into_iter().find(reaches_far).filter(|_| !is_given)?;
+    Some(format!(
+        "the address {found} is IPv6 and enable_ipv6 is not given: {remedy}, \"enable_ipv6\": false says that it is meant"
+    ))
 }
 
 /// The inner error is the reason why the pod asks for nothing.

@@ -1,6 +1,6 @@
 //! `weir plan`: text and JSON, no kernel.
 
-use crate::support::{TempFile, config, weir};
+use crate::support::{Run, TempFile, config, inside, path, weir};
 use serde_json::{Value, json};
 
 const POD: &str = "
@@ -120,4 +120,43 @@ fn a_pod_that_wants_nothing_gets_nothing() {
         "{}",
         run.stderr
     );
+}
+
+/// Upstream finds out whether the pod has IPv6; a configuration has to say it.
+#[test]
+fn ipv6_that_is_left_out_is_said() {
+    let warned = |run: &Run, words: &str| {
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let said = run.stderr.contains(words) && run.stderr.contains("enable_ipv6");
+        assert_eq!(
+            (said, run.stderr.is_empty()),
+            (!words.is_empty(), words.is_empty()),
+            "{}",
+            run.stderr
+        );
+    };
+    for (fields, words) in [
+        (json!({"dual_stack": true}), "dual_stack is true"),
+        (json!({"enable_ipv6": true, "dual_stack": true}), ""),
+        (json!({}), ""),
+    ] {
+        let file = TempFile::new(&fields.to_string());
+        warned(&weir(&["plan", "sidecar", "--config", file.path()]), words);
+    }
+    let pod = pod_or_skip!();
+    let ns = path(&pod);
+    let apply = |fields: Value| {
+        let file = TempFile::new(&fields.to_string());
+        weir(&["apply", "sidecar", "--config", file.path(), "--netns", &ns])
+    };
+    // The loopback address says nothing.
+    warned(&apply(json!({})), "");
+    inside(
+        &pod,
+        "ip",
+        &["-6", "address", "add", "fd00::2/64", "dev", "lo"],
+    );
+    warned(&apply(json!({})), "fd00::2 is IPv6");
+    warned(&apply(json!({"enable_ipv6": false})), "");
+    warned(&apply(json!({"enable_ipv6": true})), "");
 }
