@@ -7,7 +7,7 @@ mod common;
 
 use common::{ip, routing, tool};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -112,6 +112,40 @@ fn every_object_is_told_of() {
     ip(&netns, "link delete d0");
     find(&mut events, |e| match e {
         RouteEvent::Link(Change::Gone(l)) if l.index == index => Some(()),
+        _ => None,
+    });
+}
+
+/// The bridge tells of its port with `RTM_DELLINK`, the device itself with `RTM_NEWLINK`.
+#[test]
+fn a_port_that_leaves_its_bridge_is_still_there() {
+    const RTM_DELLINK: u16 = 17;
+    const AF_BRIDGE: u8 = 7;
+    let netns = namespace_or_skip!();
+    ip(&netns, "link add br0 type bridge");
+    ip(&netns, "link add p0 type veth peer name p1");
+    ip(&netns, "link set p0 master br0");
+    let mut events = listen::<Route>(&netns, &[RTNLGRP_LINK]);
+    ip(&netns, "link set p0 nomaster");
+    ip(&netns, "link delete p0");
+    let (left, of_bridge) = (Cell::new(false), Cell::new(false));
+    find(&mut events, |e| match e {
+        RouteEvent::Link(Change::New(l)) if l.name == "p0" => {
+            left.set(left.get() | l.master.is_none());
+            None
+        }
+        // The first byte after the header is ifi_family.
+        RouteEvent::Other(RTM_DELLINK, rest) => {
+            of_bridge.set(of_bridge.get() | (rest.first() == Some(&AF_BRIDGE)));
+            None
+        }
+        RouteEvent::Link(Change::Gone(l)) if l.name == "p0" => {
+            assert!(
+                left.get() && of_bridge.get(),
+                "gone before it left the bridge"
+            );
+            Some(())
+        }
         _ => None,
     });
 }
