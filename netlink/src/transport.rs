@@ -7,7 +7,7 @@ use crate::{Error, Netns, Result, sys};
 use neli::consts::socket::{Msg, NlFamily};
 use neli::socket::NlSocket;
 use neli::utils::Groups;
-use nix::sys::socket::{MsgFlags, NetlinkAddr, recvmsg, setsockopt, sockopt};
+use nix::sys::socket::{MsgFlags, NetlinkAddr, getsockopt, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -49,7 +49,7 @@ pub trait Transport {
     /// As `recvmsg(2)`; `ENOBUFS` when the kernel had to drop answers.
     fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize>;
 
-    /// Resizes the buffers for a datagram of this size and the answers to it.
+    /// Enlarges the buffers to a datagram of this size and the answers to it. Never shrinks them.
     ///
     /// # Errors
     /// As `setsockopt(2)`.
@@ -187,13 +187,19 @@ impl Transport for NetlinkSocket {
     }
 }
 
-/// Enlarges both buffers. `SO_*BUFFORCE` needs CAP_NET_ADMIN in the initial namespace; without it `net.core.wmem_max`
-/// is the limit, and a larger datagram is refused with `EMSGSIZE`.
+/// Enlarges both buffers to `want`; a larger one stays. `SO_*BUFFORCE` needs CAP_NET_ADMIN in the initial namespace;
+/// without it `net.core.wmem_max` is the limit, and a larger datagram is refused with `EMSGSIZE`.
 fn resize(fd: BorrowedFd<'_>, want: usize) -> io::Result<()> {
-    if setsockopt(&fd, sockopt::SndBufForce, &want).is_err() {
+    // socket(7): the kernel doubles what it is given, and answers with that.
+    let there = want.saturating_mul(2);
+    if getsockopt(&fd, sockopt::SndBuf)? < there
+        && setsockopt(&fd, sockopt::SndBufForce, &want).is_err()
+    {
         setsockopt(&fd, sockopt::SndBuf, &want)?;
     }
-    if setsockopt(&fd, sockopt::RcvBufForce, &want).is_err() {
+    if getsockopt(&fd, sockopt::RcvBuf)? < there
+        && setsockopt(&fd, sockopt::RcvBufForce, &want).is_err()
+    {
         setsockopt(&fd, sockopt::RcvBuf, &want)?;
     }
     Ok(())
@@ -228,6 +234,24 @@ mod tests {
             assert!(begun.elapsed() >= wait);
             forge().unwrap();
         }
+    }
+
+    #[test]
+    fn room_is_never_lowered() {
+        let kernel = NetlinkSocket::open::<Netfilter>().unwrap();
+        let room = || {
+            let send = getsockopt(&kernel.fd(), sockopt::SndBuf).unwrap();
+            (send, getsockopt(&kernel.fd(), sockopt::RcvBuf).unwrap())
+        };
+        let before = room();
+        kernel.reserve(1).unwrap();
+        assert_eq!(room(), before);
+        // Without CAP_NET_ADMIN in the initial namespace the default is the limit too.
+        kernel.reserve(1 << 20).unwrap();
+        let more = room();
+        assert!(more.0 >= before.0 && more.1 >= before.1, "{more:?}");
+        kernel.reserve(1 << 12).unwrap();
+        assert_eq!(room(), more);
     }
 
     #[test]

@@ -5,9 +5,10 @@
 
 mod common;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_netlink::attr::{Be32, Path, Step, Str};
 use weir_netlink::message::{NL_ATTR_TYPES, Netfilter};
@@ -370,6 +371,82 @@ fn a_list_without_an_end_is_not_read_for_ever() {
     let error = error.unwrap_err();
     assert!(error.is_timed_out(), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+/// The room at the sending, and the datagram.
+type WithRoom = (usize, Vec<u8>);
+
+/// The old socket has leftovers without an end; a fresh one answers nothing. Both note the room at each sending.
+struct Leftovers {
+    is_fresh: bool,
+    room: Cell<usize>,
+    sent: Rc<RefCell<Vec<WithRoom>>>,
+}
+
+impl Transport for Leftovers {
+    fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        if self.is_fresh {
+            let sent = (self.room.get(), datagram.to_vec());
+            self.sent.borrow_mut().push(sent);
+        }
+        Ok(())
+    }
+    fn receive(&self, buf: &mut [u8], _: Duration) -> io::Result<usize> {
+        if self.is_fresh {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let object = header(OBJECT, 2, 999, &[1, 0, 0, 7]);
+        buf[..object.len()].copy_from_slice(&object);
+        Ok(object.len())
+    }
+    fn reserve(&self, bytes: usize) -> io::Result<()> {
+        self.room.set(self.room.get().max(bytes));
+        Ok(())
+    }
+    fn reopen(&self) -> Result<Self> {
+        Ok(Self {
+            is_fresh: true,
+            room: Cell::new(0),
+            sent: Rc::clone(&self.sent),
+        })
+    }
+}
+
+#[test]
+fn a_fresh_socket_has_the_room_of_the_old_one_and_numbers_of_its_own() {
+    let sent = Rc::new(RefCell::new(Vec::new()));
+    let patience = Patience {
+        silence: Duration::from_millis(10),
+        whole: Duration::from_millis(10),
+    };
+    let mut socket = Socket::with_transport(Leftovers {
+        is_fresh: false,
+        room: Cell::new(0),
+        sent: Rc::clone(&sent),
+    })
+    .patience(patience);
+    socket.reserve(1 << 20).unwrap();
+    let kind = message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE);
+    let error = socket.dump(kind, 0, &Table::default(), "tables");
+    assert!(error.unwrap_err().is_timed_out());
+    // The second needs more room than was reserved, the third none of its own.
+    for n in [40_000, 3] {
+        socket.exchange(requests(n), "tables").unwrap_err();
+    }
+    let sent = sent.borrow();
+    let [(first_room, first), (second_room, second)] = &sent[..] else {
+        panic!("{} datagrams", sent.len());
+    };
+    assert!(first.len() > 1 << 20 && *first_room >= first.len());
+    assert!(*second_room >= first.len());
+    let number = |at: &[u8]| u32::from_ne_bytes(at[8..12].try_into().unwrap());
+    let size = |at: &[u8]| u32::from_ne_bytes(at[..4].try_into().unwrap()) as usize;
+    let mut last = first.as_slice();
+    while size(last) < last.len() {
+        last = &last[size(last)..];
+    }
+    assert!(number(second) > number(last), "a number is used twice");
+    assert!(number(last) >= number(first));
 }
 
 /// A signal for every wait, which it shortens.

@@ -39,6 +39,8 @@ pub struct Socket<T, P> {
     seq: u32,
     /// A request was sent and its answer not read to the end.
     unread: bool,
+    /// The largest size that was reserved; a reopened socket gets it too.
+    room: usize,
     patience: Patience,
     protocol: PhantomData<P>,
 }
@@ -87,6 +89,7 @@ impl<T: Transport, P> Socket<T, P> {
             buf: vec![0; RECEIVE_BUFFER],
             seq: 0,
             unread: false,
+            room: 0,
             patience: Patience::default(),
             protocol: PhantomData,
         }
@@ -99,11 +102,11 @@ impl<T: Transport, P> Socket<T, P> {
         self
     }
 
-    /// Replaces this socket by a new one in the same network namespace: answers that are still pending on the old one
-    /// are discarded with it.
+    /// Replaces this socket by a new one in the same network namespace, with the same limits and buffer sizes: answers
+    /// that are still pending on the old one are discarded with it.
     ///
     /// # Errors
-    /// As [`Transport::reopen`].
+    /// As [`Transport::reopen`] and [`Socket::reserve`].
     pub fn reopen(&mut self) -> Result<()> {
         *self = self.twin()?;
         Ok(())
@@ -111,16 +114,26 @@ impl<T: Transport, P> Socket<T, P> {
 
     /// A new socket of the same kind.
     pub(crate) fn twin(&self) -> Result<Self> {
-        Ok(Self::with_transport(self.transport.reopen()?).patience(self.patience))
+        let mut twin = Self::with_transport(self.transport.reopen()?).patience(self.patience);
+        if self.room > 0 {
+            twin.reserve(self.room)?;
+        }
+        Ok(twin)
     }
 
-    /// Enlarges the buffer to answers of this size, after [`Error::errno`] was `ENOBUFS`.
+    /// Enlarges the buffer to answers of this size, after [`Error::errno`] was `ENOBUFS`. Never shrinks it.
     ///
     /// # Errors
     /// As `setsockopt(2)`.
     pub fn reserve(&mut self, bytes: usize) -> Result<()> {
-        let fail = |e| Error::io("enlarge the socket buffer for", "answers", &e);
-        self.transport.reserve(bytes).map_err(fail)
+        self.reserve_for(bytes, "answers")
+    }
+
+    fn reserve_for(&mut self, bytes: usize, what: &str) -> Result<()> {
+        let fail = |e| Error::io("enlarge the socket buffer for", what, &e);
+        self.transport.reserve(bytes).map_err(fail)?;
+        self.room = self.room.max(bytes);
+        Ok(())
     }
 
     /// All answers have been read.
@@ -136,15 +149,18 @@ impl<T: Transport, P> Socket<T, P> {
         datagram: Datagram<P>,
         what: &str,
     ) -> Result<(Sent, Option<Error>)> {
+        // First: it may reopen the socket, which starts with numbers and buffers of its own.
+        self.read_leftovers(operation, what)?;
         let first = self.numbers(datagram.len());
         let sent = datagram
             .finish(first)
             .map_err(|e| Error::malformed("write", what, e.to_string()))?;
         if sent.bytes.len() > DEFAULT_SOCKET_BUFFER / 2 {
-            let fail = |e| Error::io("enlarge the socket buffer for", what, &e);
-            self.transport.reserve(sent.bytes.len()).map_err(fail)?;
+            self.reserve_for(sent.bytes.len(), what)?;
         }
-        let unsent = self.send(operation, &sent.bytes, what).err();
+        self.unread = true;
+        let fail = |e: io::Error| Error::io(operation, what, &e);
+        let unsent = self.transport.send(&sent.bytes).map_err(fail).err();
         Ok((sent, unsent))
     }
 
@@ -159,9 +175,8 @@ impl<T: Transport, P> Socket<T, P> {
         first
     }
 
-    /// Sends, after reading what an earlier request left behind: while a dump is unfinished, the kernel starts no
-    /// other (`EBUSY`).
-    fn send(&mut self, operation: &str, datagram: &[u8], what: &str) -> Result<()> {
+    /// Reads what an earlier request left behind: while a dump is unfinished, the kernel starts no other (`EBUSY`).
+    fn read_leftovers(&mut self, operation: &str, what: &str) -> Result<()> {
         let fail = |e: io::Error| Error::io(operation, what, &e);
         let mut losses = 0;
         let mut passed_over = 0;
@@ -180,8 +195,7 @@ impl<T: Transport, P> Socket<T, P> {
                 Err(e) => return Err(fail(e)),
             }
         }
-        self.unread = true;
-        self.transport.send(datagram).map_err(fail)
+        Ok(())
     }
 
     fn deadline(&self) -> Deadline {
