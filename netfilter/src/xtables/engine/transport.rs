@@ -45,6 +45,7 @@ pub struct XtSockets {
     ip: One,
     /// `None` where the kernel has no IPv6.
     ip6: Option<One>,
+    netns: Netns,
     /// The user namespace that tables are replaced from; `None` if it is that of this process, or cannot be opened:
     /// then the kernel decides.
     inside: Option<OwnedFd>,
@@ -81,6 +82,20 @@ fn names_file(family: XtFamily) -> io::Result<Option<File>> {
     }
 }
 
+/// The same in another namespace. A descriptor of the directory would not do: procfs looks names up in the namespace
+/// that the directory's thread is in by then (`get_proc_task_net()`, fs/proc/proc_net.c).
+fn names_file_in(netns: &Netns, family: XtFamily) -> io::Result<Option<File>> {
+    // To enter it takes a right that a thread which is there already may not have.
+    if Netns::current().is_ok_and(|own| own.id() == netns.id()) {
+        return names_file(family);
+    }
+    let fail = |e: Error| match e.errno() {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => io::Error::other(e),
+    };
+    netns.run(|| names_file(family)).map_err(fail)?
+}
+
 impl XtSockets {
     /// In the network namespace of the calling thread. Where that belongs to another user namespace, as a pod's with
     /// users of its own, tables are replaced from inside of it ([`RawSocket::replace_inside`]).
@@ -88,7 +103,8 @@ impl XtSockets {
     /// # Errors
     /// `EPERM` without CAP_NET_RAW.
     pub fn open() -> Result<Self> {
-        let inside = match Netns::current()?.owner()? {
+        let netns = Netns::current()?;
+        let inside = match netns.owner()? {
             Owner::Other(user_ns) => Some(user_ns),
             Owner::Own | Owner::OutOfSight => None,
         };
@@ -98,14 +114,12 @@ impl XtSockets {
             Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
             Err(e) => return Err(Error::io("open", "a raw IPv6 socket", &e)),
         };
-        Ok(Self { ip, ip6, inside })
-    }
-
-    fn of(&mut self, family: XtFamily) -> io::Result<&mut One> {
-        match family {
-            XtFamily::Ip => Ok(&mut self.ip),
-            XtFamily::Ip6 => self.ip6.as_mut().ok_or_else(no_ipv6),
-        }
+        Ok(Self {
+            ip,
+            ip6,
+            netns,
+            inside,
+        })
     }
 
     fn socket(&self, family: XtFamily) -> io::Result<&RawSocket> {
@@ -122,11 +136,13 @@ fn no_ipv6() -> io::Error {
 
 impl XtTransport for XtSockets {
     fn names(&mut self, family: XtFamily) -> io::Result<Vec<String>> {
-        let Ok(one) = self.of(family) else {
-            return Ok(Vec::new());
+        let one = match (family, &mut self.ip6) {
+            (XtFamily::Ip, _) => &mut self.ip,
+            (XtFamily::Ip6, Some(one)) => one,
+            (XtFamily::Ip6, None) => return Ok(Vec::new()),
         };
         if one.names.is_none() {
-            one.names = names_file(family)?;
+            one.names = names_file_in(&self.netns, family)?;
         }
         let Some(file) = &mut one.names else {
             return Ok(Vec::new());
@@ -156,5 +172,41 @@ impl XtTransport for XtSockets {
 
     fn add_counters(&mut self, family: XtFamily, value: &[u8]) -> io::Result<()> {
         self.socket(family)?.add_counters(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The list comes into being with the first use of the legacy tables, and who asks then may be elsewhere.
+    #[test]
+    fn a_list_that_is_opened_late_is_that_of_the_namespace() {
+        let created = Netns::create().and_then(|ns| Ok((ns, Netns::create()?)));
+        let (ns, other) = match created {
+            Ok(both) => both,
+            Err(e) => {
+                assert!(e.is_permission(), "{e}");
+                eprintln!("skipped: {e}");
+                return;
+            }
+        };
+        let mut kernel = ns.run(XtSockets::open).expect("entered").expect("opened");
+        // IPT_SO_GET_INFO, struct ipt_getinfo: the table comes into being.
+        let mut info = [0; 84];
+        info[..6].copy_from_slice(b"mangle");
+        match kernel.get(XtFamily::Ip, 64, &mut info) {
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                eprintln!("skipped: the kernel has no legacy tables");
+                return;
+            }
+            Err(e) => panic!("{e}"),
+        }
+        for asks in [&ns, &other] {
+            kernel.ip.names = None;
+            let names = asks.run(|| kernel.names(XtFamily::Ip)).expect("entered");
+            assert_eq!(names.expect("read"), ["mangle"]);
+        }
     }
 }
