@@ -81,6 +81,13 @@ fn fresh(rule: &Rule, table: &Layout) -> Result<RuleLayout, Why> {
     })
 }
 
+/// `iptables` counts rules from 1.
+fn index(place: usize) -> Result<usize, Why> {
+    place
+        .checked_sub(1)
+        .ok_or_else(|| Why::from("the first rule of a chain has place 1; give 1 or more"))
+}
+
 fn run(table: &mut Layout, command: &Command) -> Result<(), Why> {
     match command {
         Command::Declare(name, policy) => match (table.chain_mut(name), policy) {
@@ -122,15 +129,15 @@ fn run(table: &mut Layout, command: &Command) -> Result<(), Why> {
         }
         Command::Insert(name, place, rule) => {
             let rule = fresh(rule, table)?;
-            let rules = &mut find(table, name)?.rules;
-            if *place > rules.len() + 1 {
+            let (rules, index) = (&mut find(table, name)?.rules, index(*place)?);
+            if index > rules.len() {
                 return Err("the chain has fewer rules; give a smaller place".into());
             }
-            rules.insert(place - 1, rule);
+            rules.insert(index, rule);
         }
         Command::Replace(name, place, rule) => {
             let rule = fresh(rule, table)?;
-            match find(table, name)?.rules.get_mut(place - 1) {
+            match find(table, name)?.rules.get_mut(index(*place)?) {
                 Some(slot) => *slot = rule,
                 None => return Err("the chain has fewer rules; give a smaller place".into()),
             }
@@ -142,11 +149,11 @@ fn run(table: &mut Layout, command: &Command) -> Result<(), Why> {
             rules.remove(found.ok_or("the chain has no such rule; leave the line out")?);
         }
         Command::DeleteAt(name, place) => {
-            let rules = &mut find(table, name)?.rules;
-            if *place > rules.len() {
+            let (rules, index) = (&mut find(table, name)?.rules, index(*place)?);
+            if index >= rules.len() {
                 return Err("the chain has fewer rules; give a smaller place".into());
             }
-            rules.remove(place - 1);
+            rules.remove(index);
         }
     }
     Ok(())
@@ -169,4 +176,31 @@ fn delete_chain(table: &mut Layout, name: Option<&str>) -> Result<(), Why> {
     }
     table.chains.retain(|c| !goes(c));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xtables::XtFamily;
+
+    /// The text of a script cannot say place 0, but a `Command` is public.
+    #[test]
+    fn place_0_is_refused() {
+        let text = "*filter\n-A INPUT -j DROP\n-I INPUT 1 -j ACCEPT\n-R INPUT 1 -j DROP\n-D INPUT 1\nCOMMIT\n";
+        let script = Script::parse(XtFamily::Ip, text).expect("a script");
+        let plan = |script: &Script| plan_restore(script, &Snapshot::default(), false).map(drop);
+        plan(&script).expect("places from 1");
+        for n in 1..=3 {
+            let mut script = script.clone();
+            let commands = &mut script.tables.first_mut().expect("a table").commands;
+            match &mut commands.get_mut(n).expect("a command").1 {
+                Command::Insert(_, place, _)
+                | Command::Replace(_, place, _)
+                | Command::DeleteAt(_, place) => *place = 0,
+                other => panic!("{other}"),
+            }
+            let error = plan(&script).expect_err("no such place").to_string();
+            assert!(error.contains("has place 1"), "{error}");
+        }
+    }
 }
