@@ -174,7 +174,7 @@ impl Lab {
                 })
             }
             Trial::Generation => {
-                let stale = self.generation()?.wrapping_sub(1);
+                let stale = other_than(self.generation()?);
                 let draft = Draft::new(raw::NFPROTO_INET, Some(stale));
                 match self.commit(draft, |_| Ok(())) {
                     Err(e) if e.is_stale_generation() => Ok(()),
@@ -243,6 +243,15 @@ impl Lab {
     }
 }
 
+/// A generation that the ruleset does not have. 0, the one before a fresh namespace's 1, guards nothing
+/// (`nft_valid_genid()`, net/netfilter/nf_tables_api.c).
+fn other_than(generation: u32) -> u32 {
+    match generation.wrapping_sub(1) {
+        0 => u32::MAX,
+        before => before,
+    }
+}
+
 fn kept(userdata: Option<Vec<u8>>) -> Result<()> {
     match userdata.as_deref() {
         Some(COMMENT) => Ok(()),
@@ -258,4 +267,27 @@ fn ignored(what: &str) -> Error {
         attribute: None,
     };
     Error::new("use it", "", kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_netlink::Netns;
+
+    #[test]
+    fn a_fresh_namespace_refuses_a_stale_generation() {
+        let ns = match Netns::create() {
+            Ok(ns) => ns,
+            Err(e) => {
+                assert!(e.is_permission(), "{e}");
+                eprintln!("skipped: {e}");
+                return;
+            }
+        };
+        let refused = ns.run(|| {
+            let mut lab = Lab::open().expect("nf_tables");
+            lab.try_one(&Trial::Generation)
+        });
+        refused.expect("entered").expect("the kernel looks at it");
+    }
 }
