@@ -14,9 +14,15 @@ mod rights;
 
 use common::tool;
 use oracle::{engine, ipset, load, our_load, save};
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
 use weir_netfilter::ipset::{Entry, Existing, Header, IpsetEngine, Key, SetFamily, SetType, error};
-use weir_netlink::{Error, ErrorKind, InForce};
+use weir_netlink::message::Netfilter;
+use weir_netlink::nfnetlink::Socket;
+use weir_netlink::{Error, ErrorKind, InForce, NetlinkSocket, Transport};
 
 fn ip(n: u32) -> Entry {
     Entry::new(Key::Ip(std::net::Ipv4Addr::from_bits(n).into()))
@@ -34,6 +40,59 @@ fn says(error: &Error, name: &str, words: &[&str]) {
     );
     let text = error.to_string();
     assert!(words.iter().all(|w| text.contains(w)), "{text}");
+}
+
+/// Drops what the kernel answers while it is told to.
+struct Loses {
+    kernel: NetlinkSocket,
+    loses: Rc<Cell<Option<i32>>>,
+}
+
+impl Transport for Loses {
+    fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        self.kernel.send(datagram)
+    }
+    fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
+        let got = self.kernel.receive(buf, wait)?;
+        match self.loses.get() {
+            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+            None => Ok(got),
+        }
+    }
+    fn reopen(&self) -> weir_netlink::Result<Self> {
+        Ok(Self {
+            kernel: self.kernel.reopen()?,
+            loses: Rc::clone(&self.loses),
+        })
+    }
+}
+
+#[test]
+fn a_lost_answer_does_not_say_that_the_kernel_lacks_a_type() {
+    let ns = namespace_or_skip!();
+    ns.run(|| {
+        let loses = Rc::new(Cell::new(None));
+        let socket = Socket::with_transport(Loses {
+            kernel: NetlinkSocket::open::<Netfilter>().unwrap(),
+            loses: Rc::clone(&loses),
+        });
+        let mut engine = IpsetEngine::with_socket(socket).unwrap();
+        for errno in [libc::ENOBUFS, libc::EAGAIN, libc::EPERM] {
+            loses.set(Some(errno));
+            let e = engine
+                .revisions(&SetType::HashIp, SetFamily::Inet)
+                .unwrap_err();
+            assert!(!e.is_unsupported(), "{e}");
+            assert!(e.errno() == Some(errno) || e.is_timed_out(), "{e}");
+        }
+        loses.set(None);
+        let revisions = engine.revisions(&SetType::HashIp, SetFamily::Inet).unwrap();
+        assert!(*revisions.end() > 0);
+        let unknown = SetType::Other("hash:weir".to_owned());
+        let e = engine.revisions(&unknown, SetFamily::Inet).unwrap_err();
+        assert!(e.is_unsupported(), "{e}");
+    })
+    .unwrap();
 }
 
 #[test]

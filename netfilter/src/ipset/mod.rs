@@ -20,6 +20,7 @@ mod engine;
 pub mod error;
 mod model;
 mod proto;
+pub(crate) mod question;
 pub mod raw;
 pub mod restore;
 pub mod wire;

@@ -1,14 +1,12 @@
 //! ipset: set types with their revisions.
-//!
-//! ```text
-//! IPSET_CMD_TYPE   PROTOCOL u8, TYPENAME, FAMILY u8  ->  REVISION u8, REVISION_MIN u8
-//! ```
 
 use super::{Answer, Finding, Row, RunningKernel, answer, unanswered};
-use crate::nft::raw::{NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_UNSPEC};
-use weir_netlink::attr::{Str, U8};
-use weir_netlink::nfnetlink::{Socket, message_type};
-use weir_netlink::{Error, Result};
+use crate::ipset::question::ask_type;
+use crate::ipset::raw::{
+    IPSET_ERR_FIND_TYPE, IPSET_PROTOCOL_MIN, NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_UNSPEC,
+};
+use weir_netlink::Result;
+use weir_netlink::nfnetlink::Socket;
 
 /// The name of the area in findings.
 pub const AREA: &str = "ipset";
@@ -16,32 +14,7 @@ pub const AREA: &str = "ipset";
 /// The modules that every request uses.
 pub const BASE: &str = "nfnetlink ip_set";
 
-/// `NFNL_SUBSYS_IPSET` (`linux/netfilter/nfnetlink.h`)
-const SUBSYS: u16 = 6;
-/// `IPSET_CMD_TYPE` (`linux/netfilter/ipset/ip_set.h`)
-const CMD_TYPE: u16 = 13;
-/// `IPSET_PROTOCOL_MIN`: every kernel supports it.
-const PROTOCOL: u8 = 6;
-/// `IPSET_ERR_FIND_TYPE`: no such type, or not for the family.
-const ERR_FIND_TYPE: i32 = 4098;
-
 const ABSENT: &[i32] = &[libc::ENOENT, libc::EINVAL, libc::EPROTONOSUPPORT];
-
-weir_netlink::attributes! {
-    /// The attributes of a request for a type (anonymous `enum` in `ip_set.h`).
-    struct TypeAttrs {
-        /// version of the protocol
-        protocol: U8 = IPSET_ATTR_PROTOCOL 1,
-        /// `hash:ip`
-        typename: Str = IPSET_ATTR_TYPENAME 3,
-        /// newest revision
-        revision: U8 = IPSET_ATTR_REVISION 4,
-        /// `NFPROTO_*`
-        family: U8 = IPSET_ATTR_FAMILY 5,
-        /// oldest revision
-        revision_min: U8 = IPSET_ATTR_REVISION_MIN 10,
-    }
-}
 
 /// A type and a family.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +81,7 @@ pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
             match socket.get_or_insert_with(open) {
                 Ok(socket) => match ask(socket, probe) {
                     // A private errno of ipset; errno(3) has no name for it.
-                    Err(e) if e.errno() == Some(ERR_FIND_TYPE) => {
+                    Err(e) if e.errno() == Some(IPSET_ERR_FIND_TYPE) => {
                         Answer::Lack("the kernel knows no such type of set".to_owned())
                     }
                     asked => Answer::of(asked, ABSENT),
@@ -141,26 +114,11 @@ fn open() -> Result<Socket, Answer> {
 }
 
 fn ask(socket: &mut Socket, probe: &SetType) -> Result<String> {
-    let question = TypeAttrs {
-        protocol: Some(PROTOCOL),
-        typename: Some(probe.name.to_owned()),
-        family: Some(probe.family),
-        ..TypeAttrs::default()
-    };
-    let reply = socket.get(
-        message_type(SUBSYS, CMD_TYPE),
-        probe.family,
-        &question,
-        probe.name,
-    )?;
-    let got: TypeAttrs = reply
-        .decode()
-        .map_err(|e| Error::malformed("read", probe.name, e.to_string()))?;
-    let newest = got
-        .revision
-        .ok_or_else(|| Error::malformed("read", probe.name, "IPSET_ATTR_REVISION is missing"))?;
-    Ok(match got.revision_min.filter(|oldest| *oldest != newest) {
-        Some(oldest) => format!("revisions {oldest}-{newest}"),
-        None => format!("revision {newest}"),
+    // Every kernel still speaks the oldest version.
+    let about = (probe.name, probe.family);
+    let range = ask_type(socket, IPSET_PROTOCOL_MIN, about, probe.name)?;
+    Ok(match (range.start(), range.end()) {
+        (oldest, newest) if oldest != newest => format!("revisions {oldest}-{newest}"),
+        (_, newest) => format!("revision {newest}"),
     })
 }

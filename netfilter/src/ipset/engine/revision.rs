@@ -1,9 +1,8 @@
 //! Revisions of a type: the options that each adds, and the newest that both sides know.
 
-use super::{IpsetEngine, kind};
+use super::IpsetEngine;
 use crate::ipset::model::{Header, SetFamily, SetType};
-use crate::ipset::raw;
-use crate::ipset::wire::CommandAttrs;
+use crate::ipset::question::{ask_type, is_lacking};
 use std::ops::RangeInclusive;
 use weir_netlink::Transport;
 use weir_netlink::{Error, Result};
@@ -73,7 +72,8 @@ impl<T: Transport> IpsetEngine<T> {
     /// The revisions of a type in the kernel (`IPSET_CMD_TYPE`). The request makes it load the type's module.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](weir_netlink::ErrorKind::Unsupported) when the kernel lacks the type or the family.
+    /// [`ErrorKind::Unsupported`](weir_netlink::ErrorKind::Unsupported) when the kernel lacks the type or the family;
+    /// any other error, as a lost answer or `EPERM`, says nothing about the type.
     pub fn revisions(
         &mut self,
         set_type: &SetType,
@@ -83,29 +83,15 @@ impl<T: Transport> IpsetEngine<T> {
             return Ok(*min..=*max);
         }
         let what = format!("set type {set_type} family {family}");
-        let ask = CommandAttrs {
-            type_name: Some(set_type.name().to_owned()),
-            family: Some(family.number()),
-            ..self.about_all()
-        };
-        let reply = self
-            .socket
-            .get(kind(raw::IPSET_CMD_TYPE), raw::NFPROTO_IPV4, &ask, &what);
-        let reply = reply.map_err(|e| {
-            if e.is_permission() {
-                e
-            } else {
-                lacking(&what, set_type)
-            }
+        let about = (set_type.name(), family.number());
+        let answer = ask_type(&mut self.socket, self.version, about, &what);
+        let range = answer.map_err(|e| match is_lacking(&e) {
+            true => lacking(&what, set_type),
+            false => e,
         })?;
-        let answer: CommandAttrs = reply
-            .decode()
-            .map_err(|e| Error::malformed("read", &what, e.to_string()))?;
-        let max = answer.revision.unwrap_or(0);
-        let min = answer.minimum.unwrap_or(max);
         self.revisions
-            .insert((set_type.clone(), family), (min, max));
-        Ok(min..=max)
+            .insert((set_type.clone(), family), (*range.start(), *range.end()));
+        Ok(range)
     }
 
     /// Checks that the kernel has the type and every option of a set to be created. The request makes it load the

@@ -1,0 +1,47 @@
+//! The request for the revisions of a set type.
+//!
+//! ```text
+//! IPSET_CMD_TYPE   PROTOCOL u8, TYPENAME, FAMILY u8  ->  REVISION u8, REVISION_MIN u8
+//! ```
+
+use super::raw;
+use super::wire::CommandAttrs;
+use std::ops::RangeInclusive;
+use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, Socket, message_type};
+use weir_netlink::{Error, Result, Transport};
+
+/// The revisions that the kernel has of a type for a family (`NFPROTO_*`). Asking makes it load the type's module.
+///
+/// # Errors
+/// What [`is_lacking`] tells; `EPERM`; an answer that is lost or cannot be read.
+pub(crate) fn ask_type<T: Transport>(
+    socket: &mut Socket<T>,
+    protocol: u8,
+    (name, family): (&str, u8),
+    what: &str,
+) -> Result<RangeInclusive<u8>> {
+    let question = CommandAttrs {
+        protocol: Some(protocol),
+        type_name: Some(name.to_owned()),
+        family: Some(family),
+        ..CommandAttrs::default()
+    };
+    let kind = message_type(NFNL_SUBSYS_IPSET, raw::IPSET_CMD_TYPE);
+    let reply = socket.get(kind, raw::NFPROTO_IPV4, &question, what)?;
+    let answer: CommandAttrs = reply
+        .decode()
+        .map_err(|e| Error::malformed("read", what, e.to_string()))?;
+    let newest = answer
+        .revision
+        .ok_or_else(|| Error::malformed("read", what, "IPSET_ATTR_REVISION is missing"))?;
+    Ok(answer.minimum.unwrap_or(newest)..=newest)
+}
+
+/// The kernel answered that it has no such type for the family (`find_set_type_minmax()`,
+/// net/netfilter/ipset/ip_set_core.c), or no ipset at all (`nfnetlink_rcv_msg()`, net/netfilter/nfnetlink.c).
+pub(crate) fn is_lacking(e: &Error) -> bool {
+    matches!(
+        e.errno(),
+        Some(raw::IPSET_ERR_FIND_TYPE | libc::ENOENT | libc::EINVAL)
+    )
+}
