@@ -194,7 +194,8 @@ fn a_pod_that_neither_agent_nor_api_server_knows() {
         let server = ApiServer::always(answer);
         let mut node = Node::with_server(&server);
         node.limits.sidecar_attempts = u32::MAX;
-        node.limits.total = Duration::from_millis(500);
+        node.limits.total = Duration::from_secs(2);
+        node.limits.pause = Duration::from_millis(500);
         let _agent = agent(&node, Some((404, "no such pod")));
         let begun = Instant::now();
         let error = with_uid(&node, "ADD", UID).error();

@@ -86,7 +86,8 @@ impl Attempts<'_> {
                 false => count,
             };
             let left = self.deadline.saturating_duration_since(Instant::now());
-            if attempt >= count || left <= self.limits.pause {
+            // The last attempt, too, has half a pause at least: cut short it would hide why the others failed.
+            if attempt >= count || left <= self.limits.pause * 3 / 2 {
                 let seconds = started.elapsed().as_secs_f32();
                 return Err(CniError::internal(&error).with_details(format!(
                     "gave up after {attempt} attempts in {seconds:.1} s; this is the last failure"
