@@ -1,8 +1,9 @@
 //! Differences between a namespace and the desired redirection, and the changes that remove them.
 
 use crate::compile::RoutingItem;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use weir_netfilter::nft::{self, NftOp, TableId};
+use weir_netfilter::nft::{self, NftOp, Rule, TableId};
 use weir_netfilter::xtables;
 
 /// One change. `Display` prints the command that it equals.
@@ -12,6 +13,8 @@ pub enum Change {
     Rules(NftOp),
     /// A change of a chain or a rule of legacy tables.
     Legacy(Box<xtables::XtOp>),
+    /// A rule of nf_tables that reads as the desired one and has other expressions: in what they differ. It is replaced.
+    Encoded(NftOp, String),
     /// An address, policy rule or route is added.
     Add(RoutingItem),
     /// An address, policy rule or route is deleted.
@@ -48,7 +51,7 @@ impl Change {
     pub fn difference(&self) -> Difference {
         match self {
             Self::Add(_) | Self::Blocked(..) => Difference::Missing,
-            Self::Remove(_) | Self::Kept(_) => Difference::Unexpected,
+            Self::Remove(_) | Self::Kept(_) | Self::Encoded(..) => Difference::Unexpected,
             Self::Legacy(op) => match **op {
                 xtables::XtOp::DeleteRule(..)
                 | xtables::XtOp::FlushChain(..)
@@ -76,6 +79,9 @@ impl Change {
                 format!("table {family} {name}: {}", reasons.join(", "))
             }
             Self::Rules(op) => op.object(),
+            Self::Encoded(op, how) => {
+                format!("{} (reads as desired, other encoding: {how})", op.object())
+            }
             Self::Legacy(op) => op.to_string(),
             Self::Add(item) | Self::Remove(item) => item.object(),
             Self::Kept(kept) => format!("{kept} (of another writer; it stays until `weir clean`)"),
@@ -106,13 +112,54 @@ pub(super) fn differences(mut changes: Vec<Change>) -> Vec<Change> {
             _ => true,
         }
     });
-    changes
+    encoded(changes)
+}
+
+/// Two lines with one text say nothing: a rule that would be replaced by one that reads the same becomes one difference,
+/// which says in what the two differ.
+fn encoded(changes: Vec<Change>) -> Vec<Change> {
+    let key = |id: &TableId, chain: &str, rule: &Rule| {
+        (
+            id.clone(),
+            chain.to_owned(),
+            nft::text_without_counters(rule, id.0),
+        )
+    };
+    let mut added: BTreeMap<_, Vec<(usize, &Rule)>> = BTreeMap::new();
+    for (i, change) in changes.iter().enumerate() {
+        if let Change::Rules(NftOp::AddRule(id, chain, rule, _)) = change {
+            added
+                .entry(key(id, chain, rule))
+                .or_default()
+                .push((i, rule));
+        }
+    }
+    // By the place of the rule that goes: that of the one that comes, and in what they differ.
+    let mut pairs: BTreeMap<usize, (usize, String)> = BTreeMap::new();
+    for (i, change) in changes.iter().enumerate() {
+        if let Change::Rules(NftOp::DeleteRule(id, chain, found, _)) = change
+            && let Some(same) = added.get_mut(&key(id, chain, found))
+            && let Some((at, desired)) = same.pop()
+            && let Some(how) = nft::other_encoding(found, desired, id.0)
+        {
+            pairs.insert(i, (at, how));
+        }
+    }
+    let taken: BTreeSet<usize> = pairs.values().map(|(added, _)| *added).collect();
+    let all = changes.into_iter().enumerate();
+    all.filter(|(i, _)| !taken.contains(i))
+        .map(|(i, change)| match (change, pairs.remove(&i)) {
+            (Change::Rules(op), Some((_, how))) => Change::Encoded(op, how),
+            (change, _) => change,
+        })
+        .collect()
 }
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rules(op) => op.fmt(f),
+            Self::Encoded(op, how) => write!(f, "{op} (other encoding: {how})"),
             Self::Legacy(op) => op.fmt(f),
             Self::Add(item) => item.fmt(f),
             Self::Remove(item) => write!(f, "{}", item.removal()),

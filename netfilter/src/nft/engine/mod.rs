@@ -11,6 +11,7 @@
 mod batch;
 mod check;
 mod dump;
+mod encoding;
 mod objects;
 mod plan;
 mod read;
@@ -19,6 +20,7 @@ mod remedy;
 mod snapshot;
 mod stray;
 
+pub use encoding::{other_encoding, text_without_counters};
 #[cfg(test)]
 pub(crate) use plan::canonical;
 pub use plan::{Kept, NftOp, Transaction, UNGUARDED, plan};

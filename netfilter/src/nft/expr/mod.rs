@@ -88,6 +88,24 @@ macro_rules! expressions {
                 }
             }
 
+            /// The C name of one of its attributes.
+            pub(crate) fn attribute_name(&self, number: u16) -> Option<&'static str> {
+                match self {
+                    $(Self::$variant(_) => $variant::attribute_name(number),)*
+                    Self::Notrack | Self::Opaque(_) => None,
+                }
+            }
+
+            /// Its attributes, as the kernel gets them.
+            pub(crate) fn data(&self) -> Vec<u8> {
+                if let Self::Opaque(attrs) = self {
+                    return attrs.data.clone().unwrap_or_default();
+                }
+                let mut w = Writer::new();
+                self.encode_data(&mut w);
+                w.finish().unwrap_or_default()
+            }
+
             fn encode_data(&self, w: &mut Writer) {
                 match self {
                     $(Self::$variant(x) => x.encode(w),)*

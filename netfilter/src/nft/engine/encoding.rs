@@ -1,0 +1,74 @@
+//! Rules that read alike and are not equal: in what their expressions differ.
+
+use super::plan::canonical;
+use crate::nft::context::Context;
+use crate::nft::display::rule_text;
+use crate::nft::expr::Expr;
+use crate::nft::model::{Rule, TableFamily};
+use std::collections::BTreeMap;
+use weir_netlink::attr::Attrs;
+
+/// A rule as `nft list ruleset` has it, its counters at zero.
+#[must_use]
+pub fn text_without_counters(rule: &Rule, family: TableFamily) -> String {
+    rule_text(&rule.without_counters(), family, Context::of(family))
+}
+
+/// In what the expressions of a rule that the kernel holds differ from those of a desired one that prints as the same
+/// text: other tools say the same with other expressions. `None` when the texts differ, or nothing else does.
+#[must_use]
+pub fn other_encoding(found: &Rule, desired: &Rule, family: TableFamily) -> Option<String> {
+    let (listed, wanted) = (found.without_counters(), canonical(desired, family));
+    if text_without_counters(&listed, family) != text_without_counters(desired, family)
+        || listed == wanted
+    {
+        return None;
+    }
+    let (listed, wanted) = (listed.expressions(family), wanted.expressions(family));
+    let at = listed
+        .iter()
+        .zip(&wanted)
+        .take_while(|(a, b)| a == b)
+        .count();
+    Some(match (listed.get(at), wanted.get(at)) {
+        (Some(a), Some(b)) if a.name() == b.name() => {
+            format!(
+                "{} in expression {} ({})",
+                attributes(a, b),
+                at + 1,
+                a.name()
+            )
+        }
+        (Some(a), Some(b)) => {
+            format!("expression {} is {}, not {}", at + 1, a.name(), b.name())
+        }
+        (Some(a), None) => format!("expression {} ({}) is one too many", at + 1, a.name()),
+        (None, Some(b)) => format!("expression {} ({}) is missing", at + 1, b.name()),
+        (None, None) => "the set that a lookup names".to_owned(),
+    })
+}
+
+/// The attributes in which two expressions of one name differ, by their C names.
+fn attributes(a: &Expr, b: &Expr) -> String {
+    let of = |e: &Expr| -> BTreeMap<u16, Vec<u8>> {
+        let data = e.data();
+        let attrs = Attrs::new(&data).filter_map(Result::ok);
+        attrs.map(|a| (a.number, a.payload.to_vec())).collect()
+    };
+    let (left, right) = (of(a), of(b));
+    let numbers = left.keys().chain(right.keys());
+    let mut differing: Vec<u16> = numbers
+        .filter(|n| left.get(n) != right.get(n))
+        .copied()
+        .collect();
+    differing.sort_unstable();
+    differing.dedup();
+    let name = |n: &u16| match a.attribute_name(*n) {
+        Some(name) => name.to_owned(),
+        None => format!("attribute {n}"),
+    };
+    match differing.is_empty() {
+        true => "unknown attributes".to_owned(),
+        false => differing.iter().map(name).collect::<Vec<_>>().join(", "),
+    }
+}
