@@ -55,12 +55,20 @@ pub fn get(socket: &Path, path: &str, limit: Duration) -> Result<Response> {
     send(socket, head, limit)
 }
 
+/// A limit as messages have it, in whole milliseconds: it may be what is left of a longer one.
+#[must_use]
+pub fn shown(limit: Duration) -> String {
+    let ms = u64::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
+    format!("{:?}", Duration::from_millis(ms))
+}
+
 fn send(socket: &Path, request: String, limit: Duration) -> Result<Response> {
     exchange(socket, &request, limit).map_err(|e| match e.kind() {
-        // What the socket returns when its own timeout has expired.
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            Error::new(ErrorKind::TimedOut, format!("no answer within {limit:?}"))
-        }
+        // What the socket answers when its own limit has passed.
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(
+            ErrorKind::TimedOut,
+            format!("no answer within {}", shown(limit)),
+        ),
         _ => e,
     })
 }

@@ -15,7 +15,7 @@ use super::kubeconfig::{self, Access};
 use super::server::Server;
 use super::tls;
 use crate::config::said;
-use crate::http::{Response, read_response};
+use crate::http::{Response, read_response, shown};
 
 /// Time limit of one request, including connecting and reading the answer.
 pub const REQUEST_LIMIT: Duration = Duration::from_secs(5);
@@ -173,7 +173,7 @@ impl Client {
                 let _ = done.send(target.exchange(&request, limit));
             });
         thread.map_err(|e| failed(Reason::Other(format!("cannot start a thread: {e}"))))?;
-        let slow = |_| failed(Reason::Slow(format!("no answer within {limit:?}")));
+        let slow = |_| failed(Reason::Slow(format!("no answer within {}", shown(limit))));
         let response = answer.recv_timeout(limit).map_err(slow)?.map_err(failed)?;
         if !matches!(response.status, 200 | 201) {
             return Err(failed(refusal(&response)));
@@ -219,8 +219,10 @@ impl Target {
             .server
             .connect(limit)
             .map_err(|error| match error.kind() {
-                ErrorKind::TimedOut => Reason::Slow(format!("no connection within {limit:?}")),
-                // The server was listening, and closed before connect(2) returned.
+                ErrorKind::TimedOut => {
+                    Reason::Slow(format!("no connection within {}", shown(limit)))
+                }
+                // It was there, and gone before connect(2) returned.
                 ErrorKind::ConnectionReset => {
                     Reason::of_transfer(&error, "before a request was sent")
                 }
