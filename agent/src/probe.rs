@@ -154,7 +154,7 @@ fn listen(at: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Begins a connection; it goes on while somebody waits at the other end.
+/// Begins a connection; it goes on in the background until the listener accepts.
 fn connect(from: IpAddr, to: SocketAddr) -> io::Result<Socket> {
     let socket = open(to)?;
     socket.bind(&SocketAddr::new(from, 0).into())?;

@@ -1,6 +1,6 @@
 //! Sentences of weir, as far as what is in them is known.
 //!
-//! A message mixes words of ours with text from elsewhere: a value that somebody wrote, what a server said. Both look
+//! A message mixes words of ours with text from elsewhere: a value from a configuration, what a server said. Both look
 //! alike, so only what is recognized stays: the phrases that weir's messages are made of, what the kernel calls its
 //! errors, and after one of them values of a closed form (numbers, addresses, namespaces, paths in directories of the
 //! system, the name of a pod). All else is left out, and so is a message that nobody here wrote.

@@ -44,7 +44,7 @@ impl Part {
         Self { name, text, form }
     }
 
-    /// Somebody's configuration, in which every value of a secret's name is one.
+    /// Configuration of another program, in which every value of a secret's name is one.
     fn configuration(name: impl Into<String>, text: Result<String, String>) -> Self {
         let (name, form) = (name.into(), Form::Configuration);
         Self { name, text, form }

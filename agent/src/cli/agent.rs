@@ -18,7 +18,7 @@ pub(super) fn resolve(flags: &Flags) -> Resolved {
     resolved
 }
 
-/// Runs until a signal, or answers a question. What cannot be used is a failure and no error of usage: whoever
+/// Runs until a signal, or answers a question. What cannot be used is a failure and no error of usage: what
 /// watches install-cni knows one exit code for all that goes wrong.
 pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
     let resolved = resolve(&a.flags);

@@ -17,7 +17,7 @@ const NOTICE: Duration = Duration::from_secs(3);
 /// How long all of it may take.
 const WHOLE: Duration = Duration::from_secs(300);
 
-/// A file, a pipe or a device that is not waited for without end.
+/// A file, a pipe or a device, read with a deadline.
 #[derive(Debug)]
 pub(super) struct Patient {
     file: File,
@@ -38,7 +38,7 @@ impl Patient {
         }
     }
 
-    /// What is at this path. A pipe without a writer is opened at once, and waited for when it is read.
+    /// What is at this path. A pipe without a writer is opened at once; reading it waits.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file = OpenOptions::new()

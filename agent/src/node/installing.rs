@@ -12,14 +12,14 @@ use super::watch::{Signals, Watch, Woken};
 use std::time::{Duration, Instant};
 use weir_cni::log::Level;
 
-/// Between two looks for a configuration: somebody may be writing it piece by piece.
+/// Between two looks for a configuration: another writer may be writing it piece by piece.
 const PACE: Duration = Duration::from_millis(100);
 /// Without a configuration it is looked again after this long: an empty directory that the node deletes, and that a
 /// mount keeps alive, makes no event.
 const LOOK: Duration = Duration::from_secs(5);
-/// Reason of the event that somebody fights back; one for each fight.
-const FIGHT: &str = "InstallationContested";
-/// While somebody fights back, so often it is said.
+/// Reason of the event about contention with another installer; one event for each contention.
+const CONTENTION: &str = "InstallationContested";
+/// Interval of the log line while contention goes on.
 const SUMMARY: Duration = Duration::from_secs(60);
 /// After a pass that failed the next one comes after the first of these, then after twice as long each time, up to the
 /// second: what is installed is in force meanwhile.
@@ -35,7 +35,7 @@ pub(super) struct Agent {
     pub(super) notices: Option<Notices>,
     pub(super) ready: Ready,
     pub(super) signals: Signals,
-    /// Somebody fights back: details would flood the log.
+    /// Contention: details would flood the log.
     pub(super) quiet: bool,
     /// A pass was complete: from then on what fails is tried again.
     pub(super) was_ready: bool,
@@ -195,26 +195,26 @@ impl Agent {
 
     /// Whether a signal came meanwhile.
     fn wait_for_turn(&mut self, turn: Turn) -> Result<bool, InstallError> {
-        let (wait, fight_begins, fight) = match turn {
-            Turn::Now { after_fight } => {
+        let (wait, contention_begins, contention) = match turn {
+            Turn::Now { after_contention } => {
                 self.quiet = false;
-                if let Some(passes) = after_fight {
+                if let Some(passes) = after_contention {
                     self.log.info(&format!(
-                        "it is quiet again, after {passes} passes that had to wait"
+                        "contention has ended, after {passes} passes that had to wait"
                     ));
                 }
                 return self.signals.wait(Duration::ZERO).map_err(watch_failed);
             }
             Turn::After {
                 wait,
-                fight_begins,
-                fight,
-            } => (wait, fight_begins, fight),
+                contention_begins,
+                contention,
+            } => (wait, contention_begins, contention),
         };
         self.metrics.damped();
-        self.quiet = fight;
+        self.quiet = contention;
         let due = self.summary.is_none_or(|t| t.elapsed() >= SUMMARY);
-        if fight_begins || (fight && due) {
+        if contention_begins || (contention && due) {
             self.summary = Some(Instant::now());
             let path = self
                 .installer
@@ -226,13 +226,13 @@ impl Agent {
                 false => "",
             };
             let why = format!(
-                "another component keeps changing what is installed ({path}){hint}; it is put right \
-                 once a second, and pods that start in between may lack the plugin"
+                "another component keeps changing what is installed ({path}){hint}; the agent repairs it once a \
+                 second, and pods that start in between may lack the plugin"
             );
             self.status.install_failed(&why);
             self.log.warn(&why);
-            if let Some(notices) = self.notices.as_ref().filter(|_| fight_begins) {
-                notices.warn(FIGHT, &why);
+            if let Some(notices) = self.notices.as_ref().filter(|_| contention_begins) {
+                notices.warn(CONTENTION, &why);
             }
         }
         self.signals.wait(wait).map_err(watch_failed)

@@ -4,7 +4,7 @@
 //! is what it was told; [`install`] is what it does to the node, usable without a process around it;
 //! [`pods`] is what the API server says of the node's pods; `run` joins them with the servers, which have threads of their
 //! own because files are written synchronously; `installing` keeps the plugin there, woken by signals and watches of
-//! directories, and `ending` is what is done when a signal asks to end; `status` is what all of these tell whoever asks.
+//! directories, and `ending` is what is done when a signal asks to end; `status` is what all of these report, for the page, metrics and `/readyz`.
 
 pub mod cri;
 mod ending;

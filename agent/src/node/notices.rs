@@ -1,4 +1,4 @@
-//! Events about the agent's own pod: for whoever watches the cluster, and not this node's log.
+//! Events about the agent's own pod, for operators who watch the cluster and not this node's log.
 
 use super::install::Access;
 use super::log::Log;

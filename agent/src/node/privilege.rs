@@ -107,7 +107,7 @@ fn keep(kept: &CapsHashSet) -> Result<(), caps::errors::CapsError> {
     caps::set(None, CapSet::Permitted, kept)
 }
 
-/// Gives up all of the calling thread: it answers whoever asks, with sockets that are open already.
+/// Gives up all of the calling thread: it answers clients, with sockets that are open already.
 pub(crate) fn drop_all_of_thread(log: &Log) {
     let none = CapsHashSet::new();
     let done = caps::set(None, CapSet::Effective, &none)

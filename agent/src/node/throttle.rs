@@ -1,4 +1,4 @@
-//! How often the node may be put right when somebody keeps undoing it.
+//! How often the installation is repaired while another installer keeps reverting it.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,9 @@ const REFILL: Duration = Duration::from_secs(5);
 /// A pass without a token begins this long after the one before: until it is done, pods start without the plugin. With the
 /// time that a pass takes, what was changed is put right within a second.
 const PACE: Duration = Duration::from_millis(900);
-/// Who fights for hours is not slowed down for hours afterwards.
+/// Hours of contention do not slow the agent down for hours afterwards.
 const LONGEST_DEBT: Duration = Duration::from_secs(60);
-/// So many waits in a row are a fight.
+/// More waits in a row than this are contention.
 const PATIENCE: u32 = 5;
 
 /// A bucket with one token. Without a token a pass keeps a distance to the one before, goes ahead anyway, and owes the token.
@@ -27,17 +27,17 @@ pub(crate) struct Throttle {
 pub(crate) enum Turn {
     /// Now.
     Now {
-        /// A fight has ended; so many passes had to wait.
-        after_fight: Option<u32>,
+        /// Contention has ended; so many passes had to wait.
+        after_contention: Option<u32>,
     },
     /// After this long.
     After {
         /// How long.
         wait: Duration,
-        /// A fight has begun: the first time this many waits came in a row.
-        fight_begins: bool,
-        /// There is a fight: a line for every pass would flood the log.
-        fight: bool,
+        /// Contention has begun: the first time this many waits came in a row.
+        contention_begins: bool,
+        /// Contention goes on: a line for every pass would flood the log.
+        contention: bool,
     },
 }
 
@@ -50,7 +50,7 @@ impl Throttle {
                 (self.free_at, self.last) = (Some(now + REFILL), Some(now));
                 let waits = std::mem::take(&mut self.waits);
                 Turn::Now {
-                    after_fight: (waits > PATIENCE).then_some(waits),
+                    after_contention: (waits > PATIENCE).then_some(waits),
                 }
             }
             Some(missing) => {
@@ -61,8 +61,8 @@ impl Throttle {
                 self.last = Some(now + wait);
                 Turn::After {
                     wait,
-                    fight_begins: self.waits == PATIENCE + 1,
-                    fight: self.waits > PATIENCE,
+                    contention_begins: self.waits == PATIENCE + 1,
+                    contention: self.waits > PATIENCE,
                 }
             }
         }
@@ -78,17 +78,27 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut t = Throttle::default();
-        assert_eq!(t.turn(at(0)), Turn::Now { after_fight: None });
+        assert_eq!(
+            t.turn(at(0)),
+            Turn::Now {
+                after_contention: None
+            }
+        );
         let wait = |ms| Turn::After {
             wait: Duration::from_millis(ms),
-            fight_begins: false,
-            fight: false,
+            contention_begins: false,
+            contention: false,
         };
         // It counts from the pass before, not from the change.
         assert_eq!(t.turn(at(100)), wait(800));
         assert_eq!(t.turn(at(1000)), wait(800));
         assert_eq!(t.turn(at(4000)), wait(0));
-        assert_eq!(t.turn(at(30_000)), Turn::Now { after_fight: None });
+        assert_eq!(
+            t.turn(at(30_000)),
+            Turn::Now {
+                after_contention: None
+            }
+        );
         // Not longer than there is no token.
         assert_eq!(t.turn(at(34_900)), wait(0));
         let mut t = Throttle::default();
@@ -97,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fight_is_noticed_once_and_its_end_too() {
+    fn contention_is_noticed_once_and_its_end_too() {
         let start = Instant::now();
         let mut t = Throttle::default();
         t.turn(start);
@@ -108,18 +118,26 @@ mod tests {
             matches!(
                 t,
                 Turn::After {
-                    fight_begins: true,
+                    contention_begins: true,
                     ..
                 }
             )
         };
-        let fight = |t: &Turn| matches!(t, Turn::After { fight: true, .. });
+        let contention = |t: &Turn| {
+            matches!(
+                t,
+                Turn::After {
+                    contention: true,
+                    ..
+                }
+            )
+        };
         assert_eq!(turns.iter().filter(|t| begins(t)).count(), 1);
-        assert_eq!(turns.iter().filter(|t| fight(t)).count(), 3);
+        assert_eq!(turns.iter().filter(|t| contention(t)).count(), 3);
         assert_eq!(
             t.turn(start + LONGEST_DEBT * 2),
             Turn::Now {
-                after_fight: Some(8)
+                after_contention: Some(8)
             }
         );
     }

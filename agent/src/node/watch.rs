@@ -1,4 +1,4 @@
-//! Waiting for somebody to touch what was installed.
+//! Waiting for changes to what was installed.
 
 use super::install::ends_in;
 use nix::errno::Errno;
@@ -25,7 +25,7 @@ impl Signals {
         Ok(Self(SignalFd::with_flags(&set, flags)?))
     }
 
-    /// Waits; whether a signal came. It stays pending, so that whoever asks next hears of it too.
+    /// Waits; whether a signal came. It stays pending, so that the next call sees it too.
     pub(crate) fn wait(&self, limit: Duration) -> nix::Result<bool> {
         let end = Instant::now() + limit;
         loop {
@@ -54,7 +54,7 @@ impl Signals {
 pub(crate) enum Woken {
     /// SIGINT or SIGTERM.
     Signal,
-    /// Somebody touched something: what, in words.
+    /// Something was changed: what, in words.
     Changed(String),
     /// Nothing happened for as long as was to be waited.
     Late,
@@ -64,7 +64,7 @@ pub(crate) enum Woken {
 enum Watched {
     /// One file: everything that may be done to it, a changed mode too.
     File(PathBuf),
-    /// Only the names that a runtime would read, and the one that somebody named.
+    /// Only the names that a runtime would read, and the one that `CNI_CONF_NAME` names.
     Configurations(PathBuf, Option<String>),
     /// Every name: the kubelet renews a directory by links.
     Credentials(PathBuf),

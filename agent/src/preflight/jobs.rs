@@ -84,7 +84,7 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// Fallbacks, what is lacking, or what could not be told; one text each.
     pub reasons: Vec<String>,
-    /// Capabilities that the job needs and this process does not have: whoever does the job needs them.
+    /// Capabilities that the job needs and this process does not have: the process that does the job needs them.
     pub missing_capabilities: Vec<&'static str>,
 }
 

@@ -6,7 +6,7 @@
 //! config   containerd's own configuration among them                                      -> Directories
 //! place    a directory of the node as this process sees it, through a container's mounts  -> path, or what to do
 //! ```
-//! CRI has no field for it. containerd (1.6 to 2.x) shows its configuration to whoever asks verbosely; a runtime that
+//! CRI has no field for it. containerd (1.6 to 2.x) shows its configuration in a verbose status; a runtime that
 //! does not is no fault: the defaults stay.
 
 pub mod call;
@@ -41,7 +41,7 @@ struct Directories {
     net: String,
 }
 
-/// Puts what the runtime says in the place of defaults. What somebody set stays, and when both are set nobody is
+/// Puts what the runtime says in the place of defaults. What an operator set stays, and when both are set nobody is
 /// asked. What goes wrong is a note on the setting: the default stays.
 pub(crate) fn fill(resolved: &mut Resolved) {
     let socket = resolved.text(SOCKET).to_owned();

@@ -63,7 +63,7 @@ pub fn choose(desired: &Desired) -> io::Result<Choice> {
     })
 }
 
-/// The file, or the one with the same stem and the other of the two extensions. Whoever names a file knows
+/// The file, or the one with the same stem and the other of the two extensions. An operator who names a file knows
 /// what is in it: a list in a `.conf` will do, although no runtime would load it.
 fn named(path: &Path) -> Result<(PathBuf, Json), String> {
     let other = if listing::ends_in(path, ".conf") {
@@ -115,7 +115,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
         Some(name) => (desired.net_dir.join(name), desired.mode),
         None => {
             let mode = match files::mode(&source) {
-                // Somebody was faster, and the next look finds what is there then.
+                // Another writer was faster, and the next look finds what is there then.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
                 mode => mode.map_err(|e| format!("{}: {e}", source.display()))?,
             };
@@ -140,7 +140,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
     }))
 }
 
-/// Runtimes take a list from a `.conflist` only. Every other name but `.conf` is somebody's choice and stays.
+/// Runtimes take a list from a `.conflist` only. Every other name but `.conf` was chosen by an operator and stays.
 pub(super) fn list_name(source: &Path) -> PathBuf {
     match listing::ends_in(source, ".conf") {
         true => listing::as_list(source),

@@ -91,7 +91,7 @@ fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// One file that somebody named, whatever its extension; the error is why our entry cannot go into it.
+/// One file that a setting names, whatever its extension; the error is why our entry cannot go into it.
 pub(super) fn extendable(path: &Path) -> Result<Json, String> {
     let json = read_object(path)?;
     match json.get("type") {

@@ -1,4 +1,4 @@
-//! The last lines, kept for whoever asks later.
+//! The last lines, kept for `agent.sock`.
 
 use std::collections::VecDeque;
 

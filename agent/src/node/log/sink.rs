@@ -125,7 +125,7 @@ impl Log {
     }
 }
 
-/// A pipe that nobody reads would be waited for, and one that is full would hold the agent up.
+/// Opening a pipe without a reader would block, and writing to a full one too.
 fn append(path: &str) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true);

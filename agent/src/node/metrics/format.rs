@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-/// For whoever does not ask for OpenMetrics.
+/// For clients that do not ask for OpenMetrics.
 pub(super) fn classic(openmetrics: &str) -> String {
     let announced = |line: &str| {
         let (name, kind) = line.strip_prefix("# TYPE ")?.split_once(' ')?;

@@ -36,7 +36,7 @@ impl Phases {
         );
         r.register(
             "weir_xtables_lock_wait_seconds",
-            "Time that was waited for the lock of the iptables tools, where it is taken: not in pods",
+            "Time spent waiting for the lock of the iptables tools, where it is taken: not in pods",
             lock_wait.clone(),
         );
         Self { seconds, lock_wait }

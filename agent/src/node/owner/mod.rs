@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A token that is refused so often belongs to no service account: a server that starts may refuse it once.
 const REFUSALS: u32 = 3;
 /// Seconds for which a token is good that the plugin works with until another agent comes: a long weekend, and three
-/// days for whoever comes back from it. An API server may shorten it.
+/// days for a node that comes back from it. An API server may shorten it.
 const VALID: u32 = 7 * 24 * 3600;
 
 /// In `agent/deploy`: the rights that only an upgrade needs.

@@ -110,7 +110,7 @@ impl Pods {
         self.state().synced
     }
 
-    /// Wakes whoever waits on it after every change. A value says only that something changed: look again.
+    /// Wakes its waiters after every change. A value says only that something changed: look again.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.generation.subscribe()

@@ -53,7 +53,7 @@ impl Actions {
             .await
     }
 
-    /// Tells whoever asks about the pod: an event of type Warning.
+    /// `kubectl describe pod` shows it: an event of type Warning.
     ///
     /// # Errors
     /// What the API server answers.

@@ -72,7 +72,7 @@ async fn run(mut repairer: Repairer) {
         changes.borrow_and_update();
         let mut next = None;
         if repairer.pods.synced() {
-            // From here on the first round is waited for.
+            // From here on the first round has a deadline.
             if let Some(interval) = interval.filter(|_| !std::mem::replace(&mut began, true)) {
                 repairer.metrics.came_round(interval);
             }

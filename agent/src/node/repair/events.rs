@@ -61,7 +61,7 @@ impl Events {
         })
     }
 
-    /// An event of type Warning about a pod. It is not waited for.
+    /// An event of type Warning about a pod; returns before it is sent.
     pub(super) fn tell(&self, view: &Arc<PodView>, reason: &'static str, message: String) {
         let event = Event {
             view: Arc::clone(view),

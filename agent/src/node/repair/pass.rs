@@ -23,7 +23,7 @@ use weir_cni::plugin::Phases;
 
 /// Events of one pod about its state come no faster.
 const EVENTS: Duration = Duration::from_secs(600);
-/// One pod is waited for so long; then the next one is looked at, and the work goes on beside it.
+/// How long a pass waits for one pod; then it looks at the next one, and the work goes on beside it.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// All pods of a pass together are, beyond that each gets the little below.
 const PATIENCE_OF_PASS: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ pub(crate) struct Memory {
     mode: Option<Mode>,
     /// When all was right the last time, and who held the rules then.
     seen: Option<(SystemTime, Option<Engine>)>,
-    /// Work that was not waited for to its end, and what for.
+    /// Work that took longer than [`PATIENCE`] and still runs, and for which pod.
     late: Option<(Wanted, Work<Healed>)>,
     unasked: unasked::Memory,
 }
@@ -96,7 +96,7 @@ impl Memory {
         (self.verified, self.failed) = (Some(now), None);
     }
 
-    /// For whoever asks.
+    /// For the status page.
     fn state(&self, view: &Arc<PodView>) -> PodState {
         PodState {
             view: Arc::clone(view),
@@ -121,7 +121,7 @@ pub(super) struct Look {
     pub(super) claims: Claims,
     /// All processes, listed when the first pod needs them.
     pub(super) scan: Arc<OnceLock<Result<Arc<Scan>, String>>>,
-    /// How long it may still be waited for pods that take long.
+    /// How long this pass may still wait for slow pods.
     patience: Duration,
 }
 
@@ -272,7 +272,7 @@ impl Repairer {
         before: Option<Verified>,
         look: &mut Look,
     ) -> Result<Found, Failure> {
-        // One thread for each pod: it is not waited for a second time.
+        // One thread for each pod: the pass does not wait for it a second time.
         if let Some((of, work)) = memory.late.take() {
             match work.wait(Duration::ZERO).await {
                 Progress::Late(work) => {

@@ -5,7 +5,7 @@
 //! a pod's only when
 //!
 //! - a process in it belongs to the pod, by the control group that the kubelet made for the pod's UID ([`cgroup`]);
-//! - it was not made below the pod, in a user namespace of somebody in it; and
+//! - it was not made below the pod, in a user namespace that one of its users made; and
 //! - it has all addresses of the pod.
 //!
 //! Where that holds for two of them, neither is taken.

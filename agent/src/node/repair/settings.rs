@@ -10,9 +10,9 @@ use std::time::Duration;
 pub enum Action {
     /// Its rules are made.
     Repair,
-    /// It is deleted, and whoever made it makes it again.
+    /// It is deleted, and its controller makes it again.
     Delete,
-    /// It gets a label, and somebody else acts.
+    /// It gets a label, and another controller acts.
     Label,
 }
 

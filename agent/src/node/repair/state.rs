@@ -190,7 +190,7 @@ pub(crate) fn heal(
         place,
         wanted: wanted.clone(),
         engine,
-        // What was written has another one, and by the time it is read somebody may have changed it again.
+        // What was written has another one, and by the time it is read another writer may have changed it again.
         fingerprint: match engine {
             Some(Engine::Nft) if summary.is_none() => fingerprint,
             _ => None,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// For the request line and the headers: whoever connects has a question.
+/// For the request line and the headers: a client sends them at once.
 const HEAD: Duration = Duration::from_secs(2);
 /// After a failed accept, for instance without a free descriptor.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// For whoever asks for it, as Prometheus does since 2.5.
+/// For clients that ask for it, as Prometheus does since 2.5.
 const OPENMETRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 /// For everybody else.

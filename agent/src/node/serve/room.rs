@@ -71,7 +71,7 @@ impl Default for Room {
 
 impl Room {
     /// A place for a new connection. In a full room the oldest one that has asked nothing yet goes, or else the oldest
-    /// that only has to read its answer; while all are being answered, the next to be is waited for.
+    /// that only has to read its answer; while all are being answered, accepting waits until one of them is done.
     pub(super) async fn place(&self) -> Place {
         loop {
             if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {

@@ -84,7 +84,7 @@ fn note(setting: &Setting, text: &str, origin: Origin) -> Option<String> {
     }
 }
 
-/// A mode that somebody wrote without its zero.
+/// A mode that was written without its leading zero.
 fn looks_decimal(text: &str) -> bool {
     text.len() == 3 && !text.starts_with('0') && text.bytes().all(|b| (b'0'..=b'7').contains(&b))
 }

@@ -44,7 +44,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Whether its text is somebody else's configuration, in which there may be credentials: it is neither logged nor
+    /// Whether its text is configuration of another program, in which there may be credentials: it is neither logged nor
     /// put into a report.
     #[must_use]
     pub fn may_hold_a_secret(&self) -> bool {

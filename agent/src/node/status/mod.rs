@@ -1,4 +1,4 @@
-//! What the agent knows of itself and its node, for whoever asks: a page for people, JSON for programs.
+//! What the agent knows of itself and its node: a page for people, JSON for programs.
 //!
 //! ```text
 //! installer, watch, repair, survey -> Status (shared, small)
