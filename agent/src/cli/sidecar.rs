@@ -173,6 +173,7 @@ fn verify_in(a: &VerifyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
     };
     let (compiled, engine) = (&redirect.compiled, redirect.engine);
     let changes = visit.verify(compiled).map_err(Failure::unknown)?;
+    let warnings = visit.hindrances(compiled).map_err(Failure::unknown)?;
     let netns = sandbox.netns().id();
     if a.desired.json {
         let differences: Vec<_> = changes
@@ -184,6 +185,7 @@ fn verify_in(a: &VerifyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
             "engine": engine.to_string(),
             "verified": changes.is_empty(),
             "differences": differences,
+            "warnings": warnings,
         }))?;
     } else if changes.is_empty() {
         output::text(&format!(
@@ -204,6 +206,13 @@ fn verify_in(a: &VerifyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
         ))?;
     } else {
         output::text(&output::differences(&changes, &netns.to_string()))?;
+    }
+    if !a.desired.json {
+        let mut text = String::new();
+        for warning in &warnings {
+            output::push_line(&mut text, &format!("warning: {warning}"));
+        }
+        output::text(&text)?;
     }
     Ok(if changes.is_empty() {
         code::SUCCESS

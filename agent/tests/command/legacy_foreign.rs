@@ -228,3 +228,46 @@ fn a_chain_of_ours_with_very_many_foreign_rules_is_flushed() {
     assert!(cleaned.stdout.lines().count() < 100, "{}", cleaned.stdout);
     assert!(!saved(&pod).contains("ISTIO"));
 }
+
+/// The redirection is there, and packets do not reach it: that is said, and the verdict is about our rules.
+#[test]
+fn what_keeps_packets_from_our_rules_is_a_warning() {
+    let pod = legacy_pod_or_skip!();
+    let file = everything("net1");
+    assert_eq!(sidecar("apply", &pod, &file).code, 0);
+    // Behind ours, without a verdict, or in a chain that is none of ours: no warning.
+    each_tool(
+        &pod,
+        &[
+            "-t nat -A OUTPUT -p udp --dport 9 -j ACCEPT",
+            "-t mangle -I PREROUTING -p udp -j MARK --set-mark 9",
+            "-t nat -I INPUT -j ACCEPT",
+        ],
+    );
+    // iptables itself refuses the policy in this table, and its restore does not.
+    load(&pod, "*nat\n:INPUT DROP [0:0]\nCOMMIT\n");
+    let verified = sidecar("verify", &pod, &file);
+    assert_eq!(verified.code, 0, "{}", verified.stdout);
+    assert!(!verified.stdout.contains("warning"), "{}", verified.stdout);
+    let rule = "-t nat -I PREROUTING -p tcp -m tcp --dport 8080 -j ACCEPT";
+    each_tool(&pod, &[rule]);
+    load(&pod, "*nat\n:OUTPUT DROP [0:0]\nCOMMIT\n");
+    let verified = sidecar("verify", &pod, &file);
+    assert_eq!(verified.code, 0, "{}", verified.stdout);
+    let lines: Vec<&str> = verified.stdout.lines().collect();
+    assert!(lines[0].starts_with("verified: "), "{}", verified.stdout);
+    assert_eq!(lines.len(), 5, "{}", verified.stdout);
+    for family in ["iptables", "ip6tables"] {
+        for words in [
+            format!(
+                "warning: a foreign rule before ours takes its packets: {family} -t nat -A PREROUTING -p tcp -m tcp --dport 8080 -j ACCEPT;"
+            ),
+            format!(
+                "warning: the policy DROP drops connections that are not redirected: {family} -t nat -P OUTPUT DROP;"
+            ),
+        ] {
+            let said = lines.iter().filter(|l| l.starts_with(&words)).count();
+            assert_eq!(said, 1, "{words}: {}", verified.stdout);
+        }
+    }
+}

@@ -24,6 +24,7 @@ mod engines;
 mod failure;
 mod families;
 mod fingerprint;
+mod hindrance;
 mod leftovers;
 mod named;
 mod routing;

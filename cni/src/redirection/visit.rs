@@ -3,7 +3,7 @@
 use super::engines::{self, Found};
 use super::routing::{Held, Ours};
 use super::write::Written;
-use super::{Change, Cost, Failure, Sandbox, apply, change, families};
+use super::{Change, Cost, Failure, Sandbox, apply, change, families, hindrance};
 use crate::compile::Compiled;
 use std::net::IpAddr;
 use weir_netlink::Result;
@@ -72,6 +72,15 @@ impl Visit<'_> {
     /// The namespace cannot be read.
     pub fn verify(&self, desired: &Compiled) -> Result<Vec<Change>> {
         self.plan(desired).map(change::differences)
+    }
+
+    /// Foreign rules and policies in legacy built-in chains that keep packets from the redirection, a line for each. They
+    /// are no difference: what is desired is there.
+    ///
+    /// # Errors
+    /// The tables cannot be read.
+    pub fn hindrances(&self, desired: &Compiled) -> Result<Vec<String>> {
+        hindrance::find(&families::possible(desired))
     }
 
     /// As [`Sandbox::apply_measured`].
