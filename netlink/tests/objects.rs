@@ -405,3 +405,13 @@ fn an_error_points_at_the_attribute_inside_of_a_link() {
         "IFLA_LINKINFO > IFLA_INFO_DATA > IFLA_VXLAN_ID"
     );
 }
+
+#[test]
+fn filters_of_what_does_not_exist_are_an_empty_list() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    for link in [weir_netlink::route::LOOPBACK_IFINDEX, 4711] {
+        let filters = routing.filters(link, TcHandle::INGRESS);
+        assert_eq!(filters.expect("listed"), []);
+    }
+}

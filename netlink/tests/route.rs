@@ -437,3 +437,30 @@ fn opening_costs_little() {
     // Ten times of what was measured (30 us): a thread or a timer would show.
     assert!(fastest < Duration::from_micros(300), "{fastest:?}");
 }
+
+#[test]
+fn a_gateway_of_another_family_is_refused_before_the_kernel_is_asked() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    for (dst, gateway) in [("10.9.0.0/16", "fe80::1"), ("2001:db8::/64", "127.0.0.1")] {
+        let (dst, gateway) = (dst.parse().expect("a network"), gateway.parse());
+        let route = Route::unicast(dst, Some(gateway.expect("an address")), Some(1));
+        for result in [routing.add_route(&route), routing.del_route(&route)] {
+            let error = result.expect_err("refused");
+            assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+            assert!(error.to_string().contains("give an IPv"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_route_names_its_kind_as_ip_does() {
+    let mut route = Route::unicast("10.9.0.0/16".parse().expect("a network"), None, None);
+    for (kind, word) in [
+        (RouteType::Unspec, "none 10.9"),
+        (RouteType::Other(77), "77 10.9"),
+    ] {
+        route.kind = kind;
+        assert!(route.to_string().starts_with(word), "{route}");
+    }
+}

@@ -10,10 +10,10 @@ use super::number::{
     RTM_F_TRAP, RTM_GETROUTE, RTM_NEWROUTE, RTNH_F_OFFLOAD, RTNH_F_TRAP,
 };
 use super::{AddressFamily, RT_TABLE_MAIN, RouteProtocol, RouteScope, RouteType, Routing};
-use crate::Result;
 use crate::attr::{Bytes, DecodeError, Ip, Ne32, U8};
 use crate::message::{Message, RtMsg, u32_at};
 use crate::socket::Request;
+use crate::{Error, Result};
 
 crate::attributes! {
     /// `enum rtattr_type_t` (`linux/rtnetlink.h`)
@@ -146,7 +146,7 @@ impl fmt::Display for Route {
     /// Close to `ip route show`, with the link by index.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.kind != RouteType::Unicast {
-            write!(f, "{} ", format!("{:?}", self.kind).to_lowercase())?;
+            write!(f, "{} ", self.kind)?;
         }
         write!(f, "{}", self.dst)?;
         if let Some(gateway) = self.gateway {
@@ -217,10 +217,12 @@ impl Routing {
     ///
     /// # Errors
     ///
-    /// `ENETUNREACH` when the gateway is not on a link; `ENETDOWN`; `EINVAL`.
+    /// `ENETUNREACH` when the gateway is not on a link; `ENETDOWN`; `EINVAL`; refused: the gateway is of another family
+    /// than the destination (`RTA_VIA`, since 5.2, is not supported).
     pub fn add_route(&self, route: &Route) -> Result<bool> {
-        let (header, attrs) = build(route);
         let object = format!("route {route}");
+        check_gateway("add", route, &object)?;
+        let (header, attrs) = build(route);
         self.ensure(Request::new(RTM_NEWROUTE, (header, &attrs), "add", &object))
     }
 
@@ -230,8 +232,9 @@ impl Routing {
     ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn del_route(&self, route: &Route) -> Result<bool> {
-        let (header, attrs) = build(route);
         let object = format!("route {route}");
+        check_gateway("delete", route, &object)?;
+        let (header, attrs) = build(route);
         self.remove(&Request::new(
             RTM_DELROUTE,
             (header, &attrs),
@@ -253,6 +256,21 @@ fn set_table(header: &mut RtMsg, attrs: &mut RouteAttrs, table: u32) {
     match u8::try_from(table) {
         Ok(small) => header.table = small,
         Err(_) => attrs.table = Some(table),
+    }
+}
+
+/// `RTA_GATEWAY` is an address of the route's family (`fib_gw_from_attr()`, net/ipv4/fib_semantics.c): a gateway of
+/// another family takes `RTA_VIA`.
+fn check_gateway(operation: &str, route: &Route, object: &str) -> Result<()> {
+    match route.gateway.map(AddressFamily::of_address) {
+        Some(gateway) if gateway != route.family() => {
+            let family = route.family();
+            let reason = format!(
+                "{gateway} gateways of {family} routes are not supported; give an {family} gateway"
+            );
+            Err(Error::refused(operation, object, reason))
+        }
+        _ => Ok(()),
     }
 }
 

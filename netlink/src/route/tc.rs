@@ -282,7 +282,8 @@ impl Routing {
     ///
     /// # Errors
     ///
-    /// `ENODEV`; `EINVAL`: the parent does not exist.
+    /// [`crate::ErrorKind::Exhausted`] when they kept changing. The list is empty, too, when the link or the parent does
+    /// not exist: the kernel gives no error then (`tc_dump_tfilter()`, net/sched/cls_api.c).
     pub fn filters(&self, link: u32, parent: TcHandle) -> Result<Vec<Filter>> {
         let attrs = TcAttrs::default();
         let header = TcMsg {
