@@ -464,3 +464,19 @@ fn a_route_names_its_kind_as_ip_does() {
         assert!(route.to_string().starts_with(word), "{route}");
     }
 }
+
+/// Written without its other selectors it would be for more packets, and another writer's rule be deleted in its place.
+#[test]
+fn a_rule_with_other_selectors_is_not_written() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let add = "rule add from 10.0.0.0/8 fwmark 1 lookup 100";
+    ip(&netns, add);
+    let read = routing.rules().expect("rules");
+    let read = read.iter().find(|r| r.table == 100).expect("the rule");
+    for result in [routing.add_rule(read), routing.del_rule(read)] {
+        let error = result.expect_err("refused");
+        assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    }
+    assert!(routing.rules().expect("rules").contains(read));
+}

@@ -4,10 +4,10 @@ use std::fmt;
 
 use super::number::{FIB_RULE_INVERT, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
 use super::{AddressFamily, RouteProtocol, Routing, RuleAction, RuleSelectors};
-use crate::Result;
 use crate::attr::{Be64, Bytes, DecodeError, Ip, LossyStr, Ne32, U8};
 use crate::message::{FibRuleHdr, Message};
 use crate::socket::Request;
+use crate::{Error, Result};
 
 crate::attributes! {
     /// `FRA_*` (`linux/fib_rules.h`)
@@ -191,8 +191,10 @@ impl Routing {
     ///
     /// # Errors
     ///
-    /// As [`Routing::rules`]; `EPERM`.
+    /// As [`Routing::rules`]; `EPERM`. Refused: the rule has other selectors, which are not written.
     pub fn add_rule(&self, rule: &PolicyRule) -> Result<bool> {
+        let object = format!("policy rule {rule}");
+        refuse_selectors("add", rule, &object)?;
         if self
             .rules_of(rule.family)?
             .iter()
@@ -201,7 +203,6 @@ impl Routing {
             return Ok(false);
         }
         let (header, attrs) = build(rule);
-        let object = format!("policy rule {rule}");
         self.ensure(Request::new(RTM_NEWRULE, (header, &attrs), "add", &object))
     }
 
@@ -210,10 +211,11 @@ impl Routing {
     ///
     /// # Errors
     ///
-    /// `EPERM` without `CAP_NET_ADMIN`.
+    /// Refused: it has other selectors, which are not written. `EPERM` without `CAP_NET_ADMIN`.
     pub fn del_rule(&self, rule: &PolicyRule) -> Result<bool> {
-        let (header, attrs) = build(rule);
         let object = format!("policy rule {rule}");
+        refuse_selectors("delete", rule, &object)?;
+        let (header, attrs) = build(rule);
         self.remove(&Request::new(
             RTM_DELRULE,
             (header, &attrs),
@@ -268,6 +270,15 @@ pub(super) fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
         ..RuleAttrs::default()
     };
     (header, attrs)
+}
+
+/// Without its other selectors it would be added for more packets, and another writer's be deleted in its place.
+fn refuse_selectors(operation: &str, rule: &PolicyRule, object: &str) -> Result<()> {
+    if !rule.selects_more() {
+        return Ok(());
+    }
+    let reason = "only rules that select by the mark alone are written; use `ip rule` for this one";
+    Err(Error::refused(operation, object, reason))
 }
 
 /// `None`: not a rule of IPv4 or IPv6; multicast routing has its own.
