@@ -13,6 +13,14 @@ const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Upper bound of every pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
+/// A moment that nobody waits for: `Instant` cannot hold every sum.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The end of `limit` from now; of more than a year, which may stand for no limit at all, a year.
+pub(crate) fn deadline(limit: Duration) -> Instant {
+    Instant::now() + limit.min(YEAR)
+}
+
 /// The attempts made at one operation, and the time limit for all of them.
 #[derive(Debug)]
 pub struct Attempts {
@@ -26,7 +34,7 @@ impl Attempts {
     #[must_use]
     pub fn begin(limit: Duration) -> Self {
         Self {
-            until: Instant::now() + limit,
+            until: deadline(limit),
             limit,
             made: 1,
         }
@@ -67,6 +75,12 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_limit_is_a_long_one() {
+        let mut attempts = Attempts::begin(Duration::MAX);
+        assert!(attempts.again());
+    }
 
     #[test]
     fn attempts_end_with_their_time() {

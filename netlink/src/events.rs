@@ -4,6 +4,7 @@
 //! ([`AsFd`]) is readable, then read with a deadline of zero until the queue is empty.
 
 use crate::attr::DecodeError;
+use crate::contention::deadline;
 use crate::message::{
     FamilyHeader, Message, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, Netfilter, NfGenMsg,
     Protocol, each,
@@ -113,7 +114,7 @@ impl<P: Notifies, T: Transport> Events<P, T> {
     /// # Errors
     /// A notification that cannot be decoded; the next call continues after it. As `recvmsg(2)`.
     pub fn next(&mut self, wait: Duration) -> Result<Option<Notification<P::Event>>> {
-        let until = Instant::now() + wait;
+        let until = deadline(wait);
         loop {
             if let Some(next) = self.queue.pop_front() {
                 return next.map(Some);

@@ -2,6 +2,7 @@
 //!
 //! A trait, so that tests can inject answers that no kernel can be made to give.
 
+use crate::contention::deadline;
 use crate::message::Protocol;
 use crate::{Error, Netns, Result, sys};
 use neli::consts::socket::{Msg, NlFamily};
@@ -141,7 +142,7 @@ impl Transport for NetlinkSocket {
     }
 
     fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
-        let until = Instant::now() + wait;
+        let until = deadline(wait);
         for _ in 0..FOREIGN {
             // The answer is nearly always queued already.
             let taken = match self.take(buf, MsgFlags::MSG_DONTWAIT) {

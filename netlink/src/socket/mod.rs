@@ -7,6 +7,7 @@ mod request;
 pub(crate) use many::{Answers, Refused};
 pub use request::Request;
 
+use crate::contention::deadline;
 use crate::message::{Datagram, Protocol, Sent};
 use crate::transport::{NetlinkSocket, Patience, Transport};
 use crate::{Error, Result};
@@ -55,7 +56,8 @@ struct Deadline {
 impl Deadline {
     /// Deadline of the next datagram.
     fn next(&self) -> Instant {
-        (Instant::now() + self.patience.silence).min(self.begun + self.patience.whole)
+        let left = self.patience.whole.saturating_sub(self.begun.elapsed());
+        deadline(self.patience.silence.min(left))
     }
 
     fn is_over(&self) -> bool {
