@@ -95,7 +95,8 @@ chosen! {
 }
 
 impl LinkKind {
-    /// A pair, `ip link add ... type veth peer name PEER netns NETNS`.
+    /// A pair, `ip link add ... type veth peer name PEER netns NETNS`. Of a descriptor the value holds the number, as the
+    /// message does: keep it open until the link is added.
     ///
     /// # Errors
     /// The peer's attributes do not fit a message.
@@ -106,7 +107,8 @@ impl LinkKind {
         }))
     }
 
-    /// A netkit pair in layer 3 mode, which has no hardware addresses.
+    /// A netkit pair in layer 3 mode, which has no hardware addresses. Keep a descriptor of `netns` open as for
+    /// [`LinkKind::veth`].
     ///
     /// # Errors
     /// The peer's attributes do not fit a message.

@@ -64,7 +64,8 @@ chosen! {
 }
 
 impl FilterKind {
-    /// `bpf direct-action fd PROGRAM name NAME`
+    /// `bpf direct-action fd PROGRAM name NAME`. The value holds the number of the descriptor: keep it open until the filter
+    /// is added.
     #[must_use]
     pub fn bpf(program: BorrowedFd<'_>, name: &str) -> Self {
         Self::Bpf(BpfFilter {
