@@ -9,8 +9,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 const CONFIG: &str = r#"{"inbound_ports_include": "*", "outbound_ip_ranges_include": "*"}"#;
+
+/// Held while a program is written, and while a process starts: a child has the descriptors of its parent until it
+/// executes, and a program that is open for writing anywhere is not executed (`ETXTBSY`).
+static STARTING: Mutex<()> = Mutex::new(());
 
 /// A directory that goes away with this value, also when the test fails.
 struct EmptyRoot(PathBuf);
@@ -32,6 +37,7 @@ impl EmptyRoot {
         let root = Self(path);
         for program in ["weir", "weir-cni"] {
             let from = Path::new(&binaries).join(program);
+            let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
             std::fs::copy(&from, root.0.join(program))
                 .unwrap_or_else(|e| panic!("{}: {e}; run ci/build", from.display()));
         }
@@ -53,7 +59,13 @@ impl EmptyRoot {
             .env_clear()
             .envs(env.iter().copied())
             .stdin(Stdio::null());
-        chroot.output().expect("chroot of coreutils is needed")
+        chroot.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = {
+            let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+            // It has executed the program, or failed to, when this returns.
+            chroot.spawn().expect("chroot of coreutils is needed")
+        };
+        child.wait_with_output().unwrap()
     }
 
     /// What a run that succeeds prints.
