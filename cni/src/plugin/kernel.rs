@@ -54,7 +54,10 @@ impl KernelBackend {
                     Some(write(visit, intent, engine)?)
                 }
             };
-            let engine = visit.engine_in_use().ok().flatten();
+            let engine = match &written {
+                Some(written) => Some(written.done.engine),
+                None => visit.engine_in_use().ok().flatten(),
+            };
             Ok((fingerprint, compared, written, engine))
         };
         let (fingerprint, compared, written, engine) = visit(desired, work)?;

@@ -114,17 +114,17 @@ impl Undo<'_> {
     /// Removes the items that were not there before, including one whose answer was lost. Returns the errors of
     /// removing and of reading.
     fn take_routing_back(&self) -> Vec<Error> {
-        let once = || -> Result<Vec<Error>> {
-            let fresh = Routing::open()?;
-            let added = Held::read(&fresh, self.items)?.since(self.before);
-            Ok(routing::remove(&fresh, added).1)
+        let once = || {
+            let read = Routing::open().and_then(|fresh| {
+                let added = Held::read(&fresh, self.items)?.since(self.before);
+                Ok((fresh, added))
+            });
+            match read {
+                Ok((fresh, added)) => routing::remove(&fresh, added),
+                Err(e) => (Vec::new(), vec![e]),
+            }
         };
-        // Retries once, in case an answer was lost.
-        let once = || once().unwrap_or_else(|e| vec![e]);
-        match once() {
-            failures if failures.is_empty() => failures,
-            _ => once(),
-        }
+        engines::twice(once(), once).1
     }
 }
 

@@ -4,7 +4,7 @@
 //! needs; else legacy tables, on the same condition. The needs are derived from the compiled rules ([`needs`]), so
 //! the choice, `weir preflight` and an error use the same rows of the probes.
 //!
-//! [`Sandbox::choose_engine`] probes first, in a throwaway namespace and without loading a module. That costs a
+//! [`Visit::choose_engine`] probes first, in a throwaway namespace and without loading a module. That costs a
 //! namespace and a dozen trials, more than the rules themselves. So [`Sandbox::apply_intent`] writes to nf_tables and
 //! probes only when the kernel reports a missing feature, in which case nothing was changed.
 
@@ -59,47 +59,16 @@ impl Compiled {
 }
 
 impl Sandbox {
-    /// As [`Visit::choose_engine`].
-    ///
-    /// # Errors
-    /// As [`Visit::choose_engine`], and those of [`Sandbox::visit`].
-    pub fn choose_engine(&self, intent: &Intent) -> Result<Engine> {
-        self.visit(|visit| visit.choose_engine(intent))?
-    }
-
-    /// The engine that holds owned rules in the namespace, if any.
-    ///
-    /// # Errors
-    /// The kernel does not permit this process to read.
-    pub fn engine_in_use(&self) -> Result<Option<Engine>> {
-        let found = self.preferred()?;
-        Ok(found.is_in_use.then_some(found.engine))
-    }
-
-    /// The engine to try first: the one in use, else nf_tables if the kernel has them, else legacy tables. Cheaper than
-    /// [`Sandbox::choose_engine`], and sufficient for a comparison: without owned rules all of them are missing, for
-    /// either engine.
-    ///
-    /// # Errors
-    /// The kernel has neither, or does not permit this process to read.
-    pub fn engine_to_try(&self) -> Result<Engine> {
-        self.preferred().map(|choice| choice.engine)
-    }
-
     /// Compiles for `engine`, or for the chosen engine, and applies as [`Sandbox::apply`] does.
     ///
     /// # Errors
-    /// As [`Sandbox::apply`] and [`Sandbox::choose_engine`].
+    /// As [`Sandbox::apply`] and [`Visit::choose_engine`].
     pub fn apply_intent(
         &self,
         intent: &Intent,
         engine: Option<Engine>,
     ) -> Result<AppliedRedirection, Failure> {
         self.visit(|visit| visit.apply_intent(intent, engine))?
-    }
-
-    fn preferred(&self) -> Result<Choice> {
-        self.netns.run(|| engines::look()?.choice())?
     }
 }
 
@@ -127,19 +96,21 @@ impl Visit<'_> {
         Err(self.served_by_none(&words(&nft), &words(&xtables)))
     }
 
-    /// As [`Sandbox::engine_in_use`].
+    /// The engine that holds owned rules in the namespace, if any.
     ///
     /// # Errors
-    /// As [`Sandbox::engine_in_use`].
+    /// The kernel does not permit this process to read.
     pub fn engine_in_use(&self) -> Result<Option<Engine>> {
         let found = engines::look()?.choice()?;
         Ok(found.is_in_use.then_some(found.engine))
     }
 
-    /// As [`Sandbox::engine_to_try`].
+    /// The engine to try first: the one in use, else nf_tables if the kernel has them, else legacy tables. Cheaper than
+    /// [`Visit::choose_engine`], and sufficient for a comparison: without owned rules all of them are missing, for
+    /// either engine.
     ///
     /// # Errors
-    /// As [`Sandbox::engine_to_try`].
+    /// The kernel has neither, or does not permit this process to read.
     pub fn engine_to_try(&self) -> Result<Engine> {
         Ok(engines::look()?.choice()?.engine)
     }
