@@ -39,6 +39,14 @@ fn has_entry(node: &Node) -> bool {
     node.read(LIST).contains("\"type\": \"istio-cni\"")
 }
 
+/// A node, and an API server that has the agent's pod and its DaemonSet.
+fn deployed() -> (Node, ApiServer) {
+    let (node, server) = (Node::new(), ApiServer::start());
+    server.put(own_pod());
+    server.put(daemon_set());
+    (node, server)
+}
+
 fn assert_stays(node: &Node, agent: &Agent) {
     assert!(has_entry(node), "{}", agent.log());
     assert!(node.exists(KUBECONFIG) && node.exists("bin/istio-cni"));
@@ -51,9 +59,7 @@ fn assert_gone(node: &Node, agent: &Agent) {
 
 #[test]
 fn an_upgrade_leaves_a_plugin_that_works_by_itself() {
-    let (node, server) = (Node::new(), ApiServer::start());
-    server.put(own_pod());
-    server.put(daemon_set());
+    let (node, server) = deployed();
     server.put(pod("shop", "web", "uid-web"));
     server.grant("token-of-its-own");
     let mut first = agent(&node, &server);
@@ -93,9 +99,7 @@ fn an_upgrade_leaves_a_plugin_that_works_by_itself() {
 
 #[test]
 fn without_the_right_to_a_token_the_entry_stays_and_the_log_says_what_is_missing() {
-    let (node, server) = (Node::new(), ApiServer::start());
-    server.put(own_pod());
-    server.put(daemon_set());
+    let (node, server) = deployed();
     server.fault(|asked| asked.path.ends_with("/token").then_some(Fault::Status(403)));
     let mut agent = agent(&node, &server);
     assert!(agent.terminate().success(), "{}", agent.log());
@@ -183,9 +187,7 @@ fn what_ends_the_mesh_on_this_node_removes_the_installation() {
 #[test]
 fn a_pod_whose_object_went_first_leaves_the_installation_to_the_next_pod() {
     for (what, refused) in [("token still good", false), ("token refused", true)] {
-        let (node, server) = (Node::new(), ApiServer::start());
-        server.put(own_pod());
-        server.put(daemon_set());
+        let (node, server) = deployed();
         let mut agent = agent(&node, &server);
         let knows = || agent.log().contains("belongs to DaemonSet");
         agent.until("the owner", knows);
@@ -204,9 +206,7 @@ fn a_pod_whose_object_went_first_leaves_the_installation_to_the_next_pod() {
 /// What was learned about the pod does not hide that its DaemonSet goes.
 #[test]
 fn a_pod_and_a_daemon_set_that_are_both_gone_are_an_uninstallation() {
-    let (node, server) = (Node::new(), ApiServer::start());
-    server.put(own_pod());
-    server.put(daemon_set());
+    let (node, server) = deployed();
     let mut agent = agent(&node, &server);
     let knows = || agent.log().contains("belongs to DaemonSet");
     agent.until("the owner", knows);
@@ -254,9 +254,7 @@ fn an_answer_that_cannot_be_had_removes_nothing() {
 
 #[test]
 fn a_service_account_that_is_gone_is_an_uninstallation() {
-    let (node, server) = (Node::new(), ApiServer::start());
-    server.put(own_pod());
-    server.put(daemon_set());
+    let (node, server) = deployed();
     let mut agent = agent(&node, &server);
     server.accept("of another account");
     assert!(agent.terminate().success(), "{}", agent.log());
@@ -266,9 +264,7 @@ fn a_service_account_that_is_gone_is_an_uninstallation() {
 /// An agent that ends right after its start may know nothing of what the one before left.
 #[test]
 fn what_the_agent_before_left_goes_as_well() {
-    let (node, server) = (Node::new(), ApiServer::start());
-    server.put(own_pod());
-    server.put(daemon_set());
+    let (node, server) = deployed();
     let mut first = agent(&node, &server);
     assert!(first.terminate().success());
     assert_stays(&node, &first);

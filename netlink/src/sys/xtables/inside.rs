@@ -209,20 +209,25 @@ mod tests {
     /// What the parent's counters hold while they are not written.
     const UNTOUCHED: [u8; COUNTERS] = [0xa5; COUNTERS];
 
-    /// The outcome with a child that does this in place of the call, and the counters then.
-    fn outcome(
-        call: fn(&Request<'_>) -> libc::c_int,
-        deadline: Duration,
-    ) -> (io::Result<()>, [u8; COUNTERS], Pid) {
-        let (from_child, to_parent) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
-        let request = Request {
+    /// For children that answer through this pipe and make no system call.
+    fn answered_through(to_parent: &OwnedFd) -> Request<'static> {
+        Request {
             user_ns: -1,
             socket: -1,
             pipe: to_parent.as_raw_fd(),
             level: libc::IPPROTO_IP,
             value: &[],
             len: 0,
-        };
+        }
+    }
+
+    /// The outcome with a child that does this in place of the call, and the counters then.
+    fn outcome(
+        call: fn(&Request<'_>) -> libc::c_int,
+        deadline: Duration,
+    ) -> (io::Result<()>, [u8; COUNTERS], Pid) {
+        let (from_child, to_parent) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
+        let request = answered_through(&to_parent);
         let mut of_child = [7; COUNTERS];
         let child = begin(&request, &mut of_child, call).unwrap();
         drop(to_parent);
@@ -317,14 +322,7 @@ mod tests {
     fn a_child_that_does_not_end_may_still_do_it() {
         // An open write end is all that the parent sees of a child that is blocked in its system call.
         let (from_child, to_parent) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
-        let request = Request {
-            user_ns: -1,
-            socket: -1,
-            pipe: to_parent.as_raw_fd(),
-            level: libc::IPPROTO_IP,
-            value: &[],
-            len: 0,
-        };
+        let request = answered_through(&to_parent);
         let child = begin(&request, &mut [], |_| die()).unwrap();
         let late = answer(child, from_child, &mut [], Duration::from_millis(50));
         let e = late.unwrap_err();
