@@ -1,6 +1,6 @@
 //! From a pod to its redirection, and the CNI plugin that puts it in place.
 //!
-//! What it is for: whoever puts the traffic of a pod through a sidecar proxy, as Istio does: the plugin `weir-cni`, the
+//! What it is for: programs that put the traffic of a pod through a sidecar proxy, as Istio does: the plugin `weir-cni`, the
 //! node agent, and other programs. What it refuses: to execute anything, and to touch the network namespace of the host.
 //!
 //! Four types matter, each plain data but for the last:

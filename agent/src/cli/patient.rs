@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// How long the other end of a pipe may be silent: the program there may have to think.
 const SILENCE: Duration = Duration::from_secs(30);
-/// After so much of it a person is told what is waited for.
+/// Delay before the name of the silent file is printed.
 const NOTICE: Duration = Duration::from_secs(3);
 /// How long all of it may take.
 const WHOLE: Duration = Duration::from_secs(300);
@@ -24,7 +24,7 @@ pub(super) struct Patient {
     /// None for a person at a terminal.
     silence: Option<Duration>,
     until: Instant,
-    /// What it is called in the line that says what is waited for; `None` once it is printed.
+    /// Its name in the line about the delay; `None` once it is printed.
     name: Option<String>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Characters of a value that an error quotes: whoever wrote it knows it by its beginning.
+/// Characters of a value that an error quotes: its author knows it by its beginning.
 const SHOWN: usize = 80;
 /// Characters of what a parser says, which may quote a value in its midst.
 const SAID: usize = 400;

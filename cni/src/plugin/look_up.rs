@@ -47,7 +47,7 @@ pub struct PodAnswer {
 pub(super) struct Patience(Cell<bool>);
 
 impl Plugin<'_> {
-    /// The pod, from whoever knows it.
+    /// The pod, from the node agent or the API server.
     pub(super) fn read_pod(
         &self,
         candidate: &Candidate,
@@ -76,7 +76,7 @@ impl Plugin<'_> {
         Ok((pod, namespace))
     }
 
-    /// `POST /pod` to the agent. `None`, with the reason in the log: somebody else has to be asked.
+    /// `POST /pod` to the agent. `None`, with the reason in the log: the API server has to be asked.
     fn ask_agent(&self, candidate: &Candidate, limit: Duration) -> Option<PodAnswer> {
         let args = &candidate.args;
         if args.pod_uid.is_empty() || candidate.patience.0.get() {

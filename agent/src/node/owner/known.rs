@@ -41,7 +41,7 @@ impl Known {
     }
 }
 
-/// What was learned, for whoever comes later.
+/// What was learned, kept for the end of the agent.
 #[derive(Debug, Default)]
 pub(super) struct Memory(Mutex<Option<Known>>);
 

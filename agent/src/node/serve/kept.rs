@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(2);
-/// For a connection that tells whether somebody listens.
+/// Time limit of the connection that shows whether a process listens.
 const CONNECT: Duration = Duration::from_secs(1);
 
 /// Which socket it is, and who hears what becomes of it.
