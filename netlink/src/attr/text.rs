@@ -19,6 +19,12 @@ fn byte_of(c: char) -> Option<u8> {
 /// The text of these bytes; of valid UTF-8 without characters of U+F780 to U+F7FF the text itself.
 #[must_use]
 pub fn text_of(bytes: &[u8]) -> String {
+    // Nearly every name: a dump has several in each rule.
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && text.is_ascii()
+    {
+        return text.to_owned();
+    }
     let mut text = String::with_capacity(bytes.len());
     let stand_in = |byte: &u8| char::from_u32(FIRST + u32::from(*byte)).unwrap_or_default();
     for chunk in bytes.utf8_chunks() {
