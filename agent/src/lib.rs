@@ -1,12 +1,34 @@
-//! The node side: the `weir` command, and what it is made of.
+//! The node side: the `weir` command, and the node agent.
 //!
-//! [`cli`] is the command; `bundle` is a node's report for support; [`node`] is the agent of a node; [`demo`] is a pod that can be watched. Rules are made nowhere here: every command
-//! goes through [`weir_cni::redirection`], as the plugin does.
+//! The agent takes the place of Istio's `install-cni`: the same settings, files, sockets, metrics and answers. Its rooms
+//! depend one way, from the bottom up:
+//!
+//! ```text
+//! settings    the table of settings          thread      what a thread begins with
+//! journal     what happens, and where it is said
+//! api         the API server: access, connections and their limits, events
+//! pods        what the API server says of this node's pods
+//! sandboxes   the network namespace of a pod, and how it is known
+//! repair      pods that are outside of the mesh, and should not be
+//! install     the plugin and its configuration on the node
+//! serve       health, metrics, the sockets for the plugin and for operators
+//! supervisor  the process that joins them
+//! ```
+//! [`cli`] is the command; `bundle` is a node's report for support. Rules are made nowhere here: every command and the
+//! agent go through [`weir_cni::redirection`], as the plugin does.
 #![forbid(unsafe_code)]
 
+mod api;
 mod bundle;
 pub mod cli;
-pub mod demo;
-pub mod node;
-pub mod preflight;
-mod probe;
+pub mod install;
+pub(crate) mod log;
+pub(crate) mod metrics;
+pub mod pods;
+pub mod repair;
+pub mod sandboxes;
+pub(crate) mod serve;
+pub mod settings;
+pub(crate) mod status;
+pub(crate) mod supervisor;
+pub(crate) mod thread;

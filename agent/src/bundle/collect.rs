@@ -4,10 +4,10 @@ use super::files::head;
 use super::running::Running;
 use super::secrets::Secrets;
 use super::{Part, node, rules};
-use crate::node::settings::Resolved;
-use crate::preflight::{self, JOBS, Job, Verdict};
+use crate::settings::Resolved;
 use weir_cni::plugin::KUBECONFIG;
 use weir_netlink::Netns;
+use weir_preflight::{JOBS, Job, Verdict};
 
 /// A token or a kubeconfig has a few KiB.
 const CREDENTIAL: u64 = 1 << 20;
@@ -28,13 +28,13 @@ pub(super) fn collect(
 }
 
 fn preflight(progress: impl Fn(&str) + Sync) -> [Part; 2] {
-    let survey = preflight::survey(progress);
+    let survey = weir_preflight::survey(progress);
     let verdicts: Vec<(&Job, Verdict)> = JOBS.iter().map(|job| (job, job.judge(&survey))).collect();
-    let json = preflight::json(&survey, &verdicts);
+    let json = weir_preflight::json(&survey, &verdicts);
     [
         Part::new(
             "preflight.txt",
-            Ok(preflight::text(&survey, &verdicts, false)),
+            Ok(weir_preflight::text(&survey, &verdicts, false)),
         ),
         Part::new("preflight.json", Ok(format!("{json:#}\n"))),
     ]

@@ -6,7 +6,7 @@
 
 use super::forms::Form;
 use super::secrets::CUT;
-use crate::node::install::Json;
+use crate::install::Json;
 
 /// Keys that are known, each with the form of its values, and of those in arrays.
 const KNOWN: &[(&str, Form)] = &[

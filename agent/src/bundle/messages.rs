@@ -6,7 +6,7 @@
 //! system, the name of a pod). All else is left out, and so is a message that nobody here wrote.
 
 use super::secrets::CUT;
-use crate::node::settings::TABLE;
+use crate::settings::TABLE;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -178,7 +178,13 @@ mod tests {
     fn phrases_are_in_the_sources() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut sources = String::new();
-        for room in ["agent/src", "cni/src", "netfilter/src", "netlink/src"] {
+        for room in [
+            "agent/src",
+            "agent/preflight/src",
+            "cni/src",
+            "netfilter/src",
+            "netlink/src",
+        ] {
             read(&root.join(room), &mut sources);
         }
         let joined: Vec<&str> = sources.split("\\\n").collect();

@@ -21,7 +21,7 @@ mod secrets;
 
 pub(crate) use archive::Bundle;
 
-use crate::node::settings::Resolved;
+use crate::settings::Resolved;
 use assignments::Form;
 use weir_netlink::Netns;
 

@@ -2,8 +2,8 @@
 
 use super::running::Running;
 use super::{Part, ruleset};
-use crate::node::repair::sandbox::{Processes, Scan};
-use crate::node::serve::report::Asking;
+use crate::sandboxes::place::{Processes, Scan};
+use crate::serve::report::Asking;
 use std::path::Path;
 use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;

@@ -3,8 +3,8 @@
 use super::files::{seen, tail};
 use super::secrets::CUT;
 use super::{Part, lines, messages};
-use crate::node::serve::report::{self, Asking};
-use crate::node::settings::{self, Resolved, Setting, SettingKind, TABLE, go_bool};
+use crate::serve::report::{self, Asking};
+use crate::settings::{self, Resolved, Setting, SettingKind, TABLE, go_bool};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

@@ -3,9 +3,9 @@
 use super::agent_args::{AgentArgs, Flags};
 use super::failure::{Failure, code};
 use super::output;
-use crate::node::cri;
-use crate::node::install::{Desired, Planned, plan};
-use crate::node::settings::{self, Resolved, Settings};
+use crate::install::{Desired, Planned, plan};
+use crate::sandboxes::cri;
+use crate::settings::{self, Resolved, Settings};
 use serde_json::{Value, json};
 
 /// What is in force of the flags of a command, this process' environment, and what the container runtime says.
@@ -37,7 +37,7 @@ pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
     if a.dry_run {
         return dry_run(&settings, a.json);
     }
-    match crate::node::run::run(&resolved, &settings).map_err(Failure::failed)? {
+    match crate::supervisor::run(&resolved, &settings).map_err(Failure::failed)? {
         true => Ok(code::SUCCESS),
         false => Ok(code::FAILED),
     }
@@ -52,7 +52,7 @@ fn said(printed: Result<u8, Failure>) -> Result<u8, Failure> {
 }
 
 fn desired(settings: &Settings) -> Result<Desired, Failure> {
-    let level = crate::node::plugin_log_level(settings).map_err(Failure::failed)?;
+    let level = crate::log::plugin_level(settings).map_err(Failure::failed)?;
     Desired::new(settings, level.as_str()).map_err(Failure::failed)
 }
 

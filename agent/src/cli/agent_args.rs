@@ -1,7 +1,7 @@
 //! Arguments of `weir agent` and `weir uninstall`: one flag for each setting that has one.
 
 use super::commands::{AGENT, Command};
-use crate::node::settings::{Setting, SettingKind, TABLE, Usage, go_bool, go_int};
+use crate::settings::{Setting, SettingKind, TABLE, Usage, go_bool, go_int};
 use clap::{Arg, ArgAction, ArgMatches, Args, Error, FromArgMatches};
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@ use super::args::{PreflightArgs, Target};
 use super::failure::{Failure, code};
 use super::{agent, output, preflight, source};
 use crate::bundle::{self, Bundle};
-use crate::node::install::replace;
+use crate::install::replace;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};

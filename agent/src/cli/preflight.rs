@@ -3,15 +3,15 @@
 use super::args::{JobArg, PreflightArgs};
 use super::failure::{Failure, code};
 use super::{bundle, output};
-use crate::preflight::{self, JOBS, Job, Outcome, Verdict};
 use std::io::IsTerminal;
+use weir_preflight::{JOBS, Job, Outcome, Verdict};
 
 /// Asks the kernel and judges the jobs.
 pub(super) fn run(a: &PreflightArgs) -> Result<u8, Failure> {
     if let Some(file) = &a.bundle {
         return bundle::run(a, file);
     }
-    let survey = preflight::survey(progress);
+    let survey = weir_preflight::survey(progress);
     let asked = |job: &&Job| a.job.is_empty() || a.job.iter().any(|j| j.name() == job.name);
     let verdicts: Vec<(&Job, Verdict)> = JOBS
         .iter()
@@ -19,12 +19,12 @@ pub(super) fn run(a: &PreflightArgs) -> Result<u8, Failure> {
         .map(|job| (job, job.judge(&survey)))
         .collect();
     if a.json {
-        output::json(&preflight::json(&survey, &verdicts))?;
+        output::json(&weir_preflight::json(&survey, &verdicts))?;
     } else {
         // https://no-color.org
         let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         let colour = !plain && std::io::stdout().is_terminal();
-        output::text(&preflight::text(&survey, &verdicts, colour))?;
+        output::text(&weir_preflight::text(&survey, &verdicts, colour))?;
     }
     // The exit code counts jobs that weir does not do yet only when `--job` names them.
     let counts = |(job, _): &(&Job, Verdict)| job.is_done() || !a.job.is_empty();

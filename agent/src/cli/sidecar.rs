@@ -4,12 +4,12 @@ use super::args::{ApplyArgs, PlanArgs, VerifyArgs};
 use super::failure::{Failure, code};
 use super::output;
 use super::source::{Addresses, Desired, Redirect, desired, sandbox};
-use crate::demo::Owner;
-use crate::probe::Probe;
 use serde_json::json;
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::IdRange;
 use weir_cni::redirection::{Change, Difference, Sandbox, Visit};
+use weir_demo::Owner;
+use weir_demo::probe::Probe;
 
 /// `weir plan sidecar`
 pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {

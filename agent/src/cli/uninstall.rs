@@ -4,8 +4,8 @@ use super::agent::resolve;
 use super::agent_args::UninstallArgs;
 use super::failure::{Failure, code};
 use super::output;
-use crate::node::install::{Desired, Left, PLUGIN, left, remove_everything};
-use crate::node::settings::Settings;
+use crate::install::{Desired, Left, PLUGIN, left, remove_everything};
+use crate::settings::Settings;
 use serde_json::{Value, json};
 
 /// Removes, then looks; with `--verify` it only looks.

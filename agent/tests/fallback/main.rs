@@ -22,8 +22,8 @@ mod scene;
 use scene::scene;
 use serde_json::json;
 use support::weir;
-use weir_agent::demo::Mode;
 use weir_cni::redirection;
+use weir_demo::Mode;
 use weir_netlink::Netns;
 
 /// The sidecar's rules, by REDIRECT.

@@ -4,8 +4,8 @@ use crate::rights::unmapped;
 use crate::support::{Run, TempFile, config, path, weir};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use weir_agent::demo::{Flow, Lab, Mode, Owner, Place, Protocol, Receiver, Stage};
 use weir_cni::redirection::Sandbox;
+use weir_demo::{Flow, Lab, Mode, Owner, Place, Protocol, Receiver, Stage};
 use weir_netfilter::ipset::{self, Existing, Header, SetType};
 use weir_netlink::route::{AddressFamily, Routing};
 

@@ -6,7 +6,14 @@ use std::path::{Path, PathBuf};
 use super::tokens::{Token, tokens, without_tests};
 
 /// The rooms that the product is built from.
-const ROOMS: [&str; 4] = ["netlink", "netfilter", "cni", "agent"];
+const ROOMS: [&str; 6] = [
+    "netlink",
+    "netfilter",
+    "cni",
+    "agent",
+    "agent/demo",
+    "agent/preflight",
+];
 
 /// The one file that may: it plays the container runtime, and a CNI plugin is a program.
 const RUNNER: &str = "cni/src/runtime/exec.rs";

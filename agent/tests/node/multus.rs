@@ -2,7 +2,7 @@
 
 use crate::support::{Node, desired, weir};
 use serde_json::{Value, json};
-use weir_agent::node::install::{Installer, Pass};
+use weir_agent::install::{Installer, Pass};
 use weir_netlink::Netns;
 
 const VALUES: &str = include_str!("../../deploy/openshift-values.yaml");

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use weir_agent::node::install::Desired;
-use weir_agent::node::settings::{Settings, resolve};
+use weir_agent::install::Desired;
+use weir_agent::settings::{Settings, resolve};
 
 /// Long enough for a machine that does a hundred other things.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
 //! Numbers of `linux/bpf.h`, compared with the system's header.
 
 use std::process::Command;
-use weir_agent::preflight::bpf::{ROWS, Trial};
+use weir_preflight::bpf::{ROWS, Trial};
 
 /// Features and the C names of their numbers. Left out is what came after the headers of 6.1: `BPF_NETFILTER`,
 /// `BPF_TCX_INGRESS`.

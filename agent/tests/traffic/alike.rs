@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use socket2::{Domain, Protocol as IpProtocol, Socket, Type};
-use weir_agent::demo::{Flow, Lab, Mode, Place, Protocol, Receiver, Stage};
 use weir_cni::compile::Engine;
+use weir_demo::{Flow, Lab, Mode, Place, Protocol, Receiver, Stage};
 use weir_netlink::route::AddressFamily;
 
 use crate::lab_or_skip;

@@ -1,7 +1,7 @@
 //! Name queries.
 
 use serde_json::{Value, json};
-use weir_agent::demo::{Flow, Owner, Place, Protocol, Receiver};
+use weir_demo::{Flow, Owner, Place, Protocol, Receiver};
 
 use crate::support::{CASES, FAMILIES, REDIRECT, each};
 

@@ -1,7 +1,7 @@
 //! What is sent to the pod.
 
 use serde_json::json;
-use weir_agent::demo::{Mode, Outcome, Place, Receiver};
+use weir_demo::{Mode, Outcome, Place, Receiver};
 
 use crate::support::{CASES, FAMILIES, REDIRECT, each, tcp};
 

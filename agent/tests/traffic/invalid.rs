@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::json;
 use socket2::{Domain, Protocol, Socket, Type};
-use weir_agent::demo::{Place, Receiver};
+use weir_demo::{Place, Receiver};
 use weir_netlink::route::AddressFamily;
 
 use crate::support::{CASES, Pod, each, tcp};

@@ -1,7 +1,7 @@
 //! What the pod sends.
 
 use serde_json::json;
-use weir_agent::demo::{Owner, Place, Receiver};
+use weir_demo::{Owner, Place, Receiver};
 
 use crate::support::{CASES, FAMILIES, REDIRECT, each, tcp};
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::json;
-use weir_agent::demo::{Owner, Place, Receiver};
+use weir_demo::{Owner, Place, Receiver};
 use weir_netlink::route::AddressFamily;
 
 use crate::support::{CASES, FAMILIES, TPROXY, each, tcp};

@@ -15,9 +15,9 @@ use configs::configs;
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::{FileFailurePersistence, RngSeed, TestCaseError, TestRunner};
 use serde_json::Value;
-use weir_agent::demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Stage};
 use weir_cni::compile::Engine;
 use weir_cni::redirection::Sandbox;
+use weir_demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Stage};
 use weir_netlink::route::AddressFamily;
 
 use crate::lab_or_skip;

@@ -1,7 +1,7 @@
 //! What `weir demo` shows is as it says; and the measuring itself can tell the difference.
 
 use serde_json::json;
-use weir_agent::demo::{
+use weir_demo::{
     EXCLUDED_INBOUND_PORT, Mode, Outcome, Place, Receiver, Stage, excluded_cidr, play, scenes,
     table,
 };

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use crate::rights::unmapped;
 use serde_json::{Value, json};
-use weir_agent::demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage};
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::redirection::Sandbox;
+use weir_demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage};
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use weir_agent::demo::Mode;
+use weir_demo::Mode;
 
 use crate::support::config;
 

@@ -1,0 +1,166 @@
+//! `run_validation`: whether a connection of the proxy to a port that nobody listens on is redirected.
+//!
+//! The proof that upstream's `istio-validation` container gives: sockets at the proxy's ports on the loopback
+//! address, and connections to the probe's port at the passthrough address, `127.0.0.6` or `::6`. They are opened
+//! as the proxy's user: the rules leave everybody else's traffic on `lo` alone. The probe succeeds when one of the
+//! listeners gets a connection that was meant for the probe's port.
+
+use crate::Owner;
+use crate::socket::original_destination;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// A connection that gets no answer is given up after this, and another one is made.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// What is probed.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    /// Whose sockets these are.
+    pub owner: Owner,
+    /// The family is that of the pod's first address.
+    pub ipv6: bool,
+    /// The proxy's outbound and inbound ports.
+    pub listen: [u16; 2],
+    /// `iptables_probe_port`
+    pub port: u16,
+    /// `probe_timeout`
+    pub limit: Duration,
+}
+
+impl Probe {
+    /// Probes from the namespace of the calling thread, on a thread of its own.
+    ///
+    /// # Errors
+    /// Why the redirection is not proven: no listener, or no connection within the limit.
+    pub fn run(self) -> Result<(), String> {
+        // The owner of a thread's sockets is not given back.
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                self.owner.become_it().map_err(|e| e.to_string())?;
+                self.here()
+            });
+            thread
+                .join()
+                .unwrap_or_else(|_| Err("the probe broke off".to_owned()))
+        })
+    }
+
+    fn here(self) -> Result<(), String> {
+        let deadline = Instant::now() + self.limit;
+        let (from, to): (IpAddr, IpAddr) = match self.ipv6 {
+            true => (
+                Ipv6Addr::LOCALHOST.into(),
+                Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into(),
+            ),
+            false => (
+                Ipv4Addr::LOCALHOST.into(),
+                Ipv4Addr::new(127, 0, 0, 6).into(),
+            ),
+        };
+        let to = SocketAddr::new(to, self.port);
+        let [outbound, inbound] = self.listen;
+        let (mut listeners, mut refused) = (Vec::new(), Vec::new());
+        for port in [outbound, inbound] {
+            let at = SocketAddr::new(from, port);
+            match listen(at) {
+                Ok(listener) => listeners.push(listener),
+                Err(e) => refused.push(format!("{at}: {e}")),
+            }
+        }
+        if listeners.is_empty() {
+            return Err(format!(
+                "nothing can listen where the proxy would: {}; the probe runs before the proxy does",
+                refused.join(", ")
+            ));
+        }
+        loop {
+            let now = Instant::now();
+            if now >= deadline {
+                return Err(format!(
+                    "no connection from {from} to {to} by user and group {} arrived at ports {outbound} or \
+                     {inbound} within {:?}",
+                    self.owner, self.limit
+                ));
+            }
+            let round = deadline.min(now + ROUND);
+            // What fails here will be tried again: an address may still be on its way.
+            let client = connect(from, to);
+            if self.accepts(&listeners, round)? {
+                return Ok(());
+            }
+            drop(client);
+        }
+    }
+
+    /// Whether a connection for the probe's port arrives until then; others are answered and left.
+    fn accepts(self, listeners: &[Socket], until: Instant) -> Result<bool, String> {
+        let failed = |e: &dyn std::fmt::Display| format!("cannot wait for a connection: {e}");
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let mut fds: Vec<PollFd<'_>> = listeners
+                .iter()
+                .map(|l| PollFd::new(l.as_fd(), PollFlags::POLLIN))
+                .collect();
+            let timeout = PollTimeout::try_from(left.as_millis().saturating_add(1))
+                .unwrap_or(PollTimeout::MAX);
+            match poll(&mut fds, timeout) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(e) => return Err(failed(&e)),
+            }
+            for listener in listeners {
+                while let Ok((accepted, _)) = listener.accept() {
+                    if answer(accepted).is_some_and(|port| port == self.port) {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Tells the caller the port that it asked for, as upstream's listener does.
+fn answer(accepted: Socket) -> Option<u16> {
+    let local = accepted.local_addr().ok()?.as_socket()?;
+    let port = original_destination(&accepted, local).port();
+    let mut stream = TcpStream::from(accepted);
+    // The port is what counts; a caller that has gone is none the worse for it.
+    let _ = stream.write_all(port.to_string().as_bytes());
+    Some(port)
+}
+
+fn open(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn listen(at: SocketAddr) -> io::Result<Socket> {
+    let socket = open(at)?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&at.into())?;
+    socket.listen(16)?;
+    Ok(socket)
+}
+
+/// Begins a connection; it goes on in the background until the listener accepts.
+fn connect(from: IpAddr, to: SocketAddr) -> io::Result<Socket> {
+    let socket = open(to)?;
+    socket.bind(&SocketAddr::new(from, 0).into())?;
+    match socket.connect(&to.into()) {
+        Err(e) if e.raw_os_error() != Some(nix::libc::EINPROGRESS) => Err(e),
+        _ => Ok(socket),
+    }
+}

@@ -1,0 +1,123 @@
+//! What is learned about the agent's own pod while there is one.
+//!
+//! The kubelet ends the containers of a pod whose object is gone already (`kubectl delete pod --force`, the garbage
+//! collection of pods) with the same SIGTERM. Nothing can be asked about that pod then, and the token that is bound to
+//! it is refused within seconds, though its DaemonSet goes on and makes the next pod.
+
+use super::{Object, Owner, REQUEST};
+use crate::log::Log;
+use crate::pods::Pods;
+use crate::thread::privilege;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use weir_cni::api::{Client, Error, Reason};
+
+/// After a question that failed the next one comes after the first of these, then after twice as long each time, up to
+/// the second.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// A pod of a DaemonSet.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// `metadata.uid` of the pod.
+    uid: String,
+    /// Name of the DaemonSet, in the pod's namespace.
+    pub(crate) daemon_set: String,
+    pub(crate) node: Option<String>,
+    pub(crate) service_account: Option<String>,
+}
+
+impl Known {
+    /// `None`: the pod belongs to no DaemonSet.
+    pub(crate) fn of(pod: &Object) -> Option<Self> {
+        let mut owners = pod.metadata.owner_references.iter();
+        let owner = owners.find(|owner| owner.kind == "DaemonSet")?;
+        Some(Self {
+            uid: pod.metadata.uid.clone(),
+            daemon_set: owner.name.clone(),
+            node: pod.text("/nodeName").map(str::to_owned),
+            service_account: pod.text("/serviceAccountName").map(str::to_owned),
+        })
+    }
+}
+
+/// What was learned, kept for the end of the agent.
+#[derive(Debug, Default)]
+pub(crate) struct Memory(Mutex<Option<Known>>);
+
+impl Memory {
+    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
+        // Nothing in here panics half-way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self) -> Option<Known> {
+        self.lock().clone()
+    }
+
+    pub(crate) fn set(&self, known: Known) {
+        *self.lock() = Some(known);
+    }
+}
+
+impl Owner {
+    /// Asks for the agent's own pod until there is an answer, on a thread of its own: nothing waits for it.
+    pub(crate) fn learn(&self, log: &Log) {
+        if self.always_removes || !self.is_a_pod() {
+            return;
+        }
+        let (owner, said) = (self.clone(), log.clone());
+        let thread = std::thread::Builder::new()
+            .name("owner".into())
+            .spawn(move || {
+                privilege::drop_all_of_thread(&said);
+                owner.ask_until_known(&said);
+            });
+        if let Err(e) = thread {
+            log.warn(&format!(
+                "the DaemonSet of this pod is not known before the end: cannot start a thread: {e}"
+            ));
+        }
+    }
+
+    fn ask_until_known(&self, log: &Log) {
+        let mut pause = RETRY.0;
+        loop {
+            match self.ask_for_pod() {
+                Ok(None) => return,
+                Ok(Some(known)) => {
+                    log.info(&format!(
+                        "this pod belongs to DaemonSet {}/{}",
+                        self.namespace, known.daemon_set
+                    ));
+                    return self.memory.set(known);
+                }
+                Err(e) => log.debug(&format!(
+                    "the DaemonSet of this pod is not known yet: {}",
+                    e.reason.cause()
+                )),
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(RETRY.1);
+        }
+    }
+
+    fn ask_for_pod(&self) -> Result<Option<Known>, Error> {
+        let client = Client::new(&self.kubeconfig)?;
+        match client.pod::<Object>(&self.namespace, &self.pod, REQUEST) {
+            Ok(pod) => Ok(Known::of(&pod)),
+            // Started by hand, with the name of no pod.
+            Err(e) if matches!(e.reason, Reason::NotFound(_)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether the object of this very pod went while the agent ran, as the watch of pods saw it.
+    pub(crate) fn pod_went(&self) -> bool {
+        let (Some(known), Some(pods)) = (self.memory.get(), &self.pods) else {
+            return false;
+        };
+        let seen = |pods: &Pods| pods.get(&self.namespace, &self.pod);
+        pods.synced() && seen(pods).is_none_or(|view| view.uid() != known.uid)
+    }
+}

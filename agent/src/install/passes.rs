@@ -1,0 +1,299 @@
+//! Passes that keep the plugin installed, one after the other, each for a reason.
+
+use super::owner::Owner;
+use super::throttle::{Throttle, Turn};
+use super::watch::{Signals, Watch, Woken};
+use super::{InstallError, Installer, Pass, Step};
+use crate::api::notices::Notices;
+use crate::log::Log;
+use crate::metrics::Metrics;
+use crate::serve::Ready;
+use crate::status::Status;
+use std::time::{Duration, Instant};
+use weir_cni::log::Level;
+
+/// Between two looks for a configuration: another writer may be writing it piece by piece.
+const PACE: Duration = Duration::from_millis(100);
+/// Without a configuration it is looked again after this long: an empty directory that the node deletes, and that a
+/// mount keeps alive, makes no event.
+const LOOK: Duration = Duration::from_secs(5);
+/// Reason of the event about contention with another installer; one event for each contention.
+const CONTENTION: &str = "InstallationContested";
+/// Interval of the log line while contention goes on.
+const SUMMARY: Duration = Duration::from_secs(60);
+/// After a pass that failed the next one comes after the first of these, then after twice as long each time, up to the
+/// second: what is installed is in force meanwhile.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// What is installed, what was said of it, and who is told.
+pub(crate) struct Agent {
+    pub(crate) owner: Owner,
+    pub(crate) installer: Installer,
+    pub(crate) log: Log,
+    pub(crate) metrics: Metrics,
+    pub(crate) status: Status,
+    pub(crate) notices: Option<Notices>,
+    pub(crate) ready: Ready,
+    pub(crate) signals: Signals,
+    /// Contention: details would flood the log.
+    pub(crate) quiet: bool,
+    /// A pass was complete: from then on what fails is tried again.
+    pub(crate) was_ready: bool,
+    /// Why the last pass failed, until one is complete again.
+    pub(crate) failing: Option<String>,
+    pub(crate) summary: Option<Instant>,
+    pub(crate) warned: Option<String>,
+}
+
+impl Agent {
+    /// Keeps the plugin installed until a signal comes. Whether all went well.
+    pub(crate) fn run(&mut self) -> bool {
+        let result = self.install_until_signal();
+        self.ready(false);
+        match result {
+            Ok(()) => self.end(),
+            Err(e) => {
+                self.failed(&e);
+                self.log.error(&format!(
+                    "cannot install: {e}; what is on the node stays as it is"
+                ));
+                false
+            }
+        }
+    }
+
+    fn failed(&self, e: &InstallError) {
+        self.metrics.failed(e.step);
+        self.status.install_failed(&e.reason);
+    }
+
+    /// What is on the node may be as it was all the same.
+    fn check_failed(&self, why: &str) {
+        let damage = self.installer.damage();
+        self.status.check_failed(why, damage.as_deref());
+    }
+
+    fn ready(&self, ready: bool) {
+        self.ready.set(ready);
+        self.metrics.ready(ready);
+        self.status.install(ready, self.installer.written());
+    }
+
+    /// What happens in every pass: said, unless it happens all the time.
+    fn detail(&self, line: &str) {
+        let level = if self.quiet {
+            Level::Debug
+        } else {
+            Level::Info
+        };
+        self.log.say(level, line);
+    }
+
+    /// Passes, one after the other. The first has to succeed: the kubelet starts the agent again, and says so. After it
+    /// a failure is tried again, unless only a new container can see what is wrong.
+    fn install_until_signal(&mut self) -> Result<(), InstallError> {
+        let mut throttle = Throttle::default();
+        let mut pause = RETRY.0;
+        loop {
+            let failure = match self.pass(&mut throttle) {
+                Ok(true) => return Ok(()),
+                Ok(false) => continue,
+                Err(e) => e,
+            };
+            if let Some(dir) = self.installer.lost() {
+                return Err(InstallError {
+                    step: failure.step,
+                    reason: format!(
+                        "{} was deleted on the node, and only a new container sees the one in its place",
+                        dir.display()
+                    ),
+                });
+            }
+            if !self.was_ready {
+                return Err(failure);
+            }
+            self.failed(&failure);
+            if self.failing.is_none() {
+                pause = RETRY.0;
+            }
+            let level = match self.failing.as_ref() == Some(&failure.reason) {
+                true => Level::Debug,
+                false => Level::Error,
+            };
+            self.log.say(
+                level,
+                &format!(
+                    "cannot install: {failure}; what is on the node stays, and it is tried again"
+                ),
+            );
+            self.check_failed(&failure.reason);
+            self.failing = Some(failure.reason);
+            if self.wait_after_failure(pause) {
+                return Ok(());
+            }
+            pause = (pause * 2).min(RETRY.1);
+        }
+    }
+
+    /// Waits until something changes, if that can be seen, or until the pause is over. Whether a signal came.
+    fn wait_after_failure(&self, pause: Duration) -> bool {
+        let woken = self
+            .watch_everything()
+            .and_then(|watch| watch.wait(&self.signals, Some(pause)).map_err(watch_failed));
+        match woken {
+            Ok(woken) => matches!(woken, Woken::Signal),
+            // Without a free descriptor there is no watch, and signals have theirs already.
+            Err(_) => self.signals.wait(pause).unwrap_or(false),
+        }
+    }
+
+    /// One pass, and the wait for the next reason for one. Whether a signal came.
+    fn pass(&mut self, throttle: &mut Throttle) -> Result<bool, InstallError> {
+        if self.wait_for_turn(throttle.turn(Instant::now()))? {
+            return Ok(true);
+        }
+        self.metrics.pass();
+        let signals = &self.signals;
+        let Some(files) = self.installer.files(&|| signals.came())? else {
+            return Ok(true);
+        };
+        files.done.iter().for_each(|line| self.detail(line));
+        files.warnings.iter().for_each(|line| self.log.warn(line));
+        if let Some(why) = self.installer.config_trouble()? {
+            self.detail(&format!("a configuration is to be written: {why}"));
+            if self.configure()? {
+                return Ok(true);
+            }
+        }
+        let watch = self.watch_everything()?;
+        // What happened before the watches were there made no event.
+        let (trouble, warning) = self.installer.trouble()?;
+        if let Some(why) = trouble {
+            self.detail(&format!("once more: {why}"));
+            return Ok(false);
+        }
+        if warning != self.warned {
+            warning.iter().for_each(|line| self.log.warn(line));
+            self.warned = warning;
+        }
+        self.was_ready = true;
+        self.ready(true);
+        self.metrics.installed();
+        if self.failing.take().is_some() {
+            self.log.info("installing works again");
+        }
+        self.detail("the plugin is installed and in force");
+        let woken = watch.wait(&self.signals, None).map_err(watch_failed)?;
+        self.ready(false);
+        match woken {
+            Woken::Late => {}
+            Woken::Signal => return Ok(true),
+            Woken::Changed(what) => self.detail(&format!("{what}: everything is looked at again")),
+        }
+        Ok(false)
+    }
+
+    /// Whether a signal came meanwhile.
+    fn wait_for_turn(&mut self, turn: Turn) -> Result<bool, InstallError> {
+        let (wait, contention_begins, contention) = match turn {
+            Turn::Now { after_contention } => {
+                self.quiet = false;
+                if let Some(passes) = after_contention {
+                    self.log.info(&format!(
+                        "contention has ended, after {passes} passes that had to wait"
+                    ));
+                }
+                return self.signals.wait(Duration::ZERO).map_err(watch_failed);
+            }
+            Turn::After {
+                wait,
+                contention_begins,
+                contention,
+            } => (wait, contention_begins, contention),
+        };
+        self.metrics.damped();
+        self.quiet = contention;
+        let due = self.summary.is_none_or(|t| t.elapsed() >= SUMMARY);
+        if contention_begins || (contention && due) {
+            self.summary = Some(Instant::now());
+            let path = self
+                .installer
+                .written()
+                .map(|p| p.display().to_string())
+                .unwrap_or_default();
+            let hint = match path.to_lowercase().contains("cilium") {
+                true => "; Cilium does this unless its Helm value cni.exclusive is false",
+                false => "",
+            };
+            let why = format!(
+                "another component keeps changing what is installed ({path}){hint}; the agent repairs it once a \
+                 second, and pods that start in between may lack the plugin"
+            );
+            self.status.install_failed(&why);
+            self.log.warn(&why);
+            if let Some(notices) = self.notices.as_ref().filter(|_| contention_begins) {
+                notices.warn(CONTENTION, &why);
+            }
+        }
+        self.signals.wait(wait).map_err(watch_failed)
+    }
+
+    /// Writes the configuration, once there is one to extend. Whether a signal came meanwhile.
+    fn configure(&mut self) -> Result<bool, InstallError> {
+        let mut said = None;
+        loop {
+            let mut watch = Watch::new().map_err(watch_failed)?;
+            let desired = self.installer.desired();
+            watch
+                .configurations(&desired.net_dir, desired.conf_name.as_deref())
+                .map_err(watch_failed)?;
+            match self.installer.config()? {
+                Pass::Installed(done) => {
+                    done.iter().for_each(|line| self.detail(line));
+                    return Ok(false);
+                }
+                Pass::Waiting(why) => {
+                    if said.as_ref() != Some(&why) {
+                        self.log.warn(&why);
+                        self.status.install_failed(&why);
+                        if self.was_ready {
+                            self.check_failed(&why);
+                        }
+                        said = Some(why);
+                    }
+                }
+            }
+            let woken = watch
+                .wait(&self.signals, Some(LOOK))
+                .map_err(watch_failed)?;
+            if matches!(woken, Woken::Signal) || self.signals.wait(PACE).map_err(watch_failed)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn watch_everything(&self) -> Result<Watch, InstallError> {
+        let desired = self.installer.desired();
+        let mut watch = Watch::new().map_err(watch_failed)?;
+        for path in self.installer.files_to_watch() {
+            watch.file(path).map_err(watch_failed)?;
+        }
+        watch
+            .configurations(&desired.net_dir, desired.conf_name.as_deref())
+            .map_err(watch_failed)?;
+        watch
+            .credentials(&desired.access.service_account_dir)
+            .map_err(watch_failed)?;
+        watch.missing.iter().for_each(|line| self.log.warn(line));
+        Ok(watch)
+    }
+}
+
+fn watch_failed(e: nix::Error) -> InstallError {
+    InstallError {
+        step: Step::Config,
+        reason: format!(
+            "cannot watch the node's files: {e}; see /proc/sys/fs/inotify for the limits"
+        ),
+    }
+}

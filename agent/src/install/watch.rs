@@ -1,0 +1,205 @@
+//! Waiting for changes to what was installed.
+
+use super::ends_in;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// SIGINT and SIGTERM as something to wait for.
+pub(crate) struct Signals(SignalFd);
+
+impl Signals {
+    /// Blocks both in this thread and in those that it makes later, so before any is made.
+    pub(crate) fn block() -> nix::Result<Self> {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGINT);
+        set.add(Signal::SIGTERM);
+        set.thread_block()?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        Ok(Self(SignalFd::with_flags(&set, flags)?))
+    }
+
+    /// Waits; whether a signal came. It stays pending, so that the next call sees it too.
+    pub(crate) fn wait(&self, limit: Duration) -> nix::Result<bool> {
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            // One more millisecond: a timeout of 0 would spin for the last part of one.
+            let timeout = PollTimeout::try_from(left + Duration::from_millis(1));
+            match poll(&mut fds, timeout.unwrap_or(PollTimeout::MAX)) {
+                Err(Errno::EINTR) => {}
+                Err(e) => return Err(e),
+                Ok(n) if n > 0 => return Ok(true),
+                Ok(_) if left.is_zero() => return Ok(false),
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Whether a signal came; it stays pending.
+    pub(crate) fn came(&self) -> bool {
+        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+    }
+}
+
+/// What ended a wait.
+pub(crate) enum Woken {
+    /// SIGINT or SIGTERM.
+    Signal,
+    /// Something was changed: what, in words.
+    Changed(String),
+    /// Nothing happened for as long as was to be waited.
+    Late,
+}
+
+#[derive(Clone)]
+enum Watched {
+    /// One file: everything that may be done to it, a changed mode too.
+    File(PathBuf),
+    /// Only the names that a runtime would read, and the one that `CNI_CONF_NAME` names.
+    Configurations(PathBuf, Option<String>),
+    /// Every name: the kubelet renews a directory by links.
+    Credentials(PathBuf),
+}
+
+/// `inotifywait`: gone when dropped.
+pub(crate) struct Watch {
+    inotify: Inotify,
+    watched: HashMap<WatchDescriptor, Watched>,
+    /// What was not there to be watched.
+    pub(crate) missing: Vec<String>,
+}
+
+impl Watch {
+    pub(crate) fn new() -> nix::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        Ok(Self {
+            inotify,
+            watched: HashMap::new(),
+            missing: Vec::new(),
+        })
+    }
+
+    pub(crate) fn file(&mut self, path: &Path) -> nix::Result<()> {
+        let mask = AddWatchFlags::IN_MODIFY
+            | AddWatchFlags::IN_ATTRIB
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_MOVE_SELF;
+        self.add(path, mask, Watched::File(path.to_owned()))
+    }
+
+    pub(crate) fn configurations(&mut self, dir: &Path, named: Option<&str>) -> nix::Result<()> {
+        let what = Watched::Configurations(dir.to_owned(), named.map(Into::into));
+        self.add(dir, Self::directory(), what)
+    }
+
+    pub(crate) fn credentials(&mut self, dir: &Path) -> nix::Result<()> {
+        self.add(dir, Self::directory(), Watched::Credentials(dir.to_owned()))
+    }
+
+    /// Attributes do not count, they say nothing about what a file holds. Files that are moved away do: a
+    /// configuration under another name is gone for the runtime.
+    fn directory() -> AddWatchFlags {
+        AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_MOVED_FROM
+            | AddWatchFlags::IN_MODIFY
+            | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_ONLYDIR
+    }
+
+    fn add(&mut self, path: &Path, mask: AddWatchFlags, what: Watched) -> nix::Result<()> {
+        match self.inotify.add_watch(path, mask) {
+            Ok(wd) => {
+                self.watched.insert(wd, what);
+                Ok(())
+            }
+            Err(e @ (Errno::ENOENT | Errno::ENOTDIR)) => {
+                self.missing
+                    .push(format!("{} is not watched: {e}", path.display()));
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Waits until something that counts happens, or for `limit`.
+    pub(crate) fn wait(&self, signals: &Signals, limit: Option<Duration>) -> nix::Result<Woken> {
+        let end = limit.map(|limit| Instant::now() + limit);
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(Woken::Late);
+            }
+            let timeout = left.map(|left| left + Duration::from_millis(1));
+            let timeout = timeout.and_then(|left| PollTimeout::try_from(left).ok());
+            let mut fds = [
+                PollFd::new(signals.0.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN),
+            ];
+            match poll(&mut fds, timeout.unwrap_or(PollTimeout::NONE)) {
+                Err(Errno::EINTR) => continue,
+                other => other?,
+            };
+            if fds.first().and_then(PollFd::any).unwrap_or(false) {
+                return Ok(Woken::Signal);
+            }
+            let events = match self.inotify.read_events() {
+                Err(Errno::EAGAIN | Errno::EINTR) => continue,
+                other => other?,
+            };
+            if let Some(what) = events.iter().find_map(|e| self.describe(e)) {
+                return Ok(Woken::Changed(what));
+            }
+        }
+    }
+
+    /// `None` for what does not count.
+    fn describe(&self, event: &InotifyEvent) -> Option<String> {
+        let verb = [
+            (
+                AddWatchFlags::IN_Q_OVERFLOW,
+                "changed too often to be followed",
+            ),
+            (AddWatchFlags::IN_CREATE, "was created"),
+            (AddWatchFlags::IN_MOVED_TO, "was moved here"),
+            (AddWatchFlags::IN_MOVED_FROM, "was moved away"),
+            (AddWatchFlags::IN_MOVE_SELF, "was moved away"),
+            (AddWatchFlags::IN_MODIFY, "was modified"),
+            (AddWatchFlags::IN_ATTRIB, "has another mode, owner or name"),
+            (AddWatchFlags::IN_DELETE, "was deleted"),
+            (AddWatchFlags::IN_DELETE_SELF, "was deleted"),
+            (AddWatchFlags::IN_UNMOUNT, "was unmounted"),
+        ];
+        let verb = verb.iter().find(|(flag, _)| event.mask.intersects(*flag));
+        // IN_IGNORED comes after one of those above.
+        let verb = verb.map(|(_, verb)| *verb)?;
+        let Some(watched) = self.watched.get(&event.wd) else {
+            return Some(format!("something {verb}"));
+        };
+        let (Watched::File(path) | Watched::Configurations(path, _) | Watched::Credentials(path)) =
+            watched;
+        let Some(name) = &event.name else {
+            return Some(format!("{} {verb}", path.display()));
+        };
+        let path = path.join(name);
+        let read_by_runtimes = ends_in(&path, ".conf") || ends_in(&path, ".conflist");
+        let counts = match watched {
+            Watched::Configurations(_, named) => {
+                read_by_runtimes || named.as_ref().is_some_and(|n| n.as_str() == name)
+            }
+            _ => true,
+        };
+        counts.then(|| format!("{} {verb}", path.display()))
+    }
+}

@@ -1,0 +1,40 @@
+//! What the agent has to say: one line each, as text or JSON, by scope and level.
+
+mod levels;
+mod recent;
+mod sink;
+
+pub(crate) use levels::Levels;
+pub(crate) use sink::Log;
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The agent itself.
+    Agent,
+    /// The plugin, through the log socket.
+    Plugin,
+}
+
+impl Scope {
+    /// As in `--log_output_level`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "cni-agent",
+            Self::Plugin => "cni-plugin",
+        }
+    }
+}
+
+/// The level at which the plugin logs: that of its scope in `--log_output_level`.
+///
+/// # Errors
+/// An item of the flag has no level.
+pub(crate) fn plugin_level(
+    settings: &crate::settings::Settings,
+) -> Result<weir_cni::log::Level, String> {
+    let parsed = Levels::parse(&settings.log_levels);
+    parsed
+        .map(|(levels, _)| levels.plugin)
+        .map_err(|e| format!("--log_output_level: {e}"))
+}

@@ -1,0 +1,82 @@
+//! The plugin on the node.
+
+use super::{Label, Metrics, counter, counters, gauge};
+use crate::install::Step;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Results of an install, as Istio names them.
+const RESULTS: [&str; 4] = [
+    "SUCCESS",
+    "COPY_BINARIES_FAILURE",
+    "CREATE_KUBECONFIG_FAILURE",
+    "CREATE_CNI_CONFIG_FAILURE",
+];
+
+#[derive(Clone)]
+pub(super) struct Install {
+    ready: Gauge,
+    installs: Family<Label, Counter>,
+    passes: Counter,
+    damped: Counter,
+}
+
+impl Install {
+    pub(super) fn register(r: &mut Registry) -> Self {
+        Self {
+            ready: gauge(
+                r,
+                "istio_cni_install_ready",
+                "Whether the CNI plugin is installed and in force",
+            ),
+            installs: counters(
+                r,
+                "istio_cni_installs",
+                "Installs by result",
+                "result",
+                &RESULTS,
+            ),
+            passes: counter(r, "weir_install_passes", "Passes of the installer"),
+            damped: counter(
+                r,
+                "weir_install_damped",
+                "Passes that had to wait because of those before them",
+            ),
+        }
+    }
+}
+
+impl Metrics {
+    pub(crate) fn ready(&self, ready: bool) {
+        self.install.ready.set(i64::from(ready));
+    }
+
+    pub(crate) fn installed(&self) {
+        self.install_result("SUCCESS");
+    }
+
+    pub(crate) fn failed(&self, step: Step) {
+        self.install_result(match step {
+            Step::Binaries => "COPY_BINARIES_FAILURE",
+            Step::Kubeconfig => "CREATE_KUBECONFIG_FAILURE",
+            Step::Config => "CREATE_CNI_CONFIG_FAILURE",
+        });
+    }
+
+    fn install_result(&self, result: &'static str) {
+        let label = [("result", result)];
+        self.install.installs.get_or_create(&label).inc();
+    }
+
+    /// A pass begins.
+    pub(crate) fn pass(&self) {
+        self.install.passes.inc();
+    }
+
+    /// A pass has to wait because of those before it.
+    pub(crate) fn damped(&self) {
+        self.install.damped.inc();
+    }
+}

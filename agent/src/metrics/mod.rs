@@ -1,0 +1,153 @@
+//! What Prometheus may ask. Names are those of Istio where it has one, and begin with `weir_` otherwise.
+//!
+//! Every name is there from the start, with every label that is known before: a rate over what appears with its first
+//! event misses that event.
+
+mod ambient;
+mod blind;
+mod format;
+mod install;
+mod phases;
+mod plugin;
+mod pods;
+mod repair;
+
+pub(crate) use blind::Blind;
+pub(crate) use plugin::LineResult;
+pub(crate) use repair::{Cause, EventResult, Repaired, ratio};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+use weir_preflight::system::kernel_release;
+
+/// One label.
+type Label = [(&'static str, &'static str); 1];
+/// Two.
+type Labels2 = [(&'static str, &'static str); 2];
+
+/// All metrics; clones count in the same place.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    registry: Arc<Registry>,
+    install: install::Install,
+    pods: pods::Pods,
+    plugin: plugin::Plugin,
+    phases: phases::Phases,
+    repair: repair::Repair,
+    sight: blind::Sight,
+    exhausted: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::default();
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        for (name, label, value) in [
+            ("weir_build_info", "version", version),
+            ("weir_kernel_info", "release", kernel_release()),
+        ] {
+            let info = Family::<[(&'static str, String); 1], Gauge>::default();
+            info.get_or_create(&[(label, value)]).set(1);
+            registry.register(name, format!("Always 1; the {label} is the label"), info);
+        }
+        ambient::register(&mut registry);
+        Self {
+            install: install::Install::register(&mut registry),
+            pods: pods::Pods::register(&mut registry),
+            plugin: plugin::Plugin::register(&mut registry),
+            phases: phases::Phases::register(&mut registry),
+            repair: repair::Repair::register(&mut registry),
+            sight: blind::Sight::register(&mut registry),
+            exhausted: gauge(
+                &mut registry,
+                "weir_descriptors_exhausted",
+                "1 while the agent can open no file and no socket for want of a descriptor",
+            ),
+            registry: Arc::new(registry),
+        }
+    }
+
+    /// Whether a descriptor is free.
+    pub(crate) fn exhausted(&self, exhausted: bool) {
+        self.exhausted.set(i64::from(exhausted));
+    }
+
+    /// The same in the text format of Prometheus, 0.0.4.
+    pub(crate) fn classic_text(&self) -> String {
+        format::classic(&self.text())
+    }
+
+    /// The text of `/metrics` as OpenMetrics.
+    pub(crate) fn text(&self) -> String {
+        self.look_at_the_clock();
+        let mut text = String::new();
+        // Writing to a String does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+/// A counter for each value of one label, all of them 0. (Counters get the suffix `_total`.)
+fn counters(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    label: &'static str,
+    values: &[&'static str],
+) -> Family<Label, Counter> {
+    let family = Family::<Label, Counter>::default();
+    for value in values {
+        drop(family.get_or_create(&[(label, value)]));
+    }
+    registry.register(name, help, family.clone());
+    family
+}
+
+fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
+    let gauge = Gauge::default();
+    registry.register(name, help, gauge.clone());
+    gauge
+}
+
+fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
+    let counter = Counter::default();
+    registry.register(name, help, counter.clone());
+    counter
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::install::Step;
+
+    #[test]
+    fn names() {
+        let metrics = Metrics::new();
+        metrics.installed();
+        metrics.failed(Step::Binaries);
+        metrics.ready(true);
+        metrics.plugin_line(LineResult::Dropped);
+        metrics.pods_watched(3, true);
+        metrics.watch_restarted("gone");
+        metrics.pod_lookup("known");
+        let text = metrics.text();
+        for line in [
+            "weir_pods_watched 3",
+            "weir_pod_watch_synced 1",
+            "weir_pod_watch_restarts_total{reason=\"gone\"} 1",
+            "weir_plugin_pod_lookups_total{result=\"known\"} 1",
+            "istio_cni_install_ready 1",
+            "istio_cni_installs_total{result=\"SUCCESS\"} 1",
+            "istio_cni_installs_total{result=\"COPY_BINARIES_FAILURE\"} 1",
+            "istio_cni_installs_total{result=\"CREATE_KUBECONFIG_FAILURE\"} 0",
+            "weir_plugin_log_lines_total{result=\"dropped\"} 1",
+            "weir_install_damped_total 0",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+    }
+}

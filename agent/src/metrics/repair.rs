@@ -1,0 +1,286 @@
+//! Pods whose rules are not as they ask, and what was done about them.
+
+use super::{Label, Labels2, Metrics, counter, counters, gauge};
+use crate::status::PodState;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
+use weir_cni::compile::Engine;
+use weir_cni::plugin::Deviation;
+use weir_cni::redirection::Difference;
+
+/// What became of a broken pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repaired {
+    Success,
+    /// Nothing was left to do.
+    Skip,
+    Fail,
+}
+
+/// How a pod's rules differed from what it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Something was missing, and nothing else was there instead.
+    Missing,
+    /// Something else was there.
+    Changed,
+}
+
+/// What became of an event about a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventResult {
+    Sent,
+    /// The API server did not take it.
+    Failed,
+    /// Too many were waiting.
+    Dropped,
+}
+
+/// What is done to pods that meet Istio's criteria.
+const ACTIONS: [&str; 3] = ["delete", "repair", "label"];
+/// What leads to a repair in place.
+const CAUSES: [&str; 2] = ["criteria", "state"];
+const RESULTS: [&str; 3] = ["success", "skip", "fail"];
+const EVENTS: [&str; 3] = ["sent", "failed", "dropped"];
+const DRIFT: [&str; 2] = ["missing", "changed"];
+const ENGINES: [Engine; 2] = [Engine::Nft, Engine::Xtables];
+
+impl Cause {
+    /// Of everything that was found.
+    pub(crate) fn of(found: &[Deviation]) -> Self {
+        let is_missing = |d: &Deviation| d.difference == Difference::Missing;
+        match found.iter().all(is_missing) {
+            true => Self::Missing,
+            false => Self::Changed,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Changed => "changed",
+        }
+    }
+}
+
+impl Repaired {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Skip => "skip",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Repair {
+    pods: Family<Labels2, Counter>,
+    repairs: Family<Labels2, Counter>,
+    drift: Family<Label, Counter>,
+    events: Family<Label, Counter>,
+    expected: Gauge,
+    verified: Gauge,
+    ratio: Gauge<f64, AtomicU64>,
+    engines: Family<Label, Gauge>,
+    unasked: Gauge,
+    unseen: Gauge,
+    unasked_removed: Counter,
+}
+
+impl Repair {
+    pub(super) fn register(r: &mut Registry) -> Self {
+        let (pods, repairs) = (Family::<Labels2, Counter>::default(), Family::default());
+        for result in RESULTS {
+            for action in ACTIONS {
+                drop(pods.get_or_create(&[("type", action), ("result", result)]));
+            }
+            for cause in CAUSES {
+                drop(repairs_of(&repairs, cause, result));
+            }
+        }
+        r.register(
+            "istio_cni_repair_pods_repaired",
+            "Broken pods by what was done to them",
+            pods.clone(),
+        );
+        r.register(
+            "weir_repairs",
+            "Repairs in place by what led to them, and by their result",
+            repairs.clone(),
+        );
+        let (ratio, engines) = (Gauge::<f64, AtomicU64>::default(), Family::default());
+        // Nothing is known yet.
+        ratio.set(f64::NAN);
+        for engine in ENGINES {
+            drop(engines_of(&engines, engine));
+        }
+        r.register(
+            "weir_pods_verified_ratio",
+            "Verified pods among those expected; 1 when none is expected, NaN while nothing is known, or nothing any more",
+            ratio.clone(),
+        );
+        r.register(
+            "weir_engine_info",
+            "Verified pods by who holds their rules",
+            engines.clone(),
+        );
+        Self {
+            ratio,
+            engines,
+            pods,
+            repairs,
+            drift: counters(
+                r,
+                "weir_drift",
+                "Pods whose rules were not what they ask for, by how they differed",
+                "cause",
+                &DRIFT,
+            ),
+            events: counters(
+                r,
+                "weir_events",
+                "Kubernetes events about repaired pods, by what became of them",
+                "result",
+                &EVENTS,
+            ),
+            unasked: gauge(
+                r,
+                "weir_pods_unasked",
+                "Pods that ask for no redirection and have rules of ours, which are left alone",
+            ),
+            unseen: gauge(
+                r,
+                "weir_pods_unasked_unseen",
+                "Pods that ask for no redirection and could not be looked at",
+            ),
+            unasked_removed: counter(
+                r,
+                "weir_unasked_removed",
+                "Redirections that were removed from pods that ask for none",
+            ),
+            expected: gauge(
+                r,
+                "weir_pods_expected",
+                "Pods of this node that ask for redirection",
+            ),
+            verified: gauge(
+                r,
+                "weir_pods_verified",
+                "Those of them whose rules were read back and found right",
+            ),
+        }
+    }
+}
+
+/// Where nothing is expected, nothing is missing.
+pub(crate) fn ratio(expected: usize, verified: usize) -> f64 {
+    let number = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+    match expected {
+        0 => 1.0,
+        _ => number(verified) / number(expected),
+    }
+}
+
+fn engines_of(family: &Family<Label, Gauge>, engine: Engine) -> Gauge {
+    let name = match engine {
+        Engine::Nft => "nft",
+        Engine::Xtables => "xtables",
+    };
+    family.get_or_create_owned(&[("engine", name)])
+}
+
+fn repairs_of(
+    family: &Family<Labels2, Counter>,
+    cause: &'static str,
+    result: &'static str,
+) -> Counter {
+    family.get_or_create_owned(&[("cause", cause), ("result", result)])
+}
+
+impl Metrics {
+    /// A pod that met the criteria.
+    pub(crate) fn repaired(&self, action: &'static str, result: Repaired) {
+        let labels = [("type", action), ("result", result.name())];
+        self.repair.pods.get_or_create(&labels).inc();
+        if action == "repair" {
+            repairs_of(&self.repair.repairs, "criteria", result.name()).inc();
+        }
+    }
+
+    /// A pod whose namespace was not as it asks.
+    pub(crate) fn healed(&self, result: Repaired) {
+        repairs_of(&self.repair.repairs, "state", result.name()).inc();
+    }
+
+    /// A pod's rules were not what it asks for.
+    pub(crate) fn drift(&self, cause: Cause) {
+        let label = [("cause", cause.name())];
+        self.repair.drift.get_or_create(&label).inc();
+    }
+
+    /// How many pods ask for nothing and have rules of ours, and of how many that is not known.
+    pub(crate) fn unasked(&self, left: usize, unseen: usize) {
+        let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
+        self.repair.unasked.set(number(left));
+        self.repair.unseen.set(number(unseen));
+    }
+
+    /// The rules of one were removed.
+    pub(crate) fn unasked_removed(&self) {
+        self.repair.unasked_removed.inc();
+    }
+
+    /// An event about a pod.
+    pub(crate) fn event(&self, result: EventResult) {
+        let result = match result {
+            EventResult::Sent => "sent",
+            EventResult::Failed => "failed",
+            EventResult::Dropped => "dropped",
+        };
+        self.repair
+            .events
+            .get_or_create(&[("result", result)])
+            .inc();
+    }
+
+    /// The pods that ask for redirection.
+    pub(crate) fn expected(&self, pods: &[PodState]) {
+        let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
+        let verified = || pods.iter().filter(|p| p.verified);
+        let (all, good) = (pods.len(), verified().count());
+        self.repair.expected.set(number(all));
+        self.repair.verified.set(number(good));
+        self.repair.ratio.set(ratio(all, good));
+        for engine in ENGINES {
+            let of = verified().filter(|p| p.engine == Some(engine)).count();
+            engines_of(&self.repair.engines, engine).set(number(of));
+        }
+    }
+
+    /// What was known of pods is too old to be told. The next pass tells anew.
+    pub(super) fn none_is_verified(&self) {
+        self.repair.verified.set(0);
+        self.repair.ratio.set(f64::NAN);
+        for engine in ENGINES {
+            engines_of(&self.repair.engines, engine).set(0);
+        }
+    }
+
+    /// Repairs in place so far: cause, result, how many.
+    pub(crate) fn repairs(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let pairs = CAUSES.into_iter().flat_map(|c| RESULTS.map(|r| (c, r)));
+        pairs
+            .map(|(c, r)| (c, r, repairs_of(&self.repair.repairs, c, r).get()))
+            .collect()
+    }
+
+    /// Differences so far: cause, how many.
+    pub(crate) fn drifts(&self) -> Vec<(&'static str, u64)> {
+        let count = |cause| self.repair.drift.get_or_create(&[("cause", cause)]).get();
+        DRIFT.map(|cause| (cause, count(cause))).to_vec()
+    }
+}

@@ -1,0 +1,296 @@
+//! What the watch decodes: pods, and namespaces by their metadata only.
+
+use super::{NamespaceView, PodView, Pods, Writer};
+use crate::metrics::Metrics;
+use crate::status::Status;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use kube::Resource;
+use kube::core::ObjectMeta;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use weir_cni::json;
+use weir_cni::log::Level;
+
+/// A kind of object that is watched, and where it goes.
+pub(super) trait Watched:
+    Resource<DynamicType = ()> + Clone + Debug + for<'de> Deserialize<'de> + Send + 'static
+{
+    /// In the plural, for messages.
+    fn what(node: &str) -> String;
+    /// How loud something is said about it that is worth `level` about pods. What concerns both watches is
+    /// said once.
+    fn level(level: Level) -> Level;
+    /// How many are known.
+    fn known(pods: &Pods) -> usize;
+    /// Tells how many are known and, unless all is well, why they are not watched.
+    fn tell(metrics: &Metrics, status: &Status, known: usize, trouble: Option<String>);
+    /// A list begins.
+    fn begin(writer: &mut Writer);
+    /// It is there.
+    ///
+    /// # Errors
+    /// It cannot be read; who it is, and why. It is not known then.
+    fn apply(self, writer: &mut Writer) -> Result<(), String>;
+    /// It is gone.
+    fn delete(&self, writer: &mut Writer);
+    /// The list is complete.
+    fn complete(writer: &mut Writer);
+}
+
+/// A pod. One that cannot be read is a value too: it must not keep others from being seen.
+#[derive(Clone, Debug)]
+pub(super) struct SeenPod {
+    meta: ObjectMeta,
+    view: Result<PodView, String>,
+}
+
+/// A namespace.
+#[derive(Clone, Debug)]
+pub(super) struct SeenNamespace(ObjectMeta);
+
+/// Name, namespace and version, without the rest, which is most of it.
+fn meta(value: &Value) -> ObjectMeta {
+    let text = |name: &str| {
+        let found = value.get("metadata").and_then(|m| m.get(name));
+        found.and_then(Value::as_str).map(str::to_owned)
+    };
+    ObjectMeta {
+        name: text("name"),
+        namespace: text("namespace"),
+        resource_version: text("resourceVersion"),
+        ..ObjectMeta::default()
+    }
+}
+
+impl<'de> Deserialize<'de> for SeenPod {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let meta = meta(&value);
+        let named = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
+        if !(named(&meta.name) && named(&meta.namespace)) {
+            return Err(serde::de::Error::custom("an object without name is no pod"));
+        }
+        let view = PodView::from_value(&value);
+        Ok(Self { meta, view })
+    }
+}
+
+impl<'de> Deserialize<'de> for SeenNamespace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Object {
+            #[serde(deserialize_with = "json::object")]
+            metadata: Kept,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Kept {
+            name: String,
+            resource_version: Option<String>,
+            labels: Option<BTreeMap<String, String>>,
+            annotations: Option<BTreeMap<String, String>>,
+        }
+        let Object { metadata } = json::object(deserializer)?;
+        Ok(Self(ObjectMeta {
+            name: Some(metadata.name),
+            resource_version: metadata.resource_version,
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+            ..ObjectMeta::default()
+        }))
+    }
+}
+
+impl Watched for SeenPod {
+    fn what(node: &str) -> String {
+        format!("pods of node {node}")
+    }
+
+    fn level(level: Level) -> Level {
+        level
+    }
+
+    fn known(pods: &Pods) -> usize {
+        pods.len()
+    }
+
+    fn tell(metrics: &Metrics, status: &Status, known: usize, trouble: Option<String>) {
+        metrics.pods_watched(known, trouble.is_none());
+        status.watch(trouble);
+    }
+
+    fn begin(writer: &mut Writer) {
+        writer.begin();
+    }
+
+    fn apply(self, writer: &mut Writer) -> Result<(), String> {
+        match self.view {
+            Ok(view) => writer.apply(view),
+            Err(why) => {
+                let (namespace, name) = names(&self.meta);
+                writer.delete(namespace, name);
+                Err(format!("pod {namespace}/{name} cannot be read: {why}"))
+            }
+        }
+    }
+
+    fn delete(&self, writer: &mut Writer) {
+        let (namespace, name) = names(&self.meta);
+        writer.delete(namespace, name);
+    }
+
+    fn complete(writer: &mut Writer) {
+        writer.complete();
+    }
+}
+
+fn names(meta: &ObjectMeta) -> (&str, &str) {
+    (
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default(),
+    )
+}
+
+impl Watched for SeenNamespace {
+    fn what(_: &str) -> String {
+        "namespaces".to_owned()
+    }
+
+    fn level(_: Level) -> Level {
+        Level::Debug
+    }
+
+    fn known(pods: &Pods) -> usize {
+        pods.namespaces()
+    }
+
+    fn tell(_: &Metrics, _: &Status, _: usize, _: Option<String>) {}
+
+    fn begin(writer: &mut Writer) {
+        writer.begin_namespaces();
+    }
+
+    fn apply(self, writer: &mut Writer) -> Result<(), String> {
+        writer.apply_namespace(NamespaceView {
+            name: self.0.name.unwrap_or_default(),
+            labels: self.0.labels.unwrap_or_default(),
+            annotations: self.0.annotations.unwrap_or_default(),
+        })
+    }
+
+    fn delete(&self, writer: &mut Writer) {
+        writer.delete_namespace(names(&self.0).1);
+    }
+
+    fn complete(writer: &mut Writer) {
+        writer.complete_namespaces();
+    }
+}
+
+impl Resource for SeenPod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Pod".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "pods".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+impl Resource for SeenNamespace {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Namespace".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "namespaces".into()
+    }
+
+    /// `PartialObjectMetadata` is asked for.
+    fn metadata_api() -> bool {
+        true
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.0
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_pod_that_cannot_be_read_is_not_known() {
+        let (pods, mut writer) = Pods::new();
+        let mut value =
+            json!({"metadata": {"name": "a", "namespace": "b", "resourceVersion": "7"}});
+        let seen: SeenPod = serde_json::from_value(value.clone()).unwrap();
+        assert_eq!(seen.meta().resource_version.as_deref(), Some("7"));
+        seen.apply(&mut writer).unwrap();
+        assert!(pods.get("b", "a").is_some());
+        value["spec"] = json!({"containers": 3});
+        let seen: SeenPod = serde_json::from_value(value).unwrap();
+        assert_eq!(seen.meta().resource_version.as_deref(), Some("7"));
+        let error = seen.apply(&mut writer).unwrap_err();
+        assert!(
+            error.contains("b/a") && error.contains("spec.containers"),
+            "{error}"
+        );
+        assert!(pods.get("b", "a").is_none());
+        for no_pod in [json!({}), json!({"metadata": {"name": "a"}}), json!(1)] {
+            assert!(serde_json::from_value::<SeenPod>(no_pod).is_err());
+        }
+    }
+
+    #[test]
+    fn a_namespace_by_its_metadata() {
+        let (pods, mut writer) = Pods::new();
+        let value = json!({"kind": "PartialObjectMetadata", "metadata": {
+            "name": "shop", "resourceVersion": "8", "labels": {"a": "b"}, "annotations": null,
+            "managedFields": [{}]}});
+        let seen: SeenNamespace = serde_json::from_value(value).unwrap();
+        seen.clone().apply(&mut writer).unwrap();
+        assert_eq!(pods.namespace("shop").unwrap().labels["a"], "b");
+        seen.delete(&mut writer);
+        assert!(pods.namespace("shop").is_none());
+    }
+}

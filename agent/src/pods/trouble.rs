@@ -1,0 +1,253 @@
+//! Why a watch failed, what a person can do about it, and how it goes on.
+
+use crate::api::connection::Unanswered;
+use kube::Error as Client;
+use kube::runtime::watcher::Error;
+use std::error::Error as _;
+use std::fmt;
+
+/// Kinds of failure; the label of `weir_pod_watch_restarts_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// No connection, or it broke.
+    Unreachable,
+    /// Token or authority.
+    Credentials,
+    /// Handshake.
+    Tls,
+    /// 401
+    Unauthorized,
+    /// 403
+    Forbidden,
+    /// 410: what we know is too old.
+    Gone,
+    /// Another status.
+    Refused,
+    /// No JSON of these objects, or too much of it.
+    Garbage,
+    /// Nothing is complete within the limit.
+    Slow,
+}
+
+/// Every label.
+pub(crate) const REASONS: [&str; 9] = [
+    Kind::Unreachable.label(),
+    Kind::Credentials.label(),
+    Kind::Tls.label(),
+    Kind::Unauthorized.label(),
+    Kind::Forbidden.label(),
+    Kind::Gone.label(),
+    Kind::Refused.label(),
+    Kind::Garbage.label(),
+    Kind::Slow.label(),
+];
+
+impl Kind {
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Credentials => "credentials",
+            Self::Tls => "tls",
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::Gone => "gone",
+            Self::Refused => "refused",
+            Self::Garbage => "garbage",
+            Self::Slow => "slow",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Unreachable | Self::Slow => {
+                "check that this pod reaches KUBERNETES_SERVICE_HOST and that the API server runs"
+            }
+            Self::Credentials => "the pod needs its service account mounted",
+            Self::Tls => "check the CA of the service account, or the one that KUBE_CA_FILE names",
+            Self::Unauthorized => "the token of the service account is not accepted",
+            Self::Forbidden => {
+                "the service account needs list and watch on pods and namespaces: check its \
+                 ClusterRole and ClusterRoleBinding"
+            }
+            Self::Gone | Self::Refused => "look at the API server's log",
+            Self::Garbage => "something that is no API server answers at KUBERNETES_SERVICE_HOST",
+        }
+    }
+}
+
+/// One failure.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) kind: Kind,
+    cause: String,
+    /// The server understood, and does not do it this way.
+    pub(super) refusal: bool,
+}
+
+impl Trouble {
+    pub(super) fn new(kind: Kind, cause: impl Into<String>) -> Self {
+        Self {
+            kind,
+            cause: cause.into(),
+            refusal: false,
+        }
+    }
+
+    /// Of a server that does not do it this way.
+    pub(super) fn refusal(kind: Kind, cause: impl Into<String>) -> Self {
+        Self {
+            refusal: true,
+            ..Self::new(kind, cause)
+        }
+    }
+
+    pub(super) fn of(error: &Error) -> Self {
+        match error {
+            // A line that is no event: kube reads any object as the status of a refusal.
+            Error::WatchFailed(Client::Api(status)) if status.code == 0 => {
+                Self::refusal(Kind::Garbage, "no JSON of an event")
+            }
+            Error::InitialListFailed(e) | Error::WatchStartFailed(e) | Error::WatchFailed(e) => {
+                Self::of_client(e)
+            }
+            Error::WatchError(status) => Self::of_status(status.code, &status.message),
+            Error::NoResourceVersion => {
+                Self::new(Kind::Garbage, "an object without resourceVersion")
+            }
+        }
+    }
+
+    fn of_client(error: &Client) -> Self {
+        match error {
+            Client::Api(status) => Self::of_status(status.code, &status.message),
+            Client::Service(e) => match e.downcast_ref::<Unanswered>() {
+                Some(unanswered) => {
+                    let kind = match unanswered {
+                        Unanswered::Credentials(_) => Kind::Credentials,
+                        Unanswered::Tls(_) => Kind::Tls,
+                        Unanswered::Unreachable(_) | Unanswered::Broken(_) => Kind::Unreachable,
+                    };
+                    Self::new(kind, unanswered.to_string())
+                }
+                None => Self::new(Kind::Unreachable, e.to_string()),
+            },
+            Client::SerdeError(e) => {
+                // A server that does not know streaming lists may answer with an object, not with events.
+                Self::refusal(Kind::Garbage, format!("no JSON of these objects: {e}"))
+            }
+            Client::FromUtf8(_) => Self::new(Kind::Garbage, "the answer is no text"),
+            other => Self::new(
+                match is_invalid(other) {
+                    true => Kind::Garbage,
+                    false => Kind::Unreachable,
+                },
+                chain(other),
+            ),
+        }
+    }
+
+    fn of_status(code: u16, message: &str) -> Self {
+        let kind = match code {
+            401 => Kind::Unauthorized,
+            403 => Kind::Forbidden,
+            410 => Kind::Gone,
+            _ => Kind::Refused,
+        };
+        let shown: String = message.chars().take(200).collect();
+        let mut trouble = Self::new(kind, format!("status {code}: {shown}"));
+        // 408, 429, 503 and 504 say: later.
+        trouble.refusal = kind == Kind::Refused && !matches!(code, 408 | 429 | 503 | 504);
+        trouble
+    }
+
+    /// What was missed cannot be had from this watch: everything is listed anew.
+    pub(super) fn needs_list(&self) -> bool {
+        matches!(self.kind, Kind::Gone | Kind::Garbage | Kind::Slow)
+    }
+}
+
+/// One of our limits: see [`crate::api::bounded`].
+fn is_invalid(error: &Client) -> bool {
+    let mut next: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = next {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|e| e.kind() == std::io::ErrorKind::InvalidData) {
+            return true;
+        }
+        next = error.source().or_else(|| io?.get_ref().map(|e| e as _));
+    }
+    false
+}
+
+/// An error with its causes, each once.
+fn chain(error: &Client) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        next = error.source();
+    }
+    text
+}
+
+/// The cause and the remedy.
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.cause, self.kind.remedy())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    fn status(code: u16) -> Trouble {
+        let status = Status::failure("the server says so", "Reason").with_code(code);
+        Trouble::of(&Error::WatchError(status.boxed()))
+    }
+
+    #[test]
+    fn statuses() {
+        for (code, kind, refusal, list) in [
+            (401, Kind::Unauthorized, false, false),
+            (403, Kind::Forbidden, false, false),
+            (410, Kind::Gone, false, true),
+            (422, Kind::Refused, true, false),
+            // etcd without progress notifications.
+            (500, Kind::Refused, true, false),
+            (503, Kind::Refused, false, false),
+        ] {
+            let trouble = status(code);
+            let seen = (trouble.kind, trouble.refusal, trouble.needs_list());
+            assert_eq!(seen, (kind, refusal, list), "{code}");
+            assert!(
+                trouble.to_string().contains("the server says so"),
+                "{trouble}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_too_much_is_garbage() {
+        let limit = std::io::Error::new(std::io::ErrorKind::InvalidData, "more than 3 bytes");
+        let nested = std::io::Error::other(Client::ReadEvents(limit));
+        let trouble = Trouble::of(&Error::WatchFailed(Client::ReadEvents(nested)));
+        assert_eq!(trouble.kind, Kind::Garbage);
+        let object: Status = serde_json::from_str("{\"type\": \"ADDED\"}").unwrap();
+        let trouble = Trouble::of(&Error::WatchFailed(Client::Api(object.boxed())));
+        assert!(trouble.kind == Kind::Garbage && trouble.refusal && trouble.needs_list());
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let trouble = Trouble::of(&Error::WatchFailed(Client::ReadEvents(reset)));
+        assert_eq!(
+            (trouble.kind, trouble.needs_list()),
+            (Kind::Unreachable, false)
+        );
+        let tls = Client::Service(Box::new(Unanswered::Tls("bad certificate".into())));
+        let trouble = Trouble::of(&Error::InitialListFailed(tls));
+        assert!(trouble.kind == Kind::Tls && trouble.to_string().contains("bad certificate"));
+    }
+}

@@ -1,0 +1,111 @@
+//! What repair was told to do.
+
+use super::criteria::Criteria;
+use super::selector::Filter;
+use crate::settings::{Resolved, SettingError};
+use std::time::Duration;
+
+/// What is done to a pod that meets the criteria.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Its rules are made.
+    Repair,
+    /// It is deleted, and its controller makes it again.
+    Delete,
+    /// It gets a label, and another controller acts.
+    Label,
+}
+
+impl Action {
+    /// The value of the label `type` of Istio's metric.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Repair => "repair",
+            Self::Delete => "delete",
+            Self::Label => "label",
+        }
+    }
+}
+
+/// The settings `REPAIR_*`, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairSettings {
+    /// The first that is enabled of repair, delete, label.
+    pub action: Option<Action>,
+    /// How often every pod is looked at; none: pods are not judged by the state of their namespaces.
+    pub interval: Option<Duration>,
+    /// Which pods are broken.
+    pub(crate) criteria: Criteria,
+    /// `REPAIR_NODE_NAME`: only its pods are judged by the criteria.
+    pub(crate) node: String,
+    /// Which pods are looked at by the criteria.
+    pub(crate) filter: Filter,
+    /// Key and value for broken pods.
+    pub(crate) label: (String, String),
+    /// Rules are made for nf_tables, whatever the namespace uses.
+    pub(crate) native_nftables: bool,
+    /// Namespaces whose pods the plugin leaves alone.
+    pub(crate) exclude_namespaces: Vec<String>,
+}
+
+impl RepairSettings {
+    /// Reads and checks them; `None`: repair is off.
+    ///
+    /// # Errors
+    /// The first that cannot be used.
+    pub fn of(r: &Resolved) -> Result<Option<Self>, SettingError> {
+        let refuse = |name: &'static str, reason: String| SettingError {
+            name,
+            text: r.text(name).to_owned(),
+            reason,
+        };
+        let number = |name: &'static str| {
+            r.int(name)
+                .ok_or_else(|| refuse(name, "it is no whole number".into()))
+        };
+        let exit_code = number("REPAIR_INIT_CONTAINER_EXIT_CODE")?;
+        let seconds = number("WEIR_VERIFY_INTERVAL")?;
+        let interval = u64::try_from(seconds).map_err(|_| {
+            refuse(
+                "WEIR_VERIFY_INTERVAL",
+                "it is negative; give seconds, or 0 for never".into(),
+            )
+        })?;
+        let labels = "REPAIR_LABEL_SELECTORS";
+        let fields = "REPAIR_FIELD_SELECTORS";
+        let filter = Filter {
+            labels: Filter::labels(r.text(labels)).map_err(|e| refuse(labels, e))?,
+            fields: Filter::fields(r.text(fields)).map_err(|e| refuse(fields, e))?,
+        };
+        if !r.bool("REPAIR_ENABLED") {
+            return Ok(None);
+        }
+        let actions = [
+            ("REPAIR_REPAIR_PODS", Action::Repair),
+            ("REPAIR_DELETE_PODS", Action::Delete),
+            ("REPAIR_LABEL_PODS", Action::Label),
+        ];
+        let enabled = actions.iter().find(|(name, _)| r.bool(name));
+        let action = enabled.map(|(_, action)| *action);
+        let text = |name: &'static str| r.text(name).to_owned();
+        Ok(Some(Self {
+            action,
+            interval: Some(Duration::from_secs(interval))
+                .filter(|i| !i.is_zero() && action == Some(Action::Repair)),
+            criteria: Criteria {
+                annotation: text("REPAIR_SIDECAR_ANNOTATION"),
+                container: text("REPAIR_INIT_CONTAINER_NAME"),
+                message: text("REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE"),
+                exit_code,
+            },
+            node: text("REPAIR_NODE_NAME"),
+            filter,
+            label: (
+                text("REPAIR_BROKEN_POD_LABEL_KEY"),
+                text("REPAIR_BROKEN_POD_LABEL_VALUE"),
+            ),
+            native_nftables: r.bool("NATIVE_NFTABLES"),
+            exclude_namespaces: r.list("EXCLUDE_NAMESPACES"),
+        }))
+    }
+}

@@ -1,0 +1,114 @@
+//! A directory of the node, as this process sees it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The first of `dirs` that can be seen: at `default`, when that is the mount of one of them, else below `root`.
+///
+/// # Errors
+/// None can; in words.
+pub(crate) fn find(root: &Path, default: &Path, dirs: &[String]) -> Result<PathBuf, String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let below = |dir: &String| root.join(dir.trim_start_matches('/'));
+    if dirs
+        .iter()
+        .any(|dir| below(dir) == default || is_mount_of(&mounts, default, dir))
+    {
+        return Ok(default.to_owned());
+    }
+    let mut seen = dirs.iter().map(below);
+    seen.find(|path| path.is_dir() && is_of_node(&mounts, root, path))
+        .ok_or_else(|| {
+            let paths: Vec<String> = dirs
+                .iter()
+                .map(|d| below(d).display().to_string())
+                .collect();
+            format!(
+                "no directory of the node is mounted at {}",
+                paths.join(" or ")
+            )
+        })
+}
+
+/// What to do about it. `value` is that of Istio's chart.
+pub(crate) fn remedy(why: &str, dirs: &[String], name: &str, value: &str) -> String {
+    let dirs = dirs.join(" and ");
+    format!(
+        "the container runtime looks in {dirs}, but {why}; mount it there, set {name} to where it is mounted, or with \
+         Istio's chart set {value} to that directory. The default is used, where the runtime may not look"
+    )
+}
+
+/// Whether `path` is mounted from a directory of this name: of a mount the kernel tells its path within its file
+/// system, which may be mounted anywhere on the node. That of a whole file system tells nothing.
+fn is_mount_of(mounts: &str, path: &Path, dir: &str) -> bool {
+    let mut found = mounts
+        .lines()
+        .filter_map(mount)
+        .filter(|(_, point)| point == path);
+    // The last one covers those before it.
+    let Some((root, _)) = found.next_back() else {
+        return false;
+    };
+    root != Path::new("/") && Path::new(dir).ends_with(root.strip_prefix("/").unwrap_or(&root))
+}
+
+/// Whether something is mounted at the path, or above it but below `root`: in a container everything else there is the
+/// container's own, for which no runtime looks.
+fn is_of_node(mounts: &str, root: &Path, path: &Path) -> bool {
+    let is_whole_node = root == Path::new("/");
+    let mut points = mounts.lines().filter_map(mount).map(|(_, point)| point);
+    is_whole_node || points.any(|point| point.starts_with(root) && path.starts_with(&point))
+}
+
+/// Path within the file system, and mount point, of a line of `mountinfo` (`proc_pid_mountinfo(5)`).
+fn mount(line: &str) -> Option<(PathBuf, PathBuf)> {
+    let mut fields = line.split(' ').skip(3);
+    Some((unescaped(fields.next()?), unescaped(fields.next()?)))
+}
+
+/// Blanks and backslashes are written as three octal digits.
+fn unescaped(field: &str) -> PathBuf {
+    let mut text = field.to_owned();
+    for (code, plain) in [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ] {
+        text = text.replace(code, plain);
+    }
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+        21 1 0:30 / / rw - overlay overlay rw\n\
+        22 21 8:1 /lib/cni/bin /host/opt/cni/bin rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+        23 21 8:2 /etc/cni\\040x /host/etc/cni\\040x rw - ext4 /dev/sda2 rw\n\
+        24 21 8:3 / /host/whole rw - ext4 /dev/sda3 rw\n";
+
+    #[test]
+    fn a_mount_tells_where_it_is_from() {
+        let is = |path: &str, dir: &str| is_mount_of(MOUNTS, Path::new(path), dir);
+        // On the node /var is a file system of its own.
+        assert!(is("/host/opt/cni/bin", "/var/lib/cni/bin"));
+        assert!(is("/host/opt/cni/bin", "/lib/cni/bin"));
+        assert!(!is("/host/opt/cni/bin", "/opt/cni/bin"));
+        assert!(!is("/host/opt/cni/bin", "/xlib/cni/bin"));
+        assert!(is("/host/etc/cni x", "/etc/cni x"));
+        assert!(!is("/host/whole", "/whole"));
+        assert!(!is("/host/none", "/none"));
+    }
+
+    #[test]
+    fn a_containers_own_directory_is_not_the_nodes() {
+        let is = |path: &str| is_of_node(MOUNTS, Path::new("/host"), Path::new(path));
+        assert!(is("/host/opt/cni/bin") && is("/host/opt/cni/bin/below") && is("/host/whole/a"));
+        assert!(!is("/host/opt/cni") && !is("/host/etc"));
+        assert!(is_of_node(MOUNTS, Path::new("/"), Path::new("/opt")));
+    }
+}

@@ -1,0 +1,69 @@
+//! `/healthz` and `/readyz`.
+
+use super::Ready;
+use super::http::{self, Answer, Shared, answer};
+use crate::status::Status;
+use hyper::StatusCode;
+use socket2::{Domain, Socket, Type};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(5);
+/// Connections that wait to be accepted: a probe stands in one line with clients that connect again and again. The
+/// kernel takes no more than `net.core.somaxconn`, which is as much since 5.4.
+const BACKLOG: i32 = 4096;
+
+/// Listens on all addresses, IPv6 and IPv4 where the node has both.
+pub(crate) fn bind(port: u16) -> std::io::Result<TcpListener> {
+    let any6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    let any4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    // Nodes without IPv6 refuse the first.
+    let listener = listen(any6).or_else(|_| listen(any4))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), None)?;
+    if address.is_ipv6() {
+        // Otherwise /proc/sys/net/ipv6/bindv6only decides, and a kubelet may ask over IPv4.
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+pub(super) async fn serve(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    ready: Ready,
+    status: Status,
+) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+        return;
+    };
+    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
+    let handler = move |request: hyper::Request<hyper::body::Incoming>| {
+        let answer = respond(request.uri().path(), &ready, &status);
+        async move { answer }
+    };
+    http::serve(accept, shared, LIMIT, handler).await;
+}
+
+fn respond(path: &str, ready: &Ready, status: &Status) -> Answer {
+    match path {
+        "/healthz" => answer(StatusCode::OK, "ok\n"),
+        "/readyz" => match status.not_ready() {
+            Some(why) => answer(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+            None if ready.get() => answer(StatusCode::OK, "ok\n"),
+            None => {
+                let why = status.not_installed();
+                answer(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
+            }
+        },
+        _ => answer(StatusCode::NOT_FOUND, "ask /healthz or /readyz\n"),
+    }
+}

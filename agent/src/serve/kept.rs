@@ -1,0 +1,125 @@
+//! A socket whose name in the run directory stays its own.
+//!
+//! A name that is deleted or taken by another process leaves a listener that nobody finds any more, and `accept(2)` says
+//! nothing of it. So the name is looked at every few seconds and bound anew, unless another process listens there: an
+//! agent of the next version takes over while this one ends, and both would take the name from each other for ever.
+
+use crate::log::Log;
+use futures::future::{Either, select};
+use std::io::{Error, ErrorKind, Result};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(2);
+/// Time limit of the connection that shows whether a process listens.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// Which socket it is, and who hears what becomes of it.
+pub(super) struct Kept<T> {
+    pub(super) path: PathBuf,
+    pub(super) bind: fn(&Path) -> Result<UnixListener>,
+    pub(super) log: Log,
+    /// Why the plugin does not reach this agent there; `None` when it does.
+    pub(super) told: T,
+}
+
+/// Tells a name that was bound from one that another process bound later.
+type Identity = (u64, u64);
+
+fn identity(path: &Path) -> Result<Identity> {
+    let found = std::fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+impl<T: Fn(Option<&str>)> Kept<T> {
+    /// Serves for ever, `first` until its name is lost, and those that are bound after it. `None`: it could not be bound
+    /// yet, which was said.
+    pub(super) async fn serve<F: Future<Output = ()>>(
+        self,
+        first: Option<UnixListener>,
+        serve: impl Fn(UnixListener) -> F,
+    ) {
+        let mut next = first;
+        loop {
+            let listener = match next.take() {
+                Some(listener) => listener,
+                None => self.bind_again().await,
+            };
+            let lost = match identity(&self.path) {
+                Ok(own) => match select(pin!(serve(listener)), pin!(self.lost(own))).await {
+                    Either::Right((lost, _)) => lost,
+                    Either::Left(((), _)) => "nobody listens any more".to_owned(),
+                },
+                Err(e) => e.to_string(),
+            };
+            self.failed(&lost);
+        }
+    }
+
+    fn failed(&self, why: &str) {
+        let why = format!("{} is lost: {why}", self.path.display());
+        self.log.warn(&format!("{why}; it is bound again"));
+        (self.told)(Some(&why));
+    }
+
+    /// Returns when the name is no longer that of the socket, with the reason.
+    async fn lost(&self, own: Identity) -> String {
+        loop {
+            sleep(LOOK).await;
+            match identity(&self.path) {
+                Ok(found) if found == own => {}
+                Ok(_) => return "another process put something in its place".into(),
+                Err(e) => return e.to_string(),
+            }
+        }
+    }
+
+    async fn bind_again(&self) -> UnixListener {
+        let mut said = String::new();
+        loop {
+            let why = match self.try_again().await {
+                Ok(listener) => {
+                    self.log
+                        .info(&format!("listening on {} again", self.path.display()));
+                    (self.told)(None);
+                    return listener;
+                }
+                Err(e) => format!("cannot listen on {}: {e}", self.path.display()),
+            };
+            if why != said {
+                self.log.warn(&format!("{why}; it is tried again"));
+                (self.told)(Some(&why));
+                said = why;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn try_again(&self) -> Result<UnixListener> {
+        if is_socket(&self.path) && listens(&self.path).await {
+            return Err(Error::new(
+                ErrorKind::AddrInUse,
+                "another process listens there",
+            ));
+        }
+        (self.bind)(&self.path)
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+/// What cannot be told counts as yes: a name is not taken from a process that may be busy.
+async fn listens(path: &Path) -> bool {
+    match timeout(CONNECT, UnixStream::connect(path)).await {
+        Ok(Err(e)) => !matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound),
+        Ok(Ok(_)) | Err(_) => true,
+    }
+}

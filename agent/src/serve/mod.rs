@@ -1,0 +1,184 @@
+//! The servers: health, metrics, the sockets for the plugin (its lines, and its questions for pods), and the one for
+//! operators.
+//!
+//! They have threads and runtimes of their own and hold nothing that the installer waits for. What is
+//! asked of them is bounded: connections, their time, and what is read from them.
+//!
+//! Health and metrics have a thread whose table of descriptors is its own: whatever the rest of the agent leaves open,
+//! the kubelet gets its answer.
+
+mod health;
+mod http;
+mod kept;
+mod lines;
+mod logs;
+mod metrics;
+mod peer;
+mod pods;
+pub(crate) mod report;
+mod reserve;
+mod room;
+
+use crate::log::Log;
+use crate::metrics::Metrics;
+use crate::pods::watch::Watch;
+use crate::settings::Resolved;
+use crate::status::Status;
+use crate::thread::privilege;
+use crate::thread::runtime;
+use http::Shared;
+use kept::Kept;
+use nix::sched::{CloneFlags, unshare};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(crate) use health::bind as bind_health;
+pub(crate) use logs::bind as bind_logs;
+pub(crate) use metrics::bind as bind_metrics;
+pub(crate) use pods::bind as bind_pods;
+pub(crate) use reserve::Reserve;
+use room::Room;
+
+/// Whether the plugin is installed. (The other half of readiness, watching pods, is true from the start
+/// without ambient mode.)
+#[derive(Clone, Default)]
+pub(crate) struct Ready(Arc<AtomicBool>);
+
+impl Ready {
+    pub(crate) fn set(&self, ready: bool) {
+        self.0.store(ready, Ordering::Release);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Ports that listen already, and what keeps them answering.
+pub(crate) struct Ports {
+    pub(crate) health: TcpListener,
+    pub(crate) metrics: Option<TcpListener>,
+    pub(crate) reserve: Reserve,
+}
+
+/// Answers there until the process ends. To be called before anything is opened that has to be closed at some time,
+/// as the namespace of a pod: the thread keeps a copy of each descriptor of now.
+///
+/// # Errors
+/// No thread, or no runtime.
+pub(crate) fn start_ports(
+    ports: Ports,
+    ready: Ready,
+    numbers: Metrics,
+    status: Status,
+    log: Log,
+) -> std::io::Result<()> {
+    // Made before the tables part: runtimes share a descriptor of the process for its signals.
+    let runtime = runtime::of_one_thread()?;
+    let serve = async move {
+        let shared = Arc::new(Shared {
+            reserve: Some(ports.reserve),
+            room: Room::default(),
+        });
+        if let Some(listener) = ports.metrics {
+            let (shared, status) = (Arc::clone(&shared), status.clone());
+            tokio::spawn(metrics::serve(listener, shared, numbers, status));
+        }
+        health::serve(ports.health, shared, ready, status).await;
+    };
+    std::thread::Builder::new()
+        .name("health".into())
+        .spawn(move || {
+            // Needs no capability, but a seccomp profile may want CAP_SYS_ADMIN for it. In a shared table the reserve
+            // is what is left.
+            if let Err(e) = unshare(CloneFlags::CLONE_FILES) {
+                log.warn(&format!(
+                    "health and metrics share the table of descriptors with the rest of the agent: {e}"
+                ));
+            }
+            privilege::drop_all_of_thread(&log);
+            runtime.block_on(serve);
+        })?;
+    Ok(())
+}
+
+/// Sockets that listen already.
+pub(crate) struct Sockets {
+    /// Where their names are.
+    pub(crate) run_dir: PathBuf,
+    pub(crate) logs: UnixListener,
+    /// The watch of pods, and where the plugin asks for them.
+    pub(crate) pods: Option<(Option<UnixListener>, Watch)>,
+    /// With the settings in force.
+    pub(crate) report: Option<(UnixListener, Resolved)>,
+}
+
+/// Serves until the process ends.
+///
+/// # Errors
+/// No thread, or no runtime.
+pub(crate) fn start(
+    sockets: Sockets,
+    numbers: Metrics,
+    status: Status,
+    log: Log,
+) -> std::io::Result<()> {
+    let runtime = runtime::of_one_thread()?;
+    let said = log.clone();
+    let run_dir = sockets.run_dir;
+    let serve = async move {
+        if let Some((listener, resolved)) = sockets.report {
+            let source = Arc::new(report::Source {
+                resolved,
+                log: log.clone(),
+                status: status.clone(),
+                metrics: numbers.clone(),
+                pods: sockets.pods.as_ref().map(|(_, watch)| watch.pods()),
+            });
+            let kept = Kept {
+                path: run_dir.join(report::SOCKET),
+                bind: report::bind,
+                log: log.clone(),
+                // Nothing depends on it.
+                told: |_: Option<&str>| {},
+            };
+            tokio::spawn(kept.serve(Some(listener), move |listener| {
+                report::serve(listener, Arc::clone(&source))
+            }));
+        }
+        tokio::spawn(reserve::watch(status.clone(), log.clone()));
+        if let Some((listener, watch)) = sockets.pods {
+            let pods = watch.pods();
+            tokio::spawn(watch.run());
+            let told = status.clone();
+            let kept = Kept {
+                path: run_dir.join(weir_cni::plugin::POD_SOCKET),
+                bind: pods::bind,
+                log: log.clone(),
+                told: move |failure: Option<&str>| told.pod_socket(failure),
+            };
+            let (numbers, log) = (numbers.clone(), log.clone());
+            tokio::spawn(kept.serve(listener, move |listener| {
+                pods::serve(listener, pods.clone(), numbers.clone(), log.clone())
+            }));
+        }
+        let kept = Kept {
+            path: run_dir.join(weir_cni::plugin::LOG_SOCKET),
+            bind: logs::bind,
+            log: log.clone(),
+            told: move |failure: Option<&str>| status.log_socket(failure),
+        };
+        let serve = |listener| logs::serve(listener, numbers.clone(), log.clone());
+        kept.serve(Some(sockets.logs), serve).await;
+    };
+    std::thread::Builder::new()
+        .name("servers".into())
+        .spawn(move || {
+            privilege::drop_all_of_thread(&said);
+            runtime.block_on(serve);
+        })?;
+    Ok(())
+}

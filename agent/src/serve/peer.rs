@@ -1,0 +1,80 @@
+//! Sockets of the run directory that only root may ask.
+
+use crate::log::Log;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::geteuid;
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::{UnixListener, UnixStream};
+
+/// To those who may not ask.
+const REFUSED: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 23\r\nConnection: close\r\n\r\n\
+    only root may ask here\n";
+
+/// Between two lines about users who are refused: each may come back at once.
+const SAID: Duration = Duration::from_secs(60);
+
+/// Says who was refused, not each time.
+pub(super) struct Refusals {
+    does: &'static str,
+    log: Log,
+    /// When it was said last, and how often it was not since.
+    said: Mutex<(Option<Instant>, u64)>,
+}
+
+impl Refusals {
+    /// `does` says what the user tries, in a sentence with the user.
+    pub(super) fn new(does: &'static str, log: &Log) -> Self {
+        let (log, said) = (log.clone(), Mutex::default());
+        Self { does, log, said }
+    }
+
+    pub(super) fn say(&self, who: &str) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, quiet) = *said;
+        if last.is_some_and(|last| last.elapsed() < SAID) {
+            *said = (last, quiet + 1);
+            return;
+        }
+        *said = (Some(Instant::now()), 0);
+        drop(said);
+        let more = match quiet {
+            0 => String::new(),
+            n => format!(", and {n} times more since this was said last"),
+        };
+        let does = self.does;
+        let line = format!("a user who is not root {does} and is refused: {who}{more}");
+        self.log.warn(&line);
+    }
+}
+
+/// The next connection of root. The mode of socket and directory keeps others out already; one that came through is
+/// answered here, and `refused` hears who it was.
+pub(super) async fn accept_root(
+    listener: &UnixListener,
+    refused: impl Fn(String),
+) -> io::Result<UnixStream> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        match is_root(&stream) {
+            Ok(()) => return Ok(stream),
+            Err(who) => {
+                refused(who);
+                // The runtime does not know yet that it can be written to, and would not try.
+                if let Ok(mut stream) = stream.into_std() {
+                    let _ = stream.write_all(REFUSED);
+                }
+            }
+        }
+    }
+}
+
+/// (An agent that is not root, in a test, hears its own user.)
+fn is_root(stream: &UnixStream) -> Result<(), String> {
+    match getsockopt(stream, PeerCredentials) {
+        Ok(peer) if peer.uid() == 0 || peer.uid() == geteuid().as_raw() => Ok(()),
+        Ok(peer) => Err(format!("uid {}, process {}", peer.uid(), peer.pid())),
+        Err(e) => Err(format!("its credentials cannot be read: {e}")),
+    }
+}

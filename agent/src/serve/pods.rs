@@ -1,0 +1,116 @@
+//! The socket where the plugin asks for a pod that is about to start.
+
+use super::http::{self, Answer, answer};
+use super::peer::{Refusals, accept_root};
+use crate::log::Log;
+use crate::metrics::Metrics;
+use crate::pods::{PodView, Pods};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_cni::json;
+use weir_cni::plugin::{POD_PATH, PodAnswer, PodQuestion};
+use weir_cni::pod::{Namespace, NamespaceMetadata};
+
+/// How long a question waits for a pod that was not seen yet: the kubelet and this agent hear of it in the same
+/// moment, and the kubelet may be the first. The plugin gives up after twice that.
+const WAIT: Duration = Duration::from_secs(1);
+/// Everything on one connection.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Bytes of a question: three names.
+const BODY: usize = 4 << 10;
+
+/// Listens on a socket for root alone. A socket that an agent before us left is removed.
+pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    super::logs::bind_for(path, 0o600)
+}
+
+pub(super) async fn serve(listener: UnixListener, pods: Pods, metrics: Metrics, log: Log) {
+    let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
+        return;
+    };
+    let counts = metrics.clone();
+    let refusals = Refusals::new("asks for pods", &log);
+    let refused = |who: String| {
+        refusals.say(&who);
+        counts.pod_lookup("refused");
+    };
+    // Facts of pods are for the runtime of this node.
+    let accept = || accept_root(&listener, refused);
+    let handler = move |request: Request<Incoming>| {
+        let (pods, metrics) = (pods.clone(), metrics.clone());
+        async move {
+            let (result, answer) = respond(request, &pods).await;
+            metrics.pod_lookup(result);
+            answer
+        }
+    };
+    http::serve(accept, Arc::default(), LIMIT, handler).await;
+}
+
+async fn respond(request: Request<Incoming>, pods: &Pods) -> (&'static str, Answer) {
+    if request.uri().path() != POD_PATH {
+        let text = format!("post a question to {POD_PATH}\n");
+        return ("malformed", answer(StatusCode::NOT_FOUND, text));
+    }
+    let body = Limited::new(request.into_body(), BODY).collect().await;
+    let question = match body {
+        Ok(body) => json::from_slice(&body.to_bytes()).map_err(|e| e.to_string()),
+        Err(e) => Err(e.to_string()),
+    };
+    let question: PodQuestion = match question {
+        Ok(question) => question,
+        Err(e) => {
+            let text = format!("the question cannot be read: {e}\n");
+            return ("malformed", answer(StatusCode::BAD_REQUEST, text));
+        }
+    };
+    match wait(pods, &question).await {
+        Some(view) => known(&view, pods),
+        None if !pods.synced() => {
+            let text = "the API server has not listed the pods of this node yet\n";
+            ("unsynced", answer(StatusCode::SERVICE_UNAVAILABLE, text))
+        }
+        None => {
+            let text = "no pod of this name and uid on this node\n";
+            ("unknown", answer(StatusCode::NOT_FOUND, text))
+        }
+    }
+}
+
+/// The pod, at once or when it comes.
+async fn wait(pods: &Pods, question: &PodQuestion) -> Option<Arc<PodView>> {
+    let mut changes = pods.subscribe();
+    let seen = async {
+        loop {
+            changes.borrow_and_update();
+            let view = pods.get(&question.namespace, &question.name);
+            if let Some(view) = view.filter(|v| v.pod.is_called(&question.uid)) {
+                return Some(view);
+            }
+            changes.changed().await.ok()?;
+        }
+    };
+    tokio::time::timeout(WAIT, seen).await.ok()?
+}
+
+fn known(view: &PodView, pods: &Pods) -> (&'static str, Answer) {
+    let namespace = pods.namespace(view.namespace()).map(|seen| Namespace {
+        metadata: NamespaceMetadata {
+            name: seen.name.clone(),
+            labels: Some(seen.labels.clone()),
+        },
+    });
+    let pod = view.pod.clone();
+    match serde_json::to_vec(&PodAnswer { pod, namespace }) {
+        Ok(text) => ("known", answer(StatusCode::OK, text)),
+        Err(e) => {
+            let text = format!("the answer cannot be written: {e}\n");
+            ("malformed", answer(StatusCode::INTERNAL_SERVER_ERROR, text))
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The socket where an operator's command asks the agent about itself.
+
+use super::http::{self, Answer, answer};
+use super::peer::{Refusals, accept_root};
+use crate::log::Log;
+use crate::metrics::Metrics;
+use crate::pods::Pods;
+use crate::repair::state::asks;
+use crate::sandboxes::place::Identity;
+use crate::settings::{self, Resolved};
+use crate::status::{Facts, Status};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use serde::{Deserialize, Serialize};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Name of the socket in the run directory.
+pub(crate) const SOCKET: &str = "agent.sock";
+/// The settings in force, as `--explain-settings --json` prints them.
+pub(crate) const SETTINGS: &str = "/settings";
+/// The last lines of the log.
+pub(crate) const LOG: &str = "/log";
+/// The same as on the port of the metrics, which need not be open.
+pub(crate) const STATUS: &str = "/status.json";
+/// The same as there.
+pub(crate) const METRICS: &str = "/metrics";
+/// An array of [`Asking`].
+pub(crate) const PODS: &str = "/pods";
+
+/// Everything on one connection.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// A pod of this node that asks for redirection.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Asking {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// How its network namespace is told from others.
+    #[serde(flatten)]
+    pub(crate) identity: Identity,
+}
+
+/// What is told.
+pub(super) struct Source {
+    pub(super) resolved: Resolved,
+    pub(super) log: Log,
+    pub(super) status: Status,
+    pub(super) metrics: Metrics,
+    /// `None`: pods are not watched.
+    pub(super) pods: Option<Pods>,
+}
+
+/// Listens on a socket for root alone. A socket that an agent before us left is removed.
+pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    super::logs::bind_for(path, 0o600)
+}
+
+pub(super) async fn serve(listener: UnixListener, source: Arc<Source>) {
+    let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
+        return;
+    };
+    let refusals = Refusals::new("asks about the agent", &source.log);
+    let accept = || accept_root(&listener, |who| refusals.say(&who));
+    let told = Arc::clone(&source);
+    let handler = move |request: Request<Incoming>| {
+        let answer = respond(request.uri().path(), &told);
+        async move { answer }
+    };
+    http::serve(accept, Arc::default(), LIMIT, handler).await;
+}
+
+fn respond(path: &str, source: &Source) -> Answer {
+    let text = match path {
+        SETTINGS => settings::json(&source.resolved).to_string(),
+        LOG => source.log.recent(),
+        STATUS => Facts::of(&source.status).json(),
+        METRICS => source.metrics.text(),
+        PODS => match pods(source.pods.as_ref()) {
+            Ok(text) => text,
+            Err(why) => return answer(StatusCode::SERVICE_UNAVAILABLE, why),
+        },
+        _ => {
+            let paths = [SETTINGS, LOG, STATUS, METRICS, PODS].join(" ");
+            return answer(StatusCode::NOT_FOUND, format!("ask for one of {paths}\n"));
+        }
+    };
+    answer(StatusCode::OK, text)
+}
+
+fn pods(pods: Option<&Pods>) -> Result<String, String> {
+    let pods = pods.ok_or("the pods of this node are not watched\n")?;
+    if !pods.synced() {
+        return Err("the API server has not listed the pods of this node yet\n".into());
+    }
+    let asking = pods.all().into_iter().filter_map(|view| {
+        let facts = asks(&view)?;
+        Some(Asking {
+            namespace: facts.namespace,
+            name: facts.name,
+            identity: Identity::of(&view),
+        })
+    });
+    let asking: Vec<Asking> = asking.collect();
+    serde_json::to_string(&asking).map_err(|e| e.to_string())
+}

@@ -1,0 +1,319 @@
+//! Everything of one moment as plain values: what the page shows, and what `/status.json` is.
+
+use super::text::absolute;
+use super::{Install, Jobs, PodSocket, PodState, Pods, Status, Unasked, Watch};
+use crate::metrics::ratio;
+use serde::{Serialize, Serializer};
+use std::sync::Arc;
+use std::time::SystemTime;
+use weir_preflight::JobReport;
+
+/// The answer to a question. Field names are stable.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Facts {
+    /// `NODE_NAME`, or nothing.
+    pub(super) node: String,
+    /// Of weir.
+    pub(super) version: &'static str,
+    /// `uname -r`
+    pub(super) kernel: String,
+    /// When this was so.
+    pub(super) time: Time,
+    /// When the agent began.
+    pub(super) started: Time,
+    pub(super) uptime_seconds: u64,
+    pub(super) install: InstallFacts,
+    pub(super) pod_watch: WatchFacts,
+    pub(super) pod_socket: SocketFacts,
+    pub(super) verification: Verification,
+    /// Why the agent is not ready although the plugin is installed.
+    pub(super) not_ready: Option<String>,
+    /// Pods that ask for no redirection and had rules of ours.
+    pub(super) unasked: Vec<UnaskedFacts>,
+    /// Pods that ask for no redirection and could not be looked at.
+    pub(super) unasked_unseen: Unseen,
+    /// Pods that ask for redirection, by namespace and name.
+    pub(super) pods: Vec<PodFacts>,
+    pub(super) kernel_jobs: KernelJobs,
+}
+
+/// RFC 3339 in UTC, without fractions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Time(pub(super) SystemTime);
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&absolute(self.0))
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct InstallFacts {
+    pub(super) ready: bool,
+    /// Directory of the plugin's program.
+    pub(super) programs: String,
+    /// The CNI configuration that has our entry.
+    pub(super) configuration: Option<String>,
+    pub(super) last_pass: Option<Time>,
+    pub(super) last_failure: Option<Failure>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Failure {
+    pub(super) time: Time,
+    pub(super) reason: String,
+}
+
+/// `state` is `off`, `begins`, `synced` or `trouble`.
+#[derive(Debug, Serialize)]
+pub(super) struct WatchFacts {
+    pub(super) state: &'static str,
+    pub(super) reason: Option<String>,
+}
+
+/// The socket where the plugin asks for pods; `state` is `off`, `bound` or `failed`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SocketFacts {
+    pub(super) state: &'static str,
+    pub(super) reason: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UnaskedFacts {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) message: String,
+    pub(super) removed: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Unseen {
+    pub(super) count: u64,
+    /// One of them, and why.
+    pub(super) first: Option<String>,
+}
+
+/// `state` is `off`, `begins`, `on` or `overdue`; the numbers are of the last pass, and those of the metrics. While it is
+/// overdue, no pod counts as verified.
+#[derive(Debug, Serialize)]
+pub(super) struct Verification {
+    pub(super) state: &'static str,
+    pub(super) reason: Option<String>,
+    pub(super) expected: u64,
+    pub(super) verified: u64,
+    /// 1 when nothing is expected, `null` while nothing is known, or nothing any more.
+    pub(super) ratio: Option<f64>,
+    pub(super) repairs: Vec<Repairs>,
+    pub(super) drift: Vec<Drift>,
+}
+
+/// As `weir_repairs_total`.
+#[derive(Debug, Serialize)]
+pub(super) struct Repairs {
+    pub(super) cause: &'static str,
+    pub(super) result: &'static str,
+    pub(super) count: u64,
+}
+
+/// As `weir_drift_total`.
+#[derive(Debug, Serialize)]
+pub(super) struct Drift {
+    pub(super) cause: &'static str,
+    pub(super) count: u64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodFacts {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) mode: Option<&'static str>,
+    pub(super) engine: Option<String>,
+    pub(super) verified: bool,
+    pub(super) verified_at: Option<Time>,
+    pub(super) error: Option<String>,
+}
+
+/// `state` is `asking`, `asked` or `failed`; jobs are as in `weir preflight --json`.
+#[derive(Debug, Serialize)]
+pub(super) struct KernelJobs {
+    pub(super) state: &'static str,
+    pub(super) reason: Option<String>,
+    pub(super) jobs: Vec<JobReport>,
+}
+
+impl Facts {
+    /// As they are now.
+    pub(crate) fn of(status: &Status) -> Self {
+        let (install, watch, socket, pods, unasked, unseen, jobs) = {
+            let state = status.state();
+            (
+                state.install.clone(),
+                state.watch.clone(),
+                state.pod_socket.clone(),
+                state.pods.clone(),
+                Arc::clone(&state.unasked),
+                state.unseen.clone(),
+                state.jobs.clone(),
+            )
+        };
+        let shared = &status.0;
+        let overdue = status.overdue();
+        Self {
+            node: shared.node.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+            kernel: shared.kernel.clone(),
+            time: Time(SystemTime::now()),
+            started: Time(shared.began.0),
+            uptime_seconds: shared.began.1.elapsed().as_secs(),
+            install: install.into(),
+            pod_watch: watch.into(),
+            pod_socket: socket.into(),
+            not_ready: status.not_ready(),
+            unasked: unasked.iter().map(UnaskedFacts::of).collect(),
+            unasked_unseen: Unseen {
+                count: count(unseen.0),
+                first: unseen.1,
+            },
+            pods: match &pods {
+                Pods::Seen(pods) => {
+                    let of = |pod| PodFacts::of(pod, overdue.as_deref());
+                    pods.iter().map(of).collect()
+                }
+                Pods::Off(_) | Pods::Begins => Vec::new(),
+            },
+            verification: verification(status, &pods, overdue),
+            kernel_jobs: jobs.into(),
+        }
+    }
+
+    /// The text of `/status.json`.
+    pub(crate) fn json(&self) -> String {
+        // Nothing in here can fail to be written.
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+}
+
+impl From<Install> for InstallFacts {
+    fn from(i: Install) -> Self {
+        Self {
+            ready: i.ready,
+            programs: i.programs.display().to_string(),
+            configuration: i.configuration.map(|p| p.display().to_string()),
+            last_pass: i.last_pass.map(Time),
+            last_failure: i.last_failure.map(|(at, reason)| Failure {
+                time: Time(at),
+                reason,
+            }),
+        }
+    }
+}
+
+impl From<Watch> for WatchFacts {
+    fn from(watch: Watch) -> Self {
+        let (state, reason) = match watch {
+            Watch::Off(why) => ("off", Some(why)),
+            Watch::Begins => ("begins", None),
+            Watch::Synced => ("synced", None),
+            Watch::Trouble(why) => ("trouble", Some(why)),
+        };
+        Self { state, reason }
+    }
+}
+
+impl From<PodSocket> for SocketFacts {
+    fn from(socket: PodSocket) -> Self {
+        let (state, reason) = match socket {
+            PodSocket::Off(why) => ("off", Some(why)),
+            PodSocket::Bound => ("bound", None),
+            PodSocket::Failed(why) => ("failed", Some(why)),
+        };
+        Self { state, reason }
+    }
+}
+
+fn count(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+fn verification(status: &Status, pods: &Pods, overdue: Option<String>) -> Verification {
+    let (mut state, mut reason, seen): (_, _, &[PodState]) = match pods {
+        Pods::Off(why) => ("off", Some(why.clone()), &[]),
+        Pods::Begins => ("begins", None, &[]),
+        Pods::Seen(pods) => ("on", None, pods),
+    };
+    let known = matches!(pods, Pods::Seen(_)) && overdue.is_none();
+    let is_verified = |p: &&PodState| known && p.verified;
+    if let Some(why) = overdue {
+        (state, reason) = ("overdue", Some(why));
+    }
+    let (expected, verified) = (seen.len(), seen.iter().filter(is_verified).count());
+    let metrics = &status.0.metrics;
+    let repairs = metrics.repairs().into_iter();
+    let drift = metrics.drifts().into_iter();
+    Verification {
+        state,
+        reason,
+        expected: count(expected),
+        verified: count(verified),
+        ratio: known.then(|| ratio(expected, verified)),
+        repairs: repairs
+            .map(|(cause, result, count)| Repairs {
+                cause,
+                result,
+                count,
+            })
+            .collect(),
+        drift: drift.map(|(cause, count)| Drift { cause, count }).collect(),
+    }
+}
+
+impl PodFacts {
+    /// While verification is overdue, for this reason, no pod is known to be verified.
+    fn of(pod: &PodState, overdue: Option<&str>) -> Self {
+        Self {
+            namespace: pod.view.namespace().to_owned(),
+            name: pod.view.name().to_owned(),
+            mode: pod.mode.map(super::Mode::name),
+            engine: pod.engine.map(|e| e.to_string()),
+            verified: pod.verified && overdue.is_none(),
+            verified_at: pod.verified_at.map(Time),
+            error: pod.error.as_deref().or(overdue).map(str::to_owned),
+        }
+    }
+}
+
+impl UnaskedFacts {
+    fn of(found: &Unasked) -> Self {
+        Self {
+            namespace: found.view.namespace().to_owned(),
+            name: found.view.name().to_owned(),
+            message: found.message.clone().into(),
+            removed: found.removed,
+        }
+    }
+}
+
+impl From<Jobs> for KernelJobs {
+    fn from(jobs: Jobs) -> Self {
+        let (state, reason, jobs) = match jobs {
+            Jobs::Asking => ("asking", None, Vec::new()),
+            Jobs::Failed(why) => ("failed", Some(why), Vec::new()),
+            Jobs::Asked(jobs, untried) => {
+                let verdicts = jobs.iter().map(|(job, v)| JobReport::of(job, v));
+                ("asked", untried, verdicts.collect())
+            }
+        };
+        Self {
+            state,
+            reason,
+            jobs,
+        }
+    }
+}

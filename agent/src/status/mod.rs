@@ -1,0 +1,350 @@
+//! What the agent knows of itself and its node: a page for people, JSON for programs.
+//!
+//! ```text
+//! installer, watch, repair, survey -> Status (shared, small)
+//! Status -> Facts (plain, of one moment) -> page::html, JSON
+//! ```
+//! Nothing is found out for a question: each part tells [`Status`] when something happens to it.
+
+mod facts;
+mod kernel;
+mod page;
+mod text;
+
+pub(crate) use facts::Facts;
+pub(crate) use page::{POLICY, html};
+
+use crate::metrics::{Blind, Metrics};
+use crate::pods::PodView;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+use weir_cni::compile::Engine;
+use weir_preflight::system::kernel_release;
+use weir_preflight::{Job, Verdict};
+
+/// Characters of a reason that are kept. There may be one for each pod.
+const REASON: usize = 500;
+
+/// Where everybody tells and asks; clones are the same place.
+#[derive(Clone)]
+pub(crate) struct Status(Arc<Shared>);
+
+struct Shared {
+    node: String,
+    kernel: String,
+    began: (SystemTime, Instant),
+    metrics: Metrics,
+    state: Mutex<State>,
+}
+
+struct State {
+    install: Install,
+    watch: Watch,
+    pod_socket: PodSocket,
+    /// Why the plugin's lines do not arrive.
+    log_socket: Option<String>,
+    pods: Pods,
+    unasked: Arc<[Unasked]>,
+    /// How many pods that ask for nothing could not be looked at, and why the first could not.
+    unseen: (usize, Option<String>),
+    jobs: Jobs,
+    /// Why nothing can be opened, when it is for want of a descriptor.
+    exhausted: Option<String>,
+}
+
+/// The socket where the plugin asks for pods.
+#[derive(Clone)]
+enum PodSocket {
+    /// Nobody wants it, for this reason.
+    Off(String),
+    Bound,
+    /// It cannot be had.
+    Failed(String),
+}
+
+/// The plugin on the node.
+#[derive(Clone, Default)]
+struct Install {
+    ready: bool,
+    programs: PathBuf,
+    configuration: Option<PathBuf>,
+    last_pass: Option<SystemTime>,
+    last_failure: Option<(SystemTime, String)>,
+    failing: Option<Failing>,
+}
+
+/// The last look at what was installed was not completed.
+#[derive(Clone)]
+struct Failing {
+    why: String,
+    /// What of the installation is no longer as it was; `None` when all of it is.
+    damage: Option<String>,
+}
+
+/// The watch of this node's pods.
+#[derive(Clone)]
+enum Watch {
+    /// There is none, for this reason.
+    Off(String),
+    /// Nothing was heard yet.
+    Begins,
+    Synced,
+    /// It failed, and is tried again.
+    Trouble(String),
+}
+
+/// What verification found.
+#[derive(Clone)]
+enum Pods {
+    /// There is none, for this reason.
+    Off(String),
+    /// No pass is complete yet.
+    Begins,
+    /// Of the last pass.
+    Seen(Arc<[PodState]>),
+}
+
+/// What the kernel was found to be good for.
+#[derive(Clone)]
+enum Jobs {
+    /// It is asked.
+    Asking,
+    /// And why some of it could not be told.
+    Asked(Arc<[(&'static Job, Verdict)]>, Option<String>),
+    /// It cannot be asked.
+    Failed(String),
+}
+
+/// A pod that asks for redirection. What the API server says of it is shared with the watch, so this is small.
+#[derive(Debug, Clone)]
+pub(crate) struct PodState {
+    pub(crate) view: Arc<PodView>,
+    /// `None`: what it asks for cannot be understood.
+    pub(crate) mode: Option<Mode>,
+    /// Who held its rules when they were seen last.
+    pub(crate) engine: Option<Engine>,
+    /// Its rules are as it asks.
+    pub(crate) verified: bool,
+    /// When they were seen to be, the last time.
+    pub(crate) verified_at: Option<SystemTime>,
+    /// Why they are not.
+    pub(crate) error: Option<Box<str>>,
+}
+
+/// A pod that asks for no redirection and had rules of ours.
+#[derive(Debug, Clone)]
+pub(crate) struct Unasked {
+    pub(crate) view: Arc<PodView>,
+    /// What was found and what became of it.
+    pub(crate) message: Box<str>,
+    pub(crate) removed: bool,
+}
+
+/// How inbound traffic is led to the sidecar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Redirect,
+    Tproxy,
+}
+
+impl Mode {
+    /// As `sidecar.istio.io/interceptionMode` names it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Redirect => "REDIRECT",
+            Self::Tproxy => "TPROXY",
+        }
+    }
+}
+
+impl Status {
+    /// Of an agent that begins now and installs into this directory.
+    pub(crate) fn new(node: &str, programs: &Path, metrics: Metrics) -> Self {
+        let install = Install {
+            programs: programs.to_owned(),
+            ..Install::default()
+        };
+        Self(Arc::new(Shared {
+            node: node.to_owned(),
+            kernel: kernel_release(),
+            began: (SystemTime::now(), Instant::now()),
+            metrics,
+            state: Mutex::new(State {
+                install,
+                watch: Watch::Begins,
+                pod_socket: PodSocket::Off("the agent starts".to_owned()),
+                log_socket: None,
+                pods: Pods::Begins,
+                unasked: Arc::default(),
+                unseen: (0, None),
+                jobs: Jobs::Asking,
+                exhausted: None,
+            }),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pass is complete, with this configuration; or what was installed is looked at again.
+    pub(crate) fn install(&self, ready: bool, configuration: Option<&Path>) {
+        let mut state = self.state();
+        let install = &mut state.install;
+        install.ready = ready;
+        install.configuration = configuration.map(Path::to_owned);
+        if ready {
+            install.last_pass = Some(SystemTime::now());
+            install.failing = None;
+        }
+    }
+
+    /// A pass over what was installed before could not be completed, for this reason, and is tried again. `damage` is
+    /// what of the installation is no longer as it was.
+    pub(crate) fn check_failed(&self, why: &str, damage: Option<&str>) {
+        self.state().install.failing = Some(Failing {
+            why: cut(why),
+            damage: damage.map(cut),
+        });
+    }
+
+    /// A pass could not be completed.
+    pub(crate) fn install_failed(&self, why: &str) {
+        self.state().install.last_failure = Some((SystemTime::now(), cut(why)));
+    }
+
+    /// The plugin can ask for pods, or cannot, for this reason.
+    pub(crate) fn pod_socket(&self, failure: Option<&str>) {
+        let mut state = self.state();
+        state.pod_socket = match failure {
+            None => PodSocket::Bound,
+            Some(why) => PodSocket::Failed(cut(why)),
+        };
+        self.plugin(&state);
+    }
+
+    /// The plugin's lines arrive, or do not, for this reason.
+    pub(crate) fn log_socket(&self, failure: Option<&str>) {
+        let mut state = self.state();
+        state.log_socket = failure.map(cut);
+        self.plugin(&state);
+    }
+
+    /// Whether one of the plugin's sockets cannot be had.
+    fn plugin(&self, state: &State) {
+        let failed = matches!(state.pod_socket, PodSocket::Failed(_)) || state.log_socket.is_some();
+        self.0.metrics.blind(Blind::Plugin, failed);
+    }
+
+    /// Nothing can be opened, for this reason, or descriptors are free.
+    pub(crate) fn descriptors(&self, exhausted: Option<String>) {
+        self.0.metrics.exhausted(exhausted.is_some());
+        self.state().exhausted = exhausted;
+    }
+
+    /// Why this agent is not ready although the plugin is installed. Only what ends with this process, or with what is
+    /// mounted into it: an API server that is away makes no agent unready, because all of them would be at once, and none
+    /// could do anything about it.
+    pub(crate) fn not_ready(&self) -> Option<String> {
+        if let Some(why) = &self.state().exhausted {
+            return Some(format!("this agent can open nothing: {why}"));
+        }
+        if let PodSocket::Failed(why) = &self.state().pod_socket {
+            return Some(format!("the plugin cannot ask this agent for pods: {why}"));
+        }
+        if let Some(why) = &self.state().log_socket {
+            return Some(format!("the plugin's lines do not reach this agent: {why}"));
+        }
+        self.overdue()
+    }
+
+    /// Why the plugin is not known to be installed and in force, for the kubelet and who asks in its place.
+    pub(crate) fn not_installed(&self) -> String {
+        let state = self.state();
+        let install = &state.install;
+        match (&install.failing, &install.last_failure) {
+            (Some(Failing { why, damage: None }), _) => {
+                format!(
+                    "the CNI plugin is installed; the last check failed: {why}; it is tried again"
+                )
+            }
+            (
+                Some(Failing {
+                    why,
+                    damage: Some(damage),
+                }),
+                _,
+            ) => format!(
+                "the CNI plugin is not installed as it was: {damage}; installing it again failed: {why}; it is tried again"
+            ),
+            (None, _) if install.last_pass.is_some() => {
+                "the CNI plugin was installed, and is being checked again".to_owned()
+            }
+            (None, Some((_, why))) => format!("the CNI plugin is not installed yet: {why}"),
+            (None, None) => {
+                "the CNI plugin is not installed yet; the log says what is missing".to_owned()
+            }
+        }
+    }
+
+    /// That verification has not come round for too long.
+    fn overdue(&self) -> Option<String> {
+        let since = self.0.metrics.overdue()?.as_secs();
+        Some(format!(
+            "no round of verification has ended for {since} s: what is shown of pods is older than that; the log may \
+             say why, and another agent begins anew"
+        ))
+    }
+
+    /// No pods are watched.
+    pub(crate) fn watch_is_off(&self, why: &str) {
+        let mut state = self.state();
+        state.watch = Watch::Off(cut(why));
+        state.pod_socket = PodSocket::Off(cut(why));
+    }
+
+    /// The watch of pods works, or does not, for this reason.
+    pub(crate) fn watch(&self, trouble: Option<String>) {
+        self.state().watch = match trouble {
+            None => Watch::Synced,
+            Some(why) => Watch::Trouble(cut(&why)),
+        };
+    }
+
+    /// No pod is verified.
+    pub(crate) fn verification_is_off(&self, why: &str) {
+        self.state().pods = Pods::Off(cut(why));
+    }
+
+    /// What a pass found.
+    pub(crate) fn pods(&self, pods: Vec<PodState>) {
+        let pods = pods.into();
+        self.state().pods = Pods::Seen(pods);
+    }
+
+    /// What the last round found in pods that ask for nothing, and a line for each that could not be looked at.
+    pub(crate) fn unasked(&self, pods: Vec<Unasked>, unseen: &[String]) {
+        let pods = pods.into();
+        let mut state = self.state();
+        state.unasked = pods;
+        state.unseen = (unseen.len(), unseen.first().map(|line| cut(line)));
+    }
+
+    /// Finds out in the background what the kernel is good for; once.
+    pub(crate) fn ask_kernel(&self) {
+        kernel::ask(self.clone());
+    }
+}
+
+// A node has up to 250 pods: 24 KB.
+const _: () = assert!(size_of::<PodState>() <= 96);
+
+/// A reason that is not too long.
+pub(crate) fn cut(text: &str) -> String {
+    match text.char_indices().nth(REASON) {
+        Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,126 @@
+//! The process: settings in, an installed plugin until a signal comes.
+
+mod parts;
+
+use crate::api::notices::Notices;
+use crate::install::owner::Owner;
+use crate::install::passes::Agent;
+use crate::install::watch::Signals;
+use crate::install::{Desired, Installer};
+use crate::log::{Levels, Log};
+use crate::metrics::Metrics;
+use crate::repair::Action;
+use crate::serve::{Ready, Reserve};
+use crate::settings::{Origin, Resolved, Settings, Usage};
+use crate::status::Status;
+use crate::thread::privilege;
+use parts::Parts;
+use weir_cni::log::Level;
+
+/// Runs until SIGINT or SIGTERM. Then the installation stays for the next agent or goes, as [`Owner`] decides. A
+/// failure removes nothing. The answer is whether all went well.
+///
+/// # Errors
+/// What kept it from starting; nothing was changed on the node then.
+pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, String> {
+    let reserve = Reserve::hold();
+    let (mut levels, unknown) =
+        Levels::parse(&settings.log_levels).map_err(|e| format!("--log_output_level: {e}"))?;
+    let desired = Desired::new(settings, levels.plugin.as_str())?;
+    // The plugin filters by its own level; here its lines are heard from the agent's level on.
+    levels.plugin = levels.agent;
+    let log = Log::open(&settings.log_targets, settings.log_json, levels)?;
+    introduce(&log, resolved, settings, &unknown);
+    // Before there is a second thread.
+    privilege::set_no_new_privs(&log);
+    let repair = settings.repair.as_ref().and_then(|r| r.action);
+    let verifies = matches!(repair, Some(Action::Repair));
+    privilege::drop_all_but_needed(&log, verifies);
+    let signals = Signals::block().map_err(|e| format!("cannot wait for signals: {e}"))?;
+    let (ready, metrics) = (Ready::default(), Metrics::new());
+    let status = Status::new(&settings.node_name, &desired.bin_dir, metrics.clone());
+    let parts = Parts {
+        resolved,
+        settings,
+        access: &desired.access,
+        metrics: metrics.clone(),
+        status: status.clone(),
+        log: log.clone(),
+    };
+    let (notices, names) = parts.start(ready.clone(), reserve)?;
+    let pods = notices.as_ref().map(Notices::pods);
+    let owner = Owner::new(settings, &desired.kubeconfig, pods);
+    owner.learn(&log);
+    let mut agent = Agent {
+        owner,
+        installer: Installer::new(desired),
+        log,
+        metrics,
+        status,
+        notices,
+        ready,
+        signals,
+        quiet: false,
+        was_ready: false,
+        failing: None,
+        summary: None,
+        warned: None,
+    };
+    let ended_well = agent.run();
+    // An agent that never came to work leaves nothing to ask.
+    if ended_well || agent.was_ready {
+        names.keep();
+    }
+    Ok(ended_well)
+}
+
+fn introduce(log: &Log, resolved: &Resolved, settings: &Settings, unknown: &[String]) {
+    log.info(&format!("weir agent {} starts", env!("CARGO_PKG_VERSION")));
+    for e in resolved.iter() {
+        let name = if e.setting.env.is_empty() {
+            e.setting.flag
+        } else {
+            e.setting.env
+        };
+        let (level, by) = match e.origin {
+            Origin::Default => (Level::Debug, "default".to_owned()),
+            Origin::Runtime => (Level::Info, "container runtime".to_owned()),
+            Origin::Flag => (Level::Info, format!("flag --{}", e.setting.flag)),
+            Origin::Env(name) => (Level::Info, format!("environment {name}")),
+        };
+        let text = match e.setting.may_hold_a_secret() && !e.text.is_empty() {
+            true => "(not logged)".to_owned(),
+            false => format!("{:?}", e.text),
+        };
+        log.say(level, &format!("setting {name}={text} ({by})"));
+        if let Some(note) = &e.note {
+            log.warn(&format!("setting {name}: {note}"));
+        }
+        if e.setting.usage == Usage::Later && e.origin != Origin::Default {
+            log.info(&format!(
+                "setting {name} has no effect yet: what it is for is not part of this agent"
+            ));
+        }
+    }
+    if settings.pod_namespace.is_empty() {
+        log.warn(
+            "POD_NAMESPACE is not set: the plugin cannot tell this agent's own pod from others, and \
+             holds it up like any other",
+        );
+    }
+    let (watched, repaired) = (
+        resolved.text("NODE_NAME"),
+        resolved.text("REPAIR_NODE_NAME"),
+    );
+    if resolved.bool("REPAIR_ENABLED") && !watched.is_empty() && watched != repaired {
+        log.warn(&format!(
+            "REPAIR_NODE_NAME={repaired:?} is not NODE_NAME={watched:?}, whose pods are watched: no pod is repaired \
+             by the criteria; give both the name of this node"
+        ));
+    }
+    for scope in unknown {
+        log.debug(&format!(
+            "--log_output_level: nobody speaks under scope {scope:?}"
+        ));
+    }
+}

@@ -1,0 +1,205 @@
+//! What runs beside the installer: the servers, the watch of pods, repair. Joined here, each with what it needs.
+
+use crate::api::notices::Notices;
+use crate::install::Access;
+use crate::log::Log;
+use crate::metrics::Metrics;
+use crate::pods::watch::Watch;
+use crate::repair::controller;
+use crate::serve::{self, Ports, Ready, Reserve, Sockets};
+use crate::settings::{Resolved, Settings};
+use crate::status::Status;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+/// What the parts are made of.
+pub(crate) struct Parts<'a> {
+    pub(crate) resolved: &'a Resolved,
+    pub(crate) settings: &'a Settings,
+    pub(crate) access: &'a Access,
+    pub(crate) metrics: Metrics,
+    pub(crate) status: Status,
+    pub(crate) log: Log,
+}
+
+/// The names of the sockets that this process bound; they go when it is dropped.
+#[derive(Default)]
+pub(crate) struct Names(Vec<PathBuf>);
+
+impl Names {
+    fn add(&mut self, listener: &UnixListener) {
+        let address = listener.local_addr().ok();
+        let name = address.and_then(|a| a.as_pathname().map(Into::into));
+        self.0.extend(name);
+    }
+
+    /// For the next agent, which binds them anew.
+    pub(crate) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = std::fs::remove_file(name);
+        }
+    }
+}
+
+impl Parts<'_> {
+    /// Starts them all; they run until the process ends. With a watch of pods the installer can send events.
+    ///
+    /// # Errors
+    /// A socket that the agent cannot do without, or a thread.
+    pub(crate) fn start(
+        self,
+        ready: Ready,
+        reserve: Reserve,
+    ) -> Result<(Option<Notices>, Names), String> {
+        let no_servers = |e| format!("cannot start the servers: {e}");
+        let mut sockets = self.bind()?;
+        let mut names = Names::default();
+        names.add(&sockets.logs);
+        let (ports, numbers) = (self.ports(reserve)?, self.metrics.clone());
+        serve::start_ports(ports, ready, numbers, self.status.clone(), self.log.clone())
+            .map_err(no_servers)?;
+        sockets.pods = self.pods();
+        let notices = sockets
+            .pods
+            .as_ref()
+            .map(|(_, watch)| Notices::new(self.settings, self.access, watch.pods(), &self.log));
+        sockets.report = self.report();
+        let pods = sockets.pods.as_ref().and_then(|(pods, _)| pods.as_ref());
+        let report = sockets.report.as_ref().map(|(report, _)| report);
+        pods.into_iter().chain(report).for_each(|l| names.add(l));
+        self.repair(&sockets);
+        let Self {
+            metrics,
+            status,
+            log,
+            ..
+        } = self;
+        serve::start(sockets, metrics, status.clone(), log).map_err(no_servers)?;
+        status.ask_kernel();
+        Ok((notices, names))
+    }
+
+    fn ports(&self, reserve: Reserve) -> Result<Ports, String> {
+        let settings = self.settings;
+        let metrics = settings.monitoring_port.and_then(|port| {
+            let bound = u16::try_from(port)
+                .map_err(|_| "ports go to 65535".to_owned())
+                .and_then(|port| serve::bind_metrics(port).map_err(|e| e.to_string()));
+            if let Err(e) = &bound {
+                self.log.warn(&format!(
+                    "no metrics on port {port}: {e}; MONITORING_PORT chooses another"
+                ));
+            }
+            bound.ok()
+        });
+        let port = settings.health_port;
+        let health = serve::bind_health(port).map_err(|e| {
+            format!(
+                "cannot listen on port {port} for health: {e}; WEIR_HEALTH_PORT chooses another"
+            )
+        })?;
+        Ok(Ports {
+            health,
+            metrics,
+            reserve,
+        })
+    }
+
+    fn bind(&self) -> Result<Sockets, String> {
+        let path = self.settings.run_dir.join(weir_cni::plugin::LOG_SOCKET);
+        let logs = serve::bind_logs(&path).map_err(|e| {
+            format!(
+                "cannot listen on {}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?",
+                path.display()
+            )
+        })?;
+        Ok(Sockets {
+            run_dir: self.settings.run_dir.clone(),
+            logs,
+            pods: None,
+            report: None,
+        })
+    }
+
+    /// The watch of this node's pods and the socket where the plugin asks for them. Without either the plugin
+    /// asks the API server, so nothing here keeps the agent from starting.
+    fn pods(&self) -> Option<(Option<UnixListener>, Watch)> {
+        let (settings, log, status) = (self.settings, &self.log, &self.status);
+        let path = settings.run_dir.join(weir_cni::plugin::POD_SOCKET);
+        let begin = || {
+            let node = &settings.node_name;
+            if node.is_empty() {
+                return Err("NODE_NAME is not set".to_owned());
+            }
+            let metrics = self.metrics.clone();
+            Watch::new(self.access, node, metrics, status.clone(), log.clone())
+        };
+        let watch = match begin() {
+            Ok(watch) => watch,
+            Err(why) => {
+                log.warn(&format!(
+                    "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
+                ));
+                status.watch_is_off(&why);
+                // Of an agent before us.
+                let _ = std::fs::remove_file(&path);
+                return None;
+            }
+        };
+        let listener = serve::bind_pods(&path)
+            .map_err(|e| format!("cannot listen on {}: {e}", path.display()));
+        if let Err(why) = &listener {
+            log.warn(&format!(
+                "{why}; the plugin asks the API server for every pod"
+            ));
+        }
+        status.pod_socket(listener.as_ref().err().map(String::as_str));
+        Some((listener.ok(), watch))
+    }
+
+    /// The socket where an operator's command asks about this agent. Nothing depends on it.
+    fn report(&self) -> Option<(UnixListener, Resolved)> {
+        let path = self.settings.run_dir.join(serve::report::SOCKET);
+        match serve::report::bind(&path) {
+            Ok(listener) => Some((listener, self.resolved.clone())),
+            Err(e) => {
+                self.log.warn(&format!(
+                    "cannot listen on {}: {e}; no command can ask this agent about itself",
+                    path.display()
+                ));
+                None
+            }
+        }
+    }
+
+    /// Repair of pods that started outside of the mesh; it needs the watch.
+    fn repair(&self, sockets: &Sockets) {
+        let (settings, status, log) = (self.settings, &self.status, &self.log);
+        let Some(repair) = settings.repair.clone().filter(|r| r.action.is_some()) else {
+            let why = "none of REPAIR_REPAIR_PODS, REPAIR_DELETE_PODS, REPAIR_LABEL_PODS is on";
+            status.verification_is_off(why);
+            return log.info(&format!("no pod is repaired: {why}"));
+        };
+        let Some((_, watch)) = &sockets.pods else {
+            let why = "the pods of this node are not watched";
+            status.verification_is_off(why);
+            return log.warn(&format!("no pod is repaired: {why}"));
+        };
+        if repair.interval.is_none() {
+            status.verification_is_off("REPAIR_REPAIR_PODS is off, or WEIR_VERIFY_INTERVAL is 0");
+        }
+        let (node, pods) = (&settings.node_name, watch.pods());
+        let told = (self.metrics.clone(), status.clone());
+        let begun = controller::start(repair, self.access, node, pods, told, log.clone());
+        if let Err(why) = begun {
+            status.verification_is_off(&why);
+            log.warn(&format!("no pod is repaired: {why}"));
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! What a thread of the agent begins with: a runtime of its own, and no more rights than its work needs.
+
+pub(crate) mod privilege;
+pub(crate) mod runtime;
