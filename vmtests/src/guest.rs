@@ -84,7 +84,7 @@ fn session(
             Frame::Load(files) => {
                 let failed: Vec<String> = files
                     .iter()
-                    .filter_map(|f| setup::load_module(f).err())
+                    .filter_map(|f| setup::load_module(f.as_ref()).err())
                     .collect();
                 port.answer(if failed.is_empty() {
                     Ok(())
@@ -97,7 +97,7 @@ fn session(
                     port.answer(answer)?;
                 }
             }
-            Frame::Get(path) => files::send(port, &path)?,
+            Frame::Get(path) => files::send(port, path.as_ref())?,
             Frame::Run(run) => {
                 log.mark();
                 match exec::run(port, children.as_fd(), &run)? {

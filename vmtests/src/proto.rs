@@ -1,28 +1,26 @@
 //! What host and guest say to each other over the virtio-serial port `ctl`.
 //!
-//! A frame is its length (`u32`, little-endian, kind included), its kind (`u8`) and its body. The host asks, the
-//! guest answers; only [`Frame::Out`] and [`Frame::Err`] come unasked, between a [`Frame::Run`] and its
-//! [`Frame::Exit`]. A guest that dies says nothing: the verdict is a frame, and no frame is no verdict.
+//! A frame is its length (`u32`, little-endian) and its value in the format of [`postcard`]. The host asks, the guest
+//! answers; only [`Frame::Out`] and [`Frame::Err`] come unasked, between a [`Frame::Run`] and its [`Frame::Exit`]. A
+//! guest that dies sends nothing: the verdict is a frame, and no frame is no verdict.
 
-mod codec;
 mod decoder;
-mod wire;
 
 pub use decoder::Decoder;
 
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
 
-/// Both sides must speak the same. To be raised with every change of a frame.
-pub const VERSION: u32 = 1;
+/// Both sides must have the same. Raise it with every change of a frame.
+pub const VERSION: u32 = 2;
 /// No frame is longer; longer files and output come in several.
 pub const MAX_FRAME: usize = 1 << 20;
 /// How much of a file or of a program's output goes into one frame.
 pub const CHUNK: usize = 256 << 10;
 
 /// One message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
     /// Host: the time, and bytes that make this guest's random numbers its own. Answer: [`Frame::Hello`].
     Sync {
@@ -32,13 +30,13 @@ pub enum Frame {
         seed: [u8; 32],
     },
     /// Host: load these `.ko` files of the guest, in this order. Answer: [`Frame::Done`] or [`Frame::Failed`].
-    Load(Vec<PathBuf>),
+    Load(Vec<OsString>),
     /// Host: a piece of a file. Answer, to the last piece only: [`Frame::Done`] or [`Frame::Failed`].
     File(FilePiece),
     /// Host: run a program. Answers: output as it comes, then [`Frame::Exit`] or [`Frame::Failed`].
     Run(Run),
     /// Host: send a file back. Answer: [`Frame::Piece`], as many as it takes, or [`Frame::Failed`].
-    Get(PathBuf),
+    Get(OsString),
     /// Host: what the kernel logged since the last [`Frame::Sync`]. Answer: [`Frame::Log`].
     Dmesg,
     /// Host: wait for the next host; this machine is going to be saved. Answer: [`Frame::Done`].
@@ -49,14 +47,15 @@ pub enum Frame {
     /// Guest: ready.
     Hello(Hello),
     /// Guest: what the program wrote to its standard output.
-    Out(Vec<u8>),
+    Out(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Guest: what the program wrote to its standard error.
-    Err(Vec<u8>),
+    Err(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Guest: how the program ended.
     Exit(Exit),
     /// Guest: a piece of the file asked for.
     Piece {
         /// The next bytes.
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
         /// No more comes.
         is_last: bool,
@@ -70,10 +69,10 @@ pub enum Frame {
 }
 
 /// A piece of a file on its way into the guest.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePiece {
     /// Where in the guest; missing directories are made.
-    pub path: PathBuf,
+    pub path: OsString,
     /// Permissions, as in `chmod(2)`.
     pub mode: u32,
     /// Replaces what is there; a later piece adds to it.
@@ -81,16 +80,17 @@ pub struct FilePiece {
     /// The file is complete with this.
     pub is_last: bool,
     /// The bytes.
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
 }
 
 /// A program to run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// Its path in the guest, and its arguments. A path without a slash is looked for in `PATH` of `env`.
     pub argv: Vec<OsString>,
     /// Where it starts; made if it is missing.
-    pub cwd: PathBuf,
+    pub cwd: OsString,
     /// Its whole environment.
     pub env: Vec<(OsString, OsString)>,
     /// A network namespace (its `lo` up) and a mount namespace of its own.
@@ -98,11 +98,11 @@ pub struct Run {
     /// Killed, with all that it started, after so many milliseconds.
     pub deadline_ms: u64,
     /// A file of the guest to read from; else `/dev/null`.
-    pub stdin: Option<PathBuf>,
+    pub stdin: Option<OsString>,
 }
 
 /// What a guest says of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`VERSION`] of the agent.
     pub version: u32,
@@ -115,7 +115,7 @@ pub struct Hello {
 }
 
 /// How a program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     /// By itself, with this status.
     Status(i32),
@@ -136,7 +136,7 @@ impl fmt::Display for Ending {
 }
 
 /// The verdict on a program.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// How it ended.
     pub ending: Ending,
@@ -146,23 +146,38 @@ pub struct Exit {
     pub kernel_log: String,
 }
 
-/// Why bytes are not a frame. The port carries nothing else, so there is no going on after one.
+impl Frame {
+    /// The frame as bytes, its length first.
+    ///
+    /// # Errors
+    ///
+    /// [`Garbage::Length`]: the other side would refuse it. Senders of long content keep to [`CHUNK`].
+    pub fn encode(&self) -> Result<Vec<u8>, Garbage> {
+        let mut bytes = postcard::to_extend(self, vec![0; 4]).map_err(|_| Garbage::Body)?;
+        let length = bytes.len() - 4;
+        let front = u32::try_from(length).unwrap_or(u32::MAX);
+        match bytes.first_chunk_mut() {
+            Some(first) if length <= MAX_FRAME => *first = front.to_le_bytes(),
+            _ => return Err(Garbage::Length(front)),
+        }
+        Ok(bytes)
+    }
+}
+
+/// Why bytes are not a frame. The port carries nothing else, so nothing after one can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Garbage {
     /// A length of zero, or above [`MAX_FRAME`].
     Length(u32),
-    /// A kind that this version does not know.
-    Kind(u8),
-    /// A body that is shorter or longer than its kind says, or holds a value that is none.
-    Body(u8),
+    /// A value that this version does not know, or that is shorter or longer than its length.
+    Body,
 }
 
 impl fmt::Display for Garbage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length(n) => write!(f, "a frame of {n} bytes"),
-            Self::Kind(kind) => write!(f, "a frame of unknown kind {kind}"),
-            Self::Body(kind) => write!(f, "a broken frame of kind {kind}"),
+            Self::Body => f.write_str("a broken frame"),
         }
     }
 }

@@ -110,7 +110,7 @@ impl Session {
         for i in 0..count {
             let piece = bytes.chunks(CHUNK).nth(i).unwrap_or_default();
             self.send(&Frame::File(FilePiece {
-                path: path.to_owned(),
+                path: path.into(),
                 mode,
                 is_first: i == 0,
                 is_last: i + 1 == count,
@@ -123,7 +123,7 @@ impl Session {
     /// Reads a file of the guest.
     pub(crate) fn get(&mut self, path: &Path, deadline: Duration) -> Answer<Vec<u8>> {
         let until = Instant::now() + deadline;
-        self.send(&Frame::Get(path.to_owned()))?;
+        self.send(&Frame::Get(path.into()))?;
         let mut all = Vec::new();
         loop {
             match self.receive(until, deadline)? {
@@ -139,9 +139,7 @@ impl Session {
     }
 
     pub(crate) fn load(&mut self, modules: &[&Path], deadline: Duration) -> Answer<()> {
-        self.send(&Frame::Load(
-            modules.iter().map(|m| m.to_path_buf()).collect(),
-        ))?;
+        self.send(&Frame::Load(modules.iter().map(|m| m.into()).collect()))?;
         self.done(deadline)
     }
 
@@ -170,9 +168,12 @@ impl Session {
     }
 
     fn send(&mut self, frame: &Frame) -> Answer<()> {
-        self.stream
-            .write_all(&frame.encode())
-            .map_err(|_| Lost::Closed)
+        let bytes = frame.encode().map_err(|e| {
+            Lost::Refused(format!(
+                "{e} is too long for the guest: fewer arguments or variables"
+            ))
+        })?;
+        self.stream.write_all(&bytes).map_err(|_| Lost::Closed)
     }
 
     fn receive(&mut self, until: Instant, deadline: Duration) -> Answer<Frame> {
@@ -248,13 +249,13 @@ mod tests {
     fn no_verdict_is_never_a_good_one() {
         assert!(fails(Vec::new()).contains("ended without a verdict"));
         assert!(fails(vec![0; 8]).contains("a frame of 0 bytes"));
-        assert!(fails(Frame::Done.encode()).contains("answered Done"));
-        assert!(fails(Frame::Failed("no".into()).encode()) == "no");
+        assert!(fails(Frame::Done.encode().unwrap()).contains("answered Done"));
+        assert!(fails(Frame::Failed("no".into()).encode().unwrap()) == "no");
         let old = Hello {
             version: VERSION + 1,
             ..Hello::default()
         };
-        assert!(fails(Frame::Hello(old).encode()).contains("version"));
+        assert!(fails(Frame::Hello(old).encode().unwrap()).contains("version"));
     }
 
     #[test]
@@ -276,7 +277,8 @@ mod tests {
             Frame::Err(b"two".to_vec()),
             Frame::Exit(exit.clone()),
         ];
-        let (mut session, thread) = guest(frames.iter().flat_map(Frame::encode).collect());
+        let (mut session, thread) =
+            guest(frames.iter().flat_map(|f| f.encode().unwrap()).collect());
         let run = Run {
             argv: vec!["x".into()],
             cwd: "/".into(),

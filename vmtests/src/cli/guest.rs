@@ -121,7 +121,7 @@ impl GuestArgs {
         }
         Ok(Run {
             argv,
-            cwd,
+            cwd: cwd.into(),
             env,
             is_isolated: false,
             deadline_ms: self.timeout.saturating_mul(1000),

@@ -15,12 +15,13 @@ pub(super) fn write(piece: &FilePiece) -> Option<Result<(), String>> {
 }
 
 fn append(piece: &FilePiece) -> io::Result<()> {
+    let path = Path::new(&piece.path);
     if piece.is_first {
-        if let Some(parent) = piece.path.parent() {
+        if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
         // A new file, so that a program that runs from the old one does not keep it from being replaced (ETXTBSY).
-        match fs::remove_file(&piece.path) {
+        match fs::remove_file(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
@@ -28,7 +29,7 @@ fn append(piece: &FilePiece) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .append(true)
         .create(piece.is_first)
-        .open(&piece.path)?;
+        .open(path)?;
     file.write_all(&piece.bytes)?;
     if piece.is_last {
         file.set_permissions(fs::Permissions::from_mode(piece.mode))?;

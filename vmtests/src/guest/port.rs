@@ -83,7 +83,10 @@ impl Port {
     }
 
     pub(super) fn send(&mut self, frame: &Frame) -> io::Result<()> {
-        self.file.write_all(&frame.encode())
+        let bytes = frame
+            .encode()
+            .map_err(|e| io::Error::other(e.to_string()))?;
+        self.file.write_all(&bytes)
     }
 
     pub(super) fn answer(&mut self, result: Result<(), String>) -> io::Result<()> {

@@ -247,7 +247,7 @@ impl<'a> Runner<'a> {
         };
         Ok(Command {
             argv,
-            cwd,
+            cwd: cwd.into(),
             env,
             is_isolated: false,
             deadline_ms: needs::DEADLINE * 1000,

@@ -43,12 +43,13 @@ impl Decoder {
         let Some((frame, _)) = rest.split_at_checked(size) else {
             return Ok(None);
         };
-        let Some((kind, body)) = frame.split_first() else {
-            return Ok(None);
-        };
-        let frame = Frame::decode(*kind, body)?;
-        self.taken += 4 + size;
-        Ok(Some(frame))
+        match postcard::take_from_bytes(frame) {
+            Ok((frame, [])) => {
+                self.taken += 4 + size;
+                Ok(Some(frame))
+            }
+            _ => Err(Garbage::Body),
+        }
     }
 }
 
@@ -60,14 +61,9 @@ mod tests {
     use proptest::prelude::*;
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
-    use std::path::PathBuf;
 
     fn os_string() -> impl Strategy<Value = OsString> {
         vec(any::<u8>(), 0..20).prop_map(OsString::from_vec)
-    }
-
-    fn path() -> impl Strategy<Value = PathBuf> {
-        os_string().prop_map(PathBuf::from)
     }
 
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
@@ -77,11 +73,11 @@ mod tests {
     fn run() -> impl Strategy<Value = Run> {
         (
             vec(os_string(), 0..4),
-            path(),
+            os_string(),
             vec((os_string(), os_string()), 0..4),
             any::<bool>(),
             any::<u64>(),
-            proptest::option::of(path()),
+            proptest::option::of(os_string()),
         )
             .prop_map(|(argv, cwd, env, is_isolated, deadline_ms, stdin)| Run {
                 argv,
@@ -94,15 +90,20 @@ mod tests {
     }
 
     fn file() -> impl Strategy<Value = FilePiece> {
-        (path(), any::<u32>(), any::<bool>(), any::<bool>(), bytes()).prop_map(
-            |(path, mode, is_first, is_last, bytes)| FilePiece {
+        (
+            os_string(),
+            any::<u32>(),
+            any::<bool>(),
+            any::<bool>(),
+            bytes(),
+        )
+            .prop_map(|(path, mode, is_first, is_last, bytes)| FilePiece {
                 path,
                 mode,
                 is_first,
                 is_last,
                 bytes,
-            },
-        )
+            })
     }
 
     fn ending() -> impl Strategy<Value = Ending> {
@@ -117,10 +118,10 @@ mod tests {
         prop_oneof![
             any::<(u64, [u8; 32])>()
                 .prop_map(|(unix_nanos, seed)| Frame::Sync { unix_nanos, seed }),
-            vec(path(), 0..4).prop_map(Frame::Load),
+            vec(os_string(), 0..4).prop_map(Frame::Load),
             file().prop_map(Frame::File),
             run().prop_map(Frame::Run),
-            path().prop_map(Frame::Get),
+            os_string().prop_map(Frame::Get),
             Just(Frame::Dmesg),
             Just(Frame::Park),
             Just(Frame::Quit),
@@ -157,7 +158,7 @@ mod tests {
         fn what_was_sent_arrives_however_it_is_cut(
             frames in vec(frame(), 1..6), sizes in vec(1usize..50, 1..20)
         ) {
-            let sent: Vec<u8> = frames.iter().flat_map(Frame::encode).collect();
+            let sent: Vec<u8> = frames.iter().flat_map(|f| f.encode().unwrap()).collect();
             let (mut decoder, mut received, mut rest) = (Decoder::new(), Vec::new(), &sent[..]);
             for size in sizes.iter().cycle() {
                 if rest.is_empty() {
@@ -186,7 +187,7 @@ mod tests {
         fn a_changed_byte_is_never_a_panic(
             frame in frame(), at in any::<prop::sample::Index>(), value in any::<u8>()
         ) {
-            let mut sent = frame.encode();
+            let mut sent = frame.encode().unwrap();
             let at = at.index(sent.len());
             sent[at] = value;
             let mut decoder = Decoder::new();
@@ -208,15 +209,27 @@ mod tests {
     #[test]
     fn bytes_after_a_body_are_refused() {
         let mut decoder = Decoder::new();
-        decoder.push(&[2, 0, 0, 0, 71, 0]);
-        assert_eq!(decoder.next_frame(), Err(Garbage::Body(71)));
+        let mut done = Frame::Done.encode().unwrap();
+        done[0] += 1;
+        done.push(0);
+        decoder.push(&done);
+        assert_eq!(decoder.next_frame(), Err(Garbage::Body));
         let mut decoder = Decoder::new();
         decoder.push(&[1, 0, 0, 0, 99]);
-        assert_eq!(decoder.next_frame(), Err(Garbage::Kind(99)));
+        assert_eq!(decoder.next_frame(), Err(Garbage::Body));
     }
 
     #[test]
-    fn the_wire_is_as_written_down() {
+    fn a_frame_that_the_other_side_would_refuse_is_not_sent() {
+        let log = |size: usize| Frame::Log("x".repeat(size)).encode();
+        let front = 4; // the variant, and three bytes of length
+        assert_eq!(log(MAX_FRAME - front).unwrap().len(), 4 + MAX_FRAME);
+        let longer = Garbage::Length(u32::try_from(MAX_FRAME).unwrap() + 1);
+        assert_eq!(log(MAX_FRAME - front + 1), Err(longer));
+    }
+
+    #[test]
+    fn the_wire_is_as_documented() {
         let frame = Frame::Exit(Exit {
             ending: Ending::Signal(9),
             elapsed_ms: 0x0102,
@@ -224,12 +237,12 @@ mod tests {
         });
         #[rustfmt::skip]
         let bytes = [
-            19, 0, 0, 0,            // length, kind included
-            68,                     // Exit
-            1, 9, 0, 0, 0,          // by signal 9
-            2, 1, 0, 0, 0, 0, 0, 0, // milliseconds
-            1, 0, 0, 0, b'x',       // log
+            7, 0, 0, 0,  // length
+            11,          // Exit, the twelfth of the frames
+            1, 18,       // by signal 9, as a zigzag number
+            0x82, 0x02,  // milliseconds, seven bits per byte
+            1, b'x',     // log
         ];
-        assert_eq!(frame.encode(), bytes);
+        assert_eq!(frame.encode().unwrap(), bytes);
     }
 }
