@@ -11,7 +11,7 @@ fn a_browser_shows_the_page_and_has_nothing_to_refuse() {
         return;
     };
     let file = browser.dir().join("page.html");
-    let page = html(&lifelike(true));
+    let page = html(&lifelike(true)).unwrap();
     fs::write(&file, &page).unwrap();
     let visit = browser.visit(&file, Scheme::Light);
     assert_eq!(visit.console, [""; 0]);
@@ -47,7 +47,7 @@ fn everything_can_be_read_at_every_width_in_light_and_dark() {
         ("passed", lifelike(false)),
         ("hostile", hostile()),
     ] {
-        let page = html(&run);
+        let page = html(&run).unwrap();
         let unfolded = page
             .replace("<details ", "<details open=\"open\" ")
             .replace("<details>", "<details open=\"open\">");
@@ -65,7 +65,7 @@ fn light_and_dark_look_different() {
         return;
     };
     let page = browser.dir().join("page.html");
-    fs::write(&page, html(&lifelike(true))).unwrap();
+    fs::write(&page, html(&lifelike(true)).unwrap()).unwrap();
     let size = |png: &[u8]| {
         assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
         let number = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());

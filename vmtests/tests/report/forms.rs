@@ -197,7 +197,7 @@ fn a_directory_that_cannot_be_written_is_named() {
 #[test]
 fn junit_has_a_suite_for_each_environment() {
     let run = lifelike(true);
-    let xml = junit(&run);
+    let xml = junit(&run).unwrap();
     let document = Document::parse(&xml).unwrap();
     let root = document.root_element();
     assert_eq!(root.tag_name().name(), "testsuites");
@@ -242,7 +242,7 @@ fn junit_has_a_suite_for_each_environment() {
 
 #[test]
 fn junit_survives_every_name() {
-    let xml = junit(&hostile());
+    let xml = junit(&hostile()).unwrap();
     is_fit_to_be_shown(&xml);
     let document = Document::parse(&xml).unwrap();
     let names = document.descendants().filter_map(|n| n.attribute("name"));

@@ -40,11 +40,12 @@ use std::path::{Path, PathBuf};
 /// The directory or a file cannot be written.
 pub fn write(run: &Run, dir: &Path) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(dir).map_err(|e| Error::io(dir.display(), &e))?;
+    let failed = |e| Error::new(dir.display().to_string(), e, "Report it");
     let forms = [
         ("matrix.txt", text(run, false)),
         (json::FILE, json::json(run)?),
-        ("junit.xml", junit(run)),
-        ("index.html", html(run)),
+        ("junit.xml", junit(run).map_err(failed)?),
+        ("index.html", html(run).map_err(failed)?),
     ];
     let mut files = Vec::new();
     for (name, content) in forms {

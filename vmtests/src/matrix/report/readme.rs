@@ -1,18 +1,20 @@
 //! The tables of the README between two markers: written from a run, and compared with one.
 //!
 //! Only what is the same wherever the same kernels ran goes in: no times, and nothing of the host.
-use super::clean::line;
 use super::summary::{Feature, Tally, View, instead, version};
-use crate::matrix::model::{Environment, Run};
+use crate::matrix::model::Run;
 use crate::{Error, Result};
+use askama::Template;
 use std::path::Path;
 
 const START: &str = "<!-- matrix -->\n";
 const END: &str = "<!-- /matrix -->";
 
-/// The columns about capabilities: a title, and the group and name of every feature that must be there for a
-/// yes.
-const COLUMNS: &[(&str, &[(&str, &str)])] = &[
+/// A title, and the group and name of every feature that must be there for a yes.
+type Column = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// The columns about capabilities.
+const COLUMNS: &[Column] = &[
     (
         "nf_tables",
         &[
@@ -37,6 +39,24 @@ const COLUMNS: &[(&str, &[(&str, &str)])] = &[
     ("netkit", &[("net", "link netkit")]),
     ("BTF", &[("system", "BTF of the kernel")]),
 ];
+
+/// How they look: `templates/readme.md`.
+#[derive(Template)]
+#[template(path = "readme.md")]
+struct Tables<'a> {
+    columns: &'a [Column],
+    rows: Vec<Row<'a>>,
+    /// Group, feature, the kernels that lack it, what weir does then.
+    differences: Vec<(&'a str, &'a str, String, &'a str)>,
+}
+
+struct Row<'a> {
+    name: &'a str,
+    version: &'a str,
+    answers: Vec<&'static str>,
+    /// Or why nothing ran.
+    outcome: std::result::Result<Tally, &'a str>,
+}
 
 /// The tables in Markdown: every kernel and variant but the host, then what differs between kernels.
 ///
@@ -65,27 +85,36 @@ pub fn tables(run: &Run) -> Result<String> {
             ));
         }
     }
-    let mut out = String::from("| kernel | Debian package |");
-    for (title, _) in COLUMNS {
-        out += &format!(" {title} |");
-    }
-    out += " passed | failed | skipped |\n| --- | --- |";
-    out += &" --- |".repeat(COLUMNS.len());
-    out += " ---: | ---: | ---: |\n";
-    for (at, name) in view.environments.iter().enumerate() {
-        let Some(e) = view.environment(name).filter(|_| *name != "host") else {
-            continue;
-        };
-        out += &format!("| {} | {} |", cell(name), cell(version(e)));
-        for (_, keys) in COLUMNS {
+    let row = |(at, name): (usize, &&str)| {
+        let e = view.environment(name).filter(|_| *name != "host")?;
+        let answers = COLUMNS.iter().map(|(_, keys)| {
             let features: Vec<&Feature<'_>> = keys.iter().filter_map(&find).collect();
-            out += &format!(" {} |", verdict(&features, at));
-        }
-        let tally = view.tally(|r| r.environment == *name);
-        out += &counts(tally, e);
-    }
-    out += &differences(&view, &groups);
-    Ok(out)
+            verdict(&features, at)
+        });
+        let tally = view.tally_of(name);
+        Some(Row {
+            name: &e.name,
+            version: version(e),
+            answers: answers.collect(),
+            outcome: match tally.passed + tally.failed {
+                0 => Err(e.unavailable.as_deref().unwrap_or("nothing ran")),
+                _ => Ok(tally),
+            },
+        })
+    };
+    let tables = Tables {
+        columns: COLUMNS,
+        rows: view
+            .environments
+            .iter()
+            .enumerate()
+            .filter_map(row)
+            .collect(),
+        differences: differences(&view, &groups),
+    };
+    tables
+        .render()
+        .map_err(|e| Error::new("the report", e, "Report it"))
 }
 
 fn verdict(features: &[&Feature<'_>], at: usize) -> &'static str {
@@ -106,21 +135,11 @@ fn verdict(features: &[&Feature<'_>], at: usize) -> &'static str {
     }
 }
 
-fn counts(t: Tally, e: &Environment) -> String {
-    if t.passed + t.failed == 0 {
-        let why = e.unavailable.as_deref().unwrap_or("nothing ran");
-        return format!(" {} | | |\n", cell(why));
-    }
-    let failed = if t.failed == 0 {
-        "0".to_owned()
-    } else {
-        format!("**{}**", t.failed)
-    };
-    format!(" {} | {failed} | {} |\n", t.passed, t.skipped + t.ignored)
-}
-
 /// What some of the kernels as they are lack, and what weir does then.
-fn differences(view: &View<'_>, groups: &[(&str, Vec<Feature<'_>>)]) -> String {
+fn differences<'a>(
+    view: &View<'a>,
+    groups: &[(&'a str, Vec<Feature<'a>>)],
+) -> Vec<(&'a str, &'a str, String, &'a str)> {
     let whole: Vec<(usize, &str)> = view
         .environments
         .iter()
@@ -131,7 +150,7 @@ fn differences(view: &View<'_>, groups: &[(&str, Vec<Feature<'_>>)]) -> String {
         })
         .map(|(at, name)| (at, *name))
         .collect();
-    let mut rows = String::new();
+    let mut rows = Vec::new();
     for (group, feature) in groups
         .iter()
         .flat_map(|(g, f)| f.iter().map(move |f| (g, f)))
@@ -154,32 +173,9 @@ fn differences(view: &View<'_>, groups: &[(&str, Vec<Feature<'_>>)]) -> String {
             .filter(|(at, _)| lacks(*at))
             .find_map(|(at, _)| answer(*at));
         let remark = remark.map_or("", |c| &c.remark);
-        rows += &format!(
-            "| {}: {} | {} | {} |\n",
-            cell(group),
-            cell(feature.name),
-            lacking.join(", "),
-            cell(instead(remark))
-        );
+        rows.push((*group, feature.name, lacking.join(", "), instead(remark)));
     }
-    if rows.is_empty() {
-        return String::new();
-    }
-    format!("\n| feature | not on | then |\n| --- | --- | --- |\n{rows}")
-}
-
-/// Text that cannot end a cell or begin markup.
-fn cell(text: &str) -> String {
-    let mut out = String::new();
-    for c in line(text).chars() {
-        match c {
-            // An escaped "<" would still look like the marker at the end.
-            '<' => out.push_str("&lt;"),
-            '|' | '\\' | '`' | '*' | '[' | ']' | '&' => out.extend(['\\', c]),
-            c => out.push(c),
-        }
-    }
-    out
+    rows
 }
 
 /// Puts the tables of `run` between the markers of `file`. Says whether that changed it.

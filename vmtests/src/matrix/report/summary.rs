@@ -214,6 +214,17 @@ impl<'a> View<'a> {
         tally
     }
 
+    /// Counts those of an environment.
+    pub(super) fn tally_of(&self, environment: &str) -> Tally {
+        self.tally(|r| r.environment == environment)
+    }
+
+    /// The results of an environment, by case.
+    pub(super) fn results_of(&self, environment: &str) -> impl Iterator<Item = &'a CaseResult> {
+        let results = self.results.iter().copied();
+        results.filter(move |r| r.environment == environment)
+    }
+
     /// Seconds that the cases of an environment took, one after the other, or `None` when none ran.
     pub(super) fn seconds(&self, environment: &str) -> Option<f64> {
         let ran = self.ran(environment);
