@@ -22,6 +22,7 @@ mod api;
 mod bundle;
 pub mod cli;
 pub mod install;
+pub(crate) mod journal;
 pub(crate) mod log;
 pub(crate) mod metrics;
 pub mod pods;

@@ -1,7 +1,7 @@
 //! What is written to the API server.
 
 use crate::api::connection::Connection;
-use crate::pods::PodView;
+use crate::journal::PodRef;
 use hyper::Request;
 use hyper::header::CONTENT_TYPE;
 use serde_json::{Value, json};
@@ -33,12 +33,12 @@ impl Actions {
     ///
     /// # Errors
     /// What the API server answers.
-    pub(crate) async fn delete(&self, view: &PodView) -> Result<(), String> {
-        let preconditions = json!({"uid": view.uid(), "resourceVersion": view.resource_version});
+    pub(crate) async fn delete(&self, pod: &PodRef) -> Result<(), String> {
+        let preconditions = json!({"uid": &*pod.uid, "resourceVersion": &*pod.version});
         let body = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions,
         });
-        self.send("DELETE", &path(view)?, "application/json", &body)
+        self.send("DELETE", &path(pod)?, "application/json", &body)
             .await
     }
 
@@ -46,9 +46,9 @@ impl Actions {
     ///
     /// # Errors
     /// What the API server answers.
-    pub(crate) async fn label(&self, view: &PodView, key: &str, value: &str) -> Result<(), String> {
+    pub(crate) async fn label(&self, pod: &PodRef, key: &str, value: &str) -> Result<(), String> {
         let body = json!({"metadata": {"labels": {key: value}}});
-        let path = format!("{}/status", path(view)?);
+        let path = format!("{}/status", path(pod)?);
         self.send("PATCH", &path, "application/merge-patch+json", &body)
             .await
     }
@@ -59,25 +59,25 @@ impl Actions {
     /// What the API server answers.
     pub(crate) async fn event(
         &self,
-        view: &PodView,
+        pod: &PodRef,
         reason: &str,
         message: &str,
     ) -> Result<(), String> {
-        path(view)?;
+        path(pod)?;
         let time = SystemTime::now();
         let now = timestamp(time);
         // Events have whole seconds.
         let now = format!("{}Z", now.split('.').next().unwrap_or_default());
         let since = time.duration_since(SystemTime::UNIX_EPOCH);
         let number = since.unwrap_or_default().as_nanos();
-        let (namespace, name) = (view.namespace(), view.name());
+        let (namespace, name) = (&*pod.namespace, &*pod.name);
         let message: String = message.chars().take(MESSAGE).collect();
         let body = json!({
             "apiVersion": "v1", "kind": "Event",
             "metadata": {"name": format!("{name}.{number:x}"), "namespace": namespace},
             "involvedObject": {
                 "apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name,
-                "uid": view.uid(), "resourceVersion": view.resource_version,
+                "uid": &*pod.uid, "resourceVersion": &*pod.version,
             },
             "type": "Warning", "reason": reason, "message": message,
             "source": {"component": self.component, "host": self.node},
@@ -107,8 +107,8 @@ impl Actions {
 }
 
 /// The pod's own path.
-fn path(view: &PodView) -> Result<String, String> {
-    let (namespace, name) = (view.namespace(), view.name());
+fn path(pod: &PodRef) -> Result<String, String> {
+    let (namespace, name) = (&*pod.namespace, &*pod.name);
     // It goes into a path.
     for (what, text) in [("metadata.namespace", namespace), ("metadata.name", name)] {
         validate_kubernetes_name(what, text).map_err(|e| e.to_string())?;

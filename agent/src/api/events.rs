@@ -5,21 +5,22 @@
 
 use super::actions::Actions;
 use crate::api::connection::Connection;
+use crate::journal::{self, Notice, PodRef, Sink};
 use crate::log::Log;
 use crate::metrics::{EventResult, Metrics};
-use crate::pods::PodView;
 use crate::thread::{privilege, runtime};
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 
+/// As Istio's agent calls itself in events about pods that it repairs.
+pub(crate) const REPAIR: &str = "cni-repair";
 /// Events that wait: one for each pod of a full node, and some more.
 const QUEUE: usize = 512;
 /// For one event, connecting included.
 const LIMIT: Duration = Duration::from_secs(10);
 
 struct Event {
-    view: Arc<PodView>,
+    pod: PodRef,
     reason: &'static str,
     message: String,
 }
@@ -60,11 +61,20 @@ impl Events {
             metrics: metrics.clone(),
         })
     }
+}
 
-    /// An event of type Warning about a pod; returns before it is sent.
-    pub(crate) fn tell(&self, view: &Arc<PodView>, reason: &'static str, message: String) {
+impl Sink for Events {
+    fn record(&self, _: SystemTime, event: &journal::Event) {
+        let Some(Notice {
+            pod,
+            reason,
+            message,
+        }) = event.notice()
+        else {
+            return;
+        };
         let event = Event {
-            view: Arc::clone(view),
+            pod: pod.clone(),
             reason,
             message,
         };
@@ -78,12 +88,12 @@ async fn send(actions: &Actions, mut waiting: mpsc::Receiver<Event>, metrics: &M
     // A server that is gone is said once.
     let mut failing = false;
     while let Some(Event {
-        view,
+        pod,
         reason,
         message,
     }) = waiting.recv().await
     {
-        let sent = tokio::time::timeout(LIMIT, actions.event(&view, reason, &message)).await;
+        let sent = tokio::time::timeout(LIMIT, actions.event(&pod, reason, &message)).await;
         let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {LIMIT:?}")));
         let Err(why) = sent else {
             failing = false;
@@ -91,8 +101,7 @@ async fn send(actions: &Actions, mut waiting: mpsc::Receiver<Event>, metrics: &M
             continue;
         };
         metrics.event(EventResult::Failed);
-        let (namespace, name) = (view.namespace(), view.name());
-        let line = format!("no event {reason} on pod {namespace}/{name}: {why}");
+        let line = format!("no event {reason} on pod {pod}: {why}");
         match std::mem::replace(&mut failing, true) {
             false => log.warn(&line),
             true => log.debug(&line),

@@ -77,6 +77,6 @@ fn send(
     let runtime = runtime::of_one_thread().map_err(|e| e.to_string())?;
     runtime.block_on(async {
         let actions = Actions::new(&connection, node, COMPONENT);
-        actions.event(view, reason, message).await
+        actions.event(&view.reference(), reason, message).await
     })
 }

@@ -101,7 +101,7 @@ impl Metrics {
     }
 
     /// Verification begins, or a round of it has ended; the next one should end after this long.
-    pub(crate) fn came_round(&self, interval: Duration) {
+    pub(super) fn came_round(&self, interval: Duration) {
         let last = Instant::now();
         *self.sight.round() = Round::Every { interval, last };
     }

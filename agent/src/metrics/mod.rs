@@ -14,14 +14,16 @@ mod repair;
 
 pub(crate) use blind::Blind;
 pub(crate) use plugin::LineResult;
-pub(crate) use repair::{Cause, EventResult, Repaired, ratio};
+pub(crate) use repair::{EventResult, ratio};
 
+use crate::journal::{Event, Sink};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
+use std::time::SystemTime;
 use weir_preflight::system::kernel_release;
 
 /// One label.
@@ -88,6 +90,14 @@ impl Metrics {
         // Writing to a String does not fail.
         let _ = encode(&mut text, &self.registry);
         text
+    }
+}
+
+impl Sink for Metrics {
+    fn record(&self, _: SystemTime, event: &Event) {
+        match event {
+            Event::Pod(event) => self.of_pods(event),
+        }
     }
 }
 

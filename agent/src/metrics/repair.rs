@@ -1,33 +1,13 @@
 //! Pods whose rules are not as they ask, and what was done about them.
 
 use super::{Label, Labels2, Metrics, counter, counters, gauge};
-use crate::status::PodState;
+use crate::journal::pod::{Event, PodState, Repaired};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 use weir_cni::compile::Engine;
-use weir_cni::plugin::Deviation;
-use weir_cni::redirection::Difference;
-
-/// What became of a broken pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repaired {
-    Success,
-    /// Nothing was left to do.
-    Skip,
-    Fail,
-}
-
-/// How a pod's rules differed from what it asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// Something was missing, and nothing else was there instead.
-    Missing,
-    /// Something else was there.
-    Changed,
-}
 
 /// What became of an event about a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,31 +28,11 @@ const EVENTS: [&str; 3] = ["sent", "failed", "dropped"];
 const DRIFT: [&str; 2] = ["missing", "changed"];
 const ENGINES: [Engine; 2] = [Engine::Nft, Engine::Xtables];
 
-impl Cause {
-    /// Of everything that was found.
-    pub(crate) fn of(found: &[Deviation]) -> Self {
-        let is_missing = |d: &Deviation| d.difference == Difference::Missing;
-        match found.iter().all(is_missing) {
-            true => Self::Missing,
-            false => Self::Changed,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Changed => "changed",
-        }
-    }
-}
-
-impl Repaired {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Skip => "skip",
-            Self::Fail => "fail",
-        }
+fn result(of: Repaired) -> &'static str {
+    match of {
+        Repaired::Success => "success",
+        Repaired::Skip => "skip",
+        Repaired::Fail => "fail",
     }
 }
 
@@ -202,36 +162,43 @@ fn repairs_of(
 }
 
 impl Metrics {
-    /// A pod that met the criteria.
-    pub(crate) fn repaired(&self, action: &'static str, result: Repaired) {
-        let labels = [("type", action), ("result", result.name())];
-        self.repair.pods.get_or_create(&labels).inc();
-        if action == "repair" {
-            repairs_of(&self.repair.repairs, "criteria", result.name()).inc();
+    pub(super) fn of_pods(&self, event: &Event) {
+        let repair = &self.repair;
+        let healed = |of| _ = repairs_of(&repair.repairs, "state", result(of)).inc();
+        match event {
+            Event::RoundsBegin { interval } => self.came_round(*interval),
+            Event::Seen { expected } => self.expected(expected),
+            Event::RoundEnded {
+                interval,
+                unasked,
+                unseen,
+            } => {
+                let left = unasked.iter().filter(|found| !found.removed).count();
+                let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
+                repair.unasked.set(number(left));
+                repair.unseen.set(number(unseen.0));
+                self.came_round(*interval);
+            }
+            Event::Measured { by, phases } => self.phases(by, phases),
+            Event::Repaired { cause, .. } => {
+                let label = [("cause", cause.name())];
+                repair.drift.get_or_create(&label).inc();
+                healed(Repaired::Success);
+            }
+            Event::NotVerified { .. } => healed(Repaired::Fail),
+            Event::Unasked { found, .. } => {
+                repair.unasked_removed.inc_by(u64::from(found.removed));
+            }
+            Event::Criteria { action, done, .. } => {
+                let result = result(done.result());
+                let labels = [("type", *action), ("result", result)];
+                repair.pods.get_or_create(&labels).inc();
+                if *action == "repair" {
+                    repairs_of(&repair.repairs, "criteria", result).inc();
+                }
+            }
+            _ => {}
         }
-    }
-
-    /// A pod whose namespace was not as it asks.
-    pub(crate) fn healed(&self, result: Repaired) {
-        repairs_of(&self.repair.repairs, "state", result.name()).inc();
-    }
-
-    /// A pod's rules were not what it asks for.
-    pub(crate) fn drift(&self, cause: Cause) {
-        let label = [("cause", cause.name())];
-        self.repair.drift.get_or_create(&label).inc();
-    }
-
-    /// How many pods ask for nothing and have rules of ours, and of how many that is not known.
-    pub(crate) fn unasked(&self, left: usize, unseen: usize) {
-        let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
-        self.repair.unasked.set(number(left));
-        self.repair.unseen.set(number(unseen));
-    }
-
-    /// The rules of one were removed.
-    pub(crate) fn unasked_removed(&self) {
-        self.repair.unasked_removed.inc();
     }
 
     /// An event about a pod.
@@ -248,7 +215,7 @@ impl Metrics {
     }
 
     /// The pods that ask for redirection.
-    pub(crate) fn expected(&self, pods: &[PodState]) {
+    fn expected(&self, pods: &[PodState]) {
         let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
         let verified = || pods.iter().filter(|p| p.verified);
         let (all, good) = (pods.len(), verified().count());

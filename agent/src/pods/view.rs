@@ -1,6 +1,7 @@
 //! What is kept of a pod.
 
 use super::rest::Rest;
+use crate::journal::PodRef;
 use serde::Deserialize;
 use serde_json::Value;
 use std::net::IpAddr;
@@ -107,6 +108,16 @@ impl PodView {
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.pod.metadata.uid
+    }
+
+    /// What names it.
+    pub(crate) fn reference(&self) -> PodRef {
+        PodRef {
+            namespace: self.namespace().into(),
+            name: self.name().into(),
+            uid: self.uid().into(),
+            version: self.resource_version.as_str().into(),
+        }
     }
 
     /// It was started or is about to be, and is not being deleted.

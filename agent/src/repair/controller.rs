@@ -6,13 +6,12 @@ use super::RepairSettings;
 use super::pass::Repairer;
 use crate::api::actions::Actions;
 use crate::api::connection::Connection;
-use crate::api::events::Events;
+use crate::api::events::REPAIR;
 use crate::install::Access;
-use crate::log::Log;
-use crate::metrics::Metrics;
+use crate::journal::Journal;
+use crate::journal::pod::Event;
 use crate::pods::Pods;
 use crate::sandboxes::place::Processes;
-use crate::status::Status;
 use crate::thread::runtime;
 use futures::future::select;
 use std::collections::BTreeMap;
@@ -20,8 +19,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// As Istio's agent calls itself in events.
-const COMPONENT: &str = "cni-repair";
 /// Changes come in groups.
 const GATHER: Duration = Duration::from_millis(50);
 
@@ -34,26 +31,20 @@ pub(crate) fn start(
     access: &Access,
     node: &str,
     pods: Pods,
-    (metrics, status): (Metrics, Status),
-    log: Log,
+    journal: Journal,
 ) -> Result<(), String> {
-    // Deletions and labels wait for no event.
-    let (connection, for_actions) = (Connection::new(access)?, Connection::of_actions(access)?);
+    let connection = Connection::of_actions(access)?;
     let runtime = runtime::of_one_thread().map_err(|e| e.to_string())?;
-    let events = Events::start(&connection, node, COMPONENT, &metrics, &log)?;
     let node = node.to_owned();
     let work = async move {
         let repairer = Repairer {
-            actions: Actions::new(&for_actions, &node, COMPONENT),
-            events,
+            actions: Actions::new(&connection, &node, REPAIR),
             done: Arc::default(),
             processes: Processes::of_node(),
             memory: BTreeMap::new(),
             settings,
             pods,
-            metrics,
-            status,
-            log,
+            journal,
         };
         run(repairer).await;
     };
@@ -74,7 +65,7 @@ async fn run(mut repairer: Repairer) {
         if repairer.pods.synced() {
             // From here on the first round has a deadline.
             if let Some(interval) = interval.filter(|_| !std::mem::replace(&mut began, true)) {
-                repairer.metrics.came_round(interval);
+                repairer.journal.record(Event::RoundsBegin { interval });
             }
             let sweep = interval.is_some() && sweep_at <= Instant::now();
             next = repairer.pass(sweep).await;

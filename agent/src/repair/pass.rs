@@ -7,13 +7,11 @@ use super::state::{self, Found, Verified, Wanted};
 use super::unasked;
 use super::work::{Progress, Work};
 use crate::api::actions::Actions;
-use crate::api::events::Events;
-use crate::log::Log;
-use crate::metrics::{Cause, Metrics, Repaired};
+use crate::journal::pod::{Cause, Event, Mode, PodState};
+use crate::journal::{Journal, cut};
 use crate::pods::{PodView, Pods};
 use crate::sandboxes::claims::Claims;
 use crate::sandboxes::place::{Processes, Scan};
-use crate::status::{Mode, PodState, Status, cut};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -35,10 +33,7 @@ pub(crate) struct Repairer {
     pub(crate) pods: Pods,
     pub(crate) processes: Processes,
     pub(crate) actions: Actions,
-    pub(crate) events: Events,
-    pub(crate) metrics: Metrics,
-    pub(crate) status: Status,
-    pub(crate) log: Log,
+    pub(crate) journal: Journal,
     pub(crate) memory: BTreeMap<(String, String), Memory>,
     /// Notified when work in a namespace ends.
     pub(crate) done: Arc<Notify>,
@@ -99,7 +94,7 @@ impl Memory {
     /// For the status page.
     fn state(&self, view: &Arc<PodView>) -> PodState {
         PodState {
-            view: Arc::clone(view),
+            pod: view.reference(),
             mode: self.mode,
             engine: self.seen.and_then(|(_, engine)| engine),
             verified: self.verified.is_some(),
@@ -162,11 +157,9 @@ impl Repairer {
                     match self.unasked(view, &mut memory.unasked, &mut look).await {
                         Ok(found) => unasked.extend(found),
                         Err(why) => {
-                            let line = format!("pod {}/{}: {why}", key.0, key.1);
-                            self.log.debug(&format!(
-                                "whether it has rules that it does not ask for is not known of {line}"
-                            ));
-                            unseen.push(line);
+                            let pod = view.reference();
+                            unseen.push(format!("pod {pod}: {why}"));
+                            self.journal.record(Event::UnaskedUnknown { pod, why });
                         }
                     }
                 }
@@ -178,14 +171,15 @@ impl Repairer {
             self.done = Arc::default();
         }
         if self.settings.interval.is_some() {
-            self.metrics.expected(&expected);
-            self.status.pods(expected);
+            let expected = expected.into();
+            self.journal.record(Event::Seen { expected });
         }
         if let Some(interval) = self.settings.interval.filter(|_| sweep) {
-            let left = unasked.iter().filter(|found| !found.removed).count();
-            self.metrics.unasked(left, unseen.len());
-            self.status.unasked(unasked, &unseen);
-            self.metrics.came_round(interval);
+            self.journal.record(Event::RoundEnded {
+                interval,
+                unasked: unasked.into(),
+                unseen: (unseen.len(), unseen.into_iter().next()),
+            });
         }
         next
     }
@@ -198,7 +192,6 @@ impl Repairer {
         sweep: bool,
         look: &mut Look,
     ) -> bool {
-        let name = format!("{}/{}", view.namespace(), view.name());
         let (wanted, problem) = match state::wanted(view, &self.settings) {
             Ok(None) => {
                 (memory.verified, memory.failed) = (None, None);
@@ -236,27 +229,25 @@ impl Repairer {
                 summary,
             }) => {
                 memory.is_right(now);
-                self.metrics.drift(Cause::of(&differences));
-                self.metrics.healed(Repaired::Success);
                 let first = differences.first().map(ToString::to_string);
-                let first = first.unwrap_or_default();
-                let message = format!(
-                    "was not redirected as it asks: {first} ({} differences in all); {summary}",
-                    differences.len()
-                );
-                self.log.warn(&format!("pod {name} {message}"));
-                if memory.event.is_none_or(|at| at.elapsed() >= EVENTS) {
+                let notify = memory.event.is_none_or(|at| at.elapsed() >= EVENTS);
+                if notify {
                     memory.event = Some(Instant::now());
-                    self.events.tell(view, "RedirectionRepaired", message);
                 }
+                self.journal.record(Event::Repaired {
+                    pod: view.reference(),
+                    first: first.unwrap_or_default(),
+                    differences: differences.len(),
+                    cause: Cause::of(&differences),
+                    summary,
+                    notify,
+                });
             }
             Err((why, wanted)) => {
                 let is_new = memory.failed.as_ref().is_none_or(|(said, _)| *said != why);
                 if is_new {
-                    self.metrics.healed(Repaired::Fail);
-                    self.log.warn(&format!(
-                        "pod {name} cannot be verified: {why}; it is tried again"
-                    ));
+                    let (pod, why) = (view.reference(), why.clone());
+                    self.journal.record(Event::NotVerified { pod, why });
                 }
                 memory.failed = Some((why, wanted));
             }
@@ -304,7 +295,8 @@ impl Repairer {
 
     fn healed(&self, (found, phases): Healed) -> Result<Found, Failure> {
         if found.is_ok() {
-            self.metrics.phases("agent", &phases);
+            let by = "agent";
+            self.journal.record(Event::Measured { by, phases });
         }
         found.map_err(Failure::Refused)
     }

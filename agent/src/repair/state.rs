@@ -1,9 +1,9 @@
 //! Whether a pod is redirected as it asks, and the repair of one that is not: the plugin's own path.
 
 use super::settings::RepairSettings;
+use crate::journal::pod::Mode;
 use crate::pods::PodView;
 use crate::sandboxes::place::{Identity, Place, Processes, Scan, owns};
-use crate::status::Mode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_cni::compile::Engine;

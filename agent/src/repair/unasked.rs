@@ -8,9 +8,10 @@
 use super::pass::{Look, Repairer};
 use super::state::{WHOLE, fingerprint_of};
 use super::work::{Progress, Work};
+use crate::journal::cut;
+use crate::journal::pod::{Event, Unasked};
 use crate::pods::PodView;
 use crate::sandboxes::place::{Identity, Place, Processes, Scan};
-use crate::status::{Unasked, cut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_cni::pod::{PodFacts, SidecarDecision, Skip};
@@ -134,31 +135,25 @@ impl Repairer {
         what: &str,
         removed: Result<(), String>,
     ) -> Unasked {
-        let (reason, after) = match &removed {
-            Ok(()) => ("RedirectionRemoved", "it was removed".to_owned()),
-            Err(why) => (
-                "RedirectionNotAsked",
-                format!(
-                    "it is left alone: {why}; delete the pod, or remove it by weir clean --pid with a process of it"
-                ),
+        let after = match &removed {
+            Ok(()) => "it was removed".to_owned(),
+            Err(why) => format!(
+                "it is left alone: {why}; delete the pod, or remove it by weir clean --pid with a process of it"
             ),
         };
         let message = format!("asks for no redirection and has rules of ours: {what}; {after}");
-        if removed.is_ok() {
-            self.metrics.unasked_removed();
-        }
-        if memory.said.as_ref() != Some(&message) {
-            let (namespace, name) = (view.namespace(), view.name());
-            self.log.warn(&format!("pod {namespace}/{name} {message}"));
-            self.events.tell(view, reason, message.clone());
-        }
-        let unasked = Unasked {
-            view: Arc::clone(view),
-            message: cut(&message).into(),
+        let mut found = Unasked {
+            pod: view.reference(),
+            message: message.as_str().into(),
             removed: removed.is_ok(),
         };
+        self.journal.record(Event::Unasked {
+            is_new: memory.said.as_ref() != Some(&message),
+            found: found.clone(),
+        });
+        found.message = cut(&message).into();
         memory.said = Some(message);
-        unasked
+        found
     }
 }
 

@@ -1,7 +1,8 @@
 //! Everything of one moment as plain values: what the page shows, and what `/status.json` is.
 
 use super::text::absolute;
-use super::{Install, Jobs, PodSocket, PodState, Pods, Status, Unasked, Watch};
+use super::{Install, Jobs, PodSocket, Pods, Status, Watch};
+use crate::journal::pod::{Mode, PodState, Unasked};
 use crate::metrics::ratio;
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
@@ -278,9 +279,9 @@ impl PodFacts {
     /// While verification is overdue, for this reason, no pod is known to be verified.
     fn of(pod: &PodState, overdue: Option<&str>) -> Self {
         Self {
-            namespace: pod.view.namespace().to_owned(),
-            name: pod.view.name().to_owned(),
-            mode: pod.mode.map(super::Mode::name),
+            namespace: pod.pod.namespace.to_string(),
+            name: pod.pod.name.to_string(),
+            mode: pod.mode.map(Mode::name),
             engine: pod.engine.map(|e| e.to_string()),
             verified: pod.verified && overdue.is_none(),
             verified_at: pod.verified_at.map(Time),
@@ -292,8 +293,8 @@ impl PodFacts {
 impl UnaskedFacts {
     fn of(found: &Unasked) -> Self {
         Self {
-            namespace: found.view.namespace().to_owned(),
-            name: found.view.name().to_owned(),
+            namespace: found.pod.namespace.to_string(),
+            name: found.pod.name.to_string(),
             message: found.message.clone().into(),
             removed: found.removed,
         }

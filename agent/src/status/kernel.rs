@@ -1,6 +1,7 @@
 //! What `weir preflight` says of this node's kernel, found out once.
 
-use super::{Jobs, Status, cut};
+use super::{Jobs, Status};
+use crate::journal::cut;
 use weir_preflight::JOBS;
 
 /// Asks in a thread of its own, which is gone afterwards: the trials take a while, and are made in a throwaway

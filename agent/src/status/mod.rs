@@ -14,17 +14,14 @@ mod text;
 pub(crate) use facts::Facts;
 pub(crate) use page::{POLICY, html};
 
+use crate::journal::pod::{self, PodState, Unasked};
+use crate::journal::{Event, Sink, cut};
 use crate::metrics::{Blind, Metrics};
-use crate::pods::PodView;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
-use weir_cni::compile::Engine;
 use weir_preflight::system::kernel_release;
 use weir_preflight::{Job, Verdict};
-
-/// Characters of a reason that are kept. There may be one for each pod.
-const REASON: usize = 500;
 
 /// Where everybody tells and asks; clones are the same place.
 #[derive(Clone)]
@@ -116,44 +113,21 @@ enum Jobs {
     Failed(String),
 }
 
-/// A pod that asks for redirection. What the API server says of it is shared with the watch, so this is small.
-#[derive(Debug, Clone)]
-pub(crate) struct PodState {
-    pub(crate) view: Arc<PodView>,
-    /// `None`: what it asks for cannot be understood.
-    pub(crate) mode: Option<Mode>,
-    /// Who held its rules when they were seen last.
-    pub(crate) engine: Option<Engine>,
-    /// Its rules are as it asks.
-    pub(crate) verified: bool,
-    /// When they were seen to be, the last time.
-    pub(crate) verified_at: Option<SystemTime>,
-    /// Why they are not.
-    pub(crate) error: Option<Box<str>>,
-}
-
-/// A pod that asks for no redirection and had rules of ours.
-#[derive(Debug, Clone)]
-pub(crate) struct Unasked {
-    pub(crate) view: Arc<PodView>,
-    /// What was found and what became of it.
-    pub(crate) message: Box<str>,
-    pub(crate) removed: bool,
-}
-
-/// How inbound traffic is led to the sidecar.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Redirect,
-    Tproxy,
-}
-
-impl Mode {
-    /// As `sidecar.istio.io/interceptionMode` names it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Redirect => "REDIRECT",
-            Self::Tproxy => "TPROXY",
+impl Sink for Status {
+    fn record(&self, _: SystemTime, event: &Event) {
+        let mut state = self.state();
+        match event {
+            Event::Pod(pod::Event::Off { why, .. }) => state.pods = Pods::Off(cut(why)),
+            Event::Pod(pod::Event::Seen { expected }) => {
+                state.pods = Pods::Seen(Arc::clone(expected));
+            }
+            Event::Pod(pod::Event::RoundEnded {
+                unasked, unseen, ..
+            }) => {
+                state.unasked = Arc::clone(unasked);
+                state.unseen = (unseen.0, unseen.1.as_deref().map(cut));
+            }
+            Event::Pod(_) => {}
         }
     }
 }
@@ -313,38 +287,8 @@ impl Status {
         };
     }
 
-    /// No pod is verified.
-    pub(crate) fn verification_is_off(&self, why: &str) {
-        self.state().pods = Pods::Off(cut(why));
-    }
-
-    /// What a pass found.
-    pub(crate) fn pods(&self, pods: Vec<PodState>) {
-        let pods = pods.into();
-        self.state().pods = Pods::Seen(pods);
-    }
-
-    /// What the last round found in pods that ask for nothing, and a line for each that could not be looked at.
-    pub(crate) fn unasked(&self, pods: Vec<Unasked>, unseen: &[String]) {
-        let pods = pods.into();
-        let mut state = self.state();
-        state.unasked = pods;
-        state.unseen = (unseen.len(), unseen.first().map(|line| cut(line)));
-    }
-
     /// Finds out in the background what the kernel is good for; once.
     pub(crate) fn ask_kernel(&self) {
         kernel::ask(self.clone());
-    }
-}
-
-// A node has up to 250 pods: 24 KB.
-const _: () = assert!(size_of::<PodState>() <= 96);
-
-/// A reason that is not too long.
-pub(crate) fn cut(text: &str) -> String {
-    match text.char_indices().nth(REASON) {
-        Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default()),
-        None => text.to_owned(),
     }
 }

@@ -7,6 +7,7 @@ use crate::install::owner::Owner;
 use crate::install::passes::Agent;
 use crate::install::watch::Signals;
 use crate::install::{Desired, Installer};
+use crate::journal::Journal;
 use crate::log::{Levels, Log};
 use crate::metrics::Metrics;
 use crate::repair::Action;
@@ -39,6 +40,10 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     let signals = Signals::block().map_err(|e| format!("cannot wait for signals: {e}"))?;
     let (ready, metrics) = (Ready::default(), Metrics::new());
     let status = Status::new(&settings.node_name, &desired.bin_dir, metrics.clone());
+    let journal = Journal::default();
+    journal.add(log.clone());
+    journal.add(metrics.clone());
+    journal.add(status.clone());
     let parts = Parts {
         resolved,
         settings,
@@ -46,6 +51,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
         metrics: metrics.clone(),
         status: status.clone(),
         log: log.clone(),
+        journal,
     };
     let (notices, names) = parts.start(ready.clone(), reserve)?;
     let pods = notices.as_ref().map(Notices::pods);

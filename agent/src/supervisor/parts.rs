@@ -1,7 +1,10 @@
 //! What runs beside the installer: the servers, the watch of pods, repair. Joined here, each with what it needs.
 
+use crate::api::connection::Connection;
+use crate::api::events::{Events, REPAIR};
 use crate::api::notices::Notices;
 use crate::install::Access;
+use crate::journal::{Journal, pod};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pods::watch::Watch;
@@ -11,6 +14,7 @@ use crate::settings::{Resolved, Settings};
 use crate::status::Status;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use weir_cni::log::Level;
 
 /// What the parts are made of.
 pub(crate) struct Parts<'a> {
@@ -20,6 +24,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) metrics: Metrics,
     pub(crate) status: Status,
     pub(crate) log: Log,
+    pub(crate) journal: Journal,
 }
 
 /// The names of the sockets that this process bound; they go when it is dropped.
@@ -180,26 +185,38 @@ impl Parts<'_> {
 
     /// Repair of pods that started outside of the mesh; it needs the watch.
     fn repair(&self, sockets: &Sockets) {
-        let (settings, status, log) = (self.settings, &self.status, &self.log);
+        let (settings, journal) = (self.settings, &self.journal);
+        let off = |why: &str, level| {
+            let why = why.to_owned();
+            journal.record(pod::Event::Off { why, level });
+        };
         let Some(repair) = settings.repair.clone().filter(|r| r.action.is_some()) else {
             let why = "none of REPAIR_REPAIR_PODS, REPAIR_DELETE_PODS, REPAIR_LABEL_PODS is on";
-            status.verification_is_off(why);
-            return log.info(&format!("no pod is repaired: {why}"));
+            return off(why, Some(Level::Info));
         };
         let Some((_, watch)) = &sockets.pods else {
             let why = "the pods of this node are not watched";
-            status.verification_is_off(why);
-            return log.warn(&format!("no pod is repaired: {why}"));
+            return off(why, Some(Level::Warn));
         };
         if repair.interval.is_none() {
-            status.verification_is_off("REPAIR_REPAIR_PODS is off, or WEIR_VERIFY_INTERVAL is 0");
+            let why = "REPAIR_REPAIR_PODS is off, or WEIR_VERIFY_INTERVAL is 0";
+            off(why, None);
         }
         let (node, pods) = (&settings.node_name, watch.pods());
-        let told = (self.metrics.clone(), status.clone());
-        let begun = controller::start(repair, self.access, node, pods, told, log.clone());
+        let begun = self
+            .events()
+            .and_then(|()| controller::start(repair, self.access, node, pods, journal.clone()));
         if let Err(why) = begun {
-            status.verification_is_off(&why);
-            log.warn(&format!("no pod is repaired: {why}"));
+            off(&why, Some(Level::Warn));
         }
+    }
+
+    /// Events about pods go to the API server too.
+    fn events(&self) -> Result<(), String> {
+        let connection = Connection::new(self.access)?;
+        let node = &self.settings.node_name;
+        let events = Events::start(&connection, node, REPAIR, &self.metrics, &self.log)?;
+        self.journal.add(events);
+        Ok(())
     }
 }

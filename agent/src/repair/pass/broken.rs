@@ -1,7 +1,7 @@
 //! Pods that meet the criteria of Istio's repair controller: repaired in place, deleted or labelled.
 
 use super::{Failure, Look, Memory, PATIENCE, Repairer};
-use crate::metrics::Repaired;
+use crate::journal::pod::{Done, Event};
 use crate::pods::PodView;
 use crate::repair::settings::Action;
 use crate::repair::state::{self, Found};
@@ -43,29 +43,24 @@ impl Repairer {
             Action::Label => self.label(view).await.map(Some).map_err(Failure::Refused),
         };
         (memory.handled, memory.due) = (true, None);
-        let (namespace, name) = (view.namespace(), view.name());
-        match result {
-            Ok(None) => {}
-            Ok(Some(result)) => self.metrics.repaired(action.name(), result),
+        let done = match result {
+            Ok(None) => return,
+            Ok(Some(done)) => done,
             Err(Failure::Late(_)) => {
                 (memory.handled, memory.due) = (false, Some(Instant::now() + PATIENCE));
+                return;
             }
             Err(Failure::Refused(why)) => {
-                self.metrics.repaired(action.name(), Repaired::Fail);
                 memory.attempts += 1;
                 memory.handled = memory.attempts >= ATTEMPTS;
                 let pause = PAUSE.saturating_mul(1 << memory.attempts.saturating_sub(1).min(8));
                 memory.due = (!memory.handled).then(|| Instant::now() + pause);
-                let after = match memory.handled {
-                    true => "given up until the pod changes",
-                    false => "tried again",
-                };
-                self.log.error(&format!(
-                    "broken pod {namespace}/{name}: cannot {}: {why}; {after}",
-                    action.name()
-                ));
+                let given_up = memory.handled;
+                Done::Failed { why, given_up }
             }
-        }
+        };
+        let (pod, action) = (view.reference(), action.name());
+        self.journal.record(Event::Criteria { pod, action, done });
     }
 
     /// `None`: it was repaired before.
@@ -74,16 +69,12 @@ impl Repairer {
         view: &PodView,
         memory: &mut Memory,
         look: &mut Look,
-    ) -> Result<Option<Repaired>, Failure> {
-        let (namespace, name) = (view.namespace(), view.name());
+    ) -> Result<Option<Done>, Failure> {
         match &memory.repaired {
             Some(uid) if uid == view.uid() => return Ok(None),
             Some(uid) => {
-                self.log.error(&format!(
-                    "broken pod {namespace}/{name} has the UID {}, and one with {uid} was repaired: left alone \
-                     until it was seen to go",
-                    view.uid()
-                ));
+                let (pod, repaired) = (view.reference(), uid.clone());
+                self.journal.record(Event::Replaced { pod, repaired });
                 return Ok(None);
             }
             None => {}
@@ -93,38 +84,34 @@ impl Repairer {
         let found = self.heal(&wanted, memory, None, look).await?;
         memory.repaired = Some(view.uid().to_owned());
         let what = match &found {
-            Found::Right(_) => "its rules are in place",
-            Found::Repaired { summary, .. } => summary,
+            Found::Right(_) => "its rules are in place".to_owned(),
+            Found::Repaired { summary, .. } => summary.clone(),
         };
-        self.log.info(&format!(
-            "broken pod {namespace}/{name} is repaired: {what}"
-        ));
         let (Found::Right(now) | Found::Repaired { now, .. }) = found;
         memory.is_right(now);
-        Ok(Some(Repaired::Success))
+        Ok(Some(Done::Repaired(what)))
     }
 
-    async fn delete(&self, view: &Arc<PodView>) -> Result<Repaired, String> {
-        let done = self.actions.delete(view).await;
-        let message = match &done {
-            Ok(()) => "started outside of the mesh, and was deleted".to_owned(),
-            Err(e) => format!("started outside of the mesh, and cannot be deleted: {e}"),
-        };
-        self.events.tell(view, "DeleteBrokenPod", message);
-        done.map(|()| Repaired::Success)
+    async fn delete(&self, view: &Arc<PodView>) -> Result<Done, String> {
+        let pod = view.reference();
+        let done = self.actions.delete(&pod).await;
+        let failure = done.as_ref().err().cloned();
+        self.journal.record(Event::Deleted { pod, failure });
+        done.map(|()| Done::Requested)
     }
 
-    async fn label(&self, view: &Arc<PodView>) -> Result<Repaired, String> {
+    async fn label(&self, view: &Arc<PodView>) -> Result<Done, String> {
         let (key, value) = &self.settings.label;
         if view.pod.metadata.labels.contains_key(key) {
-            return Ok(Repaired::Skip);
+            return Ok(Done::Skipped);
         }
-        let done = self.actions.label(view, key, value).await;
-        let message = match &done {
-            Ok(()) => format!("started outside of the mesh, and got the label {key}={value}"),
-            Err(e) => format!("started outside of the mesh, and cannot be labelled: {e}"),
-        };
-        self.events.tell(view, "LabelBrokenPod", message);
-        done.map(|()| Repaired::Success)
+        let pod = view.reference();
+        let done = self.actions.label(&pod, key, value).await;
+        self.journal.record(Event::Labelled {
+            pod,
+            label: format!("{key}={value}"),
+            failure: done.as_ref().err().cloned(),
+        });
+        done.map(|()| Done::Requested)
     }
 }

@@ -1,0 +1,145 @@
+//! Everything that happens in the agent, told once.
+//!
+//! A room records an [`Event`]: plain data, with a level, a name, fields and a sentence. The [`Journal`] hands it to every
+//! [`Sink`]: the log, the metrics, the status page, Kubernetes events. A room calls none of these itself.
+//!
+//! ```text
+//! journal.record(pod::Event::Repaired { .. }) -> Event -> each Sink
+//! ```
+
+mod about;
+pub(crate) mod pod;
+
+pub(crate) use about::About;
+pub(crate) use pod::PodRef;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+/// Characters of a reason that are kept. There may be one for each pod.
+const REASON: usize = 500;
+
+/// What happened, by subject.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Verification and repair of pods.
+    Pod(pod::Event),
+}
+
+impl Event {
+    /// Level, name and fields.
+    pub(crate) fn about(&self) -> About {
+        match self {
+            Self::Pod(event) => event.about(),
+        }
+    }
+
+    /// What `kubectl describe pod` shows of it, if anything.
+    pub(crate) fn notice(&self) -> Option<Notice<'_>> {
+        match self {
+            Self::Pod(event) => event.notice(),
+        }
+    }
+}
+
+/// The sentence for people.
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(event) => event.fmt(f),
+        }
+    }
+}
+
+impl From<pod::Event> for Event {
+    fn from(event: pod::Event) -> Self {
+        Self::Pod(event)
+    }
+}
+
+/// A Kubernetes event of type Warning.
+#[derive(Debug)]
+pub(crate) struct Notice<'a> {
+    /// Whom it is about.
+    pub(crate) pod: &'a PodRef,
+    /// In CamelCase.
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// What takes events. It must not block.
+pub(crate) trait Sink: Send + Sync {
+    /// Takes one, in the thread in which it happened.
+    fn record(&self, at: SystemTime, event: &Event);
+}
+
+/// Where events are recorded; clones are the same place.
+#[derive(Clone, Default)]
+pub(crate) struct Journal(Arc<Mutex<Vec<Arc<dyn Sink>>>>);
+
+impl Journal {
+    /// From now on this sink takes events too, after those before it.
+    pub(crate) fn add(&self, sink: impl Sink + 'static) {
+        self.sinks().push(Arc::new(sink));
+    }
+
+    /// It happened now.
+    pub(crate) fn record(&self, event: impl Into<Event>) {
+        // A sink may record what becomes of an event, so the lock is not held.
+        let sinks = self.sinks().clone();
+        let (at, event) = (SystemTime::now(), event.into());
+        sinks.iter().for_each(|sink| sink.record(at, &event));
+    }
+
+    fn sinks(&self) -> MutexGuard<'_, Vec<Arc<dyn Sink>>> {
+        // Nothing in here panics half-way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A reason that is not too long.
+pub(crate) fn cut(text: &str) -> String {
+    match text.char_indices().nth(REASON) {
+        Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Keeps the sentences.
+    #[derive(Clone, Default)]
+    struct Sentences(Arc<Mutex<Vec<String>>>, Option<Journal>);
+
+    impl Sink for Sentences {
+        fn record(&self, _: SystemTime, event: &Event) {
+            self.0.lock().unwrap().push(event.to_string());
+            if let (Some(journal), Event::Pod(pod::Event::Off { .. })) = (&self.1, event) {
+                let interval = Duration::from_secs(1);
+                journal.record(pod::Event::RoundsBegin { interval });
+            }
+        }
+    }
+
+    #[test]
+    fn every_sink_takes_every_event_and_may_record_another() {
+        let journal = Journal::default();
+        let plain = Sentences::default();
+        let answering = Sentences(Arc::default(), Some(journal.clone()));
+        journal.add(plain.clone());
+        journal.add(answering.clone());
+        journal.record(pod::Event::Off {
+            why: "x".into(),
+            level: None,
+        });
+        for sink in [plain, answering] {
+            let said = sink.0.lock().unwrap().clone();
+            assert_eq!(said.len(), 2, "{said:?}");
+            assert_eq!(said[0], "no pod is repaired: x");
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Verification and repair of pods.
+
+use super::{About, Notice};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use weir_cni::compile::Engine;
+use weir_cni::log::Level::{self, Debug, Error, Info, Warn};
+use weir_cni::plugin::{Deviation, Phases};
+use weir_cni::redirection::Difference;
+
+/// A pod, by what names it. Displayed as `NAMESPACE/NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PodRef {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) uid: Arc<str>,
+    /// `metadata.resourceVersion`
+    pub(crate) version: Arc<str>,
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// How inbound traffic is led to the sidecar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Redirect,
+    Tproxy,
+}
+
+impl Mode {
+    /// As `sidecar.istio.io/interceptionMode` names it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Redirect => "REDIRECT",
+            Self::Tproxy => "TPROXY",
+        }
+    }
+}
+
+/// A pod that asks for redirection.
+#[derive(Debug, Clone)]
+pub(crate) struct PodState {
+    pub(crate) pod: PodRef,
+    /// `None`: what it asks for cannot be understood.
+    pub(crate) mode: Option<Mode>,
+    /// Who held its rules when they were seen last.
+    pub(crate) engine: Option<Engine>,
+    /// Its rules are as it asks.
+    pub(crate) verified: bool,
+    /// When they were seen to be, the last time.
+    pub(crate) verified_at: Option<SystemTime>,
+    /// Why they are not.
+    pub(crate) error: Option<Box<str>>,
+}
+
+// A node has up to 250 pods: 30 KB.
+const _: () = assert!(size_of::<PodState>() <= 120);
+
+/// A pod that asks for no redirection and had rules of ours.
+#[derive(Debug, Clone)]
+pub(crate) struct Unasked {
+    pub(crate) pod: PodRef,
+    /// What was found and what became of it.
+    pub(crate) message: Box<str>,
+    pub(crate) removed: bool,
+}
+
+/// What became of a broken pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repaired {
+    Success,
+    /// Nothing was left to do.
+    Skip,
+    Fail,
+}
+
+/// How a pod's rules differed from what it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Something was missing, and nothing else was there instead.
+    Missing,
+    /// Something else was there.
+    Changed,
+}
+
+impl Cause {
+    /// Of everything that was found.
+    pub(crate) fn of(found: &[Deviation]) -> Self {
+        let is_missing = |d: &Deviation| d.difference == Difference::Missing;
+        match found.iter().all(is_missing) {
+            true => Self::Missing,
+            false => Self::Changed,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Changed => "changed",
+        }
+    }
+}
+
+/// What happens to pods.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// No pod is verified, for this reason; `level` when none is repaired either.
+    Off { why: String, level: Option<Level> },
+    /// From here on a round of verification should end within each interval.
+    RoundsBegin { interval: Duration },
+    /// The pods that ask for redirection, and how they are.
+    Seen { expected: Arc<[PodState]> },
+    /// A round that looked at every pod has ended.
+    RoundEnded {
+        interval: Duration,
+        /// Pods that ask for nothing and have, or had, rules of ours.
+        unasked: Arc<[Unasked]>,
+        /// How many pods that ask for nothing could not be looked at, and why the first could not.
+        unseen: (usize, Option<String>),
+    },
+    /// What was spent on one pod, by `plugin` or `agent`.
+    Measured { by: &'static str, phases: Phases },
+    /// It was not redirected as it asks, and is now.
+    Repaired {
+        pod: PodRef,
+        /// The first difference.
+        first: String,
+        /// How many there were.
+        differences: usize,
+        cause: Cause,
+        /// What was written.
+        summary: String,
+        /// A Kubernetes event says so too.
+        notify: bool,
+    },
+    /// It cannot be looked at or repaired. Recorded once for each reason.
+    NotVerified { pod: PodRef, why: String },
+    /// It asks for no redirection and has, or had, rules of ours.
+    Unasked { found: Unasked, is_new: bool },
+    /// It asks for no redirection and could not be looked at.
+    UnaskedUnknown { pod: PodRef, why: String },
+    /// It met the criteria, and this was done: `repair`, `delete`, `label`.
+    Criteria {
+        pod: PodRef,
+        action: &'static str,
+        done: Done,
+    },
+    /// It was deleted, or cannot be.
+    Deleted {
+        pod: PodRef,
+        failure: Option<String>,
+    },
+    /// It got this label, or cannot.
+    Labelled {
+        pod: PodRef,
+        label: String,
+        failure: Option<String>,
+    },
+    /// It met the criteria, and one of its name and another UID was repaired before.
+    Replaced { pod: PodRef, repaired: String },
+}
+
+/// How dealing with a broken pod ended.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// Its rules are in place; what was written, if anything.
+    Repaired(String),
+    /// By a request to the API server.
+    Requested,
+    /// Nothing was left to do.
+    Skipped,
+    Failed {
+        why: String,
+        given_up: bool,
+    },
+}
+
+impl Done {
+    pub(crate) fn result(&self) -> Repaired {
+        match self {
+            Self::Repaired(_) | Self::Requested => Repaired::Success,
+            Self::Skipped => Repaired::Skip,
+            Self::Failed { .. } => Repaired::Fail,
+        }
+    }
+}
+
+impl Event {
+    pub(super) fn about(&self) -> About {
+        match self {
+            Self::Off { level, .. } => About::new(*level, "verification_off"),
+            Self::RoundsBegin { .. } => About::new(None, "verification_begins"),
+            Self::Seen { .. } => About::new(None, "pods_seen"),
+            Self::RoundEnded { .. } => About::new(None, "verification_round"),
+            Self::Measured { .. } => About::new(None, "phases"),
+            Self::Repaired {
+                pod,
+                differences,
+                cause,
+                ..
+            } => About::new(Warn, "pod_repaired")
+                .pod(pod)
+                .with("cause", cause.name())
+                .with("differences", differences),
+            Self::NotVerified { pod, .. } => About::new(Warn, "pod_not_verified").pod(pod),
+            Self::Unasked { found, is_new } => {
+                About::new(is_new.then_some(Warn), "rules_not_asked_for")
+                    .pod(&found.pod)
+                    .with("removed", found.removed)
+            }
+            Self::UnaskedUnknown { pod, .. } => About::new(Debug, "pod_not_seen").pod(pod),
+            Self::Criteria { pod, action, done } => {
+                let level = match done {
+                    Done::Repaired(_) => Some(Info),
+                    Done::Requested | Done::Skipped => None,
+                    Done::Failed { .. } => Some(Error),
+                };
+                About::new(level, "broken_pod")
+                    .pod(pod)
+                    .with("action", action)
+            }
+            Self::Deleted { pod, .. } => About::new(None, "pod_deleted").pod(pod),
+            Self::Labelled { pod, .. } => About::new(None, "pod_labelled").pod(pod),
+            Self::Replaced { pod, .. } => About::new(Error, "broken_pod_replaced").pod(pod),
+        }
+    }
+
+    pub(super) fn notice(&self) -> Option<Notice<'_>> {
+        let (pod, reason) = match self {
+            Self::Repaired {
+                pod, notify: true, ..
+            } => (pod, "RedirectionRepaired"),
+            Self::Unasked {
+                found,
+                is_new: true,
+            } => match found.removed {
+                true => (&found.pod, "RedirectionRemoved"),
+                false => (&found.pod, "RedirectionNotAsked"),
+            },
+            Self::Deleted { pod, .. } => (pod, "DeleteBrokenPod"),
+            Self::Labelled { pod, .. } => (pod, "LabelBrokenPod"),
+            _ => return None,
+        };
+        Some(Notice {
+            pod,
+            reason,
+            message: self.of_pod().unwrap_or_default(),
+        })
+    }
+
+    /// What is said after the pod's name.
+    fn of_pod(&self) -> Option<String> {
+        Some(match self {
+            Self::Repaired {
+                first,
+                differences,
+                summary,
+                ..
+            } => format!(
+                "was not redirected as it asks: {first} ({differences} differences in all); {summary}"
+            ),
+            Self::Unasked { found, .. } => found.message.to_string(),
+            Self::Deleted { failure, .. } => match failure {
+                None => "started outside of the mesh, and was deleted".to_owned(),
+                Some(e) => format!("started outside of the mesh, and cannot be deleted: {e}"),
+            },
+            Self::Labelled { label, failure, .. } => match failure {
+                None => format!("started outside of the mesh, and got the label {label}"),
+                Some(e) => format!("started outside of the mesh, and cannot be labelled: {e}"),
+            },
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = self.of_pod().unwrap_or_default();
+        match self {
+            Self::Off { why, .. } => write!(f, "no pod is repaired: {why}"),
+            Self::RoundsBegin { interval } => write!(f, "pods are verified every {interval:?}"),
+            Self::Seen { expected } => {
+                let good = expected.iter().filter(|p| p.verified).count();
+                write!(f, "{good} of {} pods are verified", expected.len())
+            }
+            Self::RoundEnded {
+                unasked, unseen, ..
+            } => write!(
+                f,
+                "a round of verification has ended: {} pods with rules that they do not ask for, {} not looked at",
+                unasked.len(),
+                unseen.0
+            ),
+            Self::Measured { by, .. } => write!(f, "durations of one redirection by the {by}"),
+            Self::Repaired { pod, .. }
+            | Self::Deleted { pod, .. }
+            | Self::Labelled { pod, .. }
+            | Self::Unasked {
+                found: Unasked { pod, .. },
+                ..
+            } => write!(f, "pod {pod} {said}"),
+            Self::NotVerified { pod, why } => {
+                write!(f, "pod {pod} cannot be verified: {why}; it is tried again")
+            }
+            Self::UnaskedUnknown { pod, why } => write!(
+                f,
+                "whether it has rules that it does not ask for is not known of pod {pod}: {why}"
+            ),
+            Self::Criteria { pod, action, done } => match done {
+                Done::Repaired(what) => write!(f, "broken pod {pod} is repaired: {what}"),
+                Done::Requested => write!(f, "broken pod {pod}: {action} is done"),
+                Done::Skipped => write!(f, "broken pod {pod}: {action} was done before"),
+                Done::Failed { why, given_up } => {
+                    let after = match given_up {
+                        true => "given up until the pod changes",
+                        false => "tried again",
+                    };
+                    write!(f, "broken pod {pod}: cannot {action}: {why}; {after}")
+                }
+            },
+            Self::Replaced { pod, repaired } => write!(
+                f,
+                "broken pod {pod} has the UID {}, and one with {repaired} was repaired: left alone until it was seen \
+                 to go",
+                pod.uid
+            ),
+        }
+    }
+}
