@@ -4,6 +4,19 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# rustup wants the toolchain of rust-toolchain.toml by that name, and downloads it where it is missing. If "stable" is
+# the same version, it serves: a machine without a network then works, too.
+use_installed_toolchain() {
+    local wanted
+    command -v rustup >/dev/null && [ -z "${RUSTUP_TOOLCHAIN:-}" ] || return 0
+    wanted=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+    if ! rustup toolchain list | grep -q "^$wanted-" &&
+        [[ $(RUSTUP_TOOLCHAIN=stable rustc --version 2>/dev/null) == "rustc $wanted "* ]]; then
+        export RUSTUP_TOOLCHAIN=stable
+    fi
+}
+use_installed_toolchain
+
 # Ends the script. An error names the input, the reason and the remedy.
 die() {
     printf '%s: %s\n' "$(basename "$0")" "$*" >&2
