@@ -16,7 +16,7 @@ mod bundle;
 mod bundle_rules;
 mod burst;
 #[allow(dead_code, reason = "tests of the kernel matrix use the rest")]
-#[path = "../../../vmtests/tests/report/chromium.rs"]
+#[path = "../../../vmtests/matrix/tests/report/chromium.rs"]
 mod chromium;
 mod commands;
 mod cri;

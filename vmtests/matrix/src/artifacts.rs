@@ -1,0 +1,252 @@
+//! The test programs, and the programs that they test, as Cargo built them.
+use serde::Deserialize;
+use std::ffi::OsStr;
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use weir_vm::note;
+use weir_vm::{Error, Result};
+
+/// The rooms whose tests run in every environment.
+pub const ROOMS: [&str; 4] = ["netlink", "netfilter", "cni", "agent"];
+/// Selecting this package too makes Cargo choose the features that a plain `cargo test` chooses: nothing is built twice.
+const OURSELVES: &str = "weir-vmtests";
+
+/// One test program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// `netfilter`.
+    pub room: String,
+    /// The integration test (`sets`), or `unit` for the tests in the library itself.
+    pub name: String,
+    /// The file that Cargo made.
+    pub executable: PathBuf,
+    /// Its package's directory, in which Cargo runs it.
+    pub package: PathBuf,
+}
+
+/// All of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Artifacts {
+    /// The test programs, by room and name.
+    pub programs: Vec<Program>,
+    /// The binaries of the rooms, with their names.
+    pub binaries: Vec<(String, PathBuf)>,
+}
+
+/// One line of `cargo --message-format=json`, as far as it is of use here.
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    manifest_path: Option<PathBuf>,
+    target: Option<Target>,
+    profile: Option<Profile>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+impl Artifacts {
+    /// Lets Cargo build them; `top` is the workspace. Crates that this machine does not have yet, as in a fresh clone,
+    /// are fetched first; otherwise the network is not used. `profile` is one of its Cargo.toml; `test` is
+    /// what `cargo test` has built already.
+    ///
+    /// # Errors
+    /// There is no Cargo, or it fails; what it says has gone to standard error.
+    pub fn build(top: &Path, profile: &str) -> Result<Self> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        fetch(top, &cargo);
+        let mut command = Command::new(&cargo);
+        command
+            .current_dir(top)
+            .args(["test", "--no-run", "--offline", "--quiet"])
+            .arg("--message-format=json-render-diagnostics")
+            .args(["--profile", profile, "-p", OURSELVES]);
+        for room in ROOMS {
+            command.args(["-p", &format!("weir-{room}")]);
+        }
+        let what = "cargo test --no-run";
+        let output = command
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|e| Error::io(what, &e))?;
+        if !output.status.success() {
+            return Err(Error::new(
+                what,
+                format!("it ended with {}", output.status),
+                "See what it says above. Crates that it lacks come with `cargo fetch`, which needs a network",
+            ));
+        }
+        Self::parse(what, &output.stdout[..])
+    }
+
+    /// Reads what `cargo test --no-run --message-format=json` printed.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is something else.
+    pub fn load(file: &Path) -> Result<Self> {
+        let name = file.display();
+        let open = std::fs::File::open(file).map_err(|e| Error::io(name, &e))?;
+        Self::parse(&file.display().to_string(), std::io::BufReader::new(open))
+    }
+
+    fn parse(input: &str, lines: impl BufRead) -> Result<Self> {
+        let mut found = Self::default();
+        for line in lines.lines() {
+            let line = line.map_err(|e| Error::io(input, &e))?;
+            if !line.starts_with('{') {
+                continue;
+            }
+            let message: Message = serde_json::from_str(&line).map_err(|e| {
+                Error::new(
+                    input,
+                    format!("not what Cargo prints: {e}"),
+                    "Make it with `cargo test --no-run --message-format=json`",
+                )
+            })?;
+            found.add(message);
+        }
+        if found.programs.is_empty() {
+            return Err(Error::new(
+                input,
+                "no test program of the rooms is in it",
+                "Make it with `cargo test --no-run --message-format=json` in this repository",
+            ));
+        }
+        found
+            .programs
+            .sort_by(|a, b| (order(&a.room), &a.name).cmp(&(order(&b.room), &b.name)));
+        Ok(found)
+    }
+
+    fn add(&mut self, message: Message) {
+        let (Some(manifest), Some(target), Some(profile), Some(executable)) = (
+            message.manifest_path,
+            message.target,
+            message.profile,
+            message.executable,
+        ) else {
+            return;
+        };
+        let package = manifest.parent().unwrap_or(Path::new("/")).to_owned();
+        let room = package
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        if message.reason != "compiler-artifact" || !ROOMS.contains(&room.as_str()) {
+            return;
+        }
+        let is = |kind: &str| target.kind.iter().any(|k| k == kind);
+        match profile.test {
+            true if is("test") || is("lib") => self.programs.push(Program {
+                name: if is("lib") {
+                    "unit".into()
+                } else {
+                    target.name
+                },
+                room,
+                executable,
+                package,
+            }),
+            false if is("bin") => self.binaries.push((target.name, executable)),
+            _ => {}
+        }
+    }
+
+    /// The binary of that name, as built for the tests.
+    #[must_use]
+    pub fn binary(&self, name: &str) -> Option<&Path> {
+        let found = self.binaries.iter().find(|(n, _)| n == name);
+        found.map(|(_, path)| path.as_path())
+    }
+}
+
+/// Fetches the crates that are not there, for this machine only. What goes wrong is no failure yet: the build
+/// without the network may get by, and says what it lacks.
+fn fetch(top: &Path, cargo: &OsStr) {
+    let host = host(cargo);
+    let fetch = |offline: bool| {
+        let mut command = Command::new(cargo);
+        command.current_dir(top).args(["fetch", "--locked"]);
+        command.args(offline.then_some("--offline"));
+        if let Some(host) = &host {
+            command.args(["--target", host]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(match offline {
+            true => Stdio::null(),
+            false => Stdio::inherit(),
+        });
+        command.status().is_ok_and(|status| status.success())
+    };
+    if !fetch(true) {
+        note("fetching the crates of the tests, once");
+        fetch(false);
+    }
+}
+
+/// The machine that Cargo builds for.
+fn host(cargo: &OsStr) -> Option<String> {
+    let output = Command::new(cargo).arg("-vV").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("host: "));
+    line.map(str::to_owned)
+}
+
+fn order(room: &str) -> usize {
+    ROOMS.iter().position(|r| *r == room).unwrap_or(ROOMS.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(room: &str, name: &str, kind: &str, is_test: bool) -> String {
+        format!(
+            r#"{{"reason":"compiler-artifact","package_id":"x","manifest_path":"/w/{room}/Cargo.toml","target":{{"name":"{name}","kind":["{kind}"]}},"profile":{{"test":{is_test}}},"executable":"/t/{name}-1"}}"#
+        )
+    }
+
+    #[test]
+    fn test_programs_of_the_rooms_are_found_lowest_room_first() {
+        let text = [
+            line("cni", "plugin", "test", true),
+            line("netlink", "weir_netlink", "lib", true),
+            line("agent", "weir", "bin", false),
+            // A binary's own unit tests, and a room that is not one of those.
+            line("agent", "weir", "bin", true),
+            line("vmtests", "machine", "test", true),
+            r#"{"reason":"build-finished","success":true}"#.to_owned(),
+            "   Compiling something".to_owned(),
+        ]
+        .join("\n");
+        let found = Artifacts::parse("x", text.as_bytes()).unwrap();
+        let names: Vec<_> = found
+            .programs
+            .iter()
+            .map(|p| format!("{} {}", p.room, p.name))
+            .collect();
+        assert_eq!(names, ["netlink unit", "cni plugin"]);
+        assert_eq!(found.binary("weir"), Some(Path::new("/t/weir-1")));
+        assert_eq!(found.programs[0].package, Path::new("/w/netlink"));
+    }
+
+    #[test]
+    fn something_else_is_refused() {
+        let e = Artifacts::parse("f", &b"{\"reason\":3}"[..]).unwrap_err();
+        assert!(e.to_string().contains("not what Cargo prints"), "{e}");
+        let e = Artifacts::parse("f", &b""[..]).unwrap_err();
+        assert!(e.to_string().contains("no test program"), "{e}");
+        assert!(Artifacts::load(Path::new("/nonexistent")).is_err());
+    }
+}

@@ -1,0 +1,170 @@
+//! `weir-vmtests matrix`: every case on every kernel.
+use crate::model::{Run, Verdict};
+use crate::{Artifacts, Matrix, Plan, case, report};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use weir_vm::cli::{code, say};
+use weir_vm::{Cache, Error, Kernels, Result};
+
+const EXAMPLES: &str = "\
+Examples:
+  weir-vmtests matrix                                      everything: this machine, all kernels, all variants
+  weir-vmtests matrix --kernels 6.12 --variants none       one kernel, and this machine
+  weir-vmtests matrix --no-host --filter traffic           cases whose ENVIRONMENT::CASE has `traffic` in it
+  weir-vmtests matrix --report target/vmtests/report       text, JSON, JUnit and one HTML page
+
+  cargo test --no-run --message-format=json >tests.json    test programs that are built already
+  weir-vmtests matrix --artifacts tests.json
+
+Cases that ask no kernel are no part of it: cargo test runs them. Those of the commands run on
+this machine and on the oldest of the kernels that are asked for, those of the node agent on the newest.
+
+Variables: WEIR_GOLDEN (golden cases) and WEIR_BIN_DIR (release binaries of ci/build) name directories that
+guests get, too, and the binaries are then those that tests start; cases that need one say so when it is not
+named. VMTESTS_REQUIRE=5.10,newest makes it a failure when one of these cannot run. VMTESTS_SLOW=10 makes
+deadlines ten times longer.";
+
+/// Emulation makes slow programs slower, so the test programs are optimised a little.
+const PROFILE: &str = "matrix";
+
+/// Runs every test of weir on every kernel, each in a fresh machine
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The kernels [default: all of `weir-vmtests list`]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    kernels: Vec<String>,
+
+    /// The variants, each on the kernels that `list` shows for it: names, `all` or `none`
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "all"
+    )]
+    variants: Vec<String>,
+
+    /// How many guests at a time [default: the number of processors]; one case of this machine runs beside them
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+
+    /// Only cases with this in ENVIRONMENT::CASE
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+
+    /// Where to write the report
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+
+    /// The output of `cargo test --no-run --message-format=json` [default: Cargo is asked to build them]
+    #[arg(long, value_name = "FILE")]
+    artifacts: Option<PathBuf>,
+
+    /// This machine's own kernel, too (the default)
+    #[arg(long, overrides_with = "no_host")]
+    host: bool,
+
+    /// Only kernels in QEMU
+    #[arg(long)]
+    no_host: bool,
+
+    /// Show what would run, and run nothing
+    #[arg(long)]
+    list: bool,
+}
+
+pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
+    // Before any thread: see there.
+    weir_vm::clean_up_when_interrupted();
+    let plan = plan(&Kernels::open(cache, None)?, args)?;
+    let artifacts = match &args.artifacts {
+        Some(file) => Artifacts::load(file)?,
+        None => Artifacts::build(case::top(), PROFILE)?,
+    };
+    let matrix = Matrix::new(cache, artifacts, plan)?;
+    let pairs = matrix.pairs();
+    if pairs.is_empty() {
+        return Err(Error::new(
+            format!("--filter {}", args.filter.as_deref().unwrap_or_default()),
+            "no case of these environments has that in its name",
+            "--list shows them",
+        ));
+    }
+    if args.list {
+        for (place, case) in pairs {
+            if let (Some(place), Some(case)) = (matrix.places.get(place), matrix.cases.get(case)) {
+                say(&format!("{}::{}", place.name(), case.name))?;
+            }
+        }
+        return Ok(code::SUCCESS);
+    }
+    let run = matrix.run()?;
+    say(report::text(&run, std::io::stdout().is_terminal()).trim_end())?;
+    if let Some(dir) = &args.report {
+        for file in report::write(&run, dir)? {
+            say(&file.display().to_string())?;
+        }
+    }
+    Ok(status(&run))
+}
+
+/// 1 when a case failed; 3 when nothing failed and an environment that was asked for could not be had.
+fn status(run: &Run) -> u8 {
+    let failed = |v: &Verdict| matches!(v, Verdict::Failed { .. });
+    if run.results.iter().any(|r| failed(&r.verdict)) {
+        return code::CASES;
+    }
+    let mut lost = run.environments.iter().filter(|e| e.unavailable.is_some());
+    match lost.next() {
+        Some(_) => code::FAILURE,
+        None => code::SUCCESS,
+    }
+}
+
+fn plan(kernels: &Kernels, args: &Args) -> Result<Plan> {
+    let catalogue = kernels.catalogue();
+    let every = |names: &[String]| names.iter().any(|n| n == "all");
+    let chosen = if args.kernels.is_empty() || every(&args.kernels) {
+        let all = catalogue.kernels.iter().map(|k| k.name.clone());
+        all.chain(kernels.own().iter().map(|o| o.name.clone()))
+            .collect()
+    } else {
+        args.kernels.clone()
+    };
+    let known: Vec<String> = catalogue.variants.iter().map(|v| v.name.clone()).collect();
+    let variants = if every(&args.variants) {
+        known.clone()
+    } else if args.variants == ["none"] {
+        Vec::new()
+    } else {
+        args.variants.clone()
+    };
+    if let Some(unknown) = variants.iter().find(|v| !known.contains(v)) {
+        return Err(Error::new(
+            format!("--variants {unknown}"),
+            "there is none of that name",
+            format!("Variants: {}; or all, or none", known.join(", ")),
+        ));
+    }
+    let mut selection = Vec::new();
+    if !args.kernels.is_empty() && !every(&args.kernels) {
+        selection.push(format!("--kernels {}", args.kernels.join(",")));
+    }
+    if !every(&args.variants) {
+        selection.push(format!("--variants {}", args.variants.join(",")));
+    }
+    selection.extend(args.filter.iter().map(|f| format!("--filter {f}")));
+    if args.no_host {
+        selection.push("--no-host".to_owned());
+    }
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Ok(Plan {
+        kernels: chosen,
+        variants,
+        is_on_host: args.host || !args.no_host,
+        filter: args.filter.clone(),
+        jobs: args.jobs.unwrap_or(processors),
+        selection: selection.join(" "),
+        program: None,
+    })
+}

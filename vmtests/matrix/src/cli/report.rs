@@ -1,0 +1,59 @@
+//! `weir-vmtests report`: the report of a run, made again, and the tables of the README.
+use crate::report::{self, readme};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use weir_vm::Result;
+use weir_vm::cli::{code, say};
+
+const EXAMPLES: &str = "\
+Examples:
+  weir-vmtests report target/vmtests/report
+  weir-vmtests report target/vmtests/report --readme README.md
+  weir-vmtests report target/vmtests/report --readme README.md --check
+
+Exit codes: 0 ok, 2 wrong arguments, 3 no report, or the README does not say what it says";
+
+/// Makes matrix.txt, junit.xml and index.html again from the matrix.json of a run
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The directory that `matrix --report` wrote
+    dir: PathBuf,
+
+    /// Put the tables of the kernels between the markers of this file
+    #[arg(long, value_name = "FILE")]
+    readme: Option<PathBuf>,
+
+    /// Write nothing; say whether the file of --readme equals the run
+    #[arg(long, requires = "readme")]
+    check: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8> {
+    let run = report::read(&args.dir)?;
+    let Some(file) = &args.readme else {
+        report::write(&run, &args.dir)?;
+        // https://no-color.org
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        let colour = !plain && std::io::stdout().is_terminal();
+        say(report::text(&run, colour).trim_end())?;
+        return Ok(code::SUCCESS);
+    };
+    if args.check {
+        readme::check(&run, file)?;
+        say(&format!(
+            "{}: as in the run of {}",
+            file.display(),
+            run.started
+        ))?;
+    } else if readme::update(&run, file)? {
+        say(&format!(
+            "{}: written from the run of {}",
+            file.display(),
+            run.started
+        ))?;
+    } else {
+        say(&format!("{}: unchanged", file.display()))?;
+    }
+    Ok(code::SUCCESS)
+}

@@ -1,0 +1,330 @@
+//! The kernel matrix: every case in every environment, and a report.
+//!
+//! What it is for: to run the tests of the other rooms on this machine and, through [`weir_vm`], on real distribution
+//! kernels, each case in a fresh guest. What it refuses: to leave a case out of an environment without a reason, and to
+//! take silence for success.
+//!
+//! - [`Artifacts`] are the test programs, [`Case`]s the tests in them, [`Place`]s the environments.
+//! - [`Matrix`] decides which case belongs where, and runs them.
+//! - [`report`] shows what came of it.
+//!
+//! Start reading at [`Matrix::pairs`].
+#![forbid(unsafe_code)]
+
+pub mod artifacts;
+mod capability;
+pub mod case;
+pub mod cli;
+pub mod host;
+pub mod model;
+pub mod needs;
+mod place;
+mod pool;
+mod ran;
+pub mod report;
+mod run;
+mod ship;
+pub mod skip;
+pub mod variants;
+
+pub use artifacts::Artifacts;
+pub use case::Case;
+pub use place::{HOST, Place};
+
+use case::What;
+use model::{CaseResult, Run, Verdict};
+use pool::{Kind, Watch, in_parallel};
+use run::{Done, Runner};
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use weir_vm::{Cache, Kernels, Options, Result};
+
+/// Environments that must be there: their names, separated by commas.
+const REQUIRE: &str = "VMTESTS_REQUIRE";
+
+/// What is to run where.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Kernels, as `weir-vmtests list` names them.
+    pub kernels: Vec<String>,
+    /// Variants by name; each runs on the kernels that `kernels.toml` gives it, as far as they are in `kernels`.
+    pub variants: Vec<String>,
+    /// Run cases on this machine's own kernel, too.
+    pub is_on_host: bool,
+    /// Only what has this in `ENVIRONMENT::CASE`.
+    pub filter: Option<String>,
+    /// How many guests at a time; one case of this machine runs beside them.
+    pub jobs: usize,
+    /// What a whole run was cut down to, in words; empty: it is whole.
+    pub selection: String,
+    /// The binary of this crate, when the running program is another one.
+    pub program: Option<PathBuf>,
+}
+
+/// A plan with everything at hand that it needs.
+#[derive(Debug)]
+pub struct Matrix<'a> {
+    runner: Runner<'a>,
+    /// Where cases run.
+    pub places: Vec<Place>,
+    /// What runs.
+    pub cases: Vec<Case>,
+    plan: Plan,
+}
+
+impl<'a> Matrix<'a> {
+    /// Finds out what there is to run.
+    ///
+    /// # Errors
+    /// A kernel or variant that does not exist; test programs that are gone.
+    pub fn new(cache: &'a Cache, artifacts: Artifacts, plan: Plan) -> Result<Self> {
+        let kernels = Kernels::open(cache, None)?;
+        let mut places = Vec::new();
+        if plan.is_on_host {
+            places.push(Place::host());
+        }
+        for name in environments(&kernels, &plan)? {
+            places.push(Place::guest(&kernels, &name)?);
+        }
+        let options: Options = run::options(plan.program.as_deref())?;
+        if let Err(e) = weir_vm::find_qemu(options.qemu.as_deref(), cache) {
+            let guests = places.iter_mut().filter(|p| !p.is_host());
+            guests.for_each(|p| p.about.unavailable = Some(format!("{}: {}", e.reason, e.remedy)));
+        }
+        Place::mark_ends(&mut places);
+        let cases = Case::all(&artifacts)?;
+        Ok(Self {
+            runner: Runner::new(cache, artifacts, &cases, &mut places, options)?,
+            cases,
+            places,
+            plan,
+        })
+    }
+
+    /// The pairs of environment and case that the plan asks for, by their places in the two lists.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<(usize, usize)> {
+        let mut pairs = Vec::new();
+        for (p, place) in self.places.iter().enumerate() {
+            for (c, case) in self.cases.iter().enumerate() {
+                let name = || format!("{}::{}", place.name(), case.name);
+                let is_wanted = self.plan.filter.as_ref().is_none_or(|f| name().contains(f));
+                if is_wanted && Runner::belongs(case, place) {
+                    pairs.push((p, c));
+                }
+            }
+        }
+        pairs
+    }
+
+    /// What the tables of this crate say about cases that there are not, by the start of their name: a test that got
+    /// another name would run nowhere, or everywhere.
+    #[must_use]
+    pub fn stale(&self) -> Vec<&'static str> {
+        let is_there = |start: &&str| self.cases.iter().any(|c| c.name.starts_with(start));
+        let starts = needs::starts().chain(variants::starts());
+        starts.filter(|start| !is_there(start)).collect()
+    }
+
+    /// Why a case cannot be tried, unless that is a failure.
+    #[must_use]
+    pub fn why_ignored(&self, place: usize, case: usize) -> Option<String> {
+        let (place, case) = (self.places.get(place)?, self.cases.get(case)?);
+        self.runner
+            .impossible(case, place)
+            .filter(|_| !is_required(place))
+    }
+
+    /// Runs one case.
+    #[must_use]
+    pub fn run_one(&self, place: usize, case: usize) -> Option<CaseResult> {
+        let (place, case) = (self.places.get(place)?, self.cases.get(case)?);
+        let mut result = self.runner.run(case, place).result;
+        demand(place, &mut result);
+        Some(result)
+    }
+
+    /// Runs all, and shows how far it is.
+    ///
+    /// # Errors
+    /// Files of the report's facts cannot be read.
+    pub fn run(&self) -> Result<Run> {
+        let started = Instant::now();
+        let began = utc(SystemTime::now());
+        let pairs = self.pairs();
+        let watch = Watch::new(pairs.len());
+        let work = |&(p, c): &(usize, usize)| {
+            let (Some(place), Some(case)) = (self.places.get(p), self.cases.get(c)) else {
+                return None;
+            };
+            watch.begin(place.name(), &case.name);
+            let mut done = self.runner.run(case, place);
+            demand(place, &mut done.result);
+            watch.end(&done.result);
+            Some((p, c, done))
+        };
+        // Those of the host wait for timers and processes, most of the time.
+        let kind = |&(p, c): &(usize, usize)| {
+            let is_alone = self.cases.get(c).is_some_and(|c| c.what == What::Alone);
+            match self.places.get(p).is_some_and(Place::is_host) {
+                true => Kind::Beside,
+                false => Kind::Grouped((p, is_alone)),
+            }
+        };
+        let mut done = in_parallel(self.plan.jobs, &pairs, kind, work);
+        watch.finish();
+        done.sort_by_key(|(p, c, _)| (*p, *c));
+        pool::costs(done.iter().map(|(_, _, d)| (d.cpu, &d.result)).collect());
+        let mut run = self.report(done.into_iter().map(|(p, _, d)| (p, d)).collect());
+        run.started = began;
+        run.seconds = started.elapsed().as_secs_f64();
+        if self.plan.selection.is_empty() {
+            self.no_case_without_a_kernel(&mut run);
+        }
+        Ok(run)
+    }
+
+    fn report(&self, done: Vec<(usize, Done)>) -> Run {
+        let mut run = Run {
+            started: String::new(),
+            seconds: 0.0,
+            host: place::release(),
+            qemu: self.qemu_version(),
+            accelerator: "tcg".to_owned(),
+            selection: self.plan.selection.clone(),
+            environments: self.places.iter().map(|p| p.about.clone()).collect(),
+            results: Vec::new(),
+            capabilities: Vec::new(),
+        };
+        for (place, done) in done {
+            if let Some(about) = run.environments.get_mut(place) {
+                about.cold_boot = about.cold_boot.or(done.cold_boot);
+            }
+            run.results.push(done.result);
+            run.capabilities.extend(done.capabilities);
+        }
+        if !self.plan.selection.is_empty() {
+            // Environments in which nothing was asked for.
+            let results = &run.results;
+            run.environments
+                .retain(|e| results.iter().any(|r| r.environment == e.name));
+        }
+        run
+    }
+
+    fn qemu_version(&self) -> String {
+        let find = weir_vm::find_qemu(self.runner.options.qemu.as_deref(), self.runner.cache);
+        let Ok(qemu) = find else {
+            return String::new();
+        };
+        let output = std::process::Command::new(qemu).arg("--version").output();
+        let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
+        let text = text.unwrap_or_default();
+        let words = text.lines().next().unwrap_or_default();
+        words
+            .trim_start_matches("QEMU emulator version ")
+            .to_owned()
+    }
+
+    /// A case that every kernel skips tests nothing: the last environment that skipped it has to answer for it.
+    fn no_case_without_a_kernel(&self, run: &mut Run) {
+        let guests: Vec<&str> = run
+            .environments
+            .iter()
+            .filter(|e| e.name != HOST && e.unavailable.is_none())
+            .map(|e| e.name.as_str())
+            .collect();
+        if guests.is_empty() {
+            return;
+        }
+        for case in &self.cases {
+            let of_case =
+                |r: &CaseResult| r.case == case.name && guests.contains(&r.environment.as_str());
+            let skipped = |r: &CaseResult| matches!(r.verdict, Verdict::Skipped { .. });
+            if run.results.iter().filter(|r| of_case(r)).all(skipped)
+                && let Some(last) = run.results.iter_mut().rfind(|r| of_case(r))
+                && let Verdict::Skipped { reason, probe, .. } = &last.verdict
+            {
+                last.verdict = Verdict::Failed {
+                    text: format!(
+                        "no kernel of the matrix runs this case. The last one lacks {probe}: {reason}"
+                    ),
+                };
+            }
+        }
+    }
+}
+
+/// Is the environment one of those that must be there?
+fn is_required(place: &Place) -> bool {
+    let required = std::env::var(REQUIRE).unwrap_or_default();
+    required
+        .split(',')
+        .any(|r| r == place.name() || (r == "newest" && place.is_newest))
+}
+
+/// What cannot be tried is a failure where it was demanded.
+fn demand(place: &Place, result: &mut CaseResult) {
+    if let (true, Verdict::Ignored { reason }) = (is_required(place), &result.verdict) {
+        result.verdict = Verdict::Failed {
+            text: format!("{REQUIRE} demands {}, and {reason}", place.name()),
+        };
+    }
+}
+
+/// Kernels, then variants on those of them that the catalogue names.
+fn environments(kernels: &Kernels, plan: &Plan) -> Result<Vec<String>> {
+    let mut names = plan.kernels.clone();
+    for kernel in &plan.kernels {
+        if kernels.own().iter().any(|o| &o.name == kernel) {
+            continue;
+        }
+        let entry = kernels.find(kernel)?.0.name.clone();
+        let on = kernels.catalogue().variants_on(&entry);
+        names.extend(
+            on.filter(|v| plan.variants.contains(&v.name))
+                .map(|v| format!("{kernel}-{}", v.name)),
+        );
+    }
+    Ok(names)
+}
+
+/// `2026-01-31T12:00:00Z`
+fn utc(time: SystemTime) -> String {
+    let seconds = time
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
+    let (days, rest) = (seconds / 86400, seconds % 86400);
+    let (year, month, day) = civil(i64::try_from(days).unwrap_or_default());
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Days since 1970 as a date. Years are counted from 1 March, so that the day of a leap year is the last one.
+fn civil(days: i64) -> (i64, i64, i64) {
+    const ERA: i64 = 146_097;
+    let days = days + 719_468;
+    let (era, of_era) = (days.div_euclid(ERA), days.rem_euclid(ERA));
+    let year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn dates() {
+        let at = |s| utc(UNIX_EPOCH + Duration::from_secs(s));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_827_696), "2000-02-29T12:34:56Z");
+        assert_eq!(at(1_795_219_859), "2026-11-21T00:10:59Z");
+    }
+}

@@ -1,0 +1,10 @@
+//! `weir-vmtests`: this test binary on that kernel.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    weir_vm::play_another_part_if_asked();
+    weir_vmtests::host::enter_namespaces_if_asked();
+    weir_vmtests::cli::run()
+}

@@ -1,0 +1,204 @@
+//! An environment: where cases run.
+use super::model::Environment;
+use super::needs::End;
+use super::skip::Version;
+use super::variants::{Row, row};
+use weir_vm::{Kernel, Kernels, Payload, Result};
+
+/// The name of the environment that is this machine.
+pub const HOST: &str = "host";
+
+/// Options of a kernel's configuration that decide what weir can do there.
+const OPTIONS: &[&str] = &[
+    "CONFIG_NF_TABLES",
+    "CONFIG_NFT_COMPAT",
+    "CONFIG_NFT_TPROXY",
+    "CONFIG_NFT_SOCKET",
+    "CONFIG_NETFILTER_XTABLES_LEGACY",
+    "CONFIG_IP_NF_IPTABLES",
+    "CONFIG_IP_NF_IPTABLES_LEGACY",
+    "CONFIG_IP6_NF_IPTABLES",
+    "CONFIG_NETFILTER_XT_TARGET_TPROXY",
+    "CONFIG_NETFILTER_XT_MATCH_SOCKET",
+    "CONFIG_NETFILTER_XT_MATCH_OWNER",
+    "CONFIG_IP_SET",
+    "CONFIG_NETFILTER_XT_SET",
+    "CONFIG_IPV6",
+    "CONFIG_USER_NS",
+    "CONFIG_VETH",
+    "CONFIG_GENEVE",
+    "CONFIG_NETKIT",
+    "CONFIG_BPF_SYSCALL",
+    "CONFIG_DEBUG_INFO_BTF",
+    "CONFIG_PREEMPT_RT",
+];
+
+/// An environment, and why it cannot be had if it cannot.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// What the report says about it.
+    pub about: Environment,
+    /// The kernel to boot. `None`: this machine.
+    pub kernel: Option<Kernel>,
+    /// What its guests hold, once it is known what they run. `None`: this machine.
+    pub(super) payload: Option<Payload>,
+    /// What a variant takes away and runs.
+    pub row: Option<&'static Row>,
+    /// Does it answer to `newest`?
+    pub is_newest: bool,
+    /// Is it the oldest of the kernels that were asked for, or the newest? A kernel of the user's own stands for both.
+    pub ends: Vec<End>,
+    /// Of its kernel; unknown where it cannot be had.
+    pub version: Option<Version>,
+}
+
+impl Place {
+    /// This machine.
+    #[must_use]
+    pub fn host() -> Self {
+        let release = release();
+        let about = Environment {
+            name: HOST.to_owned(),
+            package: "the kernel of this machine".to_owned(),
+            ..empty(&release)
+        };
+        Self {
+            about,
+            kernel: None,
+            payload: None,
+            row: None,
+            is_newest: false,
+            ends: Vec::new(),
+            version: Version::parse(&release),
+        }
+    }
+
+    /// A kernel of the catalogue, or a variant of one. One that is not in the cache is unavailable, and says why.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn guest(kernels: &Kernels, name: &str) -> Result<Self> {
+        let is_own = kernels.own().iter().any(|o| o.name == name);
+        let variant = if is_own {
+            None
+        } else {
+            kernels.find(name)?.1.cloned()
+        };
+        let is_newest = !is_own && variant.is_none() && kernels.find(name)?.0.series.is_none();
+        let says = variant.as_ref().map(|v| v.says.clone());
+        let ends = match is_own {
+            true => vec![End::Oldest, End::Newest],
+            false => Vec::new(),
+        };
+        let row = row(variant.as_ref().map_or(name, |v| v.name.as_str()));
+        Ok(match kernels.get(name) {
+            Err(e) => Self {
+                about: Environment {
+                    name: name.to_owned(),
+                    variant: says.unwrap_or_default(),
+                    unavailable: Some(format!("{}: {}", e.reason, e.remedy)),
+                    ..empty("")
+                },
+                kernel: None,
+                payload: None,
+                row,
+                is_newest,
+                ends,
+                version: None,
+            },
+            Ok(kernel) => Self {
+                about: Environment {
+                    name: kernel.name.clone(),
+                    package: kernel.package.clone(),
+                    sources: kernel.sources.clone(),
+                    variant: says.unwrap_or_else(|| flavour(&kernel.name)),
+                    config: facts(&kernel),
+                    ..empty(&kernel.release)
+                },
+                version: Version::parse(&kernel.release),
+                kernel: Some(kernel),
+                payload: None,
+                row,
+                is_newest,
+                ends,
+            },
+        })
+    }
+
+    /// Marks the oldest and the newest kernel among these.
+    pub(super) fn mark_ends(places: &mut [Self]) {
+        let plain = |p: &Self| p.row.is_none() && !p.is_host();
+        let versions = || places.iter().filter(|p| plain(p)).filter_map(|p| p.version);
+        let ends = [
+            (End::Oldest, versions().min()),
+            (End::Newest, versions().max()),
+        ];
+        for (end, version) in ends {
+            let is_there = |p: &&mut Self| plain(p) && p.version.is_some() && p.version == version;
+            let there = places.iter_mut().filter(is_there);
+            there.for_each(|place| place.ends.push(end));
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.about.name
+    }
+
+    /// Is it this machine?
+    #[must_use]
+    pub fn is_host(&self) -> bool {
+        self.about.name == HOST
+    }
+
+    /// Probes that tests may skip there whatever the version.
+    #[must_use]
+    pub fn taken(&self) -> &'static [&'static str] {
+        self.row.map_or(&[], |row| row.taken)
+    }
+}
+
+fn flavour(name: &str) -> String {
+    match name.ends_with("-rt") {
+        true => "PREEMPT_RT: a real-time kernel".to_owned(),
+        false => String::new(),
+    }
+}
+
+fn empty(release: &str) -> Environment {
+    Environment {
+        name: String::new(),
+        release: release.to_owned(),
+        package: String::new(),
+        sources: Vec::new(),
+        variant: String::new(),
+        config: Vec::new(),
+        cold_boot: None,
+        unavailable: None,
+    }
+}
+
+/// `uname -r` of this machine.
+#[must_use]
+pub(super) fn release() -> String {
+    nix::sys::utsname::uname()
+        .map(|u| u.release().to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+fn facts(kernel: &Kernel) -> Vec<String> {
+    let text = kernel
+        .config
+        .as_ref()
+        .and_then(|f| std::fs::read_to_string(f).ok())
+        .unwrap_or_default();
+    let lines = text.lines();
+    lines
+        .filter(|l| {
+            l.split_once('=')
+                .is_some_and(|(name, _)| OPTIONS.contains(&name))
+        })
+        .map(str::to_owned)
+        .collect()
+}

@@ -1,0 +1,172 @@
+//! How a case went, and what that means.
+use super::case::What;
+use super::model::Verdict;
+use super::place::Place;
+use super::skip::Skip;
+use weir_vm::proto::Ending;
+
+/// No more of a case's output than this is kept.
+const KEPT: usize = 256 << 10;
+
+/// What a program printed and how it ended.
+#[derive(Debug, Default)]
+pub(super) struct Ran {
+    out: Vec<u8>,
+    err: Vec<u8>,
+    /// Both, as they came.
+    both: Vec<u8>,
+    /// `None`: it has not ended.
+    pub(super) ending: Option<Ending>,
+    /// What the kernel complained of, with its log.
+    pub(super) trouble: Option<String>,
+    /// The machine was restored, and not booted.
+    pub(super) restored: bool,
+}
+
+impl Ran {
+    pub(super) fn out(&mut self, bytes: &[u8]) {
+        keep(&mut self.out, bytes);
+        keep(&mut self.both, bytes);
+    }
+
+    pub(super) fn err(&mut self, bytes: &[u8]) {
+        keep(&mut self.err, bytes);
+        keep(&mut self.both, bytes);
+    }
+
+    pub(super) fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.out).into_owned()
+    }
+
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.both).into_owned()
+    }
+
+    /// Every skip in it. The two streams are read apart: a line of one may be in the middle of a line of the other.
+    fn skips(&self) -> Vec<Skip> {
+        [&self.out, &self.err]
+            .iter()
+            .flat_map(|bytes| Skip::all(&String::from_utf8_lossy(bytes)))
+            .collect()
+    }
+
+    /// The verdict on a test; what is not clearly good is bad.
+    pub(super) fn verdict(&self, what: &What, place: &Place) -> Verdict {
+        let failed = |why: &str| Verdict::Failed {
+            text: format!("{why}\n{}", self.text()).trim_end().to_owned(),
+        };
+        if let Some(trouble) = &self.trouble {
+            return failed(trouble);
+        }
+        match self.ending {
+            Some(Ending::Status(0)) => {}
+            Some(ending) => return failed(&ending.to_string()),
+            None => return failed("it has no verdict"),
+        }
+        if matches!(what, What::Test { .. }) && !self.stdout().contains("test result: ok. 1 passed")
+        {
+            return failed("the test program did not run exactly this test");
+        }
+        let skips = self.skips();
+        let Some(first) = skips.first() else {
+            return Verdict::Passed;
+        };
+        // On this machine the user, or whoever built its kernel, may have reasons of their own.
+        if !place.is_host() {
+            let version = place.version.unwrap_or(super::skip::Version(u32::MAX, 0));
+            for skip in &skips {
+                if let Some(why) = skip.objection(version, place.taken()) {
+                    return failed(&format!("it skipped itself, and {why}"));
+                }
+            }
+        }
+        Verdict::Skipped {
+            probe: first.probe.clone(),
+            since: first.since.clone(),
+            reason: first.reason.clone(),
+        }
+    }
+}
+
+fn keep(to: &mut Vec<u8>, bytes: &[u8]) {
+    let room = KEPT.saturating_sub(to.len());
+    to.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::skip::Version;
+
+    fn place(version: Version) -> Place {
+        let mut place = Place::host();
+        place.about.name = "6.1".into();
+        place.version = Some(version);
+        place
+    }
+
+    fn verdict(out: &str, err: &str, ending: Option<Ending>) -> Verdict {
+        let mut ran = Ran {
+            ending,
+            ..Ran::default()
+        };
+        ran.out(out.as_bytes());
+        ran.err(err.as_bytes());
+        let what = What::Test {
+            program: 0,
+            test: "t".into(),
+        };
+        ran.verdict(&what, &place(Version(6, 1)))
+    }
+
+    const OK: &str = "\nrunning 1 test\ntest t ... ok\n\ntest result: ok. 1 passed; 0 failed;\n";
+    const END: Option<Ending> = Some(Ending::Status(0));
+
+    #[test]
+    fn only_a_test_that_ran_and_said_so_passed() {
+        assert_eq!(verdict(OK, "", END), Verdict::Passed);
+        for (out, ending) in [
+            (OK, None),
+            (OK, Some(Ending::Status(101))),
+            (OK, Some(Ending::Signal(11))),
+            (OK, Some(Ending::TimedOut)),
+            ("test result: ok. 0 passed;", END),
+            ("", END),
+        ] {
+            assert!(
+                matches!(verdict(out, "", ending), Verdict::Failed { .. }),
+                "{out} {ending:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_skip_must_be_one_that_this_kernel_may_have() {
+        let newer = "skipped: expression inner (since 6.2): EOPNOTSUPP";
+        let older = "skipped: expression last (since 5.14): EOPNOTSUPP";
+        assert!(matches!(verdict(OK, newer, END), Verdict::Skipped { .. }));
+        assert!(matches!(verdict(OK, older, END), Verdict::Failed { .. }));
+        // Every one counts.
+        let both = format!("{newer}\n{older}");
+        assert!(matches!(verdict(OK, &both, END), Verdict::Failed { .. }));
+        assert!(matches!(
+            verdict(OK, "skipped: no root", END),
+            Verdict::Failed { .. }
+        ));
+    }
+
+    #[test]
+    fn a_kernel_in_trouble_is_a_failure_whatever_the_test_says() {
+        let mut ran = Ran {
+            ending: END,
+            trouble: Some("warning: WARNING: CPU: 0".into()),
+            ..Ran::default()
+        };
+        ran.out(OK.as_bytes());
+        let what = What::Preflight;
+        let Verdict::Failed { text } = ran.verdict(&what, &place(Version(6, 1))) else {
+            panic!("not a failure");
+        };
+        assert!(text.starts_with("warning: WARNING"), "{text}");
+    }
+}

@@ -1,0 +1,238 @@
+//! `index.html`: one page without scripts or other files, for a person. How it looks is said in `templates/index.html`.
+use super::clean::{count, duration, shorten};
+use super::summary::{Feature, Reason, Tally, View, alike, instead, room, version};
+use crate::model::{CaseResult, Environment, Run, Verdict};
+use askama::Template;
+
+#[derive(Template)]
+#[template(path = "index.html")]
+struct Page<'a> {
+    style: &'static str,
+    view: &'a View<'a>,
+    /// A class, and the words.
+    verdict: (&'static str, String),
+    all: Tally,
+    cases: usize,
+    failures: Vec<(&'a CaseResult, &'a str)>,
+    rooms: Vec<Room<'a>>,
+    groups: Vec<(&'a str, Vec<Feature<'a>>)>,
+    reasons: Vec<Reason<'a>>,
+}
+
+/// The cases of a room.
+struct Room<'a> {
+    name: &'a str,
+    caption: String,
+    cases: usize,
+    tally: Tally,
+    /// By test program.
+    programs: Vec<(&'a str, Vec<&'a str>)>,
+}
+
+/// One row of a table of features, for all that have the same answers.
+struct Kind<'a> {
+    shown: String,
+    folded: usize,
+    rest: String,
+    /// What weir does without.
+    way: &'a str,
+    answers: Vec<&'static str>,
+}
+
+/// The page: the outcome, failures, cases, capabilities, skips, kernels.
+///
+/// # Errors
+/// The template engine fails, which it does for no input.
+pub fn html(run: &Run) -> askama::Result<String> {
+    let view = View::new(run);
+    let rooms: Vec<Room<'_>> = view.rooms.iter().map(|of| one_room(&view, of)).collect();
+    let mut reasons = view.reasons("skipped");
+    reasons.extend(view.reasons("ignored"));
+    let page = Page {
+        style: include_str!("../../templates/style.css"),
+        verdict: verdict(&view),
+        all: view.tally(|_| true),
+        cases: rooms.iter().map(|r| r.cases).sum(),
+        failures: view.failures(),
+        groups: view.features(),
+        reasons,
+        rooms,
+        view: &view,
+    };
+    page.render()
+}
+
+fn verdict(view: &View<'_>) -> (&'static str, String) {
+    let all = view.tally(|_| true);
+    let mut environments = view.run.environments.iter();
+    if all.failed > 0 {
+        ("bad", format!("{} failed", count(all.failed, "case")))
+    } else if all.passed == 0 {
+        ("none", "Nothing ran".to_owned())
+    } else if environments.any(|e| e.unavailable.is_some()) {
+        ("none", "Passed where it ran".to_owned())
+    } else if !view.run.selection.is_empty() {
+        ("good", "Passed, as far as it was asked for".to_owned())
+    } else {
+        ("good", "Passed".to_owned())
+    }
+}
+
+fn one_room<'a>(view: &View<'a>, name: &'a str) -> Room<'a> {
+    let cases = view.cases(name);
+    let programs = cases.chunk_by(|a, b| program(a) == program(b));
+    Room {
+        name,
+        caption: format!("The cases of {name} on each kernel"),
+        cases: cases.len(),
+        tally: view.tally(|r| room(&r.case) == name),
+        programs: programs
+            .map(|these| (these.first().map_or("", |c| program(c)), these.to_vec()))
+            .collect(),
+    }
+}
+
+/// `6.12-no-xtables`: the kernel, and the variant.
+fn kernel_and_variant(name: &str) -> (&str, &str) {
+    name.find('-').map_or((name, ""), |at| name.split_at(at))
+}
+
+/// The test program of `room::program::test`; empty when there is none.
+fn program(case: &str) -> &str {
+    let mut parts = case.splitn(3, "::");
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(_), Some(program), Some(_)) => program,
+        _ => "",
+    }
+}
+
+/// What follows the room and the test program.
+fn test(case: &str) -> &str {
+    let skip = if program(case).is_empty() { 2 } else { 3 };
+    match case.splitn(skip, "::").last() {
+        None | Some("") => "(no name)",
+        Some(test) => test,
+    }
+}
+
+/// Of each room in one environment, then of all.
+fn tallies(view: &View<'_>, name: &str) -> Vec<Tally> {
+    let of = |of: &&str| view.tally(|r| r.environment == name && room(&r.case) == *of);
+    let all = std::iter::once(view.tally_of(name));
+    view.rooms.iter().map(of).chain(all).collect()
+}
+
+impl Tally {
+    fn tiles(self) -> [(usize, &'static str); 4] {
+        let [failed, passed, skipped, ignored] = self.parts();
+        [passed, failed, skipped, ignored]
+    }
+
+    fn shown(self) -> impl Iterator<Item = (usize, &'static str)> {
+        self.parts().into_iter().filter(|(n, _)| *n > 0)
+    }
+
+    fn class(self) -> &'static str {
+        match self {
+            Self { failed: 1.., .. } => "has failed",
+            t if t.total() == 0 => "absent",
+            Self { passed: 1.., .. } => "has passed",
+            _ => "has ignored",
+        }
+    }
+}
+
+fn cold_boot(e: &Environment) -> String {
+    e.cold_boot
+        .map_or_else(|| "none in this run".to_owned(), duration)
+}
+
+impl View<'_> {
+    fn time(&self, name: &str) -> String {
+        self.seconds(name).map_or("-".to_owned(), duration)
+    }
+
+    fn short_version(&self, name: &str) -> String {
+        shorten(self.environment(name).map_or("", version), 60)
+    }
+
+    /// How a case ended in each environment: a class, and a word.
+    fn outcomes(&self, case: &str) -> Vec<(&'static str, &'static str)> {
+        let results = self.environments.iter().map(|name| self.result(name, case));
+        results
+            .map(|result| match result.map(|r| &r.verdict) {
+                None => ("absent", "-"),
+                Some(Verdict::Passed) => ("passed", "pass"),
+                Some(Verdict::Failed { .. }) => ("failed", "FAIL"),
+                Some(Verdict::Skipped { .. }) => ("skipped", "skip"),
+                Some(Verdict::Ignored { .. }) => ("ignored", "ignored"),
+            })
+            .collect()
+    }
+}
+
+impl<'a> Reason<'a> {
+    /// The feature, the first kernel that must have it, the reason.
+    fn columns(&self) -> (&'a str, &'a str, &'a str) {
+        let (probe, since, reason) = match self.verdict {
+            Verdict::Skipped {
+                probe,
+                since,
+                reason,
+            } => (&**probe, &**since, &**reason),
+            Verdict::Ignored { reason } => ("not tried", "", &**reason),
+            Verdict::Passed | Verdict::Failed { .. } => ("", "", ""),
+        };
+        let or = |text: &'a str, other| if text.is_empty() { other } else { text };
+        (or(probe, "not the kernel's"), or(since, "-"), reason)
+    }
+}
+
+fn any_differs(groups: &[(&str, Vec<Feature<'_>>)]) -> bool {
+    groups.iter().any(|(_, f)| f.iter().any(Feature::differs))
+}
+
+fn how_many_differ(features: &[Feature<'_>]) -> usize {
+    features.iter().filter(|f| f.differs()).count()
+}
+
+/// The features in which kernels differ; those with the same answers have one row.
+fn differing<'a>(features: &[Feature<'a>]) -> Vec<Kind<'a>> {
+    let kinds = alike(features).into_iter();
+    let kinds = kinds.filter(|kind| kind.iter().all(|f| f.differs()));
+    kinds.filter_map(|kind| row(&kind)).collect()
+}
+
+/// Every feature in a row of its own.
+fn each<'a>(features: &[Feature<'a>]) -> Vec<Kind<'a>> {
+    features.iter().filter_map(|f| row(&[f])).collect()
+}
+
+/// So many names of one kind are shown unfolded.
+const SHOWN: usize = 2;
+
+fn row<'a>(kind: &[&Feature<'a>]) -> Option<Kind<'a>> {
+    let first = kind.first()?;
+    let (shown, folded) = kind.split_at(kind.len().min(SHOWN));
+    let join = |features: &[&Feature<'_>]| {
+        let names: Vec<&str> = features.iter().map(|f| f.name).collect();
+        names.join(", ")
+    };
+    let way = instead(first.remark());
+    let same = kind.iter().all(|f| instead(f.remark()) == way);
+    let answers = first.answers.iter();
+    Some(Kind {
+        shown: join(shown),
+        folded: folded.len(),
+        rest: join(folded),
+        way: if same && first.differs() { way } else { "" },
+        answers: answers
+            .map(|answer| match answer.map(|c| &*c.answer) {
+                None => "-",
+                Some("have") => "have",
+                Some("lack") => "lack",
+                Some(_) => "unknown",
+            })
+            .collect(),
+    })
+}

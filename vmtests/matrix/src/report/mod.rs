@@ -1,0 +1,70 @@
+//! The report of a run: one set of values, several forms.
+//!
+//! | file | for |
+//! | --- | --- |
+//! | `matrix.txt` | a terminal or a log, 100 columns |
+//! | `matrix.json` | programs, and [`read`]: every other form can be made from it again |
+//! | `junit.xml` | CI systems |
+//! | `index.html` | a person with a browser; one file, no scripts |
+//!
+//! [`readme`] keeps the tables of the README equal to the last run.
+//!
+//! Names and texts come from test programs and kernels, so every form goes through `clean` and escapes what is
+//! left: no control character reaches a terminal, an XML parser or a browser.
+
+mod clean;
+mod html;
+mod json;
+mod junit;
+mod markup;
+pub mod readme;
+mod summary;
+mod table;
+mod text;
+
+pub use html::html;
+pub use json::read;
+pub use junit::junit;
+pub use text::text;
+
+use super::model::Run;
+use std::fs;
+use std::path::{Path, PathBuf};
+use weir_vm::{Error, Result};
+
+/// Writes every form of the report into `dir`, which is made when it is not there. Returns the files.
+///
+/// Each file is complete or is what it was before.
+///
+/// # Errors
+/// The directory or a file cannot be written.
+pub fn write(run: &Run, dir: &Path) -> Result<Vec<PathBuf>> {
+    fs::create_dir_all(dir).map_err(|e| Error::io(dir.display(), &e))?;
+    let failed = |e| Error::new(dir.display().to_string(), e, "Report it");
+    let forms = [
+        ("matrix.txt", text(run, false)),
+        (json::FILE, json::json(run)?),
+        ("junit.xml", junit(run).map_err(failed)?),
+        ("index.html", html(run).map_err(failed)?),
+    ];
+    let mut files = Vec::new();
+    for (name, content) in forms {
+        let file = dir.join(name);
+        replace(&file, &content)?;
+        files.push(file);
+    }
+    Ok(files)
+}
+
+/// Writes to a name beside it first, so that a reader never sees half a file.
+fn replace(file: &Path, content: &str) -> Result<()> {
+    let mut name = file.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = file.with_file_name(name);
+    let written = fs::write(&new, content).and_then(|()| fs::rename(&new, file));
+    written.map_err(|e| {
+        // What is left of it helps nobody.
+        let _ = fs::remove_file(&new);
+        Error::io(file.display(), &e)
+    })
+}

@@ -1,0 +1,246 @@
+//! The tables of the README between two markers: written from a run, and compared with one.
+//!
+//! Only what is the same wherever the same kernels ran goes in: no times, and nothing of the host.
+use super::summary::{Feature, Tally, View, instead, version};
+use crate::model::Run;
+use askama::Template;
+use std::path::Path;
+use weir_vm::{Error, Result};
+
+const START: &str = "<!-- matrix -->\n";
+const END: &str = "<!-- /matrix -->";
+
+/// A title, and the group and name of every feature that must be there for a yes.
+type Column = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// The columns about capabilities.
+const COLUMNS: &[Column] = &[
+    (
+        "nf_tables",
+        &[
+            ("nf_tables", "chain inet nat"),
+            ("nf_tables", "expression redir"),
+        ],
+    ),
+    (
+        "nft TPROXY",
+        &[
+            ("nf_tables", "expression tproxy"),
+            ("nf_tables", "expression socket"),
+        ],
+    ),
+    (
+        "legacy tables",
+        &[("xtables", "table ip nat"), ("xtables", "table ip6 nat")],
+    ),
+    ("ipset", &[("ipset", "hash:ip inet")]),
+    ("IPv6", &[("system", "IPv6")]),
+    ("tcx", &[("ebpf", "attach tcx")]),
+    ("netkit", &[("net", "link netkit")]),
+    ("BTF", &[("system", "BTF of the kernel")]),
+];
+
+/// How they look: `templates/readme.md`.
+#[derive(Template)]
+#[template(path = "readme.md")]
+struct Tables<'a> {
+    columns: &'a [Column],
+    rows: Vec<Row<'a>>,
+    /// Group, feature, the kernels that lack it, what weir does then.
+    differences: Vec<(&'a str, &'a str, String, &'a str)>,
+}
+
+struct Row<'a> {
+    name: &'a str,
+    version: &'a str,
+    answers: Vec<&'static str>,
+    /// Or why nothing ran.
+    outcome: std::result::Result<Tally, &'a str>,
+}
+
+/// The tables in Markdown: every kernel and variant but the host, then what differs between kernels.
+///
+/// # Errors
+/// The run is a part of the matrix only; or a feature that makes a column was asked nowhere.
+pub fn tables(run: &Run) -> Result<String> {
+    let view = View::new(run);
+    if !run.selection.is_empty() {
+        return Err(Error::new(
+            "the report",
+            format!("it is of a part of the matrix ({})", run.selection),
+            "Run all of it: ci/matrix",
+        ));
+    }
+    let groups = view.features();
+    let find = |(group, name): &(&str, &str)| {
+        let group = groups.iter().find(|(g, _)| g == group);
+        group.and_then(|(_, features)| features.iter().find(|f| f.name == *name))
+    };
+    for key in COLUMNS.iter().flat_map(|(_, keys)| *keys) {
+        if find(key).is_none() {
+            return Err(Error::new(
+                "the report",
+                format!("no environment was asked for {}/{}", key.0, key.1),
+                "Run the matrix again; if weir preflight has another name for it now, change it in readme.rs",
+            ));
+        }
+    }
+    let row = |(at, name): (usize, &&str)| {
+        let e = view.environment(name).filter(|_| *name != "host")?;
+        let answers = COLUMNS.iter().map(|(_, keys)| {
+            let features: Vec<&Feature<'_>> = keys.iter().filter_map(&find).collect();
+            verdict(&features, at)
+        });
+        let tally = view.tally_of(name);
+        Some(Row {
+            name: &e.name,
+            version: version(e),
+            answers: answers.collect(),
+            outcome: match tally.passed + tally.failed {
+                0 => Err(e.unavailable.as_deref().unwrap_or("nothing ran")),
+                _ => Ok(tally),
+            },
+        })
+    };
+    let tables = Tables {
+        columns: COLUMNS,
+        rows: view
+            .environments
+            .iter()
+            .enumerate()
+            .filter_map(row)
+            .collect(),
+        differences: differences(&view, &groups),
+    };
+    tables
+        .render()
+        .map_err(|e| Error::new("the report", e, "Report it"))
+}
+
+fn verdict(features: &[&Feature<'_>], at: usize) -> &'static str {
+    let answers: Vec<Option<&str>> = features
+        .iter()
+        .map(|f| f.answers.get(at).copied().flatten().map(|c| &*c.answer))
+        .collect();
+    if answers.iter().all(|a| *a == Some("have")) {
+        "yes"
+    } else if answers.iter().all(|a| *a == Some("lack")) {
+        "**no**"
+    } else if answers.iter().all(Option::is_none) {
+        "-"
+    } else if answers.iter().flatten().any(|a| *a == "have") {
+        "**in part**"
+    } else {
+        "unknown"
+    }
+}
+
+/// What some of the kernels as they are lack, and what weir does then.
+fn differences<'a>(
+    view: &View<'a>,
+    groups: &[(&'a str, Vec<Feature<'a>>)],
+) -> Vec<(&'a str, &'a str, String, &'a str)> {
+    let whole: Vec<(usize, &str)> = view
+        .environments
+        .iter()
+        .enumerate()
+        .filter(|(_, name)| {
+            let e = view.environment(name);
+            **name != "host" && e.is_some_and(|e| e.variant.is_empty())
+        })
+        .map(|(at, name)| (at, *name))
+        .collect();
+    let mut rows = Vec::new();
+    for (group, feature) in groups
+        .iter()
+        .flat_map(|(g, f)| f.iter().map(move |f| (g, f)))
+    {
+        let answer = |at: usize| feature.answers.get(at).copied().flatten();
+        let lacks = |at: usize| answer(at).is_some_and(|c| c.answer == "lack");
+        let lacking: Vec<&str> = whole
+            .iter()
+            .filter(|(at, _)| lacks(*at))
+            .map(|(_, n)| *n)
+            .collect();
+        let have = whole
+            .iter()
+            .any(|(at, _)| answer(*at).is_some_and(|c| c.answer == "have"));
+        if lacking.is_empty() || !have {
+            continue;
+        }
+        let remark = whole
+            .iter()
+            .filter(|(at, _)| lacks(*at))
+            .find_map(|(at, _)| answer(*at));
+        let remark = remark.map_or("", |c| &c.remark);
+        rows.push((*group, feature.name, lacking.join(", "), instead(remark)));
+    }
+    rows
+}
+
+/// Puts the tables of `run` between the markers of `file`. Says whether that changed it.
+///
+/// # Errors
+/// See [`tables`]; the file has no markers, or cannot be read or written.
+pub fn update(run: &Run, file: &Path) -> Result<bool> {
+    let text = read(file)?;
+    let (before, old, after) = split(file, &text)?;
+    let new = tables(run)?;
+    if old == new {
+        return Ok(false);
+    }
+    super::replace(file, &format!("{before}{new}{after}"))?;
+    Ok(true)
+}
+
+/// Checks that `file` says what `run` found out.
+///
+/// # Errors
+/// As [`update`]; and the first line that differs, with the remedy.
+pub fn check(run: &Run, file: &Path) -> Result<()> {
+    let text = read(file)?;
+    let (_, old, _) = split(file, &text)?;
+    let new = tables(run)?;
+    if old == new {
+        return Ok(());
+    }
+    let (mut there, mut now) = (old.lines(), new.lines());
+    let (there, now) = loop {
+        match (there.next(), now.next()) {
+            (a, b) if a == b && a.is_some() => {}
+            (a, b) => break (a.unwrap_or("nothing more"), b.unwrap_or("nothing more")),
+        }
+    };
+    Err(Error::new(
+        file.display().to_string(),
+        format!(
+            "it does not say what the last run of the matrix found. It has\n  {there}\nthe run says\n  {now}"
+        ),
+        "Run weir-vmtests report DIR --readme README.md, look at what changed, and commit it",
+    ))
+}
+
+fn read(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file).map_err(|e| Error::io(file.display(), &e))
+}
+
+/// What stands before the content, the content, and what follows it; the markers are outside.
+fn split<'a>(file: &Path, text: &'a str) -> Result<(&'a str, &'a str, &'a str)> {
+    let parts = text.split_once(START).and_then(|(before, rest)| {
+        let (content, _) = rest.split_once(END)?;
+        let start = before.len() + START.len();
+        let end = start + content.len();
+        Some((text.get(..start)?, content, text.get(end..)?))
+    });
+    parts.ok_or_else(|| {
+        let reason = format!(
+            "it has no line {:?} with {END:?} after it",
+            START.trim_end()
+        );
+        Error::new(
+            file.display().to_string(),
+            reason,
+            "Put both lines where the tables of the kernels belong",
+        )
+    })
+}

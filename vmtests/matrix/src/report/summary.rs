@@ -1,0 +1,329 @@
+//! A run seen from the sides that a report shows: totals, rooms, features, groups of skips.
+use crate::model::{Capability, CaseResult, Environment, Run, Verdict};
+use std::collections::{BTreeMap, HashMap};
+
+/// How many cases ended how.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) passed: usize,
+    pub(super) failed: usize,
+    pub(super) skipped: usize,
+    pub(super) ignored: usize,
+}
+
+impl Tally {
+    fn add(&mut self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Passed => self.passed += 1,
+            Verdict::Failed { .. } => self.failed += 1,
+            Verdict::Skipped { .. } => self.skipped += 1,
+            Verdict::Ignored { .. } => self.ignored += 1,
+        }
+    }
+
+    /// All of them.
+    pub(super) fn total(self) -> usize {
+        self.passed + self.failed + self.skipped + self.ignored
+    }
+
+    /// The counts with their words, worst first.
+    pub(super) fn parts(self) -> [(usize, &'static str); 4] {
+        [
+            (self.failed, "failed"),
+            (self.passed, "passed"),
+            (self.skipped, "skipped"),
+            (self.ignored, "ignored"),
+        ]
+    }
+}
+
+/// The word for how a case ended.
+pub(super) fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Passed => "passed",
+        Verdict::Failed { .. } => "failed",
+        Verdict::Skipped { .. } => "skipped",
+        Verdict::Ignored { .. } => "ignored",
+    }
+}
+
+/// The version of an environment's package without the name; of one without a package, the kernel's release.
+pub(super) fn version(e: &Environment) -> &str {
+    let version = e.package.rsplit(' ').next().unwrap_or_default();
+    if version.starts_with(|c: char| c.is_ascii_digit()) {
+        version
+    } else {
+        &e.release
+    }
+}
+
+/// What weir does where a feature is lacking. The remark may begin with what the kernel said.
+pub(super) fn instead(remark: &str) -> &str {
+    remark.rsplit("Instead: ").next().unwrap_or_default()
+}
+
+/// One feature in every environment.
+pub(super) struct Feature<'a> {
+    pub(super) name: &'a str,
+    /// In the order of [`View::environments`]; `None` where it was not asked.
+    pub(super) answers: Vec<Option<&'a Capability>>,
+}
+
+impl<'a> Feature<'a> {
+    /// Is there more than one answer?
+    pub(super) fn differs(&self) -> bool {
+        let mut given = self.answers.iter().flatten().map(|c| &c.answer);
+        let first = given.next();
+        given.any(|a| Some(a) != first)
+    }
+
+    /// What stands beside a lack, else beside any answer.
+    pub(super) fn remark(&self) -> &'a str {
+        let given = || {
+            self.answers
+                .iter()
+                .flatten()
+                .filter(|c| !c.remark.is_empty())
+        };
+        let lack = given().find(|c| c.answer != "have");
+        lack.or_else(|| given().next()).map_or("", |c| &c.remark)
+    }
+}
+
+/// Features with the same answer in every environment, in the order of the first of each kind: what a variant
+/// leaves out takes dozens of features with it.
+pub(super) fn alike<'f, 'a>(features: &'f [Feature<'a>]) -> Vec<Vec<&'f Feature<'a>>> {
+    let answers = |f: &'f Feature<'a>| f.answers.iter().map(|a| a.map(|c| &*c.answer));
+    let mut kinds: Vec<Vec<&Feature<'_>>> = Vec::new();
+    for feature in features {
+        let same = |kind: &&mut Vec<&'f Feature<'a>>| {
+            kind.first()
+                .is_some_and(|first| answers(first).eq(answers(feature)))
+        };
+        match kinds.iter_mut().find(same) {
+            Some(kind) => kind.push(feature),
+            None => kinds.push(vec![feature]),
+        }
+    }
+    kinds
+}
+
+/// The same reason for not running, wherever it was given.
+pub(super) struct Reason<'a> {
+    /// The verdict that all of them have.
+    pub(super) verdict: &'a Verdict,
+    /// Case by case, the environments.
+    pub(super) cases: Vec<(&'a str, Vec<&'a str>)>,
+}
+
+impl Reason<'_> {
+    /// Every environment once.
+    pub(super) fn environments(&self) -> Vec<&str> {
+        let mut all = Vec::new();
+        for name in self.cases.iter().flat_map(|(_, e)| e) {
+            if !all.contains(name) {
+                all.push(*name);
+            }
+        }
+        all
+    }
+}
+
+/// In which order rooms are shown.
+const ROOMS: &[&str] = &["netlink", "netfilter", "cni", "agent"];
+
+/// A run with its look-ups.
+pub(super) struct View<'a> {
+    pub(super) run: &'a Run,
+    /// Every environment that is mentioned: those of the run, then unknown ones.
+    pub(super) environments: Vec<&'a str>,
+    /// The first parts of the names of cases: a room after those that it needs, then the rest by name.
+    pub(super) rooms: Vec<&'a str>,
+    /// By environment, in the order of those, then by case: a run ends them in any order.
+    pub(super) results: Vec<&'a CaseResult>,
+    by_name: HashMap<(&'a str, &'a str), &'a CaseResult>,
+}
+
+/// The room of a case: what stands before the first `::`.
+pub(super) fn room(case: &str) -> &str {
+    case.split_once("::").map_or("other", |(room, _)| room)
+}
+
+fn places<'a>(environments: &[&'a str]) -> HashMap<&'a str, usize> {
+    environments
+        .iter()
+        .enumerate()
+        .map(|(at, name)| (*name, at))
+        .collect()
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(run: &'a Run) -> Self {
+        let mut environments: Vec<&str> = run.environments.iter().map(|e| &*e.name).collect();
+        let of_results = run.results.iter().map(|r| &*r.environment);
+        let of_capabilities = run.capabilities.iter().map(|c| &*c.environment);
+        for name in of_results.chain(of_capabilities) {
+            if !environments.contains(&name) {
+                environments.push(name);
+            }
+        }
+        let order = |room: &str| ROOMS.iter().position(|r| *r == room).unwrap_or(ROOMS.len());
+        let mut rooms: Vec<&str> = run.results.iter().map(|r| room(&r.case)).collect();
+        rooms.sort_unstable_by_key(|room| (order(room), *room));
+        rooms.dedup();
+        let place = places(&environments);
+        let mut results: Vec<&CaseResult> = run.results.iter().collect();
+        results.sort_by_key(|r| (place.get(&*r.environment).copied(), &r.case));
+        Self {
+            run,
+            environments,
+            rooms,
+            by_name: results
+                .iter()
+                .map(|r| ((&*r.environment, &*r.case), *r))
+                .collect(),
+            results,
+        }
+    }
+
+    /// What is known of an environment.
+    pub(super) fn environment(&self, name: &str) -> Option<&'a Environment> {
+        self.run.environments.iter().find(|e| e.name == name)
+    }
+
+    /// How a case ended in an environment.
+    pub(super) fn result(&self, environment: &str, case: &str) -> Option<&'a CaseResult> {
+        self.by_name.get(&(environment, case)).copied()
+    }
+
+    /// The cases of a room, sorted.
+    pub(super) fn cases(&self, of: &str) -> Vec<&'a str> {
+        let all = self.run.results.iter().map(|r| &*r.case);
+        let mut cases: Vec<&str> = all.filter(|c| room(c) == of).collect();
+        cases.sort_unstable();
+        cases.dedup();
+        cases
+    }
+
+    /// Counts the results that `wanted` takes.
+    pub(super) fn tally(&self, wanted: impl Fn(&CaseResult) -> bool) -> Tally {
+        let mut tally = Tally::default();
+        for result in self.run.results.iter().filter(|r| wanted(r)) {
+            tally.add(&result.verdict);
+        }
+        tally
+    }
+
+    /// Counts those of an environment.
+    pub(super) fn tally_of(&self, environment: &str) -> Tally {
+        self.tally(|r| r.environment == environment)
+    }
+
+    /// The results of an environment, by case.
+    pub(super) fn results_of(&self, environment: &str) -> impl Iterator<Item = &'a CaseResult> {
+        let results = self.results.iter().copied();
+        results.filter(move |r| r.environment == environment)
+    }
+
+    /// Seconds that the cases of an environment took, one after the other, or `None` when none ran.
+    pub(super) fn seconds(&self, environment: &str) -> Option<f64> {
+        let ran = self.ran(environment);
+        (!ran.is_empty()).then(|| ran.iter().map(|r| r.seconds).sum())
+    }
+
+    /// How machines came to life in an environment, in words.
+    pub(super) fn starts(&self, environment: &str) -> String {
+        let ran = self.ran(environment);
+        let restored = ran.iter().filter(|r| r.restored).count();
+        let cold = ran.len() - restored;
+        let boot = self.environment(environment).and_then(|e| e.cold_boot);
+        match (restored, cold, boot) {
+            (0, 0, None) => "nothing ran".to_owned(),
+            // The machine itself: nothing was booted.
+            (0, _, None) => "ran as it is".to_owned(),
+            (_, _, None) => {
+                format!("{restored} restored, {cold} booted; the saved state was there")
+            }
+            (_, 0, Some(_)) => format!("{restored} restored from a state saved after a cold boot"),
+            (_, _, Some(_)) => format!("{restored} restored, {cold} booted"),
+        }
+    }
+
+    fn ran(&self, environment: &str) -> Vec<&'a CaseResult> {
+        let here = self
+            .run
+            .results
+            .iter()
+            .filter(|r| r.environment == environment);
+        here.filter(|r| matches!(r.verdict, Verdict::Passed | Verdict::Failed { .. }))
+            .collect()
+    }
+
+    /// The failures, environment by environment.
+    pub(super) fn failures(&self) -> Vec<(&'a CaseResult, &'a str)> {
+        let failed = |r: &'a CaseResult| match &r.verdict {
+            Verdict::Failed { text } => Some((r, &**text)),
+            _ => None,
+        };
+        self.results.iter().filter_map(|r| failed(r)).collect()
+    }
+
+    /// The reasons for not running of one kind (`skipped`, `ignored`), environment by environment.
+    pub(super) fn reasons(&self, kind: &str) -> Vec<Reason<'a>> {
+        let mut reasons: Vec<(&Verdict, BTreeMap<&str, Vec<&str>>)> = Vec::new();
+        for result in self.results.iter().filter(|r| word(&r.verdict) == kind) {
+            let known = reasons.iter().position(|(v, _)| **v == result.verdict);
+            let at = known.unwrap_or_else(|| {
+                reasons.push((&result.verdict, BTreeMap::new()));
+                reasons.len() - 1
+            });
+            if let Some((_, cases)) = reasons.get_mut(at) {
+                cases
+                    .entry(&result.case)
+                    .or_default()
+                    .push(&result.environment);
+            }
+        }
+        reasons
+            .into_iter()
+            .map(|(verdict, cases)| Reason {
+                verdict,
+                cases: cases.into_iter().collect(),
+            })
+            .collect()
+    }
+
+    /// Every feature, group by group, in the order in which they were asked.
+    pub(super) fn features(&self) -> Vec<(&'a str, Vec<Feature<'a>>)> {
+        let place = places(&self.environments);
+        let mut groups: Vec<(&str, Vec<Feature<'_>>)> = Vec::new();
+        let mut known: HashMap<(&str, &str), (usize, usize)> = HashMap::new();
+        for capability in &self.run.capabilities {
+            let (group, name) = (&*capability.group, &*capability.name);
+            let (g, f) = *known.entry((group, name)).or_insert_with(|| {
+                let g = groups
+                    .iter()
+                    .position(|(n, _)| *n == group)
+                    .unwrap_or_else(|| {
+                        groups.push((group, Vec::new()));
+                        groups.len() - 1
+                    });
+                let features = groups.get_mut(g).map(|(_, f)| f);
+                let f = features.map_or(0, |features| {
+                    features.push(Feature {
+                        name,
+                        answers: vec![None; self.environments.len()],
+                    });
+                    features.len() - 1
+                });
+                (g, f)
+            });
+            let feature = groups.get_mut(g).and_then(|(_, all)| all.get_mut(f));
+            let at = place.get(&*capability.environment).copied();
+            if let Some(slot) = feature.zip(at).and_then(|(f, at)| f.answers.get_mut(at)) {
+                *slot = Some(capability);
+            }
+        }
+        groups
+    }
+}

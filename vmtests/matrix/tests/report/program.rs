@@ -1,0 +1,63 @@
+//! `weir-vmtests report`.
+use crate::example::lifelike;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use weir_vmtests::report::write;
+
+/// Exit code, stdout, stderr.
+fn program(arguments: &[&Path]) -> (i32, String, String) {
+    let out = Command::new(env!("CARGO_BIN_EXE_weir-vmtests"))
+        .arg("report")
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        out.status.code().unwrap(),
+        text(out.stdout),
+        text(out.stderr),
+    )
+}
+
+#[test]
+fn a_report_is_made_again_and_the_readme_follows_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report");
+    let files = write(&lifelike(false), &report).unwrap();
+    let before = fs::read(&files[3]).unwrap();
+    fs::remove_file(&files[3]).unwrap();
+    let (code, out, _) = program(&[&report]);
+    assert_eq!(code, 0);
+    assert!(
+        out.ends_with("in 13 environments\n") && !out.contains('\x1b'),
+        "{out}"
+    );
+    assert_eq!(fs::read(&files[3]).unwrap(), before);
+
+    let readme = dir.path().join("README.md");
+    fs::write(&readme, "<!-- matrix -->\n<!-- /matrix -->\n").unwrap();
+    let (option, check) = (Path::new("--readme"), Path::new("--check"));
+    let (code, _, err) = program(&[&report, option, &readme, check]);
+    assert_eq!(code, 3);
+    assert!(
+        err.contains("README.md") && err.contains("--readme README.md"),
+        "{err}"
+    );
+    assert_eq!(program(&[&report, option, &readme]).0, 0);
+    assert_eq!(program(&[&report, option, &readme, check]).0, 0);
+    let (_, out, _) = program(&[&report, option, &readme]);
+    assert!(out.contains("unchanged"), "{out}");
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, _, err) = program(&[dir.path()]);
+    assert_eq!(code, 3);
+    assert!(
+        err.contains("matrix.json") && err.contains("ci/matrix"),
+        "{err}"
+    );
+    assert_eq!(program(&[dir.path(), Path::new("--check")]).0, 2);
+}

@@ -1,0 +1,127 @@
+//! The tables of the README.
+use crate::example::{HOSTILE, lifelike};
+use std::fs;
+use weir_vmtests::report::readme::{check, tables, update};
+
+const AROUND: (&str, &str) = (
+    "# Kernels\n\n<!-- matrix -->\n",
+    "<!-- /matrix -->\n\nMore.\n",
+);
+
+#[test]
+fn a_row_for_each_kernel_and_what_differs() {
+    let tables = tables(&lifelike(true)).unwrap();
+    let row = |name: &str| {
+        tables
+            .lines()
+            .find(|l| l.starts_with(&format!("| {name} |")))
+            .unwrap()
+    };
+    assert_eq!(
+        row("6.12"),
+        "| 6.12 | 6.12.117-1 | yes | yes | yes | yes | yes | yes | yes | yes | 309 | 0 | 0 |"
+    );
+    assert_eq!(
+        row("5.10"),
+        "| 5.10 | 5.10.262-1 | yes | yes | yes | yes | yes | **no** | **no** | yes | 305 | **1** | 3 |"
+    );
+    assert!(row("6.12-no-ip6tables").contains("| **in part** |"));
+    assert!(!tables.contains("host"));
+    assert!(
+        tables.contains("| ebpf: attach tcx | 5.10, 6.1 | clsact with cls_bpf |"),
+        "{tables}"
+    );
+    assert!(
+        !tables.contains("hash:mac"),
+        "what no kernel has is no difference"
+    );
+}
+
+#[test]
+fn it_is_written_between_the_markers_and_then_equal() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("README.md");
+    fs::write(&file, format!("{}old\n{}", AROUND.0, AROUND.1)).unwrap();
+    let run = lifelike(false);
+    let e = check(&run, &file).unwrap_err();
+    assert!(
+        e.reason.contains("old") && e.reason.contains("| kernel |"),
+        "{e}"
+    );
+    assert!(e.remedy.contains("--readme README.md"), "{e}");
+    assert!(update(&run, &file).unwrap());
+    check(&run, &file).unwrap();
+    assert!(!update(&run, &file).unwrap());
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(
+        text.starts_with(AROUND.0) && text.ends_with(AROUND.1),
+        "{text}"
+    );
+    // Another result is seen, and which it is.
+    let e = check(&lifelike(true), &file).unwrap_err();
+    assert!(e.reason.contains("**1**"), "{e}");
+}
+
+#[test]
+fn a_part_of_the_matrix_is_not_written_down() {
+    let mut run = lifelike(false);
+    run.selection = "--kernels 6.1".into();
+    let e = tables(&run).unwrap_err().to_string();
+    assert!(
+        e.contains("--kernels 6.1") && e.contains("ci/matrix"),
+        "{e}"
+    );
+}
+
+#[test]
+fn a_feature_that_was_renamed_is_noticed() {
+    let mut run = lifelike(false);
+    run.capabilities.retain(|c| c.name != "attach tcx");
+    let e = tables(&run).unwrap_err().to_string();
+    assert!(e.contains("ebpf/attach tcx"), "{e}");
+}
+
+#[test]
+fn no_text_ends_the_table() {
+    let mut run = lifelike(false);
+    run.environments[2].name = HOSTILE.into();
+    run.environments[2].package = HOSTILE.into();
+    for capability in run
+        .capabilities
+        .iter_mut()
+        .filter(|c| c.name == "link netkit")
+    {
+        capability.remark = HOSTILE.into();
+    }
+    let tables = tables(&run).unwrap();
+    assert!(
+        !tables.contains("<!--") && !tables.contains("<script"),
+        "{tables}"
+    );
+    let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+    let first: Vec<usize> = tables
+        .lines()
+        .take_while(|l| !l.is_empty())
+        .map(columns)
+        .collect();
+    assert!(first.iter().all(|n| *n == first[0]), "{tables}");
+}
+
+#[test]
+fn markers_that_are_missing_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("README.md");
+    for text in [
+        "",
+        "<!-- /matrix -->\n<!-- matrix -->\n",
+        "<!-- matrix -->\n",
+    ] {
+        fs::write(&file, text).unwrap();
+        let e = update(&lifelike(false), &file).unwrap_err().to_string();
+        assert!(
+            e.contains("README.md") && e.contains("<!-- matrix -->"),
+            "{e}"
+        );
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    }
+}

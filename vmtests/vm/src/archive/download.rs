@@ -1,0 +1,118 @@
+//! HTTP, and plain files: one request, one file, hashed while it comes.
+use crate::digest::Hasher;
+use crate::progress::Progress;
+use crate::{Error, Result};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+
+/// The certificates of the system, where Debian and those that follow it keep them in one file.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// Larger than any package of a kernel.
+const LIMIT: u64 = 2 << 30;
+
+const REMEDY: &str = "Check the network, or use another mirror with --archive URL. What is in the cache \
+                      works without one";
+
+/// Downloads. Proxies are taken from the usual variables (http_proxy, https_proxy, no_proxy).
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: ureq::Agent,
+}
+
+impl Client {
+    pub(crate) fn new() -> Result<Self> {
+        let tls = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .root_certs(RootCerts::Specific(Arc::new(certificates())))
+            .build();
+        let config = ureq::Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            .timeout_connect(Some(Duration::from_secs(20)))
+            .timeout_recv_response(Some(Duration::from_secs(60)))
+            .timeout_per_read(Some(Duration::from_secs(60)))
+            .user_agent("weir-vm")
+            .build();
+        Ok(Self {
+            agent: config.into(),
+        })
+    }
+
+    /// Gets `url` into the new file `to` and gives its SHA-256; `None` if it is not there. Its size must be
+    /// `size`, if that is known.
+    pub(crate) fn file(&self, url: &str, to: &Path, size: Option<u64>) -> Result<Option<String>> {
+        let (mut body, announced): (Box<dyn Read>, Option<u64>) =
+            if let Some(path) = url.strip_prefix("file:") {
+                let path = Path::new("/").join(path.trim_start_matches('/'));
+                match File::open(&path) {
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+                    other => (
+                        Box::new(other.map_err(|e| Error::io(path.display(), &e))?),
+                        size,
+                    ),
+                }
+            } else {
+                // A plus is a space to some servers.
+                let response = self.agent.get(url.replace('+', "%2B")).call();
+                let response = response.map_err(|e| Error::new(url, e, REMEDY))?;
+                match response.status().as_u16() {
+                    200 => {}
+                    404 | 410 => return Ok(None),
+                    status => {
+                        let reason = format!("the server says {status}");
+                        return Err(Error::new(url, reason, REMEDY));
+                    }
+                }
+                let body = response.into_body();
+                let announced = body.content_length();
+                let limited = body.into_with_config().limit(LIMIT).reader();
+                (Box::new(limited), announced)
+            };
+        let expected = size.or(announced);
+        let mut file = File::create(to).map_err(|e| Error::io(to.display(), &e))?;
+        let mut progress = Progress::new(format!("fetching {}", name(url)));
+        let mut hasher = Hasher::default();
+        let mut done = 0;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let read = body
+                .read(&mut buffer)
+                .map_err(|e| Error::new(url, format!("after {done} bytes: {e}"), REMEDY))?;
+            let Some(bytes) = buffer.get(..read).filter(|b| !b.is_empty()) else {
+                break;
+            };
+            done += read as u64;
+            hasher.update(bytes);
+            file.write_all(bytes)
+                .map_err(|e| Error::io(to.display(), &e))?;
+            progress.at(done, expected.unwrap_or(0));
+        }
+        match expected {
+            Some(expected) if expected != done => Err(Error::new(
+                url,
+                format!("it has {done} of {expected} bytes"),
+                REMEDY,
+            )),
+            _ => Ok(Some(hasher.hex())),
+        }
+    }
+}
+
+/// None is no error: most archives are not on HTTPS, and the handshake says what is wrong.
+fn certificates() -> Vec<Certificate<'static>> {
+    let pem = std::fs::read(CERTIFICATES).unwrap_or_default();
+    let items = parse_pem(&pem).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    });
+    items.collect()
+}
+
+fn name(url: &str) -> &str {
+    url.rsplit('/').next().unwrap_or(url)
+}

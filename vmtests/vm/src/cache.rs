@@ -1,0 +1,235 @@
+//! Where everything is kept, and how two runs stay out of each other's way.
+//!
+//! A thing is made in a scratch folder and renamed to its place when it is complete: whoever finds it finds it
+//! whole. A scratch folder is locked as long as its owner lives; one that nobody has locked was left by a
+//! run that was killed, and the next run removes it.
+use crate::{Error, Result};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The variable that names the cache's folder.
+const CACHE_VARIABLE: &str = "VMTESTS_CACHE";
+
+/// The folder that holds packages, kernels and saved states. Nothing is written outside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+impl Cache {
+    /// The cache at `root`, else where `VMTESTS_CACHE` says, else `vmtests` in Cargo's target directory.
+    /// It need not be there yet.
+    ///
+    /// # Errors
+    /// No current directory to start a relative path from.
+    pub fn open(root: Option<PathBuf>) -> Result<Self> {
+        let root = root
+            .or_else(|| variable(CACHE_VARIABLE))
+            .unwrap_or_else(|| target_directory().join("vmtests"));
+        // Absolute, because QEMU may be started in another directory.
+        let root = std::path::absolute(&root).map_err(|e| Error::io(root.display(), &e))?;
+        Ok(Self { root })
+    }
+
+    /// The folder itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Packages as they were downloaded, by file name.
+    #[must_use]
+    pub fn debs(&self) -> PathBuf {
+        self.root.join("debs")
+    }
+
+    /// Kernels that are ready to boot, a folder each.
+    #[must_use]
+    pub fn kernels(&self) -> PathBuf {
+        self.root.join("kernel")
+    }
+
+    /// Saved states of booted machines.
+    #[must_use]
+    pub fn states(&self) -> PathBuf {
+        self.root.join("state")
+    }
+
+    /// What a run needs while it lasts.
+    #[must_use]
+    pub fn scratches(&self) -> PathBuf {
+        self.root.join("tmp")
+    }
+
+    /// A file or folder below the cache, its parent made.
+    ///
+    /// # Errors
+    /// The parent cannot be made.
+    pub fn place(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let path = self.root.join(path);
+        if let Some(parent) = path.parent() {
+            make_directory(parent)?;
+        }
+        Ok(path)
+    }
+
+    /// Waits until no other run works on `what`, and keeps others away until the guard is dropped.
+    ///
+    /// # Errors
+    /// The lock file cannot be made.
+    pub fn lock(&self, what: &str) -> Result<Lock> {
+        loop {
+            let path = self.place(format!("lock/{what}"))?;
+            let file = File::options()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(&path)
+                .map_err(|e| Error::io(path.display(), &e))?;
+            let guard = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Err((file, Errno::EWOULDBLOCK)) => {
+                    crate::progress::note(&format!("another run works on {what}: waiting for it"));
+                    Flock::lock(file, FlockArg::LockExclusive)
+                }
+                other => other,
+            };
+            let guard = guard.map_err(|(_, errno)| Error::io(path.display(), &errno.into()))?;
+            // `clean` may have removed the file meanwhile: then the others lock a new one.
+            let same = |a: Metadata, b: Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+            if let (Ok(ours), Ok(theirs)) = (guard.metadata(), fs::metadata(&path))
+                && same(ours, theirs)
+            {
+                return Ok(Lock { _guard: guard });
+            }
+        }
+    }
+
+    /// A new empty folder of this run, removed when the value is dropped.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn scratch(&self) -> Result<Scratch> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let folder = self.scratches();
+        make_directory(&folder)?;
+        remove_abandoned(&folder);
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = folder.join(format!("{}-{number}", std::process::id()));
+            match fs::create_dir(&path) {
+                // A run that had the same process id was killed, and its folder is not removed yet.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => continue,
+                other => other.map_err(|e| Error::io(path.display(), &e))?,
+            }
+            // Another run may take the folder for an abandoned one until it is locked.
+            let Some(guard) = lock_directory(&path, FlockArg::LockExclusive) else {
+                continue;
+            };
+            if path.is_dir() {
+                crate::interrupt::watch(&path);
+                return Ok(Scratch {
+                    path,
+                    _guard: guard,
+                });
+            }
+        }
+    }
+}
+
+/// Keeps other runs away from something as long as it lives.
+#[derive(Debug)]
+pub struct Lock {
+    _guard: Flock<File>,
+}
+
+/// A folder of this run; goes away with the value.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    _guard: Flock<File>,
+}
+
+impl Scratch {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Moves `name` out of here to its place, in one step; what is there is replaced.
+    ///
+    /// # Errors
+    /// The rename fails.
+    pub fn publish(&self, name: &str, place: &Path) -> Result<()> {
+        let from = self.path.join(name);
+        if let Some(parent) = place.parent() {
+            make_directory(parent)?;
+        }
+        if place.is_dir() {
+            // rename(2) replaces an empty directory only; a broken one goes where it is removed with us.
+            let old = self.path.join("replaced");
+            fs::rename(place, &old).map_err(|e| Error::io(place.display(), &e))?;
+        }
+        fs::rename(&from, place).map_err(|e| Error::io(place.display(), &e))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+        crate::interrupt::forget(&self.path);
+    }
+}
+
+/// `mkdir -p`.
+///
+/// # Errors
+/// What `mkdir` says.
+pub(crate) fn make_directory(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).map_err(|e| Error::io(path.display(), &e))
+}
+
+/// An environment variable as a path; an empty one counts as absent.
+pub fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
+
+/// Cargo's target directory: the one of this build.
+fn target_directory() -> PathBuf {
+    let executable = std::env::current_exe().unwrap_or_default();
+    variable("CARGO_TARGET_DIR")
+        .or_else(|| target_directory_of(&executable).map(Path::to_owned))
+        .unwrap_or_else(|| PathBuf::from("target"))
+}
+
+/// The target directory in which a program was built. Cargo marks it with `CACHEDIR.TAG` if it made it, and keeps
+/// what it knows of the compiler there in any case.
+pub(crate) fn target_directory_of(program: &Path) -> Option<&Path> {
+    let marks = ["CACHEDIR.TAG", ".rustc_info.json"];
+    program
+        .ancestors()
+        .find(|d| marks.iter().any(|mark| d.join(mark).is_file()))
+}
+
+fn lock_directory(path: &Path, how: FlockArg) -> Option<Flock<File>> {
+    Flock::lock(File::open(path).ok()?, how).ok()
+}
+
+/// Removes the scratch folders of runs that are no more.
+fn remove_abandoned(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if let Some(_guard) = lock_directory(&path, FlockArg::LockExclusiveNonblock) {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}

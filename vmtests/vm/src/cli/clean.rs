@@ -1,0 +1,109 @@
+//! `weir-vm clean`: room on the disk.
+use super::{code, say};
+use crate::kernels::Kernels;
+use crate::{Cache, Error, Result};
+use std::fs;
+use std::path::Path;
+
+const EXAMPLES: &str = "\
+Examples:
+  weir-vm clean --old       builds that are not used any more: kernels and packages
+  weir-vm clean --states    saved states; the next run boots each kernel once and saves it again
+  weir-vm clean             all of the cache
+
+Exit codes: 0 ok, 2 wrong arguments, 3 something could not be removed";
+
+/// Removes what the cache holds
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Only the saved states of booted machines
+    #[arg(long, conflicts_with = "old")]
+    states: bool,
+
+    /// Only packages and kernels that neither kernels.lock nor a fallback names
+    #[arg(long)]
+    old: bool,
+}
+
+pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
+    // Whoever makes a kernel right now would lose it.
+    let _guards = Kernels::open(cache, None)
+        .map(|kernels| guards(cache, &kernels))
+        .unwrap_or_default();
+    let mut freed = 0;
+    if args.old {
+        let kernels = Kernels::open(cache, None)?;
+        let (keys, packages) = kernels.in_use();
+        freed += remove_others(&cache.kernels(), &keys)?;
+        freed += remove_others(&cache.debs(), &packages)?;
+    } else if args.states {
+        freed += remove(&cache.states())?;
+    } else {
+        // By name: the folder may hold what is not ours.
+        for place in [
+            cache.states(),
+            cache.kernels(),
+            cache.debs(),
+            cache.scratches(),
+        ] {
+            freed += remove(&place)?;
+        }
+        for name in ["used.lock", "lock"] {
+            freed += remove(&cache.root().join(name))?;
+        }
+        // Stays if there is something else in it.
+        let _ = fs::remove_dir(cache.root());
+    }
+    say(&format!(
+        "{} MiB removed from {}",
+        freed >> 20,
+        cache.root().display()
+    ))?;
+    Ok(code::SUCCESS)
+}
+
+fn guards(cache: &Cache, kernels: &Kernels) -> Vec<crate::Lock> {
+    if !cache.root().is_dir() {
+        return Vec::new();
+    }
+    let names = kernels.catalogue().kernels.iter();
+    names
+        .filter_map(|k| cache.lock(&format!("kernel-{}", k.name)).ok())
+        .collect()
+}
+
+fn remove_others(folder: &Path, keep: &[String]) -> Result<u64> {
+    let mut freed = 0;
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !keep.iter().any(|k| entry.file_name() == k.as_str()) {
+            freed += remove(&entry.path())?;
+        }
+    }
+    Ok(freed)
+}
+
+/// Removes a file or folder and gives its size. One that is not there is removed already.
+fn remove(path: &Path) -> Result<u64> {
+    let size = size(path);
+    let removed = if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+    match removed {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path.display(), &e)),
+        _ => Ok(size),
+    }
+}
+
+fn size(path: &Path) -> u64 {
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return 0;
+    };
+    if !meta.is_dir() {
+        return meta.len();
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|e| size(&e.path())).sum()
+}

@@ -1,0 +1,69 @@
+//! `weir-vm fetch`: kernels into the cache.
+use super::{code, kernel_names};
+use crate::kernels::{How, Kernels, LazyArchive};
+use crate::progress::note;
+use crate::{Cache, Result, interrupt};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  weir-vm fetch                        every kernel of kernels.toml
+  weir-vm fetch 6.1 newest             these two
+  weir-vm fetch --locked               exactly the builds of kernels.lock, or fail
+  weir-vm fetch --archive http://mirror.example/debian
+
+It is the only command, with update, that uses the network. What is in the cache is not fetched again.
+
+Exit codes: 0 all are there, 2 wrong arguments, 3 one could not be had";
+
+/// Downloads kernels, checks them and makes them ready to boot
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Names of kernels as `list` shows them [default: all]
+    #[arg(value_name = "KERNEL")]
+    kernels: Vec<String>,
+
+    /// Take no other build than that of kernels.lock, even when the archive does not have it any more
+    #[arg(long)]
+    locked: bool,
+
+    #[command(flatten)]
+    archive: super::ArchiveArgs,
+
+    /// Another kernels.lock
+    #[arg(long, value_name = "FILE")]
+    lock: Option<PathBuf>,
+}
+
+pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
+    interrupt::install();
+    let mut kernels = Kernels::open(cache, args.lock.as_deref())?;
+    let names = kernel_names(&kernels, &args.kernels)?;
+    let archive: LazyArchive = args.archive.lazy();
+    let mut failed = false;
+    for name in names {
+        match kernels.fetch(&archive, &name, args.locked) {
+            Ok(Some(fetched)) => {
+                for text in fetched.notes {
+                    note(&text);
+                }
+                let how = match fetched.how {
+                    How::Cached => "there already",
+                    How::Prepared => "made ready from the packages in the cache",
+                    How::Downloaded => "fetched",
+                };
+                super::say(&format!("{name:<8} {:<24} {how}", fetched.locked.version))?;
+            }
+            Ok(None) => note(&format!(
+                "{name}: skipped, the archive does not have it any more (required = false in kernels.toml)"
+            )),
+            // The others may still be had.
+            Err(e) => {
+                note(&e.to_string());
+                failed = true;
+            }
+        }
+    }
+    Ok(if failed { code::FAILURE } else { code::SUCCESS })
+}

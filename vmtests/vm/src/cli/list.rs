@@ -1,0 +1,177 @@
+//! `weir-vm list`: what there is.
+use super::{code, say};
+use crate::kernels::{Kernels, State, Status};
+use crate::{Cache, Error, Result};
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  weir-vm list
+  weir-vm list --json
+  VMTESTS_KERNEL=mine=/boot/vmlinuz-6.9.1,/lib/modules/6.9.1 weir-vm list
+
+A variant is asked for with a dash: 6.1-no-xtables. What it leaves out, and whether a kernel allows it, shows in
+`weir-vm list --variants`.
+
+Exit codes: 0 ok, 2 wrong arguments, 3 a file could not be read";
+
+/// Shows kernels and variants, their versions, and what is in the cache
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Show for every kernel in the cache what each variant leaves out
+    #[arg(long)]
+    variants: bool,
+
+    /// Another kernels.lock
+    #[arg(long, value_name = "FILE")]
+    lock: Option<PathBuf>,
+}
+
+pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
+    let kernels = Kernels::open(cache, args.lock.as_deref())?;
+    if args.json {
+        let text = serde_json::to_string_pretty(&document(cache, &kernels))
+            .map_err(|e| Error::new("JSON", e, "Report it"))?;
+        say(&text)?;
+        return Ok(code::SUCCESS);
+    }
+    say(&format!(
+        "{:<10} {:<24} {:<18} {}",
+        "kernel", "version", "suite", "cache"
+    ))?;
+    for status in kernels.status() {
+        let version = status.locked.map_or("not locked", |l| l.version.as_str());
+        let source = if status.from_lock || status.locked.is_none() {
+            ""
+        } else {
+            "  (not that of kernels.lock, which the archive did not have)"
+        };
+        say(&format!(
+            "{:<10} {version:<24} {:<18} {}{source}",
+            shown_name(&status),
+            status.entry.suite,
+            coloured(&status.state)
+        ))?;
+    }
+    for own in kernels.own() {
+        let modules = own.modules.as_ref().map(|m| format!(", {}", m.display()));
+        say(&format!(
+            "{:<10} {}{}",
+            own.name,
+            own.vmlinuz.display(),
+            modules.unwrap_or_default()
+        ))?;
+    }
+    say(&format!("\n{:<13} {:<14} what it is", "variant", "on"))?;
+    for variant in &kernels.catalogue().variants {
+        say(&format!(
+            "{:<13} {:<14} {}",
+            variant.name,
+            variant.on.join(" "),
+            variant.says
+        ))?;
+    }
+    if args.variants {
+        effects(&kernels)?;
+    }
+    say(&format!("\ncache: {}", cache.root().display()))?;
+    Ok(code::SUCCESS)
+}
+
+/// Its name in the matrix, and the one in kernels.toml if that is another.
+fn shown_name(status: &Status<'_>) -> String {
+    match status.locked.map(crate::Locked::environment) {
+        Some(series) if series != status.entry.name => format!("{series} {}", status.entry.name),
+        _ => status.entry.name.clone(),
+    }
+}
+
+fn coloured(state: &State) -> String {
+    let (colour, text) = match state {
+        State::Ready => (32, "ready".to_owned()),
+        State::Absent => (33, "not fetched".to_owned()),
+        State::Damaged(why) => (31, format!("damaged ({why}): fetch makes it again")),
+    };
+    if std::io::stdout().is_terminal() {
+        format!("\x1b[{colour}m{text}\x1b[0m")
+    } else {
+        text
+    }
+}
+
+/// What every variant comes to on every kernel that is ready.
+fn effects(kernels: &Kernels) -> Result<()> {
+    let ready: Vec<String> = kernels
+        .status()
+        .iter()
+        .filter(|s| s.state == State::Ready)
+        .map(|s| s.entry.name.clone())
+        .collect();
+    for name in ready {
+        say("")?;
+        for variant in &kernels.catalogue().variants {
+            let name = format!("{name}-{}", variant.name);
+            match kernels.get(&name) {
+                Ok(kernel) => {
+                    let mut what = kernel.left_out;
+                    what.extend(kernel.parameters);
+                    say(&format!("{}: {}", kernel.name, what.join(" ")))?;
+                    for text in kernel.notes {
+                        say(&format!("    {text}"))?;
+                    }
+                }
+                Err(e) => say(&format!("{name}: not possible, {}", e.reason))?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn document(cache: &Cache, kernels: &Kernels) -> Value {
+    let status = kernels.status();
+    let rows = status.iter().map(|s| {
+        let (state, why) = match &s.state {
+            State::Ready => ("ready", None),
+            State::Absent => ("absent", None),
+            State::Damaged(why) => ("damaged", Some(why)),
+        };
+        json!({
+            "name": s.entry.name,
+            "environment": s.locked.map(crate::Locked::environment),
+            "version": s.locked.map(|l| &l.version),
+            "suite": s.entry.suite,
+            "flavour": s.entry.flavour,
+            "required": s.entry.required,
+            "from_lock": s.from_lock,
+            "state": state,
+            "reason": why,
+            "packages": s.locked.map(|l| &l.parts),
+        })
+    });
+    let variants = kernels.catalogue().variants.iter().map(|v| {
+        json!({
+            "name": v.name,
+            "says": v.says,
+            "without": v.without,
+            "parameters": v.parameters,
+            "on": v.on,
+        })
+    });
+    let own = kernels
+        .own()
+        .iter()
+        .map(|o| json!({ "name": o.name, "vmlinuz": o.vmlinuz, "modules": o.modules }));
+    json!({
+        "cache": cache.root(),
+        "kernels": rows.collect::<Vec<_>>(),
+        "own": own.collect::<Vec<_>>(),
+        "variants": variants.collect::<Vec<_>>(),
+    })
+}

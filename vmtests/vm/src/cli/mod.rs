@@ -1,0 +1,168 @@
+//! The command line: arguments in, text or JSON out, documented exit codes.
+
+mod boot;
+mod clean;
+mod fetch;
+mod guest;
+mod kernel;
+mod list;
+mod run;
+mod update;
+
+use crate::{Cache, Error, Result, program};
+use clap::{CommandFactory, FromArgMatches, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The exit codes. Every `--help` shows them.
+pub mod code {
+    /// Done; every case passed.
+    pub const SUCCESS: u8 = 0;
+    /// The command did its work, and a case failed.
+    pub const CASES: u8 = 1;
+    /// The arguments do not make sense.
+    pub const USAGE: u8 = 2;
+    /// It could not be done: no kernel, no QEMU, no archive, a full disk.
+    pub const FAILURE: u8 = 3;
+}
+
+/// For the end of every `--help`.
+pub const EXIT_CODES: &str =
+    "Exit codes: 0 ok, 1 a case failed, 2 wrong arguments, 3 it could not be done";
+
+/// The commands about kernels and guests.
+#[derive(Subcommand)]
+#[allow(missing_docs, reason = "these comments are the help of the commands")]
+pub enum Command {
+    Fetch(fetch::Args),
+    Update(update::Args),
+    List(list::Args),
+    Boot(boot::Args),
+    Run(run::Args),
+    Clean(clean::Args),
+}
+
+impl Command {
+    /// Runs it; the exit code comes back.
+    ///
+    /// # Errors
+    /// It could not be done.
+    pub fn run(&self, cache: &Cache) -> Result<u8> {
+        match self {
+            Self::Fetch(a) => fetch::run(cache, a),
+            Self::Update(a) => update::run(cache, a),
+            Self::List(a) => list::run(cache, a),
+            Self::Boot(a) => boot::run(cache, a),
+            Self::Run(a) => run::run(cache, a),
+            Self::Clean(a) => clean::run(cache, a),
+        }
+    }
+}
+
+/// The option for the cache.
+#[derive(clap::Args)]
+pub struct Place {
+    /// Where packages, kernels and saved states are kept
+    /// [default: $VMTESTS_CACHE, else vmtests in Cargo's target directory]
+    #[arg(long, global = true, value_name = "DIR")]
+    cache: Option<PathBuf>,
+}
+
+impl Place {
+    /// The cache.
+    ///
+    /// # Errors
+    /// As [`Cache::open`].
+    pub fn open(&self) -> Result<Cache> {
+        Cache::open(self.cache.clone())
+    }
+}
+
+/// Parses the arguments as a `P`, runs the command and reports how it ended. Examples show the name of the program.
+#[must_use]
+pub fn run<P: CommandFactory + FromArgMatches>(run: impl FnOnce(&P) -> Result<u8>) -> ExitCode {
+    let matches = renamed(P::command()).try_get_matches();
+    let arguments = match matches.and_then(|m| P::from_arg_matches(&m)) {
+        Ok(arguments) => arguments,
+        Err(e) => {
+            // Help and version are answers, not errors.
+            let code = if e.use_stderr() {
+                code::USAGE
+            } else {
+                code::SUCCESS
+            };
+            let _ = e.print();
+            return ExitCode::from(code);
+        }
+    };
+    match run(&arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(e) => {
+            crate::note(&e.to_string());
+            ExitCode::from(code::FAILURE)
+        }
+    }
+}
+
+/// With the name and the variables of the program in the examples and options of the commands here.
+fn renamed(command: clap::Command) -> clap::Command {
+    let rename = |text: String| {
+        let text = text.replace("weir-vm ", &format!("{} ", program::name()));
+        text.replace("VM_*", &format!("{}*", program::program().variables))
+    };
+    command.mut_subcommands(|command| {
+        let examples = command.get_after_help().map(ToString::to_string);
+        let command = command.mut_args(|arg| match arg.get_help().map(ToString::to_string) {
+            Some(help) => arg.help(rename(help)),
+            None => arg,
+        });
+        match examples {
+            Some(text) => command.after_help(rename(text)),
+            None => command,
+        }
+    })
+}
+
+/// Where kernels come from.
+#[derive(clap::Args)]
+struct ArchiveArgs {
+    /// The base of a Debian mirror: what stands before /dists
+    /// [default: $VMTESTS_ARCHIVE, else the apt sources of this system]
+    #[arg(long, value_name = "URL")]
+    archive: Option<String>,
+
+    /// Do not check the signature of the archive's index
+    #[arg(long)]
+    no_signature: bool,
+}
+
+impl ArchiveArgs {
+    fn lazy(&self) -> crate::kernels::LazyArchive {
+        crate::kernels::LazyArchive::new(self.archive.clone(), !self.no_signature)
+    }
+}
+
+/// The names in kernels.toml that the arguments stand for; all without an argument.
+fn kernel_names(kernels: &crate::Kernels, arguments: &[String]) -> Result<Vec<String>> {
+    if arguments.is_empty() {
+        let all = kernels.catalogue().kernels.iter();
+        return Ok(all.map(|k| k.name.clone()).collect());
+    }
+    let mut names = Vec::new();
+    for argument in arguments.iter().flat_map(|a| a.split(',')) {
+        let name = kernels.find(argument)?.0.name.clone();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// One line of output.
+///
+/// # Errors
+/// Standard output is closed or full.
+pub fn say(line: &str) -> Result<()> {
+    use std::io::Write;
+    writeln!(std::io::stdout(), "{line}").map_err(|e| Error::io("standard output", &e))
+}

@@ -1,0 +1,73 @@
+//! `weir-vm update`: kernels.lock, anew.
+use super::{code, kernel_names, say};
+use crate::kernels::Kernels;
+use crate::progress::note;
+use crate::{Cache, Error, Result, interrupt, lock};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  weir-vm update                the newest build of every kernel
+  weir-vm update newest         of this one; the others stay
+  weir-vm update && weir-vm fetch --locked
+
+The index of the archive is checked with gpgv and the keys of debian-archive-keyring. Where one of them is
+missing, it says that it could not.
+
+Exit codes: 0 done, 2 wrong arguments, 3 the archive could not be asked or lacks a kernel";
+
+/// Looks for newer builds of the kernels and rewrites kernels.lock
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Names of kernels as `list` shows them [default: all]
+    #[arg(value_name = "KERNEL")]
+    kernels: Vec<String>,
+
+    #[command(flatten)]
+    archive: super::ArchiveArgs,
+
+    /// Another kernels.lock
+    #[arg(long, value_name = "FILE")]
+    lock: Option<PathBuf>,
+}
+
+pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
+    interrupt::install();
+    let path = args.lock.clone().unwrap_or_else(lock::committed);
+    let _guard = cache.lock("update")?;
+    // With --lock, the file may be about to be made.
+    let existing = path.is_file().then_some(path.as_path());
+    let mut kernels = Kernels::open(cache, existing)?;
+    let names = kernel_names(&kernels, &args.kernels)?;
+    for update in kernels.update(&args.archive.lazy(), &names)? {
+        for text in update.notes {
+            note(&text);
+        }
+        let version = |l: Option<&crate::Locked>| l.map_or("-".to_owned(), |l| l.version.clone());
+        let before = version(update.before.as_ref());
+        let after = version(update.after.as_ref());
+        let text = match update.after {
+            None => format!("{before:<24} stays: the archive does not have it any more"),
+            Some(_) if before == after => format!("{before:<24} is the newest"),
+            Some(_) => format!("{before:<24} -> {after}"),
+        };
+        say(&format!("{:<8} {text}", update.name))?;
+    }
+    write(&path, &kernels.lock().text()?)?;
+    Ok(code::SUCCESS)
+}
+
+/// Beside its place first: a lock that is half written would be worse than an old one.
+fn write(path: &Path, text: &str) -> Result<()> {
+    if fs::read_to_string(path).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    let new = path.with_extension("lock.new");
+    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    written.map_err(|e| {
+        let _ = fs::remove_file(&new);
+        Error::io(path.display(), &e)
+    })
+}

@@ -1,0 +1,118 @@
+//! Decompression of whatever a kernel, a module or a package is packed with, told by its first bytes.
+use crate::{Error, Result, program};
+use std::io::{BufRead, BufReader, Cursor, Read};
+
+/// More than any kernel or module has; a smaller file that claims to hold more is damaged or hostile.
+const LIMIT: u64 = 1 << 30;
+
+/// The kernel's build packs with `zstd -22 --ultra`: a window of 128 MiB.
+const WINDOW: u64 = 128 << 20;
+
+/// How something is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packing {
+    Plain,
+    Gzip,
+    Xz,
+    Zstd,
+    /// The old frame that `lz4 -l` writes: no checksums, blocks of up to 8 MiB.
+    Lz4Legacy,
+}
+
+impl Packing {
+    /// Looks at the first bytes.
+    pub(crate) fn of(start: &[u8]) -> Self {
+        const MAGICS: &[(&[u8], Packing)] = &[
+            (&[0x1f, 0x8b], Packing::Gzip),
+            (&[0xfd, b'7', b'z', b'X', b'Z', 0], Packing::Xz),
+            (&[0x28, 0xb5, 0x2f, 0xfd], Packing::Zstd),
+            (&[0x02, 0x21, 0x4c, 0x18], Packing::Lz4Legacy),
+        ];
+        let found = MAGICS.iter().find(|(magic, _)| start.starts_with(magic));
+        found.map_or(Packing::Plain, |(_, packing)| *packing)
+    }
+}
+
+/// A reader of what is in `packed`.
+///
+/// # Errors
+/// It cannot be read, or starts like something that it is not.
+pub(crate) fn reader<'a>(name: &str, packed: impl Read + 'a) -> Result<Box<dyn Read + 'a>> {
+    let mut packed = BufReader::with_capacity(1 << 16, packed);
+    let start = packed.fill_buf().map_err(|e| damaged(name, &e))?;
+    Ok(match Packing::of(start) {
+        Packing::Plain => Box::new(packed),
+        Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+        Packing::Xz => Box::new(lzma_rust2::XzReader::new(packed, true)),
+        Packing::Zstd => Box::new(
+            ruzstd::decoding::StreamingDecoder::new_with_max_window_size(packed, WINDOW)
+                .map_err(|e| damaged(name, &e))?,
+        ),
+        Packing::Lz4Legacy => {
+            let mut all = Vec::new();
+            packed
+                .take(LIMIT)
+                .read_to_end(&mut all)
+                .map_err(|e| damaged(name, &e))?;
+            Box::new(Cursor::new(lz4_legacy(name, &all)?))
+        }
+    })
+}
+
+/// All of what is in `packed`.
+///
+/// # Errors
+/// It is damaged, or more than a gigabyte.
+pub(crate) fn unpack(name: &str, packed: &[u8]) -> Result<Vec<u8>> {
+    read_all(name, reader(name, packed)?)
+}
+
+/// As [`unpack`], for a compressor that is followed by something else, as in a bzImage.
+pub(crate) fn read_all(name: &str, reader: impl Read) -> Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let read = reader
+        .take(LIMIT + 1)
+        .read_to_end(&mut content)
+        .map_err(|e| damaged(name, &e))?;
+    if read as u64 > LIMIT {
+        return Err(damaged(name, &"holds more than a gigabyte"));
+    }
+    Ok(content)
+}
+
+/// The frame of `lz4 -l`: the magic, then blocks with their length before them.
+fn lz4_legacy(name: &str, packed: &[u8]) -> Result<Vec<u8>> {
+    const BLOCK: usize = 8 << 20;
+    let mut content = Vec::new();
+    let mut rest = packed.get(4..).unwrap_or_default();
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let length = u32::from_le_bytes(*length);
+        rest = after;
+        // A further frame starts with the magic again.
+        if length == 0x184c_2102 {
+            continue;
+        }
+        let (block, after) = usize::try_from(length)
+            .ok()
+            .and_then(|n| rest.split_at_checked(n))
+            .ok_or_else(|| damaged(name, &"ends in the middle of a block"))?;
+        rest = after;
+        let block = lz4_flex::block::decompress(block, BLOCK).map_err(|e| damaged(name, &e))?;
+        content.extend_from_slice(&block);
+        if content.len() as u64 > LIMIT {
+            return Err(damaged(name, &"holds more than a gigabyte"));
+        }
+    }
+    Ok(content)
+}
+
+fn damaged(name: &str, reason: &dyn std::fmt::Display) -> Error {
+    Error::new(
+        name,
+        format!("cannot be unpacked: {reason}"),
+        format!(
+            "Get it again: a package with `{} fetch`, a file of your own from where it came",
+            program::name()
+        ),
+    )
+}

@@ -1,0 +1,164 @@
+//! The initramfs of one machine: the base, the agent as `/init`, the modules in their order, the payload.
+use crate::cpio::{self, Writer};
+use crate::guest::{INIT, MODULES_LIST};
+use crate::payload::{Entry, Payload};
+use crate::segments::{cut_at, header_without_sections};
+use crate::{Error, Kernel, Result};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+/// All that a machine starts with.
+#[derive(Debug)]
+pub(crate) struct Initramfs<'a> {
+    kernel: &'a Kernel,
+    /// The payload, and the agent with its libraries.
+    files: Payload,
+}
+
+impl<'a> Initramfs<'a> {
+    /// `agent` is the program that is `/init`.
+    ///
+    /// # Errors
+    /// As [`Payload::program`].
+    pub(crate) fn new(kernel: &'a Kernel, agent: &Path, payload: &Payload) -> Result<Self> {
+        let mut files = payload.clone();
+        files.program_at(agent, Path::new(INIT))?;
+        Ok(Self { kernel, files })
+    }
+
+    /// How many bytes it unpacks to.
+    ///
+    /// # Errors
+    /// A file is gone.
+    pub(crate) fn size(&self) -> Result<u64> {
+        let mut size = self.files.size()?;
+        for module in &self.kernel.modules {
+            size += module.file.metadata().map_or(0, |m| m.len());
+        }
+        Ok(size)
+    }
+
+    /// A text that is another one whenever the content is another one.
+    ///
+    /// # Errors
+    /// A file is gone.
+    pub(crate) fn fingerprint(&self) -> Result<String> {
+        let mut text = self.files.fingerprint()?;
+        for module in &self.kernel.modules {
+            text += &crate::payload::fingerprint(&module.file)?;
+            text.push('\n');
+        }
+        Ok(text)
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// A file cannot be read; the disk is full.
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        let out = File::create(path).map_err(|e| Error::io(path.display(), &e))?;
+        let mut layer = Writer::new(cpio::base(out)?);
+        let mut list = String::new();
+        for module in &self.kernel.modules {
+            let name = format!("modules/{}.ko", module.name);
+            copy(&mut layer, &name, 0o644, &module.file, false)?;
+            list += &format!("/{name}\n");
+        }
+        layer.file(MODULES_LIST.trim_start_matches('/'), 0o644, list.as_bytes())?;
+        let mut made = BTreeSet::new();
+        for (path, entry) in self.files.entries() {
+            let name = path.trim_start_matches('/');
+            parents(&mut layer, &mut made, name)?;
+            match entry {
+                Entry::Directory { mode } => {
+                    if made.insert(name.to_owned()) && !name.is_empty() {
+                        layer.directory(name, *mode)?;
+                    }
+                }
+                Entry::File { host, mode } => {
+                    let is_cut = self.files.is_stripped() || path == INIT;
+                    copy(&mut layer, name, *mode, host, is_cut)?;
+                }
+                Entry::Bytes { bytes, mode } => layer.file(name, *mode, bytes)?,
+                Entry::Link { target } => layer.symlink(name, target)?,
+            }
+        }
+        layer.finish()?;
+        Ok(())
+    }
+}
+
+/// Copies a file into the archive; with `is_cut`, of a program only what is loaded.
+fn copy<W: Write>(
+    layer: &mut Writer<W>,
+    name: &str,
+    mode: u32,
+    host: &Path,
+    is_cut: bool,
+) -> Result<()> {
+    let failed = |e| Error::io(host.display(), &e);
+    let mut file = File::open(host).map_err(failed)?;
+    let size = file.metadata().map_err(failed)?.len();
+    let end = cut_at(&file, size).filter(|_| is_cut);
+    match (end, header_without_sections(&file)) {
+        (Some(end), Some(header)) => {
+            let start = header.len() as u64;
+            file.seek(SeekFrom::Start(start)).map_err(failed)?;
+            layer.file_from(name, mode, end, header.as_slice().chain(file))
+        }
+        _ => layer.file_from(name, mode, size, file),
+    }
+}
+
+/// The kernel does not make a directory for a file in it. It does not mind one that is there.
+fn parents<W: Write>(layer: &mut Writer<W>, made: &mut BTreeSet<String>, name: &str) -> Result<()> {
+    for (end, _) in name.match_indices('/') {
+        let parent = name.get(..end).unwrap_or_default();
+        if made.insert(parent.to_owned()) {
+            layer.directory(parent, if parent == "tmp" { 0o1777 } else { 0o755 })?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Module;
+
+    #[test]
+    fn every_directory_comes_before_what_is_in_it_and_modules_in_their_order() {
+        let folder = std::env::temp_dir().join(format!("weir-vm-initramfs-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let module = |name: &str| {
+            let file = folder.join(name);
+            std::fs::write(&file, name).unwrap();
+            Module {
+                name: name.into(),
+                file,
+            }
+        };
+        let kernel = Kernel {
+            modules: vec![module("zeta"), module("alpha")],
+            ..Kernel::for_tests()
+        };
+        let mut payload = Payload::new();
+        payload.bytes(Path::new("/a/b/c"), 0o600, *b"deep").unwrap();
+        payload.directory(Path::new("/a"), 0o700).unwrap();
+        let initramfs = Initramfs::new(&kernel, Path::new("/bin/true"), &payload).unwrap();
+        let file = folder.join("initramfs");
+        initramfs.write(&file).unwrap();
+        let bytes = std::fs::read(&file).unwrap();
+        let at = |text: &str| {
+            let found = bytes.windows(text.len()).position(|w| w == text.as_bytes());
+            found.unwrap_or_else(|| panic!("{text:?} is not there"))
+        };
+        assert!(at("a\0") < at("a/b\0") && at("a/b\0") < at("a/b/c\0"));
+        assert!(at("/modules/zeta.ko\n/modules/alpha.ko\n") > 0);
+        assert!(at("init\0") > 0 && at("lib64/ld-linux") > 0);
+        assert_eq!(bytes.len() % 512, 0);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,261 @@
+//! Getting kernels: from the cache, else from the archive; and looking for newer ones.
+use super::{Kernels, USED};
+use crate::archive::Archive;
+use crate::catalogue::Entry;
+use crate::lock::{KernelLock, Locked, Part};
+use crate::prepare::{self, Prepared};
+use crate::progress::note;
+use crate::{Error, Result, digest, program};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+impl Kernels {
+    /// Makes a kernel ready to boot: from the cache, else from the archive. `None` if the archive does not have
+    /// it and it may be missing.
+    ///
+    /// # Errors
+    /// It cannot be had; with `locked`, also when the archive has another build only.
+    pub(crate) fn fetch(
+        &mut self,
+        archive: &LazyArchive,
+        name: &str,
+        locked: bool,
+    ) -> Result<Option<Fetched>> {
+        let entry = self.find(name)?.0.clone();
+        let _guard = self.cache.lock(&format!("kernel-{}", entry.name))?;
+        let mut notes = Vec::new();
+        if let Some(build) = self.lock.find(&entry.name).cloned() {
+            match (self.make(archive, &build), self.fallback(&entry.name)) {
+                (Ok(Some(how)), _) => {
+                    return Ok(Some(Fetched {
+                        locked: build,
+                        how,
+                        notes,
+                    }));
+                }
+                // Offline, and the build that was taken the last time is there.
+                (Err(e), Some(used)) if !locked => {
+                    notes.push(format!("{e}. {} is used meanwhile", used.version));
+                    return Ok(Some(Fetched {
+                        locked: used,
+                        how: How::Cached,
+                        notes,
+                    }));
+                }
+                (Err(e), _) => return Err(e),
+                (Ok(None), _) => {}
+            }
+            if locked {
+                return Err(Error::new(
+                    format!("the kernel {} {}", entry.name, build.version),
+                    "the archive does not have the packages of kernels.lock any more",
+                    format!(
+                        "`{} update` takes the newest build; `fetch` without --locked does so once",
+                        program::name()
+                    ),
+                ));
+            }
+            notes.push(format!(
+                "{} {} of kernels.lock is not in the archive any more: the newest build is taken. \
+                 `{} update` makes that lasting",
+                entry.name,
+                build.version,
+                program::name()
+            ));
+        } else if locked {
+            return Err(Error::new(
+                format!("the kernel {}", entry.name),
+                "kernels.lock does not have it",
+                format!("`{} update` adds it", program::name()),
+            ));
+        }
+        let Some(found) = archive.get()?.newest(&self.cache, &entry)? else {
+            return self.unavailable(&entry);
+        };
+        notes.extend(found.notes);
+        let Some(how) = self.make(archive, &found.locked)? else {
+            return Err(Error::new(
+                format!("the kernel {} {}", entry.name, found.locked.version),
+                "the archive lists packages that it does not have",
+                "Try again later: the mirror may be in the middle of an update",
+            ));
+        };
+        self.remember(found.locked.clone())?;
+        Ok(Some(Fetched {
+            locked: found.locked,
+            how,
+            notes,
+        }))
+    }
+
+    /// The newest build of every named kernel goes into the lock that will be written. Gives what changed.
+    ///
+    /// # Errors
+    /// The archive cannot be asked, or lacks a kernel that it must have.
+    pub(crate) fn update(
+        &mut self,
+        archive: &LazyArchive,
+        names: &[String],
+    ) -> Result<Vec<Update>> {
+        let mut updates = Vec::new();
+        for name in names {
+            let entry = self.find(name)?.0.clone();
+            let before = self.lock.find(&entry.name).cloned();
+            let found = archive.get()?.newest(&self.cache, &entry)?;
+            let (after, notes) = match found {
+                Some(found) => (Some(found.locked), found.notes),
+                None => (self.unavailable(&entry)?.map(|f| f.locked), Vec::new()),
+            };
+            if let Some(after) = &after {
+                self.lock.set(after.clone());
+            }
+            updates.push(Update {
+                name: entry.name,
+                before,
+                after,
+                notes,
+            });
+        }
+        let order = |name: &str| self.catalogue.kernels.iter().position(|k| k.name == name);
+        self.lock.kernels.sort_by_key(|k| order(&k.name));
+        Ok(updates)
+    }
+
+    fn unavailable(&self, entry: &Entry) -> Result<Option<Fetched>> {
+        if !entry.required {
+            return Ok(None);
+        }
+        Err(Error::new(
+            format!("the kernel {}", entry.name),
+            format!(
+                "the archive has no build of it in {} ({})",
+                entry.suite, entry.flavour
+            ),
+            "Use another mirror with --archive URL, or correct kernels.toml",
+        ))
+    }
+
+    /// The build that was taken in the place of the locked one, if it is ready to boot.
+    fn fallback(&self, name: &str) -> Option<Locked> {
+        let used = self.used.find(name)?;
+        let ready = matches!(prepare::open(&self.cache, &self.key(used)), Ok(Some(_)));
+        ready.then(|| used.clone())
+    }
+
+    /// Another run may have written the file since it was read.
+    fn remember(&mut self, build: Locked) -> Result<()> {
+        let _guard = self.cache.lock("used")?;
+        let place = self.cache.place(USED)?;
+        if place.is_file() {
+            self.used = KernelLock::load(Some(&place))?;
+        }
+        self.used.set(build);
+        let scratch = self.cache.scratch()?;
+        let file = scratch.path().join(USED);
+        fs::write(&file, self.used.text()?).map_err(|e| Error::io(file.display(), &e))?;
+        scratch.publish(USED, &place)
+    }
+
+    /// `None`: the archive does not have the packages.
+    fn make(&self, archive: &LazyArchive, build: &Locked) -> Result<Option<How>> {
+        let key = self.key(build);
+        // One that is not whole is made again.
+        if let Ok(Some(_)) = prepare::open(&self.cache, &key) {
+            return Ok(Some(How::Cached));
+        }
+        let mut packages = Vec::new();
+        let mut how = How::Prepared;
+        for part in &build.parts {
+            let place = self.cache.debs().join(part.file());
+            if !is_whole(&place, part)? {
+                let scratch = self.cache.scratch()?;
+                if archive
+                    .get()?
+                    .download(&scratch, &build.suite, part)?
+                    .is_none()
+                {
+                    return Ok(None);
+                }
+                scratch.publish(part.file(), &place)?;
+                how = How::Downloaded;
+            }
+            packages.push(place);
+        }
+        self.prepare(build, &key, &packages)?;
+        Ok(Some(how))
+    }
+
+    fn prepare(&self, build: &Locked, key: &str, packages: &[PathBuf]) -> Result<Prepared> {
+        let material = prepare::unpack(build.environment(), &build.version, packages)?;
+        prepare::build(&self.cache, key, material, &self.catalogue.modules.wanted)
+    }
+}
+
+/// A fetched kernel.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) locked: Locked,
+    pub(crate) how: How,
+    pub(crate) notes: Vec<String>,
+}
+
+/// What `update` found about one kernel.
+#[derive(Debug)]
+pub(crate) struct Update {
+    pub(crate) name: String,
+    pub(crate) before: Option<Locked>,
+    /// `None`: the archive does not have it any more, and the old entry stays.
+    pub(crate) after: Option<Locked>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// What had to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    Cached,
+    Prepared,
+    Downloaded,
+}
+
+/// An archive that is looked for when it is needed: a warm cache works on a system without one.
+#[derive(Debug)]
+pub(crate) struct LazyArchive {
+    url: Option<String>,
+    verify: bool,
+    archive: std::cell::OnceCell<Archive>,
+}
+
+impl LazyArchive {
+    pub(crate) fn new(url: Option<String>, verify: bool) -> Self {
+        Self {
+            url,
+            verify,
+            archive: std::cell::OnceCell::new(),
+        }
+    }
+
+    pub(crate) fn get(&self) -> Result<&Archive> {
+        if let Some(archive) = self.archive.get() {
+            return Ok(archive);
+        }
+        let bases = crate::archive::Bases::find(self.url.as_deref())?;
+        let archive = Archive::new(bases, self.verify)?;
+        Ok(self.archive.get_or_init(|| archive))
+    }
+}
+
+/// Is the package there with the right bytes? One with others is as good as none.
+fn is_whole(place: &Path, part: &Part) -> Result<bool> {
+    let file = match File::open(place) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        other => other.map_err(|e| Error::io(place.display(), &e))?,
+    };
+    let whole = digest::sha256_of(file).map_err(|e| Error::io(place.display(), &e))? == part.sha256;
+    if !whole {
+        note(&format!(
+            "{} is damaged: it is fetched again",
+            place.display()
+        ));
+    }
+    Ok(whole)
+}

@@ -1,0 +1,229 @@
+//! The kernels of the matrix: what is known of each, and what is in the cache.
+mod fetch;
+
+pub(crate) use fetch::{How, LazyArchive};
+
+use crate::catalogue::{Entry, Variant};
+use crate::lock::{KernelLock, Locked};
+use crate::modules::Signature;
+use crate::own::Own;
+use crate::{Cache, Catalogue, Error, Kernel, Result, prepare, program, variant};
+use std::path::Path;
+
+/// The builds that were taken because the locked ones are not in the archive any more.
+const USED: &str = "used.lock";
+
+/// `kernels.toml`, `kernels.lock` and a cache.
+#[derive(Debug)]
+pub struct Kernels {
+    cache: Cache,
+    catalogue: Catalogue,
+    lock: KernelLock,
+    used: KernelLock,
+    own: Vec<Own>,
+}
+
+/// What is known about one kernel without a look into the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status<'a> {
+    /// Its line in `kernels.toml`.
+    pub entry: &'a Entry,
+    /// The build that is used, if one is known.
+    pub locked: Option<&'a Locked>,
+    /// Is it the one of `kernels.lock`?
+    pub from_lock: bool,
+    /// Is it ready to boot?
+    pub state: State,
+}
+
+/// Is a kernel in the cache?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Ready to boot.
+    Ready,
+    /// Not there.
+    Absent,
+    /// There, and not whole: why.
+    Damaged(String),
+}
+
+impl Kernels {
+    /// Reads `kernels.lock`, or the file that is given in its place.
+    ///
+    /// # Errors
+    /// A file is not what it should be.
+    pub fn open(cache: &Cache, lock: Option<&Path>) -> Result<Self> {
+        let used = cache.root().join(USED);
+        Ok(Self {
+            catalogue: Catalogue::load()?,
+            lock: KernelLock::load(lock)?,
+            used: match used.is_file() {
+                true => KernelLock::load(Some(&used))?,
+                false => KernelLock::default(),
+            },
+            cache: cache.clone(),
+            own: Own::from_environment()?,
+        })
+    }
+
+    /// The kernels and variants that there are.
+    #[must_use]
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// The kernels of a person's own, from [`crate::own::KERNEL_VARIABLE`] and [`Kernels::add`].
+    #[must_use]
+    pub fn own(&self) -> &[Own] {
+        &self.own
+    }
+
+    /// One more kernel, in the place of one that has its name.
+    pub fn add(&mut self, own: Own) {
+        self.own.retain(|o| o.name != own.name);
+        self.own.push(own);
+    }
+
+    /// The lock.
+    #[must_use]
+    pub fn lock(&self) -> &KernelLock {
+        &self.lock
+    }
+
+    /// All kernels, oldest first.
+    #[must_use]
+    pub fn status(&self) -> Vec<Status<'_>> {
+        self.catalogue
+            .kernels
+            .iter()
+            .map(|e| self.status_of(e))
+            .collect()
+    }
+
+    fn status_of<'a>(&'a self, entry: &'a Entry) -> Status<'a> {
+        let locked = self.lock.find(&entry.name);
+        let used = self.used.find(&entry.name);
+        let state = |locked: &Locked| match prepare::open(&self.cache, &self.key(locked)) {
+            Ok(Some(_)) => State::Ready,
+            Ok(None) => State::Absent,
+            Err(e) => State::Damaged(e.reason),
+        };
+        let first = locked.map(|l| (l, state(l)));
+        let second = used.map(|l| (l, state(l)));
+        match (first, second) {
+            // A build that had to be taken instead counts as long as the locked one is not there.
+            (Some((_, State::Absent)) | None, Some((locked, state))) if state != State::Absent => {
+                Status {
+                    entry,
+                    locked: Some(locked),
+                    from_lock: false,
+                    state,
+                }
+            }
+            (Some((locked, state)), _) => Status {
+                entry,
+                locked: Some(locked),
+                from_lock: true,
+                state,
+            },
+            (None, _) => Status {
+                entry,
+                locked: None,
+                from_lock: false,
+                state: State::Absent,
+            },
+        }
+    }
+
+    /// The folders of kernels and the names of packages that belong to a known build.
+    pub(crate) fn in_use(&self) -> (Vec<String>, Vec<String>) {
+        let known = || self.lock.kernels.iter().chain(&self.used.kernels);
+        let packages = known().flat_map(|l| &l.parts);
+        (
+            known().map(|l| self.key(l)).collect(),
+            packages.map(|p| p.file().to_owned()).collect(),
+        )
+    }
+
+    /// The kernel of that name, ready to boot: `6.12`, `newest`, `7.2`, `6.1-no-xtables`. Offline.
+    ///
+    /// # Errors
+    /// There is no such kernel or variant; it is not fetched; the variant cannot be had of it.
+    pub fn get(&self, name: &str) -> Result<Kernel> {
+        let (kernel, variant) = self.catalogue.split(name);
+        if let Some(own) = self.own.iter().find(|o| o.name == name || o.name == kernel) {
+            let variant = variant.filter(|_| own.name != name);
+            let prepared = own.prepare(&self.cache, &self.catalogue.modules.wanted)?;
+            return variant::kernel(&self.cache, &prepared, name, variant);
+        }
+        let (entry, variant) = self.find(name)?;
+        let status = self.status_of(entry);
+        let prepared = match (status.locked, status.state) {
+            (Some(locked), State::Ready | State::Damaged(_)) => {
+                prepare::open(&self.cache, &self.key(locked))?
+            }
+            _ => None,
+        };
+        let Some(prepared) = prepared else {
+            return Err(Error::new(
+                format!("the kernel {}", entry.name),
+                format!("it is not in the cache {}", self.cache.root().display()),
+                format!("`{} fetch {}` gets it", program::name(), entry.name),
+            ));
+        };
+        let environment = status
+            .locked
+            .map_or(entry.name.as_str(), Locked::environment);
+        let name = match variant {
+            Some(variant) => format!("{environment}-{}", variant.name),
+            None => environment.to_owned(),
+        };
+        variant::kernel(&self.cache, &prepared, &name, variant)
+    }
+
+    /// The line of `kernels.toml`, and the variant, that a name stands for.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn find(&self, name: &str) -> Result<(&Entry, Option<&Variant>)> {
+        let (kernel, variant) = self.catalogue.split(name);
+        let entry = self.catalogue.kernels.iter().find(|entry| {
+            let series = || {
+                self.status_of(entry)
+                    .locked
+                    .map(|l| l.environment().to_owned())
+            };
+            entry.name == kernel || series().is_some_and(|s| s == kernel)
+        });
+        entry.map(|entry| (entry, variant)).ok_or_else(|| {
+            let names: Vec<_> = self
+                .catalogue
+                .kernels
+                .iter()
+                .map(|k| k.name.as_str())
+                .collect();
+            let variants: Vec<_> = self
+                .catalogue
+                .variants
+                .iter()
+                .map(|v| v.name.as_str())
+                .collect();
+            Error::new(
+                format!("the kernel {name}"),
+                "there is none of that name",
+                format!(
+                    "Kernels: {}. With a variant after a dash: {}",
+                    names.join(", "),
+                    variants.join(", ")
+                ),
+            )
+        })
+    }
+
+    fn key(&self, locked: &Locked) -> String {
+        let hashes: Vec<&str> = locked.parts.iter().map(|p| p.sha256.as_str()).collect();
+        let wanted = &self.catalogue.modules.wanted;
+        let label = format!("{}-{}", locked.name, locked.version);
+        prepare::key(&label, &hashes, wanted, Signature::Cut)
+    }
+}

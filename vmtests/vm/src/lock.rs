@@ -1,0 +1,149 @@
+//! `kernels.lock`: which build of each kernel is used, down to the bytes of its packages.
+//!
+//! It names no host: a path counts from the base of whatever mirror is used.
+use crate::{Error, Result, program};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The lock that this build was made with, for a program that is used away from its sources.
+const TEXT: &str = include_str!("../kernels.lock");
+
+const HEADER: &str = "# Which build of each kernel is used. The command `update` writes it; do not edit.\n\
+                      # Paths count from the base of the archive, which the system's apt sources name.\n\n";
+
+/// All of `kernels.lock`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelLock {
+    /// The kernels, in the order of `kernels.toml`.
+    #[serde(rename = "kernel", default)]
+    pub kernels: Vec<Locked>,
+}
+
+/// One build of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Locked {
+    /// Its name in `kernels.toml`.
+    pub name: String,
+    /// Its series: `7.2` for `newest`.
+    pub series: String,
+    /// The version of the package.
+    pub version: String,
+    /// The suite that it was found in.
+    pub suite: String,
+    /// The packages that it is made of.
+    #[serde(rename = "part")]
+    pub parts: Vec<Part>,
+}
+
+/// A package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// Its path inside the archive.
+    pub path: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its SHA-256, in hexadecimal.
+    pub sha256: String,
+}
+
+impl Part {
+    /// The last part of the path.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+}
+
+impl Locked {
+    /// What the kernel is called in the matrix: by its series where `kernels.toml` names none.
+    #[must_use]
+    pub fn environment(&self) -> &str {
+        match self.name.as_str() {
+            "newest" => &self.series,
+            name => name,
+        }
+    }
+}
+
+impl KernelLock {
+    /// Reads `path`; without one, the lock in the sources, or the copy of it in this program.
+    ///
+    /// # Errors
+    /// The file is not there, not readable, or not a lock.
+    pub fn load(path: Option<&Path>) -> Result<Self> {
+        let file = path.map_or_else(committed, Path::to_owned);
+        let text = match fs::read_to_string(&file) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && path.is_none() => TEXT.to_owned(),
+            other => other.map_err(|e| Error::io(file.display(), &e))?,
+        };
+        Self::parse(&file.display().to_string(), &text)
+    }
+
+    /// Reads the text of the file `name`.
+    ///
+    /// # Errors
+    /// It is not a lock.
+    pub fn parse(name: &str, text: &str) -> Result<Self> {
+        let lock: Self = toml::from_str(text).map_err(|e| {
+            Error::new(
+                name,
+                e,
+                format!(
+                    "Take the committed file again, or run `{} update`",
+                    program::name()
+                ),
+            )
+        })?;
+        let parts = lock.kernels.iter().flat_map(|k| &k.parts);
+        for part in parts {
+            let hex = part.sha256.len() == 64 && part.sha256.bytes().all(|b| b.is_ascii_hexdigit());
+            // The path goes into a URL and its last part into a file name.
+            let inside = !part.path.starts_with('/')
+                && part.path.split('/').all(|p| !p.is_empty() && p != "..");
+            if !hex || !inside {
+                return Err(Error::new(
+                    name,
+                    format!("{:?} is not a path with a SHA-256", part.path),
+                    format!(
+                        "Take the committed file again, or run `{} update`",
+                        program::name()
+                    ),
+                ));
+            }
+        }
+        Ok(lock)
+    }
+
+    /// The text of the file.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn text(&self) -> Result<String> {
+        let body = toml::to_string(self).map_err(|e| Error::new("kernels.lock", e, "Report it"))?;
+        Ok(format!("{HEADER}{body}"))
+    }
+
+    /// The entry of that name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Locked> {
+        self.kernels.iter().find(|k| k.name == name)
+    }
+
+    /// Puts the entry in the place of the one with its name.
+    pub fn set(&mut self, entry: Locked) {
+        match self.kernels.iter_mut().find(|k| k.name == entry.name) {
+            Some(old) => *old = entry,
+            None => self.kernels.push(entry),
+        }
+    }
+}
+
+/// The lock in the sources that this program was built from.
+#[must_use]
+pub(crate) fn committed() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels.lock")
+}

@@ -1,0 +1,213 @@
+//! How a machine is made: booted, or copied from a saved one.
+use super::{CONSOLE, Options, STDERR, attachment};
+use crate::cache::Scratch;
+use crate::initramfs::Initramfs;
+use crate::payload::fingerprint;
+use crate::proto::Hello;
+use crate::qemu::accel::Accel;
+use crate::qemu::child::{Qemu, complaint};
+use crate::qemu::line::{Boot, Hardware, Memory, fixed, line, parameters};
+use crate::qemu::qmp::Qmp;
+use crate::session::{Lost, Session};
+use crate::state::{self, Saved};
+use crate::trouble::trouble;
+use crate::{Cache, Error, Kernel, Result, program};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// A copy answers in 0.2 s.
+const RESTORE: Duration = Duration::from_secs(5);
+/// For QEMU's own answers.
+pub(super) const MONITOR: Duration = Duration::from_secs(20);
+/// Memory for the kernel and for what tests need; the payload comes on top.
+const MEMORY_MIB: u64 = 512;
+
+/// All that goes into a machine.
+pub(super) struct Maker<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) kernel: &'a Kernel,
+    pub(super) initramfs: &'a Initramfs<'a>,
+    pub(super) options: &'a Options,
+    pub(super) qemu: PathBuf,
+    pub(super) hardware: Hardware,
+}
+
+/// A machine whose agent has answered.
+pub(super) struct Booted {
+    pub(super) qemu: Qemu,
+    pub(super) qmp: Qmp,
+    pub(super) session: Session,
+    pub(super) hello: Hello,
+    pub(super) scratch: Scratch,
+    pub(super) started: Instant,
+}
+
+impl<'a> Maker<'a> {
+    pub(super) fn new(
+        cache: &'a Cache,
+        kernel: &'a Kernel,
+        initramfs: &'a Initramfs<'a>,
+        options: &'a Options,
+        qemu: PathBuf,
+        accel: Accel,
+    ) -> Result<Self> {
+        // While it unpacks, the kernel holds the archive and its content; and its root file system may take half
+        // of the memory.
+        let memory = MEMORY_MIB + (initramfs.size()? >> 20) * 5 / 2;
+        let memory = u32::try_from(memory.next_multiple_of(256)).unwrap_or(u32::MAX);
+        Ok(Self {
+            cache,
+            kernel,
+            initramfs,
+            options,
+            qemu,
+            hardware: Hardware {
+                accel,
+                memory_mib: options.memory_mib.unwrap_or(memory),
+                cpus: options.cpus,
+            },
+        })
+    }
+
+    /// The name of the state of such a machine.
+    pub(super) fn key(&self) -> Result<String> {
+        let arguments = format!("{:?} {:?}", self.hardware, fixed(&self.hardware));
+        Ok(state::key(&[
+            &fingerprint(&self.qemu)?,
+            &arguments,
+            &parameters(&self.kernel.parameters),
+            &fingerprint(&self.kernel.image)?,
+            &self.initramfs.fingerprint()?,
+        ]))
+    }
+
+    /// A copy of a saved machine.
+    pub(super) fn copy(&self, saved: Saved) -> Result<Booted> {
+        let scratch = self.cache.scratch()?;
+        let started = Instant::now();
+        let qemu = self.launch(Memory::CopyOf(&saved.memory), &scratch, None)?;
+        let attempt = || {
+            let mut qmp = Qmp::greet(&qemu.qmp, MONITOR)?;
+            if qmp.version != saved.qemu {
+                let reason = format!("QEMU {} saved it, this is {}", saved.qemu, qmp.version);
+                return Err(Error::new("state", reason, ""));
+            }
+            qmp.restore(saved.devices)?;
+            let mut session = Session::new(self.port(&qemu)?);
+            let hello = session
+                .sync(RESTORE * self.options.slow)
+                .map_err(|lost| Error::new("state", lost, ""))?;
+            Ok((qmp, session, hello))
+        };
+        let (qmp, session, hello) = attempt().map_err(|e| self.explain(e, &scratch))?;
+        Ok(Booted {
+            qemu,
+            qmp,
+            session,
+            hello,
+            scratch,
+            started,
+        })
+    }
+
+    /// Boots one, and fails if its kernel complained on the way.
+    pub(super) fn cold(
+        &self,
+        memory: Memory<'_>,
+        deadline: Duration,
+        scratch: Scratch,
+    ) -> Result<Booted> {
+        let initramfs = scratch.path().join("initramfs");
+        self.initramfs.write(&initramfs).map_err(|e| Error {
+            remedy: format!(
+                "Is there room in the cache? `{} clean` makes some",
+                program::name()
+            ),
+            ..e
+        })?;
+        let started = Instant::now();
+        let boot = Boot {
+            image: &self.kernel.image,
+            initramfs: &initramfs,
+            parameters: &self.kernel.parameters,
+        };
+        let qemu = self.launch(memory, &scratch, Some(boot))?;
+        let attempt = || {
+            let qmp = Qmp::greet(&qemu.qmp, MONITOR)?;
+            let mut session = Session::new(self.port(&qemu)?);
+            let lost = |lost: Lost| {
+                Error::new(
+                    format!("kernel {}", self.kernel.name),
+                    format!("it does not boot: {lost}"),
+                    "It needs virtio_pci, virtio_console, devtmpfs and an initramfs (CONFIG_VIRTIO_PCI, \
+                     CONFIG_VIRTIO_CONSOLE, CONFIG_DEVTMPFS, CONFIG_BLK_DEV_INITRD), and memory for its files",
+                )
+            };
+            let hello = session.sync(deadline).map_err(lost)?;
+            let log = session.dmesg(deadline).map_err(lost)?;
+            if let Some(found) = trouble(&log) {
+                return Err(Error::new(
+                    format!("kernel {}", self.kernel.name),
+                    format!("{} while it booted: {}", found.kind, found.line),
+                    format!(
+                        "A kernel that complains before any test is not one to test on{}",
+                        attachment("dmesg", &log)
+                    ),
+                ));
+            }
+            Ok((qmp, session, hello))
+        };
+        let (qmp, session, hello) = attempt().map_err(|e| self.explain(e, &scratch))?;
+        let _ = std::fs::remove_file(&initramfs);
+        Ok(Booted {
+            qemu,
+            qmp,
+            session,
+            hello,
+            scratch,
+            started,
+        })
+    }
+
+    fn launch(
+        &self,
+        memory: Memory<'_>,
+        scratch: &Scratch,
+        boot: Option<Boot<'_>>,
+    ) -> Result<Qemu> {
+        let console = scratch.path().join(CONSOLE);
+        let line = line(&self.hardware, memory, &console, boot);
+        Qemu::start(
+            &self.options.program,
+            &self.qemu,
+            &line,
+            &scratch.path().join(STDERR),
+        )
+    }
+
+    fn port(&self, qemu: &Qemu) -> Result<std::os::unix::net::UnixStream> {
+        qemu.ctl
+            .try_clone()
+            .map_err(|e| Error::io("the guest's port", &e))
+    }
+
+    /// Adds what the console and QEMU said.
+    fn explain(&self, mut e: Error, scratch: &Scratch) -> Error {
+        let read = |name: &str| {
+            let bytes = std::fs::read(scratch.path().join(name)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let qemu = complaint(&scratch.path().join(STDERR));
+        if !qemu.is_empty() {
+            e.reason = format!("{}. QEMU says: {qemu}", e.reason);
+        }
+        let console = read(CONSOLE);
+        if let Some(found) = trouble(&console) {
+            e.reason = format!("{}. Kernel {}: {}", e.reason, found.kind, found.line);
+        }
+        if !console.trim().is_empty() {
+            e.remedy += &attachment("console", &console);
+        }
+        e
+    }
+}

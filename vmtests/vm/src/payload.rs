@@ -1,0 +1,384 @@
+//! What a guest has on its file system, besides the agent and the modules.
+use crate::cache::target_directory_of;
+use crate::closure::closure;
+use crate::segments::cut_at;
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs::{self, File, Metadata};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+/// Files that C libraries ask for by name. Users and groups: root and nobody.
+const ETC: &[(&str, &str)] = &[
+    (
+        "/etc/passwd",
+        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
+    ),
+    ("/etc/group", "root:x:0:\nnogroup:x:65534:\n"),
+    (
+        "/etc/hosts",
+        "127.0.0.1 localhost\n::1 localhost ip6-localhost\n",
+    ),
+    (
+        "/etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nhosts: files\nprotocols: files\nservices: files\n",
+    ),
+    (
+        "/etc/protocols",
+        "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6-icmp 58 IPv6-ICMP\nsctp 132 SCTP\nudplite 136 UDPLite\n",
+    ),
+    (
+        "/etc/services",
+        "domain 53/tcp\ndomain 53/udp\nhttp 80/tcp\nhttps 443/tcp\nssh 22/tcp\n",
+    ),
+];
+const LOADER_CACHE: &str = "/etc/ld.so.cache";
+
+/// One thing at one path of the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Directory { mode: u32 },
+    File { host: PathBuf, mode: u32 },
+    Bytes { bytes: Vec<u8>, mode: u32 },
+    Link { target: String },
+}
+
+/// Files for a guest. It goes into the saved state, so what it holds costs a machine nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Payload {
+    is_stripped: bool,
+    entries: BTreeMap<String, Entry>,
+}
+
+impl Default for Payload {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Payload {
+    /// The few files under `/etc` that C libraries ask for.
+    #[must_use]
+    pub fn new() -> Self {
+        let entry = |(path, text): &(&str, &str)| {
+            let bytes = text.as_bytes().to_vec();
+            ((*path).to_owned(), Entry::Bytes { bytes, mode: 0o644 })
+        };
+        Self {
+            is_stripped: false,
+            entries: ETC.iter().map(entry).collect(),
+        }
+    }
+
+    /// Leaves out of all programs what is for debuggers, nine tenths of a test binary. States get smaller by twice that;
+    /// the backtrace of a failed test has no names.
+    #[must_use]
+    pub fn stripped(mut self) -> Self {
+        self.is_stripped = true;
+        self
+    }
+
+    pub(crate) fn is_stripped(&self) -> bool {
+        self.is_stripped
+    }
+
+    /// Nothing at all, for a program that needs nothing.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            is_stripped: false,
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// A program of the host, at the same path, with its loader and libraries.
+    ///
+    /// # Errors
+    /// As [`closure`]; a path that is not UTF-8.
+    pub fn program(&mut self, host: impl AsRef<Path>) -> Result<&mut Self> {
+        let host = absolute(host.as_ref())?;
+        self.program_at(&host, &host)
+    }
+
+    /// A program of the host at another path.
+    ///
+    /// # Errors
+    /// As [`Payload::program`].
+    pub fn program_at(&mut self, host: &Path, guest: &Path) -> Result<&mut Self> {
+        for library in closure(&[host.to_owned()])? {
+            self.file(&library, &library)?;
+        }
+        if Path::new(LOADER_CACHE).is_file() {
+            self.file(Path::new(LOADER_CACHE), Path::new(LOADER_CACHE))?;
+        }
+        self.file(host, guest)
+    }
+
+    /// A file of the host; a link is followed.
+    ///
+    /// # Errors
+    /// It is not a file that can be read; a path that is not absolute and UTF-8.
+    pub fn file(&mut self, host: &Path, guest: &Path) -> Result<&mut Self> {
+        let host = absolute(host)?;
+        let metadata = metadata(&host)?;
+        if !metadata.is_file() {
+            return Err(Error::new(
+                host.display().to_string(),
+                "not a file",
+                "Name a file",
+            ));
+        }
+        let mode = metadata.permissions().mode() & 0o7777;
+        self.put(guest, Entry::File { host, mode })
+    }
+
+    /// Bytes as a file.
+    ///
+    /// # Errors
+    /// A path that is not absolute and UTF-8.
+    pub fn bytes(
+        &mut self,
+        guest: &Path,
+        mode: u32,
+        bytes: impl Into<Vec<u8>>,
+    ) -> Result<&mut Self> {
+        let bytes = bytes.into();
+        self.put(guest, Entry::Bytes { bytes, mode })
+    }
+
+    /// More text for a file that is here as bytes; another file is replaced.
+    ///
+    /// # Errors
+    /// A path that is not absolute and UTF-8.
+    pub fn append(&mut self, guest: &Path, text: &str) -> Result<&mut Self> {
+        let (mut bytes, mode) = match guest.to_str().and_then(|path| self.entries.get(path)) {
+            Some(Entry::Bytes { bytes, mode }) => (bytes.clone(), *mode),
+            _ => (Vec::new(), 0o644),
+        };
+        bytes.extend_from_slice(text.as_bytes());
+        self.put(guest, Entry::Bytes { bytes, mode })
+    }
+
+    /// An empty directory.
+    ///
+    /// # Errors
+    /// A path that is not absolute and UTF-8.
+    pub fn directory(&mut self, guest: &Path, mode: u32) -> Result<&mut Self> {
+        self.put(guest, Entry::Directory { mode })
+    }
+
+    /// The `CARGO_TARGET_TMPDIR` of a test program: it is compiled into it, and Cargo makes it before tests run.
+    ///
+    /// # Errors
+    /// A path that is not absolute and UTF-8.
+    pub fn temporary_of(&mut self, program: &Path) -> Result<()> {
+        if let Some(target) = target_directory_of(program) {
+            self.directory(&target.join("tmp"), 0o777)?;
+        }
+        Ok(())
+    }
+
+    /// A symbolic link.
+    ///
+    /// # Errors
+    /// A path that is not absolute and UTF-8.
+    pub fn link(&mut self, guest: &Path, target: &str) -> Result<&mut Self> {
+        let target = target.to_owned();
+        self.put(guest, Entry::Link { target })
+    }
+
+    /// A directory of the host with all below it, but for names in `skip`. Links stay links.
+    ///
+    /// # Errors
+    /// Something in it cannot be read.
+    pub fn tree(&mut self, host: &Path, guest: &Path, skip: &[&str]) -> Result<&mut Self> {
+        let host = absolute(host)?;
+        let failed = |path: &Path, e: std::io::Error| Error::io(path.display(), &e);
+        self.put(guest, Entry::Directory { mode: 0o755 })?;
+        for entry in fs::read_dir(&host).map_err(|e| failed(&host, e))? {
+            let entry = entry.map_err(|e| failed(&host, e))?;
+            let (name, path) = (entry.file_name(), entry.path());
+            if name.to_str().is_some_and(|n| skip.contains(&n)) {
+                continue;
+            }
+            let kind = entry.file_type().map_err(|e| failed(&path, e))?;
+            let inside = guest.join(&name);
+            if kind.is_dir() {
+                self.tree(&path, &inside, skip)?;
+            } else if kind.is_file() {
+                self.file(&path, &inside)?;
+            } else if kind.is_symlink() {
+                let target = fs::read_link(&path).map_err(|e| failed(&path, e))?;
+                self.link(&inside, &target.to_string_lossy())?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Is there something at this path?
+    #[must_use]
+    pub fn has(&self, guest: &Path) -> bool {
+        guest.to_str().is_some_and(|g| self.entries.contains_key(g))
+    }
+
+    /// How many bytes its files have in a guest.
+    ///
+    /// # Errors
+    /// A file is gone.
+    pub fn size(&self) -> Result<u64> {
+        self.entries.values().try_fold(0, |sum, entry| {
+            Ok(sum
+                + match entry {
+                    Entry::File { host, .. } => self.file_size(host)?,
+                    Entry::Bytes { bytes, .. } => bytes.len() as u64,
+                    _ => 0,
+                })
+        })
+    }
+
+    fn file_size(&self, host: &Path) -> Result<u64> {
+        let size = metadata(host)?.len();
+        if !self.is_stripped {
+            return Ok(size);
+        }
+        let file = File::open(host).map_err(|e| Error::io(host.display(), &e))?;
+        Ok(cut_at(&file, size).unwrap_or(size))
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        self.entries
+            .iter()
+            .map(|(path, entry)| (path.as_str(), entry))
+    }
+
+    /// A text that is another one whenever the content is another one.
+    ///
+    /// # Errors
+    /// A file is gone.
+    pub(crate) fn fingerprint(&self) -> Result<String> {
+        let mut text = format!("{}\n", self.is_stripped);
+        for (path, entry) in &self.entries {
+            let what = match entry {
+                Entry::File { host, mode } => format!("{mode:o} {}", fingerprint(host)?),
+                other => format!("{other:?}"),
+            };
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{path} {what}");
+        }
+        Ok(text)
+    }
+
+    fn put(&mut self, guest: &Path, entry: Entry) -> Result<&mut Self> {
+        let is_plain = guest.is_absolute()
+            && guest
+                .components()
+                .all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+        match guest.to_str() {
+            Some(path) if is_plain => {
+                // What is there stays, if a directory is only to be there.
+                let is_directory = matches!(entry, Entry::Directory { .. });
+                if !(is_directory && self.entries.contains_key(path)) {
+                    self.entries.insert(path.to_owned(), entry);
+                }
+                Ok(self)
+            }
+            _ => Err(Error::new(
+                format!("{guest:?}"),
+                "not a path for a file of a guest",
+                "Give an absolute path in UTF-8, without dots",
+            )),
+        }
+    }
+}
+
+/// What tells a file from an earlier one of that name without reading it, as Cargo and make do; the time of the last
+/// change of its inode (ctime) cannot be set back.
+pub(crate) fn fingerprint(host: &Path) -> Result<String> {
+    let m = metadata(host)?;
+    let (ino, len, time, nanos) = (m.ino(), m.len(), m.ctime(), m.ctime_nsec());
+    Ok(format!("{} {ino} {len} {time}.{nanos}", host.display()))
+}
+
+fn metadata(host: &Path) -> Result<Metadata> {
+    host.metadata().map_err(|e| {
+        Error::new(
+            host.display().to_string(),
+            e,
+            "Is the path right, and is it built?",
+        )
+    })
+}
+
+/// Without `.` and `..`, which a path of an initramfs cannot have; links are not followed.
+fn absolute(host: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(host).map_err(|e| Error::io(host.display(), &e))?;
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            other => plain.push(other),
+        }
+    }
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_brings_its_libraries_and_what_libc_reads() {
+        let mut payload = Payload::new();
+        payload.program("/bin/true").unwrap();
+        for path in ["/bin/true", "/etc/passwd", "/lib64/ld-linux-x86-64.so.2"] {
+            assert!(payload.has(Path::new(path)), "{path}");
+        }
+        assert!(payload.entries().any(|(p, _)| p.ends_with("/libc.so.6")));
+        assert!(payload.size().unwrap() > 1 << 20);
+    }
+
+    #[test]
+    fn what_is_cut_off_takes_no_room() {
+        // This program, with its lines for debuggers.
+        let program = std::env::current_exe().unwrap();
+        let size = |mut payload: Payload| {
+            payload.file(&program, Path::new("/x")).unwrap();
+            payload.bytes(Path::new("/y"), 0o644, *b"1234").unwrap();
+            payload.size().unwrap()
+        };
+        let whole = size(Payload::empty());
+        assert_eq!(whole, program.metadata().unwrap().len() + 4);
+        let cut = size(Payload::empty().stripped());
+        let loaded = crate::segments::loaded_size(&File::open(&program).unwrap()).unwrap();
+        assert_eq!(cut, loaded + 4);
+        assert!(cut < whole);
+    }
+
+    #[test]
+    fn a_path_that_a_guest_cannot_have_is_refused() {
+        let mut payload = Payload::new();
+        for path in ["etc/x", "/a/../b"] {
+            let e = payload.bytes(Path::new(path), 0o644, *b"x").unwrap_err();
+            assert!(e.input.contains(path), "{e}");
+        }
+        assert!(payload.file(Path::new("/etc"), Path::new("/etc")).is_err());
+        assert!(payload.program("/nonexistent").is_err());
+    }
+
+    #[test]
+    fn a_changed_file_changes_the_fingerprint() {
+        let file = std::env::temp_dir().join(format!("weir-vm-payload-{}", std::process::id()));
+        fs::write(&file, "one").unwrap();
+        let mut payload = Payload::new();
+        payload.file(&file, Path::new("/x")).unwrap();
+        let before = payload.fingerprint().unwrap();
+        assert_eq!(payload.fingerprint().unwrap(), before);
+        fs::write(&file, "other").unwrap();
+        assert_ne!(payload.fingerprint().unwrap(), before);
+        fs::remove_file(&file).unwrap();
+        assert!(payload.fingerprint().is_err());
+    }
+}

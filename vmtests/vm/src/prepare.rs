@@ -1,0 +1,263 @@
+//! From packages or files to a folder that a machine boots from: `kernel/KEY/{image,config,modules/,kernel.json}`.
+//!
+//! The folder is made beside its place and renamed, with `kernel.json` in it as the list of what belongs there.
+use crate::cache::make_directory;
+use crate::digest::{self, Hasher};
+use crate::modules::{Found, Signature};
+use crate::{Cache, Error, Result, deb, program, requirements, vmlinux};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Changes whenever the content of a folder would be another for the same packages.
+const FORMAT: u32 = 2;
+
+/// What a kernel is made of.
+#[derive(Debug)]
+pub(crate) struct Material {
+    /// What it is called in messages.
+    pub(crate) name: String,
+    /// The version of its package, or where a person's own files are.
+    pub(crate) package: String,
+    /// File name and SHA-256 of each package or file.
+    pub(crate) sources: Vec<(String, String)>,
+    /// The bzImage or vmlinux.
+    pub(crate) image: Vec<u8>,
+    pub(crate) config: Option<String>,
+    pub(crate) modules: Found,
+    pub(crate) signature: Signature,
+}
+
+/// `kernel.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) release: String,
+    pub(crate) package: String,
+    pub(crate) sources: Vec<(String, String)>,
+    pub(crate) image: u64,
+    pub(crate) config: bool,
+    /// In load order.
+    pub(crate) modules: Vec<ModuleRecord>,
+    /// Wanted modules that are neither here nor known to be built in.
+    pub(crate) absent: Vec<String>,
+    pub(crate) builtin: Vec<String>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// One module of a [`Record`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ModuleRecord {
+    pub(crate) name: String,
+    pub(crate) size: u64,
+    pub(crate) depends: Vec<String>,
+}
+
+/// A folder of the cache that is complete.
+#[derive(Debug, Clone)]
+pub(crate) struct Prepared {
+    pub(crate) folder: PathBuf,
+    pub(crate) record: Record,
+}
+
+impl Prepared {
+    pub(crate) fn module_file(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("modules/{name}.ko"))
+    }
+
+    pub(crate) fn config_text(&self) -> Option<String> {
+        fs::read_to_string(self.folder.join("config")).ok()
+    }
+}
+
+/// The name of the folder: the same for the same input, another for any other.
+pub(crate) fn key(label: &str, hashes: &[&str], wanted: &[String], signature: Signature) -> String {
+    let mut hasher = Hasher::default();
+    hasher.update(format!("{FORMAT} {signature:?} {wanted:?} {hashes:?}").as_bytes());
+    let label: String = label
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || ".+-~".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .take(60)
+        .collect();
+    let hash = hasher.hex();
+    format!("{label}-{}", hash.get(..12).unwrap_or_default())
+}
+
+/// The folder for `key`, if it is there and whole.
+///
+/// # Errors
+/// It is there and something is missing or cut short.
+pub(crate) fn open(cache: &Cache, key: &str) -> Result<Option<Prepared>> {
+    let folder = cache.kernels().join(key);
+    let text = match fs::read_to_string(folder.join("kernel.json")) {
+        Err(_) if !folder.exists() => return Ok(None),
+        other => other.map_err(|e| damaged(&folder, &e))?,
+    };
+    let record: Record = serde_json::from_str(&text).map_err(|e| damaged(&folder, &e))?;
+    let prepared = Prepared { folder, record };
+    let whole = |file: &Path, size: u64| match fs::metadata(file) {
+        Ok(m) if m.len() == size => Ok(()),
+        Ok(m) => Err(damaged(
+            &prepared.folder,
+            &format!("{} has {} of {size} bytes", file.display(), m.len()),
+        )),
+        Err(e) => Err(damaged(
+            &prepared.folder,
+            &format!("{}: {e}", file.display()),
+        )),
+    };
+    whole(&prepared.folder.join("image"), prepared.record.image)?;
+    for module in &prepared.record.modules {
+        whole(&prepared.module_file(&module.name), module.size)?;
+    }
+    Ok(Some(prepared))
+}
+
+/// Makes the folder for `key`.
+///
+/// # Errors
+/// The kernel lacks what a guest needs; something is damaged; the disk is full.
+pub(crate) fn build(
+    cache: &Cache,
+    key: &str,
+    material: Material,
+    wanted: &[String],
+) -> Result<Prepared> {
+    let image = vmlinux::image(&material.name, material.image)?;
+    let config = material
+        .config
+        .or_else(|| vmlinux::embedded_config(image.elf()));
+    let mut notes = requirements::check(&material.name, config.as_deref(), &material.modules)?;
+    if image.vmlinux.is_some() {
+        notes.push("the kernel has no PVH note: it boots as a bzImage, which takes longer".into());
+    }
+    let release = vmlinux::release(image.elf()).ok_or_else(|| {
+        Error::new(
+            material.name.as_str(),
+            "no \"Linux version\" in this image",
+            "Give a Linux kernel for 64-bit x86",
+        )
+    })?;
+    let wanted = material.modules.expand(wanted);
+    let closure = material
+        .modules
+        .closure(&wanted, &release, material.signature)?;
+
+    let scratch = cache.scratch()?;
+    let folder = scratch.path().join(key);
+    make_directory(&folder.join("modules"))?;
+    write(&folder.join("image"), &image.boot)?;
+    if let Some(text) = &config {
+        write(&folder.join("config"), text.as_bytes())?;
+    }
+    let mut record = Record {
+        release,
+        package: material.package,
+        sources: material.sources,
+        image: image.boot.len() as u64,
+        config: config.is_some(),
+        modules: Vec::new(),
+        absent: closure.absent,
+        builtin: material.modules.builtin.into_iter().collect(),
+        notes,
+    };
+    for module in closure.modules {
+        write(
+            &folder.join(format!("modules/{}.ko", module.name)),
+            &module.content,
+        )?;
+        record.modules.push(ModuleRecord {
+            name: module.name,
+            size: module.content.len() as u64,
+            depends: module.depends,
+        });
+    }
+    let json = serde_json::to_vec_pretty(&record)
+        .map_err(|e| Error::new("kernel.json", e, "Report it"))?;
+    write(&folder.join("kernel.json"), &json)?;
+    let place = cache.kernels().join(key);
+    scratch.publish(key, &place)?;
+    Ok(Prepared {
+        folder: place,
+        record,
+    })
+}
+
+/// Reads the packages of a kernel.
+///
+/// # Errors
+/// One is damaged; they have no kernel or no modules in them.
+pub(crate) fn unpack(name: &str, package: &str, packages: &[PathBuf]) -> Result<Material> {
+    let mut material = Material {
+        name: format!("{name} ({package})"),
+        package: package.to_owned(),
+        sources: Vec::new(),
+        image: Vec::new(),
+        config: None,
+        modules: Found::default(),
+        signature: Signature::Cut,
+    };
+    for path in packages {
+        let shown = path.display().to_string();
+        let open = || File::open(path).map_err(|e| Error::io(&shown, &e));
+        let hash = digest::sha256_of(open()?).map_err(|e| Error::io(&shown, &e))?;
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        material.sources.push((file.into_owned(), hash));
+        let total = fs::metadata(path).map_or(0, |m| m.len());
+        let input = crate::progress::Reader::new(open()?, format!("unpacking {name}"), total);
+        deb::each_file(&shown, input, |file, size, content| {
+            let mut bytes = || {
+                let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+                content
+                    .read_to_end(&mut bytes)
+                    .map_err(|e| deb::damaged(&shown, &e))?;
+                Ok::<_, Error>(bytes)
+            };
+            let last = file.rsplit('/').next().unwrap_or(file);
+            // /boot, or /usr/lib/modules/RELEASE where a package leaves it to others to copy it.
+            if last == "vmlinuz" || last.starts_with("vmlinuz-") {
+                material.image = bytes()?;
+            } else if last == "config" || last.starts_with("config-") {
+                material.config = Some(String::from_utf8_lossy(&bytes()?).into_owned());
+            } else if Found::wants(file) {
+                material.modules.take(file, bytes()?);
+            }
+            Ok(())
+        })?;
+    }
+    let lacking = [
+        (material.image.is_empty(), "a kernel"),
+        (material.modules.is_empty(), "modules"),
+        (material.config.is_none(), "a configuration"),
+    ];
+    for (missing, what) in lacking {
+        if missing {
+            return Err(Error::new(
+                material.name,
+                format!("its packages do not hold {what}"),
+                format!(
+                    "The set is not complete: fetch it again with `{} fetch`",
+                    program::name()
+                ),
+            ));
+        }
+    }
+    Ok(material)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(path, bytes).map_err(|e| Error::io(path.display(), &e))
+}
+
+fn damaged(folder: &Path, reason: &dyn std::fmt::Display) -> Error {
+    Error::new(
+        folder.display().to_string(),
+        format!("a prepared kernel is not whole: {reason}"),
+        format!("`{} fetch` makes it again", program::name()),
+    )
+}

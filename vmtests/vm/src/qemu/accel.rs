@@ -1,0 +1,119 @@
+//! Who executes the guest's instructions: the processor (KVM) or QEMU (TCG).
+//!
+//! That `/dev/kvm` opens says little: on some machines every Linux guest under it hangs at full load. So KVM is used
+//! only after a real kernel has booted under it, and the verdict is kept until this machine boots again.
+use crate::{Cache, Error, Result};
+use std::fs::{self, File};
+use std::time::Duration;
+
+/// How long a kernel under KVM may take until its agent answers. It needs less than one second.
+pub(crate) const TRIAL: Duration = Duration::from_secs(10);
+/// The variable that decides.
+const VARIABLE: &str = "VMTESTS_ACCEL";
+const KVM: &str = "/dev/kvm";
+
+/// An accelerator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accel {
+    /// QEMU translates the instructions.
+    Tcg,
+    /// The processor executes them.
+    Kvm,
+}
+
+impl Accel {
+    /// Its name in QEMU's command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcg => "tcg",
+            Self::Kvm => "kvm",
+        }
+    }
+}
+
+/// Which one to take: the one that `VMTESTS_ACCEL` names; TCG without a `/dev/kvm` that opens; the verdict of an earlier
+/// trial; else KVM when `trial` succeeds.
+///
+/// # Errors
+/// `VMTESTS_ACCEL` is none of `auto`, `kvm`, `tcg`; the cache cannot be written.
+pub(crate) fn choose(cache: &Cache, trial: impl FnOnce() -> Result<()>) -> Result<Accel> {
+    let asked = std::env::var(VARIABLE).unwrap_or_default();
+    match asked.as_str() {
+        "tcg" => return Ok(Accel::Tcg),
+        "kvm" => return Ok(Accel::Kvm),
+        "" | "auto" => {}
+        other => {
+            return Err(Error::new(
+                format!("{VARIABLE}={other}"),
+                "no such accelerator",
+                "Set it to auto, kvm or tcg",
+            ));
+        }
+    }
+    if File::options().read(true).write(true).open(KVM).is_err() {
+        return Ok(Accel::Tcg);
+    }
+    verdict(cache, trial)
+}
+
+fn verdict(cache: &Cache, trial: impl FnOnce() -> Result<()>) -> Result<Accel> {
+    let file = cache.place(format!("state/kvm-{}", boot_id()))?;
+    if let Some(accel) = read(&file) {
+        return Ok(accel);
+    }
+    let _lock = cache.lock("kvm")?;
+    // Another run may have tried meanwhile.
+    if let Some(accel) = read(&file) {
+        return Ok(accel);
+    }
+    let (accel, text) = match trial() {
+        Ok(()) => (Accel::Kvm, "kvm\n".to_owned()),
+        Err(e) => {
+            let text = format!("tcg\n{e}\n");
+            crate::progress::note(&format!(
+                "KVM does not boot a kernel here, so QEMU emulates until this machine boots again ({})",
+                file.display()
+            ));
+            (Accel::Tcg, text)
+        }
+    };
+    let scratch = cache.scratch()?;
+    fs::write(scratch.path().join("kvm"), text)
+        .map_err(|e| Error::new(file.display().to_string(), e, "Is there room in the cache?"))?;
+    scratch.publish("kvm", &file)?;
+    Ok(accel)
+}
+
+fn read(file: &std::path::Path) -> Option<Accel> {
+    match fs::read_to_string(file).ok()?.lines().next()? {
+        "kvm" => Some(Accel::Kvm),
+        "tcg" => Some(Accel::Tcg),
+        _ => None,
+    }
+}
+
+/// Which boot of this machine this is.
+pub(crate) fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_made_once() {
+        let root = std::env::temp_dir().join(format!("weir-vm-accel-{}", std::process::id()));
+        let cache = Cache::open(Some(root.clone())).unwrap();
+        let hangs = || Err(Error::new("kernel", "no answer", ""));
+        assert_eq!(verdict(&cache, hangs), Ok(Accel::Tcg));
+        assert_eq!(verdict(&cache, || panic!("asked again")), Ok(Accel::Tcg));
+        let file = root.join(format!("state/kvm-{}", boot_id()));
+        fs::write(&file, "nonsense").unwrap();
+        assert_eq!(verdict(&cache, || Ok(())), Ok(Accel::Kvm));
+        assert_eq!(verdict(&cache, || panic!("asked again")), Ok(Accel::Kvm));
+        fs::remove_dir_all(root).unwrap();
+    }
+}

@@ -1,0 +1,68 @@
+//! Which QEMU.
+use crate::cache::variable;
+use crate::{Cache, Error, Result};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The variable that names QEMU.
+const QEMU_VARIABLE: &str = "VMTESTS_QEMU";
+const NAME: &str = "qemu-system-x86_64";
+const REMEDY: &str = "Run ci/fetch-qemu, which puts one under target/qemu without installing it; or install the \
+     package qemu-system-x86; or name one with VMTESTS_QEMU=FILE";
+
+/// The program to start: the one asked for, else of `VMTESTS_QEMU`, else `qemu/` beside the cache (where ci/fetch-qemu
+/// puts it) or in the target directory of the workspace, else of `PATH`.
+///
+/// # Errors
+/// There is none, or the one asked for is no program.
+pub fn find(asked: Option<&Path>, cache: &Cache) -> Result<PathBuf> {
+    if let Some(path) = asked
+        .map(Path::to_owned)
+        .or_else(|| variable(QEMU_VARIABLE))
+    {
+        return if is_program(&path) {
+            Ok(path)
+        } else {
+            Err(Error::new(
+                path.display().to_string(),
+                "not a program that can be started",
+                REMEDY,
+            ))
+        };
+    }
+    let fetched = [
+        cache.root().parent().map(|target| target.join("qemu")),
+        Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/qemu")),
+    ];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    fetched
+        .into_iter()
+        .flatten()
+        .chain(std::env::split_paths(&path))
+        .map(|folder| folder.join(NAME))
+        .find(|file| is_program(file))
+        .ok_or_else(|| Error::new(NAME, "not found in target/qemu nor in PATH", REMEDY))
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_qemu_that_is_not_there_is_named_with_what_helps() {
+        let cache = Cache::open(Some("/nonexistent/vmtests".into())).unwrap();
+        let e = find(Some(Path::new("/nonexistent/qemu")), &cache).unwrap_err();
+        assert_eq!(e.input, "/nonexistent/qemu");
+        assert!(
+            e.remedy.contains("ci/fetch-qemu") && e.remedy.contains("VMTESTS_QEMU"),
+            "{e}"
+        );
+        let e = find(Some(Path::new("/etc/passwd")), &cache).unwrap_err();
+        assert!(e.reason.contains("not a program"), "{e}");
+    }
+}

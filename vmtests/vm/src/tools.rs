@@ -1,0 +1,123 @@
+//! Common tools of the network and the shell. A guest has them only where it is asked to.
+use crate::{Error, Payload, Result};
+use std::path::{Path, PathBuf};
+
+/// What tests often start.
+pub const TOOLS: &[&str] = &[
+    "ip",
+    "nft",
+    "iptables-legacy",
+    "iptables-legacy-save",
+    "iptables-legacy-restore",
+    "ip6tables-legacy",
+    "ip6tables-legacy-save",
+    "ip6tables-legacy-restore",
+    "iptables-nft",
+    "iptables-nft-save",
+    "iptables-nft-restore",
+    "ip6tables-nft",
+    "ip6tables-nft-save",
+    "ip6tables-nft-restore",
+    "iptables",
+    "iptables-save",
+    "iptables-restore",
+    "ip6tables",
+    "ip6tables-save",
+    "ip6tables-restore",
+    "ipset",
+    "tc",
+    "unshare",
+    "nsenter",
+    "strace",
+    "sh",
+    "bash",
+    "true",
+    "false",
+    "cat",
+    "echo",
+    "env",
+    "id",
+    "kill",
+    "ls",
+    "mount",
+    "umount",
+    "readlink",
+    "rm",
+    "sleep",
+    "stat",
+    "touch",
+    "uname",
+];
+
+/// What some of them read or load: directories, and shared objects in them.
+const DATA: &[&str] = &[
+    "/usr/lib/x86_64-linux-gnu/xtables",
+    "/usr/lib64/xtables",
+    "/usr/lib/xtables",
+    "/etc/iproute2",
+    "/usr/share/iproute2",
+];
+
+/// Where tools are that the PATH of an ordinary user does not have.
+const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+impl Payload {
+    /// Adds those of these tools that this machine has, with what they load, each where it is here. The names of the
+    /// others come back: what needs them cannot run.
+    ///
+    /// # Errors
+    /// A tool that is there cannot be read, or lacks a library.
+    pub fn tools<'a>(&mut self, names: &[&'a str]) -> Result<Vec<&'a str>> {
+        let mut missing = Vec::new();
+        for name in names {
+            match find(name) {
+                Some(path) => {
+                    self.program(&path)?;
+                    // Scripts name their interpreter by its old place.
+                    if *name == "sh" {
+                        self.program_at(&path, Path::new("/bin/sh"))?;
+                    }
+                }
+                None => missing.push(*name),
+            }
+        }
+        for folder in DATA.iter().map(Path::new).filter(|f| f.is_dir()) {
+            self.tree(folder, folder, &[])?;
+            let entries = folder
+                .read_dir()
+                .map_err(|e| Error::io(folder.display(), &e))?;
+            for path in entries.flatten().map(|e| e.path()) {
+                if path.extension().is_some_and(|e| e == "so") && path.is_file() {
+                    self.program(&path)?;
+                }
+            }
+        }
+        Ok(missing)
+    }
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(FOLDERS.map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_absolute() && file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_named_and_the_rest_is_taken() {
+        let mut payload = Payload::new();
+        let missing = payload.tools(&["true", "no-such-tool"]).unwrap();
+        assert_eq!(missing, ["no-such-tool"]);
+        assert!(payload.entries().any(|(path, _)| path.ends_with("/true")));
+        assert!(
+            payload
+                .entries()
+                .any(|(path, _)| path.ends_with("/libc.so.6"))
+        );
+    }
+}

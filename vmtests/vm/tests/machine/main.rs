@@ -1,0 +1,148 @@
+//! Real guests: what comes back from them, and that nothing of them stays.
+//!
+//! They need QEMU (ci/fetch-qemu) and a kernel (`weir-vm fetch`). Without, each test says so and passes, unless
+//! `VMTESTS_REQUIRE` names a kernel.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod command;
+mod faults;
+mod programs;
+mod states;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use weir_vm::proto::{Ending, Run};
+use weir_vm::{Accel, Cache, Kernel, Kernels, Machine, Options, Payload, Result, Stream};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_weir-vm");
+
+/// A kernel with virtio as modules: more has to work than for one with it built in.
+const KERNELS: [&str; 5] = ["6.1", "5.10", "6.12", "6.18", "newest"];
+
+fn cache() -> Cache {
+    Cache::open(None).unwrap()
+}
+
+/// A kernel that is ready; None, and the reason on standard output, when there is none.
+fn kernel() -> Option<Kernel> {
+    let kernels = Kernels::open(&cache(), None).unwrap();
+    let found = KERNELS
+        .iter()
+        .map(|name| kernels.get(name))
+        .find_map(Result::ok);
+    let required = std::env::var("VMTESTS_REQUIRE").is_ok_and(|r| !r.is_empty());
+    let qemu = cache()
+        .root()
+        .parent()
+        .unwrap()
+        .join("qemu/qemu-system-x86_64");
+    let qemu = qemu.exists()
+        || Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../target/qemu/qemu-system-x86_64")
+            .exists()
+        || std::env::var_os("VMTESTS_QEMU").is_some();
+    match found {
+        Some(kernel) if qemu => Some(kernel),
+        _ => {
+            assert!(
+                !required,
+                "VMTESTS_REQUIRE is set, and there is no kernel or no QEMU"
+            );
+            println!("skip: needs ci/fetch-qemu and `weir-vm fetch`");
+            None
+        }
+    }
+}
+
+/// Programs of this machine that the tests run in guests.
+fn payload() -> Payload {
+    let mut payload = Payload::new();
+    for program in [
+        "/bin/sh",
+        "/bin/sleep",
+        "/bin/cat",
+        "/bin/date",
+        "/bin/dd",
+        "/bin/mkdir",
+    ] {
+        payload.program(program).unwrap();
+    }
+    payload
+}
+
+fn options() -> Options {
+    static ACCEL: OnceLock<Accel> = OnceLock::new();
+    let mut options = Options::new().unwrap();
+    options.program = PROGRAM.into();
+    // One trial of KVM for all caches of these tests.
+    let accel = ACCEL.get_or_init(|| {
+        let machine = Machine::start(&cache(), &kernel().unwrap(), &payload(), &options).unwrap();
+        machine.accel()
+    });
+    options.accel = Some(*accel);
+    options
+}
+
+fn start() -> Option<Machine> {
+    Some(Machine::start(&cache(), &kernel()?, &payload(), &options()).unwrap())
+}
+
+fn sh(script: &str) -> Run {
+    let words = ["/bin/sh", "-c", script];
+    Run {
+        argv: words.map(OsString::from).to_vec(),
+        cwd: "/made/on/demand".into(),
+        env: vec![
+            ("PATH".into(), "/bin".into()),
+            ("GREETING".into(), "hello".into()),
+        ],
+        is_isolated: false,
+        deadline_ms: 30_000,
+        stdin: None,
+    }
+}
+
+fn run(machine: &mut Machine, run: &Run) -> (Ending, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let outcome = machine
+        .run(run, &mut |stream, bytes| match stream {
+            Stream::Out => out.extend_from_slice(bytes),
+            Stream::Err => err.extend_from_slice(bytes),
+        })
+        .unwrap();
+    assert_eq!(outcome.trouble, None);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (outcome.exit.ending, text(out), text(err))
+}
+
+/// A cache of its own below the real one, for what would disturb others. The kernel comes from the real one.
+struct Private(Cache);
+
+impl Private {
+    fn new(name: &str) -> Self {
+        let folder = cache()
+            .root()
+            .join(format!("tests/{name}-{}", std::process::id()));
+        Self(Cache::open(Some(folder)).unwrap())
+    }
+
+    fn start(&self) -> Machine {
+        Machine::start(&self.0, &kernel().unwrap(), &payload(), &options()).unwrap()
+    }
+
+    /// The one saved state's file of that name.
+    fn state_file(&self, name: &str) -> PathBuf {
+        let mut found = fs::read_dir(self.0.states())
+            .unwrap()
+            .map(|e| e.unwrap().path().join(name));
+        found.find(|p| p.exists()).unwrap()
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.0.root());
+    }
+}
