@@ -16,16 +16,14 @@ const MESSAGE: usize = 1024;
 pub(crate) struct Actions {
     client: kube::Client,
     node: String,
-    component: &'static str,
 }
 
 impl Actions {
-    /// Call it where a tokio runtime runs. Events come from this component of the node.
-    pub(crate) fn new(connection: &Connection, node: &str, component: &'static str) -> Self {
+    /// Call it where a tokio runtime runs.
+    pub(crate) fn new(connection: &Connection, node: &str) -> Self {
         Self {
             client: connection.client(),
             node: node.to_owned(),
-            component,
         }
     }
 
@@ -53,13 +51,14 @@ impl Actions {
             .await
     }
 
-    /// `kubectl describe pod` shows it: an event of type Warning.
+    /// `kubectl describe pod` shows it: an event of type Warning, from this component of the node.
     ///
     /// # Errors
     /// What the API server answers.
     pub(crate) async fn event(
         &self,
         pod: &PodRef,
+        component: &str,
         reason: &str,
         message: &str,
     ) -> Result<(), String> {
@@ -80,7 +79,7 @@ impl Actions {
                 "uid": &*pod.uid, "resourceVersion": &*pod.version,
             },
             "type": "Warning", "reason": reason, "message": message,
-            "source": {"component": self.component, "host": self.node},
+            "source": {"component": component, "host": self.node},
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
         let path = format!("/api/v1/namespaces/{namespace}/events");

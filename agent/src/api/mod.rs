@@ -4,5 +4,4 @@ pub(crate) mod actions;
 pub(crate) mod bounded;
 pub(crate) mod connection;
 pub(crate) mod events;
-pub(crate) mod notices;
 pub(crate) mod pace;

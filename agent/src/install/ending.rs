@@ -3,19 +3,20 @@
 use super::owner::Verdict;
 use super::passes::Agent;
 use super::remove_everything;
+use crate::journal::install::Event;
 
 impl Agent {
     /// After a signal. Whether all went well.
     pub(crate) fn end(&mut self) -> bool {
-        self.log.info("a signal asks to end");
+        self.journal.record(Event::EndAsked);
         let (why, account) = match self.owner.verdict() {
             Verdict::Stays {
                 why,
                 service_account,
             } => (why, service_account),
-            Verdict::Goes { why } => return self.remove(&why),
+            Verdict::Goes { why } => return self.remove(why),
         };
-        self.log.info(&format!("the installation stays: {why}"));
+        self.journal.record(Event::Stays { why });
         if self.installer.written().is_some() {
             self.hand_over(account.as_deref());
         }
@@ -32,33 +33,25 @@ impl Agent {
             self.installer.hand_over(&token)?;
             Ok(until)
         });
-        match written {
-            Ok(until) => self.log.info(&format!(
-                "the plugin's kubeconfig has a token of its own, good until {until}"
-            )),
-            Err(why) => self.log.warn(&format!(
-                "the plugin's kubeconfig keeps the token of this pod, and with the pod that ends: until another agent \
-                 writes a new one, pods whose plugin has to ask the API server do not start. There is no other token: \
-                 {why}"
-            )),
-        }
+        self.journal.record(match written {
+            Ok(until) => Event::HandedOver { until },
+            Err(why) => Event::NotHandedOver { why },
+        });
     }
 
-    fn remove(&self, why: &str) -> bool {
-        self.log
-            .info(&format!("the installation is removed: {why}"));
+    fn remove(&self, why: String) -> bool {
+        self.journal.record(Event::Goes { why });
         let removed = match self.installer.written() {
             None if self.owner.is_a_pod() => remove_everything(self.installer.desired()),
             _ => self.installer.remove(),
         };
-        match removed {
-            Ok(done) => done.iter().for_each(|line| self.log.info(line)),
-            Err(e) => {
-                let line =
-                    format!("the installation is not removed: {e}; weir uninstall tries again");
-                self.log.error(&line);
-                return false;
-            }
+        let removed = removed.map(|done| {
+            let told = done.into_iter().map(|what| Event::Removed { what });
+            told.for_each(|event| self.journal.record(event));
+        });
+        if let Err(why) = removed {
+            self.journal.record(Event::NotRemoved { why });
+            return false;
         }
         true
     }

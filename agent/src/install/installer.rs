@@ -7,19 +7,9 @@ use super::desired::Desired;
 use super::files::{self, Stamp};
 use super::kubeconfig::{kubeconfig, with_token};
 use super::remove::remove_installed;
+use crate::journal::install::Step;
 use std::fmt;
 use std::path::{Path, PathBuf};
-
-/// Which part of a pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Programs.
-    Binaries,
-    /// Kubeconfig.
-    Kubeconfig,
-    /// CNI configuration.
-    Config,
-}
 
 /// A pass that failed.
 #[derive(Debug)]

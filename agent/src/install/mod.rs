@@ -25,6 +25,7 @@ mod remove;
 mod throttle;
 pub(crate) mod watch;
 
+pub use crate::journal::install::Step;
 pub use check::{Check, Remembered, check};
 pub use config::{Choice, Written, choose, write};
 pub use desired::{Access, Desired};
@@ -32,7 +33,7 @@ pub use entry::{Entry, PLUGIN};
 pub use files::Stamp;
 pub(crate) use files::replace;
 pub use insert::{insert, without};
-pub use installer::{Files, InstallError, Installer, Pass, Step};
+pub use installer::{Files, InstallError, Installer, Pass};
 pub use json::Json;
 pub use kubeconfig::{kubeconfig, server};
 pub(crate) use listing::ends_in;

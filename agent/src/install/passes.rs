@@ -4,36 +4,27 @@ use super::owner::Owner;
 use super::throttle::{Throttle, Turn};
 use super::watch::{Signals, Watch, Woken};
 use super::{InstallError, Installer, Pass, Step};
-use crate::api::notices::Notices;
-use crate::log::Log;
-use crate::metrics::Metrics;
-use crate::serve::Ready;
-use crate::status::Status;
+use crate::journal::Journal;
+use crate::journal::install::{Event, Retry};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use weir_cni::log::Level;
 
 /// Between two looks for a configuration: another writer may be writing it piece by piece.
 const PACE: Duration = Duration::from_millis(100);
 /// Without a configuration it is looked again after this long: an empty directory that the node deletes, and that a
 /// mount keeps alive, makes no event.
 const LOOK: Duration = Duration::from_secs(5);
-/// Reason of the event about contention with another installer; one event for each contention.
-const CONTENTION: &str = "InstallationContested";
 /// Interval of the log line while contention goes on.
 const SUMMARY: Duration = Duration::from_secs(60);
 /// After a pass that failed the next one comes after the first of these, then after twice as long each time, up to the
 /// second: what is installed is in force meanwhile.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// What is installed, what was said of it, and who is told.
+/// What is installed, and what was recorded of it.
 pub(crate) struct Agent {
     pub(crate) owner: Owner,
     pub(crate) installer: Installer,
-    pub(crate) log: Log,
-    pub(crate) metrics: Metrics,
-    pub(crate) status: Status,
-    pub(crate) notices: Option<Notices>,
-    pub(crate) ready: Ready,
+    pub(crate) journal: Journal,
     pub(crate) signals: Signals,
     /// Contention: details would flood the log.
     pub(crate) quiet: bool,
@@ -49,44 +40,38 @@ impl Agent {
     /// Keeps the plugin installed until a signal comes. Whether all went well.
     pub(crate) fn run(&mut self) -> bool {
         let result = self.install_until_signal();
-        self.ready(false);
+        self.not_in_force();
         match result {
             Ok(()) => self.end(),
-            Err(e) => {
-                self.failed(&e);
-                self.log.error(&format!(
-                    "cannot install: {e}; what is on the node stays as it is"
-                ));
+            Err(InstallError { step, reason }) => {
+                self.journal.record(Event::Failed {
+                    step,
+                    why: reason,
+                    retry: None,
+                });
                 false
             }
         }
     }
 
-    fn failed(&self, e: &InstallError) {
-        self.metrics.failed(e.step);
-        self.status.install_failed(&e.reason);
+    fn configuration(&self) -> Option<PathBuf> {
+        self.installer.written().map(Path::to_owned)
     }
 
-    /// What is on the node may be as it was all the same.
-    fn check_failed(&self, why: &str) {
-        let damage = self.installer.damage();
-        self.status.check_failed(why, damage.as_deref());
+    fn not_in_force(&self) {
+        let configuration = self.configuration();
+        self.journal.record(Event::NotInForce { configuration });
     }
 
-    fn ready(&self, ready: bool) {
-        self.ready.set(ready);
-        self.metrics.ready(ready);
-        self.status.install(ready, self.installer.written());
+    /// What happens in every pass.
+    fn detail(&self, what: &str) {
+        let (what, quiet) = (what.to_owned(), self.quiet);
+        self.journal.record(Event::Detail { what, quiet });
     }
 
-    /// What happens in every pass: said, unless it happens all the time.
-    fn detail(&self, line: &str) {
-        let level = if self.quiet {
-            Level::Debug
-        } else {
-            Level::Info
-        };
-        self.log.say(level, line);
+    fn warn(&self, what: &str) {
+        let what = what.to_owned();
+        self.journal.record(Event::Warned { what });
     }
 
     /// Passes, one after the other. The first has to succeed: the kubelet starts the agent again, and says so. After it
@@ -112,21 +97,17 @@ impl Agent {
             if !self.was_ready {
                 return Err(failure);
             }
-            self.failed(&failure);
             if self.failing.is_none() {
                 pause = RETRY.0;
             }
-            let level = match self.failing.as_ref() == Some(&failure.reason) {
-                true => Level::Debug,
-                false => Level::Error,
-            };
-            self.log.say(
-                level,
-                &format!(
-                    "cannot install: {failure}; what is on the node stays, and it is tried again"
-                ),
-            );
-            self.check_failed(&failure.reason);
+            self.journal.record(Event::Failed {
+                step: failure.step,
+                why: failure.reason.clone(),
+                retry: Some(Retry {
+                    damage: self.installer.damage(),
+                    repeated: self.failing.as_ref() == Some(&failure.reason),
+                }),
+            });
             self.failing = Some(failure.reason);
             if self.wait_after_failure(pause) {
                 return Ok(());
@@ -152,13 +133,13 @@ impl Agent {
         if self.wait_for_turn(throttle.turn(Instant::now()))? {
             return Ok(true);
         }
-        self.metrics.pass();
+        self.journal.record(Event::PassBegins);
         let signals = &self.signals;
         let Some(files) = self.installer.files(&|| signals.came())? else {
             return Ok(true);
         };
         files.done.iter().for_each(|line| self.detail(line));
-        files.warnings.iter().for_each(|line| self.log.warn(line));
+        files.warnings.iter().for_each(|line| self.warn(line));
         if let Some(why) = self.installer.config_trouble()? {
             self.detail(&format!("a configuration is to be written: {why}"));
             if self.configure()? {
@@ -173,18 +154,19 @@ impl Agent {
             return Ok(false);
         }
         if warning != self.warned {
-            warning.iter().for_each(|line| self.log.warn(line));
+            warning.iter().for_each(|line| self.warn(line));
             self.warned = warning;
         }
         self.was_ready = true;
-        self.ready(true);
-        self.metrics.installed();
         if self.failing.take().is_some() {
-            self.log.info("installing works again");
+            self.journal.record(Event::Recovered);
         }
-        self.detail("the plugin is installed and in force");
+        self.journal.record(Event::InForce {
+            configuration: self.configuration(),
+            quiet: self.quiet,
+        });
         let woken = watch.wait(&self.signals, None).map_err(watch_failed)?;
-        self.ready(false);
+        self.not_in_force();
         match woken {
             Woken::Late => {}
             Woken::Signal => return Ok(true),
@@ -199,9 +181,7 @@ impl Agent {
             Turn::Now { after_contention } => {
                 self.quiet = false;
                 if let Some(passes) = after_contention {
-                    self.log.info(&format!(
-                        "contention has ended, after {passes} passes that had to wait"
-                    ));
+                    self.journal.record(Event::ContentionEnded { passes });
                 }
                 return self.signals.wait(Duration::ZERO).map_err(watch_failed);
             }
@@ -211,29 +191,15 @@ impl Agent {
                 contention,
             } => (wait, contention_begins, contention),
         };
-        self.metrics.damped();
+        self.journal.record(Event::Damped);
         self.quiet = contention;
         let due = self.summary.is_none_or(|t| t.elapsed() >= SUMMARY);
         if contention_begins || (contention && due) {
             self.summary = Some(Instant::now());
-            let path = self
-                .installer
-                .written()
-                .map(|p| p.display().to_string())
-                .unwrap_or_default();
-            let hint = match path.to_lowercase().contains("cilium") {
-                true => "; Cilium does this unless its Helm value cni.exclusive is false",
-                false => "",
-            };
-            let why = format!(
-                "another component keeps changing what is installed ({path}){hint}; the agent repairs it once a \
-                 second, and pods that start in between may lack the plugin"
-            );
-            self.status.install_failed(&why);
-            self.log.warn(&why);
-            if let Some(notices) = self.notices.as_ref().filter(|_| contention_begins) {
-                notices.warn(CONTENTION, &why);
-            }
+            self.journal.record(Event::Contention {
+                configuration: self.configuration(),
+                begins: contention_begins,
+            });
         }
         self.signals.wait(wait).map_err(watch_failed)
     }
@@ -254,11 +220,12 @@ impl Agent {
                 }
                 Pass::Waiting(why) => {
                     if said.as_ref() != Some(&why) {
-                        self.log.warn(&why);
-                        self.status.install_failed(&why);
-                        if self.was_ready {
-                            self.check_failed(&why);
-                        }
+                        let retry = self.was_ready.then(|| Retry {
+                            damage: self.installer.damage(),
+                            repeated: false,
+                        });
+                        let told = why.clone();
+                        self.journal.record(Event::Waits { why: told, retry });
                         said = Some(why);
                     }
                 }
@@ -284,7 +251,7 @@ impl Agent {
         watch
             .credentials(&desired.access.service_account_dir)
             .map_err(watch_failed)?;
-        watch.missing.iter().for_each(|line| self.log.warn(line));
+        watch.missing.iter().for_each(|line| self.warn(line));
         Ok(watch)
     }
 }

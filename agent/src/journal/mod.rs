@@ -8,7 +8,11 @@
 //! ```
 
 mod about;
+pub(crate) mod api;
+pub(crate) mod install;
 pub(crate) mod pod;
+pub(crate) mod process;
+pub(crate) mod watch;
 
 pub(crate) use about::About;
 pub(crate) use pod::PodRef;
@@ -25,6 +29,14 @@ const REASON: usize = 500;
 pub(crate) enum Event {
     /// Verification and repair of pods.
     Pod(pod::Event),
+    /// The watches of pods and namespaces.
+    Watch(watch::Event),
+    /// Events for the API server.
+    Api(api::Event),
+    /// The plugin on the node.
+    Install(install::Event),
+    /// The process itself.
+    Process(process::Event),
 }
 
 impl Event {
@@ -32,6 +44,10 @@ impl Event {
     pub(crate) fn about(&self) -> About {
         match self {
             Self::Pod(event) => event.about(),
+            Self::Watch(event) => event.about(),
+            Self::Api(event) => event.about(),
+            Self::Install(event) => event.about(),
+            Self::Process(event) => event.about(),
         }
     }
 
@@ -39,6 +55,8 @@ impl Event {
     pub(crate) fn notice(&self) -> Option<Notice<'_>> {
         match self {
             Self::Pod(event) => event.notice(),
+            Self::Install(event) => event.notice(),
+            Self::Watch(_) | Self::Api(_) | Self::Process(_) => None,
         }
     }
 }
@@ -48,24 +66,47 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod(event) => event.fmt(f),
+            Self::Watch(event) => event.fmt(f),
+            Self::Api(event) => event.fmt(f),
+            Self::Install(event) => event.fmt(f),
+            Self::Process(event) => event.fmt(f),
         }
     }
 }
 
-impl From<pod::Event> for Event {
-    fn from(event: pod::Event) -> Self {
-        Self::Pod(event)
-    }
+macro_rules! subjects {
+    ($($variant:ident($room:ident)),*) => {$(
+        impl From<$room::Event> for Event {
+            fn from(event: $room::Event) -> Self {
+                Self::$variant(event)
+            }
+        }
+    )*};
 }
+
+subjects!(
+    Pod(pod),
+    Watch(watch),
+    Api(api),
+    Install(install),
+    Process(process)
+);
 
 /// A Kubernetes event of type Warning.
 #[derive(Debug)]
 pub(crate) struct Notice<'a> {
-    /// Whom it is about.
-    pub(crate) pod: &'a PodRef,
+    pub(crate) about: Subject<'a>,
     /// In CamelCase.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
+}
+
+/// Whom a Kubernetes event is about.
+#[derive(Debug)]
+pub(crate) enum Subject<'a> {
+    Pod(&'a PodRef),
+    /// The agent's own pod.
+    Agent,
 }
 
 /// What takes events. It must not block.
@@ -90,6 +131,13 @@ impl Journal {
         let sinks = self.sinks().clone();
         let (at, event) = (SystemTime::now(), event.into());
         sinks.iter().for_each(|sink| sink.record(at, &event));
+    }
+
+    /// A thread gave up its capabilities, or could not.
+    pub(crate) fn rights(&self, given_up: Result<(), String>) {
+        if let Err(why) = given_up {
+            self.record(process::Event::Rights { why });
+        }
     }
 
     fn sinks(&self) -> MutexGuard<'_, Vec<Arc<dyn Sink>>> {

@@ -1,6 +1,6 @@
 //! Verification and repair of pods.
 
-use super::{About, Notice};
+use super::{About, Notice, Subject};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -247,7 +247,7 @@ impl Event {
             _ => return None,
         };
         Some(Notice {
-            pod,
+            about: Subject::Pod(pod),
             reason,
             message: self.of_pod().unwrap_or_default(),
         })

@@ -1,7 +1,7 @@
 //! The plugin on the node.
 
 use super::{Label, Metrics, counter, counters, gauge};
-use crate::install::Step;
+use crate::journal::install::{Event, Step};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -49,34 +49,28 @@ impl Install {
 }
 
 impl Metrics {
-    pub(crate) fn ready(&self, ready: bool) {
-        self.install.ready.set(i64::from(ready));
-    }
-
-    pub(crate) fn installed(&self) {
-        self.install_result("SUCCESS");
-    }
-
-    pub(crate) fn failed(&self, step: Step) {
-        self.install_result(match step {
-            Step::Binaries => "COPY_BINARIES_FAILURE",
-            Step::Kubeconfig => "CREATE_KUBECONFIG_FAILURE",
-            Step::Config => "CREATE_CNI_CONFIG_FAILURE",
-        });
-    }
-
-    fn install_result(&self, result: &'static str) {
-        let label = [("result", result)];
-        self.install.installs.get_or_create(&label).inc();
-    }
-
-    /// A pass begins.
-    pub(crate) fn pass(&self) {
-        self.install.passes.inc();
-    }
-
-    /// A pass has to wait because of those before it.
-    pub(crate) fn damped(&self) {
-        self.install.damped.inc();
+    pub(super) fn of_install(&self, event: &Event) {
+        let Install {
+            ready,
+            installs,
+            passes,
+            damped,
+        } = &self.install;
+        let result = |result| _ = installs.get_or_create(&[("result", result)]).inc();
+        match event {
+            Event::PassBegins => _ = passes.inc(),
+            Event::Damped => _ = damped.inc(),
+            Event::InForce { .. } => {
+                ready.set(1);
+                result("SUCCESS");
+            }
+            Event::NotInForce { .. } => _ = ready.set(0),
+            Event::Failed { step, .. } => result(match step {
+                Step::Binaries => "COPY_BINARIES_FAILURE",
+                Step::Kubeconfig => "CREATE_KUBECONFIG_FAILURE",
+                Step::Config => "CREATE_CNI_CONFIG_FAILURE",
+            }),
+            _ => {}
+        }
     }
 }

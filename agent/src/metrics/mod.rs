@@ -14,7 +14,7 @@ mod repair;
 
 pub(crate) use blind::Blind;
 pub(crate) use plugin::LineResult;
-pub(crate) use repair::{EventResult, ratio};
+pub(crate) use repair::ratio;
 
 use crate::journal::{Event, Sink};
 use prometheus_client::encoding::text::encode;
@@ -97,6 +97,10 @@ impl Sink for Metrics {
     fn record(&self, _: SystemTime, event: &Event) {
         match event {
             Event::Pod(event) => self.of_pods(event),
+            Event::Watch(event) => self.of_watch(event),
+            Event::Api(event) => self.of_events(event),
+            Event::Install(event) => self.of_install(event),
+            Event::Process(_) => {}
         }
     }
 }
@@ -132,17 +136,37 @@ fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::install::Step;
+    use crate::journal::install::{self, Step};
+    use crate::journal::watch::{self, Objects};
 
     #[test]
     fn names() {
         let metrics = Metrics::new();
-        metrics.installed();
-        metrics.failed(Step::Binaries);
-        metrics.ready(true);
+        let install = |event: install::Event| metrics.record(SystemTime::now(), &event.into());
+        install(install::Event::InForce {
+            configuration: None,
+            quiet: false,
+        });
+        install(install::Event::Failed {
+            step: Step::Binaries,
+            why: String::new(),
+            retry: None,
+        });
         metrics.plugin_line(LineResult::Dropped);
-        metrics.pods_watched(3, true);
-        metrics.watch_restarted("gone");
+        let of = || Objects::Pods("n".into());
+        let watch = |event: watch::Event| metrics.record(SystemTime::now(), &event.into());
+        watch(watch::Event::Fails {
+            of: of(),
+            known: 2,
+            kind: watch::Kind::Gone,
+            why: String::new(),
+            repeated: false,
+        });
+        watch(watch::Event::Works {
+            of: of(),
+            known: 3,
+            news: watch::News::Again,
+        });
         metrics.pod_lookup("known");
         let text = metrics.text();
         for line in [

@@ -1,7 +1,7 @@
 //! The pods of this node, as they are watched.
 
 use super::{Blind, Label, Metrics, counters, gauge};
-use crate::pods::REASONS;
+use crate::journal::watch::{Event, Kind, Objects};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -28,27 +28,30 @@ impl Pods {
                 "weir_pod_watch_restarts",
                 "Failures of the watches of pods and namespaces, by reason",
                 "reason",
-                &REASONS,
+                &Kind::ALL.map(Kind::label),
             ),
         }
     }
 }
 
 impl Metrics {
-    /// How many pods are known, and whether they are followed at the moment.
-    pub(crate) fn pods_watched(&self, known: usize, synced: bool) {
-        self.pods
-            .watched
-            .set(i64::try_from(known).unwrap_or(i64::MAX));
-        self.pods.synced.set(i64::from(synced));
-        self.blind(Blind::Watch, !synced);
-    }
-
-    /// A watch failed and is tried again.
-    pub(crate) fn watch_restarted(&self, reason: &'static str) {
-        self.pods
-            .restarts
-            .get_or_create(&[("reason", reason)])
-            .inc();
+    pub(super) fn of_watch(&self, event: &Event) {
+        let (of, known, synced) = match event {
+            Event::Works { of, known, .. } => (of, *known, true),
+            Event::Fails {
+                of, known, kind, ..
+            } => {
+                let label = [("reason", kind.label())];
+                self.pods.restarts.get_or_create(&label).inc();
+                (of, *known, false)
+            }
+            Event::Off { .. } | Event::Paged { .. } | Event::Unreadable { .. } => return,
+        };
+        if let Objects::Pods(_) = of {
+            let known = i64::try_from(known).unwrap_or(i64::MAX);
+            self.pods.watched.set(known);
+            self.pods.synced.set(i64::from(synced));
+            self.blind(Blind::Watch, !synced);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Pods whose rules are not as they ask, and what was done about them.
 
 use super::{Label, Labels2, Metrics, counter, counters, gauge};
+use crate::journal::api;
 use crate::journal::pod::{Event, PodState, Repaired};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -8,16 +9,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 use weir_cni::compile::Engine;
-
-/// What became of an event about a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EventResult {
-    Sent,
-    /// The API server did not take it.
-    Failed,
-    /// Too many were waiting.
-    Dropped,
-}
 
 /// What is done to pods that meet Istio's criteria.
 const ACTIONS: [&str; 3] = ["delete", "repair", "label"];
@@ -201,17 +192,15 @@ impl Metrics {
         }
     }
 
-    /// An event about a pod.
-    pub(crate) fn event(&self, result: EventResult) {
-        let result = match result {
-            EventResult::Sent => "sent",
-            EventResult::Failed => "failed",
-            EventResult::Dropped => "dropped",
+    pub(super) fn of_events(&self, event: &api::Event) {
+        let result = match event {
+            api::Event::Sent { .. } => "sent",
+            api::Event::Failed { .. } => "failed",
+            api::Event::Dropped { .. } => "dropped",
+            api::Event::Off { .. } | api::Event::NoOwnPod { .. } => return,
         };
-        self.repair
-            .events
-            .get_or_create(&[("result", result)])
-            .inc();
+        let label = [("result", result)];
+        self.repair.events.get_or_create(&label).inc();
     }
 
     /// The pods that ask for redirection.

@@ -11,5 +11,4 @@ mod view;
 pub(crate) mod watch;
 
 pub use store::{NamespaceView, Pods, Writer};
-pub(crate) use trouble::REASONS;
 pub use view::{InitStatus, PodView, Terminated};

@@ -1,8 +1,7 @@
 //! What the watch decodes: pods, and namespaces by their metadata only.
 
 use super::{NamespaceView, PodView, Pods, Writer};
-use crate::metrics::Metrics;
-use crate::status::Status;
+use crate::journal::watch::Objects;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
 use kube::core::ObjectMeta;
@@ -12,21 +11,15 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use weir_cni::json;
-use weir_cni::log::Level;
 
 /// A kind of object that is watched, and where it goes.
 pub(super) trait Watched:
     Resource<DynamicType = ()> + Clone + Debug + for<'de> Deserialize<'de> + Send + 'static
 {
-    /// In the plural, for messages.
-    fn what(node: &str) -> String;
-    /// How loud something is said about it that is worth `level` about pods. What concerns both watches is
-    /// said once.
-    fn level(level: Level) -> Level;
+    /// What it is in the journal.
+    fn objects(node: &str) -> Objects;
     /// How many are known.
     fn known(pods: &Pods) -> usize;
-    /// Tells how many are known and, unless all is well, why they are not watched.
-    fn tell(metrics: &Metrics, status: &Status, known: usize, trouble: Option<String>);
     /// A list begins.
     fn begin(writer: &mut Writer);
     /// It is there.
@@ -105,21 +98,12 @@ impl<'de> Deserialize<'de> for SeenNamespace {
 }
 
 impl Watched for SeenPod {
-    fn what(node: &str) -> String {
-        format!("pods of node {node}")
-    }
-
-    fn level(level: Level) -> Level {
-        level
+    fn objects(node: &str) -> Objects {
+        Objects::Pods(node.into())
     }
 
     fn known(pods: &Pods) -> usize {
         pods.len()
-    }
-
-    fn tell(metrics: &Metrics, status: &Status, known: usize, trouble: Option<String>) {
-        metrics.pods_watched(known, trouble.is_none());
-        status.watch(trouble);
     }
 
     fn begin(writer: &mut Writer) {
@@ -155,19 +139,13 @@ fn names(meta: &ObjectMeta) -> (&str, &str) {
 }
 
 impl Watched for SeenNamespace {
-    fn what(_: &str) -> String {
-        "namespaces".to_owned()
-    }
-
-    fn level(_: Level) -> Level {
-        Level::Debug
+    fn objects(_: &str) -> Objects {
+        Objects::Namespaces
     }
 
     fn known(pods: &Pods) -> usize {
         pods.namespaces()
     }
-
-    fn tell(_: &Metrics, _: &Status, _: usize, _: Option<String>) {}
 
     fn begin(writer: &mut Writer) {
         writer.begin_namespaces();

@@ -1,62 +1,13 @@
 //! Why a watch failed, what a person can do about it, and how it goes on.
 
 use crate::api::connection::Unanswered;
+use crate::journal::watch::Kind;
 use kube::Error as Client;
 use kube::runtime::watcher::Error;
 use std::error::Error as _;
 use std::fmt;
 
-/// Kinds of failure; the label of `weir_pod_watch_restarts_total`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// No connection, or it broke.
-    Unreachable,
-    /// Token or authority.
-    Credentials,
-    /// Handshake.
-    Tls,
-    /// 401
-    Unauthorized,
-    /// 403
-    Forbidden,
-    /// 410: what we know is too old.
-    Gone,
-    /// Another status.
-    Refused,
-    /// No JSON of these objects, or too much of it.
-    Garbage,
-    /// Nothing is complete within the limit.
-    Slow,
-}
-
-/// Every label.
-pub(crate) const REASONS: [&str; 9] = [
-    Kind::Unreachable.label(),
-    Kind::Credentials.label(),
-    Kind::Tls.label(),
-    Kind::Unauthorized.label(),
-    Kind::Forbidden.label(),
-    Kind::Gone.label(),
-    Kind::Refused.label(),
-    Kind::Garbage.label(),
-    Kind::Slow.label(),
-];
-
 impl Kind {
-    pub(super) const fn label(self) -> &'static str {
-        match self {
-            Self::Unreachable => "unreachable",
-            Self::Credentials => "credentials",
-            Self::Tls => "tls",
-            Self::Unauthorized => "unauthorized",
-            Self::Forbidden => "forbidden",
-            Self::Gone => "gone",
-            Self::Refused => "refused",
-            Self::Garbage => "garbage",
-            Self::Slow => "slow",
-        }
-    }
-
     fn remedy(self) -> &'static str {
         match self {
             Self::Unreachable | Self::Slow => {

@@ -5,14 +5,13 @@
 //! lists, which refuse them in several ways. Each way leads to a list in pages.
 
 use super::seen::{SeenNamespace, SeenPod, Watched};
-use super::trouble::{Kind, Trouble};
+use super::trouble::Trouble;
 use super::{Pods, Writer};
 use crate::api::connection::Connection;
 use crate::api::pace::Backoff;
 use crate::install::Access;
-use crate::log::Log;
-use crate::metrics::Metrics;
-use crate::status::Status;
+use crate::journal::Journal;
+use crate::journal::watch::{Event as Told, Kind, News, Objects};
 use futures::future::{Either, select};
 use futures::stream::{BoxStream, StreamExt};
 use kube::Api;
@@ -20,7 +19,6 @@ use kube::runtime::watcher::{self, Event};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use weir_cni::log::Level;
 
 /// Objects of a page, which is in memory as a whole: pods of 10 KiB, metadata of 1 KiB.
 const PODS: u32 = 50;
@@ -36,9 +34,7 @@ pub(crate) struct Watch {
     node: String,
     pods: Pods,
     writer: Arc<Mutex<Writer>>,
-    metrics: Metrics,
-    status: Status,
-    log: Log,
+    journal: Journal,
 }
 
 impl Watch {
@@ -46,13 +42,7 @@ impl Watch {
     ///
     /// # Errors
     /// The name of the node or the address of the API server cannot be used.
-    pub(crate) fn new(
-        access: &Access,
-        node: &str,
-        metrics: Metrics,
-        status: Status,
-        log: Log,
-    ) -> Result<Self, String> {
+    pub(crate) fn new(access: &Access, node: &str, journal: Journal) -> Result<Self, String> {
         let odd = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
         if node.contains(odd) {
             return Err(format!("NODE_NAME is {node:?}, which is no name of a node"));
@@ -63,9 +53,7 @@ impl Watch {
             node: node.to_owned(),
             pods,
             writer: Arc::new(Mutex::new(writer)),
-            metrics,
-            status,
-            log,
+            journal,
         })
     }
 
@@ -89,6 +77,7 @@ impl Watch {
     async fn follow<K: Watched>(&self, connection: &Connection, config: watcher::Config) {
         let mut course = Course::<K> {
             watch: self,
+            of: K::objects(&self.node),
             connection,
             api: Api::all(connection.client()),
             config,
@@ -106,6 +95,7 @@ impl Watch {
 /// One kind of object, and how far its watch is.
 struct Course<'a, K: Watched> {
     watch: &'a Watch,
+    of: Objects,
     connection: &'a Connection,
     api: Api<K>,
     config: watcher::Config,
@@ -187,10 +177,8 @@ impl<K: Watched> Course<'_, K> {
             let listing = !self.complete;
             if self.streaming && listing && trouble.refusal {
                 self.streaming = false;
-                self.watch.log.info(&format!(
-                    "this API server has no streaming lists ({trouble}): the {} are listed in pages",
-                    K::what(&self.watch.node)
-                ));
+                let (of, why) = (self.of.clone(), trouble.to_string());
+                self.watch.journal.record(Told::Paged { of, why });
                 return;
             }
             self.fails(&trouble);
@@ -222,7 +210,7 @@ impl<K: Watched> Course<'_, K> {
             }
         }
         if let Err(why) = applied {
-            watch.log.warn(&why);
+            watch.journal.record(Told::Unreadable { why });
         }
         if self.complete {
             self.works();
@@ -234,44 +222,25 @@ impl<K: Watched> Course<'_, K> {
     }
 
     fn works(&mut self) {
-        let watch = self.watch;
-        let known = K::known(&watch.pods);
-        K::tell(&watch.metrics, &watch.status, known, None);
-        let again = match (self.failing.take(), self.seen) {
-            (Some(_), _) => "again",
-            (None, false) => "now",
-            (None, true) => return,
+        let news = match (self.failing.take(), std::mem::replace(&mut self.seen, true)) {
+            (Some(_), _) => News::Again,
+            (None, false) => News::First,
+            (None, true) => News::Nothing,
         };
-        self.seen = true;
-        let line = format!(
-            "the {} are watched {again}: {known} of them",
-            K::what(&watch.node)
-        );
-        watch.log.say(K::level(Level::Info), &line);
+        self.watch.journal.record(Told::Works {
+            of: self.of.clone(),
+            known: K::known(&self.watch.pods),
+            news,
+        });
     }
 
     fn fails(&mut self, trouble: &Trouble) {
-        let watch = self.watch;
-        watch.metrics.watch_restarted(trouble.kind.label());
-        let known = K::known(&watch.pods);
-        K::tell(
-            &watch.metrics,
-            &watch.status,
-            known,
-            Some(trouble.to_string()),
-        );
-        let line = format!(
-            "the {} are not watched: {trouble}. It is tried again; meanwhile what is known \
-             is used, and for other pods the plugin asks the API server itself",
-            K::what(&watch.node)
-        );
-        // Once for each kind of failure.
-        let level = match (self.failing.replace(trouble.kind), trouble.kind) {
-            (before, now) if before == Some(now) => Level::Debug,
-            // A server forgets what is old; that is no fault.
-            (_, Kind::Gone) => K::level(Level::Info),
-            _ => K::level(Level::Warn),
-        };
-        watch.log.say(level, &line);
+        self.watch.journal.record(Told::Fails {
+            of: self.of.clone(),
+            known: K::known(&self.watch.pods),
+            kind: trouble.kind,
+            why: trouble.to_string(),
+            repeated: self.failing.replace(trouble.kind) == Some(trouble.kind),
+        });
     }
 }

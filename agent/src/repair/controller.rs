@@ -6,7 +6,6 @@ use super::RepairSettings;
 use super::pass::Repairer;
 use crate::api::actions::Actions;
 use crate::api::connection::Connection;
-use crate::api::events::REPAIR;
 use crate::install::Access;
 use crate::journal::Journal;
 use crate::journal::pod::Event;
@@ -38,7 +37,7 @@ pub(crate) fn start(
     let node = node.to_owned();
     let work = async move {
         let repairer = Repairer {
-            actions: Actions::new(&connection, &node, REPAIR),
+            actions: Actions::new(&connection, &node),
             done: Arc::default(),
             processes: Processes::of_node(),
             memory: BTreeMap::new(),

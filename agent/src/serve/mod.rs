@@ -19,6 +19,7 @@ pub(crate) mod report;
 mod reserve;
 mod room;
 
+use crate::journal::{Event, Journal, Sink, install};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pods::watch::Watch;
@@ -34,6 +35,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 pub(crate) use health::bind as bind_health;
 pub(crate) use logs::bind as bind_logs;
@@ -47,11 +49,18 @@ use room::Room;
 #[derive(Clone, Default)]
 pub(crate) struct Ready(Arc<AtomicBool>);
 
-impl Ready {
-    pub(crate) fn set(&self, ready: bool) {
+impl Sink for Ready {
+    fn record(&self, _: SystemTime, event: &Event) {
+        let ready = match event {
+            Event::Install(install::Event::InForce { .. }) => true,
+            Event::Install(install::Event::NotInForce { .. }) => false,
+            _ => return,
+        };
         self.0.store(ready, Ordering::Release);
     }
+}
 
+impl Ready {
     fn get(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
@@ -74,7 +83,7 @@ pub(crate) fn start_ports(
     ready: Ready,
     numbers: Metrics,
     status: Status,
-    log: Log,
+    (log, journal): (Log, Journal),
 ) -> std::io::Result<()> {
     // Made before the tables part: runtimes share a descriptor of the process for its signals.
     let runtime = runtime::of_one_thread()?;
@@ -99,7 +108,7 @@ pub(crate) fn start_ports(
                     "health and metrics share the table of descriptors with the rest of the agent: {e}"
                 ));
             }
-            privilege::drop_all_of_thread(&log);
+            journal.rights(privilege::drop_all_of_thread());
             runtime.block_on(serve);
         })?;
     Ok(())
@@ -124,10 +133,9 @@ pub(crate) fn start(
     sockets: Sockets,
     numbers: Metrics,
     status: Status,
-    log: Log,
+    (log, journal): (Log, Journal),
 ) -> std::io::Result<()> {
     let runtime = runtime::of_one_thread()?;
-    let said = log.clone();
     let run_dir = sockets.run_dir;
     let serve = async move {
         if let Some((listener, resolved)) = sockets.report {
@@ -177,7 +185,7 @@ pub(crate) fn start(
     std::thread::Builder::new()
         .name("servers".into())
         .spawn(move || {
-            privilege::drop_all_of_thread(&said);
+            journal.rights(privilege::drop_all_of_thread());
             runtime.block_on(serve);
         })?;
     Ok(())

@@ -15,7 +15,8 @@ pub(crate) use facts::Facts;
 pub(crate) use page::{POLICY, html};
 
 use crate::journal::pod::{self, PodState, Unasked};
-use crate::journal::{Event, Sink, cut};
+use crate::journal::watch::{self, Objects};
+use crate::journal::{Event, Sink, cut, install};
 use crate::metrics::{Blind, Metrics};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,6 +80,38 @@ struct Failing {
     damage: Option<String>,
 }
 
+impl Install {
+    fn take(&mut self, event: &install::Event) {
+        match event {
+            install::Event::InForce { configuration, .. } => {
+                self.ready = true;
+                self.configuration.clone_from(configuration);
+                self.last_pass = Some(SystemTime::now());
+                self.failing = None;
+            }
+            install::Event::NotInForce { configuration } => {
+                self.ready = false;
+                self.configuration.clone_from(configuration);
+            }
+            install::Event::Failed { why, retry, .. } | install::Event::Waits { why, retry } => {
+                self.failed(why);
+                if let Some(retry) = retry {
+                    self.failing = Some(Failing {
+                        why: cut(why),
+                        damage: retry.damage.as_deref().map(cut),
+                    });
+                }
+            }
+            install::Event::Contention { .. } => self.failed(&event.to_string()),
+            _ => {}
+        }
+    }
+
+    fn failed(&mut self, why: &str) {
+        self.last_failure = Some((SystemTime::now(), cut(why)));
+    }
+}
+
 /// The watch of this node's pods.
 #[derive(Clone)]
 enum Watch {
@@ -127,7 +160,21 @@ impl Sink for Status {
                 state.unasked = Arc::clone(unasked);
                 state.unseen = (unseen.0, unseen.1.as_deref().map(cut));
             }
-            Event::Pod(_) => {}
+            Event::Watch(watch::Event::Off { why }) => {
+                state.watch = Watch::Off(cut(why));
+                state.pod_socket = PodSocket::Off(cut(why));
+            }
+            Event::Watch(watch::Event::Works {
+                of: Objects::Pods(_),
+                ..
+            }) => state.watch = Watch::Synced,
+            Event::Watch(watch::Event::Fails {
+                of: Objects::Pods(_),
+                why,
+                ..
+            }) => state.watch = Watch::Trouble(cut(why)),
+            Event::Install(event) => state.install.take(event),
+            Event::Pod(_) | Event::Watch(_) | Event::Api(_) | Event::Process(_) => {}
         }
     }
 }
@@ -161,32 +208,6 @@ impl Status {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing in here panics half-way.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A pass is complete, with this configuration; or what was installed is looked at again.
-    pub(crate) fn install(&self, ready: bool, configuration: Option<&Path>) {
-        let mut state = self.state();
-        let install = &mut state.install;
-        install.ready = ready;
-        install.configuration = configuration.map(Path::to_owned);
-        if ready {
-            install.last_pass = Some(SystemTime::now());
-            install.failing = None;
-        }
-    }
-
-    /// A pass over what was installed before could not be completed, for this reason, and is tried again. `damage` is
-    /// what of the installation is no longer as it was.
-    pub(crate) fn check_failed(&self, why: &str, damage: Option<&str>) {
-        self.state().install.failing = Some(Failing {
-            why: cut(why),
-            damage: damage.map(cut),
-        });
-    }
-
-    /// A pass could not be completed.
-    pub(crate) fn install_failed(&self, why: &str) {
-        self.state().install.last_failure = Some((SystemTime::now(), cut(why)));
     }
 
     /// The plugin can ask for pods, or cannot, for this reason.
@@ -270,21 +291,6 @@ impl Status {
             "no round of verification has ended for {since} s: what is shown of pods is older than that; the log may \
              say why, and another agent begins anew"
         ))
-    }
-
-    /// No pods are watched.
-    pub(crate) fn watch_is_off(&self, why: &str) {
-        let mut state = self.state();
-        state.watch = Watch::Off(cut(why));
-        state.pod_socket = PodSocket::Off(cut(why));
-    }
-
-    /// The watch of pods works, or does not, for this reason.
-    pub(crate) fn watch(&self, trouble: Option<String>) {
-        self.state().watch = match trouble {
-            None => Watch::Synced,
-            Some(why) => Watch::Trouble(cut(&why)),
-        };
     }
 
     /// Finds out in the background what the kernel is good for; once.

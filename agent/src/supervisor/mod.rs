@@ -2,12 +2,11 @@
 
 mod parts;
 
-use crate::api::notices::Notices;
 use crate::install::owner::Owner;
 use crate::install::passes::Agent;
 use crate::install::watch::Signals;
 use crate::install::{Desired, Installer};
-use crate::journal::Journal;
+use crate::journal::{Journal, process};
 use crate::log::{Levels, Log};
 use crate::metrics::Metrics;
 use crate::repair::Action;
@@ -32,39 +31,38 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     levels.plugin = levels.agent;
     let log = Log::open(&settings.log_targets, settings.log_json, levels)?;
     introduce(&log, resolved, settings, &unknown);
-    // Before there is a second thread.
-    privilege::set_no_new_privs(&log);
     let repair = settings.repair.as_ref().and_then(|r| r.action);
     let verifies = matches!(repair, Some(Action::Repair));
-    privilege::drop_all_but_needed(&log, verifies);
     let signals = Signals::block().map_err(|e| format!("cannot wait for signals: {e}"))?;
+    // Before there is a second thread.
+    let kept = privilege::set_no_new_privs().err();
+    let said = privilege::drop_all_but_needed(verifies);
     let (ready, metrics) = (Ready::default(), Metrics::new());
     let status = Status::new(&settings.node_name, &desired.bin_dir, metrics.clone());
     let journal = Journal::default();
+    journal.add(ready.clone());
     journal.add(log.clone());
     journal.add(metrics.clone());
     journal.add(status.clone());
+    for why in kept.into_iter().chain(said) {
+        journal.record(process::Event::Rights { why });
+    }
     let parts = Parts {
         resolved,
         settings,
         access: &desired.access,
-        metrics: metrics.clone(),
-        status: status.clone(),
-        log: log.clone(),
-        journal,
+        metrics,
+        status,
+        log,
+        journal: journal.clone(),
     };
-    let (notices, names) = parts.start(ready.clone(), reserve)?;
-    let pods = notices.as_ref().map(Notices::pods);
+    let (pods, names) = parts.start(ready, reserve)?;
     let owner = Owner::new(settings, &desired.kubeconfig, pods);
-    owner.learn(&log);
+    owner.learn(&journal);
     let mut agent = Agent {
         owner,
         installer: Installer::new(desired),
-        log,
-        metrics,
-        status,
-        notices,
-        ready,
+        journal,
         signals,
         quiet: false,
         was_ready: false,

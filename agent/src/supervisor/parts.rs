@@ -1,12 +1,12 @@
 //! What runs beside the installer: the servers, the watch of pods, repair. Joined here, each with what it needs.
 
 use crate::api::connection::Connection;
-use crate::api::events::{Events, REPAIR};
-use crate::api::notices::Notices;
+use crate::api::events::Recorder;
 use crate::install::Access;
-use crate::journal::{Journal, pod};
+use crate::journal::{Journal, api, pod, watch};
 use crate::log::Log;
 use crate::metrics::Metrics;
+use crate::pods::Pods;
 use crate::pods::watch::Watch;
 use crate::repair::controller;
 use crate::serve::{self, Ports, Ready, Reserve, Sockets};
@@ -53,7 +53,7 @@ impl Drop for Names {
 }
 
 impl Parts<'_> {
-    /// Starts them all; they run until the process ends. With a watch of pods the installer can send events.
+    /// Starts them all; they run until the process ends.
     ///
     /// # Errors
     /// A socket that the agent cannot do without, or a thread.
@@ -61,19 +61,25 @@ impl Parts<'_> {
         self,
         ready: Ready,
         reserve: Reserve,
-    ) -> Result<(Option<Notices>, Names), String> {
+    ) -> Result<(Option<Pods>, Names), String> {
         let no_servers = |e| format!("cannot start the servers: {e}");
         let mut sockets = self.bind()?;
         let mut names = Names::default();
         names.add(&sockets.logs);
         let (ports, numbers) = (self.ports(reserve)?, self.metrics.clone());
-        serve::start_ports(ports, ready, numbers, self.status.clone(), self.log.clone())
-            .map_err(no_servers)?;
+        serve::start_ports(
+            ports,
+            ready,
+            numbers,
+            self.status.clone(),
+            (self.log.clone(), self.journal.clone()),
+        )
+        .map_err(no_servers)?;
         sockets.pods = self.pods();
-        let notices = sockets
-            .pods
-            .as_ref()
-            .map(|(_, watch)| Notices::new(self.settings, self.access, watch.pods(), &self.log));
+        let watched = sockets.pods.as_ref().map(|(_, watch)| watch.pods());
+        if let Some(Err(why)) = watched.clone().map(|pods| self.events(pods)) {
+            self.journal.record(api::Event::Off { why });
+        }
         sockets.report = self.report();
         let pods = sockets.pods.as_ref().and_then(|(pods, _)| pods.as_ref());
         let report = sockets.report.as_ref().map(|(report, _)| report);
@@ -83,11 +89,12 @@ impl Parts<'_> {
             metrics,
             status,
             log,
+            journal,
             ..
         } = self;
-        serve::start(sockets, metrics, status.clone(), log).map_err(no_servers)?;
+        serve::start(sockets, metrics, status.clone(), (log, journal)).map_err(no_servers)?;
         status.ask_kernel();
-        Ok((notices, names))
+        Ok((watched, names))
     }
 
     fn ports(&self, reserve: Reserve) -> Result<Ports, String> {
@@ -142,16 +149,12 @@ impl Parts<'_> {
             if node.is_empty() {
                 return Err("NODE_NAME is not set".to_owned());
             }
-            let metrics = self.metrics.clone();
-            Watch::new(self.access, node, metrics, status.clone(), log.clone())
+            Watch::new(self.access, node, self.journal.clone())
         };
         let watch = match begin() {
             Ok(watch) => watch,
             Err(why) => {
-                log.warn(&format!(
-                    "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
-                ));
-                status.watch_is_off(&why);
+                self.journal.record(watch::Event::Off { why });
                 // Of an agent before us.
                 let _ = std::fs::remove_file(&path);
                 return None;
@@ -203,20 +206,20 @@ impl Parts<'_> {
             off(why, None);
         }
         let (node, pods) = (&settings.node_name, watch.pods());
-        let begun = self
-            .events()
-            .and_then(|()| controller::start(repair, self.access, node, pods, journal.clone()));
+        let begun = controller::start(repair, self.access, node, pods, journal.clone());
         if let Err(why) = begun {
             off(&why, Some(Level::Warn));
         }
     }
 
     /// Events about pods go to the API server too.
-    fn events(&self) -> Result<(), String> {
+    fn events(&self, pods: Pods) -> Result<(), String> {
         let connection = Connection::new(self.access)?;
-        let node = &self.settings.node_name;
-        let events = Events::start(&connection, node, REPAIR, &self.metrics, &self.log)?;
-        self.journal.add(events);
+        let settings = self.settings;
+        let own = (settings.pod_namespace.clone(), settings.pod_name.clone());
+        let own_pod = move || pods.get(&own.0, &own.1).map(|view| view.reference());
+        let recorder = Recorder::start(&connection, &settings.node_name, own_pod, &self.journal)?;
+        self.journal.add(recorder);
         Ok(())
     }
 }

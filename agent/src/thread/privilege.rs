@@ -3,7 +3,6 @@
 //! `capabilities(7)`. A container that is started as Istio's chart does has these already; one that is started with more
 //! gives the rest up, for good: it leaves the bounding set too.
 
-use crate::log::Log;
 use caps::{CapSet, Capability, CapsHashSet};
 
 /// What the agent needs a capability for.
@@ -53,19 +52,21 @@ const NEEDED: [Need; 5] = [
 
 /// From now on no program that is executed gets more than this process has (`PR_SET_NO_NEW_PRIVS`, since Linux 3.5);
 /// none is executed, unless by an attacker.
-pub(crate) fn set_no_new_privs(log: &Log) {
-    if let Err(e) = nix::sys::prctl::set_no_new_privs() {
-        log.warn(&format!("cannot set no_new_privs: {e}"));
-    }
+///
+/// # Errors
+/// In words: the kernel refuses.
+pub(crate) fn set_no_new_privs() -> Result<(), String> {
+    nix::sys::prctl::set_no_new_privs().map_err(|e| format!("cannot set no_new_privs: {e}"))
 }
 
-/// Gives up what is not needed, says what is missing and what then fails. Only for a process that has one thread: each has sets of its
+/// Gives up what is not needed. The answer is a line for each capability that is missing, with what then fails. Only for a process that has one thread: each has sets of its
 /// own, and new ones begin with those of their parent.
-pub(crate) fn drop_all_but_needed(log: &Log, verifies: bool) {
+pub(crate) fn drop_all_but_needed(verifies: bool) -> Vec<String> {
     let has = match caps::read(None, CapSet::Permitted) {
         Ok(has) => has,
-        Err(e) => return log.warn(&format!("cannot read this process's capabilities: {e}")),
+        Err(e) => return vec![format!("cannot read this process's capabilities: {e}")],
     };
+    let mut said = Vec::new();
     for need in NEEDED.iter().filter(|n| !has.contains(&n.capability)) {
         let fails = match need.of_pods && !verifies {
             true => "pods are neither verified nor repaired in place anyway",
@@ -76,7 +77,7 @@ pub(crate) fn drop_all_but_needed(log: &Log, verifies: bool) {
             purpose,
             ..
         } = need;
-        log.warn(&format!(
+        said.push(format!(
             "{capability} is missing: it is for {purpose}; without it {fails}"
         ));
     }
@@ -86,10 +87,11 @@ pub(crate) fn drop_all_but_needed(log: &Log, verifies: bool) {
         .filter(|c| has.contains(c))
         .collect();
     if let Err(e) = keep(&kept) {
-        log.warn(&format!(
+        said.push(format!(
             "cannot give up capabilities that are not needed: {e}"
         ));
     }
+    said
 }
 
 fn keep(kept: &CapsHashSet) -> Result<(), caps::errors::CapsError> {
@@ -108,13 +110,12 @@ fn keep(kept: &CapsHashSet) -> Result<(), caps::errors::CapsError> {
 }
 
 /// Gives up all of the calling thread: it answers clients, with sockets that are open already.
-pub(crate) fn drop_all_of_thread(log: &Log) {
+///
+/// # Errors
+/// In words: the kernel refuses.
+pub(crate) fn drop_all_of_thread() -> Result<(), String> {
     let none = CapsHashSet::new();
-    let done = caps::set(None, CapSet::Effective, &none)
-        .and_then(|()| caps::set(None, CapSet::Permitted, &none));
-    if let Err(e) = done {
-        log.warn(&format!(
-            "a thread keeps capabilities that it does not need: {e}"
-        ));
-    }
+    caps::set(None, CapSet::Effective, &none)
+        .and_then(|()| caps::set(None, CapSet::Permitted, &none))
+        .map_err(|e| format!("a thread keeps capabilities that it does not need: {e}"))
 }

@@ -5,7 +5,8 @@
 //! it is refused within seconds, though its DaemonSet goes on and makes the next pod.
 
 use super::{Object, Owner, REQUEST};
-use crate::log::Log;
+use crate::journal::Journal;
+use crate::journal::install::Event;
 use crate::pods::Pods;
 use crate::thread::privilege;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -62,40 +63,36 @@ impl Memory {
 
 impl Owner {
     /// Asks for the agent's own pod until there is an answer, on a thread of its own: nothing waits for it.
-    pub(crate) fn learn(&self, log: &Log) {
+    pub(crate) fn learn(&self, journal: &Journal) {
         if self.always_removes || !self.is_a_pod() {
             return;
         }
-        let (owner, said) = (self.clone(), log.clone());
+        let (owner, told) = (self.clone(), journal.clone());
         let thread = std::thread::Builder::new()
             .name("owner".into())
             .spawn(move || {
-                privilege::drop_all_of_thread(&said);
-                owner.ask_until_known(&said);
+                told.rights(privilege::drop_all_of_thread());
+                owner.ask_until_known(&told);
             });
         if let Err(e) = thread {
-            log.warn(&format!(
-                "the DaemonSet of this pod is not known before the end: cannot start a thread: {e}"
-            ));
+            let why = format!("cannot start a thread: {e}");
+            journal.record(Event::OwnerNotAsked { why });
         }
     }
 
-    fn ask_until_known(&self, log: &Log) {
+    fn ask_until_known(&self, journal: &Journal) {
         let mut pause = RETRY.0;
         loop {
             match self.ask_for_pod() {
                 Ok(None) => return,
                 Ok(Some(known)) => {
-                    log.info(&format!(
-                        "this pod belongs to DaemonSet {}/{}",
-                        self.namespace, known.daemon_set
-                    ));
+                    let daemon_set = format!("{}/{}", self.namespace, known.daemon_set);
+                    journal.record(Event::OwnerKnown { daemon_set });
                     return self.memory.set(known);
                 }
-                Err(e) => log.debug(&format!(
-                    "the DaemonSet of this pod is not known yet: {}",
-                    e.reason.cause()
-                )),
+                Err(e) => journal.record(Event::OwnerUnknown {
+                    why: e.reason.cause(),
+                }),
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(RETRY.1);

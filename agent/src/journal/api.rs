@@ -1,0 +1,70 @@
+//! What becomes of events for the API server.
+
+use super::{About, PodRef};
+use std::fmt;
+use weir_cni::log::Level::{Debug, Warn};
+
+/// What happens to Kubernetes events.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// None is sent at all, for this reason.
+    Off { why: String },
+    /// The API server took it.
+    Sent { pod: PodRef, reason: &'static str },
+    /// The API server did not take it.
+    Failed {
+        pod: PodRef,
+        reason: &'static str,
+        why: String,
+        /// The one before was not taken either.
+        repeated: bool,
+    },
+    /// Too many were waiting.
+    Dropped { reason: &'static str },
+    /// It is about the agent's pod, which is not known.
+    NoOwnPod { reason: &'static str },
+}
+
+impl Event {
+    pub(super) fn about(&self) -> About {
+        match self {
+            Self::Off { .. } => About::new(Warn, "events_off"),
+            Self::Sent { pod, reason } => About::new(None, "event_sent")
+                .pod(pod)
+                .with("reason", reason),
+            Self::Failed {
+                pod,
+                reason,
+                repeated,
+                ..
+            } => {
+                // A server that is gone is said once.
+                let level = if *repeated { Debug } else { Warn };
+                About::new(level, "event_failed")
+                    .pod(pod)
+                    .with("reason", reason)
+            }
+            Self::Dropped { reason } => About::new(None, "event_dropped").with("reason", reason),
+            Self::NoOwnPod { reason } => {
+                About::new(Debug, "event_without_pod").with("reason", reason)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off { why } => write!(f, "no event is sent to the API server: {why}"),
+            Self::Sent { pod, reason } => write!(f, "event {reason} on pod {pod} is sent"),
+            Self::Failed {
+                pod, reason, why, ..
+            } => write!(f, "no event {reason} on pod {pod}: {why}"),
+            Self::Dropped { reason } => write!(f, "no event {reason}: too many are waiting"),
+            Self::NoOwnPod { reason } => write!(
+                f,
+                "no event {reason}: POD_NAMESPACE and POD_NAME name no pod of this node"
+            ),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The process itself.
+
+use super::About;
+use std::fmt;
+use weir_cni::log::Level::Warn;
+
+/// What happens to the process.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A capability is missing, or one that is not needed cannot be given up.
+    Rights { why: String },
+}
+
+impl Event {
+    pub(super) fn about(&self) -> About {
+        match self {
+            Self::Rights { .. } => About::new(Warn, "rights"),
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rights { why } => f.write_str(why),
+        }
+    }
+}
