@@ -5,8 +5,9 @@
 //!
 //! ```text
 //! settings    the table of settings          thread      what a thread begins with
-//! journal     what happens, and where it is said
-//! api         the API server: access, connections and their limits, events
+//! journal     typed events of everything that happens; its sinks are log, metrics, status and the event recorder
+//! log         lines for people               metrics, status   what is shown of the journal
+//! api         the API server: access, connections and their limits, the recorder of Kubernetes events
 //! pods        what the API server says of this node's pods
 //! sandboxes   the network namespace of a pod, and how it is known
 //! repair      pods that are outside of the mesh, and should not be
@@ -14,6 +15,8 @@
 //! serve       health, metrics, the sockets for the plugin and for operators
 //! supervisor  the process that joins them
 //! ```
+//! `ci/rooms` checks that none imports one above it.
+//!
 //! [`cli`] is the command; `bundle` is a node's report for support. Rules are made nowhere here: every command and the
 //! agent go through [`weir_cni::redirection`], as the plugin does.
 #![forbid(unsafe_code)]

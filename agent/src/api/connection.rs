@@ -3,9 +3,9 @@
 //! Token and authority are read from their files for every connection, because the kubelet renews both; there is
 //! nothing that could be out of date. A watch keeps its connection for minutes, so a pool would hold none.
 
+use super::access::Access;
 use super::bounded::{Bounded, Limits};
 use super::pace::Pace;
-use crate::install::{Access, server};
 use futures::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderValue, USER_AGENT};
@@ -88,7 +88,7 @@ impl Connection {
     fn with(access: &Access, pace: Pace) -> Result<Self, String> {
         let shared = Shared {
             access: access.clone(),
-            server: Server::parse(&server(access)?)?,
+            server: Server::parse(&access.url()?)?,
             pace: Mutex::new(pace),
             answered: watch::Sender::new(0),
         };

@@ -3,9 +3,10 @@
 use super::agent_args::{AgentArgs, Flags};
 use super::failure::{Failure, code};
 use super::output;
-use crate::install::{Desired, Planned, plan};
+use crate::install::{Planned, plan};
 use crate::sandboxes::cri;
-use crate::settings::{self, Resolved, Settings};
+use crate::settings::{self, Resolved};
+use crate::supervisor::Settings;
 use serde_json::{Value, json};
 
 /// What is in force of the flags of a command, this process' environment, and what the container runtime says.
@@ -32,7 +33,10 @@ pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
     settings.is_built().map_err(Failure::failed)?;
     if a.explain {
         // What an agent with these settings would end with at once.
-        return desired(&settings).map(|_| code::SUCCESS);
+        return settings
+            .levels()
+            .map(|_| code::SUCCESS)
+            .map_err(Failure::failed);
     }
     if a.dry_run {
         return dry_run(&settings, a.json);
@@ -51,14 +55,9 @@ fn said(printed: Result<u8, Failure>) -> Result<u8, Failure> {
     })
 }
 
-fn desired(settings: &Settings) -> Result<Desired, Failure> {
-    let level = crate::log::plugin_level(settings).map_err(Failure::failed)?;
-    Desired::new(settings, level.as_str()).map_err(Failure::failed)
-}
-
 fn dry_run(settings: &Settings, json: bool) -> Result<u8, Failure> {
-    let desired = desired(settings)?;
-    let steps = plan(&desired);
+    settings.levels().map_err(Failure::failed)?;
+    let steps = plan(&settings.desired);
     if json {
         said(output::json(
             &steps.iter().map(step_json).collect::<Value>(),

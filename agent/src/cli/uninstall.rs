@@ -4,22 +4,21 @@ use super::agent::resolve;
 use super::agent_args::UninstallArgs;
 use super::failure::{Failure, code};
 use super::output;
-use crate::install::{Desired, Left, PLUGIN, left, remove_everything};
-use crate::settings::Settings;
+use crate::install::{Left, PLUGIN, left, remove_everything};
+use crate::supervisor::Settings;
 use serde_json::{Value, json};
 
 /// Removes, then looks; with `--verify` it only looks.
 pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
     let settings = Settings::of(&resolve(&a.flags)).map_err(Failure::usage)?;
-    // The level matters to nobody here.
-    let desired = Desired::new(&settings, "info").map_err(Failure::usage)?;
+    let desired = &settings.desired;
     let removed = match a.verify {
         true => Vec::new(),
-        false => remove_everything(&desired).map_err(Failure::failed)?,
+        false => remove_everything(desired).map_err(Failure::failed)?,
     };
     let program = desired.bin_dir.join(PLUGIN);
-    let may_stay = |l: &Left| settings.keep_plugin && l.path == program;
-    let left = left(&desired).map_err(Failure::unknown)?;
+    let may_stay = |l: &Left| desired.keep_plugin && l.path == program;
+    let left = left(desired).map_err(Failure::unknown)?;
     let text = if a.json {
         let one = |l: &Left| json!({ "path": l.path.to_string_lossy(), "what": l.what, "mayStay": may_stay(l) });
         output::json_text(

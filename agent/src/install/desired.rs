@@ -2,7 +2,8 @@
 
 use super::config::list_name;
 use super::entry::Entry;
-use crate::settings::Settings;
+use crate::api::access::Access;
+use crate::settings::{Resolved, SettingError};
 use std::path::{Path, PathBuf};
 
 /// Plain data: the same for the same settings.
@@ -35,53 +36,40 @@ pub struct Desired {
     pub keep_plugin: bool,
 }
 
-/// How the plugin reaches the API server.
-#[derive(Debug, Clone, Default)]
-pub struct Access {
-    /// `https`; empty means that too.
-    pub protocol: String,
-    /// A name or an address, without brackets.
-    pub host: String,
-    /// A number.
-    pub port: String,
-    /// PEM; `None` is `ca.crt` of the service account.
-    pub ca_file: Option<PathBuf>,
-    /// The server is not verified.
-    pub skip_tls_verify: bool,
-    /// Directory with `token` and `ca.crt`; the kubelet changes both.
-    pub service_account_dir: PathBuf,
-}
-
 impl Desired {
     /// From the settings and the level at which the plugin logs.
     ///
     /// # Errors
-    /// As for [`Entry::new`].
-    pub fn new(s: &Settings, plugin_log_level: &str) -> Result<Self, String> {
-        let owned = s.owned && s.chained && s.ambient;
+    /// The first setting that cannot be used.
+    pub fn of(r: &Resolved, plugin_log_level: &str) -> Result<Self, SettingError> {
+        let entry = Entry::of(r, plugin_log_level)?;
+        let chained = r.bool("CHAINED_CNI_PLUGIN");
+        let owned = r.bool("ISTIO_OWNED_CNI_CONFIG") && chained && r.bool("AMBIENT_ENABLED");
+        let owned_name = match r.file_name("ISTIO_OWNED_CNI_CONFIG_FILENAME")? {
+            "" => "02-istio-cni.conflist",
+            name => name,
+        };
+        let owned_name = list_name(Path::new(owned_name));
         Ok(Self {
-            net_dir: s.net_dir.clone(),
-            conf_name: Some(s.cni_conf_name.clone()).filter(|n| !n.is_empty()),
-            chained: s.chained,
-            owned: owned.then(|| {
-                let name = list_name(Path::new(&s.owned_filename));
-                name.to_string_lossy().into_owned()
-            }),
-            mode: if s.group_read { 0o640 } else { 0o600 },
-            entry: Entry::new(s, plugin_log_level)?,
-            bin_source_dir: s.bin_source_dir.clone(),
-            bin_dir: s.bin_dir.clone(),
-            kubeconfig: s.run_dir.join(weir_cni::plugin::KUBECONFIG),
-            kubeconfig_mode: s.kubeconfig_mode,
-            access: Access {
-                protocol: s.service_protocol.clone(),
-                host: s.service_host.clone(),
-                port: s.service_port.clone(),
-                ca_file: s.kube_ca_file.clone(),
-                skip_tls_verify: s.skip_tls_verify,
-                service_account_dir: s.service_account_dir.clone(),
+            conf_name: Some(r.file_name("CNI_CONF_NAME")?)
+                .filter(|n| !n.is_empty())
+                .map(str::to_owned),
+            net_dir: r.path("MOUNTED_CNI_NET_DIR")?,
+            chained,
+            owned: owned.then(|| owned_name.to_string_lossy().into_owned()),
+            mode: match r.bool("CNI_CONF_GROUP_READ") {
+                true => 0o640,
+                false => 0o600,
             },
-            keep_plugin: s.keep_plugin,
+            entry,
+            kubeconfig: r
+                .path("CNI_AGENT_RUN_DIR")?
+                .join(weir_cni::plugin::KUBECONFIG),
+            kubeconfig_mode: r.mode("KUBECONFIG_MODE")?,
+            bin_source_dir: r.path("WEIR_CNI_BIN_SOURCE_DIR")?,
+            bin_dir: r.path("WEIR_MOUNTED_CNI_BIN_DIR")?,
+            access: Access::of(r)?,
+            keep_plugin: r.bool("WEIR_KEEP_PLUGIN"),
         })
     }
 }

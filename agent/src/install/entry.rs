@@ -1,7 +1,8 @@
 //! Our entry in the CNI configuration.
 
 use super::json::Json;
-use crate::settings::Settings;
+use super::selectors::parse_selectors;
+use crate::settings::{Resolved, SettingError};
 
 /// The `type` of our entry, which is also the name of the plugin's program.
 pub const PLUGIN: &str = "istio-cni";
@@ -11,12 +12,16 @@ pub const PLUGIN: &str = "istio-cni";
 pub struct Entry(Json);
 
 impl Entry {
-    /// From the settings. The selectors must be JSON, which [`Settings`] sees to.
+    /// From the settings.
     ///
     /// # Errors
-    /// The selectors are not JSON.
-    pub fn new(s: &Settings, plugin_log_level: &str) -> Result<Self, String> {
-        let namespaces = match s.exclude_namespaces.as_slice() {
+    /// The selectors are none, or the directory cannot be used.
+    pub(super) fn of(r: &Resolved, plugin_log_level: &str) -> Result<Self, SettingError> {
+        let name = "AMBIENT_ENABLEMENT_SELECTOR";
+        let selectors = parse_selectors(r.text(name)).and_then(|text| Json::parse(&text));
+        let selectors = selectors.map_err(|e| r.refused(name, e))?;
+        let run_dir = r.path("CNI_AGENT_RUN_DIR")?;
+        let namespaces = match r.list("EXCLUDE_NAMESPACES").as_slice() {
             [] => Json::Literal("null".into()),
             names => Json::Array(names.iter().map(|n| Json::text(n)).collect()),
         };
@@ -27,18 +32,15 @@ impl Entry {
             ("ipam", Json::Object(Vec::new())),
             ("dns", Json::Object(Vec::new())),
             ("plugin_log_level", Json::text(plugin_log_level)),
-            (
-                "cni_agent_run_dir",
-                Json::text(&s.run_dir.to_string_lossy()),
-            ),
-            ("ambient_enabled", Json::bool(s.ambient)),
-            ("enablement_selectors", Json::parse(&s.selectors)?),
+            ("cni_agent_run_dir", Json::text(&run_dir.to_string_lossy())),
+            ("ambient_enabled", Json::bool(r.bool("AMBIENT_ENABLED"))),
+            ("enablement_selectors", selectors),
             ("exclude_namespaces", namespaces),
-            ("pod_namespace", Json::text(&s.pod_namespace)),
-            ("native_nftables", Json::bool(s.native_nftables)),
+            ("pod_namespace", Json::text(r.text("POD_NAMESPACE"))),
+            ("native_nftables", Json::bool(r.bool("NATIVE_NFTABLES"))),
             (
                 "enable_ambient_detection_retry",
-                Json::bool(s.ambient_detection_retry),
+                Json::bool(r.bool("ENABLE_AMBIENT_DETECTION_RETRY")),
             ),
         ];
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value));

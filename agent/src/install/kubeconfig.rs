@@ -1,17 +1,16 @@
 //! How the plugin reaches the API server.
 
-use super::desired::Access;
 use super::files::{read_bytes, read_text};
+use crate::api::access::Access;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use std::net::Ipv6Addr;
 
 /// The text of the kubeconfig, and the same text without the token.
 ///
 /// # Errors
 /// Host or port are missing or none, or the token or the CA cannot be read.
 pub fn kubeconfig(access: &Access) -> Result<(String, String), String> {
-    server(access)?;
+    access.url()?;
     let path = access.service_account_dir.join("token");
     let token = read_text(&path).map_err(|e| {
         format!(
@@ -27,7 +26,7 @@ pub fn kubeconfig(access: &Access) -> Result<(String, String), String> {
 /// # Errors
 /// Host or port are missing or none, or the CA cannot be read.
 pub(super) fn with_token(access: &Access, token: &str) -> Result<(String, String), String> {
-    let server = server(access)?;
+    let server = access.url()?;
     let trust = if access.skip_tls_verify {
         "insecure-skip-tls-verify: true".to_owned()
     } else {
@@ -50,48 +49,6 @@ pub(super) fn with_token(access: &Access, token: &str) -> Result<(String, String
         )
     };
     Ok((text(&scalar(token)), text("REDACTED")))
-}
-
-/// The URL of the API server.
-///
-/// # Errors
-/// Host or port are missing or none.
-pub fn server(access: &Access) -> Result<String, String> {
-    let missing = |name: &str| format!("{name} is not set; the kubelet sets it in every pod");
-    let host = match access.host.as_str() {
-        "" => return Err(missing("KUBERNETES_SERVICE_HOST")),
-        host if host.parse::<Ipv6Addr>().is_ok() => format!("[{host}]"),
-        host if host
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_')) =>
-        {
-            host.into()
-        }
-        host => {
-            return Err(format!(
-                "KUBERNETES_SERVICE_HOST is {host:?}, which is neither a name nor an address"
-            ));
-        }
-    };
-    let port = match access.port.as_str() {
-        "" => return Err(missing("KUBERNETES_SERVICE_PORT")),
-        port if port.parse::<u16>().is_ok_and(|p| p > 0) => port,
-        port => {
-            return Err(format!(
-                "KUBERNETES_SERVICE_PORT is {port:?}, which is no port"
-            ));
-        }
-    };
-    let protocol = match access.protocol.as_str() {
-        "" => "https",
-        word @ ("http" | "https") => word,
-        other => {
-            return Err(format!(
-                "KUBERNETES_SERVICE_PROTOCOL is {other:?}; it is https or http"
-            ));
-        }
-    };
-    Ok(format!("{protocol}://{host}:{port}"))
 }
 
 /// YAML: plain where a token looks like a token, else quoted as JSON, which is YAML too.
@@ -118,37 +75,6 @@ mod tests {
         assert_eq!(scalar("eyJ.a-b_c"), "eyJ.a-b_c");
         for odd in ["", "True", "12", "a\n", "a: b", "- a", "#"] {
             assert!(scalar(odd).starts_with('"'), "{odd:?}");
-        }
-    }
-
-    #[test]
-    fn servers() {
-        let access = |host: &str, port: &str, protocol: &str| Access {
-            protocol: protocol.into(),
-            host: host.into(),
-            port: port.into(),
-            ..Access::default()
-        };
-        assert_eq!(
-            server(&access("fd00::1", "443", "")).unwrap(),
-            "https://[fd00::1]:443"
-        );
-        assert_eq!(
-            server(&access("api.local", "6443", "http")).unwrap(),
-            "http://api.local:6443"
-        );
-        for (host, port, protocol) in [
-            ("", "1", ""),
-            ("a", "", ""),
-            ("a\nb", "1", ""),
-            ("a", "x", ""),
-            ("a", "0", ""),
-            ("a", "1", "ftp"),
-        ] {
-            assert!(
-                server(&access(host, port, protocol)).is_err(),
-                "{host:?} {port:?}"
-            );
         }
     }
 }

@@ -25,16 +25,3 @@ impl Scope {
         }
     }
 }
-
-/// The level at which the plugin logs: that of its scope in `--log_output_level`.
-///
-/// # Errors
-/// An item of the flag has no level.
-pub(crate) fn plugin_level(
-    settings: &crate::settings::Settings,
-) -> Result<weir_cni::log::Level, String> {
-    let parsed = Levels::parse(&settings.log_levels);
-    parsed
-        .map(|(levels, _)| levels.plugin)
-        .map_err(|e| format!("--log_output_level: {e}"))
-}

@@ -7,9 +7,9 @@
 use super::seen::{SeenNamespace, SeenPod, Watched};
 use super::trouble::Trouble;
 use super::{Pods, Writer};
+use crate::api::access::Access;
 use crate::api::connection::Connection;
 use crate::api::pace::Backoff;
-use crate::install::Access;
 use crate::journal::Journal;
 use crate::journal::watch::{Event as Told, Kind, News, Objects};
 use futures::future::{Either, select};

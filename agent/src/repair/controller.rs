@@ -4,9 +4,9 @@
 
 use super::RepairSettings;
 use super::pass::Repairer;
+use crate::api::access::Access;
 use crate::api::actions::Actions;
 use crate::api::connection::Connection;
-use crate::install::Access;
 use crate::journal::Journal;
 use crate::journal::pod::Event;
 use crate::pods::Pods;

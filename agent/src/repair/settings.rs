@@ -54,28 +54,15 @@ impl RepairSettings {
     /// # Errors
     /// The first that cannot be used.
     pub fn of(r: &Resolved) -> Result<Option<Self>, SettingError> {
-        let refuse = |name: &'static str, reason: String| SettingError {
-            name,
-            text: r.text(name).to_owned(),
-            reason,
-        };
-        let number = |name: &'static str| {
-            r.int(name)
-                .ok_or_else(|| refuse(name, "it is no whole number".into()))
-        };
-        let exit_code = number("REPAIR_INIT_CONTAINER_EXIT_CODE")?;
-        let seconds = number("WEIR_VERIFY_INTERVAL")?;
-        let interval = u64::try_from(seconds).map_err(|_| {
-            refuse(
-                "WEIR_VERIFY_INTERVAL",
-                "it is negative; give seconds, or 0 for never".into(),
-            )
-        })?;
+        let exit_code = r.number("REPAIR_INIT_CONTAINER_EXIT_CODE")?;
+        let name = "WEIR_VERIFY_INTERVAL";
+        let interval = u64::try_from(r.number(name)?)
+            .map_err(|_| r.refused(name, "it is negative; give seconds, or 0 for never"))?;
         let labels = "REPAIR_LABEL_SELECTORS";
         let fields = "REPAIR_FIELD_SELECTORS";
         let filter = Filter {
-            labels: Filter::labels(r.text(labels)).map_err(|e| refuse(labels, e))?,
-            fields: Filter::fields(r.text(fields)).map_err(|e| refuse(fields, e))?,
+            labels: Filter::labels(r.text(labels)).map_err(|e| r.refused(labels, e))?,
+            fields: Filter::fields(r.text(fields)).map_err(|e| r.refused(fields, e))?,
         };
         if !r.bool("REPAIR_ENABLED") {
             return Ok(None);

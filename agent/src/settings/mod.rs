@@ -2,18 +2,17 @@
 //!
 //! [`TABLE`] declares every setting once; flags, help, parsing and `--explain-settings` are made from it. A flag
 //! beats the environment, the environment beats the default, and a variable that is set but empty counts
-//! as set. [`Resolved`] is the text of each setting with its origin, [`Settings`] the typed values.
+//! as set. [`Resolved`] is the text of each setting with its origin. Each room reads from it
+//! what is its own.
 
 mod explain;
 mod parse;
 mod resolve;
-mod selectors;
 mod table;
-mod typed;
+mod value;
 
 pub use explain::{json, text, text_of};
 pub use parse::{go_bool, go_int};
 pub use resolve::{Effective, Origin, Resolved, resolve};
-pub use selectors::parse_selectors;
 pub use table::{Setting, SettingKind, TABLE, Usage};
-pub use typed::{SettingError, Settings};
+pub use value::SettingError;

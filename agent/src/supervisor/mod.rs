@@ -1,20 +1,22 @@
 //! The process: settings in, an installed plugin until a signal comes.
 
 mod parts;
+mod settings;
 
+use crate::install::Installer;
 use crate::install::owner::Owner;
 use crate::install::passes::Agent;
 use crate::install::watch::Signals;
-use crate::install::{Desired, Installer};
 use crate::journal::{Journal, process};
-use crate::log::{Levels, Log};
+use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::repair::Action;
 use crate::serve::{Ready, Reserve};
-use crate::settings::{Origin, Resolved, Settings, Usage};
+use crate::settings::{Origin, Resolved, Usage};
 use crate::status::Status;
 use crate::thread::privilege;
 use parts::Parts;
+pub(crate) use settings::Settings;
 use weir_cni::log::Level;
 
 /// Runs until SIGINT or SIGTERM. Then the installation stays for the next agent or goes, as [`Owner`] decides. A
@@ -24,9 +26,7 @@ use weir_cni::log::Level;
 /// What kept it from starting; nothing was changed on the node then.
 pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, String> {
     let reserve = Reserve::hold();
-    let (mut levels, unknown) =
-        Levels::parse(&settings.log_levels).map_err(|e| format!("--log_output_level: {e}"))?;
-    let desired = Desired::new(settings, levels.plugin.as_str())?;
+    let (mut levels, unknown) = settings.levels()?;
     // The plugin filters by its own level; here its lines are heard from the agent's level on.
     levels.plugin = levels.agent;
     let log = Log::open(&settings.log_targets, settings.log_json, levels)?;
@@ -38,7 +38,11 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     let kept = privilege::set_no_new_privs().err();
     let said = privilege::drop_all_but_needed(verifies);
     let (ready, metrics) = (Ready::default(), Metrics::new());
-    let status = Status::new(&settings.node_name, &desired.bin_dir, metrics.clone());
+    let status = Status::new(
+        &settings.node_name,
+        &settings.desired.bin_dir,
+        metrics.clone(),
+    );
     let journal = Journal::default();
     journal.add(ready.clone());
     journal.add(log.clone());
@@ -50,18 +54,23 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     let parts = Parts {
         resolved,
         settings,
-        access: &desired.access,
+        access: &settings.desired.access,
         metrics,
         status,
         log,
         journal: journal.clone(),
     };
     let (pods, names) = parts.start(ready, reserve)?;
-    let owner = Owner::new(settings, &desired.kubeconfig, pods);
+    let owner = Owner::new(
+        resolved,
+        &settings.node_name,
+        &settings.desired.kubeconfig,
+        pods,
+    );
     owner.learn(&journal);
     let mut agent = Agent {
         owner,
-        installer: Installer::new(desired),
+        installer: Installer::new(settings.desired.clone()),
         journal,
         signals,
         quiet: false,

@@ -1,8 +1,9 @@
 //! What runs beside the installer: the servers, the watch of pods, repair. Joined here, each with what it needs.
 
+use super::Settings;
+use crate::api::access::Access;
 use crate::api::connection::Connection;
 use crate::api::events::Recorder;
-use crate::install::Access;
 use crate::journal::{Journal, api, pod, watch};
 use crate::log::Log;
 use crate::metrics::Metrics;
@@ -10,7 +11,7 @@ use crate::pods::Pods;
 use crate::pods::watch::Watch;
 use crate::repair::controller;
 use crate::serve::{self, Ports, Ready, Reserve, Sockets};
-use crate::settings::{Resolved, Settings};
+use crate::settings::Resolved;
 use crate::status::Status;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_agent::install::Desired;
-use weir_agent::settings::{Settings, resolve};
+use weir_agent::settings::resolve;
 
 /// Long enough for a machine that does a hundred other things.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -283,8 +283,7 @@ pub(crate) fn exchange(mut stream: impl Read + Write, request: &str) -> Option<(
 /// What the settings ask for, without a process.
 pub(crate) fn desired(env: &BTreeMap<String, String>, plugin_log_level: &str) -> Desired {
     let lookup = |name: &str| env.get(name).map(std::ffi::OsString::from);
-    let settings = Settings::of(&resolve(&BTreeMap::new(), &lookup)).unwrap();
-    Desired::new(&settings, plugin_log_level).unwrap()
+    Desired::of(&resolve(&BTreeMap::new(), &lookup), plugin_log_level).unwrap()
 }
 
 /// The golden data of the installer; `None` is a skip, and says so.

@@ -11,7 +11,7 @@ mod affinity;
 mod known;
 
 use crate::pods::Pods;
-use crate::settings::Settings;
+use crate::settings::Resolved;
 use known::{Known, Memory};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -99,13 +99,14 @@ impl Object {
 }
 
 impl Owner {
-    pub(crate) fn new(settings: &Settings, kubeconfig: &Path, pods: Option<Pods>) -> Self {
+    /// `node` is the node whose pods are watched.
+    pub(crate) fn new(r: &Resolved, node: &str, kubeconfig: &Path, pods: Option<Pods>) -> Self {
         Self {
-            namespace: settings.pod_namespace.clone(),
-            pod: settings.pod_name.clone(),
-            node: settings.node_name.clone(),
+            namespace: r.text("POD_NAMESPACE").to_owned(),
+            pod: r.text("POD_NAME").to_owned(),
+            node: node.to_owned(),
             kubeconfig: kubeconfig.to_owned(),
-            always_removes: settings.always_removes,
+            always_removes: r.bool("AMBIENT_DISABLE_SAFE_UPGRADE"),
             pods,
             memory: Arc::default(),
         }

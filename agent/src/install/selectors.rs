@@ -57,7 +57,7 @@ impl LabelSelector {
 ///
 /// # Errors
 /// What does not fit, in words.
-pub fn parse_selectors(text: &str) -> Result<String, String> {
+pub(super) fn parse_selectors(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Ok("[]".into());
     }

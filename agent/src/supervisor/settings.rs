@@ -1,0 +1,164 @@
+//! What the process runs with: the section of each room, all of them checked before anything starts.
+
+use crate::install::Desired;
+use crate::log::Levels;
+use crate::repair::RepairSettings;
+use crate::settings::{Resolved, SettingError};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use weir_cni::log::Level;
+
+/// What is used of [`TABLE`](crate::settings::TABLE).
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// What the installer wants on the node.
+    pub(crate) desired: Desired,
+    pub(crate) ambient: bool,
+    pub(crate) run_dir: PathBuf,
+    /// `None`: no metrics server. A number that is no port costs the metrics, not the agent.
+    pub(crate) monitoring_port: Option<i64>,
+    pub(crate) health_port: u16,
+    pub(crate) pod_namespace: String,
+    /// `POD_NAME`
+    pub(crate) pod_name: String,
+    /// `NODE_NAME`, else `REPAIR_NODE_NAME`: the node whose pods are watched.
+    pub(crate) node_name: String,
+    log_levels: String,
+    pub(crate) log_json: bool,
+    pub(crate) log_targets: Vec<String>,
+    pub(crate) repair: Option<RepairSettings>,
+}
+
+impl Settings {
+    /// Reads and checks all of them, but not the levels of the log.
+    ///
+    /// # Errors
+    /// The first that cannot be used.
+    pub(crate) fn of(r: &Resolved) -> Result<Self, SettingError> {
+        for name in ["HOST_PROBE_SNAT_IP", "HOST_PROBE_SNAT_IPV6"] {
+            if r.text(name).parse::<IpAddr>().is_err() {
+                return Err(r.refused(name, "it is no IP address; give one, or leave it out"));
+            }
+        }
+        let name = "FORCE_IPTABLES_BINARY";
+        if !matches!(r.text(name), "" | "legacy" | "nft") {
+            return Err(r.refused(name, "it is neither legacy nor nft; leave it out"));
+        }
+        let text = |name: &'static str| r.text(name).to_owned();
+        let log_levels = text("log_output_level");
+        // [`Settings::levels`] refuses what is none before the plugin's level is used.
+        let plugin = Levels::parse(&log_levels).map_or(Level::Info, |(levels, _)| levels.plugin);
+        Ok(Self {
+            desired: Desired::of(r, plugin.as_str())?,
+            ambient: r.bool("AMBIENT_ENABLED"),
+            run_dir: r.path("CNI_AGENT_RUN_DIR")?,
+            monitoring_port: Some(r.number("MONITORING_PORT")?).filter(|port| *port > 0),
+            health_port: r.port("WEIR_HEALTH_PORT")?,
+            pod_namespace: text("POD_NAMESPACE"),
+            pod_name: text("POD_NAME"),
+            node_name: match r.text("NODE_NAME") {
+                "" => text("REPAIR_NODE_NAME"),
+                name => name.to_owned(),
+            },
+            log_levels,
+            log_json: r.bool("log_as_json"),
+            log_targets: r.list("log_target"),
+            repair: RepairSettings::of(r)?,
+        })
+    }
+
+    /// The levels of the log, and scopes that nobody speaks under.
+    ///
+    /// # Errors
+    /// An item of the flag has no level.
+    pub(crate) fn levels(&self) -> Result<(Levels, Vec<String>), String> {
+        Levels::parse(&self.log_levels).map_err(|e| format!("--log_output_level: {e}"))
+    }
+
+    /// What this agent was told to do and cannot do yet.
+    ///
+    /// # Errors
+    /// Ambient mode. Pods would start outside of the mesh if it were silently left out.
+    pub(crate) fn is_built(&self) -> Result<(), SettingError> {
+        match self.ambient {
+            false => Ok(()),
+            true => Err(SettingError {
+                name: "AMBIENT_ENABLED",
+                text: "true".to_owned(),
+                reason: "ambient mode is not part of this agent yet; set it to false, or run \
+                         Istio's own install-cni on this node"
+                    .to_owned(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::resolve;
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+
+    fn settings(env: &[(&str, &str)]) -> Result<Settings, SettingError> {
+        let lookup = |name: &str| {
+            let found = env.iter().find(|(k, _)| *k == name);
+            found.map(|(_, v)| OsString::from(*v))
+        };
+        Settings::of(&resolve(&BTreeMap::new(), &lookup))
+    }
+
+    #[test]
+    fn defaults() {
+        let s = settings(&[]).unwrap();
+        assert_eq!(
+            (s.desired.kubeconfig_mode, s.monitoring_port),
+            (0o600, Some(15014))
+        );
+        assert!(s.desired.chained && s.desired.owned.is_none() && s.desired.keep_plugin);
+        assert_eq!(
+            settings(&[("MONITORING_PORT", "-1")])
+                .unwrap()
+                .monitoring_port,
+            None
+        );
+        assert_eq!(
+            settings(&[("KUBECONFIG_MODE", "640")])
+                .unwrap()
+                .desired
+                .kubeconfig_mode,
+            640
+        );
+    }
+
+    #[test]
+    fn ambient_mode_is_refused_and_not_left_out() {
+        assert!(settings(&[]).unwrap().is_built().is_ok());
+        let error = settings(&[("AMBIENT_ENABLED", "T")])
+            .unwrap()
+            .is_built()
+            .unwrap_err();
+        assert!(error.to_string().contains("AMBIENT_ENABLED"), "{error}");
+    }
+
+    #[test]
+    fn what_is_refused_is_named() {
+        for (name, text) in [
+            ("HOST_PROBE_SNAT_IP", "nonsense"),
+            ("HOST_PROBE_SNAT_IPV6", ""),
+            ("FORCE_IPTABLES_BINARY", "iptables"),
+            ("AMBIENT_ENABLEMENT_SELECTOR", "{{"),
+            ("MONITORING_PORT", "http"),
+            ("WEIR_HEALTH_PORT", "0"),
+            ("KUBECONFIG_MODE", "rw"),
+            ("KUBECONFIG_MODE", "-1"),
+            ("MOUNTED_CNI_NET_DIR", ""),
+            ("CNI_CONF_NAME", "../x.conf"),
+            ("ISTIO_OWNED_CNI_CONFIG_FILENAME", ".."),
+            ("REPAIR_INIT_CONTAINER_EXIT_CODE", "x"),
+        ] {
+            let error = settings(&[(name, text)]).unwrap_err();
+            assert_eq!((error.name, error.text.as_str()), (name, text));
+        }
+    }
+}
