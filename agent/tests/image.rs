@@ -1,4 +1,6 @@
 //! The container image of `ci/image`, and the manifests that name it.
+// matrix: none: makes files and asks no kernel
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,6 @@
 //! The release binaries are all that is needed: they run where there is no other file.
+// matrix: needs WEIR_BIN_DIR
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,7 @@
 //! The real plugin after a primary plugin, in a real namespace, called as a
 //! container runtime calls it. `nft` and `nsenter` are oracles here.
+// matrix: smoke; variants no-xtables no-tproxy no-ipset 6.12-rt
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

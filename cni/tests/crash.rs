@@ -1,4 +1,6 @@
 //! A crash produces an error object. The test binary runs itself as the plugin.
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

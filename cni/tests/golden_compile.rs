@@ -1,5 +1,6 @@
 //! Compares compiled rules with those of another author: the real tools load both, and the kernel's
 //! listings are compared. The printed text is compared with the listing as well.
+// matrix: needs WEIR_GOLDEN
 
 #![allow(
     clippy::unwrap_used,

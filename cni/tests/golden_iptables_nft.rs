@@ -3,6 +3,7 @@
 //! Each line of weir's listing is translated to options of iptables, which must equal the options of the tool's own
 //! listing. A rule that the tool wrote without matches and targets of xtables must also be listed by `nft` word for
 //! word as by weir.
+// matrix: needs WEIR_GOLDEN
 
 #![allow(
     clippy::unwrap_used,

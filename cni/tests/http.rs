@@ -1,4 +1,6 @@
 //! The time limit of an exchange on a socket, whatever the peer does.
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,5 +1,7 @@
 //! ADD, CHECK, DEL, GC and STATUS with an API server over TLS and a fake
 //! kernel.
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,6 @@
 //! Ambient pods: the decision, and the hand-over to the node agent.
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

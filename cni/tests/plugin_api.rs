@@ -1,4 +1,6 @@
 //! Failures of the API server, its kubeconfig, and the connection.
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,6 @@
 //! Looks the pod up at the node agent, and at the API server if the agent does not answer.
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,6 @@
 //! The dispatcher with a fake process: every row of the protocol's tables.
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

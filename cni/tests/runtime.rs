@@ -1,4 +1,6 @@
 //! The runner with small plugins that record their input.
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

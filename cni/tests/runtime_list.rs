@@ -1,4 +1,6 @@
 //! Network configurations as files, and the negotiated version.
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

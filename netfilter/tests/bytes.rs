@@ -205,6 +205,7 @@ fn expressions() -> Vec<(String, Vec<u8>)> {
     out
 }
 
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
 #[test]
 fn every_expression_has_a_golden_and_is_read_and_written_alike() {
     let mut missing: BTreeSet<&str> = Expr::NAMES.iter().copied().collect();
@@ -237,6 +238,7 @@ const NEVER_SENT: &[(&str, &str)] = &[
     ),
 ];
 
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
 #[test]
 fn every_attribute_of_an_expression_is_in_a_golden() {
     let mut missing: BTreeSet<&str> = Expr::constants()
@@ -269,6 +271,7 @@ fn every_attribute_of_an_expression_is_in_a_golden() {
     assert!(missing.is_empty(), "in no golden: {missing:?}");
 }
 
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
 #[test]
 fn every_operation_has_a_golden() {
     let all: BTreeSet<u16> = goldens()

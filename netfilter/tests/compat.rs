@@ -1,4 +1,5 @@
 //! What `iptables-nft` and `ip6tables-nft` write, as weir reads it; their own listing is the oracle.
+// matrix: variants no-xtables
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -170,6 +171,7 @@ fn a_marked_listing_is_read_by_nft() {
     load(&fresh, &format!("{mark}\ntable ip filter {{\n}}\n"));
 }
 
+// matrix: none: asks a C compiler about the system's headers, and no kernel
 #[test]
 fn attributes_are_the_headers() {
     let includes = "#include <stdio.h>\n#include <linux/netfilter/nf_tables_compat.h>\n";
@@ -206,6 +208,7 @@ mod damaged {
     }
 
     proptest! {
+        // matrix: none: about values and programs, with no namespace, no rule and no kernel
         #[test]
         fn any_bytes_have_a_text(
             name in proptest::sample::select(&NAMES[..]),

@@ -82,6 +82,7 @@ fn round_trip<A: AttrSet + PartialEq + std::fmt::Debug>(attrs: &A) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
+    // matrix: none: about values and programs, with no namespace, no rule and no kernel
     #[test]
     fn attributes_are_read_as_written(
         a in CommandAttrs::arbitrary(), b in CreateAttrs::arbitrary(), c in EntryAttrs::arbitrary(),
@@ -94,6 +95,7 @@ proptest! {
         round_trip(&e);
     }
 
+    // matrix: none: about values and programs, with no namespace, no rule and no kernel
     #[test]
     fn any_bytes_are_an_error_at_worst(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = CommandAttrs::decode(&bytes);
@@ -102,6 +104,7 @@ proptest! {
         let _ = CommandAttrs::path(&bytes, Target::byte(bytes.len() / 2));
     }
 
+    // matrix: none: about values and programs, with no namespace, no rule and no kernel
     #[test]
     fn any_text_is_an_error_at_worst(text in "\\PC{0,80}", words in prop::collection::vec(
         prop::sample::select(vec![

@@ -1,4 +1,5 @@
 //! The real `nft` as oracle, both ways: we read what it wrote, it lists what we wrote.
+// matrix: smoke; variants no-xtables no-ipset 6.12-rt
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

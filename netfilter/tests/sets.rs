@@ -1,5 +1,6 @@
 //! Sets where they are awkward: at the ends of their type, adjacent, with everything an element can have, and
 //! large.
+// matrix: smoke
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -2,6 +2,7 @@
 //!
 //! Our text is that of 1.0.6, of Debian 12. Where other versions write another text for the same rule, the
 //! difference is in a table below, with its reason; anything else is a failure.
+// matrix: host: starts the nft of other distributions, with a C library of each, from target/
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
 //! The engine in namespaces: what is ours changes, what belongs to others stays.
+// matrix: variants 6.12-rt
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

@@ -1,4 +1,5 @@
 //! The real legacy tools as oracle, both ways: we read what they wrote, they list what we wrote.
+// matrix: variants no-nftables
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

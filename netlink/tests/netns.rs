@@ -1,4 +1,5 @@
 //! Identity and refusals of network namespaces, on the running kernel.
+// matrix: variants no-ipv6
 
 mod common;
 

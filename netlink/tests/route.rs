@@ -1,4 +1,5 @@
 //! Routing objects on the running kernel; `ip` is the oracle.
+// matrix: smoke
 
 // Clippy grants this to `#[test]` functions only, not to their helpers.
 #![allow(clippy::expect_used)]
@@ -420,6 +421,7 @@ fn errors_carry_the_object_and_the_kernel_s_words() {
     );
 }
 
+// matrix: host: measures microseconds, which under emulation say nothing
 #[test]
 fn opening_costs_little() {
     let netns = namespace_or_skip!();

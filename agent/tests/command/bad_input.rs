@@ -1,4 +1,5 @@
 //! Everything that can be wrong with what is given: one clear line, and nothing is changed.
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
 
 use crate::support::{TempFile, config, inside, path, weir};
 use serde_json::json;

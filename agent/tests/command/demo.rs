@@ -1,4 +1,5 @@
 //! `weir demo` does what the README says.
+// matrix: every; smoke; variants all
 
 use crate::rights::unmapped;
 use crate::support::{exists, weir};

@@ -1,4 +1,5 @@
 //! The command `weir` as a user meets it: real namespaces, real kernel, the real `nft` as oracle.
+// matrix: oldest
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[macro_use]

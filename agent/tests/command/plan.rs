@@ -1,4 +1,5 @@
 //! `weir plan`: text and JSON, no kernel.
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
 
 use crate::support::{Run, TempFile, config, inside, path, weir};
 use serde_json::{Value, json};

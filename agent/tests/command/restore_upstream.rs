@@ -1,5 +1,6 @@
 //! Texts that upstream feeds to `iptables-restore`: abbreviated options, `* TABLE`, `-N` and all. The real tool
 //! programs the same text beside us.
+// matrix: needs WEIR_GOLDEN
 
 #![allow(clippy::indexing_slicing)]
 

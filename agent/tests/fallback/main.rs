@@ -2,6 +2,8 @@
 //!
 //! Nothing here knows which kernel it runs on. What `weir preflight` says beforehand decides what must happen then,
 //! so each test says something on every kernel, and most on one without nf_tables, legacy tables, TPROXY or IPv6.
+// matrix: oldest; smoke; variants no-ipv6
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,
@@ -61,11 +63,13 @@ fn automatic(mode: Mode, job: &str) {
     scene.cleans();
 }
 
+// matrix: variants all
 #[test]
 fn redirection_works_with_whatever_engine_there_is() {
     automatic(Mode::Redirect, REDIRECT);
 }
 
+// matrix: variants no-nftables no-tproxy no-nft-tproxy
 #[test]
 fn transparent_proxying_works_or_what_is_lacking_is_named() {
     automatic(Mode::Tproxy, TPROXY);
@@ -96,6 +100,7 @@ fn named(engine: &str, features: &[(&str, &str)]) {
     }
 }
 
+// matrix: variants no-nftables
 #[test]
 fn nf_tables_when_named_are_used_or_refused() {
     named(
@@ -107,6 +112,7 @@ fn nf_tables_when_named_are_used_or_refused() {
     );
 }
 
+// matrix: variants no-xtables no-ip6tables
 #[test]
 fn legacy_tables_when_named_are_used_or_refused() {
     named(
@@ -120,6 +126,7 @@ fn legacy_tables_when_named_are_used_or_refused() {
 }
 
 /// IPv4 alone needs nothing of IPv6.
+// matrix: variants no-xtables no-ip6tables
 #[test]
 fn legacy_tables_of_ipv4_are_enough_for_ipv4() {
     let Some(mut scene) = scene(Mode::Redirect) else {
@@ -136,6 +143,7 @@ fn legacy_tables_of_ipv4_are_enough_for_ipv4() {
 }
 
 /// `weir show`, `clean` and `verify` work wherever there is one engine.
+// matrix: variants no-xtables no-nftables no-ip6tables
 #[test]
 fn a_pod_without_rules_is_clean_whatever_the_kernel_lacks() {
     let Some(scene) = scene(Mode::Redirect) else {
@@ -153,6 +161,7 @@ fn a_pod_without_rules_is_clean_whatever_the_kernel_lacks() {
 }
 
 /// Sets are a thing of their own: legacy tables work without them.
+// matrix: variants no-ipset
 #[test]
 fn sets_are_made_or_what_is_lacking_is_named() {
     let Some(scene) = scene(Mode::Redirect) else {

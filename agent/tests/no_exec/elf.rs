@@ -2,6 +2,7 @@
 //!
 //! The linker drops what nothing refers to, so a program that cannot execute does not even
 //! import `execvp`. (Static programs are stripped, and glibc holds an `execve` of its own.)
+// matrix: none: reads the program file with its symbols, and asks no kernel
 
 use std::path::Path;
 

@@ -6,6 +6,8 @@
 //!
 //! One file may execute: the runner of CNI plugins, which `weir cni` is made of. One may make a process, which executes
 //! nothing: see `source`.
+// matrix: newest
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
 //! What we wrote: the sources of the product, without its tests.
+// matrix: none: reads the sources and the crates of Cargo's registry, and asks no kernel
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
 //! Just enough of Rust's grammar: words and punctuation, without comments, texts and test code.
+// matrix: none: reads the sources and the crates of Cargo's registry, and asks no kernel
 
 /// A word or one character of punctuation (`::` is one), and its line.
 #[derive(Debug, Clone, PartialEq, Eq)]

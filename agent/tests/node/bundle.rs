@@ -1,5 +1,6 @@
 //! `weir preflight --bundle`: what is in it, what is not, and when there is none. Unpacked and checked by `tar` and
 //! `sha256sum`.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{Node, names};
 use serde_json::Value;

@@ -1,4 +1,5 @@
 //! Questions to the agent that it answers without running, and taking everything away by hand.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{BRIDGE, Node, weir};
 use serde_json::Value;

@@ -1,5 +1,6 @@
 //! The container runtime that is asked for its directories: a real containerd where there is one, and a fake for the
 //! faults that it does not have.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{BRIDGE, Node, PATIENCE, weir};
 use http_body_util::{BodyExt, Full};

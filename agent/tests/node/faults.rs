@@ -1,4 +1,5 @@
 //! What is wrong is named, and nothing is left half-written.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{BRIDGE, Node};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};

@@ -1,4 +1,5 @@
 //! Files byte for byte as another author's program writes them.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{Node, desired, golden, names};
 use serde_json::Value;

@@ -1,4 +1,5 @@
 //! Everything that was installed is put right when somebody changes it.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{BRIDGE, Node};
 use std::os::unix::fs::PermissionsExt;

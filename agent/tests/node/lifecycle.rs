@@ -1,4 +1,5 @@
 //! Start, end, and everything in between that is no tampering.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{BRIDGE, Node};
 use nix::sys::signal::Signal;

@@ -1,4 +1,6 @@
 //! The node agent: its installer against golden data, and the whole process on directories that stand for a node.
+// matrix: newest
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
 //! The pods of the node: watched, and looked up over the socket.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::api_server::{ApiServer, Asked, Fault, Streaming, namespace, pod};
 use crate::support::{Agent, BRIDGE, Node, exchange};

@@ -1,4 +1,5 @@
 //! What the process may do.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::api_server::ApiServer;
 use crate::attacks::{refused, state_of};

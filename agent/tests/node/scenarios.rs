@@ -1,4 +1,5 @@
 //! What the agent makes of directories, from its start to its end.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{Agent, Node, golden};
 use serde_json::Value;

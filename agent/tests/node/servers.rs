@@ -1,4 +1,5 @@
 //! Health, metrics, and the socket for the plugin's lines, which is asked by the plugin's own client.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{Agent, BRIDGE, Node, exchange, get};
 use std::io::Write;

@@ -1,4 +1,5 @@
 //! The page about the node and its JSON, of an agent that runs; and the page in a real browser.
+// matrix: none: about a page, also in a browser; the rules that it shows are made in repair
 
 use crate::api_server::{ApiServer, Fault};
 use crate::chromium::{Chromium, Scheme};

@@ -1,4 +1,5 @@
 //! One look at the directory: is what was installed still in force.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::golden::env;
 use crate::support::{BRIDGE, Node, desired, golden};

@@ -1,6 +1,7 @@
 //! Many commands of the tools with few processes: each tool has a way to take them as text, whole or not at all.
 //!
 //! A process for each feature is most of what the comparison takes, above all on a machine that is emulated.
+// matrix: none: about values and programs, with no namespace, no rule and no kernel
 
 use super::tools::Commands;
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
 //! Numbers of `linux/bpf.h`, compared with the system's header.
+// matrix: none: asks a C compiler about the system's headers, and no kernel
 
 use std::process::Command;
 use weir_preflight::bpf::{ROWS, Trial};

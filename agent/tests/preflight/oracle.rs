@@ -1,4 +1,5 @@
 //! Every "have" is used by the real tool, and every "lack" fails in it.
+// matrix: smoke; variants no-ipv6 6.12-rt
 
 use super::batch::{self, Batch};
 use super::nft_scripts;
@@ -158,6 +159,7 @@ fn all(netns: &Netns, commands: &Commands) -> (bool, String) {
     told(&inside(netns, last))
 }
 
+// matrix: variants no-nftables no-tproxy
 #[test]
 fn nft_agrees_about_every_feature() {
     if !root() {
@@ -202,6 +204,7 @@ fn nft_agrees_about_every_feature() {
     );
 }
 
+// matrix: variants no-xtables no-tproxy no-ip6tables no-ipset
 #[test]
 fn iptables_legacy_agrees_about_every_feature() {
     if !root() {
@@ -221,6 +224,7 @@ fn iptables_legacy_agrees_about_every_feature() {
     );
 }
 
+// matrix: variants no-ipset
 #[test]
 fn ipset_agrees_about_every_type() {
     if root() {
@@ -233,6 +237,7 @@ fn ipset_agrees_about_every_type() {
     }
 }
 
+// matrix: variants no-btf
 #[test]
 fn iproute2_agrees_about_links_routes_and_filters() {
     if !root() {

@@ -1,4 +1,5 @@
 //! How it ends: exit codes, JSON, without rights, and on a kernel that could load modules.
+// matrix: newest
 
 use super::support::weir;
 use serde_json::Value;
@@ -154,6 +155,7 @@ fn what_weir_does_not_do_yet_spoils_no_verdict() {
     assert_eq!(done, ["sidecar", "sidecar-tproxy"]);
 }
 
+// matrix: host: about messages during a slow run, which any kernel can be
 #[test]
 fn a_slow_run_says_what_it_waits_for() {
     if !is_root() {

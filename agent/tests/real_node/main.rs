@@ -1,6 +1,8 @@
 //! The agent of our image on a Kubernetes node: kubelet, containerd, API server, controllers.
 //!
 //! `ci/node test` starts such a node and runs these, one after the other; without it each says that it is skipped.
+// matrix: none: runs on a Kubernetes node, which ci/node test starts
+
 // Clippy grants these to `#[test]` functions only.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
 //! Name queries.
+// matrix: variants 6.12-rt
 
 use serde_json::{Value, json};
 use weir_demo::{Flow, Owner, Place, Protocol, Receiver};

@@ -1,4 +1,5 @@
 //! What is sent to the pod.
+// matrix: variants 6.12-rt
 
 use serde_json::json;
 use weir_demo::{Mode, Outcome, Place, Receiver};

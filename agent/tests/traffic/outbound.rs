@@ -1,4 +1,5 @@
 //! What the pod sends.
+// matrix: smoke; variants 6.12-rt
 
 use serde_json::json;
 use weir_demo::{Owner, Place, Receiver};

@@ -1,4 +1,5 @@
 //! What the pod sends to itself: over `lo`, whatever the address.
+// matrix: variants 6.12-rt
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

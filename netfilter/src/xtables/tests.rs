@@ -203,6 +203,7 @@ fn a_ruleset_is_the_text_of_both_programs() {
 }
 
 /// `iptables-legacy-save` prints what `iptables-legacy-restore` read, unchanged.
+// matrix: every
 #[test]
 fn the_real_tool_prints_what_we_print() {
     // The rules name user ids, and in a user namespace only mapped ones can be named.

@@ -19,6 +19,8 @@ pub struct Program {
     pub room: String,
     /// The integration test (`sets`), or `unit` for the tests in the library itself.
     pub name: String,
+    /// The file that its crate begins with.
+    pub source: PathBuf,
     /// The file that Cargo made.
     pub executable: PathBuf,
     /// Its package's directory, in which Cargo runs it.
@@ -48,6 +50,7 @@ struct Message {
 struct Target {
     name: String,
     kind: Vec<String>,
+    src_path: PathBuf,
 }
 
 #[derive(Deserialize)]
@@ -155,6 +158,7 @@ impl Artifacts {
                     target.name
                 },
                 room,
+                source: target.src_path,
                 executable,
                 package,
             }),
@@ -213,7 +217,7 @@ mod tests {
 
     fn line(room: &str, name: &str, kind: &str, is_test: bool) -> String {
         format!(
-            r#"{{"reason":"compiler-artifact","package_id":"x","manifest_path":"/w/{room}/Cargo.toml","target":{{"name":"{name}","kind":["{kind}"]}},"profile":{{"test":{is_test}}},"executable":"/t/{name}-1"}}"#
+            r#"{{"reason":"compiler-artifact","package_id":"x","manifest_path":"/w/{room}/Cargo.toml","target":{{"name":"{name}","kind":["{kind}"],"src_path":"/w/{room}/x.rs"}},"profile":{{"test":{is_test}}},"executable":"/t/{name}-1"}}"#
         )
     }
 

@@ -1,6 +1,7 @@
 //! A case: one test of one test program. The same file runs on the host and in every guest.
 use super::artifacts::{Artifacts, Program};
-use super::needs;
+use super::marks::{Marks, Reader};
+use super::ship::RELEASE;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use weir_vm::{Error, Result};
@@ -12,6 +13,8 @@ pub struct Case {
     pub name: String,
     /// What runs it.
     pub what: What,
+    /// What it says about where it runs.
+    pub marks: Marks,
 }
 
 /// What a case is made of.
@@ -50,23 +53,36 @@ impl Case {
     /// Every case, in the order of the rooms, and those of the matrix itself.
     ///
     /// # Errors
-    /// A test program cannot say what is in it.
+    /// A test program cannot say what is in it; its source says what nobody understands.
     pub fn all(artifacts: &Artifacts) -> Result<Vec<Self>> {
         let mut cases = vec![
             Self {
                 name: PREFLIGHT.to_owned(),
                 what: What::Preflight,
+                marks: Marks {
+                    is_smoke: true,
+                    variants: ["all".to_owned()].into(),
+                    ..Marks::default()
+                },
             },
             Self {
                 name: ALONE.to_owned(),
                 what: What::Alone,
+                marks: Marks {
+                    is_smoke: true,
+                    needs: [RELEASE.to_owned()].into(),
+                    ..Marks::default()
+                },
             },
         ];
+        let mut stale = Vec::new();
         for (index, program) in artifacts.programs.iter().enumerate() {
+            let mut reader = Reader::new(program);
             for test in tests_of(program)? {
                 let name = format!("{}::{}::{test}", program.room, program.name);
-                // The library's own tests are about values; those that ask the kernel are named.
-                if program.name == "unit" && !needs::is_kernel_unit(&name) {
+                let marks = reader.marks(&test)?;
+                // The library's own tests are about values; those that ask the kernel say so.
+                if program.name == "unit" && marks.on.is_none() {
                     continue;
                 }
                 cases.push(Self {
@@ -75,10 +91,19 @@ impl Case {
                         program: index,
                         test,
                     },
+                    marks,
                 });
             }
+            stale.extend(reader.stale());
         }
-        Ok(cases)
+        match stale.first() {
+            None => Ok(cases),
+            Some(first) => Err(Error::new(
+                first,
+                "it has a line for the matrix, and is no test",
+                "Put the line above a test, or above all items of the file",
+            )),
+        }
     }
 }
 

@@ -16,8 +16,8 @@ mod capability;
 pub mod case;
 pub mod cli;
 pub mod host;
+pub mod marks;
 pub mod model;
-pub mod needs;
 mod place;
 mod pool;
 mod ran;
@@ -115,15 +115,6 @@ impl<'a> Matrix<'a> {
             }
         }
         pairs
-    }
-
-    /// What the tables of this crate say about cases that there are not, by the start of their name: a test that got
-    /// another name would run nowhere, or everywhere.
-    #[must_use]
-    pub fn stale(&self) -> Vec<&'static str> {
-        let is_there = |start: &&str| self.cases.iter().any(|c| c.name.starts_with(start));
-        let starts = needs::starts().chain(variants::starts());
-        starts.filter(|start| !is_there(start)).collect()
     }
 
     /// Why a case cannot be tried, unless that is a failure.

@@ -1,12 +1,20 @@
 //! An environment: where cases run.
 use super::model::Environment;
-use super::needs::End;
 use super::skip::Version;
 use super::variants::{Row, row};
 use weir_vm::{Kernel, Kernels, Payload, Result};
 
 /// The name of the environment that is this machine.
 pub const HOST: &str = "host";
+
+/// Which of the kernels that are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The one of the lowest version.
+    Oldest,
+    /// The one of the highest.
+    Newest,
+}
 
 /// Options of a kernel's configuration that decide what weir can do there.
 const OPTIONS: &[&str] = &[

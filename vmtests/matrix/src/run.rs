@@ -2,10 +2,11 @@
 use super::artifacts::Artifacts;
 use super::capability;
 use super::case::{ALONE, Case, What};
+use super::marks::On;
 use super::model::{Capability, CaseResult, Verdict};
-use super::place::Place;
+use super::place::{End, Place};
 use super::ran::Ran;
-use super::{host, needs, ship};
+use super::{host, ship};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -15,6 +16,9 @@ use weir_vm::{Cache, Error, Machine, Options, Origin, Payload, Result, Stream};
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Random cases of one property in a guest: emulation makes each about twenty times slower.
 const PROPTEST_CASES: &str = "5";
+
+/// How long a case may take, in seconds.
+const DEADLINE: u64 = 120;
 
 /// Everything that cases need.
 #[derive(Debug)]
@@ -79,17 +83,16 @@ impl<'a> Runner<'a> {
 
     /// Does the case belong to the environment?
     pub(crate) fn belongs(case: &Case, place: &Place) -> bool {
-        if needs::no_kernel(&case.name).is_some() {
-            return false;
+        let on = case.marks.on.as_ref().unwrap_or(&On::Every);
+        match (on, place.row) {
+            (On::None(_), _) => false,
+            _ if place.is_host() => case.what != What::Alone,
+            (On::Host(_), _) => false,
+            (_, Some(row)) => case.marks.runs_on(row.name),
+            (On::Every, None) => true,
+            (On::Oldest, None) => place.ends.contains(&End::Oldest),
+            (On::Newest, None) => place.ends.contains(&End::Newest),
         }
-        if place.is_host() {
-            return case.what != What::Alone;
-        }
-        needs::host_only(&case.name).is_none()
-            && match place.row {
-                Some(row) => row.runs(&case.name),
-                None => needs::end_of(&case.name).is_none_or(|end| place.ends.contains(&end)),
-            }
     }
 
     /// Runs one case.
@@ -128,7 +131,14 @@ impl<'a> Runner<'a> {
         if let Some(reason) = &place.about.unavailable {
             return Some(reason.clone());
         }
-        needs::unnamed(&case.name)
+        let mut needs = case.marks.needs.iter();
+        let missing = needs.find(|name| weir_vm::variable(name).is_none())?;
+        let help = match missing.as_str() {
+            ship::GOLDEN => "it names the directory of the golden cases",
+            ship::RELEASE => "ci/build makes the release binaries and prints their folder",
+            _ => "the test needs it",
+        };
+        Some(format!("{missing} is not set: {help}"))
     }
 
     fn judge(&self, case: &Case, place: &Place, ran: &Ran, done: &mut Done) -> Verdict {
@@ -250,7 +260,7 @@ impl<'a> Runner<'a> {
             cwd: cwd.into(),
             env,
             is_isolated: false,
-            deadline_ms: needs::DEADLINE * 1000,
+            deadline_ms: DEADLINE * 1000,
             stdin: None,
         })
     }

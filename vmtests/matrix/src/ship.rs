@@ -1,15 +1,16 @@
 //! What guests hold: the test programs without what only debuggers read, what they read, and the real tools.
 use super::artifacts::Artifacts;
-use super::needs::MORE_TOOLS;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weir_vm::variable;
 use weir_vm::{Error, Payload, Result};
 
+/// Tools that tests start besides [`weir_vm::TOOLS`].
+const MORE_TOOLS: &[&str] = &["chroot", "conntrack", "mkdir", "setpriv", "sysctl"];
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 /// A directory of test data, and one of programs, of which these are wanted.
-const GOLDEN: &str = "WEIR_GOLDEN";
-const RELEASE: &str = "WEIR_BIN_DIR";
+pub(crate) const GOLDEN: &str = "WEIR_GOLDEN";
+pub(crate) const RELEASE: &str = "WEIR_BIN_DIR";
 const RELEASED: [&str; 2] = ["weir", "weir-cni"];
 
 /// What a guest holds that runs these test programs, by their places among the artifacts: them besides what every guest

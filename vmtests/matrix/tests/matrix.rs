@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use weir_vm::{Cache, Error, Kernels, State};
 use weir_vmtests::model::Verdict;
-use weir_vmtests::{Artifacts, Matrix, Plan, case, needs};
+use weir_vmtests::{Artifacts, Matrix, Plan, case};
 
 const CASES: &str = "VMTESTS_CASES";
 const ARTIFACTS: &str = "VMTESTS_ARTIFACTS";
@@ -48,15 +48,7 @@ fn trials() -> Result<Vec<Trial>, Error> {
     };
     let matrix = Arc::new(Matrix::new(cache, artifacts, plan)?);
     let chosen = std::env::var(CASES).unwrap_or_default();
-    let shared = Arc::clone(&matrix);
-    let tables = Trial::test(
-        "the_tables_speak_of_cases_that_there_are",
-        move || match shared.stale().as_slice() {
-            [] => Ok(()),
-            stale => Err(format!("no case has a name that starts so: {stale:?}").into()),
-        },
-    );
-    let mut trials = vec![tables];
+    let mut trials = Vec::new();
     for (place, case) in matrix.pairs() {
         let (Some(at), Some(what)) = (matrix.places.get(place), matrix.cases.get(case)) else {
             continue;
@@ -65,7 +57,7 @@ fn trials() -> Result<Vec<Trial>, Error> {
             "all" => true,
             "guests" => !at.is_host(),
             // Cargo runs the same tests on this machine anyway.
-            _ => needs::is_smoke(&what.name) && !at.is_host(),
+            _ => what.marks.is_smoke && !at.is_host(),
         };
         if !is_wanted {
             continue;

@@ -1,0 +1,268 @@
+//! What a test says about where it runs: lines of its source that begin with `// matrix: `.
+//!
+//! ```text
+//! // matrix: none: asks a C compiler, and no kernel          it is no part of the matrix, and why
+//! // matrix: host: measures microseconds                     on this machine only, and why
+//! // matrix: oldest                                          of all kernels, on the oldest; also: newest, every
+//! // matrix: smoke; variants no-xtables no-ipset             in a quick run; on these variants, or "variants all"
+//! // matrix: needs WEIR_GOLDEN                               a variable without which it cannot run
+//! ```
+//!
+//! A line above a test is about that test, and any other line is about the file with the modules in it. What is said
+//! closer to a test counts; `smoke`, variants and needs add up. Without a line, a test runs on this machine and on every
+//! kernel as it is; a unit test is no part of the matrix.
+use super::artifacts::Program;
+use super::variants;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use weir_vm::{Error, Result};
+
+const MARK: &str = "// matrix: ";
+
+/// Where a test runs, besides on variants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum On {
+    /// On this machine and on every kernel.
+    Every,
+    /// On this machine, and of the kernels that are asked for on the one of the lowest version.
+    Oldest,
+    /// The same with the highest version.
+    Newest,
+    /// On this machine, for this reason.
+    Host(String),
+    /// It is no part of the matrix, for this reason.
+    None(String),
+}
+
+/// What the lines about a test say together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Where it runs; absent: nothing is said.
+    pub on: Option<On>,
+    /// A quick run has it.
+    pub is_smoke: bool,
+    /// The variants on which it runs.
+    pub variants: BTreeSet<String>,
+    /// Variables that it needs.
+    pub needs: BTreeSet<String>,
+}
+
+impl Marks {
+    /// Does it run on the variant?
+    #[must_use]
+    pub fn runs_on(&self, variant: &str) -> bool {
+        self.variants.contains("all") || self.variants.contains(variant)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.on = other.on.clone().or(self.on.take());
+        self.is_smoke |= other.is_smoke;
+        self.variants.extend(other.variants.iter().cloned());
+        self.needs.extend(other.needs.iter().cloned());
+    }
+
+    fn read(text: &str) -> std::result::Result<Self, String> {
+        let mut marks = Self::default();
+        let mut rest = text;
+        while !rest.is_empty() {
+            // A reason may hold any sign, so it is the last.
+            let (clause, after) = match rest {
+                _ if rest.starts_with("none: ") || rest.starts_with("host: ") => (rest, ""),
+                _ => rest.split_once("; ").unwrap_or((rest, "")),
+            };
+            rest = after;
+            let (word, value) = clause.split_once(' ').unwrap_or((clause, ""));
+            let names = || value.split_whitespace().map(str::to_owned);
+            match (word, value) {
+                ("none:", _) => marks.on = Some(On::None(value.to_owned())),
+                ("host:", _) => marks.on = Some(On::Host(value.to_owned())),
+                ("oldest", "") => marks.on = Some(On::Oldest),
+                ("newest", "") => marks.on = Some(On::Newest),
+                ("every", "") => marks.on = Some(On::Every),
+                ("smoke", "") => marks.is_smoke = true,
+                ("needs", _) if !value.is_empty() => marks.needs.extend(names()),
+                ("variants", _) if !value.is_empty() => marks.variants.extend(names()),
+                _ => return Err(format!("{clause:?} is nothing that the matrix knows")),
+            }
+        }
+        let known = |name: &&String| *name == "all" || variants::row(name).is_some();
+        match marks.variants.iter().find(|name| !known(name)) {
+            Some(name) => Err(format!("there is no variant {name:?}")),
+            None => Ok(marks),
+        }
+    }
+}
+
+/// What one source file says.
+#[derive(Debug, Default)]
+struct Source {
+    about_all: Marks,
+    about_tests: BTreeMap<String, Marks>,
+}
+
+impl Source {
+    fn read(text: &str) -> std::result::Result<Self, String> {
+        let mut source = Self::default();
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            let Some(mark) = line.trim_start().strip_prefix(MARK) else {
+                continue;
+            };
+            let marks = Marks::read(mark.trim_end())?;
+            let about = match function_below(lines.clone()) {
+                Some(test) => source.about_tests.entry(test.to_owned()).or_default(),
+                None => &mut source.about_all,
+            };
+            about.add(&marks);
+        }
+        Ok(source)
+    }
+}
+
+/// The name of the function that these lines begin with, after comments and attributes.
+fn function_below<'a>(mut lines: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let is_above = |line: &&str| line.starts_with("//") || line.starts_with("#[");
+    let first = lines.find(|line| !is_above(&line.trim_start()))?;
+    let name = first.trim_start().strip_prefix("fn ")?;
+    name.split(['(', '<']).next()
+}
+
+/// Reads what the tests of one program say.
+#[derive(Debug)]
+pub struct Reader {
+    root: PathBuf,
+    sources: BTreeMap<PathBuf, Source>,
+    /// Lines about one test, by file and test, that were asked for.
+    used: BTreeSet<(PathBuf, String)>,
+}
+
+impl Reader {
+    /// Of that program.
+    #[must_use]
+    pub fn new(program: &Program) -> Self {
+        Self {
+            root: program.source.clone(),
+            sources: BTreeMap::new(),
+            used: BTreeSet::new(),
+        }
+    }
+
+    /// What is said about the test of that name: `module::test`.
+    ///
+    /// # Errors
+    /// A source file is gone, or says what nobody understands.
+    pub fn marks(&mut self, test: &str) -> Result<Marks> {
+        let mut file = self.root.clone();
+        let mut folder = file.parent().unwrap_or(Path::new("")).to_owned();
+        let mut marks = self.source(&file)?.about_all.clone();
+        let (modules, name) = test.rsplit_once("::").unwrap_or(("", test));
+        for module in modules.split("::").filter(|m| !m.is_empty()) {
+            let below = [
+                folder.join(format!("{module}.rs")),
+                folder.join(module).join("mod.rs"),
+            ];
+            folder.push(module);
+            // A module without a file is in the one above.
+            if let Some(found) = below.into_iter().find(|f| f.is_file()) {
+                marks.add(&self.source(&found)?.about_all);
+                file = found;
+            }
+        }
+        if let Some(own) = self.source(&file)?.about_tests.get(name) {
+            marks.add(own);
+            self.used.insert((file, name.to_owned()));
+        }
+        Ok(marks)
+    }
+
+    /// Lines about tests that there are not, as `FILE: TEST`.
+    #[must_use]
+    pub fn stale(&self) -> Vec<String> {
+        let all = self.sources.iter().flat_map(|(file, source)| {
+            let names = source.about_tests.keys();
+            names.map(move |name| (file.clone(), name.clone()))
+        });
+        all.filter(|mark| !self.used.contains(mark))
+            .map(|(file, name)| format!("{}: {name}", file.display()))
+            .collect()
+    }
+
+    fn source(&mut self, file: &Path) -> Result<&Source> {
+        let error = |reason: String| {
+            let remedy = "The lines are described in vmtests/matrix/src/marks.rs";
+            Error::new(file.display().to_string(), reason, remedy)
+        };
+        if !self.sources.contains_key(file) {
+            let text = std::fs::read_to_string(file).map_err(|e| Error::io(file.display(), &e))?;
+            let source = Source::read(&text).map_err(error)?;
+            self.sources.insert(file.to_owned(), source);
+        }
+        let source = self.sources.get(file);
+        source.ok_or_else(|| error("it was not read".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Marks {
+        Marks::read(text).unwrap()
+    }
+
+    #[test]
+    fn a_line_is_understood_or_refused() {
+        let marks = read("oldest; smoke; variants no-ipset no-btf; needs A");
+        assert_eq!(marks.on, Some(On::Oldest));
+        assert!(marks.is_smoke && marks.runs_on("no-ipset") && !marks.runs_on("no-xtables"));
+        assert!(marks.needs.contains("A"));
+        assert!(read("variants all").runs_on("no-xtables"));
+        assert_eq!(read("none: a; b").on, Some(On::None("a; b".into())));
+        for wrong in [
+            "latest",
+            "smoke yes",
+            "variants",
+            "variants no-such",
+            "needs",
+        ] {
+            assert!(Marks::read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_closer_to_a_test_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        file(
+            "main.rs",
+            "// matrix: oldest\nmod a;\nmod b;\nfn help() {}\n",
+        );
+        file(
+            "a.rs",
+            "mod inner {\n    // matrix: every; smoke\n    #[test]\n    // why\n    fn one() {}\n\n\
+             #[test]\nfn two() {}\n}\n// matrix: smoke\nfn gone() {}\n",
+        );
+        file("b/mod.rs", "//! b\n// matrix: none: values\n#![allow(x)]\n");
+        let mut reader = Reader::new(&Program {
+            room: "r".into(),
+            name: "kernel".into(),
+            source: folder.path().join("main.rs"),
+            executable: PathBuf::new(),
+            package: PathBuf::new(),
+        });
+        let mut on = |test: &str| reader.marks(test).unwrap().on.unwrap();
+        assert_eq!(on("top"), On::Oldest);
+        assert_eq!(on("a::inner::one"), On::Every);
+        assert_eq!(on("a::inner::two"), On::Oldest);
+        assert_eq!(on("b::x"), On::None("values".into()));
+        let stale = reader.stale();
+        assert!(
+            matches!(&stale[..], [one] if one.ends_with("a.rs: gone")),
+            "{stale:?}"
+        );
+    }
+}
