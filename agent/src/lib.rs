@@ -10,6 +10,8 @@
 //! api         the API server: access, connections and their limits, the recorder of Kubernetes events
 //! pods        what the API server says of this node's pods
 //! sandboxes   the network namespace of a pod, and how it is known
+//! dataplane   ways to redirect a pod: what it should have, compared and written
+//! reconcile   work by pod: when, how often, on which thread
 //! repair      pods that are outside of the mesh, and should not be
 //! install     the plugin and its configuration on the node
 //! serve       health, metrics, the sockets for the plugin and for operators
@@ -24,11 +26,13 @@
 mod api;
 mod bundle;
 pub mod cli;
+mod dataplane;
 pub mod install;
 pub(crate) mod journal;
 pub(crate) mod log;
 pub(crate) mod metrics;
 pub mod pods;
+mod reconcile;
 pub mod repair;
 pub mod sandboxes;
 pub(crate) mod serve;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use weir_cni::compile::Engine;
 use weir_cni::log::Level::{self, Debug, Error, Info, Warn};
-use weir_cni::plugin::{Deviation, Phases};
-use weir_cni::redirection::Difference;
+use weir_cni::plugin::Phases;
+use weir_cni::redirection::{Change, Difference};
 
 /// A pod, by what names it. Displayed as `NAMESPACE/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,8 +90,8 @@ pub(crate) enum Cause {
 
 impl Cause {
     /// Of everything that was found.
-    pub(crate) fn of(found: &[Deviation]) -> Self {
-        let is_missing = |d: &Deviation| d.difference == Difference::Missing;
+    pub(crate) fn of(found: &[Change]) -> Self {
+        let is_missing = |c: &Change| c.difference() == Difference::Missing;
         match found.iter().all(is_missing) {
             true => Self::Missing,
             false => Self::Changed,

@@ -1,223 +1,108 @@
-//! Whether a pod is redirected as it asks, and the repair of one that is not: the plugin's own path.
+//! What is known of one pod.
 
-use super::settings::RepairSettings;
-use crate::journal::pod::Mode;
+use super::broken::Broken;
+use super::visit::{InSync, Look};
+use crate::journal::cut;
+use crate::journal::pod::{Mode, PodState, Unasked};
 use crate::pods::PodView;
-use crate::sandboxes::place::{Identity, Place, Processes, Scan, owns};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Instant, SystemTime};
 use weir_cni::compile::Engine;
 use weir_cni::config::InboundMode;
-use weir_cni::log::Logger;
-use weir_cni::plugin::{Desired, Deviation, Healed, KernelBackend, Phase, Phases, named_engine};
-use weir_cni::pod::{PodFacts, PodRedirect, SidecarDecision, redirect_from};
-use weir_cni::redirection::{Fingerprint, Sandbox};
 
-/// Rules that did not change since are read again after this long all the same: a fingerprint does not have what a
-/// main table holds.
-pub(super) const WHOLE: Duration = Duration::from_secs(600);
-
-/// What is desired for a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    identity: Identity,
-    redirect: PodRedirect,
-    /// The engine that the plugin's configuration names, if any.
-    engine: Option<Engine>,
+/// What is known of one pod, by its UID, until it disappears.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) view: Arc<PodView>,
+    /// Why nothing may be written: another pod claims its address or UID.
+    pub(super) claimed: Result<(), String>,
+    pub(super) broken: Broken,
+    /// What is to be known of its state.
+    pub(super) asks: Asks,
+    pub(super) in_sync: Option<InSync>,
+    /// Why it is not; it is tried again.
+    pub(super) failed: Option<(String, Option<Look>)>,
+    /// The last event about its state.
+    pub(super) event: Option<Instant>,
+    /// When all was right the last time, and who held the rules then.
+    seen: Option<(SystemTime, Option<Engine>)>,
+    /// The job that goes on.
+    pub(super) running: Option<Running>,
+    /// Of a pod that asks for nothing: what was found, or why that is not known.
+    pub(super) unasked: Option<Result<Unasked, String>>,
 }
 
-impl Wanted {
-    pub(crate) fn mode(&self) -> Mode {
-        match self.redirect.annotations.mode {
-            InboundMode::Tproxy(_) => Mode::Tproxy,
-            InboundMode::Redirect => Mode::Redirect,
+/// What a pod asks for, as far as that was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// It was not looked at yet.
+    Unknown,
+    /// Nothing.
+    Nothing,
+    /// A redirection, in this mode if that can be understood.
+    Redirection(Option<Mode>),
+}
+
+/// A job and what it is for.
+#[derive(Debug, Clone)]
+pub(super) struct Running {
+    pub(super) cause: Cause,
+    pub(super) look: Option<Look>,
+    /// It takes long.
+    pub(super) late: bool,
+}
+
+/// Why there is a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The pod meets Istio's criteria.
+    Criteria,
+    /// Its state is to be known.
+    State,
+}
+
+impl Memory {
+    pub(super) fn new(view: Arc<PodView>) -> Self {
+        Self {
+            view,
+            claimed: Ok(()),
+            broken: Broken::default(),
+            asks: Asks::Unknown,
+            in_sync: None,
+            failed: None,
+            event: None,
+            seen: None,
+            running: None,
+            unasked: None,
         }
     }
-}
 
-/// A pod that was seen to be as it should.
-#[derive(Debug, Clone)]
-pub(crate) struct Verified {
-    place: Place,
-    wanted: Wanted,
-    /// Who holds the rules.
-    pub(crate) engine: Option<Engine>,
-    /// Where nf_tables hold the rules and every change is told by it: from before they were compared. `None`: the next
-    /// look compares them.
-    fingerprint: Option<Fingerprint>,
-    whole: Instant,
-}
+    pub(super) fn is_right(&mut self, now: InSync) {
+        self.seen = Some((SystemTime::now(), now.engine));
+        (self.in_sync, self.failed) = (Some(now), None);
+    }
 
-impl Verified {
-    /// Whether it was seen for this desired state.
-    pub(crate) fn is_for(&self, wanted: &Wanted) -> bool {
-        self.wanted == *wanted
+    /// `None`: nothing is expected of it, as far as is known.
+    pub(super) fn state(&self) -> Option<PodState> {
+        let Asks::Redirection(mode) = self.asks else {
+            return None;
+        };
+        Some(PodState {
+            pod: self.view.reference(),
+            mode,
+            engine: self.seen.and_then(|(_, engine)| engine),
+            verified: self.in_sync.is_some(),
+            verified_at: self.seen.map(|(at, _)| at),
+            error: self.failed.as_ref().map(|(why, _)| cut(why).into()),
+        })
     }
 }
 
-/// What was found.
-#[derive(Debug)]
-pub(crate) enum Found {
-    /// All was as it should be.
-    Right(Verified),
-    /// It was not, and is now.
-    Repaired {
-        now: Verified,
-        differences: Vec<Deviation>,
-        summary: String,
-    },
-}
-
-/// What the pod asks for; none: nothing, or its namespace is not known or not its own.
-///
-/// # Errors
-/// It asks for something that cannot be understood.
-pub(crate) fn wanted(view: &PodView, settings: &RepairSettings) -> Result<Option<Wanted>, String> {
-    let Some(facts) = asks(view) else {
-        return Ok(None);
-    };
-    if settings.exclude_namespaces.contains(&facts.namespace) {
-        return Ok(None);
+impl Look {
+    pub(super) fn mode(&self) -> Option<Mode> {
+        self.desired.mode().map(|mode| match mode {
+            InboundMode::Tproxy(_) => Mode::Tproxy,
+            InboundMode::Redirect => Mode::Redirect,
+        })
     }
-    let identity = Identity::of(view);
-    asked(&facts, identity, settings).map(Some)
-}
-
-/// A pod that lives, has addresses of its own, and asks for redirection.
-pub(crate) fn asks(view: &PodView) -> Option<PodFacts> {
-    let facts = PodFacts::of(&view.pod);
-    if !view.lives() || facts.host_network || view.addresses().is_empty() {
-        return None;
-    }
-    match SidecarDecision::of(&facts) {
-        SidecarDecision::Skip(_) => None,
-        SidecarDecision::Redirect => Some(facts),
-    }
-}
-
-/// The same without asking whether the plugin would redirect the pod.
-///
-/// # Errors
-/// It has the node's network, no address yet, or asks for what cannot be understood.
-pub(crate) fn demanded(view: &PodView, settings: &RepairSettings) -> Result<Wanted, String> {
-    let facts = PodFacts::of(&view.pod);
-    let identity = Identity::of(view);
-    if facts.host_network {
-        return Err(
-            "it lives in the node's own network namespace, which is never redirected".into(),
-        );
-    }
-    if identity.addresses.is_empty() {
-        return Err("it has no address yet, so its network namespace cannot be told".into());
-    }
-    asked(&facts, identity, settings)
-}
-
-fn asked(
-    facts: &PodFacts,
-    identity: Identity,
-    settings: &RepairSettings,
-) -> Result<Wanted, String> {
-    let redirect = redirect_from(facts).map_err(|e| e.to_string())?;
-    let engine = named_engine(settings.native_nftables);
-    Ok(Wanted {
-        identity,
-        redirect,
-        engine,
-    })
-}
-
-/// Whether the result of the last look still holds: same process, same desired state, same rules and routing.
-fn still_right(verified: &Verified, wanted: &Wanted, processes: &Processes) -> bool {
-    verified.fingerprint.is_some()
-        && verified.wanted == *wanted
-        && verified.whole.elapsed() < WHOLE
-        && processes
-            .open(&verified.place, &wanted.identity)
-            .is_ok_and(|sandbox| fingerprint_of(&sandbox) == verified.fingerprint)
-}
-
-/// Finds the namespace of the pod, compares it with what is desired, and makes it so. `before` is what an earlier look
-/// found; while that holds, nothing else is read.
-///
-/// # Errors
-/// No namespace is surely the pod's, it cannot be read, or the rules are refused. It is as it was.
-pub(crate) fn heal(
-    wanted: &Wanted,
-    before: Option<Verified>,
-    processes: &Processes,
-    scan: &dyn Fn() -> Result<Arc<Scan>, String>,
-    phases: &Phases,
-) -> Result<Found, String> {
-    if let Some(before) = before.filter(|seen| still_right(seen, wanted, processes)) {
-        return Ok(Found::Right(before));
-    }
-    let identity = &wanted.identity;
-    let open = || {
-        let place = processes.find(&*scan()?, identity)?;
-        let sandbox = processes.open(&place, identity)?;
-        Ok::<_, String>((place, sandbox))
-    };
-    let (place, sandbox) = phases.measure(Phase::Facts, open)?;
-    // By our descriptor: a process may end, and its number be given away.
-    let path = sandbox.netns().path();
-    let log = Logger::silent();
-    // The plugin runs with the runtime's environment, which is not this one.
-    let lookup = |_: &str| None;
-    let desired = Desired {
-        netns: &path,
-        redirect: &wanted.redirect,
-        engine: wanted.engine,
-        dry_run_file: None,
-        lookup: &lookup,
-        log: &log,
-        phases,
-    };
-    let is_still_its = || match processes.is_there(&place, identity) {
-        true => owns(&sandbox, identity),
-        false => Err("its process ended while its rules were read".to_owned()),
-    };
-    let Healed {
-        differences,
-        summary,
-        engine,
-        fingerprint,
-    } = KernelBackend.heal(&desired, &is_still_its)?;
-    if summary.is_none() && !differences.is_empty() {
-        return Err(not_healed(&differences));
-    }
-    let now = Verified {
-        place,
-        wanted: wanted.clone(),
-        engine,
-        // What was written has another one, and by the time it is read another writer may have changed it again.
-        fingerprint: match engine {
-            Some(Engine::Nft) if summary.is_none() => fingerprint,
-            _ => None,
-        },
-        whole: Instant::now(),
-    };
-    Ok(match summary {
-        None => Found::Right(now),
-        Some(summary) => Found::Repaired {
-            now,
-            differences,
-            summary,
-        },
-    })
-}
-
-/// What another writer has in a table of ours and may still need, a counter say, is not taken away: writing again would
-/// change nothing, and be told as a repair each time.
-fn not_healed(left: &[Deviation]) -> String {
-    let first = left.first().map(Deviation::to_string).unwrap_or_default();
-    format!(
-        "it differs in what is not taken away ({} in all), {first}; find out who made it, and delete it",
-        left.len()
-    )
-}
-
-/// `None`: it cannot be read, and so nothing is taken for unchanged.
-pub(super) fn fingerprint_of(sandbox: &Sandbox) -> Option<Fingerprint> {
-    sandbox.fingerprint().ok()
 }

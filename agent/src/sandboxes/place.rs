@@ -52,6 +52,11 @@ impl Identity {
         }
     }
 
+    /// The UID of the API object; pods without one cannot be told from others.
+    pub(crate) fn uid(&self) -> Option<&str> {
+        self.uids.first().map(String::as_str)
+    }
+
     fn is_called(&self, uid: &str) -> bool {
         self.uids.iter().any(|known| known == uid)
     }
@@ -99,6 +104,11 @@ impl Processes {
         Self {
             root: root.to_owned(),
         }
+    }
+
+    /// The node's files, through its first process.
+    pub(super) fn root_of_node(&self) -> PathBuf {
+        self.root.join("1/root")
     }
 
     /// Whether a place is still what it was: the process lives, in that namespace, and belongs to the pod.
@@ -296,7 +306,7 @@ fn withheld() -> &'static str {
 }
 
 /// Refuses a namespace that was made below the pod, by a process in a user namespace of its own.
-fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), String> {
+pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), String> {
     let depth = netns.user_namespace_depth().map_err(|e| e.to_string())?;
     match (depth, pod.own_users) {
         (Some(0), _) | (Some(1), true) => Ok(()),

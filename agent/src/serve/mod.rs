@@ -23,6 +23,7 @@ use crate::journal::{Event, Journal, Sink, install};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pods::watch::Watch;
+use crate::sandboxes::Sandboxes;
 use crate::settings::Resolved;
 use crate::status::Status;
 use crate::thread::privilege;
@@ -121,6 +122,8 @@ pub(crate) struct Sockets {
     pub(crate) logs: UnixListener,
     /// The watch of pods, and where the plugin asks for them.
     pub(crate) pods: Option<(Option<UnixListener>, Watch)>,
+    /// What the plugin tells about pods goes there.
+    pub(crate) sandboxes: Sandboxes,
     /// With the settings in force.
     pub(crate) report: Option<(UnixListener, Resolved)>,
 }
@@ -159,7 +162,7 @@ pub(crate) fn start(
         }
         tokio::spawn(reserve::watch(status.clone(), log.clone()));
         if let Some((listener, watch)) = sockets.pods {
-            let pods = watch.pods();
+            let (pods, sandboxes) = (watch.pods(), sockets.sandboxes);
             tokio::spawn(watch.run());
             let told = status.clone();
             let kept = Kept {
@@ -170,7 +173,8 @@ pub(crate) fn start(
             };
             let (numbers, log) = (numbers.clone(), log.clone());
             tokio::spawn(kept.serve(listener, move |listener| {
-                pods::serve(listener, pods.clone(), numbers.clone(), log.clone())
+                let known = (pods.clone(), sandboxes.clone());
+                pods::serve(listener, known, numbers.clone(), log.clone())
             }));
         }
         let kept = Kept {

@@ -5,6 +5,7 @@ use super::peer::{Refusals, accept_root};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pods::{PodView, Pods};
+use crate::sandboxes::Sandboxes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -21,15 +22,20 @@ use weir_cni::pod::{Namespace, NamespaceMetadata};
 const WAIT: Duration = Duration::from_secs(1);
 /// Everything on one connection.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of a question: three names.
-const BODY: usize = 4 << 10;
+/// Bytes of a question: three names and a path.
+const BODY: usize = 8 << 10;
 
 /// Listens on a socket for root alone. A socket that an agent before us left is removed.
 pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
     super::logs::bind_for(path, 0o600)
 }
 
-pub(super) async fn serve(listener: UnixListener, pods: Pods, metrics: Metrics, log: Log) {
+pub(super) async fn serve(
+    listener: UnixListener,
+    (pods, sandboxes): (Pods, Sandboxes),
+    metrics: Metrics,
+    log: Log,
+) {
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
         return;
     };
@@ -42,9 +48,9 @@ pub(super) async fn serve(listener: UnixListener, pods: Pods, metrics: Metrics, 
     // Facts of pods are for the runtime of this node.
     let accept = || accept_root(&listener, refused);
     let handler = move |request: Request<Incoming>| {
-        let (pods, metrics) = (pods.clone(), metrics.clone());
+        let (pods, sandboxes, metrics) = (pods.clone(), sandboxes.clone(), metrics.clone());
         async move {
-            let (result, answer) = respond(request, &pods).await;
+            let (result, answer) = respond(request, &pods, &sandboxes).await;
             metrics.pod_lookup(result);
             answer
         }
@@ -52,7 +58,11 @@ pub(super) async fn serve(listener: UnixListener, pods: Pods, metrics: Metrics, 
     http::serve(accept, Arc::default(), LIMIT, handler).await;
 }
 
-async fn respond(request: Request<Incoming>, pods: &Pods) -> (&'static str, Answer) {
+async fn respond(
+    request: Request<Incoming>,
+    pods: &Pods,
+    sandboxes: &Sandboxes,
+) -> (&'static str, Answer) {
     if request.uri().path() != POD_PATH {
         let text = format!("post a question to {POD_PATH}\n");
         return ("malformed", answer(StatusCode::NOT_FOUND, text));
@@ -70,7 +80,12 @@ async fn respond(request: Request<Incoming>, pods: &Pods) -> (&'static str, Answ
         }
     };
     match wait(pods, &question).await {
-        Some(view) => known(&view, pods),
+        Some(view) => {
+            if let Some(netns) = question.netns {
+                sandboxes.announce(view.uid(), netns);
+            }
+            known(&view, pods)
+        }
         None if !pods.synced() => {
             let text = "the API server has not listed the pods of this node yet\n";
             ("unsynced", answer(StatusCode::SERVICE_UNAVAILABLE, text))

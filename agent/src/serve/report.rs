@@ -2,10 +2,10 @@
 
 use super::http::{self, Answer, answer};
 use super::peer::{Refusals, accept_root};
+use crate::dataplane::sidecar::asks;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pods::Pods;
-use crate::repair::state::asks;
 use crate::sandboxes::place::Identity;
 use crate::settings::{self, Resolved};
 use crate::status::{Facts, Status};

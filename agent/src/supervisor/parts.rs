@@ -9,7 +9,8 @@ use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pods::Pods;
 use crate::pods::watch::Watch;
-use crate::repair::controller;
+use crate::repair;
+use crate::sandboxes::Sandboxes;
 use crate::serve::{self, Ports, Ready, Reserve, Sockets};
 use crate::settings::Resolved;
 use crate::status::Status;
@@ -136,6 +137,7 @@ impl Parts<'_> {
             run_dir: self.settings.run_dir.clone(),
             logs,
             pods: None,
+            sandboxes: Sandboxes::of_node(),
             report: None,
         })
     }
@@ -207,7 +209,8 @@ impl Parts<'_> {
             off(why, None);
         }
         let (node, pods) = (&settings.node_name, watch.pods());
-        let begun = controller::start(repair, self.access, node, pods, journal.clone());
+        let pods = (pods, sockets.sandboxes.clone());
+        let begun = repair::start(repair, self.access, node, pods, journal.clone());
         if let Err(why) = begun {
             off(&why, Some(Level::Warn));
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::attempts::{Attempts, Limits};
 use super::backend::Backend;
-use super::look_up::Patience;
+use super::look_up::{NetnsOfPod, Patience};
 use super::phases::{Phase, Phases};
 use super::{AGENT_POD_PREFIX, KUBECONFIG, LOG_FILE, LOG_SOCKET};
 use crate::api::{self, Client};
@@ -29,6 +29,8 @@ pub struct Plugin<'a> {
 pub(super) struct Candidate {
     pub(super) conf: NetConf,
     pub(super) args: CniArgs,
+    /// For the node agent.
+    pub(super) netns: Option<NetnsOfPod>,
     client: OnceCell<Client>,
     pub(super) deadline: Instant,
     pub(super) patience: Patience,
@@ -102,6 +104,7 @@ impl Plugin<'_> {
         let candidate = Candidate {
             conf,
             args,
+            netns: NetnsOfPod::at(netns(call)),
             client: OnceCell::new(),
             deadline: Instant::now() + self.limits.total,
             patience: Patience::default(),

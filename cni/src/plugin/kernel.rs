@@ -6,7 +6,7 @@ use crate::compile::{Engine, compile};
 use crate::config::{Intent, NameFiles};
 use crate::fill::Environment;
 use crate::log::Level;
-use crate::redirection::{self, Change, Fingerprint, Sandbox, Visit};
+use crate::redirection::{self, Change, Sandbox, Visit};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weir_netlink::NetnsId;
@@ -14,61 +14,6 @@ use weir_netlink::NetnsId;
 /// Reads and writes the namespace itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KernelBackend;
-
-/// The differences that [`KernelBackend::heal`] found, and what it wrote.
-#[derive(Debug)]
-pub struct Healed {
-    /// How the namespace differed; empty: it was in sync.
-    pub differences: Vec<Deviation>,
-    /// One line for the log when something was written. `None` with differences: writing would not remove them.
-    pub summary: Option<String>,
-    /// The engine that holds owned rules now; `None` also when that could not be read.
-    pub engine: Option<Engine>,
-    /// The fingerprint before the comparison; `None` when it could not be read.
-    pub fingerprint: Option<Fingerprint>,
-}
-
-impl KernelBackend {
-    /// Compares the namespace with the desired redirection and brings it in sync, in one visit. `may_write` is called
-    /// between the two: the namespace may have got another owner while it was read. Objects of another writer in an
-    /// owned table are kept, so nothing is written when nothing else differs.
-    ///
-    /// # Errors
-    /// The namespace cannot be read; `may_write` refuses; the redirection cannot be written. The namespace is unchanged
-    /// unless the error says otherwise.
-    pub fn heal(
-        &self,
-        desired: &Desired<'_>,
-        may_write: &(dyn Fn() -> Result<(), String> + Sync),
-    ) -> Result<Healed, String> {
-        let engine = desired.engine;
-        let work = |visit: &Visit<'_>, intent: &Intent| {
-            // Read first, so that a change during the comparison is noticed the next time.
-            let fingerprint = visit.fingerprint().ok();
-            let compared = compare(visit, intent, engine)?;
-            let is_kept = |change: &Change| matches!(change, Change::Kept(_));
-            let written = match compared.changes.iter().all(is_kept) {
-                true => None,
-                false => {
-                    may_write()?;
-                    Some(write(visit, intent, engine)?)
-                }
-            };
-            let engine = match &written {
-                Some(written) => Some(written.done.engine),
-                None => visit.engine_in_use().ok().flatten(),
-            };
-            Ok((fingerprint, compared, written, engine))
-        };
-        let (fingerprint, compared, written, engine) = visit(desired, work)?;
-        Ok(Healed {
-            differences: compared.report(desired),
-            summary: written.map(|written| written.report(desired).summary),
-            engine,
-            fingerprint,
-        })
-    }
-}
 
 impl Backend for KernelBackend {
     fn apply(&self, desired: &Desired<'_>) -> Result<ApplySummary, String> {

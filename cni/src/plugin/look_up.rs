@@ -5,6 +5,8 @@
 
 use std::cell::Cell;
 use std::io::{Error, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +31,32 @@ pub struct PodQuestion {
     pub name: String,
     /// `K8S_POD_UID`: a name may have belonged to another pod a moment ago.
     pub uid: String,
+    /// `CNI_NETNS`, so that the agent need not search for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<NetnsOfPod>,
+}
+
+/// The network namespace that the container runtime gave the pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetnsOfPod {
+    /// Its path in the mount namespace of the runtime.
+    pub path: PathBuf,
+    /// `st_dev` of the file at that path.
+    pub dev: u64,
+    /// `st_ino` of the file at that path.
+    pub ino: u64,
+}
+
+impl NetnsOfPod {
+    /// Of this file, as it is now. `None`: it cannot be looked at.
+    pub(super) fn at(path: &Path) -> Option<Self> {
+        let meta = std::fs::metadata(path).ok()?;
+        Some(Self {
+            path: path.to_owned(),
+            dev: meta.dev(),
+            ino: meta.ino(),
+        })
+    }
 }
 
 /// What the agent knows, in the form of the API server.
@@ -86,6 +114,7 @@ impl Plugin<'_> {
             namespace: args.pod_namespace.clone(),
             name: args.pod_name.clone(),
             uid: args.pod_uid.clone(),
+            netns: candidate.netns.clone(),
         };
         let socket = candidate.conf.run_file(POD_SOCKET);
         let body = serde_json::to_string(&question).ok()?;

@@ -34,8 +34,8 @@ pub use backend::{ApplySummary, Backend, Desired, Deviation};
 pub use engine::named_engine;
 pub use enrol::Plugin;
 pub use hand_over::body as hand_over_body;
-pub use kernel::{Healed, KernelBackend};
-pub use look_up::{POD_PATH, PodAnswer, PodQuestion};
+pub use kernel::KernelBackend;
+pub use look_up::{NetnsOfPod, POD_PATH, PodAnswer, PodQuestion};
 pub use phases::{Phase, Phases};
 pub use program::main;
 

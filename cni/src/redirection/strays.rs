@@ -2,7 +2,7 @@
 
 use super::named::Named;
 use super::routing::Held;
-use super::{Change, Sandbox, authorship, engines};
+use super::{Change, Sandbox, Visit, authorship, engines};
 use crate::compile::RoutingItem;
 use weir_netfilter::nft;
 use weir_netfilter::xtables::XtOp;
@@ -29,6 +29,16 @@ impl Sandbox {
     /// The namespace cannot be read.
     pub fn strays(&self) -> Result<Option<Strays>> {
         self.netns().run(find)?
+    }
+}
+
+impl Visit<'_> {
+    /// As [`Sandbox::strays`].
+    ///
+    /// # Errors
+    /// As [`Sandbox::strays`].
+    pub fn strays(&self) -> Result<Option<Strays>> {
+        find()
     }
 }
 

@@ -1,6 +1,7 @@
 //! One visit to a pod's network namespace.
 
 use super::engines::{self, Found};
+use super::named::Named;
 use super::routing::{Held, Ours};
 use super::write::Written;
 use super::{Change, Cost, Failure, Sandbox, apply, change, families, hindrance};
@@ -98,6 +99,14 @@ impl Visit<'_> {
         let desired = families::possible(desired);
         let before = self.held(&desired)?;
         apply::apply(&desired, found, &self.routing, &before)
+    }
+
+    /// As [`Sandbox::clean`].
+    ///
+    /// # Errors
+    /// As [`Sandbox::clean`].
+    pub fn clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>, Failure> {
+        apply::clean(Named(of))
     }
 
     fn held(&self, desired: &Compiled) -> Result<Held> {

@@ -1,0 +1,111 @@
+//! Ways to redirect pods. A [`Dataplane`] states what a pod should have, reads what its namespace has, plans the
+//! difference without a kernel, and writes it; [`converge`] does all of it in one visit to the namespace.
+
+pub(crate) mod sidecar;
+
+use crate::pods::PodView;
+use std::time::{Duration, Instant};
+use weir_cni::plugin::Phase;
+use weir_cni::redirection::{Sandbox, Visit};
+
+/// One way to redirect pods.
+pub(crate) trait Dataplane: Send + Sync + 'static {
+    /// What a pod should have; equal values need the same rules.
+    type Desired: Clone + PartialEq + Send + Sync + 'static;
+    /// What was read from a namespace, in comparison with what is desired.
+    type Observed: Send;
+    /// What is to be written or removed; see [`Dataplane::is_empty`].
+    type Plan: Send;
+    /// What was written.
+    type Applied: Send;
+
+    /// What the pod should have. `None`: its namespace is not a matter of this dataplane.
+    ///
+    /// # Errors
+    /// The pod asks for something that cannot be understood: what, and what would do.
+    fn desire(&self, pod: &PodView) -> Result<Option<Self::Desired>, String>;
+
+    /// Reads the namespace that was entered; changes nothing.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn observe(
+        &self,
+        visit: &Visit<'_>,
+        desired: &Self::Desired,
+        spent: &mut Spent,
+    ) -> Result<Self::Observed, String>;
+
+    /// What has to change. Pure.
+    fn plan(&self, desired: &Self::Desired, observed: &Self::Observed) -> Self::Plan;
+
+    /// Nothing is to be written.
+    fn is_empty(plan: &Self::Plan) -> bool;
+
+    /// Writes the plan, all or nothing, and reads it back; or removes what is owned.
+    ///
+    /// # Errors
+    /// What failed, and what is in force.
+    fn apply(
+        &self,
+        visit: &Visit<'_>,
+        observed: &Self::Observed,
+        plan: &Self::Plan,
+        spent: &mut Spent,
+    ) -> Result<Self::Applied, String>;
+}
+
+/// How long the parts of a visit took.
+#[derive(Debug, Default)]
+pub(crate) struct Spent(pub(crate) Vec<(Phase, Duration)>);
+
+impl Spent {
+    /// Calls `f` and adds its duration to `phase`.
+    pub(crate) fn measure<R>(&mut self, phase: Phase, f: impl FnOnce() -> R) -> R {
+        let begun = Instant::now();
+        let result = f();
+        self.add(phase, begun.elapsed());
+        result
+    }
+
+    /// Adds `time` to `phase`.
+    pub(crate) fn add(&mut self, phase: Phase, time: Duration) {
+        self.0.push((phase, time));
+    }
+}
+
+/// What one visit to a namespace found and did.
+pub(crate) struct Converged<D: Dataplane> {
+    pub(crate) observed: D::Observed,
+    pub(crate) plan: D::Plan,
+    /// `None`: nothing was to be written.
+    pub(crate) applied: Option<Result<D::Applied, String>>,
+}
+
+/// Enters the namespace once: reads it, plans, and writes what differs. `may_write` is called before writing: the
+/// namespace may have got another owner while it was read.
+///
+/// # Errors
+/// The namespace cannot be entered or read. It is as it was.
+pub(crate) fn converge<D: Dataplane>(
+    dataplane: &D,
+    sandbox: &Sandbox,
+    desired: &D::Desired,
+    may_write: &(dyn Fn() -> Result<(), String> + Sync),
+    spent: &mut Spent,
+) -> Result<Converged<D>, String> {
+    let inside = |visit: &Visit<'_>| {
+        let observed = dataplane.observe(visit, desired, spent)?;
+        let plan = dataplane.plan(desired, &observed);
+        let applied = (!D::is_empty(&plan)).then(|| {
+            may_write()?;
+            dataplane.apply(visit, &observed, &plan, spent)
+        });
+        Ok(Converged {
+            observed,
+            plan,
+            applied,
+        })
+    };
+    sandbox.visit(inside).map_err(|e| e.to_string())?
+}

@@ -1,0 +1,276 @@
+//! Pods with a sidecar: the redirection that the plugin makes at ADD, compared and made again in place.
+//!
+//! Pods that ask for no redirection are a matter of this dataplane, too. Another agent may have taken the namespace of
+//! such a pod for that of another one, and its traffic goes to a proxy that is not there: see `ask`.
+
+mod ask;
+
+pub(crate) use ask::asks;
+
+use super::{Dataplane, Spent};
+use crate::pods::PodView;
+use std::time::Instant;
+use weir_cni::compile::{Engine, compile};
+use weir_cni::config::{InboundMode, Intent, NameFiles};
+use weir_cni::fill::Environment;
+use weir_cni::plugin::{Phase, named_engine};
+use weir_cni::pod::{PodFacts, PodRedirect, redirect_from};
+use weir_cni::redirection::{AppliedRedirection, Change, Fingerprint, Strays, Visit};
+
+/// The sidecar's redirection, for pods that the plugin would redirect.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sidecar {
+    /// `NATIVE_NFTABLES`: rules are made for nf_tables, whatever the namespace uses.
+    pub(crate) native_nftables: bool,
+    /// Namespaces whose pods the plugin leaves alone.
+    pub(crate) exclude_namespaces: Vec<String>,
+}
+
+/// What a pod should have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Desired {
+    /// This redirection.
+    Redirection {
+        redirect: Box<PodRedirect>,
+        /// The engine that the plugin's configuration names, if any.
+        engine: Option<Engine>,
+    },
+    /// None. Owned objects that are there all the same may be removed, or may not, for this reason.
+    Nothing(Result<(), String>),
+}
+
+impl Desired {
+    /// How inbound traffic is led to the sidecar.
+    pub(crate) fn mode(&self) -> Option<InboundMode> {
+        match self {
+            Self::Redirection { redirect, .. } => Some(redirect.annotations.mode),
+            Self::Nothing(_) => None,
+        }
+    }
+}
+
+/// What a namespace has.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    /// Read first, so that a change during the comparison is noticed the next time. `None`: it cannot be read, and so
+    /// nothing is taken for unchanged.
+    pub(crate) fingerprint: Option<Fingerprint>,
+    /// The engine that held owned rules.
+    pub(crate) engine: Option<Engine>,
+    pub(crate) found: Found,
+}
+
+/// In comparison with what is desired.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// How it differs from the redirection for its addresses.
+    Compared {
+        intent: Box<Intent>,
+        changes: Vec<Change>,
+    },
+    /// Owned objects in a namespace that should have none.
+    Strays(Option<Strays>),
+}
+
+/// What is to be done about it.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Plan {
+    /// Nothing: all is as it should be.
+    InSync,
+    /// Nothing, though something differs: writing would not change that, or must not.
+    Leave(String),
+    /// The redirection is written, by this engine if one is named.
+    Write(Option<Engine>),
+    /// What is owned is removed.
+    Remove,
+}
+
+/// What was written.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    /// `None`: owned objects were removed.
+    pub(crate) engine: Option<Engine>,
+    pub(crate) summary: String,
+}
+
+impl Sidecar {
+    /// The redirection for a pod, without asking whether the plugin would make one.
+    ///
+    /// # Errors
+    /// It has the node's network, or asks for what cannot be understood.
+    pub(crate) fn demand(&self, view: &PodView) -> Result<Desired, String> {
+        let facts = PodFacts::of(&view.pod);
+        match facts.host_network {
+            true => Err(
+                "it lives in the node's own network namespace, which is never redirected".into(),
+            ),
+            false => self.redirection(&facts),
+        }
+    }
+
+    fn redirection(&self, facts: &PodFacts) -> Result<Desired, String> {
+        Ok(Desired::Redirection {
+            redirect: Box::new(redirect_from(facts).map_err(|e| e.to_string())?),
+            engine: named_engine(self.native_nftables),
+        })
+    }
+}
+
+impl Dataplane for Sidecar {
+    type Desired = Desired;
+    type Observed = Observed;
+    type Plan = Plan;
+    type Applied = Applied;
+
+    fn desire(&self, view: &PodView) -> Result<Option<Desired>, String> {
+        match asks(view) {
+            Some(facts) if self.exclude_namespaces.contains(&facts.namespace) => Ok(None),
+            Some(facts) => self.redirection(&facts).map(Some),
+            None => Ok(ask::nothing(view).map(Desired::Nothing)),
+        }
+    }
+
+    fn observe(
+        &self,
+        visit: &Visit<'_>,
+        desired: &Desired,
+        spent: &mut Spent,
+    ) -> Result<Observed, String> {
+        let fingerprint = visit.fingerprint().ok();
+        let Desired::Redirection { redirect, engine } = desired else {
+            return Ok(Observed {
+                fingerprint,
+                engine: None,
+                found: Found::Strays(visit.strays().map_err(text)?),
+            });
+        };
+        // The plugin runs with the runtime's environment, which is not this one.
+        let group = NameFiles::default().group;
+        let environment = Environment::read(&|_| None, &group).map_err(text)?;
+        let intent = spent.measure(Phase::Decide, || {
+            redirect.intent(&environment, &visit.addresses())
+        });
+        let intent = Box::new(intent.map_err(text)?);
+        let choose = || engine.map_or_else(|| visit.engine_to_try(), Ok);
+        let engine = spent.measure(Phase::Facts, choose).map_err(text)?;
+        let compare = || visit.verify(&compile(&intent, engine));
+        let changes = spent.measure(Phase::Verify, compare).map_err(text)?;
+        Ok(Observed {
+            fingerprint,
+            engine: visit.engine_in_use().ok().flatten(),
+            found: Found::Compared { intent, changes },
+        })
+    }
+
+    fn plan(&self, desired: &Desired, observed: &Observed) -> Plan {
+        let is_kept = |change: &Change| matches!(change, Change::Kept(_));
+        match (&observed.found, desired) {
+            (Found::Compared { changes, .. }, _) if changes.is_empty() => Plan::InSync,
+            // What another writer has in a table of ours and may still need, a counter say, is not taken away: writing
+            // again would change nothing, and be reported as a repair each time.
+            (Found::Compared { changes, .. }, _) if changes.iter().all(is_kept) => {
+                Plan::Leave(format!(
+                    "it differs in what is not taken away ({} in all), {}; find out who made it, and delete it",
+                    changes.len(),
+                    changes.first().map(difference).unwrap_or_default()
+                ))
+            }
+            (Found::Compared { .. }, Desired::Redirection { engine, .. }) => Plan::Write(*engine),
+            (Found::Compared { .. }, Desired::Nothing(_)) => Plan::Write(None),
+            (Found::Strays(None), _) => Plan::InSync,
+            (Found::Strays(Some(_)), Desired::Nothing(Err(why))) => Plan::Leave(why.clone()),
+            (Found::Strays(Some(strays)), _) if !strays.certain => Plan::Leave(
+                "not all of it is what this program writes, so another one may have written it"
+                    .into(),
+            ),
+            (Found::Strays(Some(_)), _) => Plan::Remove,
+        }
+    }
+
+    fn is_empty(plan: &Plan) -> bool {
+        matches!(plan, Plan::InSync | Plan::Leave(_))
+    }
+
+    fn apply(
+        &self,
+        visit: &Visit<'_>,
+        observed: &Observed,
+        plan: &Plan,
+        spent: &mut Spent,
+    ) -> Result<Applied, String> {
+        match (plan, &observed.found) {
+            (Plan::Write(engine), Found::Compared { intent, .. }) => {
+                let begun = Instant::now();
+                let done = visit.apply_intent(intent, *engine).map_err(text)?;
+                let (took, cost) = (begun.elapsed(), done.cost);
+                let read_back = cost.read_back.unwrap_or_default();
+                spent.add(Phase::Apply, took.saturating_sub(read_back));
+                spent.add(Phase::Verify, read_back);
+                cost.lock_wait
+                    .into_iter()
+                    .for_each(|waited| spent.add(Phase::LockWait, waited));
+                Ok(Applied {
+                    engine: Some(done.engine),
+                    summary: summary(&done, visit),
+                })
+            }
+            (Plan::Remove, _) => {
+                let removed = visit.clean(None).map_err(text)?;
+                Ok(Applied {
+                    engine: None,
+                    summary: format!("{} objects were removed", removed.len()),
+                })
+            }
+            _ => Err("nothing of it can be written".into()),
+        }
+    }
+}
+
+fn summary(done: &AppliedRedirection, visit: &Visit<'_>) -> String {
+    let (engine, netns) = (done.engine, visit.sandbox().netns().id());
+    format!(
+        "redirected by {engine} in {netns}: {} changes, verified",
+        done.changes.len()
+    )
+}
+
+/// `missing: table inet istio-proxy-nat`
+pub(crate) fn difference(change: &Change) -> String {
+    format!("{}: {}", change.difference(), change.object())
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strays(certain: bool) -> Observed {
+        Observed {
+            fingerprint: None,
+            engine: None,
+            found: Found::Strays(Some(Strays {
+                changes: Vec::new(),
+                certain,
+            })),
+        }
+    }
+
+    /// What is not surely ours, or may have been wanted, stays.
+    #[test]
+    fn only_what_is_surely_ours_is_removed() {
+        let plan =
+            |desired, observed| Sidecar::default().plan(&Desired::Nothing(desired), &observed);
+        assert_eq!(plan(Ok(()), strays(true)), Plan::Remove);
+        assert!(matches!(plan(Ok(()), strays(false)), Plan::Leave(_)));
+        let why = "it was injected by Istio".to_owned();
+        assert_eq!(plan(Err(why.clone()), strays(true)), Plan::Leave(why));
+        let none = Observed {
+            found: Found::Strays(None),
+            ..strays(true)
+        };
+        assert_eq!(plan(Ok(()), none), Plan::InSync);
+    }
+}

@@ -1,0 +1,326 @@
+//! Which pod is next. Pure: time comes in with every call.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// `metadata.uid`.
+pub(crate) type Uid = Arc<str>;
+
+/// After a failure work is done again after the first of these, then after twice as long each time, up to the second.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// How work ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing is to be done until something changes.
+    Settled,
+    /// It is done again, with growing pauses.
+    Retry,
+    /// It is done again after this time.
+    After(Duration),
+}
+
+/// Work that begins now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub(crate) uid: Uid,
+    /// The pod is looked at even if nothing about it changed.
+    pub(crate) sweep: bool,
+    /// Nothing that was seen before this moment answers the question.
+    pub(crate) since: Instant,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    at: Instant,
+    /// What changed comes before what is only looked at again.
+    changed: bool,
+    sweep: bool,
+    since: Instant,
+    order: u64,
+}
+
+/// The pods for which something is to be done, and those for which it is being done.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    due: BTreeMap<Uid, Due>,
+    /// By pod, whether the work holds a worker: what is late does not.
+    active: BTreeMap<Uid, bool>,
+    failures: BTreeMap<Uid, u32>,
+    workers: usize,
+    order: u64,
+}
+
+impl Queue {
+    /// With so many workers.
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            due: BTreeMap::new(),
+            active: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            workers,
+            order: 0,
+        }
+    }
+
+    /// Something about the pod changed.
+    pub(crate) fn changed(&mut self, uid: &Uid, now: Instant) {
+        self.failures.remove(uid);
+        self.add(uid, now, now, true, false);
+    }
+
+    /// The pod is looked at again though nothing is known to have changed.
+    pub(crate) fn sweep(&mut self, uid: &Uid, now: Instant) {
+        self.add(uid, now, now, false, true);
+    }
+
+    fn add(&mut self, uid: &Uid, now: Instant, at: Instant, changed: bool, sweep: bool) {
+        self.order += 1;
+        let new = Due {
+            at,
+            changed,
+            sweep,
+            since: now,
+            order: self.order,
+        };
+        let known = self.due.entry(Arc::clone(uid)).or_insert(new);
+        known.at = known.at.min(at);
+        known.changed |= changed;
+        known.sweep |= sweep;
+        known.since = known.since.max(now);
+    }
+
+    /// The next work, if there is any and a worker is free. No pod has two at once.
+    pub(crate) fn start(&mut self, now: Instant) -> Option<Start> {
+        if self.busy() >= self.workers {
+            return None;
+        }
+        let ready = self.ready().filter(|(_, due)| due.at <= now);
+        let (uid, due) = ready.min_by_key(|(_, due)| (!due.changed, due.order))?;
+        let (uid, due) = (Arc::clone(uid), *due);
+        self.due.remove(&uid);
+        self.active.insert(Arc::clone(&uid), true);
+        Some(Start {
+            uid,
+            sweep: due.sweep,
+            since: due.since,
+        })
+    }
+
+    /// Those for which nothing is being done.
+    fn ready(&self) -> impl Iterator<Item = (&Uid, &Due)> {
+        let is_idle = |(uid, _): &(&Uid, &Due)| !self.active.contains_key(*uid);
+        self.due.iter().filter(is_idle)
+    }
+
+    fn busy(&self) -> usize {
+        self.active.values().filter(|holds| **holds).count()
+    }
+
+    /// The work takes long, or waits for something else: its worker is free for another pod.
+    pub(crate) fn late(&mut self, uid: &Uid) {
+        if let Some(holds) = self.active.get_mut(uid) {
+            *holds = false;
+        }
+    }
+
+    /// The work has ended.
+    pub(crate) fn done(&mut self, uid: &Uid, next: Next, now: Instant) {
+        self.active.remove(uid);
+        let pause = match next {
+            Next::Settled => {
+                self.failures.remove(uid);
+                return;
+            }
+            Next::After(pause) => pause,
+            Next::Retry => {
+                let failures = self.failures.entry(Arc::clone(uid)).or_default();
+                let pause = RETRY.0.saturating_mul(1 << (*failures).min(16));
+                *failures += 1;
+                pause.min(RETRY.1)
+            }
+        };
+        let at = now + pause;
+        self.add(uid, now, at, false, true);
+        if let Some(due) = self.due.get_mut(uid) {
+            due.since = due.since.max(at);
+        }
+    }
+
+    /// The pod is gone. Work for it that goes on is still counted.
+    pub(crate) fn forget(&mut self, uid: &str) {
+        self.due.remove(uid);
+        self.failures.remove(uid);
+    }
+
+    /// When [`Queue::start`] has something at the earliest. `None`: not before work ends or something changes.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        match self.busy() < self.workers {
+            true => self.ready().map(|(_, due)| due.at).min(),
+            false => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn uid(name: &str) -> Uid {
+        name.into()
+    }
+
+    fn started(queue: &mut Queue, now: Instant) -> Vec<(String, bool)> {
+        std::iter::from_fn(|| queue.start(now))
+            .map(|s| (s.uid.to_string(), s.sweep))
+            .collect()
+    }
+
+    fn list(expected: &[(&str, bool)]) -> Vec<(String, bool)> {
+        expected
+            .iter()
+            .map(|(n, s)| ((*n).to_owned(), *s))
+            .collect()
+    }
+
+    #[test]
+    fn what_changed_comes_first_and_no_more_than_there_are_workers() {
+        let (mut queue, now) = (Queue::new(2), Instant::now());
+        for name in ["a", "b", "c"] {
+            queue.sweep(&uid(name), now);
+        }
+        queue.changed(&uid("c"), now);
+        assert_eq!(started(&mut queue, now), list(&[("c", true), ("a", true)]));
+        assert_eq!(queue.next(), None, "no worker is free");
+        queue.late(&uid("c"));
+        assert_eq!(started(&mut queue, now), list(&[("b", true)]));
+    }
+
+    #[test]
+    fn a_pod_that_changes_meanwhile_is_looked_at_once_more_and_not_twice_at_once() {
+        let (mut queue, now) = (Queue::new(8), Instant::now());
+        queue.changed(&uid("a"), now);
+        assert_eq!(started(&mut queue, now).len(), 1);
+        queue.changed(&uid("a"), now);
+        queue.changed(&uid("a"), now);
+        assert_eq!(started(&mut queue, now), []);
+        queue.done(&uid("a"), Next::Settled, now);
+        assert_eq!(started(&mut queue, now), list(&[("a", false)]));
+        queue.done(&uid("a"), Next::Settled, now);
+        assert_eq!((started(&mut queue, now), queue.next()), (vec![], None));
+    }
+
+    #[test]
+    fn pauses_grow_until_something_changes() {
+        let (mut queue, mut now) = (Queue::new(1), Instant::now());
+        queue.changed(&uid("a"), now);
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            assert_eq!(started(&mut queue, now).len(), 1);
+            queue.done(&uid("a"), Next::Retry, now);
+            assert_eq!(started(&mut queue, now), []);
+            let at = queue.next().unwrap();
+            pauses.push((at - now).as_secs());
+            now = at;
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        queue.changed(&uid("a"), now);
+        assert_eq!(started(&mut queue, now).len(), 1);
+        queue.done(&uid("a"), Next::Retry, now);
+        assert_eq!(queue.next(), Some(now + SECOND));
+        queue.forget("a");
+        assert_eq!(queue.next(), None);
+    }
+
+    #[test]
+    fn a_pod_that_is_gone_and_comes_back_waits_for_the_work_that_goes_on() {
+        let (mut queue, now) = (Queue::new(1), Instant::now());
+        queue.changed(&uid("a"), now);
+        assert_eq!(started(&mut queue, now).len(), 1);
+        queue.forget("a");
+        queue.changed(&uid("a"), now);
+        assert_eq!(started(&mut queue, now), []);
+        queue.done(&uid("a"), Next::Settled, now);
+        assert_eq!(started(&mut queue, now).len(), 1);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Changed(u8),
+        Sweep(u8),
+        Gone(u8),
+        Late(u8),
+        Done(u8, bool),
+        Time(u8),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let pod = 0..6u8;
+        prop_oneof![
+            4 => pod.clone().prop_map(Step::Changed),
+            2 => pod.clone().prop_map(Step::Sweep),
+            1 => pod.clone().prop_map(Step::Gone),
+            1 => pod.clone().prop_map(Step::Late),
+            4 => (pod, any::<bool>()).prop_map(|(pod, well)| Step::Done(pod, well)),
+            2 => any::<u8>().prop_map(Step::Time),
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order: no pod has two works at once, no more work holds a worker than there are,
+        /// and at rest the last change of every pod that is there was followed by work.
+        #[test]
+        fn histories(steps in proptest::collection::vec(step(), 0..80)) {
+            const WORKERS: usize = 2;
+            let (mut queue, mut now) = (Queue::new(WORKERS), Instant::now());
+            let mut running: BTreeMap<u8, bool> = BTreeMap::new();
+            let mut dirty = BTreeSet::new();
+            let name = |pod: u8| uid(&pod.to_string());
+            let begin = |queue: &mut Queue, now, running: &mut BTreeMap<u8, bool>, dirty: &mut BTreeSet<u8>| {
+                while let Some(start) = queue.start(now) {
+                    let pod: u8 = start.uid.parse().unwrap();
+                    assert!(running.insert(pod, true).is_none(), "two at once");
+                    assert!(running.values().filter(|holds| **holds).count() <= WORKERS);
+                    dirty.remove(&pod);
+                }
+            };
+            for step in steps {
+                match step {
+                    Step::Changed(pod) => {
+                        queue.changed(&name(pod), now);
+                        dirty.insert(pod);
+                    }
+                    Step::Sweep(pod) => queue.sweep(&name(pod), now),
+                    Step::Gone(pod) => {
+                        queue.forget(&name(pod));
+                        dirty.remove(&pod);
+                    }
+                    Step::Late(pod) => {
+                        queue.late(&name(pod));
+                        running.entry(pod).and_modify(|holds| *holds = false);
+                    }
+                    Step::Done(pod, well) => if running.remove(&pod).is_some() {
+                        queue.done(&name(pod), if well { Next::Settled } else { Next::Retry }, now);
+                    },
+                    Step::Time(seconds) => now += SECOND * u32::from(seconds),
+                }
+                begin(&mut queue, now, &mut running, &mut dirty);
+            }
+            for _ in 0..100 {
+                while let Some((pod, _)) = running.pop_first() {
+                    queue.done(&name(pod), Next::Settled, now);
+                    begin(&mut queue, now, &mut running, &mut dirty);
+                }
+                now += SECOND * 100;
+                begin(&mut queue, now, &mut running, &mut dirty);
+            }
+            prop_assert!(dirty.is_empty(), "{dirty:?} changed and was not looked at");
+            prop_assert_eq!(queue.next(), None);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Pods that meet the criteria of Istio's repair controller: repaired in place, deleted or labelled, once for each
+//! version of a pod.
+
+use super::keeper::{Done, Keeper};
+use super::settings::Action;
+use super::state::{Cause, Memory, Running};
+use super::visit::{self, Look, Seen};
+use crate::journal::pod::{Done as Outcome, Event};
+use crate::pods::PodView;
+use crate::reconcile::{Job, Next, Start};
+use crate::sandboxes::place::Identity;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Attempts for one version of a pod.
+const ATTEMPTS: u32 = 5;
+/// Before the second attempt; each further pause is twice as long.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How far a broken pod is.
+#[derive(Debug, Default)]
+pub(super) struct Broken {
+    /// The version of the pod for which the others are counted.
+    version: String,
+    handled: bool,
+    attempts: u32,
+}
+
+impl Keeper {
+    /// What is to be done with a pod that meets the criteria; nothing twice for the same version.
+    pub(super) fn action(&self, memory: &mut Memory) -> Option<Action> {
+        let (settings, view, broken) = (&self.settings, &memory.view, &mut memory.broken);
+        let action = settings.action?;
+        if broken.version != view.resource_version {
+            *broken = Broken {
+                version: view.resource_version.clone(),
+                ..Broken::default()
+            };
+        }
+        let is_meant = view.pod.spec.node_name == settings.node && settings.filter.meets(view);
+        (!broken.handled && is_meant && settings.criteria.meets(view)).then_some(action)
+    }
+
+    /// The job for that, or how it ended at once.
+    pub(super) fn act(
+        &self,
+        action: Action,
+        memory: &mut Memory,
+        start: &Start,
+    ) -> Result<Job<Done>, Next> {
+        let view = Arc::clone(&memory.view);
+        let running = |look: Option<Look>| Running {
+            cause: Cause::Criteria,
+            look,
+            late: false,
+        };
+        if action == Action::Repair {
+            if let Some(repaired) = self.was_repaired(&view) {
+                memory.broken.handled = true;
+                if *repaired != *view.uid() {
+                    let (pod, repaired) = (view.reference(), repaired.clone());
+                    self.journal.record(Event::Replaced { pod, repaired });
+                }
+                return Err(Next::After(Duration::ZERO));
+            }
+            return match self.demanded(memory) {
+                Ok(look) => {
+                    memory.running = Some(running(Some(look.clone())));
+                    let job = visit::job(&self.plane, &self.sandboxes, look, None, start.since);
+                    Ok(Job::Thread(Box::new(|| Done::Visit(Box::new(job())))))
+                }
+                Err(why) => Err(self.acted(action, memory, Err(why))),
+            };
+        }
+        memory.running = Some(running(None));
+        let (actions, bound) = (Arc::clone(&self.actions), Arc::clone(&self.requests));
+        let label = self.settings.label.clone();
+        if action == Action::Label && view.pod.metadata.labels.contains_key(&label.0) {
+            return Err(self.acted(action, memory, Ok(Outcome::Skipped)));
+        }
+        let pod = view.reference();
+        Ok(Job::Request(Box::pin(async move {
+            // Closed never.
+            let _permit = bound.acquire().await;
+            let done = match action {
+                Action::Label => actions.label(&pod, &label.0, &label.1).await,
+                _ => actions.delete(&pod).await,
+            };
+            Done::Request(action, done)
+        })))
+    }
+
+    fn demanded(&self, memory: &Memory) -> Result<Look, String> {
+        let desired = self.plane.demand(&memory.view)?;
+        let identity = Identity::of(&memory.view);
+        if identity.addresses.is_empty() {
+            return Err("it has no address yet, so its network namespace cannot be told".into());
+        }
+        memory.claimed.clone()?;
+        Ok(Look { identity, desired })
+    }
+
+    /// The UID of the pod of this name that was repaired before.
+    fn was_repaired(&self, view: &PodView) -> Option<&String> {
+        let name = (view.namespace().to_owned(), view.name().to_owned());
+        self.repaired.get(&name)
+    }
+
+    /// The repair of a broken pod has ended.
+    pub(super) fn repaired_in_place(
+        &mut self,
+        memory: &mut Memory,
+        seen: Result<Seen, String>,
+    ) -> Next {
+        let (namespace, name) = (memory.view.namespace(), memory.view.name());
+        let (now, what) = match seen {
+            Ok(Seen::InSync(now)) => (now, "its rules are in place".to_owned()),
+            Ok(Seen::Repaired { now, summary, .. }) => (now, summary),
+            Ok(Seen::Strays(what, _)) => return self.acted(Action::Repair, memory, Err(what)),
+            Err(why) => return self.acted(Action::Repair, memory, Err(why)),
+        };
+        let key = (namespace.to_owned(), name.to_owned());
+        self.repaired.insert(key, memory.view.uid().to_owned());
+        memory.is_right(now);
+        self.acted(Action::Repair, memory, Ok(Outcome::Repaired(what)))
+    }
+
+    /// The API server has answered.
+    pub(super) fn requested(
+        &self,
+        action: Action,
+        memory: &mut Memory,
+        done: Result<(), String>,
+    ) -> Next {
+        let (pod, failure) = (memory.view.reference(), done.as_ref().err().cloned());
+        let (key, value) = &self.settings.label;
+        self.journal.record(match action {
+            Action::Label => Event::Labelled {
+                pod,
+                label: format!("{key}={value}"),
+                failure,
+            },
+            _ => Event::Deleted { pod, failure },
+        });
+        self.acted(action, memory, done.map(|()| Outcome::Requested))
+    }
+
+    fn acted(&self, action: Action, memory: &mut Memory, done: Result<Outcome, String>) -> Next {
+        let (view, broken) = (&memory.view, &mut memory.broken);
+        // A pod that changed meanwhile is judged anew.
+        let is_same = broken.version == view.resource_version;
+        let mut pause = Duration::ZERO;
+        let done = match done {
+            Ok(done) => {
+                broken.handled = is_same;
+                done
+            }
+            Err(why) => {
+                broken.attempts += 1;
+                broken.handled = is_same && broken.attempts >= ATTEMPTS;
+                if !broken.handled {
+                    pause = PAUSE.saturating_mul(1 << broken.attempts.saturating_sub(1).min(8));
+                }
+                let given_up = broken.handled;
+                Outcome::Failed { why, given_up }
+            }
+        };
+        let (pod, action) = (view.reference(), action.name());
+        self.journal.record(Event::Criteria { pod, action, done });
+        // With nothing left to do here, its state is looked at.
+        Next::After(pause)
+    }
+}

@@ -1,0 +1,360 @@
+//! What is to be done for a pod, and what follows from what was found.
+
+use super::RepairSettings;
+use super::settings::Action;
+use super::start::PATIENCE;
+use super::state::{Asks, Cause, Memory, Running};
+use super::visit::{self, Answer, Look, Seen};
+use crate::api::actions::Actions;
+use crate::dataplane::Dataplane;
+use crate::dataplane::sidecar::{Desired, Sidecar};
+use crate::journal::pod::{Event, PodState, Unasked};
+use crate::journal::{Journal, cut};
+use crate::pods::Pods;
+use crate::reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
+use crate::sandboxes::Sandboxes;
+use crate::sandboxes::claims::Claims;
+use crate::sandboxes::place::Identity;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// Events of one pod about its state come no faster.
+const EVENTS: Duration = Duration::from_secs(600);
+/// Requests to the API server about broken pods at once.
+const REQUESTS: usize = 8;
+
+/// Knows the pods, and what was found of them.
+pub(super) struct Keeper {
+    pub(super) settings: RepairSettings,
+    pub(super) plane: Arc<Sidecar>,
+    pods: Pods,
+    pub(super) sandboxes: Sandboxes,
+    pub(super) actions: Arc<Actions>,
+    pub(super) requests: Arc<Semaphore>,
+    pub(super) journal: Journal,
+    memory: BTreeMap<Uid, Memory>,
+    /// By namespace and name the UID that was repaired in place by the criteria, until no pod has the name.
+    pub(super) repaired: BTreeMap<(String, String), String>,
+    /// There was a round.
+    began: bool,
+}
+
+/// What a job ends with.
+pub(super) enum Done {
+    Visit(Box<Answer>),
+    Request(Action, Result<(), String>),
+}
+
+impl Keeper {
+    pub(super) fn new(
+        settings: RepairSettings,
+        pods: Pods,
+        sandboxes: Sandboxes,
+        actions: Actions,
+        journal: Journal,
+    ) -> Self {
+        let plane = Sidecar {
+            native_nftables: settings.native_nftables,
+            exclude_namespaces: settings.exclude_namespaces.clone(),
+        };
+        Self {
+            plane: Arc::new(plane),
+            settings,
+            pods,
+            sandboxes,
+            actions: Arc::new(actions),
+            requests: Arc::new(Semaphore::new(REQUESTS)),
+            journal,
+            memory: BTreeMap::new(),
+            repaired: BTreeMap::new(),
+            began: false,
+        }
+    }
+
+    /// What is to be found out about the pod's state; an error is recorded.
+    fn look(&self, memory: &mut Memory) -> Result<Option<Look>, String> {
+        let desired = self.plane.desire(&memory.view).inspect_err(|_| {
+            memory.asks = Asks::Redirection(None);
+        })?;
+        let Some(desired) = desired else {
+            (memory.asks, memory.in_sync, memory.failed) = (Asks::Nothing, None, None);
+            memory.unasked = None;
+            return Ok(None);
+        };
+        let identity = Identity::of(&memory.view);
+        let look = Look { identity, desired };
+        memory.asks = match &look.desired {
+            Desired::Nothing(_) => Asks::Nothing,
+            Desired::Redirection { .. } => Asks::Redirection(look.mode()),
+        };
+        memory.claimed.clone()?;
+        Ok(Some(look))
+    }
+
+    fn state_job(&self, memory: &mut Memory, start: &Start) -> Result<Job<Done>, Next> {
+        if self.settings.interval.is_none() {
+            return Err(Next::Settled);
+        }
+        let look = match self.look(memory) {
+            Ok(Some(look)) => look,
+            Ok(None) => return Err(Next::Settled),
+            Err(why) => {
+                self.state(memory, None, Err(why), start.sweep);
+                // It is looked at again whenever the pods change, and in the next round.
+                return Err(Next::Settled);
+            }
+        };
+        let before = memory.in_sync.clone().filter(|seen| seen.look == look);
+        let failed = memory.failed.as_ref().and_then(|(_, of)| of.as_ref());
+        let is_known = before.is_some() || failed == Some(&look);
+        // Rules that nobody asks for are looked for in rounds only.
+        let only_in_rounds = matches!(look.desired, Desired::Nothing(_));
+        if !start.sweep && (is_known || only_in_rounds) {
+            return Err(Next::Settled);
+        }
+        memory.running = Some(Running {
+            cause: Cause::State,
+            look: Some(look.clone()),
+            late: false,
+        });
+        let job = visit::job(&self.plane, &self.sandboxes, look, before, start.since);
+        Ok(Job::Thread(Box::new(|| Done::Visit(Box::new(job())))))
+    }
+
+    /// What was found of a pod's state.
+    fn state(
+        &self,
+        memory: &mut Memory,
+        look: Option<Look>,
+        seen: Result<Seen, String>,
+        sweep: bool,
+    ) -> Next {
+        let is_unasked = memory.asks == Asks::Nothing;
+        let pod = memory.view.reference();
+        memory.in_sync = None;
+        match seen {
+            Ok(Seen::InSync(now)) if is_unasked => {
+                (memory.in_sync, memory.unasked) = (Some(now), None);
+            }
+            Ok(Seen::InSync(now)) => memory.is_right(now),
+            Ok(Seen::Strays(what, removed)) => self.strays(memory, &what, removed),
+            Ok(Seen::Repaired {
+                now,
+                cause,
+                first,
+                differences,
+                summary,
+            }) => {
+                memory.is_right(now);
+                let notify = memory.event.is_none_or(|at| at.elapsed() >= EVENTS);
+                if notify {
+                    memory.event = Some(Instant::now());
+                }
+                self.journal.record(Event::Repaired {
+                    pod,
+                    first,
+                    differences,
+                    cause,
+                    summary,
+                    notify,
+                });
+            }
+            Err(why) if is_unasked && !sweep => drop(why),
+            Err(why) if is_unasked => {
+                memory.unasked = Some(Err(format!("pod {pod}: {why}")));
+                self.journal.record(Event::UnaskedUnknown { pod, why });
+            }
+            Err(why) => {
+                let is_new = memory.failed.as_ref().is_none_or(|(said, _)| *said != why);
+                if is_new {
+                    let why = why.clone();
+                    self.journal.record(Event::NotVerified { pod, why });
+                }
+                memory.failed = Some((why, look));
+                return Next::Retry;
+            }
+        }
+        Next::Settled
+    }
+
+    fn strays(&self, memory: &mut Memory, what: &str, removed: Result<(), String>) {
+        let after = match &removed {
+            Ok(()) => "it was removed".to_owned(),
+            Err(why) => format!(
+                "it is left alone: {why}; delete the pod, or remove it by weir clean --pid with a process of it"
+            ),
+        };
+        let message = format!("asks for no redirection and has rules of ours: {what}; {after}");
+        let mut found = Unasked {
+            pod: memory.view.reference(),
+            message: message.as_str().into(),
+            removed: removed.is_ok(),
+        };
+        let shown: Box<str> = cut(&message).into();
+        let known = memory
+            .unasked
+            .as_ref()
+            .and_then(|found| found.as_ref().ok());
+        self.journal.record(Event::Unasked {
+            is_new: found.removed || known.is_none_or(|known| known.message != shown),
+            found: found.clone(),
+        });
+        found.message = shown;
+        memory.unasked = Some(Ok(found));
+    }
+
+    fn visited(&mut self, memory: &mut Memory, running: Running, (seen, spent): Answer) -> Next {
+        if seen.is_ok() {
+            let phases = visit::phases(&spent);
+            self.journal.record(Event::Measured {
+                by: "agent",
+                phases,
+            });
+        }
+        if running.cause == Cause::Criteria {
+            return self.repaired_in_place(memory, seen);
+        }
+        let now = self.look(memory);
+        if running.late && now.as_ref().ok().and_then(Option::as_ref) != running.look.as_ref() {
+            // It was for what is not desired any more.
+            return Next::After(Duration::ZERO);
+        }
+        self.state(memory, running.look, seen, true)
+    }
+}
+
+impl Reconciler for Keeper {
+    type Done = Done;
+
+    fn changes(&mut self) -> Option<Changes> {
+        if !self.pods.synced() {
+            return None;
+        }
+        let views = self.pods.all();
+        let claims = Claims::of(&views);
+        let (mut all, mut changed, mut names) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
+        for view in views {
+            let uid: Uid = view.uid().into();
+            names.insert((view.namespace().to_owned(), view.name().to_owned()));
+            all.insert(Uid::clone(&uid));
+            let claimed = claims.check(&view);
+            let known = self.memory.get_mut(&uid);
+            let is_same = known
+                .as_ref()
+                .is_some_and(|m| Arc::ptr_eq(&m.view, &view) && m.claimed == claimed);
+            if is_same {
+                continue;
+            }
+            match known {
+                Some(memory) => memory.view = view,
+                None => _ = self.memory.insert(Uid::clone(&uid), Memory::new(view)),
+            }
+            if let Some(memory) = self.memory.get_mut(&uid) {
+                memory.claimed = claimed;
+            }
+            changed.push(uid);
+        }
+        let is_gone = |uid: &&Uid| !all.contains(*uid);
+        let gone: Vec<Uid> = self.memory.keys().filter(is_gone).cloned().collect();
+        self.memory.retain(|uid, _| all.contains(uid));
+        self.repaired.retain(|name, _| names.contains(name));
+        self.sandboxes
+            .retain(&all.iter().map(|uid| &**uid).collect());
+        Some(Changes { all, changed, gone })
+    }
+
+    fn job(&mut self, start: &Start) -> Result<Job<Done>, Next> {
+        let Some(mut memory) = self.memory.remove(&start.uid) else {
+            return Err(Next::Settled);
+        };
+        let job = match self.action(&mut memory) {
+            Some(action) => self.act(action, &mut memory, start),
+            None => self.state_job(&mut memory, start),
+        };
+        self.memory.insert(Uid::clone(&start.uid), memory);
+        job
+    }
+
+    fn done(&mut self, uid: &Uid, done: Result<Done, String>) -> Next {
+        // Gone, or gone and come back as a new pod of the same UID, which there is not.
+        let Some(mut memory) = self.memory.remove(uid) else {
+            return Next::Settled;
+        };
+        let running = memory.running.take();
+        let next = match (done, running) {
+            (Ok(Done::Visit(answer)), Some(running)) => self.visited(&mut memory, running, *answer),
+            (Ok(Done::Request(action, done)), _) => self.requested(action, &mut memory, done),
+            (Err(why), Some(running)) => {
+                self.visited(&mut memory, running, (Err(why), Default::default()))
+            }
+            (_, None) => Next::Settled,
+        };
+        self.memory.insert(Uid::clone(uid), memory);
+        next
+    }
+
+    fn late(&mut self, uid: &Uid) {
+        let Some(mut memory) = self.memory.remove(uid) else {
+            return;
+        };
+        if let Some(running) = &mut memory.running {
+            running.late = true;
+            let of = (running.cause, running.look.clone());
+            if of.0 == Cause::State {
+                let why = format!(
+                    "its network namespace took longer than {PATIENCE:?} to look at; that goes on, and other pods are \
+                     looked at meanwhile"
+                );
+                self.state(&mut memory, of.1, Err(why), true);
+            }
+        }
+        self.memory.insert(Uid::clone(uid), memory);
+    }
+
+    fn round(&mut self, ended: bool) {
+        let Some(interval) = self.settings.interval else {
+            return;
+        };
+        if !ended {
+            // The first round has a deadline, too.
+            if !std::mem::replace(&mut self.began, true) {
+                self.journal.record(Event::RoundsBegin { interval });
+            }
+            return;
+        }
+        let all = self.memory.values().filter_map(|m| m.unasked.as_ref());
+        let (mut unasked, mut unseen) = (Vec::new(), Vec::new());
+        for found in all {
+            match found {
+                Ok(found) => unasked.push(found.clone()),
+                Err(line) => unseen.push(line.clone()),
+            }
+        }
+        self.journal.record(Event::RoundEnded {
+            interval,
+            unasked: unasked.into(),
+            unseen: (unseen.len(), unseen.first().cloned()),
+        });
+    }
+
+    fn show(&mut self) {
+        let mut expected: Vec<_> = self.memory.values().filter_map(Memory::state).collect();
+        let name = |state: &PodState| {
+            let pod = &state.pod;
+            (Arc::clone(&pod.namespace), Arc::clone(&pod.name))
+        };
+        expected.sort_by_key(name);
+        let expected = expected.into();
+        self.journal.record(Event::Seen { expected });
+    }
+
+    fn verdict(&self, uid: &Uid) -> Result<(), String> {
+        let memory = self.memory.get(uid).ok_or("the pod is gone")?;
+        match &memory.failed {
+            Some((why, _)) => Err(why.clone()),
+            None => Ok(()),
+        }
+    }
+}

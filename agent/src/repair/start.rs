@@ -1,0 +1,53 @@
+//! Begins to repair: a thread of its own with a runtime of its own.
+
+use super::RepairSettings;
+use super::keeper::Keeper;
+use crate::api::access::Access;
+use crate::api::actions::Actions;
+use crate::api::connection::Connection;
+use crate::journal::Journal;
+use crate::pods::Pods;
+use crate::reconcile::{self, Limits};
+use crate::sandboxes::Sandboxes;
+use crate::thread::runtime;
+use std::time::Duration;
+
+/// Threads that work in namespaces at once. Most of the time the kernel works, one namespace at a time.
+const WORKERS: usize = 4;
+/// How long the work for one pod keeps others waiting.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Looks at pods for as long as the process lives.
+///
+/// # Errors
+/// The API server's address cannot be used; no thread or runtime.
+pub(crate) fn start(
+    settings: RepairSettings,
+    access: &Access,
+    node: &str,
+    (pods, sandboxes): (Pods, Sandboxes),
+    journal: Journal,
+) -> Result<(), String> {
+    let connection = Connection::of_actions(access)?;
+    let runtime = runtime::of_one_thread().map_err(|e| e.to_string())?;
+    let node = node.to_owned();
+    let limits = Limits {
+        workers: WORKERS,
+        interval: settings.interval,
+        patience: PATIENCE,
+        patience_of_round: PATIENCE * 5,
+        least: Duration::from_millis(50),
+    };
+    let work = async move {
+        let changes = pods.subscribe();
+        let actions = Actions::new(&connection, &node);
+        let keeper = Keeper::new(settings, pods, sandboxes, actions, journal);
+        let (_handle, questions) = reconcile::handle();
+        reconcile::run(keeper, changes, questions, limits).await;
+    };
+    std::thread::Builder::new()
+        .name("repair".into())
+        .spawn(move || runtime.block_on(work))
+        .map_err(|e| e.to_string())?;
+    Ok(())
+}
