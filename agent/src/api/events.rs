@@ -72,12 +72,12 @@ impl<F: Fn() -> Option<PodRef> + Send + Sync> Sink for Recorder<F> {
             about,
             reason,
             message,
-        }) = event.notice()
+        }) = event.about().notice
         else {
             return;
         };
         let (pod, component) = match about {
-            Subject::Pod(pod) => (pod.clone(), REPAIR),
+            Subject::Pod(pod) => (pod, REPAIR),
             Subject::Agent => match (self.own_pod)() {
                 Some(pod) => (pod, INSTALL),
                 None => return self.journal.record(Outcome::NoOwnPod { reason }),

@@ -1,7 +1,6 @@
 //! What becomes of events for the API server.
 
 use super::{About, PodRef};
-use std::fmt;
 use weir_cni::log::Level::{Debug, Warn};
 
 /// What happens to Kubernetes events.
@@ -28,43 +27,34 @@ pub(crate) enum Event {
 impl Event {
     pub(super) fn about(&self) -> About {
         match self {
-            Self::Off { .. } => About::new(Warn, "events_off"),
-            Self::Sent { pod, reason } => About::new(None, "event_sent")
-                .pod(pod)
-                .with("reason", reason),
+            Self::Off { why } => About::new(
+                Warn,
+                "events_off",
+                format!("no event is sent to the API server: {why}"),
+            ),
+            Self::Sent { pod, reason } => {
+                About::silent("event_sent").pod(pod).with("reason", reason)
+            }
             Self::Failed {
                 pod,
                 reason,
+                why,
                 repeated,
-                ..
             } => {
                 // A server that is gone is said once.
                 let level = if *repeated { Debug } else { Warn };
-                About::new(level, "event_failed")
+                let text = format!("no event {reason} on pod {pod}: {why}");
+                About::new(level, "event_failed", text)
                     .pod(pod)
                     .with("reason", reason)
             }
-            Self::Dropped { reason } => About::new(None, "event_dropped").with("reason", reason),
+            Self::Dropped { reason } => About::silent("event_dropped").with("reason", reason),
             Self::NoOwnPod { reason } => {
-                About::new(Debug, "event_without_pod").with("reason", reason)
+                let text = format!(
+                    "no event {reason}: POD_NAMESPACE and POD_NAME name no pod of this node"
+                );
+                About::new(Debug, "event_without_pod", text).with("reason", reason)
             }
-        }
-    }
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off { why } => write!(f, "no event is sent to the API server: {why}"),
-            Self::Sent { pod, reason } => write!(f, "event {reason} on pod {pod} is sent"),
-            Self::Failed {
-                pod, reason, why, ..
-            } => write!(f, "no event {reason} on pod {pod}: {why}"),
-            Self::Dropped { reason } => write!(f, "no event {reason}: too many are waiting"),
-            Self::NoOwnPod { reason } => write!(
-                f,
-                "no event {reason}: POD_NAMESPACE and POD_NAME name no pod of this node"
-            ),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The plugin on the node.
 
-use super::{About, Notice, Subject};
-use std::fmt;
+use super::About;
 use std::path::{Path, PathBuf};
 use weir_cni::log::Level::{Debug, Error, Info, Warn};
 
@@ -88,115 +87,105 @@ pub(crate) struct Retry {
 }
 
 impl Event {
-    pub(super) fn about(&self) -> About {
+    pub(crate) fn about(&self) -> About {
         let detail = |quiet: &bool| if *quiet { Debug } else { Info };
         match self {
-            Self::PassBegins => About::new(None, "install_pass"),
-            Self::Detail { quiet, .. } => About::new(detail(quiet), "install_detail"),
-            Self::Warned { .. } => About::new(Warn, "install_warning"),
-            Self::InForce { quiet, .. } => About::new(detail(quiet), "installed"),
-            Self::NotInForce { .. } => About::new(None, "install_check"),
-            Self::Recovered => About::new(Info, "install_recovered"),
-            Self::Failed { step, retry, .. } => {
-                let repeated = retry.as_ref().is_some_and(|retry| retry.repeated);
-                let level = if repeated { Debug } else { Error };
-                About::new(level, "install_failed").with("step", format!("{step:?}").to_lowercase())
+            Self::PassBegins => About::silent("install_pass"),
+            Self::Detail { what, quiet } => About::new(detail(quiet), "install_detail", what),
+            Self::Warned { what } => About::new(Warn, "install_warning", what),
+            Self::InForce { quiet, .. } => About::new(
+                detail(quiet),
+                "installed",
+                "the plugin is installed and in force",
+            ),
+            Self::NotInForce { .. } => About::silent("install_check"),
+            Self::Recovered => About::new(Info, "install_recovered", "installing works again"),
+            Self::Failed { step, why, retry } => {
+                let (level, after) = match retry {
+                    Some(Retry { repeated, .. }) => (
+                        if *repeated { Debug } else { Error },
+                        "what is on the node stays, and it is tried again",
+                    ),
+                    None => (Error, "what is on the node stays as it is"),
+                };
+                let step = format!("{step:?}").to_lowercase();
+                About::new(
+                    level,
+                    "install_failed",
+                    format!("cannot install: {why}; {after}"),
+                )
+                .with("step", step)
             }
-            Self::Waits { .. } => About::new(Warn, "install_waits"),
-            Self::Damped => About::new(None, "install_damped"),
-            Self::Contention { .. } => About::new(Warn, "install_contested"),
+            Self::Waits { why, .. } => About::new(Warn, "install_waits", why),
+            Self::Damped => About::silent("install_damped"),
+            Self::Contention {
+                configuration,
+                begins,
+            } => {
+                let about = About::new(Warn, "install_contested", contention(configuration));
+                match begins {
+                    // One for each contention.
+                    true => about.notice_of_agent("InstallationContested"),
+                    false => about,
+                }
+            }
             Self::ContentionEnded { passes } => {
-                About::new(Info, "contention_ended").with("passes", passes)
+                let text = format!("contention has ended, after {passes} passes that had to wait");
+                About::new(Info, "contention_ended", text).with("passes", passes)
             }
-            Self::EndAsked => About::new(Info, "end_asked"),
-            Self::Stays { .. } => About::new(Info, "installation_stays"),
-            Self::HandedOver { .. } => About::new(Info, "token_made"),
-            Self::NotHandedOver { .. } => About::new(Warn, "token_not_made"),
-            Self::Goes { .. } => About::new(Info, "installation_goes"),
-            Self::Removed { .. } => About::new(Info, "removed"),
-            Self::NotRemoved { .. } => About::new(Error, "not_removed"),
-            Self::OwnerKnown { .. } => About::new(Info, "owner_known"),
-            Self::OwnerUnknown { .. } => About::new(Debug, "owner_unknown"),
-            Self::OwnerNotAsked { .. } => About::new(Warn, "owner_not_asked"),
-        }
-    }
-
-    pub(super) fn notice(&self) -> Option<Notice<'_>> {
-        match self {
-            // One for each contention.
-            Self::Contention { begins: true, .. } => Some(Notice {
-                about: Subject::Agent,
-                reason: "InstallationContested",
-                message: self.to_string(),
-            }),
-            _ => None,
+            Self::EndAsked => About::new(Info, "end_asked", "a signal asks to end"),
+            Self::Stays { why } => {
+                let text = format!("the installation stays: {why}");
+                About::new(Info, "installation_stays", text)
+            }
+            Self::HandedOver { until } => {
+                let text =
+                    format!("the plugin's kubeconfig has a token of its own, good until {until}");
+                About::new(Info, "token_made", text)
+            }
+            Self::NotHandedOver { why } => {
+                let text = format!(
+                    "the plugin's kubeconfig keeps the token of this pod, and with the pod that ends: until another \
+                     agent writes a new one, pods whose plugin has to ask the API server do not start. There is no \
+                     other token: {why}"
+                );
+                About::new(Warn, "token_not_made", text)
+            }
+            Self::Goes { why } => {
+                let text = format!("the installation is removed: {why}");
+                About::new(Info, "installation_goes", text)
+            }
+            Self::Removed { what } => About::new(Info, "removed", what),
+            Self::NotRemoved { why } => {
+                let text =
+                    format!("the installation is not removed: {why}; weir uninstall tries again");
+                About::new(Error, "not_removed", text)
+            }
+            Self::OwnerKnown { daemon_set } => {
+                let text = format!("this pod belongs to DaemonSet {daemon_set}");
+                About::new(Info, "owner_known", text)
+            }
+            Self::OwnerUnknown { why } => {
+                let text = format!("the DaemonSet of this pod is not known yet: {why}");
+                About::new(Debug, "owner_unknown", text)
+            }
+            Self::OwnerNotAsked { why } => {
+                let text = format!("the DaemonSet of this pod is not known before the end: {why}");
+                About::new(Warn, "owner_not_asked", text)
+            }
         }
     }
 }
 
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PassBegins => f.write_str("a pass of the installer begins"),
-            Self::Detail { what, .. } | Self::Warned { what } | Self::Removed { what } => {
-                f.write_str(what)
-            }
-            Self::InForce { .. } => f.write_str("the plugin is installed and in force"),
-            Self::NotInForce { .. } => f.write_str("the installation is looked at again"),
-            Self::Recovered => f.write_str("installing works again"),
-            Self::Failed { why, retry, .. } => {
-                let after = match retry {
-                    Some(_) => "what is on the node stays, and it is tried again",
-                    None => "what is on the node stays as it is",
-                };
-                write!(f, "cannot install: {why}; {after}")
-            }
-            Self::Waits { why, .. } => f.write_str(why),
-            Self::Damped => f.write_str("a pass of the installer has to wait"),
-            Self::Contention { configuration, .. } => {
-                let path = configuration.as_deref().map(Path::display);
-                let path = path.map(|p| p.to_string()).unwrap_or_default();
-                let hint = match path.to_lowercase().contains("cilium") {
-                    true => "; Cilium does this unless its Helm value cni.exclusive is false",
-                    false => "",
-                };
-                write!(
-                    f,
-                    "another component keeps changing what is installed ({path}){hint}; the agent repairs it once a \
-                     second, and pods that start in between may lack the plugin"
-                )
-            }
-            Self::ContentionEnded { passes } => write!(
-                f,
-                "contention has ended, after {passes} passes that had to wait"
-            ),
-            Self::EndAsked => f.write_str("a signal asks to end"),
-            Self::Stays { why } => write!(f, "the installation stays: {why}"),
-            Self::HandedOver { until } => write!(
-                f,
-                "the plugin's kubeconfig has a token of its own, good until {until}"
-            ),
-            Self::NotHandedOver { why } => write!(
-                f,
-                "the plugin's kubeconfig keeps the token of this pod, and with the pod that ends: until another agent \
-                 writes a new one, pods whose plugin has to ask the API server do not start. There is no other token: \
-                 {why}"
-            ),
-            Self::Goes { why } => write!(f, "the installation is removed: {why}"),
-            Self::NotRemoved { why } => write!(
-                f,
-                "the installation is not removed: {why}; weir uninstall tries again"
-            ),
-            Self::OwnerKnown { daemon_set } => {
-                write!(f, "this pod belongs to DaemonSet {daemon_set}")
-            }
-            Self::OwnerUnknown { why } => {
-                write!(f, "the DaemonSet of this pod is not known yet: {why}")
-            }
-            Self::OwnerNotAsked { why } => write!(
-                f,
-                "the DaemonSet of this pod is not known before the end: {why}"
-            ),
-        }
-    }
+fn contention(configuration: &Option<PathBuf>) -> String {
+    let path = configuration.as_deref().map(Path::display);
+    let path = path.map(|p| p.to_string()).unwrap_or_default();
+    let hint = match path.to_lowercase().contains("cilium") {
+        true => "; Cilium does this unless its Helm value cni.exclusive is false",
+        false => "",
+    };
+    format!(
+        "another component keeps changing what is installed ({path}){hint}; the agent repairs it once a second, and \
+         pods that start in between may lack the plugin"
+    )
 }

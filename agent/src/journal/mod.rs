@@ -14,7 +14,7 @@ pub(crate) mod pod;
 pub(crate) mod process;
 pub(crate) mod watch;
 
-pub(crate) use about::About;
+pub(crate) use about::{About, Notice, Subject};
 pub(crate) use pod::PodRef;
 
 use std::fmt;
@@ -39,49 +39,32 @@ pub(crate) enum Event {
     Process(process::Event),
 }
 
-impl Event {
-    /// Level, name and fields.
-    pub(crate) fn about(&self) -> About {
-        match self {
-            Self::Pod(event) => event.about(),
-            Self::Watch(event) => event.about(),
-            Self::Api(event) => event.about(),
-            Self::Install(event) => event.about(),
-            Self::Process(event) => event.about(),
-        }
-    }
-
-    /// What `kubectl describe pod` shows of it, if anything.
-    pub(crate) fn notice(&self) -> Option<Notice<'_>> {
-        match self {
-            Self::Pod(event) => event.notice(),
-            Self::Install(event) => event.notice(),
-            Self::Watch(_) | Self::Api(_) | Self::Process(_) => None,
-        }
-    }
-}
-
 /// The sentence for people.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pod(event) => event.fmt(f),
-            Self::Watch(event) => event.fmt(f),
-            Self::Api(event) => event.fmt(f),
-            Self::Install(event) => event.fmt(f),
-            Self::Process(event) => event.fmt(f),
-        }
+        f.write_str(&self.about().text)
     }
 }
 
 macro_rules! subjects {
-    ($($variant:ident($room:ident)),*) => {$(
+    ($($variant:ident($room:ident)),*) => {
+        impl Event {
+            /// What is said of it.
+            pub(crate) fn about(&self) -> About {
+                match self {
+                    $(Self::$variant(event) => event.about(),)*
+                }
+            }
+        }
+
+        $(
         impl From<$room::Event> for Event {
             fn from(event: $room::Event) -> Self {
                 Self::$variant(event)
             }
         }
-    )*};
+        )*
+    };
 }
 
 subjects!(
@@ -91,23 +74,6 @@ subjects!(
     Install(install),
     Process(process)
 );
-
-/// A Kubernetes event of type Warning.
-#[derive(Debug)]
-pub(crate) struct Notice<'a> {
-    pub(crate) about: Subject<'a>,
-    /// In CamelCase.
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
-}
-
-/// Whom a Kubernetes event is about.
-#[derive(Debug)]
-pub(crate) enum Subject<'a> {
-    Pod(&'a PodRef),
-    /// The agent's own pod.
-    Agent,
-}
 
 /// What takes events. It must not block.
 pub(crate) trait Sink: Send + Sync {

@@ -1,6 +1,6 @@
 //! Verification and repair of pods.
 
-use super::{About, Notice, Subject};
+use super::About;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -68,6 +68,16 @@ pub(crate) struct Unasked {
     /// What was found and what became of it.
     pub(crate) message: Box<str>,
     pub(crate) removed: bool,
+}
+
+impl Unasked {
+    /// Of the Kubernetes event.
+    fn reason(&self) -> &'static str {
+        match self.removed {
+            true => "RedirectionRemoved",
+            false => "RedirectionNotAsked",
+        }
+    }
 }
 
 /// What became of a broken pod.
@@ -193,142 +203,92 @@ impl Done {
 impl Event {
     pub(super) fn about(&self) -> About {
         match self {
-            Self::Off { level, .. } => About::new(*level, "verification_off"),
-            Self::RoundsBegin { .. } => About::new(None, "verification_begins"),
-            Self::Seen { .. } => About::new(None, "pods_seen"),
-            Self::RoundEnded { .. } => About::new(None, "verification_round"),
-            Self::Measured { .. } => About::new(None, "phases"),
+            Self::Off { why, level } => About::new(
+                *level,
+                "verification_off",
+                format!("no pod is repaired: {why}"),
+            ),
+            Self::RoundsBegin { .. } => About::silent("verification_begins"),
+            Self::Seen { .. } => About::silent("pods_seen"),
+            Self::RoundEnded { .. } => About::silent("verification_round"),
+            Self::Measured { .. } => About::silent("phases"),
             Self::Repaired {
                 pod,
+                first,
                 differences,
                 cause,
-                ..
-            } => About::new(Warn, "pod_repaired")
-                .pod(pod)
-                .with("cause", cause.name())
-                .with("differences", differences),
-            Self::NotVerified { pod, .. } => About::new(Warn, "pod_not_verified").pod(pod),
+                summary,
+                notify,
+            } => {
+                let does = format!(
+                    "was not redirected as it asks: {first} ({differences} differences in all); {summary}"
+                );
+                let reason = notify.then_some("RedirectionRepaired");
+                About::of_pod(Warn, "pod_repaired", pod, does, reason)
+                    .with("cause", cause.name())
+                    .with("differences", differences)
+            }
+            Self::NotVerified { pod, why } => {
+                let does = format!("cannot be verified: {why}; it is tried again");
+                About::of_pod(Warn, "pod_not_verified", pod, does, None)
+            }
             Self::Unasked { found, is_new } => {
-                About::new(is_new.then_some(Warn), "rules_not_asked_for")
-                    .pod(&found.pod)
+                let (level, reason) = (is_new.then_some(Warn), found.reason());
+                let (pod, reason) = (&found.pod, is_new.then_some(reason));
+                About::of_pod(level, "rules_not_asked_for", pod, &*found.message, reason)
                     .with("removed", found.removed)
             }
-            Self::UnaskedUnknown { pod, .. } => About::new(Debug, "pod_not_seen").pod(pod),
+            Self::UnaskedUnknown { pod, why } => {
+                let text = format!(
+                    "whether it has rules that it does not ask for is not known of pod {pod}: {why}"
+                );
+                About::new(Debug, "pod_not_seen", text).pod(pod)
+            }
             Self::Criteria { pod, action, done } => {
-                let level = match done {
-                    Done::Repaired(_) => Some(Info),
-                    Done::Requested | Done::Skipped => None,
-                    Done::Failed { .. } => Some(Error),
+                let (level, does) = match done {
+                    Done::Repaired(what) => (Some(Info), format!(" is repaired: {what}")),
+                    Done::Requested => (None, format!(": {action} is done")),
+                    Done::Skipped => (None, format!(": {action} was done before")),
+                    Done::Failed { why, given_up } => {
+                        let after = match given_up {
+                            true => "given up until the pod changes",
+                            false => "tried again",
+                        };
+                        (Some(Error), format!(": cannot {action}: {why}; {after}"))
+                    }
                 };
-                About::new(level, "broken_pod")
+                About::new(level, "broken_pod", format!("broken pod {pod}{does}"))
                     .pod(pod)
                     .with("action", action)
             }
-            Self::Deleted { pod, .. } => About::new(None, "pod_deleted").pod(pod),
-            Self::Labelled { pod, .. } => About::new(None, "pod_labelled").pod(pod),
-            Self::Replaced { pod, .. } => About::new(Error, "broken_pod_replaced").pod(pod),
-        }
-    }
-
-    pub(super) fn notice(&self) -> Option<Notice<'_>> {
-        let (pod, reason) = match self {
-            Self::Repaired {
-                pod, notify: true, ..
-            } => (pod, "RedirectionRepaired"),
-            Self::Unasked {
-                found,
-                is_new: true,
-            } => match found.removed {
-                true => (&found.pod, "RedirectionRemoved"),
-                false => (&found.pod, "RedirectionNotAsked"),
-            },
-            Self::Deleted { pod, .. } => (pod, "DeleteBrokenPod"),
-            Self::Labelled { pod, .. } => (pod, "LabelBrokenPod"),
-            _ => return None,
-        };
-        Some(Notice {
-            about: Subject::Pod(pod),
-            reason,
-            message: self.of_pod().unwrap_or_default(),
-        })
-    }
-
-    /// What is said after the pod's name.
-    fn of_pod(&self) -> Option<String> {
-        Some(match self {
-            Self::Repaired {
-                first,
-                differences,
-                summary,
-                ..
-            } => format!(
-                "was not redirected as it asks: {first} ({differences} differences in all); {summary}"
-            ),
-            Self::Unasked { found, .. } => found.message.to_string(),
-            Self::Deleted { failure, .. } => match failure {
-                None => "started outside of the mesh, and was deleted".to_owned(),
-                Some(e) => format!("started outside of the mesh, and cannot be deleted: {e}"),
-            },
-            Self::Labelled { label, failure, .. } => match failure {
-                None => format!("started outside of the mesh, and got the label {label}"),
-                Some(e) => format!("started outside of the mesh, and cannot be labelled: {e}"),
-            },
-            _ => return None,
-        })
-    }
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = self.of_pod().unwrap_or_default();
-        match self {
-            Self::Off { why, .. } => write!(f, "no pod is repaired: {why}"),
-            Self::RoundsBegin { interval } => write!(f, "pods are verified every {interval:?}"),
-            Self::Seen { expected } => {
-                let good = expected.iter().filter(|p| p.verified).count();
-                write!(f, "{good} of {} pods are verified", expected.len())
+            Self::Deleted { pod, failure } => {
+                let became = match failure {
+                    None => "was deleted".to_owned(),
+                    Some(e) => format!("cannot be deleted: {e}"),
+                };
+                let does = format!("started outside of the mesh, and {became}");
+                About::of_pod(None, "pod_deleted", pod, does, Some("DeleteBrokenPod"))
             }
-            Self::RoundEnded {
-                unasked, unseen, ..
-            } => write!(
-                f,
-                "a round of verification has ended: {} pods with rules that they do not ask for, {} not looked at",
-                unasked.len(),
-                unseen.0
-            ),
-            Self::Measured { by, .. } => write!(f, "durations of one redirection by the {by}"),
-            Self::Repaired { pod, .. }
-            | Self::Deleted { pod, .. }
-            | Self::Labelled { pod, .. }
-            | Self::Unasked {
-                found: Unasked { pod, .. },
-                ..
-            } => write!(f, "pod {pod} {said}"),
-            Self::NotVerified { pod, why } => {
-                write!(f, "pod {pod} cannot be verified: {why}; it is tried again")
+            Self::Labelled {
+                pod,
+                label,
+                failure,
+            } => {
+                let became = match failure {
+                    None => format!("got the label {label}"),
+                    Some(e) => format!("cannot be labelled: {e}"),
+                };
+                let does = format!("started outside of the mesh, and {became}");
+                About::of_pod(None, "pod_labelled", pod, does, Some("LabelBrokenPod"))
             }
-            Self::UnaskedUnknown { pod, why } => write!(
-                f,
-                "whether it has rules that it does not ask for is not known of pod {pod}: {why}"
-            ),
-            Self::Criteria { pod, action, done } => match done {
-                Done::Repaired(what) => write!(f, "broken pod {pod} is repaired: {what}"),
-                Done::Requested => write!(f, "broken pod {pod}: {action} is done"),
-                Done::Skipped => write!(f, "broken pod {pod}: {action} was done before"),
-                Done::Failed { why, given_up } => {
-                    let after = match given_up {
-                        true => "given up until the pod changes",
-                        false => "tried again",
-                    };
-                    write!(f, "broken pod {pod}: cannot {action}: {why}; {after}")
-                }
-            },
-            Self::Replaced { pod, repaired } => write!(
-                f,
-                "broken pod {pod} has the UID {}, and one with {repaired} was repaired: left alone until it was seen \
-                 to go",
-                pod.uid
-            ),
+            Self::Replaced { pod, repaired } => {
+                let text = format!(
+                    "broken pod {pod} has the UID {}, and one with {repaired} was repaired: left alone until it was \
+                     seen to go",
+                    pod.uid
+                );
+                About::new(Error, "broken_pod_replaced", text).pod(pod)
+            }
         }
     }
 }

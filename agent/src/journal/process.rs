@@ -1,7 +1,6 @@
 //! The process itself.
 
 use super::About;
-use std::fmt;
 use weir_cni::log::Level::Warn;
 
 /// What happens to the process.
@@ -14,15 +13,7 @@ pub(crate) enum Event {
 impl Event {
     pub(super) fn about(&self) -> About {
         match self {
-            Self::Rights { .. } => About::new(Warn, "rights"),
-        }
-    }
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rights { why } => f.write_str(why),
+            Self::Rights { why } => About::new(Warn, "rights", why),
         }
     }
 }

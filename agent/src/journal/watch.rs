@@ -123,16 +123,28 @@ pub(crate) enum Event {
 impl Event {
     pub(super) fn about(&self) -> About {
         match self {
-            Self::Off { .. } => About::new(Warn, "watch_off"),
-            Self::Works {
-                news: News::Nothing,
-                ..
-            } => About::new(None, "watched"),
-            Self::Works { of, known, .. } => {
-                About::new(of.level(Info), "watch_works").with("known", known)
+            Self::Off { why } => About::new(
+                Warn,
+                "watch_off",
+                format!(
+                    "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
+                ),
+            ),
+            Self::Works { of, known, news } => {
+                let when = match news {
+                    News::First => "now",
+                    News::Again => "again",
+                    News::Nothing => return About::silent("watched"),
+                };
+                let text = format!("the {of} are watched {when}: {known} of them");
+                About::new(of.level(Info), "watch_works", text).with("known", known)
             }
             Self::Fails {
-                of, kind, repeated, ..
+                of,
+                kind,
+                why,
+                repeated,
+                ..
             } => {
                 let level = match kind {
                     _ if *repeated => Debug,
@@ -140,39 +152,19 @@ impl Event {
                     Kind::Gone => of.level(Info),
                     _ => of.level(Warn),
                 };
-                About::new(level, "watch_fails").with("kind", kind.label())
+                let text = format!(
+                    "the {of} are not watched: {why}. It is tried again; meanwhile what is known is used, and for \
+                     other pods the plugin asks the API server itself"
+                );
+                About::new(level, "watch_fails", text).with("kind", kind.label())
             }
-            Self::Paged { .. } => About::new(Info, "watch_paged"),
-            Self::Unreadable { .. } => About::new(Warn, "object_unreadable"),
-        }
-    }
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off { why } => write!(
-                f,
-                "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
-            ),
-            Self::Works { of, known, news } => {
-                let when = match news {
-                    News::First => " now",
-                    News::Again => " again",
-                    News::Nothing => "",
-                };
-                write!(f, "the {of} are watched{when}: {known} of them")
+            Self::Paged { of, why } => {
+                let text = format!(
+                    "this API server has no streaming lists ({why}): the {of} are listed in pages"
+                );
+                About::new(Info, "watch_paged", text)
             }
-            Self::Fails { of, why, .. } => write!(
-                f,
-                "the {of} are not watched: {why}. It is tried again; meanwhile what is known is used, and for other \
-                 pods the plugin asks the API server itself"
-            ),
-            Self::Paged { of, why } => write!(
-                f,
-                "this API server has no streaming lists ({why}): the {of} are listed in pages"
-            ),
-            Self::Unreadable { why } => f.write_str(why),
+            Self::Unreadable { why } => About::new(Warn, "object_unreadable", why),
         }
     }
 }

@@ -3,9 +3,11 @@
 mod levels;
 mod recent;
 mod sink;
+mod subscriber;
 
 pub(crate) use levels::Levels;
 pub(crate) use sink::Log;
+pub(crate) use subscriber::Lines;
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 
 use super::recent::Recent;
 use super::{Levels, Scope};
-use crate::journal::{About, Event, Sink};
 use nix::fcntl::OFlag;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -123,23 +122,6 @@ impl Log {
     /// The last lines, as they were written.
     pub(crate) fn recent(&self) -> String {
         locked(&self.recent).text()
-    }
-}
-
-impl Sink for Log {
-    fn record(&self, at: SystemTime, event: &Event) {
-        let About {
-            level,
-            name,
-            fields,
-        } = event.about();
-        let Some(level) = level.filter(|level| self.hears(Scope::Agent, *level)) else {
-            return;
-        };
-        let fields = [("event", name.to_owned())].into_iter().chain(fields);
-        let labels: Vec<_> = fields.map(|(key, value)| (key.to_owned(), value)).collect();
-        let said = event.to_string();
-        self.write(&self.line(Scope::Agent, level, &timestamp(at), &said, &labels));
     }
 }
 

@@ -102,7 +102,7 @@ impl Install {
                     });
                 }
             }
-            install::Event::Contention { .. } => self.failed(&event.to_string()),
+            install::Event::Contention { .. } => self.failed(&event.about().text),
             _ => {}
         }
     }

@@ -8,7 +8,7 @@ use crate::install::owner::Owner;
 use crate::install::passes::Agent;
 use crate::install::watch::Signals;
 use crate::journal::{Journal, process};
-use crate::log::Log;
+use crate::log::{Lines, Log};
 use crate::metrics::Metrics;
 use crate::repair::Action;
 use crate::serve::{Ready, Reserve};
@@ -45,7 +45,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     );
     let journal = Journal::default();
     journal.add(ready.clone());
-    journal.add(log.clone());
+    journal.add(Lines::new(&log));
     journal.add(metrics.clone());
     journal.add(status.clone());
     for why in kept.into_iter().chain(said) {
