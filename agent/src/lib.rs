@@ -27,6 +27,8 @@ mod api;
 mod bundle;
 pub mod cli;
 mod dataplane;
+#[cfg(test)]
+mod documented;
 pub mod install;
 pub(crate) mod journal;
 pub(crate) mod log;

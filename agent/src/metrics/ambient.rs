@@ -8,14 +8,14 @@ pub(super) fn register(r: &mut Registry) {
     counters(
         r,
         "istio_cni_plugin_requests",
-        "Pods that the plugin handed over, by the code of the answer",
+        "Ambient pods that the plugin handed over, by response code",
         "response_code",
         &["200", "400", "500"],
     );
     counters(
         r,
         "nodeagent_reconcile_events",
-        "Events of pods and namespaces that were worked on, by their type",
+        "Processed events of pods and namespaces, by type",
         "type",
         &["add", "update", "delete", "unknown"],
     );

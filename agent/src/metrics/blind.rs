@@ -61,7 +61,7 @@ impl Sight {
         }
         r.register(
             "weir_blind",
-            "1 for what the agent does not see at the moment",
+            "1 for what the agent cannot observe at the moment",
             blind.clone(),
         );
         let sight = Self {

@@ -42,7 +42,7 @@ impl Install {
             damped: counter(
                 r,
                 "weir_install_damped",
-                "Passes that had to wait because of those before them",
+                "Passes of the installer that were delayed by its rate limit",
             ),
         }
     }

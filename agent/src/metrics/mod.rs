@@ -67,7 +67,7 @@ impl Metrics {
             exhausted: gauge(
                 &mut registry,
                 "weir_descriptors_exhausted",
-                "1 while the agent can open no file and no socket for want of a descriptor",
+                "1 while the agent has no free file descriptor",
             ),
             registry: Arc::new(registry),
         }

@@ -31,12 +31,12 @@ impl Phases {
         }
         r.register(
             "weir_phase_seconds",
-            "Time that a redirection or repair spent on a phase, by who made it: facts (pod, namespace), decide, apply, verify",
+            "Seconds that a redirection or repair spent in a phase (facts, decide, apply, verify), by plugin or agent",
             seconds.clone(),
         );
         r.register(
             "weir_xtables_lock_wait_seconds",
-            "Time spent waiting for the lock of the iptables tools, where it is taken: not in pods",
+            "Seconds spent waiting for the lock of the iptables tools; pods have no such lock",
             lock_wait.clone(),
         );
         Self { seconds, lock_wait }

@@ -34,14 +34,14 @@ impl Plugin {
             lines: counters(
                 r,
                 "weir_plugin_log_lines",
-                "Lines of the plugin by what became of them",
+                "Log lines of the plugin, by result",
                 "result",
                 &["emitted", "quiet", "malformed", "dropped", "refused"],
             ),
             lookups: counters(
                 r,
                 "weir_plugin_pod_lookups",
-                "Questions of the plugin for a pod, by result",
+                "Look-ups of pods by the plugin, by result",
                 "result",
                 &LOOKUPS,
             ),

@@ -17,11 +17,15 @@ pub(super) struct Pods {
 impl Pods {
     pub(super) fn register(r: &mut Registry) -> Self {
         Self {
-            watched: gauge(r, "weir_pods_watched", "Pods of this node that are known"),
+            watched: gauge(
+                r,
+                "weir_pods_watched",
+                "Pods of this node in the cache of the agent",
+            ),
             synced: gauge(
                 r,
                 "weir_pod_watch_synced",
-                "Whether the pods of this node are followed at the moment",
+                "1 while the pods of this node are watched and their list is current",
             ),
             restarts: counters(
                 r,

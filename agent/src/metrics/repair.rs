@@ -55,12 +55,12 @@ impl Repair {
         }
         r.register(
             "istio_cni_repair_pods_repaired",
-            "Broken pods by what was done to them",
+            "Broken pods, by type of repair and result",
             pods.clone(),
         );
         r.register(
             "weir_repairs",
-            "Repairs in place by what led to them, and by their result",
+            "Repairs in place, by cause and result",
             repairs.clone(),
         );
         let (ratio, engines) = (Gauge::<f64, AtomicU64>::default(), Family::default());
@@ -71,12 +71,12 @@ impl Repair {
         }
         r.register(
             "weir_pods_verified_ratio",
-            "Verified pods among those expected; 1 when none is expected, NaN while nothing is known, or nothing any more",
+            "Share of the expected pods that are verified; 1 when none is expected, NaN while nothing is known",
             ratio.clone(),
         );
         r.register(
             "weir_engine_info",
-            "Verified pods by who holds their rules",
+            "Verified pods, by engine",
             engines.clone(),
         );
         Self {
@@ -87,41 +87,41 @@ impl Repair {
             drift: counters(
                 r,
                 "weir_drift",
-                "Pods whose rules were not what they ask for, by how they differed",
+                "Pods whose rules were not in sync, by cause",
                 "cause",
                 &DRIFT,
             ),
             events: counters(
                 r,
                 "weir_events",
-                "Kubernetes events about repaired pods, by what became of them",
+                "Kubernetes events about repaired pods, by result",
                 "result",
                 &EVENTS,
             ),
             unasked: gauge(
                 r,
                 "weir_pods_unasked",
-                "Pods that ask for no redirection and have rules of ours, which are left alone",
+                "Pods that do not request redirection and have owned rules",
             ),
             unseen: gauge(
                 r,
                 "weir_pods_unasked_unseen",
-                "Pods that ask for no redirection and could not be looked at",
+                "Pods that do not request redirection and could not be checked",
             ),
             unasked_removed: counter(
                 r,
                 "weir_unasked_removed",
-                "Redirections that were removed from pods that ask for none",
+                "Redirections that were removed from pods that do not request one",
             ),
             expected: gauge(
                 r,
                 "weir_pods_expected",
-                "Pods of this node that ask for redirection",
+                "Pods of this node that request redirection",
             ),
             verified: gauge(
                 r,
                 "weir_pods_verified",
-                "Those of them whose rules were read back and found right",
+                "Pods that request redirection and whose rules were read and are in sync",
             ),
         }
     }

@@ -32,7 +32,7 @@ pub(crate) struct Facts {
     pub(super) not_ready: Option<String>,
     /// Pods that ask for no redirection and had rules of ours.
     pub(super) unasked: Vec<UnaskedFacts>,
-    /// Pods that ask for no redirection and could not be looked at.
+    /// Pods that do not request redirection and could not be checked.
     pub(super) unasked_unseen: Unseen,
     /// Pods that ask for redirection, by namespace and name.
     pub(super) pods: Vec<PodFacts>,

@@ -1,0 +1,107 @@
+//! The tables of `docs/metrics.md` and `docs/settings.md` equal the registry of metrics and the table of settings.
+//!
+//! `WEIR_WRITE_DOCS=1 cargo test -p weir-agent --lib documented` writes them.
+
+use crate::metrics::Metrics;
+use crate::settings::{SettingKind, TABLE, Usage};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+const START: &str = "<!-- generated -->\n";
+const END: &str = "<!-- /generated -->\n";
+
+/// Compares what is between the markers of a file in docs with `table`, or writes it.
+fn compare(name: &str, text: &str, table: &str) {
+    let (before, rest) = text.split_once(START).expect("a marker");
+    let (old, after) = rest.split_once(END).expect("a second marker");
+    if std::env::var_os("WEIR_WRITE_DOCS").is_some() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../docs")
+            .join(name);
+        std::fs::write(file, format!("{before}{START}{table}{END}{after}")).unwrap();
+        return;
+    }
+    let differs = old.lines().zip(table.lines()).find(|(a, b)| a != b);
+    assert!(
+        old == table,
+        "docs/{name} differs from the program, first in {differs:?}. Run:\n\
+         WEIR_WRITE_DOCS=1 cargo test -p weir-agent --lib documented"
+    );
+}
+
+/// A cell may not hold what ends it.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+#[test]
+fn metrics_are_documented() {
+    let text = Metrics::new().classic_text();
+    let mut labels: BTreeMap<&str, String> = BTreeMap::new();
+    let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
+    for line in text.lines() {
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|l| l.split_once(' ')) {
+            kinds.insert(name, kind);
+        } else if let Some((name, rest)) = line.split_once('{') {
+            let name = name.strip_suffix("_bucket").unwrap_or(name);
+            let keys = rest.split(',').filter_map(|l| l.split_once('='));
+            let keys: Vec<_> = keys.map(|(key, _)| key).filter(|k| *k != "le").collect();
+            labels.entry(name).or_insert_with(|| keys.join(", "));
+        }
+    }
+    let mut table = "| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n".to_owned();
+    let helps = text.lines().filter_map(|l| l.strip_prefix("# HELP "));
+    let mut helps: Vec<_> = helps.filter_map(|l| l.split_once(' ')).collect();
+    helps.sort_unstable();
+    assert!(helps.len() > 20, "{text}");
+    for (name, help) in helps {
+        let kind = kinds.get(name).copied().unwrap_or("-");
+        let labels = labels.get(name).map_or("", String::as_str);
+        let help = cell(help.trim_end_matches('.'));
+        writeln!(table, "| `{name}` | {kind} | {labels} | {help} |").unwrap();
+    }
+    compare("metrics.md", include_str!("../../docs/metrics.md"), &table);
+}
+
+#[test]
+fn settings_are_documented() {
+    let mut table =
+        "| variable | flag | kind | default | meaning |\n| --- | --- | --- | --- | --- |\n"
+            .to_owned();
+    for setting in TABLE {
+        let code = |prefix: &str, text: &str| match text {
+            "" => String::new(),
+            text => format!("`{prefix}{}`", cell(text)),
+        };
+        let kind = match setting.kind {
+            SettingKind::Text => "text",
+            SettingKind::Bool => "bool",
+            SettingKind::Int => "number",
+            SettingKind::List => "list",
+        };
+        let usage = match setting.usage {
+            Usage::Used => "",
+            Usage::Unused => " (accepted, unused)",
+            Usage::Later => " (accepted, not implemented yet)",
+        };
+        let alias = match setting.alias {
+            "" => String::new(),
+            alias => format!(", or `{alias}`"),
+        };
+        writeln!(
+            table,
+            "| {}{alias} | {} | {kind} | {} | {}{usage} |",
+            code("", setting.env),
+            code("--", setting.flag),
+            code("", setting.default),
+            cell(setting.help)
+        )
+        .unwrap();
+    }
+    compare(
+        "settings.md",
+        include_str!("../../docs/settings.md"),
+        &table,
+    );
+}
