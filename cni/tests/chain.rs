@@ -12,8 +12,7 @@
 #![allow(clippy::print_stdout)]
 
 mod common;
-#[path = "../../netlink/tests/common/lacks.rs"]
-mod lacks;
+use weir_testing::lacks;
 
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -43,14 +42,7 @@ struct Bench {
 
 /// `None`, with the reason printed, where this user may not create a namespace.
 fn bench(pod: Value) -> Option<Bench> {
-    let netns = match Netns::create() {
-        Ok(netns) => netns,
-        Err(error) if error.is_permission() => {
-            println!("skipped: {error}");
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let netns = weir_testing::namespace()?;
     let peer = Netns::create().unwrap();
     give_addresses(&netns, &peer);
     let dir = TempDir::new();

@@ -216,11 +216,7 @@ fn act(sandbox: &Sandbox, target: Option<&Compiled>) -> Result<(), (InForce, Str
 
 #[test]
 fn what_is_returned_is_true_whatever_another_writer_does() {
-    let netns = match Netns::create() {
-        Ok(netns) => netns,
-        Err(e) if e.is_permission() => return println!("skipped: {e}"),
-        Err(e) => panic!("{e}"),
-    };
+    let netns = weir_testing::namespace_or_skip!();
     let routing = Routing::open_in(&netns).unwrap();
     routing.set_up(routing.link("lo").unwrap().index).unwrap();
     let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();

@@ -1,9 +1,7 @@
 //! Compares weir's numbers with the system's headers.
 // matrix: none: asks a C compiler about the system's headers, and no kernel
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-
-#[path = "../../netlink/tests/common/c.rs"]
-mod c;
+use weir_testing::c;
 
 use weir_cni::redirection::RTPROT_WEIR;
 

@@ -54,14 +54,7 @@ table ip6 mangle {
 
 #[test]
 fn a_table_that_is_in_use_keeps_no_other() {
-    let ns = match Netns::create() {
-        Ok(ns) => ns,
-        Err(e) if e.is_permission() => {
-            eprintln!("skipped: {e}");
-            return;
-        }
-        Err(e) => panic!("{e}"),
-    };
+    let ns = weir_testing::namespace_or_skip!();
     nft(&ns, &["-f", "-"], LEFT);
     let sandbox = Sandbox::open(&ns.path()).unwrap();
     let failure = sandbox.clean(None).unwrap_err();

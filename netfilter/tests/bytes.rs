@@ -16,6 +16,7 @@ use weir_netfilter::nft::{NftOp, TableId, plan, raw};
 use weir_netlink::attr::{AttrSet, Attrs};
 use weir_netlink::message::NLM_F_ACK;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, message_type};
+use weir_testing::namespace_or_skip;
 
 /// What a golden file says.
 struct Golden {

@@ -6,12 +6,10 @@
     clippy::panic,
     clippy::print_stdout
 )]
-
-#[path = "../../netlink/tests/common/c.rs"]
-mod c;
+use weir_testing::c;
+use weir_testing::namespace_or_skip;
 mod common;
-#[path = "../../netlink/tests/common/rights.rs"]
-mod rights;
+use weir_testing::rights;
 
 use common::{list, load, read, tool};
 use weir_netfilter::nft::compat::{self, Compat};

@@ -2,9 +2,7 @@
 //! takes each name for.
 // matrix: none: asks a C compiler about the system's headers, and no kernel
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
-
-#[path = "../../netlink/tests/common/c.rs"]
-mod c;
+use weir_testing::c;
 
 use c::REMEDY;
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,8 +7,8 @@
 )]
 
 mod common;
-#[path = "../../netlink/tests/common/lacks.rs"]
-mod lacks;
+use weir_testing::lacks;
+use weir_testing::namespace_or_skip;
 #[path = "common/ipset.rs"]
 mod oracle;
 

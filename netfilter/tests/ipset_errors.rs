@@ -9,8 +9,8 @@
 mod common;
 #[path = "common/ipset.rs"]
 mod oracle;
-#[path = "../../netlink/tests/common/rights.rs"]
-mod rights;
+use weir_testing::namespace_or_skip;
+use weir_testing::rights;
 
 use common::tool;
 use oracle::{engine, ipset, load, our_load, save};

@@ -6,9 +6,7 @@
     clippy::panic,
     clippy::indexing_slicing
 )]
-
-#[path = "../../netlink/tests/common/c.rs"]
-mod c;
+use weir_testing::c;
 
 use std::collections::BTreeSet;
 use weir_netfilter::ipset::{error, raw, wire};

@@ -8,10 +8,8 @@
 )]
 
 mod common;
-#[path = "../../netlink/tests/common/effort.rs"]
-mod effort;
-#[path = "../../netlink/tests/common/lacks.rs"]
-mod lacks;
+use weir_testing::effort;
+use weir_testing::lacks;
 #[path = "common/ipset.rs"]
 mod oracle;
 

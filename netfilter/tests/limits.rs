@@ -17,6 +17,7 @@ use weir_netfilter::nft::{
     TypeOf, Verdict,
 };
 use weir_netfilter::{ipset, xtables};
+use weir_testing::namespace_or_skip;
 
 fn with(set: Option<Set>, statements: Vec<Statement>) -> Ruleset {
     let mut table = Table::new(TableFamily::Inet, "x");

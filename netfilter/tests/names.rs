@@ -9,14 +9,7 @@ use weir_netlink::Netns;
 use weir_netlink::attr::text_of;
 
 fn pod() -> Option<Netns> {
-    match Netns::create() {
-        Ok(ns) => Some(ns),
-        Err(e) if e.is_permission() => {
-            eprintln!("skipped: {e}");
-            None
-        }
-        Err(e) => panic!("{e}"),
-    }
+    weir_testing::namespace()
 }
 
 fn commit(ops: Vec<NftOp>) {

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
-#[path = "../../netlink/tests/common/lacks.rs"]
-mod lacks;
+use weir_testing::lacks;
+use weir_testing::namespace_or_skip;
 
 use common::{assert_text, list, load, read, tool};
 

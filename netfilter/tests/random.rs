@@ -8,8 +8,8 @@
 )]
 
 mod common;
-#[path = "../../netlink/tests/common/effort.rs"]
-mod effort;
+use weir_testing::effort;
+use weir_testing::namespace_or_skip;
 
 use common::{apply, list, owned_of, read, timeless};
 use proptest::prelude::*;

@@ -15,6 +15,7 @@ use weir_netfilter::nft::{
     Chain, CmpOp, Data, DataType, Element, ElementKey, L4Proto, NftEngine, Rule, Ruleset, Set,
     Table, TableFamily, Verdict,
 };
+use weir_testing::namespace_or_skip;
 
 #[test]
 fn corners() {

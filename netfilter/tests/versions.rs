@@ -19,6 +19,7 @@ use weir_netfilter::nft::{
     Chain, ChainType, CmpOp, Data, DataType, Element, Hook, L4Proto, Operand, Rule, Ruleset,
     Selector, Set, Statement, Table, TableFamily, Verdict, priority,
 };
+use weir_testing::namespace_or_skip;
 
 /// A release and how its text differs from that of 1.0.6.
 struct Version {

@@ -12,6 +12,7 @@ use weir_netfilter::xtables::{
     Ownership, Ruleset, Script, Writers, XtEngine, XtFamily, plan_restore,
 };
 use weir_netlink::Netns;
+use weir_testing::namespace_or_skip;
 use xtables::*;
 
 const OURS: &str = "*mangle

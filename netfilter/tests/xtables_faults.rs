@@ -7,8 +7,8 @@
 )]
 
 mod common;
-#[path = "../../netlink/tests/common/effort.rs"]
-mod effort;
+use weir_testing::effort;
+use weir_testing::namespace_or_skip;
 mod xtables;
 
 use common::{assert_text, tool};

@@ -1,9 +1,7 @@
 //! Every number and offset of the legacy tables that we retyped, against the system's own headers.
 // matrix: none: asks a C compiler about the system's headers, and no kernel
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
-
-#[path = "../../netlink/tests/common/c.rs"]
-mod c;
+use weir_testing::c;
 
 use weir_netfilter::xtables::raw;
 

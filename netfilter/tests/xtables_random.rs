@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
-#[path = "../../netlink/tests/common/effort.rs"]
-mod effort;
+use weir_testing::effort;
 mod xtables;
 
 use crate::xtables::namespace;

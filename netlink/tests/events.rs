@@ -20,6 +20,7 @@ use weir_netlink::route::{
     Change, LOOPBACK_IFINDEX, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE,
     RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_NSID, RTNLGRP_TC, RouteEvent,
 };
+use weir_testing::namespace_or_skip;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

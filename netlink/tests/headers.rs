@@ -2,9 +2,7 @@
 //! compiler takes each expression for.
 // matrix: none: asks a C compiler about the system's headers, and no kernel
 #![allow(clippy::unwrap_used)]
-
-#[path = "common/c.rs"]
-mod c;
+use weir_testing::c;
 
 use weir_netlink::message::NL_ATTR_TYPES;
 use weir_netlink::{nfnetlink, route};

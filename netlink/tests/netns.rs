@@ -8,6 +8,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command;
+use weir_testing::namespace_or_skip;
 
 use weir_netlink::ErrorKind;
 use weir_netlink::Netns;

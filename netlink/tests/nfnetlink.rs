@@ -18,6 +18,7 @@ use weir_netlink::nfnetlink::{
 };
 use weir_netlink::{InForce, Result, attributes};
 use weir_netlink::{NetlinkSocket, Patience, Transport};
+use weir_testing::namespace_or_skip;
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;

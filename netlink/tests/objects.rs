@@ -14,6 +14,7 @@ use weir_netlink::route::{
     Netkit, Qdisc, Routing, TcHandle, Vxlan,
 };
 use weir_netlink::{Error, ErrorKind};
+use weir_testing::namespace_or_skip;
 
 fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")

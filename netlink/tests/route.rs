@@ -9,6 +9,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
+use weir_testing::namespace_or_skip;
 
 use common::{ip, routing};
 use ipnet::IpNet;

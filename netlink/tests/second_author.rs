@@ -5,8 +5,8 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
-#[path = "common/effort.rs"]
-mod effort;
+use weir_testing::effort;
+use weir_testing::namespace_or_skip;
 
 use common::routing;
 use ipnet::IpNet;

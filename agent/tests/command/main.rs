@@ -4,11 +4,8 @@
 
 #[macro_use]
 mod support;
-
-#[path = "../../../netlink/tests/common/lacks.rs"]
-mod lacks;
-#[path = "../../../netlink/tests/common/rights.rs"]
-mod rights;
+use weir_testing::lacks;
+use weir_testing::rights;
 
 mod bad_input;
 mod closed_output;

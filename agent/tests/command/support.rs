@@ -59,19 +59,11 @@ pub(crate) fn inside(netns: &Netns, program: &str, args: &[&str]) -> String {
 
 /// A namespace with `lo` up, or a printed skip where this user may not make one.
 macro_rules! pod_or_skip {
-    () => {
-        match weir_netlink::Netns::create() {
-            Ok(netns) => {
-                $crate::support::lo_up(&netns);
-                netns
-            }
-            Err(e) if e.is_permission() => {
-                eprintln!("skipped: {e}");
-                return;
-            }
-            Err(e) => panic!("{e}"),
-        }
-    };
+    () => {{
+        let netns = weir_testing::namespace_or_skip!();
+        $crate::support::lo_up(&netns);
+        netns
+    }};
 }
 
 /// The same where legacy tables are written: a rule names the proxy's user, which must be mapped here, and

@@ -16,9 +16,7 @@
 #[allow(dead_code, unused_macros)]
 #[path = "../command/support.rs"]
 mod support;
-
-#[path = "../../../netlink/tests/common/rights.rs"]
-mod rights;
+use weir_testing::rights;
 mod scene;
 
 use scene::scene;

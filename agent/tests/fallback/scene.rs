@@ -26,14 +26,7 @@ pub(crate) fn scene(mode: Mode) -> Option<Scene> {
         println!("skipped: {reason}");
         return None;
     }
-    let lab = match Lab::create() {
-        Ok(lab) => lab,
-        Err(e) if e.is_permission() => {
-            println!("skipped: {e}");
-            return None;
-        }
-        Err(e) => panic!("{e}"),
-    };
+    let lab = weir_testing::granted(Lab::create())?;
     let run = weir(&["preflight", "--json"]);
     let preflight = serde_json::from_str(&run.stdout).expect("JSON");
     let before = held(&lab);

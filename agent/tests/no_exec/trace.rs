@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use weir_netlink::Netns;
-
 /// A directory that goes away with this value, also when the test fails.
 struct TempDir(PathBuf);
 
@@ -93,14 +91,7 @@ fn offences(trace: &str) -> Vec<&str> {
 
 #[test]
 fn a_run_executes_nothing() {
-    let netns = match Netns::create() {
-        Ok(netns) => netns,
-        Err(e) if e.is_permission() => {
-            println!("skipped: {e}");
-            return;
-        }
-        Err(e) => panic!("{e}"),
-    };
+    let netns = weir_testing::namespace_or_skip!();
     let dir = TempDir::new("no-exec");
     let config = dir.0.join("config.json");
     std::fs::write(

@@ -65,13 +65,7 @@ pub(crate) fn run(node: &Node, verb: &str, netns: &Netns, name: &str, uid: &str)
 
 /// With an address, as other plugins leave it. `None`, printed, where this user may not make one.
 pub(crate) fn new_netns() -> Option<Netns> {
-    let netns = match Netns::create() {
-        Err(e) if e.is_permission() => {
-            println!("skipped: {e}");
-            return None;
-        }
-        netns => netns.unwrap(),
-    };
+    let netns = weir_testing::namespace()?;
     let routing = Routing::open_in(&netns).unwrap();
     let lo = routing.link("lo").unwrap();
     routing.set_up(lo.index).unwrap();

@@ -69,9 +69,7 @@ impl Asked {
     }
 }
 
-#[allow(unreachable_pub)]
-#[path = "../../../cni/tests/common/certificates.rs"]
-mod certificates;
+use weir_testing::certificates;
 
 type Decide = Box<dyn Fn(&Asked) -> Option<Fault> + Send>;
 

@@ -17,15 +17,14 @@ mod blind;
 mod bundle;
 mod bundle_rules;
 mod burst;
-#[allow(dead_code, reason = "tests of the kernel matrix use the rest")]
-#[path = "../../../vmtests/matrix/tests/report/chromium.rs"]
-mod chromium;
+
+use weir_testing::chromium;
 mod commands;
 mod cri;
 mod drift;
 mod faults;
 mod golden;
-mod groups;
+use weir_testing::groups;
 mod heal;
 mod lifecycle;
 mod metrics;
@@ -34,8 +33,7 @@ mod passing;
 mod pods;
 mod privilege;
 mod repair;
-#[path = "../../../netlink/tests/common/rights.rs"]
-mod rights;
+use weir_testing::rights;
 mod scenarios;
 mod servers;
 mod status;

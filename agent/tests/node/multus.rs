@@ -3,7 +3,6 @@
 use crate::support::{Node, desired, weir};
 use serde_json::{Value, json};
 use weir_agent::install::{Installer, Pass};
-use weir_netlink::Netns;
 
 const VALUES: &str = include_str!("../../deploy/openshift-values.yaml");
 const MULTUS: &str = include_str!("../../deploy/multus.yaml");
@@ -71,11 +70,7 @@ fn what_is_installed_is_what_a_pod_selects() {
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(node.path("bin/main"), executable).unwrap();
     // Any namespace but this one: the plugin does nothing to one that is not of a Kubernetes pod.
-    let netns = match Netns::create() {
-        Ok(netns) => netns,
-        Err(e) if e.is_permission() => return println!("skipped: {e}"),
-        Err(e) => panic!("{e}"),
-    };
+    let netns = weir_testing::namespace_or_skip!();
     let netns = netns.path().display().to_string();
     let cni = |verb: &str, selected: &str| {
         let path = |name: &str| node.path(name).display().to_string();

@@ -36,14 +36,7 @@ impl Sandbox {
     }
 
     fn at(group: Group, address: String) -> Option<Self> {
-        let netns = match Netns::create() {
-            Ok(netns) => netns,
-            Err(e) if e.is_permission() => {
-                println!("skipped: {e}");
-                return None;
-            }
-            Err(e) => panic!("{e}"),
-        };
+        let netns = weir_testing::namespace()?;
         let net = format!("{address}/32").parse().unwrap();
         let add = || {
             let routing = Routing::open()?;

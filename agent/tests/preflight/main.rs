@@ -18,8 +18,7 @@ mod batch;
 mod nft_scripts;
 mod numbers;
 mod oracle;
-#[path = "../../../netlink/tests/common/rights.rs"]
-mod rights;
+use weir_testing::rights;
 mod run;
 mod tools;
 mod unchanged;

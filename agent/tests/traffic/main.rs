@@ -14,15 +14,13 @@
 
 mod alike;
 mod dns;
-#[path = "../../../netlink/tests/common/effort.rs"]
-mod effort;
+use weir_testing::effort;
 mod inbound;
 mod invalid;
 mod outbound;
 mod own;
 mod random;
-#[path = "../../../netlink/tests/common/rights.rs"]
-mod rights;
+use weir_testing::rights;
 mod scenes;
 mod support;
 

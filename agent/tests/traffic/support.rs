@@ -51,14 +51,7 @@ pub fn lab() -> Option<Lab> {
         println!("skipped: {reason}");
         return None;
     }
-    match Lab::create() {
-        Ok(lab) => Some(lab),
-        Err(e) if e.is_permission() => {
-            println!("skipped: {e}");
-            None
-        }
-        Err(e) => panic!("{e}"),
-    }
+    weir_testing::granted(Lab::create())
 }
 
 /// Everything captured, both families, and then what `more` says.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::api_server::{Answer, ApiServer};
-use crate::common::pods;
 use crate::setup::Setup;
+use weir_testing::api_server::{Answer, ApiServer};
+use weir_testing::pods;
 
 /// Pods of the node, half of them without sidecar; a kubelet's limit is lower as a rule.
 pub(crate) const PODS: usize = 250;

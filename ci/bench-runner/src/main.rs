@@ -16,7 +16,6 @@ mod agent;
 mod apply;
 mod capture;
 #[allow(dead_code, unreachable_pub)]
-mod common;
 mod node;
 mod peak;
 mod pods;

@@ -3,12 +3,11 @@
 //! The API server runs in this process and answers at once; one that is a network away answers later.
 
 use crate::agent::{Agent, CLUSTER, PODS, answer, directories};
-use crate::common::TempDir;
-use crate::common::api_server::ApiServer;
 use crate::report::{Goal, Report};
 use crate::run::{Cost, Scratch, measure, places};
 use crate::setup::Setup;
 use crate::stats::{Ratio, ratio};
+use weir_testing::api_server::ApiServer;
 
 /// Resident memory of the agent that is too much.
 const RSS_KIB: f64 = 20.0 * 1024.0;
@@ -28,13 +27,13 @@ pub(crate) fn run(
     let server = ApiServer::start(Box::new(answer));
     // One run directory with the agent's socket, and one without.
     let root = scratch.path().join("pods");
-    let dirs = [root.join("run"), root.join("without")].map(TempDir);
+    let dirs = [root.join("run"), root.join("without")];
     directories(&root, &["without"])?;
     server.write_kubeconfig(&dirs[1]);
     let agent = Agent::start(setup, &root, &server)?;
     let (rss, cpu) = agent.wait()?;
     // Lines are sent either way.
-    let [socket, link] = [0, 1].map(|n| dirs[n].path().join(weir_cni::plugin::LOG_SOCKET));
+    let [socket, link] = [0, 1].map(|n| dirs[n].join(weir_cni::plugin::LOG_SOCKET));
     std::os::unix::fs::symlink(socket, link).map_err(|e| e.to_string())?;
 
     let places = places(samples * WAYS.len())?;
@@ -42,7 +41,7 @@ pub(crate) fn run(
     for (round, places) in places.chunks_exact(WAYS.len()).enumerate() {
         for turn in 0..WAYS.len() {
             let way = (turn + round) % WAYS.len();
-            let (netns, dir) = (&places[way].path, dirs[way % 2].path());
+            let (netns, dir) = (&places[way].path, &dirs[way % 2]);
             let (kind, asked) = (["web", "plain"][way / 2], server.requests().len());
             let call = setup.add(netns, &format!("{kind}-{}", round % (PODS / 2)), dir);
             costs[way].push(measure(&[call])?);

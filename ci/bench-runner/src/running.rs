@@ -6,13 +6,12 @@ use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
 use crate::agent::{Agent, PODS, address, answer, cpu, directories, uid};
-use crate::common::TempDir;
-use crate::common::api_server::ApiServer;
-use crate::common::groups::Group;
 use crate::report::{Goal, Report};
 use crate::run::Scratch;
 use crate::setup::{Setup, entered};
 use crate::stats::Ratio;
+use weir_testing::api_server::ApiServer;
+use weir_testing::groups::Group;
 
 /// Processor time from the start until all are verified that is too much, in microseconds.
 const START: f64 = 2e6;
@@ -21,15 +20,13 @@ pub(crate) fn run(setup: &Setup, scratch: &Scratch, report: &mut Report) -> Resu
     let server = ApiServer::start(Box::new(answer));
     let root = scratch.path().join("running");
     directories(&root, &["without"])?;
-    let without = TempDir(root.join("without"));
+    let without = root.join("without");
     server.write_kubeconfig(&without);
     let half = PODS / 2;
     let pods: Result<Vec<Pod>, String> = (0..half).map(Pod::start).collect();
     let pods = pods?;
     for (n, pod) in pods.iter().enumerate() {
-        setup
-            .add(&pod.path, &format!("web-{n}"), without.path())
-            .run()?;
+        setup.add(&pod.path, &format!("web-{n}"), &without).run()?;
     }
     let agent = Agent::start_with(setup, &root, &server, &[("REPAIR_REPAIR_PODS", "true")])?;
     agent.wait()?;

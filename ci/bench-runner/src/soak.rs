@@ -11,12 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use crate::agent::{Agent, answer, directories, rss};
-use crate::common::TempDir;
-use crate::common::api_server::ApiServer;
 use crate::report::Report;
 use crate::run::{Call, Scratch, places};
 use crate::setup::Setup;
 use crate::stats::Random;
+use weir_testing::api_server::ApiServer;
 
 const AT_A_TIME: usize = 4;
 /// The agent is killed after so many pods at most.
@@ -115,18 +114,16 @@ fn chain(setup: &Setup, root: &Path) -> Result<String, String> {
                         "ips": [{"address": "10.244.0.5/24", "interface": 0}]});
     let text =
         format!("#!/bin/sh\ncat >/dev/null\n[ $CNI_COMMAND != ADD ] || cat <<E\n{result}\nE\n");
-    let file = TempDir(root.to_owned()).write(
-        "10-soak.conflist",
-        &json!({
-            "cniVersion": "1.0.0", "name": "soak",
-            "plugins": [
-                {"type": "address"},
-                {"type": "weir-cni", "native_nftables": true, "cni_agent_run_dir": root.join("run"),
-                 "pod_namespace": "istio-system", "exclude_namespaces": ["kube-system"]}
-            ]
-        })
-        .to_string(),
-    );
+    let file = root.join("10-soak.conflist");
+    let list = json!({
+        "cniVersion": "1.0.0", "name": "soak",
+        "plugins": [
+            {"type": "address"},
+            {"type": "weir-cni", "native_nftables": true, "cni_agent_run_dir": root.join("run"),
+             "pod_namespace": "istio-system", "exclude_namespaces": ["kube-system"]}
+        ]
+    });
+    std::fs::write(&file, list.to_string()).map_err(|e| e.to_string())?;
     std::fs::write(&script, text).map_err(|e| e.to_string())?;
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))
         .map_err(|e| e.to_string())?;

@@ -8,12 +8,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::common::api_server::{Answer, ApiServer};
-use crate::common::{TempDir, pods};
 use crate::report::{Goal, Report};
 use crate::run::{Call, Place, Scratch, children_cpu, micros, places};
 use crate::setup::Setup;
 use crate::stats::ratio;
+use weir_testing::api_server::{Answer, ApiServer};
+use weir_testing::pods;
 
 const AT_A_TIME: usize = 16;
 const WAYS: [&str; 3] = [
@@ -29,10 +29,10 @@ pub(crate) fn run(
     rounds: usize,
     report: &mut Report,
 ) -> Result<(), String> {
-    let run_dir = TempDir(scratch.path().to_owned());
+    let run_dir = scratch.path().to_owned();
     let server = ApiServer::start(Box::new(answer));
     server.write_kubeconfig(&run_dir);
-    let rules = rules(setup, run_dir.path())?;
+    let rules = rules(setup, &run_dir)?;
     let file = scratch.write("throughput.nft", rules.as_bytes())?;
 
     // Pods a second, and the processors' time for one.
@@ -46,7 +46,7 @@ pub(crate) fn run(
             let places = places(pods)?;
             let (cpu, start) = (children_cpu(), Instant::now());
             all(&places, |n, netns| match way {
-                0 => setup.add(netns, &format!("web-{n}"), run_dir.path()).run(),
+                0 => setup.add(netns, &format!("web-{n}"), &run_dir).run(),
                 1 => setup.shell_out(netns, &file).iter().try_for_each(Call::run),
                 _ => setup.apply(netns).run(),
             })?;

@@ -28,14 +28,7 @@ pub(crate) struct Cluster {
 /// A cluster whose pod has these annotations and addresses of both links; `None`, with the reason printed, where this
 /// user may not create a namespace.
 pub(crate) fn cluster(annotations: Value, main: [&str; 2], lan: [&str; 2]) -> Option<Cluster> {
-    let pod = match Netns::create() {
-        Ok(netns) => netns,
-        Err(error) if error.is_permission() => {
-            println!("skipped: {error}");
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let pod = weir_testing::namespace()?;
     let mut object = pods::sidecar("shop", "web-0");
     for (key, value) in annotations.as_object().unwrap() {
         object["metadata"]["annotations"][key] = value.clone();

@@ -3,5 +3,4 @@
 pub mod golden;
 pub mod oracle;
 pub mod owners;
-#[path = "../../../netlink/tests/common/rights.rs"]
-pub mod rights;
+pub use weir_testing::rights;

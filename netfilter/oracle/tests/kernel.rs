@@ -19,7 +19,6 @@ use weir_netfilter::nft::{
     TableFamily, TableId, Verdict, raw,
 };
 use weir_netfilter_oracle::Expr as C;
-use weir_netlink::Netns;
 
 /// Where a rule of these tests stands.
 #[derive(Clone, Copy)]
@@ -323,11 +322,7 @@ fn desired(case: &Case) -> Ruleset {
 
 #[test]
 fn what_libnftnl_and_libmnl_write_is_read_as_it_is_meant() {
-    let ns = match Netns::create() {
-        Ok(ns) => ns,
-        Err(e) if e.is_permission() => return println!("skipped: {e}"),
-        Err(e) => panic!("{e}"),
-    };
+    let ns = weir_testing::namespace_or_skip!();
     for case in cases() {
         let says = case.says;
         let (read, drift, gone) = ns

@@ -9,7 +9,7 @@ use weir_netlink::Netns;
 #[macro_export]
 macro_rules! option_or_skip {
     ($option:literal, $value:literal, since $since:literal) => {
-        let probe = $crate::namespace_or_skip!();
+        let probe = weir_testing::namespace_or_skip!();
         let set = concat!("create x hash:ip ", $option, " ", $value, "\n");
         if let Err(e) = oracle::our_load(&probe, set) {
             assert!(

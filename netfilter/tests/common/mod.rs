@@ -14,21 +14,6 @@ use std::process::{Command, Stdio};
 use weir_netfilter::nft::{NftApplied, NftEngine, Ruleset, Snapshot, TableId};
 use weir_netlink::Netns;
 
-/// A fresh namespace, or a printed skip with its reason where the kernel refuses one.
-#[macro_export]
-macro_rules! namespace_or_skip {
-    () => {
-        match weir_netlink::Netns::create() {
-            Ok(ns) => ns,
-            Err(e) if e.is_permission() => {
-                eprintln!("skipped: {e}");
-                return;
-            }
-            Err(e) => panic!("{e}"),
-        }
-    };
-}
-
 /// Ends the test with a printed reason where one datagram cannot hold what a ruleset takes.
 #[macro_export]
 macro_rules! fits_or_skip {
@@ -172,7 +157,7 @@ pub fn assert_text(got: &str, want: &str) {
 
 /// We read what nft wrote and print it as nft does; nft lists what we write from that, the same.
 pub fn both_ways(text: &str) {
-    let theirs = crate::namespace_or_skip!();
+    let theirs = weir_testing::namespace_or_skip!();
     load(&theirs, text);
     let listing = list(&theirs);
     let snapshot = read(&theirs);
@@ -180,7 +165,7 @@ pub fn both_ways(text: &str) {
         &timeless(&snapshot.ruleset.to_string()),
         &timeless(&listing),
     );
-    let ours = crate::namespace_or_skip!();
+    let ours = weir_testing::namespace_or_skip!();
     let applied = apply(&ours, &snapshot.ruleset).unwrap();
     assert!(!applied.ops.is_empty());
     assert_text(&timeless(&list(&ours)), &timeless(&listing));

@@ -12,6 +12,7 @@ use weir_netfilter::nft::{
 use weir_netlink::Netns;
 use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Socket, message_type};
+use weir_testing::namespace_or_skip;
 
 /// `NFPROTO_INET`
 const INET: u8 = 1;
@@ -74,7 +75,7 @@ fn map_with(ns: &Netns, userdata: Option<Vec<u8>>) {
 
 #[test]
 fn the_userdata_of_a_set_is_compared_byte_for_byte() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     let mut map = Set::new("m", DataType::IPV4_ADDR, 4);
     map.data = SetData::Value(DataType::INET_SERVICE, 2);
     let desired = with_set(map);
@@ -126,7 +127,7 @@ fn add_element(ns: &Netns, element: ElemAttrs) {
 
 #[test]
 fn what_an_element_has_besides_its_key_is_compared() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     let address = Data::be32(0x0a00_0001);
     let element = |userdata: &[u8], timeout: Option<u64>| ElemAttrs {
         key: Some(DataAttrs::of(address.as_bytes())),
@@ -166,7 +167,7 @@ fn what_an_element_has_besides_its_key_is_compared() {
 /// A set with a default timeout, and an element that says the same, or that it stays for ever.
 #[test]
 fn an_element_says_its_own_timeout() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     let ns = prepared();
     let with = |timeout| {
         let mut set = Set::new("s", DataType::IPV4_ADDR, 4);
@@ -287,7 +288,7 @@ fn rule_with(ns: &Netns, userdata: Vec<u8>, element: ElemAttrs) {
 
 #[test]
 fn the_set_of_a_rule_is_compared_whole() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     let mut empty = old();
     empty.tables[0].chains.push(Chain::regular("marked"));
     let mut desired = empty.clone();
@@ -335,7 +336,7 @@ fn set_userdata(ns: &Netns) -> Vec<u8> {
 
 #[test]
 fn an_object_in_our_table_is_named_and_stays() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     // Where the kernel counts what a table holds, the sets of rules are among it or not: as many objects look the same.
     let mut with_sets = old();
     let rule = marks(&[1, 2]);

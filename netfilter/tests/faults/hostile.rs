@@ -10,6 +10,7 @@ use std::time::Duration;
 use weir_netfilter::nft::NftEngine;
 use weir_netlink::Transport;
 use weir_netlink::nfnetlink::Socket;
+use weir_testing::namespace_or_skip;
 
 /// Answers one recorded conversation, changed, and then nothing.
 struct Replay(RefCell<std::collections::VecDeque<Vec<u8>>>);
@@ -58,7 +59,7 @@ fn conversation() -> Vec<Vec<u8>> {
 
 #[test]
 fn no_answer_makes_reading_panic_or_wait() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     let datagrams = conversation();
     let change = (
         any::<prop::sample::Index>(),

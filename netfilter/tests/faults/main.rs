@@ -11,11 +11,10 @@
 mod around;
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../../../netlink/tests/common/effort.rs"]
-mod effort;
+use weir_testing::effort;
+use weir_testing::namespace_or_skip;
 mod hostile;
-#[path = "../../../netlink/tests/common/lacks.rs"]
-mod lacks;
+use weir_testing::lacks;
 mod owner;
 mod reading;
 mod scene;

@@ -13,6 +13,7 @@ use weir_netlink::Netns;
 use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Socket};
 use weir_netlink::route::{Link, LinkKind, Routing};
+use weir_testing::namespace_or_skip;
 
 /// Our table with many rules that are not ours.
 fn crowded(rules: u16) -> Ruleset {
@@ -30,7 +31,7 @@ fn crowded(rules: u16) -> Ruleset {
 
 #[test]
 fn rules_without_number_go_with_their_table() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     let ns = prepared();
     let crowded = crowded(5_000);
     fits_or_skip!(&ns, &crowded);
@@ -54,7 +55,7 @@ fn rules_without_number_go_with_their_table() {
 
 #[test]
 fn a_table_that_is_too_large_is_named_and_not_read() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     let ns = prepared();
     let crowded = crowded(2_000);
     fits_or_skip!(&ns, &crowded);
@@ -86,7 +87,7 @@ fn a_table_that_is_too_large_is_named_and_not_read() {
 /// Nothing of a table has to be read that goes.
 #[test]
 fn a_table_of_any_size_is_removed() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     let ns = prepared();
     let crowded = crowded(2_000);
     fits_or_skip!(&ns, &crowded);
@@ -102,7 +103,7 @@ fn a_table_of_any_size_is_removed() {
 
 #[test]
 fn a_table_that_is_replaced_says_why() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     let ns = prepared();
     common::apply(&ns, &old()).unwrap();
     let why = |change: &dyn Fn(&mut Table)| {
@@ -142,7 +143,7 @@ const NOTE: [u8; 3] = [9, 1, 7];
 
 #[test]
 fn what_stands_around_a_rule_is_not_ignored() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     type Meddle = fn(&mut Batch);
     let meddling: [(&str, Meddle); 3] = [
         ("a rule's userdata", |b| {
@@ -253,7 +254,7 @@ fn on_devices(devices: &[&str]) -> Ruleset {
 
 #[test]
 fn a_chain_is_on_all_its_devices() {
-    let ns = crate::namespace_or_skip!();
+    let ns = namespace_or_skip!();
     let made = ns.run(|| {
         let routing = Routing::open()?;
         let dummy = |name| Link::new(name, LinkKind::plain("dummy"));
@@ -275,7 +276,7 @@ fn a_chain_is_on_all_its_devices() {
 
 #[test]
 fn nothing_is_cut_to_fit() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     let ns = prepared();
     let long = "x".repeat(255);
     let comment = Rule {

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use weir_netfilter::ipset;
 use weir_netfilter::nft::NftEngine;
 use weir_netlink::{Netns, Result};
+use weir_testing::namespace_or_skip;
 
 /// Fails each call of a reading in each way; what is read in spite of it is what is read without.
 fn is_whole_or_an_error<T: PartialEq + Debug>(
@@ -47,7 +48,7 @@ fn is_whole_or_an_error<T: PartialEq + Debug>(
 
 #[test]
 fn nf_tables() {
-    let _probe = crate::namespace_or_skip!();
+    let _probe = namespace_or_skip!();
     let ns = prepared();
     is_whole_or_an_error(&ns, "everything", |plan| {
         Ok(faulty(plan).read()?.ruleset.to_string())
@@ -76,7 +77,7 @@ fn sets(plan: &Rc<Plan>) -> Result<ipset::IpsetEngine<Faulty>> {
 
 #[test]
 fn ipset() {
-    let ns = crate::namespace_or_skip!();
+    let ns = namespace_or_skip!();
     // A list of several datagrams, with a set that takes more than one.
     let mut text = String::from("create a hash:ip\ncreate b hash:net\nadd b 10.0.0.0/8\n");
     for n in 0..3000_u32 {

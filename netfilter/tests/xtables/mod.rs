@@ -1,8 +1,6 @@
 //! The real legacy tools, and our engine in a namespace.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
-
-#[path = "../../../netlink/tests/common/rights.rs"]
-mod rights;
+use weir_testing::rights;
 
 use crate::common::tool;
 use weir_netfilter::xtables::{Script, Snapshot, XtEngine, XtFamily};
@@ -15,14 +13,7 @@ pub fn namespace() -> Option<Netns> {
         eprintln!("skipped: {reason}");
         return None;
     }
-    match Netns::create() {
-        Ok(ns) => Some(ns),
-        Err(e) if e.is_permission() => {
-            eprintln!("skipped: {e}");
-            None
-        }
-        Err(e) => panic!("{e}"),
-    }
+    weir_testing::namespace()
 }
 
 fn name(family: XtFamily, what: &str) -> String {

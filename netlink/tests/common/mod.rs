@@ -3,27 +3,14 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout)]
 #![allow(dead_code, unreachable_pub)]
 
-pub mod lacks;
+#[allow(unused_imports, reason = "not every test program skips by features")]
+pub use weir_testing::lacks;
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
-
-/// A fresh namespace, or `None` with the reason printed where this user may not make one.
-///
-/// Any other failure fails the test.
-pub fn namespace() -> Option<Netns> {
-    match Netns::create() {
-        Ok(netns) => Some(netns),
-        Err(e) if e.is_permission() => {
-            println!("skipped: {e}");
-            None
-        }
-        Err(e) => panic!("{e}"),
-    }
-}
 
 /// A routing socket in that namespace, with `lo` up.
 pub fn routing(netns: &Netns) -> Routing {
@@ -74,15 +61,4 @@ pub fn process_in(netns: &Netns) -> Child {
         .read_exact(&mut word)
         .expect("it says that it is there");
     process
-}
-
-/// Unwraps a namespace or ends the test, which has said why.
-#[macro_export]
-macro_rules! namespace_or_skip {
-    () => {
-        match common::namespace() {
-            Some(netns) => netns,
-            None => return,
-        }
-    };
 }

@@ -7,7 +7,6 @@
 mod arguments;
 mod calls;
 #[allow(dead_code, unreachable_pub)]
-mod common;
 mod fault;
 mod foreign;
 mod judge;

@@ -8,9 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_cni::plugin::{KUBECONFIG, LOG_SOCKET, POD_SOCKET};
 
-use crate::check::common::TempDir;
-use crate::check::common::api_server::{Answer, ApiServer};
-use crate::check::common::pods;
+use weir_testing::api_server::{Answer, ApiServer};
+use weir_testing::pods;
 
 /// Longest that a client may keep a connection; one that was killed closes it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,7 +33,7 @@ impl Servers {
             }
         };
         let api = ApiServer::start(Box::new(answer));
-        api.write_kubeconfig(&TempDir(dir.to_owned()));
+        api.write_kubeconfig(dir);
         for socket in [POD_SOCKET, LOG_SOCKET] {
             let listener = UnixListener::bind(dir.join(socket)).map_err(|e| e.to_string())?;
             std::thread::spawn(move || {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing)]
 
 mod browser;
-mod chromium;
+use weir_testing::chromium;
 mod example;
 mod forms;
 mod page;

@@ -9,10 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
-use super::TempDir;
-
-#[path = "certificates.rs"]
-mod certificates;
+use crate::certificates;
+use std::path::Path;
 
 /// An answer to one request.
 #[derive(Clone, Debug)]
@@ -96,7 +94,7 @@ impl ApiServer {
 
     /// The kubeconfig that the agent would write for this server, in the form
     /// that it has on a node: CA embedded, token in clear text.
-    pub fn write_kubeconfig(&self, dir: &TempDir) {
+    pub fn write_kubeconfig(&self, dir: impl AsRef<Path>) {
         write_kubeconfig(dir, self.port, &self.ca_pem);
     }
 }
@@ -110,7 +108,7 @@ impl Drop for ApiServer {
     }
 }
 
-pub fn write_kubeconfig(dir: &TempDir, port: u16, ca_pem: &str) {
+pub fn write_kubeconfig(dir: impl AsRef<Path>, port: u16, ca_pem: &str) {
     let ca = base64(ca_pem.as_bytes());
     let text = format!(
         "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: {ca}\n    \
@@ -119,7 +117,8 @@ pub fn write_kubeconfig(dir: &TempDir, port: u16, ca_pem: &str) {
          current-context: istio-cni-context\nkind: Config\nusers:\n- name: istio-cni\n  user:\n    \
          token: the-token\n"
     );
-    dir.write(weir_cni::plugin::KUBECONFIG, &text);
+    // As weir_cni::plugin::KUBECONFIG has it.
+    std::fs::write(dir.as_ref().join("istio-cni-kubeconfig"), text).expect("written");
 }
 
 /// A CA that signed no certificate in use.

@@ -1,6 +1,5 @@
 //! How much a test does that could go on for ever. Under emulation everything takes twenty times as long, so the
 //! kernel matrix asks for less.
-#![allow(dead_code, unreachable_pub, reason = "no test file uses every one")]
 
 /// How many random cases: `PROPTEST_CASES`, else `usual`.
 pub fn cases(usual: u32) -> u32 {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// A control group of a pod, below one of this test's own; both go away with this value.
-pub(crate) struct Group {
+pub struct Group {
     top: PathBuf,
     leaf: PathBuf,
 }
@@ -13,12 +13,12 @@ pub(crate) struct Group {
 impl Group {
     /// As the kubelet with the driver `cgroupfs` makes it. `None`, with the reason in a line, where this process may not make
     /// any.
-    pub(crate) fn of_pod(uid: &str) -> Option<Self> {
+    pub fn of_pod(uid: &str) -> Option<Self> {
         Self::at(&format!("kubepods/burstable/pod{uid}/container"))
     }
 
     /// At a path of one's own below that of the test.
-    pub(crate) fn at(path: &str) -> Option<Self> {
+    pub fn at(path: &str) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("weir-test-{}-{n}", std::process::id());
@@ -36,7 +36,7 @@ impl Group {
     }
 
     /// Moves a process into it.
-    pub(crate) fn take(&self, pid: u32) {
+    pub fn take(&self, pid: u32) {
         std::fs::write(self.leaf.join("cgroup.procs"), pid.to_string()).unwrap();
     }
 }

@@ -1,8 +1,6 @@
 //! What a C compiler takes names of the system's headers for.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::Command;
 
 pub const REMEDY: &str =
@@ -28,7 +26,7 @@ fn run_c(source: &str) -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let n = COUNT.fetch_add(1, Ordering::Relaxed);
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let dir = std::env::temp_dir();
     let name = |suffix| dir.join(format!("headers-{}-{n}{suffix}", std::process::id()));
     let (file, program) = (name(".c"), name(""));
     std::fs::write(&file, source).unwrap();

@@ -1,13 +1,5 @@
 //! What a user namespace does not give, one probe for each. A test that needs it prints the reason
 //! and ends; nothing else may make it end early.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "no test file uses every probe"
-)]
 
 /// Why these numbers are nobody here: as users and as groups, none of the kernel's calls takes a
 /// number that this user namespace does not map (`EINVAL`, and `EPERM` from `setfsuid`).

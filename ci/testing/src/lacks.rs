@@ -1,11 +1,5 @@
 //! What a test says when the kernel lacks what it is about: the kernel matrix reads it, and counts it as a failure
 //! on a kernel that must have it.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::print_stdout,
-    reason = "no test file uses every one"
-)]
 
 use std::fmt::Display;
 

@@ -14,28 +14,28 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Light or dark, what `prefers-color-scheme` says.
 #[derive(Clone, Copy)]
-pub(crate) enum Scheme {
+pub enum Scheme {
     Light,
     Dark,
 }
 
 /// A browser with a profile of its own.
-pub(crate) struct Chromium {
+pub struct Chromium {
     program: PathBuf,
     dir: TempDir,
 }
 
 /// What one page came to.
-pub(crate) struct Visit {
+pub struct Visit {
     /// The document after loading, as HTML.
-    pub(crate) dom: String,
+    pub dom: String,
     /// What the page wrote to the console, errors too.
-    pub(crate) console: Vec<String>,
+    pub console: Vec<String>,
 }
 
 impl Chromium {
     /// The browser of this machine. `None`, and a line that says so, when there is none.
-    pub(crate) fn find() -> Option<Self> {
+    pub fn find() -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let places = std::env::split_paths(&path)
             .flat_map(|dir| ["chromium", "chromium-browser", "google-chrome"].map(|n| dir.join(n)));
@@ -53,17 +53,17 @@ impl Chromium {
     }
 
     /// Where a test may put pages.
-    pub(crate) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// Loads a file and returns what became of it.
-    pub(crate) fn visit(&self, page: &Path, scheme: Scheme) -> Visit {
+    pub fn visit(&self, page: &Path, scheme: Scheme) -> Visit {
         self.visit_address(&address(page), scheme)
     }
 
     /// The same for an address: a file's, or one of a server on 127.0.0.1.
-    pub(crate) fn visit_address(&self, address: &str, scheme: Scheme) -> Visit {
+    pub fn visit_address(&self, address: &str, scheme: Scheme) -> Visit {
         let (dom, messages) = self.run(address, scheme, &["--dump-dom"]);
         // Pages of the browser itself complain too, of a slow machine for one.
         let console = messages
@@ -76,7 +76,7 @@ impl Chromium {
     }
 
     /// A picture of what is at an address in a window of that size; `format` is `png` or `webp`.
-    pub(crate) fn picture(
+    pub fn picture(
         &self,
         address: &str,
         scheme: Scheme,
@@ -92,7 +92,7 @@ impl Chromium {
 
     /// Shows pages, each by its name and its HTML, in frames of several widths, beside a script that measures
     /// whether everything can be read. What it complains about, one line each; empty is good.
-    pub(crate) fn complaints(&self, pages: &[(String, String)], scheme: Scheme) -> String {
+    pub fn complaints(&self, pages: &[(String, String)], scheme: Scheme) -> String {
         let mut frames = String::new();
         for (title, page) in pages {
             let page = page.replace('&', "&amp;").replace('"', "&quot;");
@@ -179,6 +179,6 @@ impl Chromium {
 }
 
 /// Of a file.
-pub(crate) fn address(file: &Path) -> String {
+pub fn address(file: &Path) -> String {
     format!("file://{}", file.display())
 }

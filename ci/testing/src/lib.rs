@@ -1,0 +1,34 @@
+//! What the tests of all crates share. Only dev-dependencies and programs of `ci` name this crate.
+//!
+//! - [`namespace`], [`namespace_or_skip!`]: a throwaway network namespace, or the reason why there is none
+//! - [`rights`], [`lacks`]: what this user or this kernel does not allow, one probe for each
+//! - [`effort`]: how many random cases
+//! - [`c`]: what a C compiler takes names of the system's headers for
+//! - [`TempDir`], [`groups`]: folders and control groups that go away with their value
+//! - [`api_server`], [`pods`], [`certificates`]: a fake API server, and objects for it
+//! - [`chromium`]: a browser without a window
+#![forbid(unsafe_code)]
+// Tests may panic, and so may what only they call.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    missing_docs
+)]
+
+pub mod api_server;
+pub mod c;
+pub mod certificates;
+pub mod chromium;
+mod dir;
+pub mod effort;
+pub mod groups;
+pub mod lacks;
+mod namespace;
+pub mod pods;
+pub mod rights;
+
+pub use dir::TempDir;
+pub use namespace::{granted, namespace};
