@@ -1,7 +1,8 @@
 //! Everything of one moment as plain values: what the page shows, and what `/status.json` is.
 
 use super::text::absolute;
-use super::{Install, Jobs, PodSocket, Pods, Status, Watch};
+use super::{Pods, Status};
+use crate::journal::cut;
 use crate::journal::pod::{Mode, PodState, Unasked};
 use crate::metrics::ratio;
 use serde::{Serialize, Serializer};
@@ -25,8 +26,10 @@ pub(crate) struct Facts {
     pub(super) started: Time,
     pub(super) uptime_seconds: u64,
     pub(super) install: InstallFacts,
-    pub(super) pod_watch: WatchFacts,
-    pub(super) pod_socket: SocketFacts,
+    /// `off`, `begins`, `synced` or `trouble`.
+    pub(super) pod_watch: Condition,
+    /// Where the plugin asks for pods: `off`, `bound` or `failed`.
+    pub(super) pod_socket: Condition,
     pub(super) verification: Verification,
     /// Why the agent is not ready although the plugin is installed.
     pub(super) not_ready: Option<String>,
@@ -49,7 +52,8 @@ impl Serialize for Time {
     }
 }
 
-#[derive(Debug, Serialize)]
+/// The plugin on the node.
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct InstallFacts {
     pub(super) ready: bool,
@@ -61,25 +65,24 @@ pub(super) struct InstallFacts {
     pub(super) last_failure: Option<Failure>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Failure {
     pub(super) time: Time,
     pub(super) reason: String,
 }
 
-/// `state` is `off`, `begins`, `synced` or `trouble`.
-#[derive(Debug, Serialize)]
-pub(super) struct WatchFacts {
+/// How something is, and why.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Condition {
     pub(super) state: &'static str,
     pub(super) reason: Option<String>,
 }
 
-/// The socket where the plugin asks for pods; `state` is `off`, `bound` or `failed`.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct SocketFacts {
-    pub(super) state: &'static str,
-    pub(super) reason: Option<String>,
+impl Condition {
+    pub(super) fn new(state: &'static str, reason: Option<&str>) -> Self {
+        let reason = reason.map(cut);
+        Self { state, reason }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -140,7 +143,7 @@ pub(super) struct PodFacts {
 }
 
 /// `state` is `asking`, `asked` or `failed`; jobs are as in `weir preflight --json`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct KernelJobs {
     pub(super) state: &'static str,
     pub(super) reason: Option<String>,
@@ -171,9 +174,9 @@ impl Facts {
             time: Time(SystemTime::now()),
             started: Time(shared.began.0),
             uptime_seconds: shared.began.1.elapsed().as_secs(),
-            install: install.into(),
-            pod_watch: watch.into(),
-            pod_socket: socket.into(),
+            install,
+            pod_watch: watch,
+            pod_socket: socket,
             not_ready: status.not_ready(),
             unasked: unasked.iter().map(UnaskedFacts::of).collect(),
             unasked_unseen: Unseen {
@@ -188,7 +191,7 @@ impl Facts {
                 Pods::Off(_) | Pods::Begins => Vec::new(),
             },
             verification: verification(status, &pods, overdue),
-            kernel_jobs: jobs.into(),
+            kernel_jobs: jobs,
         }
     }
 
@@ -198,44 +201,6 @@ impl Facts {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
         text
-    }
-}
-
-impl From<Install> for InstallFacts {
-    fn from(i: Install) -> Self {
-        Self {
-            ready: i.ready,
-            programs: i.programs.display().to_string(),
-            configuration: i.configuration.map(|p| p.display().to_string()),
-            last_pass: i.last_pass.map(Time),
-            last_failure: i.last_failure.map(|(at, reason)| Failure {
-                time: Time(at),
-                reason,
-            }),
-        }
-    }
-}
-
-impl From<Watch> for WatchFacts {
-    fn from(watch: Watch) -> Self {
-        let (state, reason) = match watch {
-            Watch::Off(why) => ("off", Some(why)),
-            Watch::Begins => ("begins", None),
-            Watch::Synced => ("synced", None),
-            Watch::Trouble(why) => ("trouble", Some(why)),
-        };
-        Self { state, reason }
-    }
-}
-
-impl From<PodSocket> for SocketFacts {
-    fn from(socket: PodSocket) -> Self {
-        let (state, reason) = match socket {
-            PodSocket::Off(why) => ("off", Some(why)),
-            PodSocket::Bound => ("bound", None),
-            PodSocket::Failed(why) => ("failed", Some(why)),
-        };
-        Self { state, reason }
     }
 }
 
@@ -297,24 +262,6 @@ impl UnaskedFacts {
             name: found.pod.name.to_string(),
             message: found.message.clone().into(),
             removed: found.removed,
-        }
-    }
-}
-
-impl From<Jobs> for KernelJobs {
-    fn from(jobs: Jobs) -> Self {
-        let (state, reason, jobs) = match jobs {
-            Jobs::Asking => ("asking", None, Vec::new()),
-            Jobs::Failed(why) => ("failed", Some(why), Vec::new()),
-            Jobs::Asked(jobs, untried) => {
-                let verdicts = jobs.iter().map(|(job, v)| JobReport::of(job, v));
-                ("asked", untried, verdicts.collect())
-            }
-        };
-        Self {
-            state,
-            reason,
-            jobs,
         }
     }
 }

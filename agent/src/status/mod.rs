@@ -12,6 +12,7 @@ mod page;
 mod text;
 
 pub(crate) use facts::Facts;
+use facts::{Condition, Failure, InstallFacts, KernelJobs, Time};
 pub(crate) use page::{POLICY, html};
 
 use crate::journal::pod::{self, PodState, Unasked};
@@ -22,7 +23,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 use weir_preflight::system::kernel_release;
-use weir_preflight::{Job, Verdict};
 
 /// Where everybody tells and asks; clones are the same place.
 #[derive(Clone)]
@@ -37,39 +37,20 @@ struct Shared {
 }
 
 struct State {
-    install: Install,
-    watch: Watch,
-    pod_socket: PodSocket,
+    install: InstallFacts,
+    failing: Option<Failing>,
+    watch: Condition,
+    /// Where the plugin asks for pods.
+    pod_socket: Condition,
     /// Why the plugin's lines do not arrive.
     log_socket: Option<String>,
     pods: Pods,
     unasked: Arc<[Unasked]>,
     /// How many pods that ask for nothing could not be looked at, and why the first could not.
     unseen: (usize, Option<String>),
-    jobs: Jobs,
+    jobs: KernelJobs,
     /// Why nothing can be opened, when it is for want of a descriptor.
     exhausted: Option<String>,
-}
-
-/// The socket where the plugin asks for pods.
-#[derive(Clone)]
-enum PodSocket {
-    /// Nobody wants it, for this reason.
-    Off(String),
-    Bound,
-    /// It cannot be had.
-    Failed(String),
-}
-
-/// The plugin on the node.
-#[derive(Clone, Default)]
-struct Install {
-    ready: bool,
-    programs: PathBuf,
-    configuration: Option<PathBuf>,
-    last_pass: Option<SystemTime>,
-    last_failure: Option<(SystemTime, String)>,
-    failing: Option<Failing>,
 }
 
 /// The last look at what was installed was not completed.
@@ -80,21 +61,23 @@ struct Failing {
     damage: Option<String>,
 }
 
-impl Install {
-    fn take(&mut self, event: &install::Event) {
+impl State {
+    fn installation(&mut self, event: &install::Event) {
+        let install = &mut self.install;
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|p| p.display().to_string());
         match event {
             install::Event::InForce { configuration, .. } => {
-                self.ready = true;
-                self.configuration.clone_from(configuration);
-                self.last_pass = Some(SystemTime::now());
+                install.ready = true;
+                install.configuration = path(configuration);
+                install.last_pass = Some(Time(SystemTime::now()));
                 self.failing = None;
             }
             install::Event::NotInForce { configuration } => {
-                self.ready = false;
-                self.configuration.clone_from(configuration);
+                install.ready = false;
+                install.configuration = path(configuration);
             }
             install::Event::Failed { why, retry, .. } | install::Event::Waits { why, retry } => {
-                self.failed(why);
+                install.last_failure = Some(failure(why));
                 if let Some(retry) = retry {
                     self.failing = Some(Failing {
                         why: cut(why),
@@ -102,26 +85,19 @@ impl Install {
                     });
                 }
             }
-            install::Event::Contention { .. } => self.failed(&event.about().text),
+            install::Event::Contention { .. } => {
+                install.last_failure = Some(failure(&event.about().text));
+            }
             _ => {}
         }
     }
-
-    fn failed(&mut self, why: &str) {
-        self.last_failure = Some((SystemTime::now(), cut(why)));
-    }
 }
 
-/// The watch of this node's pods.
-#[derive(Clone)]
-enum Watch {
-    /// There is none, for this reason.
-    Off(String),
-    /// Nothing was heard yet.
-    Begins,
-    Synced,
-    /// It failed, and is tried again.
-    Trouble(String),
+fn failure(why: &str) -> Failure {
+    Failure {
+        time: Time(SystemTime::now()),
+        reason: cut(why),
+    }
 }
 
 /// What verification found.
@@ -133,17 +109,6 @@ enum Pods {
     Begins,
     /// Of the last pass.
     Seen(Arc<[PodState]>),
-}
-
-/// What the kernel was found to be good for.
-#[derive(Clone)]
-enum Jobs {
-    /// It is asked.
-    Asking,
-    /// And why some of it could not be told.
-    Asked(Arc<[(&'static Job, Verdict)]>, Option<String>),
-    /// It cannot be asked.
-    Failed(String),
 }
 
 impl Sink for Status {
@@ -161,19 +126,19 @@ impl Sink for Status {
                 state.unseen = (unseen.0, unseen.1.as_deref().map(cut));
             }
             Event::Watch(watch::Event::Off { why }) => {
-                state.watch = Watch::Off(cut(why));
-                state.pod_socket = PodSocket::Off(cut(why));
+                let off = Condition::new("off", Some(why));
+                (state.watch, state.pod_socket) = (off.clone(), off);
             }
             Event::Watch(watch::Event::Works {
                 of: Objects::Pods(_),
                 ..
-            }) => state.watch = Watch::Synced,
+            }) => state.watch = Condition::new("synced", None),
             Event::Watch(watch::Event::Fails {
                 of: Objects::Pods(_),
                 why,
                 ..
-            }) => state.watch = Watch::Trouble(cut(why)),
-            Event::Install(event) => state.install.take(event),
+            }) => state.watch = Condition::new("trouble", Some(why)),
+            Event::Install(event) => state.installation(event),
             Event::Pod(_) | Event::Watch(_) | Event::Api(_) | Event::Process(_) => {}
         }
     }
@@ -182,9 +147,9 @@ impl Sink for Status {
 impl Status {
     /// Of an agent that begins now and installs into this directory.
     pub(crate) fn new(node: &str, programs: &Path, metrics: Metrics) -> Self {
-        let install = Install {
-            programs: programs.to_owned(),
-            ..Install::default()
+        let install = InstallFacts {
+            programs: programs.display().to_string(),
+            ..InstallFacts::default()
         };
         Self(Arc::new(Shared {
             node: node.to_owned(),
@@ -193,13 +158,18 @@ impl Status {
             metrics,
             state: Mutex::new(State {
                 install,
-                watch: Watch::Begins,
-                pod_socket: PodSocket::Off("the agent starts".to_owned()),
+                failing: None,
+                watch: Condition::new("begins", None),
+                pod_socket: Condition::new("off", Some("the agent starts")),
                 log_socket: None,
                 pods: Pods::Begins,
                 unasked: Arc::default(),
                 unseen: (0, None),
-                jobs: Jobs::Asking,
+                jobs: KernelJobs {
+                    state: "asking",
+                    reason: None,
+                    jobs: Vec::new(),
+                },
                 exhausted: None,
             }),
         }))
@@ -214,8 +184,8 @@ impl Status {
     pub(crate) fn pod_socket(&self, failure: Option<&str>) {
         let mut state = self.state();
         state.pod_socket = match failure {
-            None => PodSocket::Bound,
-            Some(why) => PodSocket::Failed(cut(why)),
+            None => Condition::new("bound", None),
+            Some(_) => Condition::new("failed", failure),
         };
         self.plugin(&state);
     }
@@ -229,7 +199,7 @@ impl Status {
 
     /// Whether one of the plugin's sockets cannot be had.
     fn plugin(&self, state: &State) {
-        let failed = matches!(state.pod_socket, PodSocket::Failed(_)) || state.log_socket.is_some();
+        let failed = state.pod_socket.state == "failed" || state.log_socket.is_some();
         self.0.metrics.blind(Blind::Plugin, failed);
     }
 
@@ -243,13 +213,15 @@ impl Status {
     /// mounted into it: an API server that is away makes no agent unready, because all of them would be at once, and none
     /// could do anything about it.
     pub(crate) fn not_ready(&self) -> Option<String> {
-        if let Some(why) = &self.state().exhausted {
+        let state = self.state();
+        if let Some(why) = &state.exhausted {
             return Some(format!("this agent can open nothing: {why}"));
         }
-        if let PodSocket::Failed(why) = &self.state().pod_socket {
+        if state.pod_socket.state == "failed" {
+            let why = state.pod_socket.reason.as_deref().unwrap_or_default();
             return Some(format!("the plugin cannot ask this agent for pods: {why}"));
         }
-        if let Some(why) = &self.state().log_socket {
+        if let Some(why) = &state.log_socket {
             return Some(format!("the plugin's lines do not reach this agent: {why}"));
         }
         self.overdue()
@@ -259,7 +231,7 @@ impl Status {
     pub(crate) fn not_installed(&self) -> String {
         let state = self.state();
         let install = &state.install;
-        match (&install.failing, &install.last_failure) {
+        match (&state.failing, &install.last_failure) {
             (Some(Failing { why, damage: None }), _) => {
                 format!(
                     "the CNI plugin is installed; the last check failed: {why}; it is tried again"
@@ -277,7 +249,9 @@ impl Status {
             (None, _) if install.last_pass.is_some() => {
                 "the CNI plugin was installed, and is being checked again".to_owned()
             }
-            (None, Some((_, why))) => format!("the CNI plugin is not installed yet: {why}"),
+            (None, Some(Failure { reason, .. })) => {
+                format!("the CNI plugin is not installed yet: {reason}")
+            }
             (None, None) => {
                 "the CNI plugin is not installed yet; the log says what is missing".to_owned()
             }
