@@ -39,6 +39,7 @@ fn listed(pod: &Netns, kind: &str) -> Vec<String> {
         .collect()
 }
 
+// matrix: needs WEIR_GOLDEN
 #[test]
 fn upstream_s_rules_of_builtin_chains_go_with_its_chains() {
     let Some(root) = std::env::var_os("WEIR_GOLDEN").map(PathBuf::from) else {
