@@ -93,77 +93,29 @@ static_cargo() {
             '--cfg', 'getrandom_backend=\"linux_getrandom\"']" "$@"
 }
 
-# The Debian archive of this machine: where its own Debian suite comes from, security updates aside.
-# WEIR_DEBIAN_ARCHIVE names another.
-debian_archive() {
-    if [ -n "${WEIR_DEBIAN_ARCHIVE:-}" ]; then
-        echo "$WEIR_DEBIAN_ARCHIVE"
-        return
+# vmtests ARGS...: the command weir-vmtests, the one of VMTESTS_PROGRAM where that is built already.
+vmtests() {
+    if [ -n "${VMTESTS_PROGRAM:-}" ]; then
+        "$VMTESTS_PROGRAM" "$@"
+    else
+        cargo run --locked --quiet --bin weir-vmtests -- "$@"
     fi
-    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | sort -u | head -n 1
 }
 
-# private_apt DIR ARGS...: apt with directories of its own and an empty list of installed packages, so that it
-# resolves every dependency. Made by private_archive.
-private_apt() {
-    local dir=$1
-    shift
-    apt-get -q -q -c "$dir/apt.conf" "$@"
-}
-
-# private_archive DIR SUITE [deb|deb-src]: DIR becomes what private_apt works in, with the index of the packages, or of
-# the sources, of that Debian suite.
-#
-# They come through apt from the archive that this machine uses already: the system's apt configuration, lists and cache
-# are not touched, and nothing that is installed is in the way.
-private_archive() {
-    local dir=$1 suite=$2 kind=${3:-deb} tool url keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-    for tool in apt-get dpkg-deb; do
-        command -v "$tool" >/dev/null || die "$tool is missing: this needs Debian"
-    done
-    [ -r "$keyring" ] || die "$keyring is missing: install debian-archive-keyring"
-    url=$(debian_archive)
-    [ -n "$url" ] || die "no Debian archive in the apt sources: set WEIR_DEBIAN_ARCHIVE=URL"
-    rm -rf "$dir"
-    mkdir -p "$dir"/{lists,cache/archives/partial,etc}
-    : >"$dir/status"
-    echo "$kind [arch=$(dpkg --print-architecture) signed-by=$keyring] $url $suite main" >"$dir/etc/sources.list"
-    # The hooks of the machine's configuration are for the machine's cache.
-    cat >"$dir/apt.conf" <<CONF
-#clear APT::Update::Post-Invoke;
-#clear APT::Update::Post-Invoke-Success;
-#clear DPkg::Post-Invoke;
-Dir::Etc::sourcelist "$dir/etc/sources.list";
-Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::preferencesparts "/dev/null";
-Dir::State "$dir";
-Dir::State::lists "$dir/lists";
-Dir::State::status "$dir/status";
-Dir::Cache "$dir/cache";
-Acquire::Languages "none";
-Acquire::Check-Valid-Until "false";
-APT::Install-Recommends "false";
-APT::Sandbox::User "root";
-CONF
-    private_apt "$dir" update || {
-        echo "$suite: the archive does not have it, or cannot be reached" >&2
-        return 1
-    }
+# packages ARGS...: what "weir-vmtests packages" extracts. The archive is the one that this machine uses already;
+# WEIR_DEBIAN_ARCHIVE names another. apt, its configuration, lists and cache have no part in it.
+packages() {
+    vmtests packages ${WEIR_DEBIAN_ARCHIVE:+--archive "$WEIR_DEBIAN_ARCHIVE"} "$@" >/dev/null
 }
 
 # extract_packages DIR SUITE PACKAGES...: DIR/root gets the packages of that Debian suite and all that they
 # depend on, libc and its loader too, extracted and not installed.
 extract_packages() {
-    local dir=$1 suite=$2 deb
+    local dir=$1 suite=$2
     shift 2
     rm -rf "$dir"
     mkdir -p "$dir/root"
-    private_archive "$dir/apt" "$suite" || return 1
-    private_apt "$dir/apt" --yes --download-only install "$@" || return 1
-    for deb in "$dir"/apt/cache/archives/*.deb; do
-        dpkg-deb -x "$deb" "$dir/root" || return 1
-    done
-    rm -rf "$dir/apt"
+    packages --suite "$suite" --into "$dir/root" "$@"
 }
 
 # extract_source DIR SUITE PACKAGE: DIR becomes the source tree of that package as its author published it, without
@@ -171,11 +123,7 @@ extract_packages() {
 extract_source() {
     local dir=$1 suite=$2 package=$3
     rm -rf "$dir"
-    mkdir -p "$dir"
-    private_archive "$dir.apt" "$suite" deb-src || return 1
-    (cd "$dir.apt" && private_apt "$dir.apt" --download-only --tar-only source "$package") || return 1
-    tar -xf "$(echo "$dir.apt"/*.orig.tar.*)" -C "$dir" --strip-components=1 || return 1
-    rm -rf "$dir.apt"
+    packages --suite "$suite" --into "$dir" --source "$package"
 }
 
 # write_wrapper FILE ROOT LIBRARY PROGRAM [ARGS [SETUP]]: FILE becomes a command that runs PROGRAM, extracted

@@ -3,6 +3,7 @@
 //! It is read as a stream, once, and only what the caller keeps is kept.
 use crate::{Error, Result, compress, program};
 use std::io::Read;
+use std::path::Path;
 
 /// `struct ar_hdr` of <ar.h>: the name, five fields of no use here, the size as decimal text, the magic.
 const HEADER: usize = 60;
@@ -14,8 +15,42 @@ const HEADER: usize = 60;
 /// The package is damaged or has a form that Debian does not use; what `file` says.
 pub(crate) fn each_file(
     name: &str,
-    mut package: impl Read,
+    package: impl Read,
     mut file: impl FnMut(&str, u64, &mut dyn Read) -> Result<()>,
+) -> Result<()> {
+    with_data(name, package, |tar| each_in_tar(name, tar, &mut file))
+}
+
+/// Puts all that the package holds into a folder.
+///
+/// # Errors
+/// The package is damaged, or something cannot be written.
+pub(crate) fn extract(name: &str, package: impl Read, into: &Path) -> Result<()> {
+    with_data(name, package, |tar| unpack(name, tar, into))
+}
+
+/// Puts all that a tar archive holds into a folder. Nothing gets out of it.
+///
+/// # Errors
+/// It is damaged, or something cannot be written.
+pub(crate) fn unpack(name: &str, tar: impl Read, into: &Path) -> Result<()> {
+    let mut archive = tar::Archive::new(tar);
+    archive.set_preserve_permissions(true);
+    archive.unpack(into).map_err(|e| {
+        let mut reason = e.to_string();
+        let mut cause = std::error::Error::source(&e);
+        while let Some(next) = cause {
+            reason = format!("{reason}: {next}");
+            cause = next.source();
+        }
+        damaged(name, &reason)
+    })
+}
+
+fn with_data(
+    name: &str,
+    mut package: impl Read,
+    work: impl FnOnce(&mut dyn Read) -> Result<()>,
 ) -> Result<()> {
     let mut magic = [0; 8];
     package
@@ -28,7 +63,7 @@ pub(crate) fn each_file(
         let (member, size) = member(name, &mut package)?;
         let mut content = package.by_ref().take(size);
         if member.starts_with("data.tar") {
-            return each_in_tar(name, compress::reader(name, content)?, &mut file);
+            return work(&mut compress::reader(name, content)?);
         }
         // Members start at even offsets.
         let skipped = std::io::copy(&mut content, &mut std::io::sink())

@@ -1,34 +1,70 @@
-//! `Packages.xz`: what a suite has. Only kernels are kept of it.
+//! `Packages.xz` and `Sources.xz`: what a suite has.
 use super::Client;
 use super::release::Release;
+use crate::lock::Part;
 use crate::{Error, Result, Scratch, compress, digest};
 use std::fs;
 
 /// The architecture whose packages are looked for.
 pub(super) const ARCHITECTURE: &str = "amd64";
 
-/// One paragraph.
+/// The index of packages, named as from the suite's folder.
+pub(super) const PACKAGES: &str = "main/binary-amd64/Packages.xz";
+/// The index of sources.
+pub(super) const SOURCES: &str = "main/source/Sources.xz";
+
+/// One package.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Package {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) depends: String,
+    pub(super) pre_depends: String,
+    pub(super) provides: String,
+    pub(super) priority: String,
     pub(super) path: String,
     pub(super) size: u64,
     pub(super) sha256: String,
 }
 
-/// Gets the index and compares it with what the release file says.
+impl Package {
+    pub(super) fn part(&self) -> Part {
+        Part {
+            path: self.path.clone(),
+            size: self.size,
+            sha256: self.sha256.clone(),
+        }
+    }
+
+    /// What a system has anyway comes first.
+    pub(super) fn rank(&self) -> usize {
+        let order = ["required", "important", "standard"];
+        let place = order.iter().position(|p| *p == self.priority);
+        place.unwrap_or(order.len())
+    }
+}
+
+/// One source package.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) version: String,
+    /// The archive of its author.
+    pub(super) original: Part,
+}
+
+/// Gets an index and compares it with what the release file says.
 pub(super) fn get(
     client: &Client,
     scratch: &Scratch,
     base: &str,
     suite: &str,
     release: &Release,
-) -> Result<Vec<Package>> {
-    let name = format!("main/binary-{ARCHITECTURE}/Packages.xz");
+    name: &str,
+) -> Result<String> {
     let url = format!("{base}/dists/{suite}/{name}");
-    let file = scratch.path().join(format!("{suite}-Packages.xz"));
+    let file = scratch
+        .path()
+        .join(format!("{suite}-{}", name.replace('/', "-")));
     if client.file(&url, &file, None)?.is_none() {
         return Err(Error::new(
             url,
@@ -38,10 +74,7 @@ pub(super) fn get(
     }
     let packed = fs::read(&file).map_err(|e| Error::io(file.display(), &e))?;
     let sum = digest::sha256(&packed);
-    if release
-        .sha256(&name)
-        .is_some_and(|expected| expected != sum)
-    {
+    if release.sha256(name).is_some_and(|expected| expected != sum) {
         return Err(Error::new(
             url,
             "the index is not the one that the release file vouches for",
@@ -50,15 +83,54 @@ pub(super) fn get(
         ));
     }
     let text = compress::unpack(&url, &packed)?;
-    Ok(parse(&String::from_utf8_lossy(&text)))
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The packages of an index.
+pub(super) fn packages(text: &str) -> Vec<Package> {
+    text.split("\n\n").filter_map(package).collect()
 }
 
 /// The kernels of an index.
-pub(super) fn parse(text: &str) -> Vec<Package> {
+pub(super) fn kernels(text: &str) -> Vec<Package> {
     text.split("\n\n")
         .filter(|p| p.trim_start().starts_with("Package: linux-"))
         .filter_map(package)
         .collect()
+}
+
+/// The sources of that name.
+pub(super) fn sources(text: &str, name: &str) -> Vec<Source> {
+    let first = format!("Package: {name}");
+    text.split("\n\n")
+        .filter(|p| p.trim_start().lines().next() == Some(&first))
+        .filter_map(source)
+        .collect()
+}
+
+fn source(paragraph: &str) -> Option<Source> {
+    let field = |key: &str| {
+        let mut lines = paragraph.lines();
+        lines.find_map(|l| l.strip_prefix(key)?.strip_prefix(": "))
+    };
+    let sums = paragraph.split_once("\nChecksums-Sha256:")?.1.lines();
+    let sums = sums.skip(1).take_while(|line| line.starts_with(' '));
+    let mut files = sums.filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (sum, size, file) = (words.next()?, words.next()?, words.next()?);
+        Some((sum, size.parse().ok()?, file))
+    });
+    // A package without one is Debian's own and has all in one archive; none of those is asked for.
+    let (sum, size, file) =
+        files.find(|(_, _, file)| file.contains(".orig.tar.") && !file.ends_with(".asc"))?;
+    Some(Source {
+        version: field("Version")?.to_owned(),
+        original: Part {
+            path: format!("{}/{file}", field("Directory")?),
+            size,
+            sha256: sum.to_owned(),
+        },
+    })
 }
 
 fn package(paragraph: &str) -> Option<Package> {
@@ -71,6 +143,9 @@ fn package(paragraph: &str) -> Option<Package> {
             "Package" => value.clone_into(&mut package.name),
             "Version" => value.clone_into(&mut package.version),
             "Depends" => value.clone_into(&mut package.depends),
+            "Pre-Depends" => value.clone_into(&mut package.pre_depends),
+            "Provides" => value.clone_into(&mut package.provides),
+            "Priority" => value.clone_into(&mut package.priority),
             "Filename" => value.clone_into(&mut package.path),
             "SHA256" => value.clone_into(&mut package.sha256),
             "Size" => package.size = value.parse().ok()?,

@@ -2,6 +2,7 @@
 
 mod download;
 mod index;
+mod packages;
 mod release;
 mod resolve;
 mod sources;
@@ -49,8 +50,15 @@ impl Archive {
             else {
                 continue;
             };
-            let packages = index::get(&self.client, &scratch, base, &entry.suite, &release)?;
-            let found = resolve::newest(&packages, entry);
+            let text = index::get(
+                &self.client,
+                &scratch,
+                base,
+                &entry.suite,
+                &release,
+                index::PACKAGES,
+            )?;
+            let found = resolve::newest(&index::kernels(&text), entry);
             return Ok(found.map(|mut found| {
                 found.notes.extend(release.note);
                 found

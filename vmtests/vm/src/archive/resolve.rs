@@ -108,7 +108,7 @@ fn exact(dependency: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::archive::index::parse;
+    use crate::archive::index::kernels as parse;
 
     fn entry(series: Option<&str>) -> Entry {
         Entry {

@@ -12,7 +12,7 @@ Examples:
   weir-vm fetch --locked               exactly the builds of kernels.lock, or fail
   weir-vm fetch --archive http://mirror.example/debian
 
-It is the only command, with update, that uses the network. What is in the cache is not fetched again.
+It uses the network, as do update and packages and no other command. What is in the cache is not fetched again.
 
 Exit codes: 0 all are there, 2 wrong arguments, 3 one could not be had";
 

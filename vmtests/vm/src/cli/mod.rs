@@ -6,6 +6,7 @@ mod fetch;
 mod guest;
 mod kernel;
 mod list;
+mod packages;
 mod run;
 mod update;
 
@@ -37,6 +38,7 @@ pub enum Command {
     Fetch(fetch::Args),
     Update(update::Args),
     List(list::Args),
+    Packages(packages::Args),
     Boot(boot::Args),
     Run(run::Args),
     Clean(clean::Args),
@@ -52,6 +54,7 @@ impl Command {
             Self::Fetch(a) => fetch::run(cache, a),
             Self::Update(a) => update::run(cache, a),
             Self::List(a) => list::run(cache, a),
+            Self::Packages(a) => packages::run(cache, a),
             Self::Boot(a) => boot::run(cache, a),
             Self::Run(a) => run::run(cache, a),
             Self::Clean(a) => clean::run(cache, a),

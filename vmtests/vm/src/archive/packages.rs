@@ -1,0 +1,293 @@
+//! Packages for tests: with all that they depend on, or their source, extracted and not installed.
+use super::index::{Package, Source};
+use super::{Archive, index, release, version};
+use crate::lock::Part;
+use crate::{Cache, Error, Result, Scratch, compress, deb};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+/// More than any of these depends on.
+const MOST: usize = 2000;
+
+impl Archive {
+    /// Extracts the packages of a suite into a folder, with all that they depend on: no package counts as installed.
+    ///
+    /// # Errors
+    /// The archive has no such suite or package; what [`Archive::download`] says; a package is damaged.
+    pub(crate) fn extract(
+        &self,
+        cache: &Cache,
+        suite: &str,
+        names: &[String],
+        into: &Path,
+    ) -> Result<Vec<String>> {
+        let scratch = cache.scratch()?;
+        let text = self.index(&scratch, suite, index::PACKAGES)?;
+        let packages = index::packages(&text);
+        let chosen = Choice::of(suite, &packages, names)?;
+        for package in chosen.values() {
+            let file = self.get(&scratch, suite, &package.part())?;
+            let open = File::open(&file).map_err(|e| Error::io(file.display(), &e))?;
+            deb::extract(&package.path, open, into)?;
+            // Some hundred megabytes of packages are not needed twice.
+            let _ = std::fs::remove_file(&file);
+        }
+        let said = chosen.values().map(|p| format!("{} {}", p.name, p.version));
+        Ok(said.collect())
+    }
+
+    /// Extracts the newest source of that name in a suite, as its author published it, into a folder.
+    ///
+    /// # Errors
+    /// As [`Archive::extract`].
+    pub(crate) fn extract_source(
+        &self,
+        cache: &Cache,
+        suite: &str,
+        name: &str,
+        into: &Path,
+    ) -> Result<String> {
+        let scratch = cache.scratch()?;
+        let text = self.index(&scratch, suite, index::SOURCES)?;
+        let sources = index::sources(&text, name);
+        let newest = sources.iter().max_by(|a, b| order(&a.version, &b.version));
+        let Source { version, original } = newest.ok_or_else(|| missing(suite, name))?;
+        let file = self.get(&scratch, suite, original)?;
+        let open = File::open(&file).map_err(|e| Error::io(file.display(), &e))?;
+        let tar = compress::reader(&original.path, open)?;
+        // Into a folder beside: all is below one folder there, whose name nobody needs.
+        let whole = scratch.path().join("source");
+        deb::unpack(&original.path, tar, &whole)?;
+        lift(&whole, into)?;
+        Ok(format!("{name} {version}"))
+    }
+
+    fn index(&self, scratch: &Scratch, suite: &str, name: &str) -> Result<String> {
+        for base in self.bases.of(suite) {
+            let release = release::get(&self.client, scratch, base, suite, self.verify)?;
+            if let Some(release) = release {
+                if let Some(note) = &release.note {
+                    crate::note(note);
+                }
+                return index::get(&self.client, scratch, base, suite, &release, name);
+            }
+        }
+        Err(Error::new(
+            format!("the suite {suite}"),
+            "the archive does not have it",
+            "Use another mirror with --archive URL",
+        ))
+    }
+
+    fn get(&self, scratch: &Scratch, suite: &str, part: &Part) -> Result<std::path::PathBuf> {
+        match self.download(scratch, suite, part)? {
+            Some(()) => Ok(scratch.path().join(part.file())),
+            None => Err(Error::new(
+                &part.path,
+                "the archive lists it and does not have it",
+                "Try again later: the mirror may be in the middle of an update",
+            )),
+        }
+    }
+}
+
+/// Moves what is in the only folder of `whole`.
+fn lift(whole: &Path, into: &Path) -> Result<()> {
+    let failed = |e: std::io::Error| Error::io(into.display(), &e);
+    let entries = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).map_err(failed)?;
+        let paths = entries.map(|entry| Ok(entry.map_err(failed)?.path()));
+        paths.collect::<Result<Vec<_>>>()
+    };
+    for top in entries(whole)? {
+        for path in entries(&top)? {
+            let name = path.file_name().unwrap_or_default();
+            std::fs::rename(&path, into.join(name)).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+fn order(a: &str, b: &str) -> Ordering {
+    version::compare(a, b)
+}
+
+fn missing(suite: &str, name: &str) -> Error {
+    Error::new(
+        format!("the package {name}"),
+        format!("{suite} does not have it, or not in the version that is asked for"),
+        "Check the name, or use another mirror with --archive URL",
+    )
+}
+
+/// Which packages fulfil the dependencies.
+struct Choice<'a> {
+    by_name: BTreeMap<&'a str, &'a Package>,
+    providers: BTreeMap<&'a str, Vec<&'a Package>>,
+    chosen: BTreeMap<&'a str, &'a Package>,
+}
+
+impl<'a> Choice<'a> {
+    fn of(
+        suite: &str,
+        packages: &'a [Package],
+        names: &[String],
+    ) -> Result<BTreeMap<&'a str, &'a Package>> {
+        let (mut by_name, mut providers) = (BTreeMap::new(), BTreeMap::<_, Vec<_>>::new());
+        for package in packages {
+            let newest = by_name.entry(&*package.name).or_insert(package);
+            if order(&package.version, &newest.version).is_gt() {
+                *newest = package;
+            }
+            for relation in package.provides.split(',').map(Relation::parse) {
+                providers.entry(relation.name).or_default().push(package);
+            }
+        }
+        let mut choice = Self {
+            by_name,
+            providers,
+            chosen: BTreeMap::new(),
+        };
+        let mut open: Vec<&Package> = Vec::new();
+        for name in names {
+            let found = choice.by_name.get(name.as_str()).copied();
+            open.push(found.ok_or_else(|| missing(suite, name))?);
+        }
+        while let Some(package) = open.pop() {
+            if choice.chosen.insert(&package.name, package).is_some() {
+                continue;
+            }
+            if choice.chosen.len() > MOST {
+                let reason = format!("it depends on more than {MOST} packages");
+                return Err(Error::new(names.join(" "), reason, "Ask for less"));
+            }
+            let relations = [&package.pre_depends, &package.depends];
+            let groups = relations.into_iter().flat_map(|text| text.split(','));
+            for group in groups.filter(|g| !g.trim().is_empty()) {
+                match choice.fulfil(group) {
+                    Some(found) => open.push(found),
+                    None => return Err(missing(suite, group.trim())),
+                }
+            }
+        }
+        Ok(choice.chosen)
+    }
+
+    /// A package for one of `a | b`: one that is chosen already, else the first that there is.
+    fn fulfil(&self, group: &'a str) -> Option<&'a Package> {
+        let alternatives = || group.split('|').map(Relation::parse);
+        let chosen = alternatives().find_map(|r| {
+            let named = self.chosen.get(r.name).filter(|p| r.holds(&p.version));
+            let mut chosen = self.chosen.values();
+            named.or_else(|| chosen.find(|p| p.provides(&r)))
+        });
+        let named = |r: &Relation<'a>| {
+            let found = self.by_name.get(r.name).copied();
+            found.filter(|p| r.holds(&p.version))
+        };
+        let provider = |r: &Relation<'a>| {
+            let all = self.providers.get(r.name).into_iter().flatten().copied();
+            // Of several, the one that a system has anyway.
+            all.filter(|p| p.provides(r)).min_by_key(|p| p.rank())
+        };
+        let found = alternatives().find_map(|r| named(&r).or_else(|| provider(&r)));
+        chosen.copied().or(found)
+    }
+}
+
+impl Package {
+    fn provides(&self, wanted: &Relation<'_>) -> bool {
+        let mut provided = self.provides.split(',').map(Relation::parse);
+        provided.any(|p| {
+            p.name == wanted.name
+                && (wanted.bound.is_none() || p.bound.is_some_and(|(_, v)| wanted.holds(v)))
+        })
+    }
+}
+
+/// `NAME[:ARCH] [(OPERATOR VERSION)]`, as in deb-control(5).
+struct Relation<'a> {
+    name: &'a str,
+    bound: Option<(&'a str, &'a str)>,
+}
+
+impl<'a> Relation<'a> {
+    fn parse(text: &'a str) -> Self {
+        let (name, rest) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+        let bound = rest
+            .trim()
+            .strip_prefix('(')
+            .and_then(|b| b.strip_suffix(')'));
+        Self {
+            name: name.split(':').next().unwrap_or(name),
+            bound: bound.and_then(|b| b.split_once(' ')),
+        }
+    }
+
+    fn holds(&self, version: &str) -> bool {
+        let Some((operator, bound)) = self.bound else {
+            return true;
+        };
+        let order = order(version, bound.trim());
+        match operator {
+            "<<" => order.is_lt(),
+            "<=" => order.is_le(),
+            "=" => order.is_eq(),
+            ">=" => order.is_ge(),
+            ">>" => order.is_gt(),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(index: &str, names: &[&str]) -> std::result::Result<String, String> {
+        let more = format!("Filename: x\nSize: 1\nSHA256: {}\n", "0".repeat(64));
+        let text: Vec<String> = index
+            .split("\n\n")
+            .map(|p| format!("{}\n{more}", p.trim()))
+            .collect();
+        let packages = index::packages(&text.join("\n"));
+        let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+        let chosen = Choice::of("s", &packages, &names).map_err(|e| e.to_string())?;
+        let chosen = chosen.values().map(|p| format!("{} {}", p.name, p.version));
+        Ok(chosen.collect::<Vec<_>>().join(", "))
+    }
+
+    const INDEX: &str = "Package: tool\nVersion: 1\nPre-Depends: libc6 (>= 2.30)\nDepends: awk, a (<< 2) | b, lib:any (= 1)\n\n\
+        Package: libc6\nVersion: 2.31-1\n\nPackage: a\nVersion: 2\n\nPackage: b\nVersion: 1\nDepends: tool\n\n\
+        Package: gawk\nVersion: 5\nProvides: awk\nPriority: optional\n\n\
+        Package: mawk\nVersion: 1\nProvides: awk\nPriority: required\n\n\
+        Package: lib\nVersion: 1\n\nPackage: odd\nVersion: 1\nDepends: virtual (>= 2)\n\n\
+        Package: v\nVersion: 9\nProvides: virtual (= 1)\n\nPackage: lib\nVersion: 0.9";
+
+    #[test]
+    fn dependencies_are_followed_to_their_end() {
+        assert_eq!(
+            choose(INDEX, &["tool"]).unwrap(),
+            "b 1, lib 1, libc6 2.31-1, mawk 1, tool 1"
+        );
+        // What is chosen already will do.
+        assert!(!choose(INDEX, &["tool", "gawk"]).unwrap().contains("mawk"));
+    }
+
+    #[test]
+    fn what_there_is_not_is_named() {
+        assert!(
+            choose(INDEX, &["none"])
+                .unwrap_err()
+                .contains("the package none")
+        );
+        // A version of what is provided is not that of the package.
+        assert!(
+            choose(INDEX, &["odd"])
+                .unwrap_err()
+                .contains("virtual (>= 2)")
+        );
+    }
+}
