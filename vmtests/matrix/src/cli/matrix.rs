@@ -24,8 +24,8 @@ guests get, too, and the binaries are then those that tests start; cases that ne
 named. VMTESTS_REQUIRE=5.10,newest makes it a failure when one of these cannot run. VMTESTS_SLOW=10 makes
 deadlines ten times longer.";
 
-/// Emulation makes slow programs slower, so the test programs are optimised a little.
-const PROFILE: &str = "matrix";
+/// As `cargo test` builds them, so that nothing is built twice.
+const PROFILE: &str = "test";
 
 /// Runs every test of weir on every kernel, each in a fresh machine
 #[derive(clap::Args)]
