@@ -1,6 +1,7 @@
 //! Lines of weir's own logs, as far as what is in them is known: a file may hold lines of others.
 
 use super::messages;
+use crate::journal::watch::Kind;
 use serde_json::{Map, Value};
 use weir_cni::log::quoted;
 
@@ -75,7 +76,7 @@ fn plain(line: &str) -> Option<String> {
     Some(out)
 }
 
-/// A label that the plugin gives its lines, with a value of the form that it has.
+/// A label that the plugin or the agent gives its lines, with a value of the form that it has.
 fn is_label(key: &str, value: &str) -> bool {
     let plain = |value: &str| {
         value
@@ -94,6 +95,13 @@ fn is_label(key: &str, value: &str) -> bool {
         "facts_us" | "decide_us" | "apply_us" | "verify_us" | "lock_wait_us" => {
             number(value) && value.len() <= 12
         }
+        // Of the agent's events. Names of events and UIDs have no closed form: anything may look like one.
+        "differences" | "known" | "passes" => number(value) && value.len() <= 6,
+        "action" => matches!(value, "repair" | "delete" | "label"),
+        "cause" => matches!(value, "missing" | "changed"),
+        "removed" => matches!(value, "true" | "false"),
+        "step" => matches!(value, "binaries" | "kubeconfig" | "config"),
+        "kind" => Kind::ALL.iter().any(|kind| kind.label() == value),
         _ => false,
     }
 }
@@ -139,6 +147,12 @@ mod tests {
             "{head}nothing changed pwd=S1\tDB_PASS=S2\tif=eth0\tpod=S3\tpod=a/b\tkeyS4=1\tapply_us=12\n"
         );
         let wanted = format!("{head}nothing changed (left out)\tif=eth0\tpod=a/b\tapply_us=12\n");
+        assert_eq!(known(&line), wanted);
+        let head = "2026-11-20T21:15:02.000001Z\twarn\tcni-agent\tnothing changed";
+        let line = format!(
+            "{head}\tevent=S1\tpod=a/b\tuid=S2\tcause=missing\tcause=S3\tdifferences=2\tkind=gone\tkind=S4\n"
+        );
+        let wanted = format!("{head}\tpod=a/b\tcause=missing\tdifferences=2\tkind=gone\n");
         assert_eq!(known(&line), wanted);
     }
 }
