@@ -171,11 +171,7 @@ impl Writer<'_> {
             }
         };
         // Fails when weir was faster: the generation is stale, or the table is deleted.
-        let _ = engine.commit(&Transaction {
-            generation: snapshot.generation,
-            ops: vec![op],
-            ..Transaction::default()
-        });
+        let _ = engine.commit(&Transaction::guarded(snapshot.generation, vec![op]));
     }
 }
 

@@ -306,7 +306,7 @@ fn types_that_are_not_known_are_listed_and_left_alone() {
     assert_eq!(save(&ns), before);
 }
 
-fn wished(text: &str) -> Vec<Set> {
+fn desired(text: &str) -> Vec<Set> {
     let mut sets: Vec<Set> = Vec::new();
     for s in restore::parse(text, []).unwrap() {
         match s.command {
@@ -325,7 +325,7 @@ fn wished(text: &str) -> Vec<Set> {
 }
 
 fn applied(ns: &Netns, text: &str, owned: &[&str]) -> Vec<String> {
-    let sets = wished(text);
+    let sets = desired(text);
     let owned: Vec<String> = owned.iter().map(|n| (*n).to_owned()).collect();
     engine(ns, |e| {
         let ops = e.apply(&sets, &owned).unwrap().ops;

@@ -242,7 +242,7 @@ fn a_full_set_says_so() {
         );
         assert!(error::is_full(&error));
         // A replacement that does not fit leaves the old set and nothing else.
-        let wished = weir_netfilter::ipset::Set {
+        let desired = weir_netfilter::ipset::Set {
             header: Header {
                 comment: true,
                 ..small
@@ -250,7 +250,7 @@ fn a_full_set_says_so() {
             entries: (100..200).map(ip).collect(),
         };
         let owned = ["s".to_owned()];
-        assert!(error::is_full(&e.apply(&[wished], &owned).unwrap_err()));
+        assert!(error::is_full(&e.apply(&[desired], &owned).unwrap_err()));
         assert_eq!(e.names().unwrap(), ["s"]);
         assert_eq!(e.list(Some("s")).unwrap()[0].set.entries.len(), 10);
     });
@@ -275,18 +275,18 @@ fn a_set_that_a_rule_names_is_replaced_under_it_and_not_destroyed() {
     engine(&ns, |e| {
         says(&e.destroy("s").unwrap_err(), "IPSET_ERR_BUSY", &["rule"]);
         assert_eq!(e.headers(Some("s")).unwrap()[0].references, 1);
-        let mut wished = weir_netfilter::ipset::Set::new(Header {
+        let mut desired = weir_netfilter::ipset::Set::new(Header {
             counters: true,
             ..header("s")
         });
-        wished.entries.push(ip(5));
-        e.apply(&[wished.clone()], &["s".to_owned()]).unwrap();
+        desired.entries.push(ip(5));
+        e.apply(&[desired.clone()], &["s".to_owned()]).unwrap();
         assert_eq!(e.headers(Some("s")).unwrap()[0].references, 1);
         // Another type cannot be swapped in.
-        wished.header = Header::new("s", SetType::HashNet, SetFamily::Inet);
-        wished.entries.clear();
+        desired.header = Header::new("s", SetType::HashNet, SetFamily::Inet);
+        desired.entries.clear();
         says(
-            &e.apply(&[wished], &["s".to_owned()]).unwrap_err(),
+            &e.apply(&[desired], &["s".to_owned()]).unwrap_err(),
             "IPSET_ERR_BUSY",
             &["set s"],
         );

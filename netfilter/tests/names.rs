@@ -15,11 +15,7 @@ fn pod() -> Option<Netns> {
 fn commit(ops: Vec<NftOp>) {
     let mut engine = NftEngine::open().unwrap();
     let generation = engine.generation().unwrap();
-    let transaction = Transaction {
-        generation,
-        ops,
-        ..Transaction::default()
-    };
+    let transaction = Transaction::guarded(generation, ops);
     engine.commit(&transaction).unwrap();
 }
 
@@ -101,11 +97,7 @@ fn a_chain_without_its_table_is_no_lack_of_the_kernel() {
             chain,
         )];
         let generation = engine.generation().unwrap();
-        let transaction = Transaction {
-            generation,
-            ops,
-            ..Transaction::default()
-        };
+        let transaction = Transaction::guarded(generation, ops);
         engine.commit(&transaction).unwrap_err()
     });
     let error = error.unwrap();

@@ -78,11 +78,11 @@ fn objects_in_a_table_of_ours_stay() {
     use weir_netfilter::nft::{NftEngine, Ruleset, Table, TableFamily};
     let ns = namespace_or_skip!();
     let owned = [(TableFamily::Inet, "t".to_owned())];
-    let wished = Ruleset {
+    let desired = Ruleset {
         tables: vec![Table::new(TableFamily::Inet, "t")],
     };
     let apply = || {
-        ns.run(|| NftEngine::open().unwrap().apply(&wished, &owned))
+        ns.run(|| NftEngine::open().unwrap().apply(&desired, &owned))
             .unwrap()
     };
     apply().unwrap();

@@ -106,9 +106,9 @@ proptest! {
         // Tables are listed in the order in which they were made.
         found.tables.sort_by_key(|t| b.tables.iter().position(|w| w.name == t.name));
         for t in &mut found.tables {
-            let wished = &b.tables.iter().find(|w| w.name == t.name).unwrap();
-            t.chains.sort_by_key(|c| wished.chains.iter().position(|w| w.name == c.name));
-            t.sets.sort_by_key(|s| wished.sets.iter().position(|w| w.name == s.name));
+            let desired = &b.tables.iter().find(|w| w.name == t.name).unwrap();
+            t.chains.sort_by_key(|c| desired.chains.iter().position(|w| w.name == c.name));
+            t.sets.sort_by_key(|s| desired.sets.iter().position(|w| w.name == s.name));
         }
         same(&found, &b)?;
         prop_assert_eq!(change(&b).unwrap().ops, vec![]);

@@ -164,9 +164,9 @@ fn ranges_are_cut_out_and_put_back() {
         &[(0, 1)],
     ];
     for (i, step) in steps.iter().enumerate() {
-        let wished = ports(step);
-        apply(&ns, &wished).unwrap_or_else(|e| panic!("step {i}: {e}"));
-        assert_eq!(read(&ns).ruleset, wished, "step {i}");
+        let desired = ports(step);
+        apply(&ns, &desired).unwrap_or_else(|e| panic!("step {i}: {e}"));
+        assert_eq!(read(&ns).ruleset, desired, "step {i}");
         assert_eq!(read(&ns).ruleset.to_string(), list(&ns), "step {i}");
     }
 }

@@ -68,7 +68,7 @@ fn foreign() -> String {
     )
 }
 
-fn wished(text: &str) -> Ruleset {
+fn desired(text: &str) -> Ruleset {
     let script = Script::parse(XtFamily::Ip, text).unwrap();
     let transaction = plan_restore(&script, &Snapshot::default(), false).unwrap();
     let mut ruleset = transaction.tables();
@@ -86,7 +86,7 @@ fn wished(text: &str) -> Ruleset {
 fn ownership() -> Ownership {
     Ownership {
         prefix: "OURS_".into(),
-        rules: wished(OURS),
+        rules: desired(OURS),
         ..Ownership::default()
     }
 }
@@ -130,7 +130,7 @@ fn what_others_have_stays_with_its_counters() {
             .any(|l| l.starts_with('[') && !l.starts_with("[0:0]")),
         "{before}"
     );
-    let applied = engine(&ns, |e| e.apply(&wished(OURS), &ownership())).unwrap();
+    let applied = engine(&ns, |e| e.apply(&desired(OURS), &ownership())).unwrap();
     assert_eq!(applied.replaced, 2, "filter has nothing of ours");
     assert_eq!(applied.lock_wait, None);
     let after = save_counted(&ns, XtFamily::Ip);
@@ -152,7 +152,7 @@ fn what_others_have_stays_with_its_counters() {
         "-A OUTPUT -o net1",
         "-A OUTPUT -o net2 -j RETURN\n-A OUTPUT -o net1",
     );
-    engine(&ns, |e| e.apply(&wished(&more), &ownership())).unwrap();
+    engine(&ns, |e| e.apply(&desired(&more), &ownership())).unwrap();
     let grown = save_counted(&ns, XtFamily::Ip);
     let without: String = grown
         .lines()
@@ -168,7 +168,7 @@ fn what_others_have_stays_with_its_counters() {
     );
 
     let ours = Ownership {
-        rules: wished(&more),
+        rules: desired(&more),
         ..ownership()
     };
     engine(&ns, |e| e.apply(&Ruleset::default(), &ours)).unwrap();
@@ -191,12 +191,12 @@ fn twice_is_once_and_drift_is_healed_in_place() {
     let Some(ns) = namespace() else { return };
     let before = names(&ns);
     assert!(engine(&ns, |e| e.read()).unwrap().ruleset.tables.is_empty());
-    let planned = engine(&ns, |e| e.drift(&wished(OURS), &ownership())).unwrap();
+    let planned = engine(&ns, |e| e.drift(&desired(OURS), &ownership())).unwrap();
     assert!(planned.ops.len() > 10);
     assert_eq!(names(&ns), before, "looking made a table");
-    let wish = wished(OURS);
+    let wish = desired(OURS);
     engine(&ns, |e| e.apply(&wish, &ownership())).unwrap();
-    assert_eq!(names(&ns).1, "", "nothing was wished of IPv6");
+    assert_eq!(names(&ns).1, "", "nothing was desired of IPv6");
     let saved = save(&ns, XtFamily::Ip);
     let second = engine(&ns, |e| e.apply(&wish, &ownership())).unwrap();
     assert_eq!((second.ops, second.replaced), (vec![], 0));
@@ -222,13 +222,13 @@ fn twice_is_once_and_drift_is_healed_in_place() {
 #[test]
 fn ours_keep_their_order_among_others() {
     let Some(ns) = namespace() else { return };
-    engine(&ns, |e| e.apply(&wished(OURS), &ownership())).unwrap();
+    engine(&ns, |e| e.apply(&desired(OURS), &ownership())).unwrap();
     run(&ns, XtFamily::Ip, "-t nat -I PREROUTING 1 -i a -j ACCEPT");
     run(&ns, XtFamily::Ip, "-t nat -I PREROUTING 3 -i b -j ACCEPT");
     run(&ns, XtFamily::Ip, "-t nat -A PREROUTING -i c -j ACCEPT");
     let before = save(&ns, XtFamily::Ip);
     assert_eq!(
-        engine(&ns, |e| e.drift(&wished(OURS), &ownership()))
+        engine(&ns, |e| e.drift(&desired(OURS), &ownership()))
             .unwrap()
             .ops,
         vec![]
@@ -239,14 +239,14 @@ fn ours_keep_their_order_among_others() {
         XtFamily::Ip,
         "-t nat -D PREROUTING -p tcp -j OURS_REDIRECT",
     );
-    let applied = engine(&ns, |e| e.apply(&wished(OURS), &ownership())).unwrap();
+    let applied = engine(&ns, |e| e.apply(&desired(OURS), &ownership())).unwrap();
     let texts: Vec<String> = applied.ops.iter().map(ToString::to_string).collect();
     assert_eq!(
         texts,
         ["iptables -t nat -I PREROUTING 3 -p tcp -j OURS_REDIRECT"]
     );
     run(&ns, XtFamily::Ip, "-t nat -D PREROUTING -i net1 -j RETURN");
-    engine(&ns, |e| e.apply(&wished(OURS), &ownership())).unwrap();
+    engine(&ns, |e| e.apply(&desired(OURS), &ownership())).unwrap();
     let lines: Vec<String> = save(&ns, XtFamily::Ip)
         .lines()
         .filter_map(|l| l.strip_prefix("-A PREROUTING").map(str::to_owned))
@@ -293,7 +293,7 @@ fn the_lock_is_waited_for_with_a_bound() {
             XtEngine::open()
                 .unwrap()
                 .writers(writers)
-                .apply(&wished(OURS), &ownership())
+                .apply(&desired(OURS), &ownership())
         })
         .unwrap()
     };
@@ -304,7 +304,7 @@ fn the_lock_is_waited_for_with_a_bound() {
         "{e}"
     );
     // A pod's namespace does not wait.
-    engine(&ns, |e| e.apply(&wished(OURS), &ownership())).unwrap();
+    engine(&ns, |e| e.apply(&desired(OURS), &ownership())).unwrap();
     held.unlock().unwrap();
     let waited = with(Duration::from_secs(5)).unwrap().lock_wait;
     assert!(waited.is_some_and(|w| w < Duration::from_secs(5)));
@@ -337,7 +337,7 @@ fn what_is_ours_is_found_by_its_marks_alone() {
         tag: 7,
         ..Ownership::default()
     };
-    engine(&ns, |e| e.apply(&wished(OURS), &tagged)).unwrap();
+    engine(&ns, |e| e.apply(&desired(OURS), &tagged)).unwrap();
     assert!(holds("OURS_", 0) && holds("", 7) && !holds("", 8));
     engine(&ns, |e| e.apply(&Ruleset::default(), &tagged)).unwrap();
     assert!(!holds("OURS_", 7));

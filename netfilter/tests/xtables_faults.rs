@@ -127,7 +127,7 @@ fn chain_with(name: &str, rule: Rule) -> Chain {
 }
 
 /// One jump in each of three tables.
-fn wished() -> Ruleset {
+fn desired() -> Ruleset {
     let table = |family, name: &str| Table {
         chains: vec![
             Chain {
@@ -169,7 +169,7 @@ fn apply_with(
         let sets = Box::new(SocketSets::open().unwrap());
         let engine = XtEngine::with_transport(transport(), sets);
         let mut engine = engine.contention(Duration::from_millis(200));
-        engine.apply(&wished(), &ours())
+        engine.apply(&desired(), &ours())
     })
     .unwrap()
 }
@@ -290,7 +290,7 @@ fn a_replacement_whose_answer_is_lost_is_looked_for() {
             let applied = apply_with(&ns, || faulty(&[], &[(at, errno)])).unwrap();
             assert_eq!(applied.replaced, 3, "replacement {at}, errno {errno}");
             assert_eq!(
-                engine(&ns, |e| e.drift(&wished(), &ours())).unwrap().ops,
+                engine(&ns, |e| e.drift(&desired(), &ours())).unwrap().ops,
                 vec![]
             );
             assert_eq!(foreign(&ns), counters);
@@ -323,7 +323,7 @@ fn a_process_that_is_killed_before_its_call_has_changed_nothing_and_one_that_han
         // That nothing is changed yet says nothing: it is done once more, which the kernel does in order.
         let applied = apply(&ns, &[(at, PENDING)]).unwrap();
         assert!(applied.replaced >= 3, "{}", applied.replaced);
-        let drift = engine(&ns, |e| e.drift(&wished(), &ours())).unwrap();
+        let drift = engine(&ns, |e| e.drift(&desired(), &ours())).unwrap();
         assert_eq!(drift.ops, vec![]);
     }
     let (ns, counters) = counted().unwrap();
@@ -374,7 +374,7 @@ fn a_change_in_between_is_read_again_with_a_bound() {
     let applied = apply(&ns, &[(1, EAGAIN), (4, EAGAIN)]).unwrap();
     assert_eq!(applied.replaced, 3);
     assert_eq!(
-        engine(&ns, |e| e.drift(&wished(), &ours())).unwrap().ops,
+        engine(&ns, |e| e.drift(&desired(), &ours())).unwrap().ops,
         vec![]
     );
     let other = namespace_or_skip!();
@@ -391,7 +391,7 @@ fn a_change_in_between_is_read_again_with_a_bound() {
 #[test]
 fn nothing_is_written_unless_all_can_be() {
     let ns = namespace_or_skip!();
-    let mut wish = wished();
+    let mut wish = desired();
     let missing = SetMatch {
         not: Not(false),
         set: SetRef {
@@ -412,13 +412,13 @@ fn nothing_is_written_unless_all_can_be() {
     let e = engine(&ns, |e| e.apply(&wish, &ours())).unwrap_err();
     assert!(e.to_string().contains("there is no such set"), "{e}");
     assert!(!both(&ns).contains("OURS_"));
-    let mut wish = wished();
+    let mut wish = desired();
     wish.tables[2].chains[1]
         .rules
         .push(Rule::builder().jump("OURS_A"));
     let e = engine(&ns, |e| e.apply(&wish, &ours())).unwrap_err();
     assert!(e.to_string().contains("OURS_A -> OURS_A"), "{e}");
-    let mut wish = wished();
+    let mut wish = desired();
     wish.tables[1].name = "nonsense".into();
     assert!(
         engine(&ns, |e| e.apply(&wish, &ours()))
@@ -468,13 +468,13 @@ fn a_writer_beside_us_loses_nothing() {
         ns.run(|| {
             let mut engine = XtEngine::open().unwrap().writers(writers);
             while !theirs.is_finished() {
-                let applied = engine.apply(&wished(), &ours()).unwrap();
+                let applied = engine.apply(&desired(), &ours()).unwrap();
                 assert!(applied.lock_wait.is_some());
                 assert!(!applied.ops.is_empty());
                 engine.apply(&Ruleset::default(), &ours()).unwrap();
                 turns += 1;
             }
-            engine.apply(&wished(), &ours()).unwrap();
+            engine.apply(&desired(), &ours()).unwrap();
         })
         .unwrap();
         theirs.join().unwrap();
@@ -600,8 +600,8 @@ fn what_cannot_be_read_is_never_shown_as_good() {
             let mut engine = XtEngine::with_transport(broken(), sets());
             engine.read().unwrap_err();
             engine.ruleset().unwrap_err();
-            engine.drift(&wished(), &ours()).unwrap_err();
-            let error = engine.apply(&wished(), &ours()).unwrap_err();
+            engine.drift(&desired(), &ours()).unwrap_err();
+            let error = engine.apply(&desired(), &ours()).unwrap_err();
             assert_eq!(error.in_force(), InForce::No, "{error}");
         })
         .unwrap();

@@ -38,11 +38,11 @@ fn both_ways(family: XtFamily, text: &str) {
     assert_text(&save(&again, family), &listing);
 
     let applied = namespace_with_sets().unwrap();
-    let wished = read(&theirs).ruleset;
-    let first = engine(&applied, |e| e.apply(&wished, &Ownership::default())).unwrap();
+    let desired = read(&theirs).ruleset;
+    let first = engine(&applied, |e| e.apply(&desired, &Ownership::default())).unwrap();
     assert!(first.replaced > 0);
     assert_text(&save(&applied, family), &listing);
-    let second = engine(&applied, |e| e.apply(&wished, &Ownership::default())).unwrap();
+    let second = engine(&applied, |e| e.apply(&desired, &Ownership::default())).unwrap();
     assert_eq!((second.ops, second.replaced), (vec![], 0));
 }
 

@@ -216,11 +216,11 @@ fn a_table(family: XtFamily) -> impl Strategy<Value = Table> {
 /// jumped to from `POSTROUTING` are not looked at for the latter.
 fn check(family: XtFamily, table: Table) {
     let Some(ns) = namespace() else { return };
-    let wished = Ruleset {
+    let desired = Ruleset {
         tables: vec![table],
     };
-    engine(&ns, |e| e.apply(&wished, &Ownership::default()))
-        .unwrap_or_else(|e| panic!("{e}\n{wished}"));
+    engine(&ns, |e| e.apply(&desired, &Ownership::default()))
+        .unwrap_or_else(|e| panic!("{e}\n{desired}"));
     let found = read(&ns).ruleset;
     for chain in ["A", "B"] {
         let rules = |r: &Ruleset| {
@@ -231,7 +231,7 @@ fn check(family: XtFamily, table: Table) {
                 .rules
                 .clone()
         };
-        assert_eq!(rules(&found), rules(&wished));
+        assert_eq!(rules(&found), rules(&desired));
     }
     let ours = by_table(&without_remarks(&found.family(family).to_string()));
     assert_text(&ours, &save(&ns, family));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 /// Which operation failed, on what, why, and what the kernel said about it.
 #[derive(Clone, Debug)]
+#[doc(alias = "NLMSG_ERROR")]
 pub struct Error {
     /// The attempted operation, in the terms of the field: "add rule", "open network namespace".
     pub operation: String,

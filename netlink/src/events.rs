@@ -54,6 +54,7 @@ pub(crate) fn message<H: FamilyHeader>(
 
 /// An item of the notification stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "NETLINK_ADD_MEMBERSHIP")]
 pub enum Notification<E> {
     /// Something changed.
     Event(E),
@@ -64,6 +65,7 @@ pub enum Notification<E> {
 
 /// The notifications of some multicast groups, in the network namespace of the thread that opened it.
 #[derive(Debug)]
+#[doc(alias = "NETLINK_ADD_MEMBERSHIP")]
 pub struct Events<P: Notifies, T: Transport = NetlinkSocket> {
     transport: T,
     buf: Vec<u8>,

@@ -32,6 +32,7 @@ const NET_NS_INIT_INO: u64 = 0xEFFF_FFF9;
 /// The kernel reuses the inode of a deleted namespace: compare identities only while a [`Netns`] holds the namespaces
 /// open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[doc(alias = "st_ino")]
 pub struct NetnsId {
     /// Device of the namespace file system.
     pub dev: u64,
@@ -60,6 +61,7 @@ impl fmt::Display for NetnsId {
 
 /// An open network namespace. The namespace lives at least as long as this value.
 #[derive(Debug)]
+#[doc(alias = "setns")]
 pub struct Netns {
     fd: OwnedFd,
     id: NetnsId,

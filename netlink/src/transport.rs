@@ -69,6 +69,7 @@ pub trait Transport {
 }
 
 /// An `AF_NETLINK` socket, through neli.
+#[doc(alias = "AF_NETLINK")]
 pub struct NetlinkSocket {
     socket: NlSocket,
     family: NlFamily,

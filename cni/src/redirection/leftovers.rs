@@ -130,11 +130,7 @@ fn plan(observed: &Snapshot, named: &xtables::Ruleset) -> Transaction {
         let chains = table.chains.iter().filter(|c| is_ours(c));
         ops.extend(chains.map(|c| NftOp::DeleteChain(id.clone(), c.name.clone())));
     }
-    Transaction {
-        generation: observed.generation,
-        ops,
-        ..Transaction::default()
-    }
+    Transaction::guarded(observed.generation, ops)
 }
 
 /// The rules of the plan in this built-in chain.

@@ -18,13 +18,7 @@ use weir_netfilter_oracle::{Expr as C, message};
 fn ours(rule: Rule) -> Vec<u8> {
     let id = (TableFamily::Inet, "x".to_owned());
     let ops = vec![NftOp::AddRule(id, "c".to_owned(), rule, None)];
-    let bytes = Transaction {
-        generation: 1,
-        ops,
-        ..Transaction::default()
-    }
-    .to_bytes()
-    .unwrap();
+    let bytes = Transaction::guarded(1, ops).to_bytes().unwrap();
     let mut rest = bytes.as_slice();
     loop {
         let length = u32::from_ne_bytes(rest[..4].try_into().unwrap()) as usize;

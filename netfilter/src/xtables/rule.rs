@@ -23,6 +23,7 @@ pub struct Not(pub bool);
 /// The conditions are those of `struct ipt_ip` and `struct ip6t_ip6`: each occurs at most once, and their order has
 /// no meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "ipt_entry")]
 pub struct Rule {
     /// `-s`
     pub source: Option<(Not, IpNet)>,

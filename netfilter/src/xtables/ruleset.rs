@@ -53,6 +53,7 @@ pub enum Policy {
 
 /// The protocol family of a table: each has its own, independent tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[doc(alias = "NFPROTO_IPV4")]
 pub enum XtFamily {
     /// `iptables`
     Ip,

@@ -19,6 +19,7 @@ use weir_netlink::{Error, Result};
 
 /// Packets and bytes that a rule has counted (`struct xt_counters`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_counters")]
 pub struct Counters {
     /// `pcnt`
     pub packets: u64,

@@ -346,10 +346,7 @@ fn an_object_in_our_table_is_named_and_stays() {
         common::apply(&ns, &desired).unwrap();
         assert_eq!(
             drift(&ns, &desired),
-            Transaction {
-                generation: drift(&ns, &desired).generation,
-                ..Transaction::default()
-            }
+            Transaction::guarded(drift(&ns, &desired).generation, Vec::new())
         );
         for count in 1..6 {
             load(&ns, &format!("add counter inet weir c{count}"));

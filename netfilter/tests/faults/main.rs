@@ -216,15 +216,15 @@ fn a_refused_batch_changes_nothing() {
     let _probe = namespace_or_skip!();
     let ns = prepared();
     let before = ns.run(foreign_bytes).unwrap();
-    let mut wished = new();
-    wished.tables[0].chains[0]
+    let mut desired = new();
+    desired.tables[0].chains[0]
         .rules
         .push(Rule::builder().jump("nowhere"));
     let error = ns
         .run(|| {
             NftEngine::open()
                 .unwrap()
-                .apply(&wished, &owned())
+                .apply(&desired, &owned())
                 .unwrap_err()
         })
         .unwrap();
@@ -236,8 +236,8 @@ fn a_refused_batch_changes_nothing() {
 
 /// Another writer, in the moment in which it hurts.
 fn interfere() {
-    let wished = table(&[redirect(7, 7)]);
-    let mut other = wished.clone();
+    let desired = table(&[redirect(7, 7)]);
+    let mut other = desired.clone();
     other.tables[0].name = "other".to_owned();
     let id = owned_of(&other);
     let mut engine = NftEngine::open().unwrap();
@@ -419,14 +419,14 @@ fn two_writers_at_once_both_succeed() {
     let work = |name: &'static str| {
         let ns = &ns;
         move || {
-            let mut wished = new();
-            wished.tables[0].name = name.to_owned();
-            let owned = owned_of(&wished);
+            let mut desired = new();
+            desired.tables[0].name = name.to_owned();
+            let owned = owned_of(&desired);
             ns.run(|| {
                 let mut engine = NftEngine::open().unwrap();
                 for _ in 0..25 {
                     // Under constant fire it may be given up, which is said, and never half done.
-                    for r in [&wished, &Ruleset::default()] {
+                    for r in [&desired, &Ruleset::default()] {
                         match engine.apply(r, &owned) {
                             Ok(_) => {}
                             Err(e) if is_given_up(&e) => {}

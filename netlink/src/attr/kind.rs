@@ -80,6 +80,7 @@ integers! {
 /// A string that ends with a NUL (`NLA_NUL_STRING`); a missing NUL is tolerated when read. What is not UTF-8 comes back as
 /// it was: see [`text_of`].
 #[derive(Clone, Copy, Debug)]
+#[doc(alias = "nla_put_string")]
 pub enum Str {}
 
 impl AttrKind for Str {
@@ -103,6 +104,7 @@ impl AttrKind for Str {
 
 /// Uninterpreted bytes (`NLA_BINARY`).
 #[derive(Clone, Copy, Debug)]
+#[doc(alias = "nla_put")]
 pub enum Bytes {}
 
 #[cfg(feature = "testing")]
@@ -146,6 +148,7 @@ impl AttrKind for RawNest {
 
 /// Another declared set inside this attribute.
 #[derive(Clone, Copy, Debug)]
+#[doc(alias = "nla_nest_start")]
 pub struct Nest<T>(PhantomData<T>);
 
 impl<T: AttrSet + Clone + std::fmt::Debug + PartialEq + Arbitrary + 'static> AttrKind for Nest<T> {

@@ -46,6 +46,7 @@ impl fmt::Display for Step {
 
 /// The steps from a message to the attribute that an error is about: `NFTA_RULE_EXPRESSIONS > [1] > cmp`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[doc(alias = "NLMSGERR_ATTR_OFFS")]
 pub struct Path {
     steps: Vec<Step>,
     policy: Option<Box<PolicyAttrs>>,

@@ -44,6 +44,7 @@ impl std::error::Error for DecodeError {}
 
 /// One received attribute.
 #[derive(Clone, Copy, Debug)]
+#[doc(alias = "nlattr")]
 pub struct Attr<'a> {
     /// Its number, without flags.
     pub number: u16,
@@ -59,6 +60,7 @@ pub struct Attr<'a> {
 
 /// Iterates over a run of attributes; ends after the first error.
 #[derive(Clone, Debug)]
+#[doc(alias = "nla_for_each_attr")]
 pub struct Attrs<'a> {
     rest: &'a [u8],
     offset: usize,

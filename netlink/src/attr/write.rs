@@ -26,6 +26,7 @@ impl std::error::Error for EncodeError {}
 
 /// Appends attributes; the first error is kept and checked once, at the end.
 #[derive(Debug, Default)]
+#[doc(alias = "nla_put")]
 pub struct Writer {
     buf: Vec<u8>,
     error: Option<EncodeError>,

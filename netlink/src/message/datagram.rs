@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 
 /// Messages of one protocol that are sent with one `sendmsg(2)`.
 #[derive(Debug)]
+#[doc(alias = "nlmsg_for_each_msg")]
 pub struct Datagram<P> {
     w: Writer,
     messages: Vec<Pushed>,

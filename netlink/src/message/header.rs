@@ -98,6 +98,7 @@ macro_rules! structs {
 
 structs! {
     /// `struct nfgenmsg` (`linux/netfilter/nfnetlink.h`): everything of netfilter.
+    #[doc(alias = "nfgenmsg")]
     pub struct NfGenMsg: Netfilter = "struct nfgenmsg" 4 {
         /// `NFPROTO_*`
         family: U8 = nfgen_family 0,
@@ -107,11 +108,13 @@ structs! {
         res_id: Be16 = res_id 2,
     }
     /// `struct rtgenmsg` (`linux/rtnetlink.h`): ids of network namespaces.
+    #[doc(alias = "rtgenmsg")]
     pub struct RtGenMsg: Route = "struct rtgenmsg" 1 {
         /// `AF_UNSPEC`
         family: U8 = rtgen_family 0,
     }
     /// `struct ifinfomsg` (`linux/rtnetlink.h`): links.
+    #[doc(alias = "ifinfomsg")]
     pub struct IfInfoMsg: Route = "struct ifinfomsg" 16 {
         /// `AF_UNSPEC`
         family: U8 = ifi_family 0,
@@ -125,6 +128,7 @@ structs! {
         change: Ne32 = ifi_change 12,
     }
     /// `struct ifaddrmsg` (`linux/if_addr.h`): addresses.
+    #[doc(alias = "ifaddrmsg")]
     pub struct IfAddrMsg: Route = "struct ifaddrmsg" 8 {
         /// `AF_INET` or `AF_INET6`
         family: U8 = ifa_family 0,
@@ -138,6 +142,7 @@ structs! {
         index: Ne32 = ifa_index 4,
     }
     /// `struct rtmsg` (`linux/rtnetlink.h`): routes.
+    #[doc(alias = "rtmsg")]
     pub struct RtMsg: Route = "struct rtmsg" 12 {
         /// `AF_INET` or `AF_INET6`
         family: U8 = rtm_family 0,
@@ -159,6 +164,7 @@ structs! {
         flags: Ne32 = rtm_flags 8,
     }
     /// `struct fib_rule_hdr` (`linux/fib_rules.h`): policy rules.
+    #[doc(alias = "fib_rule_hdr")]
     pub struct FibRuleHdr: Route = "struct fib_rule_hdr" 12 {
         /// `AF_INET` or `AF_INET6`
         family: U8 = family 0,
@@ -176,6 +182,7 @@ structs! {
         flags: Ne32 = flags 8,
     }
     /// `struct tcmsg` (`linux/rtnetlink.h`): qdiscs, classes, filters.
+    #[doc(alias = "tcmsg")]
     pub struct TcMsg: Route = "struct tcmsg" 20 {
         /// `AF_UNSPEC`
         family: U8 = tcm_family 0,
@@ -189,6 +196,7 @@ structs! {
         info: Ne32 = tcm_info 16,
     }
     /// `struct ndmsg` (`linux/neighbour.h`): neighbours.
+    #[doc(alias = "ndmsg")]
     pub struct NdMsg: Route = "struct ndmsg" 12 {
         /// `AF_INET`, `AF_INET6` or `AF_BRIDGE`
         family: U8 = ndm_family 0,

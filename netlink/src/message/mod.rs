@@ -63,6 +63,7 @@ pub fn constants() -> Vec<(&'static str, i64)> {
 
 /// One object that the kernel sent: in a dump, in answer to a request, or as a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "nlmsghdr")]
 pub struct Message<H> {
     /// `nlmsg_type`
     pub kind: u16,

@@ -20,6 +20,7 @@ const _: () = assert!(BatchAttrs::NFNL_BATCH_GENID == NFNL_BATCH_GENID);
 ///
 /// The begin message is the first of the datagram, so pushed message n (from 0) is message n + 1 of the datagram.
 #[derive(Debug)]
+#[doc(alias = "NFNL_MSG_BATCH_BEGIN")]
 pub struct Batch {
     subsystem: u16,
     datagram: Datagram<Netfilter>,

@@ -27,6 +27,7 @@ crate::attributes! {
 
 /// An address on a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "ip-address")]
 pub struct Address {
     /// The link's index.
     pub index: u32,

@@ -9,11 +9,13 @@ use crate::message::IfInfoMsg;
 
 crate::attributes! {
     /// `ip link add type veth`: `VETH_INFO_*` (`linux/veth.h`). The kernel does not report it in dumps.
+    #[doc(alias = "VETH_INFO_PEER")]
     pub struct Veth {
         /// the peer; without it the kernel chooses its name
         peer: Headed<IfInfoMsg, LinkAttrs> = VETH_INFO_PEER 1,
     }
     /// `ip link add type geneve`: `IFLA_GENEVE_*` (`linux/if_link.h`). Since 4.2
+    #[doc(alias = "IFLA_GENEVE_ID")]
     pub struct Geneve {
         /// network identifier, 24 bits
         id: Ne32 = IFLA_GENEVE_ID 1,
@@ -43,6 +45,7 @@ crate::attributes! {
         df: U8 = IFLA_GENEVE_DF 13,
     }
     /// `ip link add type vxlan`: `IFLA_VXLAN_*` (`linux/if_link.h`).
+    #[doc(alias = "IFLA_VXLAN_ID")]
     pub struct Vxlan {
         /// network identifier, 24 bits
         id: Ne32 = IFLA_VXLAN_ID 1,
@@ -66,6 +69,7 @@ crate::attributes! {
         collect_metadata: U8 = IFLA_VXLAN_COLLECT_METADATA 25,
     }
     /// `ip link add type netkit`: `IFLA_NETKIT_*` (`linux/if_link.h`). Since 6.7
+    #[doc(alias = "IFLA_NETKIT_PEER_INFO")]
     pub struct Netkit {
         /// the peer; without it the kernel chooses its name
         peer: Headed<IfInfoMsg, LinkAttrs> = IFLA_NETKIT_PEER_INFO 1,

@@ -54,6 +54,7 @@ pub const LOOPBACK_IFINDEX: u32 = 1;
 
 /// One network interface; as the argument of [`Routing::add_link`], the desired one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[doc(alias = "ip-link")]
 pub struct Link {
     /// Its index in this namespace, from 1.
     pub index: u32,

@@ -57,6 +57,7 @@ type Socket = crate::socket::Socket<NetlinkSocket, message::Route>;
 
 /// IPv4 or IPv6: the address families with routing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[doc(alias = "AF_INET")]
 pub enum AddressFamily {
     /// `AF_INET`.
     #[doc(alias = "AF_INET")]

@@ -22,6 +22,7 @@ crate::attributes! {
 
 /// A neighbour on a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "ip-neighbour")]
 pub struct Neighbour {
     /// The link's index.
     pub link: u32,

@@ -151,6 +151,7 @@ macro_rules! open_enum {
 open_enum! {
     /// Who made a route, a policy rule or an address (`rtm_protocol`, `FRA_PROTOCOL`, `IFA_PROTO`). The kernel gives
     /// no meaning to numbers above `RTPROT_STATIC`.
+    #[doc(alias = "rtm_protocol")]
     pub enum RouteProtocol: u8 {
         /// Not stated:
         Unspec = RTPROT_UNSPEC 0 "unspec",
@@ -162,6 +163,7 @@ open_enum! {
         Dhcp = RTPROT_DHCP 16 "dhcp",
     }
     /// How far away a destination is (`rtm_scope`, `ifa_scope`).
+    #[doc(alias = "rtm_scope")]
     pub enum RouteScope: u8 {
         Universe = RT_SCOPE_UNIVERSE 0 "global",
         Site = RT_SCOPE_SITE 200 "site",
@@ -170,6 +172,7 @@ open_enum! {
         Nowhere = RT_SCOPE_NOWHERE 255 "nowhere",
     }
     /// The action for a packet (`rtm_type`).
+    #[doc(alias = "rtm_type")]
     pub enum RouteType: u8 {
         Unspec = RTN_UNSPEC 0 "none",
         Unicast = RTN_UNICAST 1 "unicast",
@@ -185,6 +188,7 @@ open_enum! {
         ExternalResolver = RTN_XRESOLVE 11 "xresolve",
     }
     /// The action for the packets that a policy rule selects (`struct fib_rule_hdr`, `action`).
+    #[doc(alias = "FR_ACT_TO_TBL")]
     pub enum RuleAction: u8 {
         /// Looks up a table; if it has no route, the next rule follows:
         Lookup = FR_ACT_TO_TBL 1 "lookup",

@@ -44,6 +44,7 @@ const IP6_RT_PRIO_USER: u32 = 1024;
 /// One route. Attributes without a field here clear [`Route::plain`]: a multipath route has neither gateway nor link,
 /// and is not plain.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "ip-route")]
 pub struct Route {
     /// Destination; the default route has length 0. The host bits are zero.
     pub dst: IpNet,

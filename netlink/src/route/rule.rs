@@ -55,6 +55,7 @@ crate::attributes! {
 
 /// A policy rule. Those that are added and deleted select by the mark alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "ip-rule")]
 pub struct PolicyRule {
     /// IPv4 and IPv6 have separate rules.
     pub family: AddressFamily,

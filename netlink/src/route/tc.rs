@@ -24,6 +24,7 @@ crate::attributes! {
         chain: Ne32 = TCA_CHAIN 11,
     }
     /// `tc filter add ... bpf`: `TCA_BPF_*` (`linux/pkt_cls.h`).
+    #[doc(alias = "tc-bpf")]
     pub struct BpfFilter {
         /// actions, opaque
         act: Bytes = TCA_BPF_ACT 1,
@@ -43,6 +44,7 @@ crate::attributes! {
         id: Ne32 = TCA_BPF_ID 11,
     }
     /// `tc filter add ... matchall`: `TCA_MATCHALL_*` (`linux/pkt_cls.h`).
+    #[doc(alias = "tc-matchall")]
     pub struct Matchall {
         /// the class that packets are assigned to
         classid: Ne32 = TCA_MATCHALL_CLASSID 1,
@@ -80,6 +82,7 @@ impl FilterKind {
 
 /// A handle: major number in the upper 16 bits, minor in the lower. `tc` prints both in hexadecimal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[doc(alias = "TC_H_MAKE")]
 pub struct TcHandle(pub u32);
 
 impl TcHandle {
@@ -107,6 +110,7 @@ impl fmt::Display for TcHandle {
 
 /// A queueing discipline.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[doc(alias = "tc-qdisc")]
 pub struct Qdisc {
     /// The link's index.
     pub link: u32,
@@ -162,6 +166,7 @@ impl fmt::Display for Qdisc {
 
 /// A filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "tc-filter")]
 pub struct Filter {
     /// The link's index.
     pub link: u32,

@@ -25,6 +25,7 @@ const XT_COUNTERS: usize = 16;
 
 /// `socket(AF_INET or AF_INET6, SOCK_RAW, IPPROTO_RAW)`. It stays with the network namespace that it was opened in.
 #[derive(Debug)]
+#[doc(alias = "SO_GET_ENTRIES")]
 pub struct RawSocket {
     fd: OwnedFd,
     is_v6: bool,

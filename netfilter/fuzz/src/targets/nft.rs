@@ -17,6 +17,6 @@ pub(super) fn read(input: &[u8]) {
     for op in removed.ops {
         drop(op.to_string());
     }
-    // What was read, wished: nothing to do, or at least nothing to stumble over.
+    // What was read is desired: nothing to do, or at least nothing to stumble over.
     drop(plan(&found.ruleset, &found, &owned));
 }

@@ -27,6 +27,7 @@ use weir_netlink::{NetlinkSocket, Transport};
 
 /// How an existing object (or, when deleting, a missing one) is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "NLM_F_EXCL")]
 pub enum Existing {
     /// It is an error (`NLM_F_EXCL`), as without `-exist`.
     Refuse,
@@ -45,6 +46,7 @@ impl Existing {
 
 /// The versions of ipset's protocol that the kernel supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "IPSET_CMD_PROTOCOL")]
 pub struct Protocol {
     /// The newest: 6, or 7 since 4.20.
     pub version: u8,
@@ -54,6 +56,7 @@ pub struct Protocol {
 
 /// A connection to ipset in one network namespace.
 #[derive(Debug)]
+#[doc(alias = "NFNL_SUBSYS_IPSET")]
 pub struct IpsetEngine<T: Transport = NetlinkSocket> {
     socket: Socket<T>,
     /// The protocol version in every message.

@@ -19,6 +19,7 @@ pub(super) const READ_LIMIT: usize = 64 << 20;
 
 /// A set as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "IPSET_CMD_LIST")]
 pub struct Listed {
     /// The set; without its entries if only headers were requested.
     pub set: Set,

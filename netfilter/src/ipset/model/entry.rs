@@ -54,6 +54,7 @@ pub enum Key {
 
 /// `packets`, `bytes`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "IPSET_ATTR_BYTES")]
 pub struct Counters {
     /// Packets that matched.
     pub packets: u64,
@@ -63,6 +64,7 @@ pub struct Counters {
 
 /// Metadata that a rule with `--map-set` copies to the packet. Zeros are equal to none and are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "IPSET_ATTR_SKBMARK")]
 pub struct SkbInfo {
     /// `skbmark`: value and mask. A value without mask has all bits in the mask.
     pub mark: Option<(u32, u32)>,
@@ -74,6 +76,7 @@ pub struct SkbInfo {
 
 /// One entry of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "IPSET_CMD_ADD")]
 pub struct Entry {
     /// Its key.
     pub key: Key,

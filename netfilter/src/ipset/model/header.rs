@@ -6,6 +6,7 @@ use weir_netlink::attr::Unknown;
 
 /// The arguments of `ipset create`. `None` is the kernel's default; listed headers have all options.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "IPSET_CMD_HEADER")]
 pub struct Header {
     /// 1 to 31 bytes.
     pub name: String,
@@ -75,6 +76,7 @@ impl Header {
 
 /// A set with its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "IPSET_CMD_CREATE")]
 pub struct Set {
     /// Type and options.
     pub header: Header,

@@ -5,6 +5,7 @@ use std::fmt;
 
 /// The family of a set's addresses (`family`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[doc(alias = "IPSET_ATTR_FAMILY")]
 pub enum SetFamily {
     /// No addresses: sets of ports, hardware addresses and lists (`NFPROTO_UNSPEC`).
     Unspec,

@@ -20,6 +20,25 @@ use weir_netlink::{Error, Result};
 const ELEMENTS_PER_MESSAGE: usize = 120;
 
 impl Transaction {
+    /// Operations that the kernel refuses unless its ruleset is of this generation ([`NftEngine::generation`]).
+    ///
+    /// [`NftEngine::generation`]: super::NftEngine::generation
+    #[must_use]
+    pub fn guarded(generation: u32, ops: Vec<NftOp>) -> Self {
+        Self {
+            generation,
+            ops,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Operations that the kernel takes in whatever generation its ruleset is: only for those that mean the same after
+    /// any change of another writer. What [`plan`](super::plan()) returns is guarded.
+    #[must_use]
+    pub fn unguarded(ops: Vec<NftOp>) -> Self {
+        Self::guarded(UNGUARDED, ops)
+    }
+
     /// The datagram that [`NftEngine::commit`](super::NftEngine::commit) sends, for inspection: all netlink messages from
     /// `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`, with sequence numbers from 0.
     ///

@@ -13,7 +13,8 @@ use std::collections::HashSet;
 use std::fmt;
 
 /// Operations of one batch, planned for one generation of the ruleset.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
+#[doc(alias = "NFNL_MSG_BATCH_BEGIN")]
 pub struct Transaction {
     /// The generation that the operations were planned for; the kernel refuses them in another one ([`UNGUARDED`]: in
     /// none).

@@ -14,6 +14,7 @@ use weir_netlink::nfnetlink::Reply;
 
 /// Tables as the kernel held them at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[doc(alias = "NFT_MSG_GETGEN")]
 pub struct Snapshot {
     /// The generation of the ruleset.
     pub generation: u32,

@@ -4,6 +4,7 @@ use weir_netlink::attr::{Be32, Nest};
 
 weir_netlink::attributes! {
     /// `enum nft_bitwise_attributes`
+    #[doc(alias = "nft_bitwise")]
     pub struct Bitwise {
         /// source register
         sreg: Be32 = NFTA_BITWISE_SREG 1,

@@ -4,6 +4,7 @@ use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_byteorder_attributes`
+    #[doc(alias = "nft_byteorder")]
     pub struct Byteorder {
         /// source register
         sreg: Be32 = NFTA_BYTEORDER_SREG 1,

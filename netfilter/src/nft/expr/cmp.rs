@@ -4,6 +4,7 @@ use weir_netlink::attr::{Be32, Nest};
 
 weir_netlink::attributes! {
     /// `enum nft_cmp_attributes`
+    #[doc(alias = "nft_cmp")]
     pub struct Cmp {
         /// source register
         sreg: Be32 = NFTA_CMP_SREG 1,

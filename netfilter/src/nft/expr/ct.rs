@@ -4,6 +4,7 @@ use weir_netlink::attr::{Be32, U8};
 
 weir_netlink::attributes! {
     /// `enum nft_ct_attributes`
+    #[doc(alias = "nft_ct")]
     pub struct Ct {
         /// `enum nft_ct_keys`
         key: Be32 = NFTA_CT_KEY 2,

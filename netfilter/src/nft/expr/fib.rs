@@ -4,6 +4,7 @@ use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_fib_attributes`
+    #[doc(alias = "nft_fib")]
     pub struct Fib {
         /// `enum nft_fib_flags`: the inputs of the lookup
         flags: Be32 = NFTA_FIB_FLAGS 3,

@@ -4,6 +4,7 @@ use weir_netlink::attr::{Be32, Nest};
 
 weir_netlink::attributes! {
     /// `enum nft_immediate_attributes`
+    #[doc(alias = "nft_immediate")]
     pub struct Immediate {
         /// destination register; `NFT_REG_VERDICT` for a verdict
         dreg: Be32 = NFTA_IMMEDIATE_DREG 1,

@@ -4,6 +4,7 @@ use weir_netlink::attr::{Be32, Str};
 
 weir_netlink::attributes! {
     /// `enum nft_lookup_attributes`
+    #[doc(alias = "nft_lookup")]
     pub struct Lookup {
         /// key register
         sreg: Be32 = NFTA_LOOKUP_SREG 2,

@@ -4,6 +4,7 @@ use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_masq_attributes`
+    #[doc(alias = "nft_masq")]
     pub struct Masq {
         /// `NF_NAT_RANGE_*`
         flags: Be32 = NFTA_MASQ_FLAGS 1,

@@ -4,6 +4,7 @@ use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_meta_attributes`
+    #[doc(alias = "nft_meta")]
     pub struct Meta {
         /// `enum nft_meta_keys`
         key: Be32 = NFTA_META_KEY 2,

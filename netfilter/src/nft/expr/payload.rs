@@ -4,6 +4,7 @@ use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_payload_attributes`
+    #[doc(alias = "nft_payload")]
     pub struct Payload {
         /// destination register of a load
         dreg: Be32 = NFTA_PAYLOAD_DREG 1,

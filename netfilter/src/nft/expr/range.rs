@@ -4,6 +4,7 @@ use weir_netlink::attr::{Be32, Nest};
 
 weir_netlink::attributes! {
     /// `enum nft_range_attributes`
+    #[doc(alias = "nft_range")]
     pub struct Range {
         /// source register
         sreg: Be32 = NFTA_RANGE_SREG 1,

@@ -4,6 +4,7 @@ use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_redir_attributes`
+    #[doc(alias = "nft_redir")]
     pub struct Redir {
         /// register of the first port
         reg_proto_min: Be32 = NFTA_REDIR_REG_PROTO_MIN 1,

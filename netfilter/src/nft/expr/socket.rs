@@ -4,6 +4,7 @@ use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
     /// `enum nft_socket_attributes`
+    #[doc(alias = "nft_socket")]
     pub struct Socket {
         /// `enum nft_socket_keys`
         key: Be32 = NFTA_SOCKET_KEY 1,

@@ -113,6 +113,7 @@ impl std::fmt::Debug for Data {
 /// The type of a set's key or of a selector's value, by `nft`'s number for it (`enum datatypes` in nftables'
 /// `include/datatype.h`; sent in `NFTA_SET_KEY_TYPE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "NFTA_SET_KEY_TYPE")]
 pub struct DataType(pub u32);
 
 impl DataType {

@@ -18,6 +18,7 @@ pub struct Match {
 
 /// The comparison (`enum nft_cmp_ops`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "NFT_CMP_EQ")]
 pub enum CmpOp {
     /// `==`
     Eq,
@@ -229,6 +230,7 @@ open_enum! {
 
 /// The direction of a conntrack entry (`enum ip_conntrack_dir`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "IP_CT_DIR_ORIGINAL")]
 pub enum CtDirection {
     /// `original`
     Original,

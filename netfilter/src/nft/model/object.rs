@@ -2,6 +2,7 @@
 
 /// A stateful object or a flowtable.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "NFT_MSG_NEWOBJ")]
 pub struct Object {
     /// What it is.
     pub kind: ObjectKind,

@@ -12,6 +12,7 @@ use std::ops::RangeInclusive;
 
 /// A rule: matches, then other statements.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "NFT_MSG_NEWRULE")]
 pub struct Rule {
     /// Evaluated from left to right.
     pub statements: Vec<Statement>,

@@ -6,6 +6,7 @@ use crate::nft::raw;
 
 /// All tables of a network namespace, or all desired tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[doc(alias = "nft list ruleset")]
 pub struct Ruleset {
     /// In the order of the kernel's dump, or in which they are created.
     pub tables: Vec<Table>,
@@ -13,6 +14,7 @@ pub struct Ruleset {
 
 /// `table FAMILY NAME`
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "NFT_MSG_NEWTABLE")]
 pub struct Table {
     /// Selects the packets that it sees.
     pub family: TableFamily,
@@ -32,6 +34,7 @@ pub struct Table {
 
 /// `chain NAME`
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "NFT_MSG_NEWCHAIN")]
 pub struct Chain {
     /// Its name, unique in the table.
     pub name: String,
@@ -45,6 +48,7 @@ pub struct Chain {
 
 /// `type TYPE hook HOOK priority PRIORITY; policy POLICY;`
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "NFTA_CHAIN_HOOK")]
 pub struct BaseChain {
     /// Determines what its rules may do.
     pub chain_type: ChainType,
@@ -76,6 +80,7 @@ pub mod priority {
 
 /// The packets that a table sees (`NFPROTO_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[doc(alias = "NFPROTO_INET")]
 pub enum TableFamily {
     /// No particular family; not a family of tables.
     Unspec,
@@ -129,6 +134,7 @@ impl From<u8> for TableFamily {
 
 /// Determines what the rules of a base chain may do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "NFTA_CHAIN_TYPE")]
 pub enum ChainType {
     /// `filter`
     Filter,
@@ -184,6 +190,7 @@ open_enum! {
 
 /// The verdict for a packet at the end of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "NFTA_CHAIN_POLICY")]
 pub enum Policy {
     /// The packet continues to the next hook.
     Accept,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 /// A named set or map of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "NFT_MSG_NEWSET")]
 pub struct Set {
     /// Its name, at most 255 bytes.
     pub name: String,
@@ -79,6 +80,7 @@ pub enum SetData {
 
 /// One element of a set.
 #[derive(Clone, Debug)]
+#[doc(alias = "NFT_MSG_NEWSETELEM")]
 pub struct Element {
     /// The key.
     pub key: ElementKey,

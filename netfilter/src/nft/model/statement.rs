@@ -44,6 +44,7 @@ pub enum Statement {
 
 /// `counter`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "nft_counter")]
 pub struct Counter {
     /// Packets seen.
     pub packets: u64,
@@ -53,6 +54,7 @@ pub struct Counter {
 
 /// Where evaluation continues (`NFT_*` and `NF_*` verdicts).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "NF_ACCEPT")]
 pub enum Verdict {
     /// The packet continues to the next hook.
     Accept,
@@ -93,6 +95,7 @@ pub enum Source {
 
 /// `redirect`: to this machine, on another port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "nft_redir")]
 pub struct Redirect {
     /// The port or ports; without them only the address changes.
     pub ports: Option<RangeInclusive<u16>>,
@@ -103,6 +106,7 @@ pub struct Redirect {
 
 /// `masquerade`: the source becomes the address of the outgoing interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "nft_masq")]
 pub struct Masquerade {
     /// `masquerade to :PORT`
     pub ports: Option<RangeInclusive<u16>>,
@@ -112,6 +116,7 @@ pub struct Masquerade {
 
 /// `snat` or `dnat` to fixed addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "nft_nat")]
 pub struct Nat {
     /// Which end of the connection is translated.
     pub kind: NatKind,
@@ -127,6 +132,7 @@ pub struct Nat {
 
 /// `enum nft_nat_types`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "NFT_NAT_SNAT")]
 pub enum NatKind {
     /// `snat`
     Snat,
@@ -136,6 +142,7 @@ pub enum NatKind {
 
 /// `tproxy`: the packet is delivered to a local socket unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "nft_tproxy")]
 pub struct Tproxy {
     /// [`TableFamily::Ip`] or [`TableFamily::Ip6`] in `inet` tables; the table's own family elsewhere, and
     /// [`TableFamily::Unspec`] for `tproxy to :PORT` in an `inet` table.
@@ -148,6 +155,7 @@ pub struct Tproxy {
 
 /// `log`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "nft_log")]
 pub struct Log {
     /// Text before the packet, at most 127 bytes.
     pub prefix: Option<String>,
@@ -165,6 +173,7 @@ pub struct Log {
 
 /// `limit rate [over] N/UNIT [burst N packets]`
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "nft_limit")]
 pub struct Limit {
     /// Packets or bytes per unit of time.
     pub rate: u64,
@@ -180,6 +189,7 @@ pub struct Limit {
 
 /// `enum nft_limit_type`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "NFTA_LIMIT_UNIT")]
 pub enum LimitUnit {
     /// Packets
     Packets,
@@ -190,6 +200,7 @@ pub enum LimitUnit {
 /// `reject`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[doc(alias = "nft_reject")]
 pub enum Reject {
     /// `reject with icmp CODE` (`NFT_REJECT_ICMP_UNREACH`); the code is the family's own.
     Icmp(u8),

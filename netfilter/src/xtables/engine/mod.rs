@@ -46,6 +46,7 @@ use weir_netlink::contention::CONTENTION;
 pub type TableId = (XtFamily, String);
 
 /// A connection to the legacy tables of one network namespace.
+#[doc(alias = "IPT_SO_SET_REPLACE")]
 pub struct XtEngine<T: XtTransport = XtSockets> {
     transport: T,
     sets: Box<dyn Sets + Send>,

@@ -21,6 +21,7 @@ use weir_netlink::{Error, Result};
 
 /// Operations for tables as they were observed.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[doc(alias = "ipt_replace")]
 pub struct Transaction {
     /// Executed in this order, they turn the observed state into the desired one.
     pub ops: Vec<XtOp>,

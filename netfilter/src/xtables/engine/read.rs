@@ -15,6 +15,7 @@ use weir_netlink::{Error, Result};
 
 /// Tables as the kernel held them, each at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[doc(alias = "ipt_get_entries")]
 pub struct Snapshot {
     /// The requested tables that exist.
     pub ruleset: Ruleset,

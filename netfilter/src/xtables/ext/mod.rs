@@ -26,6 +26,7 @@ pub struct Form {
 
 /// A match or target that weir does not know, or that no known revision decodes without loss.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_entry_match")]
 pub struct Unknown {
     /// Its name, at most 28 bytes.
     pub name: String,

@@ -10,6 +10,7 @@ use std::fmt;
 
 /// The types of the packet's addresses according to the routing tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_addrtype_info_v1")]
 pub struct Addrtype {
     /// `--src-type`: bits of `XT_ADDRTYPE_*`, one for each `RTN_*`.
     pub source: Option<(Not, u16)>,

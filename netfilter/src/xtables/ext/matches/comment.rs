@@ -9,6 +9,7 @@ use std::fmt;
 
 /// A comment of at most 255 bytes. It always holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_comment_info")]
 pub struct Comment(pub String);
 
 pub(crate) const KIND: Kind<Match> = Kind {

@@ -15,6 +15,7 @@ use std::ops::RangeInclusive;
 
 /// The conntrack state of the packet's connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_conntrack_mtinfo3")]
 pub struct Conntrack {
     /// `--ctstate`: any of these, in the order of [`ConntrackState`].
     pub states: Option<(Not, Vec<ConntrackState>)>,

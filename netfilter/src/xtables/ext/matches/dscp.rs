@@ -8,6 +8,7 @@ use std::fmt;
 
 /// The differentiated services code point: the upper six bits of the type of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_dscp_info")]
 pub struct Dscp {
     /// `!`
     pub not: Not,

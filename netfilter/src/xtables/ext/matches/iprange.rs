@@ -12,6 +12,7 @@ use std::ops::RangeInclusive;
 
 /// Inclusive ranges of addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_iprange_mtinfo")]
 pub struct Iprange {
     /// `--src-range`
     pub source: Option<(Not, RangeInclusive<IpAddr>)>,

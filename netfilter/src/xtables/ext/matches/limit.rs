@@ -10,6 +10,7 @@ use std::fmt;
 
 /// A limited rate of packets: a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_rateinfo")]
 pub struct Limit {
     /// `--limit`: time between two packets in 1/10000 second, never 0.
     pub period: u32,

@@ -8,6 +8,7 @@ use std::fmt;
 
 /// `--mark VALUE/MASK`: the packet's or the connection's mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_mark_mtinfo1")]
 pub struct Mark {
     /// `!`
     pub not: Not,

@@ -10,6 +10,7 @@ use std::fmt;
 
 /// A list of ports, for protocols with ports: at most 15, a range counts as two.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_multiport_v1")]
 pub struct Multiport {
     /// `!`
     pub not: Not,

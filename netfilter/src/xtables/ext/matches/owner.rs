@@ -12,6 +12,7 @@ use std::ops::RangeInclusive;
 /// form. Only in `OUTPUT` and `POSTROUTING`. The kernel refuses it unless the writer's user namespace owns the
 /// network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_owner_match_info")]
 pub struct Owner {
     /// `--socket-exists`
     pub socket: Option<Not>,

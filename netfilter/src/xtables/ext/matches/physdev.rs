@@ -10,6 +10,7 @@ use std::fmt;
 
 /// The bridge ports by which the packet arrived or leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_physdev_info")]
 pub struct Physdev {
     /// `--physdev-is-in`
     pub is_in: Option<Not>,

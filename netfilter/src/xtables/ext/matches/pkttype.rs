@@ -8,6 +8,7 @@ use std::fmt;
 
 /// How the packet was addressed on its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_pkttype_info")]
 pub struct Pkttype {
     /// `!`
     pub not: Not,

@@ -12,6 +12,7 @@ use std::fmt;
 
 /// Whether the packet is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_set_info_match_v4")]
 pub struct SetMatch {
     /// `!`
     pub not: Not,

@@ -10,6 +10,7 @@ use std::fmt;
 
 /// An open socket would receive the packet. Only in `PREROUTING` and `INPUT`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_socket_mtinfo3")]
 pub struct Socket {
     /// `--transparent`: only sockets with `IP_TRANSPARENT`.
     pub transparent: bool,

@@ -11,6 +11,7 @@ use std::fmt;
 
 /// `--state`: any of these states.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_state_info")]
 pub struct State {
     /// `!`
     pub not: Not,

@@ -9,6 +9,7 @@ use std::fmt;
 
 /// Ports, flags and options of the TCP header. The rule must have `-p tcp`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_tcp")]
 pub struct Tcp {
     /// `--sport`
     pub sport: Option<(Not, PortRange)>,

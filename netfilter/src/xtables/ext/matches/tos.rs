@@ -8,6 +8,7 @@ use std::fmt;
 
 /// The whole byte that holds DSCP and ECN: IPv4's type of service, IPv6's traffic class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_tos_match_info")]
 pub struct Tos {
     /// `!`
     pub not: Not,

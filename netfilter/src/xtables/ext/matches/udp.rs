@@ -10,6 +10,7 @@ use std::fmt;
 
 /// Ports of the UDP header. The rule must have `-p udp`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_udp")]
 pub struct Udp {
     /// `--sport`
     pub sport: Option<(Not, PortRange)>,

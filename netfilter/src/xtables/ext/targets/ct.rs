@@ -12,6 +12,7 @@ use std::fmt;
 ///
 /// `CT --zone N` without further options is [`Target::CtZone`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_ct_target_info_v1")]
 pub struct Ct {
     /// `--notrack`: the packet is not tracked.
     pub notrack: Notrack,
@@ -41,6 +42,7 @@ pub enum Notrack {
 
 /// The conntrack zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "XT_CT_ZONE_DIR_ORIG")]
 pub struct Zone {
     /// The zone; `None` takes it from the packet's mark.
     pub id: Option<u16>,

@@ -9,6 +9,7 @@ use std::fmt;
 
 /// A line in the kernel's log; the packet continues with the next rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_log_info")]
 pub struct Log {
     /// `--log-level`, 0 (`emerg`) to 7 (`debug`).
     pub level: u8,

@@ -16,6 +16,7 @@ use std::ops::RangeInclusive;
 ///
 /// `REDIRECT --to-ports` without further options is [`Target::Redirect`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "nf_nat_range2")]
 pub struct Nat {
     /// The target.
     pub kind: NatKind,

@@ -9,6 +9,7 @@ use std::fmt;
 
 /// A copy to the listeners of an nfnetlink_log group; the packet continues with the next rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_nflog_info")]
 pub struct Nflog {
     /// `--nflog-group`
     pub group: u16,

@@ -10,6 +10,7 @@ use std::fmt;
 
 /// Changes sets; the packet continues with the next rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "xt_set_info_target_v3")]
 pub struct SetTarget {
     /// `--add-set`
     pub add: Option<SetRef>,
