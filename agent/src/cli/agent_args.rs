@@ -90,12 +90,12 @@ impl Args for AgentArgs {
         with_settings(command)
             .arg(switch(
                 "dry-run",
-                "Say what would be written where and why; write nothing",
+                "Print what would be written, where and why; write nothing",
             ))
             .arg(
                 switch(
                     "explain-settings",
-                    "Print each setting that is in force and who said so",
+                    "Print each setting in force and its source",
                 )
                 .conflicts_with("dry-run"),
             )
@@ -129,7 +129,7 @@ impl FromArgMatches for AgentArgs {
 impl Args for UninstallArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
         with_settings(command)
-            .arg(switch("verify", "Only say what is left; remove nothing"))
+            .arg(switch("verify", "Only print what is left; remove nothing"))
             .arg(switch("json", "Print JSON"))
     }
 

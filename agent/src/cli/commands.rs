@@ -153,12 +153,12 @@ impl Subcommand for Command {
         parent.subcommands([
             one::<Plan>(
                 "plan",
-                "Print the rules that the kernel would hold; asks no kernel",
+                "Print the desired rules and routing; accesses no kernel",
                 PLAN,
             ),
             one::<Apply>(
                 "apply",
-                "Make a pod's namespace hold a redirection; one line for each change",
+                "Put a redirection in force in a pod's namespace; prints one line for each change",
                 APPLY,
             ),
             one::<Verify>(
@@ -173,7 +173,7 @@ impl Subcommand for Command {
             ),
             one::<CleanArgs>(
                 "clean",
-                "Remove what is ours from a pod's namespace, and nothing else; twice is success",
+                "Remove owned objects from a pod's namespace, and nothing else; succeeds if there are none",
                 CLEAN,
             ),
             one::<RestoreArgs>(
@@ -188,7 +188,7 @@ impl Subcommand for Command {
             ),
             one::<PreflightArgs>(
                 "preflight",
-                "Ask this machine's kernel what it can do, and which of weir's jobs that allows",
+                "Probe the features of this kernel, and which jobs of weir they allow",
                 PREFLIGHT,
             ),
             one::<DemoArgs>(
