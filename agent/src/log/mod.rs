@@ -4,6 +4,7 @@ mod levels;
 mod recent;
 mod sink;
 mod subscriber;
+mod target;
 
 pub(crate) use levels::Levels;
 pub(crate) use sink::Log;

@@ -1,49 +1,79 @@
 //! Where lines go.
 
 use super::recent::Recent;
+use super::target::Queue;
 use super::{Levels, Scope};
+use crate::journal::{Journal, process};
+use crate::thread::privilege;
 use nix::fcntl::OFlag;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 use weir_cni::log::{Level, is_deceptive, quoted, timestamp};
+
+/// How long a line may hold up the thread that says it, when its target begins to block. Afterwards nothing waits.
+const PROMPT: Duration = Duration::from_millis(50);
 
 /// Says lines; clones say them in the same place.
 #[derive(Clone)]
 pub(crate) struct Log {
     json: bool,
     levels: Levels,
-    targets: Arc<Mutex<Vec<Box<dyn Write + Send>>>>,
+    targets: Vec<Queue>,
+    journal: Journal,
     recent: Arc<Mutex<Recent>>,
 }
 
 impl Log {
-    /// Opens the targets: `stdout`, `stderr`, or files, which are appended to.
+    /// Opens the targets, `stdout`, `stderr`, or files, which are appended to, and starts a thread for each that
+    /// writes to it. The journal hears of lines that are lost.
     ///
     /// # Errors
-    /// A file that cannot be opened, by its name.
-    pub(crate) fn open(targets: &[String], json: bool, levels: Levels) -> Result<Self, String> {
-        let open = |target: &String| -> Result<Box<dyn Write + Send>, String> {
-            Ok(match target.as_str() {
-                "stdout" => Box::new(std::io::stdout()),
-                "stderr" => Box::new(std::io::stderr()),
-                path => Box::new(append(path).map_err(|e| {
-                    format!(
-                        "log target {path}: {e}; give stdout, stderr or a file that can be written"
-                    )
-                })?),
-            })
-        };
-        let targets = targets.iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Self {
+    /// A target that cannot be opened, by its name.
+    pub(crate) fn open(
+        targets: &[String],
+        json: bool,
+        levels: Levels,
+        journal: Journal,
+    ) -> Result<Self, String> {
+        let mut log = Self {
             json,
             levels,
-            targets: Arc::new(Mutex::new(targets)),
+            targets: Vec::new(),
+            journal,
             recent: Arc::default(),
-        })
+        };
+        for target in targets {
+            let file = match target.as_str() {
+                "stdout" => duplicate(io::stdout()),
+                "stderr" => duplicate(io::stderr()),
+                path => append(path),
+            };
+            let begun = file.and_then(|file| log.start(file));
+            log.targets.push(begun.map_err(|e| {
+                format!(
+                    "log target {target}: {e}; give stdout, stderr or a file that can be written"
+                )
+            })?);
+        }
+        Ok(log)
+    }
+
+    fn start(&self, file: File) -> io::Result<Queue> {
+        let (queue, encoder, journal) = (Queue::default(), self.clone(), self.journal.clone());
+        let rights = journal.clone();
+        let begins = move || rights.rights(privilege::drop_all_of_thread());
+        let note = move |lines| {
+            let text = format!("{lines} lines are missing here: this target took none, or failed");
+            encoder.encode(Level::Warn, &text)
+        };
+        let failed = move |lines| journal.record(process::Event::LinesDropped { lines });
+        queue.clone().start(file, begins, note, failed)?;
+        Ok(queue)
     }
 
     pub(crate) fn debug(&self, msg: &str) {
@@ -65,9 +95,12 @@ impl Log {
     /// One line of the agent, now.
     pub(crate) fn say(&self, level: Level, msg: &str) {
         if self.hears(Scope::Agent, level) {
-            let line = self.line(Scope::Agent, level, &timestamp(SystemTime::now()), msg, &[]);
-            self.write(&line);
+            self.write(&self.encode(level, msg));
         }
+    }
+
+    fn encode(&self, level: Level, msg: &str) -> String {
+        self.line(Scope::Agent, level, &timestamp(SystemTime::now()), msg, &[])
     }
 
     /// Whether a line would be written.
@@ -109,20 +142,38 @@ impl Log {
         out
     }
 
-    /// Whole lines at once, so that a batch stays together. What cannot be written is lost: there is
-    /// nowhere else to say it.
+    /// Whole lines at once, so that a batch stays together.
     pub(crate) fn write(&self, lines: &str) {
-        for target in locked(&self.targets).iter_mut() {
-            let _ = target.write_all(lines.as_bytes());
-            let _ = target.flush();
-        }
         locked(&self.recent).push(lines);
+        let lost: u64 = self.targets.iter().map(|target| target.push(lines)).sum();
+        if lost > 0 {
+            self.journal
+                .record(process::Event::LinesDropped { lines: lost });
+        }
+        self.settle(PROMPT, false);
+    }
+
+    /// Waits until the lines of now are written, or until the limit is over.
+    pub(crate) fn flush(&self, limit: Duration) {
+        self.settle(limit, true);
+    }
+
+    fn settle(&self, limit: Duration, insists: bool) {
+        let end = Instant::now() + limit;
+        for target in &self.targets {
+            target.settle(end.saturating_duration_since(Instant::now()), insists);
+        }
     }
 
     /// The last lines, as they were written.
     pub(crate) fn recent(&self) -> String {
         locked(&self.recent).text()
     }
+}
+
+/// A descriptor of our own: what std holds locks while it writes, and writes once more when the process ends.
+fn duplicate(stream: impl AsFd) -> io::Result<File> {
+    stream.as_fd().try_clone_to_owned().map(File::from)
 }
 
 /// Opening a pipe without a reader would block, and writing to a full one too.
@@ -162,7 +213,7 @@ mod tests {
 
     #[test]
     fn text_and_json() {
-        let mut log = Log::open(&[], false, Levels::default()).unwrap();
+        let mut log = Log::open(&[], false, Levels::default(), Journal::default()).unwrap();
         let labels = [("pod".to_owned(), "a\u{1b}[m/b".to_owned())];
         let line = |log: &Log| log.line(Scope::Plugin, Level::Warn, "T", "x\ny", &labels);
         assert_eq!(line(&log), "T\twarn\tcni-plugin\tx\\ny\tpod=a\\u{1b}[m/b\n");
@@ -176,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_deceives_a_reader_is_escaped() {
-        let mut log = Log::open(&[], false, Levels::default()).unwrap();
+        let mut log = Log::open(&[], false, Levels::default(), Journal::default()).unwrap();
         let line = |log: &Log| {
             log.line(
                 Scope::Plugin,
@@ -195,7 +246,12 @@ mod tests {
     fn a_pipe_in_the_place_of_a_log_file_is_refused() {
         let path = std::env::temp_dir().join(format!("weir-log-{}", std::process::id()));
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let opened = Log::open(&[path.display().to_string()], false, Levels::default());
+        let opened = Log::open(
+            &[path.display().to_string()],
+            false,
+            Levels::default(),
+            Journal::default(),
+        );
         std::fs::remove_file(&path).unwrap();
         assert!(opened.err().unwrap().contains(&path.display().to_string()));
     }

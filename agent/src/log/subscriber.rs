@@ -121,6 +121,7 @@ impl Visit for Said {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::Journal;
     use crate::journal::pod::{Cause, Event as OfPod, PodRef};
     use crate::log::Levels;
 
@@ -144,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_line_has_the_sentence_and_the_fields() {
-        let log = Log::open(&[], false, Levels::default()).unwrap();
+        let log = Log::open(&[], false, Levels::default(), Journal::default()).unwrap();
         Lines::new(&log).record(SystemTime::now(), &repaired());
         let line = log.recent();
         let (_, line) = line.split_once('\t').unwrap();
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn what_is_below_the_level_is_not_said() {
         let (levels, _) = Levels::parse("cni-agent:error").unwrap();
-        let log = Log::open(&[], true, levels).unwrap();
+        let log = Log::open(&[], true, levels, Journal::default()).unwrap();
         Lines::new(&log).record(SystemTime::now(), &repaired());
         assert_eq!(log.recent(), "");
     }

@@ -16,7 +16,7 @@ pub(crate) use blind::Blind;
 pub(crate) use plugin::LineResult;
 pub(crate) use repair::ratio;
 
-use crate::journal::{Event, Sink};
+use crate::journal::{Event, Sink, process};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -42,6 +42,7 @@ pub(crate) struct Metrics {
     repair: repair::Repair,
     sight: blind::Sight,
     exhausted: Gauge,
+    lines_dropped: Counter,
 }
 
 impl Metrics {
@@ -68,6 +69,11 @@ impl Metrics {
                 &mut registry,
                 "weir_descriptors_exhausted",
                 "1 while the agent has no free file descriptor",
+            ),
+            lines_dropped: counter(
+                &mut registry,
+                "weir_log_lines_dropped",
+                "Lines of the log that stdout, stderr or a file did not take: nothing reads it, or the disk is full",
             ),
             registry: Arc::new(registry),
         }
@@ -100,6 +106,9 @@ impl Sink for Metrics {
             Event::Watch(event) => self.of_watch(event),
             Event::Api(event) => self.of_events(event),
             Event::Install(event) => self.of_install(event),
+            Event::Process(process::Event::LinesDropped { lines }) => {
+                self.lines_dropped.inc_by(*lines);
+            }
             Event::Process(_) => {}
         }
     }

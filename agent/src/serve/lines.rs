@@ -165,10 +165,11 @@ fn is_rfc3339(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::Journal;
     use crate::log::Levels;
 
     fn run(body: &str, bound: &mut Bound) -> String {
-        let log = Log::open(&[], false, Levels::default()).unwrap();
+        let log = Log::open(&[], false, Levels::default(), Journal::default()).unwrap();
         batch(
             body.as_bytes(),
             bound,

@@ -17,7 +17,11 @@ use crate::status::Status;
 use crate::thread::privilege;
 use parts::Parts;
 pub(crate) use settings::Settings;
+use std::time::Duration;
 use weir_cni::log::Level;
+
+/// How long the last lines may take to be written.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Runs until SIGINT or SIGTERM. Then the installation stays for the next agent or goes, as [`Owner`] decides. A
 /// failure removes nothing. The answer is whether all went well.
@@ -29,21 +33,27 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     let (mut levels, unknown) = settings.levels()?;
     // The plugin filters by its own level; here its lines are heard from the agent's level on.
     levels.plugin = levels.agent;
-    let log = Log::open(&settings.log_targets, settings.log_json, levels)?;
-    introduce(&log, resolved, settings, &unknown);
     let repair = settings.repair.as_ref().and_then(|r| r.action);
     let verifies = matches!(repair, Some(Action::Repair));
     let signals = Signals::block().map_err(|e| format!("cannot wait for signals: {e}"))?;
     // Before there is a second thread.
     let kept = privilege::set_no_new_privs().err();
     let said = privilege::drop_all_but_needed(verifies);
+    let journal = Journal::default();
+    let log = Log::open(
+        &settings.log_targets,
+        settings.log_json,
+        levels,
+        journal.clone(),
+    )?;
+    let _logs = Flush(log.clone());
+    introduce(&log, resolved, settings, &unknown);
     let (ready, metrics) = (Ready::default(), Metrics::new());
     let status = Status::new(
         &settings.node_name,
         &settings.desired.bin_dir,
         metrics.clone(),
     );
-    let journal = Journal::default();
     journal.add(ready.clone());
     journal.add(Lines::new(&log));
     journal.add(metrics.clone());
@@ -85,6 +95,15 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
         names.keep();
     }
     Ok(ended_well)
+}
+
+/// Waits for the last lines of the log, however starting ends.
+struct Flush(Log);
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        self.0.flush(LAST_LINES);
+    }
 }
 
 fn introduce(log: &Log, resolved: &Resolved, settings: &Settings, unknown: &[String]) {

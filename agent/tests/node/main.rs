@@ -23,6 +23,7 @@ mod commands;
 mod cri;
 mod drift;
 mod faults;
+mod full_pipe;
 mod golden;
 use weir_testing::groups;
 mod heal;

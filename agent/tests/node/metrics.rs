@@ -70,6 +70,7 @@ fn every_name_is_there_from_the_start() {
         "weir_pods_unasked 0".to_owned(),
         "weir_pods_unasked_unseen 0".to_owned(),
         "weir_descriptors_exhausted 0".to_owned(),
+        "weir_log_lines_dropped_total 0".to_owned(),
         "weir_unasked_removed_total 0".to_owned(),
         "weir_xtables_lock_wait_seconds_count 0".to_owned(),
         "weir_pod_watch_restarts_total{reason=\"forbidden\"} 0".to_owned(),

@@ -25,7 +25,7 @@ pub(crate) fn synced(agent: &Agent, pods: u64) {
 }
 
 /// Asks as the plugin does.
-fn ask(node: &Node, namespace: &str, name: &str, uid: &str) -> (u16, String) {
+pub(crate) fn ask(node: &Node, namespace: &str, name: &str, uid: &str) -> (u16, String) {
     let question = json!({"namespace": namespace, "name": name, "uid": uid}).to_string();
     let stream = UnixStream::connect(node.path("run/pods.sock")).unwrap();
     let length = question.len();

@@ -46,8 +46,8 @@ fn what_is_not_needed_is_given_up_by_every_thread() {
     let of_threads = sets(&agent);
     assert!(of_threads.len() >= 2, "{of_threads:?}");
     for (thread, sets) in &of_threads {
-        // Those that answer others have none at all.
-        let answers = ["servers", "health"].contains(&thread.as_str());
+        // Those that answer others, or only write, have none at all.
+        let answers = ["servers", "health", "log"].contains(&thread.as_str());
         let may = if answers { 0 } else { NEEDED };
         for (set, wanted) in [
             ("Eff", may),
@@ -60,7 +60,9 @@ fn what_is_not_needed_is_given_up_by_every_thread() {
             assert_eq!(sets[set], wanted, "{thread}: {set}");
         }
     }
-    assert!(of_threads.contains_key("servers") && of_threads.contains_key("health"));
+    for thread in ["weir", "servers", "health", "log"] {
+        assert!(of_threads.contains_key(thread), "{of_threads:?}");
+    }
     assert!(!agent.log().contains("is missing"), "{}", agent.log());
 }
 

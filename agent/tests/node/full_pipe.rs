@@ -1,0 +1,78 @@
+//! A log that nothing reads.
+// matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
+
+use crate::api_server::{ApiServer, pod};
+use crate::pods::{ask, synced};
+use crate::servers::post;
+use crate::support::{BRIDGE, Node, weir};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+const DROPPED: &str = "weir_log_lines_dropped_total";
+
+/// Writes until the pipe takes no more; others that write to it block from now on.
+fn fill(pipe: &File) {
+    let flags = OFlag::from_bits_truncate(fcntl(pipe, FcntlArg::F_GETFL).unwrap());
+    fcntl(pipe, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).unwrap();
+    for line in ["filled\n".repeat(100), "\n".to_owned()] {
+        while (&mut &*pipe).write_all(line.as_bytes()).is_ok() {}
+    }
+    fcntl(pipe, FcntlArg::F_SETFL(flags)).unwrap();
+}
+
+#[test]
+fn nothing_waits_for_a_log_that_nobody_reads() {
+    let server = ApiServer::start();
+    server.put(pod("shop", "web", "uid-1"));
+    let node = Node::new();
+    node.write("net.d/10-pods.conflist", BRIDGE);
+    let (read, write): (OwnedFd, OwnedFd) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
+    let write = File::from(write);
+    fill(&write);
+    let mut command = weir();
+    command.stdout(write.try_clone().unwrap());
+    let env = server.env();
+    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let mut agent = node.start_by(command, &env, &["--log_target=stdout"]);
+    agent.wait_ready();
+    synced(&agent, 1);
+
+    let text = "x".repeat(200);
+    let line = json!({"level": "info", "time": "2026-11-20T21:15:02Z", "msg": text}).to_string();
+    let batch = json!(vec![line; 3000]).to_string();
+    for _ in 0..3 {
+        assert_eq!(post(&node, &batch), Some((200, String::new())));
+        let asked = Instant::now();
+        assert_eq!(ask(&node, "shop", "web", "uid-1").0, 200);
+        assert!(agent.is_ready());
+        assert!(asked.elapsed() < Duration::from_secs(5), "{asked:?}");
+    }
+    let dropped = agent.metric(DROPPED);
+    assert!(dropped >= 2000, "{dropped}");
+
+    // What was queued comes when there is room, and then how many lines are missing.
+    let mut lines = BufReader::new(File::from(read)).lines();
+    let mut plugins = 0;
+    let note = loop {
+        let line = lines.next().unwrap().unwrap();
+        if line.contains("lines are missing here") {
+            break line;
+        }
+        plugins += u64::from(line.contains("cni-plugin"));
+    };
+    assert!(plugins >= 3000, "{plugins}");
+    assert!(
+        note.contains(&format!("\twarn\tcni-agent\t{dropped} lines")),
+        "{note}"
+    );
+
+    fill(&write);
+    let began = Instant::now();
+    assert!(agent.terminate().success());
+    assert!(began.elapsed() < Duration::from_secs(15), "{began:?}");
+    assert!(!node.read("net.d/10-pods.conflist").contains("istio-cni"));
+}
