@@ -9,7 +9,6 @@ use super::{AddressFamily, RouteScope, Routing};
 use crate::Result;
 use crate::attr::{DecodeError, Ip, Ne32, U8};
 use crate::message::{IfAddrMsg, Message};
-use crate::socket::Request;
 
 crate::attributes! {
     /// `IFA_*` (`linux/if_addr.h`)
@@ -56,12 +55,8 @@ impl Routing {
     ///
     /// [`crate::ErrorKind::Exhausted`] when addresses kept changing.
     pub fn addresses(&self) -> Result<Vec<Address>> {
-        let attrs = AddressAttrs::default();
-        let about = (IfAddrMsg::default(), &attrs);
-        self.list(
-            &Request::new(RTM_GETADDR, about, "list", "the addresses"),
-            read,
-        )
+        let all = (IfAddrMsg::default(), AddressAttrs::default());
+        self.list(RTM_GETADDR, all, "the addresses", read)
     }
 
     /// `ip address add NET dev LINK`, for IPv6 with `nodad`: it is usable immediately. False when the link has the
@@ -86,8 +81,7 @@ impl Routing {
             header.flags = IFA_F_NODAD;
         }
         attrs.protocol = protocol;
-        let object = object(index, net);
-        self.ensure(Request::new(RTM_NEWADDR, (header, &attrs), "add", &object))
+        self.add(RTM_NEWADDR, (header, attrs), &object(index, net))
     }
 
     /// `ip address delete NET dev LINK`. False when it does not exist.
@@ -96,14 +90,7 @@ impl Routing {
     ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn del_address(&self, index: u32, net: IpNet) -> Result<bool> {
-        let (header, attrs) = build(index, net);
-        let object = object(index, net);
-        self.remove(&Request::new(
-            RTM_DELADDR,
-            (header, &attrs),
-            "delete",
-            &object,
-        ))
+        self.delete(RTM_DELADDR, build(index, net), &object(index, net))
     }
 }
 

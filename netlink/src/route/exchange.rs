@@ -11,105 +11,94 @@ use crate::{Error, Result};
 /// Size of the receive buffer in bytes, after answers were dropped.
 const ROOM: usize = 4 << 20;
 
-impl Routing {
-    /// Creates an object that must be new (`NLM_F_CREATE | NLM_F_EXCL`).
-    pub(super) fn create<H, A>(&self, mut request: Request<'_, H, A>) -> Result<()>
-    where
-        H: FamilyHeader<Protocol = Route>,
-        A: AttrSet,
-    {
-        request.flags |= NLM_F_CREATE | NLM_F_EXCL;
-        self.change(&request)
-    }
+/// A family header of `NETLINK_ROUTE`.
+pub(super) trait RouteHeader: FamilyHeader<Protocol = Route> {}
+impl<H: FamilyHeader<Protocol = Route>> RouteHeader for H {}
 
-    /// Like [`Routing::create`]; false when the object exists already.
-    pub(super) fn ensure<H, A>(&self, request: Request<'_, H, A>) -> Result<bool>
-    where
-        H: FamilyHeader<Protocol = Route>,
-        A: AttrSet,
-    {
-        match self.create(request) {
-            Ok(()) => Ok(true),
+/// The flags of a request that adds an object, which must be new.
+pub(super) const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
+
+impl Routing {
+    /// Adds an object; false when it exists already.
+    pub(super) fn add<H: RouteHeader, A: AttrSet>(
+        &self,
+        kind: u16,
+        about: (H, A),
+        object: &str,
+    ) -> Result<bool> {
+        match self.change((kind, NEW), about, "add", object) {
             Err(e) if e.is_exists() => Ok(false),
-            Err(e) => Err(e),
+            done => done.map(|()| true),
         }
     }
 
     /// Deletes an object; false when it does not exist.
-    pub(super) fn remove<H, A>(&self, request: &Request<'_, H, A>) -> Result<bool>
-    where
-        H: FamilyHeader<Protocol = Route>,
-        A: AttrSet,
-    {
-        match self.change(request) {
-            Ok(()) => Ok(true),
+    pub(super) fn delete<H: RouteHeader, A: AttrSet>(
+        &self,
+        kind: u16,
+        about: (H, A),
+        object: &str,
+    ) -> Result<bool> {
+        match self.change((kind, 0), about, "delete", object) {
             Err(e) if e.is_not_found() => Ok(false),
-            Err(e) => Err(e),
+            done => done.map(|()| true),
         }
     }
 
-    pub(super) fn change<H, A>(&self, request: &Request<'_, H, A>) -> Result<()>
-    where
-        H: FamilyHeader<Protocol = Route>,
-        A: AttrSet,
-    {
-        self.socket().change(request).map(drop)
+    /// A change, with these flags besides those of every request.
+    pub(super) fn change<H: RouteHeader, A: AttrSet>(
+        &self,
+        (kind, flags): (u16, u16),
+        (header, attrs): (H, A),
+        operation: &str,
+        object: &str,
+    ) -> Result<()> {
+        let mut request = Request::new(kind, (header, &attrs), operation, object);
+        request.flags = flags;
+        self.socket().change(&request).map(drop)
     }
 
     /// The one object that answers a request. Not a dump, so it cannot be interrupted.
-    pub(super) fn one<H, A, V>(
+    pub(super) fn find<H: RouteHeader, A: AttrSet, V>(
         &self,
-        request: &Request<'_, H, A>,
+        kind: u16,
+        (header, attrs): (H, A),
+        object: &str,
         read: impl Fn(&Message<H>) -> Result<Option<V>, DecodeError>,
-    ) -> Result<V>
-    where
-        H: FamilyHeader<Protocol = Route>,
-        A: AttrSet,
-    {
-        let messages = self.socket().look_up(request)?;
-        let (operation, object) = (request.operation, request.object);
-        for message in &messages {
+    ) -> Result<V> {
+        let request = Request::new(kind, (header, &attrs), "find", object);
+        for message in &self.socket().look_up(&request)? {
             let read = read(message);
-            let read = read.map_err(|e| Error::malformed(operation, object, e.to_string()));
+            let read = read.map_err(|e| Error::malformed("find", object, e.to_string()));
             if let Some(value) = read? {
                 return Ok(value);
             }
         }
         let detail = "the kernel's answer has no such object";
-        Err(Error::malformed(operation, object, detail))
+        Err(Error::malformed("find", object, detail))
     }
 
     /// A dump, repeated while the kernel reports an interruption. Objects of another kind are skipped.
-    pub(super) fn list<H, A, V>(
+    pub(super) fn list<H: RouteHeader, A: AttrSet, V>(
         &self,
-        request: &Request<'_, H, A>,
+        kind: u16,
+        (header, attrs): (H, A),
+        object: &str,
         read: impl Fn(&Message<H>) -> Result<Option<V>, DecodeError>,
-    ) -> Result<Vec<V>>
-    where
-        H: FamilyHeader<Protocol = Route>,
-        A: AttrSet,
-    {
-        list(
-            &mut self.socket(),
-            request,
-            read,
-            Attempts::begin(CONTENTION),
-        )
+    ) -> Result<Vec<V>> {
+        let request = Request::new(kind, (header, &attrs), "list", object);
+        let attempts = Attempts::begin(CONTENTION);
+        list(&mut self.socket(), &request, read, attempts)
     }
 }
 
 /// The first complete answer.
-fn list<T, H, A, V>(
+fn list<T: Transport, H: RouteHeader, A: AttrSet, V>(
     socket: &mut Socket<T, Route>,
     request: &Request<'_, H, A>,
     read: impl Fn(&Message<H>) -> Result<Option<V>, DecodeError>,
     mut attempts: Attempts,
-) -> Result<Vec<V>>
-where
-    T: Transport,
-    H: FamilyHeader<Protocol = Route>,
-    A: AttrSet,
-{
+) -> Result<Vec<V>> {
     let (operation, object) = (request.operation, request.object);
     loop {
         let mut found = Vec::new();

@@ -4,12 +4,12 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::chosen::Chosen;
+use super::exchange::NEW;
 use super::number::{IFF_UP, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
 use super::{LinkKind, Routing};
 use crate::attr::{Bytes, DecodeError, LossyStr, Ne32, Nest, Unknown};
 use crate::message::{IfInfoMsg, Message};
 use crate::netns::Netns;
-use crate::socket::Request;
 use crate::{Error, Result};
 
 crate::attributes! {
@@ -180,9 +180,8 @@ impl Routing {
     ///
     /// [`crate::ErrorKind::Exhausted`] when links kept changing.
     pub fn links(&self) -> Result<Vec<Link>> {
-        let attrs = LinkAttrs::default();
-        let about = (IfInfoMsg::default(), &attrs);
-        self.list(&Request::new(RTM_GETLINK, about, "list", "the links"), read)
+        let all = (IfInfoMsg::default(), LinkAttrs::default());
+        self.list(RTM_GETLINK, all, "the links", read)
     }
 
     /// `ip link show dev NAME`.
@@ -192,12 +191,8 @@ impl Routing {
     /// `ENODEV` ([`Error::is_not_found`]) when there is none.
     pub fn link(&self, name: &str) -> Result<Link> {
         check_name("find", name)?;
-        let attrs = LinkAttrs::named(name);
-        let about = (IfInfoMsg::default(), &attrs);
-        self.one(
-            &Request::new(RTM_GETLINK, about, "find", &object(name)),
-            read,
-        )
+        let about = (IfInfoMsg::default(), LinkAttrs::named(name));
+        self.find(RTM_GETLINK, about, &object(name), read)
     }
 
     /// The link with this index.
@@ -206,11 +201,8 @@ impl Routing {
     ///
     /// `ENODEV` ([`Error::is_not_found`]) when there is none.
     pub fn link_by_index(&self, index: u32) -> Result<Link> {
-        let (attrs, object) = (LinkAttrs::default(), numbered(index));
-        self.one(
-            &Request::new(RTM_GETLINK, (at(index), &attrs), "find", &object),
-            read,
-        )
+        let about = (at(index), LinkAttrs::default());
+        self.find(RTM_GETLINK, about, &numbered(index), read)
     }
 
     /// `ip link set dev NAME up`.
@@ -224,13 +216,8 @@ impl Routing {
             change: IFF_UP,
             ..at(index)
         };
-        let (attrs, object) = (LinkAttrs::default(), numbered(index));
-        self.change(&Request::new(
-            RTM_NEWLINK,
-            (header, &attrs),
-            "set up",
-            &object,
-        ))
+        let about = (header, LinkAttrs::default());
+        self.change((RTM_NEWLINK, 0), about, "set up", &numbered(index))
     }
 
     /// `ip link set dev NAME master MASTER`; 0 removes it from its master.
@@ -244,12 +231,7 @@ impl Routing {
             ..LinkAttrs::default()
         };
         let object = format!("{} in link number {master}", numbered(index));
-        self.change(&Request::new(
-            RTM_NEWLINK,
-            (at(index), &attrs),
-            "put",
-            &object,
-        ))
+        self.change((RTM_NEWLINK, 0), (at(index), attrs), "put", &object)
     }
 
     /// `ip link add NAME type KIND ...`, in another namespace if one is given. Without a name the kernel chooses one.
@@ -259,10 +241,10 @@ impl Routing {
     /// `EEXIST` when a name is in use; `EOPNOTSUPP`: the kernel has no such kind, and if it supports modules it tried
     /// to load `rtnl-link-KIND`; `EPERM`; as the kind answers.
     pub fn add_link(&self, link: &Link, netns: Option<InNetns<'_>>) -> Result<()> {
-        let (header, attrs) = link.build("add", netns)?;
+        let about = link.build("add", netns)?;
         let kind = link.kind.as_ref().map_or("none", LinkKind::word);
         let object = format!("{} of kind {kind}", object(&link.name));
-        self.create(Request::new(RTM_NEWLINK, (header, &attrs), "add", &object))
+        self.change((RTM_NEWLINK, NEW), about, "add", &object)
     }
 
     /// `ip link add NAME type veth peer name PEER netns NETNS`: both ends are down, the peer is created inside the
@@ -289,12 +271,7 @@ impl Routing {
         let mut attrs = LinkAttrs::default();
         attrs.put_into(Some(netns.into()));
         let object = format!("{} to {}", numbered(index), netns.origin().display());
-        self.change(&Request::new(
-            RTM_NEWLINK,
-            (at(index), &attrs),
-            "move",
-            &object,
-        ))
+        self.change((RTM_NEWLINK, 0), (at(index), attrs), "move", &object)
     }
 
     /// `ip link delete`; deleting one end of a veth pair deletes the other. False when the link does not exist.
@@ -303,13 +280,8 @@ impl Routing {
     ///
     /// `EOPNOTSUPP` for links that cannot be deleted, such as `lo`.
     pub fn delete_link(&self, index: u32) -> Result<bool> {
-        let (attrs, object) = (LinkAttrs::default(), numbered(index));
-        self.remove(&Request::new(
-            RTM_DELLINK,
-            (at(index), &attrs),
-            "delete",
-            &object,
-        ))
+        let about = (at(index), LinkAttrs::default());
+        self.delete(RTM_DELLINK, about, &numbered(index))
     }
 }
 

@@ -8,7 +8,6 @@ use super::{AddressFamily, Routing};
 use crate::Result;
 use crate::attr::{Bytes, DecodeError, Ip, Unknown};
 use crate::message::{Message, NLM_F_CREATE, NLM_F_REPLACE, NdMsg};
-use crate::socket::Request;
 
 crate::attributes! {
     /// `NDA_*` (`linux/neighbour.h`)
@@ -82,12 +81,8 @@ impl Routing {
     ///
     /// [`crate::ErrorKind::Exhausted`] when neighbours kept changing.
     pub fn neighbours(&self) -> Result<Vec<Neighbour>> {
-        let attrs = NeighbourAttrs::default();
-        let about = (NdMsg::default(), &attrs);
-        self.list(
-            &Request::new(RTM_GETNEIGH, about, "list", "the neighbours"),
-            read,
-        )
+        let all = (NdMsg::default(), NeighbourAttrs::default());
+        self.list(RTM_GETNEIGH, all, "the neighbours", read)
     }
 
     /// `ip neigh replace`: adds it, or changes the one with this address on this link.
@@ -96,11 +91,9 @@ impl Routing {
     ///
     /// `ENODEV`; `EINVAL`: links of this type have no neighbours, such as `lo`.
     pub fn replace_neighbour(&self, neighbour: &Neighbour) -> Result<()> {
-        let (header, attrs) = neighbour.build();
-        let object = neighbour.to_string();
-        let mut request = Request::new(RTM_NEWNEIGH, (header, &attrs), "replace", &object);
-        request.flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.change(&request)
+        let (about, object) = (neighbour.build(), neighbour.to_string());
+        let replace = (RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE);
+        self.change(replace, about, "replace", &object)
     }
 
     /// `ip neigh delete`. False when there is none with this address on this link.
@@ -109,14 +102,7 @@ impl Routing {
     ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn delete_neighbour(&self, neighbour: &Neighbour) -> Result<bool> {
-        let (header, attrs) = neighbour.build();
-        let object = neighbour.to_string();
-        self.remove(&Request::new(
-            RTM_DELNEIGH,
-            (header, &attrs),
-            "delete",
-            &object,
-        ))
+        self.delete(RTM_DELNEIGH, neighbour.build(), &neighbour.to_string())
     }
 }
 

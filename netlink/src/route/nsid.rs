@@ -9,7 +9,6 @@ use crate::Result;
 use crate::attr::{DecodeError, Ne32};
 use crate::message::{Message, RtGenMsg};
 use crate::netns::Netns;
-use crate::socket::Request;
 
 crate::attributes! {
     /// `NETNSA_*` (`linux/net_namespace.h`)
@@ -40,14 +39,8 @@ impl Routing {
     ///
     /// [`crate::ErrorKind::Exhausted`] when ids kept changing.
     pub fn nsids(&self) -> Result<Vec<i32>> {
-        let attrs = NsidAttrs::default();
-        let request = Request::new(
-            RTM_GETNSID,
-            (RtGenMsg::default(), &attrs),
-            "list",
-            "the namespace ids",
-        );
-        self.list(&request, read)
+        let all = (RtGenMsg::default(), NsidAttrs::default());
+        self.list(RTM_GETNSID, all, "the namespace ids", read)
     }
 
     /// The id that this namespace assigned to another one; `None` when it assigned none.
@@ -56,10 +49,9 @@ impl Routing {
     ///
     /// `EPERM`, as every request.
     pub fn nsid(&self, netns: &Netns) -> Result<Option<i32>> {
-        let attrs = NsidAttrs::of(netns);
+        let about = (RtGenMsg::default(), NsidAttrs::of(netns));
         let object = format!("the id of {}", netns.origin().display());
-        let request = Request::new(RTM_GETNSID, (RtGenMsg::default(), &attrs), "find", &object);
-        let id = self.one(&request, read)?;
+        let id = self.find(RTM_GETNSID, about, &object, read)?;
         Ok((id >= 0).then_some(id))
     }
 
@@ -74,8 +66,8 @@ impl Routing {
             ..NsidAttrs::of(netns)
         };
         let object = format!("id {id} of {}", netns.origin().display());
-        let request = Request::new(RTM_NEWNSID, (RtGenMsg::default(), &attrs), "set", &object);
-        match self.change(&request) {
+        let about = (RtGenMsg::default(), attrs);
+        match self.change((RTM_NEWNSID, 0), about, "set", &object) {
             Ok(()) => Ok(true),
             // rtnl_net_newid() of net/core/net_namespace.c: the id belongs to another namespace.
             Err(e) if e.is_exists() || e.errno() == Some(libc::ENOSPC) => Ok(false),

@@ -12,7 +12,6 @@ use super::number::{
 use super::{AddressFamily, RT_TABLE_MAIN, RouteProtocol, RouteScope, RouteType, Routing};
 use crate::attr::{Bytes, DecodeError, Ip, Ne32, U8};
 use crate::message::{Message, RtMsg, u32_at};
-use crate::socket::Request;
 use crate::{Error, Result};
 
 crate::attributes! {
@@ -201,8 +200,7 @@ impl Routing {
             };
             let mut attrs = RouteAttrs::default();
             select(&mut header, &mut attrs);
-            let request = Request::new(RTM_GETROUTE, (header, &attrs), "list", object);
-            match self.list(&request, read) {
+            match self.list(RTM_GETROUTE, (header, attrs), object, read) {
                 Ok(found) => routes.extend(found),
                 // The kernel creates a table with its first route; without IPv6 there are no IPv6 tables.
                 Err(e) if e.is_not_found() => {}
@@ -223,8 +221,7 @@ impl Routing {
     pub fn add_route(&self, route: &Route) -> Result<bool> {
         let object = format!("route {route}");
         check_gateway("add", route, &object)?;
-        let (header, attrs) = build(route);
-        self.ensure(Request::new(RTM_NEWROUTE, (header, &attrs), "add", &object))
+        self.add(RTM_NEWROUTE, build(route), &object)
     }
 
     /// `ip route delete`: the first route that agrees with all fields that are set. False when there is none.
@@ -235,13 +232,7 @@ impl Routing {
     pub fn del_route(&self, route: &Route) -> Result<bool> {
         let object = format!("route {route}");
         check_gateway("delete", route, &object)?;
-        let (header, attrs) = build(route);
-        self.remove(&Request::new(
-            RTM_DELROUTE,
-            (header, &attrs),
-            "delete",
-            &object,
-        ))
+        self.delete(RTM_DELROUTE, build(route), &object)
     }
 }
 

@@ -6,7 +6,6 @@ use super::number::{FIB_RULE_INVERT, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
 use super::{AddressFamily, RouteProtocol, Routing, RuleAction, RuleSelectors};
 use crate::attr::{Be64, Bytes, DecodeError, Ip, LossyStr, Ne32, U8};
 use crate::message::{FibRuleHdr, Message};
-use crate::socket::Request;
 use crate::{Error, Result};
 
 crate::attributes! {
@@ -196,15 +195,11 @@ impl Routing {
     pub fn add_rule(&self, rule: &PolicyRule) -> Result<bool> {
         let object = format!("policy rule {rule}");
         refuse_selectors("add", rule, &object)?;
-        if self
-            .rules_of(rule.family)?
-            .iter()
-            .any(|there| there.same_effect(rule))
-        {
+        let there = self.rules_of(rule.family)?;
+        if there.iter().any(|there| there.same_effect(rule)) {
             return Ok(false);
         }
-        let (header, attrs) = build(rule);
-        self.ensure(Request::new(RTM_NEWRULE, (header, &attrs), "add", &object))
+        self.add(RTM_NEWRULE, build(rule), &object)
     }
 
     /// `ip rule delete`: the first rule with this mark, mask, table and protocol, and with this priority if it is
@@ -216,13 +211,7 @@ impl Routing {
     pub fn del_rule(&self, rule: &PolicyRule) -> Result<bool> {
         let object = format!("policy rule {rule}");
         refuse_selectors("delete", rule, &object)?;
-        let (header, attrs) = build(rule);
-        self.remove(&Request::new(
-            RTM_DELRULE,
-            (header, &attrs),
-            "delete",
-            &object,
-        ))
+        self.delete(RTM_DELRULE, build(rule), &object)
     }
 
     fn rules_of(&self, family: AddressFamily) -> Result<Vec<PolicyRule>> {
@@ -242,11 +231,7 @@ impl Routing {
             family,
             ..FibRuleHdr::default()
         };
-        let attrs = RuleAttrs::default();
-        self.list(
-            &Request::new(RTM_GETRULE, (header, &attrs), "list", object),
-            read,
-        )
+        self.list(RTM_GETRULE, (header, RuleAttrs::default()), object, read)
     }
 }
 

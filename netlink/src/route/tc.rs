@@ -10,7 +10,6 @@ use super::number::{
 };
 use crate::attr::{Bytes, DecodeError, EncodeError, LossyStr, Ne32, Unknown};
 use crate::message::{Message, TcMsg};
-use crate::socket::Request;
 use crate::{Error, Result};
 
 crate::attributes! {
@@ -244,12 +243,8 @@ impl Routing {
     ///
     /// [`crate::ErrorKind::Exhausted`] when qdiscs kept changing.
     pub fn qdiscs(&self) -> Result<Vec<Qdisc>> {
-        let attrs = TcAttrs::default();
-        let about = (TcMsg::default(), &attrs);
-        self.list(
-            &Request::new(RTM_GETQDISC, about, "list", "the qdiscs"),
-            read_qdisc,
-        )
+        let all = (TcMsg::default(), TcAttrs::default());
+        self.list(RTM_GETQDISC, all, "the qdiscs", read_qdisc)
     }
 
     /// `tc qdisc add`. False when the parent has a qdisc already.
@@ -258,9 +253,7 @@ impl Routing {
     ///
     /// `ENOENT`: the kernel has no such qdisc.
     pub fn add_qdisc(&self, qdisc: &Qdisc) -> Result<bool> {
-        let (header, attrs) = qdisc.build();
-        let object = format!("qdisc {qdisc}");
-        self.ensure(Request::new(RTM_NEWQDISC, (header, &attrs), "add", &object))
+        self.add(RTM_NEWQDISC, qdisc.build(), &format!("qdisc {qdisc}"))
     }
 
     /// `tc qdisc delete`: deletes its filters too. False when it does not exist.
@@ -269,10 +262,7 @@ impl Routing {
     ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn delete_qdisc(&self, qdisc: &Qdisc) -> Result<bool> {
-        let (header, attrs) = qdisc.build();
-        let object = format!("qdisc {qdisc}");
-        let request = Request::new(RTM_DELQDISC, (header, &attrs), "delete", &object);
-        match self.remove(&request) {
+        match self.delete(RTM_DELQDISC, qdisc.build(), &format!("qdisc {qdisc}")) {
             // qdisc_get() of net/sched/sch_api.c: nothing is attached to that parent.
             Err(e) if e.errno() == Some(libc::EINVAL) && !self.has_qdisc(qdisc)? => Ok(false),
             other => other,
@@ -291,17 +281,14 @@ impl Routing {
     /// [`crate::ErrorKind::Exhausted`] when they kept changing. The list is empty, too, when the link or the parent does
     /// not exist: the kernel gives no error then (`tc_dump_tfilter()`, net/sched/cls_api.c).
     pub fn filters(&self, link: u32, parent: TcHandle) -> Result<Vec<Filter>> {
-        let attrs = TcAttrs::default();
         let header = TcMsg {
             index: link,
             parent: parent.0,
             ..TcMsg::default()
         };
         let object = format!("the filters at {parent} of link number {link}");
-        self.list(
-            &Request::new(RTM_GETTFILTER, (header, &attrs), "list", &object),
-            read_filter,
-        )
+        let about = (header, TcAttrs::default());
+        self.list(RTM_GETTFILTER, about, &object, read_filter)
     }
 
     /// `tc filter add`. False when a filter with this priority and handle exists.
@@ -311,14 +298,7 @@ impl Routing {
     /// `ENOENT`: the kernel has no such classifier; `EINVAL`: the parent does not exist, or the program has another
     /// type.
     pub fn add_filter(&self, filter: &Filter) -> Result<bool> {
-        let (header, attrs) = filter.about("add")?;
-        let object = filter.to_string();
-        self.ensure(Request::new(
-            RTM_NEWTFILTER,
-            (header, &attrs),
-            "add",
-            &object,
-        ))
+        self.add(RTM_NEWTFILTER, filter.about("add")?, &filter.to_string())
     }
 
     /// `tc filter delete`: the filter with this priority and handle, with handle 0 all of the priority. False when
@@ -330,13 +310,7 @@ impl Routing {
     pub fn delete_filter(&self, filter: &Filter) -> Result<bool> {
         let (header, mut attrs) = filter.about("delete")?;
         attrs.options = None;
-        let object = filter.to_string();
-        self.remove(&Request::new(
-            RTM_DELTFILTER,
-            (header, &attrs),
-            "delete",
-            &object,
-        ))
+        self.delete(RTM_DELTFILTER, (header, attrs), &filter.to_string())
     }
 }
 
