@@ -17,9 +17,9 @@ mod base64;
 mod client;
 mod error;
 mod kubeconfig;
-mod pinned;
 mod server;
 mod tls;
+mod verifier;
 
 pub use client::{Client, REQUEST_LIMIT};
 pub use error::{Error, Reason};

@@ -3,16 +3,13 @@
 use std::sync::Arc;
 
 use rustls::client::WantsClientCert;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme,
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{CertificateError, ClientConfig, ConfigBuilder, Error};
 
 use super::kubeconfig::Access;
-use super::pinned::Pinned;
+use super::verifier::Verifier;
 
 /// Client configuration for TLS 1.2 and 1.3, without a client certificate. `authority` is PEM; `None`
 /// accepts any server certificate.
@@ -30,14 +27,12 @@ fn believing(
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    Ok(match authority {
-        Some(pem) => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Pinned::new(certificates(pem), provider)?)),
-        None => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(NoVerification(provider))),
-    })
+    let verifier = match authority {
+        Some(pem) => Verifier::of(certificates(pem), provider)?,
+        None => Verifier::of_any(provider),
+    };
+    let builder = builder.dangerous();
+    Ok(builder.with_custom_certificate_verifier(Arc::new(verifier)))
 }
 
 /// The TLS client configuration for a kubeconfig; the error says which part of it cannot be used.
@@ -99,47 +94,5 @@ pub(super) fn words(error: &Error) -> String {
             format!("the server's {other}")
         }
         _ => "the server's certificate is refused".into(),
-    }
-}
-
-/// Accepts any certificate, for `insecure-skip-tls-verify: true` in the kubeconfig. The
-/// handshake's signatures are still checked.
-#[derive(Debug)]
-struct NoVerification(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for NoVerification {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
