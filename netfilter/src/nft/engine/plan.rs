@@ -133,11 +133,16 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, owned: &[TableId]) -> Transa
     }
 }
 
+/// The table without sets and chains.
 fn shell(t: &Table) -> Table {
     Table {
+        family: t.family,
+        name: t.name.clone(),
+        flags: t.flags,
+        comment: t.comment.clone(),
+        objects: t.objects.clone(),
         sets: Vec::new(),
         chains: Vec::new(),
-        ..t.clone()
     }
 }
 
@@ -157,10 +162,13 @@ fn add_table(t: &Table, ops: &mut Vec<NftOp>) {
     }
 }
 
+/// The chain without rules.
 fn empty(c: &Chain) -> Chain {
     Chain {
+        name: c.name.clone(),
+        base: c.base.clone(),
+        comment: c.comment.clone(),
         rules: Vec::new(),
-        ..c.clone()
     }
 }
 
@@ -223,6 +231,10 @@ fn change_rules(
     deletions: &mut Vec<NftOp>,
     additions: &mut Vec<NftOp>,
 ) {
+    let mut pairs = chain.rules.iter().zip(desired);
+    if chain.rules.len() == desired.len() && pairs.all(|(o, d)| o.is_same_but_counters(d)) {
+        return;
+    }
     let old: Vec<Rule> = chain.rules.iter().map(Rule::without_counters).collect();
     // Nearly all rules are equal as listed, and need no canonical form.
     let as_listed = |(i, rule): (usize, &Rule)| {
@@ -350,41 +362,48 @@ impl NftOp {
     /// The object of the `nft` command, as written after the verb.
     #[must_use]
     pub fn object(&self) -> String {
+        fmt::from_fn(|f| self.write_object(f)).to_string()
+    }
+
+    fn write_object(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |family: TableFamily, r: &Rule| rule_text(r, family, Context::of(family));
         match self {
-            Self::AddTable(t) => format!("table {} {}", t.family, t.name),
-            Self::DeleteTable((family, name)) => format!("table {family} {name}"),
+            Self::AddTable(t) => write!(f, "table {} {}", t.family, t.name),
+            Self::DeleteTable((family, name)) => write!(f, "table {family} {name}"),
             Self::ReplaceTable((family, name), reasons) => {
-                format!("table {family} {name} # {}", reasons.join(", "))
+                write!(f, "table {family} {name} # {}", reasons.join(", "))
             }
             Self::AddSet((family, table), s) => {
                 let (word, name) = (set_word(s), &s.name);
-                format!("{word} {family} {table} {name} {}", set_line(s))
+                write!(f, "{word} {family} {table} {name} {}", set_line(s))
             }
-            Self::DeleteSet((family, table), name) => format!("set {family} {table} {name}"),
+            Self::DeleteSet((family, table), name) => write!(f, "set {family} {table} {name}"),
             Self::AddElements((family, table), s, e)
             | Self::DeleteElements((family, table), s, e) => {
                 let (name, count) = (&s.name, e.len());
-                format!("element {family} {table} {name} ({count} elements)")
+                write!(f, "element {family} {table} {name} ({count} elements)")
             }
             Self::AddChain((family, table), c) => {
-                let chain = format!("chain {family} {table} {}", c.name);
+                write!(f, "chain {family} {table} {}", c.name)?;
                 match &c.base {
-                    Some(base) => format!("{chain} {{ {} }}", base_chain_text(base, *family)),
-                    None => chain,
+                    Some(base) => write!(f, " {{ {} }}", base_chain_text(base, *family)),
+                    None => Ok(()),
                 }
             }
             Self::SetPolicy((family, table), name, policy) => {
-                format!("chain {family} {table} {name} {{ policy {policy}; }}")
+                write!(f, "chain {family} {table} {name} {{ policy {policy}; }}")
             }
-            Self::DeleteChain((family, table), name) => format!("chain {family} {table} {name}"),
+            Self::DeleteChain((family, table), name) => write!(f, "chain {family} {table} {name}"),
             Self::AddRule((family, table), chain, r, before) => {
-                let place = before.map_or(String::new(), |handle| format!("position {handle} "));
-                format!("rule {family} {table} {chain} {place}{}", text(*family, r))
+                write!(f, "rule {family} {table} {chain} ")?;
+                if let Some(handle) = before {
+                    write!(f, "position {handle} ")?;
+                }
+                f.write_str(&text(*family, r))
             }
             Self::DeleteRule((family, table), chain, r, handle) => {
                 let text = text(*family, r);
-                format!("rule {family} {table} {chain} handle {handle} # {text}")
+                write!(f, "rule {family} {table} {chain} handle {handle} # {text}")
             }
         }
     }
@@ -392,6 +411,8 @@ impl NftOp {
 
 impl fmt::Display for NftOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.verb(), self.object())
+        f.write_str(self.verb())?;
+        f.write_str(" ")?;
+        self.write_object(f)
     }
 }

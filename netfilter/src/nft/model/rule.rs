@@ -61,6 +61,17 @@ impl Rule {
         lower::rule(self, Context::of(family)).exprs
     }
 
+    /// Equal but for the values of counters.
+    pub(crate) fn is_same_but_counters(&self, other: &Self) -> bool {
+        let is_same = |(a, b): (&Statement, &Statement)| match (a, b) {
+            (Statement::Counter(_), Statement::Counter(_)) => true,
+            (a, b) => a == b,
+        };
+        self.comment == other.comment
+            && self.statements.len() == other.statements.len()
+            && self.statements.iter().zip(&other.statements).all(is_same)
+    }
+
     /// The same rule with its counters at zero, for comparisons.
     #[must_use]
     pub fn without_counters(&self) -> Self {
