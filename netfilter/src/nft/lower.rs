@@ -29,6 +29,14 @@ pub(crate) struct Lowered {
     pub sets: Vec<AnonymousSet>,
 }
 
+impl Lowered {
+    /// Forgets all, to be filled again.
+    pub(crate) fn clear(&mut self) {
+        self.exprs.clear();
+        self.sets.clear();
+    }
+}
+
 /// A set that is created and deleted with its rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AnonymousSet {

@@ -7,8 +7,8 @@ use super::expr::Expr;
 use super::raw;
 
 /// Removes attributes with default values.
-pub(crate) fn normal(mut e: Expr) -> Expr {
-    match &mut e {
+pub(crate) fn normalize(e: &mut Expr) {
+    match e {
         // Since 5.6 the kernel lists the operation even if it was not given.
         Expr::Bitwise(b) => drop_if(&mut b.op, raw::NFT_BITWISE_BOOL),
         Expr::Counter(c) => {
@@ -47,7 +47,6 @@ pub(crate) fn normal(mut e: Expr) -> Expr {
         Expr::Socket(s) => drop_if(&mut s.level, 0),
         _ => {}
     }
-    e
 }
 
 fn drop_if<T: PartialEq>(field: &mut Option<T>, default: T) {

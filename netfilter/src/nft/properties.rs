@@ -6,7 +6,7 @@ use super::engine::plan;
 use super::expr::{Expr, ExprElem};
 use super::lower;
 use super::model::{Element, ElementKey, Ruleset, Statement, TableFamily, arbitrary};
-use super::normal::normal;
+use super::normal::normalize;
 use super::set;
 use super::wire::{
     ChainAttrs, ElemAttrs, ElemListAttrs, GenAttrs, HookAttrs, RuleAttrs, SetAttrs, SetDescAttrs,
@@ -99,9 +99,12 @@ fn nonsense() -> BoxedStrategy<Vec<Expr>> {
 
 /// Expressions in canonical form; a lookup in an anonymous set has no set name.
 fn comparable(exprs: Vec<Expr>, anonymous: bool) -> Vec<Expr> {
-    let nameless = |e| match normal(e) {
-        Expr::Lookup(l) if anonymous => Expr::Lookup(super::expr::Lookup { set: None, ..l }),
-        e => e,
+    let nameless = |mut e| {
+        normalize(&mut e);
+        match e {
+            Expr::Lookup(l) if anonymous => Expr::Lookup(super::expr::Lookup { set: None, ..l }),
+            e => e,
+        }
     };
     exprs.into_iter().map(nameless).collect()
 }

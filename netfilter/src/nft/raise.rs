@@ -1,7 +1,7 @@
 //! Delinearizes expressions to statements.
 //!
 //! A statement is accepted only if linearizing it gives exactly the expressions that it was decoded from (in their
-//! [`normal`] form). Every other expression remains [`Statement::Opaque`]. So no listing shows less than the kernel
+//! [normalized](normalize) form). Every other expression remains [`Statement::Opaque`]. So no listing shows less than the kernel
 //! holds, and no comparison ignores anything.
 
 use super::context::{Context, is_host_order};
@@ -11,7 +11,7 @@ use super::model::{
     CmpOp, Counter, CtDirection, Data, Element, Limit, LimitUnit, Log, Match, MetaKey, Operand,
     Reject, Rule, Selector, Source, Statement, Verdict,
 };
-use super::normal::normal;
+use super::normal::normalize;
 use super::raw;
 
 mod nat;
@@ -20,12 +20,20 @@ mod nat;
 pub(crate) type AnonymousSets<'a> = &'a dyn Fn(&str) -> Option<Vec<Element>>;
 
 /// Delinearizes a rule's expressions.
-pub(crate) fn rule(exprs: Vec<Expr>, mut context: Context, sets: AnonymousSets<'_>) -> Rule {
-    let exprs: Vec<Expr> = exprs.into_iter().map(normal).collect();
+pub(crate) fn rule(mut exprs: Vec<Expr>, mut context: Context, sets: AnonymousSets<'_>) -> Rule {
+    exprs.iter_mut().for_each(normalize);
+    let mut lowered = Lowered::default();
     let mut rest = exprs.as_slice();
     let mut statements = Vec::new();
     while let Some((first, tail)) = rest.split_first() {
-        let read = statement(rest, context, sets).filter(|(s, n)| is_exact(s, rest, *n, context));
+        let mut is_exact = |(s, n): &(Statement, usize)| {
+            lowered.clear();
+            lower::statement(s, context, &mut lowered);
+            lowered.exprs.iter_mut().for_each(normalize);
+            rest.get(..*n)
+                .is_some_and(|read| is_same(&lowered.exprs, read))
+        };
+        let read = statement(rest, context, sets).filter(&mut is_exact);
         match read {
             Some((s, n)) => {
                 if let Statement::Match(m) = &s {
@@ -49,19 +57,10 @@ pub(crate) fn rule(exprs: Vec<Expr>, mut context: Context, sets: AnonymousSets<'
     }
 }
 
-/// Whether the statement represents all of the `n` expressions and nothing else.
-fn is_exact(s: &Statement, exprs: &[Expr], n: usize, context: Context) -> bool {
-    let mut out = Lowered::default();
-    lower::statement(s, context, &mut out);
-    let Some(read) = exprs.get(..n) else {
-        return false;
-    };
-    let lowered: Vec<Expr> = out.exprs.into_iter().map(normal).collect();
-    lowered.len() == n
-        && lowered
-            .iter()
-            .zip(read)
-            .all(|(a, b)| a == b || same_anonymous(a, b))
+/// Whether these are the expressions that were read and nothing else.
+fn is_same(lowered: &[Expr], read: &[Expr]) -> bool {
+    let mut pairs = lowered.iter().zip(read);
+    lowered.len() == read.len() && pairs.all(|(a, b)| a == b || same_anonymous(a, b))
 }
 
 /// A lookup in an anonymous set: the sent and the listed expression differ in the name.

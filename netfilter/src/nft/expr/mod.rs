@@ -47,9 +47,7 @@ pub use socket::Socket;
 pub use tproxy::Tproxy;
 
 use std::ffi::CStr;
-use weir_netlink::attr::{
-    AttrKind, AttrSet, Attrs, DecodeError, Path, RawNest, Step, Str, Target, Writer,
-};
+use weir_netlink::attr::{AttrSet, Attrs, DecodeError, Path, RawNest, Step, Str, Target, Writer};
 
 weir_netlink::attributes! {
     /// `enum nft_expr_attributes`
@@ -220,7 +218,8 @@ impl AttrSet for ExprElem {
             return attrs.encode(w);
         }
         w.attr(ExprAttrs::NFTA_EXPR_NAME, false, |w| {
-            Str::encode(&self.0.name().to_owned(), w)
+            w.put(self.0.name().as_bytes());
+            w.put(&[0]);
         });
         if self.0 != Expr::Notrack {
             w.attr(ExprAttrs::NFTA_EXPR_DATA, true, |w| self.0.encode_data(w));
