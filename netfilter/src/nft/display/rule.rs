@@ -7,6 +7,9 @@ use crate::nft::model::{PayloadBase, Reject, Rule, Selector, Source, Statement, 
 use crate::nft::{raise, raw};
 use std::borrow::Cow;
 
+/// Most rules are shorter, in bytes.
+const TEXT: usize = 128;
+
 /// The rule as `nft` lists it in a table of `family`.
 pub(crate) fn rule_text(rule: &Rule, family: TableFamily, mut context: Context) -> String {
     let mut texts: Vec<Option<String>> = Vec::new();
@@ -28,7 +31,13 @@ pub(crate) fn rule_text(rule: &Rule, family: TableFamily, mut context: Context) 
             pending = Pending::default();
         }
     }
-    let mut text = texts.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let mut text = String::with_capacity(TEXT);
+    for part in texts.iter().flatten() {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text += part;
+    }
     if let Some(comment) = &rule.comment {
         text += &format!(" comment \"{comment}\"");
     }

@@ -3,11 +3,12 @@
 use crate::nft::context::Context;
 use crate::nft::model::{CtDirection, CtKey, FibResult, MetaKey, PayloadBase, Selector, SocketKey};
 use crate::nft::raw;
+use std::borrow::Cow;
 
 /// A selector, given what is known about the packet.
-pub(super) fn selector(s: &Selector, context: Context) -> String {
-    match s {
-        Selector::Meta(key) => meta(*key),
+pub(super) fn selector(s: &Selector, context: Context) -> Cow<'static, str> {
+    let text = match s {
+        Selector::Meta(key) => return meta(*key),
         Selector::Payload { base, offset, len } => match context.field(s) {
             Some(f) => format!("{} {}", f.header, f.name),
             None => match (base, offset, len) {
@@ -31,7 +32,8 @@ pub(super) fn selector(s: &Selector, context: Context) -> String {
             (SocketKey::Other(n), _) => format!("socket {n}"),
         },
         Selector::Fib { flags, result } => fib(*flags, *result),
-    }
+    };
+    Cow::Owned(text)
 }
 
 fn base_name(base: PayloadBase) -> &'static str {
@@ -45,35 +47,34 @@ fn base_name(base: PayloadBase) -> &'static str {
 }
 
 /// `meta KEY`, or the key alone where `nft` omits `meta`.
-pub(super) fn meta(key: MetaKey) -> String {
-    let name = match key {
-        MetaKey::Iif => return "iif".to_owned(),
-        MetaKey::Oif => return "oif".to_owned(),
-        MetaKey::Iifname => return "iifname".to_owned(),
-        MetaKey::Oifname => return "oifname".to_owned(),
-        MetaKey::Iifgroup => return "iifgroup".to_owned(),
-        MetaKey::Oifgroup => return "oifgroup".to_owned(),
-        MetaKey::Length => "length",
-        MetaKey::Protocol => "protocol",
-        MetaKey::Priority => "priority",
-        MetaKey::Mark => "mark",
-        MetaKey::Iiftype => "iiftype",
-        MetaKey::Oiftype => "oiftype",
-        MetaKey::Skuid => "skuid",
-        MetaKey::Skgid => "skgid",
-        MetaKey::Nftrace => "nftrace",
-        MetaKey::Rtclassid => "rtclassid",
-        MetaKey::Nfproto => "nfproto",
-        MetaKey::L4proto => "l4proto",
-        MetaKey::Ibrname => "ibrname",
-        MetaKey::Obrname => "obrname",
-        MetaKey::Pkttype => "pkttype",
-        MetaKey::Cpu => "cpu",
-        MetaKey::Cgroup => "cgroup",
-        MetaKey::Random => "random",
-        MetaKey::Other(n) => return format!("meta {n}"),
-    };
-    format!("meta {name}")
+pub(super) fn meta(key: MetaKey) -> Cow<'static, str> {
+    Cow::Borrowed(match key {
+        MetaKey::Iif => "iif",
+        MetaKey::Oif => "oif",
+        MetaKey::Iifname => "iifname",
+        MetaKey::Oifname => "oifname",
+        MetaKey::Iifgroup => "iifgroup",
+        MetaKey::Oifgroup => "oifgroup",
+        MetaKey::Length => "meta length",
+        MetaKey::Protocol => "meta protocol",
+        MetaKey::Priority => "meta priority",
+        MetaKey::Mark => "meta mark",
+        MetaKey::Iiftype => "meta iiftype",
+        MetaKey::Oiftype => "meta oiftype",
+        MetaKey::Skuid => "meta skuid",
+        MetaKey::Skgid => "meta skgid",
+        MetaKey::Nftrace => "meta nftrace",
+        MetaKey::Rtclassid => "meta rtclassid",
+        MetaKey::Nfproto => "meta nfproto",
+        MetaKey::L4proto => "meta l4proto",
+        MetaKey::Ibrname => "meta ibrname",
+        MetaKey::Obrname => "meta obrname",
+        MetaKey::Pkttype => "meta pkttype",
+        MetaKey::Cpu => "meta cpu",
+        MetaKey::Cgroup => "meta cgroup",
+        MetaKey::Random => "meta random",
+        MetaKey::Other(n) => return Cow::Owned(format!("meta {n}")),
+    })
 }
 
 /// `ct [original|reply] KEY`

@@ -12,6 +12,7 @@ use crate::nft::model::{
     Selector, Source, Statement, TableFamily, Tproxy,
 };
 use crate::nft::raw;
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
@@ -121,11 +122,11 @@ fn matching(m: &Match, context: Context) -> String {
             if let Operand::Value(d) = &m.operand {
                 return format!("{left} {}{} / {}", op(m.op, ""), v(d), v(mask));
             }
-            format!("{left} & {}", v(mask))
+            Cow::Owned(format!("{left} & {}", v(mask)))
         }
         Some(mask) => {
             eq = "== ";
-            format!("{left} & {}", v(mask))
+            Cow::Owned(format!("{left} & {}", v(mask)))
         }
         None => left,
     };
@@ -167,7 +168,7 @@ fn op(op: CmpOp, eq: &'static str) -> &'static str {
 fn source(s: &Source, target: &Selector, context: Context) -> String {
     match s {
         Source::Value(d) => typed(d, target, context),
-        Source::Selector(s) => selector(s, context),
+        Source::Selector(s) => selector(s, context).into_owned(),
         Source::Map(s, map) => format!("{} map @{map}", selector(s, context)),
         Source::Bitwise {
             selector: s,
@@ -179,7 +180,7 @@ fn source(s: &Source, target: &Selector, context: Context) -> String {
             let or: Vec<u8> = pairs().map(|(m, x)| x & !m).collect();
             let flip: Vec<u8> = pairs().map(|(m, x)| x & m).collect();
             let keep: Vec<u8> = mask.0.iter().zip(&or).map(|(m, o)| m | o).collect();
-            let mut text = selector(s, context);
+            let mut text = selector(s, context).into_owned();
             let mut add = |sign: &str, bits: Vec<u8>| {
                 text += &format!(" {sign} {}", typed(&bits.into(), s, context));
             };

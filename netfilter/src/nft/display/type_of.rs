@@ -44,7 +44,7 @@ fn expression(noted: &[u8]) -> Option<String> {
         }
         META => match MetaKey::from(number(own(), 0)?) {
             MetaKey::Other(_) => None,
-            key => Some(meta(key)),
+            key => Some(meta(key).into_owned()),
         },
         CT => {
             let direction = match number(own(), 1)? {
