@@ -39,6 +39,14 @@ impl Writer {
         Self::default()
     }
 
+    /// An empty buffer with room for this many bytes.
+    pub(crate) fn with_room(bytes: usize) -> Self {
+        Self {
+            buf: Vec::with_capacity(bytes),
+            error: None,
+        }
+    }
+
     /// Appends bytes that are not an attribute, such as a message's header.
     pub fn put(&mut self, bytes: &[u8]) {
         self.buf.extend_from_slice(bytes);

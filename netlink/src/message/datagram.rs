@@ -7,6 +7,9 @@ use crate::attr::{AttrSet, EncodeError, Path, Target, Writer};
 use crate::{Error, ErrorKind};
 use std::marker::PhantomData;
 
+/// Most requests are smaller, in bytes; a batch grows from here.
+const ROOM: usize = 256;
+
 /// Messages of one protocol that are sent with one `sendmsg(2)`.
 #[derive(Debug)]
 #[doc(alias = "nlmsg_for_each_msg")]
@@ -28,7 +31,7 @@ struct Pushed {
 impl<P> Default for Datagram<P> {
     fn default() -> Self {
         Self {
-            w: Writer::new(),
+            w: Writer::with_room(ROOM),
             messages: Vec::new(),
             protocol: PhantomData,
         }
