@@ -13,16 +13,15 @@ use weir_demo::probe::Probe;
 
 /// `weir plan sidecar`
 pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {
-    match desired(
-        &a.desired.source,
-        a.desired.engine,
-        &Addresses::Given(&a.address),
-    )? {
-        Desired::Nothing(reason) => nothing(a.desired.json, &reason),
-        Desired::Redirect(r) if a.desired.json => {
-            output::json(&output::compiled(&r.compiled, r.engine))
-        }
-        Desired::Redirect(r) => output::text(&r.compiled.to_string()),
+    let addresses = Addresses::Given(&a.address);
+    let redirect = match desired(&a.desired.source, a.desired.engine, &addresses)? {
+        Desired::Nothing(reason) => return nothing(a.desired.json, &reason),
+        Desired::Redirect(redirect) => redirect,
+    };
+    let (compiled, engine) = redirect.compiled(&addresses)?;
+    match a.desired.json {
+        true => output::json(&output::compiled(&compiled, engine)),
+        false => output::text(&compiled.to_string()),
     }
 }
 
@@ -51,7 +50,6 @@ fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
         Desired::Redirect(redirect) => redirect,
     };
     let Redirect { config, intent, .. } = &*redirect;
-    let mut engine = redirect.engine;
     for note in config.notes() {
         eprintln!("weir: warning: {note}");
     }
@@ -60,30 +58,30 @@ fn apply_in(a: &ApplyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
         true => Some(probe(&redirect)?),
         false => None,
     };
-    let changes = if config.skip_rule_apply {
-        Vec::new()
+    let (changes, engine) = if config.skip_rule_apply {
+        (Vec::new(), redirect.engine(&addresses)?)
     } else if config.cleanup_only {
+        let engine = redirect.engine(&addresses)?;
         let of = compile(intent, Engine::Xtables);
-        if dry_run {
-            sandbox.plan_clean(Some(&of)).map_err(Failure::failed)?
-        } else {
-            sandbox.clean(Some(&of)).map_err(Failure::failed)?
-        }
+        let changes = match dry_run {
+            true => sandbox.plan_clean(Some(&of)).map_err(Failure::failed)?,
+            false => sandbox.clean(Some(&of)).map_err(Failure::failed)?,
+        };
+        (changes, engine)
     } else if dry_run {
         let chosen = redirect
             .named
             .map_or_else(|| visit.choose_engine(intent), Ok);
-        engine = chosen.map_err(Failure::failed)?;
-        let compiled = compile(intent, engine);
-        visit.plan(&compiled).map_err(Failure::failed)?
+        let engine = chosen.map_err(Failure::failed)?;
+        let changes = visit.plan(&compile(intent, engine));
+        (changes.map_err(Failure::failed)?, engine)
     } else {
         let applied = visit.apply_intent(intent, redirect.named);
         let applied = applied.map_err(Failure::failed)?;
-        engine = applied.engine;
         for kept in &applied.kept {
             eprintln!("weir: warning: {}; `weir verify` reports it", kept.object());
         }
-        applied.changes
+        (applied.changes, applied.engine)
     };
     let reported = report(&changes, sandbox, Some(engine), a.desired.json, dry_run);
     let Some(probe) = probe else {
@@ -171,9 +169,9 @@ fn verify_in(a: &VerifyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
         Desired::Nothing(reason) => return nothing(a.desired.json, &reason),
         Desired::Redirect(redirect) => redirect,
     };
-    let (compiled, engine) = (&redirect.compiled, redirect.engine);
-    let changes = visit.verify(compiled).map_err(Failure::unknown)?;
-    let warnings = visit.hindrances(compiled).map_err(Failure::unknown)?;
+    let (compiled, engine) = redirect.compiled(&addresses)?;
+    let changes = visit.verify(&compiled).map_err(Failure::unknown)?;
+    let warnings = visit.hindrances(&compiled).map_err(Failure::unknown)?;
     let netns = sandbox.netns().id();
     if a.desired.json {
         let differences: Vec<_> = changes

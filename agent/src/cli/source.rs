@@ -23,16 +23,13 @@ pub(super) enum Desired {
     Nothing(String),
 }
 
-/// A redirection as it was given, as it was understood, and as rules.
+/// A redirection as it was given and as it was understood.
 pub(super) struct Redirect {
     /// The command's switches; of a pod none is set.
     pub(super) config: SidecarConfig,
     pub(super) intent: Intent,
     /// The engine that the command line or the configuration names.
     pub(super) named: Option<Engine>,
-    /// The engine of `compiled`.
-    pub(super) engine: Engine,
-    pub(super) compiled: Compiled,
 }
 
 /// Where a pod's addresses are found.
@@ -66,13 +63,26 @@ fn named(arg: EngineArg, config: Option<&SidecarConfig>) -> Option<Engine> {
     asked.or(configured)
 }
 
-/// The engine to begin with: the one that is named, else what the namespace uses already, or what the kernel has;
-/// of a plan, which knows no namespace, nf_tables.
-fn engine(named: Option<Engine>, addresses: &Addresses<'_>) -> Result<Engine, Failure> {
-    match (named, addresses) {
-        (Some(engine), _) => Ok(engine),
-        (None, Addresses::Given(_)) => Ok(Engine::Nft),
-        (None, Addresses::Of { visit, failed }) => visit.engine_to_try().map_err(|e| failed(&e)),
+impl Redirect {
+    /// The engine to begin with: the one that is named, else what the namespace uses already, or what the kernel has;
+    /// of a plan, which knows no namespace, nf_tables.
+    pub(super) fn engine(&self, addresses: &Addresses<'_>) -> Result<Engine, Failure> {
+        match (self.named, addresses) {
+            (Some(engine), _) => Ok(engine),
+            (None, Addresses::Given(_)) => Ok(Engine::Nft),
+            (None, Addresses::Of { visit, failed }) => {
+                visit.engine_to_try().map_err(|e| failed(&e))
+            }
+        }
+    }
+
+    /// As rules of that engine.
+    pub(super) fn compiled(
+        &self,
+        addresses: &Addresses<'_>,
+    ) -> Result<(Compiled, Engine), Failure> {
+        let engine = self.engine(addresses)?;
+        Ok((compile(&self.intent, engine), engine))
     }
 }
 
@@ -82,19 +92,17 @@ pub(super) fn desired(
     arg: EngineArg,
     addresses: &Addresses<'_>,
 ) -> Result<Desired, Failure> {
-    let (config, intent, named, engine) = match (&source.config, &source.pod) {
+    let (config, intent, named) = match (&source.config, &source.pod) {
         (Some(file), _) => {
             let config = from_config(file, addresses)?;
             let named = named(arg, Some(&config));
-            let engine = engine(named, addresses)?;
             let intent = Intent::parse(&config, &NameFiles::default()).map_err(Failure::usage)?;
-            (config, intent, named, engine)
+            (config, intent, named)
         }
         (None, Some(file)) => {
             let named = named(arg, None);
-            let engine = engine(named, addresses)?;
             match from_pod(file, addresses)? {
-                Ok(intent) => (SidecarConfig::default(), intent, named, engine),
+                Ok(intent) => (SidecarConfig::default(), intent, named),
                 Err(reason) => return Ok(Desired::Nothing(reason)),
             }
         }
@@ -103,13 +111,10 @@ pub(super) fn desired(
     for warning in &intent.warnings {
         eprintln!("weir: warning: {warning}");
     }
-    let compiled = compile(&intent, engine);
     Ok(Desired::Redirect(Box::new(Redirect {
         config,
         intent,
         named,
-        engine,
-        compiled,
     })))
 }
 
