@@ -26,7 +26,7 @@ mod nft;
 mod routing;
 mod xtables;
 
-pub use routing::{IpFamily, RoutingItem};
+pub use routing::RoutingItem;
 
 use crate::config::Intent;
 use std::borrow::Cow;

@@ -4,15 +4,7 @@ use super::family::Family;
 use crate::config::Intent;
 use ipnet::IpNet;
 use std::fmt;
-
-/// The protocol family of a policy rule or route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum IpFamily {
-    /// `ip -4`
-    V4,
-    /// `ip -6`
-    V6,
-}
+use weir_netlink::route::AddressFamily;
 
 /// One address, policy rule or route to add. An item that exists is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +18,7 @@ pub enum RoutingItem {
     /// `ip rule add fwmark MARK/MASK lookup TABLE`, without an explicit priority.
     PolicyRule {
         /// Family.
-        family: IpFamily,
+        family: AddressFamily,
         /// `FRA_FWMARK`
         mark: u32,
         /// `FRA_FWMASK`
@@ -38,7 +30,7 @@ pub enum RoutingItem {
     /// host scope.
     LocalDefault {
         /// Family.
-        family: IpFamily,
+        family: AddressFamily,
         /// `RTA_TABLE`
         table: u32,
     },
@@ -58,7 +50,7 @@ pub(super) fn routing(intent: &Intent) -> Vec<RoutingItem> {
     let Some((mark, table)) = intent.tproxy().and_then(|t| Some((t.mark, t.table?))) else {
         return items;
     };
-    let families = [IpFamily::V4, IpFamily::V6];
+    let families = [AddressFamily::V4, AddressFamily::V6];
     let families = families
         .iter()
         .copied()
@@ -92,11 +84,11 @@ impl RoutingItem {
     fn command(&self, verb: &str) -> String {
         match self {
             Self::Address { address } => {
-                let family = match address {
-                    IpNet::V4(_) => IpFamily::V4,
-                    IpNet::V6(_) => IpFamily::V6,
+                let option = match address {
+                    IpNet::V4(_) => "-4",
+                    IpNet::V6(_) => "-6",
                 };
-                format!("ip {family} address {verb}{address} dev lo")
+                format!("ip {option} address {verb}{address} dev lo")
             }
             Self::PolicyRule {
                 family,
@@ -108,25 +100,30 @@ impl RoutingItem {
                     u32::MAX => String::new(),
                     mask => format!("/{mask:#x}"),
                 };
-                format!("ip {family} rule {verb}fwmark {mark:#x}{mask} lookup {table}")
+                format!(
+                    "ip {} rule {verb}fwmark {mark:#x}{mask} lookup {table}",
+                    option(*family)
+                )
             }
             Self::LocalDefault { family, table } => {
                 let scope = match family {
-                    IpFamily::V4 => " scope host",
-                    IpFamily::V6 => "",
+                    AddressFamily::V4 => " scope host",
+                    AddressFamily::V6 => "",
                 };
-                format!("ip {family} route {verb}local default dev lo{scope} table {table}")
+                format!(
+                    "ip {} route {verb}local default dev lo{scope} table {table}",
+                    option(*family)
+                )
             }
         }
     }
 }
 
-impl fmt::Display for IpFamily {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "-4",
-            Self::V6 => "-6",
-        })
+/// The option of `ip` that selects the family.
+fn option(family: AddressFamily) -> &'static str {
+    match family {
+        AddressFamily::V4 => "-4",
+        AddressFamily::V6 => "-6",
     }
 }
 

@@ -1,10 +1,11 @@
 //! A kernel without IPv6: not built in, or switched off at boot (`ipv6.disable=1`).
 
-use crate::compile::{Compiled, IpFamily, RoutingItem, Rules};
+use crate::compile::{Compiled, RoutingItem, Rules};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::borrow::Cow;
 use weir_netfilter::xtables::XtFamily;
+use weir_netlink::route;
 
 /// The part of the redirection that this kernel supports. Without IPv6 there are no IPv6 packets to redirect, and the
 /// kernel refuses IPv6 addresses and has no legacy tables for them; it accepts IPv6 rules in `inet` tables.
@@ -27,7 +28,7 @@ fn without_ipv6(desired: &Compiled) -> Compiled {
     rest.routing.retain(|item| match item {
         RoutingItem::Address { address, .. } => address.addr().is_ipv4(),
         RoutingItem::PolicyRule { family, .. } | RoutingItem::LocalDefault { family, .. } => {
-            *family == IpFamily::V4
+            *family == route::AddressFamily::V4
         }
     });
     if let Rules::Xtables(ruleset) = &mut rest.rules {

@@ -11,7 +11,7 @@
 mod standing;
 
 use super::Change;
-use crate::compile::{IpFamily, RoutingItem};
+use crate::compile::RoutingItem;
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr};
 use weir_netlink::route::{
@@ -126,7 +126,7 @@ impl Held {
     pub(super) fn ours(&self) -> Vec<Ours> {
         let rules = self.rules.iter().filter(|r| is_ours(r)).map(|r| Ours {
             item: RoutingItem::PolicyRule {
-                family: ip_family(r.family),
+                family: r.family,
                 // Without a mark it is for every packet: none of its bits are compared.
                 mark: r.fwmark.unwrap_or(0),
                 mask: r.fwmask.unwrap_or(0),
@@ -135,7 +135,7 @@ impl Held {
             object: Object::Rule(r.clone()),
         });
         let routes = self.routes.iter().filter_map(|r| {
-            let family = ip_family(r.family());
+            let family = r.family();
             let is_ours = r.protocol == WEIR && r.same_effect(&route(family, r.table));
             let item = RoutingItem::LocalDefault {
                 family,
@@ -309,25 +309,11 @@ fn policy_rule(item: &RoutingItem) -> Option<PolicyRule> {
     else {
         return None;
     };
-    let mut rule = PolicyRule::mark(kernel(*family), *mark, *table).by(WEIR);
+    let mut rule = PolicyRule::mark(*family, *mark, *table).by(WEIR);
     rule.fwmask = Some(*mask);
     Some(rule)
 }
 
-fn route(family: IpFamily, table: u32) -> Route {
-    Route::local_default(kernel(family), LOOPBACK_IFINDEX, table).by(WEIR)
-}
-
-fn kernel(family: IpFamily) -> AddressFamily {
-    match family {
-        IpFamily::V4 => AddressFamily::V4,
-        IpFamily::V6 => AddressFamily::V6,
-    }
-}
-
-fn ip_family(family: AddressFamily) -> IpFamily {
-    match family {
-        AddressFamily::V4 => IpFamily::V4,
-        AddressFamily::V6 => IpFamily::V6,
-    }
+fn route(family: AddressFamily, table: u32) -> Route {
+    Route::local_default(family, LOOPBACK_IFINDEX, table).by(WEIR)
 }
