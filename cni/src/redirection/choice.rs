@@ -5,10 +5,10 @@
 //! the choice, `weir preflight` and an error use the same rows of the probes.
 //!
 //! [`Visit::choose_engine`] probes first, in a throwaway namespace and without loading a module. That costs a
-//! namespace and a dozen trials, more than the rules themselves. So [`Sandbox::apply_intent`] writes to nf_tables and
+//! namespace and a dozen trials, more than the rules themselves. So [`Visit::apply_intent`] writes to nf_tables and
 //! probes only when the kernel reports a missing feature, in which case nothing was changed.
 
-use super::{Cost, Failure, Sandbox, Visit, engines, families};
+use super::{Cost, Failure, Visit, engines, families};
 use crate::compile::{Compiled, Engine, Rules, compile};
 use crate::config::Intent;
 use crate::redirection::Change;
@@ -34,14 +34,14 @@ impl Choice {
     }
 }
 
-/// The result of [`Sandbox::apply_intent`].
+/// The result of [`Visit::apply_intent`].
 #[derive(Debug)]
 pub struct AppliedRedirection {
     /// The engine that holds the rules now.
     pub engine: Engine,
     /// The changes; empty when the namespace was in sync.
     pub changes: Vec<Change>,
-    /// What another writer has in our tables: it stays, and [`Sandbox::verify`] reports it.
+    /// What another writer has in our tables: it stays, and [`Sandbox::verify`](super::Sandbox::verify) reports it.
     pub kept: Vec<Change>,
     /// How long parts of it took.
     pub cost: Cost,
@@ -55,20 +55,6 @@ impl Compiled {
             Rules::Nft(ruleset) => needs::of_nft(ruleset),
             Rules::Xtables(ruleset) => needs::of_xtables(ruleset),
         }
-    }
-}
-
-impl Sandbox {
-    /// Compiles for `engine`, or for the chosen engine, and applies as [`Sandbox::apply`] does.
-    ///
-    /// # Errors
-    /// As [`Sandbox::apply`] and [`Visit::choose_engine`].
-    pub fn apply_intent(
-        &self,
-        intent: &Intent,
-        engine: Option<Engine>,
-    ) -> Result<AppliedRedirection, Failure> {
-        self.visit(|visit| visit.apply_intent(intent, engine))?
     }
 }
 
@@ -115,10 +101,10 @@ impl Visit<'_> {
         Ok(engines::look()?.choice()?.engine)
     }
 
-    /// As [`Sandbox::apply_intent`].
+    /// Compiles for `engine`, or for the chosen engine, and applies as [`Sandbox::apply`](super::Sandbox::apply) does.
     ///
     /// # Errors
-    /// As [`Sandbox::apply_intent`].
+    /// As [`Sandbox::apply`](super::Sandbox::apply) and [`Visit::choose_engine`].
     pub fn apply_intent(
         &self,
         intent: &Intent,

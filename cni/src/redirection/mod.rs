@@ -78,7 +78,7 @@ pub fn refuse_host(netns: &Netns) -> Result<()> {
     Err(Error::refused("use", object, reason))
 }
 
-/// Durations of parts of [`Sandbox::apply`].
+/// Durations of parts of [`Visit::apply_intent`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Reading the rules back; `None` when nothing was written.
@@ -155,14 +155,6 @@ impl Sandbox {
     /// What failed, and whether the redirection is in force. If there were no owned objects before, it is not, and the
     /// namespace is unchanged. New rules that replaced older owned ones are kept, with their routing.
     pub fn apply(&self, desired: &Compiled) -> Result<Vec<Change>, Failure> {
-        self.apply_measured(desired).map(|(changes, _)| changes)
-    }
-
-    /// Like [`Sandbox::apply`], with the durations of its parts.
-    ///
-    /// # Errors
-    /// As [`Sandbox::apply`].
-    pub fn apply_measured(&self, desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> {
         self.visit(|visit| visit.apply(desired))?
     }
 

@@ -4,7 +4,7 @@ use super::engines::{self, Found};
 use super::named::Named;
 use super::routing::{Held, Ours};
 use super::write::Written;
-use super::{Change, Cost, Failure, Sandbox, apply, change, families, hindrance};
+use super::{Change, Failure, Sandbox, apply, change, families, hindrance};
 use crate::compile::Compiled;
 use std::net::IpAddr;
 use weir_netlink::Result;
@@ -84,10 +84,10 @@ impl Visit<'_> {
         hindrance::find(&families::possible(desired))
     }
 
-    /// As [`Sandbox::apply_measured`].
-    pub(super) fn apply(&self, desired: &Compiled) -> Result<(Vec<Change>, Cost), Failure> {
+    /// As [`Sandbox::apply`].
+    pub(super) fn apply(&self, desired: &Compiled) -> Result<Vec<Change>, Failure> {
         let written = self.apply_beside(desired, engines::look()?)?;
-        Ok((written.changes, written.cost))
+        Ok(written.changes)
     }
 
     /// Like [`Visit::apply`], with the rules that were `found`.
