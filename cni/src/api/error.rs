@@ -18,38 +18,90 @@ pub struct Error {
     pub reason: Reason,
 }
 
-/// Kinds of failure; the text is the cause as the failing layer reported it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reason {
+/// Declares the kinds of failure: what happened, and the remedy.
+macro_rules! reasons {
+    ($($(#[$m:meta])* $variant:ident = $cause:literal, $remedy:literal;)*) => {
+        /// Kinds of failure; the text is the cause as the failing layer reported it.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Reason {
+            $($(#[$m])* $variant(String),)*
+            /// Another HTTP status.
+            Status(u16, String),
+        }
+
+        impl Reason {
+            /// What happened, without the remedy.
+            #[must_use]
+            pub fn cause(&self) -> String {
+                match self {
+                    $(Self::$variant(text) => format!(concat!($cause, ": {}"), text),)*
+                    Self::Status(code, text) => format!("HTTP status {code}: {text}"),
+                }
+            }
+
+            /// The remedy.
+            #[must_use]
+            pub fn remedy(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $remedy,)*
+                    Self::Status(..) => "look at the API server's log",
+                }
+            }
+        }
+    };
+}
+
+reasons! {
     /// The kubeconfig is missing, unreadable or not usable.
-    Kubeconfig(String),
+    Kubeconfig = "the kubeconfig cannot be used",
+        "the node agent writes this file when it starts: check that its pod runs on this \
+         node and that cni_agent_run_dir in the CNI configuration is its directory";
     /// No connection: refused, no route, no such host.
-    Unreachable(String),
+    Unreachable = "the API server is not reachable",
+        "check that the node reaches the address and port in the kubeconfig, and that the \
+         API server runs";
     /// The connection was closed or reset before the answer was complete, for example by a server that restarts.
-    Broken(String),
+    Broken = "the API server does not answer",
+        "it may be stopping or starting: it is asked again; if this lasts, look at the API server's log and at \
+         proxies on the way";
     /// The connection or the answer took longer than the limit.
-    Slow(String),
+    Slow = "the API server is too slow",
+        "check that the node reaches the address and port in the kubeconfig, and that the \
+         API server runs";
     /// The TLS handshake failed.
-    Tls(String),
+    Tls = "the TLS handshake failed",
+        "check the certificate authority in the kubeconfig and the names in the server's \
+         certificate; restart the node agent after the authority was replaced";
     /// 401: the token is not valid, or has expired.
-    Unauthorized(String),
+    Unauthorized = "401 Unauthorized",
+        "the token in the kubeconfig has expired or was revoked: the node agent writes a \
+         new one, check that its pod runs on this node";
     /// 403: the token is not authorized for this request.
-    Forbidden(String),
+    Forbidden = "403 Forbidden",
+        "unless the API server has just started, the agent's service account lacks get on pods \
+         and namespaces: check its ClusterRole and ClusterRoleBinding";
     /// 404: there is no such object.
-    NotFound(String),
+    NotFound = "404 Not Found",
+        "the object was deleted while its sandbox was made, or the runtime passed a wrong \
+         name in CNI_ARGS";
     /// The object is another pod of the same name: its UID differs.
-    OtherPod(String),
-    /// Another HTTP status.
-    Status(u16, String),
+    OtherPod = "it is not this pod yet",
+        "the pod was deleted and made again under its name; the runtime tries again for the one that is there";
     /// An answer that is not the JSON of the object.
-    Garbage(String),
+    Garbage = "the answer is not the expected JSON",
+        "something that is no API server answers at this address: check the server in the \
+         kubeconfig and proxies on the way";
     /// A JSON object, of which a field has another type than in the API.
-    Misfit(String),
+    Misfit = "the answer is not the expected JSON, its fields have other types",
+        "correct the object: fields as in the Kubernetes API, a text that reads as a number in quotes; if it \
+         is correct there, something else answers at the address in the kubeconfig";
     /// An answer that is longer than any object.
-    TooLarge(String),
+    TooLarge = "the answer is too long",
+        "objects have at most a few MiB: something that is no API server answers at the address in the \
+         kubeconfig, or a proxy on the way adds to its answers";
     /// Anything else.
-    Other(String),
+    Other = "the request failed", "look at the API server's log";
 }
 
 impl Error {
@@ -94,80 +146,6 @@ impl Reason {
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::BrokenPipe => Self::Broken(format!("it reset the connection {when}")),
             _ => Self::Other(error.to_string()),
-        }
-    }
-
-    /// What happened, without the remedy.
-    #[must_use]
-    pub fn cause(&self) -> String {
-        match self {
-            Self::Kubeconfig(text) => format!("the kubeconfig cannot be used: {text}"),
-            Self::Unreachable(text) => format!("the API server is not reachable: {text}"),
-            Self::Slow(text) => format!("the API server is too slow: {text}"),
-            Self::Broken(text) => format!("the API server does not answer: {text}"),
-            Self::Tls(text) => format!("the TLS handshake failed: {text}"),
-            Self::Unauthorized(text) => format!("401 Unauthorized: {text}"),
-            Self::Forbidden(text) => format!("403 Forbidden: {text}"),
-            Self::NotFound(text) => format!("404 Not Found: {text}"),
-            Self::OtherPod(text) => format!("it is not this pod yet: {text}"),
-            Self::Status(code, text) => format!("HTTP status {code}: {text}"),
-            Self::Garbage(text) => format!("the answer is not the expected JSON: {text}"),
-            Self::Misfit(text) => {
-                format!("the answer is not the expected JSON, its fields have other types: {text}")
-            }
-            Self::TooLarge(text) => format!("the answer is too long: {text}"),
-            Self::Other(text) => format!("the request failed: {text}"),
-        }
-    }
-
-    /// The remedy.
-    #[must_use]
-    pub fn remedy(&self) -> &'static str {
-        match self {
-            Self::Kubeconfig(_) => {
-                "the node agent writes this file when it starts: check that its pod runs on this \
-                 node and that cni_agent_run_dir in the CNI configuration is its directory"
-            }
-            Self::Broken(_) => {
-                "it may be stopping or starting: it is asked again; if this lasts, look at the API server's log and at \
-                 proxies on the way"
-            }
-            Self::Unreachable(_) | Self::Slow(_) => {
-                "check that the node reaches the address and port in the kubeconfig, and that the \
-                 API server runs"
-            }
-            Self::Tls(_) => {
-                "check the certificate authority in the kubeconfig and the names in the server's \
-                 certificate; restart the node agent after the authority was replaced"
-            }
-            Self::Unauthorized(_) => {
-                "the token in the kubeconfig has expired or was revoked: the node agent writes a \
-                 new one, check that its pod runs on this node"
-            }
-            Self::Forbidden(_) => {
-                "unless the API server has just started, the agent's service account lacks get on pods \
-                 and namespaces: check its ClusterRole and ClusterRoleBinding"
-            }
-            Self::NotFound(_) => {
-                "the object was deleted while its sandbox was made, or the runtime passed a wrong \
-                 name in CNI_ARGS"
-            }
-            Self::OtherPod(_) => {
-                "the pod was deleted and made again under its name; the runtime tries again for the one that is there"
-            }
-            Self::Garbage(_) => {
-                "something that is no API server answers at this address: check the server in the \
-                 kubeconfig and proxies on the way"
-            }
-            Self::Misfit(_) => {
-                "correct the object: fields as in the Kubernetes API, a text that reads as a number in quotes; if it \
-                 is correct there, something else answers at the address in the kubeconfig"
-            }
-            Self::TooLarge(_) => {
-                "objects have at most a few MiB: something that is no API server answers at the address in the \
-                 kubeconfig, or a proxy on the way adds to its answers"
-            }
-            Self::Status(..) | Self::Other(_) => "look at the API server's log",
         }
     }
 }
