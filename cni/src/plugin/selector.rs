@@ -2,26 +2,34 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::Value;
 
-/// A compiled `metav1.LabelSelector`: all its requirements must hold; without
-/// requirements it matches everything.
-#[derive(Debug, Clone, PartialEq, Eq)]
+use crate::json;
+
+/// `metav1.LabelSelector`: all its requirements must hold; without requirements it matches everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct LabelSelector {
-    requirements: Vec<Requirement>,
+    #[serde(deserialize_with = "json::nullable")]
+    match_labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "json::list")]
+    match_expressions: Vec<Requirement>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct Requirement {
     key: String,
     operator: Operator,
+    #[serde(default, deserialize_with = "json::nullable")]
+    values: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 enum Operator {
-    In(Vec<String>),
+    In,
     /// Also matches when the key is absent.
-    NotIn(Vec<String>),
+    NotIn,
     Exists,
     DoesNotExist,
 }
@@ -31,86 +39,40 @@ impl LabelSelector {
     ///
     /// The error names the part that does not compile.
     pub(super) fn compile(value: &Value) -> Result<Self, String> {
-        let mut requirements = Vec::new();
-        let map = match value {
-            Value::Null => return Ok(Self { requirements }),
-            Value::Object(map) => map,
-            other => return Err(format!("{other} is not a label selector")),
-        };
-        match map.get("matchLabels") {
-            None | Some(Value::Null) => {}
-            Some(Value::Object(labels)) => {
-                for (key, value) in labels {
-                    let value = text(value)?;
-                    let operator = Operator::In(vec![value]);
-                    requirements.push(Requirement {
-                        key: key.clone(),
-                        operator,
-                    });
-                }
-            }
-            Some(other) => return Err(format!("matchLabels {other} is not an object")),
+        if value.is_null() {
+            return Ok(Self::default());
         }
-        match map.get("matchExpressions") {
-            None | Some(Value::Null) => {}
-            Some(Value::Array(expressions)) => {
-                for expression in expressions {
-                    requirements.push(Requirement::compile(expression)?);
-                }
+        let selector: Self = json::from_value(value).map_err(|e| e.to_string())?;
+        for Requirement {
+            key,
+            operator,
+            values,
+        } in &selector.match_expressions
+        {
+            let needs_values = matches!(operator, Operator::In | Operator::NotIn);
+            match (needs_values, values.is_empty()) {
+                (true, true) => return Err(format!("{operator:?} of {key:?} needs values")),
+                (false, false) => return Err(format!("{operator:?} of {key:?} takes no values")),
+                _ => {}
             }
-            Some(other) => return Err(format!("matchExpressions {other} is not an array")),
         }
-        Ok(Self { requirements })
+        Ok(selector)
     }
 
     pub(super) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.requirements.iter().all(|requirement| {
-            let value = labels.get(&requirement.key);
-            match &requirement.operator {
-                Operator::In(values) => value.is_some_and(|v| values.contains(v)),
-                Operator::NotIn(values) => value.is_none_or(|v| !values.contains(v)),
+        let holds = |requirement: &Requirement| {
+            let (value, values) = (labels.get(&requirement.key), &requirement.values);
+            match requirement.operator {
+                Operator::In => value.is_some_and(|v| values.contains(v)),
+                Operator::NotIn => value.is_none_or(|v| !values.contains(v)),
                 Operator::Exists => value.is_some(),
                 Operator::DoesNotExist => value.is_none(),
             }
-        })
-    }
-}
-
-impl Requirement {
-    fn compile(expression: &Value) -> Result<Self, String> {
-        let key = text(expression.get("key").unwrap_or(&Value::Null))?;
-        let values = match expression.get("values") {
-            None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(values)) => values.iter().map(text).collect::<Result<_, _>>()?,
-            Some(other) => return Err(format!("values {other} is not an array")),
         };
-        let operator = expression
-            .get("operator")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let operator = match (operator, values.is_empty()) {
-            ("In", false) => Operator::In(values),
-            ("NotIn", false) => Operator::NotIn(values),
-            ("Exists", true) => Operator::Exists,
-            ("DoesNotExist", true) => Operator::DoesNotExist,
-            ("In" | "NotIn", true) => return Err(format!("{operator} of {key:?} needs values")),
-            ("Exists" | "DoesNotExist", false) => {
-                return Err(format!("{operator} of {key:?} takes no values"));
-            }
-            _ => {
-                return Err(format!(
-                    "operator {operator:?} of {key:?} is none of In, NotIn, Exists, DoesNotExist"
-                ));
-            }
-        };
-        Ok(Self { key, operator })
-    }
-}
-
-fn text(value: &Value) -> Result<String, String> {
-    match value {
-        Value::String(text) => Ok(text.clone()),
-        other => Err(format!("{other} is not a text")),
+        self.match_labels
+            .iter()
+            .all(|(k, v)| labels.get(k) == Some(v))
+            && self.match_expressions.iter().all(holds)
     }
 }
 
