@@ -1,16 +1,19 @@
 //! The annotation by which a pod selects networks, `k8s.v1.cni.cncf.io/networks`.
 
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::error::{Error, Result};
+use crate::json::{self, Object};
 use crate::protocol::{is_kubernetes_name, validate_interface_name};
 
 /// One selected network.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub struct Selection {
     /// Namespace of the NetworkAttachmentDefinition; `None`: the pod's.
     pub namespace: Option<String>,
     /// Name of the NetworkAttachmentDefinition, and of the network.
+    #[serde(deserialize_with = "json::nullable")]
     pub name: String,
     /// The interface in the pod; `None`: the name that Multus generates.
     pub interface: Option<String>,
@@ -22,7 +25,7 @@ const SOURCE: &str = "k8s.v1.cni.cncf.io/networks";
 /// `namespace` and `interface`. Other keys of an object are for plugins that assign addresses and are ignored.
 pub(super) fn parse(annotation: &str) -> Result<Vec<Selection>> {
     let selections = match annotation.contains(['[', '{', '"']) {
-        true => json(annotation)?,
+        true => objects(annotation)?,
         false => flat(annotation),
     };
     for selection in &selections {
@@ -51,27 +54,16 @@ fn flat(text: &str) -> Vec<Selection> {
     text.split(',').map(str::trim).map(one).collect()
 }
 
-fn json(text: &str) -> Result<Vec<Selection>> {
-    let bad = |reason: String| Error::config(SOURCE, reason);
-    let value = serde_json::from_str(text).map_err(|e| bad(format!("it is no JSON: {e}")))?;
-    let Value::Array(items) = value else {
-        return Err(bad("it must be a JSON array of objects".into()));
+fn objects(text: &str) -> Result<Vec<Selection>> {
+    let read: serde_json::Result<Vec<Object<Selection>>> = serde_json::from_str(text);
+    let items = read.map_err(|e| Error::config(SOURCE, format!("it must be a JSON array: {e}")))?;
+    let filled = |text: Option<String>| text.filter(|t| !t.is_empty());
+    let one = |Object(item): Object<Selection>| Selection {
+        namespace: filled(item.namespace),
+        interface: filled(item.interface),
+        ..item
     };
-    let one = |item: &Value| {
-        let item = item.as_object();
-        let item = item.ok_or_else(|| bad("each network must be an object".into()))?;
-        let text = |key: &str| match item.get(key) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.clone()).filter(|t| !t.is_empty())),
-            Some(other) => Err(bad(format!("{key:?} must be text, not {other}"))),
-        };
-        Ok(Selection {
-            namespace: text("namespace")?,
-            name: text("name")?.unwrap_or_default(),
-            interface: text("interface")?,
-        })
-    };
-    items.iter().map(one).collect()
+    Ok(items.into_iter().map(one).collect())
 }
 
 impl Selection {
