@@ -27,13 +27,6 @@ pub struct Desired<'a> {
     pub phases: &'a Phases,
 }
 
-/// The result of [`Backend::apply`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApplySummary {
-    /// One line for the log.
-    pub summary: String,
-}
-
 /// One difference between the actual and the desired state of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deviation {
@@ -52,11 +45,11 @@ impl fmt::Display for Deviation {
 /// The kernel, or a replacement for tests. Errors are whole sentences: input,
 /// reason, remedy.
 pub trait Backend {
-    /// Applies the redirection to the namespace, atomically and idempotently.
+    /// Applies the redirection to the namespace, atomically and idempotently. Returns one line for the log.
     ///
     /// # Errors
     /// The reason; the namespace is unchanged unless the error says otherwise.
-    fn apply(&self, desired: &Desired<'_>) -> Result<ApplySummary, String>;
+    fn apply(&self, desired: &Desired<'_>) -> Result<String, String>;
 
     /// What is missing or unexpected in the namespace; empty when it is in sync. Changes nothing.
     ///

@@ -1,6 +1,6 @@
 //! The backend that writes to the kernel.
 
-use super::backend::{ApplySummary, Backend, Desired, Deviation};
+use super::backend::{Backend, Desired, Deviation};
 use super::phases::Phase;
 use crate::compile::{Engine, compile};
 use crate::config::{Intent, NameFiles};
@@ -16,7 +16,7 @@ use weir_netlink::NetnsId;
 pub struct KernelBackend;
 
 impl Backend for KernelBackend {
-    fn apply(&self, desired: &Desired<'_>) -> Result<ApplySummary, String> {
+    fn apply(&self, desired: &Desired<'_>) -> Result<String, String> {
         if let Some(file) = desired.dry_run_file {
             return dry_run(file, desired);
         }
@@ -54,7 +54,7 @@ fn write(visit: &Visit<'_>, intent: &Intent, engine: Option<Engine>) -> Result<W
 
 impl Written {
     /// Reports the changes to the log and the phases.
-    fn report(&self, desired: &Desired<'_>) -> ApplySummary {
+    fn report(&self, desired: &Desired<'_>) -> String {
         let (cost, phases) = (self.done.cost, desired.phases);
         let read_back = cost.read_back.unwrap_or_default();
         phases.add(Phase::Apply, self.took.saturating_sub(read_back));
@@ -76,11 +76,10 @@ impl Written {
                 .warn(&format!("{}; CHECK reports it", kept.object()));
         }
         let (engine, netns) = (self.done.engine, self.netns);
-        let summary = match changes.len() {
+        match changes.len() {
             0 => format!("the redirection by {engine} was in place in {netns}: nothing changed"),
             count => format!("redirected by {engine} in {netns}: {count} changes, verified"),
-        };
-        ApplySummary { summary }
+        }
     }
 }
 
@@ -141,7 +140,7 @@ fn visit<T: Send>(
 }
 
 /// Writes the rules as text to `DRY_RUN_FILE_PATH` and nothing to the kernel.
-fn dry_run(file: &Path, desired: &Desired<'_>) -> Result<ApplySummary, String> {
+fn dry_run(file: &Path, desired: &Desired<'_>) -> Result<String, String> {
     let named = desired.engine;
     let compiled = |visit: &Visit<'_>, intent: &Intent| {
         let choose = || visit.choose_engine(intent);
@@ -153,8 +152,9 @@ fn dry_run(file: &Path, desired: &Desired<'_>) -> Result<ApplySummary, String> {
     std::fs::write(file, plan).map_err(|error| {
         format!("cannot write the plan to {shown}: {error}; correct or unset DRY_RUN_FILE_PATH")
     })?;
-    let summary = format!("DRY_RUN_FILE_PATH is set: nothing changed, the plan is in {shown}");
-    Ok(ApplySummary { summary })
+    Ok(format!(
+        "DRY_RUN_FILE_PATH is set: nothing changed, the plan is in {shown}"
+    ))
 }
 
 fn text(error: impl std::fmt::Display) -> String {

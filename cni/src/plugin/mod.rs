@@ -30,7 +30,7 @@ mod selector;
 mod sidecar;
 
 pub use attempts::Limits;
-pub use backend::{ApplySummary, Backend, Desired, Deviation};
+pub use backend::{Backend, Desired, Deviation};
 pub use engine::named_engine;
 pub use enrol::Plugin;
 pub use hand_over::body as hand_over_body;

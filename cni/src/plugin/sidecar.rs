@@ -30,7 +30,7 @@ impl Plugin<'_> {
             ..desired
         };
         let applied = self.backend.apply(&desired).map_err(CniError::internal)?;
-        self.log.info(&applied.summary);
+        self.log.info(&applied);
         Ok(())
     }
 

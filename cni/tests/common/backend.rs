@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use std::path::PathBuf;
 use weir_cni::compile::Engine;
-use weir_cni::plugin::{ApplySummary, Backend, Desired, Deviation};
+use weir_cni::plugin::{Backend, Desired, Deviation};
 
 /// A desired redirection and its namespace.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl FakeBackend {
 }
 
 impl Backend for FakeBackend {
-    fn apply(&self, desired: &Desired<'_>) -> Result<ApplySummary, String> {
+    fn apply(&self, desired: &Desired<'_>) -> Result<String, String> {
         self.applied.lock().expect("applied").push(Seen {
             netns: desired.netns.to_owned(),
             engine: desired.engine,
@@ -38,9 +38,7 @@ impl Backend for FakeBackend {
         });
         match &self.apply_error {
             Some(error) => Err(error.clone()),
-            None => Ok(ApplySummary {
-                summary: "redirected".into(),
-            }),
+            None => Ok("redirected".into()),
         }
     }
 
