@@ -346,7 +346,6 @@ proptest! {
         let _ = SidecarConfig::from_json(&text, "test");
         let _ = crate::pod::Pod::from_manifest(&text, "test");
         let _ = crate::config::text::duration(&text);
-        let _ = crate::config::text::u16_with_prefix(&text);
         let _ = crate::config::text::cidr(&text);
     }
 }

@@ -23,28 +23,6 @@ pub fn decimal<N: std::str::FromStr>(text: &str) -> Option<N> {
     text.parse().ok()
 }
 
-/// Parses a 16-bit number of a flag or a variable: decimal, or with the prefix `0x`, `0o` or `0b`.
-///
-/// # Errors
-///
-/// The number to use where an invalid variable is not an error: 65535 when the number is too large,
-/// else 0.
-pub fn u16_with_prefix(text: &str) -> Result<u16, u16> {
-    let (digits, radix) = match text.as_bytes() {
-        [b'0', b'x' | b'X', ..] => (text.get(2..), 16),
-        [b'0', b'o' | b'O', ..] => (text.get(2..), 8),
-        [b'0', b'b' | b'B', ..] => (text.get(2..), 2),
-        // A leading zero means octal, too.
-        [b'0', _, ..] => (text.get(1..), 8),
-        _ => (Some(text), 10),
-    };
-    let digits = digits.unwrap_or_default();
-    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
-        return Err(0);
-    }
-    u16::from_str_radix(digits, radix).map_err(|_| u16::MAX)
-}
-
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -198,15 +176,6 @@ mod tests {
         assert_eq!(decimal::<u16>("+1"), None);
         assert_eq!(decimal::<u16>(" 1"), None);
         assert_eq!(decimal::<u16>("007"), Some(7));
-        assert_eq!(u16_with_prefix("15002"), Ok(15002));
-        assert_eq!(u16_with_prefix("0x3a9a"), Ok(15002));
-        assert_eq!(u16_with_prefix("0b11"), Ok(3));
-        assert_eq!(u16_with_prefix("0o17"), Ok(15));
-        assert_eq!(u16_with_prefix("0"), Ok(0));
-        assert_eq!(u16_with_prefix("70000"), Err(65535));
-        assert_eq!(u16_with_prefix(""), Err(0));
-        assert_eq!(u16_with_prefix("-1"), Err(0));
-        assert_eq!(u16_with_prefix("abc"), Err(0));
     }
 
     #[test]

@@ -27,26 +27,26 @@ pub struct Selector {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct NetConf {
     /// debug, info, warn, error, fatal or none; anything else is info.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "json::nullable")]
     pub plugin_log_level: String,
     /// Directory of the kubeconfig, the sockets and the log file. Empty means the
     /// working directory.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "json::nullable")]
     pub cni_agent_run_dir: String,
     /// Pods may be enrolled in ambient mode.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "json::nullable")]
     pub ambient_enabled: bool,
     /// Selectors of ambient pods; empty selects none.
     #[serde(default, deserialize_with = "json::list")]
     pub enablement_selectors: Vec<Selector>,
     /// Namespaces whose pods are not redirected.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "json::nullable")]
     pub exclude_namespaces: Vec<String>,
     /// Namespace of the node agent.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "json::nullable")]
     pub pod_namespace: String,
     /// Write sidecar rules to native nf_tables.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "json::nullable")]
     pub native_nftables: bool,
     /// A failed ambient decision fails the ADD. `None` when the key is absent.
     #[serde(default)]
@@ -82,14 +82,6 @@ fn selector<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Value, 
         ))
     })?;
     Ok(members.map_or(Value::Null, Value::Object))
-}
-
-fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 #[cfg(test)]
