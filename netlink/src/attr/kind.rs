@@ -3,6 +3,7 @@
 use super::text::{bytes_of, text_of};
 use super::{AttrSet, Attrs, DecodeError, Path, Step, Target, Writer, path_in};
 use std::marker::PhantomData;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A kind of payload: how a value becomes bytes and back.
 pub trait AttrKind {
@@ -32,18 +33,20 @@ pub trait AttrKind {
     fn strategy() -> proptest::strategy::BoxedStrategy<Self::Value>;
 }
 
-macro_rules! integers {
-    ($($(#[$m:meta])* $name:ident: $ty:ty, $to:ident, $from:ident;)*) => {$(
+/// Declares kinds of a fixed length: the value, to bytes and from bytes, whether the byte order flag is set.
+macro_rules! fixed {
+    ($($(#[$m:meta])* $name:ident: $ty:ty, $to:ident, $from:ident, $flag:literal;)*) => {$(
         $(#[$m])*
         #[derive(Clone, Copy, Debug)]
         pub enum $name {}
         impl AttrKind for $name {
             type Value = $ty;
+            const NET_BYTEORDER: bool = $flag;
             fn encode(value: &$ty, w: &mut Writer) {
                 w.put(&value.$to());
             }
             fn decode(bytes: &[u8]) -> Result<$ty, DecodeError> {
-                let array = bytes.try_into().map_err(|_| {
+                let array: [u8; size_of::<$ty>()] = bytes.try_into().map_err(|_| {
                     let want = size_of::<$ty>();
                     DecodeError::new(format!("{} bytes where {want} are expected", bytes.len()))
                 })?;
@@ -58,23 +61,27 @@ macro_rules! integers {
     )*};
 }
 
-integers! {
+fixed! {
     /// One byte (`NLA_U8`).
-    U8: u8, to_ne_bytes, from_ne_bytes;
+    U8: u8, to_ne_bytes, from_ne_bytes, false;
     /// Network order (`NLA_BE16`).
-    Be16: u16, to_be_bytes, from_be_bytes;
+    Be16: u16, to_be_bytes, from_be_bytes, false;
     /// Network order (`NLA_BE32`).
-    Be32: u32, to_be_bytes, from_be_bytes;
+    Be32: u32, to_be_bytes, from_be_bytes, false;
     /// Network order (`NLA_BE64`).
-    Be64: u64, to_be_bytes, from_be_bytes;
+    Be64: u64, to_be_bytes, from_be_bytes, false;
     /// Signed, network order: verdicts, hook priorities.
-    I32Be: i32, to_be_bytes, from_be_bytes;
+    I32Be: i32, to_be_bytes, from_be_bytes, false;
     /// Host order (`NLA_U16`).
-    Ne16: u16, to_ne_bytes, from_ne_bytes;
+    Ne16: u16, to_ne_bytes, from_ne_bytes, false;
     /// Host order (`NLA_U32`).
-    Ne32: u32, to_ne_bytes, from_ne_bytes;
+    Ne32: u32, to_ne_bytes, from_ne_bytes, false;
     /// Host order (`NLA_U64`).
-    Ne64: u64, to_ne_bytes, from_ne_bytes;
+    Ne64: u64, to_ne_bytes, from_ne_bytes, false;
+    /// An IPv4 address, as on the wire; with the flag, as ipset requires.
+    Ip4: Ipv4Addr, octets, from, true;
+    /// An IPv6 address, as on the wire; with the flag.
+    Ip6: Ipv6Addr, octets, from, true;
 }
 
 /// A string that ends with a NUL (`NLA_NUL_STRING`); a missing NUL is tolerated when read. What is not UTF-8 comes back as

@@ -1,8 +1,8 @@
-//! Kinds that set the byte order flag, addresses, text of unknown encoding.
+//! The byte order flag, addresses of either family, text of unknown encoding.
 
 use super::{AttrKind, DecodeError, NLA_F_NET_BYTEORDER, Path, Target, Writer};
 use std::marker::PhantomData;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// Another kind, written with `NLA_F_NET_BYTEORDER`. Decoding ignores the flag.
 #[derive(Clone, Copy, Debug)]
@@ -35,39 +35,6 @@ pub const fn with_order<K: AttrKind>(number: u16) -> u16 {
     } else {
         number
     }
-}
-
-macro_rules! addresses {
-    ($($(#[$m:meta])* $name:ident: $ty:ty, $n:literal;)*) => {$(
-        $(#[$m])*
-        #[derive(Clone, Copy, Debug)]
-        pub enum $name {}
-        impl AttrKind for $name {
-            type Value = $ty;
-            const NET_BYTEORDER: bool = true;
-            fn encode(value: &$ty, w: &mut Writer) {
-                w.put(&value.octets());
-            }
-            fn decode(bytes: &[u8]) -> Result<$ty, DecodeError> {
-                let octets: [u8; $n] = bytes.try_into().map_err(|_| {
-                    DecodeError::new(format!("{} bytes where {} are expected", bytes.len(), $n))
-                })?;
-                Ok(octets.into())
-            }
-            #[cfg(feature = "testing")]
-            fn strategy() -> proptest::strategy::BoxedStrategy<$ty> {
-                use proptest::strategy::Strategy as _;
-                proptest::arbitrary::any::<$ty>().boxed()
-            }
-        }
-    )*};
-}
-
-addresses! {
-    /// An IPv4 address, as on the wire; with the flag, as ipset requires.
-    Ip4: Ipv4Addr, 4;
-    /// An IPv6 address, as on the wire; with the flag.
-    Ip6: Ipv6Addr, 16;
 }
 
 /// An address of either family, distinguished by its length, as on the wire.
@@ -121,7 +88,7 @@ impl AttrKind for LossyStr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attr::{AttrSet, Be32};
+    use crate::attr::{AttrSet, Be32, Ip4};
 
     crate::attributes! {
         /// An ipset entry.

@@ -11,7 +11,7 @@ use super::number::{
     FIB_RULE_IIF_DETACHED, FIB_RULE_INVERT, FIB_RULE_OIF_DETACHED, FIB_RULE_UNRESOLVED,
 };
 use super::rule::RuleAttrs;
-use crate::attr::{DecodeError, Unknown};
+use crate::attr::{AttrKind, DecodeError, Ne16, Ne32, Unknown};
 use crate::message::FibRuleHdr;
 
 /// `FRA_SPORT_MASK` and `FRA_DPORT_MASK` (Linux 6.15): the bits of one port that are compared. The kernel sends them with
@@ -75,10 +75,10 @@ impl RuleSelectors {
             iif: attrs.iif.clone(),
             oif: attrs.oif.clone(),
             l3mdev: attrs.l3mdev.unwrap_or(0) != 0,
-            uids: attrs.uids.as_deref().map(uids).transpose()?,
+            uids: attrs.uids.as_deref().map(range::<Ne32>).transpose()?,
             ip_proto: attrs.ip_proto,
-            sports: attrs.sports.as_deref().map(ports).transpose()?,
-            dports: attrs.dports.as_deref().map(ports).transpose()?,
+            sports: attrs.sports.as_deref().map(range::<Ne16>).transpose()?,
+            dports: attrs.dports.as_deref().map(range::<Ne16>).transpose()?,
             tunnel: attrs.tunnel,
             suppress_prefixlength: limit(attrs.suppress_prefixlen),
             suppress_ifgroup: limit(attrs.suppress_ifgroup),
@@ -200,29 +200,10 @@ fn net(
         .map_err(|_| DecodeError::new(format!("a prefix of {length} bits for a {family} rule")))
 }
 
-/// `struct fib_rule_uid_range`: two numbers in host order.
-fn uids(bytes: &[u8]) -> Result<RangeInclusive<u32>, DecodeError> {
-    let (start, end) = bytes.split_at_checked(4).unwrap_or_default();
-    match (start.try_into(), end.try_into()) {
-        (Ok(start), Ok(end)) => Ok(u32::from_ne_bytes(start)..=u32::from_ne_bytes(end)),
-        _ => Err(wrong_size(bytes, 8)),
-    }
-}
-
-/// `struct fib_rule_port_range`: two ports in host order.
-fn ports(bytes: &[u8]) -> Result<RangeInclusive<u16>, DecodeError> {
-    let (start, end) = bytes.split_at_checked(2).unwrap_or_default();
-    match (start.try_into(), end.try_into()) {
-        (Ok(start), Ok(end)) => Ok(u16::from_ne_bytes(start)..=u16::from_ne_bytes(end)),
-        _ => Err(wrong_size(bytes, 4)),
-    }
-}
-
-fn wrong_size(bytes: &[u8], expected: usize) -> DecodeError {
-    DecodeError::new(format!(
-        "{} bytes where {expected} are expected",
-        bytes.len()
-    ))
+/// `struct fib_rule_uid_range`, `struct fib_rule_port_range`: two numbers in host order.
+fn range<K: AttrKind>(bytes: &[u8]) -> Result<RangeInclusive<K::Value>, DecodeError> {
+    let (start, end) = bytes.split_at(bytes.len() / 2);
+    Ok(K::decode(start)?..=K::decode(end)?)
 }
 
 /// The names that `ip` takes from `/etc/protocols`, of the protocols that a pod's rules name.
