@@ -135,9 +135,9 @@ mod tests {
     }
 
     /// What help texts begin with; another verb is added here.
-    const VERBS: [&str; 15] = [
-        "Ask", "Attach", "Check", "Compare", "Detach", "Install", "Make", "Print", "Program",
-        "Redirect", "Remove", "Run", "Steer", "Write", "Show",
+    const VERBS: [&str; 17] = [
+        "Ask", "Attach", "Check", "Compare", "Detach", "Install", "Make", "Print", "Probe",
+        "Program", "Put", "Redirect", "Remove", "Run", "Steer", "Write", "Show",
     ];
 
     #[test]

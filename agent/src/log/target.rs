@@ -196,7 +196,8 @@ mod tests {
         assert_eq!(queue.push("after\n"), 0);
         assert_eq!(heard.recv_timeout(LONG).unwrap(), "after");
         queue.settle(LONG, true);
-        assert!(queue.state().prompt && queue.state().done == queue.state().queued);
+        let state = queue.state();
+        assert!(state.prompt && state.done == state.queued);
     }
 
     #[test]
