@@ -1,13 +1,13 @@
 //! The network namespace of a pod: where it is, and how that is known.
 //!
-//! [`Sandboxes`] holds the namespaces that were found, by the UID of the pod. Sources, the best first:
+//! `Sandboxes` holds the namespaces that were found, by the UID of the pod. Sources, the best first:
 //!
 //! - the plugin, which the container runtime gave the namespace at ADD;
 //! - what was found before, while it is still the pod's;
-//! - the processes of the node ([`place`]).
+//! - the processes of the node (`place`).
 //!
 //! Whatever the source is, a namespace is only a pod's when it was not made below the pod, in a user namespace that one of
-//! its users made, and has all addresses of the pod; the host's is none ([`Sandbox`] refuses it). A descriptor keeps
+//! its users made, and has all addresses of the pod; the host's is none (`weir_cni::redirection::Sandbox` refuses it). A descriptor keeps
 //! a namespace alive, so it is closed when the pod is gone.
 
 mod cgroup;
