@@ -7,7 +7,8 @@ use super::actions::Actions;
 use crate::api::connection::Connection;
 use crate::journal::api::Event as Outcome;
 use crate::journal::{Event, Journal, Notice, PodRef, Sink, Subject};
-use crate::thread::{privilege, runtime};
+use crate::thread::privilege;
+use crate::thread::task::Tasks;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 
@@ -44,20 +45,19 @@ impl<F: Fn() -> Option<PodRef>> Recorder<F> {
         node: &str,
         own_pod: F,
         journal: &Journal,
+        tasks: &Tasks,
     ) -> Result<Self, String> {
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let runtime = runtime::of_one_thread().map_err(|e| e.to_string())?;
         let (connection, node) = (connection.clone(), node.to_owned());
         let told = journal.clone();
-        let work = move || {
-            told.rights(privilege::drop_all_of_thread());
-            runtime.block_on(async {
-                let actions = Actions::new(&connection, &node);
-                send(&actions, waiting, &told).await;
-            });
+        let rights = journal.clone();
+        let begins = move || rights.rights(privilege::drop_all_of_thread());
+        let work = async move {
+            let actions = Actions::new(&connection, &node);
+            send(&actions, waiting, &told).await;
         };
-        let thread = std::thread::Builder::new().name("events".into());
-        thread.spawn(work).map_err(|e| e.to_string())?;
+        let begun = tasks.start("events", begins, work);
+        begun.map_err(|e| e.to_string())?;
         Ok(Self {
             queue,
             journal: journal.clone(),

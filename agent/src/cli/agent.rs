@@ -6,6 +6,7 @@ use super::output;
 use crate::install::{Planned, plan};
 use crate::sandboxes::cri;
 use crate::settings::{self, Resolved};
+use crate::supervisor::End;
 use crate::supervisor::Settings;
 use serde_json::{Value, json};
 
@@ -42,8 +43,9 @@ pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
         return dry_run(&settings, a.json);
     }
     match crate::supervisor::run(&resolved, &settings).map_err(Failure::failed)? {
-        true => Ok(code::SUCCESS),
-        false => Ok(code::FAILED),
+        End::Well => Ok(code::SUCCESS),
+        End::Failed => Ok(code::FAILED),
+        End::NotRemoved => Ok(code::NOT_REMOVED),
     }
 }
 

@@ -103,8 +103,9 @@ Called by the name install-cni the program is this command: it takes the place o
 On MONITORING_PORT (15014): /metrics for Prometheus, / a page about this node and its pods for people, \
 /status.json the same for programs. On WEIR_HEALTH_PORT (8000): /healthz and /readyz.
 
-Exit codes: 0 ended by SIGINT or SIGTERM, or asked and answered; 1 the node could not be made as \
-wanted (--dry-run: it could not), or flags or settings cannot be used.
+Exit codes: 0 ended by SIGINT or SIGTERM, or asked and answered; 1 the plugin could not be installed \
+(--dry-run: cannot be), flags or settings cannot be used, or a part of the agent ended unexpectedly: \
+nothing is removed then; 4 ended by a signal, but the installation could not be removed: weir uninstall tries again.
 
 Examples:
   weir agent --explain-settings

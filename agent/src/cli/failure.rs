@@ -12,6 +12,8 @@ pub(super) mod code {
     pub(crate) const USAGE: u8 = 2;
     /// It could not be found out.
     pub(crate) const UNKNOWN: u8 = 3;
+    /// `agent`: a signal asked to end, and the installation could not be removed.
+    pub(crate) const NOT_REMOVED: u8 = 4;
     /// The probe of `run_validation` failed, as `istio-iptables` ends and as the repair controller looks for.
     pub(crate) const PROBE: u8 = 126;
 }

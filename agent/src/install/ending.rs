@@ -1,13 +1,13 @@
 //! What is done about the installation when a signal asks to end.
 
 use super::owner::Verdict;
-use super::passes::Agent;
+use super::passes::{Agent, End};
 use super::remove_everything;
 use crate::journal::install::Event;
 
 impl Agent {
-    /// After a signal. Whether all went well.
-    pub(crate) fn end(&mut self) -> bool {
+    /// After a signal.
+    pub(crate) fn end(&mut self) -> End {
         self.journal.record(Event::EndAsked);
         let (why, account) = match self.owner.verdict() {
             Verdict::Stays {
@@ -20,7 +20,7 @@ impl Agent {
         if self.installer.written().is_some() {
             self.hand_over(account.as_deref());
         }
-        true
+        End::Well
     }
 
     /// The plugin works by itself from now on, with a token that does not end with this agent's pod.
@@ -39,7 +39,7 @@ impl Agent {
         });
     }
 
-    fn remove(&self, why: String) -> bool {
+    fn remove(&self, why: String) -> End {
         self.journal.record(Event::Goes { why });
         let removed = match self.installer.written() {
             None if self.owner.is_a_pod() => remove_everything(self.installer.desired()),
@@ -51,8 +51,8 @@ impl Agent {
         });
         if let Err(why) = removed {
             self.journal.record(Event::NotRemoved { why });
-            return false;
+            return End::NotRemoved;
         }
-        true
+        End::Well
     }
 }

@@ -4,8 +4,8 @@ use super::owner::Owner;
 use super::throttle::{Throttle, Turn};
 use super::watch::{Signals, Watch, Woken};
 use super::{InstallError, Installer, Pass, Step};
-use crate::journal::Journal;
 use crate::journal::install::{Event, Retry};
+use crate::journal::{Journal, process};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,17 @@ const SUMMARY: Duration = Duration::from_secs(60);
 /// After a pass that failed the next one comes after the first of these, then after twice as long each time, up to the
 /// second: what is installed is in force meanwhile.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// How the process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// After a signal; the installation stays, or is removed.
+    Well,
+    /// The node could not be made as desired, or a task ended. Nothing is removed.
+    Failed,
+    /// After a signal, and the installation could not be removed.
+    NotRemoved,
+}
 
 /// What is installed, and what was recorded of it.
 pub(crate) struct Agent {
@@ -37,19 +48,26 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Keeps the plugin installed until a signal comes. Whether all went well.
-    pub(crate) fn run(&mut self) -> bool {
+    /// Keeps the plugin installed until a signal comes.
+    pub(crate) fn run(&mut self) -> End {
         let result = self.install_until_signal();
         self.not_in_force();
         match result {
-            Ok(()) => self.end(),
+            Ok(()) => match self.signals.ended_tasks() {
+                none if none.is_empty() => self.end(),
+                tasks => {
+                    let tasks = tasks.join(", ");
+                    self.journal.record(process::Event::TaskEnded { tasks });
+                    End::Failed
+                }
+            },
             Err(InstallError { step, reason }) => {
                 self.journal.record(Event::Failed {
                     step,
                     why: reason,
                     retry: None,
                 });
-                false
+                End::Failed
             }
         }
     }

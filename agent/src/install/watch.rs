@@ -1,6 +1,7 @@
 //! Waiting for changes to what was installed.
 
 use super::ends_in;
+use crate::thread::task::Tasks;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
@@ -11,18 +12,27 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// SIGINT and SIGTERM as something to wait for.
-pub(crate) struct Signals(SignalFd);
+/// SIGINT, SIGTERM and the end of a task as something to wait for.
+pub(crate) struct Signals(SignalFd, Tasks);
 
 impl Signals {
     /// Blocks both in this thread and in those that it makes later, so before any is made.
-    pub(crate) fn block() -> nix::Result<Self> {
+    pub(crate) fn block(tasks: Tasks) -> nix::Result<Self> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
         set.thread_block()?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        Ok(Self(SignalFd::with_flags(&set, flags)?))
+        Ok(Self(SignalFd::with_flags(&set, flags)?, tasks))
+    }
+
+    fn fds(&self) -> [PollFd<'_>; 2] {
+        [self.0.as_fd(), self.1.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+    }
+
+    /// The tasks that ended by themselves, which is why everything has to end.
+    pub(crate) fn ended_tasks(&self) -> Vec<&'static str> {
+        self.1.ended()
     }
 
     /// Waits; whether a signal came. It stays pending, so that the next call sees it too.
@@ -30,7 +40,7 @@ impl Signals {
         let end = Instant::now() + limit;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            let mut fds = self.fds();
             // One more millisecond: a timeout of 0 would spin for the last part of one.
             let timeout = PollTimeout::try_from(left + Duration::from_millis(1));
             match poll(&mut fds, timeout.unwrap_or(PollTimeout::MAX)) {
@@ -45,14 +55,13 @@ impl Signals {
 
     /// Whether a signal came; it stays pending.
     pub(crate) fn came(&self) -> bool {
-        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
-        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+        poll(&mut self.fds(), PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 }
 
 /// What ended a wait.
 pub(crate) enum Woken {
-    /// SIGINT or SIGTERM.
+    /// SIGINT or SIGTERM, or a task ended.
     Signal,
     /// Something was changed: what, in words.
     Changed(String),
@@ -143,15 +152,14 @@ impl Watch {
             }
             let timeout = left.map(|left| left + Duration::from_millis(1));
             let timeout = timeout.and_then(|left| PollTimeout::try_from(left).ok());
-            let mut fds = [
-                PollFd::new(signals.0.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN),
-            ];
+            let [signal, task] = signals.fds();
+            let changed = PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN);
+            let mut fds = [signal, task, changed];
             match poll(&mut fds, timeout.unwrap_or(PollTimeout::NONE)) {
                 Err(Errno::EINTR) => continue,
                 other => other?,
             };
-            if fds.first().and_then(PollFd::any).unwrap_or(false) {
+            if fds.iter().take(2).any(|fd| fd.any().unwrap_or(false)) {
                 return Ok(Woken::Signal);
             }
             let events = match self.inotify.read_events() {
@@ -201,5 +209,22 @@ impl Watch {
             _ => true,
         };
         counts.then(|| format!("{} {verb}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_ends_by_itself_ends_every_wait() {
+        let tasks = Tasks::new().unwrap();
+        let signals = Signals::block(tasks.clone()).unwrap();
+        assert!(!signals.came() && signals.ended_tasks().is_empty());
+        tasks.start("ends", || {}, std::future::ready(())).unwrap();
+        assert!(signals.wait(Duration::from_secs(30)).unwrap());
+        let watch = Watch::new().unwrap();
+        assert!(matches!(watch.wait(&signals, None), Ok(Woken::Signal)));
+        assert!(signals.came() && signals.ended_tasks() == ["ends"]);
     }
 }

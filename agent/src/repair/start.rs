@@ -9,7 +9,7 @@ use crate::journal::Journal;
 use crate::pods::Pods;
 use crate::reconcile::{self, Limits};
 use crate::sandboxes::Sandboxes;
-use crate::thread::runtime;
+use crate::thread::task::Tasks;
 use std::time::Duration;
 
 /// Threads that work in namespaces at once. Most of the time the kernel works, one namespace at a time.
@@ -27,9 +27,9 @@ pub(crate) fn start(
     node: &str,
     (pods, sandboxes): (Pods, Sandboxes),
     journal: Journal,
+    tasks: &Tasks,
 ) -> Result<(), String> {
     let connection = Connection::of_actions(access)?;
-    let runtime = runtime::of_one_thread().map_err(|e| e.to_string())?;
     let node = node.to_owned();
     let limits = Limits {
         workers: WORKERS,
@@ -45,9 +45,6 @@ pub(crate) fn start(
         let (_handle, questions) = reconcile::handle();
         reconcile::run(keeper, changes, questions, limits).await;
     };
-    std::thread::Builder::new()
-        .name("repair".into())
-        .spawn(move || runtime.block_on(work))
-        .map_err(|e| e.to_string())?;
-    Ok(())
+    let begun = tasks.start("repair", || {}, work);
+    begun.map_err(|e| e.to_string())
 }

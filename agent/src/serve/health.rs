@@ -56,14 +56,19 @@ pub(super) async fn serve(
 fn respond(path: &str, ready: &Ready, status: &Status) -> Answer {
     match path {
         "/healthz" => answer(StatusCode::OK, "ok\n"),
-        "/readyz" => match status.not_ready() {
-            Some(why) => answer(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-            None if ready.get() => answer(StatusCode::OK, "ok\n"),
-            None => {
-                let why = status.not_installed();
-                answer(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
+        "/readyz" => {
+            let mut missing = status.missing();
+            if !ready.get() {
+                missing.push(("plugin installed", status.not_installed()));
             }
-        },
+            let lines = missing
+                .iter()
+                .map(|(guard, why)| format!("{guard}: {why}\n"));
+            match missing.is_empty() {
+                true => answer(StatusCode::OK, "ok\n"),
+                false => answer(StatusCode::SERVICE_UNAVAILABLE, lines.collect::<String>()),
+            }
+        }
         _ => answer(StatusCode::NOT_FOUND, "ask /healthz or /readyz\n"),
     }
 }

@@ -27,7 +27,7 @@ use crate::sandboxes::Sandboxes;
 use crate::settings::Resolved;
 use crate::status::Status;
 use crate::thread::privilege;
-use crate::thread::runtime;
+use crate::thread::task::Tasks;
 use http::Shared;
 use kept::Kept;
 use nix::sched::{CloneFlags, unshare};
@@ -44,6 +44,7 @@ pub(crate) use metrics::bind as bind_metrics;
 pub(crate) use pods::bind as bind_pods;
 pub(crate) use reserve::Reserve;
 use room::Room;
+use tokio::task::JoinSet;
 
 /// Whether the plugin is installed. (The other half of readiness, watching pods, is true from the start
 /// without ambient mode.)
@@ -85,9 +86,8 @@ pub(crate) fn start_ports(
     numbers: Metrics,
     status: Status,
     (log, journal): (Log, Journal),
+    tasks: &Tasks,
 ) -> std::io::Result<()> {
-    // Made before the tables part: runtimes share a descriptor of the process for its signals.
-    let runtime = runtime::of_one_thread()?;
     let serve = async move {
         let shared = Arc::new(Shared {
             reserve: Some(ports.reserve),
@@ -99,20 +99,17 @@ pub(crate) fn start_ports(
         }
         health::serve(ports.health, shared, ready, status).await;
     };
-    std::thread::Builder::new()
-        .name("health".into())
-        .spawn(move || {
-            // Needs no capability, but a seccomp profile may want CAP_SYS_ADMIN for it. In a shared table the reserve
-            // is what is left.
-            if let Err(e) = unshare(CloneFlags::CLONE_FILES) {
-                log.warn(&format!(
-                    "health and metrics share the table of descriptors with the rest of the agent: {e}"
-                ));
-            }
-            journal.rights(privilege::drop_all_of_thread());
-            runtime.block_on(serve);
-        })?;
-    Ok(())
+    let begins = move || {
+        // Needs no capability, but a seccomp profile may want CAP_SYS_ADMIN for it. In a shared table the reserve
+        // is what is left.
+        if let Err(e) = unshare(CloneFlags::CLONE_FILES) {
+            log.warn(&format!(
+                "health and metrics share the table of descriptors with the rest of the agent: {e}"
+            ));
+        }
+        journal.rights(privilege::drop_all_of_thread());
+    };
+    tasks.start("health", begins, serve)
 }
 
 /// Sockets that listen already.
@@ -137,10 +134,11 @@ pub(crate) fn start(
     numbers: Metrics,
     status: Status,
     (log, journal): (Log, Journal),
+    tasks: &Tasks,
 ) -> std::io::Result<()> {
-    let runtime = runtime::of_one_thread()?;
     let run_dir = sockets.run_dir;
     let serve = async move {
+        let mut of_thread = JoinSet::new();
         if let Some((listener, resolved)) = sockets.report {
             let source = Arc::new(report::Source {
                 resolved,
@@ -156,14 +154,14 @@ pub(crate) fn start(
                 // Nothing depends on it.
                 told: |_: Option<&str>| {},
             };
-            tokio::spawn(kept.serve(Some(listener), move |listener| {
+            of_thread.spawn(kept.serve(Some(listener), move |listener| {
                 report::serve(listener, Arc::clone(&source))
             }));
         }
-        tokio::spawn(reserve::watch(status.clone(), log.clone()));
+        of_thread.spawn(reserve::watch(status.clone(), log.clone()));
         if let Some((listener, watch)) = sockets.pods {
             let (pods, sandboxes) = (watch.pods(), sockets.sandboxes);
-            tokio::spawn(watch.run());
+            of_thread.spawn(watch.run());
             let told = status.clone();
             let kept = Kept {
                 path: run_dir.join(weir_cni::plugin::POD_SOCKET),
@@ -172,7 +170,7 @@ pub(crate) fn start(
                 told: move |failure: Option<&str>| told.pod_socket(failure),
             };
             let (numbers, log) = (numbers.clone(), log.clone());
-            tokio::spawn(kept.serve(listener, move |listener| {
+            of_thread.spawn(kept.serve(listener, move |listener| {
                 let known = (pods.clone(), sandboxes.clone());
                 pods::serve(listener, known, numbers.clone(), log.clone())
             }));
@@ -183,14 +181,11 @@ pub(crate) fn start(
             log: log.clone(),
             told: move |failure: Option<&str>| status.log_socket(failure),
         };
-        let serve = |listener| logs::serve(listener, numbers.clone(), log.clone());
-        kept.serve(Some(sockets.logs), serve).await;
+        let serve = move |listener| logs::serve(listener, numbers.clone(), log.clone());
+        of_thread.spawn(kept.serve(Some(sockets.logs), serve));
+        // None of them ends; the first that does ends the task.
+        of_thread.join_next().await;
     };
-    std::thread::Builder::new()
-        .name("servers".into())
-        .spawn(move || {
-            journal.rights(privilege::drop_all_of_thread());
-            runtime.block_on(serve);
-        })?;
-    Ok(())
+    let begins = move || journal.rights(privilege::drop_all_of_thread());
+    tasks.start("servers", begins, serve)
 }

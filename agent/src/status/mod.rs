@@ -213,18 +213,35 @@ impl Status {
     /// mounted into it: an API server that is away makes no agent unready, because all of them would be at once, and none
     /// could do anything about it.
     pub(crate) fn not_ready(&self) -> Option<String> {
+        self.missing().into_iter().next().map(|(_, why)| why)
+    }
+
+    /// The guards of readiness that are missing, beside the installation, each with the reason.
+    pub(crate) fn missing(&self) -> Vec<(&'static str, String)> {
         let state = self.state();
-        if let Some(why) = &state.exhausted {
-            return Some(format!("this agent can open nothing: {why}"));
-        }
-        if state.pod_socket.state == "failed" {
-            let why = state.pod_socket.reason.as_deref().unwrap_or_default();
-            return Some(format!("the plugin cannot ask this agent for pods: {why}"));
-        }
-        if let Some(why) = &state.log_socket {
-            return Some(format!("the plugin's lines do not reach this agent: {why}"));
-        }
-        self.overdue()
+        let exhausted = state.exhausted.as_ref();
+        let pods = Some(&state.pod_socket).filter(|socket| socket.state == "failed");
+        let pods = pods.map(|socket| socket.reason.as_deref().unwrap_or_default());
+        let guards = [
+            (
+                "descriptors free",
+                exhausted.map(|why| format!("this agent can open nothing: {why}")),
+            ),
+            (
+                "sockets bound",
+                pods.map(|why| format!("the plugin cannot ask this agent for pods: {why}")),
+            ),
+            (
+                "sockets bound",
+                state
+                    .log_socket
+                    .as_ref()
+                    .map(|why| format!("the plugin's lines do not reach this agent: {why}")),
+            ),
+            ("pods verified", self.overdue()),
+        ];
+        let missing = |(name, why): (_, Option<String>)| Some((name, why?));
+        guards.into_iter().filter_map(missing).collect()
     }
 
     /// Why the plugin is not known to be installed and in force, for the kubelet and who asks in its place.

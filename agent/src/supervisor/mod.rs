@@ -6,6 +6,7 @@ mod settings;
 use crate::install::Installer;
 use crate::install::owner::Owner;
 use crate::install::passes::Agent;
+pub(crate) use crate::install::passes::End;
 use crate::install::watch::Signals;
 use crate::journal::{Journal, process};
 use crate::log::{Lines, Log};
@@ -15,27 +16,32 @@ use crate::serve::{Ready, Reserve};
 use crate::settings::{Origin, Resolved, Usage};
 use crate::status::Status;
 use crate::thread::privilege;
+use crate::thread::task::Tasks;
 use parts::Parts;
 pub(crate) use settings::Settings;
 use std::time::Duration;
 use weir_cni::log::Level;
 
+/// How long the servers and repair may take to stop.
+const STOP: Duration = Duration::from_secs(2);
 /// How long the last lines may take to be written.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Runs until SIGINT or SIGTERM. Then the installation stays for the next agent or goes, as [`Owner`] decides. A
-/// failure removes nothing. The answer is whether all went well.
+/// failure removes nothing.
 ///
 /// # Errors
 /// What kept it from starting; nothing was changed on the node then.
-pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, String> {
+pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, String> {
     let reserve = Reserve::hold();
+    let tasks = Tasks::new().map_err(|e| format!("cannot open a pipe: {e}"))?;
     let (mut levels, unknown) = settings.levels()?;
     // The plugin filters by its own level; here its lines are heard from the agent's level on.
     levels.plugin = levels.agent;
     let repair = settings.repair.as_ref().and_then(|r| r.action);
     let verifies = matches!(repair, Some(Action::Repair));
-    let signals = Signals::block().map_err(|e| format!("cannot wait for signals: {e}"))?;
+    let signals =
+        Signals::block(tasks.clone()).map_err(|e| format!("cannot wait for signals: {e}"))?;
     // Before there is a second thread.
     let kept = privilege::set_no_new_privs().err();
     let said = privilege::drop_all_but_needed(verifies);
@@ -69,6 +75,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
         status,
         log,
         journal: journal.clone(),
+        tasks: tasks.clone(),
     };
     let (pods, names) = parts.start(ready, reserve)?;
     let owner = Owner::new(
@@ -81,7 +88,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
     let mut agent = Agent {
         owner,
         installer: Installer::new(settings.desired.clone()),
-        journal,
+        journal: journal.clone(),
         signals,
         quiet: false,
         was_ready: false,
@@ -89,12 +96,18 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<bool, Stri
         summary: None,
         warned: None,
     };
-    let ended_well = agent.run();
+    // Everything is served while the installation is removed or handed over.
+    let end = agent.run();
+    let stuck = tasks.stop(STOP);
+    if !stuck.is_empty() {
+        let tasks = stuck.join(", ");
+        journal.record(process::Event::NotStopped { tasks });
+    }
     // An agent that never came to work leaves nothing to ask.
-    if ended_well || agent.was_ready {
+    if end == End::Well || agent.was_ready {
         names.keep();
     }
-    Ok(ended_well)
+    Ok(end)
 }
 
 /// Waits for the last lines of the log, however starting ends.

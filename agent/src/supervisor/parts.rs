@@ -14,6 +14,7 @@ use crate::sandboxes::Sandboxes;
 use crate::serve::{self, Ports, Ready, Reserve, Sockets};
 use crate::settings::Resolved;
 use crate::status::Status;
+use crate::thread::task::Tasks;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use weir_cni::log::Level;
@@ -27,6 +28,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) status: Status,
     pub(crate) log: Log,
     pub(crate) journal: Journal,
+    pub(crate) tasks: Tasks,
 }
 
 /// The names of the sockets that this process bound; they go when it is dropped.
@@ -75,6 +77,7 @@ impl Parts<'_> {
             numbers,
             self.status.clone(),
             (self.log.clone(), self.journal.clone()),
+            &self.tasks,
         )
         .map_err(no_servers)?;
         sockets.pods = self.pods();
@@ -92,9 +95,11 @@ impl Parts<'_> {
             status,
             log,
             journal,
+            tasks,
             ..
         } = self;
-        serve::start(sockets, metrics, status.clone(), (log, journal)).map_err(no_servers)?;
+        serve::start(sockets, metrics, status.clone(), (log, journal), &tasks)
+            .map_err(no_servers)?;
         status.ask_kernel();
         Ok((watched, names))
     }
@@ -210,7 +215,14 @@ impl Parts<'_> {
         }
         let (node, pods) = (&settings.node_name, watch.pods());
         let pods = (pods, sockets.sandboxes.clone());
-        let begun = repair::start(repair, self.access, node, pods, journal.clone());
+        let begun = repair::start(
+            repair,
+            self.access,
+            node,
+            pods,
+            journal.clone(),
+            &self.tasks,
+        );
         if let Err(why) = begun {
             off(&why, Some(Level::Warn));
         }
@@ -222,7 +234,13 @@ impl Parts<'_> {
         let settings = self.settings;
         let own = (settings.pod_namespace.clone(), settings.pod_name.clone());
         let own_pod = move || pods.get(&own.0, &own.1).map(|view| view.reference());
-        let recorder = Recorder::start(&connection, &settings.node_name, own_pod, &self.journal)?;
+        let recorder = Recorder::start(
+            &connection,
+            &settings.node_name,
+            own_pod,
+            &self.journal,
+            &self.tasks,
+        )?;
         self.journal.add(recorder);
         Ok(())
     }

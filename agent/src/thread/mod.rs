@@ -2,3 +2,4 @@
 
 pub(crate) mod privilege;
 pub(crate) mod runtime;
+pub(crate) mod task;

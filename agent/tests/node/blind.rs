@@ -88,7 +88,7 @@ fn a_socket_for_the_plugin_that_cannot_be_had() {
     let (status, why) = get(agent.health, "/readyz").unwrap();
     assert_eq!(status, 503);
     assert!(
-        why.contains("the plugin cannot ask") && why.contains("pods.sock"),
+        why.starts_with("sockets bound: the plugin cannot ask") && why.contains("pods.sock"),
         "{why}"
     );
     assert!(blind(&agent, "plugin"));
@@ -192,7 +192,10 @@ fn verification_that_hangs() {
         "a slow round is none that hangs: {took:?}"
     );
     let (_, why) = get(agent.health, "/readyz").unwrap();
-    assert!(why.contains("no round of verification"), "{why}");
+    assert!(
+        why.starts_with("pods verified: no round of verification"),
+        "{why}"
+    );
     assert!(blind(&agent, "verification"));
     assert_eq!(agent.metric("istio_cni_install_ready"), 1);
     let told = facts(&agent);

@@ -70,8 +70,9 @@ fn a_disk_that_is_full_after_the_installation_is_the_reason_that_is_given() {
     agent.until("the reason", || why().contains("the last check failed"));
     let text = why();
     assert!(
-        text.starts_with("the CNI plugin is installed; the last check failed: cannot write ")
-            && text.contains("No space left on device"),
+        text.starts_with(
+            "plugin installed: the CNI plugin is installed; the last check failed: cannot write "
+        ) && text.contains("No space left on device"),
         "{text}"
     );
     // An entry that is changed is not installed any more, whatever the disk.
@@ -79,7 +80,7 @@ fn a_disk_that_is_full_after_the_installation_is_the_reason_that_is_given() {
     agent.until("the damage", || why().contains("our entry is missing"));
     let text = why();
     assert!(
-        text.starts_with("the CNI plugin is not installed as it was: "),
+        text.starts_with("plugin installed: the CNI plugin is not installed as it was: "),
         "{text}"
     );
     for filler in node.names("run") {
@@ -164,6 +165,6 @@ fn a_removal_that_fails_is_a_failure() {
     node.write(LIST, BRIDGE);
     let mut agent = node.ready(&[]);
     mount.read_only();
-    assert_eq!(agent.terminate().code(), Some(1), "{}", agent.log());
+    assert_eq!(agent.terminate().code(), Some(4), "{}", agent.log());
     assert!(agent.log().contains("the installation is not removed"));
 }

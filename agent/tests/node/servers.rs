@@ -30,7 +30,11 @@ fn health_and_metrics() {
     agent.until("alive", || {
         get(agent.health, "/healthz").is_some_and(|(s, _)| s == 200)
     });
-    assert_eq!(get(agent.health, "/readyz").unwrap().0, 503);
+    let (status, why) = get(agent.health, "/readyz").unwrap();
+    assert!(
+        status == 503 && why.starts_with("plugin installed: "),
+        "{why}"
+    );
     assert_eq!(get(agent.health, "/").unwrap().0, 404);
     assert_eq!(agent.metric("istio_cni_install_ready"), 0);
     node.write("net.d/10-pods.conflist", BRIDGE);
