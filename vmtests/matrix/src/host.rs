@@ -24,7 +24,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// When the arguments say so, enters new namespaces, becomes a program there and does not return; else does nothing.
 ///
-/// To be called in `main`, beside [`crate::become_qemu_if_asked`], while there is one thread: a process with several
+/// To be called in `main`, beside `become_qemu_if_asked` of weir-vm, while there is one thread: a process with several
 /// cannot enter a user namespace.
 pub fn enter_namespaces_if_asked() {
     let mut arguments = std::env::args_os().skip(1);
