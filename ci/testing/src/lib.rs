@@ -1,6 +1,6 @@
 //! What the tests of all crates share. Only dev-dependencies and programs of `ci` name this crate.
 //!
-//! - [`namespace`], [`namespace_or_skip!`]: a throwaway network namespace, or the reason why there is none
+//! - [`namespace()`], [`namespace_or_skip!`]: a throwaway network namespace, or the reason why there is none
 //! - [`rights`], [`lacks`]: what this user or this kernel does not allow, one probe for each
 //! - [`effort`]: how many random cases
 //! - [`c`]: what a C compiler takes names of the system's headers for

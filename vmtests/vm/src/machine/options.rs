@@ -12,7 +12,7 @@ const GRACE: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The program that becomes `/init` in the guest and QEMU's launcher on the host: this crate's binary, or one whose
-    /// `main` begins with [`crate::guest::is_init`] and [`crate::become_qemu_if_asked`] as that does.
+    /// `main` begins with [`crate::guest::is_init`] and `become_qemu_if_asked` as that does.
     pub program: PathBuf,
     /// QEMU; looked for when absent.
     pub qemu: Option<PathBuf>,
