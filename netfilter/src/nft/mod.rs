@@ -19,7 +19,6 @@ mod context;
 mod display;
 mod engine;
 pub mod expr;
-mod headers;
 mod lower;
 mod model;
 mod normal;
