@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
@@ -30,11 +30,12 @@ pub(super) struct Kept<T> {
 }
 
 /// Tells a name that was bound from one that another process bound later.
-type Identity = (u64, u64);
+type Identity = (u64, u64, Option<SystemTime>);
 
 fn identity(path: &Path) -> Result<Identity> {
     let found = std::fs::symlink_metadata(path)?;
-    Ok((found.dev(), found.ino()))
+    // A file system may give the number of a file that is gone to the next one at once.
+    Ok((found.dev(), found.ino(), found.created().ok()))
 }
 
 impl<T: Fn(Option<&str>)> Kept<T> {
