@@ -22,8 +22,8 @@ use weir_netlink::Netns;
 
 /// The least number of rules that are listed as `nft` lists them, and that are the same after being written by us.
 /// Raise them with each kind of rule that is added.
-const LISTED: usize = 1_043;
-const KEPT: usize = 1_993;
+const LISTED: usize = 1_582;
+const KEPT: usize = 2_006;
 
 /// Rules with the same tables, chains and sets.
 struct Group {

@@ -1,8 +1,9 @@
 //! What the preceding matches of a rule imply about the packet, and the header fields that follow from it.
 
-use super::model::FibResult;
+use super::headers::{self, Field};
 use super::model::{
-    CmpOp, CtKey, DataType, Match, MetaKey, Operand, PayloadBase, Selector, SocketKey, TableFamily,
+    CmpOp, CtKey, Data, DataType, FibResult, Match, MetaKey, Operand, PayloadBase, Selector,
+    SocketKey, TableFamily,
 };
 use super::raw;
 
@@ -13,87 +14,38 @@ pub(crate) struct Context {
     pub(crate) nfproto: Option<u8>,
     /// `IPPROTO_*`
     pub(crate) l4proto: Option<u8>,
+    /// ARP follows the link-layer header.
+    pub(crate) arp: bool,
+    /// Number of VLAN headers.
+    pub(crate) vlans: u8,
+    /// The type of an ICMP or ICMPv6 message.
+    pub(crate) icmp_type: Option<u8>,
 }
 
-/// A header field that has a name.
-#[derive(Debug)]
-pub(crate) struct Field {
-    pub(crate) header: &'static str,
-    pub(crate) name: &'static str,
-    pub(crate) offset: u32,
-    pub(crate) len: u32,
-    pub(crate) data_type: DataType,
-    /// Header and field number in nft's `typeof` userdata.
-    pub(crate) type_of: Option<(u32, u32)>,
+/// A header, or a type of message, that a match establishes: a later keyword implies it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Implied {
+    /// Ethernet
+    Link,
+    /// A VLAN header after the Ethernet header
+    Vlan,
+    /// IPv4, IPv6 or ARP
+    Network,
+    /// A transport protocol
+    Transport,
+    /// A type of ICMP message
+    IcmpType,
 }
 
-const fn field(
-    header: &'static str,
-    name: &'static str,
-    (offset, len): (u32, u32),
-    data_type: DataType,
-    type_of: Option<(u32, u32)>,
-) -> Field {
-    Field {
-        header,
-        name,
-        offset,
-        len,
-        data_type,
-        type_of,
-    }
-}
-
-const IP: &[Field] = &[
-    field("ip", "length", (2, 2), DataType::INTEGER, None),
-    field("ip", "id", (4, 2), DataType::INTEGER, None),
-    field("ip", "ttl", (8, 1), DataType::INTEGER, None),
-    field("ip", "protocol", (9, 1), DataType::INET_PROTO, None),
-    field("ip", "checksum", (10, 2), DataType::INTEGER, None),
-    field("ip", "saddr", (12, 4), DataType::IPV4_ADDR, Some((12, 11))),
-    field("ip", "daddr", (16, 4), DataType::IPV4_ADDR, Some((12, 12))),
-];
-const IP6: &[Field] = &[
-    field("ip6", "length", (4, 2), DataType::INTEGER, None),
-    field("ip6", "nexthdr", (6, 1), DataType::INET_PROTO, None),
-    field("ip6", "hoplimit", (7, 1), DataType::INTEGER, None),
-    field("ip6", "saddr", (8, 16), DataType::IPV6_ADDR, Some((13, 8))),
-    field("ip6", "daddr", (24, 16), DataType::IPV6_ADDR, Some((13, 9))),
-];
-const TCP: &[Field] = &[
-    field("tcp", "sport", (0, 2), DataType::INET_SERVICE, Some((8, 1))),
-    field("tcp", "dport", (2, 2), DataType::INET_SERVICE, Some((8, 2))),
-    field("tcp", "sequence", (4, 4), DataType::INTEGER, None),
-    field("tcp", "ackseq", (8, 4), DataType::INTEGER, None),
-    field("tcp", "flags", (13, 1), DataType::TCP_FLAG, None),
-    field("tcp", "window", (14, 2), DataType::INTEGER, None),
-    field("tcp", "checksum", (16, 2), DataType::INTEGER, None),
-    field("tcp", "urgptr", (18, 2), DataType::INTEGER, None),
-];
-const UDP: &[Field] = &[
-    field("udp", "sport", (0, 2), DataType::INET_SERVICE, Some((6, 1))),
-    field("udp", "dport", (2, 2), DataType::INET_SERVICE, Some((6, 2))),
-    field("udp", "length", (4, 2), DataType::INTEGER, None),
-    field("udp", "checksum", (6, 2), DataType::INTEGER, None),
-];
-const TH: &[Field] = &[
-    field("th", "sport", (0, 2), DataType::INET_SERVICE, Some((11, 1))),
-    field("th", "dport", (2, 2), DataType::INET_SERVICE, Some((11, 2))),
-];
-const ICMP: &[Field] = &[
-    field("icmp", "type", (0, 1), DataType::ICMP_TYPE, None),
-    field("icmp", "code", (1, 1), DataType::INTEGER, None),
-];
-const ICMP6: &[Field] = &[
-    field("icmpv6", "type", (0, 1), DataType::ICMPV6_TYPE, None),
-    field("icmpv6", "code", (1, 1), DataType::INTEGER, None),
-];
-
-/// The field with these numbers in nft's `typeof` userdata.
-pub(crate) fn named_field(header: u32, field: u32) -> Option<&'static Field> {
-    let mut all = [IP, IP6, TCP, UDP, TH].into_iter().flatten();
-    all.find(|f| f.type_of == Some((header, field)))
-}
+/// `ETH_P_*`
+const ETH_P_IP: u64 = 0x0800;
+const ETH_P_ARP: u64 = 0x0806;
+const ETH_P_IPV6: u64 = 0x86dd;
+const ETH_P_8021Q: u64 = 0x8100;
+const ETH_P_8021AD: u64 = 0x88a8;
+/// Lengths of the Ethernet and the VLAN header in bits.
+const ETHER_LEN: u32 = 14 * 8;
+const VLAN_LEN: u32 = 4 * 8;
 
 impl Context {
     /// What the family of the table implies.
@@ -105,12 +57,13 @@ impl Context {
         };
         Self {
             nfproto,
-            l4proto: None,
+            arp: family == TableFamily::Arp,
+            ..Self::default()
         }
     }
 
-    /// The protocol that a match establishes, as the base of its header.
-    pub(crate) fn establishes(self, m: &Match) -> Option<PayloadBase> {
+    /// The header that a match establishes.
+    pub(crate) fn establishes(self, m: &Match) -> Option<Implied> {
         let Match {
             selector,
             mask: None,
@@ -121,11 +74,21 @@ impl Context {
             return None;
         };
         match selector {
-            Selector::Meta(MetaKey::Nfproto) if v.0.len() == 1 => Some(PayloadBase::Network),
-            Selector::Meta(MetaKey::L4proto) if v.0.len() == 1 => Some(PayloadBase::Transport),
+            Selector::Meta(MetaKey::Nfproto) if v.0.len() == 1 => Some(Implied::Network),
+            Selector::Meta(MetaKey::L4proto) if v.0.len() == 1 => Some(Implied::Transport),
             // ARPHRD_ETHER
-            Selector::Meta(MetaKey::Iiftype) if v.to_ne() == Some(1) => {
-                Some(PayloadBase::LinkLayer)
+            Selector::Meta(MetaKey::Iiftype) if v.to_ne() == Some(1) => Some(Implied::Link),
+            Selector::Meta(MetaKey::Protocol) => network(v.to_be()?),
+            Selector::Payload { base, .. } => {
+                let field = self.field(selector)?;
+                match field.data_type {
+                    DataType::ICMP_TYPE | DataType::ICMPV6_TYPE => Some(Implied::IcmpType),
+                    DataType::ETHER_TYPE if *base == PayloadBase::LinkLayer => match v.to_be()? {
+                        ETH_P_8021Q if field.header == "ether" => Some(Implied::Vlan),
+                        n => network(n),
+                    },
+                    _ => None,
+                }
             }
             _ => None,
         }
@@ -133,36 +96,135 @@ impl Context {
 
     /// Adds what follows from a match that holds.
     pub(crate) fn note(&mut self, m: &Match) {
-        let value = match &m.operand {
-            Operand::Value(v) => v.0.first().copied(),
-            _ => None,
+        if let Some(parts) = self.split(m) {
+            return parts.iter().for_each(|m| self.note(m));
+        }
+        let Operand::Value(v) = &m.operand else {
+            return;
         };
-        match self.establishes(m) {
-            Some(PayloadBase::Network) => self.nfproto = value,
-            Some(PayloadBase::Transport) => self.l4proto = value,
-            _ => {
-                // `ip protocol tcp` implies the same as `meta l4proto tcp`.
-                let is_protocol = self
-                    .field(&m.selector)
-                    .is_some_and(|f| f.data_type == DataType::INET_PROTO);
-                if is_protocol && m.op == CmpOp::Eq && m.mask.is_none() && value.is_some() {
-                    self.l4proto = value;
-                }
+        if m.op != CmpOp::Eq || m.mask.is_some() {
+            return;
+        }
+        let value = v.0.first().copied();
+        let field = self.field(&m.selector);
+        match (&m.selector, field.map(|f| f.data_type)) {
+            (Selector::Meta(MetaKey::Nfproto), _) if v.0.len() == 1 => self.nfproto = value,
+            (Selector::Meta(MetaKey::L4proto), _) if v.0.len() == 1 => self.l4proto = value,
+            (Selector::Meta(MetaKey::Protocol), _) => self.note_ether_type(v),
+            (Selector::Payload { base, .. }, Some(DataType::ETHER_TYPE))
+                if *base == PayloadBase::LinkLayer =>
+            {
+                self.note_ether_type(v);
             }
+            // `ip protocol tcp` implies the same as `meta l4proto tcp`.
+            (_, Some(DataType::INET_PROTO)) => self.l4proto = value,
+            (_, Some(DataType::ICMP_TYPE | DataType::ICMPV6_TYPE)) => self.icmp_type = value,
+            _ => {}
         }
     }
 
-    fn fields(self, base: PayloadBase) -> &'static [Field] {
-        match (base, self.nfproto, self.l4proto) {
-            (PayloadBase::Network, Some(raw::NFPROTO_IPV4), _) => IP,
-            (PayloadBase::Network, Some(raw::NFPROTO_IPV6), _) => IP6,
-            (PayloadBase::Transport, _, Some(raw::IPPROTO_TCP)) => TCP,
-            (PayloadBase::Transport, _, Some(raw::IPPROTO_UDP)) => UDP,
-            (PayloadBase::Transport, _, Some(raw::IPPROTO_ICMP)) => ICMP,
-            (PayloadBase::Transport, _, Some(raw::IPPROTO_ICMPV6)) => ICMP6,
-            (PayloadBase::Transport, _, None) => TH,
-            _ => &[],
+    fn note_ether_type(&mut self, v: &Data) {
+        match v.to_be() {
+            Some(ETH_P_IP) => self.nfproto = Some(raw::NFPROTO_IPV4),
+            Some(ETH_P_IPV6) => self.nfproto = Some(raw::NFPROTO_IPV6),
+            Some(ETH_P_ARP) => self.arp = true,
+            Some(ETH_P_8021Q | ETH_P_8021AD) => self.vlans = self.vlans.saturating_add(1),
+            _ => {}
         }
+    }
+
+    /// The comparisons that `nft` joined to one load, because their fields are neighbours.
+    pub(crate) fn split(mut self, m: &Match) -> Option<Vec<Match>> {
+        let (
+            Selector::Payload { base, offset, len },
+            Match {
+                mask: None,
+                op: CmpOp::Eq,
+                operand: Operand::Value(v),
+                ..
+            },
+        ) = (&m.selector, m)
+        else {
+            return None;
+        };
+        if self.field(&m.selector).is_some() {
+            return None;
+        }
+        let mut rest = v.0.as_slice();
+        let mut at = *offset;
+        let mut parts = Vec::new();
+        while !rest.is_empty() {
+            let whole = |len: &u32| self.find(*base, u64::from(at) * 8, len * 8).is_some();
+            let len = (1..=u32::try_from(rest.len()).ok()?.min(*len))
+                .rev()
+                .find(whole)?;
+            let (front, tail) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+            let part = Match {
+                selector: Selector::Payload {
+                    base: *base,
+                    offset: at,
+                    len,
+                },
+                operand: Operand::Value(front.into()),
+                ..m.clone()
+            };
+            self.note(&part);
+            parts.push(part);
+            (rest, at) = (tail, at.checked_add(len)?);
+        }
+        Some(parts)
+    }
+
+    fn fields(self, base: PayloadBase) -> [&'static [Field]; 2] {
+        let only = |fields| [fields, &[] as &[_]];
+        match (base, self.nfproto, self.l4proto) {
+            (PayloadBase::Network, ..) if self.arp => only(headers::ARP),
+            (PayloadBase::Network, Some(raw::NFPROTO_IPV4), _) => only(headers::IP),
+            (PayloadBase::Network, Some(raw::NFPROTO_IPV6), _) => only(headers::IP6),
+            (PayloadBase::Transport, _, Some(proto)) => match proto {
+                raw::IPPROTO_TCP => only(headers::TCP),
+                raw::IPPROTO_UDP => only(headers::UDP),
+                raw::IPPROTO_UDPLITE => only(headers::UDPLITE),
+                raw::IPPROTO_SCTP => only(headers::SCTP),
+                raw::IPPROTO_DCCP => only(headers::DCCP),
+                raw::IPPROTO_AH => only(headers::AH),
+                raw::IPPROTO_ESP => only(headers::ESP),
+                raw::IPPROTO_COMP => only(headers::COMP),
+                raw::IPPROTO_IGMP => only(headers::IGMP),
+                raw::IPPROTO_ICMP => match self.icmp_type {
+                    Some(3) => [headers::ICMP_UNREACHABLE, headers::ICMP],
+                    Some(5) => [headers::ICMP_REDIRECT, headers::ICMP],
+                    _ => only(headers::ICMP),
+                },
+                raw::IPPROTO_ICMPV6 => match self.icmp_type {
+                    Some(2) => [headers::ICMP6_TOO_BIG, headers::ICMP6],
+                    Some(4) => [headers::ICMP6_PARAMETER, headers::ICMP6],
+                    Some(130) => [headers::ICMP6_LISTENER, headers::ICMP6],
+                    _ => only(headers::ICMP6),
+                },
+                _ => only(&[]),
+            },
+            (PayloadBase::Transport, _, None) => only(headers::TH),
+            _ => only(&[]),
+        }
+    }
+
+    /// The field at these bits of a header.
+    fn find(self, base: PayloadBase, offset: u64, len: u32) -> Option<&'static Field> {
+        let offset = u32::try_from(offset).ok()?;
+        let at = |fields: &'static [Field], offset: u32| {
+            let mut fields = fields.iter();
+            fields.find(|f| f.offset == offset && f.len == len)
+        };
+        if base == PayloadBase::LinkLayer {
+            let Some(offset) = offset.checked_sub(ETHER_LEN) else {
+                return at(headers::ETHER, offset);
+            };
+            let is_vlan = offset / VLAN_LEN < u32::from(self.vlans);
+            return at(headers::VLAN, offset % VLAN_LEN).filter(|_| is_vlan);
+        }
+        let mut tables = self.fields(base).into_iter();
+        tables.find_map(|fields| at(fields, offset))
     }
 
     /// The named field that a payload selector loads, or whose first bytes it loads.
@@ -170,13 +232,27 @@ impl Context {
         let Selector::Payload { base, offset, len } = selector else {
             return None;
         };
-        let whole = |f: &&Field| f.offset == *offset && f.len == *len;
-        let front = |f: &&Field| f.offset == *offset && f.len > *len && f.is_address();
-        let fields = self.fields(*base);
-        fields
-            .iter()
-            .find(whole)
-            .or_else(|| fields.iter().find(front))
+        let bits = len.checked_mul(8)?;
+        let first = u64::from(*offset) * 8;
+        let front = |f: &&Field| u64::from(f.offset) == first && f.len > bits && f.is_address();
+        self.find(*base, first, bits).or_else(|| {
+            let mut fields = self.fields(*base).into_iter().flatten();
+            fields.find(front)
+        })
+    }
+
+    /// The named field that a mask selects from the loaded bytes, and the number of bits to its right.
+    pub(crate) fn masked(self, selector: &Selector, mask: &Data) -> Option<(&'static Field, u32)> {
+        let Selector::Payload { base, offset, len } = selector else {
+            return None;
+        };
+        let bits = len.checked_mul(8)?;
+        let mask = mask.to_be().filter(|n| *n != 0 && bits <= 64)?;
+        let (left, right) = (mask.leading_zeros() + bits - 64, mask.trailing_zeros());
+        let field_len = bits.checked_sub(left + right)?;
+        let is_one_run = mask.count_ones() == field_len;
+        let field = self.find(*base, u64::from(*offset) * 8 + u64::from(left), field_len)?;
+        is_one_run.then_some((field, right))
     }
 
     /// The type of a selector's value.
@@ -212,6 +288,7 @@ impl Context {
             CtKey::Status => DataType::CT_STATUS,
             CtKey::Mark => DataType::MARK,
             CtKey::L3protocol => DataType::NF_PROTO,
+            CtKey::Expiration => DataType::TIME,
             CtKey::Protocol => DataType::INET_PROTO,
             CtKey::ProtoSrc | CtKey::ProtoDst => DataType::INET_SERVICE,
             CtKey::SrcIp | CtKey::DstIp => DataType::IPV4_ADDR,
@@ -225,10 +302,9 @@ impl Context {
     }
 }
 
-impl Field {
-    pub(crate) fn is_address(&self) -> bool {
-        matches!(self.data_type, DataType::IPV4_ADDR | DataType::IPV6_ADDR)
-    }
+/// The header that an EtherType announces, unless it is a VLAN header.
+fn network(ether_type: u64) -> Option<Implied> {
+    matches!(ether_type, ETH_P_IP | ETH_P_IPV6 | ETH_P_ARP).then_some(Implied::Network)
 }
 
 fn meta_type(key: MetaKey) -> DataType {
@@ -245,6 +321,9 @@ fn meta_type(key: MetaKey) -> DataType {
         MetaKey::L4proto => DataType::INET_PROTO,
         MetaKey::Protocol => DataType::ETHER_TYPE,
         MetaKey::Pkttype => DataType::PKT_TYPE,
+        MetaKey::Priority => DataType::CLASSID,
+        MetaKey::Iifgroup | MetaKey::Oifgroup => DataType::DEVGROUP,
+        MetaKey::Rtclassid => DataType::REALM,
         _ => DataType::INTEGER,
     }
 }

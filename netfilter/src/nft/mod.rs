@@ -19,6 +19,7 @@ mod context;
 mod display;
 mod engine;
 pub mod expr;
+mod headers;
 mod lower;
 mod model;
 mod normal;

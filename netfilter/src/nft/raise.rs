@@ -376,14 +376,14 @@ fn compared(m: Match, context: Context) -> Match {
             }
         }
         Selector::Payload { base, offset, len } => match context.field(&m.selector) {
-            Some(f) if f.is_address() && f.len > *len => {
+            Some(f) if f.is_address() && f.len / 8 > *len => {
                 let mut addr = data.0.clone();
-                addr.resize(f.len as usize, 0);
+                addr.resize(f.len as usize / 8, 0);
                 let prefix = u8::try_from(len * 8).unwrap_or(u8::MAX);
                 let selector = Selector::Payload {
                     base: *base,
                     offset: *offset,
-                    len: f.len,
+                    len: f.len / 8,
                 };
                 Match {
                     selector,

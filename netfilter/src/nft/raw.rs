@@ -16,9 +16,16 @@ macro_rules! constants {
 constants! {
     // linux/in.h
     IPPROTO_ICMP: u8 = 1,
+    IPPROTO_IGMP: u8 = 2,
     IPPROTO_TCP: u8 = 6,
     IPPROTO_UDP: u8 = 17,
+    IPPROTO_DCCP: u8 = 33,
+    IPPROTO_ESP: u8 = 50,
+    IPPROTO_AH: u8 = 51,
     IPPROTO_ICMPV6: u8 = 58,
+    IPPROTO_COMP: u8 = 108,
+    IPPROTO_SCTP: u8 = 132,
+    IPPROTO_UDPLITE: u8 = 136,
 
     // linux/netfilter.h
     NFPROTO_UNSPEC: u8 = 0,

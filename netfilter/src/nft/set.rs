@@ -211,6 +211,11 @@ fn byte_order(t: DataType) -> u32 {
         | DataType::FIB_ADDR
         | DataType::PKT_TYPE
         | DataType::NF_PROTO
+        | DataType::TIME
+        | DataType::REALM
+        | DataType::CLASSID
+        | DataType::DEVGROUP
+        | DataType::CT_EVENT
         | DataType::IFNAME => userdata::HOST_ENDIAN,
         DataType::INET_PROTO | DataType::CT_DIR | DataType::BOOLEAN => 0,
         _ => userdata::BIG_ENDIAN,

@@ -28,13 +28,25 @@ fn len(t: DataType) -> Option<usize> {
         | DataType::INET_PROTO
         | DataType::ICMP_TYPE
         | DataType::ICMPV6_TYPE
+        | DataType::ICMP_CODE
+        | DataType::ICMPV6_CODE
+        | DataType::IGMP_TYPE
+        | DataType::MH_TYPE
+        | DataType::DCCP_PKTTYPE
+        | DataType::DSCP
+        | DataType::ECN
         | DataType::TCP_FLAG
         | DataType::CT_DIR
         | DataType::PKT_TYPE
         | DataType::BOOLEAN => 1,
-        DataType::INET_SERVICE | DataType::ETHER_TYPE | DataType::ARPHRD => 2,
+        DataType::INET_SERVICE | DataType::ETHER_TYPE | DataType::ARP_OP | DataType::ARPHRD => 2,
         DataType::IPV4_ADDR
         | DataType::MARK
+        | DataType::TIME
+        | DataType::REALM
+        | DataType::CLASSID
+        | DataType::DEVGROUP
+        | DataType::CT_EVENT
         | DataType::IFINDEX
         | DataType::UID
         | DataType::GID

@@ -24,8 +24,9 @@ pub(super) fn bits(table: &[(u64, &'static str)], n: u64) -> String {
     names.join(",")
 }
 
-/// `/etc/protocols`, which `nft` reads; the protocols that are commonly filtered.
+/// `/etc/protocols`, which `nft` reads, as Debian has it.
 pub(super) const PROTOCOLS: &[(u64, &str)] = &[
+    (0, "ip"),
     (1, "icmp"),
     (2, "igmp"),
     (3, "ggp"),
@@ -36,26 +37,50 @@ pub(super) const PROTOCOLS: &[(u64, &str)] = &[
     (9, "igp"),
     (12, "pup"),
     (17, "udp"),
+    (20, "hmp"),
+    (22, "xns-idp"),
+    (27, "rdp"),
+    (29, "iso-tp4"),
     (33, "dccp"),
+    (36, "xtp"),
+    (37, "ddp"),
+    (38, "idpr-cmtp"),
     (41, "ipv6"),
     (43, "ipv6-route"),
     (44, "ipv6-frag"),
+    (45, "idrp"),
     (46, "rsvp"),
     (47, "gre"),
     (50, "esp"),
     (51, "ah"),
+    (57, "skip"),
     (58, "ipv6-icmp"),
     (59, "ipv6-nonxt"),
     (60, "ipv6-opts"),
+    (73, "rspf"),
+    (81, "vmtp"),
+    (88, "eigrp"),
     (89, "ospf"),
+    (93, "ax.25"),
     (94, "ipip"),
+    (97, "etherip"),
+    (98, "encap"),
     (103, "pim"),
     (108, "ipcomp"),
     (112, "vrrp"),
     (115, "l2tp"),
+    (124, "isis"),
     (132, "sctp"),
+    (133, "fc"),
     (135, "mobility-header"),
     (136, "udplite"),
+    (137, "mpls-in-ip"),
+    (138, "manet"),
+    (139, "hip"),
+    (140, "shim6"),
+    (141, "wesp"),
+    (142, "rohc"),
+    (143, "ethernet"),
 ];
 
 /// `enum ip_conntrack_info` as bits, linux/netfilter/nf_conntrack_common.h
@@ -178,6 +203,7 @@ pub(super) const ICMP_CODES: &[(u64, &str)] = &[
     (9, "net-prohibited"),
     (10, "host-prohibited"),
     (13, "admin-prohibited"),
+    (4, "frag-needed"),
 ];
 
 /// `ICMPV6_*`, linux/icmpv6.h
@@ -209,4 +235,102 @@ pub(super) const LOG_LEVELS: &[(u64, &str)] = &[
     (6, "info"),
     (7, "debug"),
     (8, "audit"),
+];
+
+/// `ARPOP_*`, linux/if_arp.h; `nak` is that of RFC 2390
+pub(super) const ARP_OPS: &[(u64, &str)] = &[
+    (1, "request"),
+    (2, "reply"),
+    (3, "rrequest"),
+    (4, "rreply"),
+    (8, "inrequest"),
+    (9, "inreply"),
+    (10, "nak"),
+];
+
+/// `enum dccp_pkt_type`, linux/dccp.h
+pub(super) const DCCP_TYPES: &[(u64, &str)] = &[
+    (0, "request"),
+    (1, "response"),
+    (2, "data"),
+    (3, "ack"),
+    (4, "dataack"),
+    (5, "closereq"),
+    (6, "close"),
+    (7, "reset"),
+    (8, "sync"),
+    (9, "syncack"),
+];
+
+/// Differentiated services, RFC 2474 and others
+pub(super) const DSCP: &[(u64, &str)] = &[
+    (0x0, "cs0"),
+    (0x8, "cs1"),
+    (0x10, "cs2"),
+    (0x18, "cs3"),
+    (0x20, "cs4"),
+    (0x28, "cs5"),
+    (0x30, "cs6"),
+    (0x38, "cs7"),
+    (0x0, "df"),
+    (0x0, "be"),
+    (0x1, "lephb"),
+    (0xa, "af11"),
+    (0xc, "af12"),
+    (0xe, "af13"),
+    (0x12, "af21"),
+    (0x14, "af22"),
+    (0x16, "af23"),
+    (0x1a, "af31"),
+    (0x1c, "af32"),
+    (0x1e, "af33"),
+    (0x22, "af41"),
+    (0x24, "af42"),
+    (0x26, "af43"),
+    (0x2c, "va"),
+    (0x2e, "ef"),
+];
+
+/// Explicit congestion notification, RFC 3168
+pub(super) const ECN: &[(u64, &str)] = &[(0, "not-ect"), (1, "ect1"), (2, "ect0"), (3, "ce")];
+
+/// `enum ip_conntrack_events` as bits
+pub(super) const CT_EVENTS: &[(u64, &str)] = &[
+    (0x1, "new"),
+    (0x2, "related"),
+    (0x4, "destroy"),
+    (0x8, "reply"),
+    (0x10, "assured"),
+    (0x20, "protoinfo"),
+    (0x40, "helper"),
+    (0x80, "mark"),
+    (0x100, "seqadj"),
+    (0x200, "secmark"),
+    (0x400, "label"),
+];
+
+/// `IGMP_*`, linux/igmp.h
+pub(super) const IGMP_TYPES: &[(u64, &str)] = &[
+    (0x11, "membership-query"),
+    (0x12, "membership-report-v1"),
+    (0x16, "membership-report-v2"),
+    (0x22, "membership-report-v3"),
+    (0x17, "leave-group"),
+];
+
+/// Mobility header messages, RFC 6275
+pub(super) const MH_TYPES: &[(u64, &str)] = &[
+    (0, "binding-refresh-request"),
+    (1, "home-test-init"),
+    (2, "careof-test-init"),
+    (3, "home-test"),
+    (4, "careof-test"),
+    (5, "binding-update"),
+    (6, "binding-acknowledgement"),
+    (7, "binding-error"),
+    (8, "fast-binding-update"),
+    (9, "fast-binding-acknowledgement"),
+    (10, "fast-binding-advertisement"),
+    (11, "experimental-mobility-header"),
+    (12, "home-agent-switch-message"),
 ];

@@ -1,7 +1,7 @@
 //! A rule: its statements without the matches that later ones imply.
 
 use super::statement::statement;
-use crate::nft::context::Context;
+use crate::nft::context::{Context, Implied};
 use crate::nft::expr::{Cmp, DataAttrs, Expr, Range};
 use crate::nft::model::{PayloadBase, Reject, Rule, Selector, Source, Statement, TableFamily};
 use crate::nft::{raise, raw};
@@ -11,28 +11,27 @@ use std::borrow::Cow;
 const TEXT: usize = 128;
 
 /// The rule as `nft` lists it in a table of `family`.
-pub(crate) fn rule_text(rule: &Rule, family: TableFamily, mut context: Context) -> String {
-    let mut texts: Vec<Option<String>> = Vec::new();
-    let mut pending = Pending::default();
+pub(crate) fn rule_text(rule: &Rule, family: TableFamily, context: Context) -> String {
+    let mut listing = Listing {
+        family,
+        context,
+        texts: Vec::new(),
+        pending: Vec::new(),
+    };
     for s in readable(&rule.statements, context).iter() {
-        for base in implied_by(s, context) {
-            if let Some(text) = pending.take(base).and_then(|i| texts.get_mut(i)) {
-                *text = None;
-            }
-        }
-        texts.push(Some(statement(s, family, context)));
-        if let Statement::Match(m) = s {
-            if let Some(base) = context.establishes(m) {
-                pending.set(base, texts.len() - 1);
-            }
-            context.note(m);
-        } else {
-            // Matches before a statement remain in the text, as in nft.
-            pending = Pending::default();
+        let parts = match s {
+            Statement::Match(m) => listing.context.split(m),
+            _ => None,
+        };
+        match parts {
+            Some(parts) => parts
+                .into_iter()
+                .for_each(|m| listing.add(&Statement::Match(m))),
+            None => listing.add(s),
         }
     }
     let mut text = String::with_capacity(TEXT);
-    for part in texts.iter().flatten() {
+    for part in listing.texts.iter().flatten() {
         if !text.is_empty() {
             text.push(' ');
         }
@@ -42,6 +41,42 @@ pub(crate) fn rule_text(rule: &Rule, family: TableFamily, mut context: Context) 
         text += &format!(" comment \"{comment}\"");
     }
     text
+}
+
+/// The texts of the statements, `None` for a match that a later statement implies.
+struct Listing {
+    family: TableFamily,
+    context: Context,
+    texts: Vec<Option<String>>,
+    /// Indexes of the matches that a later statement may imply.
+    pending: Vec<(Implied, usize)>,
+}
+
+impl Listing {
+    fn add(&mut self, s: &Statement) {
+        let implied = implied_by(s, self.context);
+        let texts = &mut self.texts;
+        self.pending.retain(|(what, at)| {
+            let is_implied = implied.contains(what);
+            if let Some(text) = texts.get_mut(*at).filter(|_| is_implied) {
+                *text = None;
+            }
+            !is_implied
+        });
+        let at = self.texts.len();
+        self.texts
+            .push(Some(statement(s, self.family, self.context)));
+        if let Statement::Match(m) = s {
+            if let Some(what) = self.context.establishes(m) {
+                self.pending.retain(|(other, _)| *other != what);
+                self.pending.push((what, at));
+            }
+            self.context.note(m);
+        } else {
+            // Matches before a statement remain in the text, as in nft.
+            self.pending.clear();
+        }
+    }
 }
 
 /// The statements, with the range expressions of `iptables-nft` in readable form: it uses one expression where `nft`
@@ -87,57 +122,36 @@ fn as_comparisons(e: &Expr) -> Vec<Expr> {
     }
 }
 
-/// Indexes of the protocol matches that a later statement may make redundant.
-#[derive(Default)]
-struct Pending {
-    link: Option<usize>,
-    network: Option<usize>,
-    transport: Option<usize>,
-}
-
-impl Pending {
-    fn slot(&mut self, base: PayloadBase) -> Option<&mut Option<usize>> {
-        match base {
-            PayloadBase::LinkLayer => Some(&mut self.link),
-            PayloadBase::Network => Some(&mut self.network),
-            PayloadBase::Transport => Some(&mut self.transport),
-            _ => None,
-        }
-    }
-
-    fn set(&mut self, base: PayloadBase, at: usize) {
-        if let Some(slot) = self.slot(base) {
-            *slot = Some(at);
-        }
-    }
-
-    fn take(&mut self, base: PayloadBase) -> Option<usize> {
-        self.slot(base)?.take()
-    }
-}
-
 /// The protocol matches that the keyword of a statement implies: `tcp dport` implies `meta l4proto tcp`.
-fn implied_by(s: &Statement, context: Context) -> Vec<PayloadBase> {
-    let selector = match s {
-        Statement::Match(m) => &m.selector,
-        Statement::Vmap(selector, _) => selector,
+fn implied_by(s: &Statement, context: Context) -> &'static [Implied] {
+    let (selector, mask) = match s {
+        Statement::Match(m) => (&m.selector, m.mask.as_ref()),
+        Statement::Vmap(selector, _) => (selector, None),
         Statement::MetaSet(_, source) | Statement::CtSet(_, _, source) => match source {
-            Source::Selector(s) | Source::Map(s, _) | Source::Bitwise { selector: s, .. } => s,
-            Source::Value(_) => return Vec::new(),
+            Source::Selector(s) | Source::Map(s, _) | Source::Bitwise { selector: s, .. } => {
+                (s, None)
+            }
+            Source::Value(_) => return &[],
         },
         // `icmp` and `icmpv6` imply the family.
-        Statement::Reject(Reject::Icmp(_)) => return vec![PayloadBase::Network],
-        _ => return Vec::new(),
+        Statement::Reject(Reject::Icmp(_)) => return &[Implied::Network],
+        Statement::Reject(Reject::TcpReset) => return &[Implied::Transport],
+        _ => return &[],
     };
     let Selector::Payload { base, .. } = selector else {
-        return Vec::new();
+        return &[];
     };
-    if *base == PayloadBase::LinkLayer {
-        return vec![PayloadBase::LinkLayer];
-    }
-    match context.field(selector).map(|f| f.header) {
-        None | Some("th") => Vec::new(),
-        Some("icmp" | "icmpv6") => vec![PayloadBase::Network, PayloadBase::Transport],
-        Some(_) => vec![*base],
+    let field = context.field(selector);
+    let field = field.or_else(|| Some(context.masked(selector, mask?)?.0));
+    match (base, field.map(|f| (f.header, f.name))) {
+        (PayloadBase::LinkLayer, Some(("vlan", _))) => &[Implied::Link, Implied::Vlan],
+        (PayloadBase::LinkLayer, _) => &[Implied::Link],
+        (_, None | Some(("th", _))) => &[],
+        (_, Some(("icmp" | "icmpv6", "mtu" | "gateway" | "parameter-problem" | "max-delay"))) => {
+            &[Implied::Network, Implied::Transport, Implied::IcmpType]
+        }
+        (_, Some(("icmp" | "icmpv6", _))) => &[Implied::Network, Implied::Transport],
+        (PayloadBase::Network, _) => &[Implied::Network],
+        _ => &[Implied::Transport],
     }
 }

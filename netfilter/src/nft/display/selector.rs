@@ -11,15 +11,11 @@ pub(super) fn selector(s: &Selector, context: Context) -> Cow<'static, str> {
         Selector::Meta(key) => return meta(*key),
         Selector::Payload { base, offset, len } => match context.field(s) {
             Some(f) => format!("{} {}", f.header, f.name),
-            None => match (base, offset, len) {
-                (PayloadBase::LinkLayer, 0, 6) => "ether daddr".to_owned(),
-                (PayloadBase::LinkLayer, 6, 6) => "ether saddr".to_owned(),
+            None => {
                 // The kernel counts in bytes, nft in bits: the number may exceed 32 bits.
-                _ => {
-                    let [offset, len] = [*offset, *len].map(|bytes| u64::from(bytes) * 8);
-                    format!("@{},{offset},{len}", base_name(*base))
-                }
-            },
+                let [offset, len] = [*offset, *len].map(|bytes| u64::from(bytes) * 8);
+                format!("@{},{offset},{len}", base_name(*base))
+            }
         },
         Selector::Ct(key, direction) => ct(*key, *direction),
         Selector::Socket(key, level) => match (key, level) {

@@ -3,12 +3,13 @@
 use super::numbers;
 use super::object;
 use super::selector::{ct, meta, selector};
-use super::value::{address, bound, element, hex, tc_handle, value};
+use super::value::{address, bound, element, hex, value};
 use crate::nft::compat::Compat;
 use crate::nft::context::{Context, is_host_order};
 use crate::nft::expr::Expr;
+use crate::nft::headers::Field;
 use crate::nft::model::{
-    CmpOp, Data, DataType, Limit, LimitUnit, Log, Match, MetaKey, Nat, NatKind, Operand, Reject,
+    CmpOp, Data, DataType, ElementKey, Limit, LimitUnit, Log, Match, Nat, NatKind, Operand, Reject,
     Selector, Source, Statement, TableFamily, Tproxy,
 };
 use crate::nft::raw;
@@ -90,17 +91,6 @@ fn typed_as(
     context: Context,
     value: fn(&Data, DataType, bool) -> String,
 ) -> String {
-    if matches!(s, Selector::Meta(MetaKey::Priority)) {
-        return tc_handle(d);
-    }
-    if let Selector::Payload {
-        base: crate::nft::model::PayloadBase::LinkLayer,
-        len: 6,
-        ..
-    } = s
-    {
-        return value(d, DataType::ETHER_ADDR, false);
-    }
     if matches!(s, Selector::Payload { .. }) && context.field(s).is_none() {
         return hex_number(d);
     }
@@ -112,7 +102,38 @@ fn hex_number(d: &Data) -> String {
     d.to_be().map_or_else(|| hex(&d.0), |n| format!("0x{n:x}"))
 }
 
+/// A comparison of some bits of the loaded bytes that have a name: the values are those of the field.
+fn of_bits(m: &Match, field: &Field, right: u32) -> Option<String> {
+    let shifted = |d: &Data| Some(Data::from((d.to_be()? >> right).to_be_bytes().as_slice()));
+    let v = |d: &Data| Some(value(&shifted(d)?, field.data_type, false));
+    let end = |d: &Data| Some(bound(&shifted(d)?, field.data_type, false));
+    let left = format!("{} {} {}", field.header, field.name, op(m.op, ""));
+    Some(match &m.operand {
+        Operand::Value(d) => left + &v(d)?,
+        Operand::Range(first, last) => format!("{left}{}-{}", end(first)?, end(last)?),
+        Operand::Anonymous(elements) => {
+            let texts: Option<Vec<String>> = elements
+                .iter()
+                .map(|e| match &e.key {
+                    ElementKey::Value(d) => v(d),
+                    ElementKey::Range(ends) => Some(format!("{}-{}", end(&ends.0)?, end(&ends.1)?)),
+                })
+                .collect();
+            format!("{left}{{ {} }}", texts?.join(", "))
+        }
+        Operand::Named { set, .. } => format!("{left}@{set}"),
+        _ => return None,
+    })
+}
+
 fn matching(m: &Match, context: Context) -> String {
+    let bits = m
+        .mask
+        .as_ref()
+        .and_then(|mask| context.masked(&m.selector, mask));
+    if let Some(text) = bits.and_then(|(field, right)| of_bits(m, field, right)) {
+        return text;
+    }
     let left = selector(&m.selector, context);
     let v = |d: &Data| typed(d, &m.selector, context);
     let data_type = context.data_type(&m.selector);

@@ -7,7 +7,7 @@
 //! ```
 
 use super::selector::{ct, meta};
-use crate::nft::context::named_field;
+use crate::nft::headers::named_field;
 use crate::nft::model::{CtDirection, CtKey, MetaKey, Set, SetData};
 use crate::nft::raw;
 use crate::nft::userdata::{find, number};

@@ -42,6 +42,13 @@ pub(super) fn bound(data: &Data, data_type: DataType, host_order: bool) -> Strin
             DataType::INET_PROTO
             | DataType::ICMP_TYPE
             | DataType::ICMPV6_TYPE
+            | DataType::ICMP_CODE
+            | DataType::ICMPV6_CODE
+            | DataType::IGMP_TYPE
+            | DataType::MH_TYPE
+            | DataType::ARP_OP
+            | DataType::DEVGROUP
+            | DataType::REALM
             | DataType::NF_PROTO
             | DataType::PKT_TYPE
             | DataType::ARPHRD
@@ -60,6 +67,7 @@ pub(super) fn bound(data: &Data, data_type: DataType, host_order: bool) -> Strin
 
 fn number(n: u64, data_type: DataType) -> String {
     let named = |table| name(table, n).map_or_else(|| n.to_string(), str::to_owned);
+    let in_hex = |table| name(table, n).map_or_else(|| format!("0x{n:02x}"), str::to_owned);
     match data_type {
         DataType::MARK | DataType::CGROUPV2 => format!("0x{n:08x}"),
         DataType::NF_PROTO => match n {
@@ -69,6 +77,20 @@ fn number(n: u64, data_type: DataType) -> String {
         },
         DataType::INET_PROTO => named(numbers::PROTOCOLS),
         DataType::ICMP_TYPE => named(numbers::ICMP_TYPES),
+        DataType::ICMP_CODE => named(numbers::ICMP_CODES),
+        DataType::ICMPV6_CODE => named(numbers::ICMPV6_CODES),
+        DataType::IGMP_TYPE => named(numbers::IGMP_TYPES),
+        DataType::MH_TYPE => named(numbers::MH_TYPES),
+        DataType::ARP_OP => named(numbers::ARP_OPS),
+        DataType::DCCP_PKTTYPE => in_hex(numbers::DCCP_TYPES),
+        DataType::DSCP => in_hex(numbers::DSCP),
+        DataType::ECN => in_hex(numbers::ECN),
+        DataType::CT_EVENT => bits(numbers::CT_EVENTS, n),
+        DataType::BITMASK => format!("0x{n:x}"),
+        DataType::CLASSID => tc_handle(n),
+        DataType::TIME => duration(Duration::from_millis(n)),
+        DataType::DEVGROUP if n == 0 => "\"default\"".to_owned(),
+        DataType::REALM if n == 0 => "\"cosmos\"".to_owned(),
         DataType::ICMPV6_TYPE => named(numbers::ICMPV6_TYPES),
         DataType::FIB_ADDR => named(numbers::FIB_TYPES),
         DataType::PKT_TYPE => named(numbers::PKT_TYPES),
@@ -89,8 +111,8 @@ fn number(n: u64, data_type: DataType) -> String {
 }
 
 /// `meta priority` is a class of traffic control, `MAJOR:MINOR`.
-pub(super) fn tc_handle(data: &Data) -> String {
-    match data.to_ne().unwrap_or(0) {
+fn tc_handle(n: u64) -> String {
+    match n {
         0 => "none".to_owned(),
         0xffff_ffff => "root".to_owned(),
         n => format!("{:x}:{:x}", n >> 16, n & 0xffff),

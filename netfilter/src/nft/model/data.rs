@@ -127,6 +127,8 @@ impl DataType {
     pub const VERDICT: Self = Self(1);
     /// `nf_proto`: IPv4 or IPv6
     pub const NF_PROTO: Self = Self(2);
+    /// `bitmask` of any width
+    pub const BITMASK: Self = Self(3);
     /// `integer` of any width
     pub const INTEGER: Self = Self(4);
     /// `string`
@@ -139,6 +141,8 @@ impl DataType {
     pub const IPV6_ADDR: Self = Self(8);
     /// `ether_type`
     pub const ETHER_TYPE: Self = Self(10);
+    /// `arp_op`
+    pub const ARP_OP: Self = Self(11);
     /// `inet_proto`
     pub const INET_PROTO: Self = Self(12);
     /// `inet_service`: a port
@@ -147,12 +151,22 @@ impl DataType {
     pub const ICMP_TYPE: Self = Self(14);
     /// `tcp_flag`
     pub const TCP_FLAG: Self = Self(15);
+    /// `dccp_pkttype`
+    pub const DCCP_PKTTYPE: Self = Self(16);
+    /// `mh_type`: mobility header
+    pub const MH_TYPE: Self = Self(17);
+    /// `time`: a duration in milliseconds
+    pub const TIME: Self = Self(18);
     /// `mark`
     pub const MARK: Self = Self(19);
     /// `iface_index`
     pub const IFINDEX: Self = Self(20);
     /// `iface_type`
     pub const ARPHRD: Self = Self(21);
+    /// `realm`
+    pub const REALM: Self = Self(22);
+    /// `classid`: a class of traffic control
+    pub const CLASSID: Self = Self(23);
     /// `uid`
     pub const UID: Self = Self(24);
     /// `gid`
@@ -167,6 +181,20 @@ impl DataType {
     pub const ICMPV6_TYPE: Self = Self(29);
     /// `pkt_type`
     pub const PKT_TYPE: Self = Self(31);
+    /// `icmp_code`
+    pub const ICMP_CODE: Self = Self(32);
+    /// `icmpv6_code`
+    pub const ICMPV6_CODE: Self = Self(33);
+    /// `devgroup`
+    pub const DEVGROUP: Self = Self(35);
+    /// `dscp`
+    pub const DSCP: Self = Self(36);
+    /// `ecn`
+    pub const ECN: Self = Self(37);
+    /// `ct_event`
+    pub const CT_EVENT: Self = Self(40);
+    /// `igmp_type`
+    pub const IGMP_TYPE: Self = Self(42);
     /// `ifname`
     pub const IFNAME: Self = Self(41);
     /// `boolean`
