@@ -54,7 +54,7 @@ struct Listing {
 
 impl Listing {
     fn add(&mut self, s: &Statement) {
-        let implied = implied_by(s, self.context);
+        let implied = implied_by(s, self.family, self.context);
         let texts = &mut self.texts;
         self.pending.retain(|(what, at)| {
             let is_implied = implied.contains(what);
@@ -123,7 +123,7 @@ fn as_comparisons(e: &Expr) -> Vec<Expr> {
 }
 
 /// The protocol matches that the keyword of a statement implies: `tcp dport` implies `meta l4proto tcp`.
-fn implied_by(s: &Statement, context: Context) -> &'static [Implied] {
+fn implied_by(s: &Statement, family: TableFamily, context: Context) -> &'static [Implied] {
     let (selector, mask) = match s {
         Statement::Match(m) => (&m.selector, m.mask.as_ref()),
         Statement::Vmap(selector, _) => (selector, None),
@@ -133,9 +133,14 @@ fn implied_by(s: &Statement, context: Context) -> &'static [Implied] {
             }
             Source::Value(_) => return &[],
         },
-        // `icmp` and `icmpv6` imply the family.
-        Statement::Reject(Reject::Icmp(_)) => return &[Implied::Network],
-        Statement::Reject(Reject::TcpReset) => return &[Implied::Transport],
+        // As nft: where the table fixes the family, a reset implies the protocol; elsewhere it and `icmp` only the family.
+        Statement::Reject(reject) => {
+            return match (family, reject) {
+                (TableFamily::Ip | TableFamily::Ip6, Reject::TcpReset) => &[Implied::Transport],
+                (TableFamily::Ip | TableFamily::Ip6, _) | (_, Reject::Icmpx(_)) => &[],
+                (_, Reject::Icmp(_) | Reject::TcpReset) => &[Implied::Network],
+            };
+        }
         _ => return &[],
     };
     let Selector::Payload { base, .. } = selector else {
