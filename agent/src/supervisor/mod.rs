@@ -60,10 +60,11 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
         &settings.desired.bin_dir,
         metrics.clone(),
     );
-    journal.add(ready.clone());
     journal.add(Lines::new(&log));
     journal.add(metrics.clone());
     journal.add(status.clone());
+    // Last: who is told that the agent is ready may ask the others.
+    journal.add(ready.clone());
     for why in kept.into_iter().chain(said) {
         journal.record(process::Event::Rights { why });
     }
