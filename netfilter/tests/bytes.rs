@@ -242,9 +242,13 @@ const NEVER_SENT: &[(&str, &str)] = &[
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 #[test]
 fn every_attribute_of_an_expression_is_in_a_golden() {
+    // The attributes of the other expressions are sent as they were read: see `nft_rules`.
+    let own = |name: &str| format!("NFTA_{}_", name.to_uppercase());
+    let own: Vec<String> = Expr::NAMES.iter().map(|name| own(name)).collect();
     let mut missing: BTreeSet<&str> = Expr::constants()
         .into_iter()
         .map(|(name, _)| name)
+        .filter(|name| own.iter().any(|prefix| name.starts_with(prefix)))
         .collect();
     for (name, bytes) in expressions() {
         let prefix = format!("NFTA_{}_", name.to_uppercase());
@@ -263,8 +267,6 @@ fn every_attribute_of_an_expression_is_in_a_golden() {
             }
         }
     }
-    missing.retain(|name| !name.starts_with("NFTA_EXPR_") && !name.starts_with("NFTA_DATA_"));
-    missing.retain(|name| !name.starts_with("NFTA_VERDICT_"));
     for (name, _) in NEVER_SENT {
         assert!(missing.remove(name), "{name} is sent after all");
     }

@@ -24,7 +24,7 @@ fn with(set: Option<Set>, statements: Vec<Statement>) -> Ruleset {
     table.sets.extend(set);
     let rule = Rule {
         statements,
-        comment: None,
+        ..Rule::default()
     };
     table.chains.push(Chain {
         rules: vec![rule],

@@ -20,10 +20,8 @@ use std::path::PathBuf;
 use weir_netfilter::nft::{Chain, Ruleset, TableFamily, text_without_counters};
 use weir_netlink::Netns;
 
-/// The least number of rules that are listed as `nft` lists them, and that are the same after being written by us.
-/// Raise them with each kind of rule that is added.
-const LISTED: usize = 1_582;
-const KEPT: usize = 2_006;
+/// The least number of rules that are accepted: older kernels and programs accept fewer.
+const ACCEPTED: usize = 1_500;
 
 /// Rules with the same tables, chains and sets.
 struct Group {
@@ -200,6 +198,7 @@ fn rules_of_nftables_tests() {
     };
     kinds.iter().for_each(|(kind, counts)| line(kind, counts));
     line("all", &all);
-    assert!(all.listed >= LISTED, "{} of {LISTED} listed", all.listed);
-    assert!(all.kept >= KEPT, "{} of {KEPT} kept", all.kept);
+    assert!(all.accepted >= ACCEPTED, "only {} rules", all.accepted);
+    assert_eq!(all.listed, all.accepted, "listed otherwise, see above");
+    assert_eq!(all.kept, all.accepted, "lost, see above");
 }

@@ -61,12 +61,10 @@ fn what_has_no_words_is_marked() {
         let opens = format!("\t{kind} {name} {{\n\t\topaque(0x");
         assert!(text.contains(&opens), "{opens}: {text}");
     }
-    // Of a rule without words the set is listed beside it.
     assert_eq!(text.contains("* : accept"), has_catch_all, "{text}");
     for part in [
-        "set __set0 {\n\t\ttypeof ip saddr . tcp dport\n",
-        "1.1.1.1 . 5, 2.2.2.2 . 6",
-        "opaque(dynset 0x",
+        "\t\tip saddr . tcp dport { 1.1.1.1 . 5, 2.2.2.2 . 6 } drop\n",
+        "\t\tadd @grown { ip saddr }\n",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -57,7 +57,7 @@ fn same(rule: Rule, exprs: &[C]) {
 fn one(e: Expr) -> Rule {
     Rule {
         statements: vec![Statement::Opaque(vec![e])],
-        comment: None,
+        ..Rule::default()
     }
 }
 
@@ -482,8 +482,8 @@ fn a_comment_is_the_same_userdata() {
     let theirs = message(&rule);
     let text = comment.to_str().unwrap().to_owned();
     let ours = ours(Rule {
-        statements: Vec::new(),
         comment: Some(text),
+        ..Rule::default()
     });
     // An attribute whole: libnftnl puts it before the (empty) list of expressions, the nft program after.
     let userdata = &theirs[36..];

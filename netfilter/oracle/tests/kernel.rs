@@ -239,7 +239,7 @@ fn cases() -> Vec<Case> {
                     }),
                     Statement::Notrack,
                 ],
-                comment: None,
+                ..Rule::default()
             },
             vec![
                 of_ipv4(),

@@ -1,11 +1,12 @@
 //! What the preceding matches of a rule imply about the packet, and the header fields that follow from it.
 
 use super::headers::{self, Field};
+use super::listing::{Key, Kind, Term, find_key};
 use super::model::{
     CmpOp, CtKey, Data, DataType, FibResult, Match, MetaKey, Operand, PayloadBase, Selector,
-    SocketKey, TableFamily,
+    TableFamily,
 };
-use super::raw;
+use super::{expr, raw};
 
 /// The headers that the packet is known to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,17 +63,8 @@ impl Context {
         }
     }
 
-    /// The header that a match establishes.
-    pub(crate) fn establishes(self, m: &Match) -> Option<Implied> {
-        let Match {
-            selector,
-            mask: None,
-            op: CmpOp::Eq,
-            operand: Operand::Value(v),
-        } = m
-        else {
-            return None;
-        };
+    /// The header that the equality of a selector and a value establishes.
+    pub(crate) fn establishes(self, selector: &Selector, v: &Data) -> Option<Implied> {
         match selector {
             Selector::Meta(MetaKey::Nfproto) if v.0.len() == 1 => Some(Implied::Network),
             Selector::Meta(MetaKey::L4proto) if v.0.len() == 1 => Some(Implied::Transport),
@@ -95,19 +87,20 @@ impl Context {
     }
 
     /// Adds what follows from a match that holds.
-    pub(crate) fn note(&mut self, m: &Match) {
-        if let Some(parts) = self.split(m) {
-            return parts.iter().for_each(|m| self.note(m));
+    pub(crate) fn note_match(&mut self, m: &Match) {
+        if let (Operand::Value(v), None, CmpOp::Eq) = (&m.operand, &m.mask, m.op) {
+            self.note(&m.selector, v);
         }
-        let Operand::Value(v) = &m.operand else {
-            return;
-        };
-        if m.op != CmpOp::Eq || m.mask.is_some() {
-            return;
+    }
+
+    /// Adds what follows from the equality of a selector and a value.
+    pub(crate) fn note(&mut self, selector: &Selector, v: &Data) {
+        if let Some(parts) = self.split(selector, v) {
+            return parts.iter().for_each(|(s, v)| self.note(s, v));
         }
         let value = v.0.first().copied();
-        let field = self.field(&m.selector);
-        match (&m.selector, field.map(|f| f.data_type)) {
+        let field = self.field(selector);
+        match (selector, field.map(|f| f.data_type)) {
             (Selector::Meta(MetaKey::Nfproto), _) if v.0.len() == 1 => self.nfproto = value,
             (Selector::Meta(MetaKey::L4proto), _) if v.0.len() == 1 => self.l4proto = value,
             (Selector::Meta(MetaKey::Protocol), _) => self.note_ether_type(v),
@@ -134,20 +127,11 @@ impl Context {
     }
 
     /// The comparisons that `nft` joined to one load, because their fields are neighbours.
-    pub(crate) fn split(mut self, m: &Match) -> Option<Vec<Match>> {
-        let (
-            Selector::Payload { base, offset, len },
-            Match {
-                mask: None,
-                op: CmpOp::Eq,
-                operand: Operand::Value(v),
-                ..
-            },
-        ) = (&m.selector, m)
-        else {
+    pub(crate) fn split(mut self, selector: &Selector, v: &Data) -> Option<Vec<(Selector, Data)>> {
+        let Selector::Payload { base, offset, len } = selector else {
             return None;
         };
-        if self.field(&m.selector).is_some() {
+        if self.field(selector).is_some() {
             return None;
         }
         let mut rest = v.0.as_slice();
@@ -155,21 +139,28 @@ impl Context {
         let mut parts = Vec::new();
         while !rest.is_empty() {
             let whole = |len: &u32| self.find(*base, u64::from(at) * 8, len * 8).is_some();
-            let len = (1..=u32::try_from(rest.len()).ok()?.min(*len))
-                .rev()
-                .find(whole)?;
-            let (front, tail) = rest.split_at_checked(usize::try_from(len).ok()?)?;
-            let part = Match {
-                selector: Selector::Payload {
-                    base: *base,
-                    offset: at,
-                    len,
-                },
-                operand: Operand::Value(front.into()),
-                ..m.clone()
+            let longest = u32::try_from(rest.len()).ok()?.min(*len);
+            // The last field may be compared in part, as an address is.
+            let len = match (1..=longest).rev().find(whole) {
+                Some(len) => len,
+                None => {
+                    let front = Selector::Payload {
+                        base: *base,
+                        offset: at,
+                        len: longest,
+                    };
+                    self.field(&front).map(|_| longest)?
+                }
             };
-            self.note(&part);
-            parts.push(part);
+            let (front, tail) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+            let part = Selector::Payload {
+                base: *base,
+                offset: at,
+                len,
+            };
+            let value = Data::from(front);
+            self.note(&part, &value);
+            parts.push((part, value));
             (rest, at) = (tail, at.checked_add(len)?);
         }
         Some(parts)
@@ -248,7 +239,8 @@ impl Context {
         };
         let bits = len.checked_mul(8)?;
         let mask = mask.to_be().filter(|n| *n != 0 && bits <= 64)?;
-        let (left, right) = (mask.leading_zeros() + bits - 64, mask.trailing_zeros());
+        let left = (mask.leading_zeros() + bits).checked_sub(64)?;
+        let right = mask.trailing_zeros();
         let field_len = bits.checked_sub(left + right)?;
         let is_one_run = mask.count_ones() == field_len;
         let field = self.find(*base, u64::from(*offset) * 8 + u64::from(left), field_len)?;
@@ -261,43 +253,21 @@ impl Context {
             Selector::Payload { .. } => self
                 .field(selector)
                 .map_or(DataType::INTEGER, |f| f.data_type),
-            Selector::Meta(key) => meta_type(*key),
-            Selector::Ct(key, _) => self.ct_type(*key),
-            Selector::Socket(SocketKey::Mark, _) => DataType::MARK,
-            Selector::Socket(SocketKey::Cgroupv2, _) => DataType::CGROUPV2,
-            Selector::Socket(..) => DataType::INTEGER,
-            Selector::Fib { flags, .. } if flags & raw::NFTA_FIB_F_PRESENT != 0 => {
-                DataType::BOOLEAN
+            Selector::Ct(CtKey::Src | CtKey::Dst, _) if self.nfproto == Some(raw::NFPROTO_IPV6) => {
+                DataType::IPV6_ADDR
             }
-            Selector::Fib {
-                result: FibResult::Oif,
-                ..
-            } => DataType::IFINDEX,
-            Selector::Fib {
-                result: FibResult::Oifname,
-                ..
-            } => DataType::IFNAME,
-            Selector::Fib { .. } => DataType::FIB_ADDR,
+            Selector::Fib { flags, result } => expr::fib::data_type(*flags, *result),
+            _ => key(selector).map_or(DataType::INTEGER, |k| k.data_type),
         }
     }
 
-    fn ct_type(self, key: CtKey) -> DataType {
-        match key {
-            CtKey::State => DataType::CT_STATE,
-            CtKey::Direction => DataType::CT_DIR,
-            CtKey::Status => DataType::CT_STATUS,
-            CtKey::Mark => DataType::MARK,
-            CtKey::L3protocol => DataType::NF_PROTO,
-            CtKey::Expiration => DataType::TIME,
-            CtKey::Protocol => DataType::INET_PROTO,
-            CtKey::ProtoSrc | CtKey::ProtoDst => DataType::INET_SERVICE,
-            CtKey::SrcIp | CtKey::DstIp => DataType::IPV4_ADDR,
-            CtKey::SrcIp6 | CtKey::DstIp6 => DataType::IPV6_ADDR,
-            CtKey::Src | CtKey::Dst if self.nfproto == Some(raw::NFPROTO_IPV6) => {
-                DataType::IPV6_ADDR
-            }
-            CtKey::Src | CtKey::Dst => DataType::IPV4_ADDR,
-            _ => DataType::INTEGER,
+    /// What a register holds after the selector was loaded.
+    pub(crate) fn term(self, selector: &Selector) -> Term {
+        Term {
+            kind: Kind::Selector(selector.clone()),
+            data_type: self.data_type(selector),
+            host_order: is_host_order(selector),
+            len: width(selector),
         }
     }
 }
@@ -307,51 +277,30 @@ fn network(ether_type: u64) -> Option<Implied> {
     matches!(ether_type, ETH_P_IP | ETH_P_IPV6 | ETH_P_ARP).then_some(Implied::Network)
 }
 
-fn meta_type(key: MetaKey) -> DataType {
-    match key {
-        MetaKey::Mark => DataType::MARK,
-        MetaKey::Iif | MetaKey::Oif => DataType::IFINDEX,
-        MetaKey::Iifname | MetaKey::Oifname | MetaKey::Ibrname | MetaKey::Obrname => {
-            DataType::IFNAME
-        }
-        MetaKey::Iiftype | MetaKey::Oiftype => DataType::ARPHRD,
-        MetaKey::Skuid => DataType::UID,
-        MetaKey::Skgid => DataType::GID,
-        MetaKey::Nfproto => DataType::NF_PROTO,
-        MetaKey::L4proto => DataType::INET_PROTO,
-        MetaKey::Protocol => DataType::ETHER_TYPE,
-        MetaKey::Pkttype => DataType::PKT_TYPE,
-        MetaKey::Priority => DataType::CLASSID,
-        MetaKey::Iifgroup | MetaKey::Oifgroup => DataType::DEVGROUP,
-        MetaKey::Rtclassid => DataType::REALM,
-        _ => DataType::INTEGER,
+/// The row of a selector's key.
+fn key(selector: &Selector) -> Option<&'static Key> {
+    match selector {
+        Selector::Meta(key) => find_key(expr::meta::KEYS, key.number()),
+        Selector::Ct(key, _) => find_key(expr::ct::KEYS, key.number()),
+        Selector::Socket(key, _) => find_key(expr::socket::KEYS, key.number()),
+        Selector::Payload { .. } | Selector::Fib { .. } => None,
     }
 }
 
-/// Whether a selector's value is in host order.
+/// Whether a selector's value is in host order. Names are no numbers.
 pub(crate) fn is_host_order(selector: &Selector) -> bool {
     match selector {
         Selector::Payload { .. } => false,
-        // Bytes of the packet, a number in network order, and names, which are not numbers.
-        Selector::Meta(
-            MetaKey::Protocol
-            | MetaKey::Random
-            | MetaKey::Iifname
-            | MetaKey::Oifname
-            | MetaKey::Ibrname
-            | MetaKey::Obrname,
-        ) => false,
-        Selector::Ct(
-            CtKey::Src
-            | CtKey::Dst
-            | CtKey::SrcIp
-            | CtKey::DstIp
-            | CtKey::SrcIp6
-            | CtKey::DstIp6
-            | CtKey::ProtoSrc
-            | CtKey::ProtoDst,
-            _,
-        ) => false,
-        _ => true,
+        Selector::Fib { result, .. } => *result != FibResult::Oifname,
+        _ => key(selector).is_none_or(|k| k.host_order),
+    }
+}
+
+/// Number of bytes that a selector loads.
+pub(crate) fn width(selector: &Selector) -> u32 {
+    match selector {
+        Selector::Payload { len, .. } => *len,
+        Selector::Fib { flags, result } => expr::fib::width(*flags, *result),
+        _ => key(selector).map_or(4, |k| k.len),
     }
 }

@@ -13,19 +13,23 @@
 //!
 //! [`expr`], [`wire`] and [`raw`] are the level of the kernel's messages. They follow its headers; rules are better made
 //! of the values here.
+//!
+//! `linearize` makes expressions of a rule, `delinearize` a rule of expressions; expressions without a statement remain
+//! as they are, together with the sets that belong to them. `listing` makes text of expressions: so every rule is
+//! listed by one path. A new expression takes its file in [`expr`] and a row there.
 
 pub mod compat;
 mod context;
+mod delinearize;
 mod display;
 mod engine;
 pub mod expr;
 mod headers;
-mod lower;
+mod linearize;
+mod listing;
 mod model;
-mod normal;
 #[cfg(test)]
 mod properties;
-mod raise;
 pub mod raw;
 mod set;
 mod userdata;

@@ -4,15 +4,14 @@
 use super::context::Context;
 use super::engine::plan;
 use super::expr::{Expr, ExprElem};
-use super::lower;
+use super::linearize;
 use super::model::{Element, ElementKey, Ruleset, Statement, TableFamily, arbitrary};
-use super::normal::normalize;
 use super::set;
 use super::wire::{
     ChainAttrs, ElemAttrs, ElemListAttrs, GenAttrs, HookAttrs, RuleAttrs, SetAttrs, SetDescAttrs,
     TableAttrs,
 };
-use super::{Data, Snapshot, raise};
+use super::{Data, Snapshot, delinearize};
 use proptest::prelude::*;
 use std::fmt::Debug;
 use weir_netlink::attr::{Arbitrary, AttrSet, Target, Writer};
@@ -37,7 +36,7 @@ macro_rules! round_trips {
         fn listed(attrs: &[ElemAttrs], interval: bool, host_order: bool) -> Vec<Element> {
     let mut listed = set::Listed::default();
     listed.add(attrs);
-    listed.finish(interval, host_order).0
+    listed.finish(interval, host_order, super::DataType::INTEGER).0
 }
 
 proptest! {$(
@@ -64,10 +63,10 @@ round_trips! {
 /// Rules of generated rulesets as expressions, some of them removed, duplicated, exchanged or replaced by arbitrary
 /// ones: similar enough to valid rules to reach deep into the decoder.
 fn nonsense() -> BoxedStrategy<Vec<Expr>> {
-    let lowered = arbitrary::table("x").prop_map(|t| {
+    let linear = arbitrary::table("x").prop_map(|t| {
         let rules = t.chains.iter().flat_map(|c| &c.rules);
         rules
-            .flat_map(|r| lower::rule(r, Context::of(TableFamily::Inet)).exprs)
+            .flat_map(|r| linearize::rule(r, Context::of(TableFamily::Inet)).exprs)
             .collect::<Vec<_>>()
     });
     let changes = (
@@ -76,7 +75,7 @@ fn nonsense() -> BoxedStrategy<Vec<Expr>> {
         Expr::arbitrary(),
         0..5,
     );
-    (lowered, proptest::collection::vec(changes, 0..8))
+    (linear, proptest::collection::vec(changes, 0..8))
         .prop_map(|(mut exprs, changes)| {
             for (a, b, e, what) in changes {
                 if exprs.is_empty() {
@@ -97,14 +96,14 @@ fn nonsense() -> BoxedStrategy<Vec<Expr>> {
         .boxed()
 }
 
-/// Expressions in canonical form; a lookup in an anonymous set has no set name.
+/// Expressions in canonical form; what refers to an anonymous set has no set name.
 fn comparable(exprs: Vec<Expr>, anonymous: bool) -> Vec<Expr> {
-    let nameless = |mut e| {
-        normalize(&mut e);
-        match e {
-            Expr::Lookup(l) if anonymous => Expr::Lookup(super::expr::Lookup { set: None, ..l }),
-            e => e,
+    let nameless = |mut e: Expr| {
+        Expr::normalize(&mut e);
+        if let Some((name, id)) = e.set().filter(|_| anonymous) {
+            (*name, *id) = (None, None);
         }
+        e
     };
     exprs.into_iter().map(nameless).collect()
 }
@@ -140,17 +139,21 @@ proptest! {
     ) {
         let context = Context::of(TableFamily::from(family));
         // In every second case all sets are anonymous.
-        let sets = |_: &str| known.clone();
-        let rule = raise::rule(exprs.clone(), context, &sets);
-        let lowered = lower::rule(&rule, context);
+        let known = known.map(|elements| {
+            let port = super::Selector::Payload { base: super::PayloadBase::Transport, offset: 2, len: 2 };
+            set::of_rule(&port, &elements, context)
+        });
+        let sets = |_: &str| known.as_ref();
+        let rule = delinearize::rule(exprs.clone(), context, &sets);
+        let linear = linearize::rule(&rule, context);
         let anonymous = known.is_some();
-        let (got, want) = (comparable(lowered.exprs, anonymous), comparable(exprs, anonymous));
+        let (got, want) = (comparable(linear.exprs, anonymous), comparable(exprs, anonymous));
         prop_assert_eq!(got.len(), want.len());
         for (got, want) in got.into_iter().zip(want) {
             prop_assert_eq!(got, want);
         }
         // Any result can be printed.
-        let _ = super::display::rule_text(&rule, TableFamily::from(family), context);
+        let _ = rule.text(TableFamily::from(family));
     }
 
     /// Expressions with a statement are not displayed as expressions.
@@ -190,7 +193,7 @@ proptest! {
         if let Ok(rule) = RuleAttrs::decode(&bytes) {
             let exprs: Vec<Expr> =
                 rule.expressions.unwrap_or_default().into_iter().map(|e| e.0).collect();
-            let _ = raise::rule(exprs.clone(), Context::of(TableFamily::Inet), &|_| None).to_string();
+            let _ = delinearize::rule(exprs.clone(), Context::of(TableFamily::Inet), &|_| None).to_string();
         }
         if let Ok(attrs) = SetAttrs::decode(&bytes) {
             let _ = set::is_host_order_key(&attrs);

@@ -10,8 +10,9 @@
 
 mod elements;
 
-use super::lower::{self, AnonymousSet};
-use super::model::{DataType, Element, Selector, Set, SetData, TypeOf, Unread};
+use super::context::Context;
+use super::linearize;
+use super::model::{AnonymousSet, DataType, Element, Selector, Set, SetData, TypeOf, Unread};
 use super::raw;
 use super::userdata::{self, Userdata};
 use super::wire::{ElemAttrs, SetAttrs, SetDescAttrs};
@@ -166,11 +167,12 @@ impl Set {
     }
 }
 
+/// `NFTA_SET_TYPE` and `NFTA_SET_COUNT`
+const REMARKS: [u16; 2] = [19, 20];
+
 /// Attributes without a field in [`Set`]. Since 6.17 the kernel also lists the backend of a set and the number of its
 /// elements, which are not part of its definition.
 fn unread_of_set(a: &SetAttrs) -> Vec<Unread> {
-    /// `NFTA_SET_TYPE` and `NFTA_SET_COUNT`
-    const REMARKS: [u16; 2] = [19, 20];
     let unread = |attribute, bytes| Unread {
         element: None,
         attribute,
@@ -216,116 +218,156 @@ fn byte_order(t: DataType) -> u32 {
         | DataType::CLASSID
         | DataType::DEVGROUP
         | DataType::CT_EVENT
+        | DataType::TIME_DATE
+        | DataType::TIME_HOUR
+        | DataType::CT_LABEL
+        | DataType::STRING
         | DataType::IFNAME => userdata::HOST_ENDIAN,
         DataType::INET_PROTO | DataType::CT_DIR | DataType::BOOLEAN => 0,
         _ => userdata::BIG_ENDIAN,
     }
 }
 
-impl AnonymousSet {
-    fn key(&self) -> (DataType, u32) {
-        let key_type = self.context.data_type(&self.selector);
-        let len = self.elements.first().map_or(0, |e| e.key.first().0.len());
-        (key_type, u32::try_from(len).unwrap_or(0))
+/// The set of a rule with these elements, in which the selector is looked up.
+pub(crate) fn of_rule(selector: &Selector, elements: &[Element], context: Context) -> AnonymousSet {
+    let interval = is_interval(elements);
+    let key_type = context.data_type(selector);
+    let key_len = elements.first().map_or(0, |e| e.key.first().0.len());
+    // nft treats names as numbers in host order.
+    let host_order = super::context::is_host_order(selector) || key_type == DataType::IFNAME;
+    let order = match host_order {
+        true => userdata::HOST_ENDIAN,
+        false => userdata::BIG_ENDIAN,
+    };
+    let mut user = Userdata::default().put_u32(userdata::SET_KEYBYTEORDER, order);
+    if interval {
+        user = user.put_u32(userdata::SET_MERGE_ELEMENTS, 1);
     }
+    if let Some(type_of) = type_of(selector, context) {
+        user = user.put(userdata::SET_KEY_TYPEOF, &type_of);
+    }
+    let flags = raw::NFT_SET_ANONYMOUS | raw::NFT_SET_CONSTANT;
+    let flags = match interval {
+        true => flags | raw::NFT_SET_INTERVAL,
+        false => flags,
+    };
+    let mut elements = elements.to_vec();
+    if linearize::is_turned(selector, &elements) {
+        elements.iter_mut().for_each(turn);
+    }
+    let elements = to_elem_attrs(&elements, interval);
+    // nft also counts the missing end of an open range.
+    let open = elements
+        .last()
+        .is_some_and(|e| interval && e.flags.is_none());
+    let size = u32::try_from(elements.len() + usize::from(open)).unwrap_or(u32::MAX);
+    AnonymousSet {
+        attrs: SetAttrs {
+            name: Some(linearize::ANONYMOUS.to_owned()),
+            flags: Some(flags),
+            key_type: Some(key_type.0),
+            key_len: u32::try_from(key_len).ok(),
+            desc: Some(desc(size)),
+            userdata: Some(user.bytes()),
+            ..SetAttrs::default()
+        },
+        elements,
+    }
+}
 
-    fn is_interval(&self) -> bool {
-        is_interval(&self.elements)
+/// The elements of the set of a rule, in the byte order of the selector; `None` if they have more than keys.
+pub(crate) fn elements_of_rule(set: &AnonymousSet, turned: bool) -> Option<Vec<Element>> {
+    let flags = set.attrs.flags.unwrap_or(0);
+    if flags & !(raw::NFT_SET_ANONYMOUS | raw::NFT_SET_CONSTANT | raw::NFT_SET_INTERVAL) != 0 {
+        return None;
+    }
+    let mut listed = Listed::default();
+    listed.add(&set.elements);
+    let interval = flags & raw::NFT_SET_INTERVAL != 0;
+    let key_type = DataType(set.attrs.key_type.unwrap_or(0));
+    let (mut elements, _) = listed.finish(interval, is_host_order_key(&set.attrs), key_type);
+    if turned {
+        elements.iter_mut().for_each(turn);
+    }
+    Some(elements)
+}
+
+/// nft's description of a looked-up selector: kind of expression, then the fields of that kind.
+fn type_of(selector: &Selector, context: Context) -> Option<Vec<u8>> {
+    const PAYLOAD: u32 = 7;
+    const META: u32 = 9;
+    const CT: u32 = 12;
+    let (kind, inner) = match selector {
+        Selector::Payload { .. } => {
+            let (header, field) = context.field(selector)?.type_of?;
+            (
+                PAYLOAD,
+                Userdata::default().put_u32(0, header).put_u32(1, field),
+            )
+        }
+        Selector::Meta(key) => (META, Userdata::default().put_u32(0, key.number())),
+        Selector::Ct(key, direction) => {
+            let direction = direction.map_or(u32::MAX, |d| u32::from(linearize::ct_direction(d)));
+            (
+                CT,
+                Userdata::default()
+                    .put_u32(0, key.number())
+                    .put_u32(1, direction),
+            )
+        }
+        _ => return None,
+    };
+    Some(
+        Userdata::default()
+            .put_u32(0, kind)
+            .put(1, &inner.bytes())
+            .bytes(),
+    )
+}
+
+impl AnonymousSet {
+    /// A set as the kernel lists it, without what identifies it or changes with time.
+    pub(crate) fn listed(attrs: &SetAttrs, mut elements: Vec<ElemAttrs>) -> Self {
+        // The name without the number that the kernel chose. The set of a `meter` has a name of its own.
+        let name = attrs.name.as_deref().unwrap_or_default();
+        let name = match name.strip_prefix("__") {
+            Some(_) => format!("{}%d", name.trim_end_matches(|c: char| c.is_ascii_digit())),
+            None => name.to_owned(),
+        };
+        let is_end = |e: &ElemAttrs| e.flags == Some(raw::NFT_SET_ELEM_INTERVAL_END);
+        let key = |e: &ElemAttrs| e.key.as_ref().and_then(|k| k.value.clone());
+        for e in &mut elements {
+            e.expiration = None;
+        }
+        // An interval ends before the next one begins.
+        elements.sort_by_key(|e| (key(e), !is_end(e)));
+        Self {
+            attrs: SetAttrs {
+                name: Some(name),
+                table: None,
+                handle: None,
+                id: None,
+                timeout: attrs.timeout.filter(|t| *t != 0),
+                gc_interval: attrs.gc_interval.filter(|t| *t != 0),
+                unknown: attrs
+                    .unknown
+                    .iter()
+                    .filter(|(n, _)| !REMARKS.contains(&(n & NLA_TYPE_MASK)))
+                    .cloned()
+                    .collect(),
+                ..attrs.clone()
+            },
+            elements,
+        }
     }
 
     /// `NFT_MSG_NEWSET`
     pub(crate) fn to_attrs(&self, table: &str, id: u32) -> SetAttrs {
-        let (key_type, key_len) = self.key();
-        let interval = self.is_interval();
-        let order = if self.is_host_order() {
-            userdata::HOST_ENDIAN
-        } else {
-            userdata::BIG_ENDIAN
-        };
-        let mut user = Userdata::default().put_u32(userdata::SET_KEYBYTEORDER, order);
-        if interval {
-            user = user.put_u32(userdata::SET_MERGE_ELEMENTS, 1);
-        }
-        if let Some(type_of) = self.type_of() {
-            user = user.put(userdata::SET_KEY_TYPEOF, &type_of);
-        }
-        let flags = raw::NFT_SET_ANONYMOUS | raw::NFT_SET_CONSTANT;
-        let flags = if interval {
-            flags | raw::NFT_SET_INTERVAL
-        } else {
-            flags
-        };
-        let elements = self.elem_attrs();
-        // nft also counts the missing end of an open range.
-        let open = elements
-            .last()
-            .is_some_and(|e| interval && e.flags.is_none());
-        let size = u32::try_from(elements.len() + usize::from(open)).unwrap_or(u32::MAX);
         SetAttrs {
             table: Some(table.to_owned()),
-            name: Some(lower::ANONYMOUS.to_owned()),
-            flags: Some(flags),
-            key_type: Some(key_type.0),
-            key_len: Some(key_len),
             id: Some(id),
-            desc: Some(desc(size)),
-            userdata: Some(user.bytes()),
-            ..SetAttrs::default()
+            ..self.attrs.clone()
         }
-    }
-
-    pub(crate) fn elem_attrs(&self) -> Vec<ElemAttrs> {
-        let mut elements = self.elements.clone();
-        if lower::is_turned(&self.selector, &self.elements) {
-            elements.iter_mut().for_each(turn);
-        }
-        to_elem_attrs(&elements, self.is_interval())
-    }
-
-    /// The elements as a dump lists them.
-    pub(crate) fn as_listed(&self) -> Vec<Element> {
-        let mut listed = Listed::default();
-        listed.add(&self.elem_attrs());
-        listed.finish(self.is_interval(), self.is_host_order()).0
-    }
-
-    /// Whether nft treats the keys as numbers in host order, as it does with names.
-    fn is_host_order(&self) -> bool {
-        super::context::is_host_order(&self.selector)
-            || self.context.data_type(&self.selector) == DataType::IFNAME
-    }
-
-    /// nft's description of the looked-up selector: kind of expression, then the fields of that kind.
-    fn type_of(&self) -> Option<Vec<u8>> {
-        const PAYLOAD: u32 = 7;
-        const META: u32 = 9;
-        const CT: u32 = 12;
-        let (kind, inner) = match &self.selector {
-            Selector::Payload { .. } => {
-                let (header, field) = self.context.field(&self.selector)?.type_of?;
-                (
-                    PAYLOAD,
-                    Userdata::default().put_u32(0, header).put_u32(1, field),
-                )
-            }
-            Selector::Meta(key) => (META, Userdata::default().put_u32(0, key.number())),
-            Selector::Ct(key, direction) => {
-                let direction = direction.map_or(u32::MAX, |d| u32::from(lower::ct_direction(d)));
-                (
-                    CT,
-                    Userdata::default()
-                        .put_u32(0, key.number())
-                        .put_u32(1, direction),
-                )
-            }
-            _ => return None,
-        };
-        Some(
-            Userdata::default()
-                .put_u32(0, kind)
-                .put(1, &inner.bytes())
-                .bytes(),
-        )
     }
 }
 
@@ -339,5 +381,5 @@ pub(crate) fn is_host_order_key(a: &SetAttrs) -> bool {
 
 /// Whether numbers of a type are kept in host order, unless the set is an interval set.
 pub(crate) fn is_host_order_type(t: DataType) -> bool {
-    byte_order(t) == userdata::HOST_ENDIAN && t != DataType::IFNAME
+    byte_order(t) == userdata::HOST_ENDIAN && ![DataType::IFNAME, DataType::STRING].contains(&t)
 }

@@ -151,24 +151,6 @@ weir_netlink::attributes! {
         userdata: Bytes = NFTA_OBJ_USERDATA 8,
     }
 
-    /// `enum nft_quota_attributes`
-    pub struct QuotaAttrs {
-        /// limit in bytes
-        bytes: Be64 = NFTA_QUOTA_BYTES 1,
-        /// `NFT_QUOTA_F_*`
-        flags: Be32 = NFTA_QUOTA_FLAGS 2,
-        /// bytes used so far
-        consumed: Be64 = NFTA_QUOTA_CONSUMED 4,
-    }
-
-    /// `enum nft_objref_attributes`, for references by name
-    pub struct ObjRefAttrs {
-        /// `NFT_OBJECT_*`
-        kind: Be32 = NFTA_OBJREF_IMM_TYPE 1,
-        /// its name
-        name: Str = NFTA_OBJREF_IMM_NAME 2,
-    }
-
     /// `enum nft_flowtable_attributes`. Since 4.16
     pub struct FlowtableAttrs {
         /// table
@@ -258,8 +240,6 @@ pub fn constants() -> Vec<(&'static str, u16)> {
         SetAttrs::CONSTANTS,
         SetDescAttrs::CONSTANTS,
         ObjAttrs::CONSTANTS,
-        QuotaAttrs::CONSTANTS,
-        ObjRefAttrs::CONSTANTS,
         FlowtableAttrs::CONSTANTS,
         FlowtableHookAttrs::CONSTANTS,
         ElemListAttrs::CONSTANTS,

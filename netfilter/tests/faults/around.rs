@@ -233,7 +233,7 @@ fn marks(marks: &[u32]) -> Rule {
     };
     Rule {
         statements: vec![Statement::Match(set)],
-        comment: None,
+        ..Rule::default()
     }
 }
 

@@ -3,11 +3,10 @@
 use super::choose;
 use crate::Conversation;
 use weir_netfilter::ipset::wire::{CommandAttrs, CreateAttrs, EntryAttrs, IpAttrs, TestAttrs};
-use weir_netfilter::nft::raw;
 use weir_netfilter::nft::wire::{
-    ChainAttrs, ElemListAttrs, FlowtableAttrs, GenAttrs, ObjAttrs, ObjRefAttrs, QuotaAttrs,
-    RuleAttrs, SetAttrs, TableAttrs,
+    ChainAttrs, ElemListAttrs, FlowtableAttrs, GenAttrs, ObjAttrs, RuleAttrs, SetAttrs, TableAttrs,
 };
+use weir_netfilter::nft::{expr, raw};
 use weir_netlink::attr::{AttrSet, Attrs, Target, Writer};
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Requests, Socket, message_type};
 
@@ -63,8 +62,8 @@ pub(super) fn attributes(input: &[u8]) {
         both::<IpAttrs>,
         both::<TestAttrs>,
         both::<ObjAttrs>,
-        both::<ObjRefAttrs>,
-        both::<QuotaAttrs>,
+        both::<expr::Objref>,
+        both::<expr::Quota>,
         both::<FlowtableAttrs>,
     ];
     let (which, input) = choose(input);

@@ -2,7 +2,7 @@
 //! first one in the highest bits; each field of a value occupies whole registers of four bytes.
 
 use super::ruleset::type_name;
-use super::value::{hex, value};
+use super::value::{hex, range, value};
 use crate::nft::model::{Data, DataType};
 use crate::nft::set::is_host_order_type;
 
@@ -11,7 +11,7 @@ const TYPE_BITS: u32 = 6;
 const TYPE_MASK: u32 = (1 << TYPE_BITS) - 1;
 
 /// The types of the fields; empty if it is not a concatenation.
-pub(super) fn fields(t: DataType) -> Vec<DataType> {
+fn types(t: DataType) -> Vec<DataType> {
     let mut fields = Vec::new();
     let mut rest = t.0;
     while t.0 > TYPE_MASK && rest != 0 {
@@ -38,6 +38,7 @@ fn len(t: DataType) -> Option<usize> {
         | DataType::TCP_FLAG
         | DataType::CT_DIR
         | DataType::PKT_TYPE
+        | DataType::TIME_DAY
         | DataType::BOOLEAN => 1,
         DataType::INET_SERVICE | DataType::ETHER_TYPE | DataType::ARP_OP | DataType::ARPHRD => 2,
         DataType::IPV4_ADDR
@@ -52,55 +53,110 @@ fn len(t: DataType) -> Option<usize> {
         | DataType::GID
         | DataType::CT_STATE
         | DataType::CT_STATUS
+        | DataType::TIME_HOUR
         | DataType::FIB_ADDR => 4,
         DataType::ETHER_ADDR => 6,
-        DataType::CGROUPV2 => 8,
-        DataType::IPV6_ADDR | DataType::IFNAME => 16,
+        DataType::CGROUPV2 | DataType::TIME_DATE => 8,
+        DataType::IPV6_ADDR | DataType::IFNAME | DataType::CT_LABEL => 16,
         _ => return None,
     })
 }
 
-/// The fields of a value, each with its type; `None` if their lengths do not add up.
-fn split(d: &Data, types: &[DataType]) -> Option<Vec<(DataType, Data)>> {
+/// How a value, or one field of a concatenation, is displayed.
+#[derive(Clone, Debug)]
+pub(crate) struct Field {
+    pub(crate) data_type: DataType,
+    /// Number of bytes.
+    pub(crate) len: usize,
+    /// The byte order of a number in it.
+    pub(crate) host_order: bool,
+    /// Number of bits to the right of those that are displayed.
+    pub(crate) right: u32,
+    /// Bytes of the packet that have no name.
+    pub(crate) is_unnamed: bool,
+}
+
+impl Field {
+    /// The fields of a type whose values have this length; `None` if the lengths of the fields are unknown.
+    pub(crate) fn of(t: DataType, total: u32) -> Option<Vec<Self>> {
+        let total = usize::try_from(total).ok()?;
+        let types = match t.is_concatenation() {
+            true => types(t),
+            false => vec![t],
+        };
+        let known: usize = types
+            .iter()
+            .filter_map(|t| len(*t))
+            .map(|n| n.next_multiple_of(4))
+            .sum();
+        let mut unknown = types.iter().filter(|t| len(**t).is_none());
+        let rest = total
+            .checked_sub(known)
+            .filter(|_| unknown.next().is_some());
+        if unknown.next().is_some() {
+            return None;
+        }
+        let field = |t: &DataType| {
+            Some(Self {
+                data_type: *t,
+                len: len(*t).or(rest)?,
+                host_order: is_host_order_type(*t),
+                right: 0,
+                is_unnamed: false,
+            })
+        };
+        types.iter().map(field).collect()
+    }
+
+    /// Without the bits to the right of the displayed ones.
+    pub(crate) fn shifted(&self, d: &Data) -> Data {
+        match d.to_be().filter(|_| self.right > 0) {
+            Some(n) => Data::from((n >> self.right).to_be_bytes().as_slice()),
+            None => d.clone(),
+        }
+    }
+
+    fn value(&self, d: &Data) -> String {
+        value(&self.shifted(d), self.data_type, self.host_order)
+    }
+
+    /// `1.2.3.4 . 80`, or a range of such values `1.2.3.4-1.2.3.9 . 80`.
+    pub(crate) fn text(first: &Data, last: &Data, fields: &[Self]) -> String {
+        let (Some(from), Some(to)) = (split(first, fields), split(last, fields)) else {
+            return match first == last {
+                true => hex(&first.0),
+                false => format!("{}-{}", hex(&first.0), hex(&last.0)),
+            };
+        };
+        let ends = fields.iter().zip(from.iter().zip(&to));
+        let text = |(f, (a, b)): (&Self, (&Data, &Data))| match a == b {
+            true => f.value(a),
+            false => range(&f.shifted(a), &f.shifted(b), f.data_type, f.host_order),
+        };
+        let texts: Vec<String> = ends.map(text).collect();
+        texts.join(" . ")
+    }
+}
+
+/// The fields of a value; `None` if their lengths do not add up.
+fn split(d: &Data, fields: &[Field]) -> Option<Vec<Data>> {
+    if fields.len() == 1 {
+        return Some(vec![d.clone()]);
+    }
     let mut rest = d.0.as_slice();
-    let mut fields = Vec::new();
-    for t in types {
-        let len = len(*t)?;
-        let (field, tail) = rest.split_at_checked(len.next_multiple_of(4))?;
-        fields.push((*t, Data::from(field.get(..len)?)));
+    let mut parts = Vec::new();
+    for f in fields {
+        // The last field may come without its padding.
+        let padded = f.len.next_multiple_of(4).min(rest.len());
+        let (field, tail) = rest.split_at_checked(padded)?;
+        parts.push(Data::from(field.get(..f.len)?));
         rest = tail;
     }
-    rest.is_empty().then_some(fields)
-}
-
-/// `1.2.3.4 . 80`, or a range of such values `1.2.3.4-1.2.3.9 . 80`.
-pub(super) fn text(first: &Data, last: &Data, t: DataType) -> String {
-    let types = fields(t);
-    let (Some(from), Some(to)) = (split(first, &types), split(last, &types)) else {
-        return match first == last {
-            true => hex(&first.0),
-            false => format!("{}-{}", hex(&first.0), hex(&last.0)),
-        };
-    };
-    let texts: Vec<String> = from.iter().zip(&to).map(|(a, b)| field(a, b)).collect();
-    texts.join(" . ")
-}
-
-fn field((t, first): &(DataType, Data), (_, last): &(DataType, Data)) -> String {
-    let one = |d: &Data| value(d, *t, is_host_order_type(*t));
-    if first == last {
-        return one(first);
-    }
-    match super::value::prefix_len(first, last, false) {
-        Some(len) if matches!(*t, DataType::IPV4_ADDR | DataType::IPV6_ADDR) => {
-            format!("{}/{len}", one(first))
-        }
-        _ => format!("{}-{}", one(first), one(last)),
-    }
+    rest.is_empty().then_some(parts)
 }
 
 /// `ipv4_addr . inet_service`
 pub(super) fn name(t: DataType) -> String {
-    let names: Vec<String> = fields(t).into_iter().map(type_name).collect();
+    let names: Vec<String> = types(t).into_iter().map(type_name).collect();
     names.join(" . ")
 }

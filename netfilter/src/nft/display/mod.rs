@@ -1,30 +1,40 @@
 //! Values as text, in the syntax and the spelling of `nft list ruleset` (nftables 1.0.6).
 
 mod concat;
-mod numbers;
+pub(crate) mod numbers;
 mod object;
-mod rule;
 mod ruleset;
-mod selector;
-mod statement;
 mod type_of;
 mod unread;
 mod value;
 
-pub(crate) use rule::rule_text;
+pub(crate) use concat::Field;
 #[cfg(test)]
 pub(crate) use ruleset::set_text;
 pub(crate) use ruleset::{base_chain_text, set_line, set_word};
+pub(crate) use unread::of_one as unread_of_element;
+pub(crate) use value::{bound, bytes, duration, element, hex, is_prefix_type, range, value};
 
-use super::context::Context;
-use super::model::{Rule, Set, TableFamily};
+use super::listing::rule_text;
+use super::model::{PayloadBase, Rule, Set, TableFamily};
 use std::fmt;
 
 impl Rule {
     /// The rule as `nft` lists it in a table of `family`.
     #[must_use]
     pub fn text(&self, family: TableFamily) -> String {
-        rule_text(self, family, Context::of(family))
+        rule_text(self, family)
+    }
+}
+
+/// The name of a base in `@nh,0,8`.
+pub(crate) fn name_of_base(base: PayloadBase) -> &'static str {
+    match base {
+        PayloadBase::LinkLayer => "ll",
+        PayloadBase::Network => "nh",
+        PayloadBase::Transport => "th",
+        PayloadBase::Inner => "ih",
+        PayloadBase::Other(_) => "unknown",
     }
 }
 

@@ -1,14 +1,14 @@
 //! Symbolic names of numbers.
 
 /// The symbolic name of a number, in the order in which `nft` looks it up.
-pub(super) fn name(table: &[(u64, &'static str)], n: u64) -> Option<&'static str> {
+pub(crate) fn name(table: &[(u64, &'static str)], n: u64) -> Option<&'static str> {
     table
         .iter()
         .find(|(value, _)| *value == n)
         .map(|(_, name)| *name)
 }
 
-/// Names of the set bits, joined by commas; unnamed bits follow in hexadecimal.
+/// Names of the set bits; unnamed bits follow in hexadecimal.
 pub(super) fn bits(table: &[(u64, &'static str)], n: u64) -> String {
     let mut left = n;
     let mut names = Vec::new();
@@ -21,11 +21,11 @@ pub(super) fn bits(table: &[(u64, &'static str)], n: u64) -> String {
     if left != 0 || names.is_empty() {
         names.push(format!("0x{left:x}"));
     }
-    names.join(",")
+    names.join(" | ")
 }
 
 /// `/etc/protocols`, which `nft` reads, as Debian has it.
-pub(super) const PROTOCOLS: &[(u64, &str)] = &[
+pub(crate) const PROTOCOLS: &[(u64, &str)] = &[
     (0, "ip"),
     (1, "icmp"),
     (2, "igmp"),
@@ -84,7 +84,7 @@ pub(super) const PROTOCOLS: &[(u64, &str)] = &[
 ];
 
 /// `enum ip_conntrack_info` as bits, linux/netfilter/nf_conntrack_common.h
-pub(super) const CT_STATE: &[(u64, &str)] = &[
+pub(crate) const CT_STATE: &[(u64, &str)] = &[
     (1, "invalid"),
     (2, "established"),
     (4, "related"),
@@ -93,7 +93,7 @@ pub(super) const CT_STATE: &[(u64, &str)] = &[
 ];
 
 /// `enum ip_conntrack_status`
-pub(super) const CT_STATUS: &[(u64, &str)] = &[
+pub(crate) const CT_STATUS: &[(u64, &str)] = &[
     (1, "expected"),
     (2, "seen-reply"),
     (4, "assured"),
@@ -103,7 +103,7 @@ pub(super) const CT_STATUS: &[(u64, &str)] = &[
     (512, "dying"),
 ];
 
-pub(super) const TCP_FLAGS: &[(u64, &str)] = &[
+pub(crate) const TCP_FLAGS: &[(u64, &str)] = &[
     (1, "fin"),
     (2, "syn"),
     (4, "rst"),
@@ -115,7 +115,7 @@ pub(super) const TCP_FLAGS: &[(u64, &str)] = &[
 ];
 
 /// `RTN_*`, linux/rtnetlink.h
-pub(super) const FIB_TYPES: &[(u64, &str)] = &[
+pub(crate) const FIB_TYPES: &[(u64, &str)] = &[
     (0, "unspec"),
     (1, "unicast"),
     (2, "local"),
@@ -128,7 +128,7 @@ pub(super) const FIB_TYPES: &[(u64, &str)] = &[
 ];
 
 /// `ETH_P_*`, linux/if_ether.h
-pub(super) const ETHER_TYPES: &[(u64, &str)] = &[
+pub(crate) const ETHER_TYPES: &[(u64, &str)] = &[
     (0x0800, "ip"),
     (0x0806, "arp"),
     (0x86dd, "ip6"),
@@ -137,7 +137,7 @@ pub(super) const ETHER_TYPES: &[(u64, &str)] = &[
 ];
 
 /// `ARPHRD_*`, linux/if_arp.h
-pub(super) const ARPHRD: &[(u64, &str)] = &[
+pub(crate) const ARPHRD: &[(u64, &str)] = &[
     (1, "ether"),
     (512, "ppp"),
     (768, "ipip"),
@@ -148,14 +148,14 @@ pub(super) const ARPHRD: &[(u64, &str)] = &[
 ];
 
 /// `PACKET_*`, linux/if_packet.h
-pub(super) const PKT_TYPES: &[(u64, &str)] = &[
+pub(crate) const PKT_TYPES: &[(u64, &str)] = &[
     (0, "host"),
     (1, "broadcast"),
     (2, "multicast"),
     (3, "other"),
 ];
 
-pub(super) const ICMP_TYPES: &[(u64, &str)] = &[
+pub(crate) const ICMP_TYPES: &[(u64, &str)] = &[
     (0, "echo-reply"),
     (3, "destination-unreachable"),
     (4, "source-quench"),
@@ -173,7 +173,7 @@ pub(super) const ICMP_TYPES: &[(u64, &str)] = &[
     (18, "address-mask-reply"),
 ];
 
-pub(super) const ICMPV6_TYPES: &[(u64, &str)] = &[
+pub(crate) const ICMPV6_TYPES: &[(u64, &str)] = &[
     (1, "destination-unreachable"),
     (2, "packet-too-big"),
     (3, "time-exceeded"),
@@ -195,7 +195,7 @@ pub(super) const ICMPV6_TYPES: &[(u64, &str)] = &[
 ];
 
 /// `ICMP_*_UNREACH`, linux/icmp.h
-pub(super) const ICMP_CODES: &[(u64, &str)] = &[
+pub(crate) const ICMP_CODES: &[(u64, &str)] = &[
     (0, "net-unreachable"),
     (1, "host-unreachable"),
     (2, "prot-unreachable"),
@@ -207,7 +207,7 @@ pub(super) const ICMP_CODES: &[(u64, &str)] = &[
 ];
 
 /// `ICMPV6_*`, linux/icmpv6.h
-pub(super) const ICMPV6_CODES: &[(u64, &str)] = &[
+pub(crate) const ICMPV6_CODES: &[(u64, &str)] = &[
     (0, "no-route"),
     (1, "admin-prohibited"),
     (3, "addr-unreachable"),
@@ -217,7 +217,7 @@ pub(super) const ICMPV6_CODES: &[(u64, &str)] = &[
 ];
 
 /// `enum nft_reject_inet_code`
-pub(super) const ICMPX_CODES: &[(u64, &str)] = &[
+pub(crate) const ICMPX_CODES: &[(u64, &str)] = &[
     (0, "no-route"),
     (1, "port-unreachable"),
     (2, "host-unreachable"),
@@ -225,7 +225,7 @@ pub(super) const ICMPX_CODES: &[(u64, &str)] = &[
 ];
 
 /// `enum nft_log_level`
-pub(super) const LOG_LEVELS: &[(u64, &str)] = &[
+pub(crate) const LOG_LEVELS: &[(u64, &str)] = &[
     (0, "emerg"),
     (1, "alert"),
     (2, "crit"),
@@ -238,7 +238,7 @@ pub(super) const LOG_LEVELS: &[(u64, &str)] = &[
 ];
 
 /// `ARPOP_*`, linux/if_arp.h; `nak` is that of RFC 2390
-pub(super) const ARP_OPS: &[(u64, &str)] = &[
+pub(crate) const ARP_OPS: &[(u64, &str)] = &[
     (1, "request"),
     (2, "reply"),
     (3, "rrequest"),
@@ -249,7 +249,7 @@ pub(super) const ARP_OPS: &[(u64, &str)] = &[
 ];
 
 /// `enum dccp_pkt_type`, linux/dccp.h
-pub(super) const DCCP_TYPES: &[(u64, &str)] = &[
+pub(crate) const DCCP_TYPES: &[(u64, &str)] = &[
     (0, "request"),
     (1, "response"),
     (2, "data"),
@@ -263,7 +263,7 @@ pub(super) const DCCP_TYPES: &[(u64, &str)] = &[
 ];
 
 /// Differentiated services, RFC 2474 and others
-pub(super) const DSCP: &[(u64, &str)] = &[
+pub(crate) const DSCP: &[(u64, &str)] = &[
     (0x0, "cs0"),
     (0x8, "cs1"),
     (0x10, "cs2"),
@@ -292,10 +292,10 @@ pub(super) const DSCP: &[(u64, &str)] = &[
 ];
 
 /// Explicit congestion notification, RFC 3168
-pub(super) const ECN: &[(u64, &str)] = &[(0, "not-ect"), (1, "ect1"), (2, "ect0"), (3, "ce")];
+pub(crate) const ECN: &[(u64, &str)] = &[(0, "not-ect"), (1, "ect1"), (2, "ect0"), (3, "ce")];
 
 /// `enum ip_conntrack_events` as bits
-pub(super) const CT_EVENTS: &[(u64, &str)] = &[
+pub(crate) const CT_EVENTS: &[(u64, &str)] = &[
     (0x1, "new"),
     (0x2, "related"),
     (0x4, "destroy"),
@@ -310,7 +310,7 @@ pub(super) const CT_EVENTS: &[(u64, &str)] = &[
 ];
 
 /// `IGMP_*`, linux/igmp.h
-pub(super) const IGMP_TYPES: &[(u64, &str)] = &[
+pub(crate) const IGMP_TYPES: &[(u64, &str)] = &[
     (0x11, "membership-query"),
     (0x12, "membership-report-v1"),
     (0x16, "membership-report-v2"),
@@ -319,7 +319,7 @@ pub(super) const IGMP_TYPES: &[(u64, &str)] = &[
 ];
 
 /// Mobility header messages, RFC 6275
-pub(super) const MH_TYPES: &[(u64, &str)] = &[
+pub(crate) const MH_TYPES: &[(u64, &str)] = &[
     (0, "binding-refresh-request"),
     (1, "home-test-init"),
     (2, "careof-test-init"),
@@ -333,4 +333,15 @@ pub(super) const MH_TYPES: &[(u64, &str)] = &[
     (10, "fast-binding-advertisement"),
     (11, "experimental-mobility-header"),
     (12, "home-agent-switch-message"),
+];
+
+/// Days of the week, as the kernel numbers them
+pub(crate) const DAYS: &[&str] = &[
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
 ];

@@ -1,13 +1,11 @@
 //! Stateful objects and flowtables. Counters, quotas and limits as `nft` lists them; other objects as raw attributes.
 
 use super::ruleset::priority_text;
-use super::statement::{bytes, limit};
 use super::value::hex;
-use crate::nft::context::Context;
-use crate::nft::expr::{Counter, Expr, ExprAttrs};
-use crate::nft::model::{Hook, Object, ObjectKind, Statement, TableFamily};
-use crate::nft::wire::{FlowtableAttrs, ObjRefAttrs, QuotaAttrs, device_names};
-use crate::nft::{raise, raw};
+use crate::nft::expr::{Counter, Limit, Quota};
+use crate::nft::model::{Hook, Object, ObjectKind, TableFamily};
+use crate::nft::raw;
+use crate::nft::wire::{FlowtableAttrs, device_names};
 use std::fmt;
 use weir_netlink::attr::AttrSet;
 
@@ -36,35 +34,11 @@ fn inside(o: &Object) -> Option<String> {
             Some(format!("\t\tpackets {packets} bytes {bytes}\n"))
         }
         ObjectKind::Stateful(raw::NFT_OBJECT_QUOTA) => {
-            let q = QuotaAttrs::decode(&o.data).ok()?;
-            let over = q.flags.unwrap_or(0) & raw::NFT_QUOTA_F_INV != 0;
-            let over = if over { "over " } else { "" };
-            let mut text = format!("\t\t{over}{}", bytes(q.bytes?));
-            if let Some(used) = q.consumed.filter(|n| *n != 0) {
-                text += &format!(" used {}", bytes(used));
-            }
-            Some(text + "\n")
+            Some(format!("\t\t{}\n", Quota::decode(&o.data).ok()?.text()?))
         }
         ObjectKind::Stateful(raw::NFT_OBJECT_LIMIT) => {
-            let attrs = ExprAttrs {
-                name: Some("limit".to_owned()),
-                data: Some(o.data.clone()),
-                ..ExprAttrs::default()
-            };
-            match raise::rule(
-                vec![Expr::from_attrs(attrs)],
-                Context::of(TableFamily::Inet),
-                &|_| None,
-            )
-            .statements
-            .as_slice()
-            {
-                [Statement::Limit(l)] => {
-                    let text = limit(l);
-                    Some(format!("\t\t{}\n", text.strip_prefix("limit ")?))
-                }
-                _ => None,
-            }
+            let limit = Limit::decode(&o.data).ok()?;
+            Some(format!("\t\trate {}\n", limit.text()?))
         }
         ObjectKind::Stateful(_) => None,
         ObjectKind::Flowtable => {
@@ -93,21 +67,6 @@ fn inside(o: &Object) -> Option<String> {
             Some(text)
         }
     }
-}
-
-/// `counter name "c"`: the object that an `objref` expression refers to.
-pub(super) fn reference(data: &[u8]) -> Option<String> {
-    let r = ObjRefAttrs::decode(data)
-        .ok()
-        .filter(|r| r.unknown.is_empty())?;
-    let word = match r.kind? {
-        raw::NFT_OBJECT_CT_HELPER => "ct helper set".to_owned(),
-        raw::NFT_OBJECT_CT_TIMEOUT => "ct timeout set".to_owned(),
-        raw::NFT_OBJECT_CT_EXPECT => "ct expectation set".to_owned(),
-        raw::NFT_OBJECT_SECMARK => "meta secmark set".to_owned(),
-        kind => format!("{} name", ObjectKind::Stateful(kind).word()),
-    };
-    Some(format!("{word} \"{}\"", r.name?))
 }
 
 #[cfg(test)]

@@ -1,18 +1,17 @@
 //! Tables, chains and sets as blocks.
 
+use super::Field;
 use super::concat;
 use super::object::object_text;
-use super::rule::rule_text;
 use super::value::{duration, element};
 use super::{type_of, unread};
 use crate::nft::compat;
-use crate::nft::context::Context;
+use crate::nft::listing::rule_text;
 use crate::nft::model::{
     BaseChain, Chain, DataType, Element, Hook, Object, ObjectKind, Policy, Ruleset, Set, SetData,
     Table, TableFamily, priority,
 };
 use crate::nft::raw;
-use crate::nft::set::is_host_order_type;
 use std::fmt;
 
 impl fmt::Display for TableFamily {
@@ -88,7 +87,7 @@ fn chain_text(c: &Chain, family: TableFamily) -> String {
         text += &format!("\t\t{}\n", base_chain_text(base, family));
     }
     for rule in &c.rules {
-        text += &format!("\t\t{}\n", rule_text(rule, family, Context::of(family)));
+        text += &format!("\t\t{}\n", rule_text(rule, family));
     }
     text + "\t}\n"
 }
@@ -205,6 +204,10 @@ pub(super) fn type_name(t: DataType) -> String {
         DataType::ECN => "ecn",
         DataType::CT_EVENT => "ct_event",
         DataType::IGMP_TYPE => "igmp_type",
+        DataType::CT_LABEL => "ct_label",
+        DataType::TIME_DATE => "time",
+        DataType::TIME_DAY => "day",
+        DataType::TIME_HOUR => "hour",
         DataType(n) => return format!("type {n}"),
     }
     .to_owned()
@@ -309,13 +312,22 @@ fn elements_text(s: &Set) -> String {
 
 /// The elements of a set, one text each.
 pub(super) fn element_texts(s: &Set) -> Vec<String> {
-    let data_type = match s.data {
-        SetData::Value(t, _) => Some(t),
+    let data = match s.data {
+        SetData::Value(t, len) => Field::of(t, len),
         _ => None,
     };
-    // Ranges are kept in network order, whatever the order of the type.
-    let host_order = is_host_order_type(s.key_type) && !s.interval;
-    let text = |e: &Element| element(e, s.key_type, host_order, data_type);
+    let fields = match Field::of(s.key_type, s.key_len) {
+        // Ranges are kept in network order, whatever the order of the type.
+        Some(fields) if s.interval && !s.key_type.is_concatenation() => fields
+            .into_iter()
+            .map(|f| Field {
+                host_order: false,
+                ..f
+            })
+            .collect(),
+        fields => fields.unwrap_or_default(),
+    };
+    let text = |e: &Element| element(e, &fields, data.as_deref());
     if s.unread.is_empty() {
         return s.elements.iter().map(text).collect();
     }

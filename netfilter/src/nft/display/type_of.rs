@@ -6,7 +6,7 @@
 //!                 concatenation  N [0 kind, 1 its own]
 //! ```
 
-use super::selector::{ct, meta};
+use crate::nft::expr::{ct, meta};
 use crate::nft::headers::named_field;
 use crate::nft::model::{CtDirection, CtKey, MetaKey, Set, SetData};
 use crate::nft::raw;
@@ -44,7 +44,7 @@ fn expression(noted: &[u8]) -> Option<String> {
         }
         META => match MetaKey::from(number(own(), 0)?) {
             MetaKey::Other(_) => None,
-            key => Some(meta(key).into_owned()),
+            key => Some(meta::text(key.number())),
         },
         CT => {
             let direction = match number(own(), 1)? {
@@ -55,7 +55,7 @@ fn expression(noted: &[u8]) -> Option<String> {
             };
             match CtKey::from(number(own(), 0)?) {
                 CtKey::Other(_) => None,
-                key => Some(ct(key, direction)),
+                key => Some(ct::text(key.number(), direction)),
             }
         }
         CONCAT => {

@@ -1,12 +1,10 @@
 //! Attributes of a set without a field in the model, so that no listing hides them: kinds of objects, references to
 //! objects and counters in `nft`'s syntax, others as raw attributes.
 
-use super::statement::statement;
 use super::value::hex;
-use crate::nft::context::Context;
 use crate::nft::expr::{Expr, ExprAttrs};
-use crate::nft::model::{Element, ObjectKind, Set, Statement, TableFamily, Unread};
-use crate::nft::{raise, raw};
+use crate::nft::model::{Element, ObjectKind, Set, TableFamily, Unread};
+use crate::nft::{listing, raw};
 use weir_netlink::attr::AttrSet;
 
 /// The kind of object that a map refers to: `map m { type ipv4_addr : counter }`.
@@ -30,8 +28,8 @@ pub(super) fn of_set(s: &Set) -> Vec<String> {
         raw::NFTA_SET_OBJ_TYPE => None,
         raw::NFTA_SET_EXPR => Some(match expression(&u.bytes) {
             // The values are those of the elements.
-            Some(Statement::Counter(_)) => "counter".to_owned(),
-            Some(s) => statement(&s, TableFamily::Inet, Context::of(TableFamily::Inet)),
+            Some(text) if text.starts_with("counter ") => "counter".to_owned(),
+            Some(text) => text,
             None => opaque(u),
         }),
         _ => Some(opaque(u)),
@@ -46,27 +44,27 @@ pub(super) fn of_element(s: &Set, e: &Element) -> String {
             .as_ref()
             .is_some_and(|k| k.first() == e.key.first())
     };
-    let texts = s.unread.iter().filter(of).map(|u| match u.attribute {
+    s.unread.iter().filter(of).map(of_one).collect()
+}
+
+/// The text of one attribute of an element.
+pub(crate) fn of_one(u: &Unread) -> String {
+    match u.attribute {
         raw::NFTA_SET_ELEM_OBJREF => {
             let name = u.bytes.strip_suffix(&[0]).unwrap_or(&u.bytes);
             format!(" : \"{}\"", String::from_utf8_lossy(name))
         }
         raw::NFTA_SET_ELEM_EXPR => match expression(&u.bytes) {
-            Some(s) => format!(
-                " {}",
-                statement(&s, TableFamily::Inet, Context::of(TableFamily::Inet))
-            ),
+            Some(text) => format!(" {text}"),
             None => format!(" {}", opaque(u)),
         },
         _ => format!(" {}", opaque(u)),
-    });
-    texts.collect()
+    }
 }
 
-fn expression(bytes: &[u8]) -> Option<Statement> {
+fn expression(bytes: &[u8]) -> Option<String> {
     let expr = Expr::from_attrs(ExprAttrs::decode(bytes).ok()?);
-    let rule = raise::rule(vec![expr], Context::of(TableFamily::Inet), &|_| None);
-    rule.statements.into_iter().next()
+    Some(listing::text(&[expr], &[], TableFamily::Inet))
 }
 
 fn opaque(u: &Unread) -> String {

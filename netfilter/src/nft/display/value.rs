@@ -1,16 +1,16 @@
 //! One value by its type.
 
-use super::concat;
+use super::concat::Field;
 use super::numbers::{self, bits, name};
 use crate::nft::model::{Data, DataType, Element, ElementKey, Verdict};
-use crate::nft::set::is_host_order_type;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 /// A value; `host_order` is the byte order of a number in it.
 pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> String {
     if data_type.is_concatenation() {
-        return concat::text(data, data, data_type);
+        let fields = Field::of(data_type, u32::try_from(data.0.len()).unwrap_or(0));
+        return fields.map_or_else(|| hex(&data.0), |f| Field::text(data, data, &f));
     }
     let n = if host_order {
         data.to_ne()
@@ -26,12 +26,29 @@ pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> Strin
             .map(|b| format!("{b:02x}"))
             .collect::<Vec<_>>()
             .join(":"),
+        DataType::CT_LABEL => labels(&data.0),
         _ => n.map_or_else(|| hex(&data.0), |n| number(n, data_type)),
     }
 }
 
+/// The numbers of the bits that are set, in a bit map of the kernel.
+fn labels(bytes: &[u8]) -> String {
+    let bit = |i: &usize| {
+        let byte = bytes.get(i / 8).copied().unwrap_or(0);
+        byte & (1 << (i % 8)) != 0
+    };
+    let set: Vec<String> = (0..bytes.len() * 8)
+        .filter(bit)
+        .map(|i| i.to_string())
+        .collect();
+    match set.is_empty() {
+        true => "0x0".to_owned(),
+        false => set.join(" | "),
+    }
+}
+
 /// An end of a range: as [`value`], but `nft` uses no symbolic names there.
-pub(super) fn bound(data: &Data, data_type: DataType, host_order: bool) -> String {
+pub(crate) fn bound(data: &Data, data_type: DataType, host_order: bool) -> String {
     let n = if host_order {
         data.to_ne()
     } else {
@@ -54,6 +71,7 @@ pub(super) fn bound(data: &Data, data_type: DataType, host_order: bool) -> Strin
             | DataType::ARPHRD
             | DataType::FIB_ADDR
             | DataType::CT_DIR
+            | DataType::TIME_DAY
             | DataType::BOOLEAN,
             Some(n),
         ) => n.to_string(),
@@ -61,6 +79,7 @@ pub(super) fn bound(data: &Data, data_type: DataType, host_order: bool) -> Strin
             format!("0x{n:x}")
         }
         (DataType::ETHER_TYPE, Some(n)) => format!("0x{n:04x}"),
+        (DataType::TIME, Some(n)) => format!("{}s", n / 1000),
         _ => value(data, data_type, host_order),
     }
 }
@@ -88,6 +107,11 @@ fn number(n: u64, data_type: DataType) -> String {
         DataType::CT_EVENT => bits(numbers::CT_EVENTS, n),
         DataType::BITMASK => format!("0x{n:x}"),
         DataType::CLASSID => tc_handle(n),
+        DataType::TIME_DATE => date(n),
+        DataType::TIME_DAY => numbers::DAYS
+            .get(usize::try_from(n).unwrap_or(usize::MAX))
+            .map_or_else(|| n.to_string(), |day| format!("\"{day}\"")),
+        DataType::TIME_HOUR => hour(n),
         DataType::TIME => duration(Duration::from_millis(n)),
         DataType::DEVGROUP if n == 0 => "\"default\"".to_owned(),
         DataType::REALM if n == 0 => "\"cosmos\"".to_owned(),
@@ -119,7 +143,7 @@ fn tc_handle(n: u64) -> String {
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes
         .iter()
         .fold(String::from("0x"), |s, b| s + &format!("{b:02x}"))
@@ -127,10 +151,42 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 
 fn ifname(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    format!(
-        "\"{}\"",
-        String::from_utf8_lossy(bytes.get(..end).unwrap_or_default())
-    )
+    let name = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default());
+    match name.strip_suffix('*') {
+        // Not a pattern.
+        Some(front) => format!("\"{front}\\*\""),
+        None => format!("\"{name}\""),
+    }
+}
+
+/// Nanoseconds since 1970 as date and time in UTC. `nft` uses the time zone of the process.
+fn date(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // The calendar repeats every 400 years; years begin in March here, so that a leap day is the last day of a year.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    let year = era * 400 + year + next;
+    let (h, m, s) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("\"{year}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}\"")
+}
+
+/// Seconds since midnight, in UTC as the kernel has them.
+fn hour(seconds: u64) -> String {
+    let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match s {
+        0 => format!("\"{h:02}:{m:02}\""),
+        s => format!("\"{h:02}:{m:02}:{s:02}\""),
+    }
 }
 
 /// As `inet_ntop(3)` prints it: an IPv6 address of which only the last 32 bits are set ends in dotted decimals,
@@ -166,7 +222,7 @@ pub(super) fn prefix_len(first: &Data, last: &Data, host_order: bool) -> Option<
         .sum();
     let bits = first.0.len() * 8;
     let len = bits.checked_sub(usize::try_from(ones).ok()?)?;
-    let mask = crate::nft::lower::prefix_mask(first.0.len(), u8::try_from(len).ok()?);
+    let mask = crate::nft::linearize::prefix_mask(first.0.len(), u8::try_from(len).ok()?);
     let is_network = first
         .0
         .iter()
@@ -176,44 +232,35 @@ pub(super) fn prefix_len(first: &Data, last: &Data, host_order: bool) -> Option<
     is_network.then_some(len)
 }
 
-/// The key of an element.
-fn key(k: &ElementKey, t: DataType, host_order: bool) -> String {
-    match k {
-        ElementKey::Value(d) if d.0.is_empty() => "*".to_owned(),
-        ElementKey::Value(d) => value(d, t, host_order),
-        ElementKey::Range(ends) => range(&ends.0, &ends.1, t, host_order),
-    }
+/// The types for which nft prints prefixes.
+pub(crate) fn is_prefix_type(t: DataType) -> bool {
+    matches!(
+        t,
+        DataType::IPV4_ADDR | DataType::IPV6_ADDR | DataType::MARK
+    )
 }
 
-fn range(first: &Data, last: &Data, t: DataType, host_order: bool) -> String {
-    if t.is_concatenation() {
-        return concat::text(first, last, t);
-    }
-    match (t, prefix_len(first, last, host_order)) {
-        // The types for which nft prints prefixes.
-        (DataType::IPV4_ADDR | DataType::IPV6_ADDR | DataType::MARK, Some(len)) => {
-            format!("{}/{len}", value(first, t, host_order))
-        }
-        (DataType::IFNAME, _) => {
+/// Two values and all between them, as a network where it is one.
+pub(crate) fn range(first: &Data, last: &Data, t: DataType, host_order: bool) -> String {
+    match prefix_len(first, last, host_order) {
+        Some(len) if is_prefix_type(t) => format!("{}/{len}", value(first, t, host_order)),
+        _ if t == DataType::IFNAME => {
             let name = value(first, t, false);
             format!("{}*\"", name.trim_end_matches('"'))
         }
-        _ => format!(
-            "{}-{}",
-            bound(first, t, host_order),
-            bound(last, t, host_order)
-        ),
+        _ => {
+            let (first, last) = (bound(first, t, host_order), bound(last, t, host_order));
+            format!("{first}-{last}")
+        }
     }
 }
 
-/// An element with its timeouts, comment and value.
-pub(super) fn element(
-    e: &Element,
-    t: DataType,
-    host_order: bool,
-    data_type: Option<DataType>,
-) -> String {
-    let mut text = key(&e.key, t, host_order);
+/// An element with its timeouts, comment and value; its key and its value have these fields.
+pub(crate) fn element(e: &Element, fields: &[Field], data: Option<&[Field]>) -> String {
+    let mut text = match &e.key {
+        ElementKey::Value(d) if d.0.is_empty() => "*".to_owned(),
+        key => Field::text(key.first(), key.last(), fields),
+    };
     let extra = e.extra();
     match extra.timeout {
         Some(Duration::ZERO) => text += " timeout never",
@@ -229,14 +276,34 @@ pub(super) fn element(
     if let Some(v) = &extra.verdict {
         text += &format!(" : {v}");
     }
-    if let (Some(d), Some(t)) = (&extra.value, data_type) {
-        text += &format!(" : {}", value(d, t, is_host_order_type(t)));
+    if let (Some(d), Some(fields)) = (&extra.value, data) {
+        text += &format!(" : {}", data_text(d, fields));
     }
     text
 }
 
+/// The value of a map: a range if it is twice as long as its type.
+fn data_text(d: &Data, fields: &[Field]) -> String {
+    let padded: usize = fields.iter().map(|f| f.len.next_multiple_of(4)).sum();
+    match d.0.split_at_checked(padded) {
+        Some((first, last)) if last.len() == padded => {
+            Field::text(&first.into(), &last.into(), fields)
+        }
+        _ => Field::text(d, d, fields),
+    }
+}
+
+/// Bytes in the largest unit that divides them.
+pub(crate) fn bytes(n: u64) -> String {
+    match n {
+        n if n != 0 && n % (1 << 20) == 0 => format!("{} mbytes", n >> 20),
+        n if n != 0 && n % (1 << 10) == 0 => format!("{} kbytes", n >> 10),
+        n => format!("{n} bytes"),
+    }
+}
+
 /// `1d2h3m4s5ms`
-pub(super) fn duration(t: Duration) -> String {
+pub(crate) fn duration(t: Duration) -> String {
     let ms = t.as_millis();
     let parts = [
         (86_400_000, "d"),

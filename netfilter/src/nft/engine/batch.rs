@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use super::{NftOp, TableId, Transaction, UNGUARDED};
 use crate::nft::context::Context;
-use crate::nft::expr::{Expr, ExprElem};
+use crate::nft::expr::ExprElem;
 use crate::nft::model::{Chain, Policy, Rule, Set, Table};
 use crate::nft::wire::{
     ChainAttrs, ElemAttrs, ElemListAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs, device_list,
 };
-use crate::nft::{lower, raw, set, userdata};
+use crate::nft::{linearize, raw, set, userdata};
 use weir_netlink::attr::EncodeError;
 use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES};
@@ -239,21 +239,22 @@ impl Messages {
     }
 
     fn rule(&mut self, id: &TableId, chain: &str, rule: &Rule, before: Option<u64>) {
-        let mut lowered = lower::rule(rule, Context::of(id.0));
+        let mut linear = linearize::rule(rule, Context::of(id.0));
         let first = self.set_id;
-        for s in &lowered.sets {
+        for s in linear.sets {
             self.set_id += 1;
             let attrs = s.to_attrs(&id.1, self.set_id);
             self.push(raw::NFT_MSG_NEWSET, NLM_F_CREATE, id, &attrs);
-            let set = (lower::ANONYMOUS, Some(self.set_id));
-            self.elements(raw::NFT_MSG_NEWSETELEM, id, set, s.elem_attrs());
+            let name = attrs.name.as_deref().unwrap_or(linearize::ANONYMOUS);
+            let set = (name, Some(self.set_id));
+            self.elements(raw::NFT_MSG_NEWSETELEM, id, set, s.elements);
         }
-        for e in &mut lowered.exprs {
-            if let Expr::Lookup(l) = e {
+        for e in &mut linear.exprs {
+            if let Some((name, set_id)) = e.set() {
                 // Numbered from 0 in the rule, from 1 in the batch.
-                l.set_id = match l.set_id {
+                *set_id = match *set_id {
                     Some(n) => Some(n + first + 1),
-                    None => self.new_set(id, l.set.as_deref()),
+                    None => self.new_set(id, name.as_deref()),
                 };
             }
         }
@@ -261,7 +262,7 @@ impl Messages {
             table: Some(id.1.clone()),
             chain: Some(chain.to_owned()),
             position: before,
-            expressions: Some(lowered.exprs.into_iter().map(ExprElem).collect()),
+            expressions: Some(linear.exprs.into_iter().map(ExprElem).collect()),
             userdata: userdata::comment(rule.comment.as_deref()),
             ..RuleAttrs::default()
         };

@@ -1,9 +1,8 @@
 //! Rules that read alike and are not equal: in what their expressions differ.
 
 use super::plan::canonical;
-use crate::nft::context::Context;
-use crate::nft::display::rule_text;
 use crate::nft::expr::Expr;
+use crate::nft::listing::rule_text;
 use crate::nft::model::{Rule, TableFamily};
 use std::collections::BTreeMap;
 use weir_netlink::attr::Attrs;
@@ -11,7 +10,7 @@ use weir_netlink::attr::Attrs;
 /// A rule as `nft list ruleset` has it, its counters at zero.
 #[must_use]
 pub fn text_without_counters(rule: &Rule, family: TableFamily) -> String {
-    rule_text(&rule.without_counters(), family, Context::of(family))
+    rule_text(&rule.without_counters(), family)
 }
 
 /// In what the expressions of a rule that the kernel holds differ from those of a desired one that prints as the same

@@ -3,9 +3,7 @@
 use super::NftEngine;
 use super::dump::decode;
 use super::read::find;
-use super::snapshot::AnonymousSets;
-use crate::nft::expr::Expr;
-use crate::nft::model::{Object, ObjectKind, Statement, Table, TableFamily};
+use crate::nft::model::{Object, ObjectKind, Table, TableFamily};
 use crate::nft::wire::{FlowtableAttrs, ObjAttrs};
 use crate::nft::{raw, userdata};
 use weir_netlink::Result;
@@ -52,43 +50,6 @@ impl<T: Transport> NftEngine<T> {
             }
         }
         Ok(())
-    }
-}
-
-/// Adds the anonymous sets of rules that are displayed as opaque expressions to the sets of the table, by the names
-/// that the kernel assigned.
-pub(super) fn keep_anonymous(tables: &mut [Table], anonymous: &AnonymousSets) {
-    if anonymous.is_empty() {
-        return;
-    }
-    for t in tables {
-        let rules = t.chains.iter().flat_map(|c| &c.rules);
-        let opaque = rules.flat_map(|r| &r.statements).filter_map(|s| match s {
-            Statement::Opaque(exprs) => Some(exprs),
-            _ => None,
-        });
-        let exprs: Vec<&Expr> = opaque.flatten().collect();
-        let of_table = anonymous.iter().filter(|((family, table, _), _)| {
-            (*family, table.as_str()) == (t.family, t.name.as_str())
-        });
-        let named = of_table.filter(|((.., name), _)| exprs.iter().any(|e| names(e, name)));
-        let mut sets: Vec<_> = named.map(|(_, found)| found.set.clone()).collect();
-        sets.sort_by(|a, b| a.name.cmp(&b.name));
-        t.sets.extend(sets);
-    }
-}
-
-/// Whether an expression refers to the set.
-fn names(e: &Expr, set: &str) -> bool {
-    match e {
-        Expr::Lookup(l) => l.set.as_deref() == Some(set),
-        // The name is NUL-terminated there.
-        Expr::Opaque(a) => {
-            let name = [set.as_bytes(), &[0]].concat();
-            let data = a.data.as_deref().unwrap_or_default();
-            data.windows(name.len()).any(|w| w == name)
-        }
-        _ => false,
     }
 }
 

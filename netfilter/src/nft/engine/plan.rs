@@ -3,12 +3,12 @@
 use super::{Snapshot, TableId, reasons};
 use crate::diff::{Step, diff};
 use crate::nft::context::Context;
-use crate::nft::display::{base_chain_text, rule_text, set_line, set_word};
-use crate::nft::expr::Expr;
+use crate::nft::display::{base_chain_text, set_line, set_word};
+use crate::nft::listing::rule_text;
 use crate::nft::model::{
     Chain, Element, ObjectKind, Policy, Rule, Ruleset, Set, Table, TableFamily,
 };
-use crate::nft::{lower, raise};
+use crate::nft::{delinearize, linearize};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -319,22 +319,22 @@ fn change_sets(id: &TableId, new: &Table, old: &Table) -> (Vec<NftOp>, Vec<NftOp
 /// The form in which the kernel lists a rule, with counters at zero.
 pub(crate) fn canonical(rule: &Rule, family: TableFamily) -> Rule {
     let context = Context::of(family);
-    let mut lowered = lower::rule(rule, context);
-    for e in &mut lowered.exprs {
-        if let Expr::Lookup(l) = e
-            && let Some(id) = l.set_id
+    let mut linear = linearize::rule(rule, context);
+    for e in &mut linear.exprs {
+        if let Some((name, id)) = e.set()
+            && let Some(id) = *id
         {
-            l.set = Some(format!("{}{id}", lower::ANONYMOUS));
+            *name = Some(format!("{}{id}", linearize::ANONYMOUS));
         }
     }
     let sets = |name: &str| {
-        let id: usize = name.strip_prefix(lower::ANONYMOUS)?.parse().ok()?;
-        Some(lowered.sets.get(id)?.as_listed())
+        let id: usize = name.strip_prefix(linearize::ANONYMOUS)?.parse().ok()?;
+        linear.sets.get(id)
     };
-    let raised = raise::rule(lowered.exprs, context, &sets).without_counters();
+    let read = delinearize::rule(linear.exprs.clone(), context, &sets).without_counters();
     Rule {
         comment: rule.comment.clone(),
-        ..raised
+        ..read
     }
 }
 
@@ -366,7 +366,7 @@ impl NftOp {
     }
 
     fn write_object(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |family: TableFamily, r: &Rule| rule_text(r, family, Context::of(family));
+        let text = |family: TableFamily, r: &Rule| rule_text(r, family);
         match self {
             Self::AddTable(t) => write!(f, "table {} {}", t.family, t.name),
             Self::DeleteTable((family, name)) => write!(f, "table {family} {name}"),

@@ -3,9 +3,11 @@
 use super::dump::{decode, kind, no_nf_tables};
 use super::snapshot::{Anonymous, AnonymousSets, Mark, Snapshot, chain, hold, table};
 use super::stray::{self, Stray};
-use super::{NftEngine, TableId, objects};
-use crate::nft::model::{Element, Ruleset, Set, Table, TableFamily, Unread};
-use crate::nft::wire::{ChainAttrs, ElemListAttrs, GenAttrs, RuleAttrs, SetAttrs, TableAttrs};
+use super::{NftEngine, TableId};
+use crate::nft::model::{AnonymousSet, Ruleset, Set, Table, TableFamily};
+use crate::nft::wire::{
+    ChainAttrs, ElemAttrs, ElemListAttrs, GenAttrs, RuleAttrs, SetAttrs, TableAttrs,
+};
 use crate::nft::{raw, set};
 use weir_netlink::Transport;
 use weir_netlink::contention::Attempts;
@@ -312,9 +314,6 @@ impl<T: Transport> NftEngine<T> {
             self.objects(&mut snapshot.ruleset.tables)?;
             snapshot.count_objects();
         }
-        if is_all {
-            objects::keep_anonymous(&mut snapshot.ruleset.tables, &anonymous);
-        }
         Ok(snapshot)
     }
 
@@ -347,12 +346,14 @@ impl<T: Transport> NftEngine<T> {
                 strays.extend(stray::of_set(&attrs, &set));
             }
             let host_order = set::is_host_order_key(&attrs);
-            let (elements, unread) = self.elements(family, &table.name, &set, host_order)?;
+            let (listed, raw) = self.elements(family, &table.name, &set, is_anonymous)?;
+            let (elements, unread) = listed.finish(set.interval, host_order, set.key_type);
             set.unread.extend(unread);
             set.elements = elements;
             if is_anonymous {
                 let key = (family, table.name.clone(), set.name.clone());
-                anonymous.insert(key, Anonymous { set, attrs });
+                let kept = AnonymousSet::listed(&attrs, raw);
+                anonymous.insert(key, Anonymous { set, attrs, kept });
             } else {
                 table.sets.push(set);
             }
@@ -360,26 +361,31 @@ impl<T: Transport> NftEngine<T> {
         Ok(anonymous)
     }
 
+    /// The elements of a set, and their attributes if it belongs to a rule.
     fn elements(
         &mut self,
         family: TableFamily,
         table: &str,
         set: &Set,
-        host_order: bool,
-    ) -> Result<(Vec<Element>, Vec<Unread>)> {
+        is_anonymous: bool,
+    ) -> Result<(set::Listed, Vec<ElemAttrs>)> {
         let ask = ElemListAttrs {
             table: Some(table.to_owned()),
             set: Some(set.name.clone()),
             ..ElemListAttrs::default()
         };
         let what = format!("elements of set {family} {table} {}", set.name);
-        let mut listed = set::Listed::default();
+        let (mut listed, mut raw) = (set::Listed::default(), Vec::new());
         self.each(raw::NFT_MSG_GETSETELEM, family, &ask, &what, |reply| {
             let attrs: ElemListAttrs = decode(&reply, &what)?;
-            listed.add(attrs.elements.as_deref().unwrap_or_default());
+            let elements = attrs.elements.unwrap_or_default();
+            listed.add(&elements);
+            if is_anonymous {
+                raw.extend(elements);
+            }
             Ok(())
         })?;
-        Ok(listed.finish(set.interval, host_order))
+        Ok((listed, raw))
     }
 
     /// If there are other tables, requests only the rules of the selected ones: a node's own namespace can hold tens

@@ -3,7 +3,7 @@
 use super::NftOp;
 use crate::nft::context::Context;
 use crate::nft::expr::Expr;
-use crate::nft::lower;
+use crate::nft::linearize;
 use crate::nft::model::ChainType;
 use crate::probe::needs::of_expression;
 use weir_netlink::attr::Step;
@@ -80,7 +80,7 @@ fn lacking(op: &NftOp, f: &Failure) -> Option<String> {
                 let Some(Step::Element(place)) = steps.last() else {
                     return None;
                 };
-                let exprs = lower::rule(rule, Context::of(id.0)).exprs;
+                let exprs = linearize::rule(rule, Context::of(id.0)).exprs;
                 let name = exprs.get(*place)?.name().to_owned();
                 of_expression(&name).map(|_| name)
             };

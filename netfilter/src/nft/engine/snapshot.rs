@@ -5,10 +5,10 @@ use super::stray::{self, Stray};
 use crate::nft::context::Context;
 use crate::nft::expr::Expr;
 use crate::nft::model::{
-    BaseChain, Chain, ChainType, Hook, Policy, Rule, Ruleset, Set, Table, TableFamily,
+    AnonymousSet, BaseChain, Chain, ChainType, Hook, Policy, Rule, Ruleset, Set, Table, TableFamily,
 };
 use crate::nft::wire::{ChainAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs, device_names};
-use crate::nft::{lower, raise, userdata};
+use crate::nft::{delinearize, linearize, userdata};
 use std::collections::HashMap;
 use weir_netlink::nfnetlink::Reply;
 
@@ -145,6 +145,8 @@ pub(super) struct Anonymous {
     pub(super) set: Set,
     /// Its attributes as listed.
     pub(super) attrs: SetAttrs,
+    /// The same without what identifies it.
+    pub(super) kept: AnonymousSet,
 }
 
 /// The sets that belong to rules, by table and name.
@@ -202,20 +204,19 @@ impl Snapshot {
         let Some(c) = chains.iter().position(|c| c.name == chain) else {
             return;
         };
-        let exprs: Vec<Expr> = attrs
+        let mut exprs: Vec<Expr> = attrs
             .expressions
             .unwrap_or_default()
             .into_iter()
             .map(|e| e.0)
             .collect();
         let find = |name: &str| anonymous.get(&(family, table.clone(), name.to_owned()));
-        let named = exprs.iter().filter_map(|e| match e {
-            Expr::Lookup(l) => find(l.set.as_deref()?),
-            _ => None,
-        });
+        let named = exprs
+            .iter_mut()
+            .filter_map(|e| find(e.set()?.0.as_deref()?));
         let named: Vec<&Anonymous> = named.collect();
-        let sets = |name: &str| find(name).map(|s| s.set.elements.clone());
-        let mut rule: Rule = raise::rule(exprs, Context::of(family), &sets);
+        let sets = |name: &str| find(name).map(|s| &s.kept);
+        let mut rule: Rule = delinearize::rule(exprs, Context::of(family), &sets);
         if !named.is_empty() {
             strays.extend(around(&named, &rule, Context::of(family)));
         }
@@ -234,9 +235,18 @@ impl Snapshot {
 
 /// Attributes of a rule's anonymous sets that the rule does not imply.
 fn around(listed: &[&Anonymous], rule: &Rule, context: Context) -> Vec<Stray> {
-    let made = lower::rule(rule, context).sets;
-    let mut made = made.iter().map(|set| set.to_attrs("", 0));
-    let of = |a: &&Anonymous| stray::of_anonymous(a, made.next().as_ref());
+    let mut linear = linearize::rule(rule, context);
+    let ids = linear.exprs.iter_mut().filter_map(|e| {
+        let (_, id) = e.set()?;
+        usize::try_from((*id)?).ok()
+    });
+    let mut ids: std::collections::VecDeque<usize> = ids.collect();
+    let of = |a: &&Anonymous| match ids.pop_front().map(|id| (id, linear.sets.get(id))) {
+        // Kept as it was listed.
+        Some((id, Some(_))) if id < rule.sets.len() => Vec::new(),
+        Some((_, made)) => stray::of_anonymous(a, made.map(|s| &s.attrs)),
+        None => stray::of_anonymous(a, None),
+    };
     listed.iter().flat_map(of).collect()
 }
 

@@ -160,7 +160,7 @@ pub(super) fn of_set(a: &SetAttrs, set: &Set) -> Vec<Stray> {
 /// Attributes of an anonymous set that its rule does not imply. `made` is the set that weir would create for the
 /// rule; `None` when the rule, as it was read, has no such set.
 pub(super) fn of_anonymous(listed: &Anonymous, made: Option<&SetAttrs>) -> Vec<Stray> {
-    let Anonymous { attrs: a, set } = listed;
+    let Anonymous { attrs: a, set, .. } = listed;
     let mut found = around_set(a);
     // Stateful objects of each element, references, and other attributes without a field.
     for u in &set.unread {

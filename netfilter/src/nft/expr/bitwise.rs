@@ -1,5 +1,9 @@
 //! `(register & mask) ^ xor` (`NFTA_BITWISE_*`). Since 3.13.
 
+use super::{DataAttrs, Instruction};
+use crate::nft::listing::{Binary, Listing, Term};
+use crate::nft::model::Data;
+use crate::nft::raw;
 use weir_netlink::attr::{Be32, Nest};
 
 weir_netlink::attributes! {
@@ -21,4 +25,42 @@ weir_netlink::attributes! {
         /// shift width; since 5.6
         data: Nest<super::DataAttrs> = NFTA_BITWISE_DATA 7,
     }
+}
+
+impl Instruction for Bitwise {
+    fn normalize(&mut self) {
+        // Since 5.6 the kernel lists the operation even if it was not given.
+        super::drop_if(&mut self.op, raw::NFT_BITWISE_BOOL);
+    }
+
+    /// `(value & mask) ^ xor`, split into bits that are kept, inverted and set, or a shift.
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let bytes = |d: &Option<DataAttrs>| Some(Data::from(d.as_ref()?.value.as_deref()?));
+        let left = l.term(self.sreg)?;
+        let term = match self.op.unwrap_or(raw::NFT_BITWISE_BOOL) {
+            raw::NFT_BITWISE_BOOL => masked(left, &bytes(&self.mask)?, &bytes(&self.xor)?),
+            raw::NFT_BITWISE_LSHIFT => left.binary(Binary::Lshift, bytes(&self.data)?),
+            raw::NFT_BITWISE_RSHIFT => left.binary(Binary::Rshift, bytes(&self.data)?),
+            _ => return None,
+        };
+        l.load(self.dreg, term)
+    }
+}
+
+fn masked(left: Term, mask: &Data, xor: &Data) -> Term {
+    let pairs = || mask.0.iter().zip(&xor.0);
+    let or: Vec<u8> = pairs().map(|(m, x)| x & !m).collect();
+    let flip: Vec<u8> = pairs().map(|(m, x)| x & m).collect();
+    let keep: Vec<u8> = mask.0.iter().zip(&or).map(|(m, o)| m | o).collect();
+    let mut term = left;
+    if keep.iter().any(|b| *b != 0xff) {
+        term = term.binary(Binary::And, keep.into());
+    }
+    if flip.iter().any(|b| *b != 0) {
+        term = term.binary(Binary::Xor, flip.into());
+    }
+    if or.iter().any(|b| *b != 0) {
+        term = term.binary(Binary::Or, or.into());
+    }
+    term
 }

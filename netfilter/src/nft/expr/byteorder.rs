@@ -1,5 +1,7 @@
 //! Converts a register between host and network order (`NFTA_BYTEORDER_*`). Since 3.13.
 
+use super::Instruction;
+use crate::nft::listing::Listing;
 use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
@@ -16,5 +18,14 @@ weir_netlink::attributes! {
         len: Be32 = NFTA_BYTEORDER_LEN 4,
         /// length of one number in bytes: 2, 4 or 8
         size: Be32 = NFTA_BYTEORDER_SIZE 5,
+    }
+}
+
+impl Instruction for Byteorder {
+    /// The same term in the other order.
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let mut term = l.term(self.sreg)?;
+        term.host_order = !term.host_order;
+        l.load(self.dreg, term)
     }
 }

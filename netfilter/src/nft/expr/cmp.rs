@@ -1,5 +1,8 @@
 //! Compares a register with a value (`NFTA_CMP_*`). Since 3.13.
 
+use super::Instruction;
+use crate::nft::listing::{Listing, Right};
+use crate::nft::model::{CmpOp, Data};
 use weir_netlink::attr::{Be32, Nest};
 
 weir_netlink::attributes! {
@@ -12,5 +15,19 @@ weir_netlink::attributes! {
         op: Be32 = NFTA_CMP_OP 2,
         /// the value
         data: Nest<super::DataAttrs> = NFTA_CMP_DATA 3,
+    }
+}
+
+impl Instruction for Cmp {
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let op = CmpOp::of(self.op?)?;
+        let data = Data::from(self.data.as_ref()?.value.as_deref()?);
+        let left = l.term(self.sreg)?;
+        let len = u32::try_from(data.0.len()).ok()?;
+        let left = match left.len {
+            n if n > 0 && n < len => l.key(self.sreg, Some(len), None)?,
+            _ => left,
+        };
+        l.relation(&left, op, &Right::Value(data))
     }
 }

@@ -1,5 +1,9 @@
 //! Loads a value or a verdict into a register (`NFTA_IMMEDIATE_*`). Since 3.13.
 
+use super::Instruction;
+use crate::nft::delinearize;
+use crate::nft::listing::{Listing, Term};
+use crate::nft::raw;
 use weir_netlink::attr::{Be32, Nest};
 
 weir_netlink::attributes! {
@@ -10,5 +14,15 @@ weir_netlink::attributes! {
         dreg: Be32 = NFTA_IMMEDIATE_DREG 1,
         /// the value or the verdict
         data: Nest<super::DataAttrs> = NFTA_IMMEDIATE_DATA 2,
+    }
+}
+
+impl Instruction for Immediate {
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let data = self.data.as_ref()?;
+        if self.dreg == Some(raw::NFT_REG_VERDICT) {
+            return l.say(delinearize::verdict(data.verdict.as_ref()?).to_string());
+        }
+        l.load(self.dreg, Term::value(data.value.as_deref()?.into()))
     }
 }

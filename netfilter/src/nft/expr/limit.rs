@@ -1,5 +1,9 @@
 //! A token bucket (`NFTA_LIMIT_*`). Since 3.13, bytes and burst since 4.3, inverted since 4.3.
 
+use super::Instruction;
+use crate::nft::display::bytes;
+use crate::nft::listing::Listing;
+use crate::nft::raw;
 use weir_netlink::attr::{Be32, Be64};
 
 weir_netlink::attributes! {
@@ -15,5 +19,44 @@ weir_netlink::attributes! {
         kind: Be32 = NFTA_LIMIT_TYPE 4,
         /// `NFT_LIMIT_F_INV`
         flags: Be32 = NFTA_LIMIT_FLAGS 5,
+    }
+}
+
+impl Limit {
+    /// `10/second burst 5 packets`
+    pub(crate) fn text(&self) -> Option<String> {
+        let over = match self.flags.unwrap_or(0) & raw::NFT_LIMIT_F_INV {
+            0 => "",
+            _ => "over ",
+        };
+        let per = match self.unit? {
+            1 => "second".to_owned(),
+            60 => "minute".to_owned(),
+            3600 => "hour".to_owned(),
+            86_400 => "day".to_owned(),
+            604_800 => "week".to_owned(),
+            n => format!("{n}s"),
+        };
+        let (rate, burst) = (self.rate?, self.burst.unwrap_or(0));
+        Some(match (self.kind.unwrap_or(raw::NFT_LIMIT_PKTS), burst) {
+            (raw::NFT_LIMIT_PKTS, 5) => format!("{over}{rate}/{per}"),
+            (raw::NFT_LIMIT_PKTS, n) => format!("{over}{rate}/{per} burst {n} packets"),
+            (raw::NFT_LIMIT_PKT_BYTES, 0) => format!("{over}{}/{per}", bytes(rate)),
+            (raw::NFT_LIMIT_PKT_BYTES, n) => {
+                format!("{over}{}/{per} burst {}", bytes(rate), bytes(u64::from(n)))
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Instruction for Limit {
+    fn normalize(&mut self) {
+        super::drop_if(&mut self.burst, 0);
+        super::drop_if(&mut self.flags, 0);
+    }
+
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        l.say(format!("limit rate {}", self.text()?))
     }
 }

@@ -1,5 +1,7 @@
 //! Source NAT to the address of the outgoing interface (`NFTA_MASQ_*`). Since 3.18.
 
+use super::Instruction;
+use crate::nft::listing::Listing;
 use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
@@ -12,5 +14,18 @@ weir_netlink::attributes! {
         reg_proto_min: Be32 = NFTA_MASQ_REG_PROTO_MIN 2,
         /// register of the last port
         reg_proto_max: Be32 = NFTA_MASQ_REG_PROTO_MAX 3,
+    }
+}
+
+impl Instruction for Masq {
+    fn normalize(&mut self) {
+        super::same(self.reg_proto_min, &mut self.reg_proto_max);
+        super::drop_if(&mut self.flags, 0);
+    }
+
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let ports = super::nat::ports(l, self.reg_proto_min, self.reg_proto_max)?;
+        let to = ports.map_or_else(String::new, |p| format!(" to :{p}"));
+        l.say(format!("masquerade{to}{}", super::nat::flags(self.flags)))
     }
 }

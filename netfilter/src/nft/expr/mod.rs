@@ -1,51 +1,85 @@
 //! Expressions: the instructions of a rule, as the kernel holds them.
 //!
 //! One file per expression, each a declaration of its attributes in the order in which `nft` writes them. [`Expr`] is
-//! the sum type; an unknown expression remains [`Expr::Opaque`] with its bytes. `nft::lower` linearizes statements to
-//! expressions, `nft::raise` delinearizes them.
+//! the sum type; an unknown expression remains [`Expr::Opaque`] with its bytes. The file of an expression also holds
+//! its normal form and its text ([`Instruction`]). `nft::linearize` makes expressions of statements,
+//! `nft::delinearize` statements of expressions, and `nft::listing` text.
 
 mod bitwise;
 mod byteorder;
 mod cmp;
+mod connlimit;
 mod counter;
-mod ct;
+pub(crate) mod ct;
 mod data;
-mod fib;
+mod dup;
+mod dynset;
+mod exthdr;
+pub(crate) mod fib;
+mod flow_offload;
+mod fwd;
+mod hash;
 mod immediate;
+mod last;
 mod limit;
 mod log;
 mod lookup;
 mod masq;
-mod meta;
+pub(crate) mod meta;
 mod nat;
+mod numgen;
+mod objref;
+mod osf;
 mod payload;
+mod queue;
+mod quota;
 mod range;
 mod redir;
 mod reject;
-mod socket;
+mod rt;
+pub(crate) mod socket;
+mod synproxy;
 mod tproxy;
+mod xfrm;
 
 pub use bitwise::Bitwise;
 pub use byteorder::Byteorder;
 pub use cmp::Cmp;
+pub use connlimit::Connlimit;
 pub use counter::Counter;
 pub use ct::Ct;
 pub use data::{DataAttrs, VerdictAttrs};
+pub use dup::Dup;
+pub use dynset::Dynset;
+pub use exthdr::Exthdr;
 pub use fib::Fib;
+pub use flow_offload::FlowOffload;
+pub use fwd::Fwd;
+pub use hash::Hash;
 pub use immediate::Immediate;
+pub use last::Last;
 pub use limit::Limit;
 pub use log::Log;
 pub use lookup::Lookup;
 pub use masq::Masq;
 pub use meta::Meta;
 pub use nat::Nat;
+pub use numgen::Numgen;
+pub use objref::Objref;
+pub use osf::Osf;
 pub use payload::Payload;
+pub use queue::Queue;
+pub use quota::Quota;
 pub use range::Range;
 pub use redir::Redir;
 pub use reject::Reject;
+pub use rt::Rt;
 pub use socket::Socket;
+pub use synproxy::Synproxy;
 pub use tproxy::Tproxy;
+pub use xfrm::Xfrm;
 
+use super::listing::Listing;
 use std::ffi::CStr;
 use weir_netlink::attr::{AttrSet, Attrs, DecodeError, Path, RawNest, Step, Str, Target, Writer};
 
@@ -56,6 +90,39 @@ weir_netlink::attributes! {
         name: Str = NFTA_EXPR_NAME 1,
         /// its own attributes
         data: RawNest = NFTA_EXPR_DATA 2,
+    }
+}
+
+/// The name of a set, and its id in a batch or its index in a rule.
+pub(crate) type SetName<'a> = (&'a mut Option<String>, &'a mut Option<u32>);
+
+/// What an expression does besides holding attributes.
+pub(crate) trait Instruction {
+    /// Removes attributes with default values. What `nft` sends and what a dump contains differ in them: both are
+    /// reduced to the shorter form, so that expressions can be compared as values.
+    fn normalize(&mut self) {}
+
+    /// The set that it refers to.
+    fn set(&mut self) -> Option<SetName<'_>> {
+        None
+    }
+
+    /// Loads its result into a register, or appends its text. `None` if that is not possible: it is listed by its
+    /// bytes.
+    fn list(&self, l: &mut Listing<'_>) -> Option<()>;
+}
+
+/// Clears an attribute with its default value.
+pub(super) fn drop_if<T: PartialEq>(field: &mut Option<T>, default: T) {
+    if field.as_ref() == Some(&default) {
+        *field = None;
+    }
+}
+
+/// Clears the end of a range that has only one value.
+pub(super) fn same(min: Option<u32>, max: &mut Option<u32>) {
+    if min == *max {
+        *max = None;
     }
 }
 
@@ -74,7 +141,32 @@ macro_rules! expressions {
 
         impl Expr {
             /// Names of all known expressions, `notrack` included.
-            pub const NAMES: &[&str] = &[$($name,)* "notrack"];
+            pub const KNOWN: &[&str] = &[$($name,)* "notrack"];
+
+            /// Removes attributes with default values.
+            pub(crate) fn normalize(&mut self) {
+                match self {
+                    $(Self::$variant(x) => x.normalize(),)*
+                    Self::Notrack | Self::Opaque(_) => {}
+                }
+            }
+
+            /// The set that it refers to.
+            pub(crate) fn set(&mut self) -> Option<SetName<'_>> {
+                match self {
+                    $(Self::$variant(x) => x.set(),)*
+                    Self::Notrack | Self::Opaque(_) => None,
+                }
+            }
+
+            /// Loads its result, or appends its text.
+            pub(crate) fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+                match self {
+                    $(Self::$variant(x) if x.unknown.is_empty() => x.list(l),)*
+                    Self::Notrack => l.say("notrack"),
+                    _ => None,
+                }
+            }
 
             /// Its name, as the kernel registers it.
             #[must_use]
@@ -172,14 +264,30 @@ expressions! {
     Byteorder = "byteorder",
     /// `cmp`
     Cmp = "cmp",
+    /// `connlimit`
+    Connlimit = "connlimit",
     /// `counter`
     Counter = "counter",
     /// `ct`
     Ct = "ct",
+    /// `dup`
+    Dup = "dup",
+    /// `dynset`
+    Dynset = "dynset",
+    /// `exthdr`
+    Exthdr = "exthdr",
     /// `fib`
     Fib = "fib",
+    /// `flow_offload`
+    FlowOffload = "flow_offload",
+    /// `fwd`
+    Fwd = "fwd",
+    /// `hash`
+    Hash = "hash",
     /// `immediate`
     Immediate = "immediate",
+    /// `last`
+    Last = "last",
     /// `limit`
     Limit = "limit",
     /// `log`
@@ -192,18 +300,60 @@ expressions! {
     Meta = "meta",
     /// `nat`
     Nat = "nat",
+    /// `numgen`
+    Numgen = "numgen",
+    /// `objref`
+    Objref = "objref",
+    /// `osf`
+    Osf = "osf",
     /// `payload`
     Payload = "payload",
+    /// `queue`
+    Queue = "queue",
+    /// `quota`
+    Quota = "quota",
     /// `range`
     Range = "range",
     /// `redir`
     Redir = "redir",
     /// `reject`
     Reject = "reject",
+    /// `rt`
+    Rt = "rt",
     /// `socket`
     Socket = "socket",
+    /// `synproxy`
+    Synproxy = "synproxy",
     /// `tproxy`
     Tproxy = "tproxy",
+    /// `xfrm`
+    Xfrm = "xfrm",
+}
+
+impl Expr {
+    /// Names of the expressions that the statements of a [`Rule`](super::Rule) are made of.
+    pub const NAMES: &[&str] = &[
+        "bitwise",
+        "byteorder",
+        "cmp",
+        "counter",
+        "ct",
+        "fib",
+        "immediate",
+        "limit",
+        "log",
+        "lookup",
+        "masq",
+        "meta",
+        "nat",
+        "notrack",
+        "payload",
+        "range",
+        "redir",
+        "reject",
+        "socket",
+        "tproxy",
+    ];
 }
 
 /// An expression as the element of a list (`NFTA_RULE_EXPRESSIONS`).

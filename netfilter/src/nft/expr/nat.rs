@@ -1,5 +1,9 @@
 //! Source or destination NAT (`NFTA_NAT_*`). Since 3.13, in `inet` tables since 5.2.
 
+use super::Instruction;
+use crate::nft::listing::{Kind, Listing, addresses};
+use crate::nft::model::{DataType, TableFamily};
+use crate::nft::raw;
 use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
@@ -19,5 +23,143 @@ weir_netlink::attributes! {
         reg_proto_max: Be32 = NFTA_NAT_REG_PROTO_MAX 6,
         /// `NF_NAT_RANGE_*`
         flags: Be32 = NFTA_NAT_FLAGS 7,
+    }
+}
+
+/// ` random,persistent`
+pub(super) fn flags(flags: Option<u32>) -> String {
+    let flags = flags.unwrap_or(0);
+    let names: Vec<&str> = [
+        (raw::NF_NAT_RANGE_PROTO_RANDOM, "random"),
+        (raw::NF_NAT_RANGE_PROTO_RANDOM_FULLY, "fully-random"),
+        (raw::NF_NAT_RANGE_PERSISTENT, "persistent"),
+    ]
+    .into_iter()
+    .filter_map(|(bit, name)| (flags & bit != 0).then_some(name))
+    .collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(" {}", names.join(",")),
+    }
+}
+
+/// The family, where the table does not fix it.
+pub(super) fn family_word(of: TableFamily, table: TableFamily) -> &'static str {
+    match (table, of) {
+        (TableFamily::Inet, TableFamily::Ip) => " ip",
+        (TableFamily::Inet, TableFamily::Ip6) => " ip6",
+        _ => "",
+    }
+}
+
+/// The ports in these registers; `Some(None)` without a register.
+#[allow(clippy::option_option)]
+pub(super) fn ports(
+    l: &mut Listing<'_>,
+    min: Option<u32>,
+    max: Option<u32>,
+) -> Option<Option<String>> {
+    if min.is_none() {
+        return Some(None);
+    }
+    // As nft: what a port is mapped from does not imply the protocol.
+    l.keep_matches();
+    let first = l.term(min)?.typed(DataType::INET_SERVICE, false);
+    let text = l.text(&first);
+    let last = match max.filter(|_| max != min) {
+        Some(_) => l.term(max)?.typed(DataType::INET_SERVICE, false),
+        None => return Some(Some(text)),
+    };
+    let last = l.text(&last);
+    Some(Some(match text == last {
+        true => text,
+        false => format!("{text}-{last}"),
+    }))
+}
+
+/// The address or addresses in these registers, in brackets if it is of IPv6 and a port may follow.
+pub(super) fn address(
+    l: &mut Listing<'_>,
+    min: Option<u32>,
+    max: Option<u32>,
+    data_type: DataType,
+    brackets: bool,
+) -> Option<String> {
+    let first = l.term(min)?.typed(data_type, false);
+    let brackets =
+        brackets && data_type == DataType::IPV6_ADDR && matches!(first.kind, Kind::Value(_));
+    let bracketed = |text: String| if brackets { format!("[{text}]") } else { text };
+    let text = bracketed(l.text(&first));
+    let Some(last) = max.filter(|_| max != min) else {
+        return Some(text);
+    };
+    let last = l.term(Some(last))?.typed(data_type, false);
+    if let (Kind::Value(a), Kind::Value(b)) = (&first.kind, &last.kind)
+        && let text = addresses(a, b, data_type)
+        && (!brackets || text.contains('/'))
+    {
+        return Some(text);
+    }
+    Some(format!("{text}-{}", bracketed(l.text(&last))))
+}
+
+impl Instruction for Nat {
+    fn normalize(&mut self) {
+        super::same(self.reg_addr_min, &mut self.reg_addr_max);
+        super::same(self.reg_proto_min, &mut self.reg_proto_max);
+        // Implied by the address registers; the kernel sets it.
+        self.flags = self.flags.map(|f| f & !raw::NF_NAT_RANGE_MAP_IPS);
+        super::drop_if(&mut self.flags, 0);
+    }
+
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let kind = match self.kind? {
+            raw::NFT_NAT_SNAT => "snat",
+            raw::NFT_NAT_DNAT => "dnat",
+            _ => return None,
+        };
+        let family = TableFamily::from(u8::try_from(self.family?).ok()?);
+        let data_type = match family {
+            TableFamily::Ip6 => DataType::IPV6_ADDR,
+            _ => DataType::IPV4_ADDR,
+        };
+        // The data of a map may be an address and a port, or two of them: the other registers are parts of it.
+        let address_len = if data_type == DataType::IPV6_ADDR {
+            16
+        } else {
+            4
+        };
+        let first = l.term(self.reg_addr_min);
+        let is_map = first
+            .as_ref()
+            .is_some_and(|t| matches!(t.kind, Kind::Map(..)) && t.len > address_len);
+        let word = match (is_map, family) {
+            (true, TableFamily::Ip) => " ip",
+            (true, TableFamily::Ip6) => " ip6",
+            _ => family_word(family, l.family),
+        };
+        let prefix = match self.flags.unwrap_or(0) & raw::NF_NAT_RANGE_NETMAP {
+            0 => "",
+            _ => " prefix",
+        };
+        let (addr, port) = match first.filter(|_| is_map) {
+            Some(map) => (l.text(&map), None),
+            None => {
+                let brackets = self.reg_proto_min.is_some();
+                let addr = match self.reg_addr_min {
+                    Some(_) => {
+                        address(l, self.reg_addr_min, self.reg_addr_max, data_type, brackets)?
+                    }
+                    None => String::new(),
+                };
+                (addr, ports(l, self.reg_proto_min, self.reg_proto_max)?)
+            }
+        };
+        let to = match (addr.is_empty(), port) {
+            (true, None) => String::new(),
+            (_, Some(port)) => format!("{word}{prefix} to {addr}:{port}"),
+            (false, None) => format!("{word}{prefix} to {addr}"),
+        };
+        l.say(format!("{kind}{to}{}", flags(self.flags)))
     }
 }

@@ -1,5 +1,8 @@
 //! Loads from or stores into the packet (`NFTA_PAYLOAD_*`). Since 3.13, store since 4.5.
 
+use super::Instruction;
+use crate::nft::listing::{Binary, Kind, LONGEST, Listing, Term};
+use crate::nft::model::{Data, Selector};
 use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
@@ -23,4 +26,54 @@ weir_netlink::attributes! {
         /// whether the transport checksum is updated too
         csum_flags: Be32 = NFTA_PAYLOAD_CSUM_FLAGS 8,
     }
+}
+
+impl Instruction for Payload {
+    fn normalize(&mut self) {
+        super::drop_if(&mut self.csum_flags, 0);
+    }
+
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let selector = Selector::Payload {
+            base: self.base?.into(),
+            offset: self.offset?,
+            len: self.len?,
+        };
+        let target = Some(l.context.term(&selector)).filter(|t| t.len <= LONGEST)?;
+        let Some(register) = self.sreg else {
+            return l.load(self.dreg, target);
+        };
+        let source = l.term(Some(register))?;
+        let (target, source) = match l.context.field(&selector) {
+            Some(_) => (target, source),
+            None => part(l, &target, &source).unwrap_or((target, source)),
+        };
+        let name = l.text(&target);
+        let fields = l.fields(&target);
+        let source = match (&source.kind, fields.as_slice()) {
+            (Kind::Value(d), _) => l.typed_value(d, &target),
+            (_, [f]) => l.text(&source.clone().typed(f.data_type, f.host_order)),
+            _ => return None,
+        };
+        l.say(format!("{name} set {source}"))
+    }
+}
+
+/// A store of some bits of a field: `nft` loads the bytes, replaces the bits and stores the bytes.
+fn part(l: &Listing<'_>, target: &Term, source: &Term) -> Option<(Term, Term)> {
+    let all = |byte: u8| Data::from(vec![byte; usize::try_from(target.len).unwrap_or(0)]);
+    let (kept, set) = match &source.kind {
+        Kind::Binary(of, Binary::Or, set) => match &of.kind {
+            Kind::Binary(of, Binary::And, kept) if **of == *target => (kept.clone(), set.clone()),
+            _ if **of == *target => (all(0xff), set.clone()),
+            _ => return None,
+        },
+        Kind::Binary(of, Binary::And, kept) if **of == *target => (kept.clone(), all(0)),
+        _ => return None,
+    };
+    // The bits that are set are among the kept ones.
+    let pairs = kept.0.iter().zip(&set.0);
+    let mask = Data(pairs.map(|(kept, set)| !kept | set).collect());
+    l.field_of(target, &mask)?;
+    Some((target.clone().binary(Binary::And, mask), Term::value(set)))
 }

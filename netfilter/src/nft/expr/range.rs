@@ -1,5 +1,9 @@
 //! Compares a register with a range (`NFTA_RANGE_*`). Since 4.9.
 
+use super::{DataAttrs, Instruction};
+use crate::nft::listing::{Listing, Right};
+use crate::nft::model::{CmpOp, Data};
+use crate::nft::raw;
 use weir_netlink::attr::{Be32, Nest};
 
 weir_netlink::attributes! {
@@ -14,5 +18,18 @@ weir_netlink::attributes! {
         from: Nest<super::DataAttrs> = NFTA_RANGE_FROM_DATA 3,
         /// last value
         to: Nest<super::DataAttrs> = NFTA_RANGE_TO_DATA 4,
+    }
+}
+
+impl Instruction for Range {
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let data = |d: &Option<DataAttrs>| Some(Data::from(d.as_ref()?.value.as_deref()?));
+        let op = match self.op? {
+            raw::NFT_RANGE_EQ => CmpOp::Eq,
+            raw::NFT_RANGE_NEQ => CmpOp::Neq,
+            _ => return None,
+        };
+        let left = l.term(self.sreg)?;
+        l.relation(&left, op, &Right::Range(data(&self.from)?, data(&self.to)?))
     }
 }

@@ -1,5 +1,7 @@
 //! Destination NAT to this machine (`NFTA_REDIR_*`). Since 3.19, in `inet` tables since 5.2.
 
+use super::Instruction;
+use crate::nft::listing::Listing;
 use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
@@ -12,5 +14,18 @@ weir_netlink::attributes! {
         reg_proto_max: Be32 = NFTA_REDIR_REG_PROTO_MAX 2,
         /// `NF_NAT_RANGE_*`
         flags: Be32 = NFTA_REDIR_FLAGS 3,
+    }
+}
+
+impl Instruction for Redir {
+    fn normalize(&mut self) {
+        // A dump repeats the first register as the last if there is one value.
+        super::same(self.reg_proto_min, &mut self.reg_proto_max);
+    }
+
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let ports = super::nat::ports(l, self.reg_proto_min, self.reg_proto_max)?;
+        let to = ports.map_or_else(String::new, |p| format!(" to :{p}"));
+        l.say(format!("redirect{to}{}", super::nat::flags(self.flags)))
     }
 }

@@ -1,5 +1,11 @@
 //! Rejects the packet with an answer (`NFTA_REJECT_*`). Since 3.14, `inet` since 3.18.
 
+use super::Instruction;
+use crate::nft::context::Implied;
+use crate::nft::display::numbers;
+use crate::nft::listing::Listing;
+use crate::nft::model::TableFamily;
+use crate::nft::raw;
 use weir_netlink::attr::{Be32, U8};
 
 weir_netlink::attributes! {
@@ -9,5 +15,51 @@ weir_netlink::attributes! {
         kind: Be32 = NFTA_REJECT_TYPE 1,
         /// ICMP code, or `enum nft_reject_inet_code`
         icmp_code: U8 = NFTA_REJECT_ICMP_CODE 2,
+    }
+}
+
+impl Instruction for Reject {
+    fn normalize(&mut self) {
+        if self.kind == Some(raw::NFT_REJECT_TCP_RST) {
+            self.icmp_code = None;
+        }
+    }
+
+    /// As nft: where the table fixes the family, a reset implies the protocol; elsewhere it and `icmp` only the family.
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let fixes_family = matches!(l.family, TableFamily::Ip | TableFamily::Ip6);
+        let code = |table, n: u8| {
+            numbers::name(table, u64::from(n)).map_or_else(|| n.to_string(), str::to_owned)
+        };
+        let text = match (self.kind?, self.icmp_code) {
+            (raw::NFT_REJECT_TCP_RST, _) => {
+                l.imply(if fixes_family {
+                    &[Implied::Transport]
+                } else {
+                    &[Implied::Network]
+                });
+                "reject with tcp reset".to_owned()
+            }
+            (raw::NFT_REJECT_ICMPX_UNREACH, Some(n)) if n == raw::NFT_REJECT_ICMPX_PORT_UNREACH => {
+                "reject".to_owned()
+            }
+            (raw::NFT_REJECT_ICMPX_UNREACH, Some(n)) => {
+                format!("reject with icmpx {}", code(numbers::ICMPX_CODES, n))
+            }
+            (raw::NFT_REJECT_ICMP_UNREACH, Some(n)) => {
+                let v6 =
+                    l.family == TableFamily::Ip6 || l.context.nfproto == Some(raw::NFPROTO_IPV6);
+                if !fixes_family {
+                    l.imply(&[Implied::Network]);
+                }
+                match (l.family, n) {
+                    (TableFamily::Ip, 3) | (TableFamily::Ip6, 4) => "reject".to_owned(),
+                    _ if v6 => format!("reject with icmpv6 {}", code(numbers::ICMPV6_CODES, n)),
+                    _ => format!("reject with icmp {}", code(numbers::ICMP_CODES, n)),
+                }
+            }
+            _ => return None,
+        };
+        l.say(text)
     }
 }

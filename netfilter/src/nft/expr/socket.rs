@@ -1,5 +1,9 @@
 //! Loads from the local socket of the packet (`NFTA_SOCKET_*`). Since 4.20.
 
+use super::Instruction;
+use crate::nft::listing::{Key, Listing};
+use crate::nft::model::{DataType, Selector};
+use crate::nft::raw;
 use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
@@ -12,5 +16,31 @@ weir_netlink::attributes! {
         dreg: Be32 = NFTA_SOCKET_DREG 2,
         /// depth of the cgroup; since 5.13
         level: Be32 = NFTA_SOCKET_LEVEL 3,
+    }
+}
+
+/// What can be loaded, by `enum nft_socket_keys`.
+pub(crate) const KEYS: &[Key] = &[
+    Key::host(
+        raw::NFT_SOCKET_TRANSPARENT,
+        "transparent",
+        DataType::INTEGER,
+        1,
+    ),
+    Key::host(raw::NFT_SOCKET_MARK, "mark", DataType::MARK, 4),
+    Key::host(raw::NFT_SOCKET_WILDCARD, "wildcard", DataType::INTEGER, 1),
+    Key::host(raw::NFT_SOCKET_CGROUPV2, "cgroupv2", DataType::CGROUPV2, 8),
+];
+
+impl Instruction for Socket {
+    fn normalize(&mut self) {
+        super::drop_if(&mut self.level, 0);
+    }
+
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let term = l
+            .context
+            .term(&Selector::Socket(self.key?.into(), self.level));
+        l.load(self.dreg, term)
     }
 }

@@ -1,5 +1,8 @@
 //! Delivers the packet to a local socket (`NFTA_TPROXY_*`). Since 4.19.
 
+use super::Instruction;
+use crate::nft::listing::Listing;
+use crate::nft::model::{DataType, TableFamily};
 use weir_netlink::attr::Be32;
 
 weir_netlink::attributes! {
@@ -11,5 +14,23 @@ weir_netlink::attributes! {
         reg_addr: Be32 = NFTA_TPROXY_REG_ADDR 2,
         /// register of the port
         reg_port: Be32 = NFTA_TPROXY_REG_PORT 3,
+    }
+}
+
+impl Instruction for Tproxy {
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let family = TableFamily::from(u8::try_from(self.family?).ok()?);
+        let data_type = match family {
+            TableFamily::Ip6 => DataType::IPV6_ADDR,
+            _ => DataType::IPV4_ADDR,
+        };
+        let addr = match self.reg_addr {
+            Some(_) => super::nat::address(l, self.reg_addr, None, data_type, true)?,
+            None => String::new(),
+        };
+        let port = super::nat::ports(l, self.reg_port, None)?;
+        let port = port.map_or_else(String::new, |p| format!(":{p}"));
+        let word = super::nat::family_word(family, l.family);
+        l.say(format!("tproxy{word} to {addr}{port}"))
     }
 }

@@ -123,6 +123,18 @@ impl DataType {
         self.0 > 63
     }
 
+    /// Whether its values are sets of bits: `nft` compares them with "any of".
+    pub(crate) fn is_bits(self) -> bool {
+        [
+            Self::CT_STATE,
+            Self::CT_STATUS,
+            Self::CT_LABEL,
+            Self::CT_EVENT,
+            Self::TCP_FLAG,
+        ]
+        .contains(&self)
+    }
+
     /// `verdict`
     pub const VERDICT: Self = Self(1);
     /// `nf_proto`: IPv4 or IPv6
@@ -179,6 +191,8 @@ impl DataType {
     pub const CT_STATUS: Self = Self(28);
     /// `icmpv6_type`
     pub const ICMPV6_TYPE: Self = Self(29);
+    /// `ct_label`: a bit map
+    pub const CT_LABEL: Self = Self(30);
     /// `pkt_type`
     pub const PKT_TYPE: Self = Self(31);
     /// `icmp_code`
@@ -201,6 +215,12 @@ impl DataType {
     pub const BOOLEAN: Self = Self(39);
     /// `fib_addrtype`
     pub const FIB_ADDR: Self = Self(38);
+    /// `time`: nanoseconds since 1970
+    pub const TIME_DATE: Self = Self(43);
+    /// `hour`: seconds since midnight
+    pub const TIME_HOUR: Self = Self(44);
+    /// `day`: of the week
+    pub const TIME_DAY: Self = Self(45);
     /// `cgroupsv2`
     pub const CGROUPV2: Self = Self(46);
 }

@@ -34,6 +34,33 @@ pub enum CmpOp {
     Gte,
 }
 
+impl CmpOp {
+    /// `NFT_CMP_*`
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Eq => raw::NFT_CMP_EQ,
+            Self::Neq => raw::NFT_CMP_NEQ,
+            Self::Lt => raw::NFT_CMP_LT,
+            Self::Lte => raw::NFT_CMP_LTE,
+            Self::Gt => raw::NFT_CMP_GT,
+            Self::Gte => raw::NFT_CMP_GTE,
+        }
+    }
+
+    /// The comparison of this number.
+    pub(crate) fn of(number: u32) -> Option<Self> {
+        let all = [
+            Self::Eq,
+            Self::Neq,
+            Self::Lt,
+            Self::Lte,
+            Self::Gt,
+            Self::Gte,
+        ];
+        all.into_iter().find(|op| op.number() == number)
+    }
+}
+
 /// The right-hand side of a [`Match`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -23,7 +23,7 @@ pub use matching::{
     CmpOp, CtDirection, CtKey, FibResult, Match, MetaKey, Operand, PayloadBase, Selector, SocketKey,
 };
 pub use object::{Object, ObjectKind};
-pub use rule::{L4Proto, Rule, RuleBuilder};
+pub use rule::{AnonymousSet, L4Proto, Rule, RuleBuilder};
 pub use ruleset::{
     BaseChain, Chain, ChainType, Hook, Policy, Ruleset, Table, TableFamily, priority,
 };

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::nft::context::Context;
 use crate::nft::expr::Expr;
-use crate::nft::{lower, raw};
+use crate::nft::wire::{ElemAttrs, SetAttrs};
+use crate::nft::{linearize, raw};
 use ipnet::IpNet;
 use std::ops::RangeInclusive;
 
@@ -18,6 +19,19 @@ pub struct Rule {
     pub statements: Vec<Statement>,
     /// `comment`, at most 127 bytes.
     pub comment: Option<String>,
+    /// The sets and maps that belong to the rule and that expressions of [`Statement::Opaque`] refer to by their index
+    /// (`set_id`).
+    pub sets: Vec<AnonymousSet>,
+}
+
+/// A set or map that is created and deleted with its rule, as the kernel lists it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "NFT_SET_ANONYMOUS")]
+pub struct AnonymousSet {
+    /// `NFT_MSG_NEWSET`, without the table and with a name that lets the kernel number it, `__map%d`.
+    pub attrs: SetAttrs,
+    /// `NFT_MSG_NEWSETELEM`, in ascending order of the keys.
+    pub elements: Vec<ElemAttrs>,
 }
 
 /// The transport protocols that the builder can name.
@@ -58,7 +72,7 @@ impl Rule {
     /// the set by its index there.
     #[must_use]
     pub fn expressions(&self, family: TableFamily) -> Vec<Expr> {
-        lower::rule(self, Context::of(family)).exprs
+        linearize::rule(self, Context::of(family)).exprs
     }
 
     /// Equal but for the values of counters.
@@ -68,6 +82,7 @@ impl Rule {
             (a, b) => a == b,
         };
         self.comment == other.comment
+            && self.sets == other.sets
             && self.statements.len() == other.statements.len()
             && self.statements.iter().zip(&other.statements).all(is_same)
     }

@@ -1,9 +1,9 @@
 //! Conversion of elements between values and messages.
 
+use super::super::delinearize;
 use super::super::expr::DataAttrs;
-use super::super::lower;
-use super::super::model::{Data, Element, ElementKey, Extra, Unread};
-use super::super::raise;
+use super::super::linearize;
+use super::super::model::{Data, DataType, Element, ElementKey, Extra, Unread};
 use super::super::raw;
 use super::super::userdata::{self, Userdata};
 use super::super::wire::ElemAttrs;
@@ -99,7 +99,7 @@ fn one(e: &Element, key: &Data, open: bool) -> ElemAttrs {
     let extra = e.extra();
     let value = extra.value.as_ref().map(|d| DataAttrs::of(&d.0));
     let verdict = extra.verdict.as_ref().map(|v| DataAttrs {
-        verdict: Some(lower::verdict(v)),
+        verdict: Some(linearize::verdict(v)),
         ..DataAttrs::default()
     });
     let mut user = Userdata::default();
@@ -162,13 +162,15 @@ impl Listed {
         mut self,
         interval: bool,
         host_order: bool,
+        key_type: DataType,
     ) -> (Vec<Element>, Vec<Unread>) {
         let is_other = |e: &Element| e.key.first().0.is_empty();
-        if interval {
+        if interval && !key_type.is_concatenation() {
             self.elements.sort_by(|a, b| a.key.cmp(&b.key));
             self.ends.sort();
             self.join();
-        } else if host_order {
+        } else if host_order || key_type.is_concatenation() {
+            // nft compares a concatenation as one number in host order, too.
             self.elements.sort_by_cached_key(|e| {
                 let mut e = Element::new(e.key.clone());
                 turn(&mut e);
@@ -257,7 +259,9 @@ fn element(key: ElementKey, a: &ElemAttrs) -> Element {
     let data = a.data.as_ref();
     Element::new(key).with(Extra {
         value: data.and_then(|d| d.value.clone()).map(Data::from),
-        verdict: data.and_then(|d| d.verdict.as_ref()).map(raise::verdict),
+        verdict: data
+            .and_then(|d| d.verdict.as_ref())
+            .map(delinearize::verdict),
         comment: userdata::text(a.userdata.as_deref(), userdata::COMMENT),
         timeout,
         expires,

@@ -1,6 +1,6 @@
 //! Statements that redirect or translate a packet: their values are loaded into registers 1, 2 and so on.
 
-use super::{Lowered, immediate};
+use super::{Linear, immediate};
 use crate::nft::expr::{self, Expr};
 use crate::nft::model::{Data, Masquerade, Nat, NatKind, Redirect, TableFamily, Tproxy};
 use crate::nft::raw;
@@ -8,12 +8,12 @@ use std::ops::RangeInclusive;
 
 /// Loads values into the next free registers.
 struct Registers<'a> {
-    out: &'a mut Lowered,
+    out: &'a mut Linear,
     next: u32,
 }
 
 impl<'a> Registers<'a> {
-    fn new(out: &'a mut Lowered) -> Self {
+    fn new(out: &'a mut Linear) -> Self {
         Self {
             out,
             next: raw::NFT_REG_1,
@@ -50,7 +50,7 @@ fn flags(flags: u32, ports: bool) -> Option<u32> {
     (flags != 0).then_some(flags)
 }
 
-pub(super) fn redirect(r: &Redirect, out: &mut Lowered) {
+pub(super) fn redirect(r: &Redirect, out: &mut Linear) {
     let (reg_proto_min, reg_proto_max) = Registers::new(out).ports(r.ports.as_ref());
     let flags = flags(r.flags, r.ports.is_some());
     let unknown = Vec::new();
@@ -62,7 +62,7 @@ pub(super) fn redirect(r: &Redirect, out: &mut Lowered) {
     }));
 }
 
-pub(super) fn masquerade(m: &Masquerade, out: &mut Lowered) {
+pub(super) fn masquerade(m: &Masquerade, out: &mut Linear) {
     let (reg_proto_min, reg_proto_max) = Registers::new(out).ports(m.ports.as_ref());
     let flags = flags(m.flags, m.ports.is_some());
     let unknown = Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn masquerade(m: &Masquerade, out: &mut Lowered) {
     }));
 }
 
-pub(super) fn nat(n: &Nat, out: &mut Lowered) {
+pub(super) fn nat(n: &Nat, out: &mut Linear) {
     let mut registers = Registers::new(out);
     let (reg_addr_min, reg_addr_max) = match n.addrs {
         Some((first, last)) => registers.put_range(&Data::addr(first), &Data::addr(last)),
@@ -97,7 +97,7 @@ pub(super) fn nat(n: &Nat, out: &mut Lowered) {
     }));
 }
 
-pub(super) fn tproxy(t: &Tproxy, out: &mut Lowered) {
+pub(super) fn tproxy(t: &Tproxy, out: &mut Linear) {
     let mut registers = Registers::new(out);
     let reg_addr = t.addr.map(|a| registers.put(&Data::addr(a)));
     let reg_port = t.port.map(|p| registers.put(&Data::be16(p)));

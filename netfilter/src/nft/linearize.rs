@@ -10,26 +10,26 @@
 //! redirect to :80        immediate => 1, redir with 1
 //! ```
 
-use super::context::{Context, is_host_order};
+use super::context::{Context, is_host_order, width};
 use super::expr::{self, DataAttrs, Expr, VerdictAttrs};
 use super::model::{
-    CmpOp, CtDirection, CtKey, Data, Element, Match, MetaKey, Operand, Rule, Selector, SocketKey,
-    Source, Statement, Verdict,
+    AnonymousSet, CmpOp, CtDirection, CtKey, Data, Element, Match, MetaKey, Operand, Rule,
+    Selector, Source, Statement, Verdict,
 };
-use super::raw;
+use super::{raw, set};
 
 mod nat;
 
 /// The expressions of a rule and its anonymous sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lowered {
+pub(crate) struct Linear {
     /// In the order of evaluation.
     pub exprs: Vec<Expr>,
-    /// Anonymous sets. A lookup refers to the n-th of them by `set_id` n.
+    /// Anonymous sets, those of [`Rule::sets`] first. An expression refers to the n-th of them by `set_id` n.
     pub sets: Vec<AnonymousSet>,
 }
 
-impl Lowered {
+impl Linear {
     /// Forgets all, to be filled again.
     pub(crate) fn clear(&mut self) {
         self.exprs.clear();
@@ -37,34 +37,26 @@ impl Lowered {
     }
 }
 
-/// A set that is created and deleted with its rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AnonymousSet {
-    /// The value that is looked up in it.
-    pub selector: Selector,
-    /// What was known about the packet at that point.
-    pub(crate) context: Context,
-    /// Its elements.
-    pub elements: Vec<Element>,
-}
-
 /// The name by which the kernel is asked to choose one.
 pub(crate) const ANONYMOUS: &str = "__set%d";
 
 /// Linearizes a rule of a table of this family.
 #[must_use]
-pub(crate) fn rule(rule: &Rule, mut context: Context) -> Lowered {
-    let mut out = Lowered::default();
+pub(crate) fn rule(rule: &Rule, mut context: Context) -> Linear {
+    let mut out = Linear {
+        sets: rule.sets.clone(),
+        ..Linear::default()
+    };
     for s in &rule.statements {
         statement(s, context, &mut out);
         if let Statement::Match(m) = s {
-            context.note(m);
+            context.note_match(m);
         }
     }
     out
 }
 
-pub(crate) fn statement(s: &Statement, context: Context, out: &mut Lowered) {
+pub(crate) fn statement(s: &Statement, context: Context, out: &mut Linear) {
     match s {
         Statement::Match(m) => matching(m, context, out),
         Statement::Counter(c) => out.exprs.push(Expr::Counter(expr::Counter {
@@ -217,17 +209,6 @@ fn lookup(set: &str, dreg: Option<u32>) -> Expr {
     })
 }
 
-fn cmp_op(op: CmpOp) -> u32 {
-    match op {
-        CmpOp::Eq => raw::NFT_CMP_EQ,
-        CmpOp::Neq => raw::NFT_CMP_NEQ,
-        CmpOp::Lt => raw::NFT_CMP_LT,
-        CmpOp::Lte => raw::NFT_CMP_LTE,
-        CmpOp::Gt => raw::NFT_CMP_GT,
-        CmpOp::Gte => raw::NFT_CMP_GTE,
-    }
-}
-
 /// The leading `len` bits set, over as many bytes as the address has.
 pub(crate) fn prefix_mask(bytes: usize, len: u8) -> Vec<u8> {
     let len = usize::from(len);
@@ -249,7 +230,7 @@ fn ordered(data: &Data, host_order: bool) -> Vec<u8> {
     }
 }
 
-fn matching(m: &Match, context: Context, out: &mut Lowered) {
+fn matching(m: &Match, context: Context, out: &mut Linear) {
     let is_range = matches!(m.operand, Operand::Range(..));
     let by_order = is_range || !matches!(m.op, CmpOp::Eq | CmpOp::Neq);
     let host_order = is_host_order(&m.selector);
@@ -267,21 +248,21 @@ fn matching(m: &Match, context: Context, out: &mut Lowered) {
     }
     let value = |d: &Data| ordered(d, by_order && host_order);
     match &m.operand {
-        Operand::Value(d) => out.exprs.push(cmp(cmp_op(m.op), &value(d))),
+        Operand::Value(d) => out.exprs.push(cmp(m.op.number(), &value(d))),
         Operand::Prefix(d, len) if len % 8 == 0 && *len > 0 => {
             let front =
                 d.0.iter()
                     .take(usize::from(*len) / 8)
                     .copied()
                     .collect::<Vec<_>>();
-            out.exprs.push(cmp(cmp_op(m.op), &front));
+            out.exprs.push(cmp(m.op.number(), &front));
         }
         Operand::Prefix(d, len) => {
             let mask = prefix_mask(d.0.len(), *len);
             out.exprs.push(bitwise(None, &mask, &vec![0; mask.len()]));
-            out.exprs.push(cmp(cmp_op(m.op), &d.0));
+            out.exprs.push(cmp(m.op.number(), &d.0));
         }
-        Operand::IfnamePrefix(name) => out.exprs.push(cmp(cmp_op(m.op), name.as_bytes())),
+        Operand::IfnamePrefix(name) => out.exprs.push(cmp(m.op.number(), name.as_bytes())),
         Operand::Range(first, last) if m.op == CmpOp::Neq => {
             out.exprs.push(Expr::Range(expr::Range {
                 sreg: Some(raw::NFT_REG_1),
@@ -311,12 +292,7 @@ fn matching(m: &Match, context: Context, out: &mut Lowered) {
                 out.exprs.push(to_network_order(width));
             }
             let id = u32::try_from(out.sets.len()).unwrap_or(u32::MAX);
-            let (selector, elements) = (m.selector.clone(), elements.clone());
-            out.sets.push(AnonymousSet {
-                selector,
-                context,
-                elements,
-            });
+            out.sets.push(set::of_rule(&m.selector, elements, context));
             out.exprs.push(set_lookup(ANONYMOUS, Some(id), m.op));
         }
         Operand::Named { set, turned } => {
@@ -341,7 +317,7 @@ fn to_network_order(width: u32) -> Expr {
 
 /// Whether an interval set needs its keys in network order, because host order does not sort by value.
 pub(crate) fn is_turned(selector: &Selector, elements: &[Element]) -> bool {
-    is_host_order(selector) && super::set::is_interval(elements) && width(selector) > 1
+    is_host_order(selector) && set::is_interval(elements) && width(selector) > 1
 }
 
 fn set_lookup(set: &str, set_id: Option<u32>, op: CmpOp) -> Expr {
@@ -369,23 +345,8 @@ fn shortened(m: &Match) -> Expr {
     }
 }
 
-/// Number of bytes that a selector loads.
-fn width(selector: &Selector) -> u32 {
-    match selector {
-        Selector::Payload { len, .. } => *len,
-        Selector::Meta(MetaKey::Nfproto | MetaKey::L4proto | MetaKey::Pkttype) => 1,
-        Selector::Meta(MetaKey::Protocol | MetaKey::Iiftype | MetaKey::Oiftype) => 2,
-        Selector::Ct(CtKey::Direction | CtKey::L3protocol | CtKey::Protocol, _) => 1,
-        Selector::Ct(CtKey::Zone | CtKey::ProtoSrc | CtKey::ProtoDst, _) => 2,
-        Selector::Ct(CtKey::Packets | CtKey::Bytes, _) => 8,
-        Selector::Socket(SocketKey::Transparent | SocketKey::Wildcard, _) => 1,
-        Selector::Socket(SocketKey::Cgroupv2, _) => 8,
-        _ => 4,
-    }
-}
-
 /// Loads the value into register 1.
-fn from_source(source: &Source, out: &mut Lowered) {
+fn from_source(source: &Source, out: &mut Linear) {
     match source {
         Source::Value(data) => out.exprs.push(immediate(raw::NFT_REG_1, &data.0)),
         Source::Selector(selector) => out.exprs.push(load(selector)),

@@ -1,43 +1,42 @@
 //! Delinearizes expressions to statements.
 //!
 //! A statement is accepted only if linearizing it gives exactly the expressions that it was decoded from (in their
-//! [normalized](normalize) form). Every other expression remains [`Statement::Opaque`]. So no listing shows less than the kernel
+//! [normalized](Expr::normalize) form). Every other expression remains [`Statement::Opaque`]. So no listing shows less than the kernel
 //! holds, and no comparison ignores anything.
 
 use super::context::{Context, is_host_order};
 use super::expr::{DataAttrs, Expr, VerdictAttrs};
-use super::lower::{self, Lowered, is_known, prefix_mask};
+use super::linearize::{self, Linear, is_known, prefix_mask};
 use super::model::{
-    CmpOp, Counter, CtDirection, Data, Element, Limit, LimitUnit, Log, Match, MetaKey, Operand,
-    Reject, Rule, Selector, Source, Statement, Verdict,
+    AnonymousSet, CmpOp, Counter, CtDirection, Data, Limit, LimitUnit, Log, Match, MetaKey,
+    Operand, Reject, Rule, Selector, Source, Statement, Verdict,
 };
-use super::normal::normalize;
-use super::raw;
+use super::{raw, set};
 
 mod nat;
 
-/// Finds the elements of an anonymous set by its name.
-pub(crate) type AnonymousSets<'a> = &'a dyn Fn(&str) -> Option<Vec<Element>>;
+/// Finds an anonymous set by its name.
+pub(crate) type AnonymousSets<'a> = &'a dyn Fn(&str) -> Option<&'a AnonymousSet>;
 
 /// Delinearizes a rule's expressions.
 pub(crate) fn rule(mut exprs: Vec<Expr>, mut context: Context, sets: AnonymousSets<'_>) -> Rule {
-    exprs.iter_mut().for_each(normalize);
-    let mut lowered = Lowered::default();
+    exprs.iter_mut().for_each(Expr::normalize);
+    let mut linear = Linear::default();
     let mut rest = exprs.as_slice();
     let mut statements = Vec::new();
     while let Some((first, tail)) = rest.split_first() {
         let mut is_exact = |(s, n): &(Statement, usize)| {
-            lowered.clear();
-            lower::statement(s, context, &mut lowered);
-            lowered.exprs.iter_mut().for_each(normalize);
+            linear.clear();
+            linearize::statement(s, context, &mut linear);
+            linear.exprs.iter_mut().for_each(Expr::normalize);
             rest.get(..*n)
-                .is_some_and(|read| is_same(&lowered.exprs, read))
+                .is_some_and(|read| is_same(&linear.exprs, read))
         };
         let read = statement(rest, context, sets).filter(&mut is_exact);
         match read {
             Some((s, n)) => {
                 if let Statement::Match(m) = &s {
-                    context.note(m);
+                    context.note_match(m);
                 }
                 statements.push(s);
                 rest = rest.get(n..).unwrap_or_default();
@@ -52,21 +51,43 @@ pub(crate) fn rule(mut exprs: Vec<Expr>, mut context: Context, sets: AnonymousSe
         }
     }
     Rule {
+        sets: keep(&mut statements, sets),
         statements,
         comment: None,
     }
 }
 
+/// The anonymous sets that expressions without a statement refer to: from here on by their index, because the kernel
+/// numbers names anew.
+fn keep(statements: &mut [Statement], sets: AnonymousSets<'_>) -> Vec<AnonymousSet> {
+    let mut kept = Vec::new();
+    let opaque = statements.iter_mut().filter_map(|s| match s {
+        Statement::Opaque(exprs) => Some(exprs),
+        _ => None,
+    });
+    for e in opaque.flatten() {
+        let Some((name, id)) = e.set() else {
+            continue;
+        };
+        if let Some(set) = name.as_deref().and_then(sets) {
+            *id = u32::try_from(kept.len()).ok();
+            name.clone_from(&set.attrs.name);
+            kept.push(set.clone());
+        }
+    }
+    kept
+}
+
 /// Whether these are the expressions that were read and nothing else.
-fn is_same(lowered: &[Expr], read: &[Expr]) -> bool {
-    let mut pairs = lowered.iter().zip(read);
-    lowered.len() == read.len() && pairs.all(|(a, b)| a == b || same_anonymous(a, b))
+fn is_same(linear: &[Expr], read: &[Expr]) -> bool {
+    let mut pairs = linear.iter().zip(read);
+    linear.len() == read.len() && pairs.all(|(a, b)| a == b || same_anonymous(a, b))
 }
 
 /// A lookup in an anonymous set: the sent and the listed expression differ in the name.
 fn same_anonymous(sent: &Expr, listed: &Expr) -> bool {
     match (sent, listed) {
-        (Expr::Lookup(a), Expr::Lookup(b)) if a.set.as_deref() == Some(lower::ANONYMOUS) => {
+        (Expr::Lookup(a), Expr::Lookup(b)) if a.set.as_deref() == Some(linearize::ANONYMOUS) => {
             let mut a = a.clone();
             a.set.clone_from(&b.set);
             a == *b
@@ -217,6 +238,8 @@ fn after_load(
 ) -> Option<(Statement, usize)> {
     let plain = |source: Selector| Source::Selector(source);
     match e {
+        // A map that belongs to the rule is kept as it is.
+        [_, Expr::Lookup(l), ..] if l.dreg.is_some() && sets(l.set.as_deref()?).is_some() => None,
         [_, Expr::Lookup(l), ..] if l.dreg == Some(raw::NFT_REG_VERDICT) => {
             Some((Statement::Vmap(selector.clone(), l.set.clone()?), 2))
         }
@@ -238,18 +261,6 @@ fn after_load(
         }
         _ => matching(selector, e, context, sets),
     }
-}
-
-fn cmp_op(op: u32) -> Option<CmpOp> {
-    Some(match op {
-        raw::NFT_CMP_EQ => CmpOp::Eq,
-        raw::NFT_CMP_NEQ => CmpOp::Neq,
-        raw::NFT_CMP_LT => CmpOp::Lt,
-        raw::NFT_CMP_LTE => CmpOp::Lte,
-        raw::NFT_CMP_GT => CmpOp::Gt,
-        raw::NFT_CMP_GTE => CmpOp::Gte,
-        _ => return None,
-    })
 }
 
 /// A value of an ordering comparison, converted back to the selector's byte order.
@@ -285,7 +296,7 @@ fn matching(
     };
     match e.get(at)? {
         Expr::Cmp(c) => {
-            let (op, data) = (cmp_op(c.op?)?, order(c.data.as_ref())?);
+            let (op, data) = (CmpOp::of(c.op?)?, order(c.data.as_ref())?);
             if let (CmpOp::Gte, Some(Expr::Cmp(last))) = (op, e.get(at + 1))
                 && last.op == Some(raw::NFT_CMP_LTE)
             {
@@ -309,12 +320,9 @@ fn matching(
                 CmpOp::Eq
             };
             let operand = match sets(name) {
-                Some(mut elements) => {
-                    if turned {
-                        elements.iter_mut().for_each(super::set::turn);
-                    }
-                    Operand::Anonymous(elements)
-                }
+                // Of some bits: what nft notes about the set is not implied by the rule.
+                Some(_) if mask.is_some() => return None,
+                Some(set) => Operand::Anonymous(set::elements_of_rule(set, turned)?),
                 None => Operand::Named {
                     set: name.to_owned(),
                     turned,
@@ -347,7 +355,7 @@ fn compared(m: Match, context: Context) -> Match {
                 ..m
             };
         }
-        if is_bits(&m.selector, context) && data.0.iter().all(|b| *b == 0) {
+        if context.data_type(&m.selector).is_bits() && data.0.iter().all(|b| *b == 0) {
             let op = if m.op == CmpOp::Neq {
                 CmpOp::Eq
             } else {
@@ -395,13 +403,4 @@ fn compared(m: Match, context: Context) -> Match {
         },
         _ => m,
     }
-}
-
-/// Values that are bit sets: `nft` compares them with "any of".
-fn is_bits(selector: &Selector, context: Context) -> bool {
-    use super::model::DataType;
-    matches!(
-        context.data_type(selector),
-        DataType::CT_STATE | DataType::CT_STATUS | DataType::TCP_FLAG
-    )
 }

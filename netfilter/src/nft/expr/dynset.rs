@@ -1,0 +1,105 @@
+//! Adds an element to a set, or deletes it (`NFTA_DYNSET_*`). Since 4.1, expressions since 4.3, deletion since 4.20.
+
+use super::{Expr, ExprElem, Instruction, SetName};
+use crate::nft::display::duration;
+use crate::nft::listing::{self, Listing};
+use crate::nft::model::DataType;
+use crate::nft::raw;
+use std::time::Duration;
+use weir_netlink::attr::{AttrSet, Attrs, Be32, Be64, RawNest, Str};
+
+weir_netlink::attributes! {
+    /// `enum nft_dynset_attributes`
+    #[doc(alias = "nft_dynset")]
+    pub struct Dynset {
+        /// name of the set
+        set: Str = NFTA_DYNSET_SET_NAME 1,
+        /// id of a set that is created in the same batch
+        set_id: Be32 = NFTA_DYNSET_SET_ID 2,
+        /// `enum nft_dynset_ops`
+        op: Be32 = NFTA_DYNSET_OP 3,
+        /// key register
+        sreg_key: Be32 = NFTA_DYNSET_SREG_KEY 4,
+        /// register of a map's value
+        sreg_data: Be32 = NFTA_DYNSET_SREG_DATA 5,
+        /// lifetime in milliseconds
+        timeout: Be64 = NFTA_DYNSET_TIMEOUT 6,
+        /// one expression per element
+        expr: RawNest = NFTA_DYNSET_EXPR 7,
+        /// `NFT_DYNSET_F_*`
+        flags: Be32 = NFTA_DYNSET_FLAGS 9,
+        /// several of them; since 5.11
+        expressions: RawNest = NFTA_DYNSET_EXPRESSIONS 10,
+    }
+}
+
+impl Dynset {
+    fn statements(&self, l: &Listing<'_>) -> Option<String> {
+        let one = self.expr.as_deref().map(ExprElem::decode);
+        let many = self
+            .expressions
+            .as_deref()
+            .map(Attrs::new)
+            .into_iter()
+            .flatten();
+        let many = many.map(|a| ExprElem::decode(a.ok()?.payload).ok());
+        let exprs: Option<Vec<Expr>> = one
+            .map(Result::ok)
+            .into_iter()
+            .chain(many)
+            .map(|e| Some(e?.0))
+            .collect();
+        let text = listing::text(&exprs?, &[], l.family);
+        // Values of counters are those of the elements.
+        Some(text.replace("counter packets 0 bytes 0", "counter"))
+    }
+}
+
+impl Instruction for Dynset {
+    fn normalize(&mut self) {
+        self.set_id = None;
+        super::drop_if(&mut self.timeout, 0);
+        // The kernel sets the flag for several expressions, and lists one as the old attribute.
+        super::drop_if(&mut self.flags, 0);
+    }
+
+    fn set(&mut self) -> Option<SetName<'_>> {
+        Some((&mut self.set, &mut self.set_id))
+    }
+
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let attrs = l.anonymous(self.set_id).map(|s| s.attrs.clone());
+        let key = l.key(
+            self.sreg_key,
+            attrs.as_ref().and_then(|a| a.key_len),
+            self.sreg_data,
+        )?;
+        let mut text = l.text(&key);
+        if let Some(timeout) = self.timeout.filter(|t| *t != 0) {
+            text += &format!(" timeout {}", duration(Duration::from_millis(timeout)));
+        }
+        if self.sreg_data.is_some() {
+            // nft takes the type from the map, which is not at hand: most are marks.
+            let data = l
+                .key(self.sreg_data, None, None)?
+                .typed(DataType::MARK, true);
+            text += &format!(" : {}", l.text(&data));
+        }
+        let statements = self.statements(l)?;
+        if !statements.is_empty() {
+            text += &format!(" {statements}");
+        }
+        let name = self.set.as_deref()?;
+        if let Some(attrs) = attrs {
+            let size = attrs.desc.and_then(|d| d.size).unwrap_or(0);
+            return l.say(format!("meter {name} size {size} {{ {text} }}"));
+        }
+        let op = match self.op? {
+            raw::NFT_DYNSET_OP_ADD => "add",
+            raw::NFT_DYNSET_OP_UPDATE => "update",
+            raw::NFT_DYNSET_OP_DELETE => "delete",
+            _ => return None,
+        };
+        l.say(format!("{op} @{name} {{ {text} }}"))
+    }
+}

@@ -1,0 +1,30 @@
+//! Remembers when the last packet came (`NFTA_LAST_*`). Since 5.14.
+
+use super::Instruction;
+use crate::nft::display::duration;
+use crate::nft::listing::Listing;
+use std::time::Duration;
+use weir_netlink::attr::{Be32, Be64};
+
+weir_netlink::attributes! {
+    /// `enum nft_last_attributes`
+    #[doc(alias = "nft_last")]
+    pub struct Last {
+        /// 1 once there was a packet
+        set: Be32 = NFTA_LAST_SET 1,
+        /// milliseconds since then
+        msecs: Be64 = NFTA_LAST_MSECS 2,
+    }
+}
+
+impl Instruction for Last {
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        match self.set.unwrap_or(0) {
+            0 => l.say("last used never"),
+            _ => l.say(format!(
+                "last used {}",
+                duration(Duration::from_millis(self.msecs.unwrap_or(0)))
+            )),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Refers to a stateful object, by its name or by a map (`NFTA_OBJREF_*`). Since 4.10.
+
+use super::{Instruction, SetName};
+use crate::nft::listing::Listing;
+use crate::nft::model::ObjectKind;
+use crate::nft::raw;
+use weir_netlink::attr::{Be32, Str};
+
+weir_netlink::attributes! {
+    /// `enum nft_objref_attributes`
+    #[doc(alias = "nft_objref")]
+    pub struct Objref {
+        /// `NFT_OBJECT_*`
+        kind: Be32 = NFTA_OBJREF_IMM_TYPE 1,
+        /// name of the object
+        name: Str = NFTA_OBJREF_IMM_NAME 2,
+        /// key register of a map
+        sreg: Be32 = NFTA_OBJREF_SET_SREG 3,
+        /// name of the map
+        set: Str = NFTA_OBJREF_SET_NAME 4,
+        /// id of a map that is created in the same batch
+        set_id: Be32 = NFTA_OBJREF_SET_ID 5,
+    }
+}
+
+impl Instruction for Objref {
+    fn normalize(&mut self) {
+        self.set_id = None;
+    }
+
+    fn set(&mut self) -> Option<SetName<'_>> {
+        self.set
+            .is_some()
+            .then_some((&mut self.set, &mut self.set_id))
+    }
+
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let (kind, what) = match &self.name {
+            Some(name) => (self.kind?, format!("\"{name}\"")),
+            None => {
+                let attrs = l.anonymous(self.set_id).map(|s| s.attrs.clone());
+                let key = l.key(self.sreg, attrs.as_ref().and_then(|a| a.key_len), None)?;
+                let fields = l.fields(&key);
+                let text = l.text(&key);
+                let map = l.set_text(self.set.as_deref()?, self.set_id, &fields);
+                // Of a named map, the map tells the kind.
+                let kind = attrs
+                    .and_then(|a| a.obj_type)
+                    .or(self.kind)
+                    .unwrap_or(raw::NFT_OBJECT_COUNTER);
+                (kind, format!("{text} map {map}"))
+            }
+        };
+        let word = match kind {
+            raw::NFT_OBJECT_CT_HELPER => "ct helper set".to_owned(),
+            raw::NFT_OBJECT_CT_TIMEOUT => "ct timeout set".to_owned(),
+            raw::NFT_OBJECT_CT_EXPECT => "ct expectation set".to_owned(),
+            raw::NFT_OBJECT_SECMARK => "meta secmark set".to_owned(),
+            kind => format!("{} name", ObjectKind::Stateful(kind).word()),
+        };
+        l.say(format!("{word} {what}"))
+    }
+}

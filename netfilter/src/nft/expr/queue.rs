@@ -1,0 +1,48 @@
+//! Hands the packet to a program (`NFTA_QUEUE_*`). Since 3.14, a register since 4.10.
+
+use super::Instruction;
+use crate::nft::listing::Listing;
+use crate::nft::model::DataType;
+use crate::nft::raw;
+use weir_netlink::attr::{Be16, Be32};
+
+weir_netlink::attributes! {
+    /// `enum nft_queue_attributes`
+    #[doc(alias = "nft_queue")]
+    pub struct Queue {
+        /// first queue
+        num: Be16 = NFTA_QUEUE_NUM 1,
+        /// number of queues
+        total: Be16 = NFTA_QUEUE_TOTAL 2,
+        /// `NFT_QUEUE_FLAG_*`
+        flags: Be16 = NFTA_QUEUE_FLAGS 3,
+        /// register with the number of the queue
+        sreg_qnum: Be32 = NFTA_QUEUE_SREG_QNUM 4,
+    }
+}
+
+impl Instruction for Queue {
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let to = match (self.sreg_qnum, self.num, self.total.unwrap_or(1)) {
+            (Some(register), ..) => {
+                let term = l.term(Some(register))?.typed(DataType::INTEGER, true);
+                l.text(&term)
+            }
+            (None, Some(num), 0 | 1) => num.to_string(),
+            (None, Some(num), total) => format!("{num}-{}", num.checked_add(total - 1)?),
+            (None, None, _) => return None,
+        };
+        let names: Vec<&str> = [
+            (raw::NFT_QUEUE_FLAG_BYPASS, "bypass"),
+            (raw::NFT_QUEUE_FLAG_CPU_FANOUT, "fanout"),
+        ]
+        .into_iter()
+        .filter_map(|(bit, name)| (self.flags.unwrap_or(0) & bit != 0).then_some(name))
+        .collect();
+        let flags = match names.is_empty() {
+            true => String::new(),
+            false => format!(" flags {}", names.join(",")),
+        };
+        l.say(format!("queue{flags} to {to}"))
+    }
+}

@@ -1,0 +1,46 @@
+//! Matches until, or after, a number of bytes (`NFTA_QUOTA_*`). Since 4.9.
+
+use super::Instruction;
+use crate::nft::display::bytes;
+use crate::nft::listing::Listing;
+use crate::nft::raw;
+use weir_netlink::attr::{Be32, Be64};
+
+weir_netlink::attributes! {
+    /// `enum nft_quota_attributes`
+    #[doc(alias = "nft_quota")]
+    pub struct Quota {
+        /// limit in bytes
+        bytes: Be64 = NFTA_QUOTA_BYTES 1,
+        /// `NFT_QUOTA_F_*`
+        flags: Be32 = NFTA_QUOTA_FLAGS 2,
+        /// bytes used so far
+        consumed: Be64 = NFTA_QUOTA_CONSUMED 4,
+    }
+}
+
+impl Quota {
+    /// `over 25 mbytes used 1 kbytes`
+    pub(crate) fn text(&self) -> Option<String> {
+        let over = match self.flags.unwrap_or(0) & raw::NFT_QUOTA_F_INV {
+            0 => "",
+            _ => "over ",
+        };
+        let mut text = format!("{over}{}", bytes(self.bytes?));
+        if let Some(used) = self.consumed.filter(|n| *n != 0) {
+            text += &format!(" used {}", bytes(used));
+        }
+        Some(text)
+    }
+}
+
+impl Instruction for Quota {
+    fn normalize(&mut self) {
+        super::drop_if(&mut self.consumed, 0);
+        super::drop_if(&mut self.flags, 0);
+    }
+
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        l.say(format!("quota {}", self.text()?))
+    }
+}

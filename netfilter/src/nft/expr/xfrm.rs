@@ -1,0 +1,72 @@
+//! Loads from the IPsec transformation of the packet (`NFTA_XFRM_*`). Since 4.20.
+
+use super::Instruction;
+use crate::nft::listing::{Key, Listing, Term, find_key};
+use crate::nft::model::DataType;
+use crate::nft::raw;
+use weir_netlink::attr::{Be32, U8};
+
+weir_netlink::attributes! {
+    /// `enum nft_xfrm_attributes`
+    #[doc(alias = "nft_xfrm")]
+    pub struct Xfrm {
+        /// destination register
+        dreg: Be32 = NFTA_XFRM_DREG 1,
+        /// `enum nft_xfrm_keys`
+        key: Be32 = NFTA_XFRM_KEY 2,
+        /// `XFRM_POLICY_IN` (0) or `XFRM_POLICY_OUT` (1)
+        dir: U8 = NFTA_XFRM_DIR 3,
+        /// index of the transformation
+        spnum: Be32 = NFTA_XFRM_SPNUM 4,
+    }
+}
+
+/// What can be loaded, by `enum nft_xfrm_keys`.
+const KEYS: &[Key] = &[
+    Key::net(
+        raw::NFT_XFRM_KEY_DADDR_IP4,
+        "ip daddr",
+        DataType::IPV4_ADDR,
+        4,
+    ),
+    Key::net(
+        raw::NFT_XFRM_KEY_DADDR_IP6,
+        "ip6 daddr",
+        DataType::IPV6_ADDR,
+        16,
+    ),
+    Key::net(
+        raw::NFT_XFRM_KEY_SADDR_IP4,
+        "ip saddr",
+        DataType::IPV4_ADDR,
+        4,
+    ),
+    Key::net(
+        raw::NFT_XFRM_KEY_SADDR_IP6,
+        "ip6 saddr",
+        DataType::IPV6_ADDR,
+        16,
+    ),
+    Key::host(raw::NFT_XFRM_KEY_REQID, "reqid", DataType::INTEGER, 4),
+    Key::net(raw::NFT_XFRM_KEY_SPI, "spi", DataType::INTEGER, 4),
+];
+
+impl Instruction for Xfrm {
+    fn list(&self, l: &mut Listing<'_>) -> Option<()> {
+        let k = find_key(KEYS, self.key?)?;
+        let dir = match self.dir? {
+            0 => "in",
+            1 => "out",
+            _ => return None,
+        };
+        let spnum = match self.spnum.unwrap_or(0) {
+            0 => String::new(),
+            n => format!("spnum {n} "),
+        };
+        let text = format!("ipsec {dir} {spnum}{}", k.word);
+        l.load(
+            self.dreg,
+            Term::named(text, k.data_type, k.len, k.host_order),
+        )
+    }
+}

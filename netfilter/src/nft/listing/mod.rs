@@ -1,0 +1,290 @@
+//! Delinearizes expressions to text, as `nft list ruleset` does.
+//!
+//! Each expression is evaluated symbolically: a load puts a [`Term`] into registers, and an expression that acts on
+//! registers appends a statement. What an expression loads or says stands in its own file of [`expr`](super::expr).
+//!
+//! ```text
+//! payload load => 1          register 1 is `tcp dport`
+//! cmp eq 1 0x0050            the statement `tcp dport 80`; it implies `meta l4proto tcp` before it
+//! ```
+//! An expression that cannot be evaluated is listed as `opaque(NAME BYTES)`, and with it every load that it may use,
+//! so no listing shows less than the kernel holds.
+
+mod relation;
+mod term;
+
+pub(crate) use relation::{Right, addresses};
+pub(crate) use term::{Binary, Key, Kind, Term, find_key};
+
+use super::compat::Compat;
+use super::context::{Context, Implied};
+use super::display::{Field, element, hex};
+use super::expr::Expr;
+use super::linearize;
+use super::model::{AnonymousSet, Rule, TableFamily};
+use super::set::{Listed, is_host_order_key};
+use super::{DataType, raw};
+use term::Loaded;
+
+/// Most rules are shorter, in bytes.
+const TEXT: usize = 128;
+/// Registers of 32 bits (`NFT_REG32_COUNT`).
+const REGISTERS: usize = 16;
+
+/// Number of bytes of all registers: no value is longer.
+pub(crate) const LONGEST: u32 = 64;
+
+/// The rule as `nft` lists it in a table of `family`.
+pub(crate) fn rule_text(rule: &Rule, family: TableFamily) -> String {
+    let linear = linearize::rule(rule, Context::of(family));
+    let mut text = text(&linear.exprs, &linear.sets, family);
+    if let Some(comment) = &rule.comment {
+        text += &format!(" comment \"{comment}\"");
+    }
+    text
+}
+
+/// Expressions as `nft` lists them in a table of `family`; lookups refer to `sets` by their index.
+pub(crate) fn text(exprs: &[Expr], sets: &[AnonymousSet], family: TableFamily) -> String {
+    let mut listing = Listing {
+        family,
+        context: Context::of(family),
+        sets,
+        exprs,
+        at: 0,
+        registers: Default::default(),
+        texts: Vec::new(),
+        pending: Vec::new(),
+        bound: None,
+    };
+    for (at, e) in exprs.iter().enumerate() {
+        listing.at = at;
+        if e.list(&mut listing).is_none() {
+            listing.opaque(e);
+        }
+    }
+    listing.flush();
+    let mut text = String::with_capacity(TEXT);
+    for part in listing.texts.iter().flatten() {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text += part;
+    }
+    text
+}
+
+/// The text of one rule while its expressions are evaluated.
+pub(crate) struct Listing<'a> {
+    /// The family of the table.
+    pub(crate) family: TableFamily,
+    /// What is known about the packet.
+    pub(crate) context: Context,
+    sets: &'a [AnonymousSet],
+    exprs: &'a [Expr],
+    /// Index of the expression that is evaluated.
+    at: usize,
+    registers: [Option<Loaded>; REGISTERS],
+    /// The statements, `None` for a match that a later one implies.
+    texts: Vec<Option<String>>,
+    /// Indexes of the matches that a later statement may imply.
+    pending: Vec<(Implied, usize)>,
+    /// The last statement, if it is a comparison that the next one may complete to a range.
+    bound: Option<relation::Bound>,
+}
+
+/// The index of the first register of 32 bits. The registers of 128 bits are numbered 1 to 4, those of 32 bits from 8.
+fn slot(register: u32) -> Option<usize> {
+    let slot = match register {
+        raw::NFT_REG_1..=raw::NFT_REG_4 => (register - raw::NFT_REG_1) * 4,
+        n => n.checked_sub(raw::NFT_REG32_00)?,
+    };
+    usize::try_from(slot).ok().filter(|n| *n < REGISTERS)
+}
+
+impl Listing<'_> {
+    /// Puts a term into a register, unless it is longer than all registers.
+    pub(crate) fn load(&mut self, register: Option<u32>, term: Term) -> Option<()> {
+        let slot = slot(register?).filter(|_| term.len <= LONGEST)?;
+        let at = self.at;
+        let old = self.registers.get_mut(slot)?.replace(Loaded {
+            term,
+            at,
+            is_used: false,
+        });
+        if let Some(old) = old.filter(|old| !old.is_used) {
+            self.unused(old.at);
+        }
+        Some(())
+    }
+
+    /// The term in a register.
+    pub(crate) fn term(&mut self, register: Option<u32>) -> Option<Term> {
+        let loaded = self.registers.get_mut(slot(register?)?)?.as_mut()?;
+        loaded.is_used = true;
+        Some(loaded.term.clone())
+    }
+
+    /// The key that begins in a register: one term, or as many as fill `len` bytes; without a length, all that were
+    /// loaded next to each other since the last statement.
+    pub(crate) fn key(
+        &mut self,
+        register: Option<u32>,
+        len: Option<u32>,
+        end: Option<u32>,
+    ) -> Option<Term> {
+        let first = slot(register?)?;
+        let end = end.and_then(slot).unwrap_or(REGISTERS);
+        let len = match len {
+            Some(len) => usize::try_from(len).ok()?,
+            None => usize::MAX,
+        };
+        let (mut at, mut terms) = (first, Vec::new());
+        while at < end && (terms.is_empty() || (at - first).saturating_mul(4) < len) {
+            let loaded = self.registers.get_mut(at)?.as_mut();
+            let is_new = |l: &&mut Loaded| terms.is_empty() || len != usize::MAX || !l.is_used;
+            let Some(loaded) = loaded.filter(is_new) else {
+                break;
+            };
+            loaded.is_used = true;
+            at += usize::try_from(loaded.term.len.div_ceil(4).max(1)).ok()?;
+            terms.push(loaded.term.clone());
+        }
+        if len != usize::MAX && (at - first).saturating_mul(4) < len {
+            return None;
+        }
+        match terms.len() {
+            0 => None,
+            1 => terms.pop(),
+            _ => Some(Term::concat(terms)),
+        }
+    }
+
+    /// Appends a statement that is no match: matches before it remain in the text.
+    pub(crate) fn say(&mut self, text: impl Into<String>) -> Option<()> {
+        self.texts.push(Some(text.into()));
+        self.pending.clear();
+        self.bound = None;
+        Some(())
+    }
+
+    /// Removes the matches that the statement at hand implies.
+    pub(crate) fn imply(&mut self, implied: &[Implied]) {
+        let texts = &mut self.texts;
+        self.pending.retain(|(what, at)| {
+            let is_implied = implied.contains(what);
+            if let Some(text) = texts.get_mut(*at).filter(|_| is_implied) {
+                *text = None;
+            }
+            !is_implied
+        });
+    }
+
+    /// From here on no match before is implied.
+    pub(crate) fn keep_matches(&mut self) {
+        self.pending.clear();
+    }
+
+    /// Whether a match waits for a statement that implies it.
+    fn is_pending(&self, what: Implied) -> bool {
+        self.pending.iter().any(|(implied, _)| *implied == what)
+    }
+
+    /// The last match may be implied by a later statement.
+    fn establish(&mut self, what: Implied) {
+        self.pending.retain(|(other, _)| *other != what);
+        self.pending
+            .push((what, self.texts.len().saturating_sub(1)));
+    }
+
+    /// A match or target of xtables, or an expression of which only name and bytes are listed.
+    fn opaque(&mut self, e: &Expr) {
+        self.flush();
+        let text = match Compat::read(e, self.family) {
+            Some(compat) => compat.to_string(),
+            None => raw_text(e),
+        };
+        self.say(text);
+    }
+
+    /// Lists the loads that nothing used.
+    fn flush(&mut self) {
+        let mut unused: Vec<usize> = Vec::new();
+        for loaded in self.registers.iter_mut().flatten() {
+            if !loaded.is_used {
+                loaded.is_used = true;
+                unused.push(loaded.at);
+            }
+        }
+        unused.sort_unstable();
+        unused.into_iter().for_each(|at| self.unused(at));
+    }
+
+    fn unused(&mut self, at: usize) {
+        if let Some(e) = self.exprs.get(at) {
+            self.say(raw_text(e));
+        }
+    }
+
+    /// The set of the rule that an expression refers to.
+    pub(crate) fn anonymous(&self, id: Option<u32>) -> Option<&AnonymousSet> {
+        self.sets.get(usize::try_from(id?).ok()?)
+    }
+
+    /// `@NAME`, or the elements of a set that belongs to the rule.
+    pub(crate) fn set_text(&self, name: &str, id: Option<u32>, key: &[Field]) -> String {
+        let Some(set) = self.anonymous(id) else {
+            return format!("@{name}");
+        };
+        let flags = set.attrs.flags.unwrap_or(0);
+        let key_type = DataType(set.attrs.key_type.unwrap_or(0));
+        let interval = flags & raw::NFT_SET_INTERVAL != 0;
+        let mut listed = Listed::default();
+        listed.add(&set.elements);
+        let host_order = is_host_order_key(&set.attrs);
+        let (mut elements, unread) = listed.finish(interval, host_order, key_type);
+        if let [
+            Field {
+                data_type,
+                host_order,
+                ..
+            },
+        ] = key
+            && data_type.is_bits()
+        {
+            // nft sorts by the lowest bit.
+            elements.sort_by_key(|e| {
+                let d = e.key.first();
+                let n = if *host_order { d.to_ne() } else { d.to_be() }.unwrap_or(0);
+                (n.trailing_zeros(), std::cmp::Reverse(n))
+            });
+        }
+        let data = match set.attrs.data_type {
+            Some(raw::NFT_DATA_VERDICT) | None => None,
+            Some(t) => Field::of(DataType(t), set.attrs.data_len.unwrap_or(0)),
+        };
+        let texts: Vec<String> = elements
+            .iter()
+            .map(|e| {
+                let mut text = element(e, key, data.as_deref());
+                let of = |u: &&super::Unread| {
+                    u.element
+                        .as_ref()
+                        .is_some_and(|k| k.first() == e.key.first())
+                };
+                for u in unread.iter().filter(of) {
+                    text += &super::display::unread_of_element(u);
+                }
+                text
+            })
+            .collect();
+        match texts.is_empty() {
+            true => "{ }".to_owned(),
+            false => format!("{{ {} }}", texts.join(", ")),
+        }
+    }
+}
+
+fn raw_text(e: &Expr) -> String {
+    format!("opaque({} {})", e.name(), hex(&e.data()))
+}

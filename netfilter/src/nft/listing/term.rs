@@ -1,0 +1,359 @@
+//! What a register holds.
+
+use super::Listing;
+use crate::nft::context::Implied;
+use crate::nft::display::{Field, name_of_base, value};
+use crate::nft::expr::{self, Exthdr};
+use crate::nft::model::{Data, DataType, PayloadBase, Selector, SocketKey};
+
+/// A term and the expression that loaded it.
+#[derive(Clone, Debug)]
+pub(super) struct Loaded {
+    pub(super) term: Term,
+    /// Index of the expression.
+    pub(super) at: usize,
+    /// Whether another expression refers to it.
+    pub(super) is_used: bool,
+}
+
+/// The content of a register.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Term {
+    pub(crate) kind: Kind,
+    pub(crate) data_type: DataType,
+    /// The byte order of a number in it.
+    pub(crate) host_order: bool,
+    /// Number of bytes; 0 if nothing determines it.
+    pub(crate) len: u32,
+}
+
+/// How the content was made.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Kind {
+    /// A fixed value
+    Value(Data),
+    /// Loaded from the packet or its context
+    Selector(Selector),
+    /// Loaded from an extension header, an option or a chunk
+    Exthdr(Exthdr),
+    /// Something that has a name
+    Named(String),
+    /// `LEFT & VALUE` and similar
+    Binary(Box<Term>, Binary, Data),
+    /// Several terms side by side
+    Concat(Vec<Term>),
+    /// `KEY map NAME`; the set's name and its index in the rule
+    Map(Box<Term>, String, Option<u32>),
+    /// `jhash KEY mod 2`: the text after the key
+    Hash(Box<Term>, String),
+}
+
+/// An operation of two values, in the order of precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Binary {
+    /// `<<`
+    Lshift,
+    /// `>>`
+    Rshift,
+    /// `&`
+    And,
+    /// `^`
+    Xor,
+    /// `|`
+    Or,
+}
+
+impl Binary {
+    fn sign(self) -> &'static str {
+        match self {
+            Self::Lshift => "<<",
+            Self::Rshift => ">>",
+            Self::And => "&",
+            Self::Xor => "^",
+            Self::Or => "|",
+        }
+    }
+
+    fn precedence(self) -> u8 {
+        match self {
+            Self::Lshift | Self::Rshift => 1,
+            Self::And => 2,
+            Self::Xor => 3,
+            Self::Or => 4,
+        }
+    }
+}
+
+/// A row of a table of keys: what an expression loads by number.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// The number in the kernel's interface.
+    pub(crate) number: u32,
+    /// `nft`'s word.
+    pub(crate) word: &'static str,
+    pub(crate) data_type: DataType,
+    /// Number of bytes.
+    pub(crate) len: u32,
+    /// Whether the kernel keeps it in host order.
+    pub(crate) host_order: bool,
+}
+
+impl Key {
+    pub(crate) const fn host(
+        number: u32,
+        word: &'static str,
+        data_type: DataType,
+        len: u32,
+    ) -> Self {
+        Self {
+            number,
+            word,
+            data_type,
+            len,
+            host_order: true,
+        }
+    }
+
+    pub(crate) const fn net(
+        number: u32,
+        word: &'static str,
+        data_type: DataType,
+        len: u32,
+    ) -> Self {
+        Self {
+            host_order: false,
+            ..Self::host(number, word, data_type, len)
+        }
+    }
+}
+
+/// The row of a number.
+pub(crate) fn find_key(keys: &'static [Key], number: u32) -> Option<&'static Key> {
+    keys.iter().find(|k| k.number == number)
+}
+
+impl Term {
+    /// A fixed value, whose type the statement that uses it determines.
+    pub(crate) fn value(data: Data) -> Self {
+        let len = u32::try_from(data.0.len()).unwrap_or(0);
+        Self {
+            kind: Kind::Value(data),
+            data_type: DataType::INTEGER,
+            host_order: true,
+            len,
+        }
+    }
+
+    /// Something that has a name.
+    pub(crate) fn named(text: String, data_type: DataType, len: u32, host_order: bool) -> Self {
+        Self {
+            kind: Kind::Named(text),
+            data_type,
+            host_order,
+            len,
+        }
+    }
+
+    pub(super) fn concat(terms: Vec<Self>) -> Self {
+        let len = terms.iter().map(|t| t.len.next_multiple_of(4)).sum();
+        Self {
+            kind: Kind::Concat(terms),
+            data_type: DataType::INTEGER,
+            host_order: false,
+            len,
+        }
+    }
+
+    /// With the type of the place where a value is used.
+    pub(crate) fn typed(mut self, data_type: DataType, host_order: bool) -> Self {
+        match &mut self.kind {
+            Kind::Value(_) => (self.data_type, self.host_order) = (data_type, host_order),
+            Kind::Binary(left, ..) => **left = (**left).clone().typed(data_type, host_order),
+            _ => {}
+        }
+        self
+    }
+
+    /// A binary operation with the other value.
+    pub(crate) fn binary(self, op: Binary, right: Data) -> Self {
+        let (data_type, host_order, len) = (self.data_type, self.host_order, self.len);
+        Self {
+            kind: Kind::Binary(Box::new(self), op, right),
+            data_type,
+            host_order,
+            len,
+        }
+    }
+}
+
+impl Listing<'_> {
+    /// The text of a term; matches that it implies are removed.
+    pub(crate) fn text(&mut self, t: &Term) -> String {
+        match &t.kind {
+            Kind::Value(d) => value(d, t.data_type, t.host_order),
+            Kind::Selector(s) => {
+                let implied = self.implied_by(s, None);
+                self.imply(implied);
+                self.selector(s)
+            }
+            Kind::Exthdr(e) => {
+                self.imply(e.implies());
+                e.text(None).map_or_else(String::new, |(text, _)| text)
+            }
+            Kind::Named(text) => text.clone(),
+            Kind::Binary(left, Binary::And, mask) if self.field_of(left, mask).is_some() => {
+                self.masked_text(left, mask).unwrap_or_default()
+            }
+            Kind::Binary(left, op, right) => self.binary(left, *op, right),
+            Kind::Concat(terms) => {
+                let texts: Vec<String> = terms.iter().map(|t| self.text(t)).collect();
+                texts.join(" . ")
+            }
+            Kind::Map(key, name, id) => {
+                let text = self.text(key);
+                let fields = self.fields(key);
+                format!("{text} map {}", self.set_text(name, *id, &fields))
+            }
+            Kind::Hash(key, rest) => format!("jhash {} {rest}", self.text(key)),
+        }
+    }
+
+    fn binary(&mut self, left: &Term, op: Binary, right: &Data) -> String {
+        let mut text = self.text(left);
+        if let Kind::Binary(_, inner, _) = &left.kind
+            && inner.precedence() > op.precedence()
+        {
+            text = format!("({text})");
+        }
+        let right = match op {
+            Binary::Lshift | Binary::Rshift => right.to_ne().unwrap_or(0).to_string(),
+            _ => self.typed_value(right, left),
+        };
+        match op.precedence() < Binary::Or.precedence() && right.contains(" | ") {
+            true => format!("{text} {} ({right})", op.sign()),
+            false => format!("{text} {} {right}", op.sign()),
+        }
+    }
+
+    /// A value as it is compared with a term.
+    pub(crate) fn typed_value(&self, d: &Data, t: &Term) -> String {
+        match self.fields(t).as_slice() {
+            [field] if field.is_unnamed => hex_number(d),
+            [field] => value(&field.shifted(d), field.data_type, field.host_order),
+            fields => Field::text(d, d, fields),
+        }
+    }
+
+    /// How the values of a term are displayed: several fields if it is a concatenation.
+    pub(crate) fn fields(&self, t: &Term) -> Vec<Field> {
+        let one = Field {
+            data_type: t.data_type,
+            len: usize::try_from(t.len).unwrap_or(0),
+            host_order: t.host_order,
+            right: 0,
+            is_unnamed: false,
+        };
+        match &t.kind {
+            Kind::Concat(terms) => terms.iter().flat_map(|t| self.fields(t)).collect(),
+            Kind::Binary(left, Binary::And, mask) => match self.field_of(left, mask) {
+                Some((data_type, right)) => vec![Field {
+                    data_type,
+                    right,
+                    host_order: false,
+                    ..one
+                }],
+                None => self.fields(left),
+            },
+            Kind::Selector(s @ Selector::Payload { .. }) if self.context.field(s).is_none() => {
+                vec![Field {
+                    is_unnamed: true,
+                    ..one
+                }]
+            }
+            _ => vec![one],
+        }
+    }
+
+    /// The type of the named bits that a mask selects, and the number of bits to their right.
+    pub(crate) fn field_of(&self, left: &Term, mask: &Data) -> Option<(DataType, u32)> {
+        match &left.kind {
+            Kind::Selector(s) => {
+                let (field, right) = self.context.masked(s, mask)?;
+                Some((field.data_type, right))
+            }
+            Kind::Exthdr(e) => {
+                let (right, _) = e.masked(mask)?;
+                Some((DataType::INTEGER, right))
+            }
+            _ => None,
+        }
+    }
+
+    /// The name of the bits that a mask selects.
+    pub(super) fn masked_text(&mut self, left: &Term, mask: &Data) -> Option<String> {
+        match &left.kind {
+            Kind::Selector(s) => {
+                let implied = self.implied_by(s, Some(mask));
+                let (field, _) = self.context.masked(s, mask)?;
+                self.imply(implied);
+                Some(format!("{} {}", field.header, field.name))
+            }
+            Kind::Exthdr(e) => {
+                self.imply(e.implies());
+                Some(e.masked(mask)?.1)
+            }
+            _ => None,
+        }
+    }
+
+    fn selector(&self, s: &Selector) -> String {
+        match s {
+            Selector::Payload { base, offset, len } => match self.context.field(s) {
+                Some(f) => format!("{} {}", f.header, f.name),
+                None => {
+                    // The kernel counts in bytes, nft in bits: the number may exceed 32 bits.
+                    let [offset, len] = [*offset, *len].map(|bytes| u64::from(bytes) * 8);
+                    format!("@{},{offset},{len}", name_of_base(*base))
+                }
+            },
+            Selector::Meta(key) => expr::meta::text(key.number()),
+            Selector::Ct(key, direction) => expr::ct::text(key.number(), *direction),
+            Selector::Socket(key, level) => match (key, level) {
+                (SocketKey::Transparent, _) => "socket transparent".to_owned(),
+                (SocketKey::Mark, _) => "socket mark".to_owned(),
+                (SocketKey::Wildcard, _) => "socket wildcard".to_owned(),
+                (SocketKey::Cgroupv2, level) => {
+                    format!("socket cgroupv2 level {}", level.unwrap_or(0))
+                }
+                (SocketKey::Other(n), _) => format!("socket {n}"),
+            },
+            Selector::Fib { flags, result } => expr::fib::text(*flags, *result),
+        }
+    }
+
+    /// The matches that a keyword implies: `tcp dport` implies `meta l4proto tcp`.
+    pub(super) fn implied_by(&self, s: &Selector, mask: Option<&Data>) -> &'static [Implied] {
+        let Selector::Payload { base, .. } = s else {
+            return &[];
+        };
+        let field = self.context.field(s);
+        let field = field.or_else(|| Some(self.context.masked(s, mask?)?.0));
+        match (base, field.map(|f| (f.header, f.name))) {
+            (PayloadBase::LinkLayer, Some(("vlan", _))) => &[Implied::Link, Implied::Vlan],
+            (PayloadBase::LinkLayer, _) => &[Implied::Link],
+            (_, None | Some(("th", _))) => &[],
+            (
+                _,
+                Some(("icmp" | "icmpv6", "mtu" | "gateway" | "parameter-problem" | "max-delay")),
+            ) => &[Implied::Transport, Implied::IcmpType],
+            (PayloadBase::Network, _) => &[Implied::Network],
+            _ => &[Implied::Transport],
+        }
+    }
+}
+
+/// A number in hexadecimal without leading zeros, for an unnamed field.
+pub(super) fn hex_number(d: &Data) -> String {
+    d.to_be()
+        .map_or_else(|| crate::nft::display::hex(&d.0), |n| format!("0x{n:x}"))
+}
