@@ -29,6 +29,7 @@ mod xtables;
 pub use routing::RoutingItem;
 
 use crate::config::Intent;
+use crate::redirection::{SIDECAR, Scheme};
 use std::borrow::Cow;
 use std::fmt;
 use weir_netfilter as engines;
@@ -49,16 +50,47 @@ pub struct Compiled {
     pub rules: Rules,
     /// Addresses, policy rules and routes, in the order in which they are added.
     pub routing: Vec<RoutingItem>,
-    /// The intent that this was compiled from.
-    intent: Intent,
+    scheme: &'static Scheme,
+    origin: Origin,
+}
+
+/// What the rules were compiled from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    Intent(Box<Intent>),
+    /// The same in legacy tables.
+    Legacy(engines::xtables::Ruleset),
 }
 
 impl Compiled {
+    /// Of another kind of redirection than that to a sidecar. `legacy` is the same in legacy tables, as upstream writes
+    /// it: rules of built-in chains that equal its own are taken for upstream's.
+    #[must_use]
+    pub fn new(
+        scheme: &'static Scheme,
+        rules: Rules,
+        routing: Vec<RoutingItem>,
+        legacy: engines::xtables::Ruleset,
+    ) -> Self {
+        Self {
+            rules,
+            routing,
+            scheme,
+            origin: Origin::Legacy(legacy),
+        }
+    }
+
+    /// The kind of redirection.
+    #[must_use]
+    pub fn scheme(&self) -> &'static Scheme {
+        self.scheme
+    }
+
     /// The same intent in legacy tables, as upstream's installer writes it by default.
     pub(crate) fn in_legacy_tables(&self) -> Cow<'_, engines::xtables::Ruleset> {
-        match &self.rules {
-            Rules::Xtables(rules) => Cow::Borrowed(rules),
-            Rules::Nft(_) => Cow::Owned(xtables::ruleset(&self.intent)),
+        match (&self.rules, &self.origin) {
+            (Rules::Xtables(rules), _) | (_, Origin::Legacy(rules)) => Cow::Borrowed(rules),
+            (Rules::Nft(_), Origin::Intent(intent)) => Cow::Owned(xtables::ruleset(intent)),
         }
     }
 }
@@ -82,7 +114,8 @@ pub fn compile(intent: &Intent, engine: Engine) -> Compiled {
     Compiled {
         rules,
         routing: routing::routing(intent),
-        intent: intent.clone(),
+        scheme: &SIDECAR,
+        origin: Origin::Intent(Box::new(intent.clone())),
     }
 }
 

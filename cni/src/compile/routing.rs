@@ -15,7 +15,7 @@ pub enum RoutingItem {
         /// The address and its prefix length.
         address: IpNet,
     },
-    /// `ip rule add fwmark MARK/MASK lookup TABLE`, without an explicit priority.
+    /// `ip rule add fwmark MARK/MASK lookup TABLE [priority PRIORITY]`
     PolicyRule {
         /// Family.
         family: AddressFamily,
@@ -25,6 +25,8 @@ pub enum RoutingItem {
         mask: u32,
         /// `FRA_TABLE`
         table: u32,
+        /// `FRA_PRIORITY`; `None`: the kernel chooses one before all others.
+        priority: Option<u32>,
     },
     /// `ip route add local default dev lo table TABLE`: every address is local. For IPv4 with
     /// host scope.
@@ -60,6 +62,7 @@ pub(super) fn routing(intent: &Intent) -> Vec<RoutingItem> {
         mark,
         mask: u32::MAX,
         table,
+        priority: None,
     };
     let route = |family| RoutingItem::LocalDefault { family, table };
     items.extend(families.clone().map(route));
@@ -95,14 +98,17 @@ impl RoutingItem {
                 mark,
                 mask,
                 table,
+                priority,
             } => {
                 let mask = match *mask {
                     u32::MAX => String::new(),
                     mask => format!("/{mask:#x}"),
                 };
+                let priority = priority.map(|p| format!(" priority {p}"));
                 format!(
-                    "ip {} rule {verb}fwmark {mark:#x}{mask} lookup {table}",
-                    option(*family)
+                    "ip {} rule {verb}fwmark {mark:#x}{mask} lookup {table}{}",
+                    option(*family),
+                    priority.unwrap_or_default()
                 )
             }
             Self::LocalDefault { family, table } => {

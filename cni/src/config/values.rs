@@ -91,8 +91,11 @@ pub(super) fn ids(field: &str, element: &str, file: &Path) -> Result<IdRange, In
 }
 
 impl InterfaceName {
-    /// Parses a list element that holds an interface name.
-    pub(crate) fn parse(field: &str, element: &str) -> Result<Self, InputError> {
+    /// Parses a list element that holds an interface name; `field` is where it is from.
+    ///
+    /// # Errors
+    /// No interface can have this name.
+    pub fn parse(field: &str, element: &str) -> Result<Self, InputError> {
         let reason = if element.is_empty() || element.len() > 15 {
             "does not have 1 to 15 bytes"
         } else if element.contains('/') || element.contains(char::is_whitespace) {

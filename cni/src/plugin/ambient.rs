@@ -1,12 +1,15 @@
 //! Decides whether a pod is enrolled in ambient mode.
 
 use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::Value;
 
 use super::enrol::{Candidate, Plugin};
 use super::selector::LabelSelector;
 use crate::annotation::STATUS;
 use crate::pod::Pod;
-use crate::protocol::{CniError, NetConf};
+use crate::protocol::{CniError, Selector};
 
 impl Plugin<'_> {
     /// Reads the pod and its namespace and decides. A failure is an error, except
@@ -36,46 +39,85 @@ impl Plugin<'_> {
     }
 
     fn decide_ambient(&self, candidate: &Candidate, attempts: u32) -> Result<bool, CniError> {
-        let selectors = compile(&candidate.conf)?;
+        let enablement = Enablement::compile(&candidate.conf.enablement_selectors)
+            .map_err(CniError::internal)?;
         let ask = |limit| self.read_pod_and_namespace(candidate, limit);
         // Never `None`: `give_up` is always false here.
         let Some((pod, namespace)) = self.attempts(candidate).run(attempts, &|| false, ask)? else {
             return Ok(false);
         };
-        Ok(is_enabled(
-            &selectors,
-            &pod,
-            &namespace.metadata.labels.unwrap_or_default(),
-        ))
+        let labels = namespace.metadata.labels.unwrap_or_default();
+        Ok(enablement.decide(&pod, &labels).is_ok())
     }
 }
 
-type Pair = (LabelSelector, LabelSelector);
+/// Which pods are ambient: the pairs of `AMBIENT_ENABLEMENT_SELECTOR`. The plugin and the node agent decide by the same
+/// rules.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Enablement(Vec<(LabelSelector, LabelSelector)>);
 
-fn compile(conf: &NetConf) -> Result<Vec<Pair>, CniError> {
-    let compile = |which: &str, value| {
-        LabelSelector::compile(value).map_err(|reason| {
-            CniError::internal(format!(
-                "enablement_selectors: {which}: {reason}; correct the node agent's setting \
-                 AMBIENT_ENABLEMENT_SELECTOR"
-            ))
-        })
-    };
-    conf.enablement_selectors
-        .iter()
-        .map(|pair| {
+/// Why a pod is not ambient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotAmbient {
+    /// `spec.hostNetwork`
+    HostNetwork,
+    /// It has the annotation `sidecar.istio.io/status`.
+    Sidecar,
+    /// No pair of selectors matches its labels and those of its namespace.
+    NotSelected,
+}
+
+impl Enablement {
+    /// Compiles pairs of selectors; an absent selector matches everything, and no pair selects nothing.
+    ///
+    /// # Errors
+    /// The selector that does not compile, and why.
+    pub fn compile(pairs: &[Selector]) -> Result<Self, String> {
+        let compile = |which: &str, value: &Value| {
+            LabelSelector::compile(value).map_err(|reason| {
+                format!(
+                    "enablement_selectors: {which}: {reason}; correct the node agent's setting \
+                     AMBIENT_ENABLEMENT_SELECTOR"
+                )
+            })
+        };
+        let pair = |pair: &Selector| {
             let pod = compile("podSelector", &pair.pod)?;
             Ok((pod, compile("namespaceSelector", &pair.namespace)?))
-        })
-        .collect()
+        };
+        pairs.iter().map(pair).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether a pod in a namespace with these labels is ambient.
+    ///
+    /// # Errors
+    /// The first reason why it is not.
+    pub fn decide(
+        &self,
+        pod: &Pod,
+        namespace: &BTreeMap<String, String>,
+    ) -> Result<(), NotAmbient> {
+        if pod.spec.host_network {
+            return Err(NotAmbient::HostNetwork);
+        }
+        if pod.metadata.annotations.contains_key(STATUS) {
+            return Err(NotAmbient::Sidecar);
+        }
+        let matches = |(of_pod, of_namespace): &(LabelSelector, LabelSelector)| {
+            of_pod.matches(&pod.metadata.labels) && of_namespace.matches(namespace)
+        };
+        let selected = self.0.iter().any(matches);
+        selected.then_some(()).ok_or(NotAmbient::NotSelected)
+    }
 }
 
-/// True for a pod that is not on the host's network, has no sidecar, and matches a pair.
-fn is_enabled(selectors: &[Pair], pod: &Pod, namespace: &BTreeMap<String, String>) -> bool {
-    if pod.spec.host_network || pod.metadata.annotations.contains_key(STATUS) {
-        return false;
+impl fmt::Display for NotAmbient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::HostNetwork => "it has the network of its node",
+            Self::Sidecar => "it has a sidecar",
+            Self::NotSelected => "no selector matches its labels and those of its namespace",
+        })
     }
-    selectors.iter().any(|(of_pod, of_namespace)| {
-        of_pod.matches(&pod.metadata.labels) && of_namespace.matches(namespace)
-    })
 }

@@ -29,6 +29,7 @@ mod program;
 mod selector;
 mod sidecar;
 
+pub use ambient::{Enablement, NotAmbient};
 pub use attempts::Limits;
 pub use backend::{Backend, Desired, Deviation};
 pub use engine::named_engine;

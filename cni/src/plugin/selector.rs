@@ -10,7 +10,7 @@ use crate::json;
 /// `metav1.LabelSelector`: all its requirements must hold; without requirements it matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct LabelSelector {
+pub(crate) struct LabelSelector {
     #[serde(deserialize_with = "json::nullable")]
     match_labels: BTreeMap<String, String>,
     #[serde(deserialize_with = "json::list")]

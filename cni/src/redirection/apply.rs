@@ -14,6 +14,7 @@ use super::engines::Found;
 use super::failure::Failure;
 use super::named::Named;
 use super::routing::{self, Held};
+use super::scheme::Scheme;
 use super::write::{Writer, Written};
 use super::{Change, engines};
 use crate::compile::{Compiled, RoutingItem};
@@ -31,16 +32,21 @@ pub(super) fn apply(
     before: &Held,
 ) -> Result<Written, Failure> {
     let items = &desired.routing;
+    let scheme = desired.scheme();
     let mut writer = Writer::open(desired, found)?;
-    let undo = Undo { before, items };
+    let undo = Undo {
+        scheme,
+        before,
+        items,
+    };
     let missing = before.missing(items);
-    let mut changes = routing::add(routing, &missing).map_err(|e| undo.routing(e))?;
+    let mut changes = routing::add(routing, &missing, scheme).map_err(|e| undo.routing(e))?;
     let mut written = writer.write().map_err(|e| undo.all(&writer, e))?;
     changes.append(&mut written.changes);
     if !changes.is_empty() {
         // Retries once on a new socket, in case an answer was lost.
-        let again = |_| Routing::open().and_then(|fresh| settle(&fresh, items));
-        let settled = settle(routing, items).or_else(again);
+        let again = |_| Routing::open().and_then(|fresh| settle(&fresh, items, scheme));
+        let settled = settle(routing, items, scheme).or_else(again);
         let failed = |e: Error| undo.all(&writer, e.with_in_force(InForce::Yes));
         changes.extend(settled.map_err(failed)?);
     }
@@ -74,14 +80,18 @@ pub(super) fn apply(
 }
 
 /// Reads the routing back, and adds again items that another writer has removed.
-fn settle(routing: &Routing, items: &[RoutingItem]) -> Result<Vec<Change>> {
+fn settle(
+    routing: &Routing,
+    items: &[RoutingItem],
+    scheme: &'static Scheme,
+) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     for _ in 0..ROUNDS {
-        let missing = Held::read_of(routing, items)?.missing(items);
+        let missing = Held::read_of(scheme, routing, items)?.missing(items);
         if missing.is_empty() {
             return Ok(changes);
         }
-        changes.extend(routing::add(routing, &missing)?);
+        changes.extend(routing::add(routing, &missing, scheme)?);
     }
     let why = "another writer removes it each time; find out who writes routes in this namespace";
     Err(Error::exhausted("verify", "the routing", why))
@@ -89,6 +99,7 @@ fn settle(routing: &Routing, items: &[RoutingItem]) -> Result<Vec<Change>> {
 
 /// Restores the state before the change.
 struct Undo<'a> {
+    scheme: &'static Scheme,
     before: &'a Held,
     items: &'a [RoutingItem],
 }
@@ -116,7 +127,7 @@ impl Undo<'_> {
     fn take_routing_back(&self) -> Vec<Error> {
         let once = || {
             let read = Routing::open().and_then(|fresh| {
-                let added = Held::read(&fresh, self.items)?.since(self.before);
+                let added = Held::read(self.scheme, &fresh, self.items)?.since(self.before);
                 Ok((fresh, added))
             });
             match read {
@@ -132,7 +143,8 @@ impl Undo<'_> {
 pub(super) fn clean(named: Named<'_>) -> Result<Vec<Change>, Failure> {
     let clean = || engines::clean(named);
     let (mut changes, mut failures) = engines::twice(clean(), clean);
-    let routing = Routing::open().and_then(|r| Held::read(&r, &[]).map(|held| (r, held.ours())));
+    let routing =
+        Routing::open().and_then(|r| Held::read(named.0, &r, &[]).map(|held| (r, held.ours())));
     match routing {
         Err(e) => failures.push(e),
         Ok((routing, ours)) => {

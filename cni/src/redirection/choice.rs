@@ -8,9 +8,9 @@
 //! namespace and a dozen trials, more than the rules themselves. So [`Visit::apply_intent`] writes to nf_tables and
 //! probes only when the kernel reports a missing feature, in which case nothing was changed.
 
-use super::{Cost, Failure, Visit, engines, families};
-use crate::compile::{Compiled, Engine, Rules, compile};
-use crate::config::Intent;
+use super::scheme::Desired;
+use super::{Cost, Failure, Visit};
+use crate::compile::{Compiled, Engine, Rules};
 use crate::redirection::Change;
 use weir_netfilter::probe::{
     Finding, RunningKernel,
@@ -65,12 +65,12 @@ impl Visit<'_> {
     /// # Errors
     /// The kernel lacks features that the intent needs in both: the error names them and the options that provide them.
     /// The kernel does not permit this process to read.
-    pub fn choose_engine(&self, intent: &Intent) -> Result<Engine> {
-        let preferred = engines::look()?.choice()?;
+    pub fn choose_engine<D: Desired>(&self, intent: &D) -> Result<Engine> {
+        let preferred = self.found()?.choice()?;
         if !preferred.is_open() {
             return Ok(preferred.engine);
         }
-        let lacks = |engine| lacking(&compile(intent, engine));
+        let lacks = |engine| lacking(&self.possible(&intent.compile(engine)));
         let nft = lacks(Engine::Nft);
         if nft.is_empty() {
             return Ok(Engine::Nft);
@@ -87,7 +87,7 @@ impl Visit<'_> {
     /// # Errors
     /// The kernel does not permit this process to read.
     pub fn engine_in_use(&self) -> Result<Option<Engine>> {
-        let found = engines::look()?.choice()?;
+        let found = self.found()?.choice()?;
         Ok(found.is_in_use.then_some(found.engine))
     }
 
@@ -98,20 +98,20 @@ impl Visit<'_> {
     /// # Errors
     /// The kernel has neither, or does not permit this process to read.
     pub fn engine_to_try(&self) -> Result<Engine> {
-        Ok(engines::look()?.choice()?.engine)
+        Ok(self.found()?.choice()?.engine)
     }
 
     /// Compiles for `engine`, or for the chosen engine, and applies as [`Sandbox::apply`](super::Sandbox::apply) does.
     ///
     /// # Errors
     /// As [`Sandbox::apply`](super::Sandbox::apply) and [`Visit::choose_engine`].
-    pub fn apply_intent(
+    pub fn apply_intent<D: Desired>(
         &self,
-        intent: &Intent,
+        intent: &D,
         engine: Option<Engine>,
     ) -> Result<AppliedRedirection, Failure> {
         let with = |engine, found| {
-            let written = self.apply_beside(&compile(intent, engine), found)?;
+            let written = self.apply_beside(&intent.compile(engine), found)?;
             Ok(AppliedRedirection {
                 engine,
                 changes: written.changes,
@@ -119,7 +119,7 @@ impl Visit<'_> {
                 cost: written.cost,
             })
         };
-        let found = engines::look()?;
+        let found = self.found()?;
         if let Some(engine) = engine {
             return with(engine, found);
         }
@@ -127,9 +127,9 @@ impl Visit<'_> {
         match with(preferred.engine, found) {
             Err(refused) if is_lack(&refused) && preferred.is_open() => {
                 // nf_tables need no probing: the kernel has refused the rules.
-                let lacking = lacking(&compile(intent, Engine::Xtables));
+                let lacking = lacking(&self.possible(&intent.compile(Engine::Xtables)));
                 if lacking.is_empty() {
-                    return with(Engine::Xtables, engines::look()?);
+                    return with(Engine::Xtables, self.found()?);
                 }
                 let refused = refused.reason.to_string();
                 Err(self.served_by_none(&refused, &words(&lacking)).into())
@@ -155,7 +155,7 @@ fn is_lack(failure: &Failure) -> bool {
 /// The features for these rules that the kernel certainly lacks. Features that cannot be probed are not included: the
 /// attempt shows whether they exist.
 fn lacking(compiled: &Compiled) -> Vec<Finding> {
-    let (needs, kernel) = (families::possible(compiled).needs(), RunningKernel::read());
+    let (needs, kernel) = (compiled.needs(), RunningKernel::read());
     let found = Netns::create().and_then(|ns| ns.run(|| needs::findings(&kernel, &needs)));
     let mut found = found.unwrap_or_default();
     found.retain(|finding| finding.answer.is_lack());
@@ -171,7 +171,8 @@ fn words(lacking: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{NameFiles, SidecarConfig};
+    use crate::compile::compile;
+    use crate::config::{Intent, NameFiles, SidecarConfig};
     use weir_netfilter::probe::{Answer, nft, xtables};
 
     fn compiled(engine: Engine, change: impl FnOnce(&mut SidecarConfig)) -> Compiled {

@@ -14,7 +14,8 @@
 
 use super::choice::Choice;
 use super::named::Named;
-use super::{Change, TABLES, leftovers};
+use super::scheme::Scheme;
+use super::{Change, leftovers};
 use crate::compile::{self, Compiled, Rules};
 use nix::errno::Errno;
 use std::path::Path;
@@ -37,6 +38,7 @@ const TABLE_NAMES: [&str; 2] = [
 
 /// The state of the namespace of this thread before anything is written.
 pub(super) struct Found {
+    scheme: &'static Scheme,
     /// The tables of nf_tables, and a socket for further use.
     pub(super) nft: Result<(nft::NftEngine, Vec<TableId>)>,
     /// True if legacy tables hold owned rules.
@@ -47,9 +49,10 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// Existing legacy tables cannot be read.
-pub(super) fn look() -> Result<Found> {
+pub(super) fn look(scheme: &'static Scheme) -> Result<Found> {
     let listed = |mut engine: nft::NftEngine| engine.tables().map(|tables| (engine, tables));
     Ok(Found {
+        scheme,
         nft: nft::NftEngine::open().and_then(listed),
         legacy_holds: legacy_holds_ours()?,
     })
@@ -58,7 +61,7 @@ pub(super) fn look() -> Result<Found> {
 impl Found {
     /// True if nf_tables hold owned rules.
     pub(super) fn nft_holds(&self) -> bool {
-        matches!(&self.nft, Ok((_, tables)) if holds(tables))
+        matches!(&self.nft, Ok((_, tables)) if self.scheme.holds(tables))
     }
 
     /// The engine for this namespace. Whether it has the features that an intent needs is not checked here: see
@@ -107,12 +110,6 @@ pub(super) fn is_lack(error: &Error) -> bool {
     error.is_unsupported() || LACKS.iter().any(|lack| error.errno() == Some(*lack as i32))
 }
 
-/// True if one of these tables is owned.
-pub(super) fn holds(tables: &[TableId]) -> bool {
-    let ours = owned();
-    tables.iter().any(|found| ours.contains(found))
-}
-
 /// True if the kernel has legacy tables and permits this process to read them: their list exists, even if it is
 /// empty.
 pub(super) fn legacy_can_be_used() -> bool {
@@ -148,12 +145,13 @@ pub(super) fn legacy_holds_ours() -> Result<bool> {
 
 /// The changes from the actual to the desired rules, including the removal of the other engine's rules.
 pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
-    let named = Named(Some(desired));
+    let named = Named::plan(desired);
+    let owned = named.0.owned();
     match &desired.rules {
         Rules::Nft(ruleset) => {
             let mut engine = nft::NftEngine::open()?;
-            let found = engine.read_for(ruleset, &owned())?;
-            let drift = nft::plan(ruleset, &found, &owned());
+            let found = engine.read_for(ruleset, &owned)?;
+            let drift = nft::plan(ruleset, &found, &owned);
             let mut changes: Vec<Change> = drift.ops.into_iter().map(Change::Rules).collect();
             changes.extend(drift.kept.into_iter().map(Change::Kept));
             changes.extend(legacy_left(named)?);
@@ -164,7 +162,7 @@ pub(super) fn drift(desired: &Compiled) -> Result<Vec<Change>> {
         Rules::Xtables(ruleset) => {
             let ops = xtables::XtEngine::open()?.drift(ruleset, &ours())?.ops;
             let mut changes: Vec<Change> = ops.into_iter().map(Change::legacy).collect();
-            changes.extend(nft_left()?);
+            changes.extend(nft_left(named.0)?);
             changes.extend(leftovers_found(named)?);
             Ok(changes)
         }
@@ -183,10 +181,10 @@ fn legacy_left(named: Named<'_>) -> Result<Vec<Change>> {
 }
 
 /// The removal of owned tables from nf_tables.
-fn nft_left() -> Result<Vec<Change>> {
+fn nft_left(scheme: &Scheme) -> Result<Vec<Change>> {
     without_nft(|| {
         Ok(nft::NftEngine::open()?
-            .drift(&nft::Ruleset::default(), &owned())?
+            .drift(&nft::Ruleset::default(), &scheme.owned())?
             .ops)
     })
 }
@@ -201,7 +199,7 @@ pub(super) fn plan_clean(named: Named<'_>) -> Result<Vec<Change>> {
 /// The same except for rules that upstream left in tables of `iptables-nft`.
 pub(super) fn ours_left(named: Named<'_>) -> Result<Vec<Change>> {
     let mut changes = legacy_left(named)?;
-    changes.extend(nft_left()?);
+    changes.extend(nft_left(named.0)?);
     Ok(changes)
 }
 
@@ -216,7 +214,11 @@ pub(super) fn leftovers_found(named: Named<'_>) -> Result<Vec<Change>> {
 /// Removes owned rules from every engine and, from built-in chains of legacy tables and of iptables-nft's, also rules
 /// that equal those of this plan. Continues after a failure.
 pub(super) fn clean(named: Named<'_>) -> Removed {
-    each([clean_legacy(named), clean_nft(), leftovers::remove(named)])
+    each([
+        clean_legacy(named),
+        clean_nft(named.0),
+        leftovers::remove(named),
+    ])
 }
 
 /// The changes and all failures of a removal.
@@ -273,10 +275,10 @@ pub(super) fn clean_legacy(named: Named<'_>) -> Removed {
 }
 
 /// Removes owned tables in one transaction.
-pub(super) fn clean_nft() -> Removed {
+pub(super) fn clean_nft(scheme: &Scheme) -> Removed {
     whole(without_nft(|| {
         Ok(nft::NftEngine::open()?
-            .apply(&nft::Ruleset::default(), &owned())?
+            .apply(&nft::Ruleset::default(), &scheme.owned())?
             .ops)
     }))
 }
@@ -313,13 +315,6 @@ pub(super) fn show_sets<R: Default>(
         Err(e) if !is_there && !e.is_permission() => Ok(R::default()),
         read => read,
     }
-}
-
-pub(super) fn owned() -> Vec<TableId> {
-    TABLES
-        .iter()
-        .map(|name| (nft::TableFamily::Inet, (*name).to_owned()))
-        .collect()
 }
 
 pub(super) fn ours() -> xtables::Ownership {

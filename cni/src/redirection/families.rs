@@ -1,19 +1,37 @@
 //! A kernel without IPv6: not built in, or switched off at boot (`ipv6.disable=1`).
 
+use super::scheme::SIDECAR;
 use crate::compile::{Compiled, RoutingItem, Rules};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::borrow::Cow;
+use std::net::{IpAddr, Ipv6Addr};
 use weir_netfilter::xtables::XtFamily;
-use weir_netlink::route;
+use weir_netlink::route::{self, Address, LOOPBACK_IFINDEX};
 
 /// The part of the redirection that this kernel supports. Without IPv6 there are no IPv6 packets to redirect, and the
 /// kernel refuses IPv6 addresses and has no legacy tables for them; it accepts IPv6 rules in `inet` tables.
-pub(super) fn possible(desired: &Compiled) -> Cow<'_, Compiled> {
-    if has_ipv6() {
-        return Cow::Borrowed(desired);
+pub(super) fn possible<'a>(desired: &'a Compiled, addresses: &[Address]) -> Cow<'a, Compiled> {
+    if !has_ipv6() {
+        return Cow::Owned(without_ipv6(desired));
     }
-    Cow::Owned(without_ipv6(desired))
+    let loopback = IpAddr::from(Ipv6Addr::LOCALHOST);
+    let on_lo = |a: &Address| a.index == LOOPBACK_IFINDEX && a.net.addr() == loopback;
+    // A sidecar's redirection over IPv6 needs addresses of its own there, and fails without.
+    match desired.scheme() == &SIDECAR || addresses.iter().any(on_lo) {
+        true => Cow::Borrowed(desired),
+        false => Cow::Owned(without_routes_of_ipv6(desired)),
+    }
+}
+
+/// `lo` has no IPv6: it is switched off there (`net.ipv6.conf.lo.disable_ipv6`), or `lo` is down. The kernel refuses routes
+/// over it, and nothing arrives there.
+fn without_routes_of_ipv6(desired: &Compiled) -> Compiled {
+    let mut rest = desired.clone();
+    rest.routing.retain(|item| {
+        !matches!(item, RoutingItem::LocalDefault { family, .. } if *family == route::AddressFamily::V6)
+    });
+    rest
 }
 
 /// Everything except `EAFNOSUPPORT` counts as yes: not capturing traffic by mistake would be worse than an error.

@@ -28,6 +28,7 @@ mod hindrance;
 mod leftovers;
 mod named;
 mod routing;
+mod scheme;
 mod strays;
 mod visit;
 mod write;
@@ -37,6 +38,7 @@ pub use choice::AppliedRedirection;
 pub use failure::Failure;
 pub use fingerprint::Fingerprint;
 pub use routing::RTPROT_WEIR;
+pub use scheme::{Desired, SIDECAR, Scheme};
 pub use strays::Strays;
 pub use visit::Visit;
 
@@ -163,12 +165,7 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be read.
     pub fn plan_clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>> {
-        self.netns.run(|| {
-            let mut changes = engines::plan_clean(Named(of))?;
-            let held = Held::read(&Routing::open()?, &[])?;
-            changes.extend(held.ours().iter().map(Ours::change));
-            Ok(changes)
-        })?
+        self.netns.run(|| plan_clean(Named(&SIDECAR, of)))?
     }
 
     /// Removes the owned objects. Returns the removals; empty when there were none.
@@ -180,7 +177,7 @@ impl Sandbox {
     /// # Errors
     /// Everything that could not be removed. Routing is kept while rules that need it may exist.
     pub fn clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>, Failure> {
-        self.netns.run(|| apply::clean(Named(of)))?
+        self.netns.run(|| apply::clean(Named(&SIDECAR, of)))?
     }
 
     /// All nf_tables objects of the namespace, owned and foreign.
@@ -225,6 +222,14 @@ impl Sandbox {
         let sets = netns.run(|| engines::show_sets(|e| e.headers(None)))??;
         Ok(sets.into_iter().map(|l| l.set.header).collect())
     }
+}
+
+/// The changes that a removal would make in the namespace of this thread.
+fn plan_clean(named: Named<'_>) -> Result<Vec<Change>> {
+    let mut changes = engines::plan_clean(named)?;
+    let held = Held::read(named.0, &Routing::open()?, &[])?;
+    changes.extend(held.ours().iter().map(Ours::change));
+    Ok(changes)
 }
 
 /// Checks whether this process can write rules with either engine in the namespace of this thread; changes nothing.

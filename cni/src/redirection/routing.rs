@@ -11,6 +11,7 @@
 mod standing;
 
 use super::Change;
+use super::scheme::Scheme;
 use crate::compile::RoutingItem;
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -33,6 +34,7 @@ const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
 /// The routing of a namespace that concerns a redirection.
 pub(super) struct Held {
+    scheme: &'static Scheme,
     addresses: Vec<Address>,
     rules: Vec<PolicyRule>,
     /// Routes of the tables of the items and of the tables in which earlier policy rules look up every packet; of other
@@ -66,20 +68,27 @@ enum Owner {
 
 impl Held {
     /// Reads the routing that concerns these items, and everything owned.
-    pub(super) fn read(routing: &Routing, items: &[RoutingItem]) -> Result<Self> {
-        Self::beside(routing.addresses()?, routing, items)
+    pub(super) fn read(
+        scheme: &'static Scheme,
+        routing: &Routing,
+        items: &[RoutingItem],
+    ) -> Result<Self> {
+        Self::beside(scheme, routing.addresses()?, routing, items)
     }
 
     /// Like [`Held::read`], with addresses that were read already.
     pub(super) fn beside(
+        scheme: &'static Scheme,
         addresses: Vec<Address>,
         routing: &Routing,
         items: &[RoutingItem],
     ) -> Result<Self> {
-        let mut held = Self::of_tables(routing, items)?;
+        let adopted = (scheme.routing)();
+        let items: Vec<RoutingItem> = items.iter().chain(&adopted).cloned().collect();
+        let mut held = Self::of_tables(scheme, routing, &items)?;
         held.addresses = addresses;
-        let mut tables = tables(items);
-        tables.extend(held.read_rules(routing, items)?);
+        let mut tables = tables(&items);
+        tables.extend(held.read_rules(routing, &items)?);
         let others = routing.routes_by(WEIR)?;
         let others = others.into_iter().filter(|r| !tables.contains(&r.table));
         held.routes.extend(others);
@@ -87,9 +96,13 @@ impl Held {
     }
 
     /// Reads only what shows whether these items exist.
-    pub(super) fn read_of(routing: &Routing, items: &[RoutingItem]) -> Result<Self> {
+    pub(super) fn read_of(
+        scheme: &'static Scheme,
+        routing: &Routing,
+        items: &[RoutingItem],
+    ) -> Result<Self> {
         let has = |is: fn(&RoutingItem) -> bool| items.iter().any(is);
-        let mut held = Self::of_tables(routing, items)?;
+        let mut held = Self::of_tables(scheme, routing, items)?;
         if has(|i| matches!(i, RoutingItem::Address { .. })) {
             held.addresses = routing.addresses()?;
         }
@@ -109,12 +122,17 @@ impl Held {
         Ok(tables)
     }
 
-    fn of_tables(routing: &Routing, items: &[RoutingItem]) -> Result<Self> {
+    fn of_tables(
+        scheme: &'static Scheme,
+        routing: &Routing,
+        items: &[RoutingItem],
+    ) -> Result<Self> {
         let mut routes = Vec::new();
         for table in tables(items) {
             routes.extend(routing.routes(table)?);
         }
         Ok(Self {
+            scheme,
             addresses: Vec::new(),
             rules: Vec::new(),
             routes,
@@ -124,19 +142,24 @@ impl Held {
     /// Everything owned, in the order of removal. On a kernel that does not store the protocol of addresses this
     /// includes the passthrough address: only a redirection uses it.
     pub(super) fn ours(&self) -> Vec<Ours> {
-        let rules = self.rules.iter().filter(|r| is_ours(r)).map(|r| Ours {
+        let adopted = (self.scheme.routing)();
+        let is_ours =
+            |rule: &&PolicyRule| is_ours(rule) || adopted.iter().any(|item| is_exactly(rule, item));
+        let rules = self.rules.iter().filter(is_ours).map(|r| Ours {
             item: RoutingItem::PolicyRule {
                 family: r.family,
                 // Without a mark it is for every packet: none of its bits are compared.
                 mark: r.fwmark.unwrap_or(0),
                 mask: r.fwmask.unwrap_or(0),
                 table: r.table,
+                priority: None,
             },
             object: Object::Rule(r.clone()),
         });
         let routes = self.routes.iter().filter_map(|r| {
             let family = r.family();
-            let is_ours = r.protocol == WEIR && r.same_effect(&route(family, r.table));
+            let is_ours = r.protocol == WEIR || tables(&adopted).contains(&r.table);
+            let is_ours = is_ours && r.same_effect(&route(family, r.table));
             let item = RoutingItem::LocalDefault {
                 family,
                 table: r.table,
@@ -178,7 +201,7 @@ impl Held {
         let is_known =
             |o: &Ours| !matches!(o.item, RoutingItem::Address { .. }) || self.owns_passthrough();
         let mut ours = self.ours();
-        ours.retain(|o| match desired.iter().position(|item| **item == o.item) {
+        ours.retain(|o| match desired.iter().position(|item| o.is(item)) {
             // Each desired item keeps one owned item; a duplicate is stale.
             Some(n) => {
                 desired.swap_remove(n);
@@ -203,6 +226,12 @@ impl Held {
     }
 }
 
+/// It is exactly this item, priority included, whoever wrote it.
+fn is_exactly(rule: &PolicyRule, item: &RoutingItem) -> bool {
+    let wanted = policy_rule(item);
+    wanted.is_some_and(|w| rule.same_effect(&w) && rule.priority == w.priority)
+}
+
 /// It bears our number and looks a table up by nothing but the mark, if by that.
 fn is_ours(rule: &PolicyRule) -> bool {
     rule.protocol == WEIR && rule.only_mark()
@@ -212,10 +241,10 @@ fn is_ours(rule: &PolicyRule) -> bool {
 ///
 /// # Errors
 /// The item that could not be added, and why. A foreign item blocks one: nothing is added then.
-pub(super) fn add(routing: &Routing, missing: &[Change]) -> Result<Vec<Change>> {
+pub(super) fn add(routing: &Routing, missing: &[Change], scheme: &Scheme) -> Result<Vec<Change>> {
     for change in missing {
         if let Change::Blocked(item, by) = change {
-            return Err(blocked(item, by));
+            return Err(blocked(item, by, scheme.remedy));
         }
     }
     let mut added = Vec::new();
@@ -229,11 +258,8 @@ pub(super) fn add(routing: &Routing, missing: &[Change]) -> Result<Vec<Change>> 
     Ok(added)
 }
 
-fn blocked(item: &RoutingItem, by: &str) -> Error {
-    let reason = format!(
-        "a foreign {by}; remove that, or choose another mark and table \
-         (inbound_tproxy_mark, inbound_tproxy_route_table)"
-    );
+fn blocked(item: &RoutingItem, by: &str, remedy: &str) -> Error {
+    let reason = format!("a foreign {by}; remove that, or {remedy}");
     Error::refused("add", format!("`{item}`"), reason)
 }
 
@@ -260,6 +286,19 @@ pub(super) fn kept(these: &[Ours]) -> Vec<Error> {
 }
 
 impl Ours {
+    /// Whether it is this item. Without a priority the kernel chose one.
+    fn is(&self, item: &RoutingItem) -> bool {
+        match (&self.object, item) {
+            (
+                Object::Rule(rule),
+                RoutingItem::PolicyRule {
+                    priority: Some(_), ..
+                },
+            ) => is_exactly(rule, item),
+            _ => self.item == *item,
+        }
+    }
+
     /// The change that removes it.
     pub(super) fn change(&self) -> Change {
         Change::Remove(self.item.clone())
@@ -305,12 +344,14 @@ fn policy_rule(item: &RoutingItem) -> Option<PolicyRule> {
         mark,
         mask,
         table,
+        priority,
     } = item
     else {
         return None;
     };
     let mut rule = PolicyRule::mark(*family, *mark, *table).by(WEIR);
     rule.fwmask = Some(*mask);
+    rule.priority = *priority;
     Some(rule)
 }
 

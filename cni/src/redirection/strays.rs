@@ -2,6 +2,7 @@
 
 use super::named::Named;
 use super::routing::Held;
+use super::scheme::SIDECAR;
 use super::{Change, Sandbox, Visit, authorship, engines};
 use crate::compile::RoutingItem;
 use weir_netfilter::nft;
@@ -44,13 +45,13 @@ impl Visit<'_> {
 
 /// Looks for them in the namespace of this thread.
 fn find() -> Result<Option<Strays>> {
-    let mut changes = engines::ours_left(Named::NONE)?;
+    let mut changes = engines::ours_left(Named(&SIDECAR, None))?;
     let tables = changes.iter().any(|c| matches!(c, Change::Rules(_)));
     let signed = engines::legacy_signed()?;
-    let left = engines::leftovers_found(Named::NONE)?;
+    let left = engines::leftovers_found(Named(&SIDECAR, None))?;
     let is_foreign = !left.is_empty();
     changes.extend(left);
-    let held = Held::read(&Routing::open()?, &[])?;
+    let held = Held::read(&SIDECAR, &Routing::open()?, &[])?;
     let (mut routing, mut address) = (false, false);
     for ours in held.ours() {
         match ours.change() {

@@ -3,9 +3,11 @@
 use super::engines::{self, Found};
 use super::named::Named;
 use super::routing::{Held, Ours};
+use super::scheme::{SIDECAR, Scheme};
 use super::write::Written;
 use super::{Change, Failure, Sandbox, apply, change, families, hindrance};
 use crate::compile::Compiled;
+use std::borrow::Cow;
 use std::net::IpAddr;
 use weir_netlink::Result;
 use weir_netlink::route::{Address, LOOPBACK_IFINDEX, Routing};
@@ -14,6 +16,7 @@ use weir_netlink::route::{Address, LOOPBACK_IFINDEX, Routing};
 /// are dumped once, at the beginning.
 pub struct Visit<'a> {
     sandbox: &'a Sandbox,
+    scheme: &'static Scheme,
     routing: Routing,
     addresses: Vec<Address>,
 }
@@ -24,11 +27,24 @@ impl Sandbox {
     /// # Errors
     /// The namespace cannot be entered, or its addresses cannot be listed; `f` is not called then.
     pub fn visit<T: Send>(&self, f: impl FnOnce(&Visit<'_>) -> T + Send) -> Result<T> {
+        self.visit_for(&SIDECAR, f)
+    }
+
+    /// The same for another kind of redirection than that to a sidecar.
+    ///
+    /// # Errors
+    /// As [`Sandbox::visit`].
+    pub fn visit_for<T: Send>(
+        &self,
+        scheme: &'static Scheme,
+        f: impl FnOnce(&Visit<'_>) -> T + Send,
+    ) -> Result<T> {
         self.netns().run(|| {
             let routing = Routing::open()?;
             let addresses = routing.addresses()?;
             Ok(f(&Visit {
                 sandbox: self,
+                scheme,
                 routing,
                 addresses,
             }))
@@ -41,6 +57,10 @@ impl Visit<'_> {
     #[must_use]
     pub fn sandbox(&self) -> &Sandbox {
         self.sandbox
+    }
+
+    pub(super) fn found(&self) -> Result<Found> {
+        engines::look(self.scheme)
     }
 
     /// As [`Sandbox::addresses`].
@@ -59,7 +79,7 @@ impl Visit<'_> {
     /// # Errors
     /// The namespace cannot be read.
     pub fn plan(&self, desired: &Compiled) -> Result<Vec<Change>> {
-        let desired = families::possible(desired);
+        let desired = self.possible(desired);
         let held = self.held(&desired)?;
         let mut changes = held.missing(&desired.routing);
         changes.extend(held.stale(&desired.routing).iter().map(Ours::change));
@@ -81,12 +101,12 @@ impl Visit<'_> {
     /// # Errors
     /// The tables cannot be read.
     pub fn hindrances(&self, desired: &Compiled) -> Result<Vec<String>> {
-        hindrance::find(&families::possible(desired))
+        hindrance::find(&self.possible(desired))
     }
 
     /// As [`Sandbox::apply`].
     pub(super) fn apply(&self, desired: &Compiled) -> Result<Vec<Change>, Failure> {
-        let written = self.apply_beside(desired, engines::look()?)?;
+        let written = self.apply_beside(desired, self.found()?)?;
         Ok(written.changes)
     }
 
@@ -96,7 +116,7 @@ impl Visit<'_> {
         desired: &Compiled,
         found: Found,
     ) -> Result<Written, Failure> {
-        let desired = families::possible(desired);
+        let desired = self.possible(desired);
         let before = self.held(&desired)?;
         apply::apply(&desired, found, &self.routing, &before)
     }
@@ -106,11 +126,24 @@ impl Visit<'_> {
     /// # Errors
     /// As [`Sandbox::clean`].
     pub fn clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>, Failure> {
-        apply::clean(Named(of))
+        apply::clean(Named(self.scheme, of))
+    }
+
+    /// The changes that [`Visit::clean`] would make.
+    ///
+    /// # Errors
+    /// The namespace cannot be read.
+    pub fn plan_clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>> {
+        super::plan_clean(Named(self.scheme, of))
+    }
+
+    /// The part of it that is possible in this namespace.
+    pub(super) fn possible<'d>(&self, desired: &'d Compiled) -> Cow<'d, Compiled> {
+        families::possible(desired, &self.addresses)
     }
 
     fn held(&self, desired: &Compiled) -> Result<Held> {
         let addresses = self.addresses.clone();
-        Held::beside(addresses, &self.routing, &desired.routing)
+        Held::beside(self.scheme, addresses, &self.routing, &desired.routing)
     }
 }

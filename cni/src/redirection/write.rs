@@ -1,6 +1,6 @@
 //! Writes rules with one engine, reads them back, and removes them after a failure.
 
-use super::engines::{self, Found, Removed, holds, is_lack, ours, owned, twice};
+use super::engines::{self, Found, Removed, is_lack, ours, twice};
 use super::named::Named;
 use super::{Change, Cost, leftovers};
 use crate::compile::{Compiled, Rules};
@@ -40,7 +40,7 @@ impl<'a> Writer<'a> {
         let (engine, tables, replaces, other) = match &desired.rules {
             Rules::Nft(rules) => {
                 let (engine, tables) = found.nft?;
-                let by_nft = holds(&tables);
+                let by_nft = desired.scheme().holds(&tables);
                 (Engine::Nft(engine, rules), tables, by_nft, by_legacy)
             }
             Rules::Xtables(rules) => {
@@ -50,7 +50,7 @@ impl<'a> Writer<'a> {
                     Err(e) if is_lack(&e) => Vec::new(),
                     Err(e) => return Err(e),
                 };
-                let by_nft = holds(&tables);
+                let by_nft = desired.scheme().holds(&tables);
                 let engine = Engine::Xtables(xtables::XtEngine::open()?, rules);
                 (engine, tables, by_legacy, by_nft)
             }
@@ -70,7 +70,7 @@ impl<'a> Writer<'a> {
     pub(super) fn write(&mut self) -> Result<Written> {
         match &mut self.engine {
             Engine::Nft(engine, rules) => {
-                let applied = engine.apply(rules, &owned())?;
+                let applied = engine.apply(rules, &self.desired.scheme().owned())?;
                 Ok(Written {
                     changes: applied.ops.into_iter().map(Change::Rules).collect(),
                     kept: applied.kept.into_iter().map(Change::Kept).collect(),
@@ -105,9 +105,10 @@ impl<'a> Writer<'a> {
         if self.replaces {
             return (self.now().unwrap_or(in_force), Vec::new());
         }
+        let scheme = self.desired.scheme();
         let gone = || match self.desired.rules {
-            Rules::Nft(_) => engines::clean_nft(),
-            Rules::Xtables(_) => engines::clean_legacy(Named::NONE),
+            Rules::Nft(_) => engines::clean_nft(scheme),
+            Rules::Xtables(_) => engines::clean_legacy(Named(scheme, None)),
         };
         let (_, failures) = twice(gone(), gone);
         match failures.is_empty() {
@@ -120,7 +121,8 @@ impl<'a> Writer<'a> {
     fn now(&self) -> Option<InForce> {
         let differs = match &self.desired.rules {
             Rules::Nft(rules) => {
-                let drift = nft::NftEngine::open().and_then(|mut e| e.drift(rules, &owned()));
+                let owned = self.desired.scheme().owned();
+                let drift = nft::NftEngine::open().and_then(|mut e| e.drift(rules, &owned));
                 !drift.ok()?.ops.is_empty()
             }
             Rules::Xtables(rules) => {
@@ -143,10 +145,10 @@ impl<'a> Writer<'a> {
 
     /// Removes the owned rules of the other engine and of iptables-nft; continues after a failure.
     pub(super) fn take_over(&mut self, written: &Written) -> Removed {
-        let named = Named(Some(self.desired));
+        let named = Named::plan(self.desired);
         let other = || match self.desired.rules {
             Rules::Nft(_) => engines::clean_legacy(named),
-            Rules::Xtables(_) => engines::clean_nft(),
+            Rules::Xtables(_) => engines::clean_nft(named.0),
         };
         let first = other();
         let left = match &mut self.engine {

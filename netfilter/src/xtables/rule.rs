@@ -99,6 +99,13 @@ impl RuleBuilder {
         self
     }
 
+    /// `! -o NAME`
+    #[must_use]
+    pub fn not_out_interface(mut self, name: &str) -> Self {
+        self.rule.out_interface = Some((IS_NOT, name.into()));
+        self
+    }
+
     /// `-p PROTOCOL`
     #[must_use]
     pub fn protocol(mut self, protocol: Protocol) -> Self {
