@@ -101,6 +101,11 @@ pub(super) enum PlanCommand {
         after_help = "Examples:\n  weir plan sidecar --pod pod.yaml --address 10.0.0.2/24\n  weir plan sidecar --config config.json --json"
     )]
     Sidecar(PlanArgs),
+    /// Print the redirection of a pod of ambient mode
+    #[command(
+        after_help = "Examples:\n  weir plan ambient --pod pod.yaml\n  weir plan ambient --config request.json --engine xtables\n\n--config is one JSON object: {\"config\": {\"enable_ipv6\": true, \"redirect_dns\": true,\n\"host_probe_snat_address\": \"169.254.7.127\", \"host_probe_v6_snat_address\": \"fd16:9254::1\"},\n\"pod_overrides\": {\"virtual_interfaces\": [\"tap0\"], \"ingress_mode\": false, \"dns_proxy\": \"unset\"}}.\nEvery key may be absent; dns_proxy is unset, enabled or disabled."
+    )]
+    Ambient(AmbientPlanArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -108,6 +113,11 @@ pub(super) enum ApplyCommand {
     /// Redirect the traffic of a pod with a sidecar proxy
     #[command(after_help = APPLY)]
     Sidecar(ApplyArgs),
+    /// Redirect the traffic of a pod of ambient mode
+    #[command(
+        after_help = "Examples:\n  weir apply ambient --pod pod.yaml --pid 4711\n  weir apply ambient --config request.json --netns pod --dry-run\n\nOnly the namespace of the pod is changed: ztunnel and the host's rules for probes are the node agent's."
+    )]
+    Ambient(ApplyArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -117,6 +127,11 @@ pub(super) enum VerifyCommand {
         after_help = "Example:\n  weir verify sidecar --pod pod.yaml --netns /run/netns/pod --json"
     )]
     Sidecar(VerifyArgs),
+    /// Compare the namespace of a pod of ambient mode
+    #[command(
+        after_help = "Example:\n  weir verify ambient --config request.json --netns /run/netns/pod --json"
+    )]
+    Ambient(VerifyArgs),
 }
 
 #[derive(Debug, Args)]
@@ -126,6 +141,12 @@ pub(super) struct PlanArgs {
     /// An address of the pod, with or without a prefix length; may be repeated [default: those in the pod's status]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = address)]
     pub(super) address: Vec<IpAddr>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AmbientPlanArgs {
+    #[command(flatten)]
+    pub(super) desired: DesiredArgs,
 }
 
 #[derive(Debug, Args)]
@@ -218,12 +239,42 @@ pub(super) struct ShowArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct CleanArgs {
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(super) struct Clean {
     #[command(flatten)]
-    pub(super) target: Target,
+    pub(super) target: Option<Target>,
     /// From both engines, also the one that is not in use; this is so without the flag too
     #[arg(long)]
     pub(super) all_engines: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(subcommand)]
+    pub(super) what: Option<CleanCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum CleanCommand {
+    /// Remove the redirection of a pod of ambient mode
+    #[command(
+        after_help = "Examples:\n  weir clean ambient --netns pod\n  weir clean ambient --config request.json --pid 4711\n\nTables of nf_tables, legacy chains and rules, policy rules and routes of ambient mode, also those that Istio's\nagent wrote. With --config or --pod, untagged rules of built-in chains that equal those of that plan, too."
+    )]
+    Ambient(AmbientCleanArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AmbientCleanArgs {
+    /// As of `weir plan ambient` ("-" is stdin)
+    #[arg(long, value_name = "FILE", conflicts_with = "pod")]
+    pub(super) config: Option<PathBuf>,
+    /// A pod as YAML or JSON ("-" is stdin)
+    #[arg(long, value_name = "FILE")]
+    pub(super) pod: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) target: Target,
+    /// Say what would be removed and remove nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,

@@ -6,7 +6,7 @@
 
 use super::agent_args::{AgentArgs, UninstallArgs};
 use super::args::{
-    Apply, CleanArgs, Cni, DemoArgs, Plan, PreflightArgs, RestoreArgs, ShowArgs, Verify,
+    Apply, Clean, Cni, DemoArgs, Plan, PreflightArgs, RestoreArgs, ShowArgs, Verify,
 };
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Error, FromArgMatches, Subcommand};
@@ -131,7 +131,7 @@ pub(super) enum Command {
     Apply(Apply),
     Verify(Verify),
     Show(ShowArgs),
-    Clean(CleanArgs),
+    Clean(Clean),
     Restore(RestoreArgs),
     Cni(Cni),
     Preflight(PreflightArgs),
@@ -172,7 +172,7 @@ impl Subcommand for Command {
                 "Print what the kernel holds in a namespace: rules, sets and routing, also foreign ones",
                 SHOW,
             ),
-            one::<CleanArgs>(
+            one::<Clean>(
                 "clean",
                 "Remove owned objects from a pod's namespace, and nothing else; succeeds if there are none",
                 CLEAN,
@@ -230,7 +230,7 @@ impl FromArgMatches for Command {
             "apply" => Apply::from_arg_matches(m).map(Self::Apply),
             "verify" => Verify::from_arg_matches(m).map(Self::Verify),
             "show" => ShowArgs::from_arg_matches(m).map(Self::Show),
-            "clean" => CleanArgs::from_arg_matches(m).map(Self::Clean),
+            "clean" => Clean::from_arg_matches(m).map(Self::Clean),
             "restore" => RestoreArgs::from_arg_matches(m).map(Self::Restore),
             "cni" => Cni::from_arg_matches(m).map(Self::Cni),
             "preflight" => PreflightArgs::from_arg_matches(m).map(Self::Preflight),

@@ -11,6 +11,7 @@ macro_rules! eprintln {
 
 mod agent;
 mod agent_args;
+mod ambient;
 mod args;
 mod bundle;
 mod cni;
@@ -30,7 +31,9 @@ mod uninstall;
 pub use args::Cli;
 
 use agent_args::Asked;
-use args::{Apply, ApplyCommand, Cni, Plan, PlanCommand, Verify, VerifyCommand};
+use args::{
+    Apply, ApplyCommand, Clean, CleanCommand, Cni, Plan, PlanCommand, Verify, VerifyCommand,
+};
 use clap::Parser;
 use commands::Command;
 use failure::{Failure, code};
@@ -92,17 +95,26 @@ fn called_as() -> Option<String> {
 
 fn command(command: Command) -> Result<u8, Failure> {
     match command {
-        Command::Plan(Plan {
-            what: PlanCommand::Sidecar(a),
-        }) => sidecar::plan(&a),
-        Command::Apply(Apply {
-            what: ApplyCommand::Sidecar(a),
-        }) => sidecar::apply(&a),
-        Command::Verify(Verify {
-            what: VerifyCommand::Sidecar(a),
-        }) => sidecar::verify(&a),
+        Command::Plan(Plan { what }) => match what {
+            PlanCommand::Sidecar(a) => sidecar::plan(&a),
+            PlanCommand::Ambient(a) => ambient::plan(&a),
+        },
+        Command::Apply(Apply { what }) => match what {
+            ApplyCommand::Sidecar(a) => sidecar::apply(&a),
+            ApplyCommand::Ambient(a) => ambient::apply(&a),
+        },
+        Command::Verify(Verify { what }) => match what {
+            VerifyCommand::Sidecar(a) => sidecar::verify(&a),
+            VerifyCommand::Ambient(a) => ambient::verify(&a),
+        },
         Command::Show(a) => show::show(&a),
-        Command::Clean(a) => show::clean(&a),
+        Command::Clean(Clean {
+            what, target, json, ..
+        }) => match (what, target) {
+            (Some(CleanCommand::Ambient(a)), _) => ambient::clean(&a),
+            (None, Some(target)) => show::clean(&target, json),
+            (None, None) => Err(Failure::usage("one of --netns and --pid is needed")),
+        },
         Command::Restore(a) => restore::run(&a),
         Command::Cni(Cni { verb }) => cni::run(verb),
         Command::Preflight(a) => preflight::run(&a),

@@ -1,6 +1,6 @@
 //! `weir show` and `weir clean`
 
-use super::args::{CleanArgs, ShowArgs, ShowEngine};
+use super::args::{ShowArgs, ShowEngine, Target};
 use super::failure::Failure;
 use super::{output, routing, sidecar, source};
 use serde_json::json;
@@ -44,8 +44,8 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
 }
 
 /// `weir clean`
-pub(super) fn clean(a: &CleanArgs) -> Result<u8, Failure> {
-    let sandbox = source::sandbox(&a.target, |e| Failure::failed(e))?;
+pub(super) fn clean(target: &Target, json: bool) -> Result<u8, Failure> {
+    let sandbox = source::sandbox(target, |e| Failure::failed(e))?;
     let changes = sandbox.clean(None).map_err(Failure::failed)?;
-    sidecar::report(&changes, &sandbox, None, a.json, false)
+    sidecar::report(&changes, &sandbox, None, json, false)
 }

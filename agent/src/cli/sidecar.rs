@@ -25,7 +25,7 @@ pub(super) fn plan(a: &PlanArgs) -> Result<u8, Failure> {
     }
 }
 
-fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
+pub(super) fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
     if json {
         return output::json(&json!({ "redirected": false, "reason": reason }));
     }
@@ -164,7 +164,6 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
 fn verify_in(a: &VerifyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
     let failed = |e: &weir_netlink::Error| Failure::unknown(e);
     let addresses = Addresses::Of { visit, failed };
-    let sandbox = visit.sandbox();
     let redirect = match desired(&a.desired.source, a.desired.engine, &addresses)? {
         Desired::Nothing(reason) => return nothing(a.desired.json, &reason),
         Desired::Redirect(redirect) => redirect,
@@ -172,8 +171,22 @@ fn verify_in(a: &VerifyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
     let (compiled, engine) = redirect.compiled(&addresses)?;
     let changes = visit.verify(&compiled).map_err(Failure::unknown)?;
     let warnings = visit.hindrances(&compiled).map_err(Failure::unknown)?;
-    let netns = sandbox.netns().id();
-    if a.desired.json {
+    verified(&changes, &warnings, visit, engine, a.desired.json)
+}
+
+/// What `verify` found: lines or JSON, and the exit code.
+pub(super) fn verified(
+    changes: &[Change],
+    warnings: &[String],
+    visit: &Visit<'_>,
+    engine: Engine,
+    json: bool,
+) -> Result<u8, Failure> {
+    let netns = visit.sandbox().netns().id();
+    let is_lacking =
+        // What is blocked is no simple lack: the line that names the foreign object is needed.
+        |c: &Change| c.difference() == Difference::Missing && !matches!(c, Change::Blocked(..));
+    if json {
         let differences: Vec<_> = changes
             .iter()
             .map(|c| json!({ "difference": c.difference().to_string(), "object": c.object() }))
@@ -189,25 +202,19 @@ fn verify_in(a: &VerifyArgs, visit: &Visit<'_>) -> Result<u8, Failure> {
         output::text(&format!(
             "verified: {netns} holds the redirection and nothing else of ours\n"
         ))?;
-    } else if changes
-        .iter()
-        // What is blocked is no simple lack: the line that names the foreign object is needed.
-        .all(|c| c.difference() == Difference::Missing && !matches!(c, Change::Blocked(..)))
-        && sandbox
-            .plan_clean(None)
-            .map_err(Failure::unknown)?
-            .is_empty()
+    } else if changes.iter().all(is_lacking)
+        && visit.plan_clean(None).map_err(Failure::unknown)?.is_empty()
     {
         output::text(&format!(
             "drift: {netns} holds nothing of the redirection ({} objects are missing); `weir apply` puts it there\n",
             changes.len()
         ))?;
     } else {
-        output::text(&output::differences(&changes, &netns.to_string()))?;
+        output::text(&output::differences(changes, &netns.to_string()))?;
     }
-    if !a.desired.json {
+    if !json {
         let mut text = String::new();
-        for warning in &warnings {
+        for warning in warnings {
             output::push_line(&mut text, &format!("warning: {warning}"));
         }
         output::text(&text)?;

@@ -45,7 +45,7 @@ pub(super) enum Addresses<'a> {
 
 /// The engine that is named; none where it is to be chosen. What the command line says goes before what the
 /// configuration says.
-fn named(arg: EngineArg, config: Option<&SidecarConfig>) -> Option<Engine> {
+pub(super) fn named(arg: EngineArg, config: Option<&SidecarConfig>) -> Option<Engine> {
     let configured = config.and_then(SidecarConfig::engine);
     let asked = match arg {
         EngineArg::Auto => None,
@@ -216,7 +216,7 @@ fn is_stdin(file: &Path) -> bool {
 /// The largest text that is restored: several million entries of `ipset save`.
 pub(super) const RESTORED: u64 = 256 << 20;
 /// The largest configuration or manifest, as everywhere: the API server stores objects of at most 1.5 MiB.
-const DESCRIPTION: u64 = weir_cni::files::LIMIT;
+pub(super) const DESCRIPTION: u64 = weir_cni::files::LIMIT;
 
 /// A file of at most `limit` bytes as text; "-" is stdin. Pipes and devices are read too: a shell gives them in place of files.
 pub(super) fn read(file: &Path, limit: u64) -> Result<String, Failure> {

@@ -7,6 +7,7 @@ mod support;
 use weir_testing::lacks;
 use weir_testing::rights;
 
+mod ambient;
 mod bad_input;
 mod closed_output;
 mod demo;

@@ -201,7 +201,7 @@ impl Dataplane for Sidecar {
         match (plan, &observed.found) {
             (Plan::Write(engine), Found::Compared { intent, .. }) => {
                 let begun = Instant::now();
-                let done = visit.apply_intent(intent, *engine).map_err(text)?;
+                let done = visit.apply_intent(&**intent, *engine).map_err(text)?;
                 let (took, cost) = (begun.elapsed(), done.cost);
                 let read_back = cost.read_back.unwrap_or_default();
                 spent.add(Phase::Apply, took.saturating_sub(read_back));

@@ -1,0 +1,204 @@
+//! What is asked for: the settings of the node, and what the annotations of a pod say against them.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use weir_cni::config::{InputError, InterfaceName};
+use weir_cni::json;
+
+/// The annotation that leaves inbound traffic alone.
+const BYPASS_INBOUND: &str = "ambient.istio.io/bypass-inbound-capture";
+/// The annotation that switches the capture of DNS on or off.
+const DNS: &str = "ambient.istio.io/dns-capture";
+/// The annotation that lists interfaces of virtual machines.
+const REROUTE: &str = "istio.io/reroute-virtual-interfaces";
+
+/// Settings that all pods of a node share. Names in JSON are those of the fields.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    /// Rules, policy rules and routes for IPv6, too.
+    pub enable_ipv6: bool,
+    /// DNS goes to ztunnel.
+    pub redirect_dns: bool,
+    /// Source address of the kubelet's probes over IPv4, which are not captured.
+    pub host_probe_snat_address: Ipv4Addr,
+    /// The same over IPv6.
+    pub host_probe_v6_snat_address: Ipv6Addr,
+}
+
+impl Default for Config {
+    /// As Istio's agent without settings.
+    fn default() -> Self {
+        Self {
+            enable_ipv6: false,
+            redirect_dns: false,
+            host_probe_snat_address: Ipv4Addr::new(169, 254, 7, 127),
+            host_probe_v6_snat_address: Ipv6Addr::new(
+                0xfd16, 0x9254, 0x7127, 0x1337, 0xffff, 0xffff, 0xffff, 0xffff,
+            ),
+        }
+    }
+}
+
+/// What a pod says about the capture of DNS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DnsCapture {
+    /// Nothing: the node's setting applies.
+    #[default]
+    Unset,
+    /// It is captured.
+    Enabled,
+    /// It is not.
+    Disabled,
+}
+
+/// What one pod asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct PodOverrides {
+    /// Interfaces of virtual machines: TCP that arrives there is outbound traffic.
+    #[serde(deserialize_with = "json::nullable")]
+    pub virtual_interfaces: Vec<String>,
+    /// Inbound traffic is not captured.
+    pub ingress_mode: bool,
+    /// Whether DNS is captured.
+    pub dns_proxy: DnsCapture,
+}
+
+impl PodOverrides {
+    /// As the annotations of a pod say it. A boolean that is none counts as not set, as in Istio's agent.
+    #[must_use]
+    pub fn of_annotations(annotations: &BTreeMap<String, String>) -> Self {
+        let boolean = |name| annotations.get(name).and_then(|text| boolean(text));
+        let interfaces = annotations.get(REROUTE).map_or("", String::as_str);
+        let interfaces = interfaces.split(',').map(str::trim);
+        Self {
+            virtual_interfaces: interfaces
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect(),
+            ingress_mode: boolean(BYPASS_INBOUND).unwrap_or(false),
+            dns_proxy: match boolean(DNS) {
+                None => DnsCapture::Unset,
+                Some(true) => DnsCapture::Enabled,
+                Some(false) => DnsCapture::Disabled,
+            },
+        }
+    }
+
+    /// The interfaces, each of which may exist.
+    pub(crate) fn interfaces(&self) -> Result<Vec<InterfaceName>, InputError> {
+        let parse = |name: &String| InterfaceName::parse(REROUTE, name);
+        self.virtual_interfaces.iter().map(parse).collect()
+    }
+}
+
+/// As Go's `strconv.ParseBool` reads it.
+fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Both, as one JSON object has them; other keys are not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Request {
+    /// Settings of the node.
+    #[serde(default, deserialize_with = "json::object_or_default")]
+    pub config: Config,
+    /// What the pod says.
+    #[serde(default, deserialize_with = "json::object_or_default")]
+    pub pod_overrides: PodOverrides,
+}
+
+impl Request {
+    /// Reads the JSON text of an object with the keys `config` and `pod_overrides`, either of which may be absent.
+    ///
+    /// # Errors
+    /// It is no JSON object, or a field has the wrong type: where, and what is accepted.
+    pub fn from_json(text: &str, source_name: &str) -> Result<Self, InputError> {
+        let value = json::from_str(text).map_err(|e| {
+            InputError::value(
+                source_name,
+                "",
+                format!("it is no JSON: {e}"),
+                "a JSON object with the keys config and pod_overrides",
+            )
+        })?;
+        json::from_value(&value).map_err(|e| {
+            let accepted = "an object with the keys config and pod_overrides, whose members have the types that --help shows";
+            InputError::value(source_name, "", e.to_string(), accepted)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn annotated(pairs: &[(&str, &str)]) -> PodOverrides {
+        let own = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
+        PodOverrides::of_annotations(&pairs.iter().map(own).collect())
+    }
+
+    #[test]
+    fn annotations() {
+        assert_eq!(annotated(&[]), PodOverrides::default());
+        let all = annotated(&[
+            (BYPASS_INBOUND, "True"),
+            (DNS, "f"),
+            (REROUTE, " tap0, ,tap1 ,"),
+        ]);
+        assert_eq!(all.virtual_interfaces, ["tap0", "tap1"]);
+        assert!(all.ingress_mode && all.dns_proxy == DnsCapture::Disabled);
+        let odd = annotated(&[(BYPASS_INBOUND, "yes"), (DNS, "")]);
+        assert_eq!(odd, PodOverrides::default());
+    }
+
+    #[test]
+    fn names_of_interfaces_are_checked() {
+        for name in ["a/b", "sixteen-bytes-16", "a b"] {
+            let error = annotated(&[(REROUTE, name)]).interfaces().unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(REROUTE) && text.contains(name), "{text}");
+        }
+    }
+
+    #[test]
+    fn json() {
+        let text = r#"{"case": 1, "config": {"enable_ipv6": true, "reconcile": false},
+            "pod_overrides": {"virtual_interfaces": null, "dns_proxy": "enabled"}}"#;
+        let request = Request::from_json(text, "-").unwrap();
+        assert!(request.config.enable_ipv6 && !request.config.redirect_dns);
+        assert_eq!(request.pod_overrides.dns_proxy, DnsCapture::Enabled);
+        assert_eq!(
+            Request::from_json(r#"{"pod_overrides": null}"#, "-").unwrap(),
+            Request::default()
+        );
+        for (text, part) in [
+            ("[]", "object"),
+            ("{", "JSON"),
+            (r#"{"config": []}"#, "config"),
+            (r#"{"config": {"enable_ipv6": "yes"}}"#, "enable_ipv6"),
+            (
+                r#"{"config": {"host_probe_snat_address": "::1"}}"#,
+                "host_probe_snat_address",
+            ),
+            (r#"{"pod_overrides": {"dns_proxy": "maybe"}}"#, "dns_proxy"),
+            (
+                r#"{"pod_overrides": {"virtual_interfaces": [1]}}"#,
+                "virtual_interfaces",
+            ),
+        ] {
+            let error = Request::from_json(text, "f.json").unwrap_err().to_string();
+            assert!(
+                error.contains(part) && error.contains("f.json"),
+                "{text}: {error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A checked redirection, and what both engines share.
+
+use crate::config::{Config, DnsCapture, PodOverrides};
+use crate::{nft, xtables};
+use ipnet::IpNet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use weir_cni::compile::{Compiled, Engine, RoutingItem, Rules};
+use weir_cni::config::{InputError, InterfaceName};
+use weir_cni::redirection::{Desired, Scheme};
+use weir_netlink::route::AddressFamily;
+
+/// Names of the `inet` tables of nf_tables.
+pub const TABLES: [&str; 3] = [
+    "istio-ambient-nat",
+    "istio-ambient-mangle",
+    "istio-ambient-raw",
+];
+
+/// What ambient mode owns in the namespace of a pod.
+pub static AMBIENT: Scheme = Scheme {
+    tables: &TABLES,
+    routing: upstream_routing,
+    remedy: "have its writer choose another mark and table: 0x111/0xfff and table 100 are those of Istio's ambient mode",
+};
+
+/// Packets of ztunnel (`SO_MARK`).
+pub(crate) const ZTUNNEL_MARK: u32 = 0x539;
+/// Connections that ztunnel made to the application, and replies to them.
+pub(crate) const REPLY_MARK: u32 = 0x111;
+/// Bits of both that are compared.
+pub(crate) const MASK: u32 = 0xfff;
+/// Table of the local route for replies.
+const TABLE: u32 = 100;
+/// Priority of the policy rule that leads there.
+const PRIORITY: u32 = 32764;
+/// ztunnel's port for outbound traffic.
+pub(crate) const OUTBOUND: u16 = 15001;
+/// For inbound plain text.
+pub(crate) const INBOUND: u16 = 15006;
+/// For inbound HBONE, which is not redirected.
+pub(crate) const HBONE: u16 = 15008;
+/// For DNS.
+pub(crate) const DNS_PROXY: u16 = 15053;
+/// Port of name servers.
+pub(crate) const DNS_PORT: u16 = 53;
+/// Conntrack zone between ztunnel and the name server.
+pub(crate) const DNS_ZONE: u16 = 1;
+
+/// What is captured in a pod. Equal values need the same rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    config: Config,
+    pub(crate) interfaces: Vec<InterfaceName>,
+    /// Inbound traffic is left alone.
+    pub(crate) ingress: bool,
+    pub(crate) dns: bool,
+}
+
+/// What depends on the family.
+pub(crate) struct Family {
+    pub(crate) is_v6: bool,
+    /// Source of probes.
+    pub(crate) probe: IpNet,
+    pub(crate) loopback: IpNet,
+}
+
+impl Redirect {
+    /// Joins the settings of the node and of the pod.
+    ///
+    /// # Errors
+    /// The name of an interface that cannot exist.
+    pub fn new(config: Config, pod: &PodOverrides) -> Result<Self, InputError> {
+        Ok(Self {
+            interfaces: pod.interfaces()?,
+            ingress: pod.ingress_mode,
+            dns: match pod.dns_proxy {
+                DnsCapture::Unset => config.redirect_dns,
+                DnsCapture::Enabled => true,
+                DnsCapture::Disabled => false,
+            },
+            config,
+        })
+    }
+
+    /// IPv4, then IPv6 if it is captured.
+    pub(crate) fn families(&self) -> Vec<Family> {
+        let of = |probe: IpAddr, loopback: IpAddr| Family {
+            is_v6: probe.is_ipv6(),
+            probe: probe.into(),
+            loopback: loopback.into(),
+        };
+        let probe = self.config.host_probe_snat_address.into();
+        let mut families = vec![of(probe, Ipv4Addr::LOCALHOST.into())];
+        if self.config.enable_ipv6 {
+            let probe = self.config.host_probe_v6_snat_address.into();
+            families.push(of(probe, Ipv6Addr::LOCALHOST.into()));
+        }
+        families
+    }
+}
+
+impl Desired for Redirect {
+    const SCHEME: &'static Scheme = &AMBIENT;
+
+    fn compile(&self, engine: Engine) -> Compiled {
+        let legacy = xtables::ruleset(self);
+        let rules = match engine {
+            Engine::Nft => Rules::Nft(nft::ruleset(self)),
+            Engine::Xtables => Rules::Xtables(legacy.clone()),
+        };
+        let families = match self.config.enable_ipv6 {
+            true => &[AddressFamily::V4, AddressFamily::V6][..],
+            false => &[AddressFamily::V4],
+        };
+        Compiled::new(&AMBIENT, rules, routing(families), legacy)
+    }
+}
+
+/// Replies to ztunnel's connections are for this machine. The routes come first, so that no packet is looked up in an
+/// empty table.
+fn routing(families: &[AddressFamily]) -> Vec<RoutingItem> {
+    let route = |family: &AddressFamily| RoutingItem::LocalDefault {
+        family: *family,
+        table: TABLE,
+    };
+    let rule = |family: &AddressFamily| RoutingItem::PolicyRule {
+        family: *family,
+        mark: REPLY_MARK,
+        mask: MASK,
+        table: TABLE,
+        priority: Some(PRIORITY),
+    };
+    let routes = families.iter().map(route);
+    routes.chain(families.iter().map(rule)).collect()
+}
+
+/// Istio's agent writes the same, without a protocol number that says so.
+fn upstream_routing() -> Vec<RoutingItem> {
+    routing(&[AddressFamily::V4, AddressFamily::V6])
+}

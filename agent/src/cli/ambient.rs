@@ -1,0 +1,161 @@
+//! `weir plan|apply|verify|clean ambient`
+
+use super::args::{AmbientCleanArgs, AmbientPlanArgs, ApplyArgs, EngineArg, Source, VerifyArgs};
+use super::failure::Failure;
+use super::output;
+use super::sidecar::{nothing, report, verified};
+use super::source::{DESCRIPTION, name, named, read, sandbox};
+use std::path::Path;
+use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect, Request};
+use weir_cni::compile::{Compiled, Engine};
+use weir_cni::plugin::{Enablement, NotAmbient};
+use weir_cni::pod::{Pod, PodFacts};
+use weir_cni::redirection::{Desired, Visit};
+
+/// `weir plan ambient`
+pub(super) fn plan(a: &AmbientPlanArgs) -> Result<u8, Failure> {
+    let redirect = match redirect(&a.desired.source)? {
+        Ok(redirect) => redirect,
+        Err(reason) => return nothing(a.desired.json, &reason),
+    };
+    let engine = named(a.desired.engine, None).unwrap_or(Engine::Nft);
+    let compiled = redirect.compile(engine);
+    match a.desired.json {
+        true => output::json(&output::compiled(&compiled, engine)),
+        false => output::text(&compiled.to_string()),
+    }
+}
+
+/// `weir apply ambient`
+pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
+    let sandbox = sandbox(&a.target, |e| Failure::failed(e))?;
+    let redirect = match redirect(&a.desired.source)? {
+        Ok(redirect) => redirect,
+        Err(reason) => return nothing(a.desired.json, &reason),
+    };
+    let inside = |visit: &Visit<'_>| {
+        let asked = named(a.desired.engine, None);
+        let (changes, engine) = if a.dry_run {
+            let engine = asked.map_or_else(|| visit.choose_engine(&redirect), Ok);
+            let engine = engine.map_err(Failure::failed)?;
+            let changes = visit.plan(&redirect.compile(engine));
+            (changes.map_err(Failure::failed)?, engine)
+        } else {
+            let applied = visit.apply_intent(&redirect, asked);
+            let applied = applied.map_err(Failure::failed)?;
+            for kept in &applied.kept {
+                eprintln!("weir: warning: {}; `weir verify` reports it", kept.object());
+            }
+            (applied.changes, applied.engine)
+        };
+        let sandbox = visit.sandbox();
+        report(&changes, sandbox, Some(engine), a.desired.json, a.dry_run)
+    };
+    sandbox
+        .visit_for(&AMBIENT, inside)
+        .map_err(Failure::failed)?
+}
+
+/// `weir verify ambient`
+pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
+    let sandbox = sandbox(&a.target, |e| Failure::unknown(e))?;
+    let redirect = match redirect(&a.desired.source)? {
+        Ok(redirect) => redirect,
+        Err(reason) => return nothing(a.desired.json, &reason),
+    };
+    let inside = |visit: &Visit<'_>| {
+        let (compiled, engine) =
+            compiled(&redirect, a.desired.engine, visit).map_err(Failure::unknown)?;
+        let changes = visit.verify(&compiled).map_err(Failure::unknown)?;
+        let warnings = visit.hindrances(&compiled).map_err(Failure::unknown)?;
+        verified(&changes, &warnings, visit, engine, a.desired.json)
+    };
+    sandbox
+        .visit_for(&AMBIENT, inside)
+        .map_err(Failure::unknown)?
+}
+
+/// `weir clean ambient`
+pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
+    let sandbox = sandbox(&a.target, |e| Failure::failed(e))?;
+    let source = Source {
+        config: a.config.clone(),
+        pod: a.pod.clone(),
+    };
+    let of = match (&source.config, &source.pod) {
+        (None, None) => None,
+        _ => match redirect(&source)? {
+            Ok(redirect) => Some(redirect.compile(Engine::Xtables)),
+            Err(reason) => return nothing(a.json, &reason),
+        },
+    };
+    let inside = |visit: &Visit<'_>| {
+        let changes = match a.dry_run {
+            true => visit.plan_clean(of.as_ref()).map_err(Failure::failed)?,
+            false => visit.clean(of.as_ref()).map_err(Failure::failed)?,
+        };
+        report(&changes, visit.sandbox(), None, a.json, a.dry_run)
+    };
+    sandbox
+        .visit_for(&AMBIENT, inside)
+        .map_err(Failure::failed)?
+}
+
+fn compiled(
+    redirect: &Redirect,
+    arg: EngineArg,
+    visit: &Visit<'_>,
+) -> weir_netlink::Result<(Compiled, Engine)> {
+    let engine = match named(arg, None) {
+        Some(engine) => engine,
+        None => visit.engine_to_try()?,
+    };
+    Ok((redirect.compile(engine), engine))
+}
+
+/// What the file asks for; the inner error is the reason why a pod asks for nothing.
+fn redirect(source: &Source) -> Result<Result<Redirect, String>, Failure> {
+    let (config, overrides) = match (&source.config, &source.pod) {
+        (Some(file), _) => {
+            let text = read(file, DESCRIPTION)?;
+            let request = Request::from_json(&text, &name(file)).map_err(Failure::usage)?;
+            (request.config, request.pod_overrides)
+        }
+        (None, Some(file)) => match of_pod(file)? {
+            Ok(overrides) => (node_settings()?, overrides),
+            Err(reason) => return Ok(Err(reason)),
+        },
+        (None, None) => return Err(Failure::usage("one of --config and --pod is needed")),
+    };
+    let redirect = Redirect::new(config, &overrides).map_err(Failure::usage)?;
+    Ok(Ok(redirect))
+}
+
+/// Whether its labels select it is a matter of the node agent's settings, and not asked here.
+fn of_pod(file: &Path) -> Result<Result<PodOverrides, String>, Failure> {
+    let text = read(file, DESCRIPTION)?;
+    let pod = Pod::from_manifest(&text, &name(file)).map_err(Failure::usage)?;
+    let labels = std::collections::BTreeMap::new();
+    Ok(match Enablement::default().decide(&pod, &labels) {
+        Err(why @ (NotAmbient::HostNetwork | NotAmbient::Sidecar)) => {
+            let facts = PodFacts::of(&pod);
+            Err(format!("pod {facts} is no pod of ambient mode: {why}"))
+        }
+        _ => Ok(PodOverrides::of_annotations(&pod.metadata.annotations)),
+    })
+}
+
+/// The settings that a node agent would have in this environment.
+fn node_settings() -> Result<Config, Failure> {
+    let resolved = crate::settings::resolve(&std::collections::BTreeMap::new(), &|name: &str| {
+        std::env::var_os(name)
+    });
+    let (v4, v6) = ("HOST_PROBE_SNAT_IP", "HOST_PROBE_SNAT_IPV6");
+    let refused = |name| Failure::usage(resolved.refused(name, "it is no address of its family"));
+    Ok(Config {
+        redirect_dns: resolved.bool("AMBIENT_DNS_CAPTURE"),
+        enable_ipv6: resolved.bool("AMBIENT_IPV6"),
+        host_probe_snat_address: resolved.text(v4).parse().map_err(|_| refused(v4))?,
+        host_probe_v6_snat_address: resolved.text(v6).parse().map_err(|_| refused(v6))?,
+    })
+}
