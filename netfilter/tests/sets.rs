@@ -251,3 +251,23 @@ fn the_same_without_privileges() {
         Err(e) => panic!("{e}"),
     }
 }
+
+/// Ranges in the fields of a concatenation, and maps that belong to a rule, are written as they were read.
+#[test]
+fn ranges_of_fields_and_maps_of_rules() {
+    both_ways(
+        "table ip t {
+            set nets { type ipv4_addr . inet_service; flags interval
+                elements = { 1.2.3.4 . 22, 1.2.3.5 . 80-90, 10.0.0.0/8 . 5 }\n}
+            map to { type ipv4_addr . inet_service : ipv4_addr . inet_service
+                elements = { 1.2.3.4 . 22 : 5.6.7.8 . 80 }\n}
+            map seen { type ipv4_addr : mark; flags dynamic,timeout; timeout 1h\n}
+            chain c { type nat hook prerouting priority -100
+                ip saddr . tcp dport @nets counter
+                tcp dport vmap { 22 : accept, 80-90 : drop }
+                update @seen { ip saddr timeout 1m : 0x00000005 }
+                dnat ip to ip saddr . tcp dport map @to
+                dnat to numgen inc mod 2 map { 0 : 1.2.3.4, 1 : 1.2.3.5 }
+            }\n}\n",
+    );
+}

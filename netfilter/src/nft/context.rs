@@ -15,6 +15,8 @@ pub(crate) struct Context {
     pub(crate) nfproto: Option<u8>,
     /// `IPPROTO_*`
     pub(crate) l4proto: Option<u8>,
+    /// The link-layer header is that of Ethernet.
+    pub(crate) ether: bool,
     /// ARP follows the link-layer header.
     pub(crate) arp: bool,
     /// Number of VLAN headers.
@@ -44,6 +46,7 @@ const ETH_P_ARP: u64 = 0x0806;
 const ETH_P_IPV6: u64 = 0x86dd;
 const ETH_P_8021Q: u64 = 0x8100;
 const ETH_P_8021AD: u64 = 0x88a8;
+const ARPHRD_ETHER: u64 = 1;
 /// Lengths of the Ethernet and the VLAN header in bits.
 const ETHER_LEN: u32 = 14 * 8;
 const VLAN_LEN: u32 = 4 * 8;
@@ -58,6 +61,7 @@ impl Context {
         };
         Self {
             nfproto,
+            ether: family == TableFamily::Bridge,
             arp: family == TableFamily::Arp,
             ..Self::default()
         }
@@ -68,8 +72,9 @@ impl Context {
         match selector {
             Selector::Meta(MetaKey::Nfproto) if v.0.len() == 1 => Some(Implied::Network),
             Selector::Meta(MetaKey::L4proto) if v.0.len() == 1 => Some(Implied::Transport),
-            // ARPHRD_ETHER
-            Selector::Meta(MetaKey::Iiftype) if v.to_ne() == Some(1) => Some(Implied::Link),
+            Selector::Meta(MetaKey::Iiftype) if v.to_ne() == Some(ARPHRD_ETHER) => {
+                Some(Implied::Link)
+            }
             Selector::Meta(MetaKey::Protocol) => network(v.to_be()?),
             Selector::Payload { base, .. } => {
                 let field = self.field(selector)?;
@@ -104,6 +109,7 @@ impl Context {
             (Selector::Meta(MetaKey::Nfproto), _) if v.0.len() == 1 => self.nfproto = value,
             (Selector::Meta(MetaKey::L4proto), _) if v.0.len() == 1 => self.l4proto = value,
             (Selector::Meta(MetaKey::Protocol), _) => self.note_ether_type(v),
+            (Selector::Meta(MetaKey::Iiftype), _) => self.ether = v.to_ne() == Some(ARPHRD_ETHER),
             (Selector::Payload { base, .. }, Some(DataType::ETHER_TYPE))
                 if *base == PayloadBase::LinkLayer =>
             {
@@ -209,7 +215,7 @@ impl Context {
         };
         if base == PayloadBase::LinkLayer {
             let Some(offset) = offset.checked_sub(ETHER_LEN) else {
-                return at(headers::ETHER, offset);
+                return at(headers::ETHER, offset).filter(|_| self.ether);
             };
             let is_vlan = offset / VLAN_LEN < u32::from(self.vlans);
             return at(headers::VLAN, offset % VLAN_LEN).filter(|_| is_vlan);

@@ -320,8 +320,8 @@ fn matching(
                 CmpOp::Eq
             };
             let operand = match sets(name) {
-                // Of some bits: what nft notes about the set is not implied by the rule.
-                Some(_) if mask.is_some() => return None,
+                // Of some bits, or of bytes without a name: what nft notes about the set is not implied by the rule.
+                Some(_) if mask.is_some() || is_unnamed(selector, context) => return None,
                 Some(set) => Operand::Anonymous(set::elements_of_rule(set, turned)?),
                 None => Operand::Named {
                     set: name.to_owned(),
@@ -403,4 +403,8 @@ fn compared(m: Match, context: Context) -> Match {
         },
         _ => m,
     }
+}
+
+fn is_unnamed(selector: &Selector, context: Context) -> bool {
+    matches!(selector, Selector::Payload { .. }) && context.field(selector).is_none()
 }

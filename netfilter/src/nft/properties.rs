@@ -170,7 +170,7 @@ proptest! {
     #[test]
     fn elements_survive(elements in elements()) {
         for interval in [true, set::is_interval(&elements)] {
-            let attrs = set::to_elem_attrs(&elements, interval);
+            let attrs = set::to_elem_attrs(&elements, set::Ranges::of(interval, super::DataType::INTEGER));
             prop_assert_eq!(listed(&attrs, interval, false), elements.clone());
         }
     }

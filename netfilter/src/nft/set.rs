@@ -11,14 +11,18 @@
 mod elements;
 
 use super::context::Context;
+use super::display::Field;
 use super::linearize;
 use super::model::{AnonymousSet, DataType, Element, Selector, Set, SetData, TypeOf, Unread};
 use super::raw;
 use super::userdata::{self, Userdata};
 use super::wire::{ElemAttrs, SetAttrs, SetDescAttrs};
-pub(crate) use elements::{Listed, elem_attrs, is_interval, to_elem_attrs, turn};
+pub(crate) use elements::{Listed, Ranges, elem_attrs, is_interval, to_elem_attrs, turn};
 use std::time::Duration;
-use weir_netlink::attr::NLA_TYPE_MASK;
+use weir_netlink::attr::{Attrs, NFTA_LIST_ELEM, NLA_TYPE_MASK, Writer};
+
+/// `NFTA_SET_FIELD_LEN` of `enum nft_set_field_attributes`
+const NFTA_SET_FIELD_LEN: u16 = 1;
 
 impl Set {
     /// A set of this type without elements.
@@ -44,6 +48,32 @@ impl Set {
         }
     }
 
+    /// How its elements hold ranges.
+    pub(crate) fn ranges(&self) -> Ranges {
+        Ranges::of(self.interval, self.key_type)
+    }
+
+    /// The size, and for ranges in each field the lengths of the fields.
+    fn desc(&self) -> Option<SetDescAttrs> {
+        let fields =
+            Field::of(self.key_type, self.key_len).filter(|_| self.ranges() == Ranges::Fields);
+        let concat = fields.map(|fields| {
+            let mut w = Writer::new();
+            for f in fields {
+                let len = u32::try_from(f.len).unwrap_or(0).to_be_bytes();
+                w.attr(NFTA_LIST_ELEM, true, |w| {
+                    w.attr(NFTA_SET_FIELD_LEN, false, |w| w.put(&len));
+                });
+            }
+            w.finish().unwrap_or_default()
+        });
+        (self.size.is_some() || concat.is_some()).then(|| SetDescAttrs {
+            size: self.size,
+            concat,
+            ..SetDescAttrs::default()
+        })
+    }
+
     fn flags(&self) -> u32 {
         [
             (self.constant, raw::NFT_SET_CONSTANT),
@@ -51,6 +81,7 @@ impl Set {
             (self.data != SetData::None, raw::NFT_SET_MAP),
             (self.timeouts, raw::NFT_SET_TIMEOUT),
             (self.dynamic, raw::NFT_SET_EVAL),
+            (self.ranges() == Ranges::Fields, raw::NFT_SET_CONCAT),
         ]
         .into_iter()
         .filter_map(|(on, flag)| on.then_some(flag))
@@ -106,7 +137,7 @@ impl Set {
             data_type,
             data_len,
             id: Some(id),
-            desc: self.size.map(desc),
+            desc: self.desc(),
             timeout: self.timeout.map(millis),
             gc_interval: self
                 .gc_interval
@@ -255,7 +286,7 @@ pub(crate) fn of_rule(selector: &Selector, elements: &[Element], context: Contex
     if linearize::is_turned(selector, &elements) {
         elements.iter_mut().for_each(turn);
     }
-    let elements = to_elem_attrs(&elements, interval);
+    let elements = to_elem_attrs(&elements, Ranges::of(interval, DataType::INTEGER));
     // nft also counts the missing end of an open range.
     let open = elements
         .last()
@@ -325,6 +356,21 @@ fn type_of(selector: &Selector, context: Context) -> Option<Vec<u8>> {
     )
 }
 
+/// The lengths of the fields of a concatenation (`NFTA_SET_DESC_CONCAT`); `None` if something else is in the list.
+pub(crate) fn field_lens(list: Option<&[u8]>) -> Option<Vec<u32>> {
+    let of = |field: &[u8]| {
+        let mut attrs = Attrs::new(field);
+        let len = attrs
+            .next()?
+            .ok()
+            .filter(|a| a.number == NFTA_SET_FIELD_LEN)?;
+        let len = u32::from_be_bytes(len.payload.try_into().ok()?);
+        attrs.next().is_none().then_some(len)
+    };
+    let fields = Attrs::new(list.unwrap_or_default());
+    fields.map(|f| of(f.ok()?.payload)).collect()
+}
+
 impl AnonymousSet {
     /// A set as the kernel lists it, without what identifies it or changes with time.
     pub(crate) fn listed(attrs: &SetAttrs, mut elements: Vec<ElemAttrs>) -> Self {
@@ -339,8 +385,10 @@ impl AnonymousSet {
         for e in &mut elements {
             e.expiration = None;
         }
-        // An interval ends before the next one begins.
-        elements.sort_by_key(|e| (key(e), !is_end(e)));
+        // An interval ends before the next one begins. The kernel keeps the order of ranges of concatenations.
+        if attrs.flags.unwrap_or(0) & raw::NFT_SET_CONCAT == 0 {
+            elements.sort_by_key(|e| (key(e), !is_end(e)));
+        }
         Self {
             attrs: SetAttrs {
                 name: Some(name),
@@ -377,6 +425,12 @@ pub(crate) fn is_host_order_key(a: &SetAttrs) -> bool {
     let order = userdata::number(a.userdata.as_deref(), userdata::SET_KEYBYTEORDER);
     let of_type = || byte_order(DataType(a.key_type.unwrap_or(0)));
     order.unwrap_or_else(of_type) == userdata::HOST_ENDIAN
+}
+
+/// Whether nft treats the values of a map as numbers in host order; `None` if nothing is noted.
+pub(crate) fn is_host_order_data(a: &SetAttrs) -> Option<bool> {
+    let order = userdata::number(a.userdata.as_deref(), userdata::SET_DATABYTEORDER)?;
+    (order != 0).then_some(order == userdata::HOST_ENDIAN)
 }
 
 /// Whether numbers of a type are kept in host order, unless the set is an interval set.

@@ -2,7 +2,7 @@
 //! first one in the highest bits; each field of a value occupies whole registers of four bytes.
 
 use super::ruleset::type_name;
-use super::value::{hex, range, value};
+use super::value::{hex, hex_number, range, value};
 use crate::nft::model::{Data, DataType};
 use crate::nft::set::is_host_order_type;
 
@@ -117,7 +117,10 @@ impl Field {
     }
 
     fn value(&self, d: &Data) -> String {
-        value(&self.shifted(d), self.data_type, self.host_order)
+        match self.is_unnamed {
+            true => hex_number(d),
+            false => value(&self.shifted(d), self.data_type, self.host_order),
+        }
     }
 
     /// `1.2.3.4 . 80`, or a range of such values `1.2.3.4-1.2.3.9 . 80`.

@@ -13,7 +13,9 @@ pub(crate) use concat::Field;
 pub(crate) use ruleset::set_text;
 pub(crate) use ruleset::{base_chain_text, set_line, set_word};
 pub(crate) use unread::of_one as unread_of_element;
-pub(crate) use value::{bound, bytes, duration, element, hex, is_prefix_type, range, value};
+pub(crate) use value::{
+    bound, bytes, duration, element, hex, hex_number, is_prefix_type, range, value,
+};
 
 use super::listing::rule_text;
 use super::model::{PayloadBase, Rule, Set, TableFamily};

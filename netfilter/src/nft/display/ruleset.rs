@@ -283,6 +283,7 @@ fn lines(s: &Set) -> Vec<String> {
 /// How many elements `nft` prints per line.
 fn per_line(t: DataType) -> usize {
     match t {
+        t if t.is_concatenation() => 1,
         DataType::IPV4_ADDR | DataType::CT_STATE | DataType::CT_STATUS => 2,
         DataType::IPV6_ADDR
         | DataType::ETHER_ADDR

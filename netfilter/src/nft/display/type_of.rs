@@ -55,7 +55,7 @@ fn expression(noted: &[u8]) -> Option<String> {
             };
             match CtKey::from(number(own(), 0)?) {
                 CtKey::Other(_) => None,
-                key => Some(ct::text(key.number(), direction)),
+                key => Some(ct::text(key.number(), direction, "")),
             }
         }
         CONCAT => {

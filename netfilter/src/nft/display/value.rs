@@ -143,6 +143,13 @@ fn tc_handle(n: u64) -> String {
     }
 }
 
+/// A number in hexadecimal without leading zeros, for bytes without a name.
+pub(crate) fn hex_number(d: &Data) -> String {
+    let text = hex(&d.0);
+    let digits = text.trim_start_matches("0x").trim_start_matches('0');
+    format!("0x{}", if digits.is_empty() { "0" } else { digits })
+}
+
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes
         .iter()

@@ -107,7 +107,7 @@ impl Messages {
                     .insert((id.clone(), s.name.clone()), self.set_id);
                 let attrs = s.to_attrs(&id.1, self.set_id);
                 self.push(raw::NFT_MSG_NEWSET, NLM_F_CREATE, id, &attrs);
-                let elements = set::elem_attrs(&s.elements, s.interval);
+                let elements = set::elem_attrs(&s.elements, s.ranges());
                 self.elements(
                     raw::NFT_MSG_NEWSETELEM,
                     id,
@@ -229,7 +229,7 @@ impl Messages {
 
     /// Elements of an existing set: it has the interval end at 0, with which a new set begins, already.
     fn change(&mut self, kind: u16, id: &TableId, s: &Set, elements: &[crate::nft::Element]) {
-        let mut attrs = set::elem_attrs(elements, s.interval).peekable();
+        let mut attrs = set::elem_attrs(elements, s.ranges()).peekable();
         let _ = attrs.next_if(|a| a.flags == Some(raw::NFT_SET_ELEM_INTERVAL_END));
         self.elements(kind, id, (&s.name, None), attrs);
     }

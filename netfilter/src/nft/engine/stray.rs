@@ -3,7 +3,7 @@
 use super::snapshot::Anonymous;
 use crate::nft::model::{Chain, Set, Table};
 use crate::nft::wire::{ChainAttrs, NFTA_DEVICE_NAME, RuleAttrs, SetAttrs, TableAttrs};
-use crate::nft::{raw, userdata};
+use crate::nft::{raw, set, userdata};
 use std::fmt;
 use weir_netlink::attr::{AttrSet, Attrs, NLA_TYPE_MASK, Unknown, Writer};
 
@@ -151,8 +151,8 @@ pub(super) fn of_rule(a: &RuleAttrs) -> Vec<Stray> {
 
 /// Other attributes of a set are kept in the set, see [`Set::unread`].
 pub(super) fn of_set(a: &SetAttrs, set: &Set) -> Vec<Stray> {
-    let mut found = around_set(a);
     let made = set.to_attrs("", 0);
+    let mut found = around_set(a, &made);
     found.notes(a, &made);
     found.1
 }
@@ -161,7 +161,7 @@ pub(super) fn of_set(a: &SetAttrs, set: &Set) -> Vec<Stray> {
 /// rule; `None` when the rule, as it was read, has no such set.
 pub(super) fn of_anonymous(listed: &Anonymous, made: Option<&SetAttrs>) -> Vec<Stray> {
     let Anonymous { attrs: a, set, .. } = listed;
-    let mut found = around_set(a);
+    let mut found = around_set(a, &made.cloned().unwrap_or_default());
     // Stateful objects of each element, references, and other attributes without a field.
     for u in &set.unread {
         found.push(u.attribute, u.bytes.clone());
@@ -183,13 +183,21 @@ pub(super) fn of_anonymous(listed: &Anonymous, made: Option<&SetAttrs>) -> Vec<S
     found.1
 }
 
-fn around_set(a: &SetAttrs) -> Found {
+fn around_set(a: &SetAttrs, made: &SetAttrs) -> Found {
     let mut found = Found("set", Vec::new());
-    found.number(SetAttrs::NFTA_SET_FLAGS, a.flags.unwrap_or(0) & !SET_FLAGS);
+    let concat = made.flags.unwrap_or(0) & raw::NFT_SET_CONCAT;
+    found.number(
+        SetAttrs::NFTA_SET_FLAGS,
+        a.flags.unwrap_or(0) & !SET_FLAGS & !concat,
+    );
     found.number(SetAttrs::NFTA_SET_POLICY, a.policy.unwrap_or(0));
     if let Some(desc) = &a.desc {
         let mut rest = desc.clone();
         rest.size = None;
+        let wanted = made.desc.as_ref().and_then(|d| d.concat.as_deref());
+        if set::field_lens(rest.concat.as_deref()) == set::field_lens(wanted) {
+            rest.concat = None;
+        }
         let mut w = Writer::default();
         rest.encode(&mut w);
         let bytes = w.finish().unwrap_or_default();

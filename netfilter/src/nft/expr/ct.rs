@@ -60,15 +60,15 @@ pub(crate) const KEYS: &[Key] = &[
     Key::net(raw::NFT_CT_ID, "id", DataType::INTEGER, 4),
 ];
 
-/// `ct [original|reply] KEY`
-pub(crate) fn text(key: u32, direction: Option<CtDirection>) -> String {
+/// `ct [original|reply] KEY`, with the family of an address where the key does not have it
+pub(crate) fn text(key: u32, direction: Option<CtDirection>, family: &str) -> String {
     let Some(key) = find_key(KEYS, key) else {
         return format!("ct {key}");
     };
     match direction {
-        None => format!("ct {}", key.word),
-        Some(CtDirection::Original) => format!("ct original {}", key.word),
-        Some(CtDirection::Reply) => format!("ct reply {}", key.word),
+        None => format!("ct {family}{}", key.word),
+        Some(CtDirection::Original) => format!("ct original {family}{}", key.word),
+        Some(CtDirection::Reply) => format!("ct reply {family}{}", key.word),
     }
 }
 
@@ -97,6 +97,6 @@ impl Instruction for Ct {
             Kind::Value(_) => l.text(&source).replace(" | ", ","),
             _ => l.text(&source),
         };
-        l.say(format!("{} set {source}", text(number, direction)))
+        l.say(format!("{} set {source}", text(number, direction, "")))
     }
 }

@@ -59,7 +59,10 @@ impl Instruction for Dynset {
     fn normalize(&mut self) {
         self.set_id = None;
         super::drop_if(&mut self.timeout, 0);
-        // The kernel sets the flag for several expressions, and lists one as the old attribute.
+        // The kernel needs this flag for several expressions, and does not list it.
+        if self.expressions.is_some() {
+            self.flags = Some(self.flags.unwrap_or(0) | raw::NFT_DYNSET_F_EXPR);
+        }
         super::drop_if(&mut self.flags, 0);
     }
 

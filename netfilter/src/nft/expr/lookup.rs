@@ -45,9 +45,8 @@ impl Instruction for Lookup {
         match self.dreg {
             None => l.relation(&key, op, &Right::Set(set, self.set_id)),
             Some(raw::NFT_REG_VERDICT) => {
-                let fields = l.fields(&key);
                 let text = l.text(&key);
-                let elements = l.set_text(&set, self.set_id, &fields);
+                let elements = l.map_text(&set, self.set_id, &key);
                 l.say(format!("{text} vmap {elements}"))
             }
             dreg => {

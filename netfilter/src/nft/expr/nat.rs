@@ -123,16 +123,19 @@ impl Instruction for Nat {
             TableFamily::Ip6 => DataType::IPV6_ADDR,
             _ => DataType::IPV4_ADDR,
         };
-        // The data of a map may be an address and a port, or two of them: the other registers are parts of it.
-        let address_len = if data_type == DataType::IPV6_ADDR {
-            16
-        } else {
-            4
+        // The data of a map may be an address and a port, or two of them: the other registers are parts of it. The
+        // length of the data of a named map is not at hand.
+        let address_len = match data_type {
+            DataType::IPV6_ADDR => 16,
+            _ => 4,
         };
+        let others = [self.reg_addr_max, self.reg_proto_min];
+        let is_part = others.into_iter().flatten().any(|r| l.is_spent(r));
         let first = l.term(self.reg_addr_min);
-        let is_map = first
-            .as_ref()
-            .is_some_and(|t| matches!(t.kind, Kind::Map(..)) && t.len > address_len);
+        let is_map = first.as_ref().is_some_and(|t| {
+            let is_longer = t.len > address_len || (t.len == 0 && is_part);
+            matches!(t.kind, Kind::Map(..)) && is_longer
+        });
         let word = match (is_map, family) {
             (true, TableFamily::Ip) => " ip",
             (true, TableFamily::Ip6) => " ip6",

@@ -40,9 +40,8 @@ impl Instruction for Objref {
             None => {
                 let attrs = l.anonymous(self.set_id).map(|s| s.attrs.clone());
                 let key = l.key(self.sreg, attrs.as_ref().and_then(|a| a.key_len), None)?;
-                let fields = l.fields(&key);
                 let text = l.text(&key);
-                let map = l.set_text(self.set.as_deref()?, self.set_id, &fields);
+                let map = l.map_text(self.set.as_deref()?, self.set_id, &key);
                 // Of a named map, the map tells the kind.
                 let kind = attrs
                     .and_then(|a| a.obj_type)

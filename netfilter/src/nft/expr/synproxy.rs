@@ -22,11 +22,9 @@ impl Instruction for Synproxy {
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
         let has = |bit| self.flags.unwrap_or(0) & bit != 0;
         let mut text = "synproxy".to_owned();
-        if has(raw::NF_SYNPROXY_OPT_MSS) {
-            text += &format!(" mss {}", self.mss?);
-        }
-        if has(raw::NF_SYNPROXY_OPT_WSCALE) {
-            text += &format!(" wscale {}", self.wscale?);
+        if has(raw::NF_SYNPROXY_OPT_MSS) || has(raw::NF_SYNPROXY_OPT_WSCALE) {
+            let (mss, wscale) = (self.mss.unwrap_or(0), self.wscale.unwrap_or(0));
+            text += &format!(" mss {mss} wscale {wscale}");
         }
         if has(raw::NF_SYNPROXY_OPT_TIMESTAMP) {
             text += " timestamp";

@@ -22,7 +22,7 @@ use super::display::{Field, element, hex};
 use super::expr::Expr;
 use super::linearize;
 use super::model::{AnonymousSet, Rule, TableFamily};
-use super::set::{Listed, is_host_order_key};
+use super::set::{Listed, is_host_order_data, is_host_order_key};
 use super::{DataType, raw};
 use term::Loaded;
 
@@ -123,6 +123,12 @@ impl Listing<'_> {
         let loaded = self.registers.get_mut(slot(register?)?)?.as_mut()?;
         loaded.is_used = true;
         Some(loaded.term.clone())
+    }
+
+    /// Whether nothing was loaded into a register since it was used.
+    pub(crate) fn is_spent(&self, register: u32) -> bool {
+        let loaded = slot(register).and_then(|slot| self.registers.get(slot)?.as_ref());
+        loaded.is_none_or(|l| l.is_used)
     }
 
     /// The key that begins in a register: one term, or as many as fill `len` bytes; without a length, all that were
@@ -231,6 +237,16 @@ impl Listing<'_> {
         self.sets.get(usize::try_from(id?).ok()?)
     }
 
+    /// `@NAME`, or the elements of a map that belongs to the rule.
+    pub(crate) fn map_text(&self, name: &str, id: Option<u32>, key: &Term) -> String {
+        let named = |f| Field {
+            is_unnamed: false,
+            ..f
+        };
+        let fields: Vec<Field> = self.fields(key).into_iter().map(named).collect();
+        self.set_text(name, id, &fields)
+    }
+
     /// `@NAME`, or the elements of a set that belongs to the rule.
     pub(crate) fn set_text(&self, name: &str, id: Option<u32>, key: &[Field]) -> String {
         let Some(set) = self.anonymous(id) else {
@@ -256,13 +272,21 @@ impl Listing<'_> {
             elements.sort_by_key(|e| {
                 let d = e.key.first();
                 let n = if *host_order { d.to_ne() } else { d.to_be() }.unwrap_or(0);
-                (n.trailing_zeros(), std::cmp::Reverse(n))
+                let is_map = flags & raw::NFT_SET_MAP != 0;
+                (n.trailing_zeros(), if is_map { n } else { u64::MAX - n })
             });
         }
         let data = match set.attrs.data_type {
             Some(raw::NFT_DATA_VERDICT) | None => None,
             Some(t) => Field::of(DataType(t), set.attrs.data_len.unwrap_or(0)),
         };
+        let is_host_order = is_host_order_data(&set.attrs);
+        let data = data.map(|mut fields| {
+            if let ([f], Some(host_order)) = (fields.as_mut_slice(), is_host_order) {
+                f.host_order = host_order;
+            }
+            fields
+        });
         let texts: Vec<String> = elements
             .iter()
             .map(|e| {

@@ -1,11 +1,10 @@
 //! Comparisons.
 
-use super::term::hex_number;
 use super::{Binary, Kind, Listing, Term};
 use crate::nft::context::Implied;
-use crate::nft::display::{Field, bound, is_prefix_type, range, value};
+use crate::nft::display::{Field, bound, hex_number, is_prefix_type, range, value};
 use crate::nft::linearize::prefix_mask;
-use crate::nft::model::{CmpOp, CtKey, Data, DataType, MetaKey, Selector, TableFamily};
+use crate::nft::model::{CmpOp, Data, DataType, MetaKey, Selector, TableFamily};
 use crate::nft::raw;
 
 /// What a term is compared with.
@@ -70,11 +69,11 @@ impl Listing<'_> {
         Some(())
     }
 
-    /// Whether the text of a term has a sign of an operation.
+    /// Whether `==` is printed after a term: the term is an operation, and its byte order was not changed.
     fn is_operation(&self, t: &Term) -> bool {
         match &t.kind {
-            Kind::Binary(of, Binary::And, mask) => self.field_of(of, mask).is_none(),
-            kind => matches!(kind, Kind::Binary(..)),
+            Kind::Binary(of, ..) => self.has_sign(t) && of.host_order == t.host_order,
+            _ => false,
         }
     }
 
@@ -117,9 +116,13 @@ impl Listing<'_> {
 
     /// A comparison with a range or a set.
     fn many(&mut self, left: &Term, op: CmpOp, right: &Right) -> Option<()> {
+        // A load of some bits is shifted before they are looked up in a named set.
+        let left = match &left.kind {
+            Kind::Binary(of, Binary::Rshift, n) if self.shift_of(of) == n.to_ne() => of,
+            _ => left,
+        };
         let fields = self.fields(left);
-        let is_eq =
-            matches!(&left.kind, Kind::Binary(of, _, mask) if self.field_of(of, mask).is_none());
+        let is_eq = self.is_operation(left);
         let name = self.text(left);
         let right = match right {
             Right::Range(first, last) => self.range_text(first, last, left),
@@ -147,9 +150,12 @@ impl Listing<'_> {
             Some(f) => value(d, f.data_type, false),
         };
         let is_eq = field.is_some_and(|f| f.data_type.is_bits());
-        let term = self.context.term(s);
-        let name = self.text(&term);
-        self.imply(implied);
+        let name = self.selector(s);
+        self.imply(match field.map(|f| (f.header, f.name)) {
+            // The type of what follows the VLAN header may as well follow another one.
+            Some(("vlan", "type")) => &[],
+            _ => implied,
+        });
         self.texts
             .push(Some(format!("{name} {}{right}", sign(op, is_eq))));
         if op != CmpOp::Eq {
@@ -189,12 +195,6 @@ impl Listing<'_> {
                 &[Implied::Network]
             }
             (Selector::Meta(MetaKey::Nfproto | MetaKey::Protocol), _) => &[Implied::Link],
-            (Selector::Ct(CtKey::SrcIp | CtKey::DstIp, _), _) if is_family(raw::NFPROTO_IPV4) => {
-                &[Implied::Network]
-            }
-            (Selector::Ct(CtKey::SrcIp6 | CtKey::DstIp6, _), _) if is_family(raw::NFPROTO_IPV6) => {
-                &[Implied::Network]
-            }
             _ => &[],
         };
         let established = self.context.establishes(s, d);
@@ -215,7 +215,7 @@ impl Listing<'_> {
                 if matches!(op, CmpOp::Eq | CmpOp::Neq) && left.data_type.is_bits() {
                     return self.flags(of, mask, op, d);
                 }
-                let len = prefix_len(mask, left)?;
+                let len = prefix_len(mask, of)?;
                 let value = value(d, left.data_type, left.host_order);
                 Some(format!(
                     "{} {}{value}/{len}",

@@ -4,7 +4,8 @@ use super::Listing;
 use crate::nft::context::Implied;
 use crate::nft::display::{Field, name_of_base, value};
 use crate::nft::expr::{self, Exthdr};
-use crate::nft::model::{Data, DataType, PayloadBase, Selector, SocketKey};
+use crate::nft::model::{CtKey, Data, DataType, PayloadBase, Selector, SocketKey};
+use crate::nft::raw;
 
 /// A term and the expression that loaded it.
 #[derive(Clone, Debug)]
@@ -211,8 +212,7 @@ impl Listing<'_> {
             }
             Kind::Map(key, name, id) => {
                 let text = self.text(key);
-                let fields = self.fields(key);
-                format!("{text} map {}", self.set_text(name, *id, &fields))
+                format!("{text} map {}", self.map_text(name, *id, key))
             }
             Kind::Hash(key, rest) => format!("jhash {} {rest}", self.text(key)),
         }
@@ -222,6 +222,7 @@ impl Listing<'_> {
         let mut text = self.text(left);
         if let Kind::Binary(_, inner, _) = &left.kind
             && inner.precedence() > op.precedence()
+            && self.has_sign(left)
         {
             text = format!("({text})");
         }
@@ -237,11 +238,7 @@ impl Listing<'_> {
 
     /// A value as it is compared with a term.
     pub(crate) fn typed_value(&self, d: &Data, t: &Term) -> String {
-        match self.fields(t).as_slice() {
-            [field] if field.is_unnamed => hex_number(d),
-            [field] => value(&field.shifted(d), field.data_type, field.host_order),
-            fields => Field::text(d, d, fields),
-        }
+        Field::text(d, d, &self.fields(t))
     }
 
     /// How the values of a term are displayed: several fields if it is a concatenation.
@@ -262,8 +259,22 @@ impl Listing<'_> {
                     host_order: false,
                     ..one
                 }],
-                None => self.fields(left),
+                None => {
+                    let turned = |f| Field {
+                        host_order: t.host_order,
+                        ..f
+                    };
+                    self.fields(left).into_iter().map(turned).collect()
+                }
             },
+            Kind::Binary(left, Binary::Rshift, _) if self.shift_of(left).is_some() => {
+                let right = |f| Field {
+                    right: 0,
+                    host_order: t.host_order,
+                    ..f
+                };
+                self.fields(left).into_iter().map(right).collect()
+            }
             Kind::Selector(s @ Selector::Payload { .. }) if self.context.field(s).is_none() => {
                 vec![Field {
                     is_unnamed: true,
@@ -272,6 +283,19 @@ impl Listing<'_> {
             }
             _ => vec![one],
         }
+    }
+
+    /// The number of bits to the right of the named ones that a term consists of.
+    pub(super) fn shift_of(&self, t: &Term) -> Option<u64> {
+        match &t.kind {
+            Kind::Binary(of, Binary::And, mask) => Some(u64::from(self.field_of(of, mask)?.1)),
+            _ => None,
+        }
+    }
+
+    /// Whether the text of a term has a sign of an operation.
+    pub(super) fn has_sign(&self, t: &Term) -> bool {
+        matches!(t.kind, Kind::Binary(..)) && self.shift_of(t).is_none()
     }
 
     /// The type of the named bits that a mask selects, and the number of bits to their right.
@@ -306,7 +330,7 @@ impl Listing<'_> {
         }
     }
 
-    fn selector(&self, s: &Selector) -> String {
+    pub(super) fn selector(&self, s: &Selector) -> String {
         match s {
             Selector::Payload { base, offset, len } => match self.context.field(s) {
                 Some(f) => format!("{} {}", f.header, f.name),
@@ -317,7 +341,14 @@ impl Listing<'_> {
                 }
             },
             Selector::Meta(key) => expr::meta::text(key.number()),
-            Selector::Ct(key, direction) => expr::ct::text(key.number(), *direction),
+            Selector::Ct(key, direction) => {
+                let family = match (key, self.context.nfproto) {
+                    (CtKey::Src | CtKey::Dst, Some(raw::NFPROTO_IPV4)) => "ip ",
+                    (CtKey::Src | CtKey::Dst, Some(raw::NFPROTO_IPV6)) => "ip6 ",
+                    _ => "",
+                };
+                expr::ct::text(key.number(), *direction, family)
+            }
             Selector::Socket(key, level) => match (key, level) {
                 (SocketKey::Transparent, _) => "socket transparent".to_owned(),
                 (SocketKey::Mark, _) => "socket mark".to_owned(),
@@ -350,10 +381,4 @@ impl Listing<'_> {
             _ => &[Implied::Transport],
         }
     }
-}
-
-/// A number in hexadecimal without leading zeros, for an unnamed field.
-pub(super) fn hex_number(d: &Data) -> String {
-    d.to_be()
-        .map_or_else(|| crate::nft::display::hex(&d.0), |n| format!("0x{n:x}"))
 }

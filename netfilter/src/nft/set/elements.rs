@@ -61,14 +61,39 @@ fn previous(d: &Data) -> Option<Data> {
     None
 }
 
+/// How the elements of a set hold ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ranges {
+    /// There are none.
+    None,
+    /// A second element is the end of the range.
+    Halves,
+    /// Every element has both ends, each a concatenation.
+    Fields,
+}
+
+impl Ranges {
+    pub(crate) fn of(interval: bool, key_type: DataType) -> Self {
+        match interval {
+            true if key_type.is_concatenation() => Self::Fields,
+            true => Self::Halves,
+            false => Self::None,
+        }
+    }
+}
+
 /// The elements of `NFT_MSG_NEWSETELEM`, as an iterator: for a large set their attributes take more memory than the
 /// set.
 pub(crate) fn elem_attrs(
     elements: &[Element],
-    interval: bool,
+    ranges: Ranges,
 ) -> impl Iterator<Item = ElemAttrs> + '_ {
+    let interval = ranges == Ranges::Halves;
     let mut sorted: Vec<&Element> = elements.iter().collect();
-    sorted.sort_by(|a, b| a.key.cmp(&b.key));
+    // The kernel keeps the order of ranges of concatenations.
+    if ranges != Ranges::Fields {
+        sorted.sort_by(|a, b| a.key.cmp(&b.key));
+    }
     let zero = sorted.first().map(|e| e.key.first()).and_then(|first| {
         let above = interval && first.0.iter().any(|b| *b != 0);
         above.then(|| end(&Data(SmallVec::from_elem(0, first.0.len()))))
@@ -76,15 +101,18 @@ pub(crate) fn elem_attrs(
     let of = move |e: &Element| {
         let after = if interval { next(e.key.last()) } else { None };
         let open = interval && after.is_none();
-        let first = one(e, e.key.first(), open);
+        let mut first = one(e, e.key.first(), open);
+        if ranges == Ranges::Fields {
+            first.key_end = Some(DataAttrs::of(&e.key.last().0));
+        }
         [Some(first), after.as_ref().map(end)].into_iter().flatten()
     };
     zero.into_iter().chain(sorted.into_iter().flat_map(of))
 }
 
 /// As [`elem_attrs`], as a list.
-pub(crate) fn to_elem_attrs(elements: &[Element], interval: bool) -> Vec<ElemAttrs> {
-    elem_attrs(elements, interval).collect()
+pub(crate) fn to_elem_attrs(elements: &[Element], ranges: Ranges) -> Vec<ElemAttrs> {
+    elem_attrs(elements, ranges).collect()
 }
 
 fn end(key: &Data) -> ElemAttrs {
@@ -165,7 +193,9 @@ impl Listed {
         key_type: DataType,
     ) -> (Vec<Element>, Vec<Unread>) {
         let is_other = |e: &Element| e.key.first().0.is_empty();
-        if interval && !key_type.is_concatenation() {
+        if interval && key_type.is_concatenation() {
+            // As the kernel keeps them.
+        } else if interval {
             self.elements.sort_by(|a, b| a.key.cmp(&b.key));
             self.ends.sort();
             self.join();
