@@ -252,6 +252,18 @@ fn the_same_without_privileges() {
     }
 }
 
+/// What kube-proxy writes for a service with affinity and NodePort, after the example in its documentation.
+#[test]
+fn rules_of_kube_proxy() {
+    both_ways(include_str!("listing/kube-proxy.nft"));
+}
+
+/// What firewalld writes, without the helper of conntrack, which is an object.
+#[test]
+fn rules_of_firewalld() {
+    both_ways(include_str!("listing/firewalld.nft"));
+}
+
 /// Ranges in the fields of a concatenation, and maps that belong to a rule, are written as they were read.
 #[test]
 fn ranges_of_fields_and_maps_of_rules() {
