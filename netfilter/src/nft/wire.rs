@@ -12,8 +12,8 @@
 
 use super::expr::{DataAttrs, ExprElem};
 use weir_netlink::attr::{
-    AttrKind, AttrSet, Attrs, Be32, Be64, Bytes, I32Be, ListOf, Nest, NumberedListOf, RawNest, Str,
-    Writer,
+    AttrKind, AttrSet, Attrs, Be16, Be32, Be64, Bytes, I32Be, ListOf, Ne32, Nest, NumberedListOf,
+    RawNest, Str, U8, Writer,
 };
 
 weir_netlink::attributes! {
@@ -151,6 +151,46 @@ weir_netlink::attributes! {
         userdata: Bytes = NFTA_OBJ_USERDATA 8,
     }
 
+    /// `enum nft_ct_helper_attributes`. Since 4.12
+    pub struct CtHelperAttrs {
+        /// name of the helper
+        name: Str = NFTA_CT_HELPER_NAME 1,
+        /// `NFPROTO_*`
+        l3proto: Be16 = NFTA_CT_HELPER_L3PROTO 2,
+        /// `IPPROTO_*`
+        l4proto: U8 = NFTA_CT_HELPER_L4PROTO 3,
+    }
+
+    /// `enum nft_ct_timeout_timeout_attributes`. Since 5.0
+    pub struct CtTimeoutAttrs {
+        /// `NFPROTO_*`
+        l3proto: Be16 = NFTA_CT_TIMEOUT_L3PROTO 1,
+        /// `IPPROTO_*`
+        l4proto: U8 = NFTA_CT_TIMEOUT_L4PROTO 2,
+        /// seconds by state of the protocol
+        data: RawNest = NFTA_CT_TIMEOUT_DATA 3,
+    }
+
+    /// `enum nft_ct_expectation_attributes`. Since 5.3
+    pub struct CtExpectAttrs {
+        /// `NFPROTO_*`
+        l3proto: Be16 = NFTA_CT_EXPECT_L3PROTO 1,
+        /// `IPPROTO_*`
+        l4proto: U8 = NFTA_CT_EXPECT_L4PROTO 2,
+        /// destination port
+        dport: Be16 = NFTA_CT_EXPECT_DPORT 3,
+        /// lifetime in milliseconds, in host order
+        timeout: Ne32 = NFTA_CT_EXPECT_TIMEOUT 4,
+        /// maximum number
+        size: U8 = NFTA_CT_EXPECT_SIZE 5,
+    }
+
+    /// `enum nft_secmark_attributes`. Since 4.20
+    pub struct SecmarkAttrs {
+        /// security context
+        ctx: Str = NFTA_SECMARK_CTX 1,
+    }
+
     /// `enum nft_flowtable_attributes`. Since 4.16
     pub struct FlowtableAttrs {
         /// table
@@ -240,6 +280,10 @@ pub fn constants() -> Vec<(&'static str, u16)> {
         SetAttrs::CONSTANTS,
         SetDescAttrs::CONSTANTS,
         ObjAttrs::CONSTANTS,
+        CtHelperAttrs::CONSTANTS,
+        CtTimeoutAttrs::CONSTANTS,
+        CtExpectAttrs::CONSTANTS,
+        SecmarkAttrs::CONSTANTS,
         FlowtableAttrs::CONSTANTS,
         FlowtableHookAttrs::CONSTANTS,
         ElemListAttrs::CONSTANTS,

@@ -1,13 +1,17 @@
 //! Stateful objects and flowtables. Counters, quotas and limits as `nft` lists them; other objects as raw attributes.
 
+use super::numbers;
 use super::ruleset::priority_text;
-use super::value::hex;
-use crate::nft::expr::{Counter, Limit, Quota};
+use super::value::{duration, hex};
+use crate::nft::expr::{Counter, Limit, Quota, Synproxy};
 use crate::nft::model::{Hook, Object, ObjectKind, TableFamily};
 use crate::nft::raw;
-use crate::nft::wire::{FlowtableAttrs, device_names};
+use crate::nft::wire::{
+    CtExpectAttrs, CtHelperAttrs, CtTimeoutAttrs, FlowtableAttrs, SecmarkAttrs, device_names,
+};
 use std::fmt;
-use weir_netlink::attr::AttrSet;
+use std::time::Duration;
+use weir_netlink::attr::{AttrSet, Attrs};
 
 /// `counter c { ... }`
 pub(super) fn object_text(o: &Object) -> String {
@@ -40,6 +44,41 @@ fn inside(o: &Object) -> Option<String> {
             let limit = Limit::decode(&o.data).ok()?;
             Some(format!("\t\trate {}\n", limit.text()?))
         }
+        ObjectKind::Stateful(raw::NFT_OBJECT_SYNPROXY) => {
+            Some(lines(&Synproxy::decode(&o.data).ok()?.parts()))
+        }
+        ObjectKind::Stateful(raw::NFT_OBJECT_CT_HELPER) => {
+            let h = CtHelperAttrs::decode(&o.data).ok()?;
+            let (name, protocol) = (h.name?, protocol(h.l4proto?));
+            let first = format!("type \"{name}\" protocol {protocol}");
+            Some(lines(&[first, format!("l3proto {}", family(h.l3proto?)?)]))
+        }
+        ObjectKind::Stateful(raw::NFT_OBJECT_CT_TIMEOUT) => {
+            let t = CtTimeoutAttrs::decode(&o.data).ok()?;
+            let first = format!("protocol {}", protocol(t.l4proto?));
+            let policy = policy(t.l4proto?, t.data.as_deref().unwrap_or_default())?;
+            let policy = format!("policy = {{ {policy} }}");
+            Some(lines(&[
+                first,
+                format!("l3proto {}", family(t.l3proto?)?),
+                policy,
+            ]))
+        }
+        ObjectKind::Stateful(raw::NFT_OBJECT_CT_EXPECT) => {
+            let e = CtExpectAttrs::decode(&o.data).ok()?;
+            let timeout = Duration::from_millis(u64::from(e.timeout?));
+            Some(lines(&[
+                format!("protocol {}", protocol(e.l4proto?)),
+                format!("dport {}", e.dport?),
+                format!("timeout {}", duration(timeout)),
+                format!("size {}", e.size?),
+                format!("l3proto {}", family(e.l3proto?)?),
+            ]))
+        }
+        ObjectKind::Stateful(raw::NFT_OBJECT_SECMARK) => {
+            let s = SecmarkAttrs::decode(&o.data).ok()?;
+            Some(lines(&[format!("\"{}\"", s.ctx?)]))
+        }
         ObjectKind::Stateful(_) => None,
         ObjectKind::Flowtable => {
             let f = FlowtableAttrs::decode(&o.data).ok()?;
@@ -68,6 +107,55 @@ fn inside(o: &Object) -> Option<String> {
         }
     }
 }
+
+fn lines(lines: &[String]) -> String {
+    lines.iter().map(|l| format!("\t\t{l}\n")).collect()
+}
+
+fn protocol(n: u8) -> String {
+    numbers::name(numbers::PROTOCOLS, u64::from(n)).map_or_else(|| n.to_string(), str::to_owned)
+}
+
+fn family(n: u16) -> Option<TableFamily> {
+    Some(TableFamily::from(u8::try_from(n).ok()?))
+}
+
+/// The timeouts of a protocol's states, where they are not the default. `None` for states without a name.
+fn policy(protocol: u8, data: &[u8]) -> Option<String> {
+    let states = match protocol {
+        raw::IPPROTO_TCP => TCP,
+        raw::IPPROTO_UDP => UDP,
+        _ => return None,
+    };
+    let mut texts = Vec::new();
+    for attr in Attrs::new(data) {
+        let attr = attr.ok()?;
+        let (name, default) = states.get(usize::from(attr.number).checked_sub(1)?)?;
+        let seconds = u32::from_be_bytes(attr.payload.try_into().ok()?);
+        if seconds != *default {
+            texts.push(format!("{name} : {seconds}"));
+        }
+    }
+    Some(texts.join(", "))
+}
+
+/// `enum ctattr_timeout_tcp`, linux/netfilter/nfnetlink_cttimeout.h, with nft's defaults in seconds
+const TCP: &[(&str, u32)] = &[
+    ("syn_sent", 120),
+    ("syn_recv", 60),
+    ("established", 432_000),
+    ("fin_wait", 120),
+    ("close_wait", 60),
+    ("last_ack", 30),
+    ("time_wait", 120),
+    ("close", 10),
+    ("syn_sent2", 120),
+    ("retrans", 300),
+    ("unack", 300),
+];
+
+/// `enum ctattr_timeout_udp`
+const UDP: &[(&str, u32)] = &[("unreplied", 30), ("replied", 120)];
 
 #[cfg(test)]
 mod tests {

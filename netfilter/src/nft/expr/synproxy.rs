@@ -18,20 +18,34 @@ weir_netlink::attributes! {
     }
 }
 
+impl Synproxy {
+    /// `mss 1460`, `wscale 7`, `timestamp sack-perm`
+    pub(crate) fn parts(&self) -> Vec<String> {
+        let has = |bit| self.flags.unwrap_or(0) & bit != 0;
+        let mut parts = Vec::new();
+        if has(raw::NF_SYNPROXY_OPT_MSS) || has(raw::NF_SYNPROXY_OPT_WSCALE) {
+            parts.push(format!("mss {}", self.mss.unwrap_or(0)));
+            parts.push(format!("wscale {}", self.wscale.unwrap_or(0)));
+        }
+        let flags = [
+            (raw::NF_SYNPROXY_OPT_TIMESTAMP, "timestamp"),
+            (raw::NF_SYNPROXY_OPT_SACK_PERM, "sack-perm"),
+        ];
+        let flags = flags
+            .into_iter()
+            .filter_map(|(bit, name)| has(bit).then_some(name));
+        let flags: Vec<&str> = flags.collect();
+        if !flags.is_empty() {
+            parts.push(flags.join(" "));
+        }
+        parts
+    }
+}
+
 impl Instruction for Synproxy {
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
-        let has = |bit| self.flags.unwrap_or(0) & bit != 0;
-        let mut text = "synproxy".to_owned();
-        if has(raw::NF_SYNPROXY_OPT_MSS) || has(raw::NF_SYNPROXY_OPT_WSCALE) {
-            let (mss, wscale) = (self.mss.unwrap_or(0), self.wscale.unwrap_or(0));
-            text += &format!(" mss {mss} wscale {wscale}");
-        }
-        if has(raw::NF_SYNPROXY_OPT_TIMESTAMP) {
-            text += " timestamp";
-        }
-        if has(raw::NF_SYNPROXY_OPT_SACK_PERM) {
-            text += " sack-perm";
-        }
-        l.say(text)
+        let mut parts = self.parts();
+        parts.insert(0, "synproxy".to_owned());
+        l.say(parts.join(" "))
     }
 }
