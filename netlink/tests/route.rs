@@ -483,3 +483,51 @@ fn a_rule_with_other_selectors_is_not_written() {
     }
     assert!(routing.rules().expect("rules").contains(read));
 }
+
+#[test]
+fn rules_by_destination_and_link_are_those_of_ip() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    for (family, flag, host, wide) in [
+        (AddressFamily::V4, "-4", "10.9.0.2", "10.9.0.0/16"),
+        (AddressFamily::V6, "-6", "fd09::2", "fd09::/64"),
+    ] {
+        let list = || ip(&netns, &format!("{flag} rule"));
+        let before = list();
+        let host_net = IpNet::from(host.parse::<IpAddr>().expect("address"));
+        let ours = [
+            PolicyRule::to(host_net, 300).at(512).by(OURS),
+            PolicyRule::to(net(wide), 101).at(513).by(OURS),
+            PolicyRule::iif(family, "eni1", 255).at(9).by(OURS),
+        ];
+        for rule in &ours {
+            assert!(routing.add_rule(rule).expect("added"), "{rule}");
+            assert!(!routing.add_rule(rule).expect("there already"), "{rule}");
+        }
+        // At another priority it is another rule.
+        let later = ours[2].clone().at(20);
+        assert!(routing.add_rule(&later).expect("added"));
+        let texts: Vec<String> = list().iter().map(|l| l.replace('\t', " ")).collect();
+        for expected in [
+            format!("512: from all to {host} lookup 300 proto 119"),
+            format!("513: from all to {wide} lookup 101 proto 119"),
+            "9: from all iif eni1 [detached] lookup local proto 119".to_owned(),
+        ] {
+            assert!(texts.contains(&expected), "{expected}: {texts:?}");
+        }
+        // Another writer's rule of the same effect stays.
+        ip(
+            &netns,
+            &format!("{flag} rule add to {host} lookup 300 priority 512 proto static"),
+        );
+        for rule in ours.iter().chain([&later]) {
+            assert!(routing.del_rule(rule).expect("deleted"), "{rule}");
+            assert!(!routing.del_rule(rule).expect("absent"), "{rule}");
+        }
+        ip(
+            &netns,
+            &format!("{flag} rule del to {host} lookup 300 priority 512 proto static"),
+        );
+        assert_eq!(list(), before);
+    }
+}

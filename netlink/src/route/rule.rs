@@ -1,6 +1,8 @@
-//! Policy rules that choose a table by the mark of a packet: `ip rule`.
+//! Policy rules, which choose a table by mark, destination and link of a packet: `ip rule`.
 
 use std::fmt;
+
+use ipnet::IpNet;
 
 use super::number::{FIB_RULE_INVERT, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
 use super::{AddressFamily, RouteProtocol, Routing, RuleAction, RuleSelectors};
@@ -52,7 +54,7 @@ crate::attributes! {
     }
 }
 
-/// A policy rule. Those that are added and deleted select by the mark alone.
+/// A policy rule. Those that are added and deleted select by mark, destination and incoming link alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[doc(alias = "ip-rule")]
 pub struct PolicyRule {
@@ -75,7 +77,7 @@ pub struct PolicyRule {
     pub goto: Option<u32>,
     /// `FIB_RULE_INVERT`: the rule applies to packets that its selectors do not match (`not`).
     pub not: bool,
-    /// What else it selects by, and conditions for the routes that count; not written.
+    /// What else it selects by, and conditions for the routes that count. Only `to` and `iif` are written.
     pub selectors: RuleSelectors,
 }
 
@@ -94,6 +96,43 @@ impl PolicyRule {
             goto: None,
             not: false,
             selectors: RuleSelectors::default(),
+        }
+    }
+
+    /// `to DESTINATION lookup TABLE`.
+    #[must_use]
+    pub fn to(destination: IpNet, table: u32) -> Self {
+        let family = match destination {
+            IpNet::V4(_) => AddressFamily::V4,
+            IpNet::V6(_) => AddressFamily::V6,
+        };
+        let mut rule = Self::unmarked(family, table);
+        rule.selectors.to = Some(destination.trunc());
+        rule
+    }
+
+    /// `iif LINK lookup TABLE`. The link need not exist.
+    #[must_use]
+    pub fn iif(family: AddressFamily, link: &str, table: u32) -> Self {
+        let mut rule = Self::unmarked(family, table);
+        rule.selectors.iif = Some(link.to_owned());
+        rule
+    }
+
+    fn unmarked(family: AddressFamily, table: u32) -> Self {
+        Self {
+            fwmark: None,
+            fwmask: None,
+            ..Self::mark(family, 0, table)
+        }
+    }
+
+    /// Sets `priority PRIORITY`.
+    #[must_use]
+    pub fn at(self, priority: u32) -> Self {
+        Self {
+            priority: Some(priority),
+            ..self
         }
     }
 
@@ -151,7 +190,13 @@ impl PolicyRule {
     /// Both send the same packets to the same table, whatever their protocol and priority.
     #[must_use]
     pub fn same_effect(&self, other: &Self) -> bool {
-        let key = |r: &Self| (r.family, r.fwmark, r.fwmask, r.table, r.only_mark());
+        let key = |r: &Self| {
+            // Flags tell of the moment: whether the link is there.
+            let mut selectors = r.selectors.clone();
+            selectors.flags = 0;
+            let mark = (r.fwmark, r.fwmask);
+            (r.family, mark, r.table, r.action, r.not, r.goto, selectors)
+        };
         key(self) == key(other)
     }
 }
@@ -187,27 +232,34 @@ impl Routing {
     }
 
     /// `ip rule add`, unless a rule of the same effect exists: the kernel would accept any number of equal rules.
-    /// Returns whether the rule was added.
+    /// Returns whether the rule was added. One with a selector besides the mark is the same only at the same priority:
+    /// what other rules do with its packets decides where it has to be.
     ///
     /// # Errors
     ///
-    /// As [`Routing::rules`]; `EPERM`. Refused: the rule has other selectors, which are not written.
+    /// As [`Routing::rules`]; `EPERM`. Refused: the rule has selectors that are not written.
     pub fn add_rule(&self, rule: &PolicyRule) -> Result<bool> {
         let object = format!("policy rule {rule}");
         refuse_selectors("add", rule, &object)?;
         let there = self.rules_of(rule.family)?;
-        if there.iter().any(|there| there.same_effect(rule)) {
+        let same_place = |there: &PolicyRule| {
+            !rule.selects_more() || rule.priority.is_none() || rule.priority == there.priority
+        };
+        if there
+            .iter()
+            .any(|there| there.same_effect(rule) && same_place(there))
+        {
             return Ok(false);
         }
         self.add(RTM_NEWRULE, build(rule), &object)
     }
 
-    /// `ip rule delete`: the first rule with this mark, mask, table and protocol, and with this priority if it is
-    /// set. False when there is none.
+    /// `ip rule delete`: the first rule with this mark, mask, destination, link, table and protocol, and with this
+    /// priority if it is set. False when there is none.
     ///
     /// # Errors
     ///
-    /// Refused: it has other selectors, which are not written. `EPERM` without `CAP_NET_ADMIN`.
+    /// Refused: it has selectors that are not written. `EPERM` without `CAP_NET_ADMIN`.
     pub fn del_rule(&self, rule: &PolicyRule) -> Result<bool> {
         let object = format!("policy rule {rule}");
         refuse_selectors("delete", rule, &object)?;
@@ -239,14 +291,18 @@ impl Routing {
 /// (`rule_find()`, net/core/fib_rules.c).
 pub(super) fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
     let small = u8::try_from(rule.table).ok();
+    let to = rule.selectors.to;
     let header = FibRuleHdr {
         family: rule.family.number(),
+        dst_len: to.map_or(0, |to| to.prefix_len()),
         table: small.unwrap_or(0),
         action: rule.action.into(),
         flags: if rule.not { FIB_RULE_INVERT } else { 0 },
         ..FibRuleHdr::default()
     };
     let attrs = RuleAttrs {
+        dst: to.map(|to| to.addr()),
+        iif: rule.selectors.iif.clone(),
         table: small.is_none().then_some(rule.table),
         fwmark: rule.fwmark,
         fwmask: rule.fwmask,
@@ -260,10 +316,12 @@ pub(super) fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
 
 /// Without its other selectors it would be added for more packets, and another writer's be deleted in its place.
 fn refuse_selectors(operation: &str, rule: &PolicyRule, object: &str) -> Result<()> {
-    if !rule.selects_more() {
+    let mut rest = rule.selectors.clone();
+    (rest.to, rest.iif) = (None, None);
+    if rest == RuleSelectors::default() {
         return Ok(());
     }
-    let reason = "only rules that select by the mark alone are written; use `ip rule` for this one";
+    let reason = "only rules that select by mark, destination and incoming link are written; use `ip rule` for this one";
     Err(Error::refused(operation, object, reason))
 }
 

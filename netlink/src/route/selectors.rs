@@ -21,7 +21,8 @@ const FRA_DPORT_MASK: u16 = 29;
 /// All of them.
 const ALL_BITS: [u8; 2] = [0xff; 2];
 
-/// Everything of a policy rule but mark, table, action, priority and protocol (`linux/fib_rules.h`); read, never written.
+/// Everything of a policy rule but mark, table, action, priority and protocol (`linux/fib_rules.h`). Only `to` and
+/// `iif` are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuleSelectors {
