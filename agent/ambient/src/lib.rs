@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+pub mod eni;
 mod nft;
 mod redirect;
 mod xtables;

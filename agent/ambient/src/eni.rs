@@ -1,0 +1,328 @@
+//! AWS security groups for pods: probes to pods behind a branch ENI.
+//!
+//! The VPC plugin gives such a pod a link of its own, and policy rules that send all that comes in by this link to a table
+//! whose way is the branch ENI, so that security groups apply:
+//!
+//! ```text
+//! 10: from all iif vlan.eth.1   lookup 101       table 101: 10.9.0.2/32 dev eni3f2, default via ... dev vlan.eth.1
+//! 10: from all iif eni3f2       lookup 101
+//! ```
+//! The kubelet's probe leaves by the main table and the answer would go out by the ENI. Two rules for each pod mend that,
+//! as in Istio's agent:
+//!
+//! ```text
+//! 512: from all to 10.9.0.2     lookup 101       the probe goes to the pod's link
+//!   9: from all iif eni3f2      lookup local     the answer is for this machine
+//! ```
+//! Only where `tcp_early_demux` is off, as the VPC plugin asks for.
+
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use weir_cni::redirection::RTPROT_WEIR;
+use weir_netlink::route::{
+    AddressFamily, PolicyRule, RT_TABLE_LOCAL, RT_TABLE_MAIN, RouteProtocol, Routing, RuleAction,
+};
+use weir_netlink::{Error, Result};
+
+/// Of the rule to the pod.
+const PRIORITY: u32 = 512;
+const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
+
+/// Whether the node is set up for security groups of pods; to be asked once. `proc`: the node's `/proc`.
+#[must_use]
+pub fn early_demux_is_off(proc: &Path) -> bool {
+    let file = proc.join("sys/net/ipv4/tcp_early_demux");
+    std::fs::read(file).is_ok_and(|text| text.first() == Some(&b'0'))
+}
+
+/// The rules of all pods behind a branch ENI, by address.
+#[derive(Debug, Default)]
+pub struct BranchEnis(BTreeMap<IpAddr, Vec<PolicyRule>>);
+
+impl BranchEnis {
+    /// Sees to the rules of a pod's address in the network namespace of the socket, the host's. False: the address is
+    /// not behind a branch ENI. To be called again when the pod's link may be another one.
+    ///
+    /// # Errors
+    /// Rules or routes cannot be read or written; what was added for the address is taken back.
+    pub fn put(&mut self, routing: &Routing, address: IpAddr) -> Result<bool> {
+        let listed = routing.rules()?;
+        let Some(wanted) = behind_eni(routing, &listed, address)? else {
+            self.remove(routing, address)?;
+            return Ok(false);
+        };
+        let mut now: Vec<PolicyRule> = Vec::new();
+        let mut added: Vec<PolicyRule> = Vec::new();
+        for rule in wanted {
+            // What another agent left, of this version or of Istio's, goes with the pod as well.
+            let same = |l: &&PolicyRule| l.same_effect(&rule) && l.priority == rule.priority;
+            if let Some(there) = listed.iter().find(same) {
+                now.push(there.clone());
+                continue;
+            }
+            if let Err(e) = routing.add_rule(&rule) {
+                for rule in &added {
+                    // The failure of before is the one to be known.
+                    let _ = routing.del_rule(rule);
+                }
+                return Err(e);
+            }
+            added.push(rule.clone());
+            now.push(rule);
+        }
+        let before = self.0.insert(address, now.clone()).unwrap_or_default();
+        for rule in before.iter().filter(|rule| !now.contains(rule)) {
+            routing.del_rule(rule)?;
+        }
+        Ok(true)
+    }
+
+    /// Takes the rules of an address back, those that were remembered; it is not looked for where the pod is now.
+    ///
+    /// # Errors
+    /// A rule cannot be deleted. It stays remembered, so that another attempt finds it.
+    pub fn remove(&mut self, routing: &Routing, address: IpAddr) -> Result<()> {
+        let Some(rules) = self.0.get_mut(&address) else {
+            return Ok(());
+        };
+        let mut failed: Option<Error> = None;
+        rules.retain(|rule| match routing.del_rule(rule) {
+            // False: it is gone already.
+            Ok(_) => false,
+            Err(e) => {
+                failed.get_or_insert(e);
+                true
+            }
+        });
+        match failed {
+            Some(e) => Err(e),
+            None => {
+                self.0.remove(&address);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the rules of all addresses back, for an agent that leaves nothing on the node.
+    ///
+    /// # Errors
+    /// The first failure; the rest is removed all the same.
+    pub fn remove_all(&mut self, routing: &Routing) -> Result<()> {
+        let addresses: Vec<IpAddr> = self.0.keys().copied().collect();
+        let mut done = Ok(());
+        for address in addresses {
+            done = done.and(self.remove(routing, address));
+        }
+        done
+    }
+
+    /// The addresses that have rules.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.0.keys().copied()
+    }
+}
+
+/// The rules for an address behind a branch ENI: a rule by link leads to a table in which the address alone is behind
+/// this link.
+fn behind_eni(
+    routing: &Routing,
+    listed: &[PolicyRule],
+    address: IpAddr,
+) -> Result<Option<[PolicyRule; 2]>> {
+    let host = IpNet::from(address);
+    let family = match address {
+        IpAddr::V4(_) => AddressFamily::V4,
+        IpAddr::V6(_) => AddressFamily::V6,
+    };
+    let mut tables = BTreeMap::new();
+    for rule in listed.iter().filter(|rule| rule.family == family) {
+        let Some(link) = rule.selectors.iif.as_deref() else {
+            continue;
+        };
+        let is_own = !matches!(rule.table, 0 | RT_TABLE_MAIN | RT_TABLE_LOCAL);
+        if rule.action != RuleAction::Lookup || !is_own {
+            continue;
+        }
+        let routes = match tables.entry(rule.table) {
+            std::collections::btree_map::Entry::Occupied(read) => read.into_mut(),
+            std::collections::btree_map::Entry::Vacant(new) => {
+                new.insert(routing.routes(rule.table)?)
+            }
+        };
+        let Some(oif) = routes.iter().find(|r| r.dst == host).and_then(|r| r.oif) else {
+            continue;
+        };
+        let index = match routing.link(link) {
+            Ok(found) => found.index,
+            // The rule of a pod that is gone.
+            Err(e) if e.is_not_found() => continue,
+            Err(e) => return Err(e),
+        };
+        if index != oif {
+            continue;
+        }
+        let earlier = rule.priority.unwrap_or(0).saturating_sub(1);
+        return Ok(Some([
+            PolicyRule::to(host, rule.table).at(PRIORITY).by(WEIR),
+            PolicyRule::iif(family, link, RT_TABLE_LOCAL)
+                .at(earlier)
+                .by(WEIR),
+        ]));
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use weir_netlink::Netns;
+
+    fn ip(netns: &Netns, arguments: &str) -> Vec<String> {
+        let run = Command::new("nsenter")
+            .arg(format!("--net={}", netns.path().display()))
+            .arg("ip")
+            .args(arguments.split(' '))
+            .output()
+            .expect("nsenter of util-linux and ip of iproute2 are needed as oracles");
+        assert!(
+            run.status.success(),
+            "{arguments}: {}",
+            String::from_utf8_lossy(&run.stderr)
+        );
+        let text = String::from_utf8(run.stdout).unwrap();
+        text.lines()
+            .map(|line| line.trim().replace('\t', " "))
+            .collect()
+    }
+
+    /// A node as the VPC plugin leaves it, with two pods behind ENIs.
+    fn node(netns: &Netns) {
+        for (link, table, v4, v6) in [
+            ("eni1", 101, "10.9.0.2", "fd09::2"),
+            ("eni2", 102, "10.9.0.3", "fd09::3"),
+        ] {
+            ip(
+                netns,
+                &format!("link add {link} type veth peer name p{link}"),
+            );
+            ip(netns, &format!("link set {link} up"));
+            ip(netns, &format!("link set p{link} up"));
+            for (flag, address) in [("-4", v4), ("-6", v6)] {
+                ip(
+                    netns,
+                    &format!("{flag} route add {address} dev {link} table {table}"),
+                );
+                // The first is of no use: the route is not by this link.
+                ip(
+                    netns,
+                    &format!("{flag} rule add iif vlan{table} lookup {table} priority 10"),
+                );
+                ip(
+                    netns,
+                    &format!("{flag} rule add iif {link} lookup {table} priority 10"),
+                );
+            }
+        }
+    }
+
+    fn rules(netns: &Netns) -> Vec<String> {
+        let mut rules = ip(netns, "-4 rule");
+        rules.extend(ip(netns, "-6 rule"));
+        rules
+    }
+
+    fn new_ones(netns: &Netns, before: &[String]) -> Vec<String> {
+        let mut now = rules(netns);
+        now.retain(|rule| !before.contains(rule));
+        now
+    }
+
+    fn at(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_pod_behind_an_eni_has_two_rules_for_as_long_as_it_lives() {
+        let netns = weir_testing::namespace_or_skip!();
+        let routing = Routing::open_in(&netns).unwrap();
+        node(&netns);
+        let before = rules(&netns);
+        let mut enis = BranchEnis::default();
+        // A pod with an ordinary link has none.
+        assert!(!enis.put(&routing, at("10.9.0.9")).unwrap());
+        assert_eq!(rules(&netns), before);
+        for (address, link, table) in [("10.9.0.2", "eni1", 101), ("fd09::3", "eni2", 102)] {
+            for _ in 0..2 {
+                assert!(enis.put(&routing, at(address)).unwrap(), "{address}");
+                assert_eq!(
+                    new_ones(&netns, &before),
+                    [
+                        format!("9: from all iif {link} lookup local proto 119"),
+                        format!("512: from all to {address} lookup {table} proto 119"),
+                    ]
+                );
+            }
+            enis.remove(&routing, at(address)).unwrap();
+            assert_eq!(rules(&netns), before);
+            // What is gone already is no failure.
+            enis.remove(&routing, at(address)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_pod_that_moves_takes_its_rules_along_and_one_that_leaves_the_eni_loses_them() {
+        let netns = weir_testing::namespace_or_skip!();
+        let routing = Routing::open_in(&netns).unwrap();
+        node(&netns);
+        let before = rules(&netns);
+        let mut enis = BranchEnis::default();
+        enis.put(&routing, at("10.9.0.2")).unwrap();
+        ip(&netns, "route del 10.9.0.2 dev eni1 table 101");
+        ip(&netns, "route add 10.9.0.2 dev eni2 table 102");
+        enis.put(&routing, at("10.9.0.2")).unwrap();
+        assert_eq!(
+            new_ones(&netns, &before),
+            [
+                "9: from all iif eni2 lookup local proto 119",
+                "512: from all to 10.9.0.2 lookup 102 proto 119"
+            ]
+        );
+        ip(&netns, "route del 10.9.0.2 dev eni2 table 102");
+        assert!(!enis.put(&routing, at("10.9.0.2")).unwrap());
+        assert_eq!(rules(&netns), before);
+        assert_eq!(enis.addresses().count(), 0);
+    }
+
+    /// A restart with the rules in place, by this agent or by Istio's, whose rules have no protocol of their own.
+    #[test]
+    fn rules_of_an_agent_before_this_one_go_with_the_pod() {
+        let netns = weir_testing::namespace_or_skip!();
+        let routing = Routing::open_in(&netns).unwrap();
+        node(&netns);
+        let before = rules(&netns);
+        BranchEnis::default().put(&routing, at("10.9.0.3")).unwrap();
+        ip(&netns, "rule add to 10.9.0.2 lookup 101 priority 512");
+        let mut next = BranchEnis::default();
+        for address in ["10.9.0.2", "10.9.0.3"] {
+            assert!(next.put(&routing, at(address)).unwrap());
+        }
+        assert_eq!(new_ones(&netns, &before).len(), 4);
+        next.remove_all(&routing).unwrap();
+        assert_eq!(rules(&netns), before);
+    }
+
+    #[test]
+    fn the_setting_of_the_node() {
+        let dir = weir_testing::TempDir::new();
+        assert!(!early_demux_is_off(dir.path()));
+        let at = dir.path().join("sys/net/ipv4");
+        std::fs::create_dir_all(&at).unwrap();
+        for (text, is_off) in [("0\n", true), ("1\n", false), ("", false)] {
+            std::fs::write(at.join("tcp_early_demux"), text).unwrap();
+            assert_eq!(early_demux_is_off(dir.path()), is_off);
+        }
+    }
+}
