@@ -36,7 +36,7 @@ mod userdata;
 pub mod wire;
 
 pub use engine::{
-    Kept, NftApplied, NftEngine, NftOp, Snapshot, TableId, Transaction, UNGUARDED, other_encoding,
-    plan, text_without_counters,
+    Commit, Commits, Kept, NftApplied, NftEngine, NftOp, Snapshot, TableId, Transaction, UNGUARDED,
+    other_encoding, plan, text_without_counters,
 };
 pub use model::*;

@@ -83,6 +83,7 @@ constants! {
     NFT_MSG_NEWSETELEM: u16 = 12,
     NFT_MSG_GETSETELEM: u16 = 13,
     NFT_MSG_DELSETELEM: u16 = 14,
+    NFT_MSG_NEWGEN: u16 = 15,
     NFT_MSG_GETGEN: u16 = 16,
     NFT_MSG_NEWOBJ: u16 = 18,
     NFT_MSG_GETOBJ: u16 = 19,

@@ -21,6 +21,10 @@ weir_netlink::attributes! {
     pub struct GenAttrs {
         /// generation of the ruleset
         id: Be32 = NFTA_GEN_ID 1,
+        /// thread that committed it, by its number in the first pid namespace; in notifications
+        proc_pid: Be32 = NFTA_GEN_PROC_PID 2,
+        /// its name, `comm`
+        proc_name: Str = NFTA_GEN_PROC_NAME 3,
     }
 
     /// `enum nft_table_attributes`

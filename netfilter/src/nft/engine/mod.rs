@@ -10,6 +10,7 @@
 
 mod batch;
 mod check;
+mod commits;
 mod dump;
 mod encoding;
 mod objects;
@@ -20,6 +21,7 @@ mod remedy;
 mod snapshot;
 mod stray;
 
+pub use commits::{Commit, Commits};
 pub use encoding::{other_encoding, text_without_counters};
 #[cfg(test)]
 pub(crate) use plan::canonical;

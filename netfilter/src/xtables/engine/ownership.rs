@@ -23,6 +23,8 @@ pub struct Ownership {
     /// because foreign ones were there before. Only if a chain with the prefix shows that this owner has been there:
     /// without such a chain, and with a prefix given, they are foreign.
     pub rules: Ruleset,
+    /// New rules of built-in chains come before foreign ones where none of the owner's is there; otherwise behind them.
+    pub first: bool,
 }
 
 /// A rule of a chain that is owned, or that has the effect of a desired one.

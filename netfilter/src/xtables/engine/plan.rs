@@ -6,7 +6,8 @@
 //!
 //! Position of owned rules in a built-in chain: in the desired order, whatever foreign rules are between them. Rules
 //! that exist in that order keep their position. A missing one is inserted directly after the owned rule that it
-//! follows; the first one directly before the next existing owned rule; and when none exists, all are appended.
+//! follows; the first one directly before the next existing owned rule; and when none exists, all are appended, or come first
+//! ([`Ownership::first`]).
 
 use super::ownership::{Place, places};
 use super::{Ownership, Snapshot, TableId};
@@ -107,6 +108,7 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, ours: &Ownership) -> Result<
             named: named.map_or_else(|| Ok(Table::new(old.family, &old.name)), canonical_table)?,
             prefix: &ours.prefix,
             tag: ours.tag,
+            first: ours.first,
         };
         planner.table(old, &mut transaction)?;
     }
@@ -153,6 +155,7 @@ struct Planner<'a> {
     named: Table,
     prefix: &'a str,
     tag: u32,
+    first: bool,
 }
 
 impl Planner<'_> {
@@ -306,6 +309,7 @@ impl Planner<'_> {
             Step::Keep(o) => kept(*o),
             _ => None,
         });
+        let none_kept = if self.first { 0 } else { chain.rules.len() };
         let mut last = None;
         for step in &steps {
             match step {
@@ -314,7 +318,7 @@ impl Planner<'_> {
                 Step::Add(n) => {
                     let slot = match last {
                         Some(place) => after.get_mut(place),
-                        None => before.get_mut(first.unwrap_or(chain.rules.len())),
+                        None => before.get_mut(first.unwrap_or(none_kept)),
                     };
                     slot.into_iter().for_each(|s| s.push(*n));
                 }
