@@ -7,6 +7,7 @@
 //! - [`TempDir`], [`groups`]: folders and control groups that go away with their value
 //! - [`api_server`], [`pods`], [`certificates`]: a fake API server, and objects for it
 //! - [`chromium`]: a browser without a window
+//! - [`ztunnel`]: a ztunnel that only speaks ZDS
 #![forbid(unsafe_code)]
 // Tests may panic, and so may what only they call.
 #![allow(
@@ -29,6 +30,7 @@ pub mod lacks;
 mod namespace;
 pub mod pods;
 pub mod rights;
+pub mod ztunnel;
 
 pub use dir::TempDir;
 pub use namespace::{granted, namespace};

@@ -1,0 +1,332 @@
+//! One connection of ztunnel: hello, all pods, then what is asked for, one request at a time.
+
+use crate::message::{
+    KeepWorkload, Request, Response, SnapshotSent, WorkloadRequest, WorkloadResponse, ZdsHello,
+};
+use crate::packet::{self, Buffer, REQUEST};
+use crate::server::{AddError, Shared, add};
+use crate::{Namespace, Workload};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+use prost::Message;
+use socket2::Socket;
+use std::collections::VecDeque;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Requests that wait.
+const QUEUE: usize = 100;
+/// Characters of what ztunnel says that are kept.
+const WORDS: usize = 500;
+/// How often it is looked whether pods are known.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What the others see of a connection.
+pub(crate) struct Connection {
+    /// Counted from 1.
+    pub(crate) id: u64,
+    /// It was told of all pods.
+    pub(crate) ready: AtomicBool,
+    wake: PipeWriter,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    requests: VecDeque<Asked>,
+    closed: bool,
+}
+
+struct Asked {
+    uid: String,
+    request: Request,
+    netns: Option<Arc<dyn Namespace>>,
+    /// Who asks waits no longer.
+    until: Instant,
+    answer: SyncSender<Sent>,
+}
+
+/// What became of a request.
+pub(crate) enum Sent {
+    Taken,
+    Refused(String),
+    Failed(Fail),
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fail {
+    TimedOut,
+    Closed,
+}
+
+impl Connection {
+    /// With the end that is readable when there is something to do.
+    pub(crate) fn new(id: u64) -> io::Result<(Self, PipeReader)> {
+        let (reader, wake) = io::pipe()?;
+        let connection = Self {
+            id,
+            ready: AtomicBool::new(false),
+            wake,
+            waiting: Mutex::default(),
+        };
+        Ok((connection, reader))
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing in here panics half-way.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is something to do.
+    pub(crate) fn wake(&self) {
+        let _ = (&self.wake).write(&[1]);
+    }
+
+    /// Puts a request in line.
+    pub(crate) fn queue(
+        &self,
+        uid: &str,
+        request: Request,
+        netns: Option<Arc<dyn Namespace>>,
+        until: Instant,
+    ) -> Result<Receiver<Sent>, AddError> {
+        let (sender, answer) = sync_channel(1);
+        let mut waiting = self.waiting();
+        if waiting.closed {
+            return Err(AddError::Closed);
+        }
+        // Who does not wait any more needs no place.
+        let now = Instant::now();
+        waiting.requests.retain(|asked| asked.until > now);
+        if waiting.requests.len() >= QUEUE {
+            let why = format!("{QUEUE} requests wait for ztunnel already");
+            return Err(AddError::Unsendable(why));
+        }
+        waiting.requests.push_back(Asked {
+            uid: uid.to_owned(),
+            request,
+            netns,
+            until,
+            answer: sender,
+        });
+        drop(waiting);
+        self.wake();
+        Ok(answer)
+    }
+
+    /// No request is taken any more, and those that wait have no answer.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.waiting();
+        waiting.closed = true;
+        for asked in waiting.requests.drain(..) {
+            let _ = asked.answer.try_send(Sent::Failed(Fail::Closed));
+        }
+    }
+}
+
+/// Serves it to its end, and says why it ended.
+pub(crate) fn serve(
+    shared: &Shared,
+    connection: &Connection,
+    socket: &Socket,
+    mut woken: PipeReader,
+) -> String {
+    let mut line = Line {
+        shared,
+        socket,
+        buffer: Buffer::new(),
+    };
+    let ended = line
+        .hello()
+        .and_then(|()| line.snapshot(connection))
+        .and_then(|()| line.updates(connection, &mut woken));
+    match ended {
+        Ok(()) => "the agent ends".to_owned(),
+        Err(End(why)) => why,
+    }
+}
+
+/// Why a connection ends.
+struct End(String);
+
+struct Line<'a> {
+    shared: &'a Shared,
+    socket: &'a Socket,
+    buffer: Buffer,
+}
+
+impl Line<'_> {
+    fn hello(&mut self) -> Result<(), End> {
+        let packet = self.receive("its hello")?;
+        ZdsHello::decode(packet)
+            .map(|_| ())
+            .map_err(|e| End(format!("its hello cannot be read: {e}")))
+    }
+
+    fn receive(&mut self, what: &str) -> Result<&[u8], End> {
+        let limit = self.shared.options.limit;
+        match self.buffer.receive(self.socket, limit) {
+            Ok([]) => Err(End("ztunnel has closed it".to_owned())),
+            Ok(packet) => Ok(packet),
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                Err(End(format!("ztunnel has not sent {what} within {limit:?}")))
+            }
+            Err(e) => Err(End(format!("{what} cannot be received: {e}"))),
+        }
+    }
+
+    /// Sends a request and reads the answer; the error of one that is refused is its text.
+    fn exchange(
+        &mut self,
+        request: Request,
+        netns: Option<&dyn Namespace>,
+    ) -> Result<Result<(), String>, End> {
+        let request = WorkloadRequest {
+            payload: Some(request),
+        };
+        let bytes = request.encode_to_vec();
+        if bytes.len() > REQUEST {
+            let length = bytes.len();
+            return Ok(Err(format!(
+                "its names take {length} bytes, and ztunnel reads no more than {REQUEST}"
+            )));
+        }
+        packet::send(self.socket, &bytes, netns, self.shared.options.limit)
+            .map_err(|e| End(format!("a request cannot be sent: {e}")))?;
+        let packet = self.receive("the answer to a request")?;
+        let response = WorkloadResponse::decode(packet)
+            .map_err(|e| End(format!("an answer cannot be read: {e}")))?;
+        match response.payload {
+            Some(Response::Ack(ack)) if ack.error.is_empty() => Ok(Ok(())),
+            Some(Response::Ack(ack)) => Ok(Err(cut(&ack.error))),
+            None => Err(End("an answer is none that this agent knows".to_owned())),
+        }
+    }
+
+    /// All pods, then that this was all. Pods are waited for: without them ztunnel would drop those that it has.
+    fn snapshot(&mut self, connection: &Connection) -> Result<(), End> {
+        let until = Instant::now() + self.shared.options.patience;
+        let all = loop {
+            if let Some(all) = self.shared.workloads.all() {
+                break all;
+            }
+            if self.shared.stops() {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                let patience = self.shared.options.patience;
+                return Err(End(format!(
+                    "the pods of this node are not known within {patience:?}; ztunnel connects again"
+                )));
+            }
+            // It closes, or says what it must not, or nothing.
+            self.look(LOOK)?;
+        };
+        let (mut added, mut kept) = (0, 0);
+        for workload in &all {
+            if self.shared.stops() {
+                return Ok(());
+            }
+            let taken = match &workload.netns {
+                Some(netns) => self.exchange(add(workload), Some(&**netns))?,
+                None => self.exchange(keep(workload), None)?,
+            };
+            match (taken, workload.netns.is_some()) {
+                (Ok(()), true) => added += 1,
+                (Ok(()), false) => kept += 1,
+                (Err(why), _) => self.shared.observer.refused(&workload.uid, &why),
+            }
+        }
+        match self.exchange(Request::SnapshotSent(SnapshotSent {}), None)? {
+            Ok(()) => {
+                connection.ready.store(true, Ordering::Release);
+                self.shared.observer.snapshot(added, kept);
+            }
+            Err(why) => {
+                return Err(End(format!(
+                    "ztunnel refuses the end of the snapshot: {why}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nothing came meanwhile: between requests ztunnel has nothing to say.
+    fn look(&mut self, limit: Duration) -> Result<(), End> {
+        match self.buffer.receive(self.socket, limit) {
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => Ok(()),
+            Err(e) => Err(End(format!("it broke: {e}"))),
+            Ok([]) => Err(End("ztunnel has closed it".to_owned())),
+            Ok(_) => Err(End(
+                "ztunnel said something that was not asked for".to_owned()
+            )),
+        }
+    }
+
+    fn updates(&mut self, connection: &Connection, woken: &mut PipeReader) -> Result<(), End> {
+        loop {
+            if self.shared.stops() {
+                return Ok(());
+            }
+            while let Some(asked) = next(connection) {
+                self.look(Duration::ZERO)?;
+                let netns = asked.netns.as_deref();
+                let sent = match self.exchange(asked.request, netns) {
+                    Ok(Ok(())) => Sent::Taken,
+                    Ok(Err(why)) => {
+                        self.shared.observer.refused(&asked.uid, &why);
+                        Sent::Refused(why)
+                    }
+                    // A late answer would be taken for that of the next request, so the connection ends.
+                    Err(end) => {
+                        let _ = asked.answer.try_send(Sent::Failed(Fail::TimedOut));
+                        return Err(end);
+                    }
+                };
+                let _ = asked.answer.try_send(sent);
+            }
+            let mut fds = [
+                PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
+                PollFd::new(woken.as_fd(), PollFlags::POLLIN),
+            ];
+            let soon = packet::timeout(Instant::now() + self.shared.options.limit);
+            match poll(&mut fds, soon) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(e) => return Err(End(format!("poll: {e}"))),
+            }
+            let [of_socket, of_pipe] = fds.map(|fd| fd.any().unwrap_or(false));
+            if of_pipe {
+                // One read takes all that is there, but for more requests than are queued.
+                let _ = woken.read(&mut [0; 2 * QUEUE]);
+            }
+            if of_socket {
+                self.look(Duration::ZERO)?;
+            }
+        }
+    }
+}
+
+/// The next request that somebody still waits for.
+fn next(connection: &Connection) -> Option<Asked> {
+    let mut waiting = connection.waiting();
+    let now = Instant::now();
+    waiting.requests.retain(|asked| asked.until > now);
+    waiting.requests.pop_front()
+}
+
+fn keep(workload: &Workload) -> Request {
+    Request::Keep(KeepWorkload {
+        uid: workload.uid.to_string(),
+    })
+}
+
+/// The first line: a backtrace may follow.
+fn cut(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().take(WORDS).collect()
+}

@@ -1,0 +1,69 @@
+//! ZDS, the protocol in which a node agent hands the network namespaces of pods to ztunnel (`istio.workload.zds`).
+//!
+//! ```text
+//! ztunnel connects, says hello -> all pods, each acknowledged -> "that was all" -> pods that come and go
+//! ```
+//! The agent listens on a socket of type SEQPACKET: a packet is a protobuf message, and the one that adds a pod carries a
+//! descriptor of its namespace. Every request is answered before the next is sent. During a roll-over two ztunnels are
+//! connected: pods are added to the newest, and removed from all.
+//!
+//! What is sent has to be right: after a request out of order ztunnel drains all pods and ends. What is received is
+//! bounded, and a peer that is silent, slow or speaks nonsense is disconnected; it connects again and is told everything.
+//!
+//! [`Server`] is the socket and its connections, [`Workloads`] where it learns all pods, [`Handle`] adds and removes one,
+//! [`Observer`] is told what happens.
+#![forbid(unsafe_code)]
+
+mod connection;
+mod listener;
+pub mod message;
+mod packet;
+mod server;
+
+pub use server::{AddError, Handle, Options, Server};
+
+use std::fmt::Debug;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// A network namespace that can be sent.
+pub trait Namespace: AsFd + Debug + Send + Sync {}
+
+impl<T: AsFd + Debug + Send + Sync> Namespace for T {}
+
+/// A pod.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// `metadata.uid`
+    pub uid: Arc<str>,
+    /// `metadata.name`
+    pub name: Arc<str>,
+    /// `metadata.namespace`
+    pub namespace: Arc<str>,
+    /// `spec.serviceAccountName`
+    pub service_account: Arc<str>,
+    /// Its network namespace. `None`: it is not known where it is; ztunnel keeps what it has.
+    pub netns: Option<Arc<dyn Namespace>>,
+}
+
+/// Where the server learns all pods, for a ztunnel that connects.
+pub trait Workloads: Send + Sync {
+    /// All pods that ztunnel carries. `None`: they are not known yet. It drops every pod that is not among them.
+    fn all(&self) -> Option<Vec<Workload>>;
+}
+
+/// Is told what happens, in the thread where it happens. It must not block.
+pub trait Observer: Send + Sync {
+    /// How many connections there are now.
+    fn connections(&self, count: usize);
+    /// A ztunnel has acknowledged all pods: so many with their namespace, so many to be kept.
+    fn snapshot(&self, added: usize, kept: usize);
+    /// A ztunnel refuses a request about this pod.
+    fn refused(&self, uid: &str, why: &str);
+    /// A connection has ended.
+    fn closed(&self, why: &str);
+    /// A connection was refused.
+    fn stranger(&self, why: &str);
+    /// The socket is bound, or cannot be, for this reason.
+    fn socket(&self, failure: Option<&str>);
+}

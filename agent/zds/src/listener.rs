@@ -1,0 +1,136 @@
+//! The socket: bound, accepted from, and bound again when its file is lost.
+
+use crate::connection::{self, Connection};
+use crate::packet::timeout;
+use crate::server::Shared;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 16;
+/// One connection in this time.
+const PACE: Duration = Duration::from_millis(200);
+/// Connections at once: a roll-over has two.
+const CONNECTIONS: usize = 8;
+/// How often it is looked whether the socket's file is there, and whether the agent ends.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A socket that listens, and its file.
+pub(crate) struct Bound {
+    socket: Socket,
+    file: File,
+}
+
+/// Which file it is; inode numbers are given anew.
+type File = (u64, u64, Option<SystemTime>);
+
+fn file(path: &Path) -> io::Result<File> {
+    let meta = fs::symlink_metadata(path)?;
+    Ok((meta.dev(), meta.ino(), meta.created().ok()))
+}
+
+/// Listens there, in the place of what was there before.
+pub(crate) fn bind(path: &Path) -> io::Result<Bound> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.cloexec(), None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    let file = file(path)?;
+    Ok(Bound { socket, file })
+}
+
+/// Accepts until the agent ends, then waits for the connections to end.
+pub(crate) fn accept(shared: &Arc<Shared>, mut bound: Bound) {
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    let mut failure = None;
+    while !shared.stops() {
+        let path = &shared.options.path;
+        if file(path).ok() != Some(bound.file) {
+            match bind(path) {
+                Ok(new) => {
+                    (bound, failure) = (new, None);
+                    shared.observer.socket(None);
+                }
+                Err(e) => {
+                    let why = format!("{}: {e}", path.display());
+                    if failure.as_ref() != Some(&why) {
+                        shared.observer.socket(Some(&why));
+                        failure = Some(why);
+                    }
+                }
+            }
+        }
+        let mut fds = [PollFd::new(bound.socket.as_fd(), PollFlags::POLLIN)];
+        // A failure leads to another look.
+        let _ = poll(&mut fds, timeout(Instant::now() + LOOK));
+        if let Ok((socket, _)) = bound.socket.accept() {
+            threads.retain(|thread| !thread.is_finished());
+            match begin(shared, socket) {
+                Ok(thread) => threads.push(thread),
+                Err(why) => shared.observer.stranger(&why),
+            }
+            std::thread::sleep(PACE);
+        }
+    }
+    for thread in threads {
+        let _ = thread.join();
+    }
+}
+
+/// Serves a connection on a thread of its own.
+fn begin(shared: &Arc<Shared>, socket: Socket) -> Result<JoinHandle<()>, String> {
+    let peer = getsockopt(&socket, PeerCredentials)
+        .map_err(|e| format!("it is not known whose it is: {e}"))?;
+    if !shared.options.users.contains(&peer.uid()) {
+        return Err(format!(
+            "process {} of user {} is not ztunnel, which runs as root",
+            peer.pid(),
+            peer.uid()
+        ));
+    }
+    let mut connections = shared.connections();
+    if connections.len() >= CONNECTIONS {
+        return Err(format!("{CONNECTIONS} connections are served already"));
+    }
+    let (connection, woken) = Connection::new(shared.next()).map_err(|e| e.to_string())?;
+    let connection = Arc::new(connection);
+    connections.push(Arc::clone(&connection));
+    let count = connections.len();
+    drop(connections);
+    shared.observer.connections(count);
+    let of_thread = (Arc::clone(shared), Arc::clone(&connection));
+    let serve = move || {
+        let (shared, connection) = of_thread;
+        let why = connection::serve(&shared, &connection, &socket, woken);
+        drop(socket);
+        end(&shared, &connection);
+        shared.observer.closed(&why);
+    };
+    let thread = std::thread::Builder::new().name("zds-ztunnel".into());
+    thread.spawn(serve).map_err(|e| {
+        end(shared, &connection);
+        format!("no thread for it: {e}")
+    })
+}
+
+fn end(shared: &Shared, connection: &Arc<Connection>) {
+    connection.close();
+    let mut connections = shared.connections();
+    connections.retain(|other| other.id != connection.id);
+    let count = connections.len();
+    drop(connections);
+    shared.observer.connections(count);
+}
