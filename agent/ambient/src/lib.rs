@@ -31,6 +31,7 @@
 
 mod config;
 pub mod eni;
+pub mod host;
 mod nft;
 mod redirect;
 mod xtables;
