@@ -12,7 +12,9 @@
 //! sandboxes   the network namespace of a pod, and how it is known
 //! dataplane   ways to redirect a pod: what it should have, compared and written
 //! reconcile   work by pod: when, how often, on which thread
+//! drift       notices at once that something changes the rules of a pod
 //! repair      pods that are outside of the mesh, and should not be
+//! ambient     pods whose traffic ztunnel carries: enrolled, verified, handed over, removed
 //! install     the plugin and its configuration on the node
 //! serve       health, metrics, the sockets for the plugin and for operators
 //! supervisor  the process that joins them
@@ -23,12 +25,14 @@
 //! agent go through [`weir_cni::redirection`], as the plugin does.
 #![forbid(unsafe_code)]
 
+mod ambient;
 mod api;
 mod bundle;
 pub mod cli;
 mod dataplane;
 #[cfg(test)]
 mod documented;
+mod drift;
 pub mod install;
 pub(crate) mod journal;
 pub(crate) mod log;

@@ -51,6 +51,22 @@ impl Actions {
             .await
     }
 
+    /// Sets an annotation of the pod by way of its status, or removes it. A pod that is gone has none.
+    ///
+    /// # Errors
+    /// What the API server answers.
+    pub(crate) async fn annotate(
+        &self,
+        pod: &PodRef,
+        key: &str,
+        value: Option<&str>,
+    ) -> Result<(), String> {
+        let body = json!({"metadata": {"uid": &*pod.uid, "annotations": {key: value}}});
+        let path = format!("{}/status", path(pod)?);
+        self.send("PATCH", &path, "application/merge-patch+json", &body)
+            .await
+    }
+
     /// `kubectl describe pod` shows it: an event of type Warning, from this component of the node.
     ///
     /// # Errors

@@ -31,7 +31,6 @@ pub(super) fn run(a: &AgentArgs) -> Result<u8, Failure> {
         })?;
     }
     let settings = Settings::of(&resolved).map_err(Failure::failed)?;
-    settings.is_built().map_err(Failure::failed)?;
     if a.explain {
         // What an agent with these settings would end with at once.
         return settings

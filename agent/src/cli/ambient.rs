@@ -150,12 +150,5 @@ fn node_settings() -> Result<Config, Failure> {
     let resolved = crate::settings::resolve(&std::collections::BTreeMap::new(), &|name: &str| {
         std::env::var_os(name)
     });
-    let (v4, v6) = ("HOST_PROBE_SNAT_IP", "HOST_PROBE_SNAT_IPV6");
-    let refused = |name| Failure::usage(resolved.refused(name, "it is no address of its family"));
-    Ok(Config {
-        redirect_dns: resolved.bool("AMBIENT_DNS_CAPTURE"),
-        enable_ipv6: resolved.bool("AMBIENT_IPV6"),
-        host_probe_snat_address: resolved.text(v4).parse().map_err(|_| refused(v4))?,
-        host_probe_v6_snat_address: resolved.text(v6).parse().map_err(|_| refused(v6))?,
-    })
+    crate::ambient::rules_of(&resolved).map_err(Failure::usage)
 }

@@ -1,15 +1,19 @@
 //! Ways to redirect pods. A [`Dataplane`] states what a pod should have, reads what its namespace has, plans the
 //! difference without a kernel, and writes it; [`converge`] does all of it in one visit to the namespace.
 
+pub(crate) mod ambient;
 pub(crate) mod sidecar;
 
 use crate::pods::PodView;
 use std::time::{Duration, Instant};
 use weir_cni::plugin::Phase;
-use weir_cni::redirection::{Sandbox, Visit};
+use weir_cni::redirection::{Sandbox, Scheme, Visit};
 
 /// One way to redirect pods.
 pub(crate) trait Dataplane: Send + Sync + 'static {
+    /// The kind of redirection.
+    const SCHEME: &'static Scheme;
+
     /// What a pod should have; equal values need the same rules.
     type Desired: Clone + PartialEq + Send + Sync + 'static;
     /// What was read from a namespace, in comparison with what is desired.
@@ -49,6 +53,7 @@ pub(crate) trait Dataplane: Send + Sync + 'static {
     fn apply(
         &self,
         visit: &Visit<'_>,
+        desired: &Self::Desired,
         observed: &Self::Observed,
         plan: &Self::Plan,
         spent: &mut Spent,
@@ -99,7 +104,7 @@ pub(crate) fn converge<D: Dataplane>(
         let plan = dataplane.plan(desired, &observed);
         let applied = (!D::is_empty(&plan)).then(|| {
             may_write()?;
-            dataplane.apply(visit, &observed, &plan, spent)
+            dataplane.apply(visit, desired, &observed, &plan, spent)
         });
         Ok(Converged {
             observed,
@@ -107,5 +112,7 @@ pub(crate) fn converge<D: Dataplane>(
             applied,
         })
     };
-    sandbox.visit(inside).map_err(|e| e.to_string())?
+    sandbox
+        .visit_for(D::SCHEME, inside)
+        .map_err(|e| e.to_string())?
 }

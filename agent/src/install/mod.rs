@@ -42,3 +42,4 @@ pub(crate) use listing::ends_in;
 pub use listing::{Listing, list};
 pub use plan::{Planned, plan};
 pub use remove::{Left, left, remove_everything};
+pub(crate) use selectors::selectors;

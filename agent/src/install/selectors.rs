@@ -3,6 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use weir_cni::json::{self, Object};
+use weir_cni::protocol::Selector;
 
 /// Keys in the order in which the plugin's configuration has them.
 #[derive(Default, Deserialize, Serialize)]
@@ -74,6 +75,14 @@ pub(super) fn parse_selectors(text: &str) -> Result<String, String> {
     };
     let pairs: Vec<Pair> = pairs.unwrap_or_default().into_iter().map(tidy).collect();
     serde_json::to_string(&pairs).map_err(|e| e.to_string())
+}
+
+/// The same, as the plugin reads it.
+///
+/// # Errors
+/// As [`parse_selectors`].
+pub(crate) fn selectors(text: &str) -> Result<Vec<Selector>, String> {
+    serde_json::from_str(&parse_selectors(text)?).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

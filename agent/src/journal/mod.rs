@@ -8,6 +8,7 @@
 //! ```
 
 mod about;
+pub(crate) mod ambient;
 pub(crate) mod api;
 pub(crate) mod install;
 pub(crate) mod pod;
@@ -35,6 +36,8 @@ pub(crate) enum Event {
     Api(api::Event),
     /// The plugin on the node.
     Install(install::Event),
+    /// Ambient mode.
+    Ambient(ambient::Event),
     /// The process itself.
     Process(process::Event),
 }
@@ -72,6 +75,7 @@ subjects!(
     Watch(watch),
     Api(api),
     Install(install),
+    Ambient(ambient),
     Process(process)
 );
 

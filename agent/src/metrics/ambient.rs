@@ -1,23 +1,116 @@
-//! What Istio's agent counts in ambient mode: the names are there, so that dashboards and alerts find them. They stay
-//! 0 as long as this agent has no ambient mode.
+//! Ambient mode. Names that Istio's agent has are the same, so that dashboards and alerts find them; without ambient mode
+//! all stay 0.
 
-use super::{counters, gauge};
+use super::{Label, Metrics, counter, counters, gauge};
+use crate::journal::ambient::{Event, Member, Proxy, State};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-pub(super) fn register(r: &mut Registry) {
-    counters(
-        r,
-        "istio_cni_plugin_requests",
-        "Ambient pods that the plugin handed over, by response code",
-        "response_code",
-        &["200", "400", "500"],
-    );
-    counters(
-        r,
-        "nodeagent_reconcile_events",
-        "Processed events of pods and namespaces, by type",
-        "type",
-        &["add", "update", "delete", "unknown"],
-    );
-    gauge(r, "ztunnel_connected", "Connections of ztunnel");
+#[derive(Clone)]
+pub(super) struct Ambient {
+    requests: Family<Label, Counter>,
+    reconciled: Family<Label, Counter>,
+    connections: Gauge,
+    pods: Family<Label, Gauge>,
+    healed: Family<Label, Counter>,
+    contention: Counter,
+    refused: Counter,
+    host: Gauge,
+}
+
+impl Ambient {
+    pub(super) fn register(r: &mut Registry) -> Self {
+        let pods = Family::<Label, Gauge>::default();
+        for state in State::ALL {
+            drop(pods.get_or_create(&[("state", state.name())]));
+        }
+        let name = "weir_ambient_pods";
+        r.register(name, "Pods of ambient mode, by state", pods.clone());
+        Self {
+            requests: counters(
+                r,
+                "istio_cni_plugin_requests",
+                "Ambient pods that the plugin handed over, by response code",
+                "response_code",
+                &["200", "400", "500"],
+            ),
+            reconciled: counters(
+                r,
+                "nodeagent_reconcile_events",
+                "Processed events of pods and namespaces, by type",
+                "type",
+                &["add", "update", "delete", "unknown"],
+            ),
+            connections: gauge(r, "ztunnel_connected", "Connections of ztunnel"),
+            pods,
+            healed: counters(
+                r,
+                "weir_ambient_healed",
+                "Pods of ambient mode whose rules something had changed, by cause",
+                "cause",
+                &["missing", "changed"],
+            ),
+            contention: counter(
+                r,
+                "weir_ambient_contention",
+                "Repairs that were put off because something changes the rules of a pod again and again",
+            ),
+            refused: counter(
+                r,
+                "weir_ambient_refused",
+                "Pods that ztunnel refused to take",
+            ),
+            host: gauge(
+                r,
+                "weir_ambient_host_ready",
+                "1 while the rules of the host for probes of ambient pods are in force",
+            ),
+        }
+    }
+}
+
+impl Metrics {
+    pub(super) fn of_ambient(&self, event: &Event) {
+        let ambient = &self.ambient;
+        match event {
+            Event::Members { members } => self.members(members),
+            Event::Reconciled { kind } => {
+                _ = ambient.reconciled.get_or_create(&[("type", kind)]).inc();
+            }
+            Event::HandedOver { status, .. } => {
+                let code = match status {
+                    200 => "200",
+                    400 => "400",
+                    _ => "500",
+                };
+                let label = [("response_code", code)];
+                ambient.requests.get_or_create(&label).inc();
+            }
+            Event::Healed { cause, .. } => {
+                let label = [("cause", cause.name())];
+                ambient.healed.get_or_create(&label).inc();
+            }
+            Event::Contention { .. } => _ = ambient.contention.inc(),
+            Event::Proxy(Proxy::Connections(count)) => {
+                let count = i64::try_from(*count).unwrap_or(i64::MAX);
+                ambient.connections.set(count);
+            }
+            Event::Proxy(Proxy::Refused { .. }) => _ = ambient.refused.inc(),
+            Event::Host { failure, .. } => {
+                ambient.host.set(i64::from(failure.is_none()));
+            }
+            _ => {}
+        }
+    }
+
+    fn members(&self, members: &[Member]) {
+        for state in State::ALL {
+            let count = members.iter().filter(|m| m.state == state).count();
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            let label = [("state", state.name())];
+            self.ambient.pods.get_or_create(&label).set(count);
+        }
+    }
 }

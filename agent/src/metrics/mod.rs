@@ -41,6 +41,7 @@ pub(crate) struct Metrics {
     phases: phases::Phases,
     repair: repair::Repair,
     sight: blind::Sight,
+    ambient: ambient::Ambient,
     exhausted: Gauge,
     lines_dropped: Counter,
 }
@@ -57,8 +58,8 @@ impl Metrics {
             info.get_or_create(&[(label, value)]).set(1);
             registry.register(name, format!("Always 1; the {label} is the label"), info);
         }
-        ambient::register(&mut registry);
         Self {
+            ambient: ambient::Ambient::register(&mut registry),
             install: install::Install::register(&mut registry),
             pods: pods::Pods::register(&mut registry),
             plugin: plugin::Plugin::register(&mut registry),
@@ -109,6 +110,7 @@ impl Sink for Metrics {
             Event::Process(process::Event::LinesDropped { lines }) => {
                 self.lines_dropped.inc_by(*lines);
             }
+            Event::Ambient(event) => self.of_ambient(event),
             Event::Process(_) => {}
         }
     }

@@ -28,6 +28,8 @@ pub(super) struct RestMetadata {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RestSpec {
     pub(super) host_users: Option<bool>,
+    #[serde(deserialize_with = "json::nullable")]
+    pub(super) service_account_name: String,
     #[serde(deserialize_with = "json::list")]
     init_containers: Vec<RestRights>,
     #[serde(deserialize_with = "json::list")]

@@ -25,6 +25,8 @@ pub struct PodView {
     pub deleting: bool,
     /// `spec.hostUsers`; `Some(false)` has a user namespace of its own.
     pub host_users: Option<bool>,
+    /// `spec.serviceAccountName`
+    pub service_account: String,
     /// `status.phase`: `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`, or empty.
     pub phase: String,
     /// `status.initContainerStatuses`
@@ -81,8 +83,9 @@ impl PodView {
             resource_version: rest.metadata.resource_version,
             deleting: rest.metadata.deletion_timestamp.is_some(),
             host_users: rest.spec.host_users,
-            phase: rest.status.phase,
             may_write_rules: rest.spec.may_write_rules(),
+            service_account: rest.spec.service_account_name,
+            phase: rest.status.phase,
             init_statuses: rest
                 .status
                 .init_container_statuses
@@ -126,6 +129,12 @@ impl PodView {
         matches!(self.phase.as_str(), "Pending" | "Running") && !self.deleting
     }
 
+    /// Its containers have ended and do not start again.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        matches!(self.phase.as_str(), "Succeeded" | "Failed")
+    }
+
     /// The addresses, first that of `status.podIP`, each one once.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
@@ -167,7 +176,7 @@ mod tests {
                 "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]
             },
             "spec": {
-                "nodeName": "node1", "hostUsers": false,
+                "nodeName": "node1", "hostUsers": false, "serviceAccountName": "web",
                 "initContainers": [{"name": "istio-validation", "args": ["x"]}],
                 "containers": [
                     {"name": "app", "env": [{"name": "PASSWORD", "value": "secret"}], "args": ["a"]},
@@ -202,6 +211,7 @@ mod tests {
             ("4711", "Pending")
         );
         assert_eq!((view.deleting, view.host_users), (false, Some(false)));
+        assert_eq!(view.service_account, "web");
         let addresses: Vec<String> = view.addresses().iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["10.0.0.2", "fd00::2"]);
         let last = Terminated {

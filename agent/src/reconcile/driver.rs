@@ -98,7 +98,6 @@ impl Handle {
     ///
     /// # Errors
     /// Why it is not as it should be; the pod is gone, or nobody reconciles any more.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for callers that add pods"))]
     pub(crate) async fn settled(&self, uid: Uid) -> Result<(), String> {
         let gone = || "pods are not reconciled any more".to_owned();
         let (answer, result) = oneshot::channel();

@@ -7,5 +7,7 @@ mod driver;
 mod queue;
 mod work;
 
-pub(crate) use driver::{Changes, Job, Limits, Reconciler, handle, run};
+pub(crate) use driver::{Changes, Handle, Job, Limits, Reconciler, handle, run};
+#[cfg(test)]
+pub(crate) use queue::Queue;
 pub(crate) use queue::{Next, Start, Uid};

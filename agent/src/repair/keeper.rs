@@ -57,6 +57,7 @@ impl Keeper {
     ) -> Self {
         let plane = Sidecar {
             native_nftables: settings.native_nftables,
+            ambient: settings.ambient,
             exclude_namespaces: settings.exclude_namespaces.clone(),
         };
         Self {

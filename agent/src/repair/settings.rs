@@ -44,6 +44,8 @@ pub struct RepairSettings {
     pub(crate) label: (String, String),
     /// Rules are made for nf_tables, whatever the namespace uses.
     pub(crate) native_nftables: bool,
+    /// Pods without a sidecar may have the rules of ambient mode.
+    pub(crate) ambient: bool,
     /// Namespaces whose pods the plugin leaves alone.
     pub(crate) exclude_namespaces: Vec<String>,
 }
@@ -92,6 +94,7 @@ impl RepairSettings {
                 text("REPAIR_BROKEN_POD_LABEL_VALUE"),
             ),
             native_nftables: r.bool("NATIVE_NFTABLES"),
+            ambient: r.bool("AMBIENT_ENABLED"),
             exclude_namespaces: r.list("EXCLUDE_NAMESPACES"),
         }))
     }

@@ -25,6 +25,9 @@ use weir_cni::plugin::NetnsOfPod;
 use weir_cni::redirection::Sandbox;
 use weir_netlink::{Netns, NetnsId};
 
+/// Where a container of Istio's chart has parts of the node's root.
+const HOST: &str = "/host";
+
 /// How it is known whose namespace it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
@@ -88,6 +91,35 @@ impl Sandboxes {
         state.announced.insert(uid.to_owned(), netns);
     }
 
+    /// The same from a plugin that tells the path only.
+    ///
+    /// # Errors
+    /// There is no such file here or below the root of the node.
+    pub(crate) fn announce_path(&self, uid: &str, path: &Path) -> Result<(), String> {
+        let found = self
+            .places(path)
+            .into_iter()
+            .find_map(|place| id_of(&place));
+        let Some(NetnsId { dev, ino }) = found else {
+            return Err(format!(
+                "the network namespace {} is not seen by this agent; its directory has to be mounted below {HOST}",
+                path.display()
+            ));
+        };
+        let path = path.to_owned();
+        self.announce(uid, NetnsOfPod { path, dev, ino });
+        Ok(())
+    }
+
+    /// Where a path of the runtime may be seen by this process.
+    fn places(&self, path: &Path) -> Vec<PathBuf> {
+        let Ok(below) = path.strip_prefix("/") else {
+            return Vec::new();
+        };
+        let of_node = self.0.processes.root_of_node().join(below);
+        vec![path.to_owned(), Path::new(HOST).join(below), of_node]
+    }
+
     /// Forgets the namespaces of all other pods.
     pub(crate) fn retain(&self, uids: &BTreeSet<&str>) {
         let mut state = locked(&self.0.state);
@@ -115,7 +147,7 @@ impl Sandboxes {
             Some(held) => Some(Arc::new(held)),
             None => self.kept(pod),
         };
-        let held = match known.filter(|held| owns(&held.sandbox, pod).is_ok()) {
+        let held = match known.filter(|held| is_owner(held, pod).is_ok()) {
             Some(held) => held,
             None => {
                 let place = self.0.processes.find(&*self.scan(since)?, pod)?;
@@ -138,7 +170,7 @@ impl Sandboxes {
     /// It is not, or that cannot be read.
     pub(crate) fn check(&self, held: &Held, pod: &Identity) -> Result<(), String> {
         match (self.is_there(held, pod), &held.source) {
-            (true, _) => owns(&held.sandbox, pod),
+            (true, _) => is_owner(held, pod),
             (false, Source::Process(_)) => {
                 Err("its process ended while its rules were read".to_owned())
             }
@@ -164,11 +196,8 @@ impl Sandboxes {
             dev: netns.dev,
             ino: netns.ino,
         };
-        let below = netns.path.strip_prefix("/").ok()?;
-        let of_node = self.0.processes.root_of_node().join(below);
-        let path = [netns.path.clone(), of_node]
-            .into_iter()
-            .find(|path| id_of(path) == Some(id))?;
+        let mut places = self.places(&netns.path).into_iter();
+        let path = places.find(|path| id_of(path) == Some(id))?;
         let opened = Netns::open(&path).ok().filter(|opened| opened.id() == id)?;
         not_nested(&opened, pod).ok()?;
         Some(Held {
@@ -186,6 +215,15 @@ impl Sandboxes {
         let new = Arc::new(self.0.processes.scan()?);
         *scan = Some((begun, Arc::clone(&new)));
         Ok(new)
+    }
+}
+
+/// Whether the namespace has the pod's addresses. While a pod is added nobody may know them but the runtime, whose word
+/// about the namespace is enough then.
+fn is_owner(held: &Held, pod: &Identity) -> Result<(), String> {
+    match (&held.source, pod.addresses.is_empty()) {
+        (Source::Plugin(_), true) => Ok(()),
+        _ => owns(&held.sandbox, pod),
     }
 }
 

@@ -52,6 +52,14 @@ impl Identity {
         }
     }
 
+    /// The same pod with these addresses, while the API server knows none.
+    pub(crate) fn or_addresses(mut self, told: &[IpAddr]) -> Self {
+        if self.addresses.is_empty() {
+            self.addresses = told.to_vec();
+        }
+        self
+    }
+
     /// The UID of the API object; pods without one cannot be told from others.
     pub(crate) fn uid(&self) -> Option<&str> {
         self.uids.first().map(String::as_str)

@@ -7,6 +7,7 @@
 //! Health and metrics have a thread whose table of descriptors is its own: whatever the rest of the agent leaves open,
 //! the kubelet gets its answer.
 
+mod entry;
 mod health;
 mod http;
 mod kept;
@@ -19,6 +20,7 @@ pub(crate) mod report;
 mod reserve;
 mod room;
 
+use crate::ambient::Entry;
 use crate::journal::{Event, Journal, Sink, install};
 use crate::log::Log;
 use crate::metrics::Metrics;
@@ -38,6 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
+pub(crate) use entry::bind as bind_entry;
 pub(crate) use health::bind as bind_health;
 pub(crate) use logs::bind as bind_logs;
 pub(crate) use metrics::bind as bind_metrics;
@@ -121,6 +124,8 @@ pub(crate) struct Sockets {
     pub(crate) pods: Option<(Option<UnixListener>, Watch)>,
     /// What the plugin tells about pods goes there.
     pub(crate) sandboxes: Sandboxes,
+    /// Where the plugin hands pods of ambient mode over.
+    pub(crate) entry: Option<(UnixListener, Entry)>,
     /// With the settings in force.
     pub(crate) report: Option<(UnixListener, Resolved)>,
 }
@@ -137,6 +142,7 @@ pub(crate) fn start(
     tasks: &Tasks,
 ) -> std::io::Result<()> {
     let run_dir = sockets.run_dir;
+    let told_journal = journal.clone();
     let serve = async move {
         let mut of_thread = JoinSet::new();
         if let Some((listener, resolved)) = sockets.report {
@@ -173,6 +179,19 @@ pub(crate) fn start(
             of_thread.spawn(kept.serve(listener, move |listener| {
                 let known = (pods.clone(), sandboxes.clone());
                 pods::serve(listener, known, numbers.clone(), log.clone())
+            }));
+        }
+        if let Some((listener, entry)) = sockets.entry {
+            let kept = Kept {
+                path: run_dir.join(weir_cni::plugin::EVENT_SOCKET),
+                bind: entry::bind,
+                log: log.clone(),
+                // A pod that cannot be handed over does not start, and the runtime says why.
+                told: |_: Option<&str>| {},
+            };
+            let (journal, log) = (told_journal, log.clone());
+            of_thread.spawn(kept.serve(Some(listener), move |listener| {
+                entry::serve(listener, entry.clone(), journal.clone(), log.clone())
             }));
         }
         let kept = Kept {

@@ -1,5 +1,6 @@
 //! Everything of one moment as plain values: what the page shows, and what `/status.json` is.
 
+use super::ambient::AmbientFacts;
 use super::text::absolute;
 use super::{Pods, Status};
 use crate::journal::cut;
@@ -39,6 +40,8 @@ pub(crate) struct Facts {
     pub(super) unasked_unseen: Unseen,
     /// Pods that ask for redirection, by namespace and name.
     pub(super) pods: Vec<PodFacts>,
+    /// `null` without ambient mode.
+    pub(super) ambient: Option<AmbientFacts>,
     pub(super) kernel_jobs: KernelJobs,
 }
 
@@ -153,7 +156,7 @@ pub(super) struct KernelJobs {
 impl Facts {
     /// As they are now.
     pub(crate) fn of(status: &Status) -> Self {
-        let (install, watch, socket, pods, unasked, unseen, jobs) = {
+        let (install, watch, socket, pods, unasked, unseen, jobs, ambient) = {
             let state = status.state();
             (
                 state.install.clone(),
@@ -163,6 +166,7 @@ impl Facts {
                 Arc::clone(&state.unasked),
                 state.unseen.clone(),
                 state.jobs.clone(),
+                state.ambient.clone(),
             )
         };
         let shared = &status.0;
@@ -191,6 +195,7 @@ impl Facts {
                 Pods::Off(_) | Pods::Begins => Vec::new(),
             },
             verification: verification(status, &pods, overdue),
+            ambient: ambient.as_ref().map(AmbientFacts::of),
             kernel_jobs: jobs,
         }
     }

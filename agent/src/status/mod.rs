@@ -6,6 +6,7 @@
 //! ```
 //! Nothing is found out for a question: each part tells [`Status`] when something happens to it.
 
+mod ambient;
 mod facts;
 mod kernel;
 mod page;
@@ -48,6 +49,8 @@ struct State {
     unasked: Arc<[Unasked]>,
     /// How many pods that ask for nothing could not be looked at, and why the first could not.
     unseen: (usize, Option<String>),
+    /// `None`: not in ambient mode.
+    ambient: Option<ambient::Ambient>,
     jobs: KernelJobs,
     /// Why nothing can be opened, when it is for want of a descriptor.
     exhausted: Option<String>,
@@ -139,6 +142,7 @@ impl Sink for Status {
                 ..
             }) => state.watch = Condition::new("trouble", Some(why)),
             Event::Install(event) => state.installation(event),
+            Event::Ambient(event) => state.ambient.get_or_insert_default().record(event),
             Event::Pod(_) | Event::Watch(_) | Event::Api(_) | Event::Process(_) => {}
         }
     }
@@ -170,6 +174,7 @@ impl Status {
                     reason: None,
                     jobs: Vec::new(),
                 },
+                ambient: None,
                 exhausted: None,
             }),
         }))
@@ -178,6 +183,11 @@ impl Status {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing in here panics half-way.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This agent is in ambient mode.
+    pub(crate) fn in_ambient_mode(&self) {
+        self.state().ambient.get_or_insert_default();
     }
 
     /// The plugin can ask for pods, or cannot, for this reason.
@@ -240,8 +250,13 @@ impl Status {
             ),
             ("pods verified", self.overdue()),
         ];
+        let ambient = state.ambient.iter().flat_map(ambient::Ambient::missing);
         let missing = |(name, why): (_, Option<String>)| Some((name, why?));
-        guards.into_iter().filter_map(missing).collect()
+        guards
+            .into_iter()
+            .chain(ambient)
+            .filter_map(missing)
+            .collect()
     }
 
     /// Why the plugin is not known to be installed and in force, for the kubelet and who asks in its place.

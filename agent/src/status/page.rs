@@ -21,6 +21,9 @@ pub(crate) fn html(f: &Facts) -> String {
         .raw("</style></head>\n<body><main>\n");
     top(&mut h, f);
     pods(&mut h, f);
+    if let Some(ambient) = &f.ambient {
+        ambient.section(&mut h);
+    }
     repairs(&mut h, f);
     install(&mut h, f);
     jobs(&mut h, f);

@@ -17,7 +17,7 @@ use crate::settings::{Origin, Resolved, Usage};
 use crate::status::Status;
 use crate::thread::privilege;
 use crate::thread::task::Tasks;
-use parts::Parts;
+use parts::{Parts, Started};
 pub(crate) use settings::Settings;
 use std::time::Duration;
 use weir_cni::log::Level;
@@ -39,7 +39,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
     // The plugin filters by its own level; here its lines are heard from the agent's level on.
     levels.plugin = levels.agent;
     let repair = settings.repair.as_ref().and_then(|r| r.action);
-    let verifies = matches!(repair, Some(Action::Repair));
+    let verifies = matches!(repair, Some(Action::Repair)) || settings.ambient.is_some();
     let signals =
         Signals::block(tasks.clone()).map_err(|e| format!("cannot wait for signals: {e}"))?;
     // Before there is a second thread.
@@ -78,7 +78,11 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
         journal: journal.clone(),
         tasks: tasks.clone(),
     };
-    let (pods, names) = parts.start(ready, reserve)?;
+    let Started {
+        pods,
+        names,
+        ztunnel,
+    } = parts.start(ready, reserve)?;
     let owner = Owner::new(
         resolved,
         &settings.node_name,
@@ -99,6 +103,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
     };
     // Everything is served while the installation is removed or handed over.
     let end = agent.run();
+    drop(ztunnel);
     let stuck = tasks.stop(STOP);
     if !stuck.is_empty() {
         let tasks = stuck.join(", ");

@@ -1,6 +1,7 @@
 //! What runs beside the installer: the servers, the watch of pods, repair. Joined here, each with what it needs.
 
 use super::Settings;
+use crate::ambient::{self, Server};
 use crate::api::access::Access;
 use crate::api::connection::Connection;
 use crate::api::events::Recorder;
@@ -29,6 +30,14 @@ pub(crate) struct Parts<'a> {
     pub(crate) log: Log,
     pub(crate) journal: Journal,
     pub(crate) tasks: Tasks,
+}
+
+/// What is there once they run.
+pub(crate) struct Started {
+    pub(crate) pods: Option<Pods>,
+    pub(crate) names: Names,
+    /// ztunnel's socket. Its file stays for the next agent.
+    pub(crate) ztunnel: Option<Server>,
 }
 
 /// The names of the sockets that this process bound; they go when it is dropped.
@@ -61,11 +70,7 @@ impl Parts<'_> {
     ///
     /// # Errors
     /// A socket that the agent cannot do without, or a thread.
-    pub(crate) fn start(
-        self,
-        ready: Ready,
-        reserve: Reserve,
-    ) -> Result<(Option<Pods>, Names), String> {
+    pub(crate) fn start(self, ready: Ready, reserve: Reserve) -> Result<Started, String> {
         let no_servers = |e| format!("cannot start the servers: {e}");
         let mut sockets = self.bind()?;
         let mut names = Names::default();
@@ -90,6 +95,9 @@ impl Parts<'_> {
         let report = sockets.report.as_ref().map(|(report, _)| report);
         pods.into_iter().chain(report).for_each(|l| names.add(l));
         self.repair(&sockets);
+        let ztunnel = self.ambient(&mut sockets)?;
+        let entry = sockets.entry.as_ref().map(|(listener, _)| listener);
+        entry.into_iter().for_each(|l| names.add(l));
         let Self {
             metrics,
             status,
@@ -101,7 +109,11 @@ impl Parts<'_> {
         serve::start(sockets, metrics, status.clone(), (log, journal), &tasks)
             .map_err(no_servers)?;
         status.ask_kernel();
-        Ok((watched, names))
+        Ok(Started {
+            pods: watched,
+            names,
+            ztunnel,
+        })
     }
 
     fn ports(&self, reserve: Reserve) -> Result<Ports, String> {
@@ -143,6 +155,7 @@ impl Parts<'_> {
             logs,
             pods: None,
             sandboxes: Sandboxes::of_node(),
+            entry: None,
             report: None,
         })
     }
@@ -226,6 +239,29 @@ impl Parts<'_> {
         if let Err(why) = begun {
             off(&why, Some(Level::Warn));
         }
+    }
+
+    /// Pods of ambient mode; they need the watch.
+    fn ambient(&self, sockets: &mut Sockets) -> Result<Option<Server>, String> {
+        let Some(ambient) = &self.settings.ambient else {
+            return Ok(None);
+        };
+        self.status.in_ambient_mode();
+        let Some((_, watch)) = &sockets.pods else {
+            return Err(
+                "ambient mode needs the pods of this node, which are not watched; the log says why"
+                    .to_owned(),
+            );
+        };
+        let path = self.settings.run_dir.join(weir_cni::plugin::EVENT_SOCKET);
+        let listener = serve::bind_entry(&path)
+            .map_err(|e| format!("cannot listen on {}: {e}", path.display()))?;
+        let pods = (watch.pods(), sockets.sandboxes.clone());
+        let node = &self.settings.node_name;
+        let begun = ambient::start(ambient, self.access, node, pods, &self.journal, &self.tasks);
+        let (entry, server) = begun?;
+        sockets.entry = Some((listener, entry));
+        Ok(Some(server))
     }
 
     /// Events about pods go to the API server too.

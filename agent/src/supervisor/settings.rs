@@ -1,10 +1,10 @@
 //! What the process runs with: the section of each room, all of them checked before anything starts.
 
+use crate::ambient::AmbientSettings;
 use crate::install::Desired;
 use crate::log::Levels;
 use crate::repair::RepairSettings;
 use crate::settings::{Resolved, SettingError};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use weir_cni::log::Level;
 
@@ -13,7 +13,8 @@ use weir_cni::log::Level;
 pub(crate) struct Settings {
     /// What the installer wants on the node.
     pub(crate) desired: Desired,
-    pub(crate) ambient: bool,
+    /// `None`: ambient mode is off.
+    pub(crate) ambient: Option<AmbientSettings>,
     pub(crate) run_dir: PathBuf,
     /// `None`: no metrics server. A number that is no port costs the metrics, not the agent.
     pub(crate) monitoring_port: Option<i64>,
@@ -35,11 +36,6 @@ impl Settings {
     /// # Errors
     /// The first that cannot be used.
     pub(crate) fn of(r: &Resolved) -> Result<Self, SettingError> {
-        for name in ["HOST_PROBE_SNAT_IP", "HOST_PROBE_SNAT_IPV6"] {
-            if r.text(name).parse::<IpAddr>().is_err() {
-                return Err(r.refused(name, "it is no IP address; give one, or leave it out"));
-            }
-        }
         let name = "FORCE_IPTABLES_BINARY";
         if !matches!(r.text(name), "" | "legacy" | "nft") {
             return Err(r.refused(name, "it is neither legacy nor nft; leave it out"));
@@ -50,7 +46,7 @@ impl Settings {
         let plugin = Levels::parse(&log_levels).map_or(Level::Info, |(levels, _)| levels.plugin);
         Ok(Self {
             desired: Desired::of(r, plugin.as_str())?,
-            ambient: r.bool("AMBIENT_ENABLED"),
+            ambient: AmbientSettings::of(r)?,
             run_dir: r.path("CNI_AGENT_RUN_DIR")?,
             monitoring_port: Some(r.number("MONITORING_PORT")?).filter(|port| *port > 0),
             health_port: r.port("WEIR_HEALTH_PORT")?,
@@ -73,23 +69,6 @@ impl Settings {
     /// An item of the flag has no level.
     pub(crate) fn levels(&self) -> Result<(Levels, Vec<String>), String> {
         Levels::parse(&self.log_levels).map_err(|e| format!("--log_output_level: {e}"))
-    }
-
-    /// What this agent was told to do and cannot do yet.
-    ///
-    /// # Errors
-    /// Ambient mode. Pods would start outside of the mesh if it were silently left out.
-    pub(crate) fn is_built(&self) -> Result<(), SettingError> {
-        match self.ambient {
-            false => Ok(()),
-            true => Err(SettingError {
-                name: "AMBIENT_ENABLED",
-                text: "true".to_owned(),
-                reason: "ambient mode is not part of this agent yet; set it to false, or run \
-                         Istio's own install-cni on this node"
-                    .to_owned(),
-            }),
-        }
     }
 }
 
@@ -132,13 +111,10 @@ mod tests {
     }
 
     #[test]
-    fn ambient_mode_is_refused_and_not_left_out() {
-        assert!(settings(&[]).unwrap().is_built().is_ok());
-        let error = settings(&[("AMBIENT_ENABLED", "T")])
-            .unwrap()
-            .is_built()
-            .unwrap_err();
-        assert!(error.to_string().contains("AMBIENT_ENABLED"), "{error}");
+    fn ambient_mode_is_a_section_of_its_own() {
+        assert!(settings(&[]).unwrap().ambient.is_none());
+        let s = settings(&[("AMBIENT_ENABLED", "T"), ("AMBIENT_IPV6", "true")]).unwrap();
+        assert!(s.ambient.unwrap().rules.enable_ipv6);
     }
 
     #[test]

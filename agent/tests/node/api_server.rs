@@ -173,18 +173,15 @@ impl ApiServer {
     }
 
     /// Creates or changes a pod or, without a namespace, a namespace.
-    pub(crate) fn put(&self, mut object: Value) {
-        let mut state = self.shared.state();
-        state.version += 1;
-        object["metadata"]["resourceVersion"] = state.version.to_string().into();
-        let (list, key) = place(&object);
-        let kind = match state.objects.insert(key, object.clone()) {
-            None => "ADDED",
-            Some(_) => "MODIFIED",
-        };
-        let version = state.version;
-        state.events.push((version, kind, list, object));
-        self.shared.changed.notify_all();
+    pub(crate) fn put(&self, object: Value) {
+        self.shared.put(object);
+    }
+
+    /// The annotations of a pod.
+    pub(crate) fn annotations(&self, namespace: &str, name: &str) -> Value {
+        let key = format!("/api/v1/pods {namespace}/{name}");
+        let state = self.shared.state();
+        state.objects[&key]["metadata"]["annotations"].clone()
     }
 
     pub(crate) fn remove(&self, object: &Value) {
@@ -289,6 +286,54 @@ impl Shared {
         self.state.lock().unwrap()
     }
 
+    fn put(&self, mut object: Value) {
+        let mut state = self.state();
+        state.version += 1;
+        object["metadata"]["resourceVersion"] = state.version.to_string().into();
+        let (list, key) = place(&object);
+        let kind = match state.objects.insert(key, object.clone()) {
+            None => "ADDED",
+            Some(_) => "MODIFIED",
+        };
+        let version = state.version;
+        state.events.push((version, kind, list, object));
+        self.changed.notify_all();
+    }
+
+    /// A merge patch of annotations, which changes the object and is seen by watches. False: there is no such pod.
+    fn annotate(&self, asked: &Asked) -> bool {
+        let words: Vec<&str> = asked.path.split('/').collect();
+        let [
+            "",
+            "api",
+            "v1",
+            "namespaces",
+            namespace,
+            "pods",
+            name,
+            "status",
+        ] = words[..]
+        else {
+            return true;
+        };
+        let key = format!("/api/v1/pods {namespace}/{name}");
+        let Some(mut object) = self.state().objects.get(&key).cloned() else {
+            return false;
+        };
+        let patch = &asked.body["metadata"]["annotations"];
+        for (name, value) in patch.as_object().into_iter().flatten() {
+            let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
+            match value {
+                Value::Null => _ = annotations.remove(name),
+                value => _ = annotations.insert(name.clone(), value.clone()),
+            }
+        }
+        if patch.is_object() {
+            self.put(object);
+        }
+        true
+    }
+
     fn accept(&self, stream: TcpStream) -> std::io::Result<()> {
         let Some(tls) = self.state().tls.clone() else {
             return self.serve(stream);
@@ -318,6 +363,9 @@ impl Shared {
             let status = json!({"token": token, "expirationTimestamp": "2026-12-01T00:00:00Z"});
             let made = json!({"kind": "TokenRequest", "status": status});
             return answer(&mut stream, 201, &made);
+        }
+        if asked.method == "PATCH" && !self.annotate(&asked) {
+            return answer(&mut stream, 404, &status(404, "not found"));
         }
         if asked.method != "GET" {
             let done = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});

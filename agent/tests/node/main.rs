@@ -11,6 +11,7 @@
 )]
 
 mod adds;
+mod ambient;
 mod api_server;
 mod attacks;
 mod blind;

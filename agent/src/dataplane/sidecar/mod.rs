@@ -15,13 +15,17 @@ use weir_cni::config::{InboundMode, Intent, NameFiles};
 use weir_cni::fill::Environment;
 use weir_cni::plugin::{Phase, named_engine};
 use weir_cni::pod::{PodFacts, PodRedirect, redirect_from};
-use weir_cni::redirection::{AppliedRedirection, Change, Fingerprint, Strays, Visit};
+use weir_cni::redirection::{
+    AppliedRedirection, Change, Fingerprint, SIDECAR, Scheme, Strays, Visit,
+};
 
 /// The sidecar's redirection, for pods that the plugin would redirect.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sidecar {
     /// `NATIVE_NFTABLES`: rules are made for nf_tables, whatever the namespace uses.
     pub(crate) native_nftables: bool,
+    /// Rules that nobody asks for may be those of ambient mode, which looks after them itself.
+    pub(crate) ambient: bool,
     /// Namespaces whose pods the plugin leaves alone.
     pub(crate) exclude_namespaces: Vec<String>,
 }
@@ -117,6 +121,8 @@ impl Sidecar {
 }
 
 impl Dataplane for Sidecar {
+    const SCHEME: &'static Scheme = &SIDECAR;
+
     type Desired = Desired;
     type Observed = Observed;
     type Plan = Plan;
@@ -126,6 +132,7 @@ impl Dataplane for Sidecar {
         match asks(view) {
             Some(facts) if self.exclude_namespaces.contains(&facts.namespace) => Ok(None),
             Some(facts) => self.redirection(&facts).map(Some),
+            None if self.ambient => Ok(None),
             None => Ok(ask::nothing(view).map(Desired::Nothing)),
         }
     }
@@ -194,6 +201,7 @@ impl Dataplane for Sidecar {
     fn apply(
         &self,
         visit: &Visit<'_>,
+        _: &Desired,
         observed: &Observed,
         plan: &Plan,
         spent: &mut Spent,

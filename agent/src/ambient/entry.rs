@@ -1,0 +1,190 @@
+//! Where the plugin hands a pod over, and waits until it is captured.
+
+use super::decision::{Decision, decide};
+use super::keeper::{Sandbox, Told};
+use super::settings::AmbientSettings;
+use crate::pods::{PodView, Pods};
+use crate::reconcile::Handle;
+use serde::Deserialize;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the API server's news of a pod may take: the kubelet hears of it in the same moment.
+const KNOWN: Duration = Duration::from_millis(1500);
+/// How long it may take then. The plugin gives up after 5 s, and its runtime tries again.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// What the plugin posts to `/cmdadd`. Plugins of other versions, and Istio's own, write it, too.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct HandedOver {
+    /// `CNI_NETNS`
+    netns: String,
+    pod_name: String,
+    pod_namespace: String,
+    /// Of the previous plugin's result, if there is one.
+    #[serde(default, rename = "IPs")]
+    ips: Option<Vec<Ip>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Ip {
+    address: Address,
+}
+
+/// The mask and the other members of upstream's form are not needed.
+#[derive(Debug, Deserialize)]
+struct Address {
+    #[serde(rename = "IP")]
+    ip: String,
+}
+
+impl HandedOver {
+    /// `NAMESPACE/NAME`
+    pub(crate) fn name(&self) -> String {
+        format!("{}/{}", self.pod_namespace, self.pod_name)
+    }
+
+    /// The addresses. One of IPv4 may be written as one of IPv6.
+    ///
+    /// # Errors
+    /// One is none.
+    pub(crate) fn addresses(&self) -> Result<Vec<IpAddr>, String> {
+        let parse = |ip: &Ip| {
+            let text = &ip.address.ip;
+            let parsed: IpAddr = text
+                .parse()
+                .map_err(|_| format!("IPs: {text:?} is no IP address"))?;
+            Ok(parsed.to_canonical())
+        };
+        self.ips.iter().flatten().map(parse).collect()
+    }
+}
+
+/// Enrols pods that the plugin hands over; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub(super) settings: Arc<AmbientSettings>,
+    pub(super) pods: Pods,
+    pub(super) told: Told,
+    pub(super) handle: Handle,
+}
+
+impl Entry {
+    /// Enrols it, and returns when it is captured and the proxy has it.
+    ///
+    /// # Errors
+    /// It is not known, or does not belong to the mesh; why it cannot be enrolled, or is not yet.
+    pub(crate) async fn enrol(
+        &self,
+        handed_over: &HandedOver,
+        addresses: Vec<IpAddr>,
+    ) -> Result<(), String> {
+        let view = self.known(handed_over).await?;
+        let namespace = self.pods.namespace(view.namespace());
+        match decide(&self.settings, &view, namespace.as_deref()) {
+            Decision::Member => {}
+            Decision::No(why) => return Err(format!("it is no pod of ambient mode: {why}")),
+            Decision::Unknown => {
+                return Err("the labels of its namespace are not known".to_owned());
+            }
+        }
+        let uid: Arc<str> = view.uid().into();
+        let netns = PathBuf::from(&handed_over.netns);
+        self.told.put(&uid, Sandbox { addresses, netns });
+        let settled = self.handle.settled(uid);
+        match tokio::time::timeout(SETTLED, settled).await {
+            Ok(settled) => settled,
+            Err(_) => Err(format!(
+                "it is not captured within {SETTLED:?}; that goes on, and the runtime tries again"
+            )),
+        }
+    }
+
+    /// The pod, at once or when it comes, and its namespace.
+    async fn known(&self, handed_over: &HandedOver) -> Result<Arc<PodView>, String> {
+        let (namespace, name) = (&handed_over.pod_namespace, &handed_over.pod_name);
+        let mut changes = self.pods.subscribe();
+        let seen = async {
+            loop {
+                changes.borrow_and_update();
+                let view = self.pods.get(namespace, name);
+                // One that is being deleted may have had the name before.
+                let view = view.filter(|view| !view.deleting && !view.ended());
+                if let Some(view) = view
+                    && self.pods.namespace(namespace).is_some()
+                {
+                    return Some(view);
+                }
+                changes.changed().await.ok()?;
+            }
+        };
+        let seen = tokio::time::timeout(KNOWN, seen).await;
+        seen.ok().flatten().ok_or_else(|| {
+            format!(
+                "the API server has told of no such pod of this node within {KNOWN:?}, or not of its namespace"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use weir_cni::json;
+
+    fn read(value: &serde_json::Value) -> Result<HandedOver, String> {
+        json::from_slice(value.to_string().as_bytes()).map_err(|e| e.to_string())
+    }
+
+    /// As Istio's plugin writes it.
+    #[test]
+    fn the_form_of_other_plugins() {
+        let body = json!({"Netns": "/var/run/netns/x", "PodName": "web", "PodNamespace": "shop", "IPs": [
+            {"Interface": 0, "Address": {"IP": "10.0.0.2", "Mask": "////AA=="}, "Gateway": "10.0.0.1"},
+            {"Interface": null, "Address": {"IP": "::ffff:10.0.0.3", "Mask": ""}, "Gateway": ""},
+            {"Address": {"IP": "fd00::2", "Mask": "//////////8AAAAAAAAAAA=="}}]});
+        let read_ = read(&body).unwrap();
+        let addresses: Vec<String> = read_
+            .addresses()
+            .unwrap()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(addresses, ["10.0.0.2", "10.0.0.3", "fd00::2"]);
+        assert_eq!(
+            (read_.name().as_str(), read_.netns.as_str()),
+            ("shop/web", "/var/run/netns/x")
+        );
+        let mut none = body;
+        none["IPs"] = json!(null);
+        assert_eq!(read(&none).unwrap().addresses(), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_cannot_be_read() {
+        for body in [
+            json!([]),
+            json!({}),
+            json!({"Netns": 1, "PodName": "a", "PodNamespace": "b"}),
+            json!({"Netns": "a", "PodName": "a", "PodNamespace": "b", "IPs": "10.0.0.1"}),
+            json!({"Netns": "a", "PodName": "a", "PodNamespace": "b", "IPs": [[]]}),
+            json!({"Netns": "a", "PodName": "a", "PodNamespace": "b", "IPs": [{"Address": "10.0.0.1"}]}),
+        ] {
+            assert!(read(&body).is_err(), "{body}");
+        }
+        let bad = json!({"Netns": "a", "PodName": "a", "PodNamespace": "b",
+            "IPs": [{"Address": {"IP": "10.0.0.1/24"}}]});
+        assert!(
+            read(&bad)
+                .unwrap()
+                .addresses()
+                .unwrap_err()
+                .contains("10.0.0.1/24")
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! What is done to the world for a pod. Each of these may fail, hang until its limit, or lose its answer; tests put faults
+//! in their place.
+
+use crate::dataplane::Spent;
+use crate::journal::pod::Cause;
+use crate::sandboxes::Held;
+use crate::sandboxes::place::Identity;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_ambient::PodOverrides;
+use weir_cni::compile::Engine;
+use weir_cni::redirection::Fingerprint;
+use weir_netlink::NetnsId;
+
+/// The rules of a pod as they were verified.
+#[derive(Debug, Clone)]
+pub(super) struct Captured {
+    pub(super) netns: NetnsId,
+    /// What was asked for.
+    pub(super) asked: Asked,
+    pub(super) engine: Option<Engine>,
+    /// From before they were compared; `None`: the next look compares them.
+    pub(super) fingerprint: Option<Fingerprint>,
+    pub(super) compared: Instant,
+    /// The namespace, until the rules are removed. `None` where there is no real one.
+    pub(super) held: Option<Arc<Held>>,
+}
+
+/// What is asked for a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) identity: Identity,
+    pub(super) overrides: PodOverrides,
+}
+
+/// What was found and done.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// All was as it should be.
+    Same,
+    /// There were no rules of this pod, or those of another agent.
+    Made { summary: String },
+    /// There were, and something changed them.
+    Healed {
+        first: String,
+        differences: usize,
+        cause: Cause,
+        summary: String,
+    },
+}
+
+/// The rules in the pod's namespace.
+pub(super) trait Rules: Send + Sync {
+    /// Finds the namespace, compares the rules and writes what differs. `before` is what an earlier call found: while
+    /// that holds nothing is compared. Nothing older than `since` answers where the namespace is.
+    ///
+    /// # Errors
+    /// The namespace is not surely the pod's; the rules cannot be read or written.
+    fn capture(
+        &self,
+        asked: &Asked,
+        before: Option<&Captured>,
+        since: Instant,
+        spent: &mut Spent,
+    ) -> Result<(Captured, Outcome), String>;
+
+    /// Removes them. A namespace that is gone has none.
+    ///
+    /// # Errors
+    /// They may be there still.
+    fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), String>;
+}
+
+/// A pod as the proxy knows it.
+#[derive(Debug, Clone)]
+pub(super) struct Workload {
+    pub(super) uid: Arc<str>,
+    pub(super) name: Arc<str>,
+    pub(super) namespace: Arc<str>,
+    pub(super) service_account: Arc<str>,
+    /// `None`: it is to be kept as it is.
+    pub(super) captured: Option<Captured>,
+}
+
+/// The proxy of the node.
+pub(super) trait Proxy: Send + Sync {
+    /// The newest connection; `None`: there is none.
+    fn newest(&self) -> Option<u64>;
+
+    /// Has the newest connection take the pod. Returns that connection.
+    ///
+    /// # Errors
+    /// There is none, or it refuses, or does not answer in time.
+    fn add(&self, workload: &Workload) -> Result<u64, String>;
+
+    /// Has every connection forget the pod. Without one there is nothing to forget.
+    ///
+    /// # Errors
+    /// One may not have.
+    fn remove(&self, uid: &str) -> Result<(), String>;
+}
+
+/// The host's part: probes of the kubelet are not captured.
+pub(super) trait Probes: Send + Sync {
+    /// These are addresses of the pod, whosever they were before.
+    ///
+    /// # Errors
+    /// The host's rules may not know them.
+    fn put(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String>;
+
+    /// They are its addresses no more. Those that are another pod's now stay.
+    ///
+    /// # Errors
+    /// The host's rules may know them still.
+    fn remove(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String>;
+
+    /// These are all addresses of pods, each with the UID of its pod. Others that an earlier agent left are removed, in the
+    /// background.
+    fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>);
+}
+
+/// All of them.
+#[derive(Clone)]
+pub(super) struct Hands {
+    pub(super) rules: Arc<dyn Rules>,
+    pub(super) proxy: Arc<dyn Proxy>,
+    pub(super) probes: Arc<dyn Probes>,
+}

@@ -1,0 +1,260 @@
+//! The rules of pods, in their namespaces; and the rules of the host, for probes.
+
+use super::hands::{Asked, Captured, Outcome, Probes, Rules};
+use super::keeper::Watch;
+use crate::dataplane::ambient::{Ambient, Plan};
+use crate::dataplane::sidecar::difference;
+use crate::dataplane::{Converged, Spent, converge};
+use crate::journal::Journal;
+use crate::journal::ambient::Event;
+use crate::journal::pod::Cause;
+use crate::sandboxes::{Held, Sandboxes};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use weir_ambient::host::{self, Host};
+use weir_ambient::{AMBIENT, Config};
+use weir_cni::compile::Engine;
+use weir_cni::plugin::Phase;
+use weir_cni::redirection::{Desired, Fingerprint};
+use weir_netlink::Netns;
+
+/// Rules that did not change since are compared again after this long all the same.
+const WHOLE: Duration = Duration::from_secs(600);
+
+/// The rules of pods.
+pub(super) struct Kernel {
+    pub(super) plane: Ambient,
+    pub(super) sandboxes: Sandboxes,
+    pub(super) watch: Watch,
+}
+
+impl Kernel {
+    /// Whether the result of the last look still holds.
+    fn still_holds(&self, before: &Captured, asked: &Asked) -> bool {
+        before.fingerprint.is_some()
+            && before.asked == *asked
+            && before.compared.elapsed() < WHOLE
+            && self.sandboxes.kept(&asked.identity).is_some_and(|held| {
+                held.id() == before.netns && fingerprint(&held) == before.fingerprint
+            })
+    }
+}
+
+fn fingerprint(held: &Held) -> Option<Fingerprint> {
+    held.sandbox.fingerprint().ok()
+}
+
+impl Rules for Kernel {
+    fn capture(
+        &self,
+        asked: &Asked,
+        before: Option<&Captured>,
+        since: Instant,
+        spent: &mut Spent,
+    ) -> Result<(Captured, Outcome), String> {
+        if let Some(before) = before.filter(|before| self.still_holds(before, asked)) {
+            return Ok((before.clone(), Outcome::Same));
+        }
+        let find = || self.sandboxes.find(&asked.identity, since);
+        let held = spent.measure(Phase::Facts, find)?;
+        let redirect = self.plane.redirect(&asked.overrides)?;
+        let is_known = before.is_some_and(|before| before.netns == held.id());
+        if let Some(uid) = asked.identity.uid().filter(|_| !is_known) {
+            // From before they are read.
+            (self.watch)(&uid.into(), Some(&held));
+        }
+        let is_still_its = || self.sandboxes.check(&held, &asked.identity);
+        let Converged {
+            observed,
+            plan,
+            applied,
+        } = converge(&self.plane, &held.sandbox, &redirect, &is_still_its, spent)?;
+        let captured = |engine, fingerprint| Captured {
+            netns: held.id(),
+            asked: asked.clone(),
+            engine,
+            fingerprint,
+            compared: Instant::now(),
+            held: Some(Arc::clone(&held)),
+        };
+        match (plan, applied) {
+            (Plan::Leave(why), _) => Err(why),
+            (_, None) => {
+                let by_nft = observed.engine == Some(Engine::Nft);
+                let fingerprint = observed.fingerprint.filter(|_| by_nft);
+                Ok((captured(observed.engine, fingerprint), Outcome::Same))
+            }
+            (_, Some(applied)) => {
+                let applied = applied?;
+                let outcome = match is_known {
+                    true => Outcome::Healed {
+                        first: observed.changes.first().map(difference).unwrap_or_default(),
+                        differences: observed.changes.len(),
+                        cause: Cause::of(&observed.changes),
+                        summary: applied.summary,
+                    },
+                    false => Outcome::Made {
+                        summary: applied.summary,
+                    },
+                };
+                // What was written has another fingerprint; the next look reads it.
+                Ok((captured(Some(applied.engine), None), outcome))
+            }
+        }
+    }
+
+    fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), String> {
+        if let Some(uid) = asked.identity.uid() {
+            (self.watch)(&uid.into(), None);
+        }
+        let found = self.sandboxes.find(&asked.identity, Instant::now());
+        let held = match (found, before.and_then(|before| before.held.clone())) {
+            (Ok(held), _) | (Err(_), Some(held)) => held,
+            (Err(why), None) => return Err(why),
+        };
+        let redirect = self.plane.redirect(&asked.overrides)?;
+        let plan = redirect.compile(Engine::Xtables);
+        let cleaned = held
+            .sandbox
+            .visit_for(&AMBIENT, |visit| visit.clean(Some(&plan)))
+            .map_err(|e| e.to_string())?;
+        cleaned.map(|_| ()).map_err(|e| e.to_string())
+    }
+}
+
+/// The rules of the host; clones are the same.
+#[derive(Clone)]
+pub(super) struct HostRules(Arc<Shared>);
+
+struct Shared {
+    config: Config,
+    native_nftables: bool,
+    /// The namespace of the host, if it is not this process's own.
+    netns: Option<PathBuf>,
+    proc: PathBuf,
+    journal: Journal,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    addresses: BTreeMap<IpAddr, Arc<str>>,
+    engine: Option<Engine>,
+    /// Every pod was looked at: addresses that are not known here are of no pod.
+    complete: bool,
+    /// The last result that was told.
+    told: Option<Option<String>>,
+}
+
+impl HostRules {
+    pub(super) fn new(
+        config: Config,
+        native_nftables: bool,
+        netns: Option<PathBuf>,
+        proc: PathBuf,
+        journal: Journal,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            config,
+            native_nftables,
+            netns,
+            proc,
+            journal,
+            state: Mutex::default(),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the host as it should be.
+    ///
+    /// # Errors
+    /// What failed; it is told, too.
+    pub(super) fn heal(&self) -> Result<(), String> {
+        let mut state = self.state();
+        let was_in_force = state.told == Some(None);
+        let applied = self.apply(&mut state);
+        let failure = applied.as_ref().err().cloned();
+        let healed = applied.as_ref().ok().and_then(|changes| changes.first());
+        let healed = healed.filter(|_| was_in_force).cloned();
+        if state.told.as_ref() != Some(&failure) || healed.is_some() {
+            state.told = Some(failure.clone());
+            self.0.journal.record(Event::Host { failure, healed });
+        }
+        applied.map(|_| ())
+    }
+
+    /// What is to be there changed.
+    fn change(&self, change: impl FnOnce(&mut State)) -> Result<(), String> {
+        let mut state = self.state();
+        change(&mut state);
+        self.apply(&mut state).map(|_| ())
+    }
+
+    fn apply(&self, state: &mut State) -> Result<Vec<String>, String> {
+        let shared = &self.0;
+        let work = || {
+            let engine = match state.engine {
+                Some(engine) => engine,
+                None => host::choose(shared.native_nftables)?,
+            };
+            let mut addresses = state.addresses.clone();
+            if !state.complete {
+                // Those of an earlier agent stay until it is known whose they are.
+                for (address, uid) in host::addresses(engine)? {
+                    addresses.entry(address).or_insert(uid);
+                }
+            }
+            let host = Host {
+                config: shared.config.clone(),
+                addresses,
+                // Where no process of it is seen it is taken for root's, as it nearly always is.
+                kubelet: host::kubelet(&shared.proc).or(Some(0)),
+            };
+            Ok((engine, host::apply(&host, engine)?))
+        };
+        let done: weir_netlink::Result<(Engine, Vec<String>)> = match &shared.netns {
+            None => work(),
+            Some(path) => Netns::open(path)
+                .and_then(|netns| netns.run(work))
+                .and_then(|r| r),
+        };
+        let (engine, changes) = done.map_err(|e| e.to_string())?;
+        state.engine = Some(engine);
+        Ok(changes)
+    }
+}
+
+impl Probes for HostRules {
+    fn put(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
+        let uid: Arc<str> = uid.into();
+        self.change(|state| {
+            let pairs = addresses.iter().map(|a| (*a, Arc::clone(&uid)));
+            state.addresses.extend(pairs);
+        })
+    }
+
+    fn remove(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
+        self.change(|state| {
+            let is_its =
+                |address: &IpAddr, of: &Arc<str>| **of == *uid && addresses.contains(address);
+            state.addresses.retain(|address, of| !is_its(address, of));
+        })
+    }
+
+    fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>) {
+        let mut state = self.state();
+        (state.addresses, state.complete) = (all, true);
+        drop(state);
+        // On a thread of its own: the host's tables may be locked by another program.
+        let rules = self.clone();
+        let heal = move || drop(rules.heal());
+        let _ = std::thread::Builder::new().name("host".into()).spawn(heal);
+    }
+}

@@ -1,0 +1,39 @@
+//! Ambient mode: pods without a sidecar whose traffic the node's ztunnel carries.
+//!
+//! ```text
+//! pods, plugin, ztunnel, nf_tables -> Keeper (one pod at a time) -> rules -> proxy -> probes -> annotation
+//! ```
+//! What a pod should be follows from what is known of it now, not from the event that brought the news ([`pod`]): after a
+//! restart, a lost event or a failure the same steps lead to the same end. The steps for one pod are ordered so that its
+//! traffic is captured before the proxy answers for it, and answered before anybody is told that it is ([`work`]).
+//!
+//! - [`decision`] says whether a pod belongs to the mesh.
+//! - [`pod`] is what is known of one, and what is to be done next. Pure.
+//! - [`keeper`] joins both with the queue of [`crate::reconcile`].
+//! - [`work`] does it, through the [`hands`]: the namespace, the proxy, the host.
+//! - [`roster`] is what the proxy is told when it connects.
+//! - [`entry`] is where the plugin hands a pod over and waits for the result.
+
+mod decision;
+mod entry;
+mod hands;
+mod keeper;
+mod kernel;
+mod pod;
+mod roster;
+pub(crate) mod settings;
+mod start;
+#[cfg(test)]
+mod tests;
+mod work;
+mod zds;
+
+pub(crate) use entry::{Entry, HandedOver};
+pub(crate) use settings::{AmbientSettings, rules_of};
+pub(crate) use start::start;
+
+/// Name of the socket's file stays: the next agent binds it anew.
+pub(crate) use weir_zds::Server;
+
+/// The annotation that says how a pod is captured.
+const REDIRECTION: &str = "ambient.istio.io/redirection";

@@ -1,0 +1,288 @@
+//! What is known of one pod, and what is to be done for it next. Pure: nothing here asks the kernel or the proxy.
+
+use super::REDIRECTION;
+use super::decision::{Decision, Why};
+use super::hands::Captured;
+use crate::journal::PodRef;
+use crate::journal::ambient::{Member, State, Writer};
+use crate::journal::cut;
+use crate::pods::{NamespaceView, PodView};
+use crate::sandboxes::place::Identity;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use weir_netlink::NetnsId;
+
+/// So many repairs within [`Heals::WINDOW`] are taken for contention.
+const CONTENTION: usize = 5;
+
+/// What is known of one pod, by its UID, until nothing of it is left.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) view: Arc<PodView>,
+    pub(super) namespace: Option<Arc<NamespaceView>>,
+    /// The API server has no such pod any more.
+    pub(super) gone: bool,
+    pub(super) decision: Decision,
+    /// Why nothing may be written: another pod claims its address or UID.
+    pub(super) claimed: Result<(), String>,
+    /// Addresses by the plugin, which knows them before the API server does.
+    pub(super) told: Option<Vec<IpAddr>>,
+    /// The namespace by the plugin, until it was looked at.
+    pub(super) netns: Option<PathBuf>,
+    /// Its rules, as they were verified the last time.
+    pub(super) captured: Option<Captured>,
+    /// Making its rules failed, and some may be there.
+    pub(super) suspected: bool,
+    /// The connection of the proxy that has taken it, and the namespace.
+    pub(super) taken: Option<(u64, NetnsId)>,
+    /// The proxy may know it.
+    pub(super) announced: bool,
+    /// It was there before this agent: an earlier one may have made rules, and ended before it said so anywhere.
+    pub(super) inherited: bool,
+    /// Its addresses that the host's rules may know.
+    pub(super) probed: Vec<IpAddr>,
+    /// They know them all.
+    pub(super) probes_pass: bool,
+    /// The annotation as it was written last; `None`: as the API server has it.
+    pub(super) annotated: Option<Option<Annotation>>,
+    /// The annotation that is to be written before anything else.
+    pub(super) annotate: Option<Option<Annotation>>,
+    pub(super) state: Option<State>,
+    pub(super) since: SystemTime,
+    pub(super) why: Option<String>,
+    pub(super) verified_at: Option<SystemTime>,
+    /// Something changed its rules, as far as is known.
+    pub(super) drifted: Option<Option<Writer>>,
+    pub(super) heals: Heals,
+    /// The last Kubernetes event about a repair.
+    pub(super) event: Option<Instant>,
+}
+
+/// Values of [`REDIRECTION`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Annotation {
+    Enabled,
+    Pending,
+}
+
+impl Annotation {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Enabled => "enabled",
+            Self::Pending => "pending",
+        }
+    }
+
+    /// Another value is none of ours.
+    fn of(view: &PodView) -> Option<Self> {
+        let found = view.pod.metadata.annotations.get(REDIRECTION)?;
+        [Self::Enabled, Self::Pending]
+            .into_iter()
+            .find(|value| value.text() == found)
+    }
+}
+
+/// What is to be done next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    /// Nothing, until something changes; why, if it is not as it should be.
+    Nothing(Option<(State, String)>),
+    /// Nothing before this time has gone by.
+    Later(Duration),
+    /// Its rules are compared and made, and the proxy and the host are told.
+    Enrol,
+    /// What was made is removed; its rules only from a pod that goes on running.
+    Leave { running: bool },
+    /// The annotation is written.
+    Annotate(Option<Annotation>),
+    /// Nothing of it is left.
+    Forget,
+}
+
+impl Memory {
+    pub(super) fn new(view: Arc<PodView>) -> Self {
+        Self {
+            // What an earlier agent announced may be known to the proxy.
+            announced: Annotation::of(&view).is_some(),
+            view,
+            inherited: false,
+            namespace: None,
+            gone: false,
+            decision: Decision::Unknown,
+            claimed: Ok(()),
+            told: None,
+            netns: None,
+            captured: None,
+            suspected: false,
+            taken: None,
+            probed: Vec::new(),
+            probes_pass: false,
+            annotated: None,
+            annotate: None,
+            state: None,
+            since: SystemTime::now(),
+            why: None,
+            verified_at: None,
+            drifted: None,
+            heals: Heals::default(),
+            event: None,
+        }
+    }
+
+    pub(super) fn reference(&self) -> PodRef {
+        self.view.reference()
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        let told = self.told.as_deref().unwrap_or_default();
+        Identity::of(&self.view).or_addresses(told)
+    }
+
+    /// The addresses that are known of it.
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
+        match self.view.addresses() {
+            known if known.is_empty() => self.told.clone().unwrap_or_default(),
+            known => known,
+        }
+    }
+
+    pub(super) fn annotation(&self) -> Option<Annotation> {
+        self.annotated.unwrap_or_else(|| Annotation::of(&self.view))
+    }
+
+    /// The API server's word is newer than what was written.
+    pub(super) fn saw(&mut self, view: Arc<PodView>) {
+        self.annotated = self
+            .annotated
+            .filter(|written| *written != Annotation::of(&view) && !view.ended());
+        self.view = view;
+    }
+
+    /// Something was made for it that has to be removed.
+    pub(super) fn has_traces(&self) -> bool {
+        let has_rules = self.captured.is_some() || self.suspected;
+        has_rules || self.announced || !self.probed.is_empty()
+    }
+
+    /// What is to be done. `proxy` is the newest connection of the proxy, `look` that its rules are to be compared
+    /// whatever is known.
+    pub(super) fn task(&self, proxy: Option<u64>, look: bool, now: Instant) -> Task {
+        if self.gone {
+            return match self.has_traces() {
+                true => Task::Leave { running: false },
+                false => Task::Forget,
+            };
+        }
+        match self.decision {
+            Decision::Unknown => Task::Nothing(self.captured.is_none().then(|| {
+                let namespace = self.view.namespace();
+                let why = format!("the labels of its namespace {namespace} are not known yet");
+                (State::Waiting, why)
+            })),
+            Decision::No(why) => self.leaves(why),
+            Decision::Member => self.enrols(proxy, look, now),
+        }
+    }
+
+    fn leaves(&self, why: Why) -> Task {
+        let has_own_network = !self.view.pod.spec.host_network && !self.view.addresses().is_empty();
+        let is_unseen = self.inherited && has_own_network && why != Why::Ended;
+        if self.has_traces() || is_unseen {
+            return Task::Leave {
+                running: why != Why::Ended,
+            };
+        }
+        match self.annotation() {
+            Some(_) => Task::Annotate(None),
+            None => Task::Forget,
+        }
+    }
+
+    fn enrols(&self, proxy: Option<u64>, look: bool, now: Instant) -> Task {
+        if self.told.is_none() && self.view.addresses().is_empty() {
+            return Task::Nothing(Some((State::Waiting, "it has no address yet".to_owned())));
+        }
+        if let Err(why) = &self.claimed {
+            return Task::Nothing(Some((State::Failed, why.clone())));
+        }
+        if let Some(pause) = self.heals.pause(now) {
+            return Task::Later(pause);
+        }
+        if let Some(due) = self.annotate {
+            return Task::Annotate(due);
+        }
+        if look || self.drifted.is_some() || !self.is_complete(proxy) {
+            return Task::Enrol;
+        }
+        let target = Some(Annotation::Enabled);
+        match self.annotation() == target {
+            true => Task::Nothing(None),
+            false => Task::Annotate(target),
+        }
+    }
+
+    /// Rules, proxy and host have it as it is.
+    pub(super) fn is_complete(&self, proxy: Option<u64>) -> bool {
+        let netns = self.captured.as_ref().map(|captured| captured.netns);
+        let is_taken = match (self.taken, proxy, netns) {
+            (Some((by, of)), Some(newest), Some(netns)) => by == newest && of == netns,
+            _ => false,
+        };
+        is_taken && self.probes_pass && self.probed == self.addresses()
+    }
+
+    /// `None`: it is no matter of the mesh.
+    pub(super) fn member(&self) -> Option<Member> {
+        Some(Member {
+            pod: self.reference(),
+            state: self.state?,
+            since: self.since,
+            engine: self.captured.as_ref().and_then(|c| c.engine),
+            verified_at: self.verified_at,
+            why: self.why.as_deref().map(|why| cut(why).into()),
+        })
+    }
+}
+
+/// When rules were repaired lately.
+#[derive(Debug, Default)]
+pub(super) struct Heals {
+    at: VecDeque<Instant>,
+    not_before: Option<Instant>,
+    pauses: u32,
+}
+
+impl Heals {
+    /// Repairs that are this old are forgotten.
+    pub(super) const WINDOW: Duration = Duration::from_secs(60);
+    /// The longest pause.
+    const LONGEST: Duration = Duration::from_secs(30);
+
+    /// One more. How many there were within the window, and how long the next has to wait, if something fights back.
+    pub(super) fn add(&mut self, now: Instant) -> Option<(usize, Duration)> {
+        let is_old = |at: &Instant| now.duration_since(*at) > Self::WINDOW;
+        while self.at.front().is_some_and(is_old) {
+            self.at.pop_front();
+        }
+        self.at.push_back(now);
+        if self.at.len() <= CONTENTION {
+            self.pauses = 0;
+            return None;
+        }
+        while self.at.len() > CONTENTION * 4 {
+            self.at.pop_front();
+        }
+        let pause = Duration::from_secs(1 << self.pauses.min(5)).min(Self::LONGEST);
+        self.pauses = self.pauses.saturating_add(1);
+        self.not_before = Some(now + pause);
+        Some((self.at.len(), pause))
+    }
+
+    fn pause(&self, now: Instant) -> Option<Duration> {
+        let left = self.not_before?.saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+}

@@ -1,0 +1,93 @@
+//! What ambient mode was told to do.
+
+use crate::install::selectors;
+use crate::settings::{Resolved, SettingError};
+use std::path::PathBuf;
+use std::time::Duration;
+use weir_ambient::Config;
+use weir_cni::plugin::Enablement;
+
+/// The settings `AMBIENT_*` and those that belong to them, checked.
+#[derive(Debug, Clone)]
+pub(crate) struct AmbientSettings {
+    /// Which pods are in the mesh.
+    pub(crate) enablement: Enablement,
+    /// Namespaces whose pods are not.
+    pub(crate) exclude_namespaces: Vec<String>,
+    /// Where ztunnel lives.
+    pub(crate) system_namespace: String,
+    /// Where this agent lives.
+    pub(crate) own_namespace: String,
+    /// What the rules of every pod have.
+    pub(crate) rules: Config,
+    /// Rules are made for nf_tables, whatever the namespace uses.
+    pub(crate) native_nftables: bool,
+    /// Socket of ztunnel.
+    pub(crate) ztunnel: PathBuf,
+    /// How often every pod is looked at.
+    pub(crate) interval: Duration,
+    /// The network namespace of the host is that of process 1, and not this process's own.
+    pub(crate) switches_to_host: bool,
+    /// Where the network namespace of the host is, if that is said.
+    pub(crate) host_netns: Option<PathBuf>,
+}
+
+impl AmbientSettings {
+    /// Reads and checks them; `None`: ambient mode is off.
+    ///
+    /// # Errors
+    /// The first that cannot be used.
+    pub(crate) fn of(r: &Resolved) -> Result<Option<Self>, SettingError> {
+        let rules = rules_of(r)?;
+        let name = "AMBIENT_ENABLEMENT_SELECTOR";
+        let pairs = selectors(r.text(name)).map_err(|e| r.refused(name, e))?;
+        let enablement = Enablement::compile(&pairs).map_err(|e| r.refused(name, e))?;
+        if !r.bool("AMBIENT_ENABLED") {
+            return Ok(None);
+        }
+        let interval = "WEIR_VERIFY_INTERVAL";
+        let seconds = u64::try_from(r.number(interval)?)
+            .map_err(|_| r.refused(interval, "it is negative; give seconds, or 0 for never"))?;
+        Ok(Some(Self {
+            enablement,
+            exclude_namespaces: r.list("EXCLUDE_NAMESPACES"),
+            system_namespace: r.text("SYSTEM_NAMESPACE").to_owned(),
+            own_namespace: r.text("POD_NAMESPACE").to_owned(),
+            rules,
+            native_nftables: r.bool("NATIVE_NFTABLES"),
+            ztunnel: r.path("ZTUNNEL_UDS_ADDRESS")?,
+            interval: match seconds {
+                0 => NEVER,
+                seconds => Duration::from_secs(seconds),
+            },
+            switches_to_host: r.bool("ALLOW_SWITCH_TO_HOST_NS"),
+            host_netns: Some(r.text("WEIR_HOST_NETNS"))
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
+        }))
+    }
+}
+
+/// A year. A first look at every pod is needed in any case.
+const NEVER: Duration = Duration::from_secs(365 * 86_400);
+
+/// What the rules of every pod have.
+///
+/// # Errors
+/// The address of probes is none of its family.
+pub(crate) fn rules_of(r: &Resolved) -> Result<Config, SettingError> {
+    let (v4, v6) = ("HOST_PROBE_SNAT_IP", "HOST_PROBE_SNAT_IPV6");
+    let remedy = "give one, or leave it out";
+    Ok(Config {
+        redirect_dns: r.bool("AMBIENT_DNS_CAPTURE"),
+        enable_ipv6: r.bool("AMBIENT_IPV6"),
+        host_probe_snat_address: r
+            .text(v4)
+            .parse()
+            .map_err(|_| r.refused(v4, format!("it is no IPv4 address; {remedy}")))?,
+        host_probe_v6_snat_address: r
+            .text(v6)
+            .parse()
+            .map_err(|_| r.refused(v6, format!("it is no IPv6 address; {remedy}")))?,
+    })
+}

@@ -1,0 +1,181 @@
+//! Begins: the host's rules, ztunnel's socket, the watch of rules, and the thread that deals with pods.
+
+use super::entry::Entry;
+use super::hands::Hands;
+use super::keeper::{self, Drifted, Keeper, Told, Watch};
+use super::kernel::{HostRules, Kernel};
+use super::roster::Roster;
+use super::settings::AmbientSettings;
+use super::zds::{self, All, Ztunnel};
+use crate::api::access::Access;
+use crate::api::actions::Actions;
+use crate::api::connection::Connection;
+use crate::dataplane::ambient::Ambient;
+use crate::drift::Drift;
+use crate::journal::Journal;
+use crate::journal::ambient::{Event, Proxy};
+use crate::pods::Pods;
+use crate::reconcile::{self, Limits};
+use crate::sandboxes::Sandboxes;
+use crate::thread::task::Tasks;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use weir_zds::{Options, Server};
+
+/// Threads that work in namespaces at once.
+const WORKERS: usize = 4;
+/// How long the work for one pod keeps others waiting: ztunnel may take its time.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often the host's rules are looked at; while they cannot be made, the second.
+const HOST: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(2));
+
+/// Wakes the keeper; clones are the same.
+#[derive(Clone)]
+pub(super) struct Wake(Arc<watch::Sender<u64>>);
+
+impl Wake {
+    pub(super) fn wake(&self) {
+        self.0.send_modify(|n| *n = n.wrapping_add(1));
+    }
+}
+
+/// Deals with the pods of ambient mode for as long as the process lives. What it gives is where the plugin hands pods
+/// over.
+///
+/// # Errors
+/// The API server's address cannot be used; ztunnel's socket cannot be bound; no thread or runtime.
+pub(crate) fn start(
+    settings: &AmbientSettings,
+    access: &Access,
+    node: &str,
+    (pods, sandboxes): (Pods, Sandboxes),
+    journal: &Journal,
+    tasks: &Tasks,
+) -> Result<(Entry, Server), String> {
+    let settings = Arc::new(settings.clone());
+    let connection = Connection::of_actions(access)?;
+    let node = node.to_owned();
+    let (roster, told, drifted) = (Roster::default(), Told::default(), Drifted::default());
+    let wake = Wake(Arc::new(watch::Sender::new(0)));
+    let changes = wake.0.subscribe();
+    let all = All {
+        roster: roster.clone(),
+        sandboxes: sandboxes.clone(),
+    };
+    let observer = zds::Told {
+        journal: journal.clone(),
+        wake: wake.clone(),
+    };
+    let options = Options::new(settings.ztunnel.clone());
+    let server = Server::start(options, Arc::new(all), Arc::new(observer)).map_err(|e| {
+        let path = settings.ztunnel.display();
+        let why = format!("{path}: {e}");
+        let failure = Some(why.clone());
+        journal.record(Event::Proxy(Proxy::Socket { failure }));
+        format!("cannot listen for ztunnel on {why}; is the directory of ZTUNNEL_UDS_ADDRESS mounted and writable?")
+    })?;
+    let drift = Drift::start(tasks, zds::on_commit(drifted.clone(), wake.clone()));
+    let drift = drift.map_err(|e| e.to_string())?;
+    let watch: Watch = Arc::new(move |uid, held| match held {
+        // Without nf_tables there is nothing to hear of; rounds look.
+        Some(held) => _ = drift.watch(uid, held),
+        None => drift.forget(uid),
+    });
+    let host = host_rules(&settings, journal);
+    let hands = Hands {
+        rules: Arc::new(Kernel {
+            plane: Ambient {
+                config: settings.rules.clone(),
+                native_nftables: settings.native_nftables,
+            },
+            sandboxes: sandboxes.clone(),
+            watch: Arc::clone(&watch),
+        }),
+        proxy: Arc::new(Ztunnel(server.handle())),
+        probes: Arc::new(host.clone()),
+    };
+    keep_host(host, tasks)?;
+    let limits = Limits {
+        workers: WORKERS,
+        interval: Some(settings.interval),
+        patience: PATIENCE,
+        patience_of_round: PATIENCE * 5,
+        least: Duration::from_millis(50),
+    };
+    let (handle, questions) = reconcile::handle();
+    let entry = Entry {
+        settings: Arc::clone(&settings),
+        pods: pods.clone(),
+        told: told.clone(),
+        handle,
+    };
+    let journal = journal.clone();
+    let work = async move {
+        tokio::spawn(follow(pods.clone(), wake));
+        let keeper = Keeper {
+            settings,
+            pods,
+            sandboxes,
+            hands,
+            roster,
+            annotate: keeper::annotate(Actions::new(&connection, &node)),
+            told,
+            drifted,
+            watch,
+            journal,
+            memory: BTreeMap::new(),
+            began: false,
+            proxy: None,
+        };
+        reconcile::run(keeper, changes, questions, limits).await;
+    };
+    tasks
+        .start("ambient", || {}, work)
+        .map_err(|e| e.to_string())?;
+    Ok((entry, server))
+}
+
+/// What changes about pods wakes the keeper, too.
+async fn follow(pods: Pods, wake: Wake) {
+    let mut changes = pods.subscribe();
+    wake.wake();
+    while changes.changed().await.is_ok() {
+        wake.wake();
+    }
+}
+
+fn host_rules(settings: &AmbientSettings, journal: &Journal) -> HostRules {
+    let host = Path::new("/host/proc");
+    let proc: PathBuf = match host.join("1").is_dir() {
+        true => host.to_owned(),
+        false => PathBuf::from("/proc"),
+    };
+    let of_first = settings.switches_to_host.then(|| proc.join("1/ns/net"));
+    let netns = settings.host_netns.clone().or(of_first);
+    HostRules::new(
+        settings.rules.clone(),
+        settings.native_nftables,
+        netns,
+        proc,
+        journal.clone(),
+    )
+}
+
+/// Looks at the host's rules again and again, on a thread of their own.
+fn keep_host(host: HostRules, tasks: &Tasks) -> Result<(), String> {
+    let work = async move {
+        loop {
+            let of_thread = host.clone();
+            let healed = tokio::task::spawn_blocking(move || of_thread.heal()).await;
+            let pause = match healed {
+                Ok(Ok(())) => HOST.0,
+                _ => HOST.1,
+            };
+            tokio::time::sleep(pause).await;
+        }
+    };
+    tasks.start("host", || {}, work).map_err(|e| e.to_string())
+}

@@ -1,0 +1,150 @@
+//! The steps for one pod, on a thread of its own.
+
+use super::hands::{Asked, Captured, Hands, Outcome, Workload};
+use super::roster::Roster;
+use crate::dataplane::Spent;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+use weir_netlink::NetnsId;
+
+/// A pod that is to be enrolled, and what is known of it.
+pub(super) struct Enrolment {
+    pub(super) asked: Asked,
+    pub(super) workload: Workload,
+    pub(super) before: Option<Captured>,
+    pub(super) taken: Option<(u64, NetnsId)>,
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) probed: Vec<IpAddr>,
+    pub(super) probes_pass: bool,
+    pub(super) since: Instant,
+}
+
+/// How far that came.
+pub(super) struct Enrolled {
+    pub(super) captured: Captured,
+    pub(super) outcome: Outcome,
+    /// The connection of the proxy that has it.
+    pub(super) taken: Result<u64, String>,
+    /// The addresses that the host's rules know, and why not all.
+    pub(super) probed: (Vec<IpAddr>, Result<(), String>),
+    pub(super) took: Duration,
+}
+
+/// Captures the pod's traffic, then has the proxy take it, then lets probes through: a pod is never taken by the proxy
+/// without being captured, and one that is captured and not taken gets no traffic at all.
+///
+/// # Errors
+/// Its rules are not in force, or that is not known.
+pub(super) fn enrol(
+    hands: &Hands,
+    roster: &Roster,
+    work: Enrolment,
+    spent: &mut Spent,
+) -> Result<Enrolled, String> {
+    let begun = Instant::now();
+    let before = work.before.as_ref();
+    let captured = hands.rules.capture(&work.asked, before, work.since, spent);
+    let (captured, outcome) = captured?;
+    let workload = Workload {
+        captured: Some(captured.clone()),
+        ..work.workload
+    };
+    // A proxy that connects from now on is told of it.
+    roster.put(workload.clone());
+    let newest = hands.proxy.newest();
+    let taken = match (work.taken, newest) {
+        (Some((by, of)), Some(newest)) if by == newest && of == captured.netns => Ok(by),
+        _ => hands.proxy.add(&workload),
+    };
+    let probed = match work.probes_pass && work.addresses == work.probed {
+        true => (work.probed, Ok(())),
+        false => probe(hands, &workload.uid, work.addresses, work.probed),
+    };
+    Ok(Enrolled {
+        captured,
+        outcome,
+        taken,
+        probed,
+        took: begun.elapsed(),
+    })
+}
+
+/// The host's rules learn the addresses of now, and forget others.
+fn probe(
+    hands: &Hands,
+    uid: &str,
+    addresses: Vec<IpAddr>,
+    probed: Vec<IpAddr>,
+) -> (Vec<IpAddr>, Result<(), String>) {
+    let old: Vec<IpAddr> = probed
+        .iter()
+        .copied()
+        .filter(|old| !addresses.contains(old))
+        .collect();
+    let forgotten = match old.is_empty() {
+        true => Ok(()),
+        false => hands.probes.remove(uid, &old),
+    };
+    match forgotten.and_then(|()| hands.probes.put(uid, &addresses)) {
+        Ok(()) => (addresses, Ok(())),
+        // What was put may be there, so it is remembered to be removed.
+        Err(why) => {
+            let new = addresses.into_iter().filter(|new| !probed.contains(new));
+            let all = probed.iter().copied().chain(new).collect();
+            (all, Err(why))
+        }
+    }
+}
+
+/// A pod that leaves the mesh.
+pub(super) struct Leaving {
+    pub(super) asked: Asked,
+    pub(super) uid: std::sync::Arc<str>,
+    /// Its rules are removed, too.
+    pub(super) running: bool,
+    pub(super) before: Option<Captured>,
+    pub(super) probed: Vec<IpAddr>,
+    /// The proxy may know it.
+    pub(super) announced: bool,
+}
+
+/// How far that came: what is left, and why.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    pub(super) probed: Vec<IpAddr>,
+    pub(super) captured: Option<Captured>,
+    /// Its rules may be there still.
+    pub(super) suspected: bool,
+    pub(super) announced: bool,
+    pub(super) why: Option<String>,
+}
+
+/// Removes what was made for the pod: the host's entries first, then its rules, then the proxy forgets it. Continues after
+/// a failure.
+pub(super) fn leave(hands: &Hands, roster: &Roster, work: Leaving) -> Left {
+    let mut left = Left::default();
+    if !work.probed.is_empty()
+        && let Err(why) = hands.probes.remove(&work.uid, &work.probed)
+    {
+        left.why = Some(why);
+        left.probed = work.probed;
+    }
+    if work.running
+        && let Err(why) = hands.rules.release(&work.asked, work.before.as_ref())
+    {
+        left.why.get_or_insert(why);
+        left.captured = work.before;
+        left.suspected = true;
+        // Captured without a proxy it would have no network.
+        left.announced = work.announced;
+        return left;
+    }
+    roster.remove(&work.uid);
+    if work.announced
+        && let Err(why) = hands.proxy.remove(&work.uid)
+    {
+        left.why.get_or_insert(why);
+        left.announced = true;
+    }
+    left
+}

@@ -1,0 +1,125 @@
+//! ztunnel, by way of ZDS.
+
+use super::hands::{Captured, Proxy, Workload};
+use super::keeper::Drifted;
+use super::roster::Roster;
+use super::start::Wake;
+use crate::journal::Journal;
+use crate::journal::ambient::{self, Event};
+use crate::sandboxes::{Held, Sandboxes};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+use weir_zds::{Handle, Namespace, Observer};
+
+/// How long ztunnel may take for one pod.
+const LIMIT: Duration = Duration::from_secs(2);
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.sandbox.netns().as_fd()
+    }
+}
+
+/// The proxy that is connected.
+pub(super) struct Ztunnel(pub(super) Handle);
+
+impl Proxy for Ztunnel {
+    fn newest(&self) -> Option<u64> {
+        self.0.newest()
+    }
+
+    fn add(&self, workload: &Workload) -> Result<u64, String> {
+        let workload = told(workload, |captured| captured.held.clone());
+        self.0.add(&workload, LIMIT).map_err(|e| e.to_string())
+    }
+
+    fn remove(&self, uid: &str) -> Result<(), String> {
+        self.0.remove(uid, LIMIT).map_err(|e| e.to_string())
+    }
+}
+
+fn told(
+    workload: &Workload,
+    held: impl FnOnce(&Captured) -> Option<Arc<Held>>,
+) -> weir_zds::Workload {
+    let held = workload.captured.as_ref().and_then(held);
+    weir_zds::Workload {
+        uid: Arc::clone(&workload.uid),
+        name: Arc::clone(&workload.name),
+        namespace: Arc::clone(&workload.namespace),
+        service_account: Arc::clone(&workload.service_account),
+        netns: held.map(|held| held as Arc<dyn Namespace>),
+    }
+}
+
+/// All pods, for a ztunnel that connects.
+pub(super) struct All {
+    pub(super) roster: Roster,
+    pub(super) sandboxes: Sandboxes,
+}
+
+impl weir_zds::Workloads for All {
+    /// A namespace that is not surely the pod's any more is not sent: ztunnel keeps what it has, and is told when it is
+    /// found again.
+    fn all(&self) -> Option<Vec<weir_zds::Workload>> {
+        let surely = |captured: &Captured| {
+            let held = self.sandboxes.kept(&captured.asked.identity)?;
+            (held.id() == captured.netns).then_some(held)
+        };
+        let all = self.roster.all()?;
+        Some(all.iter().map(|w| told(w, surely)).collect())
+    }
+}
+
+/// What ztunnel does goes to the journal, and wakes whoever waits for it.
+pub(super) struct Told {
+    pub(super) journal: Journal,
+    pub(super) wake: Wake,
+}
+
+impl Told {
+    fn record(&self, proxy: ambient::Proxy) {
+        self.journal.record(Event::Proxy(proxy));
+    }
+}
+
+impl Observer for Told {
+    fn connections(&self, count: usize) {
+        self.record(ambient::Proxy::Connections(count));
+        self.wake.wake();
+    }
+
+    fn snapshot(&self, added: usize, kept: usize) {
+        self.record(ambient::Proxy::Snapshot { added, kept });
+        self.wake.wake();
+    }
+
+    fn refused(&self, uid: &str, why: &str) {
+        let (uid, why) = (uid.into(), why.to_owned());
+        self.record(ambient::Proxy::Refused { uid, why });
+    }
+
+    fn closed(&self, why: &str) {
+        let why = why.to_owned();
+        self.record(ambient::Proxy::Closed { why });
+    }
+
+    fn stranger(&self, why: &str) {
+        let why = why.to_owned();
+        self.record(ambient::Proxy::Stranger { why });
+    }
+
+    fn socket(&self, failure: Option<&str>) {
+        let failure = failure.map(str::to_owned);
+        self.record(ambient::Proxy::Socket { failure });
+    }
+}
+
+/// Commits to the rules of pods wake the keeper.
+pub(super) fn on_commit(drifted: Drifted, wake: Wake) -> crate::drift::OnCommit {
+    Arc::new(move |uid, by| {
+        drifted.put(uid, by);
+        wake.wake();
+    })
+}

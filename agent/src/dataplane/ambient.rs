@@ -1,0 +1,134 @@
+//! Pods of ambient mode: the redirection to ztunnel's ports in the pod's own namespace.
+
+use super::sidecar::difference;
+use super::{Dataplane, Spent};
+use crate::pods::PodView;
+use std::time::Instant;
+use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect};
+use weir_cni::compile::Engine;
+use weir_cni::plugin::{Phase, named_engine};
+use weir_cni::redirection::{Change, Desired, Fingerprint, Scheme, Visit};
+
+/// The redirection of ambient mode, by the settings of the node.
+#[derive(Debug, Clone)]
+pub(crate) struct Ambient {
+    pub(crate) config: Config,
+    /// `NATIVE_NFTABLES`: rules are made for nf_tables, whatever the namespace uses.
+    pub(crate) native_nftables: bool,
+}
+
+/// How a namespace differs from what is desired.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    /// Read first, so that a change during the comparison is noticed the next time. `None`: it cannot be read.
+    pub(crate) fingerprint: Option<Fingerprint>,
+    /// The engine that held owned rules.
+    pub(crate) engine: Option<Engine>,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// What is to be done about it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// Nothing: all is as it should be.
+    InSync,
+    /// Nothing, though something differs: writing would not change that.
+    Leave(String),
+    /// The redirection is written.
+    Write,
+}
+
+/// What was written.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    pub(crate) engine: Engine,
+    pub(crate) summary: String,
+}
+
+impl Ambient {
+    /// What a pod with these overrides should have.
+    ///
+    /// # Errors
+    /// The pod asks for something that cannot be understood.
+    pub(crate) fn redirect(&self, overrides: &PodOverrides) -> Result<Redirect, String> {
+        Redirect::new(self.config.clone(), overrides).map_err(|e| e.to_string())
+    }
+
+    fn engine(&self) -> Option<Engine> {
+        named_engine(self.native_nftables)
+    }
+}
+
+impl Dataplane for Ambient {
+    const SCHEME: &'static Scheme = &AMBIENT;
+
+    type Desired = Redirect;
+    type Observed = Observed;
+    type Plan = Plan;
+    type Applied = Applied;
+
+    /// Whether the pod belongs to the mesh is not asked here.
+    fn desire(&self, view: &PodView) -> Result<Option<Redirect>, String> {
+        let overrides = PodOverrides::of_annotations(&view.pod.metadata.annotations);
+        self.redirect(&overrides).map(Some)
+    }
+
+    fn observe(
+        &self,
+        visit: &Visit<'_>,
+        desired: &Redirect,
+        spent: &mut Spent,
+    ) -> Result<Observed, String> {
+        let fingerprint = visit.fingerprint().ok();
+        let choose = || self.engine().map_or_else(|| visit.engine_to_try(), Ok);
+        let engine = spent.measure(Phase::Facts, choose);
+        let engine = engine.map_err(|e| e.to_string())?;
+        let compare = || visit.verify(&desired.compile(engine));
+        let changes = spent.measure(Phase::Verify, compare);
+        Ok(Observed {
+            fingerprint,
+            engine: visit.engine_in_use().ok().flatten(),
+            changes: changes.map_err(|e| e.to_string())?,
+        })
+    }
+
+    fn plan(&self, _: &Redirect, observed: &Observed) -> Plan {
+        let changes = &observed.changes;
+        let is_kept = |change: &Change| matches!(change, Change::Kept(_));
+        match changes.first() {
+            None => Plan::InSync,
+            Some(first) if changes.iter().all(is_kept) => Plan::Leave(format!(
+                "it differs in what is not taken away ({} in all), {}; find out who made it, and delete it",
+                changes.len(),
+                difference(first)
+            )),
+            Some(_) => Plan::Write,
+        }
+    }
+
+    fn is_empty(plan: &Plan) -> bool {
+        *plan != Plan::Write
+    }
+
+    fn apply(
+        &self,
+        visit: &Visit<'_>,
+        desired: &Redirect,
+        _: &Observed,
+        _: &Plan,
+        spent: &mut Spent,
+    ) -> Result<Applied, String> {
+        let begun = Instant::now();
+        let done = visit.apply_intent(desired, self.engine());
+        let done = done.map_err(|e| e.to_string())?;
+        let read_back = done.cost.read_back.unwrap_or_default();
+        spent.add(Phase::Apply, begun.elapsed().saturating_sub(read_back));
+        spent.add(Phase::Verify, read_back);
+        let (engine, netns) = (done.engine, visit.sandbox().netns().id());
+        let changes = done.changes.len();
+        Ok(Applied {
+            engine,
+            summary: format!("redirected by {engine} in {netns}: {changes} changes, verified"),
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! The socket where the plugin hands over a pod of ambient mode that is about to start.
+
+use super::http::{self, Answer, answer};
+use super::peer::{Refusals, accept_root};
+use crate::ambient::{Entry, HandedOver};
+use crate::journal::Journal;
+use crate::journal::ambient::Event;
+use crate::log::Log;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_cni::json;
+
+/// What is posted there.
+const PATH: &str = "/cmdadd";
+/// Everything on one connection: the plugin gives up after 5 s.
+const LIMIT: Duration = Duration::from_secs(6);
+/// Bytes of the body: names, a path, and addresses.
+const BODY: usize = 64 << 10;
+
+/// Listens on a socket for root alone. A socket that an agent before us left is removed.
+pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    super::logs::bind_for(path, 0o600)
+}
+
+pub(super) async fn serve(listener: UnixListener, entry: Entry, journal: Journal, log: Log) {
+    let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
+        return;
+    };
+    let refusals = Refusals::new("hands pods over", &log);
+    // Who may say which namespace is a pod's may have any captured.
+    let accept = || accept_root(&listener, |who: String| refusals.say(&who));
+    let handler = move |request: Request<Incoming>| {
+        let (entry, journal) = (entry.clone(), journal.clone());
+        async move { respond(request, &entry, &journal).await }
+    };
+    http::serve(accept, Arc::default(), LIMIT, handler).await;
+}
+
+async fn respond(request: Request<Incoming>, entry: &Entry, journal: &Journal) -> Answer {
+    if request.uri().path() != PATH || request.method() != Method::POST {
+        return answer(StatusCode::NOT_FOUND, format!("post a pod to {PATH}\n"));
+    }
+    let body = Limited::new(request.into_body(), BODY).collect().await;
+    let read = match body {
+        Ok(body) => json::from_slice(&body.to_bytes()).map_err(|e| e.to_string()),
+        Err(e) => Err(e.to_string()),
+    };
+    let read = read.and_then(|pod: HandedOver| Ok((pod.addresses()?, pod)));
+    let (pod, status, why) = match read {
+        Err(why) => {
+            let why = format!("the body cannot be read: {why}");
+            (
+                "of an unknown name".to_owned(),
+                StatusCode::BAD_REQUEST,
+                Some(why),
+            )
+        }
+        Ok((addresses, pod)) => match entry.enrol(&pod, addresses).await {
+            Ok(()) => (pod.name(), StatusCode::OK, None),
+            Err(why) => (pod.name(), StatusCode::INTERNAL_SERVER_ERROR, Some(why)),
+        },
+    };
+    let text = why.as_ref().map(|why| format!("{why}\n"));
+    journal.record(Event::HandedOver {
+        status: status.as_u16(),
+        pod,
+        why,
+    });
+    answer(status, text.unwrap_or_default())
+}

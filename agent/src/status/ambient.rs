@@ -1,0 +1,173 @@
+//! Ambient mode: what is known, as plain values, and on the page.
+
+use super::facts::{Condition, Time};
+use super::text::Html;
+use crate::journal::ambient::{Event, Member, Proxy, State};
+use crate::journal::cut;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// What was told of it.
+#[derive(Debug, Clone)]
+pub(super) struct Ambient {
+    socket: Condition,
+    host: Condition,
+    connections: usize,
+    /// `None`: not every pod was looked at yet.
+    members: Option<Arc<[Member]>>,
+}
+
+impl Default for Ambient {
+    fn default() -> Self {
+        Self {
+            socket: Condition::new("begins", None),
+            host: Condition::new("begins", None),
+            connections: 0,
+            members: None,
+        }
+    }
+}
+
+impl Ambient {
+    /// Of an agent in ambient mode.
+    pub(super) fn record(&mut self, event: &Event) {
+        match event {
+            Event::Members { members } => self.members = Some(Arc::clone(members)),
+            Event::Proxy(Proxy::Connections(count)) => self.connections = *count,
+            Event::Proxy(Proxy::Socket { failure }) => {
+                self.socket = condition("bound", failure.as_deref());
+            }
+            Event::Host { failure, .. } => self.host = condition("in-force", failure.as_deref()),
+            _ => {}
+        }
+    }
+
+    /// What readiness lacks.
+    pub(super) fn missing(&self) -> [(&'static str, Option<String>); 3] {
+        let why = |of: &Condition, what: &str| {
+            (of.state == "failed").then(|| {
+                let reason = of.reason.as_deref().unwrap_or_default();
+                format!("{what}: {reason}")
+            })
+        };
+        let begins = self.members.is_none();
+        [
+            (
+                "ztunnel's socket bound",
+                why(&self.socket, "ztunnel cannot connect to this agent"),
+            ),
+            (
+                "host rules in force",
+                why(&self.host, "probes do not reach pods of ambient mode"),
+            ),
+            (
+                "ambient pods known",
+                begins.then(|| "not every pod of this node was looked at yet".to_owned()),
+            ),
+        ]
+    }
+}
+
+fn condition(good: &'static str, failure: Option<&str>) -> Condition {
+    match failure {
+        None => Condition::new(good, None),
+        Some(_) => Condition::new("failed", failure),
+    }
+}
+
+/// In `/status.json`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AmbientFacts {
+    /// The socket of ztunnel: `begins`, `bound` or `failed`.
+    ztunnel_socket: Condition,
+    ztunnel_connections: usize,
+    /// The host's rules for probes: `begins`, `in-force` or `failed`.
+    host: Condition,
+    /// Pods that are in the mesh, or should be, or are leaving it, by namespace and name; `null` while not all were looked
+    /// at.
+    pods: Option<Vec<MemberFacts>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MemberFacts {
+    namespace: String,
+    name: String,
+    uid: String,
+    /// `waiting`, `enrolling`, `pending`, `enrolled`, `failed` or `leaving`.
+    state: &'static str,
+    since: Time,
+    engine: Option<String>,
+    verified_at: Option<Time>,
+    why: Option<String>,
+}
+
+impl AmbientFacts {
+    pub(super) fn of(ambient: &Ambient) -> Self {
+        let member = |m: &Member| MemberFacts {
+            namespace: m.pod.namespace.to_string(),
+            name: m.pod.name.to_string(),
+            uid: m.pod.uid.to_string(),
+            state: m.state.name(),
+            since: Time(m.since),
+            engine: m.engine.map(|e| e.to_string()),
+            verified_at: m.verified_at.map(Time),
+            why: m.why.as_deref().map(cut),
+        };
+        let members = ambient.members.as_ref();
+        Self {
+            ztunnel_socket: ambient.socket.clone(),
+            ztunnel_connections: ambient.connections,
+            host: ambient.host.clone(),
+            pods: members.map(|members| members.iter().map(member).collect()),
+        }
+    }
+
+    /// The section of the page. What is wrong comes first.
+    pub(super) fn section(&self, h: &mut Html) {
+        h.raw("<section><h2>Pods of ambient mode</h2>\n<p class=\"lede\">ztunnel: ");
+        h.number(u64::try_from(self.ztunnel_connections).unwrap_or(u64::MAX));
+        h.raw(" connections; its socket is ");
+        said(h, &self.ztunnel_socket);
+        h.raw("; the host's rules for probes: ");
+        said(h, &self.host);
+        h.raw("</p>\n");
+        let Some(pods) = &self.pods else {
+            h.raw("<p class=\"lede\">They have not been looked at yet.</p></section>\n");
+            return;
+        };
+        if pods.is_empty() {
+            h.raw("<p class=\"lede\">No pod of this node is in ambient mode.</p></section>\n");
+            return;
+        }
+        h.raw("<table class=\"pods\"><thead><tr><th scope=\"col\">Pod</th><th scope=\"col\">State</th>")
+            .raw("<th scope=\"col\">Rules in</th></tr></thead><tbody>\n");
+        let enrolled = State::Enrolled.name();
+        let (good, bad): (Vec<_>, Vec<_>) = pods.iter().partition(|p| p.state == enrolled);
+        for pod in bad.into_iter().chain(good) {
+            h.raw("<tr><th scope=\"row\"><span class=\"quiet\">");
+            h.text(&pod.namespace).raw("/</span><wbr>").text(&pod.name);
+            if let Some(why) = &pod.why {
+                h.raw("<small class=\"why\">").text(why).raw("</small>");
+            }
+            h.raw("</th><td data-label=\"State\"><span class=\"chip ");
+            h.raw(match pod.state == enrolled {
+                true => "good\">",
+                false => "bad\">",
+            });
+            h.text(pod.state)
+                .raw("</span></td><td data-label=\"Rules in\">");
+            h.text(pod.engine.as_deref().unwrap_or("unknown"));
+            h.raw("</td></tr>\n");
+        }
+        h.raw("</tbody></table></section>\n");
+    }
+}
+
+fn said(h: &mut Html, condition: &Condition) {
+    h.text(condition.state);
+    if let Some(reason) = &condition.reason {
+        h.raw(": ").text(reason);
+    }
+}

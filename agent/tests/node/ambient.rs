@@ -1,0 +1,338 @@
+//! Ambient mode, from the label to the proxy: real namespaces and rules, a fake API server, a ztunnel that only speaks ZDS.
+
+use crate::api_server::{ApiServer, Fault, namespace, pod};
+use crate::groups::Group;
+use crate::repair::Sandbox;
+use crate::support::{Agent, BRIDGE, Node, exchange, get};
+use serde_json::{Value, json};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::Duration;
+use weir_netlink::Netns;
+use weir_testing::ztunnel::Ztunnel;
+
+const MODE: &str = "istio.io/dataplane-mode";
+const ANNOTATION: &str = "ambient.istio.io/redirection";
+/// As the chart has it.
+const SELECTORS: &str = "[{podSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}}, \
+    {podSelector: {matchExpressions: [{key: istio.io/dataplane-mode, operator: NotIn, values: [none]}]}, \
+     namespaceSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}}]";
+
+/// A node with a host's namespace of its own, and its API server.
+struct Scene {
+    node: Node,
+    server: ApiServer,
+    host: Netns,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let server = ApiServer::start();
+        server.put(labelled("ambient"));
+        Self {
+            node: Node::new(),
+            server,
+            host: Netns::create().unwrap(),
+        }
+    }
+
+    fn socket(&self) -> String {
+        self.node.path("ztunnel.sock").display().to_string()
+    }
+
+    /// An agent; `settings` go before the others.
+    fn start(&self, settings: &[(&str, &str)]) -> Agent {
+        self.node.write("net.d/10-pods.conflist", BRIDGE);
+        let (socket, host) = (self.socket(), self.host.path().display().to_string());
+        let env = self.server.env();
+        let mut env: Vec<(&str, &str)> =
+            env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        env.extend([
+            ("AMBIENT_ENABLED", "true"),
+            ("AMBIENT_ENABLEMENT_SELECTOR", SELECTORS),
+            ("AMBIENT_DNS_CAPTURE", "true"),
+            ("AMBIENT_IPV6", "true"),
+            ("NATIVE_NFTABLES", "true"),
+            ("ZTUNNEL_UDS_ADDRESS", &socket),
+            ("WEIR_HOST_NETNS", &host),
+            ("EXCLUDE_NAMESPACES", "kube-system"),
+        ]);
+        env.extend(settings);
+        let agent = self.node.start(&env, &[]);
+        agent.until("it serves", || get(agent.metrics, "/metrics").is_some());
+        agent
+    }
+
+    fn ztunnel(&self) -> Ztunnel {
+        Ztunnel::connect(&self.node.path("ztunnel.sock"))
+    }
+
+    /// A running pod in this sandbox.
+    fn put(&self, name: &str, sandbox: &Sandbox) {
+        self.server.put(running(name, &sandbox.address));
+    }
+
+    fn annotation(&self, name: &str) -> Value {
+        self.server.annotations("shop", name)[ANNOTATION].clone()
+    }
+
+    /// The addresses that probes are let through to, with the UIDs.
+    fn probed(&self) -> String {
+        let host = self.host.path().display().to_string();
+        let mut nft = Command::new("nsenter");
+        nft.args([&format!("--net={host}"), "nft", "list", "ruleset"]);
+        String::from_utf8(nft.output().unwrap().stdout).unwrap()
+    }
+}
+
+fn labelled(mode: &str) -> Value {
+    let mut object = namespace("shop");
+    object["metadata"]["labels"][MODE] = mode.into();
+    object
+}
+
+fn running(name: &str, address: &str) -> Value {
+    let mut pod = pod("shop", name, &format!("uid-{name}"));
+    pod["spec"]["serviceAccountName"] = "web".into();
+    pod["status"] = json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]});
+    pod
+}
+
+fn id(sandbox: &Sandbox) -> (u64, u64) {
+    let id = sandbox.netns().id();
+    (id.dev, id.ino)
+}
+
+fn is_captured(sandbox: &Sandbox) -> bool {
+    let rules = sandbox.rules();
+    [
+        "istio-ambient-nat",
+        "istio-ambient-mangle",
+        "istio-ambient-raw",
+    ]
+    .iter()
+    .all(|table| rules.contains(table))
+        && sandbox
+            .tool("ip", &["rule"])
+            .contains("fwmark 0x111/0xfff lookup 100")
+}
+
+fn has_no_rules(sandbox: &Sandbox) -> bool {
+    !sandbox.rules().contains("istio") && !sandbox.tool("ip", &["rule"]).contains("lookup 100")
+}
+
+fn states(agent: &Agent, state: &str) -> u64 {
+    agent.metric(&format!("weir_ambient_pods{{state=\"{state}\"}}"))
+}
+
+fn why(agent: &Agent, name: &str) -> String {
+    let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
+    let facts: Value = serde_json::from_str(&text).unwrap();
+    let pods = facts["ambient"]["pods"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let pod = pods.into_iter().find(|p| p["name"] == name);
+    pod.map(|p| p["why"].to_string()).unwrap_or_default()
+}
+
+/// As the plugin posts it.
+fn hand_over(node: &Node, name: &str, sandbox: &Sandbox) -> (u16, String) {
+    let body = json!({"Netns": sandbox.netns().path(), "PodName": name, "PodNamespace": "shop",
+        "IPs": [{"Interface": 0, "Gateway": "", "Address": {"IP": sandbox.address, "Mask": "/////w=="}}]});
+    post(node, &body.to_string())
+}
+
+fn post(node: &Node, body: &str) -> (u16, String) {
+    let stream = UnixStream::connect(node.path("run/pluginevent.sock")).unwrap();
+    let length = body.len();
+    let head = format!("POST /cmdadd HTTP/1.1\r\nHost: unix\r\nContent-Length: {length}\r\n\r\n");
+    exchange(stream, &format!("{head}{body}")).expect("an answer")
+}
+
+#[test]
+fn a_pod_joins_is_healed_and_leaves() {
+    let Some(sandbox) = Sandbox::of("web") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("web", &sandbox);
+    let agent = scene.start(&[]);
+    agent.until("captured without a proxy", || is_captured(&sandbox));
+    agent.until("pending", || scene.annotation("web") == "pending");
+    assert!(
+        why(&agent, "web").contains("no ztunnel is connected"),
+        "{}",
+        why(&agent, "web")
+    );
+    let ztunnel = scene.ztunnel();
+    ztunnel.carries("uid-web", Some(id(&sandbox)));
+    agent.until("enrolled", || {
+        scene.annotation("web") == "enabled" && states(&agent, "enrolled") == 1
+    });
+    agent.until("ready", || agent.is_ready());
+    let probed = scene.probed();
+    assert!(
+        probed.contains(&format!("{} comment \"uid-web\"", sandbox.address)),
+        "{probed}"
+    );
+    assert_eq!(agent.metric("ztunnel_connected"), 1);
+    // Somebody else writes: it is healed at once, and told with the name of the program.
+    sandbox.tool("nft", &["flush", "ruleset"]);
+    let took = agent.until("healed", || is_captured(&sandbox));
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    agent.until("told", || {
+        agent.metric("weir_ambient_healed_total{cause=\"missing\"}") == 1
+    });
+    assert!(agent.log().contains("(nft)"), "{}", agent.log());
+    // The namespace is not in the mesh any more.
+    scene.server.put(labelled("none"));
+    agent.until("it has left", || {
+        has_no_rules(&sandbox) && scene.annotation("web") == Value::Null
+    });
+    ztunnel.carries("uid-web", None);
+    agent.until("no address is left", || !scene.probed().contains("uid-web"));
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn a_pod_that_the_plugin_hands_over_is_captured_before_the_answer() {
+    let Some(sandbox) = Sandbox::of("new") else {
+        return;
+    };
+    let scene = Scene::new();
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    ztunnel.snapshots(1);
+    // The API server knows no address yet.
+    let mut starting = running("new", &sandbox.address);
+    starting["status"] = json!({"phase": "Pending"});
+    scene.server.put(starting);
+    let (status, body) = hand_over(&scene.node, "new", &sandbox);
+    assert_eq!((status, body.as_str()), (200, ""));
+    assert!(is_captured(&sandbox));
+    assert_eq!(ztunnel.pods()["uid-new"].netns, id(&sandbox));
+    assert!(scene.probed().contains(&sandbox.address));
+    agent.until("annotated", || scene.annotation("new") == "enabled");
+    // The same sandbox again, and another one of the same UID, as after a reboot.
+    assert_eq!(hand_over(&scene.node, "new", &sandbox).0, 200);
+    let Some(other) = Sandbox::within(Group::of_pod("uid-new-2").unwrap()) else {
+        return;
+    };
+    let mut moved = running("new", &other.address);
+    moved["metadata"]["annotations"][ANNOTATION] = "enabled".into();
+    scene.server.put(moved);
+    assert_eq!(hand_over(&scene.node, "new", &other).0, 200);
+    assert!(is_captured(&other));
+    ztunnel.carries("uid-new", Some(id(&other)));
+    assert_eq!(
+        agent.metric("istio_cni_plugin_requests_total{response_code=\"200\"}"),
+        3
+    );
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn what_the_plugin_may_not_hand_over() {
+    let Some(sandbox) = Sandbox::of("odd") else {
+        return;
+    };
+    let scene = Scene::new();
+    let mut out = running("odd", &sandbox.address);
+    out["metadata"]["labels"][MODE] = "none".into();
+    scene.server.put(out);
+    let agent = scene.start(&[]);
+    agent.until("ready", || agent.is_ready());
+    let refused = |answer: (u16, String), code: u16, part: &str| {
+        assert!(answer.0 == code && answer.1.contains(part), "{answer:?}");
+    };
+    refused(
+        hand_over(&scene.node, "odd", &sandbox),
+        500,
+        "no pod of ambient mode",
+    );
+    refused(
+        hand_over(&scene.node, "nobody", &sandbox),
+        500,
+        "no such pod",
+    );
+    refused(post(&scene.node, "{"), 400, "cannot be read");
+    refused(post(&scene.node, "[]"), 400, "cannot be read");
+    scene.put("odd", &sandbox);
+    // Without a proxy it is captured, and does not start.
+    agent.until("its new label is seen", || {
+        let (_, why) = hand_over(&scene.node, "odd", &sandbox);
+        why.contains("no ztunnel is connected")
+    });
+    for (netns, part) in [("/proc/self/ns/net", "host"), ("/nowhere", "not seen")] {
+        let body = json!({"Netns": netns, "PodName": "odd", "PodNamespace": "shop", "IPs": null});
+        let (status, text) = post(&scene.node, &body.to_string());
+        assert_eq!(status, 500, "{netns}: {text}");
+        assert!(part == "host" || text.contains(part), "{netns}: {text}");
+    }
+    assert!(agent.is_ready());
+}
+
+#[test]
+fn the_agent_and_ztunnel_come_and_go() {
+    let (Some(one), Some(two)) = (Sandbox::of("one"), Sandbox::of("two")) else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("one", &one);
+    scene.put("two", &two);
+    let mut agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    let enrolled = |agent: &Agent| states(agent, "enrolled") == 2;
+    agent.until("enrolled", || enrolled(&agent));
+    agent.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(agent);
+    assert_eq!(ztunnel.pods().len(), 2, "they stay");
+    // While no agent runs: one pod is deleted, the rules of the other are lost.
+    let gone = running("one", &one.address);
+    scene.server.remove(&gone);
+    two.tool("nft", &["flush", "ruleset"]);
+    agent = scene.start(&[]);
+    agent.until("enrolled", || {
+        states(&agent, "enrolled") == 1 && is_captured(&two)
+    });
+    ztunnel.carries("uid-one", None);
+    ztunnel.carries("uid-two", Some(id(&two)));
+    agent.until("the address is gone", || {
+        !scene.probed().contains("uid-one")
+    });
+    // A new ztunnel takes over; the old one ends.
+    let new = scene.ztunnel();
+    new.snapshots(1);
+    new.carries("uid-two", Some(id(&two)));
+    drop(ztunnel);
+    two.tool("nft", &["add", "table", "inet", "x"]);
+    agent.until("still enrolled", || states(&agent, "enrolled") == 1);
+    assert_eq!(new.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn a_refusal_and_a_silent_api_server_are_told_and_tried_again() {
+    let Some(sandbox) = Sandbox::of("web") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("web", &sandbox);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    ztunnel.refuse("uid-web", Some("cannot listen on 15001"));
+    agent.until("refused", || {
+        why(&agent, "web").contains("cannot listen on 15001")
+    });
+    assert!(
+        is_captured(&sandbox),
+        "it sends nothing in plain text meanwhile"
+    );
+    scene
+        .server
+        .fault(|asked| (asked.method == "PATCH").then_some(Fault::Status(500)));
+    ztunnel.refuse("uid-web", None);
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    scene.server.fault(|_| None);
+    agent.until("annotated", || scene.annotation("web") == "enabled");
+}
