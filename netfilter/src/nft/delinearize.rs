@@ -60,7 +60,7 @@ pub(crate) fn rule(mut exprs: Vec<Expr>, mut context: Context, sets: AnonymousSe
 /// The anonymous sets that expressions without a statement refer to: from here on by their index, because the kernel
 /// numbers names anew.
 fn keep(statements: &mut [Statement], sets: AnonymousSets<'_>) -> Vec<AnonymousSet> {
-    let mut kept = Vec::new();
+    let (mut kept, mut names) = (Vec::new(), Vec::new());
     let opaque = statements.iter_mut().filter_map(|s| match s {
         Statement::Opaque(exprs) => Some(exprs),
         _ => None,
@@ -70,9 +70,13 @@ fn keep(statements: &mut [Statement], sets: AnonymousSets<'_>) -> Vec<AnonymousS
             continue;
         };
         if let Some(set) = name.as_deref().and_then(sets) {
-            *id = u32::try_from(kept.len()).ok();
+            let known = names.iter().position(|n| *n == *name);
+            *id = u32::try_from(known.unwrap_or(kept.len())).ok();
+            if known.is_none() {
+                names.push(name.clone());
+                kept.push(set.clone());
+            }
             name.clone_from(&set.attrs.name);
-            kept.push(set.clone());
         }
     }
     kept

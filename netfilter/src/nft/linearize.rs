@@ -44,8 +44,9 @@ pub(crate) const ANONYMOUS: &str = "__set%d";
 #[must_use]
 pub(crate) fn rule(rule: &Rule, mut context: Context) -> Linear {
     let mut out = Linear {
+        // A match takes two or three expressions.
+        exprs: Vec::with_capacity(rule.statements.len() * 3),
         sets: rule.sets.clone(),
-        ..Linear::default()
     };
     for s in &rule.statements {
         statement(s, context, &mut out);

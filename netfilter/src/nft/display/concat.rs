@@ -5,6 +5,7 @@ use super::ruleset::type_name;
 use super::value::{hex, hex_number, range, value};
 use crate::nft::model::{Data, DataType};
 use crate::nft::set::is_host_order_type;
+use std::borrow::Cow;
 
 /// `TYPE_BITS` of nft's `include/datatype.h`
 const TYPE_BITS: u32 = 6;
@@ -109,14 +110,15 @@ impl Field {
     }
 
     /// Without the bits to the right of the displayed ones.
-    pub(crate) fn shifted(&self, d: &Data) -> Data {
+    pub(crate) fn shifted<'a>(&self, d: &'a Data) -> Cow<'a, Data> {
         match d.to_be().filter(|_| self.right > 0) {
-            Some(n) => Data::from((n >> self.right).to_be_bytes().as_slice()),
-            None => d.clone(),
+            Some(n) => Cow::Owned(Data::from((n >> self.right).to_be_bytes().as_slice())),
+            None => Cow::Borrowed(d),
         }
     }
 
-    fn value(&self, d: &Data) -> String {
+    /// One value.
+    pub(crate) fn value(&self, d: &Data) -> String {
         match self.is_unnamed {
             true => hex_number(d),
             false => value(&self.shifted(d), self.data_type, self.host_order),
@@ -125,6 +127,9 @@ impl Field {
 
     /// `1.2.3.4 . 80`, or a range of such values `1.2.3.4-1.2.3.9 . 80`.
     pub(crate) fn text(first: &Data, last: &Data, fields: &[Self]) -> String {
+        if let [field] = fields {
+            return field.one(first, last);
+        }
         let (Some(from), Some(to)) = (split(first, fields), split(last, fields)) else {
             return match first == last {
                 true => hex(&first.0),
@@ -132,20 +137,23 @@ impl Field {
             };
         };
         let ends = fields.iter().zip(from.iter().zip(&to));
-        let text = |(f, (a, b)): (&Self, (&Data, &Data))| match a == b {
-            true => f.value(a),
-            false => range(&f.shifted(a), &f.shifted(b), f.data_type, f.host_order),
-        };
-        let texts: Vec<String> = ends.map(text).collect();
+        let texts: Vec<String> = ends.map(|(f, (a, b))| f.one(a, b)).collect();
         texts.join(" . ")
+    }
+
+    fn one(&self, first: &Data, last: &Data) -> String {
+        match first == last {
+            true => self.value(first),
+            false => {
+                let (first, last) = (self.shifted(first), self.shifted(last));
+                range(&first, &last, self.data_type, self.host_order)
+            }
+        }
     }
 }
 
 /// The fields of a value; `None` if their lengths do not add up.
 fn split(d: &Data, fields: &[Field]) -> Option<Vec<Data>> {
-    if fields.len() == 1 {
-        return Some(vec![d.clone()]);
-    }
     let mut rest = d.0.as_slice();
     let mut parts = Vec::new();
     for f in fields {

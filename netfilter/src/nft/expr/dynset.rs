@@ -49,6 +49,7 @@ impl Dynset {
             .chain(many)
             .map(|e| Some(e?.0))
             .collect();
+        // There are no registers here, so a statement in a statement is listed by its bytes.
         let text = listing::text(&exprs?, &[], l.family);
         // Values of counters are those of the elements.
         Some(text.replace("counter packets 0 bytes 0", "counter"))

@@ -290,7 +290,7 @@ impl Instruction for Exthdr {
         // Not every load has a name by itself: a mask may select the bits that have one.
         self.word()?;
         let term = Term {
-            kind: Kind::Exthdr(self.clone()),
+            kind: Kind::Exthdr(Box::new(self.clone())),
             data_type,
             host_order: false,
             len: match data_type {

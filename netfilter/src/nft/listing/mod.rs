@@ -34,6 +34,9 @@ const REGISTERS: usize = 16;
 /// Number of bytes of all registers: no value is longer.
 pub(crate) const LONGEST: u32 = 64;
 
+/// Terms in one term. Each may be made of all registers, so their number could grow with every expression.
+const TERMS: usize = 64;
+
 /// The rule as `nft` lists it in a table of `family`.
 pub(crate) fn rule_text(rule: &Rule, family: TableFamily) -> String {
     let linear = linearize::rule(rule, Context::of(family));
@@ -53,7 +56,7 @@ pub(crate) fn text(exprs: &[Expr], sets: &[AnonymousSet], family: TableFamily) -
         exprs,
         at: 0,
         registers: Default::default(),
-        texts: Vec::new(),
+        texts: Vec::with_capacity(exprs.len()),
         pending: Vec::new(),
         bound: None,
     };
@@ -103,9 +106,9 @@ fn slot(register: u32) -> Option<usize> {
 }
 
 impl Listing<'_> {
-    /// Puts a term into a register, unless it is longer than all registers.
+    /// Puts a term into a register, unless it is longer than all registers, or made of too many terms.
     pub(crate) fn load(&mut self, register: Option<u32>, term: Term) -> Option<()> {
-        let slot = slot(register?).filter(|_| term.len <= LONGEST)?;
+        let slot = slot(register?).filter(|_| term.len <= LONGEST && term.size() <= TERMS)?;
         let at = self.at;
         let old = self.registers.get_mut(slot)?.replace(Loaded {
             term,
@@ -311,4 +314,44 @@ impl Listing<'_> {
 
 fn raw_text(e: &Expr) -> String {
     format!("opaque({} {})", e.name(), hex(&e.data()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nft::expr::{Hash, Meta};
+
+    /// Each of 16 registers in turn is a hash of all registers: 2^16 terms and more if nothing bounded them.
+    #[test]
+    fn terms_of_terms_are_bounded() {
+        let registers = || raw::NFT_REG32_00..raw::NFT_REG32_00 + 16;
+        let load = |dreg| {
+            let (key, dreg) = (Some(raw::NFT_META_MARK), Some(dreg));
+            let meta = Meta {
+                key,
+                dreg,
+                ..Meta::default()
+            };
+            Expr::Meta(meta)
+        };
+        let hash = |dreg| {
+            Expr::Hash(Hash {
+                sreg: Some(raw::NFT_REG_1),
+                dreg: Some(dreg),
+                len: Some(LONGEST),
+                modulus: Some(2),
+                ..Hash::default()
+            })
+        };
+        let mut exprs: Vec<Expr> = registers().map(load).collect();
+        exprs.extend(registers().map(hash));
+        exprs.push(Expr::Meta(Meta {
+            key: Some(raw::NFT_META_MARK),
+            sreg: Some(raw::NFT_REG_1),
+            ..Meta::default()
+        }));
+        let text = text(&exprs, &[], TableFamily::Inet);
+        assert!(text.contains("opaque(hash"), "{} bytes", text.len());
+        assert!(text.len() < 20_000, "{} bytes", text.len());
+    }
 }

@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     /// Loaded from the packet or its context
     Selector(Selector),
     /// Loaded from an extension header, an option or a chunk
-    Exthdr(Exthdr),
+    Exthdr(Box<Exthdr>),
     /// Something that has a name
     Named(String),
     /// `LEFT & VALUE` and similar
@@ -175,6 +175,15 @@ impl Term {
         self
     }
 
+    /// Number of terms that it is made of.
+    pub(super) fn size(&self) -> usize {
+        match &self.kind {
+            Kind::Binary(of, ..) | Kind::Map(of, ..) | Kind::Hash(of, _) => 1 + of.size(),
+            Kind::Concat(terms) => terms.iter().map(Self::size).sum(),
+            _ => 1,
+        }
+    }
+
     /// A binary operation with the other value.
     pub(crate) fn binary(self, op: Binary, right: Data) -> Self {
         let (data_type, host_order, len) = (self.data_type, self.host_order, self.len);
@@ -238,11 +247,21 @@ impl Listing<'_> {
 
     /// A value as it is compared with a term.
     pub(crate) fn typed_value(&self, d: &Data, t: &Term) -> String {
-        Field::text(d, d, &self.fields(t))
+        match &t.kind {
+            Kind::Concat(_) => Field::text(d, d, &self.fields(t)),
+            _ => self.field(t).value(d),
+        }
     }
 
     /// How the values of a term are displayed: several fields if it is a concatenation.
     pub(crate) fn fields(&self, t: &Term) -> Vec<Field> {
+        match &t.kind {
+            Kind::Concat(terms) => terms.iter().flat_map(|t| self.fields(t)).collect(),
+            _ => vec![self.field(t)],
+        }
+    }
+
+    fn field(&self, t: &Term) -> Field {
         let one = Field {
             data_type: t.data_type,
             len: usize::try_from(t.len).unwrap_or(0),
@@ -251,37 +270,28 @@ impl Listing<'_> {
             is_unnamed: false,
         };
         match &t.kind {
-            Kind::Concat(terms) => terms.iter().flat_map(|t| self.fields(t)).collect(),
             Kind::Binary(left, Binary::And, mask) => match self.field_of(left, mask) {
-                Some((data_type, right)) => vec![Field {
+                Some((data_type, right)) => Field {
                     data_type,
                     right,
                     host_order: false,
                     ..one
-                }],
-                None => {
-                    let turned = |f| Field {
-                        host_order: t.host_order,
-                        ..f
-                    };
-                    self.fields(left).into_iter().map(turned).collect()
-                }
-            },
-            Kind::Binary(left, Binary::Rshift, _) if self.shift_of(left).is_some() => {
-                let right = |f| Field {
-                    right: 0,
+                },
+                None => Field {
                     host_order: t.host_order,
-                    ..f
-                };
-                self.fields(left).into_iter().map(right).collect()
-            }
-            Kind::Selector(s @ Selector::Payload { .. }) if self.context.field(s).is_none() => {
-                vec![Field {
-                    is_unnamed: true,
-                    ..one
-                }]
-            }
-            _ => vec![one],
+                    ..self.field(left)
+                },
+            },
+            Kind::Binary(left, Binary::Rshift, _) if self.shift_of(left).is_some() => Field {
+                right: 0,
+                host_order: t.host_order,
+                ..self.field(left)
+            },
+            Kind::Selector(s @ Selector::Payload { .. }) => Field {
+                is_unnamed: self.context.field(s).is_none(),
+                ..one
+            },
+            _ => one,
         }
     }
 
