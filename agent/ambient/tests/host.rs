@@ -1,0 +1,360 @@
+//! The host's part of ambient mode on the running kernel: as Istio's agent writes it, with the real tools as oracles.
+// Clippy grants these to `#[test]` functions only, not to their helpers.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used
+)]
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use weir_ambient::Config;
+use weir_ambient::host::{Host, addresses, apply, choose, remove};
+use weir_cni::compile::Engine;
+use weir_netlink::Netns;
+use weir_netlink::route::Routing;
+use weir_testing::{lacks, namespace_or_skip};
+
+const LONG: Duration = Duration::from_secs(10);
+
+/// A tool in the namespace, with that standard input.
+fn fed(netns: &Netns, tool: &str, arguments: &str, stdin: &str) -> String {
+    let mut child = Command::new("nsenter")
+        .arg(format!("--net={}", netns.path().display()))
+        .arg(tool)
+        .args(arguments.split_whitespace())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("nsenter of util-linux");
+    let mut input = child.stdin.take().expect("piped");
+    input.write_all(stdin.as_bytes()).expect("written");
+    drop(input);
+    let run = child.wait_with_output().expect("output");
+    let complaint = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{tool} {arguments}: {complaint}");
+    String::from_utf8(run.stdout).expect("text")
+}
+
+fn tool(netns: &Netns, tool: &str, arguments: &str) -> String {
+    fed(netns, tool, arguments, "")
+}
+
+/// Without counters, comments and the blanks around lines.
+fn plain(text: &str) -> Vec<String> {
+    let line = |line: &str| {
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        let mut n = 0;
+        while n < words.len() {
+            let is_count = n > 0 && matches!(words.get(n - 1), Some(&"packets" | &"bytes"));
+            match words.get_mut(n) {
+                Some(word) if is_count => *word = "0",
+                Some(word) if word.starts_with('[') => *word = "[0:0]",
+                _ => {}
+            }
+            n += 1;
+        }
+        words.join(" ")
+    };
+    let lines = text.lines().map(line);
+    lines
+        .filter(|l| !l.is_empty() && !l.starts_with('#'))
+        .collect()
+}
+
+fn host(pods: &[(&str, &str)]) -> Host {
+    let pair = |(address, uid): &(&str, &str)| (address.parse().unwrap(), Arc::from(*uid));
+    Host {
+        config: Config {
+            enable_ipv6: true,
+            ..Config::default()
+        },
+        addresses: pods.iter().map(pair).collect::<BTreeMap<IpAddr, _>>(),
+        // The user of the tests, who is root in the namespace.
+        kubelet: Some(0),
+    }
+}
+
+/// What was changed; `None`, with a printed skip, where the kernel has no legacy tables or no sets.
+fn applied(netns: &Netns, host: &Host, engine: Engine) -> Option<Vec<String>> {
+    match netns.run(|| apply(host, engine)).unwrap() {
+        Err(e) if e.is_unsupported() && engine == Engine::Xtables => {
+            lacks::skip("legacy tables and ipset", "never required", e);
+            None
+        }
+        changes => Some(changes.unwrap()),
+    }
+}
+
+/// One golden case, as a host and the file beside it; `None`, with a printed skip, without the golden cases.
+fn golden(backend: &str, extension: &str) -> Option<(Host, String)> {
+    let Some(root) = std::env::var_os("WEIR_GOLDEN").map(PathBuf::from) else {
+        println!("skipped: WEIR_GOLDEN does not name the directory of the golden cases");
+        return None;
+    };
+    let read = |extension: &str| {
+        let file = root.join(format!("ambient/{backend}-hostprobe.{extension}"));
+        std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+    };
+    let about: Value = serde_json::from_str(&read("json")).unwrap();
+    let mut host = host(&[]);
+    host.config = serde_json::from_value(about["config"].clone()).unwrap();
+    let uid = about["assumptions"]["kubelet_uid"].as_str();
+    host.kubelet = uid.map(|uid| uid.parse().unwrap());
+    Some((host, read(extension)))
+}
+
+// matrix: needs WEIR_GOLDEN
+#[test]
+fn nf_tables_as_upstream_writes_them() {
+    let netns = namespace_or_skip!();
+    let Some((host, ruleset)) = golden("nftables", "ruleset") else {
+        return;
+    };
+    applied(&netns, &host, Engine::Nft).unwrap();
+    let listed = plain(&tool(&netns, "nft", "list ruleset"));
+    assert_eq!(listed, plain(&ruleset));
+    // Those that nft itself made, as upstream's agent does, are in force already.
+    let other = Netns::create().unwrap();
+    fed(&other, "nft", "-f -", &ruleset);
+    assert_eq!(
+        applied(&other, &host, Engine::Nft).unwrap(),
+        Vec::<String>::new()
+    );
+}
+
+// matrix: needs WEIR_GOLDEN
+#[test]
+fn legacy_tables_as_upstream_writes_them() {
+    let netns = namespace_or_skip!();
+    let Some((host, save)) = golden("iptables", "v4.save") else {
+        return;
+    };
+    if applied(&netns, &host, Engine::Xtables).is_none() {
+        return;
+    }
+    let listed = plain(&tool(&netns, "iptables-legacy-save", "-t nat"));
+    assert_eq!(listed, plain(&save));
+    let set = tool(&netns, "ipset", "list istio-inpod-probes-v4");
+    assert!(
+        set.contains("Type: hash:ip") && set.contains("family inet") && set.contains(" comment"),
+        "{set}"
+    );
+    // The set of a family that is not captured is not made.
+    assert!(!tool(&netns, "ipset", "list -n").contains("v6"));
+    let other = Netns::create().unwrap();
+    tool(
+        &other,
+        "ipset",
+        "create istio-inpod-probes-v4 hash:ip comment",
+    );
+    fed(&other, "iptables-legacy-restore", "-w", &save);
+    assert_eq!(
+        applied(&other, &host, Engine::Xtables).unwrap(),
+        Vec::<String>::new()
+    );
+}
+
+/// Each pod's entry, as the tool of the engine lists it: address and comment.
+fn entries(netns: &Netns, engine: Engine) -> Vec<String> {
+    let text = match engine {
+        Engine::Nft => tool(netns, "nft", "list ruleset"),
+        Engine::Xtables => tool(netns, "ipset", "list"),
+    };
+    let mut found: Vec<String> = Vec::new();
+    for part in text.split([',', '\n', '=']) {
+        let words: Vec<&str> = part.split_whitespace().collect();
+        let words = words.strip_prefix(&["{"]).unwrap_or(&words);
+        let words = words.strip_suffix(&["}"]).unwrap_or(words);
+        if let [address, "comment", uid] = words {
+            found.push(format!("{address} {}", uid.trim_matches('"')));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn an_address_that_another_pod_has_now_has_its_comment_and_foreign_things_stay() {
+    for engine in [Engine::Nft, Engine::Xtables] {
+        let netns = namespace_or_skip!();
+        let first = host(&[("10.0.0.1", "a"), ("10.0.0.2", "b"), ("fd00::1", "a")]);
+        let foreign = |netns: &Netns| match engine {
+            Engine::Nft => tool(netns, "nft", "list table ip foreign"),
+            Engine::Xtables => {
+                let nat = tool(netns, "iptables-legacy-save", "-t nat");
+                let nat = nat.lines().filter(|l| !l.contains("ISTIO_POSTRT"));
+                let nat = plain(&nat.collect::<Vec<_>>().join("\n")).join("\n");
+                nat + &tool(netns, "ipset", "list foreign")
+            }
+        };
+        match engine {
+            Engine::Nft => {
+                let text = "table ip foreign { set s { type ipv4_addr; elements = { 10.0.0.1 } }
+                    chain c { type nat hook postrouting priority 100; ip daddr @s counter masquerade; }; }";
+                fed(&netns, "nft", "-f -", text);
+            }
+            Engine::Xtables => {
+                if applied(&Netns::create().unwrap(), &first, engine).is_none() {
+                    continue;
+                }
+                tool(&netns, "ipset", "create foreign hash:ip comment");
+                tool(&netns, "ipset", "add foreign 10.0.0.1 comment kept");
+                tool(
+                    &netns,
+                    "iptables-legacy",
+                    "-w -t nat -A POSTROUTING -d 10.7.0.0/16 -j ACCEPT",
+                );
+            }
+        }
+        let before = foreign(&netns);
+        applied(&netns, &first, engine).unwrap();
+        assert_eq!(
+            entries(&netns, engine),
+            foreign_entry(engine, &["10.0.0.1 a", "10.0.0.2 b", "fd00::1 a"])
+        );
+        if engine == Engine::Xtables {
+            // Before the rule that would end the chain.
+            let nat = tool(&netns, "iptables-legacy", "-w -t nat -S POSTROUTING");
+            let first = nat.lines().find(|l| l.starts_with("-A"));
+            assert_eq!(first, Some("-A POSTROUTING -j ISTIO_POSTRT"), "{nat}");
+        }
+        // The first address goes to another pod, one is new, one is gone.
+        let second = host(&[("10.0.0.1", "c"), ("10.0.0.3", "d"), ("fd00::1", "c")]);
+        applied(&netns, &second, engine).unwrap();
+        assert_eq!(
+            entries(&netns, engine),
+            foreign_entry(engine, &["10.0.0.1 c", "10.0.0.3 d", "fd00::1 c"])
+        );
+        let read = netns.run(|| addresses(engine)).unwrap().unwrap();
+        assert_eq!(read, second.addresses, "{engine}");
+        assert_eq!(
+            applied(&netns, &second, engine).unwrap(),
+            Vec::<String>::new(),
+            "{engine}"
+        );
+        // A restart stays with what is there, whatever the setting says.
+        for native in [true, false] {
+            assert_eq!(netns.run(|| choose(native)).unwrap().unwrap(), engine);
+        }
+        assert_eq!(foreign(&netns), before, "{engine}");
+        netns.run(remove).unwrap().unwrap();
+        assert_eq!(foreign(&netns), before, "{engine}");
+        assert_eq!(entries(&netns, engine), foreign_entry(engine, &[]));
+    }
+}
+
+/// With the entry of the foreign set, which `ipset list` has as well.
+fn foreign_entry(engine: Engine, entries: &[&str]) -> Vec<String> {
+    let foreign = (engine == Engine::Xtables).then_some("10.0.0.1 kept");
+    let mut all: Vec<String> = entries
+        .iter()
+        .copied()
+        .chain(foreign)
+        .map(str::to_owned)
+        .collect();
+    all.sort();
+    all
+}
+
+/// A node and a pod, joined by a veth pair.
+fn node_and_pod() -> (Netns, Netns) {
+    let (node, pod) = (Netns::create().unwrap(), Netns::create().unwrap());
+    let (n, p) = (
+        Routing::open_in(&node).unwrap(),
+        Routing::open_in(&pod).unwrap(),
+    );
+    n.add_veth("pod1", "eth0", &pod).unwrap();
+    for (routing, link, own) in [
+        (&n, "pod1", ["10.1.0.1/24", "fd01::1/64"]),
+        (&p, "eth0", ["10.1.0.2/24", "fd01::2/64"]),
+    ] {
+        let index = routing.link(link).unwrap().index;
+        routing.set_up(index).unwrap();
+        for address in own {
+            routing
+                .add_address(index, address.parse().unwrap())
+                .unwrap();
+        }
+    }
+    // The pod's second addresses are in no set.
+    let eth0 = p.link("eth0").unwrap().index;
+    p.add_address(eth0, "10.1.0.3/24".parse().unwrap()).unwrap();
+    p.add_address(eth0, "fd01::3/64".parse().unwrap()).unwrap();
+    tool(&pod, "ip", "route add default via 10.1.0.1");
+    tool(&pod, "ip", "-6 route add default via fd01::1");
+    (node, pod)
+}
+
+/// Whom the pod sees when the node connects to that address of it.
+fn seen(node: &Netns, pod: &Netns, address: &str) -> IpAddr {
+    let address: IpAddr = address.parse().unwrap();
+    let listener = pod
+        .run(|| TcpListener::bind((address, 0)))
+        .unwrap()
+        .unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let to = SocketAddr::new(address, port);
+    let client = node.run(|| TcpStream::connect_timeout(&to, LONG)).unwrap();
+    let client = client.unwrap_or_else(|e| panic!("{to}: {e}"));
+    let (_, from) = listener.accept().unwrap();
+    drop(client);
+    from.ip()
+}
+
+#[test]
+fn probes_arrive_from_their_own_address_and_nothing_else_does() {
+    for engine in [Engine::Nft, Engine::Xtables] {
+        drop(namespace_or_skip!());
+        let (node, pod) = node_and_pod();
+        let enrolled = host(&[("10.1.0.2", "a"), ("fd01::2", "a")]);
+        let cases = [
+            ("10.1.0.2", "10.1.0.1", "169.254.7.127"),
+            (
+                "fd01::2",
+                "fd01::1",
+                "fd16:9254:7127:1337:ffff:ffff:ffff:ffff",
+            ),
+        ];
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (to, own, _) in cases {
+            assert_eq!(seen(&node, &pod, to), ip(own), "without rules");
+        }
+        if applied(&node, &enrolled, engine).is_none() {
+            continue;
+        }
+        for (to, _, probe) in cases {
+            assert_eq!(seen(&node, &pod, to), ip(probe), "{engine}");
+        }
+        assert_eq!(
+            seen(&node, &pod, "10.1.0.3"),
+            ip("10.1.0.1"),
+            "{engine}: not enrolled"
+        );
+        assert_eq!(
+            seen(&node, &pod, "fd01::3"),
+            ip("fd01::1"),
+            "{engine}: not enrolled"
+        );
+        if engine == Engine::Nft {
+            // Another user than the kubelet's is not the kubelet.
+            let mut other = enrolled.clone();
+            other.kubelet = Some(4711);
+            applied(&node, &other, engine).unwrap();
+            assert_eq!(seen(&node, &pod, "10.1.0.2"), ip("10.1.0.1"));
+        }
+        node.run(remove).unwrap().unwrap();
+        for (to, own, _) in cases {
+            assert_eq!(seen(&node, &pod, to), ip(own), "{engine}: removed");
+        }
+    }
+}
