@@ -196,6 +196,8 @@ impl Line<'_> {
                 "its names take {length} bytes, and ztunnel reads no more than {REQUEST}"
             )));
         }
+        // What is there already would be taken for the answer.
+        self.look(Duration::ZERO)?;
         packet::send(self.socket, &bytes, netns, self.shared.options.limit)
             .map_err(|e| End(format!("a request cannot be sent: {e}")))?;
         let packet = self.receive("the answer to a request")?;
@@ -274,7 +276,6 @@ impl Line<'_> {
                 return Ok(());
             }
             while let Some(asked) = next(connection) {
-                self.look(Duration::ZERO)?;
                 let netns = asked.netns.as_deref();
                 let sent = match self.exchange(asked.request, netns) {
                     Ok(Ok(())) => Sent::Taken,

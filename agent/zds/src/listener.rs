@@ -24,6 +24,9 @@ const CONNECTIONS: usize = 8;
 /// How often it is looked whether the socket's file is there, and whether the agent ends.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// The longest time between two looks while another process listens there: each is a connection that it has to close.
+const LOOK_FOREIGN: Duration = Duration::from_secs(60);
+
 /// A socket that listens, and its file.
 pub(crate) struct Bound {
     socket: Socket,
@@ -52,16 +55,33 @@ pub(crate) fn bind(path: &Path) -> io::Result<Bound> {
     Ok(Bound { socket, file })
 }
 
+/// The same for a file that was lost, but never in the place of a process that listens: the agent of the next version
+/// takes over while this one ends, and both would take the file from each other for ever.
+fn bind_again(path: &Path) -> io::Result<Bound> {
+    use io::ErrorKind::{ConnectionRefused, NotFound};
+    let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.cloexec(), None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        // No file, or one that is left over. What cannot be found out counts as a process that listens.
+        Err(e) if matches!(e.kind(), NotFound | ConnectionRefused) => bind(path),
+        _ => Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "another process listens there",
+        )),
+    }
+}
+
 /// Accepts until the agent ends, then waits for the connections to end.
 pub(crate) fn accept(shared: &Arc<Shared>, mut bound: Bound) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut failure = None;
+    let (mut look_at, mut pause) = (Instant::now(), LOOK);
     while !shared.stops() {
         let path = &shared.options.path;
-        if file(path).ok() != Some(bound.file) {
-            match bind(path) {
+        if Instant::now() >= look_at && file(path).ok() != Some(bound.file) {
+            match bind_again(path) {
                 Ok(new) => {
-                    (bound, failure) = (new, None);
+                    (bound, failure, pause) = (new, None, LOOK);
                     shared.observer.socket(None);
                 }
                 Err(e) => {
@@ -70,20 +90,29 @@ pub(crate) fn accept(shared: &Arc<Shared>, mut bound: Bound) {
                         shared.observer.socket(Some(&why));
                         failure = Some(why);
                     }
+                    look_at = Instant::now() + pause;
+                    if e.kind() == io::ErrorKind::AddrInUse {
+                        pause = (pause * 2).min(LOOK_FOREIGN);
+                    }
                 }
             }
         }
         let mut fds = [PollFd::new(bound.socket.as_fd(), PollFlags::POLLIN)];
         // A failure leads to another look.
         let _ = poll(&mut fds, timeout(Instant::now() + LOOK));
-        if let Ok((socket, _)) = bound.socket.accept() {
-            threads.retain(|thread| !thread.is_finished());
-            match begin(shared, socket) {
-                Ok(thread) => threads.push(thread),
-                Err(why) => shared.observer.stranger(&why),
+        match bound.socket.accept() {
+            Ok((socket, _)) => {
+                threads.retain(|thread| !thread.is_finished());
+                match begin(shared, socket) {
+                    Ok(thread) => threads.push(thread),
+                    Err(why) => shared.observer.stranger(&why),
+                }
             }
-            std::thread::sleep(PACE);
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+            // No descriptor is free: the connection still waits, so that the next poll returns at once.
+            Err(_) => {}
         }
+        std::thread::sleep(PACE);
     }
     for thread in threads {
         let _ = thread.join();

@@ -63,6 +63,11 @@ impl Buffer {
                 Err(e) => return Err(e.into()),
             }
         };
+        // There is no room for descriptors: the kernel has closed them.
+        if flags.contains(MsgFlags::MSG_CTRUNC) {
+            let text = "a packet has a descriptor, which none from ztunnel has";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
         if flags.contains(MsgFlags::MSG_TRUNC) {
             let text = format!("a packet has more than {ANSWER} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));

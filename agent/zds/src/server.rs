@@ -6,6 +6,7 @@ use crate::{Namespace, Observer, Workload, Workloads, listener};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -182,7 +183,7 @@ impl Handle {
         sent.map(|()| connection.id)
     }
 
-    /// Has every connection forget the pod, one after the other. Without a connection there is nothing to forget, and
+    /// Has every connection forget the pod, all at once: a silent one takes no time from the others. Without a connection there is nothing to forget, and
     /// one that has ended knows nothing any more.
     ///
     /// # Errors
@@ -191,12 +192,18 @@ impl Handle {
         // Others come and go meanwhile.
         let connections = self.0.connections().clone();
         let until = Instant::now() + limit;
+        let asked: Vec<_> = connections
+            .iter()
+            .map(|connection| {
+                let request = Request::Del(DelWorkload {
+                    uid: uid.to_owned(),
+                });
+                connection.queue(uid, request, None, until)
+            })
+            .collect();
         let mut failed = Ok(());
-        for connection in connections {
-            let request = Request::Del(DelWorkload {
-                uid: uid.to_owned(),
-            });
-            match connection.ask(uid, request, None, until) {
+        for answer in asked {
+            match answer.and_then(|answer| wait(&answer, until)) {
                 // ztunnel refuses no removal; what it says is told to the observer.
                 Ok(()) | Err(AddError::Closed | AddError::Refused(_)) => {}
                 Err(why) => failed = failed.and(Err(why)),
@@ -228,14 +235,18 @@ impl Connection {
         netns: Option<Arc<dyn Namespace>>,
         until: Instant,
     ) -> Result<(), AddError> {
-        let answer = self.queue(uid, request, netns, until)?;
-        let left = until.saturating_duration_since(Instant::now());
-        match answer.recv_timeout(left) {
-            Ok(Sent::Taken) => Ok(()),
-            Ok(Sent::Refused(why)) => Err(AddError::Refused(why)),
-            Ok(Sent::Failed(Fail::TimedOut)) => Err(AddError::TimedOut),
-            Ok(Sent::Failed(Fail::Closed)) => Err(AddError::Closed),
-            Err(_) => Err(AddError::TimedOut),
-        }
+        wait(&self.queue(uid, request, netns, until)?, until)
+    }
+}
+
+/// Waits for what becomes of a request.
+fn wait(answer: &Receiver<Sent>, until: Instant) -> Result<(), AddError> {
+    let left = until.saturating_duration_since(Instant::now());
+    match answer.recv_timeout(left) {
+        Ok(Sent::Taken) => Ok(()),
+        Ok(Sent::Refused(why)) => Err(AddError::Refused(why)),
+        Ok(Sent::Failed(Fail::TimedOut)) => Err(AddError::TimedOut),
+        Ok(Sent::Failed(Fail::Closed)) => Err(AddError::Closed),
+        Err(_) => Err(AddError::TimedOut),
     }
 }

@@ -327,6 +327,63 @@ fn many_at_once_are_bounded() {
     Ztunnel::connect(&scene.path()).snapshots(1);
 }
 
+#[test]
+fn a_silent_connection_takes_no_time_of_the_others() {
+    let netns = namespace_or_skip!();
+    let scene = Scene::with(|o| o.limit = Duration::from_secs(15));
+    let silent = connect(&scene.path());
+    scene.node.says("connections 1");
+    let ztunnel = Ztunnel::connect(&scene.path());
+    ztunnel.snapshots(1);
+    scene.handle().add(&pod("a", Some(&netns)), LONG).unwrap();
+    ztunnel.carries("a", Some(id(&netns)));
+    let removed = scene.handle().remove("a", Duration::from_millis(300));
+    assert_eq!(removed, Err(AddError::TimedOut));
+    ztunnel.carries("a", None);
+    drop(silent);
+}
+
+#[test]
+fn an_agent_that_took_over_keeps_the_socket_until_it_ends() {
+    let scene = Scene::new();
+    let next = Arc::new(Node::default());
+    next.set(&[]);
+    let second = server(&next, scene.dir.path(), |_| {});
+    let inode = || std::fs::symlink_metadata(scene.path()).unwrap().ino();
+    let of_second = inode();
+    scene.node.says("another process listens there");
+    assert_eq!(inode(), of_second);
+    let ztunnel = Ztunnel::connect(&scene.path());
+    next.says("snapshot 0 0");
+    ztunnel.snapshots(1);
+    drop(second);
+    // Its file stays behind, and nobody listens there.
+    scene.node.says_times("socket None", 2);
+    ztunnel.snapshots(2);
+}
+
+#[test]
+fn an_answer_before_its_request_and_a_descriptor_end_the_connection() {
+    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    use std::os::fd::AsRawFd;
+    let scene = Scene::new();
+    let hello = [0x08, 0x01];
+    let early = connect(&scene.path());
+    // The list is not known, so that the answer is there before the request.
+    *scene.node.pods.lock().unwrap() = None;
+    early.send(&hello).unwrap();
+    early.send(&[0x0a, 0x00]).unwrap();
+    scene.node.says("not asked for");
+    scene.node.set(&[]);
+    let with_descriptor = connect(&scene.path());
+    let raw = [early.as_raw_fd()];
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let data = [std::io::IoSlice::new(&hello)];
+    let flags = MsgFlags::empty();
+    sendmsg::<()>(with_descriptor.as_raw_fd(), &data, &rights, flags, None).unwrap();
+    scene.node.says("a descriptor");
+}
+
 fn connect(path: &Path) -> Socket {
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
     socket.connect(&SockAddr::unix(path).unwrap()).unwrap();

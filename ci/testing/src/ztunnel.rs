@@ -62,7 +62,8 @@ impl Ztunnel {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        // Dropped by a test that fails: a second panic would end all tests of the program.
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// The pods that it carries, by UID.
