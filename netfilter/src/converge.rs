@@ -155,7 +155,7 @@ pub(crate) fn converge<C: Converge>(
 
 /// A later round that changed nothing does not undo the change of an earlier one.
 fn of_all_rounds(error: Error, in_force: InForce) -> Error {
-    match error.in_force() {
+    match error.in_force {
         InForce::No => error.with_in_force(in_force),
         _ => error,
     }
@@ -200,7 +200,7 @@ fn rounds<C: Converge>(
                     }
                 }
             }
-            Err(e) if e.in_force() == InForce::Unknown => {
+            Err(e) if e.in_force == InForce::Unknown => {
                 lost += 1;
                 let begun = Instant::now();
                 let Ok(now) = look_again(desired) else {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     fn in_force(fake: Fake) -> InForce {
-        run(fake).0.expect_err("it failed").in_force()
+        run(fake).0.expect_err("it failed").in_force
     }
 
     #[test]
@@ -415,10 +415,10 @@ mod tests {
         let (error, commits) = run(fake(&[Lied; 20]));
         let error = error.expect_err("not for ever");
         assert!(error.to_string().contains("1 operations away"), "{error}");
-        assert_eq!((error.in_force(), commits), (InForce::Yes, ROUNDS));
+        assert_eq!((error.in_force, commits), (InForce::Yes, ROUNDS));
         let late = vec![Late; 100_000];
         let error = run(fake(&late)).0.expect_err("not for ever");
         assert!(matches!(error.kind, ErrorKind::Exhausted(_)), "{error}");
-        assert_eq!(error.in_force(), InForce::No);
+        assert_eq!(error.in_force, InForce::No);
     }
 }

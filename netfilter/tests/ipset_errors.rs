@@ -309,7 +309,7 @@ fn sets_that_cannot_go_keep_no_other() {
         assert!(text.contains(part), "{text}");
     }
     assert!(!text.contains("set b") && !text.contains("set d"), "{text}");
-    assert_eq!(error.in_force(), InForce::Unknown, "{error}");
+    assert_eq!(error.in_force, InForce::Unknown, "{error}");
     let left = save(&ns);
     assert!(
         left.contains("create a ") && left.contains("create c "),

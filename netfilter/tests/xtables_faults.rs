@@ -241,7 +241,7 @@ fn a_table_that_fails_takes_the_others_back() {
     for fails in 0..3 {
         let e = apply(&ns, &[(fails, EINVAL)]).unwrap_err();
         assert!(e.to_string().contains("refuses one of its rules"), "{e}");
-        assert_eq!(e.in_force(), InForce::No, "{e}");
+        assert_eq!(e.in_force, InForce::No, "{e}");
         assert_text(&both(&ns), &before);
     }
     // What cannot be put back is named, also when the next try fails.
@@ -251,7 +251,7 @@ fn a_table_that_fails_takes_the_others_back() {
             .contains("iptables table mangle stays changed"),
         "{e}"
     );
-    assert_eq!(e.in_force(), InForce::Unknown, "{e}");
+    assert_eq!(e.in_force, InForce::Unknown, "{e}");
     // When it does not, the rest is written, and all of it is told once.
     run(&ns, XtFamily::Ip, "-t mangle -F OURS_A");
     let done = apply(&ns, &[(1, EINVAL), (2, EINVAL)]).unwrap().ops;
@@ -303,7 +303,7 @@ fn a_replacement_whose_answer_is_lost_is_looked_for() {
     }
     let before = both(&ns);
     let e = apply_with(&ns, || faulty(&[(1, EINVAL)], &[(2, libc::EINTR)])).unwrap_err();
-    assert_eq!(e.in_force(), InForce::No, "{e}");
+    assert_eq!(e.in_force, InForce::No, "{e}");
     assert!(!e.to_string().contains("stays changed"), "{e}");
     assert_text(&both(&ns), &before);
 }
@@ -318,7 +318,7 @@ fn a_process_that_is_killed_before_its_call_has_changed_nothing_and_one_that_han
         }
         let before = both(&ns);
         let e = apply(&ns, &[(at, KILLED)]).unwrap_err();
-        assert_eq!(e.in_force(), InForce::No, "{e}");
+        assert_eq!(e.in_force, InForce::No, "{e}");
         assert_text(&both(&ns), &before);
         // That nothing is changed yet says nothing: it is done once more, which the kernel does in order.
         let applied = apply(&ns, &[(at, PENDING)]).unwrap();
@@ -328,12 +328,12 @@ fn a_process_that_is_killed_before_its_call_has_changed_nothing_and_one_that_han
     }
     let (ns, counters) = counted().unwrap();
     let e = apply(&ns, &[(ALWAYS, PENDING)]).unwrap_err();
-    assert_eq!(e.in_force(), InForce::Unknown, "{e}");
+    assert_eq!(e.in_force, InForce::Unknown, "{e}");
     assert_eq!(foreign(&ns), counters);
     // Killed while it puts a table back, after its call: the counters are those of the table that was put back.
     let (ns, counters) = counted().unwrap();
     let e = apply_with(&ns, || faulty(&[(1, EINVAL)], &[(2, KILLED)])).unwrap_err();
-    assert_eq!(e.in_force(), InForce::No, "{e}");
+    assert_eq!(e.in_force, InForce::No, "{e}");
     assert_eq!(foreign(&ns), counters);
 }
 
@@ -356,7 +356,7 @@ fn counters_of_foreign_rules_are_not_lost_without_a_word() {
     }
     let (outcome, _, _) = given(Some((2, false)));
     let e = outcome.unwrap_err();
-    assert_eq!(e.in_force(), InForce::Yes, "{e}");
+    assert_eq!(e.in_force, InForce::Yes, "{e}");
     assert!(
         e.to_string().contains("counters of iptables table mangle"),
         "{e}"
@@ -385,7 +385,7 @@ fn a_change_in_between_is_read_again_with_a_bound() {
         "{e}"
     );
     assert!(begun.elapsed() < Duration::from_secs(5));
-    assert_eq!(e.in_force(), InForce::No);
+    assert_eq!(e.in_force, InForce::No);
 }
 
 #[test]
@@ -602,7 +602,7 @@ fn what_cannot_be_read_is_never_shown_as_good() {
             engine.ruleset().unwrap_err();
             engine.drift(&desired(), &ours()).unwrap_err();
             let error = engine.apply(&desired(), &ours()).unwrap_err();
-            assert_eq!(error.in_force(), InForce::No, "{error}");
+            assert_eq!(error.in_force, InForce::No, "{error}");
         })
         .unwrap();
     }

@@ -170,12 +170,6 @@ impl Error {
         Self::new(operation, object, ErrorKind::TimedOut(waited))
     }
 
-    /// Whether the change is in force although the operation failed.
-    #[must_use]
-    pub fn in_force(&self) -> InForce {
-        self.in_force
-    }
-
     /// Sets what is known about the change.
     #[must_use]
     pub fn with_in_force(mut self, in_force: InForce) -> Self {
@@ -318,7 +312,7 @@ mod tests {
     #[test]
     fn an_error_says_whether_its_change_is_in_force() {
         let error = || Error::kernel("add", "route", libc::ENOBUFS);
-        assert_eq!(error().in_force(), InForce::No);
+        assert_eq!(error().in_force, InForce::No);
         assert!(!error().to_string().contains("in force"));
         for (in_force, says) in [
             (InForce::Yes, "; the change is in force"),
@@ -328,7 +322,7 @@ mod tests {
             ),
         ] {
             let error = error().with_in_force(in_force);
-            assert_eq!(error.in_force(), in_force);
+            assert_eq!(error.in_force, in_force);
             assert!(error.to_string().ends_with(says), "{error}");
         }
     }

@@ -6,8 +6,8 @@
 use crate::attr::DecodeError;
 use crate::contention::deadline;
 use crate::message::{
-    FamilyHeader, Message, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, Netfilter, NfGenMsg,
-    Protocol, each,
+    FamilyHeader, Message, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, Netfilter, Protocol,
+    each,
 };
 use crate::nfnetlink::Reply;
 use crate::transport::{NetlinkSocket, Transport};
@@ -38,7 +38,7 @@ impl Notifies for Netfilter {
     type Event = Reply;
 
     fn event(kind: u16, flags: u16, payload: &[u8]) -> Result<Reply, DecodeError> {
-        message::<NfGenMsg>(kind, flags, payload).map(Reply::from)
+        message(kind, flags, payload)
     }
 }
 

@@ -161,7 +161,7 @@ fn nf_tables_tells_of_a_table() {
         let is_table = reply.kind == message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWTABLE);
         is_table.then_some(reply)
     });
-    assert_eq!(table.family, 10);
+    assert_eq!(table.header.family, 10);
     assert!(table.attrs.windows(4).any(|w| w == b"news"));
 }
 

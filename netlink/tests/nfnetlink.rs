@@ -97,7 +97,7 @@ fn every_message_of_every_datagram_is_read() {
     let two = [object.clone(), object.clone()].concat();
     let got = tables(vec![Ok(two), Ok([object, done(1)].concat())]).unwrap();
     assert_eq!(got.len(), 3);
-    assert_eq!((got[0].family, got[0].res_id), (1, 7));
+    assert_eq!((got[0].header.family, got[0].header.res_id), (1, 7));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn known(answers: Vec<io::Result<Vec<u8>>>) -> Option<InForce> {
             assert_eq!(refused.len(), 1);
             Some(InForce::No)
         }
-        Err(e) => Some(e.in_force()),
+        Err(e) => Some(e.in_force),
     }
 }
 
@@ -267,7 +267,7 @@ fn a_lost_answer_leaves_open_what_is_in_force() {
         assert_eq!(known(answers), Some(InForce::Unknown), "{text}");
     }
     let error = Script::socket(vec![lost()]).exchange(requests(1), "tables");
-    assert_eq!(error.unwrap_err().in_force(), InForce::Unknown);
+    assert_eq!(error.unwrap_err().in_force, InForce::Unknown);
 }
 
 /// Sends nothing and says so.
@@ -292,7 +292,7 @@ fn what_was_not_sent_is_not_in_force_unless_it_was_answered() {
         Socket::with_transport(Broken(script)).commit(batch(&["a"]))
     };
     let error = broken(vec![]).unwrap_err();
-    assert_eq!(error.in_force(), InForce::No);
+    assert_eq!(error.in_force, InForce::No);
     assert_eq!(error.errno(), Some(nix::libc::EPERM));
     let acknowledged = Ok(header(NLMSG_ERROR, 0, 2, &[0; 20]));
     assert_eq!(broken(vec![acknowledged]).unwrap(), Ok(()));

@@ -111,7 +111,7 @@ impl Undo<'_> {
     }
 
     fn all(&self, writer: &Writer<'_>, reason: Error) -> Failure {
-        let (in_force, mut rest) = writer.take_back(reason.in_force());
+        let (in_force, mut rest) = writer.take_back(reason.in_force);
         if in_force == InForce::No {
             rest.extend(self.take_routing_back());
         }

@@ -60,7 +60,7 @@ impl Failure {
 /// An error before anything was changed.
 impl From<Error> for Failure {
     fn from(reason: Error) -> Self {
-        let in_force = reason.in_force();
+        let in_force = reason.in_force;
         Self::of_apply(reason, in_force, Vec::new())
     }
 }

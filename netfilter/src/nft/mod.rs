@@ -39,4 +39,5 @@ pub use engine::{
     Commit, Commits, Kept, NftApplied, NftEngine, NftOp, Snapshot, TableId, Transaction, UNGUARDED,
     other_encoding, plan, text_without_counters,
 };
+pub(crate) use engine::{decode, generation, kind};
 pub use model::*;

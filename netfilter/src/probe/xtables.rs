@@ -9,22 +9,15 @@
 //! throwaway namespace.
 
 use super::{Answer, Finding, RunningKernel, finding};
+use crate::xtables::raw::IPT_SO_GET_INFO;
+use crate::xtables::raw::layout::INFO_SIZE;
+use crate::xtables::{Form, Part, XtFamily, revision_request};
 use weir_netlink::Error;
 use weir_netlink::xtables::RawSocket;
 
 /// The name of the area in findings.
 pub const AREA: &str = "xtables";
 
-/// `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`
-const GET_INFO: i32 = 64;
-/// `IPT_SO_GET_REVISION_MATCH` and `IP6T_SO_GET_REVISION_MATCH`; for targets the number is one higher.
-const GET_REVISION_MATCH: [i32; 2] = [66, 68];
-/// `sizeof(struct ipt_getinfo)`
-const INFO_SIZE: usize = 84;
-/// `sizeof(struct xt_get_revision)`
-const REVISION_SIZE: usize = 30;
-/// `XT_EXTENSION_MAXNAMELEN`: offset of the revision.
-const NAME_SIZE: usize = 29;
 /// No extension has more revisions; `set` has five.
 const REVISIONS: u8 = 8;
 
@@ -248,28 +241,30 @@ fn open(ipv6: bool) -> Result<RawSocket, Answer> {
 }
 
 fn ask(socket: &RawSocket, row: &XtRow, ipv6: bool) -> Result<String, Error> {
-    let family = usize::from(ipv6);
-    let option = GET_REVISION_MATCH.get(family).copied().unwrap_or_default();
     match row.kind {
         XtObject::Table => {
             let mut info = [0; INFO_SIZE];
-            write(&mut info, row.name);
-            get(socket, GET_INFO, &mut info).map(|()| String::new())
+            for (slot, byte) in info.iter_mut().zip(row.name.bytes()) {
+                *slot = byte;
+            }
+            get(socket, IPT_SO_GET_INFO, &mut info).map(|()| String::new())
         }
-        XtObject::Match => revisions(socket, option, row.name),
-        XtObject::Target => revisions(socket, option + 1, row.name),
+        XtObject::Match => revisions(socket, ipv6, Part::Match, row.name),
+        XtObject::Target => revisions(socket, ipv6, Part::Target, row.name),
     }
 }
 
 /// Every revision that is accepted.
-fn revisions(socket: &RawSocket, option: i32, name: &str) -> Result<String, Error> {
+fn revisions(
+    socket: &RawSocket,
+    ipv6: bool,
+    part: Part,
+    name: &'static str,
+) -> Result<String, Error> {
+    let family = if ipv6 { XtFamily::Ip6 } else { XtFamily::Ip };
     let mut accepted = Vec::new();
     for revision in 0..REVISIONS {
-        let mut question = [0; REVISION_SIZE];
-        write(&mut question, name);
-        if let Some(slot) = question.get_mut(NAME_SIZE) {
-            *slot = revision;
-        }
+        let (option, mut question) = revision_request(family, part, Form { name, revision });
         match get(socket, option, &mut question) {
             Ok(()) => accepted.push(revision),
             Err(e) if e.errno() == Some(libc::EPROTONOSUPPORT) => {}
@@ -288,10 +283,4 @@ fn get(socket: &RawSocket, option: i32, value: &mut [u8]) -> Result<(), Error> {
         .get(option, value)
         .map(drop)
         .map_err(|e| Error::io("ask for", "it", &e))
-}
-
-fn write(to: &mut [u8], name: &str) {
-    for (slot, byte) in to.iter_mut().zip(name.bytes()) {
-        *slot = byte;
-    }
 }

@@ -36,6 +36,7 @@ mod table;
 mod target;
 mod text;
 
+pub(crate) use engine::revision_request;
 pub use engine::{
     Checked, Ownership, Removed, Snapshot, TableId, Transaction, Writers, XtApplied, XtEngine,
     XtOp, XtSockets, XtTransport, plan, plan_restore,

@@ -115,7 +115,7 @@ fn is_survived(ns: &Netns, at: usize, fault: Fault) -> bool {
             Ok(_) => assert_eq!(now, rules(&new()), "{text}"),
             Err(e) => {
                 // One fault leaves a socket on which it is found out.
-                let true_of = match e.in_force() {
+                let true_of = match e.in_force {
                     InForce::No => rules(&old()),
                     InForce::Yes => rules(&new()),
                     InForce::Unknown => panic!("{text}: {e}"),
@@ -190,7 +190,7 @@ fn without_a_second_socket_it_is_not_known_what_became_of_a_commit() {
             plan.is_last.set(is_last);
             let outcome = faulty(&plan).apply(&new(), &owned());
             match is_last {
-                true => assert_eq!(outcome.unwrap_err().in_force(), InForce::Unknown),
+                true => assert_eq!(outcome.unwrap_err().in_force, InForce::Unknown),
                 false => assert_eq!(outcome.unwrap().ops.len(), 3),
             }
             assert_eq!(held(&ns), rules(&new()));
@@ -206,7 +206,7 @@ fn a_table_that_is_not_owned_is_refused() {
     let error = error.unwrap().unwrap_err();
     let text = error.to_string();
     assert!(text.contains("name it there too"), "{text}");
-    assert_eq!(error.in_force(), InForce::No);
+    assert_eq!(error.in_force, InForce::No);
     let found = ns.run(|| NftEngine::open().unwrap().tables().unwrap());
     assert_eq!(found.unwrap(), vec![]);
 }

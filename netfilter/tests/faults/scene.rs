@@ -107,7 +107,7 @@ pub(crate) fn foreign_bytes() -> Vec<(u16, Vec<u8>)> {
             set: attrs.name,
             ..ElemListAttrs::default()
         };
-        for elements in dump(raw::NFT_MSG_GETSETELEM, &ask, reply.family) {
+        for elements in dump(raw::NFT_MSG_GETSETELEM, &ask, reply.header.family) {
             out.push((raw::NFT_MSG_GETSETELEM, elements.attrs));
         }
         out.push((raw::NFT_MSG_GETSET, reply.attrs));

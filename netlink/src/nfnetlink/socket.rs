@@ -3,44 +3,13 @@
 use super::Socket;
 use crate::Error;
 use crate::Result;
-use crate::attr::{AttrSet, DecodeError};
+use crate::attr::AttrSet;
 use crate::message::{Message, NfGenMsg};
 use crate::socket::Request;
 use crate::transport::Transport;
 
-/// One object of a dump, or the answer to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
-    /// `nlmsg_type`
-    pub kind: u16,
-    /// `nfgen_family`
-    pub family: u8,
-    /// `res_id`: for nf_tables the low 16 bits of the generation.
-    pub res_id: u16,
-    /// The attributes.
-    pub attrs: Vec<u8>,
-}
-
-impl From<Message<NfGenMsg>> for Reply {
-    fn from(m: Message<NfGenMsg>) -> Self {
-        Self {
-            kind: m.kind,
-            family: m.header.family,
-            res_id: m.header.res_id,
-            attrs: m.attrs,
-        }
-    }
-}
-
-impl Reply {
-    /// The attributes as a declared set.
-    ///
-    /// # Errors
-    /// They do not match the declaration.
-    pub fn decode<A: AttrSet>(&self) -> Result<A, DecodeError> {
-        A::decode(&self.attrs)
-    }
-}
+/// An answer or a notification of netfilter.
+pub type Reply = Message<NfGenMsg>;
 
 pub(super) fn family(family: u8) -> NfGenMsg {
     NfGenMsg {
@@ -79,10 +48,10 @@ impl<T: Transport> Socket<T> {
         family: u8,
         attrs: &A,
         what: &str,
-        mut f: impl FnMut(Reply) -> Result<()>,
+        f: impl FnMut(Reply) -> Result<()>,
     ) -> Result<()> {
         let request = Request::new(kind, (self::family(family), attrs), "list", what);
-        self.list(&request, |m| f(m.into()))
+        self.list(&request, f)
     }
 
     /// One object.
@@ -99,6 +68,6 @@ impl<T: Transport> Socket<T> {
         let request = Request::new(kind, (self::family(family), attrs), "read", what);
         let found = self.look_up(&request)?.pop();
         let nothing = || Error::malformed("read", what, "the kernel sent no object");
-        found.map(Reply::from).ok_or_else(nothing)
+        found.ok_or_else(nothing)
     }
 }

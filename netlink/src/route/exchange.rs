@@ -254,7 +254,7 @@ mod tests {
             let (error, _) = listed(vec![vec![link(), answer, done(1, 0)]]);
             let error = error.expect_err(text);
             assert!(error.to_string().contains(text), "{error}");
-            assert_eq!(error.in_force(), InForce::No);
+            assert_eq!(error.in_force, InForce::No);
         }
     }
 
@@ -274,7 +274,7 @@ mod tests {
         // An answer to an earlier request does not answer this one.
         add(vec![ack(7, -17), ack(1, 0)]).expect("acknowledged");
         let refused = add(vec![ack(1, -17)]).expect_err("refused");
-        assert!(refused.is_exists() && refused.in_force() == InForce::No);
+        assert!(refused.is_exists() && refused.in_force == InForce::No);
         for answers in [
             vec![],
             vec![ack(7, 0)],
@@ -282,7 +282,7 @@ mod tests {
             vec![datagram(NLMSG_OVERRUN, 0, 1, &[])],
         ] {
             let error = add(answers).expect_err("lost");
-            assert_eq!(error.in_force(), InForce::Unknown, "{error}");
+            assert_eq!(error.in_force, InForce::Unknown, "{error}");
         }
     }
 }

@@ -7,11 +7,11 @@ use weir_netlink::attr::{AttrSet, DecodeError, Str};
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, Reply, message_type};
 use weir_netlink::{Error, Result};
 
-pub(super) fn kind(message: u16) -> u16 {
+pub(crate) fn kind(message: u16) -> u16 {
     message_type(NFNL_SUBSYS_NFTABLES, message)
 }
 
-pub(super) fn decode<A: AttrSet>(reply: &Reply, what: &str) -> Result<A> {
+pub(crate) fn decode<A: AttrSet>(reply: &Reply, what: &str) -> Result<A> {
     reply
         .decode()
         .map_err(|e: DecodeError| Error::malformed("read", what, e.to_string()))
@@ -84,7 +84,7 @@ fn too_large(what: &str, reply: &Reply, limit: usize) -> Error {
     let reason = format!(
         "the ruleset has more than {limit} bytes, and no more are read at once; the limit was reached in table {} {table}: \
          delete what makes it so large",
-        TableFamily::from(reply.family)
+        TableFamily::from(reply.header.family)
     );
     Error::refused("read", what, reason)
 }

@@ -22,10 +22,12 @@ mod snapshot;
 mod stray;
 
 pub use commits::{Commit, Commits};
+pub(crate) use dump::{decode, kind};
 pub use encoding::{other_encoding, text_without_counters};
 #[cfg(test)]
 pub(crate) use plan::canonical;
 pub use plan::{Kept, NftOp, Transaction, UNGUARDED, plan};
+pub(crate) use read::generation;
 pub use snapshot::Snapshot;
 
 use super::model::{Ruleset, Table, TableFamily};

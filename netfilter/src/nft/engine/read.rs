@@ -11,7 +11,7 @@ use crate::nft::wire::{
 use crate::nft::{raw, set};
 use weir_netlink::Transport;
 use weir_netlink::contention::Attempts;
-use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Reply};
+use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Reply, Socket};
 use weir_netlink::{Error, Result};
 
 /// Which tables are read.
@@ -89,21 +89,23 @@ const FIRST_ROOM: usize = 1 << 20;
 /// Maximum of it.
 const LAST_ROOM: usize = 16 << 20;
 
+/// The generation of the ruleset, with the kernel's errno if there is no nf_tables.
+pub(crate) fn generation<T: Transport>(socket: &mut Socket<T>) -> Result<u32> {
+    let what = "the generation of the ruleset";
+    let reply = socket.get(kind(raw::NFT_MSG_GETGEN), 0, &GenAttrs::default(), what)?;
+    let attrs: GenAttrs = decode(&reply, what)?;
+    attrs
+        .id
+        .ok_or_else(|| Error::malformed("read", what, "NFTA_GEN_ID is missing"))
+}
+
 impl<T: Transport> NftEngine<T> {
     /// The generation of the ruleset: every commit of any writer increments it.
     ///
     /// # Errors
     /// `EPERM` without CAP_NET_ADMIN over the namespace; the kernel has no nf_tables.
     pub fn generation(&mut self) -> Result<u32> {
-        let what = "the generation of the ruleset";
-        let reply = self
-            .socket
-            .get(kind(raw::NFT_MSG_GETGEN), 0, &GenAttrs::default(), what);
-        let reply = reply.map_err(no_nf_tables)?;
-        let attrs: GenAttrs = decode(&reply, what)?;
-        attrs
-            .id
-            .ok_or_else(|| Error::malformed("read", what, "NFTA_GEN_ID is missing"))
+        generation(&mut self.socket).map_err(no_nf_tables)
     }
 
     /// The tables that exist (`nft list tables`), from one dump.
@@ -331,7 +333,7 @@ impl<T: Transport> NftEngine<T> {
             "sets",
         )? {
             let attrs: SetAttrs = decode(&reply, "sets")?;
-            let family = TableFamily::from(reply.family);
+            let family = TableFamily::from(reply.header.family);
             let Some(t) = position(tables, &reply, attrs.table.as_deref()) else {
                 continue;
             };
@@ -403,7 +405,7 @@ impl<T: Transport> NftEngine<T> {
         for (family, ask) in asked {
             self.each(raw::NFT_MSG_GETRULE, family, &ask, "rules", |reply| {
                 let attrs: RuleAttrs = decode(&reply, "rules")?;
-                s.add_rule(TableFamily::from(reply.family), attrs, anonymous);
+                s.add_rule(TableFamily::from(reply.header.family), attrs, anonymous);
                 Ok(())
             })?;
         }
@@ -421,7 +423,7 @@ pub(super) fn find<'a>(
 }
 
 fn position(tables: &[Table], reply: &Reply, name: Option<&str>) -> Option<usize> {
-    let family = TableFamily::from(reply.family);
+    let family = TableFamily::from(reply.header.family);
     tables
         .iter()
         .position(|t| t.family == family && Some(t.name.as_str()) == name)

@@ -273,7 +273,7 @@ pub(super) fn hold(marks: &mut [Mark], t: usize, is_anonymous: bool) {
 
 pub(super) fn table(reply: &Reply, attrs: &TableAttrs) -> (Table, Mark) {
     let name = attrs.name.as_deref().unwrap_or_default();
-    let mut table = Table::new(TableFamily::from(reply.family), name);
+    let mut table = Table::new(TableFamily::from(reply.header.family), name);
     table.flags = attrs.flags.unwrap_or(0);
     table.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
     let mark = Mark {

@@ -2,14 +2,12 @@
 
 use super::{At, OUT, SetTrial, Trial, sets};
 use crate::nft::expr::{Expr, ExprElem};
-use crate::nft::raw;
-use crate::nft::wire::{
-    ChainAttrs, ElemListAttrs, GenAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs,
-};
+use crate::nft::wire::{ChainAttrs, ElemListAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs};
+use crate::nft::{decode, generation, kind, raw};
 use crate::probe::Answer;
 use weir_netlink::attr::AttrSet;
 use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
-use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Socket, message_type};
+use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Socket};
 use weir_netlink::{Error, ErrorKind, Result};
 
 /// Table and chain of every trial.
@@ -118,7 +116,7 @@ impl Lab {
     pub(super) fn open() -> Result<Self, Answer> {
         let opened = Socket::open().and_then(|socket| {
             let mut lab = Self { socket };
-            lab.generation().map(|_| lab)
+            generation(&mut lab.socket).map(|_| lab)
         });
         opened.map_err(|e| match e.errno() {
             // No nfnetlink, or no subsystem with this number.
@@ -174,7 +172,7 @@ impl Lab {
                 })
             }
             Trial::Generation => {
-                let stale = other_than(self.generation()?);
+                let stale = other_than(generation(&mut self.socket)?);
                 let draft = Draft::new(raw::NFPROTO_INET, Some(stale));
                 match self.commit(draft, |_| Ok(())) {
                     Err(e) if e.is_stale_generation() => Ok(()),
@@ -185,26 +183,12 @@ impl Lab {
         }
     }
 
-    fn generation(&mut self) -> Result<u32> {
-        let kind = message_type(NFNL_SUBSYS_NFTABLES, raw::NFT_MSG_GETGEN);
-        let what = "the generation of the ruleset";
-        let reply = self.socket.get(kind, 0, &GenAttrs::default(), what)?;
-        let attrs: GenAttrs = reply
-            .decode()
-            .map_err(|e| Error::malformed("read", what, e.to_string()))?;
-        attrs
-            .id
-            .ok_or_else(|| Error::malformed("read", what, "NFTA_GEN_ID is missing"))
-    }
-
-    fn get<A: AttrSet>(&mut self, kind: u16, attrs: &A) -> Result<A> {
-        let kind = message_type(NFNL_SUBSYS_NFTABLES, kind);
+    fn get<A: AttrSet>(&mut self, message: u16, attrs: &A) -> Result<A> {
+        let what = "what was tried";
         let reply = self
             .socket
-            .get(kind, raw::NFPROTO_INET, attrs, "what was tried")?;
-        reply
-            .decode()
-            .map_err(|e| Error::malformed("read", "what was tried", e.to_string()))
+            .get(kind(message), raw::NFPROTO_INET, attrs, what)?;
+        decode(&reply, what)
     }
 
     /// Commits a draft, calls `look`, and deletes the table.

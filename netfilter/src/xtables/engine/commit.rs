@@ -275,6 +275,20 @@ fn is_pending(e: &io::Error) -> bool {
     is_cut(e) && e.kind() == io::ErrorKind::TimedOut
 }
 
+/// The option and the `struct xt_get_revision` that ask whether the kernel has an extension.
+pub(crate) fn revision_request(family: XtFamily, part: Part, form: Form) -> (i32, Vec<u8>) {
+    let option = match (family, part) {
+        (XtFamily::Ip, Part::Match) => IPT_SO_GET_REVISION_MATCH,
+        (XtFamily::Ip, Part::Target) => IPT_SO_GET_REVISION_TARGET,
+        (XtFamily::Ip6, Part::Match) => IP6T_SO_GET_REVISION_MATCH,
+        (XtFamily::Ip6, Part::Target) => IP6T_SO_GET_REVISION_TARGET,
+    };
+    let request = Build::new().name(form.name, XT_EXTENSION_MAXNAMELEN);
+    let mut value = request.unwrap_or_default().u8(form.revision).done();
+    value.truncate(REVISION_SIZE);
+    (option, value)
+}
+
 /// Asks the kernel once for each extension.
 pub(super) struct Asked<'a, T> {
     pub(super) transport: RefCell<&'a mut T>,
@@ -286,15 +300,7 @@ impl<T: XtTransport> Revisions for Asked<'_, T> {
         if let Some(known) = self.known.borrow().get(&(family, part, form)) {
             return Ok(*known);
         }
-        let option = match (family, part) {
-            (XtFamily::Ip, Part::Match) => IPT_SO_GET_REVISION_MATCH,
-            (XtFamily::Ip, Part::Target) => IPT_SO_GET_REVISION_TARGET,
-            (XtFamily::Ip6, Part::Match) => IP6T_SO_GET_REVISION_MATCH,
-            (XtFamily::Ip6, Part::Target) => IP6T_SO_GET_REVISION_TARGET,
-        };
-        let request = Build::new().name(form.name, XT_EXTENSION_MAXNAMELEN);
-        let mut value = request.unwrap_or_default().u8(form.revision).done();
-        value.truncate(REVISION_SIZE);
+        let (option, mut value) = revision_request(family, part, form);
         let has = match self.transport.borrow_mut().get(family, option, &mut value) {
             Ok(_) => true,
             // The kernel has another revision only, or no such extension.

@@ -81,7 +81,7 @@ impl<T: XtTransport> Converge for Change<'_, T> {
                 }
                 Ok(Committed::Yes)
             }
-            Err(e) if e.errno() == Some(libc::EAGAIN) && e.in_force() == InForce::No => {
+            Err(e) if e.errno() == Some(libc::EAGAIN) && e.in_force == InForce::No => {
                 Ok(Committed::Late)
             }
             Err(e) => {

@@ -22,6 +22,7 @@ mod replay;
 mod transport;
 
 pub use check::Checked;
+pub(crate) use commit::revision_request;
 use desired::{Change, Desired};
 pub use lock::Writers;
 pub use ownership::Ownership;
