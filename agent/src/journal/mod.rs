@@ -1,7 +1,8 @@
 //! Everything that happens in the agent, told once.
 //!
 //! A room records an [`Event`]: plain data, with a level, a name, fields and a sentence. The [`Journal`] hands it to every
-//! [`Sink`]: the log, the metrics, the status page, Kubernetes events. A room calls none of these itself.
+//! [`Sink`]: the log, the metrics, the status page, Kubernetes events, a ring of the
+//! last ones. A room calls none of these itself.
 //!
 //! ```text
 //! journal.record(pod::Event::Repaired { .. }) -> Event -> each Sink
@@ -13,10 +14,14 @@ pub(crate) mod api;
 pub(crate) mod install;
 pub(crate) mod pod;
 pub(crate) mod process;
+mod recent;
+mod ring;
 pub(crate) mod watch;
 
 pub(crate) use about::{About, Notice, Subject};
 pub(crate) use pod::PodRef;
+pub(crate) use recent::Recent;
+pub(crate) use ring::Ring;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

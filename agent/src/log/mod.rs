@@ -1,7 +1,6 @@
 //! What the agent has to say: one line each, as text or JSON, by scope and level.
 
 mod levels;
-mod recent;
 mod sink;
 mod subscriber;
 mod target;

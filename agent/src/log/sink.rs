@@ -1,9 +1,8 @@
 //! Where lines go.
 
-use super::recent::Recent;
 use super::target::Queue;
 use super::{Levels, Scope};
-use crate::journal::{Journal, process};
+use crate::journal::{Journal, Recent, process};
 use crate::thread::privilege;
 use nix::fcntl::OFlag;
 use std::fmt::Write as _;
@@ -167,7 +166,7 @@ impl Log {
 
     /// The last lines, as they were written.
     pub(crate) fn recent(&self) -> String {
-        locked(&self.recent).text()
+        locked(&self.recent).text(|n| format!("({n} earlier lines are not kept)"))
     }
 }
 

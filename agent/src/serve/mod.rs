@@ -21,7 +21,7 @@ mod reserve;
 mod room;
 
 use crate::ambient::Entry;
-use crate::journal::{Event, Journal, Sink, install};
+use crate::journal::{Event, Journal, Ring, Sink, install};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pods::watch::Watch;
@@ -126,8 +126,8 @@ pub(crate) struct Sockets {
     pub(crate) sandboxes: Sandboxes,
     /// Where the plugin hands pods of ambient mode over.
     pub(crate) entry: Option<(UnixListener, Entry)>,
-    /// With the settings in force.
-    pub(crate) report: Option<(UnixListener, Resolved)>,
+    /// With the settings in force and the last events.
+    pub(crate) report: Option<(UnixListener, Resolved, Ring)>,
 }
 
 /// Serves until the process ends.
@@ -145,10 +145,11 @@ pub(crate) fn start(
     let told_journal = journal.clone();
     let serve = async move {
         let mut of_thread = JoinSet::new();
-        if let Some((listener, resolved)) = sockets.report {
+        if let Some((listener, resolved, events)) = sockets.report {
             let source = Arc::new(report::Source {
                 resolved,
                 log: log.clone(),
+                events,
                 status: status.clone(),
                 metrics: numbers.clone(),
                 pods: sockets.pods.as_ref().map(|(_, watch)| watch.pods()),

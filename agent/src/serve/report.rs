@@ -3,6 +3,7 @@
 use super::http::{self, Answer, answer};
 use super::peer::{Refusals, accept_root};
 use crate::dataplane::sidecar::asks;
+use crate::journal::Ring;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pods::Pods;
@@ -23,6 +24,8 @@ pub(crate) const SOCKET: &str = "agent.sock";
 pub(crate) const SETTINGS: &str = "/settings";
 /// The last lines of the log.
 pub(crate) const LOG: &str = "/log";
+/// The last events, one JSON object per line.
+pub(crate) const EVENTS: &str = "/events";
 /// The same as on the port of the metrics, which need not be open.
 pub(crate) const STATUS: &str = "/status.json";
 /// The same as there.
@@ -47,6 +50,7 @@ pub(crate) struct Asking {
 pub(super) struct Source {
     pub(super) resolved: Resolved,
     pub(super) log: Log,
+    pub(super) events: Ring,
     pub(super) status: Status,
     pub(super) metrics: Metrics,
     /// `None`: pods are not watched.
@@ -76,6 +80,7 @@ fn respond(path: &str, source: &Source) -> Answer {
     let text = match path {
         SETTINGS => settings::json(&source.resolved).to_string(),
         LOG => source.log.recent(),
+        EVENTS => source.events.text(),
         STATUS => Facts::of(&source.status).json(),
         METRICS => source.metrics.text(),
         PODS => match pods(source.pods.as_ref()) {
@@ -83,7 +88,7 @@ fn respond(path: &str, source: &Source) -> Answer {
             Err(why) => return answer(StatusCode::SERVICE_UNAVAILABLE, why),
         },
         _ => {
-            let paths = [SETTINGS, LOG, STATUS, METRICS, PODS].join(" ");
+            let paths = [SETTINGS, LOG, EVENTS, STATUS, METRICS, PODS].join(" ");
             return answer(StatusCode::NOT_FOUND, format!("ask for one of {paths}\n"));
         }
     };

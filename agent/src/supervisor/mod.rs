@@ -8,7 +8,7 @@ use crate::install::owner::Owner;
 use crate::install::passes::Agent;
 pub(crate) use crate::install::passes::End;
 use crate::install::watch::Signals;
-use crate::journal::{Journal, process};
+use crate::journal::{Journal, Ring, process};
 use crate::log::{Lines, Log};
 use crate::metrics::Metrics;
 use crate::repair::Action;
@@ -63,6 +63,8 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
     journal.add(Lines::new(&log));
     journal.add(metrics.clone());
     journal.add(status.clone());
+    let events = Ring::default();
+    journal.add(events.clone());
     // Last: who is told that the agent is ready may ask the others.
     journal.add(ready.clone());
     for why in kept.into_iter().chain(said) {
@@ -75,6 +77,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
         metrics,
         status,
         log,
+        events,
         journal: journal.clone(),
         tasks: tasks.clone(),
     };

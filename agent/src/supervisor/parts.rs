@@ -5,7 +5,7 @@ use crate::ambient::{self, Server};
 use crate::api::access::Access;
 use crate::api::connection::Connection;
 use crate::api::events::Recorder;
-use crate::journal::{Journal, api, pod, watch};
+use crate::journal::{Journal, Ring, api, pod, watch};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pods::Pods;
@@ -28,6 +28,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) metrics: Metrics,
     pub(crate) status: Status,
     pub(crate) log: Log,
+    /// The last events.
+    pub(crate) events: Ring,
     pub(crate) journal: Journal,
     pub(crate) tasks: Tasks,
 }
@@ -92,7 +94,7 @@ impl Parts<'_> {
         }
         sockets.report = self.report();
         let pods = sockets.pods.as_ref().and_then(|(pods, _)| pods.as_ref());
-        let report = sockets.report.as_ref().map(|(report, _)| report);
+        let report = sockets.report.as_ref().map(|(report, ..)| report);
         pods.into_iter().chain(report).for_each(|l| names.add(l));
         self.repair(&sockets);
         let ztunnel = self.ambient(&mut sockets)?;
@@ -193,10 +195,10 @@ impl Parts<'_> {
     }
 
     /// The socket where an operator's command asks about this agent. Nothing depends on it.
-    fn report(&self) -> Option<(UnixListener, Resolved)> {
+    fn report(&self) -> Option<(UnixListener, Resolved, Ring)> {
         let path = self.settings.run_dir.join(serve::report::SOCKET);
         match serve::report::bind(&path) {
-            Ok(listener) => Some((listener, self.resolved.clone())),
+            Ok(listener) => Some((listener, self.resolved.clone(), self.events.clone())),
             Err(e) => {
                 self.log.warn(&format!(
                     "cannot listen on {}: {e}; no command can ask this agent about itself",

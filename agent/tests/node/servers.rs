@@ -191,6 +191,15 @@ fn the_agent_tells_root_its_settings_and_its_last_lines() {
     assert!(last.contains("weir agent") && last.contains("is installed and in force"));
     assert!(last.contains("setting CNI_NETWORK_CONFIG=(not logged)"));
     assert!(!agent.log().contains("planted"), "{}", agent.log());
+    let events = ask("/events").body;
+    let events = events
+        .lines()
+        .map(serde_json::from_str::<serde_json::Value>);
+    let events: Vec<_> = events
+        .collect::<Result<_, _>>()
+        .expect("one object per line");
+    let is_in_force = |e: &serde_json::Value| e["event"] == "installed" && e["time"].is_string();
+    assert!(events.iter().any(is_in_force), "{events:?}");
     assert_eq!(ask("/").status, 404);
 }
 

@@ -1,4 +1,4 @@
-//! The last lines, kept for `agent.sock`.
+//! The last lines, of the log or of events, kept for `agent.sock`.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ const ROOM: usize = 128 << 10;
 
 /// Lines in the order in which they were said.
 #[derive(Default)]
-pub(super) struct Recent {
+pub(crate) struct Recent {
     lines: VecDeque<Box<str>>,
     bytes: usize,
     /// Lines that had to go.
@@ -16,7 +16,7 @@ pub(super) struct Recent {
 
 impl Recent {
     /// One or more lines, each with its newline.
-    pub(super) fn push(&mut self, text: &str) {
+    pub(crate) fn push(&mut self, text: &str) {
         for line in text.split_inclusive('\n') {
             self.bytes += line.len();
             self.lines.push_back(line.into());
@@ -30,11 +30,11 @@ impl Recent {
         }
     }
 
-    /// All of them, after a line that says how many are gone.
-    pub(super) fn text(&self) -> String {
+    /// All of them, after `note` about those that are gone, if any.
+    pub(crate) fn text(&self, note: impl Fn(u64) -> String) -> String {
         let mut text = match self.gone {
             0 => String::new(),
-            n => format!("({n} earlier lines are not kept)\n"),
+            n => note(n) + "\n",
         };
         self.lines.iter().for_each(|line| text += line);
         text
@@ -45,21 +45,22 @@ impl Recent {
 mod tests {
     use super::*;
 
+    fn text(recent: &Recent) -> String {
+        recent.text(|n| format!("({n} are gone)"))
+    }
+
     #[test]
     fn the_last_lines_stay_and_the_first_are_counted() {
         let mut recent = Recent::default();
         recent.push("a\nb\n");
-        assert_eq!(recent.text(), "a\nb\n");
+        assert_eq!(text(&recent), "a\nb\n");
         let long = format!("{}\n", "x".repeat(ROOM - 4));
         recent.push(&long);
-        assert_eq!(
-            recent.text(),
-            format!("(1 earlier lines are not kept)\nb\n{long}")
-        );
+        assert_eq!(text(&recent), format!("(1 are gone)\nb\n{long}"));
         for n in 0..100_000 {
             recent.push(&format!("line {n}\n"));
         }
-        let text = recent.text();
+        let text = text(&recent);
         assert!(text.len() < ROOM + 100 && text.ends_with("line 99998\nline 99999\n"));
         assert!(text.starts_with('('), "{}", &text[..80]);
         recent.push(&"y".repeat(2 * ROOM));
