@@ -44,18 +44,24 @@ impl Settings {
         let log_levels = text("log_output_level");
         // [`Settings::levels`] refuses what is none before the plugin's level is used.
         let plugin = Levels::parse(&log_levels).map_or(Level::Info, |(levels, _)| levels.plugin);
+        let node_name = match r.text("NODE_NAME") {
+            "" => text("REPAIR_NODE_NAME"),
+            name => name.to_owned(),
+        };
+        let ambient = AmbientSettings::of(r)?;
+        if ambient.is_some() && node_name.is_empty() {
+            let why = "AMBIENT_ENABLED needs the name of this node, whose pods are watched; set it from spec.nodeName";
+            return Err(r.refused("NODE_NAME", why));
+        }
         Ok(Self {
             desired: Desired::of(r, plugin.as_str())?,
-            ambient: AmbientSettings::of(r)?,
+            ambient,
             run_dir: r.path("CNI_AGENT_RUN_DIR")?,
             monitoring_port: Some(r.number("MONITORING_PORT")?).filter(|port| *port > 0),
             health_port: r.port("WEIR_HEALTH_PORT")?,
             pod_namespace: text("POD_NAMESPACE"),
             pod_name: text("POD_NAME"),
-            node_name: match r.text("NODE_NAME") {
-                "" => text("REPAIR_NODE_NAME"),
-                name => name.to_owned(),
-            },
+            node_name,
             log_levels,
             log_json: r.bool("log_as_json"),
             log_targets: r.list("log_target"),
@@ -113,7 +119,10 @@ mod tests {
     #[test]
     fn ambient_mode_is_a_section_of_its_own() {
         assert!(settings(&[]).unwrap().ambient.is_none());
-        let s = settings(&[("AMBIENT_ENABLED", "T"), ("AMBIENT_IPV6", "true")]).unwrap();
+        let ambient = [("AMBIENT_ENABLED", "T"), ("AMBIENT_IPV6", "true")];
+        let error = settings(&ambient).unwrap_err();
+        assert_eq!(error.name, "NODE_NAME");
+        let s = settings(&[&ambient[..], &[("NODE_NAME", "n")]].concat()).unwrap();
         assert!(s.ambient.unwrap().rules.enable_ipv6);
     }
 

@@ -45,7 +45,7 @@ fn settings_are_explained() {
     };
     assert_eq!(find("KUBECONFIG_MODE")["value"], "0600");
     assert_eq!(
-        find("AMBIENT_DNS_CAPTURE")["usage"],
+        find("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE")["usage"],
         "accepted, not built yet"
     );
     assert_eq!(find("--log_target")["origin"], "default");
