@@ -105,6 +105,8 @@ pub enum Receiver {
     ProxyInbound,
     /// The proxy, where it expects name queries: port 15053.
     ProxyDns,
+    /// ztunnel, where it expects connections of another ztunnel: port 15008.
+    ProxyTunnel,
     /// The application itself.
     Application,
     /// The server itself.
@@ -112,7 +114,7 @@ pub enum Receiver {
 }
 
 impl Receiver {
-    /// One of the three listeners of the proxy.
+    /// One of the three listeners of the proxy to which rules hand traffic.
     #[must_use]
     pub fn is_proxy(self) -> bool {
         matches!(
@@ -128,6 +130,7 @@ impl fmt::Display for Receiver {
             Self::ProxyOutbound => "proxy outbound 15001",
             Self::ProxyInbound => "proxy inbound 15006",
             Self::ProxyDns => "proxy DNS 15053",
+            Self::ProxyTunnel => "proxy HBONE 15008",
             Self::Application => "application",
             Self::Server => "server",
         })

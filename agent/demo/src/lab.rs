@@ -17,6 +17,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use super::addresses::{everything, host, network, on_link};
 use super::ready;
 use ipnet::IpNet;
 use weir_netlink::Netns;
@@ -204,15 +205,33 @@ impl Lab {
 
     /// The server's further addresses, and the way to them.
     fn add_services(&self, router: &Routing) -> Result<()> {
-        let server = Routing::open_in(&self.server)?;
-        let eth0 = server.link("eth0")?.index;
         for &family in self.families {
             for address in [self.service(family), self.outside(family)] {
-                server.add_address(eth0, IpNet::from(address))?;
-                let gateway = Some(self.address(Place::Server, family));
-                router.add_route(&Route::unicast(IpNet::from(address), gateway, None))?;
+                self.add_to(router, Place::Server, address)?;
             }
         }
+        Ok(())
+    }
+
+    /// Gives a place one more address on its `eth0`, which the others reach through the router.
+    ///
+    /// # Errors
+    ///
+    /// The address is taken, or of a family that this kernel does not have.
+    pub fn add_address(&self, place: Place, address: IpAddr) -> Result<()> {
+        self.add_to(&Routing::open_in(&self.router)?, place, address)?;
+        self.wait(self.netns(place))
+    }
+
+    fn add_to(&self, router: &Routing, place: Place, address: IpAddr) -> Result<()> {
+        let routing = Routing::open_in(self.netns(place))?;
+        routing.add_address(routing.link("eth0")?.index, IpNet::from(address))?;
+        let family = match address {
+            IpAddr::V4(_) => AddressFamily::V4,
+            IpAddr::V6(_) => AddressFamily::V6,
+        };
+        let gateway = Some(self.address(place, family));
+        router.add_route(&Route::unicast(IpNet::from(address), gateway, None))?;
         Ok(())
     }
 }
@@ -252,41 +271,4 @@ fn up(routing: &Routing, name: &str) -> Result<u32> {
     let index = routing.link(name)?.index;
     routing.set_up(index)?;
     Ok(index)
-}
-
-fn network(place: Place) -> u8 {
-    match place {
-        Place::Pod => 1,
-        Place::Client => 2,
-        Place::Server => 3,
-    }
-}
-
-/// A host in `10.244.N.0/24` or `fd00:10:244:N::/64`. The IPv6 number is written
-/// as the IPv4 one is: `10` is `::10`.
-fn host(number: u8, family: AddressFamily, at: u8) -> IpAddr {
-    match family {
-        AddressFamily::V4 => Ipv4Addr::new(10, 244, number, at).into(),
-        AddressFamily::V6 => {
-            let as_written = u16::from(at / 10 * 16 + at % 10);
-            Ipv6Addr::new(0xfd00, 0x10, 0x244, u16::from(number), 0, 0, 0, as_written).into()
-        }
-    }
-}
-
-fn on_link(number: u8, family: AddressFamily, at: u8) -> Result<IpNet> {
-    let length = match family {
-        AddressFamily::V4 => 24,
-        AddressFamily::V6 => 64,
-    };
-    let address = host(number, family, at);
-    IpNet::new(address, length)
-        .map_err(|e| Error::malformed("build", format!("{address}/{length}"), e.to_string()))
-}
-
-fn everything(family: AddressFamily) -> IpNet {
-    match family {
-        AddressFamily::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
-        AddressFamily::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
-    }
 }

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod api;
 mod flow;
 mod lab;
@@ -29,8 +30,9 @@ pub use lab::{Attached, Lab, Place};
 pub use owner::Owner;
 pub use run::run;
 pub use scene::{EXCLUDED_INBOUND_PORT, Played, Scene, excluded_cidr, play, scenes, table};
+pub use socket::original_destination;
 pub use stage::{
-    APPLICATION_PORTS, Mode, PROXY_DNS_PORT, PROXY_INBOUND_PORT, PROXY_OUTBOUND_PORT, SERVER_PORTS,
-    Stage,
+    APPLICATION_PORTS, Mode, PROXY_DNS_PORT, PROXY_INBOUND_PORT, PROXY_OUTBOUND_PORT,
+    PROXY_TUNNEL_PORT, SERVER_PORTS, Stage, ZTUNNEL_MARK,
 };
 pub use table::{Table, Tone};

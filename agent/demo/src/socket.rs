@@ -38,16 +38,27 @@ fn make_transparent(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// A socket that waits at a port of every address. Calls of `accept` and `recv`
-/// never wait on it.
+/// How a listener is opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Options {
+    /// `IP_TRANSPARENT`
+    pub(super) transparent: bool,
+    /// `SO_MARK`, which accepted connections have, too.
+    pub(super) mark: Option<u32>,
+}
+
+/// A listening socket. Calls of `accept` and `recv` do not block.
 pub(super) fn listen(
     protocol: Protocol,
     address: SocketAddr,
-    transparent: bool,
+    options: Options,
 ) -> io::Result<Socket> {
     let socket = open(protocol, address)?;
     socket.set_reuse_address(true)?;
-    if transparent {
+    if let Some(mark) = options.mark {
+        socket.set_mark(mark)?;
+    }
+    if options.transparent {
         make_transparent(&socket, address)?;
     }
     socket.bind(&address.into())?;
@@ -81,7 +92,7 @@ pub(super) fn connect(flow: &Flow, port: u16) -> io::Result<Socket> {
 
 /// The address that was asked for before it was rewritten, from connection tracking:
 /// `getsockopt(SO_ORIGINAL_DST)`. Without an entry the socket's own address.
-pub(crate) fn original_destination(socket: &impl AsFd, local: SocketAddr) -> SocketAddr {
+pub fn original_destination(socket: &impl AsFd, local: SocketAddr) -> SocketAddr {
     let found = if local.is_ipv6() {
         getsockopt(socket, sockopt::Ip6tOriginalDst).map(|raw| {
             let address = Ipv6Addr::from(raw.sin6_addr.s6_addr);
@@ -101,4 +112,34 @@ pub(super) fn ip(address: &socket2::SockAddr) -> io::Result<SocketAddr> {
     address
         .as_socket()
         .ok_or_else(|| io::Error::other("an address of another family"))
+}
+
+/// Another listener was faster to be looked at, or the caller has gone.
+pub(super) fn or_nothing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// The network's answer to a flow, as opposed to a mistake of ours.
+pub(super) fn is_refusal(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(
+        error.kind(),
+        Kind::ConnectionRefused
+            | Kind::ConnectionReset
+            | Kind::TimedOut
+            | Kind::WouldBlock
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+    )
 }

@@ -15,7 +15,7 @@ use weir_netlink::{Error, Result};
 use super::flow::{Flow, Outcome, Protocol, Receiver};
 use super::lab::{Lab, Place};
 use super::owner::Owner;
-use super::socket::{self, PATIENCE};
+use super::socket::{self, Options, PATIENCE, is_refusal, or_nothing};
 
 /// The proxy's port for what the application sends.
 pub const PROXY_OUTBOUND_PORT: u16 = 15001;
@@ -23,8 +23,12 @@ pub const PROXY_OUTBOUND_PORT: u16 = 15001;
 pub const PROXY_INBOUND_PORT: u16 = 15006;
 /// The proxy's port for name queries.
 pub const PROXY_DNS_PORT: u16 = 15053;
+/// ztunnel's port for connections of another ztunnel. The application listens there if its proxy is a sidecar.
+pub const PROXY_TUNNEL_PORT: u16 = 15008;
+/// `SO_MARK` of all sockets of ztunnel.
+pub const ZTUNNEL_MARK: u32 = 0x539;
 /// Where the application waits.
-pub const APPLICATION_PORTS: [u16; 4] = [8080, 9090, 15020, 15008];
+pub const APPLICATION_PORTS: [u16; 4] = [8080, 9090, 15020, PROXY_TUNNEL_PORT];
 /// Where the server waits, with TCP; for names with UDP too.
 pub const SERVER_PORTS: [u16; 4] = [80, 443, 5432, 53];
 
@@ -59,25 +63,50 @@ impl<'a> Stage<'a> {
     ///
     /// A port is taken; `EPERM` as [`Owner::run`].
     pub fn open(lab: &'a Lab, mode: Mode) -> Result<Self> {
+        let inbound = Options {
+            transparent: mode == Mode::Tproxy,
+            mark: None,
+        };
+        Self::with(lab, Options::default(), inbound, Receiver::Application)
+    }
+
+    /// Opens all listeners as a pod in ambient mode has them: those of the proxy are transparent and marked, as ztunnel
+    /// opens them, and port 15008 is one of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stage::open`].
+    pub fn ambient(lab: &'a Lab) -> Result<Self> {
+        let ztunnel = Options {
+            transparent: true,
+            mark: Some(ZTUNNEL_MARK),
+        };
+        Self::with(lab, ztunnel, ztunnel, Receiver::ProxyTunnel)
+    }
+
+    fn with(lab: &'a Lab, proxy: Options, inbound: Options, tunnel: Receiver) -> Result<Self> {
         let mut stage = Self {
             lab,
             listeners: Vec::new(),
             token: AtomicU32::new(1),
         };
-        let tproxy = mode == Mode::Tproxy;
         let tcp = Protocol::Tcp;
-        stage.listen(Receiver::ProxyOutbound, tcp, PROXY_OUTBOUND_PORT, false)?;
-        stage.listen(Receiver::ProxyInbound, tcp, PROXY_INBOUND_PORT, tproxy)?;
+        stage.listen(Receiver::ProxyOutbound, tcp, PROXY_OUTBOUND_PORT, proxy)?;
+        stage.listen(Receiver::ProxyInbound, tcp, PROXY_INBOUND_PORT, inbound)?;
         for protocol in [tcp, Protocol::Udp] {
-            stage.listen(Receiver::ProxyDns, protocol, PROXY_DNS_PORT, false)?;
+            stage.listen(Receiver::ProxyDns, protocol, PROXY_DNS_PORT, proxy)?;
         }
         for port in APPLICATION_PORTS {
-            stage.listen(Receiver::Application, tcp, port, false)?;
+            let (receiver, options) = match port {
+                PROXY_TUNNEL_PORT => (tunnel, proxy),
+                _ => (Receiver::Application, Options::default()),
+            };
+            stage.listen(receiver, tcp, port, options)?;
         }
         for port in SERVER_PORTS {
-            stage.listen(Receiver::Server, tcp, port, false)?;
+            stage.listen(Receiver::Server, tcp, port, Options::default())?;
         }
-        stage.listen(Receiver::Server, Protocol::Udp, 53, false)?;
+        stage.listen(Receiver::Server, Protocol::Udp, 53, Options::default())?;
         Ok(stage)
     }
 
@@ -87,7 +116,7 @@ impl<'a> Stage<'a> {
         receiver: Receiver,
         protocol: Protocol,
         port: u16,
-        transparent: bool,
+        options: Options,
     ) -> Result<()> {
         let (place, owner) = match receiver {
             Receiver::Server => (Place::Server, Owner::ROOT),
@@ -98,7 +127,7 @@ impl<'a> Stage<'a> {
             let address = SocketAddr::new(self.listening_at(receiver, protocol, family), port);
             let socket = owner
                 .run(self.lab.netns(place), || {
-                    socket::listen(protocol, address, transparent)
+                    socket::listen(protocol, address, options)
                 })?
                 .map_err(|e| Error::io("listen as", format!("{receiver} at {address}"), &e))?;
             self.listeners.push(Listener {
@@ -256,34 +285,4 @@ impl Listener {
         let local = socket.local_addr()?;
         Ok(Some((local, local, source)))
     }
-}
-
-/// Another listener was faster to be looked at, or the caller has gone.
-fn or_nothing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(e)
-            if matches!(
-                e.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(e) => Err(e),
-    }
-}
-
-/// The network's answer to a flow, as opposed to a mistake of ours.
-fn is_refusal(error: &io::Error) -> bool {
-    use io::ErrorKind as Kind;
-    matches!(
-        error.kind(),
-        Kind::ConnectionRefused
-            | Kind::ConnectionReset
-            | Kind::TimedOut
-            | Kind::WouldBlock
-            | Kind::HostUnreachable
-            | Kind::NetworkUnreachable
-    )
 }

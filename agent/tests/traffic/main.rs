@@ -1,4 +1,4 @@
-//! Real traffic through the sidecar's rules: who gets each flow, and whether the
+//! Real traffic through the rules for sidecars and for ambient mode: who gets each flow, and whether the
 //! receiver can tell where it was meant to go.
 //!
 //! Each test builds a node of its own out of network namespaces; flows run for IPv4 and
@@ -13,6 +13,8 @@
 #![allow(missing_docs, unreachable_pub)]
 
 mod alike;
+mod ambient;
+mod ambient_pods;
 mod dns;
 use weir_testing::effort;
 mod inbound;

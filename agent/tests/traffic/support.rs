@@ -104,11 +104,13 @@ pub struct Pod<'a> {
 impl<'a> Pod<'a> {
     fn with(lab: &'a Lab, case: Case, more: Value) -> Self {
         program(lab.netns(Place::Pod), case.engine, &config(case.mode, more));
-        Self {
-            lab,
-            case,
-            stage: Stage::open(lab, case.mode).expect("everybody in place"),
-        }
+        let stage = Stage::open(lab, case.mode).expect("everybody in place");
+        Self::on(stage, lab, case)
+    }
+
+    /// A pod whose rules and listeners are there already.
+    pub fn on(stage: Stage<'a>, lab: &'a Lab, case: Case) -> Self {
+        Self { lab, case, stage }
     }
 
     /// An address and port of a place on its `eth0`.
