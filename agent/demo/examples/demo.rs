@@ -9,7 +9,7 @@ fn main() -> ExitCode {
     if std::path::Path::new(&name).file_name() == Some("weir-cni".as_ref()) {
         return weir_cni::plugin::main();
     }
-    match weir_demo::run(false, false) {
+    match weir_demo::run(false, false, false) {
         Ok(code) => ExitCode::from(code),
         Err(e) => {
             eprintln!("demo: {e}");

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod ambient;
 mod api;
 mod flow;
 mod lab;
@@ -18,6 +19,7 @@ mod node;
 mod owner;
 pub mod probe;
 mod ready;
+mod redirection;
 mod run;
 mod scene;
 mod socket;
@@ -25,6 +27,7 @@ mod stage;
 mod table;
 mod trace;
 
+pub use ambient::ambient_scenes;
 pub use flow::{Flow, Outcome, Protocol, Receiver};
 pub use lab::{Attached, Lab, Place};
 pub use owner::Owner;

@@ -1,10 +1,10 @@
 //! `weir demo`: a pod is made, redirected, watched and taken away.
 
 use super::flow::{Outcome, Protocol};
-use super::node::Node;
 use super::owner::Owner;
+use super::redirection::{Redirection, step, text};
 use super::trace::{Counters, Held};
-use super::{Lab, Mode, Place, Played, Stage, Table, Tone, scenes};
+use super::{Flow, Lab, Place, Played, Table, Tone};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
@@ -18,11 +18,11 @@ struct Watched {
     rule: Option<String>,
 }
 
-/// Runs the demonstration; the exit code is 0 when every flow went where it should.
+/// Runs the demonstration for a pod with a sidecar, or for one in ambient mode; the exit code is 0 when every flow went where it should.
 ///
 /// # Errors
 /// In words: what could not be made, and what to do about it.
-pub fn run(as_json: bool, keep_going: bool) -> Result<u8, String> {
+pub fn run(ambient: bool, as_json: bool, keep_going: bool) -> Result<u8, String> {
     let start = Instant::now();
     let host = Host::look();
     step("make a client, a pod and a server, each in a network namespace of its own");
@@ -34,16 +34,16 @@ pub fn run(as_json: bool, keep_going: bool) -> Result<u8, String> {
         }
     })?;
     may_send_as_everybody(&lab)?;
-    let node = Node::create(&lab)?;
+    let redirection = match ambient {
+        true => Redirection::ambient(&lab)?,
+        false => Redirection::sidecar(&lab)?,
+    };
     let pod = lab.netns(Place::Pod);
-    step("run the CNI plugin for the pod: ADD, then CHECK");
-    node.add(pod)?;
-    node.check(pod)?;
+    redirection.add(pod)?;
     let held = Held::read(pod).map_err(text)?;
     step(&format!("the kernel holds {held}; send traffic"));
-    let watched = watch(&lab, keep_going)?;
-    step("run the CNI plugin again: DEL; take the rules away, then the namespaces");
-    let left = take_away(node, lab, &host)?;
+    let watched = watch(&lab, &redirection, keep_going)?;
+    let left = take_away(redirection, lab, &host)?;
     let good = left.is_empty() && watched.iter().all(|w| w.played.is_good());
     let seconds = start.elapsed().as_secs_f32();
     let printed = if as_json {
@@ -75,20 +75,15 @@ fn may_send_as_everybody(lab: &Lab) -> Result<(), String> {
     Ok(())
 }
 
-/// Progress goes where it does not mix with the answer.
-fn step(what: &str) {
-    eprintln!("weir demo: {what}");
-}
-
-fn text(e: impl std::fmt::Display) -> String {
-    e.to_string()
-}
-
-fn watch(lab: &Lab, keep_going: bool) -> Result<Vec<Watched>, String> {
-    let stage = Stage::open(lab, Mode::Redirect).map_err(text)?;
+fn watch(lab: &Lab, redirection: &Redirection, keep_going: bool) -> Result<Vec<Watched>, String> {
+    let stage = redirection.stage(lab)?;
     let pod = lab.netns(Place::Pod);
     let mut watched = Vec::new();
-    for scene in lab.families().iter().flat_map(|f| scenes(lab, *f)) {
+    for scene in lab
+        .families()
+        .iter()
+        .flat_map(|f| redirection.scenes(lab, *f))
+    {
         let before = Counters::read(pod).map_err(text)?;
         let outcome = stage.send(&scene.flow).map_err(text)?;
         let rule = Counters::read(pod).map_err(text)?.decided_since(&before);
@@ -103,17 +98,14 @@ fn watch(lab: &Lab, keep_going: bool) -> Result<Vec<Watched>, String> {
 }
 
 /// What is left behind, in words; nothing when all is as it was before.
-fn take_away(node: Node, lab: Lab, host: &Host) -> Result<Vec<String>, String> {
+fn take_away(redirection: Redirection, lab: Lab, host: &Host) -> Result<Vec<String>, String> {
     let pod = lab.netns(Place::Pod).try_clone().map_err(text)?;
-    node.del(&pod)?;
-    node.del(&pod)?;
     let sandbox = Sandbox::of(pod).map_err(text)?;
-    sandbox.clean(None).map_err(text)?;
+    let dir = redirection.remove(&sandbox)?;
     let mut left = Vec::new();
     left.extend(Held::read(sandbox.netns()).map_err(text)?.names());
-    let dir = node.dir().to_path_buf();
-    drop((sandbox, node, lab));
-    if dir.exists() {
+    drop((sandbox, lab));
+    if let Some(dir) = dir.filter(|dir| dir.exists()) {
         left.push(format!("the directory {}", dir.display()));
     }
     left.extend(host.compare(&Host::look()));
@@ -183,7 +175,7 @@ fn to_text(watched: &[Watched], left: &[String], seconds: f32) -> String {
         };
         let cells = vec![
             flow.name.clone(),
-            flow.owner.to_string(),
+            sender(flow),
             format!("{} {}", flow.protocol, flow.to),
             arrived,
             original,
@@ -203,6 +195,14 @@ fn to_text(watched: &[Watched], left: &[String], seconds: f32) -> String {
         "\n{table}\n{good} of {} flows went where they should, in {seconds:.1} s\n{rest}\n",
         watched.len()
     )
+}
+
+/// The user and the group, and the mark if there is one.
+fn sender(flow: &Flow) -> String {
+    match flow.mark {
+        Some(mark) => format!("{} mark {mark:#x}", flow.owner),
+        None => flow.owner.to_string(),
+    }
 }
 
 fn arrival(played: &Played) -> (String, String) {
@@ -225,6 +225,7 @@ fn to_json(watched: &[Watched], left: &[String], good: bool) -> Value {
                 "flow": flow.name,
                 "protocol": flow.protocol.to_string(),
                 "owner": flow.owner.to_string(),
+                "mark": flow.mark,
                 "sentTo": flow.to.to_string(),
                 "arrivedAt": arrived,
                 "originalDestination": original,

@@ -6,8 +6,8 @@ use weir_netfilter::nft::{Chain, Rule, Ruleset, Statement, Table, Verdict};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, ErrorKind, Netns, Result};
 
-/// The table where the first packet of every connection is decided upon.
-const NAT: &str = "istio-proxy-nat";
+/// The tables where the first packet of every connection is decided upon.
+const NAT: [&str; 2] = ["istio-proxy-nat", "istio-ambient-nat"];
 /// Chains that only carry out what another rule decided.
 const CARRY_OUT: [&str; 2] = ["istio-redirect", "istio-in-redirect"];
 
@@ -112,7 +112,10 @@ impl Counters {
 }
 
 fn nat(ruleset: &Ruleset) -> Option<&Table> {
-    ruleset.tables.iter().find(|t| t.name == NAT)
+    ruleset
+        .tables
+        .iter()
+        .find(|t| NAT.contains(&t.name.as_str()))
 }
 
 /// Rules that counted something, in the order in which the packet met them.
@@ -120,16 +123,23 @@ fn walk(now: &Table, then: &Table, chain: &Chain, path: &mut Vec<(String, Rule)>
     let old = then.chain(&chain.name);
     for (i, rule) in chain.rules.iter().enumerate() {
         let before = old.and_then(|c| c.rules.get(i)).map_or(0, packets);
-        if packets(rule) <= before {
+        if packets(rule) > before {
+            path.push((chain.name.clone(), rule.clone()));
+        } else if has_counter(rule) {
             continue;
         }
-        path.push((chain.name.clone(), rule.clone()));
+        // A jump without a counter may have been taken: the rules of that chain show it.
         if let Some(Statement::Verdict(Verdict::Jump(to))) = rule.statements.last()
             && let Some(next) = now.chain(to)
         {
             walk(now, then, next, path);
         }
     }
+}
+
+fn has_counter(rule: &Rule) -> bool {
+    let is_counter = |s: &Statement| matches!(s, Statement::Counter(_));
+    rule.statements.iter().any(is_counter)
 }
 
 fn packets(rule: &Rule) -> u64 {

@@ -349,6 +349,9 @@ pub(super) enum JobArg {
 
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
+    /// Show a pod in ambient mode in place of one with a sidecar
+    #[arg(long)]
+    pub(super) ambient: bool,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,

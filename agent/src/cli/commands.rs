@@ -88,8 +88,9 @@ Examples:
   weir restore --netns /run/netns/pod sets.ipset";
 
 const DEMO: &str = "\
-Example:
+Examples:
   sudo weir demo
+  sudo weir demo --ambient
 
 Everything lives in network namespaces of its own and is gone afterwards.";
 

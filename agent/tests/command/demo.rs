@@ -1,5 +1,6 @@
 //! `weir demo` does what the README says.
 // matrix: every; smoke; variants all
+#![allow(clippy::indexing_slicing, clippy::print_stdout, reason = "a test")]
 
 use crate::rights::unmapped;
 use crate::support::{exists, weir};
@@ -7,7 +8,17 @@ use serde_json::Value;
 
 #[test]
 fn every_flow_goes_where_it_should_and_nothing_is_left() {
-    let run = weir(&["demo", "--json"]);
+    shows(&["demo", "--json"], 8);
+}
+
+#[test]
+fn flows_of_ambient_mode_go_where_they_should_too() {
+    shows(&["demo", "--ambient", "--json"], 10);
+}
+
+/// So many flows for each family.
+fn shows(command: &[&str], count: usize) {
+    let run = weir(command);
     if run.stderr.contains("needs root") {
         eprintln!("skipped: {}", run.stderr);
         return;
@@ -30,7 +41,7 @@ fn every_flow_goes_where_it_should_and_nothing_is_left() {
     let has_ipv6 = exists("/proc/sys/net/ipv6");
     let flows = shown["flows"].as_array().unwrap();
     assert!(
-        flows.len() >= if has_ipv6 { 16 } else { 8 },
+        flows.len() >= if has_ipv6 { 2 * count } else { count },
         "{}",
         flows.len()
     );
