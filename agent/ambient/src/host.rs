@@ -14,6 +14,7 @@ use crate::config::Config;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use weir_cni::compile::Engine;
 use weir_netfilter::ipset::{self, Entry, Header, IpsetEngine, Key, SetFamily, SetType};
 use weir_netfilter::nft::{
@@ -30,6 +31,8 @@ pub const SETS: [&str; 2] = ["istio-inpod-probes-v4", "istio-inpod-probes-v6"];
 const CHAIN: &str = "ISTIO_POSTRT";
 /// The table of nf_tables.
 const TABLE: &str = crate::redirect::TABLES[0];
+/// How long the lock of the tools is waited for; kube-proxy waits as long.
+const LOCK: Duration = Duration::from_secs(5);
 /// The tag of the rule that jumps to it.
 const TAG: u32 = u32::from_be_bytes(*b"weir");
 
@@ -174,7 +177,7 @@ pub fn remove() -> Result<Vec<String>> {
     }
     let used = std::fs::read("/proc/thread-self/net/ip_tables_names").unwrap_or_default();
     if !used.is_empty() {
-        let gone = xtables::XtEngine::open()?.remove(&ownership());
+        let gone = legacy_engine()?.remove(&ownership());
         removed.extend(gone.ops.iter().map(ToString::to_string));
         if let Some(e) = gone.failures.into_iter().next() {
             return Err(e);
@@ -291,10 +294,16 @@ pub fn ruleset(host: &Host) -> Result<Ruleset> {
 fn by_legacy(host: &Host) -> Result<Vec<String>> {
     let names: Vec<String> = SETS.iter().map(|name| (*name).to_owned()).collect();
     let sets = IpsetEngine::open()?.apply(&sets(host), &names)?;
-    let rules = xtables::XtEngine::open()?.apply(&legacy(host), &ownership())?;
+    let rules = legacy_engine()?.apply(&legacy(host), &ownership())?;
     let mut changes: Vec<String> = sets.ops.iter().map(ToString::to_string).collect();
     changes.extend(rules.ops.iter().map(ToString::to_string));
     Ok(changes)
+}
+
+/// kube-proxy and the network's plugin write the tables of the host, too: by the lock that the tools have, nobody's change
+/// is lost.
+fn legacy_engine() -> Result<xtables::XtEngine> {
+    Ok(xtables::XtEngine::open()?.writers(xtables::Writers::Others { patience: LOCK }))
 }
 
 fn ownership() -> xtables::Ownership {

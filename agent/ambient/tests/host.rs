@@ -358,3 +358,30 @@ fn probes_arrive_from_their_own_address_and_nothing_else_does() {
         }
     }
 }
+
+/// Other programs write the tables of the host, and hold this lock meanwhile.
+#[test]
+fn the_lock_of_the_tools_is_honoured() {
+    let netns = namespace_or_skip!();
+    let host = host(&[("10.0.0.1", "a")]);
+    if applied(&netns, &host, Engine::Xtables).is_none() {
+        return;
+    }
+    netns.run(remove).unwrap().unwrap();
+    let mut options = std::fs::OpenOptions::new();
+    let lock = options
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open("/run/xtables.lock")
+        .unwrap();
+    lock.lock().unwrap();
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| done.send(applied(&netns, &host, Engine::Xtables)));
+        let early = is_done.recv_timeout(Duration::from_millis(300));
+        lock.unlock().unwrap();
+        assert!(early.is_err(), "written while another program had the lock");
+        assert!(!is_done.recv_timeout(LONG).unwrap().unwrap().is_empty());
+    });
+}
