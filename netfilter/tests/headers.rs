@@ -123,11 +123,6 @@ const NOT_DECLARED: &[(&str, &str)] = &[
     ("NFTA_NG_SET_ID", "deprecated"),
     ("NFTA_HASH_SET_NAME", "deprecated"),
     ("NFTA_HASH_SET_ID", "deprecated"),
-    (
-        "NFTA_GEN_PROC_PID",
-        "who made the last commit; weir asks for the number only",
-    ),
-    ("NFTA_GEN_PROC_NAME", "the same"),
 ];
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! One file per expression, each a declaration of its attributes in the order in which `nft` writes them. [`Expr`] is
 //! the sum type; an unknown expression remains [`Expr::Opaque`] with its bytes. The file of an expression also holds
-//! its normal form and its text ([`Instruction`]). `nft::linearize` makes expressions of statements,
+//! its normal form and its text (`Instruction`). `nft::linearize` makes expressions of statements,
 //! `nft::delinearize` statements of expressions, and `nft::listing` text.
 
 mod bitwise;
