@@ -15,10 +15,10 @@ const VALIDATION: &str = r#"  initContainers:
 "#;
 
 /// A node whose agent acts as told, until this value goes away.
-struct Policy(&'static Node);
+pub(crate) struct Policy(&'static Node);
 
 impl Policy {
-    fn set(node: &'static Node, settings: &str) -> Self {
+    pub(crate) fn set(node: &'static Node, settings: &str) -> Self {
         let policy = Self(node);
         policy.patch(settings);
         policy
@@ -50,7 +50,7 @@ impl Policy {
 
 impl Drop for Policy {
     fn drop(&mut self) {
-        self.patch(r#""REPAIR_REPAIR_PODS":"true","REPAIR_DELETE_PODS":"false","REPAIR_LABEL_PODS":"false""#);
+        self.patch(r#""AMBIENT_ENABLED":"false","REPAIR_REPAIR_PODS":"true","REPAIR_DELETE_PODS":"false","REPAIR_LABEL_PODS":"false""#);
     }
 }
 

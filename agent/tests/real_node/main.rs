@@ -13,6 +13,7 @@
 )]
 
 mod agent_gone;
+mod ambient;
 mod broken_pods;
 mod callers;
 mod containerd2;

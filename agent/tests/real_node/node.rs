@@ -178,6 +178,20 @@ impl Node {
         network["path"].as_str().unwrap().to_owned()
     }
 
+    /// Removes all rules of a namespace, as another program would.
+    pub(crate) fn flush(&self, netns: &str) {
+        let init = self.ok(&["pid"]).trim().to_owned();
+        let path = format!(
+            "--net=/proc/{init}/root/run/netns/{}",
+            netns.rsplit('/').next().unwrap()
+        );
+        let flush = Command::new("nsenter")
+            .args([&path, "nft", "flush", "ruleset"])
+            .output()
+            .unwrap();
+        printed(flush, &path);
+    }
+
     /// The rules of a namespace with their handles, by the real tool of this machine.
     pub(crate) fn handles(&self, netns: &str) -> String {
         let init = self.ok(&["pid"]).trim().to_owned();
