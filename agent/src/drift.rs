@@ -1,7 +1,8 @@
 //! Notices at once that something changes the rules of a pod.
 //!
 //! A socket in each namespace listens for commits of nf_tables. Legacy tables tell nobody: for these there are the rounds.
-//! What changed is not told either, and our own commits are told like those of others: whoever asked for the watch looks.
+//! A commit does not say what changed, and the agent's own are reported like those of other programs, so the rules are
+//! compared after each.
 
 use crate::journal::ambient::Writer;
 use crate::reconcile::Uid;

@@ -31,7 +31,7 @@ pub const SETS: [&str; 2] = ["istio-inpod-probes-v4", "istio-inpod-probes-v6"];
 const CHAIN: &str = "ISTIO_POSTRT";
 /// The table of nf_tables.
 const TABLE: &str = crate::redirect::TABLES[0];
-/// How long the lock of the tools is waited for; kube-proxy waits as long.
+/// Time limit for the lock of the tools; kube-proxy has the same.
 const LOCK: Duration = Duration::from_secs(5);
 /// The tag of the rule that jumps to it.
 const TAG: u32 = u32::from_be_bytes(*b"weir");

@@ -104,7 +104,7 @@ pub(super) trait Proxy: Send + Sync {
 
 /// The host's part: probes of the kubelet are not captured.
 pub(super) trait Probes: Send + Sync {
-    /// These are addresses of the pod, whosever they were before.
+    /// These are addresses of the pod, also where another pod had them before.
     ///
     /// # Errors
     /// The host's rules may not know them.

@@ -72,7 +72,7 @@ impl weir_zds::Workloads for All {
     }
 }
 
-/// What ztunnel does goes to the journal, and wakes whoever waits for it.
+/// What ztunnel does goes to the journal and wakes the keeper.
 pub(super) struct Told {
     pub(super) journal: Journal,
     pub(super) wake: Wake,

@@ -177,7 +177,7 @@ fn a_pod_joins_is_healed_and_leaves() {
         "{probed}"
     );
     assert_eq!(agent.metric("ztunnel_connected"), 1);
-    // Somebody else writes: it is healed at once, and told with the name of the program.
+    // Another program writes: it is healed at once, and the log has the program's name.
     sandbox.tool("nft", &["flush", "ruleset"]);
     let took = agent.until("healed", || is_captured(&sandbox));
     assert!(took < Duration::from_secs(2), "{took:?}");

@@ -210,7 +210,8 @@ impl Line<'_> {
         }
     }
 
-    /// All pods, then that this was all. Pods are waited for: without them ztunnel would drop those that it has.
+    /// All pods, then the end of the snapshot. It is not sent before the pods are known: ztunnel drops every pod that is not
+    /// in it.
     fn snapshot(&mut self, connection: &Connection) -> Result<(), End> {
         let until = Instant::now() + self.shared.options.patience;
         let all = loop {
@@ -312,7 +313,7 @@ impl Line<'_> {
     }
 }
 
-/// The next request that somebody still waits for.
+/// The next request whose caller has not given up.
 fn next(connection: &Connection) -> Option<Asked> {
     let mut waiting = connection.waiting();
     let now = Instant::now();
