@@ -16,6 +16,7 @@ pub(crate) mod pod;
 pub(crate) mod process;
 mod recent;
 mod ring;
+pub(crate) mod serve;
 pub(crate) mod watch;
 
 pub(crate) use about::{About, Notice, Subject};
@@ -45,6 +46,8 @@ pub(crate) enum Event {
     Ambient(ambient::Event),
     /// The process itself.
     Process(process::Event),
+    /// The servers.
+    Serve(serve::Event),
 }
 
 /// The sentence for people.
@@ -81,7 +84,8 @@ subjects!(
     Api(api),
     Install(install),
     Ambient(ambient),
-    Process(process)
+    Process(process),
+    Serve(serve)
 );
 
 /// What takes events. It must not block.

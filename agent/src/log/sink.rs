@@ -87,10 +87,6 @@ impl Log {
         self.say(Level::Warn, msg);
     }
 
-    pub(crate) fn error(&self, msg: &str) {
-        self.say(Level::Error, msg);
-    }
-
     /// One line of the agent, now.
     pub(crate) fn say(&self, level: Level, msg: &str) {
         if self.hears(Scope::Agent, level) {

@@ -96,7 +96,7 @@ impl Sight {
 
 impl Metrics {
     /// Whether something is not seen.
-    pub(crate) fn blind(&self, of: Blind, blind: bool) {
+    pub(super) fn blind(&self, of: Blind, blind: bool) {
         self.sight.set(of, blind);
     }
 

@@ -12,8 +12,6 @@ mod plugin;
 mod pods;
 mod repair;
 
-pub(crate) use blind::Blind;
-pub(crate) use plugin::LineResult;
 pub(crate) use repair::ratio;
 
 use crate::journal::{Event, Sink, process};
@@ -80,11 +78,6 @@ impl Metrics {
         }
     }
 
-    /// Whether a descriptor is free.
-    pub(crate) fn exhausted(&self, exhausted: bool) {
-        self.exhausted.set(i64::from(exhausted));
-    }
-
     /// The same in the text format of Prometheus, 0.0.4.
     pub(crate) fn classic_text(&self) -> String {
         format::classic(&self.text())
@@ -111,6 +104,7 @@ impl Sink for Metrics {
                 self.lines_dropped.inc_by(*lines);
             }
             Event::Ambient(event) => self.of_ambient(event),
+            Event::Serve(event) => self.of_servers(event),
             Event::Process(_) => {}
         }
     }
@@ -148,6 +142,7 @@ fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
 mod tests {
     use super::*;
     use crate::journal::install::{self, Step};
+    use crate::journal::serve::{self, LineResult, Lookup};
     use crate::journal::watch::{self, Objects};
 
     #[test]
@@ -163,7 +158,9 @@ mod tests {
             why: String::new(),
             retry: None,
         });
-        metrics.plugin_line(LineResult::Dropped);
+        let serve = |event: serve::Event| metrics.record(SystemTime::now(), &event.into());
+        let result = LineResult::Dropped;
+        serve(serve::Event::PluginLine { result });
         let of = || Objects::Pods("n".into());
         let watch = |event: watch::Event| metrics.record(SystemTime::now(), &event.into());
         watch(watch::Event::Fails {
@@ -178,7 +175,8 @@ mod tests {
             known: 3,
             news: watch::News::Again,
         });
-        metrics.pod_lookup("known");
+        let result = Lookup::Known;
+        serve(serve::Event::PodLookup { result });
         let text = metrics.text();
         for line in [
             "weir_pods_watched 3",

@@ -56,7 +56,7 @@ fn name(phase: Phase) -> Option<&'static str> {
 
 impl Metrics {
     /// What was spent on one pod, by `plugin` or `agent`.
-    pub(crate) fn phases(&self, by: &'static str, spent: &Spent) {
+    pub(super) fn phases(&self, by: &'static str, spent: &Spent) {
         for (phase, time) in spent.spent() {
             let seconds = time.as_secs_f64();
             match name(phase) {

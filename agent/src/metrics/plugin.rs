@@ -1,23 +1,13 @@
-//! What the plugin tells and asks.
+//! What the plugin tells and asks, and the sockets for it.
 
+use super::blind::Blind;
 use super::{Label, Metrics, counters};
+use crate::journal::serve::{Event, LineResult, Lookup, Socket};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
-
-/// What became of a line of the plugin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LineResult {
-    Emitted,
-    /// Below the level.
-    Quiet,
-    /// Not a line.
-    Malformed,
-    /// Too many.
-    Dropped,
-    /// A connection of another user than root, whatever it would have said.
-    Refused,
-}
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What became of a question for a pod.
 const LOOKUPS: [&str; 5] = ["known", "unknown", "unsynced", "malformed", "refused"];
@@ -26,6 +16,8 @@ const LOOKUPS: [&str; 5] = ["known", "unknown", "unsynced", "malformed", "refuse
 pub(super) struct Plugin {
     lines: Family<Label, Counter>,
     lookups: Family<Label, Counter>,
+    /// Whether the socket for lines, and the one for pods, cannot be had.
+    lost: Arc<[AtomicBool; 2]>,
 }
 
 impl Plugin {
@@ -45,12 +37,34 @@ impl Plugin {
                 "result",
                 &LOOKUPS,
             ),
+            lost: Arc::default(),
         }
     }
 }
 
 impl Metrics {
-    pub(crate) fn plugin_line(&self, result: LineResult) {
+    pub(super) fn of_servers(&self, event: &Event) {
+        match event {
+            Event::PluginLine { result } => self.plugin_line(*result),
+            Event::PodLookup { result } => self.pod_lookup(*result),
+            Event::DescriptorsExhausted { .. } => _ = self.exhausted.set(1),
+            Event::DescriptorsFree => _ = self.exhausted.set(0),
+            _ => {}
+        }
+        if let Some((socket, failure)) = event.of_socket() {
+            let [lines, pods] = &*self.plugin.lost;
+            let lost = match socket {
+                Socket::Lines => lines,
+                Socket::Pods => pods,
+                Socket::Entry | Socket::Agent => return,
+            };
+            lost.store(failure.is_some(), Ordering::Release);
+            let any = [lines, pods].iter().any(|l| l.load(Ordering::Acquire));
+            self.blind(Blind::Plugin, any);
+        }
+    }
+
+    fn plugin_line(&self, result: LineResult) {
         let result = match result {
             LineResult::Emitted => "emitted",
             LineResult::Quiet => "quiet",
@@ -61,11 +75,15 @@ impl Metrics {
         self.plugin.lines.get_or_create(&[("result", result)]).inc();
     }
 
-    /// The plugin asked for a pod.
-    pub(crate) fn pod_lookup(&self, result: &'static str) {
-        self.plugin
-            .lookups
-            .get_or_create(&[("result", result)])
-            .inc();
+    fn pod_lookup(&self, result: Lookup) {
+        let result = match result {
+            Lookup::Known => "known",
+            Lookup::Unknown => "unknown",
+            Lookup::Unsynced => "unsynced",
+            Lookup::Malformed => "malformed",
+            Lookup::Refused => "refused",
+        };
+        let label = [("result", result)];
+        self.plugin.lookups.get_or_create(&label).inc();
     }
 }

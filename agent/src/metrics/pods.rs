@@ -1,6 +1,7 @@
 //! The pods of this node, as they are watched.
 
-use super::{Blind, Label, Metrics, counters, gauge};
+use super::blind::Blind;
+use super::{Label, Metrics, counters, gauge};
 use crate::journal::watch::{Event, Kind, Objects};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

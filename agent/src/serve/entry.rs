@@ -5,7 +5,6 @@ use super::peer::{Refusals, accept_root};
 use crate::ambient::{Entry, HandedOver};
 use crate::journal::Journal;
 use crate::journal::ambient::Event;
-use crate::log::Log;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
@@ -27,11 +26,11 @@ pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
     super::logs::bind_for(path, 0o600)
 }
 
-pub(super) async fn serve(listener: UnixListener, entry: Entry, journal: Journal, log: Log) {
+pub(super) async fn serve(listener: UnixListener, entry: Entry, journal: Journal) {
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
         return;
     };
-    let refusals = Refusals::new("hands pods over", &log);
+    let refusals = Refusals::new("hands pods over", &journal);
     // Who may say which namespace is a pod's may have any captured.
     let accept = || accept_root(&listener, |who: String| refusals.say(&who));
     let handler = move |request: Request<Incoming>| {

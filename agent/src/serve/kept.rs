@@ -4,7 +4,8 @@
 //! nothing of it. So the name is looked at every few seconds and bound anew, unless another process listens there: an
 //! agent of the next version takes over while this one ends, and both would take the name from each other for ever.
 
-use crate::log::Log;
+use crate::journal::Journal;
+use crate::journal::serve::{Event, Socket};
 use futures::future::{Either, select};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -20,13 +21,12 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Time limit of the connection that shows whether a process listens.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Which socket it is, and who hears what becomes of it.
-pub(super) struct Kept<T> {
+/// Which socket it is, and where what becomes of it is recorded.
+pub(super) struct Kept {
+    pub(super) socket: Socket,
     pub(super) path: PathBuf,
     pub(super) bind: fn(&Path) -> Result<UnixListener>,
-    pub(super) log: Log,
-    /// Why the plugin does not reach this agent there; `None` when it does.
-    pub(super) told: T,
+    pub(super) journal: Journal,
 }
 
 /// Tells a name that was bound from one that another process bound later.
@@ -38,7 +38,7 @@ fn identity(path: &Path) -> Result<Identity> {
     Ok((found.dev(), found.ino(), found.created().ok()))
 }
 
-impl<T: Fn(Option<&str>)> Kept<T> {
+impl Kept {
     /// Serves for ever, `first` until its name is lost, and those that are bound after it. `None`: it could not be bound
     /// yet, which was said.
     pub(super) async fn serve<F: Future<Output = ()>>(
@@ -47,6 +47,10 @@ impl<T: Fn(Option<&str>)> Kept<T> {
         serve: impl Fn(UnixListener) -> F,
     ) {
         let mut next = first;
+        let socket = self.socket;
+        if next.is_some() {
+            self.journal.record(Event::SocketReady { socket });
+        }
         loop {
             let listener = match next.take() {
                 Some(listener) => listener,
@@ -59,14 +63,10 @@ impl<T: Fn(Option<&str>)> Kept<T> {
                 },
                 Err(e) => e.to_string(),
             };
-            self.failed(&lost);
+            let (socket, path) = (self.socket, self.path.clone());
+            let why = lost;
+            self.journal.record(Event::SocketLost { socket, path, why });
         }
-    }
-
-    fn failed(&self, why: &str) {
-        let why = format!("{} is lost: {why}", self.path.display());
-        self.log.warn(&format!("{why}; it is bound again"));
-        (self.told)(Some(&why));
     }
 
     /// Returns when the name is no longer that of the socket, with the reason.
@@ -82,21 +82,20 @@ impl<T: Fn(Option<&str>)> Kept<T> {
     }
 
     async fn bind_again(&self) -> UnixListener {
-        let mut said = String::new();
+        let mut last = String::new();
         loop {
+            let (socket, path) = (self.socket, self.path.clone());
             let why = match self.try_again().await {
                 Ok(listener) => {
-                    self.log
-                        .info(&format!("listening on {} again", self.path.display()));
-                    (self.told)(None);
+                    self.journal.record(Event::SocketBound { socket, path });
                     return listener;
                 }
-                Err(e) => format!("cannot listen on {}: {e}", self.path.display()),
+                Err(e) => e.to_string(),
             };
-            if why != said {
-                self.log.warn(&format!("{why}; it is tried again"));
-                (self.told)(Some(&why));
-                said = why;
+            if why != last {
+                last.clone_from(&why);
+                self.journal
+                    .record(Event::SocketNotBound { socket, path, why });
             }
             sleep(LOOK).await;
         }

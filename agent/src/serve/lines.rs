@@ -1,7 +1,8 @@
 //! The plugin's lines, judged one by one.
 
+use crate::journal::serve::{Event, LineResult};
+use crate::journal::{Journal, pod};
 use crate::log::{Log, Scope};
-use crate::metrics::{LineResult, Metrics};
 use serde_json::{Map, Value};
 use std::time::Instant;
 use weir_cni::log::Level;
@@ -71,22 +72,24 @@ pub(super) fn batch(
     bound: &mut Bound,
     now: Instant,
     log: &Log,
-    metrics: &Metrics,
+    journal: &Journal,
 ) -> String {
+    let line = |result| journal.record(Event::PluginLine { result });
     let Ok(items) = serde_json::from_slice::<Vec<Value>>(body) else {
-        metrics.plugin_line(LineResult::Malformed);
+        line(LineResult::Malformed);
         return String::new();
     };
     let mut out = String::new();
     for item in &items {
-        let line = item.as_str().and_then(parse);
+        let parsed = item.as_str().and_then(parse);
         // What is to be counted is, whatever level is heard.
-        if let Some((_, _, (msg, labels))) = &line
+        if let Some((_, _, (msg, labels))) = &parsed
             && let Some(phases) = Phases::of_line(msg, labels)
         {
-            metrics.phases("plugin", &phases);
+            let by = "plugin";
+            journal.record(pod::Event::Measured { by, phases });
         }
-        let result = match line {
+        let result = match parsed {
             None => LineResult::Malformed,
             Some((level, _, _)) if !log.hears(Scope::Plugin, level) => LineResult::Quiet,
             Some((level, time, (msg, labels))) => {
@@ -100,7 +103,7 @@ pub(super) fn batch(
                 }
             }
         };
-        metrics.plugin_line(result);
+        line(result);
     }
     out
 }
@@ -165,7 +168,6 @@ fn is_rfc3339(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::Journal;
     use crate::log::Levels;
 
     fn run(body: &str, bound: &mut Bound) -> String {
@@ -175,7 +177,7 @@ mod tests {
             bound,
             Instant::now(),
             &log,
-            &Metrics::new(),
+            &Journal::default(),
         )
     }
 

@@ -3,8 +3,9 @@
 use super::http::{self, Answer, answer};
 use super::lines::{Bound, batch};
 use super::peer::{Refusals, accept_root};
+use crate::journal::Journal;
+use crate::journal::serve::{Event, LineResult};
 use crate::log::Log;
-use crate::metrics::{LineResult, Metrics};
 use http_body_util::{BodyExt, Limited};
 use hyper::StatusCode;
 use hyper::body::{Bytes, Incoming};
@@ -41,29 +42,32 @@ pub(super) fn bind_for(path: &Path, mode: u32) -> std::io::Result<UnixListener> 
     Ok(listener)
 }
 
-pub(super) async fn serve(listener: UnixListener, metrics: Metrics, log: Log) {
+pub(super) async fn serve(listener: UnixListener, (log, journal): (Log, Journal)) {
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
         return;
     };
     let bound = Arc::new(Mutex::new(Bound::new(Instant::now())));
-    let refusals = Refusals::new("sends lines for the log", &log);
-    let counts = metrics.clone();
+    let refusals = Refusals::new("sends lines for the log", &journal);
+    let counts = journal.clone();
+    let line = move |result| counts.record(Event::PluginLine { result });
+    let refused = line.clone();
     let accept = || {
         accept_root(&listener, |who| {
-            counts.plugin_line(LineResult::Refused);
+            refused(LineResult::Refused);
             refusals.say(&who);
         })
     };
     let handler = move |request: hyper::Request<Incoming>| {
-        let (bound, metrics, log) = (Arc::clone(&bound), metrics.clone(), log.clone());
+        let (bound, line) = (Arc::clone(&bound), line.clone());
+        let (log, journal) = (log.clone(), journal.clone());
         async move {
             if request.uri().path() != "/log" {
                 return answer(StatusCode::NOT_FOUND, "send lines to /log\n");
             }
             match Limited::new(request.into_body(), BODY).collect().await {
-                Ok(body) => say(&body.to_bytes(), &bound, &log, &metrics),
+                Ok(body) => say(&body.to_bytes(), &bound, (&log, &journal)),
                 // Too long, or cut off.
-                Err(_) => metrics.plugin_line(LineResult::Malformed),
+                Err(_) => line(LineResult::Malformed),
             }
             accepted()
         }
@@ -76,14 +80,14 @@ fn accepted() -> Answer {
     answer(StatusCode::OK, Bytes::new())
 }
 
-fn say(body: &[u8], bound: &Mutex<Bound>, log: &Log, metrics: &Metrics) {
+fn say(body: &[u8], bound: &Mutex<Bound>, (log, journal): (&Log, &Journal)) {
     let now = Instant::now();
     let mut bound = bound.lock().unwrap_or_else(PoisonError::into_inner);
     let lost = bound.lost(now);
-    let text = batch(body, &mut bound, now, log, metrics);
+    let text = batch(body, &mut bound, now, log, journal);
     drop(bound);
     if let Some(lost) = lost {
-        log.warn(&format!("{lost} lines of the plugin were dropped: too many, or too long, at once; they are in the plugin's log file on the node"));
+        journal.record(Event::PluginLinesDropped { lines: lost });
     }
     log.write(&text);
 }

@@ -21,7 +21,8 @@ mod reserve;
 mod room;
 
 use crate::ambient::Entry;
-use crate::journal::{Event, Journal, Ring, Sink, install};
+use crate::journal::serve::Socket;
+use crate::journal::{Event, Journal, Ring, Sink, install, serve};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pods::watch::Watch;
@@ -88,7 +89,7 @@ pub(crate) fn start_ports(
     ready: Ready,
     numbers: Metrics,
     status: Status,
-    (log, journal): (Log, Journal),
+    journal: Journal,
     tasks: &Tasks,
 ) -> std::io::Result<()> {
     let serve = async move {
@@ -106,9 +107,8 @@ pub(crate) fn start_ports(
         // Needs no capability, but a seccomp profile may want CAP_SYS_ADMIN for it. In a shared table the reserve
         // is what is left.
         if let Err(e) = unshare(CloneFlags::CLONE_FILES) {
-            log.warn(&format!(
-                "health and metrics share the table of descriptors with the rest of the agent: {e}"
-            ));
+            let why = e.to_string();
+            journal.record(serve::Event::DescriptorsShared { why });
         }
         journal.rights(privilege::drop_all_of_thread());
     };
@@ -141,8 +141,7 @@ pub(crate) fn start(
     (log, journal): (Log, Journal),
     tasks: &Tasks,
 ) -> std::io::Result<()> {
-    let run_dir = sockets.run_dir;
-    let told_journal = journal.clone();
+    let (run_dir, served) = (sockets.run_dir, journal.clone());
     let serve = async move {
         let mut of_thread = JoinSet::new();
         if let Some((listener, resolved, events)) = sockets.report {
@@ -150,58 +149,56 @@ pub(crate) fn start(
                 resolved,
                 log: log.clone(),
                 events,
+                journal: served.clone(),
                 status: status.clone(),
                 metrics: numbers.clone(),
                 pods: sockets.pods.as_ref().map(|(_, watch)| watch.pods()),
             });
             let kept = Kept {
+                socket: Socket::Agent,
                 path: run_dir.join(report::SOCKET),
                 bind: report::bind,
-                log: log.clone(),
-                // Nothing depends on it.
-                told: |_: Option<&str>| {},
+                journal: served.clone(),
             };
             of_thread.spawn(kept.serve(Some(listener), move |listener| {
                 report::serve(listener, Arc::clone(&source))
             }));
         }
-        of_thread.spawn(reserve::watch(status.clone(), log.clone()));
+        of_thread.spawn(reserve::watch(served.clone()));
         if let Some((listener, watch)) = sockets.pods {
             let (pods, sandboxes) = (watch.pods(), sockets.sandboxes);
             of_thread.spawn(watch.run());
-            let told = status.clone();
             let kept = Kept {
+                socket: Socket::Pods,
                 path: run_dir.join(weir_cni::plugin::POD_SOCKET),
                 bind: pods::bind,
-                log: log.clone(),
-                told: move |failure: Option<&str>| told.pod_socket(failure),
+                journal: served.clone(),
             };
-            let (numbers, log) = (numbers.clone(), log.clone());
+            let journal = served.clone();
             of_thread.spawn(kept.serve(listener, move |listener| {
                 let known = (pods.clone(), sandboxes.clone());
-                pods::serve(listener, known, numbers.clone(), log.clone())
+                pods::serve(listener, known, journal.clone())
             }));
         }
         if let Some((listener, entry)) = sockets.entry {
             let kept = Kept {
+                socket: Socket::Entry,
                 path: run_dir.join(weir_cni::plugin::EVENT_SOCKET),
                 bind: entry::bind,
-                log: log.clone(),
-                // A pod that cannot be handed over does not start, and the runtime says why.
-                told: |_: Option<&str>| {},
+                journal: served.clone(),
             };
-            let (journal, log) = (told_journal, log.clone());
+            let journal = served.clone();
             of_thread.spawn(kept.serve(Some(listener), move |listener| {
-                entry::serve(listener, entry.clone(), journal.clone(), log.clone())
+                entry::serve(listener, entry.clone(), journal.clone())
             }));
         }
         let kept = Kept {
+            socket: Socket::Lines,
             path: run_dir.join(weir_cni::plugin::LOG_SOCKET),
             bind: logs::bind,
-            log: log.clone(),
-            told: move |failure: Option<&str>| status.log_socket(failure),
+            journal: served.clone(),
         };
-        let serve = move |listener| logs::serve(listener, numbers.clone(), log.clone());
+        let serve = move |listener| logs::serve(listener, (log.clone(), served.clone()));
         of_thread.spawn(kept.serve(Some(sockets.logs), serve));
         // None of them ends; the first that does ends the task.
         of_thread.join_next().await;

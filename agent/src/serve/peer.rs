@@ -1,6 +1,7 @@
 //! Sockets of the run directory that only root may ask.
 
-use crate::log::Log;
+use crate::journal::Journal;
+use crate::journal::serve::Event;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use std::io::{self, Write};
@@ -18,34 +19,33 @@ const SAID: Duration = Duration::from_secs(60);
 /// Says who was refused, not each time.
 pub(super) struct Refusals {
     does: &'static str,
-    log: Log,
+    journal: Journal,
     /// When it was said last, and how often it was not since.
     said: Mutex<(Option<Instant>, u64)>,
 }
 
 impl Refusals {
     /// `does` says what the user tries, in a sentence with the user.
-    pub(super) fn new(does: &'static str, log: &Log) -> Self {
-        let (log, said) = (log.clone(), Mutex::default());
-        Self { does, log, said }
+    pub(super) fn new(does: &'static str, journal: &Journal) -> Self {
+        let (journal, said) = (journal.clone(), Mutex::default());
+        Self {
+            does,
+            journal,
+            said,
+        }
     }
 
     pub(super) fn say(&self, who: &str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let (last, quiet) = *said;
+        let (last, more) = *said;
         if last.is_some_and(|last| last.elapsed() < SAID) {
-            *said = (last, quiet + 1);
+            *said = (last, more + 1);
             return;
         }
         *said = (Some(Instant::now()), 0);
         drop(said);
-        let more = match quiet {
-            0 => String::new(),
-            n => format!(", and {n} times more since this was said last"),
-        };
-        let does = self.does;
-        let line = format!("a user who is not root {does} and is refused: {who}{more}");
-        self.log.warn(&line);
+        let (does, who) = (self.does, who.to_owned());
+        self.journal.record(Event::Refused { does, who, more });
     }
 }
 

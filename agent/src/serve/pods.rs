@@ -2,8 +2,8 @@
 
 use super::http::{self, Answer, answer};
 use super::peer::{Refusals, accept_root};
-use crate::log::Log;
-use crate::metrics::Metrics;
+use crate::journal::Journal;
+use crate::journal::serve::{Event, Lookup};
 use crate::pods::{PodView, Pods};
 use crate::sandboxes::Sandboxes;
 use http_body_util::{BodyExt, Limited};
@@ -33,25 +33,25 @@ pub(crate) fn bind(path: &Path) -> std::io::Result<UnixListener> {
 pub(super) async fn serve(
     listener: UnixListener,
     (pods, sandboxes): (Pods, Sandboxes),
-    metrics: Metrics,
-    log: Log,
+    journal: Journal,
 ) {
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
         return;
     };
-    let counts = metrics.clone();
-    let refusals = Refusals::new("asks for pods", &log);
+    let counts = journal.clone();
+    let refusals = Refusals::new("asks for pods", &journal);
     let refused = |who: String| {
         refusals.say(&who);
-        counts.pod_lookup("refused");
+        let result = Lookup::Refused;
+        counts.record(Event::PodLookup { result });
     };
     // Facts of pods are for the runtime of this node.
     let accept = || accept_root(&listener, refused);
     let handler = move |request: Request<Incoming>| {
-        let (pods, sandboxes, metrics) = (pods.clone(), sandboxes.clone(), metrics.clone());
+        let (pods, sandboxes, journal) = (pods.clone(), sandboxes.clone(), journal.clone());
         async move {
             let (result, answer) = respond(request, &pods, &sandboxes).await;
-            metrics.pod_lookup(result);
+            journal.record(Event::PodLookup { result });
             answer
         }
     };
@@ -62,10 +62,10 @@ async fn respond(
     request: Request<Incoming>,
     pods: &Pods,
     sandboxes: &Sandboxes,
-) -> (&'static str, Answer) {
+) -> (Lookup, Answer) {
     if request.uri().path() != POD_PATH {
         let text = format!("post a question to {POD_PATH}\n");
-        return ("malformed", answer(StatusCode::NOT_FOUND, text));
+        return (Lookup::Malformed, answer(StatusCode::NOT_FOUND, text));
     }
     let body = Limited::new(request.into_body(), BODY).collect().await;
     let question = match body {
@@ -76,7 +76,7 @@ async fn respond(
         Ok(question) => question,
         Err(e) => {
             let text = format!("the question cannot be read: {e}\n");
-            return ("malformed", answer(StatusCode::BAD_REQUEST, text));
+            return (Lookup::Malformed, answer(StatusCode::BAD_REQUEST, text));
         }
     };
     match wait(pods, &question).await {
@@ -88,11 +88,14 @@ async fn respond(
         }
         None if !pods.synced() => {
             let text = "the API server has not listed the pods of this node yet\n";
-            ("unsynced", answer(StatusCode::SERVICE_UNAVAILABLE, text))
+            (
+                Lookup::Unsynced,
+                answer(StatusCode::SERVICE_UNAVAILABLE, text),
+            )
         }
         None => {
             let text = "no pod of this name and uid on this node\n";
-            ("unknown", answer(StatusCode::NOT_FOUND, text))
+            (Lookup::Unknown, answer(StatusCode::NOT_FOUND, text))
         }
     }
 }
@@ -113,7 +116,7 @@ async fn wait(pods: &Pods, question: &PodQuestion) -> Option<Arc<PodView>> {
     tokio::time::timeout(WAIT, seen).await.ok()?
 }
 
-fn known(view: &PodView, pods: &Pods) -> (&'static str, Answer) {
+fn known(view: &PodView, pods: &Pods) -> (Lookup, Answer) {
     let namespace = pods.namespace(view.namespace()).map(|seen| Namespace {
         metadata: NamespaceMetadata {
             name: seen.name.clone(),
@@ -122,10 +125,13 @@ fn known(view: &PodView, pods: &Pods) -> (&'static str, Answer) {
     });
     let pod = view.pod.clone();
     match serde_json::to_vec(&PodAnswer { pod, namespace }) {
-        Ok(text) => ("known", answer(StatusCode::OK, text)),
+        Ok(text) => (Lookup::Known, answer(StatusCode::OK, text)),
         Err(e) => {
             let text = format!("the answer cannot be written: {e}\n");
-            ("malformed", answer(StatusCode::INTERNAL_SERVER_ERROR, text))
+            (
+                Lookup::Malformed,
+                answer(StatusCode::INTERNAL_SERVER_ERROR, text),
+            )
         }
     }
 }

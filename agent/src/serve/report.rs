@@ -3,7 +3,7 @@
 use super::http::{self, Answer, answer};
 use super::peer::{Refusals, accept_root};
 use crate::dataplane::sidecar::asks;
-use crate::journal::Ring;
+use crate::journal::{Journal, Ring};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pods::Pods;
@@ -51,6 +51,7 @@ pub(super) struct Source {
     pub(super) resolved: Resolved,
     pub(super) log: Log,
     pub(super) events: Ring,
+    pub(super) journal: Journal,
     pub(super) status: Status,
     pub(super) metrics: Metrics,
     /// `None`: pods are not watched.
@@ -66,7 +67,7 @@ pub(super) async fn serve(listener: UnixListener, source: Arc<Source>) {
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else {
         return;
     };
-    let refusals = Refusals::new("asks about the agent", &source.log);
+    let refusals = Refusals::new("asks about the agent", &source.journal);
     let accept = || accept_root(&listener, |who| refusals.say(&who));
     let told = Arc::clone(&source);
     let handler = move |request: Request<Incoming>| {

@@ -3,8 +3,8 @@
 //! Without a free descriptor `accept4(2)` answers `EMFILE` or `ENFILE` (the table of the process, or of the machine, is
 //! full), and the kubelet would wait in the backlog for an answer that never comes.
 
-use crate::log::Log;
-use crate::status::Status;
+use crate::journal::Journal;
+use crate::journal::serve::Event;
 use std::fs::File;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -63,21 +63,19 @@ pub(super) fn is_exhausted(e: &io::Error) -> bool {
 
 /// Tells when the process runs out of descriptors and when that is over. Runs for ever, in the table that everything
 /// but the answers about health shares.
-pub(super) async fn watch(status: Status, log: Log) {
+pub(super) async fn watch(journal: Journal) {
     let mut was = false;
     loop {
         let why = File::open(ANY).err().filter(is_exhausted);
         match &why {
-            Some(e) if !was => log.error(&format!(
-                "nothing can be opened: {e}; the agent installs, verifies and answers the plugin again when a \
-                 descriptor is free. /proc/{}/fd shows what is open, /proc/{0}/limits how many may be",
-                std::process::id()
-            )),
-            None if was => log.info("descriptors are free again"),
+            Some(e) if !was => {
+                let why = e.to_string();
+                journal.record(Event::DescriptorsExhausted { why });
+            }
+            None if was => journal.record(Event::DescriptorsFree),
             _ => {}
         }
         was = why.is_some();
-        status.descriptors(why.map(|e| e.to_string()));
         tokio::time::sleep(LOOK).await;
     }
 }

@@ -17,9 +17,10 @@ use facts::{Condition, Failure, InstallFacts, KernelJobs, Time};
 pub(crate) use page::{POLICY, html};
 
 use crate::journal::pod::{self, PodState, Unasked};
+use crate::journal::serve::{self, Socket};
 use crate::journal::watch::{self, Objects};
 use crate::journal::{Event, Sink, cut, install};
-use crate::metrics::{Blind, Metrics};
+use crate::metrics::Metrics;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -116,6 +117,9 @@ enum Pods {
 
 impl Sink for Status {
     fn record(&self, _: SystemTime, event: &Event) {
+        if let Event::Serve(event) = event {
+            return self.served(event);
+        }
         let mut state = self.state();
         match event {
             Event::Pod(pod::Event::Off { why, .. }) => state.pods = Pods::Off(cut(why)),
@@ -143,7 +147,11 @@ impl Sink for Status {
             }) => state.watch = Condition::new("trouble", Some(why)),
             Event::Install(event) => state.installation(event),
             Event::Ambient(event) => state.ambient.get_or_insert_default().record(event),
-            Event::Pod(_) | Event::Watch(_) | Event::Api(_) | Event::Process(_) => {}
+            Event::Pod(_)
+            | Event::Watch(_)
+            | Event::Api(_)
+            | Event::Process(_)
+            | Event::Serve(_) => {}
         }
     }
 }
@@ -190,33 +198,25 @@ impl Status {
         self.state().ambient.get_or_insert_default();
     }
 
-    /// The plugin can ask for pods, or cannot, for this reason.
-    pub(crate) fn pod_socket(&self, failure: Option<&str>) {
+    fn served(&self, event: &serve::Event) {
         let mut state = self.state();
-        state.pod_socket = match failure {
-            None => Condition::new("bound", None),
-            Some(_) => Condition::new("failed", failure),
-        };
-        self.plugin(&state);
-    }
-
-    /// The plugin's lines arrive, or do not, for this reason.
-    pub(crate) fn log_socket(&self, failure: Option<&str>) {
-        let mut state = self.state();
-        state.log_socket = failure.map(cut);
-        self.plugin(&state);
-    }
-
-    /// Whether one of the plugin's sockets cannot be had.
-    fn plugin(&self, state: &State) {
-        let failed = state.pod_socket.state == "failed" || state.log_socket.is_some();
-        self.0.metrics.blind(Blind::Plugin, failed);
-    }
-
-    /// Nothing can be opened, for this reason, or descriptors are free.
-    pub(crate) fn descriptors(&self, exhausted: Option<String>) {
-        self.0.metrics.exhausted(exhausted.is_some());
-        self.state().exhausted = exhausted;
+        match (event, event.of_socket()) {
+            (_, Some((Socket::Pods, failure))) => {
+                state.pod_socket = match &failure {
+                    None => Condition::new("bound", None),
+                    Some(_) => Condition::new("failed", failure.as_deref()),
+                };
+            }
+            (_, Some((Socket::Lines, failure))) => {
+                state.log_socket = failure.as_deref().map(cut);
+            }
+            // A pod that cannot be handed over does not start, and the runtime says why. Nothing depends on the
+            // socket of operators.
+            (_, Some((Socket::Entry | Socket::Agent, _))) => {}
+            (serve::Event::DescriptorsExhausted { why }, _) => state.exhausted = Some(why.clone()),
+            (serve::Event::DescriptorsFree, _) => state.exhausted = None,
+            _ => {}
+        }
     }
 
     /// Why this agent is not ready although the plugin is installed. Only what ends with this process, or with what is

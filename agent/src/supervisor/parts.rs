@@ -5,6 +5,7 @@ use crate::ambient::{self, Server};
 use crate::api::access::Access;
 use crate::api::connection::Connection;
 use crate::api::events::Recorder;
+use crate::journal::serve::{Event, Socket};
 use crate::journal::{Journal, Ring, api, pod, watch};
 use crate::log::Log;
 use crate::metrics::Metrics;
@@ -16,8 +17,9 @@ use crate::serve::{self, Ports, Ready, Reserve, Sockets};
 use crate::settings::Resolved;
 use crate::status::Status;
 use crate::thread::task::Tasks;
+use std::io;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_cni::log::Level;
 
 /// What the parts are made of.
@@ -83,7 +85,7 @@ impl Parts<'_> {
             ready,
             numbers,
             self.status.clone(),
-            (self.log.clone(), self.journal.clone()),
+            self.journal.clone(),
             &self.tasks,
         )
         .map_err(no_servers)?;
@@ -124,12 +126,8 @@ impl Parts<'_> {
             let bound = u16::try_from(port)
                 .map_err(|_| "ports go to 65535".to_owned())
                 .and_then(|port| serve::bind_metrics(port).map_err(|e| e.to_string()));
-            if let Err(e) = &bound {
-                self.log.warn(&format!(
-                    "no metrics on port {port}: {e}; MONITORING_PORT chooses another"
-                ));
-            }
-            bound.ok()
+            let missing = |why| self.journal.record(Event::NoMetrics { port, why });
+            bound.map_err(missing).ok()
         });
         let port = settings.health_port;
         let health = serve::bind_health(port).map_err(|e| {
@@ -165,7 +163,7 @@ impl Parts<'_> {
     /// The watch of this node's pods and the socket where the plugin asks for them. Without either the plugin
     /// asks the API server, so nothing here keeps the agent from starting.
     fn pods(&self) -> Option<(Option<UnixListener>, Watch)> {
-        let (settings, log, status) = (self.settings, &self.log, &self.status);
+        let settings = self.settings;
         let path = settings.run_dir.join(weir_cni::plugin::POD_SOCKET);
         let begin = || {
             let node = &settings.node_name;
@@ -183,30 +181,30 @@ impl Parts<'_> {
                 return None;
             }
         };
-        let listener = serve::bind_pods(&path)
-            .map_err(|e| format!("cannot listen on {}: {e}", path.display()));
-        if let Err(why) = &listener {
-            log.warn(&format!(
-                "{why}; the plugin asks the API server for every pod"
-            ));
-        }
-        status.pod_socket(listener.as_ref().err().map(String::as_str));
-        Some((listener.ok(), watch))
+        let listener = self.listener(Socket::Pods, path, serve::bind_pods);
+        Some((listener, watch))
     }
 
     /// The socket where an operator's command asks about this agent. Nothing depends on it.
     fn report(&self) -> Option<(UnixListener, Resolved, Ring)> {
         let path = self.settings.run_dir.join(serve::report::SOCKET);
-        match serve::report::bind(&path) {
-            Ok(listener) => Some((listener, self.resolved.clone(), self.events.clone())),
-            Err(e) => {
-                self.log.warn(&format!(
-                    "cannot listen on {}: {e}; no command can ask this agent about itself",
-                    path.display()
-                ));
-                None
-            }
-        }
+        let listener = self.listener(Socket::Agent, path, serve::report::bind)?;
+        Some((listener, self.resolved.clone(), self.events.clone()))
+    }
+
+    /// A socket that the agent can do without.
+    fn listener(
+        &self,
+        socket: Socket,
+        path: PathBuf,
+        bind: fn(&Path) -> io::Result<UnixListener>,
+    ) -> Option<UnixListener> {
+        let missing = |e: io::Error| {
+            let (path, why) = (path.clone(), e.to_string());
+            let missing = Event::SocketMissing { socket, path, why };
+            self.journal.record(missing);
+        };
+        bind(&path).map_err(missing).ok()
     }
 
     /// Repair of pods that started outside of the mesh; it needs the watch.
