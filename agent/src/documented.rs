@@ -1,9 +1,11 @@
-//! The tables of `docs/metrics.md` and `docs/settings.md` equal the registry of metrics and the table of settings.
+//! The tables of `docs/metrics.md`, `docs/settings.md` and `docs/security.md` equal the registry of metrics, the table of settings and
+//! that of threads.
 //!
 //! `WEIR_WRITE_DOCS=1 cargo test -p weir-agent --lib documented` writes them.
 
 use crate::metrics::Metrics;
 use crate::settings::{SettingKind, TABLE, Usage};
+use crate::thread::rights::THREADS;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -33,6 +35,33 @@ fn compare(name: &str, text: &str, table: &str) {
 /// A cell may not hold what ends it.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
+}
+
+#[test]
+fn rights_of_threads_are_documented() {
+    let mut table =
+        "| thread of the agent | purpose | capabilities |\n| --- | --- | --- |\n".to_owned();
+    for thread in &THREADS {
+        let keeps = thread.keeps.iter().map(|c| {
+            let name = c.to_string();
+            format!("`{}`", name.trim_start_matches("CAP_"))
+        });
+        let keeps: Vec<_> = keeps.collect();
+        let keeps = match keeps.is_empty() {
+            true => "none".to_owned(),
+            false => keeps.join(", "),
+        };
+        let _ = writeln!(
+            table,
+            "| `{}` | {} | {keeps} |",
+            thread.name, thread.purpose
+        );
+    }
+    compare(
+        "security.md",
+        include_str!("../../docs/security.md"),
+        &table,
+    );
 }
 
 #[test]

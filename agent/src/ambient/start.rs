@@ -17,6 +17,7 @@ use crate::journal::ambient::{Event, Proxy};
 use crate::pods::Pods;
 use crate::reconcile::{self, Limits};
 use crate::sandboxes::Sandboxes;
+use crate::thread::rights;
 use crate::thread::task::Tasks;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -70,7 +71,10 @@ pub(crate) fn start(
         wake: wake.clone(),
     };
     let options = Options::new(settings.ztunnel.clone());
-    let server = Server::start(options, Arc::new(all), Arc::new(observer)).map_err(|e| {
+    let begin = || Server::start(options, Arc::new(all), Arc::new(observer));
+    let (entered, begun) = rights::within("zds", begin).map_err(|e| format!("no thread: {e}"))?;
+    journal.rights(entered);
+    let server = begun.map_err(|e| {
         let path = settings.ztunnel.display();
         let why = format!("{path}: {e}");
         let failure = Some(why.clone());

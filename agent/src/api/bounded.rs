@@ -173,7 +173,7 @@ mod tests {
             drop((body, sender));
             connection.abort();
         };
-        runtime::of_one_thread().unwrap().block_on(read);
+        runtime::of_one_thread("test").unwrap().block_on(read);
         server.join().unwrap();
     }
 

@@ -7,7 +7,6 @@ use super::actions::Actions;
 use crate::api::connection::Connection;
 use crate::journal::api::Event as Outcome;
 use crate::journal::{Event, Journal, Notice, PodRef, Sink, Subject};
-use crate::thread::privilege;
 use crate::thread::task::Tasks;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
@@ -50,13 +49,11 @@ impl<F: Fn() -> Option<PodRef>> Recorder<F> {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let (connection, node) = (connection.clone(), node.to_owned());
         let told = journal.clone();
-        let rights = journal.clone();
-        let begins = move || rights.rights(privilege::drop_all_of_thread());
         let work = async move {
             let actions = Actions::new(&connection, &node);
             send(&actions, waiting, &told).await;
         };
-        let begun = tasks.start("events", begins, work);
+        let begun = tasks.start("events", || {}, work);
         begun.map_err(|e| e.to_string())?;
         Ok(Self {
             queue,

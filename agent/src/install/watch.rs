@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_task_that_ends_by_itself_ends_every_wait() {
-        let tasks = Tasks::new().unwrap();
+        let tasks = Tasks::new(crate::journal::Journal::default()).unwrap();
         let signals = Signals::block(tasks.clone()).unwrap();
         assert!(!signals.came() && signals.ended_tasks().is_empty());
         tasks.start("ends", || {}, std::future::ready(())).unwrap();

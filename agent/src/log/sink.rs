@@ -3,7 +3,7 @@
 use super::target::Queue;
 use super::{Levels, Scope};
 use crate::journal::{Journal, Recent, process};
-use crate::thread::privilege;
+use crate::thread::rights;
 use nix::fcntl::OFlag;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -64,8 +64,8 @@ impl Log {
 
     fn start(&self, file: File) -> io::Result<Queue> {
         let (queue, encoder, journal) = (Queue::default(), self.clone(), self.journal.clone());
-        let rights = journal.clone();
-        let begins = move || rights.rights(privilege::drop_all_of_thread());
+        let journal_of_thread = journal.clone();
+        let begins = move || journal_of_thread.rights(rights::enter("log"));
         let note = move |lines| {
             let text = format!("{lines} lines are missing here: this target took none, or failed");
             encoder.encode(Level::Warn, &text)

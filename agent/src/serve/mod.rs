@@ -29,7 +29,6 @@ use crate::pods::watch::Watch;
 use crate::sandboxes::Sandboxes;
 use crate::settings::Resolved;
 use crate::status::Status;
-use crate::thread::privilege;
 use crate::thread::task::Tasks;
 use http::Shared;
 use kept::Kept;
@@ -110,7 +109,6 @@ pub(crate) fn start_ports(
             let why = e.to_string();
             journal.record(serve::Event::DescriptorsShared { why });
         }
-        journal.rights(privilege::drop_all_of_thread());
     };
     tasks.start("health", begins, serve)
 }
@@ -141,7 +139,7 @@ pub(crate) fn start(
     (log, journal): (Log, Journal),
     tasks: &Tasks,
 ) -> std::io::Result<()> {
-    let (run_dir, served) = (sockets.run_dir, journal.clone());
+    let (run_dir, served) = (sockets.run_dir, journal);
     let serve = async move {
         let mut of_thread = JoinSet::new();
         if let Some((listener, resolved, events)) = sockets.report {
@@ -203,6 +201,5 @@ pub(crate) fn start(
         // None of them ends; the first that does ends the task.
         of_thread.join_next().await;
     };
-    let begins = move || journal.rights(privilege::drop_all_of_thread());
-    tasks.start("servers", begins, serve)
+    tasks.start("servers", || {}, serve)
 }

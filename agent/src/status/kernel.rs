@@ -2,14 +2,16 @@
 
 use super::Status;
 use super::facts::KernelJobs;
-use crate::journal::cut;
+use crate::journal::{Journal, cut};
+use crate::thread::rights;
 use weir_preflight::{JOBS, JobReport};
 
 /// Asks in a thread of its own, which is gone afterwards: the trials take a while, and are made in a throwaway
 /// network namespace.
-pub(super) fn ask(status: Status) {
+pub(super) fn ask(status: Status, journal: Journal) {
     let of_thread = status.clone();
     let work = move || {
+        journal.rights(rights::enter("survey"));
         let survey = weir_preflight::survey(|_| {});
         let judged = JOBS
             .iter()

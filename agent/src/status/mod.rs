@@ -1,10 +1,10 @@
 //! What the agent knows of itself and its node: a page for people, JSON for programs.
 //!
 //! ```text
-//! installer, watch, repair, survey -> Status (shared, small)
+//! journal, survey -> Status (shared, small)
 //! Status -> Facts (plain, of one moment) -> page::html, JSON
 //! ```
-//! Nothing is found out for a question: each part tells [`Status`] when something happens to it.
+//! Nothing is found out for a question: [`Status`] is a sink of the journal.
 
 mod ambient;
 mod facts;
@@ -19,7 +19,7 @@ pub(crate) use page::{POLICY, html};
 use crate::journal::pod::{self, PodState, Unasked};
 use crate::journal::serve::{self, Socket};
 use crate::journal::watch::{self, Objects};
-use crate::journal::{Event, Sink, cut, install};
+use crate::journal::{Event, Journal, Sink, cut, install};
 use crate::metrics::Metrics;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -300,7 +300,7 @@ impl Status {
     }
 
     /// Finds out in the background what the kernel is good for; once.
-    pub(crate) fn ask_kernel(&self) {
-        kernel::ask(self.clone());
+    pub(crate) fn ask_kernel(&self, journal: Journal) {
+        kernel::ask(self.clone(), journal);
     }
 }

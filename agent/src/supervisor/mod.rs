@@ -15,8 +15,8 @@ use crate::repair::Action;
 use crate::serve::{Ready, Reserve};
 use crate::settings::{Origin, Resolved, Usage};
 use crate::status::Status;
-use crate::thread::privilege;
 use crate::thread::task::Tasks;
+use crate::thread::{privilege, rights};
 use parts::{Parts, Started};
 pub(crate) use settings::Settings;
 use std::time::Duration;
@@ -34,7 +34,8 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// What kept it from starting; nothing was changed on the node then.
 pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, String> {
     let reserve = Reserve::hold();
-    let tasks = Tasks::new().map_err(|e| format!("cannot open a pipe: {e}"))?;
+    let journal = Journal::default();
+    let tasks = Tasks::new(journal.clone()).map_err(|e| format!("cannot open a pipe: {e}"))?;
     let (mut levels, unknown) = settings.levels()?;
     // The plugin filters by its own level; here its lines are heard from the agent's level on.
     levels.plugin = levels.agent;
@@ -45,7 +46,6 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
     // Before there is a second thread.
     let kept = privilege::set_no_new_privs().err();
     let said = privilege::drop_all_but_needed(verifies);
-    let journal = Journal::default();
     let log = Log::open(
         &settings.log_targets,
         settings.log_json,
@@ -86,6 +86,8 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
         names,
         ztunnel,
     } = parts.start(ready, reserve)?;
+    // Every thread that needs more has been started.
+    journal.rights(rights::enter("weir"));
     let owner = Owner::new(
         resolved,
         &settings.node_name,

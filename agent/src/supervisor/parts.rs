@@ -110,9 +110,15 @@ impl Parts<'_> {
             tasks,
             ..
         } = self;
-        serve::start(sockets, metrics, status.clone(), (log, journal), &tasks)
-            .map_err(no_servers)?;
-        status.ask_kernel();
+        serve::start(
+            sockets,
+            metrics,
+            status.clone(),
+            (log, journal.clone()),
+            &tasks,
+        )
+        .map_err(no_servers)?;
+        status.ask_kernel(journal);
         Ok(Started {
             pods: watched,
             names,

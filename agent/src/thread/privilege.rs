@@ -108,14 +108,3 @@ fn keep(kept: &CapsHashSet) -> Result<(), caps::errors::CapsError> {
     caps::set(None, CapSet::Effective, kept)?;
     caps::set(None, CapSet::Permitted, kept)
 }
-
-/// Gives up all of the calling thread: it answers clients, with sockets that are open already.
-///
-/// # Errors
-/// In words: the kernel refuses.
-pub(crate) fn drop_all_of_thread() -> Result<(), String> {
-    let none = CapsHashSet::new();
-    caps::set(None, CapSet::Effective, &none)
-        .and_then(|()| caps::set(None, CapSet::Permitted, &none))
-        .map_err(|e| format!("a thread keeps capabilities that it does not need: {e}"))
-}

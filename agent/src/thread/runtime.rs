@@ -3,10 +3,13 @@
 use std::io;
 use tokio::runtime::{Builder, Runtime};
 
-/// With timers and sockets.
+/// With timers and sockets. What blocks runs in further threads, which have this name too.
 ///
 /// # Errors
 /// The process has no descriptor left.
-pub(crate) fn of_one_thread() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
+pub(crate) fn of_one_thread(name: &str) -> io::Result<Runtime> {
+    Builder::new_current_thread()
+        .enable_all()
+        .thread_name(name)
+        .build()
 }

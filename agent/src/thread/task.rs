@@ -4,7 +4,8 @@
 //! release builds a panic anywhere ends the process at once (`panic = "abort"`, SIGABRT), and the kubelet starts it
 //! again; in other builds a panic is noticed here like any other end.
 
-use super::runtime;
+use super::{rights, runtime};
+use crate::journal::Journal;
 use futures::future::{Either, select};
 use std::future::Future;
 use std::io::{self, PipeReader, PipeWriter, Write};
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 pub(crate) struct Tasks(Arc<Inner>);
 
 struct Inner {
+    journal: Journal,
     stop: watch::Sender<bool>,
     /// Readable from the first unexpected end on.
     wake: (PipeReader, PipeWriter),
@@ -38,8 +40,9 @@ impl Tasks {
     ///
     /// # Errors
     /// No descriptor is free.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(journal: Journal) -> io::Result<Self> {
         Ok(Self(Arc::new(Inner {
+            journal,
             stop: watch::Sender::new(false),
             wake: io::pipe()?,
             state: Mutex::default(),
@@ -47,7 +50,8 @@ impl Tasks {
         })))
     }
 
-    /// Starts one. `begins` runs first, outside of the runtime; the work is dropped when the tasks are stopped.
+    /// Starts one, with the capabilities of its row in [`rights::THREADS`]. `begins` runs first, outside of the runtime; the work
+    /// is dropped when the tasks are stopped.
     ///
     /// # Errors
     /// No thread, or no runtime.
@@ -58,12 +62,14 @@ impl Tasks {
         work: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
         // Made before the thread may leave the table of descriptors: runtimes share one of the process for its signals.
-        let runtime = runtime::of_one_thread()?;
+        let runtime = runtime::of_one_thread(name)?;
         let (tasks, mut stop) = (self.clone(), self.0.stop.subscribe());
+        let journal = self.0.journal.clone();
         self.state().running.push(name);
         let run = move || {
             let _ends = Ends(tasks, name);
             begins();
+            journal.rights(rights::enter(name));
             runtime.block_on(async move {
                 let stopped = pin!(stop.wait_for(|stop| *stop));
                 if let Either::Left(_) = select(stopped, pin!(work)).await {}
@@ -139,7 +145,7 @@ mod tests {
 
     #[test]
     fn all_stop_when_they_are_told_to() {
-        let tasks = Tasks::new().unwrap();
+        let tasks = Tasks::new(Journal::default()).unwrap();
         for name in ["a", "b"] {
             tasks.start(name, || {}, pending()).unwrap();
         }
@@ -150,7 +156,7 @@ mod tests {
 
     #[test]
     fn one_that_ends_or_panics_is_noticed() {
-        let tasks = Tasks::new().unwrap();
+        let tasks = Tasks::new(Journal::default()).unwrap();
         tasks.start("stays", || {}, pending()).unwrap();
         tasks.start("ends", || {}, ready(())).unwrap();
         assert!(wakes(&tasks, PollTimeout::from(30_000_u16)));
@@ -167,7 +173,7 @@ mod tests {
     #[test]
     fn one_that_does_not_stop_is_named() {
         let (go, wait) = std::sync::mpsc::channel::<()>();
-        let tasks = Tasks::new().unwrap();
+        let tasks = Tasks::new(Journal::default()).unwrap();
         let stuck = move || assert!(wait.recv().is_err());
         tasks.start("stuck", stuck, pending()).unwrap();
         assert_eq!(tasks.stop(Duration::from_millis(10)), ["stuck"]);

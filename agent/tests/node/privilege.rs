@@ -4,12 +4,13 @@
 use crate::api_server::ApiServer;
 use crate::attacks::{refused, state_of};
 use crate::repair::{IN_PLACE, Sandbox, sidecar};
-use crate::support::{Agent, BRIDGE, Node};
+use crate::support::{Agent, BRIDGE, Node, get};
 use std::collections::BTreeMap;
 use std::process::Command;
 
+const DAC_OVERRIDE: u64 = 1 << 1;
 /// `CAP_DAC_OVERRIDE`, `CAP_NET_ADMIN`, `CAP_NET_RAW`, `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN` (linux/capability.h).
-const NEEDED: u64 = 1 << 1 | 1 << 12 | 1 << 13 | 1 << 19 | 1 << 21;
+const NEEDED: u64 = DAC_OVERRIDE | 1 << 12 | 1 << 13 | 1 << 19 | 1 << 21;
 
 /// Of every thread by its name: the sets of `/proc/PID/task/TID/status`.
 fn sets(agent: &Agent) -> BTreeMap<String, BTreeMap<String, u64>> {
@@ -42,13 +43,33 @@ fn sets(agent: &Agent) -> BTreeMap<String, BTreeMap<String, u64>> {
 fn what_is_not_needed_is_given_up_by_every_thread() {
     let node = Node::new();
     node.write("net.d/10-pods.conflist", BRIDGE);
-    let agent = node.ready(&[]);
+    let server = ApiServer::start();
+    let (socket, env) = (node.path("ztunnel.sock"), server.env());
+    let socket = socket.display().to_string();
+    let host = weir_netlink::Netns::create().unwrap();
+    let host = host.path().display().to_string();
+    let mut env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    env.extend([
+        IN_PLACE,
+        ("AMBIENT_ENABLED", "true"),
+        ("ZTUNNEL_UDS_ADDRESS", &socket),
+        ("WEIR_HOST_NETNS", &host),
+    ]);
+    let agent = node.ready(&env);
+    // The trials of the kernel are over.
+    agent.until("the kernel was asked", || {
+        let (_, body) = get(agent.metrics, "/status.json").unwrap_or_default();
+        body.contains("\"state\": \"asked\"")
+    });
     let of_threads = sets(&agent);
-    assert!(of_threads.len() >= 2, "{of_threads:?}");
     for (thread, sets) in &of_threads {
-        // Those that answer others, or only write, have none at all.
-        let answers = ["servers", "health", "log"].contains(&thread.as_str());
-        let may = if answers { 0 } else { NEEDED };
+        let may = match thread.as_str() {
+            // Those that answer others, or only write, have none at all.
+            "servers" | "health" | "log" | "drift" | "events" | "owner" => 0,
+            "weir" => DAC_OVERRIDE,
+            "repair" | "ambient" | "pod" | "host" | "zds" => NEEDED & !DAC_OVERRIDE,
+            other => panic!("no thread of this name is known: {other}"),
+        };
         for (set, wanted) in [
             ("Eff", may),
             ("Prm", may),
@@ -60,7 +81,10 @@ fn what_is_not_needed_is_given_up_by_every_thread() {
             assert_eq!(sets[set], wanted, "{thread}: {set}");
         }
     }
-    for thread in ["weir", "servers", "health", "log"] {
+    let known = [
+        "weir", "servers", "health", "log", "drift", "events", "repair", "ambient", "host", "zds",
+    ];
+    for thread in known {
         assert!(of_threads.contains_key(thread), "{of_threads:?}");
     }
     assert!(!agent.log().contains("is missing"), "{}", agent.log());
@@ -115,7 +139,7 @@ fn what_is_missing_is_named_with_its_purpose() {
     }
     assert_eq!(log.matches("is missing").count(), 2, "{log}");
     let without = NEEDED & !(1 << 13 | 1 << 19);
-    assert_eq!(sets(&agent)["weir"]["Eff"], without);
+    assert_eq!(sets(&agent)["weir"]["Bnd"], without);
 }
 
 /// The reason in the pod's state is the capability, and nothing about the kubelet or the runtime.

@@ -8,7 +8,7 @@ use super::{Object, Owner, REQUEST};
 use crate::journal::Journal;
 use crate::journal::install::Event;
 use crate::pods::Pods;
-use crate::thread::privilege;
+use crate::thread::rights;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use weir_cni::api::{Client, Error, Reason};
@@ -71,7 +71,7 @@ impl Owner {
         let thread = std::thread::Builder::new()
             .name("owner".into())
             .spawn(move || {
-                told.rights(privilege::drop_all_of_thread());
+                told.rights(rights::enter("owner"));
                 owner.ask_until_known(&told);
             });
         if let Err(e) = thread {

@@ -110,7 +110,7 @@ fn what_hangs_is_late_and_holds_up_nobody() {
         };
         select(pin!(run(fake, changes, questions, LIMITS)), pin!(asked)).await;
     };
-    let runtime = runtime::of_one_thread().unwrap();
+    let runtime = runtime::of_one_thread("test").unwrap();
     let limited = async { tokio::time::timeout(Duration::from_secs(30), steps).await };
     runtime.block_on(limited).expect("all of it happens");
 }

@@ -78,7 +78,7 @@ pub(crate) fn fill(resolved: &mut Resolved) {
 fn ask(socket: &str) -> Result<Directories, String> {
     let path = path_of(socket)?;
     let told = |why: String| format!("{}: {why}", path.display());
-    let runtime = runtime::of_one_thread().map_err(|e| told(e.to_string()))?;
+    let runtime = runtime::of_one_thread("pod").map_err(|e| told(e.to_string()))?;
     let call = call::unary(&path, METHOD, &VERBOSE);
     // The timer is the runtime's.
     let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, call).await });
