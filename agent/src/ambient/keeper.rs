@@ -202,7 +202,7 @@ impl Keeper {
             overrides,
         };
         let (workload, since) = (workload(memory), start.since);
-        let (netns, sandboxes) = (memory.netns.take(), self.sandboxes.clone());
+        let (netns, sandboxes) = (memory.netns.clone(), self.sandboxes.clone());
         let (before, taken) = (memory.captured.clone(), memory.taken);
         let (addresses, probed) = (memory.addresses(), memory.probed.clone());
         let probes_pass = memory.probes_pass;
@@ -271,6 +271,8 @@ impl Keeper {
                 return Next::Retry;
             }
         };
+        // Until then no other namespace will do: one that is found in another way may be of an earlier sandbox.
+        memory.netns = None;
         memory.verified_at = Some(SystemTime::now());
         self.outcome(memory, &enrolled, by);
         let netns = enrolled.captured.netns;
