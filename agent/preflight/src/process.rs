@@ -77,16 +77,16 @@ pub fn effective(status: &str) -> Option<Vec<&'static str>> {
     )
 }
 
-/// Whether this process has each capability that weir uses.
+/// Whether this thread has each capability that weir uses.
 #[must_use]
 pub fn findings() -> Vec<Finding> {
-    let status = fs::read_to_string("/proc/self/status");
+    let status = fs::read_to_string("/proc/thread-self/status");
     let has = status.as_deref().ok().and_then(effective);
     let one = |(name, purpose): &(&'static str, &'static str)| {
         let answer = match &has {
             Some(has) if has.contains(name) => Answer::Have(String::new()),
-            Some(_) => Answer::Lack("not in effect for this process".to_owned()),
-            None => Answer::Unknown("/proc/self/status cannot be read".to_owned()),
+            Some(_) => Answer::Lack("not in effect for this thread".to_owned()),
+            None => Answer::Unknown("/proc/thread-self/status cannot be read".to_owned()),
         };
         finding(AREA, format!("CAP_{name}"), answer, "", ("", purpose))
     };
@@ -102,7 +102,7 @@ pub fn facts() -> Vec<(&'static str, String)> {
         (!line.is_empty()).then(|| line.to_owned())
     };
     let unknown = || "could not tell".to_owned();
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let field = |name: &str| {
         status
             .lines()

@@ -49,7 +49,7 @@ pub(crate) const THREADS: [Thread; 14] = [
     thread(
         "survey",
         "tries what the kernel can do, in a throwaway namespace",
-        &[CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN],
+        NAMESPACES,
     ),
     thread("drift", "receives notifications of nf_tables", &[]),
     thread("servers", "the sockets, and the watch of pods", &[]),
