@@ -5,13 +5,14 @@
 use weir_testing::c;
 
 use weir_netlink::message::NL_ATTR_TYPES;
-use weir_netlink::{nfnetlink, route};
+use weir_netlink::{bpf, nfnetlink, route};
 
 const INCLUDES: &str = "\
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <linux/version.h>
+#include <linux/bpf.h>
 #include <linux/if.h>
 #include <linux/if_addr.h>
 #include <linux/if_link.h>
@@ -29,10 +30,20 @@ const INCLUDES: &str = "\
 ";
 
 /// What headers of this release and later have.
-const LATER: [(&str, (i64, i64)); 3] = [
+const LATER: [(&str, (i64, i64)); 13] = [
     ("IFLA_NETKIT_", (6, 7)),
     ("NL_ATTR_TYPE_SINT", (6, 7)),
     ("NL_ATTR_TYPE_UINT", (6, 7)),
+    ("BPF_TCX_", (6, 6)),
+    ("BPF_NETKIT_", (6, 7)),
+    ("BPF_LINK_TYPE_TCX", (6, 6)),
+    ("BPF_LINK_TYPE_NETKIT", (6, 7)),
+    ("BPF_F_BEFORE", (6, 6)),
+    ("BPF_F_AFTER", (6, 6)),
+    ("offsetof(union bpf_attr, link_create.tcx", (6, 6)),
+    ("offsetof(union bpf_attr, query.", (6, 6)),
+    ("offsetof(struct bpf_link_info, tcx", (6, 6)),
+    ("offsetof(struct bpf_link_info, netkit", (6, 7)),
 ];
 
 #[test]
@@ -48,6 +59,7 @@ fn every_number_is_the_headers() {
     let ours: Vec<(String, i64)> = route::constants()
         .into_iter()
         .chain(nfnetlink::constants())
+        .chain(bpf::constants())
         .map(|(name, n)| (name.to_owned(), n))
         .chain(types)
         .filter(|(name, _)| !is_later(name))
