@@ -37,4 +37,4 @@ mod redirect;
 mod xtables;
 
 pub use config::{Config, DnsCapture, PodOverrides, Request};
-pub use redirect::{AMBIENT, Redirect, TABLES};
+pub use redirect::{AMBIENT, REPLY_ROUTING, Redirect, TABLES};

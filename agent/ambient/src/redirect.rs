@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_cni::compile::{Compiled, Engine, RoutingItem, Rules};
 use weir_cni::config::{InputError, InterfaceName};
 use weir_cni::redirection::{Desired, Scheme};
+use weir_netfilter::nft::Ruleset;
 use weir_netlink::route::AddressFamily;
 
 /// Names of the `inet` tables of nf_tables.
@@ -46,6 +47,10 @@ pub(crate) const DNS_PORT: u16 = 53;
 /// Conntrack zone between ztunnel and the name server.
 pub(crate) const DNS_ZONE: u16 = 1;
 
+/// The mark of packets that stay in the pod although they are for another host, the mask under which it is compared, the
+/// table of the local route, and the priority of the policy rule that leads there.
+pub const REPLY_ROUTING: (u32, u32, u32, u32) = (REPLY_MARK, MASK, TABLE, PRIORITY);
+
 /// What is captured in a pod. Equal values need the same rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
@@ -82,6 +87,55 @@ impl Redirect {
         })
     }
 
+    /// Its policy rules and routes, and no rules of netfilter: those of an earlier redirection are removed by it. For
+    /// another engine that captures instead.
+    #[must_use]
+    pub fn compile_without_rules(&self) -> Compiled {
+        let rules = Rules::Nft(Ruleset { tables: Vec::new() });
+        Compiled::new(&AMBIENT, rules, self.routing(), xtables::ruleset(self))
+    }
+
+    fn routing(&self) -> Vec<RoutingItem> {
+        routing(match self.config.enable_ipv6 {
+            true => &[AddressFamily::V4, AddressFamily::V6][..],
+            false => &[AddressFamily::V4],
+        })
+    }
+
+    /// IPv6 is captured, too.
+    #[must_use]
+    pub fn captures_ipv6(&self) -> bool {
+        self.config.enable_ipv6
+    }
+
+    /// DNS goes to ztunnel.
+    #[must_use]
+    pub fn captures_dns(&self) -> bool {
+        self.dns
+    }
+
+    /// Inbound traffic goes to ztunnel.
+    #[must_use]
+    pub fn captures_inbound(&self) -> bool {
+        !self.ingress
+    }
+
+    /// Interfaces of virtual machines: TCP that arrives there is outbound traffic.
+    pub fn guest_interfaces(&self) -> impl Iterator<Item = &str> {
+        self.interfaces.iter().map(InterfaceName::as_str)
+    }
+
+    /// The addresses from which the kubelet's probes arrive.
+    #[must_use]
+    pub fn probe_sources(&self) -> (Ipv4Addr, Ipv6Addr) {
+        let Config {
+            host_probe_snat_address,
+            host_probe_v6_snat_address,
+            ..
+        } = self.config;
+        (host_probe_snat_address, host_probe_v6_snat_address)
+    }
+
     /// IPv4, then IPv6 if it is captured.
     pub(crate) fn families(&self) -> Vec<Family> {
         let of = |probe: IpAddr, loopback: IpAddr| Family {
@@ -108,11 +162,7 @@ impl Desired for Redirect {
             Engine::Nft => Rules::Nft(nft::ruleset(self)),
             Engine::Xtables => Rules::Xtables(legacy.clone()),
         };
-        let families = match self.config.enable_ipv6 {
-            true => &[AddressFamily::V4, AddressFamily::V6][..],
-            false => &[AddressFamily::V4],
-        };
-        Compiled::new(&AMBIENT, rules, routing(families), legacy)
+        Compiled::new(&AMBIENT, rules, self.routing(), legacy)
     }
 }
 

@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use weir_ambient::{Redirect, Request};
 use weir_cni::compile::Engine;
 use weir_cni::redirection::{Desired, Sandbox};
-use weir_demo::{Flow, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage, ZTUNNEL_MARK};
+use weir_demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage, ZTUNNEL_MARK};
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
 
+use crate::ebpf;
 use crate::support::{Case, Pod, REDIRECT, lab, tcp};
 
 /// The address of the kubelet's probes.
@@ -31,14 +32,19 @@ fn loopback(family: AddressFamily) -> IpAddr {
     }
 }
 
-/// Puts the rules into a namespace as the agent does.
-pub(super) fn redirect(netns: &Netns, engine: Engine, dns: bool, pod: &Value) {
+/// What a pod with these overrides should have.
+pub(super) fn wanted(dns: bool, pod: &Value) -> Redirect {
     let given = json!({
         "config": { "enable_ipv6": true, "redirect_dns": dns },
         "pod_overrides": pod,
     });
     let given = Request::from_json(&given.to_string(), "the test").expect("a request");
-    let wanted = Redirect::new(given.config, &given.pod_overrides).expect("a redirection");
+    Redirect::new(given.config, &given.pod_overrides).expect("a redirection")
+}
+
+/// Puts the rules into a namespace as the agent does.
+pub(super) fn redirect(netns: &Netns, engine: Engine, dns: bool, pod: &Value) {
+    let wanted = wanted(dns, pod);
     let sandbox = Sandbox::of(netns.try_clone().expect("a descriptor")).expect("a pod");
     let inside = |visit: &weir_cni::redirection::Visit<'_>| {
         visit.apply_intent(&wanted, Some(engine)).map(drop)
@@ -47,18 +53,29 @@ pub(super) fn redirect(netns: &Netns, engine: Engine, dns: bool, pod: &Value) {
     done.expect("entered").unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// Runs a check in a pod of its own for each engine.
+/// A lab whose client has the address of the kubelet's probes.
+pub(super) fn lab_with_probes() -> Option<Lab> {
+    let lab = lab()?;
+    for &family in lab.families() {
+        lab.add_address(Place::Client, probe(family))
+            .expect("the address of probes");
+    }
+    Some(lab)
+}
+
+/// Runs a check in a pod of its own for each engine of netfilter, and for eBPF where the kernel has it.
 fn each(dns: bool, overrides: &Value, check: impl Fn(&Pod<'_>)) {
     for case in REDIRECT {
-        let Some(lab) = lab() else { return };
-        for &family in lab.families() {
-            lab.add_address(Place::Client, probe(family))
-                .expect("the address of probes");
-        }
+        let Some(lab) = lab_with_probes() else { return };
         redirect(lab.netns(Place::Pod), case.engine, dns, overrides);
         let stage = Stage::ambient(&lab).expect("all listeners");
         check(&Pod::on(stage, &lab, case));
     }
+    let Some(bpffs) = ebpf::mount() else { return };
+    let Some(lab) = lab_with_probes() else { return };
+    ebpf::redirect(&bpffs, lab.netns(Place::Pod), &wanted(dns, overrides));
+    let stage = Stage::ambient(&lab).expect("all listeners");
+    check(&Pod::by_ebpf(stage, &lab, &bpffs));
 }
 
 /// Connections that nobody marked: the user does not matter, unlike beside a sidecar.
@@ -182,6 +199,7 @@ fn what_comes_from_a_virtual_machine_is_outbound() {
     let overrides = json!({ "virtual_interfaces": ["k6t-a", "k6t-b"] });
     each(false, &overrides, |pod| {
         let vm = pod.lab.attach("k6t-a", Place::Client, 8).expect("k6t-a");
+        pod.again(&wanted(false, &overrides));
         for &family in pod.lab.families() {
             let to = (vm.pod(family), 80).into();
             let guest = tcp("guest", Place::Client, to).source((vm.peer(family), 0).into());

@@ -20,7 +20,8 @@ use weir_demo::{
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
 
-use crate::ambient::redirect;
+use crate::ambient::{redirect, wanted};
+use crate::ebpf;
 use crate::support::lab;
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -211,6 +212,14 @@ fn each(enrolled: &[Place], check: impl Fn((usize, bool), &str)) {
         for &family in lab.families() {
             check(converse(&lab, family), &format!("{engine:?}, {family:?}"));
         }
+    }
+    let Some(mounted) = ebpf::mount() else { return };
+    let Some(lab) = lab() else { return };
+    for place in enrolled {
+        ebpf::redirect(&mounted, lab.netns(*place), &wanted(false, &json!({})));
+    }
+    for &family in lab.families() {
+        check(converse(&lab, family), &format!("eBPF, {family:?}"));
     }
 }
 

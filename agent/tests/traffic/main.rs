@@ -16,6 +16,7 @@ mod alike;
 mod ambient;
 mod ambient_pods;
 mod dns;
+mod ebpf;
 use weir_testing::effort;
 mod inbound;
 mod invalid;

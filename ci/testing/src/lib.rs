@@ -4,7 +4,7 @@
 //! - [`rights`], [`lacks`]: what this user or this kernel does not allow, one probe for each
 //! - [`effort`]: how many random cases
 //! - [`c`]: what a C compiler takes names of the system's headers for
-//! - [`TempDir`], [`groups`]: folders and control groups that go away with their value
+//! - [`TempDir`], [`BpfFs`], [`groups`]: folders, bpf file systems and control groups that go away with their value
 //! - [`api_server`], [`pods`], [`certificates`]: a fake API server, and objects for it
 //! - [`chromium`]: a browser without a window
 //! - [`ztunnel`]: a ztunnel that only speaks ZDS
@@ -20,6 +20,7 @@
 )]
 
 pub mod api_server;
+mod bpffs;
 pub mod c;
 pub mod certificates;
 pub mod chromium;
@@ -32,5 +33,6 @@ pub mod pods;
 pub mod rights;
 pub mod ztunnel;
 
+pub use bpffs::BpfFs;
 pub use dir::TempDir;
 pub use namespace::{granted, namespace};

@@ -1,0 +1,278 @@
+//! The programs of a pod, by the hook where they run.
+
+use super::layout::*;
+use super::nat;
+use super::packet::{Builder, be16};
+use crate::asm::{Alu, AsmError, Code, Helper, If, Label, Reg, Size};
+use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// ztunnel's port for outbound traffic.
+const OUTBOUND_PORT: u16 = 15001;
+/// For inbound plain text.
+const INBOUND_PORT: u16 = 15006;
+/// For inbound HBONE, which ztunnel's listener gets without help.
+const HBONE_PORT: u16 = 15008;
+/// Port of name servers.
+const DNS_PORT: u16 = 53;
+
+/// What the programs depend on. Equal values need the same programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// IPv6 is captured, too.
+    pub dual: bool,
+    /// DNS goes to ztunnel.
+    pub dns: bool,
+    /// Address of the kubelet's probes over IPv4.
+    pub probe4: Ipv4Addr,
+    /// The same over IPv6.
+    pub probe6: Ipv6Addr,
+}
+
+/// Which program it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// What leaves through an interface: new connections and their packets go to `lo`.
+    Egress,
+    /// What arrives at an interface: new connections go to ztunnel's inbound listener.
+    Ingress,
+    /// What arrives at the interface of a virtual machine: it is outbound traffic.
+    Guest,
+    /// What arrives at `lo`, where the program for egress sent it: it goes to ztunnel's outbound listener, and DNS is
+    /// translated.
+    Loopback,
+}
+
+impl Role {
+    /// One letter, for the name of the program.
+    pub(crate) fn letter(self) -> char {
+        match self {
+            Self::Egress => 'e',
+            Self::Ingress => 'i',
+            Self::Guest => 'g',
+            Self::Loopback => 'l',
+        }
+    }
+
+    /// The role of a program with this name, which [`crate::Pod`] gave it.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        let letter = name.strip_prefix("weir_")?.chars().next()?;
+        let all = [Self::Egress, Self::Ingress, Self::Guest, Self::Loopback];
+        all.into_iter().find(|role| role.letter() == letter)
+    }
+
+    /// What the program does, in words.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Egress => "sends TCP that leaves the pod to ztunnel's outbound port 15001",
+            Self::Ingress => "gives TCP that arrives to ztunnel's inbound port 15006",
+            Self::Guest => "gives TCP of a virtual machine to ztunnel's outbound port 15001",
+            Self::Loopback => "hands redirected packets to ztunnel's listeners",
+        }
+    }
+}
+
+/// The code of one program.
+///
+/// # Errors
+/// A mistake in this source.
+pub fn assemble(role: Role, traits: &Traits) -> Result<Code, AsmError> {
+    match role {
+        Role::Egress => egress(traits),
+        Role::Ingress => ingress(traits),
+        Role::Guest => guest(traits),
+        Role::Loopback => loopback(traits),
+    }
+}
+
+/// Jumps if the packet carries ztunnel's mark.
+#[track_caller]
+fn jump_if_of_ztunnel(b: &mut Builder, to: Label) {
+    b.asm.load(Size::W, R1, R6, SKB_MARK);
+    b.asm.alu(Alu::And, R1, MASK);
+    b.asm.jump_if(If::Eq, R1, ZTUNNEL, to);
+}
+
+fn jump_if_probe(b: &mut Builder, position: i16, traits: &Traits, to: Label) {
+    let (v4, v6) = (traits.probe4.octets(), traits.probe6.octets());
+    b.jump_if_address(position, v4, v6, to);
+}
+
+/// Marks the packet and lets it arrive at `lo`, as what was sent there does: with addresses of zeros.
+#[track_caller]
+fn to_loopback(b: &mut Builder, mark: i32) {
+    let asm = &mut b.asm;
+    asm.store(Size::D, R10, SCRATCH, 0);
+    asm.store(Size::W, R10, SCRATCH + 8, 0);
+    asm.mov(R1, R6);
+    asm.mov(R2, 0);
+    asm.mov(R3, R10);
+    asm.alu(Alu::Add, R3, i32::from(SCRATCH));
+    asm.mov(R4, 12);
+    asm.mov(R5, 0);
+    asm.call(Helper::StoreBytes);
+    asm.jump_if(If::Ne, R0, 0, b.drop);
+    asm.mov(R1, mark);
+    asm.store(Size::W, R6, SKB_MARK, R1);
+    asm.mov(R1, LO);
+    asm.mov(R2, BPF_F_INGRESS);
+    asm.call(Helper::Redirect);
+    asm.exit();
+}
+
+/// 1. ztunnel's own packets, what is no TCP, and answers to probes pass. With the capture of DNS, port 53 goes to `lo`.
+/// 2. The first packet of a connection marks the socket that sends it, and goes to `lo`, as all later ones of that socket.
+/// 3. Packets for which ztunnel has a socket at the other end go to `lo`: the application answers a connection that
+///    ztunnel made with the client's address, or its own connection was captured by programs that are gone.
+/// 4. Everything else passes: answers to connections that are not captured, and what is forwarded.
+fn egress(traits: &Traits) -> Result<Code, AsmError> {
+    let mut b = Builder::new(traits.dual);
+    let pass = b.pass;
+    jump_if_of_ztunnel(&mut b, pass);
+    b.parse(traits.dns);
+    let [captured, other, passed_on] = [(); 3].map(|()| b.asm.label());
+    if traits.dns {
+        let no_query = b.asm.label();
+        b.asm.load(Size::H, R1, R10, PORTS + 2);
+        b.asm.jump_if(If::Ne, R1, be16(DNS_PORT), no_query);
+        jump_if_probe(&mut b, 1, traits, pass);
+        nat::remember(&mut b);
+        b.count(Count::Dns);
+        to_loopback(&mut b, QUERY);
+        b.asm.bind(no_query);
+        b.asm.jump_if(If::Ne, R8, IPPROTO_TCP, pass);
+    }
+    jump_if_probe(&mut b, 1, traits, pass);
+    b.is_first();
+    let asm = &mut b.asm;
+    asm.mov(R7, R1);
+    asm.load(Size::D, R1, R6, SKB_SK);
+    asm.jump_if(If::Eq, R1, 0, other);
+    asm.call(Helper::SkFullsock);
+    asm.jump_if(If::Eq, R0, 0, other);
+    asm.map(R1, SOCKETS);
+    asm.mov(R2, R0);
+    asm.mov(R3, 0);
+    let later = asm.label();
+    asm.mov(R4, 0);
+    asm.jump_if(If::Eq, R7, 0, later);
+    asm.mov(R4, BPF_SK_STORAGE_GET_F_CREATE);
+    asm.bind(later);
+    asm.call(Helper::SkStorageGet);
+    let unmarked = asm.label();
+    asm.jump_if(If::Eq, R0, 0, unmarked);
+    asm.jump_if(If::Eq, R7, 0, captured);
+    b.count(Count::Outbound);
+    b.asm.bind(captured);
+    to_loopback(&mut b, OUTBOUND);
+
+    b.asm.bind(unmarked);
+    b.asm.jump_if(If::Eq, R7, 0, other);
+    b.refuse(Count::OutOfMemory);
+
+    b.asm.bind(other);
+    b.asm.jump_if(If::Ne, R7, 0, pass);
+    b.lookup();
+    let asm = &mut b.asm;
+    asm.jump_if(If::Eq, R0, 0, pass);
+    asm.load(Size::W, R7, R0, SOCK_STATE);
+    asm.mov(R1, R0);
+    asm.call(Helper::SkRelease);
+    asm.jump_if(If::Ne, R7, BPF_TCP_LISTEN, passed_on);
+    asm.jump(pass);
+    asm.bind(passed_on);
+    to_loopback(&mut b, LOCAL);
+    b.finish()
+}
+
+/// Jumps to `known` if the packet belongs to a connection of this namespace; otherwise `R7` is not zero if a listener
+/// of the application would get it. A first packet does not belong to a connection that is in `TIME_WAIT`.
+#[track_caller]
+fn jump_if_connected(b: &mut Builder, known: Label) {
+    let [none, listens, done] = [(); 3].map(|()| b.asm.label());
+    b.lookup();
+    b.asm.jump_if(If::Eq, R0, 0, none);
+    b.asm.load(Size::W, R7, R0, SOCK_STATE);
+    b.asm.mov(R1, R0);
+    b.asm.call(Helper::SkRelease);
+    b.asm.jump_if(If::Eq, R7, BPF_TCP_LISTEN, listens);
+    b.asm.jump_if(If::Ne, R7, BPF_TCP_TIME_WAIT, known);
+    b.is_first();
+    b.asm.jump_if(If::Eq, R1, 0, known);
+    b.asm.bind(none);
+    b.asm.mov(R7, 0);
+    b.asm.jump(done);
+    b.asm.bind(listens);
+    b.asm.mov(R7, 1);
+    b.asm.bind(done);
+}
+
+/// 1. Probes, HBONE, and what is no TCP pass.
+/// 2. Packets of connections pass; ztunnel's are among them.
+/// 3. What is no first packet passes if the application does not listen there: the kernel resets it.
+/// 4. Everything else goes to ztunnel's listener.
+fn ingress(traits: &Traits) -> Result<Code, AsmError> {
+    let mut b = Builder::new(traits.dual);
+    let (pass, new) = (b.pass, b.asm.label());
+    b.parse(false);
+    b.asm.load(Size::H, R1, R10, PORTS + 2);
+    b.asm.jump_if(If::Eq, R1, be16(HBONE_PORT), pass);
+    jump_if_probe(&mut b, 0, traits, pass);
+    jump_if_connected(&mut b, pass);
+    b.is_first();
+    let repeated = b.asm.label();
+    b.asm.jump_if(If::Eq, R1, 0, repeated);
+    b.count(Count::Inbound);
+    b.asm.jump(new);
+    b.asm.bind(repeated);
+    b.asm.jump_if(If::Eq, R7, 0, pass);
+    b.asm.bind(new);
+    b.assign(INBOUND_PORT, Count::NoInboundListener);
+    b.asm.jump(pass);
+    b.finish()
+}
+
+/// All TCP of a virtual machine is marked, so that it stays in this namespace; what belongs to no connection goes to
+/// ztunnel's outbound listener.
+fn guest(traits: &Traits) -> Result<Code, AsmError> {
+    let mut b = Builder::new(traits.dual);
+    let pass = b.pass;
+    b.parse(false);
+    b.asm.mov(R1, LOCAL);
+    b.asm.store(Size::W, R6, SKB_MARK, R1);
+    jump_if_connected(&mut b, pass);
+    b.is_first();
+    let later = b.asm.label();
+    b.asm.jump_if(If::Eq, R1, 0, later);
+    b.count(Count::Outbound);
+    b.asm.bind(later);
+    b.assign(OUTBOUND_PORT, Count::NoOutboundListener);
+    b.asm.jump(pass);
+    b.finish()
+}
+
+/// 1. What the program for egress sent here and has no connection yet goes to ztunnel's outbound listener. A packet of
+///    a connection that ztunnel does not have any more passes: it is reset.
+/// 2. Queries go to ztunnel's address for DNS, and its answers come from the server that was asked.
+fn loopback(traits: &Traits) -> Result<Code, AsmError> {
+    let mut b = Builder::new(traits.dual);
+    let (pass, outbound, first) = (b.pass, b.asm.label(), b.asm.label());
+    b.asm.load(Size::W, R1, R6, SKB_MARK);
+    b.asm.jump_if(If::Eq, R1, OUTBOUND, outbound);
+    if traits.dns {
+        nat::translate(&mut b);
+    } else {
+        b.asm.jump(pass);
+    }
+    b.asm.bind(outbound);
+    b.parse(false);
+    jump_if_connected(&mut b, pass);
+    b.is_first();
+    b.asm.jump_if(If::Ne, R1, 0, first);
+    // Without a listener of ztunnel the kernel resets it.
+    b.asm.jump_if(If::Eq, R7, 0, pass);
+    b.asm.bind(first);
+    b.assign(OUTBOUND_PORT, Count::NoOutboundListener);
+    b.asm.jump(pass);
+    b.finish()
+}

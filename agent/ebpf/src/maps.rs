@@ -1,0 +1,162 @@
+//! The maps of a pod's programs.
+
+use crate::failed;
+use crate::inpod::{COUNTERS, QUERY_KEY, QUERY_VALUE};
+use std::os::fd::AsFd;
+use weir_netlink::bpf::{
+    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, BPF_MAP_TYPE_SK_STORAGE, Map,
+    MapSpec, Pinned, open_pin, pin,
+};
+use weir_netlink::{Error, Result};
+
+/// The most DNS queries under way; beyond it, the answers to the oldest ones are not translated, and it is asked again.
+const QUERIES: u32 = 4096;
+/// Bytes of what was there before weir: see [`crate::switches`].
+const BEFORE: u32 = 8;
+
+const SOCKETS_MAP: MapSpec<'_> = MapSpec {
+    kind: BPF_MAP_TYPE_SK_STORAGE,
+    key_size: 4,
+    value_size: 4,
+    max_entries: 0,
+    flags: BPF_F_NO_PREALLOC,
+    name: "weir_sockets",
+    describe: true,
+};
+const COUNTS_MAP: MapSpec<'_> = MapSpec {
+    kind: BPF_MAP_TYPE_ARRAY,
+    key_size: 4,
+    value_size: 8,
+    max_entries: COUNTERS.len() as u32,
+    flags: 0,
+    name: "weir_counts",
+    describe: false,
+};
+const BEFORE_MAP: MapSpec<'_> = MapSpec {
+    value_size: BEFORE,
+    max_entries: 1,
+    name: "weir_before",
+    ..COUNTS_MAP
+};
+const QUERIES_MAP: MapSpec<'_> = MapSpec {
+    kind: BPF_MAP_TYPE_LRU_HASH,
+    key_size: QUERY_KEY as u32,
+    value_size: QUERY_VALUE as u32,
+    max_entries: QUERIES,
+    flags: 0,
+    name: "weir_queries",
+    describe: false,
+};
+
+/// Maps of one pod. They live as long as this value, a program that uses them, or a pin.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    pub(crate) sockets: Map,
+    pub(crate) counts: Map,
+    pub(crate) before: Map,
+    /// With the capture of DNS.
+    pub(crate) queries: Option<Map>,
+}
+
+fn create(spec: &MapSpec<'_>) -> Result<Map> {
+    Map::new(spec).map_err(|e| failed("create", &format!("map {}", spec.name), &e))
+}
+
+/// Opens a pinned map and compares its form, or creates and pins it.
+fn open_or_create(folder: &std::path::Path, spec: &MapSpec<'_>) -> Result<Map> {
+    let path = folder.join(spec.name);
+    let object = path.display().to_string();
+    match open_pin(&path) {
+        Ok(Pinned::Map(map)) => {
+            let is = map.info().map_err(|e| failed("read", &object, &e))?;
+            let form = (
+                is.kind,
+                is.key_size,
+                is.value_size,
+                is.max_entries,
+                is.flags,
+            );
+            let wanted = (
+                spec.kind,
+                spec.key_size,
+                spec.value_size,
+                spec.max_entries,
+                spec.flags,
+            );
+            match form == wanted {
+                true => Ok(map),
+                false => Err(Error::refused(
+                    "use",
+                    format!("the pinned map {object}"),
+                    "it has another layout than this version of weir uses, although the folder has its number; \
+                     `weir clean ambient` for this namespace with the version that wrote it, or delete the folder",
+                )),
+            }
+        }
+        Ok(_) => Err(Error::refused(
+            "use",
+            object,
+            "it is a pin of something else than a map; delete it",
+        )),
+        Err(e) if e.raw_os_error() == Some(nix::errno::Errno::ENOENT as i32) => {
+            let map = create(spec)?;
+            pin(map.as_fd(), &path).map_err(|e| failed("pin", &object, &e))?;
+            Ok(map)
+        }
+        Err(e) => Err(failed("open", &object, &e)),
+    }
+}
+
+impl Maps {
+    /// Without pins, for trials.
+    #[cfg(test)]
+    pub(crate) fn create(dns: bool) -> Result<Self> {
+        Ok(Self {
+            sockets: create(&SOCKETS_MAP)?,
+            counts: create(&COUNTS_MAP)?,
+            before: create(&BEFORE_MAP)?,
+            queries: dns.then(|| create(&QUERIES_MAP)).transpose()?,
+        })
+    }
+
+    /// Opens the pinned maps of a folder, and creates those that are absent.
+    pub(crate) fn pinned(folder: &std::path::Path, dns: bool) -> Result<Self> {
+        Ok(Self {
+            sockets: open_or_create(folder, &SOCKETS_MAP)?,
+            counts: open_or_create(folder, &COUNTS_MAP)?,
+            before: open_or_create(folder, &BEFORE_MAP)?,
+            queries: dns
+                .then(|| open_or_create(folder, &QUERIES_MAP))
+                .transpose()?,
+        })
+    }
+
+    /// In the order of `MapRef`.
+    pub(crate) fn list(&self) -> Vec<&Map> {
+        [&self.sockets, &self.counts]
+            .into_iter()
+            .chain(&self.queries)
+            .collect()
+    }
+}
+
+/// The counters of a pinned map, with their names.
+pub(crate) fn counters(folder: &std::path::Path) -> Option<Vec<(&'static str, u64)>> {
+    let Ok(Pinned::Map(map)) = open_pin(&folder.join(COUNTS_MAP.name)) else {
+        return None;
+    };
+    let read = |(number, name): (usize, &'static str)| {
+        let key = u32::try_from(number).ok()?.to_ne_bytes();
+        let value = map.get(&key).ok().flatten()?;
+        Some((name, u64::from_ne_bytes(value.try_into().ok()?)))
+    };
+    COUNTERS.into_iter().enumerate().map(read).collect()
+}
+
+/// What a folder remembers from before, without creating anything.
+pub(crate) fn before(folder: &std::path::Path) -> Option<Map> {
+    match open_pin(&folder.join(BEFORE_MAP.name)) {
+        Ok(Pinned::Map(map)) => Some(map),
+        _ => None,
+    }
+}

@@ -1,0 +1,197 @@
+//! The folder of pins: `weir/v1/NETNS` in a bpf file system, one folder for each namespace.
+//!
+//! `NETNS` is the inode of the network namespace. The kernel reuses inodes, but the links of a deleted namespace are of no
+//! interface any more: such a folder is emptied. The number in `v1` is that of the layout of maps and pins; another version of
+//! weir with the same layout continues with what is pinned, one with another layout removes what the old one pinned after
+//! its own programs are attached.
+
+use crate::failed;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use weir_netlink::bpf::{Link, LinkTarget, Pinned, open_pin};
+use weir_netlink::{Error, Netns, Result};
+
+/// Where it is mounted on most machines.
+pub const BPFFS: &str = "/sys/fs/bpf";
+/// The number of the layout.
+pub(crate) const LAYOUT: &str = "v1";
+/// Entries of one folder that are read: a pod has a few interfaces and four maps, a node at most thousands of pods.
+const MOST_PINS: usize = 65_536;
+/// How long another writer may hold the lock.
+const LOCK_TIME: Duration = Duration::from_secs(10);
+
+/// A mounted bpf file system.
+#[derive(Clone, Debug)]
+pub struct Bpffs {
+    root: PathBuf,
+}
+
+impl Bpffs {
+    /// # Errors
+    /// It is no bpf file system: the remedy.
+    pub fn at(root: &Path) -> Result<Self> {
+        let object = root.display().to_string();
+        let stats = statfs(root)
+            .map_err(|e| Error::kernel("use the bpf file system", &object, e as i32))?;
+        if stats.filesystem_type() != BPF_FS_MAGIC {
+            return Err(Error::refused(
+                "use the bpf file system",
+                &object,
+                format!(
+                    "no bpf file system is mounted there, so that programs would be detached when this process ends; \
+                     mount -t bpf bpf {object}, and in a container mount the host's with Bidirectional propagation"
+                ),
+            ));
+        }
+        Ok(Self {
+            root: root.to_path_buf(),
+        })
+    }
+
+    fn weir(&self) -> PathBuf {
+        self.root.join("weir")
+    }
+
+    /// The folder of a namespace, which need not exist.
+    pub(crate) fn folder(&self, netns: &Netns) -> PathBuf {
+        self.weir().join(LAYOUT).join(netns.id().ino.to_string())
+    }
+
+    /// Folders of the same namespace by versions with another layout.
+    pub(crate) fn other_layouts(&self, netns: &Netns) -> Result<Vec<PathBuf>> {
+        let name = netns.id().ino.to_string();
+        let layouts = entries(&self.weir())?;
+        let others = layouts.into_iter().filter(|path| !path.ends_with(LAYOUT));
+        Ok(others
+            .map(|path| path.join(&name))
+            .filter(|path| path.is_dir())
+            .collect())
+    }
+
+    /// One writer at a time, on this machine.
+    pub(crate) fn lock(&self) -> Result<Flock<File>> {
+        let folder = self.weir();
+        let object = folder.display().to_string();
+        let io = |e: &std::io::Error| failed("lock", &object, e);
+        std::fs::create_dir_all(&folder).map_err(|e| io(&e))?;
+        let mut file = File::open(&folder).map_err(|e| io(&e))?;
+        let begun = Instant::now();
+        loop {
+            file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(lock),
+                Err((file, nix::errno::Errno::EWOULDBLOCK)) => file,
+                Err((_, e)) => return Err(Error::kernel("lock", &object, e as i32)),
+            };
+            if begun.elapsed() > LOCK_TIME {
+                let what = "another process of weir holds the lock; see /proc/locks";
+                return Err(Error::exhausted("lock", &object, what));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Deletes the folders of namespaces that are gone. Returns how many.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub fn sweep(&self) -> Result<usize> {
+        let _lock = self.lock()?;
+        let mut gone = 0;
+        for folder in entries(&self.weir().join(LAYOUT))? {
+            if is_of_a_deleted_namespace(&folder)? {
+                delete(&folder)?;
+                gone += 1;
+            }
+        }
+        Ok(gone)
+    }
+}
+
+/// The paths in a folder; none when it does not exist.
+pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let object = folder.display().to_string();
+    let list = match std::fs::read_dir(folder) {
+        Ok(list) => list,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(failed("list", &object, &e)),
+    };
+    let paths: Result<Vec<PathBuf>> = list
+        .take(MOST_PINS + 1)
+        .map(|entry| {
+            entry
+                .map(|e| e.path())
+                .map_err(|e| failed("list", &object, &e))
+        })
+        .collect();
+    match paths {
+        Ok(paths) if paths.len() > MOST_PINS => Err(Error::refused(
+            "list",
+            &object,
+            format!(
+                "it has more than {MOST_PINS} entries, which weir does not make; delete those that are not its own"
+            ),
+        )),
+        paths => paths,
+    }
+}
+
+/// The pinned links of a folder.
+pub(crate) fn links(folder: &Path) -> Result<Vec<(PathBuf, Link)>> {
+    let mut links = Vec::new();
+    for path in entries(folder)? {
+        match open_pin(&path) {
+            Ok(Pinned::Link(link)) => links.push((path, link)),
+            Ok(_) => {}
+            Err(e) => return Err(failed("open", &path.display().to_string(), &e)),
+        }
+    }
+    Ok(links)
+}
+
+/// Its links are of no interface any more; `lo` goes with the namespace only.
+pub(crate) fn is_of_a_deleted_namespace(folder: &Path) -> Result<bool> {
+    let mut targets = links(folder)?.into_iter().map(|(path, link)| {
+        let info = link.info();
+        info.map_err(|e| failed("read", &path.display().to_string(), &e))
+    });
+    let is_gone = |target| matches!(target, LinkTarget::Interface(0, _));
+    let first = targets.next().transpose()?;
+    let Some(first) = first else {
+        return Ok(false);
+    };
+    let mut all = is_gone(first.target);
+    for info in targets {
+        all &= is_gone(info?.target);
+    }
+    Ok(all)
+}
+
+/// Deletes a folder and its pins: what only they kept alive is detached. Links go first, so that no program runs
+/// without a map that its reader expects.
+pub(crate) fn delete(folder: &Path) -> Result<()> {
+    let links: Vec<PathBuf> = links(folder)?.into_iter().map(|(path, _)| path).collect();
+    let rest = entries(folder)?
+        .into_iter()
+        .filter(|path| !links.contains(path));
+    for path in links.iter().cloned().chain(rest) {
+        unpin(&path)?;
+    }
+    match std::fs::remove_dir(folder) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed("delete", &folder.display().to_string(), &e))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn unpin(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed("unpin", &path.display().to_string(), &e))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,316 @@
+//! What a pod's namespace should have, what it has, and the difference.
+
+use crate::inpod::{Role, Traits};
+use crate::switches::{Routes, Switch, routing};
+use std::collections::BTreeMap;
+use std::fmt;
+use weir_ambient::Redirect;
+use weir_netlink::route::{AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route};
+use weir_netlink::{Error, Result};
+
+/// A direction at an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Direction {
+    Ingress,
+    Egress,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        })
+    }
+}
+
+/// Where a program is attached: the index of the interface, and the direction.
+pub(crate) type Hook = (u32, Direction);
+
+/// The name of a pin: `egress_2`.
+pub(crate) fn pin_name((index, direction): Hook) -> String {
+    format!("{direction}_{index}")
+}
+
+/// An interface of the namespace.
+#[derive(Clone, Debug)]
+pub(crate) struct Interface {
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    pub(crate) is_up: bool,
+    /// Frames have an Ethernet header, as on `lo`.
+    pub(crate) is_ethernet: bool,
+}
+
+/// A program of weir at a hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// The name of the program; it has a digest of the instructions.
+    pub(crate) program: String,
+    /// It is attached there, and not only pinned.
+    pub(crate) is_attached: bool,
+}
+
+/// What was read from the namespace and from the pins.
+#[derive(Debug, Default)]
+pub(crate) struct Observed {
+    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) held: BTreeMap<Hook, Held>,
+    pub(crate) routes: Routes,
+    pub(crate) switches: Vec<(Switch, bool)>,
+    /// A folder of another layout.
+    pub(crate) has_other_layout: bool,
+}
+
+/// One change of the namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A switch of `lo` is set.
+    Switch(&'static str, bool),
+    /// A route is added.
+    AddRoute(Route),
+    /// A policy rule is added.
+    AddRule(PolicyRule),
+    /// A route of weir is deleted.
+    DeleteRoute(Route),
+    /// A policy rule of weir is deleted.
+    DeleteRule(PolicyRule),
+    /// A program is attached to an interface.
+    Attach(Attachment),
+    /// The program of a link is replaced, in one step.
+    Replace(Attachment),
+    /// A link of weir is removed: interface, hook, the program's name.
+    Detach(String, u32, &'static str, String),
+    /// Pins that a version of weir with another layout left behind are removed.
+    RemoveOtherLayout,
+}
+
+/// A program and where it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The interface.
+    pub interface: String,
+    pub(crate) hook: Hook,
+    /// Which program.
+    pub role: Role,
+    /// Its name in the kernel.
+    pub program: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = |table: u32| table.to_string();
+        match self {
+            Self::Switch(name, on) => write!(f, "set net.ipv4.conf.lo.{name}={}", u8::from(*on)),
+            Self::AddRoute(r) => write!(f, "add route {r}"),
+            Self::AddRule(r) => write!(f, "add rule {} {}", r.family, r.words(number)),
+            Self::DeleteRoute(r) => write!(f, "delete route {r}"),
+            Self::DeleteRule(r) => write!(f, "delete rule {} {}", r.family, r.words(number)),
+            Self::Attach(a) => write!(f, "attach {a}"),
+            Self::Replace(a) => write!(f, "replace by {a}"),
+            Self::Detach(interface, _, direction, program) => {
+                write!(f, "detach {program} at {direction} of {interface}")
+            }
+            Self::RemoveOtherLayout => f.write_str("remove pins of another version of weir"),
+        }
+    }
+}
+
+impl fmt::Display for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (program, direction) = (&self.program, self.hook.1);
+        write!(
+            f,
+            "{program} at {direction} of {}: it {}",
+            self.interface,
+            self.role.words()
+        )
+    }
+}
+
+/// What is desired.
+#[derive(Clone, Debug)]
+pub(crate) struct Desired {
+    pub(crate) traits: Traits,
+    /// Interfaces of virtual machines.
+    guests: Vec<String>,
+    inbound: bool,
+    /// The name of each program.
+    names: BTreeMap<Role, String>,
+}
+
+impl Desired {
+    pub(crate) fn of(
+        redirect: &Redirect,
+        name: impl Fn(Role, &Traits) -> Result<String>,
+    ) -> Result<Self> {
+        let (probe4, probe6) = redirect.probe_sources();
+        let traits = Traits {
+            dual: redirect.captures_ipv6(),
+            dns: redirect.captures_dns(),
+            probe4,
+            probe6,
+        };
+        let roles = [Role::Egress, Role::Ingress, Role::Guest, Role::Loopback];
+        let named = |role| Ok((role, name(role, &traits)?));
+        Ok(Self {
+            traits,
+            guests: redirect.guest_interfaces().map(str::to_owned).collect(),
+            inbound: redirect.captures_inbound(),
+            names: roles.into_iter().map(named).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Programs, switches and routing, one a line.
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for switch in self.switches() {
+            lines.push(Change::Switch(switch.name(), true).to_string());
+        }
+        let wanted: Vec<_> = self.families().iter().map(|f| routing(*f)).collect();
+        lines.extend(
+            wanted
+                .iter()
+                .map(|(r, _)| Change::AddRoute(r.clone()).to_string()),
+        );
+        lines.extend(
+            wanted
+                .iter()
+                .map(|(_, r)| Change::AddRule(r.clone()).to_string()),
+        );
+        let guests = self.guests.join(", ");
+        for (role, place) in [
+            (Role::Loopback, "ingress of lo".to_owned()),
+            (Role::Egress, "egress of every other interface".to_owned()),
+            (Role::Ingress, "ingress of every other interface".to_owned()),
+            (Role::Guest, format!("ingress of {guests}")),
+        ] {
+            let is_wanted = match role {
+                Role::Guest => !self.guests.is_empty(),
+                Role::Ingress => self.inbound,
+                Role::Egress | Role::Loopback => true,
+            };
+            let name = self.names.get(&role).filter(|_| is_wanted);
+            lines.extend(name.map(|name| format!("attach {name} at {place}: it {}", role.words())));
+        }
+        lines
+    }
+
+    pub(crate) fn families(&self) -> &'static [AddressFamily] {
+        match self.traits.dual {
+            true => &[AddressFamily::V4, AddressFamily::V6],
+            false => &[AddressFamily::V4],
+        }
+    }
+
+    pub(crate) fn switches(&self) -> impl Iterator<Item = Switch> {
+        let dns = self.traits.dns;
+        Switch::ALL
+            .into_iter()
+            .filter(move |switch| dns || *switch == Switch::AcceptLocal)
+    }
+
+    /// A name in the list may end with a wildcard, as nf_tables or xtables have it.
+    fn is_guest(&self, name: &str) -> bool {
+        let matches = |guest: &String| match guest.strip_suffix(['*', '+']) {
+            Some(start) => name.starts_with(start),
+            None => name == guest,
+        };
+        self.guests.iter().any(matches)
+    }
+
+    /// Programs in the order in which they are attached: `lo` before what sends packets there.
+    ///
+    /// # Errors
+    /// An interface without Ethernet headers is up: what leaves through it cannot be redirected.
+    fn attachments(&self, interfaces: &[Interface]) -> Result<Vec<Attachment>> {
+        let mut list = Vec::new();
+        let mut push = |interface: &Interface, direction, role: Role| {
+            list.push(Attachment {
+                interface: interface.name.clone(),
+                hook: (interface.index, direction),
+                role,
+                program: self.names.get(&role).cloned().unwrap_or_default(),
+            });
+        };
+        let (lo, others): (Vec<_>, Vec<_>) =
+            interfaces.iter().partition(|i| i.index == LOOPBACK_IFINDEX);
+        for interface in lo {
+            push(interface, Direction::Ingress, Role::Loopback);
+        }
+        for interface in others {
+            if !interface.is_ethernet {
+                if interface.is_up {
+                    return Err(Error::refused(
+                        "redirect by eBPF",
+                        format!("interface {}", interface.name),
+                        "its frames have no Ethernet header, so that what leaves through it cannot be redirected to lo; \
+                         use netfilter for this pod (--engine auto)",
+                    ));
+                }
+                continue;
+            }
+            push(interface, Direction::Egress, Role::Egress);
+            match self.is_guest(&interface.name) {
+                true => push(interface, Direction::Ingress, Role::Guest),
+                false if self.inbound => push(interface, Direction::Ingress, Role::Ingress),
+                false => {}
+            }
+        }
+        Ok(list)
+    }
+}
+
+/// The difference, in the order in which it is applied. Pure.
+///
+/// # Errors
+/// The namespace cannot be redirected so: what prevents it.
+pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>> {
+    let attachments = desired.attachments(&observed.interfaces)?;
+    let mut changes = Vec::new();
+    for switch in desired.switches() {
+        if !observed.switches.contains(&(switch, true)) {
+            changes.push(Change::Switch(switch.name(), true));
+        }
+    }
+    // Routes before rules, so that no packet is looked up in an empty table.
+    let wanted: Vec<_> = desired.families().iter().map(|f| routing(*f)).collect();
+    for (route, _) in &wanted {
+        if !observed.routes.has_route(route) {
+            changes.push(Change::AddRoute(route.clone()));
+        }
+    }
+    for (_, rule) in &wanted {
+        if !observed.routes.has_rule(rule) {
+            changes.push(Change::AddRule(rule.clone()));
+        }
+    }
+    for a in &attachments {
+        match observed.held.get(&a.hook) {
+            Some(held) if held.is_attached && held.program == a.program => {}
+            Some(held) if held.is_attached => changes.push(Change::Replace(a.clone())),
+            _ => changes.push(Change::Attach(a.clone())),
+        }
+    }
+    let is_wanted = |hook: &Hook| attachments.iter().any(|a| a.hook == *hook);
+    let unwanted = observed.held.iter().filter(|(hook, _)| !is_wanted(hook));
+    changes.extend(unwanted.map(|(hook, held)| detach(observed, *hook, held)));
+    if observed.has_other_layout {
+        changes.push(Change::RemoveOtherLayout);
+    }
+    Ok(changes)
+}
+
+/// The removal of one link.
+pub(crate) fn detach(observed: &Observed, (index, direction): Hook, held: &Held) -> Change {
+    let interface = observed.interfaces.iter().find(|i| i.index == index);
+    let name = interface.map_or_else(
+        || format!("interface {index}, which is gone"),
+        |i| i.name.clone(),
+    );
+    let direction = match direction {
+        Direction::Ingress => "ingress",
+        Direction::Egress => "egress",
+    };
+    Change::Detach(name, index, direction, held.program.clone())
+}

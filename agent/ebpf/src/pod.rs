@@ -1,0 +1,368 @@
+//! A pod's namespace: plan, apply, compare, remove.
+
+use crate::inpod::{Role, Traits, assemble};
+use crate::maps::{self, Maps};
+use crate::pins::{self, Bpffs};
+use crate::plan::{
+    Attachment, Change, Desired, Direction, Held, Hook, Interface, Observed, detach, pin_name, plan,
+};
+use crate::switches::{self, Routes, Switch};
+use crate::{failed, libc_errno};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use weir_ambient::Redirect;
+use weir_cni::redirection::refuse_host;
+use weir_netlink::bpf::{
+    self, Anchor, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, LinkTarget, Pinned, Program, open_pin, pin,
+};
+use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
+use weir_netlink::{Error, Netns, Result};
+
+/// Digits of a digest in the name of a program, which has at most 15 characters.
+const DIGEST_BITS: u32 = 36;
+
+/// The namespace of a pod, and the folder of its pins.
+#[derive(Debug)]
+pub struct Pod<'a> {
+    netns: &'a Netns,
+    bpffs: &'a Bpffs,
+    folder: PathBuf,
+}
+
+/// `weir_e0123456789`: the role, and a digest of the instructions.
+fn program_name(role: Role, traits: &Traits) -> Result<String> {
+    let code = assemble(role, traits).map_err(|e| mistake(role, &e))?;
+    let digest = code.digest() & ((1 << DIGEST_BITS) - 1);
+    Ok(format!("weir_{}{digest:09x}", role.letter()))
+}
+
+fn mistake(role: Role, error: &crate::asm::AsmError) -> Error {
+    Error::refused(
+        "assemble",
+        format!("the program for {role:?}"),
+        error.to_string(),
+    )
+}
+
+impl Direction {
+    fn attach_type(self) -> u32 {
+        match self {
+            Self::Ingress => BPF_TCX_INGRESS,
+            Self::Egress => BPF_TCX_EGRESS,
+        }
+    }
+}
+
+impl<'a> Pod<'a> {
+    /// # Errors
+    /// It is the host's namespace.
+    pub fn of(netns: &'a Netns, bpffs: &'a Bpffs) -> Result<Self> {
+        refuse_host(netns)?;
+        let folder = bpffs.folder(netns);
+        Ok(Self {
+            netns,
+            bpffs,
+            folder,
+        })
+    }
+
+    /// What would change; nothing is changed.
+    ///
+    /// # Errors
+    /// The namespace cannot be read, or cannot be redirected by eBPF: the reason.
+    pub fn plan(&self, redirect: &Redirect) -> Result<Vec<Change>> {
+        let desired = Desired::of(redirect, program_name)?;
+        self.netns.run(|| plan(&desired, &self.observe()?))?
+    }
+
+    /// How the namespace differs from what is desired: empty if it does not.
+    ///
+    /// # Errors
+    /// As [`Pod::plan`].
+    pub fn verify(&self, redirect: &Redirect) -> Result<Vec<Change>> {
+        self.plan(redirect)
+    }
+
+    /// Attaches what is desired, and reads it back. What is attached stays when this process ends. After an error the hooks
+    /// that were attached by this call are detached again, and those that were there are as they were or replaced.
+    ///
+    /// # Errors
+    /// The kernel refuses a part, or something else is there when it is read back.
+    pub fn apply(&self, redirect: &Redirect) -> Result<Vec<Change>> {
+        let desired = Desired::of(redirect, program_name)?;
+        let _lock = self.bpffs.lock()?;
+        self.netns.run(|| {
+            if pins::is_of_a_deleted_namespace(&self.folder)? {
+                pins::delete(&self.folder)?;
+            }
+            let changes = plan(&desired, &self.observe()?)?;
+            if changes.is_empty() {
+                return Ok(changes);
+            }
+            let mut attached = Vec::new();
+            let done = self.write(&desired, &changes, &mut attached);
+            let done = done.and_then(|()| self.compare(&desired));
+            if done.is_err() {
+                for path in attached {
+                    let _ = pins::unpin(&path);
+                }
+            }
+            done.map(|()| changes)
+        })?
+    }
+
+    /// What [`Pod::remove`] would change.
+    ///
+    /// # Errors
+    /// The namespace cannot be read.
+    pub fn plan_removal(&self) -> Result<Vec<Change>> {
+        self.netns.run(|| self.removal(&self.observe()?))?
+    }
+
+    /// Detaches the programs of weir, deletes its routing, and puts the switches of `lo` back. Nothing there is success.
+    ///
+    /// # Errors
+    /// What could not be removed; the rest is.
+    pub fn remove(&self) -> Result<Vec<Change>> {
+        let _lock = self.bpffs.lock()?;
+        self.netns.run(|| {
+            let changes = self.removal(&self.observe()?)?;
+            let routing = Routing::open()?;
+            let mut failure = Ok(());
+            for folder in self.bpffs.other_layouts(self.netns)? {
+                failure = failure.and(pins::delete(&folder));
+            }
+            for change in &changes {
+                failure = failure.and(match change {
+                    Change::DeleteRoute(route) => routing.del_route(route).map(drop),
+                    Change::DeleteRule(rule) => routing.del_rule(rule).map(drop),
+                    Change::Switch(name, on) => set(name, *on),
+                    _ => Ok(()),
+                });
+            }
+            // Last: it knows how the switches were.
+            failure.and(pins::delete(&self.folder))?;
+            Ok(changes)
+        })?
+    }
+
+    /// Something is pinned for this namespace.
+    #[must_use]
+    pub fn is_present(&self) -> bool {
+        let others = self.bpffs.other_layouts(self.netns);
+        self.folder.is_dir() || others.is_ok_and(|others| !others.is_empty())
+    }
+
+    /// The counters of its programs; `None` if it has none.
+    #[must_use]
+    pub fn counters(&self) -> Option<Vec<(&'static str, u64)>> {
+        maps::counters(&self.folder)
+    }
+
+    fn removal(&self, observed: &Observed) -> Result<Vec<Change>> {
+        let detach = |(hook, held): (&Hook, &Held)| detach(observed, *hook, held);
+        let mut changes: Vec<Change> = observed.held.iter().map(detach).collect();
+        // Without pins the routing and the switches are not of this engine.
+        if let Some(before) = maps::before(&self.folder) {
+            let (routes, rules) = observed.routes.owned();
+            changes.extend(routes.into_iter().map(Change::DeleteRoute));
+            changes.extend(rules.into_iter().map(Change::DeleteRule));
+            for (switch, is_on) in &observed.switches {
+                if *is_on && !switches::was_on(&before, *switch) {
+                    changes.push(Change::Switch(switch.name(), false));
+                }
+            }
+        }
+        if observed.has_other_layout {
+            changes.push(Change::RemoveOtherLayout);
+        }
+        Ok(changes)
+    }
+
+    /// In the namespace.
+    fn observe(&self) -> Result<Observed> {
+        let routing = Routing::open()?;
+        let interfaces = routing.links()?.into_iter().map(|link| Interface {
+            is_ethernet: link.mac.is_some(),
+            index: link.index,
+            name: link.name,
+            is_up: link.up,
+        });
+        let interfaces: Vec<Interface> = interfaces.collect();
+        let switches = Switch::ALL.map(|switch| switch.is_on().map(|on| (switch, on)));
+        Ok(Observed {
+            held: self.held(&interfaces)?,
+            interfaces,
+            routes: Routes::read(&routing)?,
+            switches: switches.into_iter().collect::<Result<_>>()?,
+            has_other_layout: !self.bpffs.other_layouts(self.netns)?.is_empty(),
+        })
+    }
+
+    /// The pinned links, and whether each is still attached.
+    fn held(&self, interfaces: &[Interface]) -> Result<BTreeMap<Hook, Held>> {
+        let mut held = BTreeMap::new();
+        for (path, link) in pins::links(&self.folder)? {
+            let object = path.display().to_string();
+            let info = link.info().map_err(|e| failed("read", &object, &e))?;
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            let hook = name.split_once('_').and_then(|(direction, index)| {
+                let direction = match direction {
+                    "ingress" => Direction::Ingress,
+                    "egress" => Direction::Egress,
+                    _ => return None,
+                };
+                Some((index.parse().ok()?, direction))
+            });
+            let Some(hook) = hook else { continue };
+            let program = Program::by_id(info.program).map_err(|e| failed("open", &object, &e))?;
+            let program = program.map(|program| program.info()).transpose();
+            let program = program.map_err(|e| failed("read", &object, &e))?;
+            let exists = interfaces.iter().any(|i| i.index == hook.0);
+            let is_there = info.target == LinkTarget::Interface(hook.0, hook.1.attach_type());
+            held.insert(
+                hook,
+                Held {
+                    program: program.map_or_else(String::new, |program| program.name),
+                    is_attached: exists && is_there && is_listed(hook, info.id)?,
+                },
+            );
+        }
+        Ok(held)
+    }
+
+    fn write(
+        &self,
+        desired: &Desired,
+        changes: &[Change],
+        attached: &mut Vec<PathBuf>,
+    ) -> Result<()> {
+        // The kernel is asked before anything is changed.
+        is_listed((LOOPBACK_IFINDEX, Direction::Ingress), 0)?;
+        let folder = self.folder.display().to_string();
+        std::fs::create_dir_all(&self.folder).map_err(|e| failed("create", &folder, &e))?;
+        let maps = Maps::pinned(&self.folder, desired.traits.dns)?;
+        switches::remember(&maps.before)?;
+        let routing = Routing::open()?;
+        let mut programs: BTreeMap<Role, Program> = BTreeMap::new();
+        for change in changes {
+            match change {
+                Change::Switch(name, on) => set(name, *on)?,
+                Change::AddRoute(route) => drop(routing.add_route(route)?),
+                Change::AddRule(rule) => drop(routing.add_rule(rule)?),
+                Change::Attach(a) | Change::Replace(a) => {
+                    let path = self.folder.join(pin_name(a.hook));
+                    let program = match programs.entry(a.role) {
+                        Entry::Occupied(loaded) => loaded.into_mut(),
+                        Entry::Vacant(place) => place.insert(load(a, desired, &maps)?),
+                    };
+                    match change {
+                        Change::Replace(_) => replace(&path, program)?,
+                        _ => {
+                            pins::unpin(&path)?;
+                            attach(a, program, &path)?;
+                            attached.push(path);
+                        }
+                    }
+                }
+                Change::Detach(_, index, direction, _) => {
+                    pins::unpin(&self.folder.join(format!("{direction}_{index}")))?;
+                }
+                Change::RemoveOtherLayout => {
+                    for folder in self.bpffs.other_layouts(self.netns)? {
+                        pins::delete(&folder)?;
+                    }
+                }
+                Change::DeleteRoute(_) | Change::DeleteRule(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self, desired: &Desired) -> Result<()> {
+        let left = plan(desired, &self.observe()?)?;
+        match left.first() {
+            None => Ok(()),
+            Some(first) => Err(Error::refused(
+                "verify",
+                "the redirection by eBPF",
+                format!(
+                    "after it was applied, {} changes are left, the first: {first}",
+                    left.len()
+                ),
+            )),
+        }
+    }
+}
+
+/// What [`Pod::apply`] attaches, in words, for namespaces that are not there to be read.
+///
+/// # Errors
+/// A mistake in weir's own source.
+pub fn describe(redirect: &Redirect) -> Result<Vec<String>> {
+    let desired = Desired::of(redirect, program_name)?;
+    Ok(desired.describe())
+}
+
+fn set(name: &str, on: bool) -> Result<()> {
+    let switch = Switch::ALL.into_iter().find(|switch| switch.name() == name);
+    switch.map_or(Ok(()), |switch| switch.set(on))
+}
+
+/// Whether a link with this id is at the hook.
+fn is_listed((index, direction): Hook, id: u32) -> Result<bool> {
+    let object = format!("the programs at {direction} of interface {index}");
+    match bpf::attached(index, direction.attach_type()) {
+        Ok(list) => Ok(list.iter().any(|attached| attached.link == id)),
+        Err(e) if e.raw_os_error() == Some(libc_errno::EINVAL) => Err(Error::unsupported(
+            "list",
+            object,
+            "tcx links need Linux 6.6; use netfilter (--engine auto)",
+        )),
+        Err(e) => Err(failed("list", &object, &e)),
+    }
+}
+
+fn load(a: &Attachment, desired: &Desired, maps: &Maps) -> Result<Program> {
+    let code = assemble(a.role, &desired.traits).map_err(|e| mistake(a.role, &e))?;
+    code.load(&a.program, &maps.list()).map_err(|refused| {
+        let error = failed("load", &format!("program {}", a.program), &refused.error);
+        match refused.log.is_empty() {
+            true => error,
+            false => Error::refused(
+                "load",
+                format!("program {}", a.program),
+                refused.to_string(),
+            ),
+        }
+    })
+}
+
+/// Before all other programs of the hook: one that consumes or redirects packets would let them escape.
+fn attach(a: &Attachment, program: &Program, path: &std::path::Path) -> Result<()> {
+    let object = a.to_string();
+    let (index, direction) = a.hook;
+    let link = Link::to_interface(program, index, direction.attach_type(), Anchor::First);
+    let link = link.map_err(|e| failed("attach", &object, &e))?;
+    pin(link.as_fd(), path).map_err(|e| failed("pin", &path.display().to_string(), &e))
+}
+
+fn replace(path: &std::path::Path, program: &Program) -> Result<()> {
+    let object = path.display().to_string();
+    match open_pin(path) {
+        Ok(Pinned::Link(link)) => link
+            .replace(program, None)
+            .map_err(|e| failed("replace", &object, &e)),
+        Ok(_) => Err(Error::refused(
+            "replace",
+            object,
+            "it is not the pin of a link",
+        )),
+        Err(e) => Err(failed("open", &object, &e)),
+    }
+}

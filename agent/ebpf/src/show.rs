@@ -1,0 +1,250 @@
+//! What is attached in a namespace, of weir and of other writers, in words.
+
+use crate::inpod::Role;
+use crate::pins::{self, Bpffs};
+use crate::{failed, libc_errno, maps};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use weir_netlink::bpf::{
+    self, BPF_NETKIT_PEER, BPF_NETKIT_PRIMARY, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Map, Program,
+};
+use weir_netlink::route::{FilterKind, Link, LinkKind, Routing, TcHandle};
+use weir_netlink::{Netns, Result};
+
+/// Everything that is attached to the interfaces of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// In the order of the interfaces; at each hook in the order in which programs run.
+    pub programs: Vec<Attached>,
+    /// Counters of weir's programs; empty without any.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+/// A program at a hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// The interface.
+    pub interface: String,
+    /// `tcx ingress`, `netkit peer`, `clsact egress pref 1 handle 0x1`
+    pub hook: String,
+    /// Its id; unique on this machine while it is loaded.
+    pub id: u32,
+    /// Its name, which its writer chose.
+    pub name: String,
+    /// The digest of its instructions, as the kernel states it.
+    pub tag: String,
+    /// The id of the link; `None` for a filter, and for what was attached without a link.
+    pub link: Option<u32>,
+    /// The pin of the link in the folder of weir: it is weir's.
+    pub pin: Option<PathBuf>,
+    /// Its maps: names and forms.
+    pub maps: Vec<String>,
+}
+
+impl Attached {
+    /// What it does, for a program of weir.
+    #[must_use]
+    pub fn words(&self) -> Option<&'static str> {
+        let _ = self.pin.as_ref()?;
+        Role::of_name(&self.name).map(Role::words)
+    }
+}
+
+impl fmt::Display for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.name.is_empty() {
+            "(no name)"
+        } else {
+            &self.name
+        };
+        write!(
+            f,
+            "{} {}: {name}, program {}, tag {}",
+            self.interface, self.hook, self.id, self.tag
+        )?;
+        if let Some(link) = self.link {
+            write!(f, ", link {link}")?;
+        }
+        match (&self.pin, self.words()) {
+            (Some(pin), Some(words)) => write!(f, ", pinned at {}: it {words}", pin.display())?,
+            (Some(pin), None) => write!(f, ", pinned at {}", pin.display())?,
+            (None, _) => f.write_str(", of another writer")?,
+        }
+        if !self.maps.is_empty() {
+            write!(f, "; maps: {}", self.maps.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for program in &self.programs {
+            writeln!(f, "{program}")?;
+        }
+        for (name, count) in &self.counters {
+            writeln!(f, "{count} {name}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads any namespace, the host's too. Without a bpf file system nothing is known to be weir's.
+///
+/// # Errors
+/// The kernel refuses to say: bpf(2) is not permitted.
+pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
+    let folder = bpffs.map(|bpffs| bpffs.folder(netns));
+    let pins = folder
+        .as_deref()
+        .map(pinned)
+        .transpose()?
+        .unwrap_or_default();
+    let counters = folder
+        .as_deref()
+        .and_then(maps::counters)
+        .unwrap_or_default();
+    let programs = netns.run(|| {
+        let routing = Routing::open()?;
+        let mut found = Vec::new();
+        for link in routing.links()? {
+            found.extend(links_of(&link, &pins)?);
+            found.extend(filters_of(&routing, &link)?);
+        }
+        Ok(found)
+    })??;
+    Ok(Shown { programs, counters })
+}
+
+/// Pins of links, by the id of the link.
+fn pinned(folder: &Path) -> Result<BTreeMap<u32, PathBuf>> {
+    let id = |(path, link): (PathBuf, bpf::Link)| {
+        let info = link.info();
+        let info = info.map_err(|e| failed("read", &path.display().to_string(), &e))?;
+        Ok((info.id, path))
+    };
+    pins::links(folder)?.into_iter().map(id).collect()
+}
+
+fn links_of(link: &Link, pins: &BTreeMap<u32, PathBuf>) -> Result<Vec<Attached>> {
+    let mut hooks = vec![
+        ("tcx ingress", BPF_TCX_INGRESS),
+        ("tcx egress", BPF_TCX_EGRESS),
+    ];
+    if matches!(link.kind, Some(LinkKind::Netkit(_))) {
+        hooks.extend([
+            ("netkit primary", BPF_NETKIT_PRIMARY),
+            ("netkit peer", BPF_NETKIT_PEER),
+        ]);
+    }
+    let mut found = Vec::new();
+    for (hook, attach_type) in hooks {
+        let object = format!("the programs at {hook} of {}", link.name);
+        let list = match bpf::attached(link.index, attach_type) {
+            Ok(list) => list,
+            // The kernel does not know the hook, or only the other end of the pair has it; or the interface is gone.
+            Err(e)
+                if [libc_errno::EINVAL, libc_errno::EACCES, libc_errno::ENODEV]
+                    .contains(&e.raw_os_error().unwrap_or(0)) =>
+            {
+                continue;
+            }
+            Err(e) => return Err(failed("list", &object, &e)),
+        };
+        for one in list {
+            let link_id = (one.link != 0).then_some(one.link);
+            let pin = link_id.and_then(|id| pins.get(&id).cloned());
+            found.extend(describe(
+                &link.name,
+                hook.to_owned(),
+                one.program,
+                link_id,
+                pin,
+            )?);
+        }
+    }
+    Ok(found)
+}
+
+fn filters_of(routing: &Routing, link: &Link) -> Result<Vec<Attached>> {
+    let mut found = Vec::new();
+    for (hook, parent) in [("ingress", TcHandle::INGRESS), ("egress", TcHandle::EGRESS)] {
+        for filter in routing.filters(link.index, parent)? {
+            let FilterKind::Bpf(bpf) = &filter.kind else {
+                continue;
+            };
+            let Some(id) = bpf.id else { continue };
+            let hook = format!(
+                "clsact {hook} pref {} handle {:#x}",
+                filter.priority, filter.handle
+            );
+            found.extend(describe(&link.name, hook, id, None, None)?);
+        }
+    }
+    Ok(found)
+}
+
+/// `None`: it was detached and unloaded meanwhile.
+fn describe(
+    interface: &str,
+    hook: String,
+    id: u32,
+    link: Option<u32>,
+    pin: Option<PathBuf>,
+) -> Result<Option<Attached>> {
+    let object = format!("program {id}");
+    let program = Program::by_id(id).map_err(|e| failed("open", &object, &e))?;
+    let Some(program) = program else {
+        return Ok(None);
+    };
+    let info = program.info().map_err(|e| failed("read", &object, &e))?;
+    let mut maps = Vec::new();
+    for id in info.maps {
+        let failed = |e: &std::io::Error| failed("read", &format!("map {id}"), e);
+        let Some(map) = Map::by_id(id).map_err(|e| failed(&e))? else {
+            continue;
+        };
+        let map = map.info().map_err(|e| failed(&e))?;
+        maps.push(format!(
+            "{} (map {}, {}, {} bytes by {}, at most {})",
+            map.name,
+            map.id,
+            kind(map.kind),
+            map.value_size,
+            map.key_size,
+            map.max_entries
+        ));
+    }
+    Ok(Some(Attached {
+        interface: interface.to_owned(),
+        hook,
+        id,
+        name: info.name,
+        tag: info.tag.iter().map(|byte| format!("{byte:02x}")).collect(),
+        link,
+        pin,
+        maps,
+    }))
+}
+
+/// The word of `bpftool map` for a type.
+fn kind(number: u32) -> String {
+    let words = [
+        (1, "hash"),
+        (2, "array"),
+        (3, "prog_array"),
+        (4, "perf_event_array"),
+        (5, "percpu_hash"),
+        (6, "percpu_array"),
+        (9, "lru_hash"),
+        (11, "lpm_trie"),
+        (12, "array_of_maps"),
+        (13, "hash_of_maps"),
+        (15, "sockmap"),
+        (24, "sk_storage"),
+        (27, "ringbuf"),
+    ];
+    let word = words.iter().find(|(n, _)| *n == number);
+    word.map_or_else(|| format!("type {number}"), |(_, word)| (*word).to_owned())
+}

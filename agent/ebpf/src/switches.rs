@@ -1,0 +1,143 @@
+//! What the programs need of the namespace: two switches of `lo`, and the routing of ambient mode.
+//!
+//! A redirected packet arrives at `lo` with an address of the pod as its source, and a DNS query with 127.0.0.1 as its
+//! destination; both are refused unless `lo` is told to accept them. Other interfaces keep refusing them. What the switches
+//! were before is remembered in a pinned map, and they are put back.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use weir_ambient::REPLY_ROUTING;
+use weir_cni::redirection::RTPROT_WEIR;
+use weir_netlink::bpf::Map;
+use weir_netlink::route::{
+    AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
+};
+use weir_netlink::{Error, Result};
+
+const ROOT: &str = "/proc/sys/net/ipv4/conf/lo";
+const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
+
+/// A switch of `lo`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// `accept_local`
+    AcceptLocal,
+    /// `route_localnet`
+    RouteLocalnet,
+}
+
+impl Switch {
+    pub(crate) const ALL: [Self; 2] = [Self::AcceptLocal, Self::RouteLocalnet];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AcceptLocal => "accept_local",
+            Self::RouteLocalnet => "route_localnet",
+        }
+    }
+
+    fn path(self) -> PathBuf {
+        Path::new(ROOT).join(self.name())
+    }
+
+    fn failed(self, operation: &str, error: &io::Error) -> Error {
+        let object = format!("net.ipv4.conf.lo.{}", self.name());
+        match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => Error::refused(
+                operation,
+                object,
+                "/proc/sys is mounted read-only; the agent needs it writable, as a privileged container has it",
+            ),
+            _ => Error::io(operation, object, error),
+        }
+    }
+
+    /// In the calling thread's namespace.
+    pub(crate) fn is_on(self) -> Result<bool> {
+        let text = std::fs::read_to_string(self.path()).map_err(|e| self.failed("read", &e))?;
+        Ok(text.trim() != "0")
+    }
+
+    pub(crate) fn set(self, on: bool) -> Result<()> {
+        let text = if on { "1" } else { "0" };
+        std::fs::write(self.path(), text).map_err(|e| self.failed("write", &e))
+    }
+}
+
+// The value of the map of what was before: byte 0 is 1 once it is written, then one byte for each switch.
+const KEY: [u8; 4] = [0; 4];
+
+/// Writes down how the switches are, unless that was done already.
+pub(crate) fn remember(before: &Map) -> Result<()> {
+    let failed = |e: &io::Error| crate::failed("write", "map weir_before", e);
+    let value = before.get(&KEY).map_err(|e| failed(&e))?;
+    if value.is_some_and(|value| value.first() == Some(&1)) {
+        return Ok(());
+    }
+    let [accept, route] = Switch::ALL.map(Switch::is_on);
+    let value = [1, u8::from(accept?), u8::from(route?), 0, 0, 0, 0, 0];
+    before.set(&KEY, &value).map_err(|e| failed(&e))
+}
+
+/// How a switch was. It was off, as the kernel makes it, if that was never written down.
+pub(crate) fn was_on(before: &Map, switch: Switch) -> bool {
+    let value = before.get(&KEY).ok().flatten().unwrap_or_default();
+    let at = match switch {
+        Switch::AcceptLocal => 1,
+        Switch::RouteLocalnet => 2,
+    };
+    value.get(at) == Some(&1)
+}
+
+/// The policy rule and the route of a family, as those of the netfilter engines.
+pub(crate) fn routing(family: AddressFamily) -> (Route, PolicyRule) {
+    let (mark, mask, table, priority) = REPLY_ROUTING;
+    let route = Route::local_default(family, LOOPBACK_IFINDEX, table).by(WEIR);
+    let rule = PolicyRule::mark(family, mark, table).at(priority).by(WEIR);
+    let rule = PolicyRule {
+        fwmask: Some(mask),
+        ..rule
+    };
+    (route, rule)
+}
+
+/// What of the routing is there.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    routes: Vec<Route>,
+    rules: Vec<PolicyRule>,
+}
+
+impl Routes {
+    pub(crate) fn read(routing: &Routing) -> Result<Self> {
+        let (_, _, table, _) = REPLY_ROUTING;
+        Ok(Self {
+            routes: routing.routes(table)?,
+            rules: routing.rules()?,
+        })
+    }
+
+    pub(crate) fn has_route(&self, route: &Route) -> bool {
+        self.routes.iter().any(|r| r.same_effect(route))
+    }
+
+    pub(crate) fn has_rule(&self, rule: &PolicyRule) -> bool {
+        self.rules.iter().any(|r| r.same_effect(rule))
+    }
+
+    /// Those that weir wrote, of both families.
+    pub(crate) fn owned(&self) -> (Vec<Route>, Vec<PolicyRule>) {
+        let own = |family| routing(family);
+        let families = [AddressFamily::V4, AddressFamily::V6].map(own);
+        let route = |r: &&Route| {
+            r.protocol == WEIR && families.iter().any(|(route, _)| route.same_effect(r))
+        };
+        let rule = |r: &&PolicyRule| {
+            r.protocol == WEIR && families.iter().any(|(_, rule)| rule.same_effect(r))
+        };
+        (
+            self.routes.iter().filter(route).cloned().collect(),
+            self.rules.iter().filter(rule).cloned().collect(),
+        )
+    }
+}

@@ -1,0 +1,51 @@
+//! A bpf file system for one test.
+
+use crate::TempDir;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use std::path::Path;
+
+/// Every mount of this file system is a new, empty one. When the value is dropped, also by a test that fails, it is unmounted, and
+/// everything that only its pins kept alive is detached.
+pub struct BpfFs(TempDir);
+
+impl BpfFs {
+    /// `None`, with the reason printed, where this user may not mount one.
+    #[must_use]
+    pub fn mount() -> Option<Self> {
+        if let Some(reason) = crate::rights::not_first_user_namespace() {
+            println!("skipped: {reason}");
+            return None;
+        }
+        let folder = TempDir::new();
+        let done = mount(
+            Some("bpf"),
+            folder.path(),
+            Some("bpf"),
+            MsFlags::empty(),
+            None::<&str>,
+        );
+        match done {
+            Ok(()) => Some(Self(folder)),
+            Err(nix::errno::Errno::EPERM) => {
+                println!("skipped: mounting a bpf file system is not permitted");
+                None
+            }
+            Err(nix::errno::Errno::ENODEV) => {
+                crate::lacks::skip("bpf file system", "4.4", "the kernel has none");
+                None
+            }
+            Err(e) => panic!("a bpf file system: {e}"),
+        }
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for BpfFs {
+    fn drop(&mut self) {
+        let _ = umount2(self.0.path(), MntFlags::MNT_DETACH);
+    }
+}
