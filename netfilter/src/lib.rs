@@ -44,4 +44,5 @@ mod diff;
 pub mod ipset;
 pub mod nft;
 pub mod probe;
+mod protocols;
 pub mod xtables;

@@ -162,16 +162,25 @@ fn a_target() -> impl Strategy<Value = Option<Target>> {
                     group,
                     prefix,
                     size,
+                    range: 0,
                     threshold: 1,
                 }))
             }),
     ]
 }
 
+/// An address with any mask, a prefix mostly.
+fn masked(family: XtFamily) -> impl Strategy<Value = Network> {
+    let any_mask = (address(family), address(family));
+    let any_mask = any_mask.prop_map(|(a, mask)| Network::new(a, mask).unwrap());
+    let any_mask = any_mask.prop_filter("every address is no condition", |n| !n.is_any());
+    prop_oneof![network(family).prop_map(Network::from), any_mask]
+}
+
 fn a_rule(family: XtFamily) -> impl Strategy<Value = Rule> {
     (
-        proptest::option::of((not(), network(family))),
-        proptest::option::of((not(), network(family))),
+        proptest::option::of((not(), masked(family))),
+        proptest::option::of((not(), masked(family))),
         proptest::option::of((not(), interface())),
         proptest::option::of((not(), interface())),
         proptest::collection::vec(a_match(family), 0..4),

@@ -186,7 +186,8 @@ fn known(rule: &xtables::Rule, called: &dyn Fn(&str) -> String) -> String {
     let mut target = String::new();
     if let Some(to) = &rule.target {
         let known = match to {
-            Target::Log(_) | Target::Nflog(_) | Target::Set(_) | Target::Unknown(_) => false,
+            Target::Log(_) | Target::Nflog(_) | Target::Set(_) => false,
+            Target::Extension(_) | Target::Unknown(_) => false,
             to => to.chain().is_none_or(|chain| chain == called(chain)),
         };
         if !known {

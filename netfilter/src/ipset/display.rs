@@ -5,6 +5,7 @@ use super::proto;
 use super::raw::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
 };
+use crate::protocols;
 use ipnet::IpNet;
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr};
@@ -69,7 +70,7 @@ impl Display for Network {
 
 impl Display for ProtoPort {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match proto::name(self.protocol) {
+        match protocols::name(self.protocol) {
             Some(name) => write!(f, "{name}:")?,
             None => write!(f, "{}:", self.protocol)?,
         }

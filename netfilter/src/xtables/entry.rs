@@ -7,12 +7,11 @@
 //! ```
 
 use super::bytes::{Build, Bytes, aligned};
-use super::ext::{self, Context, Part, Unknown, Wire, matches, targets};
-use super::net::{interface_of, interface_wire};
+use super::ext::{self, Context, Extension, Part, Unknown, Wire, matches, targets};
+use super::net::{Network, interface_of, interface_wire};
 use super::raw::layout::*;
 use super::raw::*;
 use super::{Interface, Match, Not, Protocol, Rule, Target, XtFamily};
-use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netlink::{Error, Result};
 
@@ -148,13 +147,14 @@ pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
         // Most rules have one, and a match is large.
         rule.matches.reserve_exact(1);
         rule.matches.push(
-            ext::decode(matches::KINDS, name, revision, data, cx).unwrap_or_else(|| {
-                Match::Unknown(Unknown {
-                    name: name.to_owned(),
-                    revision,
-                    data: data.to_vec(),
-                })
-            }),
+            match ext::decode(matches::KINDS, name, revision, data, cx) {
+                Some(decoded) => decoded,
+                None => Extension::decode(Part::Match, name, revision, data, cx.family)
+                    .map_or_else(
+                        || Match::Unknown(unknown(name, revision, data)),
+                        Match::Extension,
+                    ),
+            },
         );
     }
     let (name, revision, data) = extension(b, target, len)?;
@@ -163,13 +163,14 @@ pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
         "ERROR" => Ending::Error(Bytes(data).name(0, XT_FUNCTION_MAXNAMELEN)?),
         _ => {
             rule.target = Some(
-                ext::decode(targets::KINDS, name, revision, data, cx).unwrap_or_else(|| {
-                    Target::Unknown(Unknown {
-                        name: name.to_owned(),
-                        revision,
-                        data: data.to_vec(),
-                    })
-                }),
+                match ext::decode(targets::KINDS, name, revision, data, cx) {
+                    Some(decoded) => decoded,
+                    None => Extension::decode(Part::Target, name, revision, data, cx.family)
+                        .map_or_else(
+                            || Target::Unknown(unknown(name, revision, data)),
+                            Target::Extension,
+                        ),
+                },
             );
             Ending::Extension
         }
@@ -247,7 +248,7 @@ fn conditions(b: Bytes<'_>, family: XtFamily) -> Option<Rule> {
     }
 }
 
-/// `None` when the mask is not a prefix, `Some(None)` for every address.
+/// `None` when the address has bits that are not compared, `Some(None)` for every address.
 #[allow(clippy::option_option)]
 fn network(
     b: Bytes<'_>,
@@ -255,12 +256,13 @@ fn network(
     mask: usize,
     family: XtFamily,
     not: bool,
-) -> Option<Option<(Not, IpNet)>> {
-    let net = IpNet::with_netmask(b.address(addr, family)?, b.address(mask, family)?).ok()?;
-    if net != net.trunc() {
+) -> Option<Option<(Not, Network)>> {
+    let address = b.address(addr, family)?;
+    let net = Network::new(address, b.address(mask, family)?)?;
+    if net.address != address {
         return None;
     }
-    Some((not || net.prefix_len() != 0).then_some((Not(not), net)))
+    Some((not || !net.is_any()).then_some((Not(not), net)))
 }
 
 #[allow(clippy::option_option)]
@@ -291,12 +293,14 @@ pub(super) fn encode(rule: &Rule, cx: &Context<'_>) -> Result<Vec<u8>> {
     for m in &rule.matches {
         let wire = match m {
             Match::Unknown(u) => as_is(u),
+            Match::Extension(v) => v.wire(cx)?,
             _ => ext::encode(matches::KINDS, m, Part::Match, cx)?,
         };
         matches.extend(block(&wire).map_err(refuse)?);
     }
     let target = match &rule.target {
         Some(Target::Unknown(u)) => as_is(u),
+        Some(Target::Extension(v)) => v.wire(cx)?,
         other => match verdict(other.as_ref()) {
             Some(verdict) => standard(verdict),
             None => match other {
@@ -360,6 +364,14 @@ fn bare(family: XtFamily, target: &[u8]) -> Vec<u8> {
         .u16(word(shape.size + target.len()));
     let rest = shape.size - shape.target_offset - 4;
     head.zeros(rest).bytes(target).done()
+}
+
+fn unknown(name: &str, revision: u8, data: &[u8]) -> Unknown {
+    Unknown {
+        name: name.to_owned(),
+        revision,
+        data: data.to_vec(),
+    }
 }
 
 fn as_is(u: &Unknown) -> Wire {
@@ -458,16 +470,14 @@ fn header_wire(rule: &Rule, family: XtFamily, goto: bool) -> Result<Vec<u8>, Str
     })
 }
 
-fn address(net: Option<(Not, IpNet)>, family: XtFamily) -> Result<(IpAddr, IpAddr), String> {
+fn address(net: Option<(Not, Network)>, family: XtFamily) -> Result<(IpAddr, IpAddr), String> {
     let any = match family {
         XtFamily::Ip => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         XtFamily::Ip6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
     match net {
         None => Ok((any, any)),
-        Some((_, net)) if net.addr().is_ipv4() == any.is_ipv4() => {
-            Ok((net.trunc().addr(), net.netmask()))
-        }
+        Some((_, net)) if net.address.is_ipv4() == any.is_ipv4() => Ok((net.address, net.mask)),
         Some((_, net)) => Err(format!(
             "{net} is no address of {family}; give one of its family"
         )),

@@ -1,6 +1,5 @@
 //! Match extensions (`-m NAME`).
 
-use super::ext::Unknown;
 use super::ext::matches::icmp::IcmpType;
 use super::ext::matches::{
     addrtype::Addrtype, comment::Comment, conntrack::Conntrack, dscp::Dscp, icmp, icmp6,
@@ -8,6 +7,7 @@ use super::ext::matches::{
     physdev::Physdev, pkttype::Pkttype, set::SetMatch, socket::Socket, state::State,
     statistic::Statistic, tcp::Tcp, tos::Tos, udp::Udp,
 };
+use super::ext::{Extension, Unknown};
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -57,6 +57,8 @@ pub enum Match {
     Tos(Tos),
     /// `-m dscp`: its DSCP.
     Dscp(Dscp),
+    /// A match that has no type of its own here.
+    Extension(Extension),
     /// Any other match, as raw bytes.
     Unknown(Unknown),
 }
@@ -109,6 +111,7 @@ impl Match {
             Self::Statistic(_) => "statistic",
             Self::Tos(_) => "tos",
             Self::Dscp(_) => "dscp",
+            Self::Extension(v) => v.name(),
             Self::Unknown(v) => &v.name,
         }
     }
@@ -139,6 +142,7 @@ impl fmt::Display for Match {
             Self::Statistic(v) => write!(f, " -m statistic{v}"),
             Self::Tos(v) => write!(f, " -m tos{v}"),
             Self::Dscp(v) => write!(f, " -m dscp{v}"),
+            Self::Extension(v) => write!(f, " -m {}{v}", v.name()),
             Self::Unknown(v) => write!(f, " -m {v}"),
         }
     }

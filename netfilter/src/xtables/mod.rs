@@ -70,10 +70,10 @@ pub use ext::targets::{
     reject::RejectWith,
     set::SetTarget,
 };
-pub use ext::{Form, Part, Revisions, Unknown};
+pub use ext::{Extension, Form, Part, Revisions, Unknown};
 pub(crate) use ext::{match_of, target_of};
 pub use matching::{Match, PortRange};
-pub use net::{Interface, Protocol};
+pub use net::{Interface, Network, Protocol};
 pub use rule::{Not, Rule, RuleBuilder};
 pub use ruleset::{Chain, ChainKind, Policy, Ruleset, Table, XtFamily};
 pub use sets::{Sets, SocketSets};

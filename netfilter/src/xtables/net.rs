@@ -1,6 +1,7 @@
 //! Interfaces, protocols and addresses in the notation of `iptables-save`.
 
 use super::raw::IFNAMSIZ;
+use crate::protocols;
 use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
@@ -101,40 +102,20 @@ impl Protocol {
     /// The number or the name of a protocol; `all` is 0.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
-        let other = match text.as_str() {
+        let number = match text.as_str() {
             "all" => Some(0),
-            "icmpv6" | "icmp6" => Some(58),
-            "igmp" => Some(2),
-            "gre" => Some(47),
-            "mh" | "mobility-header" | "ipv6-mh" => Some(135),
-            "dccp" => Some(33),
-            _ => None,
+            "icmp6" => Some(58),
+            "mh" | "ipv6-mh" => Some(135),
+            text => protocols::number(text),
         };
-        let named = NAMES
-            .iter()
-            .find(|(_, name)| *name == text)
-            .map(|(number, _)| *number);
-        named.or(other).or_else(|| text.parse().ok()).map(Self)
+        number.map(Self)
     }
 }
 
-/// The names that `iptables-save` prints with or without an `/etc/protocols`
-/// (`xtables_chain_protos` in iptables' `libxtables/xtables.c`).
-const NAMES: &[(u8, &str)] = &[
-    (1, "icmp"),
-    (6, "tcp"),
-    (17, "udp"),
-    (50, "esp"),
-    (51, "ah"),
-    (58, "ipv6-icmp"),
-    (132, "sctp"),
-    (136, "udplite"),
-];
-
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match NAMES.iter().find(|(number, _)| *number == self.0) {
-            Some((_, name)) => f.write_str(name),
+        match protocols::name(self.0) {
+            Some(name) => f.write_str(name),
             None => write!(f, "{}", self.0),
         }
     }
@@ -157,13 +138,51 @@ impl fmt::Display for Address {
     }
 }
 
-/// A network as the kernel keeps it: host bits cleared.
-pub(super) struct Network(pub(super) IpNet);
+/// An address and the bits of it that are compared, which need not be the first ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network {
+    /// Without the bits that are not compared.
+    pub address: IpAddr,
+    /// Of the same family.
+    pub mask: IpAddr,
+}
 
+impl Network {
+    /// Clears the bits of the address that are not compared; `None` for two families.
+    #[must_use]
+    pub fn new(address: IpAddr, mask: IpAddr) -> Option<Self> {
+        let address = match (address, mask) {
+            (IpAddr::V4(a), IpAddr::V4(m)) => (a & m).into(),
+            (IpAddr::V6(a), IpAddr::V6(m)) => (a & m).into(),
+            _ => return None,
+        };
+        Some(Self { address, mask })
+    }
+
+    /// Whether every address is in it.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.mask.is_unspecified()
+    }
+}
+
+impl From<IpNet> for Network {
+    fn from(net: IpNet) -> Self {
+        Self {
+            address: net.trunc().addr(),
+            mask: net.netmask(),
+        }
+    }
+}
+
+/// The mask as a length, unless it is no prefix.
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let net = self.0.trunc();
-        write!(f, "{}/{}", Address(net.addr()), net.prefix_len())
+        let address = Address(self.address);
+        match ipnet::ip_mask_to_prefix(self.mask) {
+            Ok(length) => write!(f, "{address}/{length}"),
+            Err(_) => write!(f, "{address}/{}", Address(self.mask)),
+        }
     }
 }
 
@@ -191,11 +210,11 @@ mod tests {
     #[test]
     fn a_network_has_no_host_bits() {
         assert_eq!(
-            Network("127.0.0.1/8".parse().unwrap()).to_string(),
+            Network::from("127.0.0.1/8".parse::<IpNet>().unwrap()).to_string(),
             "127.0.0.0/8"
         );
         assert_eq!(
-            Network("fd12::1/16".parse().unwrap()).to_string(),
+            Network::from("fd12::1/16".parse::<IpNet>().unwrap()).to_string(),
             "fd12::/16"
         );
     }

@@ -26,9 +26,9 @@ pub struct Not(pub bool);
 #[doc(alias = "ipt_entry")]
 pub struct Rule {
     /// `-s`
-    pub source: Option<(Not, IpNet)>,
+    pub source: Option<(Not, Network)>,
     /// `-d`
-    pub destination: Option<(Not, IpNet)>,
+    pub destination: Option<(Not, Network)>,
     /// `-i`
     pub in_interface: Option<(Not, Interface)>,
     /// `-o`
@@ -37,8 +37,8 @@ pub struct Rule {
     pub protocol: Option<(Not, Protocol)>,
     /// `-f`: fragments that are not the first; IPv4 only.
     pub fragment: Option<Not>,
-    /// `struct ipt_ip` or `struct ip6t_ip6` as raw bytes, where the fields above cannot represent it: a mask that is
-    /// not a prefix. They are empty then.
+    /// `struct ipt_ip` or `struct ip6t_ip6` as raw bytes, where the fields above cannot represent it: a name of an
+    /// interface with a hole in its mask, say. They are empty then.
     pub header: Option<Vec<u8>>,
     /// Evaluated from left to right.
     pub matches: Vec<Match>,
@@ -67,21 +67,21 @@ impl RuleBuilder {
     /// `-s NET`
     #[must_use]
     pub fn source(mut self, net: IpNet) -> Self {
-        self.rule.source = Some((IS, net.trunc()));
+        self.rule.source = Some((IS, net.into()));
         self
     }
 
     /// `-d NET`
     #[must_use]
     pub fn destination(mut self, net: IpNet) -> Self {
-        self.rule.destination = Some((IS, net.trunc()));
+        self.rule.destination = Some((IS, net.into()));
         self
     }
 
     /// `! -d NET`
     #[must_use]
     pub fn not_destination(mut self, net: IpNet) -> Self {
-        self.rule.destination = Some((IS_NOT, net.trunc()));
+        self.rule.destination = Some((IS_NOT, net.into()));
         self
     }
 
@@ -246,9 +246,9 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (option, net) in [("-s", &self.source), ("-d", &self.destination)] {
             if let Some((not, net)) = net
-                && (not.0 || net.prefix_len() != 0)
+                && (not.0 || !net.is_any())
             {
-                write!(f, "{not} {option} {}", Network(*net))?;
+                write!(f, "{not} {option} {net}")?;
             }
         }
         for (option, name) in [("-i", &self.in_interface), ("-o", &self.out_interface)] {

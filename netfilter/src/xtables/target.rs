@@ -1,6 +1,5 @@
 //! Targets (`-j`).
 
-use super::ext::Unknown;
 use super::ext::targets::{
     ct::{Ct, Notrack},
     log::Log,
@@ -9,6 +8,7 @@ use super::ext::targets::{
     reject::{self, RejectWith},
     set::SetTarget,
 };
+use super::ext::{Extension, Unknown};
 use super::net::Address;
 use std::fmt;
 use std::net::IpAddr;
@@ -85,6 +85,8 @@ pub enum Target {
     Reject(RejectWith),
     /// `SET`: changes sets.
     Set(SetTarget),
+    /// A target that has no type of its own here.
+    Extension(Extension),
     /// Any other target, as raw bytes.
     Unknown(Unknown),
 }
@@ -119,6 +121,7 @@ impl Target {
             Self::Nflog(_) => "NFLOG",
             Self::Reject(_) => "REJECT",
             Self::Set(_) => "SET",
+            Self::Extension(v) => v.name(),
             Self::Unknown(v) => &v.name,
         })
     }
@@ -173,6 +176,7 @@ impl fmt::Display for Target {
             Self::Nflog(v) => write!(f, " -j NFLOG{v}"),
             Self::Reject(v) => write!(f, " -j REJECT --reject-with {}", reject::name(*v)),
             Self::Set(v) => write!(f, " -j SET{v}"),
+            Self::Extension(v) => write!(f, " -j {}{v}", v.name()),
             Self::Unknown(v) => write!(f, " -j {v}"),
         }
     }

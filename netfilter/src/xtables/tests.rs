@@ -23,7 +23,7 @@ fn samples() -> Vec<(&'static str, &'static str, Rule, &'static str)> {
         dport: Some((IS_NOT, ports(53, 53))),
     };
     let inverted = Rule {
-        source: Some((IS_NOT, net("10.1.2.3/8"))),
+        source: Some((IS_NOT, net("10.1.2.3/8").into())),
         in_interface: Some((IS_NOT, "eth+".into())),
         protocol: Some((IS_NOT, Protocol(58))),
         ..Rule::default()

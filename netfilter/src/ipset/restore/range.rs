@@ -8,6 +8,7 @@ use crate::ipset::proto;
 use crate::ipset::raw::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
 };
+use crate::protocols;
 use ipnet::{IpNet, Ipv4Subnets};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -138,7 +139,7 @@ pub(super) fn ports(
     text: &str,
 ) -> Result<Vec<ProtoPort>, Wrong> {
     let (protocol, text) = match text.split_once(':') {
-        Some((name, port)) => match proto::number(name) {
+        Some((name, port)) => match protocols::number(name) {
             Some(0) | None => {
                 return wrong(
                     token,

@@ -101,9 +101,11 @@ fn condition(made: &mut xtables::Rule, m: &Match, family: TableFamily) -> Option
         } => {
             let net = network(&m.operand, family)?;
             match (family, *offset) {
-                (TableFamily::Ip, 12) | (TableFamily::Ip6, 8) => once(&mut made.source, (not, net)),
+                (TableFamily::Ip, 12) | (TableFamily::Ip6, 8) => {
+                    once(&mut made.source, (not, net.into()))
+                }
                 (TableFamily::Ip, 16) | (TableFamily::Ip6, 24) => {
-                    once(&mut made.destination, (not, net))
+                    once(&mut made.destination, (not, net.into()))
                 }
                 _ => None,
             }

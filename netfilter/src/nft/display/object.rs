@@ -9,6 +9,7 @@ use crate::nft::raw;
 use crate::nft::wire::{
     CtExpectAttrs, CtHelperAttrs, CtTimeoutAttrs, FlowtableAttrs, SecmarkAttrs, device_names,
 };
+use crate::protocols::PROTOCOLS;
 use std::fmt;
 use std::time::Duration;
 use weir_netlink::attr::{AttrSet, Attrs};
@@ -113,7 +114,7 @@ fn lines(lines: &[String]) -> String {
 }
 
 fn protocol(n: u8) -> String {
-    numbers::name(numbers::PROTOCOLS, u64::from(n)).map_or_else(|| n.to_string(), str::to_owned)
+    numbers::name(PROTOCOLS, u64::from(n)).map_or_else(|| n.to_string(), str::to_owned)
 }
 
 fn family(n: u16) -> Option<TableFamily> {

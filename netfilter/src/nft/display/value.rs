@@ -3,6 +3,7 @@
 use super::concat::Field;
 use super::numbers::{self, bits, name};
 use crate::nft::model::{Data, DataType, Element, ElementKey, Verdict};
+use crate::protocols::PROTOCOLS;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -94,7 +95,7 @@ fn number(n: u64, data_type: DataType) -> String {
             10 => "ipv6".to_owned(),
             n => n.to_string(),
         },
-        DataType::INET_PROTO => named(numbers::PROTOCOLS),
+        DataType::INET_PROTO => named(PROTOCOLS),
         DataType::ICMP_TYPE => named(numbers::ICMP_TYPES),
         DataType::ICMP_CODE => named(numbers::ICMP_CODES),
         DataType::ICMPV6_CODE => named(numbers::ICMPV6_CODES),

@@ -1,16 +1,24 @@
 //! Matches and targets, one file each, all with the same structure: constants, wire layout, value, encode, decode,
 //! `Display`, and parsing of its options.
 //!
-//! A [`Kind`] declares all of it; [`decode`] and [`encode`] select a revision. An extension that no kind can decode
-//! without loss is an [`Unknown`], whose bytes are kept.
+//! A [`Kind`] declares all of it; [`decode`] and [`encode`] select a revision. Most are not written in this way:
+//! a [`Row`] describes the fields of the structure, and everything else follows from it. An extension that neither can
+//! decode without loss is an [`Unknown`], whose bytes are kept.
 
+mod blob;
+mod field;
 pub(super) mod matches;
+mod row;
+mod rows;
 pub(super) mod targets;
+mod value;
 
 use super::bytes::Bytes;
 use super::sets::{Interned, Sets};
 use super::text::{Complaint, Given};
 use super::{Match, Target, XtFamily};
+pub use row::Extension;
+pub(super) use row::{ONE_OR_NONE, Row};
 use std::fmt;
 use std::ops::Range;
 use weir_netlink::{Error, Result};
@@ -34,6 +42,13 @@ pub struct Unknown {
     pub revision: u8,
     /// The data after its header, with the padding. Numbers are in host order.
     pub data: Vec<u8>,
+}
+
+impl Unknown {
+    /// The value, if a row of the registry describes it.
+    fn extension(&self, part: Part, family: XtFamily) -> Option<Extension> {
+        Extension::decode(part, &self.name, self.revision, &self.data, family)
+    }
 }
 
 /// No program can read this text back: the tool prints options for these bytes that weir does not know.
@@ -178,13 +193,19 @@ fn is_same(a: &[u8], b: &[u8], unused: &[Range<usize>]) -> bool {
 /// A match outside of a legacy table. Set names cannot be resolved there, so matches on sets remain unknown.
 pub(crate) fn match_of(family: XtFamily, unknown: Unknown) -> Match {
     let decoded = outside(matches::KINDS, family, &unknown);
-    decoded.unwrap_or(Match::Unknown(unknown))
+    let row = || unknown.extension(Part::Match, family).map(Match::Extension);
+    decoded.or_else(row).unwrap_or(Match::Unknown(unknown))
 }
 
 /// A target outside of a legacy table, as [`match_of`].
 pub(crate) fn target_of(family: XtFamily, unknown: Unknown) -> Target {
     let decoded = outside(targets::KINDS, family, &unknown);
-    decoded.unwrap_or(Target::Unknown(unknown))
+    let row = || {
+        unknown
+            .extension(Part::Target, family)
+            .map(Target::Extension)
+    };
+    decoded.or_else(row).unwrap_or(Target::Unknown(unknown))
 }
 
 fn outside<V>(kinds: &[&Kind<V>], family: XtFamily, u: &Unknown) -> Option<V> {
@@ -224,7 +245,7 @@ pub(super) fn encode<V: fmt::Display>(
                     data,
                 });
             }
-            lacking.push(format!("{} revision {}", form.name, form.revision));
+            lacking.push(*form);
         }
     }
     if lacking.is_empty() {
@@ -234,23 +255,21 @@ pub(super) fn encode<V: fmt::Display>(
         );
         return Err(Error::refused("write", object(), why));
     }
-    let module = if lacking.iter().all(|l| l.starts_with("REJECT")) {
-        "ipt_"
-    } else {
-        "xt_"
-    };
-    Err(Error::unsupported(
-        "write",
-        object(),
-        format!(
-            "this kernel lacks the {part} {} (module {module}{}, or it is not built in)",
-            lacking.join(", "),
-            lacking
-                .first()
-                .and_then(|l| l.split(' ').next())
-                .unwrap_or_default(),
-        ),
-    ))
+    Err(lacking_error(object(), part, &lacking))
+}
+
+/// The kernel has none of these.
+fn lacking_error(object: String, part: Part, forms: &[Form]) -> Error {
+    let name = forms.first().map_or("", |f| f.name);
+    let module = if name == "REJECT" { "ipt_" } else { "xt_" };
+    let each = forms
+        .iter()
+        .map(|f| format!("{} revision {}", f.name, f.revision));
+    let why = format!(
+        "this kernel lacks the {part} {} (module {module}{name}, or it is not built in)",
+        each.collect::<Vec<_>>().join(", "),
+    );
+    Error::unsupported("write", object, why)
 }
 
 /// `forms!["set" 4, "set" 3]`

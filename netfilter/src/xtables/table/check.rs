@@ -1,7 +1,8 @@
 //! Checks of a table before it is sent to the kernel.
 
 use super::super::Target;
-use super::super::text::known_targets;
+use super::super::ext::Part;
+use super::super::text::known;
 use super::{ChainLayout, Layout};
 use std::collections::HashMap;
 use weir_netlink::{Error, Result};
@@ -29,7 +30,7 @@ impl Layout {
                         let why = format!(
                             "unknown target {to}: there is no chain {to} in the table, and weir supports the targets {}; \
                              correct the name, or add the chain first",
-                            known_targets()
+                            known(Part::Target, self.family)
                         );
                         return refuse(rule(), why);
                     }

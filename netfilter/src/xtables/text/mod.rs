@@ -9,9 +9,9 @@ mod restore;
 mod rule;
 mod words;
 
-pub(super) use options::{Complaint, Given, Opt};
+pub(super) use options::{Complaint, Given, Opt, number};
 pub use restore::{Command, Script, ScriptTable};
-pub(super) use rule::known_targets;
+pub(super) use rule::known;
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! The options of one match or target, as given.
 
-use crate::xtables::{Interface, Not, PortRange, Protocol, XtFamily};
+use crate::xtables::{Interface, Network, Not, PortRange, Protocol, XtFamily};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -34,6 +34,25 @@ pub(crate) struct Opt {
 }
 
 impl Given {
+    /// Options that were printed, to be read again.
+    pub(crate) fn of(family: XtFamily, name: &str, options: Vec<Opt>) -> Self {
+        Self {
+            family,
+            name: name.to_owned(),
+            column: 1,
+            options,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.options.is_empty()
+    }
+
+    /// Takes all options in the order in which they were given.
+    pub(crate) fn take_all(&mut self) -> Vec<Opt> {
+        std::mem::take(&mut self.options)
+    }
+
     /// Takes the option with one of these names; at most one may be given.
     pub(crate) fn take(&mut self, names: &[&str]) -> Option<Opt> {
         let at = self
@@ -71,6 +90,27 @@ impl Given {
 }
 
 impl Opt {
+    pub(crate) fn new(not: Not, name: &str, words: Vec<String>) -> Self {
+        Self {
+            not,
+            name: name.to_owned(),
+            words,
+            column: 1,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn is(&self, name: &str) -> bool {
+        self.name == name
+    }
+
+    pub(crate) fn has_words(&self) -> bool {
+        !self.words.is_empty()
+    }
+
     /// The n-th argument; the parser has checked the number of arguments.
     pub(crate) fn word(&self, n: usize) -> &str {
         self.words.get(n).map_or("", String::as_str)
@@ -172,29 +212,45 @@ impl Opt {
             })
     }
 
+    /// `ADDRESS`, `ADDRESS/PREFIX` or `ADDRESS/MASK`, with a mask that is a prefix. The host's bits remain.
     pub(crate) fn network(&self, n: usize, family: XtFamily) -> Result<IpNet, Complaint> {
-        self.network_in(self.word(n), family)
+        let (address, mask) = self.address_and_mask(self.word(n), family)?;
+        IpNet::with_netmask(address, mask)
+            .map_err(|_| self.wrong("has no mask that is a prefix; give ADDRESS/LENGTH"))
     }
 
-    /// `ADDRESS`, `ADDRESS/PREFIX` or `ADDRESS/MASK`
-    pub(crate) fn network_in(&self, text: &str, family: XtFamily) -> Result<IpNet, Complaint> {
+    /// The same with any mask.
+    pub(crate) fn masked_network(
+        &self,
+        text: &str,
+        family: XtFamily,
+    ) -> Result<Network, Complaint> {
+        let (address, mask) = self.address_and_mask(text, family)?;
+        Network::new(address, mask).ok_or_else(|| self.wrong("has a mask of another family"))
+    }
+
+    fn address_and_mask(
+        &self,
+        text: &str,
+        family: XtFamily,
+    ) -> Result<(IpAddr, IpAddr), Complaint> {
         let (address, mask) = match text.split_once('/') {
             Some((address, mask)) => (address, Some(mask)),
             None => (text, None),
         };
         let address = self.address_in(address, family)?;
-        let net = match mask {
+        let net = match mask.map(|mask| (mask, mask.parse::<u8>())) {
             None => Ok(IpNet::from(address)),
-            Some(mask) => match mask.parse::<u8>() {
-                Ok(length) => IpNet::new(address, length),
-                Err(_) => IpNet::with_netmask(address, self.address_in(mask, family)?),
-            },
+            Some((_, Ok(length))) => IpNet::new(address, length),
+            Some((mask, Err(_))) => return Ok((address, self.address_in(mask, family)?)),
         };
-        net.map_err(|_| self.wrong("has no mask that is a prefix; give ADDRESS/LENGTH"))
+        let net = net.map_err(|_| self.wrong("is longer than an address; give ADDRESS/LENGTH"))?;
+        Ok((address, net.netmask()))
     }
 }
 
-fn number(text: &str) -> Option<u64> {
+/// Decimal, or hexadecimal with `0x`.
+pub(crate) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),

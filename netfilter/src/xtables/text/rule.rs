@@ -3,42 +3,72 @@
 use super::names;
 use super::options::{Complaint, Given, Opt};
 use super::words::Word;
-use crate::xtables::ext::{Kind, matches, targets};
-use crate::xtables::{Match, Not, Protocol, Rule, Target, XtFamily};
-use ipnet::IpNet;
+use crate::xtables::ext::{Kind, ONE_OR_NONE, Part, Row, matches, targets};
+use crate::xtables::{Match, Network, Not, Protocol, Rule, Target, XtFamily};
 
 /// A loaded match or target, whose options may follow.
-enum Loaded {
-    Match(&'static Kind<Match>, Given),
-    Target(&'static Kind<Target>, Given),
+struct Loaded {
+    kind: Loadable,
+    given: Given,
 }
 
-impl Loaded {
-    fn options(&self) -> &'static [(&'static str, usize)] {
-        match self {
-            Self::Match(kind, _) => kind.options,
-            Self::Target(kind, _) => kind.options,
+#[derive(Clone, Copy)]
+enum Loadable {
+    Match(&'static Kind<Match>),
+    Target(&'static Kind<Target>),
+    Row(&'static Row),
+}
+
+impl Loadable {
+    fn find(part: Part, name: &str, family: XtFamily) -> Option<Self> {
+        let row = || Row::find(part, name, family).map(Self::Row);
+        match part {
+            Part::Match => {
+                let mut kinds = matches::KINDS.iter();
+                let kind = kinds.find(|k| k.name == name && !(k.forms)(family).is_empty());
+                kind.map(|k| Self::Match(k)).or_else(row)
+            }
+            Part::Target => {
+                let kind = targets::KINDS.iter().find(|k| k.name == name);
+                kind.map(|k| Self::Target(k)).or_else(row)
+            }
         }
     }
 
-    fn name(&self) -> &'static str {
+    fn options(self) -> Vec<(&'static str, usize)> {
         match self {
-            Self::Match(kind, _) => kind.name,
-            Self::Target(kind, _) => kind.name,
+            Self::Match(kind) => kind.options.to_vec(),
+            Self::Target(kind) => kind.options.to_vec(),
+            Self::Row(row) => row.names(),
         }
     }
 
-    fn arity(&self, option: &str) -> Option<usize> {
-        self.options()
+    fn name(self) -> &'static str {
+        match self {
+            Self::Match(kind) => kind.name,
+            Self::Target(kind) => kind.name,
+            Self::Row(row) => row.name,
+        }
+    }
+
+    fn is_target(self) -> bool {
+        match self {
+            Self::Match(_) => false,
+            Self::Target(_) => true,
+            Self::Row(row) => row.part == Part::Target,
+        }
+    }
+
+    fn may_repeat(self) -> bool {
+        matches!(self, Self::Row(row) if row.may_repeat())
+    }
+
+    fn arity(self, option: &str) -> Option<usize> {
+        let options = self.options();
+        options
             .iter()
             .find(|(name, _)| *name == option)
             .map(|(_, n)| *n)
-    }
-
-    fn given(&mut self) -> &mut Given {
-        match self {
-            Self::Match(_, given) | Self::Target(_, given) => given,
-        }
     }
 }
 
@@ -48,8 +78,8 @@ struct Reader<'a> {
     words: std::iter::Peekable<std::slice::Iter<'a, Word>>,
     rule: Rule,
     /// `-s A,B` creates one rule per address.
-    sources: Vec<(Not, IpNet)>,
-    destinations: Vec<(Not, IpNet)>,
+    sources: Vec<(Not, Network)>,
+    destinations: Vec<(Not, Network)>,
     loaded: Vec<Loaded>,
     /// The column of the end of the line, for errors about missing words.
     end: usize,
@@ -158,23 +188,30 @@ impl<'a> Reader<'a> {
     /// A long option may be abbreviated: candidates are the tool's own options, those of loaded extensions, and, if
     /// none of them has the prefix, those of the implied match of the protocol.
     fn whole_name(&self, given: &'a str, column: usize) -> Result<&'a str, Complaint> {
-        let options = |options: &'static [(&'static str, usize)]| options.iter().map(|(n, _)| *n);
+        let options = |kind: Loadable| kind.options().into_iter().map(|(n, _)| n);
         let of = |l: &Loaded| {
-            let name = l.name();
-            options(l.options()).filter(move |option| names::may_be(given, name, option))
+            let name = l.kind.name();
+            options(l.kind).filter(move |option| names::may_be(given, name, option))
         };
         let loaded = self.loaded.iter().flat_map(of);
         let found = names::find(given, names::own(self.family).chain(loaded));
         if let Some(name) = found.only(given, column)? {
             return Ok(name);
         }
-        let implied = self.implied_kind().map_or(&[][..], |kind| kind.options);
-        let found = names::find(given, options(implied));
+        let implied = self.implied_kind().into_iter().flat_map(options);
+        let found = names::find(given, implied);
         Ok(found.only(given, column)?.unwrap_or(given))
     }
 
     /// Takes the arguments of an option.
     fn take(&mut self, o: &mut Opt, arity: usize) -> Result<(), Complaint> {
+        if arity == ONE_OR_NONE {
+            let is_argument = |w: &&Word| w.quoted || !w.text.starts_with(['-', '!']);
+            if o.words.is_empty() && self.words.peek().is_some_and(is_argument) {
+                o.words.extend(self.words.next().map(|w| w.text.clone()));
+            }
+            return Ok(());
+        }
         while o.words.len() < arity {
             match self.words.next() {
                 Some(word) => o.words.push(word.text.clone()),
@@ -191,13 +228,13 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn networks(&self, o: &Opt) -> Result<Vec<(Not, IpNet)>, Complaint> {
+    fn networks(&self, o: &Opt) -> Result<Vec<(Not, Network)>, Complaint> {
         let nets: Vec<&str> = o.word(0).split(',').collect();
         if o.not.0 && nets.len() > 1 {
             return Err(o.wrong("cannot be inverted as a list; write one rule for each address"));
         }
         nets.into_iter()
-            .map(|net| Ok((o.not, o.network_in(net, self.family)?.trunc())))
+            .map(|net| Ok((o.not, o.masked_network(net, self.family)?)))
             .collect()
     }
 
@@ -212,7 +249,7 @@ impl<'a> Reader<'a> {
     }
 
     fn has_target(&self) -> bool {
-        self.loaded.iter().any(|l| matches!(l, Loaded::Target(..)))
+        self.loaded.iter().any(|l| l.kind.is_target())
     }
 
     fn given(&self, o: &Opt) -> Given {
@@ -230,27 +267,16 @@ impl<'a> Reader<'a> {
             "icmpv6" | "ipv6-icmp" => "icmp6",
             other => other,
         };
-        let found = matches::KINDS
-            .iter()
-            .find(|k| k.name == name && self.exists(k));
-        let kind = found.ok_or_else(|| {
-            let known: Vec<&str> = matches::KINDS
-                .iter()
-                .filter(|k| self.exists(k))
-                .map(|k| k.name)
-                .collect();
+        let kind = Loadable::find(Part::Match, name, self.family);
+        let kind = kind.ok_or_else(|| {
+            let known = known(Part::Match, self.family);
             o.wrong(&format!(
-                "is not a match that weir supports; supported are {}",
-                known.join(", ")
+                "is not a match that weir supports; supported are {known}"
             ))
         })?;
         let given = self.given(o);
-        self.loaded.push(Loaded::Match(kind, given));
+        self.loaded.push(Loaded { kind, given });
         Ok(())
-    }
-
-    fn exists(&self, kind: &Kind<Match>) -> bool {
-        !(kind.forms)(self.family).is_empty()
     }
 
     fn target(&mut self, o: &Opt) -> Result<(), Complaint> {
@@ -264,10 +290,10 @@ impl<'a> Reader<'a> {
             "DROP" => Some(Target::Drop),
             "RETURN" => Some(Target::Return),
             "QUEUE" => Some(Target::Queue),
-            _ => match targets::KINDS.iter().find(|k| k.name == name) {
+            _ => match Loadable::find(Part::Target, name, self.family) {
                 Some(kind) => {
                     let given = self.given(o);
-                    self.loaded.push(Loaded::Target(kind, given));
+                    self.loaded.push(Loaded { kind, given });
                     None
                 }
                 None => Some(Target::Jump(name.to_owned())),
@@ -278,19 +304,22 @@ impl<'a> Reader<'a> {
 
     /// An option of the extension that was loaded last and has it, else of the implied match of the protocol.
     fn extension(&mut self, mut o: Opt) -> Result<(), Complaint> {
-        let mut found = self.loaded.iter().rposition(|l| l.arity(&o.name).is_some());
+        let mut found = self
+            .loaded
+            .iter()
+            .rposition(|l| l.kind.arity(&o.name).is_some());
         if found.is_none() {
             found = self.implied(&o);
         }
         let arity = found
             .and_then(|at| self.loaded.get(at))
-            .and_then(|l| l.arity(&o.name));
+            .and_then(|l| l.kind.arity(&o.name));
         let (Some(at), Some(arity)) = (found, arity) else {
             let message = match &self.rule.target {
                 Some(Target::Jump(name)) => format!(
                     "{} is no option here: {name} is a chain, or an unknown target; weir supports {}",
                     o.name,
-                    known_targets()
+                    known(Part::Target, self.family)
                 ),
                 _ => format!(
                     "{} is no option of the matches and the target before it; name its match with -m first",
@@ -304,15 +333,16 @@ impl<'a> Reader<'a> {
         };
         self.take(&mut o, arity)?;
         if let Some(loaded) = self.loaded.get_mut(at) {
-            let given = loaded.given();
-            once(&o, given.options.iter().all(|other| other.name != o.name))?;
+            let given = &mut loaded.given;
+            let first = given.options.iter().all(|other| other.name != o.name);
+            once(&o, first || loaded.kind.may_repeat())?;
             given.options.push(o);
         }
         Ok(())
     }
 
     /// The match that the rule's protocol implies.
-    fn implied_kind(&self) -> Option<&'static Kind<Match>> {
+    fn implied_kind(&self) -> Option<Loadable> {
         let (Not(false), protocol) = self.rule.protocol? else {
             return None;
         };
@@ -323,42 +353,45 @@ impl<'a> Reader<'a> {
             Protocol::ICMPV6 => "icmp6",
             _ => return None,
         };
-        let mut kinds = matches::KINDS.iter();
-        kinds.find(|k| k.name == name && self.exists(k)).copied()
+        Loadable::find(Part::Match, name, self.family)
     }
 
     fn implied(&mut self, o: &Opt) -> Option<usize> {
         let kind = self.implied_kind()?;
-        kind.options.iter().find(|(option, _)| *option == o.name)?;
+        kind.arity(&o.name)?;
         let given = Given {
             family: self.family,
-            name: format!("-m {}", kind.name),
+            name: format!("-m {}", kind.name()),
             column: o.column,
             options: Vec::new(),
         };
-        self.loaded.push(Loaded::Match(kind, given));
+        self.loaded.push(Loaded { kind, given });
         Some(self.loaded.len() - 1)
     }
 
     fn finish(mut self) -> Result<Vec<Rule>, Complaint> {
         for loaded in std::mem::take(&mut self.loaded) {
-            let given = match loaded {
-                Loaded::Match(kind, mut given) => {
+            let mut given = loaded.given;
+            match loaded.kind {
+                Loadable::Match(kind) => {
                     let value = (kind.parse)(&mut given)?;
                     self.check_protocol(&value, &given)?;
                     self.rule.matches.push(value);
-                    given
                 }
-                Loaded::Target(kind, mut given) => {
-                    self.rule.target = Some((kind.parse)(&mut given)?);
-                    given
+                Loadable::Target(kind) => self.rule.target = Some((kind.parse)(&mut given)?),
+                Loadable::Row(row) => {
+                    let value = row.parse(&mut given)?;
+                    match row.part {
+                        Part::Match => self.rule.matches.push(Match::Extension(value)),
+                        Part::Target => self.rule.target = Some(Target::Extension(value)),
+                    }
                 }
-            };
+            }
             if let Some(o) = given.options.first() {
                 return Err(o.wrong(&format!("does not go with the rest of {}", given.name)));
             }
         }
-        let or_none = |nets: Vec<(Not, IpNet)>| -> Vec<Option<(Not, IpNet)>> {
+        let or_none = |nets: Vec<(Not, Network)>| -> Vec<Option<(Not, Network)>> {
             if nets.is_empty() {
                 vec![None]
             } else {
@@ -398,15 +431,26 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The names of the known targets, in one line.
-pub(in crate::xtables) fn known_targets() -> String {
-    let names: Vec<&str> = targets::KINDS.iter().map(|kind| kind.name).collect();
+/// The names of the matches or targets of a family, in one line.
+pub(in crate::xtables) fn known(part: Part, family: XtFamily) -> String {
+    let mut names: Vec<&str> = match part {
+        Part::Match => {
+            let in_family = |kind: &&&Kind<Match>| !(kind.forms)(family).is_empty();
+            matches::KINDS
+                .iter()
+                .filter(in_family)
+                .map(|k| k.name)
+                .collect()
+        }
+        Part::Target => targets::KINDS.iter().map(|k| k.name).collect(),
+    };
+    names.extend(Row::all(part, family).map(|row| row.name));
     names.join(", ")
 }
 
 /// Every address is no condition.
-fn matters(net: &(Not, IpNet)) -> bool {
-    net.0.0 || net.1.prefix_len() != 0
+fn matters(net: &(Not, Network)) -> bool {
+    net.0.0 || !net.1.is_any()
 }
 
 fn once(o: &Opt, first: bool) -> Result<(), Complaint> {

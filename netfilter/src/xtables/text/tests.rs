@@ -27,6 +27,10 @@ fn each_command_is_read() {
         ),
         ("-I INPUT ! -i eth+ -j C", "-I INPUT 1 ! -i eth+ -j C"),
         ("--insert INPUT 3 -g C", "-I INPUT 3 -g C"),
+        (
+            "-A INPUT ! -d 10.1.2.3/255.0.255.0",
+            "-A INPUT ! -d 10.0.2.0/255.0.255.0",
+        ),
         ("-D INPUT 2", "-D INPUT 2"),
         ("-D INPUT -j C", "-D INPUT -j C"),
         ("-R INPUT 2 -j C", "-R INPUT 2 -j C"),
@@ -111,7 +115,12 @@ fn an_error_names_its_place() {
             17,
             "FOO is a chain, or an unknown target",
         ),
-        ("-A INPUT -d 10.0.0.0/255.0.255.0", 10, "prefix"),
+        (
+            "-A INPUT -m conntrack --ctorigsrc 10.0.0.0/255.0.255.0",
+            23,
+            "prefix",
+        ),
+        ("-A INPUT -d 10.0.0.0/33", 10, "longer"),
         ("-A AVERYLONGNAMEOFACHAINTHATISTOOLONG", 4, "28 bytes"),
     ] {
         let e =

@@ -206,7 +206,12 @@ pub(super) fn conntrack_wire(
             Some((_, net)) => (net.addr(), net.netmask()),
             None => (anything(family), anything(family)),
         };
-        wire = wire.union_address(addr).union_address(mask);
+        // iptables fills the whole mask of a host.
+        wire = wire.union_address(addr);
+        wire = match mask {
+            IpAddr::V4(Ipv4Addr::BROADCAST) => wire.bytes(&[0xff; 16]),
+            mask => wire.union_address(mask),
+        };
     }
     let (e0, e1) = v
         .expires

@@ -49,7 +49,7 @@ impl fmt::Display for Dscp {
 }
 
 /// `CSn`, `AFnm`, `BE` and `EF` (RFC 2474, 2597, 3246).
-fn class(name: &str) -> Option<u8> {
+pub(in super::super) fn class(name: &str) -> Option<u8> {
     let name = name.to_ascii_uppercase();
     let digit = |at: usize, max: u8| {
         let n = name.as_bytes().get(at)?.checked_sub(b'0')?;
@@ -67,16 +67,18 @@ fn class(name: &str) -> Option<u8> {
     }
 }
 
+pub(in super::super) const REMEDY: &str =
+    "is no code point; give 0 to 63, or the name of a class: CSn, AFnm, BE or EF";
+
 fn parse(given: &mut Given) -> Result<Match, Complaint> {
-    let remedy = "is no code point; give 0 to 63, or --dscp-class with CSn, AFnm, BE or EF";
     if let Some(o) = given.take(&["--dscp-class"]) {
-        let value = class(o.word(0)).ok_or_else(|| o.wrong(remedy))?;
+        let value = class(o.word(0)).ok_or_else(|| o.wrong(REMEDY))?;
         return Ok(Match::Dscp(Dscp { not: o.not, value }));
     }
     let o = given.need(&["--dscp"])?;
     let value: u8 = o.number(0)?;
     if value > 63 {
-        return Err(o.wrong(remedy));
+        return Err(o.wrong(REMEDY));
     }
     Ok(Match::Dscp(Dscp { not: o.not, value }))
 }

@@ -2,7 +2,7 @@
 
 use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::bytes::{Build, Bytes};
-use crate::xtables::text::{Complaint, Given};
+use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Match, Not};
 use std::fmt;
 
@@ -67,26 +67,26 @@ impl fmt::Display for Tos {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
-    let o = given.need(&["--tos"])?;
-    if let Some((_, value)) = NAMES
-        .iter()
-        .find(|(n, _)| n.eq_ignore_ascii_case(o.word(0)))
-    {
-        return Ok(Match::Tos(Tos {
-            not: o.not,
-            value: *value,
-            mask: 0x3f,
-        }));
+/// `VALUE`, `VALUE/MASK` or a name.
+pub(in super::super) fn value_and_mask(o: &Opt) -> Result<(u8, u8), Complaint> {
+    let mut names = NAMES.iter();
+    if let Some((_, value)) = names.find(|(n, _)| n.eq_ignore_ascii_case(o.word(0))) {
+        return Ok((*value, 0x3f));
     }
     let (value, mask) = o.masked(0)?;
     let mask = if mask == u32::MAX { 0xff } else { mask };
     match (u8::try_from(value), u8::try_from(mask)) {
-        (Ok(value), Ok(mask)) => Ok(Match::Tos(Tos {
-            not: o.not,
-            value,
-            mask,
-        })),
+        (Ok(value), Ok(mask)) => Ok((value, mask)),
         _ => Err(o.wrong("is more than a byte; give VALUE/MASK up to 0xff")),
     }
+}
+
+fn parse(given: &mut Given) -> Result<Match, Complaint> {
+    let o = given.need(&["--tos"])?;
+    let (value, mask) = value_and_mask(&o)?;
+    Ok(Match::Tos(Tos {
+        not: o.not,
+        value,
+        mask,
+    }))
 }

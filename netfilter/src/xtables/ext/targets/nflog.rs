@@ -17,6 +17,8 @@ pub struct Nflog {
     pub prefix: String,
     /// `--nflog-size`: number of bytes of the packet that are copied (Linux 4.9).
     pub size: Option<u32>,
+    /// `--nflog-range`: the older form of the same, which the kernel ignores; 0 without it.
+    pub range: u32,
     /// `--nflog-threshold`: number of packets that are collected before sending.
     pub threshold: u16,
 }
@@ -30,6 +32,7 @@ pub(crate) const KIND: Kind<Target> = Kind {
         ("--nflog-group", 1),
         ("--nflog-prefix", 1),
         ("--nflog-size", 1),
+        ("--nflog-range", 1),
         ("--nflog-threshold", 1),
     ],
     parse,
@@ -45,7 +48,7 @@ fn encode(target: &Target, _: Form, _: &Context<'_>) -> Encoded {
         0
     };
     let wire = Build::new()
-        .u32(v.size.unwrap_or(0))
+        .u32(v.size.unwrap_or(v.range))
         .u16(v.group)
         .u16(v.threshold)
         .u16(flags);
@@ -57,11 +60,13 @@ fn encode(target: &Target, _: Form, _: &Context<'_>) -> Encoded {
 }
 
 fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Target> {
-    let size = b.u32(0)?;
+    let length = b.u32(0)?;
+    let is_size = b.u16(8)? & XT_NFLOG_F_COPY_LEN != 0;
     Some(Target::Nflog(Nflog {
         group: b.u16(4)?,
         prefix: b.name(12, 64)?,
-        size: (b.u16(8)? & XT_NFLOG_F_COPY_LEN != 0).then_some(size),
+        size: is_size.then_some(length),
+        range: if is_size { 0 } else { length },
         threshold: b.u16(6)?,
     }))
 }
@@ -77,6 +82,9 @@ impl fmt::Display for Nflog {
         self.size
             .iter()
             .try_for_each(|size| write!(f, " --nflog-size {size}"))?;
+        if self.range != 0 {
+            write!(f, " --nflog-range {}", self.range)?;
+        }
         if self.threshold == XT_NFLOG_DEFAULT_THRESHOLD {
             return Ok(());
         }
@@ -97,6 +105,9 @@ fn parse(given: &mut Given) -> Result<Target, Complaint> {
     }
     if let Some(o) = given.take(&["--nflog-size"]) {
         v.size = Some(o.plain()?.number(0)?);
+    }
+    if let Some(o) = given.take(&["--nflog-range"]) {
+        v.range = o.plain()?.number(0)?;
     }
     if let Some(o) = given.take(&["--nflog-threshold"]) {
         v.threshold = o.plain()?.number(0)?;

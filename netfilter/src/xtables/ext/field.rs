@@ -1,0 +1,255 @@
+//! One option of a match or target as a row describes it: where its value is, how it is written, when it is given.
+
+use super::blob::{Blob, Place};
+use super::value::Value;
+use crate::xtables::text::{Complaint, Given, Opt};
+use crate::xtables::{Not, XtFamily};
+
+/// How an argument is quoted in the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quote {
+    Never,
+    /// As [`Quoted`](super::Quoted) does.
+    Unsafe,
+    Always,
+}
+
+/// An option as it is printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) not: bool,
+    pub(crate) name: &'static str,
+    pub(crate) words: Vec<String>,
+    pub(crate) quote: Quote,
+}
+
+impl Shown {
+    pub(crate) fn new(name: &'static str, words: Vec<String>) -> Self {
+        Self {
+            not: false,
+            name,
+            words,
+            quote: Quote::Never,
+        }
+    }
+
+    pub(crate) fn one(name: &'static str, word: impl ToString) -> Self {
+        Self::new(name, vec![word.to_string()])
+    }
+
+    /// As the parser reads it.
+    pub(super) fn given(&self) -> Opt {
+        Opt::new(Not(self.not), self.name, self.words.clone())
+    }
+}
+
+/// When an option is printed, and what it sets when it is given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum When {
+    /// Whenever its [`Value`] has a text.
+    Always,
+    /// These bits are set.
+    Set(Place, u64),
+    /// These bits are not set.
+    Clear(Place, u64),
+    /// The number has this value.
+    Is(Place, u64),
+    /// The bytes at its place are others than these, or the option is inverted.
+    Unless(&'static [u8]),
+    /// Another option stands for it in the text.
+    Never,
+}
+
+/// Where `!` is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Invert {
+    Not,
+    /// These bits are set.
+    Set(Place, u64),
+    /// The number has this value, instead of that of [`When::Is`].
+    Is(Place, u64),
+    /// Inverting the option means the opposite of these bits; printed without `!`.
+    Flip(Place, u64),
+    /// The value's own code reads it, and this tells whether it is there.
+    Code(fn(&Blob) -> bool),
+}
+
+/// An option.
+#[derive(Debug)]
+pub(crate) struct Field {
+    /// The printed name, and others that are read.
+    pub(crate) names: &'static [&'static str],
+    at: usize,
+    value: Value,
+    when: When,
+    invert: Invert,
+    need: bool,
+}
+
+/// An option whose value is at this offset.
+pub(crate) const fn field(names: &'static [&'static str], value: Value, at: usize) -> Field {
+    Field {
+        names,
+        at,
+        value,
+        when: When::Always,
+        invert: Invert::Not,
+        need: false,
+    }
+}
+
+/// An option without arguments.
+pub(crate) const fn flag(
+    names: &'static [&'static str],
+    at: usize,
+    width: usize,
+    bit: u64,
+) -> Field {
+    let place = Place { at, width };
+    field(names, Value::Nothing, at).when(When::Set(place, bit))
+}
+
+impl Field {
+    pub(crate) const fn when(mut self, when: When) -> Self {
+        self.when = when;
+        self
+    }
+
+    /// Printed if these bits are set, which reading it does.
+    pub(crate) const fn set(self, at: usize, width: usize, bits: u64) -> Self {
+        self.when(When::Set(Place { at, width }, bits))
+    }
+
+    pub(crate) const fn clear(self, at: usize, width: usize, bits: u64) -> Self {
+        self.when(When::Clear(Place { at, width }, bits))
+    }
+
+    pub(crate) const fn is(self, at: usize, width: usize, value: u64) -> Self {
+        self.when(When::Is(Place { at, width }, value))
+    }
+
+    pub(crate) const fn unless(self, bytes: &'static [u8]) -> Self {
+        self.when(When::Unless(bytes))
+    }
+
+    pub(crate) const fn invert(mut self, invert: Invert) -> Self {
+        self.invert = invert;
+        self
+    }
+
+    /// `!` is these bits.
+    pub(crate) const fn not(self, at: usize, width: usize, bits: u64) -> Self {
+        self.invert(Invert::Set(Place { at, width }, bits))
+    }
+
+    /// The option must be given.
+    pub(crate) const fn need(mut self) -> Self {
+        self.need = true;
+        self
+    }
+
+    pub(super) fn words(&self) -> usize {
+        self.value.words()
+    }
+
+    /// Every place that it reads and writes, with the length: a test proves that they are in the structure.
+    #[cfg(test)]
+    pub(super) fn extent(&self) -> usize {
+        let end = |p: Place| p.at + p.width;
+        let when = match self.when {
+            When::Set(p, _) | When::Clear(p, _) | When::Is(p, _) => end(p),
+            When::Unless(bytes) => self.at + bytes.len(),
+            When::Always | When::Never => 0,
+        };
+        let invert = match self.invert {
+            Invert::Set(p, _) | Invert::Is(p, _) | Invert::Flip(p, _) => end(p),
+            Invert::Not | Invert::Code(_) => 0,
+        };
+        when.max(invert).max(self.at + self.value.len())
+    }
+
+    /// Clears what comes after the NUL of a text, which has no meaning.
+    pub(super) fn normalize(&self, b: &mut Blob, family: XtFamily) {
+        if let Value::Text(len, _) = self.value
+            && self.show(b, family).is_some()
+        {
+            let tail = b
+                .bytes(self.at, len)
+                .iter()
+                .skip_while(|byte| **byte != 0)
+                .count();
+            b.set(self.at + len - tail, &vec![0; tail]);
+        }
+    }
+
+    pub(super) fn show(&self, b: &Blob, family: XtFamily) -> Option<Shown> {
+        let not = match self.invert {
+            Invert::Not | Invert::Flip(..) => false,
+            Invert::Set(place, bits) => b.has(place, bits),
+            Invert::Is(p, value) => b.uint(p.at, p.width) == value,
+            Invert::Code(is) => is(b),
+        };
+        let given = match self.when {
+            When::Always => true,
+            When::Set(place, bits) => b.has(place, bits),
+            When::Clear(p, bits) => b.uint(p.at, p.width) & bits == 0,
+            When::Is(p, value) => b.uint(p.at, p.width) == value || not,
+            When::Unless(bytes) => b.bytes(self.at, bytes.len()) != bytes || not,
+            When::Never => false,
+        };
+        if !given {
+            return None;
+        }
+        let words = self.value.show(b, self.at, family)?;
+        let name = self.names.first()?;
+        let quote = self.value.quote();
+        Some(Shown {
+            not,
+            name,
+            words,
+            quote,
+        })
+    }
+
+    /// Reads the option if it was given. `taken` has the places of modes that other options have set.
+    pub(super) fn read(
+        &self,
+        given: &mut Given,
+        b: &mut Blob,
+        taken: &mut Vec<usize>,
+    ) -> Result<(), Complaint> {
+        let Some(o) = given.take(self.names) else {
+            let first = self.names.first().copied().unwrap_or_default();
+            return if self.need {
+                Err(given.lacks(first))
+            } else {
+                Ok(())
+            };
+        };
+        match self.when {
+            When::Set(place, bits) => b.or(place, bits),
+            When::Clear(p, bits) => {
+                let old = b.uint(p.at, p.width);
+                b.put(p.at, p.width, old & !bits);
+            }
+            When::Is(p, value) => {
+                if taken.contains(&p.at) {
+                    return Err(o.wrong("excludes another option that is given; leave one out"));
+                }
+                taken.push(p.at);
+                b.put(p.at, p.width, value);
+            }
+            When::Always | When::Unless(_) | When::Never => {}
+        }
+        match (self.invert, o.not.0) {
+            (Invert::Not, _) => {
+                let _ = o.plain()?;
+            }
+            (Invert::Set(place, bits), true) => b.or(place, bits),
+            (Invert::Flip(place, bits), true) => b.xor(place, bits),
+            (Invert::Is(p, value), true) => b.put(p.at, p.width, value),
+            (_, _) => {}
+        }
+        self.value.read(&o, b, self.at, given.family)
+    }
+}

@@ -1,0 +1,262 @@
+//! Matches and targets as rows of a registry: the fields of their structures, from which their text is printed and read.
+
+use super::blob::Blob;
+use super::field::{Field, Quote, Shown};
+use super::rows::ROWS;
+use super::{Context, Form, Part, Quoted, Wire};
+use crate::xtables::XtFamily;
+use crate::xtables::bytes::aligned;
+use crate::xtables::text::{Complaint, Given};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+use weir_netlink::{Error, Result};
+
+/// The number of arguments of an option that has one or none.
+pub(crate) const ONE_OR_NONE: usize = usize::MAX;
+
+/// A match or target.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) part: Part,
+    pub(crate) name: &'static str,
+    pub(crate) revision: u8,
+    /// `None`: in both.
+    pub(crate) family: Option<XtFamily>,
+    /// `sizeof`, without the padding after it.
+    pub(crate) size: usize,
+    /// What is not 0 before any option is read.
+    pub(crate) initial: &'static [(usize, &'static [u8])],
+    /// Bytes that have no meaning for IPv4: all of an address but the first four.
+    pub(crate) unused: &'static [Range<usize>],
+    pub(crate) options: Options,
+}
+
+/// The options of a row.
+#[derive(Debug)]
+pub(crate) enum Options {
+    /// In the order in which they are printed.
+    Fields(&'static [Field]),
+    /// For structures that are lists, and values that depend on each other.
+    Code {
+        /// Names, with the number of arguments of each.
+        names: &'static [(&'static str, usize)],
+        /// Whether an option may be given more than once.
+        repeated: bool,
+        /// `None`: no options have this meaning.
+        show: fn(&Blob, XtFamily) -> Option<Vec<Shown>>,
+        read: fn(&mut Given, &mut Blob) -> Result<(), Complaint>,
+    },
+}
+
+impl Row {
+    /// A match in both families.
+    pub(crate) const MATCH: Self = Self {
+        part: Part::Match,
+        name: "",
+        revision: 0,
+        family: None,
+        size: 0,
+        initial: &[],
+        unused: &[],
+        options: Options::Fields(&[]),
+    };
+
+    /// A target in both families.
+    pub(crate) const TARGET: Self = Self {
+        part: Part::Target,
+        ..Self::MATCH
+    };
+
+    pub(crate) fn find(part: Part, name: &str, family: XtFamily) -> Option<&'static Self> {
+        Self::all(part, family).find(|row| row.name == name)
+    }
+
+    /// Every row of a family.
+    pub(crate) fn all(part: Part, family: XtFamily) -> impl Iterator<Item = &'static Self> {
+        let rows = ROWS.iter().flat_map(|rows| rows.iter());
+        rows.filter(move |row| row.part == part && row.is_in(family))
+    }
+
+    fn is_in(&self, family: XtFamily) -> bool {
+        self.family.is_none_or(|f| f == family)
+    }
+
+    /// Every name of an option, with the number of its arguments.
+    pub(crate) fn names(&self) -> Vec<(&'static str, usize)> {
+        match self.options {
+            Options::Code { names, .. } => names.to_vec(),
+            Options::Fields(fields) => {
+                let names = |f: &'static Field| f.names.iter().map(|name| (*name, f.words()));
+                fields.iter().flat_map(names).collect()
+            }
+        }
+    }
+
+    pub(crate) fn may_repeat(&self) -> bool {
+        matches!(self.options, Options::Code { repeated: true, .. })
+    }
+
+    fn show(&self, b: &Blob, family: XtFamily) -> Option<Vec<Shown>> {
+        match self.options {
+            Options::Fields(fields) => {
+                Some(fields.iter().filter_map(|f| f.show(b, family)).collect())
+            }
+            Options::Code { show, .. } => show(b, family),
+        }
+    }
+
+    /// The end of the last place that a field has.
+    #[cfg(test)]
+    pub(super) fn extent(&self) -> usize {
+        let initial = self.initial.iter().map(|(at, bytes)| at + bytes.len());
+        let fields = match self.options {
+            Options::Fields(fields) => fields.iter().map(Field::extent).max(),
+            Options::Code { .. } => None,
+        };
+        initial.max().max(fields).unwrap_or(0)
+    }
+
+    fn normalize(&self, b: &mut Blob, family: XtFamily) {
+        if let Options::Fields(fields) = self.options {
+            fields.iter().for_each(|f| f.normalize(b, family));
+        }
+    }
+
+    /// The value with these options.
+    pub(crate) fn parse(&'static self, given: &mut Given) -> Result<Extension, Complaint> {
+        let mut blob = Blob::zeros(aligned(self.size));
+        for (at, bytes) in self.initial {
+            blob.set(*at, bytes);
+        }
+        match self.options {
+            Options::Code { read, .. } => read(given, &mut blob)?,
+            Options::Fields(fields) => {
+                let mut taken = Vec::new();
+                for field in fields {
+                    field.read(given, &mut blob, &mut taken)?;
+                }
+            }
+        }
+        Ok(Extension {
+            row: self,
+            family: given.family,
+            blob,
+        })
+    }
+}
+
+/// A match or target that a row of the registry describes, with the options that it prints.
+#[derive(Clone)]
+pub struct Extension {
+    row: &'static Row,
+    family: XtFamily,
+    blob: Blob,
+}
+
+impl Extension {
+    /// The name after `-m` or `-j`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    /// The revision of its structure.
+    #[must_use]
+    pub fn revision(&self) -> u8 {
+        self.row.revision
+    }
+
+    /// `None` unless a row has the revision, and the options that it prints for these bytes lead to the same bytes.
+    pub(crate) fn decode(
+        part: Part,
+        name: &str,
+        revision: u8,
+        data: &[u8],
+        family: XtFamily,
+    ) -> Option<Self> {
+        let row = Row::find(part, name, family)?;
+        if row.revision != revision || data.len() != aligned(row.size) {
+            return None;
+        }
+        let blob = Blob(data.to_vec());
+        let shown = row.show(&blob, family)?;
+        let mut given = Given::of(family, row.name, shown.iter().map(Shown::given).collect());
+        let again = row.parse(&mut given).ok().filter(|_| given.is_empty())?;
+        let unused = match family {
+            XtFamily::Ip => row.unused,
+            XtFamily::Ip6 => &[],
+        };
+        let (mut given, mut read) = (blob, again.blob.clone());
+        row.normalize(&mut given, family);
+        row.normalize(&mut read, family);
+        super::is_same(&read.0, &given.0, unused).then_some(again)
+    }
+
+    /// The bytes for a rule.
+    pub(in crate::xtables) fn wire(&self, cx: &Context<'_>) -> Result<Wire> {
+        let row = self.row;
+        let object = || format!("`{}`", self.to_string().trim_start());
+        if self.family != cx.family {
+            let why = format!("it is one of {}; write it for {}", self.family, cx.family);
+            return Err(Error::refused("write", object(), why));
+        }
+        let form = Form {
+            name: row.name,
+            revision: row.revision,
+        };
+        if !cx.revisions.has(cx.family, row.part, form)? {
+            return Err(super::lacking_error(object(), row.part, &[form]));
+        }
+        Ok(Wire {
+            name: row.name.to_owned(),
+            revision: row.revision,
+            data: self.blob.0.clone(),
+        })
+    }
+
+    fn key(&self) -> (Part, &'static str, u8, XtFamily, &Blob) {
+        let row = self.row;
+        (row.part, row.name, row.revision, self.family, &self.blob)
+    }
+}
+
+impl PartialEq for Extension {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Extension {}
+
+impl Hash for Extension {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
+impl fmt::Debug for Extension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} revision {}{self}", self.row.name, self.row.revision)
+    }
+}
+
+/// Its options, each after a space.
+impl fmt::Display for Extension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for o in self.row.show(&self.blob, self.family).unwrap_or_default() {
+            write!(f, "{} {}", if o.not { " !" } else { "" }, o.name)?;
+            for word in &o.words {
+                match o.quote {
+                    Quote::Never => write!(f, " {word}")?,
+                    Quote::Unsafe => write!(f, " {}", Quoted(word))?,
+                    Quote::Always => {
+                        let word = word.replace('\\', "\\\\").replace('"', "\\\"");
+                        write!(f, " \"{word}\"")?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! `-m connbytes` (`struct xt_connbytes_info`): inverted if the first number is greater than the last.
+
+use super::super::blob::Blob;
+use super::super::field::{Invert, Quote, field};
+use super::super::row::{Options, Row};
+use super::super::value::{Code, Value, range_of};
+
+fn inverted(b: &Blob) -> bool {
+    b.uint(0, 8) > b.uint(8, 8)
+}
+
+const COUNT: Code = Code {
+    words: 1,
+    quote: Quote::Never,
+    show: |b, _| {
+        let (mut first, mut last) = (b.uint(0, 8), b.uint(8, 8));
+        if inverted(b) {
+            (first, last) = (last, first);
+        }
+        Some(vec![match last {
+            0 | u64::MAX => first.to_string(),
+            _ => format!("{first}:{last}"),
+        }])
+    },
+    read: |o, b, _| {
+        let word = o.word(0);
+        let (mut first, mut last) = range_of(o, word, 8)?;
+        if !word.contains(':') {
+            last = u64::MAX;
+        }
+        if o.not.0 {
+            (first, last) = (last, first);
+        }
+        b.put(0, 8, first);
+        b.put(8, 8, last);
+        Ok(())
+    },
+};
+
+const MODES: &[(&str, u64)] = &[("packets", 0), ("bytes", 1), ("avgpkt", 2)];
+const DIRECTIONS: &[(&str, u64)] = &[("original", 0), ("reply", 1), ("both", 2)];
+
+pub(super) const ROWS: &[Row] = &[Row {
+    name: "connbytes",
+    size: 24,
+    options: Options::Fields(&[
+        field(&["--connbytes"], Value::Code(&COUNT), 0)
+            .invert(Invert::Code(inverted))
+            .need(),
+        field(&["--connbytes-mode"], Value::Choice(MODES), 16).need(),
+        field(&["--connbytes-dir"], Value::Choice(DIRECTIONS), 17).need(),
+    ]),
+    ..Row::MATCH
+}];

@@ -1,0 +1,278 @@
+//! `-m hashlimit` (`struct xt_hashlimit_mtinfo3`): a limit of the rate for each address or port.
+//!
+//! A rate in packets is kept as the time between two of them, in microseconds. One in bytes is kept as a cost: the
+//! largest number of 32 bits by the rate in units of 16 bytes.
+
+use super::super::blob::{Blob, Place};
+use super::super::field::{Quote, Shown};
+use super::super::row::{Options, Row};
+use super::super::value::{Value, max_length, named, number_of};
+use crate::xtables::XtFamily;
+use crate::xtables::text::{Complaint, Given, Opt};
+
+const NAME_LEN: usize = 255;
+const AVG: usize = 256;
+const BURST: usize = 264;
+const MODE: Place = Place { at: 272, width: 4 };
+const EXPIRE: usize = 288;
+const INTERVAL: usize = 292;
+
+/// `XT_HASHLIMIT_*`
+const INVERT: u64 = 16;
+const BYTES: u64 = 32;
+const RATE_MATCH: u64 = 64;
+
+/// In the order in which they are printed.
+const MODES: &[(&str, u64)] = &[("srcip", 4), ("srcport", 8), ("dstip", 1), ("dstport", 2)];
+
+/// Microseconds, from the largest unit on.
+const UNITS: [(&str, &str, u64); 4] = [
+    ("day", "day", 86_400_000_000),
+    ("hour", "hour", 3_600_000_000),
+    ("min", "minute", 60_000_000),
+    ("sec", "second", 1_000_000),
+];
+
+const SIZES: [(&str, u64); 3] = [("m", 1024 * 1024), ("k", 1024), ("", 1)];
+
+/// `XT_HASHLIMIT_BURST`, `XT_HASHLIMIT_GCINTERVAL`, and how long entries of limits in bytes live, in milliseconds.
+const DEFAULT_BURST: u64 = 5;
+const DEFAULT_GC_INTERVAL: u64 = 1000;
+const EXPIRE_BYTES: u64 = 15_000;
+const EXPIRE_BURST: u64 = 60_000;
+
+/// Numbers of four bytes: option, offset, and the value that is not printed.
+const NUMBERS: [(&str, usize, u64); 3] = [
+    ("--hashlimit-htable-size", 276, 0),
+    ("--hashlimit-htable-max", 280, 0),
+    ("--hashlimit-htable-gcinterval", 284, DEFAULT_GC_INTERVAL),
+];
+
+const MASKS: [(&str, usize); 2] = [("--hashlimit-srcmask", 296), ("--hashlimit-dstmask", 297)];
+
+fn cost_to_bytes(cost: u64) -> u64 {
+    let rate = u64::from(u32::MAX)
+        .checked_div(cost)
+        .unwrap_or(u32::MAX.into());
+    rate.wrapping_sub(1) << 4
+}
+
+fn bytes_to_cost(bytes: u64) -> u64 {
+    u64::from(u32::MAX) / (((bytes >> 4) & 0xffff_ffff) + 1)
+}
+
+/// The rate in bytes, in the largest unit that loses nothing.
+fn show_bytes(avg: u64) -> String {
+    let rate = cost_to_bytes(avg);
+    let fits = |size: u64| rate >= size && bytes_to_cost(rate & !(size - 1)) == avg;
+    let found = SIZES.iter().find(|(_, size)| *size == 1 || fits(*size));
+    found.map_or_else(String::new, |(name, size)| {
+        format!("{}{name}b/s", rate / size)
+    })
+}
+
+/// The rate in packets, and the time after which entries expire by default, in milliseconds.
+fn show_rate(period: u64) -> Option<(String, u64)> {
+    let worse = |unit: u64| period > unit || unit.checked_div(period) < unit.checked_rem(period);
+    let further = UNITS
+        .iter()
+        .skip(1)
+        .take_while(|(.., unit)| !worse(*unit))
+        .count();
+    let (name, _, unit) = UNITS.get(further)?;
+    Some((format!("{}/{name}", unit.checked_div(period)?), unit / 1000))
+}
+
+fn show(b: &Blob, family: XtFamily) -> Option<Vec<Shown>> {
+    let above = b.has(MODE, INVERT);
+    let limit = if above {
+        "--hashlimit-above"
+    } else {
+        "--hashlimit-upto"
+    };
+    let (avg, burst) = (b.uint(AVG, 8), b.uint(BURST, 8));
+    let mut all = Vec::new();
+    let expire = if b.has(MODE, BYTES) {
+        all.push(Shown::one(limit, show_bytes(avg)));
+        if burst == 0 {
+            EXPIRE_BYTES
+        } else {
+            let burst = cost_to_bytes(avg).wrapping_mul(burst);
+            let (name, size) = SIZES.iter().find(|(_, size)| burst >= *size)?;
+            all.push(Shown::one(
+                "--hashlimit-burst",
+                format!("{}{name}b", burst / size),
+            ));
+            EXPIRE_BURST
+        }
+    } else {
+        let (rate, expire) = show_rate(avg)?;
+        all.push(Shown::one(limit, rate));
+        all.push(Shown::one("--hashlimit-burst", burst));
+        expire
+    };
+    let modes: Vec<&str> = MODES
+        .iter()
+        .filter(|(_, bit)| b.has(MODE, *bit))
+        .map(|(name, _)| *name)
+        .collect();
+    if !modes.is_empty() {
+        all.push(Shown::one("--hashlimit-mode", modes.join(",")));
+    }
+    all.push(Shown::one("--hashlimit-name", b.text(0, NAME_LEN)?));
+    let expire = ("--hashlimit-htable-expire", EXPIRE, expire);
+    for (name, at, default) in NUMBERS.into_iter().chain([expire]) {
+        if b.uint(at, 4) != default {
+            all.push(Shown::one(name, b.uint(at, 4)));
+        }
+    }
+    for (name, at) in MASKS {
+        if b.uint(at, 1) != u64::from(max_length(family)) {
+            all.push(Shown::one(name, b.uint(at, 1)));
+        }
+    }
+    if b.has(MODE, RATE_MATCH) {
+        all.push(Shown::new("--hashlimit-rate-match", Vec::new()));
+        if b.uint(INTERVAL, 4) != 1 {
+            all.push(Shown::one("--hashlimit-rate-interval", b.uint(INTERVAL, 4)));
+        }
+    }
+    Some(all)
+}
+
+/// A number with one of [`SIZES`] after it.
+fn bytes_of(text: &str) -> Option<u64> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let (_, size) = SIZES.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*size)
+}
+
+/// The limit, and the seconds of its unit.
+fn read_limit(o: &Opt, b: &mut Blob) -> Result<u64, Complaint> {
+    let wrong =
+        || o.wrong("is no rate; give N/sec, N/min, N/hour, N/day, or N with b/s, kb/s or mb/s");
+    let word = o.word(0);
+    if let Some(bytes) = word.strip_suffix("b/s") {
+        let cost = bytes_of(bytes)
+            .filter(|bytes| *bytes > 0)
+            .map(bytes_to_cost);
+        b.put(AVG, 8, cost.filter(|cost| *cost > 0).ok_or_else(wrong)?);
+        b.or(MODE, BYTES);
+        return Ok(EXPIRE_BYTES / 1000);
+    }
+    let (count, unit) = word.split_once('/').unwrap_or((word, "second"));
+    let unit = unit.to_ascii_lowercase();
+    let found = UNITS
+        .iter()
+        .find(|(_, long, _)| !unit.is_empty() && long.starts_with(&unit));
+    let (.., unit) = found.ok_or_else(wrong)?;
+    let period = count.parse().ok().and_then(|count| unit.checked_div(count));
+    b.put(
+        AVG,
+        8,
+        period.filter(|period| *period > 0).ok_or_else(wrong)?,
+    );
+    Ok(unit / 1_000_000)
+}
+
+fn read_burst(o: &Opt, b: &mut Blob) -> Result<u64, Complaint> {
+    let word = o.plain()?.word(0);
+    let wrong = || {
+        o.wrong("is no burst that goes with the limit; give packets, or more bytes than the limit")
+    };
+    if !b.has(MODE, BYTES) {
+        b.put(BURST, 8, word.parse().map_err(|_| wrong())?);
+        return Ok(0);
+    }
+    let cost = cost_to_bytes(b.uint(AVG, 8));
+    let bytes = bytes_of(word.strip_suffix('b').unwrap_or(word)).filter(|bytes| *bytes >= cost);
+    let bytes = bytes.ok_or_else(wrong)?;
+    let burst = bytes.checked_div(cost).ok_or_else(wrong)?;
+    let more = u64::from(bytes.checked_rem(cost).ok_or_else(wrong)? != 0);
+    b.put(BURST, 8, (burst + more) & 0xffff_ffff);
+    Ok(EXPIRE_BURST)
+}
+
+fn read(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
+    let family = given.family;
+    let o = given.need(&["--hashlimit-upto", "--hashlimit-above", "--hashlimit"])?;
+    if o.is("--hashlimit-above") != o.not.0 {
+        b.or(MODE, INVERT);
+    }
+    let seconds = read_limit(&o, b)?;
+    let mut expire = seconds * 1000;
+    b.put(BURST, 8, if b.has(MODE, BYTES) { 0 } else { DEFAULT_BURST });
+    if let Some(o) = given.take(&["--hashlimit-burst"]) {
+        expire = expire.max(read_burst(&o, b)?);
+    }
+    if let Some(o) = given.take(&["--hashlimit-mode"]) {
+        for word in o.plain()?.word(0).split([',', '|']) {
+            b.or(MODE, named(&o, word, MODES)?);
+        }
+    }
+    let o = given.need(&["--hashlimit-name"])?;
+    Value::Text(NAME_LEN, Quote::Never).read(o.plain()?, b, 0, family)?;
+    for (name, at, default) in
+        NUMBERS
+            .into_iter()
+            .chain([("--hashlimit-htable-expire", EXPIRE, expire)])
+    {
+        let o = given.take(&[name]);
+        let value = o.map_or(Ok(default), |o| number_of(&o, o.plain()?.word(0), 4))?;
+        b.put(at, 4, value);
+    }
+    for (name, at) in MASKS {
+        let max = u64::from(max_length(family));
+        let o = given.take(&[name]);
+        let length = o.map_or(Ok(max), |o| match number_of(&o, o.plain()?.word(0), 1)? {
+            length if length > max => Err(o.wrong("is longer than an address; give fewer bits")),
+            length => Ok(length),
+        })?;
+        b.put(at, 1, length);
+    }
+    let interval = given.take(&["--hashlimit-rate-interval"]);
+    let interval = interval.map_or(Ok(0), |o| number_of(&o, o.plain()?.word(0), 4))?;
+    b.put(INTERVAL, 4, interval);
+    if given.flag("--hashlimit-rate-match")? {
+        b.or(MODE, RATE_MATCH);
+        let is_bytes = b.has(MODE, BYTES);
+        if !is_bytes {
+            b.put(AVG, 8, b.uint(AVG, 8).checked_div(seconds).unwrap_or(0));
+        }
+        if interval == 0 {
+            b.put(INTERVAL, 4, if is_bytes { 1 } else { seconds });
+        }
+    }
+    Ok(())
+}
+
+pub(super) const ROWS: &[Row] = &[Row {
+    name: "hashlimit",
+    revision: 3,
+    size: 312,
+    options: Options::Code {
+        names: &[
+            ("--hashlimit-upto", 1),
+            ("--hashlimit-above", 1),
+            ("--hashlimit", 1),
+            ("--hashlimit-srcmask", 1),
+            ("--hashlimit-dstmask", 1),
+            ("--hashlimit-burst", 1),
+            ("--hashlimit-htable-size", 1),
+            ("--hashlimit-htable-max", 1),
+            ("--hashlimit-htable-gcinterval", 1),
+            ("--hashlimit-htable-expire", 1),
+            ("--hashlimit-mode", 1),
+            ("--hashlimit-name", 1),
+            ("--hashlimit-rate-match", 0),
+            ("--hashlimit-rate-interval", 1),
+        ],
+        repeated: false,
+        show,
+        read,
+    },
+    ..Row::MATCH
+}];

@@ -1,0 +1,42 @@
+//! The registry of matches and targets that are rows: one more is a row here, or a file and a line below.
+//!
+//! Structures are those of `linux/netfilter/xt_NAME.h`, `linux/netfilter_ipv4/ipt_NAME.h` and
+//! `linux/netfilter_ipv6/ip6t_NAME.h`; the texts are those of iptables 1.8.9.
+
+mod bpf;
+mod connbytes;
+mod hashlimit;
+mod headers;
+mod lists;
+mod nat;
+mod packets;
+mod policy;
+mod rateest;
+mod sctp;
+mod string;
+mod targets;
+mod time;
+mod u32;
+
+use super::row::Row;
+
+/// Every row.
+pub(super) static ROWS: &[&[Row]] = &[
+    bpf::ROWS,
+    connbytes::ROWS,
+    hashlimit::ROWS,
+    headers::ROWS,
+    lists::ROWS,
+    nat::ROWS,
+    packets::ROWS,
+    policy::ROWS,
+    rateest::ROWS,
+    sctp::ROWS,
+    string::ROWS,
+    targets::ROWS,
+    time::ROWS,
+    u32::ROWS,
+];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! Matches on the packet, its socket, its connection and its interfaces.
+
+use super::super::blob::Place;
+use super::super::field::{Field, Invert, Quote, field, flag};
+use super::super::row::{Options, Row};
+use super::super::value::Value::{
+    self, Address, Hex, Mac, Masked, Nothing, Number, PrefixMask, Range, Text,
+};
+use super::super::value::{Code, number_of};
+use crate::xtables::XtFamily::Ip;
+
+/// `--cluster-local-node N`: bit N-1 of the mask.
+const LOCAL_NODE: Code = Code {
+    words: 1,
+    quote: Quote::Never,
+    show: |_, _| None,
+    read: |o, b, _| {
+        let node = number_of(o, o.word(0), 1)?;
+        if node == 0 || node > 32 {
+            return Err(o.wrong("is no node; give 1 to 32"));
+        }
+        b.put(4, 4, 1 << (node - 1));
+        Ok(())
+    },
+};
+
+/// A label is printed by its number; the names of `connlabel.conf` are not looked up.
+const LABEL: Code = Code {
+    words: 1,
+    quote: Quote::Always,
+    show: |b, _| Some(vec![b.uint(0, 2).to_string()]),
+    read: |o, b, _| {
+        let bit = number_of(o, o.word(0), 2)?;
+        b.put(0, 2, bit);
+        Ok(())
+    },
+};
+
+/// The name, with its length.
+const GENRE: Code = Code {
+    words: 1,
+    quote: Quote::Never,
+    show: |b, _| Some(vec![b.text(0, 32)?]),
+    read: |o, b, _| {
+        let name = o.word(0);
+        if name.is_empty() || name.len() > 31 {
+            return Err(o.wrong("is no genre; give a name of 1 to 31 bytes"));
+        }
+        b.set(0, name.as_bytes());
+        b.put(32, 4, u64::try_from(name.len()).unwrap_or(0));
+        Ok(())
+    },
+};
+
+const UPTO: Invert = Invert::Flip(Place { at: 20, width: 4 }, 1);
+
+/// What `-m recent` does: one of these bits.
+const fn recent(names: &'static [&'static str], bit: u64) -> Field {
+    flag(names, 8, 1, bit).not(9, 1, 1)
+}
+
+// A list of ranges, of which IPv4's address has one.
+#[allow(clippy::single_range_in_vec_init)]
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        name: "cgroup",
+        revision: 2,
+        size: 528,
+        options: Options::Fields(&[
+            field(&["--path"], Text(512, Quote::Unsafe), 4)
+                .set(0, 1, 1)
+                .not(2, 1, 1),
+            field(&["--cgroup"], Number(4), 4).set(1, 1, 1).not(3, 1, 1),
+        ]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "cluster",
+        size: 16,
+        options: Options::Fields(&[
+            field(&["--cluster-local-nodemask"], Hex(4, 8), 4).not(12, 4, 1),
+            field(&["--cluster-local-node"], Value::Code(&LOCAL_NODE), 4).not(12, 4, 1),
+            field(&["--cluster-total-nodes"], Number(4), 0).need(),
+            field(&["--cluster-hash-seed"], Hex(4, 8), 8).need(),
+        ]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "connlabel",
+        size: 4,
+        options: Options::Fields(&[
+            field(&["--label"], Value::Code(&LABEL), 0)
+                .not(2, 2, 1)
+                .need(),
+            flag(&["--set"], 2, 2, 2),
+        ]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "connlimit",
+        revision: 1,
+        size: 32,
+        initial: &[(0, &[0xff; 16])],
+        unused: &[4..16],
+        options: Options::Fields(&[
+            field(&["--connlimit-upto"], Number(4), 16)
+                .set(20, 4, 1)
+                .invert(UPTO),
+            field(&["--connlimit-above"], Number(4), 16)
+                .clear(20, 4, 1)
+                .invert(UPTO),
+            field(&["--connlimit-mask"], PrefixMask, 0),
+            field(&["--connlimit-saddr"], Nothing, 20).clear(20, 4, 2),
+            field(&["--connlimit-daddr"], Nothing, 20).set(20, 4, 2),
+        ]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "cpu",
+        size: 8,
+        options: Options::Fields(&[field(&["--cpu"], Number(4), 0).not(4, 4, 1).need()]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "devgroup",
+        size: 20,
+        options: Options::Fields(&[
+            field(&["--src-group"], Masked, 4).set(0, 4, 1).not(0, 4, 2),
+            field(&["--dst-group"], Masked, 12)
+                .set(0, 4, 4)
+                .not(0, 4, 8),
+        ]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "helper",
+        size: 36,
+        options: Options::Fields(&[field(&["--helper"], Text(30, Quote::Unsafe), 4)
+            .not(0, 4, 1)
+            .need()]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "length",
+        size: 6,
+        options: Options::Fields(&[field(&["--length"], Range(2), 0).not(4, 1, 1).need()]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "mac",
+        size: 12,
+        options: Options::Fields(&[field(&["--mac-source"], Mac, 0).not(8, 4, 1).need()]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "nfacct",
+        revision: 1,
+        size: 40,
+        options: Options::Fields(&[field(&["--nfacct-name"], Text(32, Quote::Unsafe), 0).need()]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "osf",
+        family: Some(Ip),
+        size: 48,
+        options: Options::Fields(&[
+            field(&["--genre"], Value::Code(&GENRE), 0)
+                .not(36, 4, 8)
+                .need(),
+            field(&["--ttl"], Number(4), 44).set(36, 4, 2),
+            field(&["--log"], Number(4), 40).set(36, 4, 4),
+        ]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "quota",
+        size: 24,
+        options: Options::Fields(&[field(&["--quota"], Number(8), 8).not(0, 4, 1).need()]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "realm",
+        family: Some(Ip),
+        size: 12,
+        options: Options::Fields(&[field(&["--realm"], Masked, 0).not(8, 1, 1).need()]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "recent",
+        revision: 1,
+        size: 228,
+        initial: &[(10, b"DEFAULT"), (212, &[0xff; 16])],
+        unused: &[216..228],
+        options: Options::Fields(&[
+            recent(&["--set"], 2),
+            recent(&["--rcheck"], 1),
+            recent(&["--update"], 4),
+            recent(&["--remove"], 8),
+            field(&["--seconds"], Number(4), 0).unless(&[0; 4]),
+            flag(&["--reap"], 8, 1, 0x20),
+            field(&["--hitcount"], Number(4), 4).unless(&[0; 4]),
+            flag(&["--rttl"], 8, 1, 0x10),
+            field(&["--name"], Text(200, Quote::Never), 10),
+            field(&["--mask"], Address, 212),
+            field(&["--rsource"], Nothing, 210).is(210, 1, 0),
+            field(&["--rdest"], Nothing, 210).is(210, 1, 1),
+        ]),
+        ..Row::MATCH
+    },
+    Row {
+        name: "rpfilter",
+        size: 1,
+        options: Options::Fields(&[
+            flag(&["--loose"], 0, 1, 1),
+            flag(&["--validmark"], 0, 1, 2),
+            flag(&["--accept-local"], 0, 1, 4),
+            flag(&["--invert"], 0, 1, 8),
+        ]),
+        ..Row::MATCH
+    },
+];

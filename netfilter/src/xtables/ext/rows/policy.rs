@@ -1,0 +1,182 @@
+//! `-m policy` (`struct xt_policy_info`): the IPsec policy, up to four elements of 76 bytes, then flags and their number.
+//!
+//! ```text
+//! element  saddr smask daddr dmask (16 each) | spi reqid (4 each) | proto mode match invert (1 each)
+//! ```
+
+use super::super::blob::{Blob, Place};
+use super::super::field::Shown;
+use super::super::row::{Options, Row};
+use super::super::value::{address_at, length_of, max_length, named, number_of, union_of};
+use crate::xtables::net::Address;
+use crate::xtables::text::{Complaint, Given, Opt};
+use crate::xtables::{Protocol, XtFamily};
+
+const ELEMENT: usize = 76;
+const MAX: u64 = 4;
+const FLAGS: Place = Place { at: 304, width: 2 };
+const LEN: Place = Place { at: 306, width: 2 };
+
+/// `XT_POLICY_MATCH_*`
+const IN: u64 = 1;
+const OUT: u64 = 2;
+const NONE: u64 = 4;
+const STRICT: u64 = 8;
+
+/// Bits of `struct xt_policy_spec`, in the order in which iptables prints their options.
+const REQID: (&str, u64) = ("--reqid", 32);
+const SPI: (&str, u64) = ("--spi", 16);
+const PROTO: (&str, u64) = ("--proto", 4);
+const MODE: (&str, u64) = ("--mode", 8);
+const DESTINATION: (&str, u64) = ("--tunnel-dst", 2);
+const SOURCE: (&str, u64) = ("--tunnel-src", 1);
+
+const MODES: &[(&str, u64)] = &[("transport", 0), ("tunnel", 1)];
+
+pub(super) const ROWS: &[Row] = &[Row {
+    name: "policy",
+    size: 308,
+    options: Options::Code {
+        names: &[
+            ("--dir", 1),
+            ("--pol", 1),
+            ("--strict", 0),
+            ("--reqid", 1),
+            ("--spi", 1),
+            ("--tunnel-src", 1),
+            ("--tunnel-dst", 1),
+            ("--proto", 1),
+            ("--mode", 1),
+            ("--next", 0),
+        ],
+        repeated: true,
+        show,
+        read,
+    },
+    ..Row::MATCH
+}];
+
+fn net(b: &Blob, at: usize, family: XtFamily) -> String {
+    let address = Address(address_at(b, at, family));
+    match length_of(address_at(b, at + 16, family)) {
+        all if all == u32::from(max_length(family)) => address.to_string(),
+        length => format!("{address}/{length}"),
+    }
+}
+
+fn show(b: &Blob, family: XtFamily) -> Option<Vec<Shown>> {
+    let direction = if b.has(FLAGS, IN) { "in" } else { "out" };
+    let policy = if b.has(FLAGS, NONE) { "none" } else { "ipsec" };
+    let mut all = vec![Shown::one("--dir", direction), Shown::one("--pol", policy)];
+    if b.has(FLAGS, STRICT) {
+        all.push(Shown::new("--strict", Vec::new()));
+    }
+    let len = usize::try_from(b.uint(LEN.at, LEN.width).min(MAX)).ok()?;
+    for n in 0..len {
+        let at = ELEMENT * n;
+        if n > 0 {
+            all.push(Shown::new("--next", Vec::new()));
+        }
+        for (name, bit) in [REQID, SPI, PROTO, MODE, DESTINATION, SOURCE] {
+            if b.uint(at + 74, 1) & bit == 0 {
+                continue;
+            }
+            let word = match name {
+                "--reqid" => b.uint(at + 68, 4).to_string(),
+                "--spi" => format!("{:#x}", b.uint(at + 64, 4)),
+                "--proto" => Protocol(u8::try_from(b.uint(at + 72, 1)).ok()?).to_string(),
+                "--mode" => {
+                    let mode = b.uint(at + 73, 1);
+                    MODES.iter().find(|(_, n)| *n == mode)?.0.to_owned()
+                }
+                "--tunnel-dst" => net(b, at + 32, family),
+                _ => net(b, at, family),
+            };
+            all.push(Shown {
+                not: b.uint(at + 75, 1) & bit != 0,
+                ..Shown::one(name, word)
+            });
+        }
+    }
+    Some(all)
+}
+
+fn read(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
+    let mut n = 0;
+    for o in given.take_all() {
+        if o.is("--next") {
+            n += 1;
+            if n == MAX {
+                return Err(o.wrong("is a fifth element; a policy has four at most"));
+            }
+            continue;
+        }
+        one(
+            &o,
+            given.family,
+            b,
+            ELEMENT * usize::try_from(n).unwrap_or(0),
+        )?;
+    }
+    if b.uint(FLAGS.at, FLAGS.width) & (IN | OUT) == 0 {
+        return Err(given.lacks("--dir"));
+    }
+    let len = if b.has(FLAGS, NONE) { n } else { n + 1 };
+    b.put(LEN.at, LEN.width, len);
+    Ok(())
+}
+
+/// One option, whose element begins here.
+fn one(o: &Opt, family: XtFamily, b: &mut Blob, at: usize) -> Result<(), Complaint> {
+    let word = o.word(0);
+    let flag = match (o.name(), word) {
+        ("--dir", "in") => IN,
+        ("--dir", "out") => OUT,
+        ("--pol", "none") => NONE,
+        ("--pol", "ipsec") => 0,
+        ("--strict", _) => STRICT,
+        ("--dir" | "--pol", _) => return Err(o.wrong("is unknown; give in or out, ipsec or none")),
+        (name, _) => {
+            let all = [REQID, SPI, PROTO, MODE, DESTINATION, SOURCE];
+            let bit = all
+                .iter()
+                .find(|(n, _)| *n == name)
+                .map_or(0, |(_, bit)| *bit);
+            if b.uint(at + 74, 1) & bit != 0 {
+                return Err(o.wrong("is given twice; write --next before the next element"));
+            }
+            b.or(
+                Place {
+                    at: at + 74,
+                    width: 1,
+                },
+                bit,
+            );
+            if o.not.0 {
+                b.or(
+                    Place {
+                        at: at + 75,
+                        width: 1,
+                    },
+                    bit,
+                );
+            }
+            match name {
+                "--reqid" => b.put(at + 68, 4, number_of(o, word, 4)?),
+                "--spi" => b.put(at + 64, 4, number_of(o, word, 4)?),
+                "--proto" => b.put(at + 72, 1, o.protocol(0)?.0.into()),
+                "--mode" => b.put(at + 73, 1, named(o, word, MODES)?),
+                _ => {
+                    let net = o.network(0, family)?;
+                    let at = if name == "--tunnel-dst" { at + 32 } else { at };
+                    b.set(at, &union_of(net.addr()));
+                    b.set(at + 16, &union_of(net.netmask()));
+                }
+            }
+            return Ok(());
+        }
+    };
+    let _ = o.plain()?;
+    b.or(FLAGS, flag);
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! `-m sctp` (`struct xt_sctp_info`): ports, and a set of chunk types with up to four conditions on their flags.
+
+use super::super::blob::Blob;
+use super::super::field::{Quote, field};
+use super::super::row::{Options, Row};
+use super::super::value::{Code, Value, named};
+use crate::xtables::text::{Complaint, Opt};
+
+/// `chunkmap`, `chunk_match_type`, `flag_info`, `flag_count`
+const MAP: usize = 8;
+const MAP_LEN: usize = 256;
+const HOW: usize = 264;
+const FLAG_INFO: usize = 268;
+const FLAG_COUNT: usize = 280;
+const MAX_FLAGS: usize = 4;
+
+/// Type, name, and the letters of its flags from bit 7 to bit 0.
+const CHUNKS: &[(usize, &str, &str)] = &[
+    (0, "DATA", "----IUBE"),
+    (1, "INIT", "--------"),
+    (2, "INIT_ACK", "--------"),
+    (3, "SACK", "--------"),
+    (4, "HEARTBEAT", "--------"),
+    (5, "HEARTBEAT_ACK", "--------"),
+    (6, "ABORT", "-------T"),
+    (7, "SHUTDOWN", "--------"),
+    (8, "SHUTDOWN_ACK", "--------"),
+    (9, "ERROR", "--------"),
+    (10, "COOKIE_ECHO", "--------"),
+    (11, "COOKIE_ACK", "--------"),
+    (12, "ECN_ECNE", "--------"),
+    (13, "ECN_CWR", "--------"),
+    (14, "SHUTDOWN_COMPLETE", "-------T"),
+    (64, "I_DATA", "----IUBE"),
+    (128, "ASCONF_ACK", "--------"),
+    (130, "RE_CONFIG", "--------"),
+    (132, "PAD", "--------"),
+    (192, "FORWARD_TSN", "--------"),
+    (193, "ASCONF", "--------"),
+    (194, "I_FORWARD_TSN", "--------"),
+];
+
+const MATCHES: &[(&str, u64)] = &[("any", 1), ("all", 2), ("only", 4)];
+
+const CHUNK_TYPES: Code = Code {
+    words: 2,
+    quote: Quote::Never,
+    show: |b, _| {
+        let how = b.uint(HOW, 4);
+        let how = MATCHES.iter().find(|(_, n)| *n == how)?.0.to_owned();
+        let map = b.bytes(MAP, MAP_LEN);
+        if map.iter().all(|byte| *byte == 0) {
+            return Some(vec![how, "NONE".into()]);
+        }
+        if map.iter().all(|byte| *byte == 0xff) {
+            return Some(vec![how, "ALL".into()]);
+        }
+        let set = CHUNKS.iter().filter(|(kind, ..)| is_set(b, *kind));
+        let words: Vec<String> = set
+            .map(|(kind, name, letters)| format!("{name}{}", flags(b, *kind, letters)))
+            .collect();
+        Some(vec![how, words.join(",")])
+    },
+    read: |o, b, _| {
+        b.put(HOW, 4, named(o, o.word(0), MATCHES)?);
+        match o.word(1).to_ascii_uppercase().as_str() {
+            "ALL" => b.set(MAP, &[0xff; MAP_LEN]),
+            "NONE" => {}
+            _ => {
+                for word in o.word(1).split(',') {
+                    chunk(o, b, word)?;
+                }
+            }
+        }
+        Ok(())
+    },
+};
+
+/// The word of the map that has the bit of a type: words of 32 bits, as many as there are types, of which the kernel
+/// uses the first eight.
+fn word_of(kind: usize) -> usize {
+    MAP + kind / 32 * 4
+}
+
+fn is_set(b: &Blob, kind: usize) -> bool {
+    b.uint(word_of(kind), 4) & (1 << (kind % 32)) != 0
+}
+
+/// The conditions on the flags of a chunk: a capital letter is a flag that is set.
+fn flags(b: &Blob, kind: usize, letters: &str) -> String {
+    let count = usize::try_from(b.uint(FLAG_COUNT, 4))
+        .unwrap_or(0)
+        .min(MAX_FLAGS);
+    let mut text = String::new();
+    for at in (0..count).map(|n| FLAG_INFO + 3 * n) {
+        let (of, flag, mask) = (b.uint(at, 1), b.uint(at + 1, 1), b.uint(at + 2, 1));
+        if usize::try_from(of) != Ok(kind) || mask == 0 {
+            continue;
+        }
+        text.push(':');
+        for (n, letter) in letters.chars().enumerate() {
+            let bit = 0x80 >> n;
+            if mask & bit != 0 {
+                text.push(if flag & bit != 0 {
+                    letter
+                } else {
+                    letter.to_ascii_lowercase()
+                });
+            }
+        }
+    }
+    text
+}
+
+/// `NAME` or `NAME:FLAGS`
+fn chunk(o: &Opt, b: &mut Blob, word: &str) -> Result<(), Complaint> {
+    let (name, given) = word.split_once(':').unwrap_or((word, ""));
+    let found = CHUNKS
+        .iter()
+        .find(|(_, known, _)| known.eq_ignore_ascii_case(name));
+    let (kind, _, letters) = found.ok_or_else(|| {
+        let known: Vec<&str> = CHUNKS.iter().map(|(_, name, _)| *name).collect();
+        o.wrong(&format!("has an unknown chunk; give {}", known.join(", ")))
+    })?;
+    let old = b.uint(word_of(*kind), 4);
+    b.put(word_of(*kind), 4, old | 1 << (kind % 32));
+    if given.is_empty() {
+        return Ok(());
+    }
+    let count = usize::try_from(b.uint(FLAG_COUNT, 4)).unwrap_or(0);
+    if count >= MAX_FLAGS {
+        return Err(o.wrong("has flags of more than four chunks; leave some out"));
+    }
+    let (mut flag, mut mask) = (0, 0);
+    for letter in given.chars() {
+        let n = letters
+            .find(letter.to_ascii_uppercase())
+            .filter(|_| letter != '-');
+        let bit = n
+            .map(|n| 0x80 >> n)
+            .ok_or_else(|| o.wrong("has an unknown flag; give letters of IUBE or T"))?;
+        mask |= bit;
+        flag |= if letter.is_ascii_uppercase() { bit } else { 0 };
+    }
+    let kind = u8::try_from(*kind).unwrap_or(0);
+    b.set(FLAG_INFO + 3 * count, &[kind, flag, mask]);
+    b.put(FLAG_COUNT, 4, u64::try_from(count + 1).unwrap_or(0));
+    Ok(())
+}
+
+const ANY_CHUNK: &[u8] = &[0xff];
+
+pub(super) const ROWS: &[Row] = &[Row {
+    name: "sctp",
+    size: 292,
+    initial: &[
+        (268, ANY_CHUNK),
+        (271, ANY_CHUNK),
+        (274, ANY_CHUNK),
+        (277, ANY_CHUNK),
+    ],
+    options: Options::Fields(&[
+        field(&["--sport", "--source-port"], Value::Range(2), 4)
+            .set(284, 4, 1)
+            .not(288, 4, 1),
+        field(&["--dport", "--destination-port"], Value::Range(2), 0)
+            .set(284, 4, 2)
+            .not(288, 4, 2),
+        field(&["--chunk-types"], Value::Code(&CHUNK_TYPES), 0)
+            .set(284, 4, 4)
+            .not(288, 4, 4),
+    ]),
+    ..Row::MATCH
+}];

@@ -1,0 +1,372 @@
+//! Targets whose structures are a few numbers.
+
+use super::super::blob::{Blob, Place};
+use super::super::field::{Field, Quote, Shown, When, field, flag};
+use super::super::row::{Options, Row};
+use super::super::value::Value::{self, Address, BigHex, Choice, Hex, Number, PrefixMask, Text};
+use super::super::value::{Code, mask_of, max_length, number_of, range_of, union_of};
+use super::super::{matches::dscp, matches::tos};
+use crate::xtables::XtFamily::{self, Ip, Ip6};
+use crate::xtables::text::{Complaint, Opt};
+
+const AUDIT: &[(&str, u64)] = &[("accept", 0), ("drop", 1), ("reject", 2)];
+
+/// `MAJOR:MINOR`, as the handle of a qdisc.
+const CLASS: Code = Code {
+    words: 1,
+    quote: Quote::Never,
+    show: |b, _| {
+        Some(vec![format!(
+            "{:04x}:{:04x}",
+            b.uint(0, 4) >> 16,
+            b.uint(0, 4) & 0xffff
+        )])
+    },
+    read: |o, b, _| {
+        let part = |text: &str| u16::from_str_radix(text, 16).ok();
+        let parts = o
+            .word(0)
+            .split_once(':')
+            .and_then(|(major, minor)| part(major).zip(part(minor)));
+        let (major, minor) =
+            parts.ok_or_else(|| o.wrong("is no class; give MAJOR:MINOR in hexadecimal"))?;
+        b.put(0, 4, u64::from(major) << 16 | u64::from(minor));
+        Ok(())
+    },
+};
+
+/// `--set-dscp-class NAME`
+const DSCP_CLASS: Code = Code {
+    words: 1,
+    quote: Quote::Never,
+    show: |_, _| None,
+    read: |o, b, _| {
+        let value = dscp::class(o.word(0)).ok_or_else(|| o.wrong(dscp::REMEDY))?;
+        b.put(0, 1, value.into());
+        Ok(())
+    },
+};
+
+/// `VALUE/MASK` of the type of service.
+const TOS: Code = Code {
+    words: 1,
+    quote: Quote::Never,
+    show: |b, _| Some(vec![format!("{:#04x}/{:#04x}", b.uint(0, 1), b.uint(1, 1))]),
+    read: |o, b, _| {
+        let (value, mask) = tos::value_and_mask(o)?;
+        b.set(0, &[value, mask]);
+        Ok(())
+    },
+};
+
+/// `--and-tos`, `--or-tos`, `--xor-tos`, which are other words for a value and a mask.
+const fn tos_bits(read: fn(&Opt, &mut Blob, XtFamily) -> Result<(), Complaint>) -> Code {
+    Code {
+        words: 1,
+        quote: Quote::Never,
+        show: |_, _| None,
+        read,
+    }
+}
+
+const AND_TOS: Code = tos_bits(|o, b, _| {
+    let bits = number_of(o, o.word(0), 1)?;
+    b.put(1, 1, !bits & 0xff);
+    Ok(())
+});
+
+const OR_TOS: Code = tos_bits(|o, b, _| {
+    let bits = number_of(o, o.word(0), 1)?;
+    b.put(0, 1, bits);
+    b.put(1, 1, bits);
+    Ok(())
+});
+
+const XOR_TOS: Code = tos_bits(|o, b, _| {
+    let bits = number_of(o, o.word(0), 1)?;
+    b.put(0, 1, bits);
+    Ok(())
+});
+
+/// `FIRST:LAST`: the first queue at 0, their number at 2.
+const BALANCE: Code = Code {
+    words: 1,
+    quote: Quote::Never,
+    show: |b, _| {
+        let (first, count) = (b.uint(0, 2), b.uint(2, 2));
+        (count > 1).then(|| vec![format!("{first}:{}", first + count - 1)])
+    },
+    read: |o, b, _| {
+        let (first, last) = range_of(o, o.word(0), 2)?;
+        if first == last || last == 0xffff {
+            return Err(o.wrong("is no range of queues; give FIRST:LAST with LAST up to 65534"));
+        }
+        b.put(0, 2, first);
+        b.put(2, 2, last - first + 1);
+        Ok(())
+    },
+};
+
+const CLAMP: u64 = 0xffff;
+
+const MSS: Code = Code {
+    words: 1,
+    quote: Quote::Never,
+    show: |b, _| (b.uint(0, 2) != CLAMP).then(|| vec![b.uint(0, 2).to_string()]),
+    read: |o, b, _| {
+        let mss = number_of(o, o.word(0), 2)?;
+        b.put(0, 2, mss);
+        Ok(())
+    },
+};
+
+/// The parts of the packet that are hashed; masks of all bits, in one option.
+const TUPLE: Code = Code {
+    words: 1,
+    quote: Quote::Never,
+    show: |b, _| b.has(HMARK, 1 << 12).then(|| vec!["ct".to_owned()]),
+    read: |o, b, family| {
+        let address = union_of(mask_of(max_length(family), family));
+        for word in o.word(0).split(',') {
+            let (flag, at, mask): (u64, usize, &[u8]) = match word {
+                "ct" => (12, 0, &[]),
+                "src" => (0, 0, &address),
+                "dst" => (1, 16, &address),
+                "spi" => (3, 32, &[0xff; 4]),
+                "sport" => (6, 32, &[0xff; 2]),
+                "dport" => (7, 34, &[0xff; 2]),
+                "proto" => (8, 44, &[0xff; 2]),
+                _ => {
+                    return Err(o.wrong(
+                        "has an unknown part; give src, dst, sport, dport, spi, proto or ct",
+                    ));
+                }
+            };
+            b.or(HMARK, 1 << flag);
+            b.set(at, mask);
+        }
+        Ok(())
+    },
+};
+
+/// `xt_hmark_info.flags`
+const HMARK: Place = Place { at: 40, width: 4 };
+
+const fn hmark(names: &'static [&'static str], value: Value, at: usize, flag: u32) -> Field {
+    field(names, value, at).when(When::Set(HMARK, 1 << flag))
+}
+
+/// `IPT_TTL_*` and `IP6T_HL_*`: 0 sets, 1 adds, 2 subtracts the second byte.
+const fn mode(names: &'static [&'static str], mode: u64) -> Field {
+    field(names, Number(1), 1).is(0, 1, mode)
+}
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        name: "AUDIT",
+        size: 1,
+        options: Options::Fields(&[field(&["--type"], Choice(AUDIT), 0).need()]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "CHECKSUM",
+        size: 1,
+        options: Options::Fields(&[flag(&["--checksum-fill"], 0, 1, 1).need()]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "CLASSIFY",
+        size: 4,
+        options: Options::Fields(&[field(&["--set-class"], Value::Code(&CLASS), 0).need()]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "CONNSECMARK",
+        size: 1,
+        options: Options::Fields(&[
+            field(&["--save"], Value::Nothing, 0).is(0, 1, 1),
+            field(&["--restore"], Value::Nothing, 0).is(0, 1, 2),
+        ]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "DSCP",
+        size: 1,
+        options: Options::Fields(&[
+            field(&["--set-dscp"], Hex(1, 2), 0),
+            field(&["--set-dscp-class"], Value::Code(&DSCP_CLASS), 0),
+        ]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "ECN",
+        family: Some(Ip),
+        size: 3,
+        options: Options::Code {
+            names: &[
+                ("--ecn-tcp-remove", 0),
+                ("--ecn-tcp-ece", 1),
+                ("--ecn-tcp-cwr", 1),
+                ("--ecn-ip-ect", 1),
+            ],
+            repeated: false,
+            show: |b, _| {
+                let (operation, tcp) = (b.uint(0, 1), b.uint(2, 1));
+                if (operation, tcp) == (0x30, 0) {
+                    return Some(vec![Shown::new("--ecn-tcp-remove", Vec::new())]);
+                }
+                let all = [
+                    (0x10, "--ecn-tcp-ece", tcp & 0xf),
+                    (0x20, "--ecn-tcp-cwr", tcp >> 4),
+                    (1, "--ecn-ip-ect", b.uint(1, 1)),
+                ];
+                let set = all.into_iter().filter(|(bit, ..)| operation & bit != 0);
+                Some(
+                    set.map(|(_, name, value)| Shown::one(name, value))
+                        .collect(),
+                )
+            },
+            read: |given, b| {
+                const OPERATION: Place = Place { at: 0, width: 1 };
+                if given.flag("--ecn-tcp-remove")? {
+                    b.or(OPERATION, 0x30);
+                }
+                for (name, bit, at, shift) in [
+                    ("--ecn-tcp-ece", 0x10, 2, 0),
+                    ("--ecn-tcp-cwr", 0x20, 2, 4),
+                    ("--ecn-ip-ect", 1, 1, 0),
+                ] {
+                    if let Some(o) = given.take(&[name]) {
+                        let value = number_of(&o, o.plain()?.word(0), 1)?;
+                        b.or(OPERATION, bit);
+                        b.or(Place { at, width: 1 }, (value & 0xf) << shift);
+                    }
+                }
+                Ok(())
+            },
+        },
+        ..Row::TARGET
+    },
+    Row {
+        name: "TTL",
+        family: Some(Ip),
+        size: 2,
+        options: Options::Fields(&[
+            mode(&["--ttl-set"], 0),
+            mode(&["--ttl-inc"], 1),
+            mode(&["--ttl-dec"], 2),
+        ]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "HL",
+        family: Some(Ip6),
+        size: 2,
+        options: Options::Fields(&[
+            mode(&["--hl-set"], 0),
+            mode(&["--hl-inc"], 1),
+            mode(&["--hl-dec"], 2),
+        ]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "HMARK",
+        size: 60,
+        unused: &[4..16, 20..32],
+        options: Options::Fields(&[
+            hmark(&["--hmark-src-prefix"], PrefixMask, 0, 0),
+            hmark(&["--hmark-dst-prefix"], PrefixMask, 16, 1),
+            hmark(&["--hmark-sport-mask"], BigHex(2, 4), 32, 6),
+            hmark(&["--hmark-dport-mask"], BigHex(2, 4), 34, 7),
+            hmark(&["--hmark-spi-mask"], BigHex(4, 8), 32, 3),
+            hmark(&["--hmark-sport"], BigHex(2, 4), 36, 4),
+            hmark(&["--hmark-dport"], BigHex(2, 4), 38, 5),
+            hmark(&["--hmark-spi"], BigHex(4, 8), 36, 2),
+            hmark(&["--hmark-proto-mask"], Hex(2, 2), 44, 8),
+            hmark(&["--hmark-rnd"], Hex(4, 8), 48, 9),
+            hmark(&["--hmark-mod"], Number(4), 52, 10).need(),
+            hmark(&["--hmark-offset"], Number(4), 56, 11),
+            field(&["--hmark-tuple"], Value::Code(&TUPLE), 0),
+        ]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "IDLETIMER",
+        revision: 1,
+        size: 48,
+        options: Options::Fields(&[
+            field(&["--timeout"], Number(4), 0).need(),
+            field(&["--label"], Text(28, Quote::Never), 4).need(),
+            flag(&["--alarm"], 33, 1, 1),
+        ]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "NFQUEUE",
+        revision: 3,
+        size: 6,
+        initial: &[(2, &1u16.to_ne_bytes())],
+        options: Options::Fields(&[
+            field(&["--queue-num"], Number(2), 0).is(2, 2, 1),
+            field(&["--queue-balance"], Value::Code(&BALANCE), 0),
+            flag(&["--queue-bypass"], 4, 2, 1),
+            flag(&["--queue-cpu-fanout"], 4, 2, 2),
+        ]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "SECMARK",
+        revision: 1,
+        size: 264,
+        initial: &[(0, &[1])],
+        options: Options::Fields(&[field(&["--selctx"], Text(256, Quote::Never), 1).need()]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "SYNPROXY",
+        size: 4,
+        options: Options::Fields(&[
+            flag(&["--sack-perm"], 0, 1, 4),
+            flag(&["--timestamp"], 0, 1, 8),
+            field(&["--wscale"], Number(1), 1).set(0, 1, 2),
+            field(&["--mss"], Number(2), 2).set(0, 1, 1),
+            flag(&["--ecn"], 0, 1, 0x10),
+        ]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "TCPMSS",
+        size: 2,
+        options: Options::Fields(&[
+            field(&["--set-mss"], Value::Code(&MSS), 0),
+            field(&["--clamp-mss-to-pmtu"], Value::Nothing, 0).is(0, 2, CLAMP),
+        ]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "TEE",
+        revision: 1,
+        size: 40,
+        options: Options::Fields(&[
+            field(&["--gateway"], Address, 0).need(),
+            field(&["--oif"], Text(16, Quote::Never), 16).unless(&[0]),
+        ]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "TOS",
+        revision: 1,
+        size: 2,
+        options: Options::Fields(&[
+            field(&["--set-tos"], Value::Code(&TOS), 0),
+            field(&["--and-tos"], Value::Code(&AND_TOS), 0),
+            field(&["--or-tos"], Value::Code(&OR_TOS), 0),
+            field(&["--xor-tos"], Value::Code(&XOR_TOS), 0),
+        ]),
+        ..Row::TARGET
+    },
+    Row {
+        name: "TRACE",
+        ..Row::TARGET
+    },
+];

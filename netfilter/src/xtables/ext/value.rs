@@ -1,0 +1,293 @@
+//! The kinds of values that options have.
+
+use super::blob::Blob;
+use super::field::Quote;
+use crate::xtables::XtFamily;
+use crate::xtables::net::Address;
+use crate::xtables::text::{Complaint, Opt};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use weir_netlink::attr::bytes_of;
+
+/// A value with a notation of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Code {
+    pub(crate) words: usize,
+    pub(crate) quote: Quote,
+    /// The arguments; `None`: the option is not printed.
+    pub(crate) show: fn(&Blob, XtFamily) -> Option<Vec<String>>,
+    pub(crate) read: fn(&Opt, &mut Blob, XtFamily) -> Result<(), Complaint>,
+}
+
+/// What the arguments of an option are, and how they are kept. Numbers are in native order unless the name says otherwise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value {
+    /// No argument.
+    Nothing,
+    /// A decimal number of this many bytes.
+    Number(usize),
+    /// Hexadecimal, of this many bytes and at least this many digits.
+    Hex(usize, usize),
+    /// The same in network order.
+    BigHex(usize, usize),
+    /// `FIRST:LAST`, two numbers of this many bytes; one number if they are equal.
+    Range(usize),
+    /// `VALUE/MASK` of four bytes each; without the mask if it has all bits.
+    Masked,
+    /// NUL-terminated text in a field of this length.
+    Text(usize, Quote),
+    /// A name for each number of one byte.
+    Choice(&'static [(&'static str, u64)]),
+    /// Names for bits of a number of this many bytes, separated by commas.
+    Names(usize, &'static [(&'static str, u64)]),
+    /// `union nf_inet_addr`
+    Address,
+    /// `union nf_inet_addr` with a mask that is the prefix of this length.
+    PrefixMask,
+    /// `ADDRESS/LENGTH`: 16 bytes, and the length as one byte at this offset.
+    NetLength(usize),
+    /// `ADDRESS/LENGTH`: 16 bytes, and the mask of 16 bytes at this offset.
+    NetMask(usize),
+    /// Six bytes.
+    Mac,
+    Code(&'static Code),
+}
+
+/// The bytes of `union nf_inet_addr`.
+pub(crate) fn union_of(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(a) => {
+            let [a, b, c, d] = a.octets();
+            [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        }
+        IpAddr::V6(a) => a.octets(),
+    }
+}
+
+pub(crate) fn address_at(b: &Blob, at: usize, family: XtFamily) -> IpAddr {
+    match family {
+        XtFamily::Ip => {
+            let bytes: [u8; 4] = b.bytes(at, 4).try_into().unwrap_or_default();
+            Ipv4Addr::from(bytes).into()
+        }
+        XtFamily::Ip6 => {
+            let bytes: [u8; 16] = b.bytes(at, 16).try_into().unwrap_or_default();
+            Ipv6Addr::from(bytes).into()
+        }
+    }
+}
+
+/// The first `length` bits of an address, all of them at most.
+pub(crate) fn mask_of(length: u8, family: XtFamily) -> IpAddr {
+    match family {
+        XtFamily::Ip => {
+            let free = 32 - u32::from(length.min(32));
+            Ipv4Addr::from(u32::MAX.checked_shl(free).unwrap_or(0)).into()
+        }
+        XtFamily::Ip6 => {
+            let free = 128 - u32::from(length.min(128));
+            Ipv6Addr::from(u128::MAX.checked_shl(free).unwrap_or(0)).into()
+        }
+    }
+}
+
+pub(crate) fn length_of(mask: IpAddr) -> u32 {
+    match mask {
+        IpAddr::V4(a) => a.to_bits().leading_ones(),
+        IpAddr::V6(a) => a.to_bits().leading_ones(),
+    }
+}
+
+pub(crate) fn max_length(family: XtFamily) -> u8 {
+    match family {
+        XtFamily::Ip => 32,
+        XtFamily::Ip6 => 128,
+    }
+}
+
+/// A number that a field of this many bytes can hold.
+pub(crate) fn number_of(o: &Opt, text: &str, width: usize) -> Result<u64, Complaint> {
+    let too_large =
+        |n: &u64| width >= 8 || n.checked_shr(8 * u32::try_from(width).unwrap_or(8)) == Some(0);
+    crate::xtables::text::number(text)
+        .filter(too_large)
+        .ok_or_else(|| o.wrong("is no number, or too large; give a smaller one"))
+}
+
+impl Value {
+    pub(super) const fn words(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Code(code) => code.words,
+            _ => 1,
+        }
+    }
+
+    pub(super) const fn quote(&self) -> Quote {
+        match self {
+            Self::Text(_, quote) => *quote,
+            Self::Code(code) => code.quote,
+            _ => Quote::Never,
+        }
+    }
+
+    /// The bytes from its offset on that it needs.
+    #[cfg(test)]
+    pub(super) const fn len(&self) -> usize {
+        match self {
+            Self::Nothing | Self::Code(_) => 0,
+            Self::Number(n) | Self::Hex(n, _) | Self::BigHex(n, _) | Self::Text(n, _) => *n,
+            Self::Names(n, _) => *n,
+            Self::Range(n) => 2 * *n,
+            Self::Masked => 8,
+            Self::Choice(_) => 1,
+            Self::Address | Self::PrefixMask | Self::NetLength(_) | Self::NetMask(_) => 16,
+            Self::Mac => 6,
+        }
+    }
+
+    pub(super) fn show(&self, b: &Blob, at: usize, family: XtFamily) -> Option<Vec<String>> {
+        let hex = |value: u64, digits: usize| format!("0x{value:0digits$x}");
+        Some(vec![match self {
+            Self::Nothing => return Some(Vec::new()),
+            Self::Code(code) => return (code.show)(b, family),
+            Self::Number(width) => b.uint(at, *width).to_string(),
+            Self::Hex(width, digits) => hex(b.uint(at, *width), *digits),
+            Self::BigHex(width, digits) => hex(b.big(at, *width), *digits),
+            Self::Range(width) => match (b.uint(at, *width), b.uint(at + width, *width)) {
+                (first, last) if first == last => first.to_string(),
+                (first, last) => format!("{first}:{last}"),
+            },
+            Self::Masked => match (b.uint(at, 4), b.uint(at + 4, 4)) {
+                (value, 0xffff_ffff) => hex(value, 0),
+                (value, mask) => format!("{}/{}", hex(value, 0), hex(mask, 0)),
+            },
+            Self::Text(len, _) => b.text(at, *len)?,
+            Self::Choice(names) => {
+                let value = b.uint(at, 1);
+                names.iter().find(|(_, n)| *n == value)?.0.to_owned()
+            }
+            Self::Names(width, names) => {
+                let value = b.uint(at, *width);
+                let set = names.iter().filter(|(_, bits)| value & bits == *bits);
+                set.map(|(name, _)| *name).collect::<Vec<_>>().join(",")
+            }
+            Self::Address => Address(address_at(b, at, family)).to_string(),
+            Self::PrefixMask => length_of(address_at(b, at, family)).to_string(),
+            Self::NetLength(to) => {
+                let address = Address(address_at(b, at, family));
+                format!("{address}/{}", b.uint(*to, 1))
+            }
+            Self::NetMask(to) => {
+                let length = length_of(address_at(b, *to, family));
+                format!("{}/{length}", Address(address_at(b, at, family)))
+            }
+            Self::Mac => {
+                let bytes: Vec<String> =
+                    b.bytes(at, 6).iter().map(|n| format!("{n:02x}")).collect();
+                bytes.join(":")
+            }
+        }])
+    }
+
+    pub(super) fn read(
+        &self,
+        o: &Opt,
+        b: &mut Blob,
+        at: usize,
+        family: XtFamily,
+    ) -> Result<(), Complaint> {
+        let word = o.word(0);
+        match self {
+            Self::Nothing => {}
+            Self::Code(code) => (code.read)(o, b, family)?,
+            Self::Number(width) | Self::Hex(width, _) => {
+                b.put(at, *width, number_of(o, word, *width)?)
+            }
+            Self::BigHex(width, _) => b.put_big(at, *width, number_of(o, word, *width)?),
+            Self::Range(width) => {
+                let (first, last) = range_of(o, word, *width)?;
+                b.put(at, *width, first);
+                b.put(at + width, *width, last);
+            }
+            Self::Masked => {
+                let (value, mask) = o.masked(0)?;
+                b.put(at, 4, value.into());
+                b.put(at + 4, 4, mask.into());
+            }
+            Self::Text(len, _) => {
+                let bytes = bytes_of(word);
+                if bytes.len() >= *len || bytes.contains(&0) {
+                    return Err(o.wrong(&format!("is longer than {} bytes; shorten it", len - 1)));
+                }
+                // As iptables: what was after the text stays.
+                b.set(at, &bytes);
+                b.set(at + bytes.len(), &[0]);
+            }
+            Self::Choice(names) => b.put(at, 1, named(o, word, names)?),
+            Self::Names(width, names) => {
+                let add = |all: u64, word: &str| Ok(all | named(o, word, names)?);
+                let bits = word.split(',').try_fold(0, add)?;
+                b.put(at, *width, bits);
+            }
+            Self::Address => b.set(at, &union_of(o.address(0, family)?)),
+            Self::PrefixMask => {
+                let length = number_of(o, word, 1)?;
+                let length = u8::try_from(length).unwrap_or(u8::MAX);
+                if length > max_length(family) {
+                    return Err(o.wrong("is longer than an address; give fewer bits"));
+                }
+                b.set(at, &union_of(mask_of(length, family)));
+            }
+            Self::NetLength(to) => {
+                let net = o.network(0, family)?;
+                b.set(at, &union_of(net.addr()));
+                b.put(*to, 1, net.prefix_len().into());
+            }
+            Self::NetMask(to) => {
+                let net = o.network(0, family)?;
+                b.set(at, &union_of(net.addr()));
+                b.set(*to, &union_of(net.netmask()));
+            }
+            Self::Mac => {
+                let bytes: Option<Vec<u8>> = word
+                    .split(':')
+                    .map(|byte| u8::from_str_radix(byte, 16).ok())
+                    .collect();
+                let bytes = bytes.filter(|bytes| bytes.len() == 6);
+                let bytes = bytes.ok_or_else(|| {
+                    o.wrong("is no MAC address; give six bytes as aa:bb:cc:dd:ee:ff")
+                })?;
+                b.set(at, &bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `N`, `N:M`, `N:` or `:M`
+pub(crate) fn range_of(o: &Opt, word: &str, width: usize) -> Result<(u64, u64), Complaint> {
+    let number = |text: &str| number_of(o, text, width);
+    let all = u64::MAX >> (64 - 8 * u32::try_from(width).unwrap_or(8).min(8));
+    let (first, last) = match word.split_once(':') {
+        None => (number(word)?, number(word)?),
+        Some((first, last)) => (
+            if first.is_empty() { 0 } else { number(first)? },
+            if last.is_empty() { all } else { number(last)? },
+        ),
+    };
+    if first > last {
+        return Err(o.wrong("ends before it begins; swap the two numbers"));
+    }
+    Ok((first, last))
+}
+
+/// The number of a name, or an error that lists the names.
+pub(crate) fn named(o: &Opt, word: &str, names: &[(&str, u64)]) -> Result<u64, Complaint> {
+    let found = names
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(word));
+    found.map(|(_, n)| *n).ok_or_else(|| {
+        let known: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+        o.wrong(&format!("has an unknown name; give {}", known.join(", ")))
+    })
+}
