@@ -1,8 +1,16 @@
 //! The real legacy tools as oracle, both ways: we read what they wrote, they list what we wrote.
 // matrix: variants no-nftables
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
 
 mod common;
+#[path = "xtables/extensions.rs"]
+mod extensions;
 mod xtables;
 
 use common::assert_text;
