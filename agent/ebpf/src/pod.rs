@@ -126,9 +126,24 @@ impl<'a> Pod<'a> {
     /// # Errors
     /// What could not be removed; the rest is.
     pub fn remove(&self) -> Result<Vec<Change>> {
+        self.remove_except(|_| false)
+    }
+
+    /// As [`Pod::remove`], and the routing stays: rules of netfilter, which need it too, capture instead.
+    ///
+    /// # Errors
+    /// As [`Pod::remove`].
+    pub fn hand_over(&self) -> Result<Vec<Change>> {
+        self.remove_except(|change| {
+            matches!(change, Change::DeleteRoute(_) | Change::DeleteRule(_))
+        })
+    }
+
+    fn remove_except(&self, stays: impl Fn(&Change) -> bool + Sync) -> Result<Vec<Change>> {
         let _lock = self.bpffs.lock()?;
         self.netns.run(|| {
-            let changes = self.removal(&self.observe()?)?;
+            let mut changes = self.removal(&self.observe()?)?;
+            changes.retain(|change| !stays(change));
             let routing = Routing::open()?;
             let mut failure = Ok(());
             for folder in self.bpffs.other_layouts(self.netns)? {

@@ -1,9 +1,10 @@
 //! `weir plan|apply|verify|clean ambient`
 
+use super::ambient_ebpf as ebpf;
 use super::args::{AmbientCleanArgs, AmbientPlanArgs, ApplyArgs, EngineArg, Source, VerifyArgs};
 use super::failure::Failure;
 use super::output;
-use super::sidecar::{nothing, report, verified};
+use super::sidecar::{lines, nothing, report, verified};
 use super::source::{DESCRIPTION, name, named, read, sandbox};
 use std::path::Path;
 use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect, Request};
@@ -18,6 +19,9 @@ pub(super) fn plan(a: &AmbientPlanArgs) -> Result<u8, Failure> {
         Ok(redirect) => redirect,
         Err(reason) => return nothing(a.desired.json, &reason),
     };
+    if a.desired.engine == EngineArg::Ebpf {
+        return ebpf::plan(&redirect, a.desired.json);
+    }
     let engine = named(a.desired.engine, None).unwrap_or(Engine::Nft);
     let compiled = redirect.compile(engine);
     match a.desired.json {
@@ -33,6 +37,9 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
         Ok(redirect) => redirect,
         Err(reason) => return nothing(a.desired.json, &reason),
     };
+    if ebpf::is_asked(a.desired.engine, &sandbox) {
+        return ebpf::apply(&redirect, &sandbox, a);
+    }
     let inside = |visit: &Visit<'_>| {
         let asked = named(a.desired.engine, None);
         let (changes, engine) = if a.dry_run {
@@ -48,12 +55,14 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
             }
             (applied.changes, applied.engine)
         };
-        let sandbox = visit.sandbox();
-        report(&changes, sandbox, Some(engine), a.desired.json, a.dry_run)
+        Ok((changes, engine))
     };
-    sandbox
+    let done: Result<_, Failure> = sandbox
         .visit_for(&AMBIENT, inside)
-        .map_err(Failure::failed)?
+        .map_err(Failure::failed)?;
+    let (changes, engine) = done?;
+    let changes = lines(&changes, &ebpf::hand_over(&sandbox, a.dry_run)?);
+    report(&changes, &sandbox, Some(engine), a.desired.json, a.dry_run)
 }
 
 /// `weir verify ambient`
@@ -63,6 +72,9 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
         Ok(redirect) => redirect,
         Err(reason) => return nothing(a.desired.json, &reason),
     };
+    if ebpf::is_asked(a.desired.engine, &sandbox) {
+        return ebpf::verify(&redirect, &sandbox, a.desired.json);
+    }
     let inside = |visit: &Visit<'_>| {
         let (compiled, engine) =
             compiled(&redirect, a.desired.engine, visit).map_err(Failure::unknown)?;
@@ -89,12 +101,20 @@ pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
             Err(reason) => return nothing(a.json, &reason),
         },
     };
+    // The routing is deleted below, with that of the engines of netfilter.
+    let detached = ebpf::hand_over(&sandbox, a.dry_run)?;
     let inside = |visit: &Visit<'_>| {
         let changes = match a.dry_run {
             true => visit.plan_clean(of.as_ref()).map_err(Failure::failed)?,
             false => visit.clean(of.as_ref()).map_err(Failure::failed)?,
         };
-        report(&changes, visit.sandbox(), None, a.json, a.dry_run)
+        report(
+            &lines(&detached, &changes),
+            visit.sandbox(),
+            None,
+            a.json,
+            a.dry_run,
+        )
     };
     sandbox
         .visit_for(&AMBIENT, inside)

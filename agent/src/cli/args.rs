@@ -103,7 +103,7 @@ pub(super) enum PlanCommand {
     Sidecar(PlanArgs),
     /// Print the redirection of a pod of ambient mode
     #[command(
-        after_help = "Examples:\n  weir plan ambient --pod pod.yaml\n  weir plan ambient --config request.json --engine xtables\n\n--config is one JSON object: {\"config\": {\"enable_ipv6\": true, \"redirect_dns\": true,\n\"host_probe_snat_address\": \"169.254.7.127\", \"host_probe_v6_snat_address\": \"fd16:9254::1\"},\n\"pod_overrides\": {\"virtual_interfaces\": [\"tap0\"], \"ingress_mode\": false, \"dns_proxy\": \"unset\"}}.\nEvery key may be absent; dns_proxy is unset, enabled or disabled."
+        after_help = "Examples:\n  weir plan ambient --pod pod.yaml\n  weir plan ambient --config request.json --engine ebpf\n\n--config is one JSON object: {\"config\": {\"enable_ipv6\": true, \"redirect_dns\": true,\n\"host_probe_snat_address\": \"169.254.7.127\", \"host_probe_v6_snat_address\": \"fd16:9254::1\"},\n\"pod_overrides\": {\"virtual_interfaces\": [\"tap0\"], \"ingress_mode\": false, \"dns_proxy\": \"unset\"}}.\nEvery key may be absent; dns_proxy is unset, enabled or disabled."
     )]
     Ambient(AmbientPlanArgs),
 }
@@ -210,6 +210,8 @@ pub(super) enum EngineArg {
     Nft,
     /// Legacy tables, as iptables-legacy
     Xtables,
+    /// eBPF, for pods of ambient mode: no netfilter; its pins are in /sys/fs/bpf, or where WEIR_BPFFS says
+    Ebpf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -220,6 +222,8 @@ pub(super) enum ShowEngine {
     Xtables,
     /// Sets of ipset
     Ipset,
+    /// Programs of eBPF at the interfaces, with links, maps and pins
+    Bpf,
     /// No engine: addresses, policy rules and routes
     Routing,
     /// All of them

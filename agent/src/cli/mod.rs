@@ -12,6 +12,7 @@ macro_rules! eprintln {
 mod agent;
 mod agent_args;
 mod ambient;
+mod ambient_ebpf;
 mod args;
 mod bundle;
 mod cni;

@@ -2,7 +2,7 @@
 
 use super::args::{ShowArgs, ShowEngine, Target};
 use super::failure::Failure;
-use super::{output, routing, sidecar, source};
+use super::{ambient_ebpf, output, routing, sidecar, source};
 use serde_json::json;
 use weir_cni::redirection::{Sandbox, TABLES};
 use weir_netfilter::nft::TableFamily;
@@ -17,6 +17,12 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
     let legacy = legacy.transpose().map_err(Failure::unknown)?;
     let routing = wants(ShowEngine::Routing).then(|| routing::read(&netns));
     let routing = routing.transpose().map_err(Failure::unknown)?;
+    let bpf = match a.engine {
+        ShowEngine::Bpf => Some(ambient_ebpf::show(&netns).map_err(Failure::unknown)?),
+        // bpf(2) needs more rights than netlink.
+        ShowEngine::All => ambient_ebpf::show(&netns).ok(),
+        _ => None,
+    };
     if a.json {
         let sets = wants(ShowEngine::Ipset).then(|| Sandbox::show_sets(&netns));
         let sets = sets.transpose().map_err(Failure::unknown)?;
@@ -28,6 +34,7 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
             "nft": nft.map(|rules| output::ruleset(&rules, is_ours)),
             "xtables": legacy.map(|rules| output::xtables(&rules)),
             "ipset": sets.map(|sets| output::sets(&sets)),
+            "bpf": bpf.map(|bpf| ambient_ebpf::json(&bpf)),
             "routing": routing.map(|routing| routing.json()),
         }));
     }
@@ -37,6 +44,7 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
         nft.iter().try_for_each(|r| write!(out, "{r}"))?;
         legacy.iter().try_for_each(|r| write!(out, "{r}"))?;
         sets.iter().try_for_each(|text| out.write_all(text))?;
+        bpf.iter().try_for_each(|bpf| write!(out, "{bpf}"))?;
         routing
             .iter()
             .try_for_each(|r| out.write_all(r.text().as_bytes()))
@@ -46,6 +54,8 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
 /// `weir clean`
 pub(super) fn clean(target: &Target, json: bool) -> Result<u8, Failure> {
     let sandbox = source::sandbox(target, |e| Failure::failed(e))?;
+    let detached = ambient_ebpf::clean(&sandbox)?;
     let changes = sandbox.clean(None).map_err(Failure::failed)?;
+    let changes = sidecar::lines(&detached, &changes);
     sidecar::report(&changes, &sandbox, None, json, false)
 }

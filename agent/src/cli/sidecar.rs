@@ -119,7 +119,7 @@ fn probe(redirect: &Redirect) -> Result<Probe, Failure> {
 
 /// One line for each change.
 pub(super) fn report(
-    changes: &[Change],
+    changes: &[impl std::fmt::Display],
     sandbox: &Sandbox,
     engine: Option<Engine>,
     json: bool,
@@ -150,6 +150,17 @@ pub(super) fn report(
         true => output::report(&text, "the change is made and in force"),
         false => output::text(&text),
     }
+}
+
+/// Changes of eBPF and of rules, as text.
+pub(super) fn lines(
+    programs: &[impl std::fmt::Display],
+    rules: &[impl std::fmt::Display],
+) -> Vec<String> {
+    let programs = programs.iter().map(ToString::to_string);
+    programs
+        .chain(rules.iter().map(ToString::to_string))
+        .collect()
 }
 
 /// `weir verify sidecar`

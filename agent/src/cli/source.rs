@@ -48,7 +48,8 @@ pub(super) enum Addresses<'a> {
 pub(super) fn named(arg: EngineArg, config: Option<&SidecarConfig>) -> Option<Engine> {
     let configured = config.and_then(SidecarConfig::engine);
     let asked = match arg {
-        EngineArg::Auto => None,
+        // eBPF is no engine of rules: the commands that have it ask before this.
+        EngineArg::Auto | EngineArg::Ebpf => None,
         EngineArg::Nft => Some(Engine::Nft),
         EngineArg::Xtables => Some(Engine::Xtables),
     };
@@ -92,6 +93,11 @@ pub(super) fn desired(
     arg: EngineArg,
     addresses: &Addresses<'_>,
 ) -> Result<Desired, Failure> {
+    if arg == EngineArg::Ebpf {
+        return Err(Failure::usage(
+            "--engine ebpf redirects pods of ambient mode only; a sidecar needs auto, nft or xtables",
+        ));
+    }
     let (config, intent, named) = match (&source.config, &source.pod) {
         (Some(file), _) => {
             let config = from_config(file, addresses)?;

@@ -8,6 +8,7 @@ use weir_testing::lacks;
 use weir_testing::rights;
 
 mod ambient;
+mod ambient_ebpf;
 mod bad_input;
 mod closed_output;
 mod demo;

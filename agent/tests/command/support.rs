@@ -21,6 +21,12 @@ pub(crate) fn weir(args: &[&str]) -> Run {
     run(Command::new(env!("CARGO_BIN_EXE_weir")).args(args))
 }
 
+/// Runs `weir` with these variables.
+pub(crate) fn weir_with(args: &[&str], variables: &[(&str, &str)]) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    run(command.args(args).envs(variables.iter().copied()))
+}
+
 /// Runs `weir` with something on its stdin.
 pub(crate) fn weir_fed(args: &[&str], stdin: &[u8]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -96,7 +102,7 @@ impl TempFile {
     pub(crate) fn new(text: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("weir-test-{}-{n}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("weir-test-file-{}-{n}", std::process::id()));
         std::fs::write(&path, text).unwrap();
         Self(path)
     }

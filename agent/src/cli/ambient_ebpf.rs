@@ -1,0 +1,174 @@
+//! `--engine ebpf` of the commands for ambient mode, and what `weir show` and `weir clean` know of eBPF.
+
+use super::args::{ApplyArgs, EngineArg};
+use super::failure::{Failure, code};
+use super::output;
+use super::sidecar::{lines, report};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use weir_ambient::{AMBIENT, Redirect};
+use weir_cni::redirection::Sandbox;
+use weir_ebpf::{BPFFS, Bpffs, Change, Pod, describe, show as programs};
+use weir_netlink::{Netns, Result as KernelResult};
+
+/// The bpf file system of the pins.
+const VARIABLE: &str = "WEIR_BPFFS";
+
+fn bpffs() -> KernelResult<Bpffs> {
+    let root = std::env::var_os(VARIABLE).map(PathBuf::from);
+    Bpffs::at(&root.unwrap_or_else(|| BPFFS.into()))
+}
+
+/// `weir plan ambient --engine ebpf`
+pub(super) fn plan(redirect: &Redirect, as_json: bool) -> Result<u8, Failure> {
+    let lines = describe(redirect).map_err(Failure::failed)?;
+    match as_json {
+        true => output::json(&json!({ "engine": "ebpf", "changes": lines })),
+        false => output::text(&(lines.join("\n") + "\n")),
+    }
+}
+
+/// `weir apply ambient --engine ebpf`. Rules of netfilter are removed after the programs capture: packets are captured by one
+/// or by both at any moment.
+pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Result<u8, Failure> {
+    let bpffs = bpffs().map_err(Failure::failed)?;
+    let pod = Pod::of(sandbox.netns(), &bpffs).map_err(Failure::failed)?;
+    let changes = match a.dry_run {
+        true => pod.plan(redirect),
+        false => pod.apply(redirect),
+    };
+    let mut changes = lines(&changes.map_err(Failure::failed)?, &[""; 0]);
+    // Only routing stays; without rules of netfilter nothing is asked of it, as the kernel may have none.
+    let in_use = sandbox.visit_for(&AMBIENT, |visit| visit.engine_in_use());
+    let in_use = in_use.and_then(|engine| engine).map_err(Failure::failed)?;
+    if in_use.is_some() {
+        let without = redirect.compile_without_rules();
+        let removed = match a.dry_run {
+            true => sandbox.plan(&without).map_err(Failure::failed)?,
+            false => sandbox.apply(&without).map_err(Failure::failed)?,
+        };
+        changes.extend(lines(&removed, &[""; 0]));
+    }
+    let netns = sandbox.netns().id().to_string();
+    if !a.desired.json {
+        return report(&changes, sandbox, None, false, a.dry_run);
+    }
+    let changed = !changes.is_empty() && !a.dry_run;
+    let text = output::json_text(&json!({
+        "netns": netns,
+        "engine": "ebpf",
+        "dryRun": a.dry_run,
+        "changed": changed,
+        "changes": changes,
+    }));
+    match changed {
+        true => output::report(&text, "the change is made and in force"),
+        false => output::text(&text),
+    }
+}
+
+/// `weir verify ambient --engine ebpf`
+pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> Result<u8, Failure> {
+    let bpffs = bpffs().map_err(Failure::unknown)?;
+    let pod = Pod::of(sandbox.netns(), &bpffs).map_err(Failure::unknown)?;
+    let left = lines(&pod.verify(redirect).map_err(Failure::unknown)?, &[""; 0]);
+    let netns = sandbox.netns().id().to_string();
+    if as_json {
+        output::json(&json!({
+            "netns": netns,
+            "engine": "ebpf",
+            "verified": left.is_empty(),
+            "differences": left,
+        }))?;
+    } else if left.is_empty() {
+        output::text(&format!(
+            "verified: {netns} holds the redirection by eBPF\n"
+        ))?;
+    } else {
+        let mut text = format!("drift: {netns} differs; `weir apply` would:\n");
+        left.iter()
+            .for_each(|line| output::push_line(&mut text, line));
+        output::text(&text)?;
+    }
+    Ok(if left.is_empty() {
+        code::SUCCESS
+    } else {
+        code::FAILED
+    })
+}
+
+/// Whether eBPF is to be used: it is named, or the namespace uses it already.
+pub(super) fn is_asked(engine: EngineArg, sandbox: &Sandbox) -> bool {
+    let is_present = || {
+        let bpffs = bpffs().ok()?;
+        let pod = Pod::of(sandbox.netns(), &bpffs).ok()?;
+        Some(pod.is_present())
+    };
+    match engine {
+        EngineArg::Ebpf => true,
+        EngineArg::Auto => is_present().unwrap_or(false),
+        EngineArg::Nft | EngineArg::Xtables => false,
+    }
+}
+
+/// Detaches what weir attached, and leaves the routing to rules of netfilter, or to their removal.
+pub(super) fn hand_over(sandbox: &Sandbox, dry_run: bool) -> Result<Vec<Change>, Failure> {
+    removed(sandbox, |pod| match dry_run {
+        true => pod.plan_removal().map(|mut changes| {
+            changes.retain(|c| !matches!(c, Change::DeleteRoute(_) | Change::DeleteRule(_)));
+            changes
+        }),
+        false => pod.hand_over(),
+    })
+}
+
+/// Detaches what weir attached in a namespace. Without a bpf file system there is nothing of it.
+pub(super) fn clean(sandbox: &Sandbox) -> Result<Vec<Change>, Failure> {
+    removed(sandbox, |pod| pod.remove())
+}
+
+fn removed(
+    sandbox: &Sandbox,
+    remove: impl Fn(&Pod<'_>) -> KernelResult<Vec<Change>>,
+) -> Result<Vec<Change>, Failure> {
+    let Ok(bpffs) = bpffs() else {
+        return Ok(Vec::new());
+    };
+    let pod = Pod::of(sandbox.netns(), &bpffs).map_err(Failure::failed)?;
+    match pod.is_present() {
+        true => remove(&pod).map_err(Failure::failed),
+        false => Ok(Vec::new()),
+    }
+}
+
+/// What is attached in a namespace.
+pub(super) fn show(netns: &Netns) -> KernelResult<programs::Shown> {
+    programs::read(netns, bpffs().ok().as_ref())
+}
+
+/// The same for programs that read it.
+pub(super) fn json(shown: &programs::Shown) -> Value {
+    let one = |program: &programs::Attached| {
+        json!({
+            "interface": program.interface,
+            "hook": program.hook,
+            "program": program.id,
+            "name": program.name,
+            "tag": program.tag,
+            "link": program.link,
+            "pin": program.pin.as_ref().map(|pin| pin.display().to_string()),
+            "ours": program.pin.is_some(),
+            "does": program.words(),
+            "maps": program.maps,
+        })
+    };
+    let counters: serde_json::Map<String, Value> = shown
+        .counters
+        .iter()
+        .map(|(name, count)| ((*name).to_owned(), json!(count)))
+        .collect();
+    json!({
+        "programs": shown.programs.iter().map(one).collect::<Vec<_>>(),
+        "counters": counters,
+    })
+}

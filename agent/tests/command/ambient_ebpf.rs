@@ -1,0 +1,223 @@
+//! `--engine ebpf`: what the commands do and say, beside netfilter and beside programs of other writers.
+
+use crate::support::{Run, TempFile, inside, lo_up, path, weir_with};
+use weir_netlink::Netns;
+use weir_netlink::bpf::{
+    Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, Program, attached,
+};
+use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
+use weir_testing::{BpfFs, lacks};
+
+struct Scene {
+    mounted: BpfFs,
+    netns: Netns,
+    _node: Netns,
+    request: TempFile,
+}
+
+impl Scene {
+    /// A pod with `eth0`; `None` where eBPF cannot be had, with the reason printed.
+    fn new() -> Option<Self> {
+        let mounted = BpfFs::mount()?;
+        if let Err(e) = attached(1, BPF_TCX_INGRESS)
+            && e.raw_os_error() == Some(22)
+        {
+            lacks::skip("attach tcx", "6.6", e);
+            return None;
+        }
+        let (netns, node) = (weir_testing::namespace()?, weir_testing::namespace()?);
+        lo_up(&netns);
+        let routing = Routing::open_in(&netns).unwrap();
+        routing.add_veth("eth0", "veth0", &node).unwrap();
+        let request = r#"{"config": {"enable_ipv6": true, "redirect_dns": true}}"#;
+        Some(Self {
+            mounted,
+            netns,
+            _node: node,
+            request: TempFile::new(request),
+        })
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        let bpffs = self.mounted.path().to_str().unwrap();
+        weir_with(args, &[("WEIR_BPFFS", bpffs)])
+    }
+
+    fn ambient(&self, verb: &str, more: &[&str]) -> Run {
+        let netns = path(&self.netns);
+        let mut args = vec![verb, "ambient", "--config", self.request.path()];
+        args.extend(["--netns", &netns]);
+        args.extend(more);
+        self.run(&args)
+    }
+
+    fn show(&self) -> String {
+        let run = self.run(&["show", "--netns", &path(&self.netns), "--engine", "bpf"]);
+        assert_eq!(run.code, 0, "{run:?}");
+        run.stdout
+    }
+
+    fn links(&self, interface: &str, hook: u32) -> usize {
+        let count = || {
+            let index = Routing::open().unwrap().link(interface).unwrap().index;
+            attached(index, hook).unwrap().len()
+        };
+        self.netns.run(count).unwrap()
+    }
+}
+
+#[test]
+fn applied_verified_changed_back_to_netfilter_and_cleaned() {
+    let Some(scene) = Scene::new() else { return };
+    let ebpf = ["--engine", "ebpf"];
+    let plan = scene.run(&[
+        "plan",
+        "ambient",
+        "--config",
+        scene.request.path(),
+        "--engine",
+        "ebpf",
+    ]);
+    assert_eq!(plan.code, 0, "{plan:?}");
+    for words in [
+        "at ingress of lo",
+        "egress of every other interface",
+        "accept_local=1",
+        "lookup 100",
+    ] {
+        assert!(plan.stdout.contains(words), "{words}: {}", plan.stdout);
+    }
+    let verify = scene.ambient("verify", &ebpf);
+    assert_eq!(verify.code, 1, "{verify:?}");
+    assert!(verify.stdout.starts_with("drift: "), "{verify:?}");
+
+    // From nf_tables to eBPF.
+    let applied = scene.ambient("apply", &["--engine", "nft"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let listed = || inside(&scene.netns, "nft", &["list", "ruleset"]);
+    assert!(listed().contains("redirect to :15001"), "{}", listed());
+    let dry = scene.ambient("apply", &["--engine", "ebpf", "--dry-run"]);
+    assert_eq!((dry.code, scene.show()), (0, String::new()), "{dry:?}");
+    let applied = scene.ambient("apply", &ebpf);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    assert_eq!(listed(), "");
+    assert_eq!(scene.ambient("verify", &ebpf).code, 0);
+    // What the namespace uses is kept.
+    for verb in ["apply", "verify"] {
+        let run = scene.ambient(verb, &[]);
+        assert_eq!(run.code, 0, "{run:?}");
+    }
+    assert_eq!(scene.ambient("apply", &ebpf).stdout, "unchanged\n");
+    let shown = scene.show();
+    assert_eq!(
+        shown
+            .lines()
+            .filter(|line| line.contains("pinned at"))
+            .count(),
+        3,
+        "{shown}"
+    );
+    assert!(shown.contains("0 outbound connections captured"), "{shown}");
+
+    // And back.
+    let applied = scene.ambient("apply", &["--engine", "nft"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    assert!(listed().contains("redirect to :15001"));
+    assert_eq!(scene.show(), "");
+    assert_eq!(scene.ambient("verify", &["--engine", "nft"]).code, 0);
+
+    scene.ambient("apply", &ebpf);
+    let clean = scene.run(&["clean", "--netns", &path(&scene.netns)]);
+    assert_eq!(clean.code, 0, "{clean:?}");
+    let clean = scene.run(&["clean", "ambient", "--netns", &path(&scene.netns)]);
+    assert_eq!(
+        (clean.code, clean.stdout.as_str()),
+        (0, "unchanged\n"),
+        "{clean:?}"
+    );
+    assert_eq!(scene.show(), "");
+    let left = inside(&scene.netns, "ip", &["rule"]) + &inside(&scene.netns, "ip", &["-6", "rule"]);
+    assert!(!left.contains("0x111"), "{left}");
+    let pods = scene.mounted.path().join("weir/v1");
+    assert_eq!(std::fs::read_dir(pods).unwrap().count(), 0);
+}
+
+/// Acceptance checks 3 and 10 of eBPF mode.
+#[test]
+fn check_3_and_10_programs_of_other_writers_stay_and_run() {
+    let Some(scene) = Scene::new() else { return };
+    // r0 = -1; exit
+    let exit = [0x95, 0, 0, 0, 0, 0, 0, 0];
+    let next = [[0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff], exit];
+    let program = Program::load(BPF_PROG_TYPE_SCHED_CLS, 0, &next, c"GPL").unwrap();
+    let attach = || {
+        let routing = Routing::open().unwrap();
+        let index = routing.link("eth0").unwrap().index;
+        let link = Link::to_interface(&program, index, BPF_TCX_INGRESS, Anchor::Any).unwrap();
+        routing.add_qdisc(&Qdisc::clsact(index)).unwrap();
+        let kind = FilterKind::bpf(std::os::fd::AsFd::as_fd(&program), "foreign");
+        routing
+            .add_filter(&Filter::new(index, TcHandle::EGRESS, 1, kind))
+            .unwrap();
+        link
+    };
+    let _link = scene.netns.run(attach).unwrap();
+    let before = scene.show();
+    assert_eq!(before.matches("of another writer").count(), 2, "{before}");
+    assert!(before.contains("clsact egress pref 1"), "{before}");
+
+    let applied = scene.ambient("apply", &["--engine", "ebpf"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    assert_eq!(
+        (
+            scene.links("eth0", BPF_TCX_INGRESS),
+            scene.links("eth0", BPF_TCX_EGRESS)
+        ),
+        (2, 1)
+    );
+    let shown = scene.show();
+    // Ours runs first: a program that consumes packets must not let them escape.
+    let ours = shown.find("eth0 tcx ingress: weir_i").expect("ours");
+    assert!(
+        ours < shown.find("eth0 tcx ingress: (no name)").expect("theirs"),
+        "{shown}"
+    );
+
+    let clean = scene.run(&["clean", "ambient", "--netns", &path(&scene.netns)]);
+    assert_eq!(clean.code, 0, "{clean:?}");
+    assert_eq!(scene.show(), before);
+}
+
+#[test]
+fn what_is_missing_is_named_and_nothing_is_changed() {
+    let Some(scene) = Scene::new() else { return };
+    let folder = weir_testing::TempDir::new();
+    let netns = path(&scene.netns);
+    let args = [
+        "apply",
+        "ambient",
+        "--config",
+        scene.request.path(),
+        "--netns",
+        &netns,
+    ];
+    let args = [&args[..], &["--engine", "ebpf"]].concat();
+    let run = weir_with(&args, &[("WEIR_BPFFS", folder.path().to_str().unwrap())]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("mount -t bpf bpf"), "{run:?}");
+    assert_eq!(scene.show(), "");
+    let config = crate::support::config(&serde_json::json!({}));
+    let sidecar = [
+        "apply",
+        "sidecar",
+        "--config",
+        config.path(),
+        "--netns",
+        &netns,
+        "--engine",
+        "ebpf",
+    ];
+    let run = scene.run(&sidecar);
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("ambient mode only"), "{run:?}");
+}
