@@ -37,7 +37,7 @@ use pool::{Kind, Watch, in_parallel};
 use run::{Done, Runner};
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use weir_vm::{Cache, Kernels, Options, Result};
+use weir_vm::{Arch, Cache, Kernels, Options, Result};
 
 /// Environments that must be there: their names, separated by commas.
 const REQUIRE: &str = "VMTESTS_REQUIRE";
@@ -87,7 +87,7 @@ impl<'a> Matrix<'a> {
             places.push(Place::guest(&kernels, &name)?);
         }
         let options: Options = run::options(plan.program.as_deref())?;
-        if let Err(e) = weir_vm::find_qemu(options.qemu.as_deref(), cache) {
+        if let Err(e) = weir_vm::find_qemu(options.qemu.as_deref(), cache, Arch::HOST) {
             let guests = places.iter_mut().filter(|p| !p.is_host());
             guests.for_each(|p| p.about.unavailable = Some(format!("{}: {}", e.reason, e.remedy)));
         }
@@ -204,7 +204,11 @@ impl<'a> Matrix<'a> {
     }
 
     fn qemu_version(&self) -> String {
-        let find = weir_vm::find_qemu(self.runner.options.qemu.as_deref(), self.runner.cache);
+        let find = weir_vm::find_qemu(
+            self.runner.options.qemu.as_deref(),
+            self.runner.cache,
+            Arch::HOST,
+        );
         let Ok(qemu) = find else {
             return String::new();
         };

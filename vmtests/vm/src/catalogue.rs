@@ -1,5 +1,5 @@
 //! `kernels.toml`: the kernels and variants that there are, and the modules that a guest wants.
-use crate::{Error, Result};
+use crate::{Arch, Error, Result};
 use serde::Deserialize;
 
 /// The list that this build was made with.
@@ -31,8 +31,19 @@ pub struct Entry {
     pub suite: String,
     /// The package flavour: `cloud`, `rt`.
     pub flavour: String,
+    /// The architecture; that of a whole matrix when the file does not say.
+    #[serde(default)]
+    pub arch: Arch,
     /// Is it a failure when the archive does not have it any more?
     pub required: bool,
+}
+
+impl Entry {
+    /// Is it of the architecture of this program? A whole matrix has no others.
+    #[must_use]
+    pub fn is_of_host(&self) -> bool {
+        self.arch == Arch::HOST
+    }
 }
 
 /// A kernel with something left out.

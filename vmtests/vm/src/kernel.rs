@@ -1,4 +1,5 @@
 //! A kernel that is ready to boot: what the preparation hands to the machine.
+use crate::Arch;
 use std::path::PathBuf;
 
 /// One kernel module, decompressed, at the place where the preparation left it.
@@ -15,13 +16,15 @@ pub struct Module {
 pub struct Kernel {
     /// The environment's name in the matrix: `6.12`, or `6.12-nolegacy` for a variant.
     pub name: String,
+    /// What it runs on.
+    pub arch: Arch,
     /// `uname -r`.
     pub release: String,
     /// The Debian package's version, or a description of where a person's own kernel comes from.
     pub package: String,
     /// SHA-256 of every package (or file) it was made of, with its name.
     pub sources: Vec<(String, String)>,
-    /// What QEMU boots: an ELF `vmlinux` with a PVH note, or a bzImage where there is no such note.
+    /// What QEMU boots: an ELF `vmlinux` with a PVH note, or a bzImage where there is no such note; of arm64 an `Image`.
     pub image: PathBuf,
     /// The modules to load, in an order in which each finds what it needs.
     pub modules: Vec<Module>,
@@ -41,6 +44,7 @@ impl Kernel {
     pub(crate) fn for_tests() -> Self {
         Self {
             name: "test".into(),
+            arch: Arch::Amd64,
             release: "0.0".into(),
             package: String::new(),
             sources: Vec::new(),

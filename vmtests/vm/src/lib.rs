@@ -15,6 +15,7 @@
 //! Everything is kept in one [`Cache`]. Start reading at [`Machine::start`].
 #![forbid(unsafe_code)]
 
+mod arch;
 mod archive;
 mod cache;
 mod catalogue;
@@ -51,6 +52,7 @@ mod trouble;
 mod variant;
 mod vmlinux;
 
+pub use arch::Arch;
 pub use cache::{Cache, Lock, Scratch, variable};
 pub use catalogue::{Catalogue, Entry, Variant};
 pub use closure::closure;

@@ -3,6 +3,7 @@
 //! It names no host: a path counts from the base of whatever mirror is used.
 use crate::{Error, Result, program};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -61,10 +62,10 @@ impl Part {
 impl Locked {
     /// What the kernel is called in the matrix: by its series where `kernels.toml` names none.
     #[must_use]
-    pub fn environment(&self) -> &str {
-        match self.name.as_str() {
-            "newest" => &self.series,
-            name => name,
+    pub fn environment(&self) -> Cow<'_, str> {
+        match self.name.strip_prefix("newest") {
+            Some(arch) => (self.series.clone() + arch).into(),
+            None => self.name.as_str().into(),
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::cache::make_directory;
 use crate::digest::{self, Hasher};
 use crate::modules::{Found, Signature};
-use crate::{Cache, Error, Result, deb, program, requirements, vmlinux};
+use crate::{Arch, Cache, Error, Result, deb, program, requirements, vmlinux};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -31,6 +31,8 @@ pub(crate) struct Material {
 /// `kernel.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
+    #[serde(default)]
+    pub(crate) arch: Arch,
     pub(crate) release: String,
     pub(crate) package: String,
     pub(crate) sources: Vec<(String, String)>,
@@ -129,10 +131,12 @@ pub(crate) fn build(
     wanted: &[String],
 ) -> Result<Prepared> {
     let image = vmlinux::image(&material.name, material.image)?;
+    let arch = image.arch;
     let config = material
         .config
         .or_else(|| vmlinux::embedded_config(image.elf()));
-    let mut notes = requirements::check(&material.name, config.as_deref(), &material.modules)?;
+    let mut notes =
+        requirements::check(&material.name, arch, config.as_deref(), &material.modules)?;
     if image.vmlinux.is_some() {
         notes.push("the kernel has no PVH note: it boots as a bzImage, which takes longer".into());
     }
@@ -140,7 +144,7 @@ pub(crate) fn build(
         Error::new(
             material.name.as_str(),
             "no \"Linux version\" in this image",
-            "Give a Linux kernel for 64-bit x86",
+            "Give a Linux kernel for 64-bit x86 or ARM",
         )
     })?;
     let wanted = material.modules.expand(wanted);
@@ -156,6 +160,7 @@ pub(crate) fn build(
         write(&folder.join("config"), text.as_bytes())?;
     }
     let mut record = Record {
+        arch,
         release,
         package: material.package,
         sources: material.sources,

@@ -1,6 +1,6 @@
 //! What a kernel must have for a guest to start and to talk to us, read from its configuration.
 use crate::modules::Found;
-use crate::{Error, Result};
+use crate::{Arch, Error, Result};
 
 /// An option, the module that it may be instead, and what is impossible without it.
 type Need = (&'static str, Option<&'static str>, &'static str);
@@ -12,11 +12,6 @@ const NEEDS: &[Need] = &[
     ("CONFIG_PROC_FS", None, "the guest mounts /proc"),
     ("CONFIG_SYSFS", None, "the guest mounts /sys"),
     ("CONFIG_NET_NS", None, "each test has a network namespace"),
-    (
-        "CONFIG_SERIAL_8250_CONSOLE",
-        None,
-        "its messages come over the serial port",
-    ),
     ("CONFIG_PCI", None, "the devices of the machine are on PCI"),
     (
         "CONFIG_VIRTIO_PCI",
@@ -42,12 +37,23 @@ pub(crate) fn is_set(config: &str, option: &str, value: &str) -> bool {
 ///
 /// # Errors
 /// Names everything that is missing.
-pub(crate) fn check(name: &str, config: Option<&str>, found: &Found) -> Result<Vec<String>> {
+pub(crate) fn check(
+    name: &str,
+    arch: Arch,
+    config: Option<&str>,
+    found: &Found,
+) -> Result<Vec<String>> {
     let Some(config) = config else {
         return without_config(name, found);
     };
+    let console: Need = (
+        arch.console_option(),
+        None,
+        "its messages come over the serial port",
+    );
     let missing: Vec<String> = NEEDS
         .iter()
+        .chain([&console])
         .filter_map(|(option, module, why)| {
             if is_set(config, option, "y") {
                 return None;
@@ -103,7 +109,10 @@ mod tests {
 
     fn config(virtio: &str) -> String {
         let rest = NEEDS.iter().filter(|(_, module, _)| module.is_none());
-        let mut text: String = rest.map(|(option, _, _)| format!("{option}=y\n")).collect();
+        let rest = rest
+            .map(|need| need.0)
+            .chain([Arch::Amd64.console_option()]);
+        let mut text: String = rest.map(|option| format!("{option}=y\n")).collect();
         text.push_str(virtio);
         text
     }
@@ -112,11 +121,13 @@ mod tests {
     fn built_in_or_present_module_will_do() {
         let mut found = Found::default();
         let modular = config("CONFIG_VIRTIO_PCI=m\nCONFIG_VIRTIO_CONSOLE=y\n");
-        let e = check("x", Some(&modular), &found).unwrap_err().to_string();
+        let e = check("x", Arch::Amd64, Some(&modular), &found)
+            .unwrap_err()
+            .to_string();
         assert!(e.contains("the module virtio_pci"), "{e}");
         found.take("a/virtio_pci.ko", Vec::new());
         assert_eq!(
-            check("x", Some(&modular), &found).unwrap(),
+            check("x", Arch::Amd64, Some(&modular), &found).unwrap(),
             Vec::<String>::new()
         );
     }
@@ -124,7 +135,7 @@ mod tests {
     #[test]
     fn all_that_is_missing_is_named() {
         let text = config("# CONFIG_VIRTIO_PCI is not set\n").replace("CONFIG_PCI=y", "");
-        let e = check("x", Some(&text), &Found::default())
+        let e = check("x", Arch::Amd64, Some(&text), &Found::default())
             .unwrap_err()
             .to_string();
         for name in [
@@ -139,12 +150,14 @@ mod tests {
     #[test]
     fn without_a_configuration_the_built_in_list_decides() {
         let mut found = Found::default();
-        assert_eq!(check("x", None, &found).unwrap().len(), 1);
+        assert_eq!(check("x", Arch::Amd64, None, &found).unwrap().len(), 1);
         found.take(
             "m/modules.builtin",
             b"kernel/drivers/virtio/virtio_pci.ko\n".to_vec(),
         );
-        let e = check("x", None, &found).unwrap_err().to_string();
+        let e = check("x", Arch::Amd64, None, &found)
+            .unwrap_err()
+            .to_string();
         assert!(e.contains("virtio_console neither"), "{e}");
     }
 }

@@ -47,6 +47,7 @@ pub(crate) fn kernel(
     });
     Ok(Kernel {
         name: name.to_owned(),
+        arch: prepared.record.arch,
         release: prepared.record.release.clone(),
         package: prepared.record.package.clone(),
         sources: prepared.record.sources.clone(),

@@ -3,8 +3,10 @@
 //! Under emulation a guest takes 0.25 s (LZ4) to 0.6 s (zstd) to unpack itself; here it happens once.
 use crate::compress::{self, Packing};
 use crate::elf::Elf;
-use crate::{Error, Result};
+use crate::{Arch, Error, Result};
 use std::io::Read;
+
+mod arm;
 
 /// XEN_ELFNOTE_PHYS32_ENTRY of xen/interface/elfnote.h: the entry point that QEMU uses for an ELF kernel
 /// (PVH, CONFIG_PVH, from Linux 4.21).
@@ -13,13 +15,14 @@ const PHYS32_ENTRY: u32 = 18;
 /// A kernel image in a form that QEMU boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Image {
+    pub(crate) arch: Arch,
     /// The bytes for `-kernel`.
     pub(crate) boot: Vec<u8>,
     /// The ELF kernel, where it could be had; the same as `boot` if that has a PVH note.
     pub(crate) vmlinux: Option<Vec<u8>>,
 }
 
-/// Takes a bzImage or an ELF vmlinux, packed or not.
+/// Takes a bzImage or an ELF vmlinux, packed or not; of arm64 an `Image`, packed or in a program of EFI.
 ///
 /// # Errors
 /// It is neither; it is an ELF kernel that QEMU cannot enter; it is damaged.
@@ -28,9 +31,18 @@ pub(crate) fn image(name: &str, file: Vec<u8>) -> Result<Image> {
         Packing::Plain => file,
         _ => compress::unpack(name, &file)?,
     };
+    if let Some(image) = arm::image(name, &file)? {
+        return Ok(Image {
+            arch: Arch::Arm64,
+            boot: image,
+            vmlinux: None,
+        });
+    }
+    let arch = Arch::Amd64;
     if let Some(elf) = Elf::new(&file) {
         return if elf.has_note("Xen", PHYS32_ENTRY) {
             Ok(Image {
+                arch,
                 boot: file,
                 vmlinux: None,
             })
@@ -45,13 +57,14 @@ pub(crate) fn image(name: &str, file: Vec<u8>) -> Result<Image> {
     let payload = payload(&file).ok_or_else(|| {
         Error::new(
             name,
-            "neither a bzImage nor an ELF vmlinux for 64-bit x86",
+            "neither a bzImage nor an ELF vmlinux for 64-bit x86, nor an Image for 64-bit ARM",
             "Give the file that is called vmlinuz-VERSION in /boot",
         )
     })?;
     let Some(vmlinux) = unpack_payload(name, payload)? else {
         // A packing that we do not know: the guest unpacks it itself.
         return Ok(Image {
+            arch,
             boot: file,
             vmlinux: None,
         });
@@ -59,11 +72,13 @@ pub(crate) fn image(name: &str, file: Vec<u8>) -> Result<Image> {
     let enters = Elf::new(&vmlinux).is_some_and(|elf| elf.has_note("Xen", PHYS32_ENTRY));
     Ok(if enters {
         Image {
+            arch,
             boot: vmlinux,
             vmlinux: None,
         }
     } else {
         Image {
+            arch,
             boot: file,
             vmlinux: Some(vmlinux),
         }

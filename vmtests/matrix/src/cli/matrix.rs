@@ -125,7 +125,8 @@ fn plan(kernels: &Kernels, args: &Args) -> Result<Plan> {
     let catalogue = kernels.catalogue();
     let every = |names: &[String]| names.iter().any(|n| n == "all");
     let chosen = if args.kernels.is_empty() || every(&args.kernels) {
-        let all = catalogue.kernels.iter().map(|k| k.name.clone());
+        let all = catalogue.kernels.iter().filter(|k| k.is_of_host());
+        let all = all.map(|k| k.name.clone());
         all.chain(kernels.own().iter().map(|o| o.name.clone()))
             .collect()
     } else {

@@ -2,14 +2,14 @@
 use super::Client;
 use super::release::Release;
 use crate::lock::Part;
-use crate::{Error, Result, Scratch, compress, digest};
+use crate::{Arch, Error, Result, Scratch, compress, digest};
 use std::fs;
 
-/// The architecture whose packages are looked for.
-pub(super) const ARCHITECTURE: &str = "amd64";
+/// The index of packages of an architecture, named as from the suite's folder.
+pub(super) fn packages_of(arch: Arch) -> String {
+    format!("main/binary-{}/Packages.xz", arch.debian())
+}
 
-/// The index of packages, named as from the suite's folder.
-pub(super) const PACKAGES: &str = "main/binary-amd64/Packages.xz";
 /// The index of sources.
 pub(super) const SOURCES: &str = "main/source/Sources.xz";
 

@@ -56,7 +56,7 @@ impl Archive {
                 base,
                 &entry.suite,
                 &release,
-                index::PACKAGES,
+                &index::packages_of(entry.arch),
             )?;
             let found = resolve::newest(&index::kernels(&text), entry);
             return Ok(found.map(|mut found| {

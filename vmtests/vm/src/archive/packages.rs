@@ -2,7 +2,7 @@
 use super::index::{Package, Source};
 use super::{Archive, index, release, version};
 use crate::lock::Part;
-use crate::{Cache, Error, Result, Scratch, compress, deb};
+use crate::{Arch, Cache, Error, Result, Scratch, compress, deb};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,7 +24,7 @@ impl Archive {
         into: &Path,
     ) -> Result<Vec<String>> {
         let scratch = cache.scratch()?;
-        let text = self.index(&scratch, suite, index::PACKAGES)?;
+        let text = self.index(&scratch, suite, &index::packages_of(Arch::HOST))?;
         let packages = index::packages(&text);
         let chosen = Choice::of(suite, &packages, names)?;
         for package in chosen.values() {

@@ -6,7 +6,7 @@
 //! `linux-base-RELEASE` of 6.18 and older is different: a full image depends on it and holds all that is needed
 //! without it, and the archive drops it earlier.
 use super::Found;
-use super::index::{ARCHITECTURE, Package};
+use super::index::Package;
 use super::version::compare;
 use crate::catalogue::Entry;
 use crate::lock::{Locked, Part};
@@ -49,7 +49,7 @@ fn release<'a>(package: &'a Package, entry: &Entry) -> Option<&'a str> {
     let release = package
         .name
         .strip_prefix("linux-image-")?
-        .strip_suffix(&format!("-{}-{ARCHITECTURE}", entry.flavour))?;
+        .strip_suffix(&format!("-{}-{}", entry.flavour, entry.arch.debian()))?;
     // linux-image-6.12-cloud-amd64 has no third number: it follows the newest build and holds nothing.
     let numbers = release.split(['-', '+']).next()?;
     let build =
@@ -108,6 +108,7 @@ fn exact(dependency: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Arch;
     use crate::archive::index::kernels as parse;
 
     fn entry(series: Option<&str>) -> Entry {
@@ -116,6 +117,7 @@ mod tests {
             series: series.map(str::to_owned),
             suite: "s".into(),
             flavour: "cloud".into(),
+            arch: Arch::Amd64,
             required: true,
         }
     }

@@ -2,12 +2,12 @@
 use super::{code, kernel_names};
 use crate::kernels::{How, Kernels, LazyArchive};
 use crate::progress::note;
-use crate::{Cache, Result, interrupt};
+use crate::{Cache, Entry, Result, interrupt};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  weir-vm fetch                        every kernel of kernels.toml
+  weir-vm fetch                        every kernel of kernels.toml that is of this architecture
   weir-vm fetch 6.1 newest             these two
   weir-vm fetch --locked               exactly the builds of kernels.lock, or fail
   weir-vm fetch --archive http://mirror.example/debian
@@ -20,7 +20,7 @@ Exit codes: 0 all are there, 2 wrong arguments, 3 one could not be had";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Names of kernels as `list` shows them [default: all]
+    /// Names of kernels as `list` shows them [default: all of this architecture]
     #[arg(value_name = "KERNEL")]
     kernels: Vec<String>,
 
@@ -39,7 +39,7 @@ pub struct Args {
 pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     interrupt::install();
     let mut kernels = Kernels::open(cache, args.lock.as_deref())?;
-    let names = kernel_names(&kernels, &args.kernels)?;
+    let names = kernel_names(&kernels, &args.kernels, Entry::is_of_host)?;
     let archive: LazyArchive = args.archive.lazy();
     let mut failed = false;
     for name in names {

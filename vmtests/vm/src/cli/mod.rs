@@ -145,10 +145,15 @@ impl ArchiveArgs {
     }
 }
 
-/// The names in kernels.toml that the arguments stand for; all without an argument.
-fn kernel_names(kernels: &crate::Kernels, arguments: &[String]) -> Result<Vec<String>> {
+/// The names in kernels.toml that the arguments stand for; without an argument those that `by_default` takes.
+fn kernel_names(
+    kernels: &crate::Kernels,
+    arguments: &[String],
+    by_default: fn(&crate::Entry) -> bool,
+) -> Result<Vec<String>> {
     if arguments.is_empty() {
         let all = kernels.catalogue().kernels.iter();
+        let all = all.filter(|entry| by_default(entry));
         return Ok(all.map(|k| k.name.clone()).collect());
     }
     let mut names = Vec::new();

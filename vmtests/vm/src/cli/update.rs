@@ -40,7 +40,7 @@ pub(super) fn run(cache: &Cache, args: &Args) -> Result<u8> {
     // With --lock, the file may be about to be made.
     let existing = path.is_file().then_some(path.as_path());
     let mut kernels = Kernels::open(cache, existing)?;
-    let names = kernel_names(&kernels, &args.kernels)?;
+    let names = kernel_names(&kernels, &args.kernels, |_| true)?;
     for update in kernels.update(&args.archive.lazy(), &names)? {
         for text in update.notes {
             note(&text);

@@ -186,7 +186,7 @@ impl Kernels {
     }
 
     fn prepare(&self, build: &Locked, key: &str, packages: &[PathBuf]) -> Result<Prepared> {
-        let material = prepare::unpack(build.environment(), &build.version, packages)?;
+        let material = prepare::unpack(&build.environment(), &build.version, packages)?;
         prepare::build(&self.cache, key, material, &self.catalogue.modules.wanted)
     }
 }

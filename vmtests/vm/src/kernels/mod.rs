@@ -173,10 +173,10 @@ impl Kernels {
         };
         let environment = status
             .locked
-            .map_or(entry.name.as_str(), Locked::environment);
+            .map_or_else(|| entry.name.as_str().into(), Locked::environment);
         let name = match variant {
             Some(variant) => format!("{environment}-{}", variant.name),
-            None => environment.to_owned(),
+            None => environment.into_owned(),
         };
         variant::kernel(&self.cache, &prepared, &name, variant)
     }
@@ -191,7 +191,7 @@ impl Kernels {
             let series = || {
                 self.status_of(entry)
                     .locked
-                    .map(|l| l.environment().to_owned())
+                    .map(|l| l.environment().into_owned())
             };
             entry.name == kernel || series().is_some_and(|s| s == kernel)
         });

@@ -62,6 +62,7 @@ impl<'a> Maker<'a> {
             options,
             qemu,
             hardware: Hardware {
+                arch: kernel.arch,
                 accel,
                 memory_mib: options.memory_mib.unwrap_or(memory),
                 cpus: options.cpus,
@@ -75,7 +76,7 @@ impl<'a> Maker<'a> {
         Ok(state::key(&[
             &fingerprint(&self.qemu)?,
             &arguments,
-            &parameters(&self.kernel.parameters),
+            &parameters(self.kernel.arch, &self.kernel.parameters),
             &fingerprint(&self.kernel.image)?,
             &self.initramfs.fingerprint()?,
         ]))

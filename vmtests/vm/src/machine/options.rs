@@ -1,12 +1,15 @@
 //! What a machine may be asked to be.
 use crate::cache::variable;
 use crate::qemu::accel::Accel;
-use crate::{Error, Result};
-use std::path::PathBuf;
+use crate::{Arch, Error, Kernel, Result};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How much longer than the guest the host waits before it calls a guest hanging.
 const GRACE: Duration = Duration::from_secs(15);
+
+/// The variable that names the program of a guest of another architecture.
+const GUEST_VARIABLE: &str = "VMTESTS_GUEST_PROGRAM";
 
 /// How a machine is made. [`Options::new`] is right for tests.
 #[derive(Debug, Clone)]
@@ -14,6 +17,8 @@ pub struct Options {
     /// The program that becomes `/init` in the guest and QEMU's launcher on the host: this crate's binary, or one whose
     /// `main` begins with [`crate::guest::is_init`] and `become_qemu_if_asked` as that does.
     pub program: PathBuf,
+    /// The same program for a guest of another architecture, linked statically; `VMTESTS_GUEST_PROGRAM` names it.
+    pub guest: Option<PathBuf>,
     /// QEMU; looked for when absent.
     pub qemu: Option<PathBuf>,
     /// Who executes the guest; `VMTESTS_ACCEL` or a trial decides when absent.
@@ -68,6 +73,7 @@ impl Options {
         };
         Ok(Self {
             program,
+            guest: variable(GUEST_VARIABLE),
             qemu: None,
             accel: None,
             memory_mib: None,
@@ -75,6 +81,23 @@ impl Options {
             is_saved,
             grace: GRACE,
             slow,
+        })
+    }
+
+    /// The program that becomes `/init` of a guest with this kernel.
+    ///
+    /// # Errors
+    /// It is of another architecture, and none is named.
+    pub(crate) fn guest_for(&self, kernel: &Kernel) -> Result<&Path> {
+        if kernel.arch == Arch::HOST {
+            return Ok(&self.program);
+        }
+        self.guest.as_deref().ok_or_else(|| {
+            Error::new(
+                format!("the kernel {}", kernel.name),
+                format!("it is one of {}, and this program is not", kernel.arch.debian()),
+                format!("Name this program, built for that architecture and linked statically, with {GUEST_VARIABLE}"),
+            )
         })
     }
 }

@@ -9,7 +9,7 @@ use crate::qemu::line::Memory;
 use crate::qemu::program;
 use crate::session::Lost;
 use crate::state;
-use crate::{Cache, Error, Kernel, Result};
+use crate::{Arch, Cache, Error, Kernel, Result};
 use std::path::Path;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Machine {
         payload: &Payload,
         options: &Options,
     ) -> Result<Self> {
-        let qemu = program::find(options.qemu.as_deref(), cache)?;
+        let qemu = program::find(options.qemu.as_deref(), cache, kernel.arch)?;
         let trial = || {
             let plain = Initramfs::new(kernel, &options.program, &Payload::new())?;
             let maker = Maker::new(cache, kernel, &plain, options, qemu.clone(), Accel::Kvm)?;
@@ -53,9 +53,11 @@ impl Machine {
         };
         let accel = match options.accel {
             Some(accel) => accel,
+            None if kernel.arch != Arch::HOST => Accel::Tcg,
             None => choose(cache, trial)?,
         };
-        let initramfs = Initramfs::new(kernel, &options.program, payload)?;
+        let guest = options.guest_for(kernel)?;
+        let initramfs = Initramfs::new(kernel, guest, payload)?;
         let maker = Maker::new(cache, kernel, &initramfs, options, qemu, accel)?;
         if !options.is_saved {
             return maker.cold_only("saved states are switched off");

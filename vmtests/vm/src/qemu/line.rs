@@ -1,5 +1,6 @@
 //! The command line of QEMU.
 use super::accel::Accel;
+use crate::Arch;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -12,13 +13,14 @@ use std::path::Path;
 /// virtual address, so with random ones it translates each program and library anew whenever one starts, which is most
 /// of what such a start costs. The rest saves a third of the boot under emulation: self-tests of ciphers, certificates
 /// for signatures that are cut off, and the jitter generator, which measures for a while.
-const PARAMETERS: &str = "console=ttyS0 panic=-1 oops=panic quiet no_timer_check norandmaps \
+const PARAMETERS: &str = "panic=-1 oops=panic quiet no_timer_check norandmaps \
      rcupdate.rcu_cpu_stall_timeout=120 cryptomgr.notests=1 \
      initcall_blacklist=load_system_certificate_list,load_revocation_certificate_list,jent_mod_init";
 
 /// What is the same for a machine that boots and for its copy that goes on from the saved state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hardware {
+    pub(crate) arch: Arch,
     pub(crate) accel: Accel,
     pub(crate) memory_mib: u32,
     pub(crate) cpus: u32,
@@ -46,11 +48,7 @@ pub(crate) struct Boot<'a> {
 
 /// Everything that a saved state must agree with.
 pub(crate) fn fixed(hardware: &Hardware) -> Vec<OsString> {
-    let (accel, cpu) = match hardware.accel {
-        // No test is about a fifth level of page tables, and each emulated walk would go through it.
-        Accel::Tcg => ("tcg", "max,-la57"),
-        Accel::Kvm => ("kvm", "host"),
-    };
+    let (accel, cpu) = (hardware.accel.name(), hardware.arch.cpu(hardware.accel));
     let cpus = hardware.cpus.to_string();
     let memory = format!("{}M", hardware.memory_mib);
     #[rustfmt::skip]
@@ -74,8 +72,9 @@ pub(crate) fn line(
     boot: Option<Boot<'_>>,
 ) -> Vec<OsString> {
     let mut line = Vec::new();
+    let machine = hardware.arch.machine();
     match memory {
-        Memory::Own => line.extend(["-M".into(), "q35".into()]),
+        Memory::Own => line.extend(["-M".into(), machine.into()]),
         Memory::Saved(file) | Memory::CopyOf(file) => {
             let share = if matches!(memory, Memory::Saved(_)) {
                 "on"
@@ -85,7 +84,7 @@ pub(crate) fn line(
             let size = hardware.memory_mib;
             line.extend([
                 "-M".into(),
-                "q35,memory-backend=ram".into(),
+                format!("{machine},memory-backend=ram").into(),
                 "-object".into(),
             ]);
             line.push(option(
@@ -102,15 +101,16 @@ pub(crate) fn line(
         Some(boot) => {
             line.extend(["-kernel".into(), boot.image.into()]);
             line.extend(["-initrd".into(), boot.initramfs.into()]);
-            line.extend(["-append".into(), parameters(boot.parameters).into()]);
+            let parameters = parameters(hardware.arch, boot.parameters);
+            line.extend(["-append".into(), parameters.into()]);
         }
     }
     line
 }
 
 /// The kernel's command line.
-pub(crate) fn parameters(more: &[String]) -> String {
-    let mut all = PARAMETERS.to_owned();
+pub(crate) fn parameters(arch: Arch, more: &[String]) -> String {
+    let mut all = format!("console={} {PARAMETERS}", arch.console());
     for parameter in more {
         all.push(' ');
         all.push_str(parameter);
@@ -136,6 +136,7 @@ mod tests {
     use super::*;
 
     const HARDWARE: Hardware = Hardware {
+        arch: Arch::Amd64,
         accel: Accel::Tcg,
         memory_mib: 512,
         cpus: 1,

@@ -1,21 +1,20 @@
 //! Which QEMU.
 use crate::cache::variable;
-use crate::{Cache, Error, Result};
+use crate::{Arch, Cache, Error, Result};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The variable that names QEMU.
 const QEMU_VARIABLE: &str = "VMTESTS_QEMU";
-const NAME: &str = "qemu-system-x86_64";
-const REMEDY: &str = "Run ci/fetch-qemu, which puts one under target/qemu without installing it; or install the \
-     package qemu-system-x86; or name one with VMTESTS_QEMU=FILE";
+const REMEDY: &str = "Run `ci/fetch-qemu`, or `ci/fetch-qemu arm64`, which puts one under target/qemu without installing it; or \
+     install the package qemu-system-x86 or qemu-system-arm; or name one with VMTESTS_QEMU=FILE";
 
 /// The program to start: the one asked for, else of `VMTESTS_QEMU`, else `qemu/` beside the cache (where ci/fetch-qemu
 /// puts it) or in the target directory of the workspace, else of `PATH`.
 ///
 /// # Errors
 /// There is none, or the one asked for is no program.
-pub fn find(asked: Option<&Path>, cache: &Cache) -> Result<PathBuf> {
+pub fn find(asked: Option<&Path>, cache: &Cache, arch: Arch) -> Result<PathBuf> {
     if let Some(path) = asked
         .map(Path::to_owned)
         .or_else(|| variable(QEMU_VARIABLE))
@@ -39,9 +38,9 @@ pub fn find(asked: Option<&Path>, cache: &Cache) -> Result<PathBuf> {
         .into_iter()
         .flatten()
         .chain(std::env::split_paths(&path))
-        .map(|folder| folder.join(NAME))
+        .map(|folder| folder.join(arch.qemu()))
         .find(|file| is_program(file))
-        .ok_or_else(|| Error::new(NAME, "not found in target/qemu nor in PATH", REMEDY))
+        .ok_or_else(|| Error::new(arch.qemu(), "not found in target/qemu nor in PATH", REMEDY))
 }
 
 fn is_program(path: &Path) -> bool {
@@ -56,13 +55,13 @@ mod tests {
     #[test]
     fn a_qemu_that_is_not_there_is_named_with_what_helps() {
         let cache = Cache::open(Some("/nonexistent/vmtests".into())).unwrap();
-        let e = find(Some(Path::new("/nonexistent/qemu")), &cache).unwrap_err();
+        let e = find(Some(Path::new("/nonexistent/qemu")), &cache, Arch::Amd64).unwrap_err();
         assert_eq!(e.input, "/nonexistent/qemu");
         assert!(
             e.remedy.contains("ci/fetch-qemu") && e.remedy.contains("VMTESTS_QEMU"),
             "{e}"
         );
-        let e = find(Some(Path::new("/etc/passwd")), &cache).unwrap_err();
+        let e = find(Some(Path::new("/etc/passwd")), &cache, Arch::Amd64).unwrap_err();
         assert!(e.reason.contains("not a program"), "{e}");
     }
 }

@@ -1,0 +1,90 @@
+//! Kernels of arm64: an `Image`, as it is or in a program of EFI that unpacks it.
+use crate::compress;
+use crate::{Error, Result};
+
+/// Documentation/arch/arm64/booting.rst: `magic`, and its place in the header.
+const MAGIC: (usize, &[u8]) = (56, b"ARM\x64");
+/// drivers/firmware/efi/libstub/zboot-header.S: the program of EFI ("MZ"), and that it holds a kernel ("zimg" at 4). Then
+/// come the place and the size of the payload, each in four bytes, at 8 and 12.
+const ZBOOT: (&[u8], usize, &[u8]) = (b"MZ", 4, b"zimg");
+
+/// The bytes for `-kernel`; `None` if it is no kernel of arm64.
+///
+/// # Errors
+/// The payload is cut off or damaged.
+pub(super) fn image(name: &str, file: &[u8]) -> Result<Option<Vec<u8>>> {
+    if is_image(file) {
+        return Ok(Some(file.to_owned()));
+    }
+    let (start, at, kind) = ZBOOT;
+    if !file.starts_with(start) || file.get(at..at + kind.len()) != Some(kind) {
+        return Ok(None);
+    }
+    let number = |at: usize| {
+        let bytes = file.get(at..)?.first_chunk()?;
+        usize::try_from(u32::from_le_bytes(*bytes)).ok()
+    };
+    let payload = || {
+        let (at, size) = (number(8)?, number(12)?);
+        file.get(at..at.checked_add(size)?)
+    };
+    let payload = payload().ok_or_else(|| {
+        Error::new(
+            name,
+            "the kernel in this program of EFI is cut off",
+            "Get the file again",
+        )
+    })?;
+    let image = compress::unpack(name, payload)?;
+    match is_image(&image) {
+        true => Ok(Some(image)),
+        false => Err(Error::new(
+            name,
+            "this program of EFI holds no kernel of arm64",
+            "Give the file that is called vmlinuz-VERSION in /boot",
+        )),
+    }
+}
+
+fn is_image(file: &[u8]) -> bool {
+    let (at, magic) = MAGIC;
+    file.get(at..at + magic.len()) == Some(magic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn kernel() -> Vec<u8> {
+        let mut file = vec![0; 64];
+        file[56..60].copy_from_slice(b"ARM\x64");
+        file.extend(b"Linux version 6.9.1-arm (x@y)");
+        file
+    }
+
+    fn zboot(payload: &[u8]) -> Vec<u8> {
+        let mut file = b"MZ\0\0zimg".to_vec();
+        file.extend(64_u32.to_le_bytes());
+        file.extend(u32::try_from(payload.len()).unwrap().to_le_bytes());
+        file.resize(64, 0);
+        file.extend(payload);
+        file.extend(b"trailer");
+        file
+    }
+
+    #[test]
+    fn an_image_as_it_is_and_in_a_program_of_efi() {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&kernel()).unwrap();
+        let gzip = gzip.finish().unwrap();
+        for file in [kernel(), zboot(&gzip)] {
+            assert_eq!(image("x", &file).unwrap().unwrap(), kernel());
+        }
+        assert_eq!(image("x", b"\x7fELF").unwrap(), None);
+        let mut cut = zboot(&gzip);
+        cut.truncate(70);
+        assert!(image("x", &cut).unwrap_err().reason.contains("cut off"));
+        assert!(image("x", &zboot(&gzip[..gzip.len() / 2])).is_err());
+    }
+}
