@@ -116,11 +116,11 @@ fn root_gets_an_answer_to_everything_and_the_jobs_that_were_asked_for() {
     assert!(!run.stdout.contains('\x1b'), "no colours in a pipe");
     // The answer first, and about what weir does; the rest after the details.
     let lines: Vec<&str> = run.stdout.lines().collect();
-    let sentence = lines[0].contains("here: sidecar") && lines[0].contains("sidecar-tproxy");
+    let sentence = lines[0].contains("here: sidecar, sidecar-tproxy, ambient");
     assert!(sentence && !lines[0].contains("ebpf"), "{}", run.stdout);
     assert!(lines[1].starts_with("sidecar ") && lines[2].starts_with("sidecar-tproxy "));
     let at = |beginning: &str| lines.iter().position(|l| l.starts_with(beginning)).unwrap();
-    assert!(at("kernel ") < at("What weir does not do yet") && at("NF_TABLES") < at("ambient "));
+    assert!(at("kernel ") < at("What weir does not do yet") && at("NF_TABLES") < at("ebpf "));
 }
 
 /// Without bpf(2) nothing is lost that weir does.
@@ -152,7 +152,7 @@ fn what_weir_does_not_do_yet_spoils_no_verdict() {
         .filter(|j| j["doneByWeir"] == true)
         .map(|j| &j["job"])
         .collect();
-    assert_eq!(done, ["sidecar", "sidecar-tproxy"]);
+    assert_eq!(done, ["sidecar", "sidecar-tproxy", "ambient"]);
 }
 
 // matrix: host: about messages during a slow run, which any kernel can be
