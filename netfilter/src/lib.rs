@@ -2,7 +2,7 @@
 //!
 //! Nothing here knows Istio, Kubernetes or CNI. There are three engines, each with values of its own, which it
 //! reads, plans, applies and reads back: [`nft`] (nf_tables), [`xtables`] (legacy tables) and [`ipset`]. [`probe`] tells
-//! what of them a kernel has. Start with [`nft::Ruleset`], the rules as values, and [`nft::NftEngine::apply`].
+//! what of them a kernel has, and [`conntrack`] reads what NAT made of a connection. Start with [`nft::Ruleset`], the rules as values, and [`nft::NftEngine::apply`].
 //!
 //! Four types matter in each engine: a `Ruleset` (in [`ipset`]: a `Set`) is plain data;
 //! [`NftEngine`](nft::NftEngine), [`XtEngine`](xtables::XtEngine) or [`IpsetEngine`](ipset::IpsetEngine) is a connection
@@ -39,6 +39,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod conntrack;
 mod converge;
 mod diff;
 pub mod ipset;

@@ -6,6 +6,7 @@ use weir_testing::c;
 
 use c::REMEDY;
 use std::collections::{BTreeMap, BTreeSet};
+use weir_netfilter::conntrack;
 use weir_netfilter::nft::{expr::Expr, raw, wire};
 
 const INCLUDES: &str = "\
@@ -25,6 +26,7 @@ const INCLUDES: &str = "\
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nf_conntrack_common.h>
 #include <linux/netfilter/nf_nat.h>
+#include <linux/netfilter/nfnetlink_conntrack.h>
 #include <linux/netfilter/nf_log.h>
 #include <linux/types.h>
 #include <linux/netfilter/nf_synproxy.h>
@@ -58,6 +60,7 @@ fn ours() -> Vec<(&'static str, i64)> {
         .iter()
         .copied()
         .chain(weir_netlink::nfnetlink::constants())
+        .chain(conntrack::constants())
         .chain(attributes)
         .chain(states)
         .collect()

@@ -25,6 +25,15 @@ Examples:
   weir apply sidecar --pod pod.yaml --pid 4711
   weir apply sidecar --config config.json --netns pod --dry-run";
 
+const LIVE: &str = "\
+Of each address family that the namespace has an address of, one TCP connection leaves it and one from another \
+namespace comes in, each reset at once; with --dns queries too. Connection tracking tells where they landed: expected \
+are the ports 15001 (outbound), 15006 (inbound) and 15053 (DNS). A proxy need not run. In ambient mode connections of the \
+node are let through as probes, so --from has to name the namespace of another pod.
+
+Exit codes: 0 every connection was redirected; 1 at least one was not; 2 the arguments cannot be used; 3 of at least \
+one it could not be found out, as without nf_conntrack_netlink.";
+
 /// Steer pod traffic into a sidecar proxy, natively: no iptables, nft or ip is executed.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, after_help = format!("{CODES}\n\n{EXAMPLE}"), propagate_version = true)]
@@ -132,6 +141,12 @@ pub(super) enum VerifyCommand {
         after_help = "Example:\n  weir verify ambient --config request.json --netns /run/netns/pod --json"
     )]
     Ambient(VerifyArgs),
+    /// Make connections in the namespace of a pod of this node, and see where they land
+    #[command(after_help = format!("{LIVE}\n\nExample:\n  weir verify pod shop/web --live --from other"))]
+    Pod(LivePodArgs),
+    /// Make connections in a network namespace, and see where they land
+    #[command(after_help = format!("{LIVE}\n\nExample:\n  weir verify netns /run/netns/pod --live --dns 10.96.0.10"))]
+    Netns(LiveNetnsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -166,6 +181,46 @@ pub(super) struct VerifyArgs {
     pub(super) desired: DesiredArgs,
     #[command(flatten)]
     pub(super) target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LivePodArgs {
+    /// The pod; without a namespace, of the namespace default
+    #[arg(value_name = "[NAMESPACE/]NAME")]
+    pub(super) pod: String,
+    #[command(flatten)]
+    pub(super) live: LiveArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LiveNetnsArgs {
+    /// The network namespace: a name as of `ip netns`, or a path, which has a slash
+    #[arg(value_name = "NAME|PATH", value_parser = namespace)]
+    pub(super) netns: PathBuf,
+    #[command(flatten)]
+    pub(super) live: LiveArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LiveArgs {
+    /// Make connections; no other way to verify is known here: rules are compared by `verify sidecar` and `verify ambient`
+    #[arg(long, required = true)]
+    pub(super) live: bool,
+    /// The network namespace that inbound connections come from [default: that of this process]
+    #[arg(long, value_name = "NAME|PATH", value_parser = namespace, conflicts_with = "outbound_only")]
+    pub(super) from: Option<PathBuf>,
+    /// Make no inbound connection
+    #[arg(long)]
+    pub(super) outbound_only: bool,
+    /// A name server that queries of the pod are captured for; may be repeated [default: DNS is not tried]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) dns: Vec<IpAddr>,
+    /// Where outbound connections go, one of each family [default: 192.0.2.1 and 2001:db8::1]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) to: Vec<IpAddr>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -18,6 +18,7 @@ mod bundle;
 mod cni;
 mod commands;
 mod failure;
+mod live;
 mod output;
 mod patient;
 mod preflight;
@@ -107,6 +108,8 @@ fn command(command: Command) -> Result<u8, Failure> {
         Command::Verify(Verify { what }) => match what {
             VerifyCommand::Sidecar(a) => sidecar::verify(&a),
             VerifyCommand::Ambient(a) => ambient::verify(&a),
+            VerifyCommand::Pod(a) => live::pod(&a),
+            VerifyCommand::Netns(a) => live::netns(&a),
         },
         Command::Show(a) => show::show(&a),
         Command::Clean(Clean {

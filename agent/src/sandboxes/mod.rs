@@ -13,6 +13,7 @@
 mod cgroup;
 pub(crate) mod claims;
 pub mod cri;
+pub(crate) mod named;
 pub(crate) mod place;
 
 use place::{Identity, Place, Processes, Scan, not_nested, owns};

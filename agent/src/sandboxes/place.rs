@@ -52,6 +52,14 @@ impl Identity {
         }
     }
 
+    /// Of a pod of which only the UID is known.
+    pub(crate) fn called(uid: &str) -> Self {
+        Self {
+            uids: vec![uid.to_owned()],
+            ..Self::default()
+        }
+    }
+
     /// The same pod with these addresses, while the API server knows none.
     pub(crate) fn or_addresses(mut self, told: &[IpAddr]) -> Self {
         if self.addresses.is_empty() {

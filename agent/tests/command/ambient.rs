@@ -349,3 +349,72 @@ fn what_cannot_be_used_is_named_and_nothing_is_changed() {
     );
     assert_eq!(own.code, 2, "{own:?}");
 }
+
+/// A pod with a way out, and another pod that calls it.
+fn pod_and_caller() -> (Netns, Netns) {
+    let (pod, caller) = (pod(), pod());
+    let caller_path = path(&caller);
+    let link = "link add eth0 type veth peer name eth0 netns";
+    let words: Vec<&str> = link.split(' ').chain([caller_path.as_str()]).collect();
+    inside(&pod, "ip", &words);
+    for (netns, address, other) in [
+        (&pod, "10.97.0.2/24", "10.97.0.1"),
+        (&caller, "10.97.0.1/24", "10.97.0.2"),
+    ] {
+        inside(netns, "ip", &["address", "add", address, "dev", "eth0"]);
+        inside(netns, "ip", &["link", "set", "eth0", "up"]);
+        inside(netns, "ip", &["route", "add", "default", "via", other]);
+    }
+    (pod, caller)
+}
+
+#[test]
+fn where_connections_land_is_proved_by_making_them() {
+    let _ = weir_testing::namespace_or_skip!();
+    let (pod, caller) = pod_and_caller();
+    let (pod_path, caller_path) = (path(&pod), path(&caller));
+    let live = |more: &[&str]| {
+        let run = weir(&[&["verify", "netns", &pod_path, "--live"], more].concat());
+        (run.code, run.stdout + &run.stderr)
+    };
+    let from = ["--from", caller_path.as_str()];
+    let (code, text) = live(&from);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("not redirected"), "{text}");
+    for engine in ["nft", "xtables"] {
+        let request = TempFile::new(&json!({"config": {"redirect_dns": true}}).to_string());
+        let (code, text) = ambient("apply", Path::new(request.path()), &pod_path, engine);
+        assert_eq!(code, 0, "{text}");
+        let (code, text) = live(&[&from[..], &["--dns", "192.0.2.53"]].concat());
+        assert_eq!(code, 0, "{text}");
+        assert!(text.contains("landed at 127.0.0.1:15001"), "{text}");
+        let (code, text) = live(&[&from[..], &["--json"]].concat());
+        assert_eq!(code, 0, "{text}");
+        let found: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(found["redirected"], "yes", "{text}");
+        let connections = found["connections"].as_array().unwrap();
+        assert_eq!(connections.len(), 2, "{text}");
+        assert_eq!(connections[1]["direction"], "inbound", "{text}");
+    }
+    // What cannot be used, and what cannot be found out.
+    let usage = |args: &[&str], part: &str| {
+        let run = weir(args);
+        assert_eq!(run.code, 2, "{args:?}: {}", run.stderr);
+        assert!(run.stderr.contains(part), "{args:?}: {}", run.stderr);
+    };
+    usage(&["verify", "netns", &pod_path], "--live");
+    usage(&["verify", "netns", "/nowhere/x", "--live"], "/nowhere/x");
+    usage(
+        &["verify", "netns", &pod_path, "--live", "--from", &pod_path],
+        "same namespace",
+    );
+    let (code, text) = live(&["--outbound-only", "--to", "10.97.9.9"]);
+    assert_eq!(code, 0, "{text}");
+    inside(&pod, "ip", &["route", "del", "default"]);
+    let (code, text) = live(&["--outbound-only"]);
+    assert_eq!(code, 3, "{text}");
+    assert!(text.contains("no route there"), "{text}");
+    let gone = weir(&["verify", "pod", "shop/web", "--live"]);
+    assert_eq!(gone.code, 3, "{}", gone.stdout);
+    assert!(gone.stderr.contains("weir verify netns"), "{}", gone.stderr);
+}

@@ -20,6 +20,7 @@ mod ebpf;
 use weir_testing::effort;
 mod inbound;
 mod invalid;
+mod live;
 mod outbound;
 mod own;
 mod random;

@@ -1,0 +1,125 @@
+//! Connections to the pod.
+
+use crate::connection::{Begun, Connection, reserve};
+use crate::proof::{Answer, Check, Direction, Landed};
+use crate::tracking::Tracking;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use weir_netfilter::conntrack::{Entry, Transport};
+use weir_netlink::Netns;
+use weir_netlink::route::AddressFamily;
+
+/// How long a connection may take until it is answered. A lost SYN is sent again after 1 s.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// One connection to the pod.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Inbound {
+    pub(crate) family: AddressFamily,
+    /// The pod's address.
+    pub(crate) pod: IpAddr,
+    pub(crate) expected: u16,
+    /// An earlier connection was tracked here, so one that arrives will be.
+    pub(crate) tracks: bool,
+}
+
+impl Inbound {
+    /// Makes it from the namespace of a caller.
+    pub(crate) fn check(self, conntrack: &mut dyn Tracking, caller: &Netns) -> Check {
+        let begin = |to| {
+            Check::begin(
+                self.family,
+                Direction::Inbound,
+                Transport::Tcp,
+                to,
+                self.expected,
+            )
+        };
+        let (held, port) = match reserve(self.pod) {
+            Ok(reserved) => reserved,
+            Err(e) => {
+                let why = format!("no port of the pod could be reserved: {e}");
+                return begin(None).answered(Answer::Unknown, why);
+            }
+        };
+        let to = SocketAddr::new(self.pod, port);
+        let made = caller.run(|| {
+            let connection = Connection::begin(Transport::Tcp, to, &[])?;
+            let begun = connection.answer(PATIENCE)?;
+            // Not reset before its entry was read.
+            Ok::<_, io::Error>((connection, begun))
+        });
+        let (connection, begun) = match made {
+            Ok(Ok(made)) => made,
+            Ok(Err(e)) => {
+                let why = format!("the caller's connection failed on its way: {e}");
+                return begin(Some(to)).answered(Answer::Unknown, why);
+            }
+            Err(e) => return begin(Some(to)).answered(Answer::Unknown, e.to_string()),
+        };
+        let check = Check {
+            from: Some(connection.from),
+            ..begin(Some(to))
+        };
+        // By the port that was made for it: the source may have been changed on the way.
+        let is_it = |entry: &Entry| {
+            entry.original.destination == to && entry.original.transport == Transport::Tcp
+        };
+        let found = conntrack.begun(&is_it);
+        let reports = conntrack.reports();
+        drop(held);
+        match found {
+            Ok(None) if begun != Begun::Accepted && !reports => check.answered(
+                Answer::Unknown,
+                "the kernel reports no connections: set net.netfilter.nf_conntrack_events to 1",
+            ),
+            Ok(entry) => self.judge(check, entry, begun, connection.from),
+            Err(e) => check.answered(Answer::Unknown, e.to_string()),
+        }
+    }
+
+    fn judge(self, check: Check, entry: Option<Entry>, begun: Begun, from: SocketAddr) -> Check {
+        let landed = |landed| Check {
+            landed: Some(landed),
+            ..check.clone()
+        };
+        let redirected = entry.filter(Entry::is_redirected).map(|e| e.lands_at());
+        if let Some(at) = redirected {
+            let (answer, reason) = match (at.port() == self.expected, begun) {
+                (true, Begun::Refused) => (
+                    Answer::Yes,
+                    "redirected; nothing listens there: the proxy is not ready",
+                ),
+                (true, _) => (Answer::Yes, "redirected"),
+                (false, _) => (Answer::No, "redirected to another port"),
+            };
+            return landed(Landed::At(at)).answered(answer, reason);
+        }
+        // The port is bound here by a socket that does not listen, so only a transparent listener takes it.
+        if begun == Begun::Accepted {
+            let reason = "accepted by a transparent listener";
+            return landed(Landed::Transparent).answered(Answer::Yes, reason);
+        }
+        match entry {
+            Some(entry) if entry.original.source.ip() != from.ip() => {
+                let source = entry.original.source.ip();
+                check.answered(
+                    Answer::Unknown,
+                    format!(
+                        "the node sent it from {source}, as probes, which are let through: give a caller \
+                         in another pod"
+                    ),
+                )
+            }
+            Some(entry) if begun == Begun::Refused => landed(Landed::At(entry.lands_at()))
+                .answered(Answer::No, "not redirected: the pod itself refused it"),
+            None if begun == Begun::Refused && !self.tracks => check.answered(
+                Answer::No,
+                "not redirected: it was refused, and the pod tracks no connections, which redirection needs",
+            ),
+            Some(_) => check.answered(Answer::Unknown, "it arrived in the pod and was dropped"),
+            None => check.answered(Answer::Unknown, "it did not arrive in the pod"),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Connections that the pod makes.
+
+use crate::connection::{Begun, Connection};
+use crate::proof::{Answer, Check, Direction, Landed};
+use crate::tracking::Tracking;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use weir_netfilter::conntrack::{Entry, Transport, Tuple};
+use weir_netlink::Result;
+use weir_netlink::route::AddressFamily;
+
+/// Istio's rules for DNS put queries into zones of their own, so that those of the proxy and of the application do not
+/// collide.
+const ZONES: [u16; 3] = [0, 1, 2];
+/// An ordinary port of a service.
+const PORT: u16 = 80;
+/// The port of name servers.
+const DNS: u16 = 53;
+/// How long a connection may take until it is answered: within the pod it is at once.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A query for the address of `weir.invalid`: a name that no server knows (RFC 6761).
+const QUERY: &[u8] =
+    b"\x77\x65\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04weir\x07invalid\x00\x00\x01\x00\x01";
+
+/// A TCP connection of an application.
+pub(crate) fn connection(
+    conntrack: &mut dyn Tracking,
+    family: AddressFamily,
+    to: IpAddr,
+    expected: u16,
+) -> Check {
+    let to = SocketAddr::new(to, PORT);
+    let check = Check::begin(
+        family,
+        Direction::Outbound,
+        Transport::Tcp,
+        Some(to),
+        expected,
+    );
+    run(conntrack, check, to, &[])
+}
+
+/// A query of an application.
+pub(crate) fn query(
+    conntrack: &mut dyn Tracking,
+    family: AddressFamily,
+    transport: Transport,
+    to: IpAddr,
+    expected: u16,
+) -> Check {
+    let to = SocketAddr::new(to, DNS);
+    let check = Check::begin(family, Direction::Dns, transport, Some(to), expected);
+    run(conntrack, check, to, QUERY)
+}
+
+fn run(conntrack: &mut dyn Tracking, check: Check, to: SocketAddr, payload: &[u8]) -> Check {
+    let connection = match Connection::begin(check.transport, to, payload) {
+        Ok(connection) => connection,
+        Err(e) => return check.answered(Answer::Unknown, not_begun(&e)),
+    };
+    let check = Check {
+        from: Some(connection.from),
+        ..check
+    };
+    let original = Tuple {
+        transport: check.transport,
+        source: connection.from,
+        destination: to,
+    };
+    let begun = connection.answer(PATIENCE).ok();
+    match find(conntrack, &original) {
+        Err(e) => check.answered(Answer::Unknown, e.to_string()),
+        // The entry of a refused connection is removed.
+        Ok(None) if begun == Some(Begun::Refused) && !conntrack.reports() => check.answered(
+            Answer::Unknown,
+            "it was refused, and the kernel does not report refused connections: try again while the proxy runs, or \
+             set net.netfilter.nf_conntrack_events to 1",
+        ),
+        // NAT is part of connection tracking: what is not tracked is not redirected.
+        Ok(None) => check.answered(
+            Answer::No,
+            "connection tracking has no such connection: nothing redirects it, or a rule dropped it",
+        ),
+        Ok(Some(entry)) => judge(check, &entry, begun),
+    }
+}
+
+fn find(conntrack: &mut dyn Tracking, original: &Tuple) -> Result<Option<Entry>> {
+    for zone in ZONES {
+        if let Some(entry) = conntrack.find(original, zone)? {
+            return Ok(Some(entry));
+        }
+    }
+    conntrack.begun(&|entry| entry.original == *original)
+}
+
+fn judge(check: Check, entry: &Entry, begun: Option<Begun>) -> Check {
+    let at = entry.lands_at();
+    let check = Check {
+        landed: Some(Landed::At(at)),
+        ..check
+    };
+    match (entry.is_redirected(), at.port() == check.expected) {
+        (true, true) if begun == Some(Begun::Refused) => check.answered(
+            Answer::Yes,
+            "redirected; nothing listens there: the proxy is not ready",
+        ),
+        (true, true) => check.answered(Answer::Yes, "redirected"),
+        (true, false) => check.answered(Answer::No, "redirected to another port"),
+        (false, _) => check.answered(
+            Answer::No,
+            "not redirected: it leaves for the address that was asked for",
+        ),
+    }
+}
+
+fn not_begun(e: &io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+            format!("the namespace has no route there: {e}")
+        }
+        io::ErrorKind::PermissionDenied => format!("a rule drops what is sent there: {e}"),
+        _ => format!("the connection could not be begun: {e}"),
+    }
+}

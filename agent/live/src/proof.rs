@@ -1,0 +1,253 @@
+//! The result: one check for each connection, and what follows from all of them.
+
+use serde_json::{Value, json};
+use std::fmt;
+use std::net::SocketAddr;
+use weir_netfilter::conntrack::Transport;
+use weir_netlink::NetnsId;
+use weir_netlink::route::AddressFamily;
+
+/// Whether a connection was redirected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Answer {
+    /// It landed where it was expected.
+    Yes,
+    /// It could not be found out.
+    Unknown,
+    /// It did not.
+    No,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Yes => "yes",
+            Self::Unknown => "unknown",
+            Self::No => "no",
+        })
+    }
+}
+
+/// Which traffic a connection stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// From the pod to another host.
+    Outbound,
+    /// A query of the pod to a name server.
+    Dns,
+    /// From another host to the pod.
+    Inbound,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Outbound => "outbound",
+            Self::Dns => "dns",
+            Self::Inbound => "inbound",
+        })
+    }
+}
+
+/// Where a connection landed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Landed {
+    /// At this address; without redirection the one that was asked for.
+    At(SocketAddr),
+    /// At a listener that accepts connections to any address (`IP_TRANSPARENT`).
+    Transparent,
+}
+
+impl fmt::Display for Landed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(address) => address.fmt(f),
+            Self::Transparent => f.write_str("a transparent listener"),
+        }
+    }
+}
+
+/// One connection: what was expected, and what was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// The address family.
+    pub family: AddressFamily,
+    /// Which traffic it stands for.
+    pub direction: Direction,
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// Its source, as the sender knows it; `None`: it could not be begun.
+    pub from: Option<SocketAddr>,
+    /// The address that was asked for.
+    pub to: Option<SocketAddr>,
+    /// The port at which it is expected.
+    pub expected: u16,
+    /// Where it landed, if that is known.
+    pub landed: Option<Landed>,
+    /// Whether it landed there.
+    pub answer: Answer,
+    /// Why that is the answer.
+    pub reason: String,
+}
+
+impl Check {
+    pub(crate) fn begin(
+        family: AddressFamily,
+        direction: Direction,
+        transport: Transport,
+        to: Option<SocketAddr>,
+        expected: u16,
+    ) -> Self {
+        Self {
+            family,
+            direction,
+            transport,
+            from: None,
+            to,
+            expected,
+            landed: None,
+            answer: Answer::Unknown,
+            reason: String::new(),
+        }
+    }
+
+    pub(crate) fn answered(self, answer: Answer, reason: impl Into<String>) -> Self {
+        Self {
+            answer,
+            reason: reason.into(),
+            ..self
+        }
+    }
+
+    fn json(&self) -> Value {
+        let text = |address: Option<SocketAddr>| address.map(|a| a.to_string());
+        json!({
+            "family": self.family.to_string(),
+            "direction": self.direction.to_string(),
+            "protocol": self.transport.to_string(),
+            "from": text(self.from),
+            "to": text(self.to),
+            "expectedPort": self.expected,
+            "landed": self.landed.map(|l| l.to_string()),
+            "answer": self.answer.to_string(),
+            "reason": self.reason,
+        })
+    }
+}
+
+impl fmt::Display for Check {
+    /// One line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (answer, family, direction) = (self.answer, self.family, self.direction);
+        write!(f, "{answer:<7}  {family} {direction} {}", self.transport)?;
+        if let Some(to) = self.to {
+            write!(f, " to {to}")?;
+        }
+        if let Some(landed) = self.landed {
+            write!(f, ": landed at {landed}")?;
+        }
+        write!(
+            f,
+            ", expected at port {}: {}",
+            self.expected,
+            self.reason.replace('\n', " ")
+        )
+    }
+}
+
+/// All connections of one namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// The namespace in which they were made.
+    pub netns: NetnsId,
+    /// One for each connection, by family; none when the namespace has no address.
+    pub checks: Vec<Check>,
+}
+
+impl Proof {
+    /// No if one connection was not redirected; otherwise unknown if one is unknown, or none was made.
+    #[must_use]
+    pub fn answer(&self) -> Answer {
+        let worst = self.checks.iter().map(|check| check.answer).max();
+        worst.unwrap_or(Answer::Unknown)
+    }
+
+    /// The first check that gives [`Proof::answer`] its value, unless that is yes.
+    #[must_use]
+    pub fn first_problem(&self) -> Option<&Check> {
+        let answer = self.answer();
+        let is_it = |check: &&Check| check.answer == answer && answer != Answer::Yes;
+        self.checks.iter().find(is_it)
+    }
+
+    /// As one JSON object.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let checks: Vec<Value> = self.checks.iter().map(Check::json).collect();
+        json!({
+            "netns": self.netns.to_string(),
+            "redirected": self.answer().to_string(),
+            "connections": checks,
+        })
+    }
+}
+
+impl fmt::Display for Proof {
+    /// One line for each connection, then one with the answer.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for check in &self.checks {
+            writeln!(f, "{check}")?;
+        }
+        let netns = self.netns;
+        match (self.answer(), self.checks.is_empty()) {
+            (_, true) => writeln!(
+                f,
+                "unknown: {netns} has no address but loopback and link-local ones, so nothing could be sent"
+            ),
+            (Answer::Yes, _) => {
+                writeln!(
+                    f,
+                    "redirected: {netns}, every connection landed as expected"
+                )
+            }
+            (Answer::No, _) => writeln!(
+                f,
+                "not redirected: {netns}, at least one connection did not land as expected"
+            ),
+            (Answer::Unknown, _) => writeln!(
+                f,
+                "unknown: {netns}, of at least one connection it could not be found out"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proof(answers: &[Answer]) -> Proof {
+        let check = |answer: &Answer| {
+            let (family, transport) = (AddressFamily::V4, Transport::Tcp);
+            Check::begin(family, Direction::Outbound, transport, None, 15001).answered(*answer, "")
+        };
+        Proof {
+            netns: NetnsId { dev: 4, ino: 5 },
+            checks: answers.iter().map(check).collect(),
+        }
+    }
+
+    #[test]
+    fn the_worst_answer_counts_and_no_connection_proves_nothing() {
+        use Answer::{No, Unknown, Yes};
+        for (answers, all) in [
+            (&[][..], Unknown),
+            (&[Yes, Yes], Yes),
+            (&[Yes, Unknown], Unknown),
+            (&[Unknown, No, Yes], No),
+        ] {
+            assert_eq!(proof(answers).answer(), all, "{answers:?}");
+        }
+        assert!(proof(&[]).to_string().starts_with("unknown"));
+    }
+}

@@ -1,0 +1,56 @@
+//! `weir verify pod|netns --live`
+
+use super::args::{LiveArgs, LiveNetnsArgs, LivePodArgs};
+use super::failure::{Failure, code};
+use super::output;
+use crate::sandboxes::named;
+use std::path::Path;
+use weir_live::{Answer, Plan, prove};
+use weir_netlink::Netns;
+
+/// `weir verify netns --live`
+pub(super) fn netns(a: &LiveNetnsArgs) -> Result<u8, Failure> {
+    run(&open(&a.netns)?, &a.live)
+}
+
+/// `weir verify pod --live`
+pub(super) fn pod(a: &LivePodArgs) -> Result<u8, Failure> {
+    let (namespace, name) = a.pod.split_once('/').unwrap_or(("default", &a.pod));
+    let netns = named::find(namespace, name).map_err(Failure::unknown)?;
+    run(&netns, &a.live)
+}
+
+fn open(path: &Path) -> Result<Netns, Failure> {
+    let unknown = |e: &weir_netlink::Error| Failure::unknown(e);
+    Netns::open(path).map_err(|e| Failure::of_namespace(&e, unknown))
+}
+
+fn run(netns: &Netns, a: &LiveArgs) -> Result<u8, Failure> {
+    let caller = match (&a.from, a.outbound_only) {
+        (_, true) => None,
+        (Some(path), _) => Some(open(path)?),
+        (None, _) => Some(Netns::current().map_err(Failure::unknown)?),
+    };
+    if caller.as_ref().is_some_and(|c| c.id() == netns.id()) {
+        return Err(Failure::usage(
+            "a caller in the same namespace proves nothing about inbound connections: name another one with --from, \
+             or give --outbound-only",
+        ));
+    }
+    let plan = Plan {
+        destinations: a.to.clone(),
+        name_servers: a.dns.clone(),
+        caller: caller.as_ref(),
+        ..Plan::default()
+    };
+    let proof = prove(netns, &plan).map_err(Failure::unknown)?;
+    match a.json {
+        true => output::json(&proof.json())?,
+        false => output::text(&proof.to_string())?,
+    };
+    Ok(match proof.answer() {
+        Answer::Yes => code::SUCCESS,
+        Answer::No => code::FAILED,
+        Answer::Unknown => code::UNKNOWN,
+    })
+}

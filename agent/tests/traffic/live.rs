@@ -1,0 +1,128 @@
+//! The proof of redirection, on pods whose redirection is known by other means.
+// matrix: smoke; variants 6.12-rt
+
+use crate::ambient::redirect;
+use crate::support::{CASES, Case, REDIRECT, config, lab, program};
+use serde_json::{Value, json};
+use std::net::{IpAddr, SocketAddr};
+use weir_cni::redirection::Sandbox;
+use weir_demo::{Lab, Mode, Place, Stage};
+use weir_live::{Answer, Direction, Landed, Plan, Proof, prove};
+
+/// Every direction that is asked for, in both families that the kernel has.
+fn proof(lab: &Lab, caller: bool, dns: bool) -> Proof {
+    let servers: Vec<IpAddr> = lab.families().iter().map(|f| lab.service(*f)).collect();
+    let plan = Plan {
+        name_servers: if dns { servers } else { Vec::new() },
+        caller: caller.then(|| lab.netns(Place::Client)),
+        ..Plan::default()
+    };
+    let proof = prove(lab.netns(Place::Pod), &plan).expect("entered");
+    let each = 1 + usize::from(caller) + 2 * usize::from(dns);
+    assert_eq!(proof.checks.len(), each * lab.families().len(), "{proof}");
+    proof
+}
+
+#[track_caller]
+fn expect(proof: &Proof, direction: Direction, answer: Answer, case: Case) {
+    let of = |c: &&weir_live::Check| c.direction == direction;
+    let checks: Vec<_> = proof.checks.iter().filter(of).collect();
+    assert!(!checks.is_empty(), "{proof}");
+    for check in checks {
+        assert_eq!(check.answer, answer, "{case:?}\n{proof}");
+    }
+}
+
+fn sidecar(lab: &Lab, case: Case, more: Value) {
+    let config = config(case.mode, more);
+    program(lab.netns(Place::Pod), case.engine, &config);
+}
+
+#[test]
+fn a_redirected_pod_is_proved_to_be_with_a_proxy_and_without() {
+    for case in CASES {
+        let Some(lab) = lab() else { return };
+        let dns = json!({ "redirect_dns": true, "capture_all_dns": true });
+        sidecar(&lab, case, dns);
+        let idle = proof(&lab, true, true);
+        expect(&idle, Direction::Outbound, Answer::Yes, case);
+        expect(&idle, Direction::Dns, Answer::Yes, case);
+        match case.mode {
+            Mode::Redirect => expect(&idle, Direction::Inbound, Answer::Yes, case),
+            // Without a listener nft's tproxy lets the packet go on, and that of legacy tables drops it.
+            Mode::Tproxy => assert_ne!(idle.answer(), Answer::Yes, "{case:?}\n{idle}"),
+        }
+
+        let stage = Stage::open(&lab, case.mode).expect("all listeners");
+        let running = proof(&lab, true, true);
+        assert_eq!(running.answer(), Answer::Yes, "{case:?}\n{running}");
+        for check in &running.checks {
+            let landed = match (check.direction, case.mode, check.landed) {
+                (Direction::Inbound, Mode::Tproxy, landed) => {
+                    assert_eq!(landed, Some(Landed::Transparent), "{running}");
+                    continue;
+                }
+                (_, _, Some(Landed::At(SocketAddr::V4(at)))) => at.port(),
+                (_, _, Some(Landed::At(SocketAddr::V6(at)))) => at.port(),
+                (_, _, other) => panic!("{other:?}: {running}"),
+            };
+            assert_eq!(landed, check.expected, "{running}");
+        }
+        drop(stage);
+    }
+}
+
+#[test]
+fn what_the_rules_leave_out_is_proved_not_to_be_redirected() {
+    for case in REDIRECT {
+        let Some(lab) = lab() else { return };
+        // All but the address that is tried, all but the port; no rule for DNS.
+        let some = json!({ "outbound_ip_ranges_include": "10.96.0.0/16,fd00:10:96::/112" });
+        sidecar(&lab, case, some);
+        let found = proof(&lab, true, true);
+        expect(&found, Direction::Outbound, Answer::No, case);
+        expect(&found, Direction::Dns, Answer::No, case);
+        expect(&found, Direction::Inbound, Answer::Yes, case);
+        assert_eq!(found.answer(), Answer::No, "{found}");
+
+        let Some(lab) = crate::support::lab() else {
+            return;
+        };
+        sidecar(&lab, case, json!({ "inbound_ports_include": "8080" }));
+        let found = proof(&lab, true, false);
+        expect(&found, Direction::Outbound, Answer::Yes, case);
+        expect(&found, Direction::Inbound, Answer::No, case);
+
+        let pod = lab.netns(Place::Pod).try_clone().expect("a descriptor");
+        let sandbox = Sandbox::of(pod).expect("a pod");
+        sandbox.clean(None).expect("removed");
+        let found = proof(&lab, true, false);
+        expect(&found, Direction::Outbound, Answer::No, case);
+        expect(&found, Direction::Inbound, Answer::No, case);
+    }
+}
+
+#[test]
+fn a_pod_of_ambient_mode_is_proved_by_a_caller_in_another_pod() {
+    for case in REDIRECT {
+        let Some(lab) = lab() else { return };
+        redirect(lab.netns(Place::Pod), case.engine, true, &json!({}));
+        let idle = proof(&lab, true, true);
+        assert_eq!(idle.answer(), Answer::Yes, "{case:?}\n{idle}");
+        let stage = Stage::ambient(&lab).expect("all listeners");
+        let running = proof(&lab, true, true);
+        assert_eq!(running.answer(), Answer::Yes, "{case:?}\n{running}");
+        drop(stage);
+
+        // Ingress mode has no rule for inbound traffic; the others stay.
+        let Some(lab) = crate::support::lab() else {
+            return;
+        };
+        let ingress = json!({ "ingress_mode": true });
+        redirect(lab.netns(Place::Pod), case.engine, false, &ingress);
+        let found = proof(&lab, true, true);
+        expect(&found, Direction::Outbound, Answer::Yes, case);
+        expect(&found, Direction::Inbound, Answer::No, case);
+        assert_eq!(found.answer(), Answer::No, "{found}");
+    }
+}
