@@ -105,7 +105,10 @@ pub fn restore(ns: &Netns, family: XtFamily, text: &str, keep: bool) {
 pub fn make_sets(ns: &Netns) {
     let script = "create plain hash:ip counters\ncreate pair hash:ip,port\n\
                   create timed hash:ip timeout 60\ncreate plain6 hash:ip family inet6 counters\n\
-                  create pair6 hash:ip,port family inet6\ncreate timed6 hash:ip family inet6 timeout 60\n";
+                  create pair6 hash:ip,port family inet6\ncreate timed6 hash:ip family inet6 timeout 60\n\
+                  create docker-ext-bridges-v4 hash:net\ncreate cali40all-ipam-pools hash:net\n\
+                  create cali40masq-ipam-pools hash:net\ncreate cali40all-hosts-net hash:net\n\
+                  create cali40s:Z9nM2cQ2pVfM2b9xWm1 hash:net\n";
     tool(ns, "ipset", &["restore"], script).unwrap();
 }
 
