@@ -398,7 +398,7 @@ fn what_cannot_be_kept_is_refused_before_the_kernel_is_asked() {
             .unwrap();
         refused(
             e.create(
-                &Header::new("z", SetType::Other("bitmap:ip".into()), SetFamily::Inet),
+                &Header::new("z", SetType::Other("bitmap:weir".into()), SetFamily::Inet),
                 Existing::Refuse,
             )
             .unwrap_err(),

@@ -1,6 +1,8 @@
 //! Conversion between values and attributes.
 
-use super::model::{Counters, Entry, Header, Key, ProtoPort, SetFamily, SetType, SkbInfo};
+use super::model::{
+    Counters, Dimension, Entry, Header, Key, KeyPart, ProtoPort, SetFamily, SetType, SkbInfo,
+};
 use super::raw;
 use super::wire::{CommandAttrs, CreateAttrs, EntryAttrs, IpAttrs};
 use ipnet::IpNet;
@@ -29,6 +31,7 @@ fn from_ip(attrs: Option<&IpAttrs>) -> Option<IpAddr> {
 pub(super) fn to_entry(entry: &Entry) -> EntryAttrs {
     let mut a = match &entry.key {
         Key::Opaque(attrs) => return EntryAttrs::clone(attrs),
+        Key::Parts(parts) => from_parts(parts),
         Key::Ip(ip) | Key::IpPort(ip, _) | Key::IpPortIp(ip, _, _) => EntryAttrs {
             ip: Some(to_ip(*ip)),
             ..EntryAttrs::default()
@@ -58,7 +61,13 @@ pub(super) fn to_entry(entry: &Entry) -> EntryAttrs {
         a.ip2 = Some(to_ip(*to));
     }
     a.timeout = entry.timeout;
-    a.flags = entry.nomatch.then_some(raw::IPSET_FLAG_NOMATCH);
+    let flags = a.flags.unwrap_or(0)
+        | if entry.nomatch {
+            raw::IPSET_FLAG_NOMATCH
+        } else {
+            0
+        };
+    a.flags = (flags != 0).then_some(flags);
     a.bytes = entry.counters.map(|c| c.bytes);
     a.packets = entry.counters.map(|c| c.packets);
     a.comment = entry.comment.clone();
@@ -71,14 +80,85 @@ pub(super) fn to_entry(entry: &Entry) -> EntryAttrs {
     a
 }
 
+/// The attributes of a key; those of its second address or network have numbers of their own.
+fn from_parts(parts: &[KeyPart]) -> EntryAttrs {
+    let mut a = EntryAttrs::default();
+    for part in parts {
+        match part {
+            KeyPart::Ip(ip) if a.ip.is_none() => a.ip = Some(to_ip(*ip)),
+            KeyPart::Ip(ip) => a.ip2 = Some(to_ip(*ip)),
+            KeyPart::Net(net) if a.ip.is_none() => {
+                (a.ip, a.cidr) = (Some(to_ip(net.addr())), Some(net.prefix_len()));
+            }
+            KeyPart::Net(net) => {
+                (a.ip2, a.cidr2) = (Some(to_ip(net.addr())), Some(net.prefix_len()));
+            }
+            KeyPart::Port(p) => (a.protocol, a.port) = (Some(p.protocol), Some(p.port)),
+            KeyPart::Mark(mark) => a.mark = Some(*mark),
+            KeyPart::Mac(mac) => a.ether = mac.map(|mac| mac.to_vec()),
+            KeyPart::Interface {
+                name,
+                is_port,
+                is_prefix,
+            } => {
+                a.iface = Some(name.clone());
+                let port = if *is_port { raw::IPSET_FLAG_PHYSDEV } else { 0 };
+                let prefix = if *is_prefix {
+                    raw::IPSET_FLAG_IFACE_WILDCARD
+                } else {
+                    0
+                };
+                a.flags = Some(port | prefix);
+            }
+        }
+    }
+    a
+}
+
+/// The reverse; `None` if one is missing.
+fn to_parts(dimensions: &[Dimension], a: &EntryAttrs) -> Option<Vec<KeyPart>> {
+    let mut is_second = false;
+    let mut parts = Vec::with_capacity(dimensions.len());
+    for dimension in dimensions {
+        let (ip, cidr) = if is_second {
+            (&a.ip2, a.cidr2)
+        } else {
+            (&a.ip, a.cidr)
+        };
+        is_second |= matches!(dimension, Dimension::Ip | Dimension::Net);
+        let ip = from_ip(ip.as_ref());
+        parts.push(match dimension {
+            Dimension::Ip => KeyPart::Ip(ip?),
+            Dimension::Net => KeyPart::Net(net(ip?, cidr)?),
+            Dimension::Port => KeyPart::Port(ProtoPort {
+                protocol: a.protocol?,
+                port: a.port?,
+            }),
+            Dimension::Mark => KeyPart::Mark(a.mark?),
+            Dimension::Mac | Dimension::MacOrNone => match a.ether.as_deref() {
+                Some(mac) => KeyPart::Mac(Some(mac.try_into().ok()?)),
+                None => KeyPart::Mac(None),
+            },
+            Dimension::Interface => KeyPart::Interface {
+                name: a.iface.clone()?,
+                is_port: a.flags.unwrap_or(0) & raw::IPSET_FLAG_PHYSDEV != 0,
+                is_prefix: a.flags.unwrap_or(0) & raw::IPSET_FLAG_IFACE_WILDCARD != 0,
+            },
+            Dimension::Number | Dimension::Set => return None,
+        });
+    }
+    Some(parts)
+}
+
+/// The prefix length of a host is omitted.
+fn net(ip: IpAddr, length: Option<u8>) -> Option<IpNet> {
+    let full = if ip.is_ipv4() { 32 } else { 128 };
+    IpNet::new(ip, length.unwrap_or(full)).ok()
+}
+
 fn key(kind: &SetType, a: &EntryAttrs) -> Option<Key> {
     let ip = || from_ip(a.ip.as_ref());
-    let net = || {
-        let ip = ip()?;
-        // The prefix length of a host is omitted.
-        let full = if ip.is_ipv4() { 32 } else { 128 };
-        IpNet::new(ip, a.cidr.unwrap_or(full)).ok()
-    };
+    let net = || net(ip()?, a.cidr);
     let port = || {
         Some(ProtoPort {
             protocol: a.protocol?,
@@ -95,21 +175,27 @@ fn key(kind: &SetType, a: &EntryAttrs) -> Option<Key> {
         SetType::BitmapPort => Key::Port(a.port?),
         SetType::ListSet => Key::Set(a.name.clone()?),
         SetType::Other(_) => return None,
+        SetType::BitmapIp => Key::Ip(ip()?),
+        other => Key::Parts(to_parts(other.dimensions(), a)?),
     })
 }
 
 /// An entry of a set of this type. An entry with unknown attributes is opaque as a whole, because a comparison must
 /// not ignore them.
 pub(super) fn from_entry(kind: &SetType, a: EntryAttrs) -> Entry {
-    const KNOWN: u32 = raw::IPSET_FLAG_NOMATCH;
-    let is_known = a.unknown.is_empty() && a.flags.unwrap_or(0) & !KNOWN == 0;
+    let interface = raw::IPSET_FLAG_PHYSDEV | raw::IPSET_FLAG_IFACE_WILDCARD;
+    let known = match kind {
+        SetType::HashNetIface => raw::IPSET_FLAG_NOMATCH | interface,
+        _ => raw::IPSET_FLAG_NOMATCH,
+    };
+    let is_known = a.unknown.is_empty() && a.flags.unwrap_or(0) & !known == 0;
     let Some(key) = key(kind, &a).filter(|_| is_known) else {
         return Entry::new(Key::Opaque(Box::new(a)));
     };
     Entry {
         key,
         timeout: a.timeout,
-        nomatch: a.flags.is_some(),
+        nomatch: a.flags.unwrap_or(0) & raw::IPSET_FLAG_NOMATCH != 0,
         counters: a
             .packets
             .zip(a.bytes)
@@ -145,6 +231,9 @@ pub(super) fn to_options(h: &Header) -> CreateAttrs {
         .filter(|(set, _)| *set)
         .fold(0, |all, (_, bit)| all | bit);
     CreateAttrs {
+        ip: h.addresses.map(|(from, _)| to_ip(from.into())),
+        ip_to: h.addresses.map(|(_, to)| to_ip(to.into())),
+        mark_mask: h.mark_mask,
         port: h.range.map(|(from, _)| from),
         port_to: h.range.map(|(_, to)| to),
         hash_size: h.hash_size,
@@ -171,6 +260,9 @@ pub(super) fn from_header(a: &CommandAttrs) -> Header {
     h.max_elem = o.max_elem;
     h.netmask = o.netmask;
     h.bitmask = from_ip(o.bitmask.as_ref());
+    h.mark_mask = o.mark_mask;
+    let v4 = |ip: &Option<IpAttrs>| ip.as_ref().and_then(|ip| ip.v4);
+    h.addresses = v4(&o.ip).zip(v4(&o.ip_to));
     h.range = o.port.zip(o.port_to);
     h.size = o.size;
     h.timeout = o.timeout;
@@ -181,11 +273,6 @@ pub(super) fn from_header(a: &CommandAttrs) -> Header {
     h.bucket_size = o.bucket_size;
     h.init_val = o.init_val;
     h.unknown.clone_from(&o.unknown);
-    // Options of unknown types.
-    h.unknown.extend(
-        o.mark_mask
-            .map(|m| (CreateAttrs::IPSET_ATTR_MARKMASK, m.to_be_bytes().to_vec())),
-    );
     h
 }
 
@@ -232,6 +319,18 @@ pub(super) fn check_header(operation: &str, h: &Header) -> Result<()> {
     }
 }
 
+/// The port of a key with a protocol.
+fn port_of(key: &Key) -> Option<ProtoPort> {
+    match key {
+        Key::IpPort(_, p) | Key::NetPort(_, p) | Key::IpPortIp(_, p, _) => Some(*p),
+        Key::Parts(parts) => parts.iter().find_map(|part| match part {
+            KeyPart::Port(p) => Some(*p),
+            _ => None,
+        }),
+        _ => None,
+    }
+}
+
 /// Checks for values that the kernel would truncate or that cannot be saved as text.
 ///
 /// # Errors
@@ -248,9 +347,7 @@ pub(super) fn check_entry(operation: &str, set: &str, entry: &Entry) -> Result<(
         TIMEOUT
     } else if let Key::Set(member) = &entry.key {
         return check_name(operation, member);
-    } else if let Key::IpPort(_, p) | Key::NetPort(_, p) | Key::IpPortIp(_, p, _) = &entry.key
-        && p.kept() != *p
-    {
+    } else if port_of(&entry.key).is_some_and(|p| p.kept() != p) {
         "only TCP, UDP, UDP-Lite, SCTP and the two ICMP have ports, or type and code: give 0"
     } else {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Values as the text of `ipset save`.
 
-use super::model::{Entry, Header, Key, ProtoPort, Set, SetFamily, SetType};
+use super::model::{Entry, Header, Key, KeyPart, ProtoPort, Set, SetFamily, SetType};
 use super::proto;
 use super::raw::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
@@ -90,6 +90,25 @@ impl Display for ProtoPort {
     }
 }
 
+fn hardware([a, b, c, d, e, g]: [u8; 6], f: &mut Formatter<'_>) -> fmt::Result {
+    write!(f, "{a:02X}:{b:02X}:{c:02X}:{d:02X}:{e:02X}:{g:02X}")
+}
+
+impl Display for KeyPart {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(ip) => Address(*ip).fmt(f),
+            Self::Net(net) => Network(*net).fmt(f),
+            Self::Port(port) => port.fmt(f),
+            Self::Mark(mark) => write!(f, "0x{mark:08x}"),
+            Self::Mac(mac) => mac.map_or(Ok(()), |mac| hardware(mac, f)),
+            Self::Interface { name, is_port, .. } => {
+                write!(f, "{}{name}", if *is_port { "physdev:" } else { "" })
+            }
+        }
+    }
+}
+
 impl Display for Key {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -98,8 +117,15 @@ impl Display for Key {
             Self::IpPort(ip, port) => write!(f, "{},{port}", Address(*ip)),
             Self::NetPort(net, port) => write!(f, "{},{port}", Network(*net)),
             Self::IpPortIp(ip, port, to) => write!(f, "{},{port},{}", Address(*ip), Address(*to)),
-            Self::Mac([a, b, c, d, e, g]) => {
-                write!(f, "{a:02X}:{b:02X}:{c:02X}:{d:02X}:{e:02X}:{g:02X}")
+            Self::Mac(mac) => hardware(*mac, f),
+            Self::Parts(parts) => {
+                for (n, part) in parts.iter().enumerate() {
+                    if n > 0 && *part != KeyPart::Mac(None) {
+                        f.write_str(",")?;
+                    }
+                    part.fmt(f)?;
+                }
+                Ok(())
             }
             Self::Port(port) => write!(f, "{port}"),
             Self::Set(name) => f.write_str(name),
@@ -117,6 +143,9 @@ impl Display for Entry {
         }
         if self.nomatch {
             f.write_str(" nomatch")?;
+        }
+        if self.key.is_wildcard() {
+            f.write_str(" wildcard")?;
         }
         if let Some(c) = self.counters {
             write!(f, " packets {} bytes {}", c.packets, c.bytes)?;
@@ -147,17 +176,24 @@ impl Display for Header {
     /// `create NAME TYPE OPTIONS`
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "create {} {}", self.name, self.kind)?;
-        if self.family != SetFamily::Unspec {
+        if self.family != SetFamily::Unspec && !self.kind.is_bitmap() {
             write!(f, " family {}", self.family)?;
         }
+        if let Some(mask) = self.mark_mask {
+            write!(f, " markmask 0x{mask:08x}")?;
+        }
         if let Some((from, to)) = self.range {
+            write!(f, " range {from}-{to}")?;
+        }
+        if let Some((from, to)) = self.addresses {
             write!(f, " range {from}-{to}")?;
         }
         option(f, "size", self.size)?;
         option(f, "hashsize", self.hash_size)?;
         option(f, "maxelem", self.max_elem)?;
-        // `hash:ip` had it before the other types, and prints it in its old position.
-        if self.kind == SetType::HashIp {
+        // These had it before the other types, and print it in its old position.
+        let is_early = matches!(self.kind, SetType::HashIp | SetType::BitmapIp);
+        if is_early {
             self.masks(f)?;
         }
         option(f, "timeout", self.timeout)?;
@@ -174,7 +210,7 @@ impl Display for Header {
         if let Some(v) = self.init_val {
             write!(f, " initval 0x{v:08x}")?;
         }
-        if self.kind != SetType::HashIp {
+        if !is_early {
             self.masks(f)?;
         }
         for (number, bytes) in &self.unknown {

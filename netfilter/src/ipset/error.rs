@@ -26,8 +26,7 @@ impl Class {
     pub fn of(kind: &SetType) -> Self {
         match kind {
             SetType::ListSet => Self::List,
-            SetType::BitmapPort => Self::Bitmap,
-            SetType::Other(name) if name.starts_with("bitmap:") => Self::Bitmap,
+            kind if kind.is_bitmap() => Self::Bitmap,
             _ => Self::Hash,
         }
     }

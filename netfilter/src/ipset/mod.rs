@@ -28,7 +28,9 @@ pub mod wire;
 pub use engine::{Existing, IpsetApplied, IpsetEngine, IpsetOp, Listed, Part, Protocol, plan};
 #[cfg(feature = "testing")]
 pub use model::arbitrary;
-pub use model::{Counters, Entry, Header, Key, ProtoPort, Set, SetFamily, SetType, SkbInfo};
+pub use model::{
+    Counters, Entry, Header, Key, KeyPart, ProtoPort, Set, SetFamily, SetType, SkbInfo,
+};
 
 #[cfg(test)]
 mod tests;

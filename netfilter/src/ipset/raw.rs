@@ -56,7 +56,9 @@ constants! {
 
     // enum ipset_cadt_flags
     IPSET_FLAG_BEFORE: u32 = 1 << 0,
+    IPSET_FLAG_PHYSDEV: u32 = 1 << 1,
     IPSET_FLAG_NOMATCH: u32 = 1 << 2,
+    IPSET_FLAG_IFACE_WILDCARD: u32 = 1 << 7,
     IPSET_FLAG_WITH_COUNTERS: u32 = 1 << 3,
     IPSET_FLAG_WITH_COMMENT: u32 = 1 << 4,
     IPSET_FLAG_WITH_FORCEADD: u32 = 1 << 5,

@@ -1,5 +1,5 @@
 //! Captured bytes, and answers that no kernel can be made to give.
-use super::codec::{from_entry, from_header, to_entry, to_options};
+use super::codec::{check_entry, from_entry, from_header, to_entry, to_options};
 use super::model::*;
 use super::wire::{CommandAttrs, EntryAttrs};
 use super::{error, raw};
@@ -134,4 +134,32 @@ fn the_same_number_means_what_the_type_says() {
     assert_eq!(name(error::Class::List), Some("IPSET_ERR_NAME"));
     assert_eq!(name(error::Class::Any), Some("unknown"));
     assert_eq!(error::words(libc::EPERM, error::Class::Any), None);
+}
+
+#[test]
+fn entries_of_unknown_types_are_kept_whole_and_never_written() {
+    let attrs = EntryAttrs {
+        port: Some(7),
+        ..EntryAttrs::default()
+    };
+    let entry = from_entry(&SetType::from("hash:weir"), attrs.clone());
+    assert_eq!(entry.key, Key::Opaque(Box::new(attrs.clone())));
+    assert_eq!(to_entry(&entry), attrs);
+    let e = check_entry("add", "x", &entry).unwrap_err();
+    assert!(e.to_string().contains("only be listed"), "{e}");
+    // A flag of an interface says nothing about a network alone.
+    let attrs = EntryAttrs {
+        flags: Some(raw::IPSET_FLAG_PHYSDEV),
+        ..to_entry(&Entry::new(Key::Net("10.0.0.0/8".parse().unwrap())))
+    };
+    let entry = from_entry(&SetType::HashNet, attrs);
+    assert!(matches!(entry.key, Key::Opaque(_)));
+}
+
+#[test]
+fn every_type_has_its_name_back() {
+    for kind in SetType::all() {
+        assert_eq!(&SetType::from(kind.name()), kind);
+        assert!(!kind.dimensions().is_empty() && kind.since().is_some());
+    }
 }

@@ -66,6 +66,10 @@ weir_netlink::attributes! {
 
     /// Options of a set.
     pub struct CreateAttrs {
+        /// first address of a bitmap
+        ip: Nest<IpAttrs> = IPSET_ATTR_IP 1,
+        /// last address of a bitmap
+        ip_to: Nest<IpAttrs> = IPSET_ATTR_IP_TO 2,
         /// first port of a bitmap
         port: NetOrder<Be16> = IPSET_ATTR_PORT 4,
         /// last port of a bitmap
@@ -108,6 +112,10 @@ weir_netlink::attributes! {
         port: NetOrder<Be16> = IPSET_ATTR_PORT 4,
         /// `IPPROTO_*`
         protocol: U8 = IPSET_ATTR_PROTO 7,
+        /// mark of packets
+        mark: NetOrder<Be32> = IPSET_ATTR_MARK 10,
+        /// name of an interface
+        iface: LossyStr = IPSET_ATTR_IFACE 23,
         /// second address
         ip2: Nest<IpAttrs> = IPSET_ATTR_IP2 20,
         /// its prefix length

@@ -1,72 +1,11 @@
 //! Revisions of a type: the options that each adds, and the newest that both sides know.
 
 use super::IpsetEngine;
-use crate::ipset::model::{Header, SetFamily, SetType};
+use crate::ipset::model::{Header, NEVER, SetFamily, SetType};
 use crate::ipset::question::{ask_type, is_lacking};
 use std::ops::RangeInclusive;
 use weir_netlink::Transport;
 use weir_netlink::{Error, Result};
-
-/// The revision from which a type has an option.
-struct Since {
-    counters: u8,
-    comment: u8,
-    forceadd: u8,
-    skbinfo: u8,
-    buckets: u8,
-    /// `bitmask`, and `netmask` of types other than `hash:ip`; `NEVER` for most
-    masks: u8,
-    newest: u8,
-}
-
-const NEVER: u8 = u8::MAX;
-
-/// From the `REVISION` comments of `net/netfilter/ipset/ip_set_*.c`, Linux 6.18.
-fn since(kind: &SetType) -> Option<Since> {
-    let hash = |counters: u8| Since {
-        counters,
-        comment: counters + 1,
-        forceadd: counters + 2,
-        skbinfo: counters + 3,
-        buckets: counters + 4,
-        masks: NEVER,
-        newest: counters + 4,
-    };
-    let flat = Since {
-        forceadd: NEVER,
-        buckets: NEVER,
-        newest: 3,
-        skbinfo: 3,
-        ..hash(1)
-    };
-    Some(match kind {
-        SetType::HashIp => Since {
-            masks: 6,
-            newest: 6,
-            ..hash(1)
-        },
-        SetType::HashNet => hash(3),
-        SetType::HashIpPort => Since {
-            masks: 7,
-            newest: 7,
-            ..hash(2)
-        },
-        SetType::HashNetPort => hash(4),
-        SetType::HashIpPortIp => hash(2),
-        // The type is younger than the options.
-        SetType::HashMac => Since {
-            counters: 0,
-            comment: 0,
-            forceadd: 0,
-            skbinfo: 0,
-            buckets: 1,
-            newest: 1,
-            ..hash(0)
-        },
-        SetType::BitmapPort | SetType::ListSet => flat,
-        SetType::Other(_) => return None,
-    })
-}
 
 impl<T: Transport> IpsetEngine<T> {
     /// The revisions of a type in the kernel (`IPSET_CMD_TYPE`). The request makes it load the type's module.
@@ -106,7 +45,7 @@ impl<T: Transport> IpsetEngine<T> {
     /// The newest revision that both sides know, if it has every option of this set.
     pub(super) fn revision_for(&mut self, h: &Header) -> Result<u8> {
         let what = format!("set {}", h.name);
-        let Some(since) = since(&h.kind) else {
+        let Some(since) = h.kind.since() else {
             let reason = format!(
                 "type {} is not known to weir: use one of the known types",
                 h.kind
@@ -123,7 +62,8 @@ impl<T: Transport> IpsetEngine<T> {
             return Err(Error::unsupported("create", what, remedy));
         }
         let revision = max.min(since.newest);
-        let has_mask = h.bitmask.is_some() || (h.netmask.is_some() && h.kind != SetType::HashIp);
+        let has_mask = h.bitmask.is_some()
+            || (h.netmask.is_some() && !matches!(h.kind, SetType::HashIp | SetType::BitmapIp));
         for (wanted, from, option) in [
             (h.counters, since.counters, "counters (Linux 3.10)"),
             (h.comment, since.comment, "comment (Linux 3.13)"),

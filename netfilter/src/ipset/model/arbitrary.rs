@@ -1,6 +1,8 @@
 //! Generates random sets that the kernel accepts, for property tests.
 
-use super::{Counters, Entry, Header, Key, ProtoPort, Set, SetFamily, SetType, SkbInfo};
+use super::{
+    Counters, Dimension, Entry, Header, Key, KeyPart, ProtoPort, Set, SetFamily, SetType, SkbInfo,
+};
 use crate::ipset::raw::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP};
 use ipnet::IpNet;
 use proptest::collection::vec;
@@ -16,6 +18,11 @@ pub fn set(name: &'static str) -> impl Strategy<Value = Set> {
         SetType::HashIpPort,
         SetType::HashNetPort,
         SetType::HashIpPortIp,
+        SetType::HashIpPortNet,
+        SetType::HashIpMark,
+        SetType::HashNetNet,
+        SetType::HashNetPortNet,
+        SetType::HashNetIface,
         SetType::BitmapPort,
     ]);
     let family = prop_oneof![Just(SetFamily::Inet), Just(SetFamily::Inet6)];
@@ -120,13 +127,33 @@ fn key(h: &Header) -> BoxedStrategy<Key> {
             .boxed(),
         SetType::BitmapPort => any::<u16>().prop_map(Key::Port).boxed(),
         SetType::HashMac => any::<[u8; 6]>().prop_map(Key::Mac).boxed(),
-        _ => ip(f).prop_map(Key::Ip).boxed(),
+        SetType::HashIp => ip(f).prop_map(Key::Ip).boxed(),
+        ref other => {
+            let parts = other.dimensions().iter().map(|d| part(*d, f));
+            parts.collect::<Vec<_>>().prop_map(Key::Parts).boxed()
+        }
+    }
+}
+
+fn part(dimension: Dimension, f: SetFamily) -> BoxedStrategy<KeyPart> {
+    match dimension {
+        Dimension::Net => net(f).prop_map(|net| KeyPart::Net(net.trunc())).boxed(),
+        Dimension::Port => port(f).prop_map(KeyPart::Port).boxed(),
+        Dimension::Mark => any::<u32>().prop_map(KeyPart::Mark).boxed(),
+        Dimension::Interface => ("[a-z][a-z0-9]{0,14}", any::<bool>())
+            .prop_map(|(name, is_port)| KeyPart::Interface {
+                name,
+                is_port,
+                is_prefix: false,
+            })
+            .boxed(),
+        _ => ip(f).prop_map(KeyPart::Ip).boxed(),
     }
 }
 
 /// An entry that the set accepts.
 pub fn entry(h: &Header) -> BoxedStrategy<Entry> {
-    let can_except = matches!(h.kind, SetType::HashNet | SetType::HashNetPort);
+    let can_except = h.kind.has_nomatch();
     let (timeout, counters, comment, skbinfo) = (h.timeout, h.counters, h.comment, h.skbinfo);
     let skb = (of(any::<(u32, u32)>()), of(any::<u32>()), of(any::<u16>()));
     (

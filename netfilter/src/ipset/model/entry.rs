@@ -28,6 +28,31 @@ impl ProtoPort {
     }
 }
 
+/// A part of a key that has no variant of its own in [`Key`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KeyPart {
+    /// An address.
+    Ip(IpAddr),
+    /// A network.
+    Net(IpNet),
+    /// A port with its protocol.
+    Port(ProtoPort),
+    /// A mark of packets.
+    Mark(u32),
+    /// A hardware address; `None`: any.
+    Mac(Option<[u8; 6]>),
+    /// The interface that a packet came in on.
+    Interface {
+        /// Its name.
+        name: String,
+        /// `physdev:`, the port of a bridge.
+        is_port: bool,
+        /// `wildcard`: every interface whose name begins with this one. Since 5.5
+        is_prefix: bool,
+    },
+}
+
 /// The key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -48,6 +73,8 @@ pub enum Key {
     Port(u16),
     /// of `list:set`: the name of another set, which is no list
     Set(String),
+    /// of the other types: a part for each dimension
+    Parts(Vec<KeyPart>),
     /// of an unknown type, as the kernel lists it
     Opaque(Box<EntryAttrs>),
 }
@@ -111,6 +138,34 @@ impl Entry {
     pub fn with_comment(mut self, comment: impl Into<String>) -> Self {
         self.comment = Some(comment.into());
         self
+    }
+}
+
+impl Key {
+    /// The same key for every interface whose name begins with its own.
+    pub(in crate::ipset) fn wildcard(mut self) -> Self {
+        if let Self::Parts(parts) = &mut self {
+            for part in parts {
+                if let KeyPart::Interface { is_prefix, .. } = part {
+                    *is_prefix = true;
+                }
+            }
+        }
+        self
+    }
+
+    /// Whether it is for every interface whose name begins with that of the key.
+    pub(in crate::ipset) fn is_wildcard(&self) -> bool {
+        let is_prefix = |part: &KeyPart| {
+            matches!(
+                part,
+                KeyPart::Interface {
+                    is_prefix: true,
+                    ..
+                }
+            )
+        };
+        matches!(self, Self::Parts(parts) if parts.iter().any(is_prefix))
     }
 }
 

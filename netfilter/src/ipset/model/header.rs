@@ -1,7 +1,7 @@
 //! Sets: a header with the options, and the entries.
 
 use super::{Entry, SetFamily, SetType};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use weir_netlink::attr::Unknown;
 
 /// The arguments of `ipset create`. `None` is the kernel's default; listed headers have all options.
@@ -22,6 +22,10 @@ pub struct Header {
     pub netmask: Option<u8>,
     /// `bitmask`: mask that is applied to addresses; excludes `netmask`. Since 6.2
     pub bitmask: Option<IpAddr>,
+    /// `markmask` of `hash:ip,mark`: bits of the marks that are kept.
+    pub mark_mask: Option<u32>,
+    /// `range` of `bitmap:ip` and `bitmap:ip,mac`: first and last address.
+    pub addresses: Option<(Ipv4Addr, Ipv4Addr)>,
     /// `range` of `bitmap:port`: first and last port.
     pub range: Option<(u16, u16)>,
     /// `size` of `list:set`: maximum number of members. Default 8, at least 4
@@ -45,12 +49,15 @@ pub struct Header {
 }
 
 impl Header {
-    /// A set with all defaults. The family of types without addresses is always [`SetFamily::Unspec`].
+    /// A set with all defaults. The family of types without addresses is always [`SetFamily::Unspec`], that
+    /// of bitmaps of addresses [`SetFamily::Inet`].
     #[must_use]
     pub fn new(name: impl Into<String>, kind: SetType, family: SetFamily) -> Self {
-        let family = match kind.has_family() {
-            false if !matches!(kind, SetType::Other(_)) => SetFamily::Unspec,
-            _ => family,
+        let family = match &kind {
+            SetType::BitmapIp | SetType::BitmapIpMac => SetFamily::Inet,
+            SetType::Other(_) => family,
+            kind if kind.has_family() => family,
+            _ => SetFamily::Unspec,
         };
         Self {
             name: name.into(),
@@ -60,6 +67,8 @@ impl Header {
             max_elem: None,
             netmask: None,
             bitmask: None,
+            mark_mask: None,
+            addresses: None,
             range: None,
             size: None,
             timeout: None,

@@ -54,6 +54,210 @@ impl fmt::Display for SetFamily {
     }
 }
 
+/// A part of an entry's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ipset) enum Dimension {
+    Ip,
+    Net,
+    /// With its protocol.
+    Port,
+    Mark,
+    Mac,
+    /// Which an entry may lack.
+    MacOrNone,
+    Interface,
+    /// Without a protocol.
+    Number,
+    Set,
+}
+
+/// The revision from which a type has an option (`REVISION` comments of `net/netfilter/ipset/ip_set_*.c`, Linux 6.18).
+#[derive(Debug)]
+pub(in crate::ipset) struct Since {
+    pub(in crate::ipset) counters: u8,
+    pub(in crate::ipset) comment: u8,
+    pub(in crate::ipset) forceadd: u8,
+    pub(in crate::ipset) skbinfo: u8,
+    pub(in crate::ipset) buckets: u8,
+    /// `bitmask`, and `netmask` of types other than `hash:ip`; `NEVER` for most
+    pub(in crate::ipset) masks: u8,
+    pub(in crate::ipset) newest: u8,
+}
+
+pub(in crate::ipset) const NEVER: u8 = u8::MAX;
+
+/// A hash whose options came one revision after the other, from counters on.
+const fn hash(counters: u8) -> Since {
+    Since {
+        counters,
+        comment: counters + 1,
+        forceadd: counters + 2,
+        skbinfo: counters + 3,
+        buckets: counters + 4,
+        masks: NEVER,
+        newest: counters + 4,
+    }
+}
+
+/// A hash that is younger than counters and comments, and had them from its first revision on.
+const fn young(forceadd: u8) -> Since {
+    Since {
+        counters: 0,
+        comment: 0,
+        forceadd,
+        skbinfo: forceadd + 1,
+        buckets: forceadd + 2,
+        masks: NEVER,
+        newest: forceadd + 2,
+    }
+}
+
+/// With masks in a further revision.
+const fn masks(since: Since) -> Since {
+    Since {
+        masks: since.newest + 1,
+        newest: since.newest + 1,
+        ..since
+    }
+}
+
+/// Hardware addresses: younger than all options but one.
+const MAC: Since = Since {
+    counters: 0,
+    comment: 0,
+    forceadd: 0,
+    skbinfo: 0,
+    buckets: 1,
+    masks: NEVER,
+    newest: 1,
+};
+
+/// Bitmaps and lists.
+const FLAT: Since = Since {
+    forceadd: NEVER,
+    buckets: NEVER,
+    newest: 3,
+    skbinfo: 3,
+    ..hash(1)
+};
+
+/// What is known of a type. One more is one row.
+struct Row {
+    kind: SetType,
+    name: &'static str,
+    module: &'static str,
+    dimensions: &'static [Dimension],
+    since: Since,
+}
+
+const fn row(
+    kind: SetType,
+    name: &'static str,
+    module: &'static str,
+    dimensions: &'static [Dimension],
+    since: Since,
+) -> Row {
+    Row {
+        kind,
+        name,
+        module,
+        dimensions,
+        since,
+    }
+}
+
+use Dimension::{Interface, Ip, Mac, MacOrNone, Mark, Net, Number, Port, Set};
+
+static ROWS: [Row; 16] = [
+    row(SetType::HashIp, "hash:ip", "hash_ip", &[Ip], masks(hash(1))),
+    row(SetType::HashNet, "hash:net", "hash_net", &[Net], hash(3)),
+    row(
+        SetType::HashIpPort,
+        "hash:ip,port",
+        "hash_ipport",
+        &[Ip, Port],
+        masks(hash(2)),
+    ),
+    row(
+        SetType::HashNetPort,
+        "hash:net,port",
+        "hash_netport",
+        &[Net, Port],
+        hash(4),
+    ),
+    row(
+        SetType::HashIpPortIp,
+        "hash:ip,port,ip",
+        "hash_ipportip",
+        &[Ip, Port, Ip],
+        hash(2),
+    ),
+    row(
+        SetType::HashIpPortNet,
+        "hash:ip,port,net",
+        "hash_ipportnet",
+        &[Ip, Port, Net],
+        hash(4),
+    ),
+    row(
+        SetType::HashIpMark,
+        "hash:ip,mark",
+        "hash_ipmark",
+        &[Ip, Mark],
+        young(1),
+    ),
+    row(
+        SetType::HashNetNet,
+        "hash:net,net",
+        "hash_netnet",
+        &[Net, Net],
+        masks(young(1)),
+    ),
+    row(
+        SetType::HashNetPortNet,
+        "hash:net,port,net",
+        "hash_netportnet",
+        &[Net, Port, Net],
+        young(1),
+    ),
+    row(
+        SetType::HashNetIface,
+        "hash:net,iface",
+        "hash_netiface",
+        &[Net, Interface],
+        // Revision 7 brought wildcards.
+        Since {
+            buckets: 8,
+            newest: 8,
+            ..hash(3)
+        },
+    ),
+    row(SetType::HashMac, "hash:mac", "hash_mac", &[Mac], MAC),
+    row(
+        SetType::HashIpMac,
+        "hash:ip,mac",
+        "hash_ipmac",
+        &[Ip, Mac],
+        MAC,
+    ),
+    row(SetType::BitmapIp, "bitmap:ip", "bitmap_ip", &[Ip], FLAT),
+    row(
+        SetType::BitmapIpMac,
+        "bitmap:ip,mac",
+        "bitmap_ipmac",
+        &[Ip, MacOrNone],
+        FLAT,
+    ),
+    row(
+        SetType::BitmapPort,
+        "bitmap:port",
+        "bitmap_port",
+        &[Number],
+        FLAT,
+    ),
+    row(SetType::ListSet, "list:set", "list_set", &[Set], FLAT),
+];
+
 /// The type of a set's entries.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -68,8 +272,24 @@ pub enum SetType {
     HashNetPort,
     /// `hash:ip,port,ip`
     HashIpPortIp,
+    /// `hash:ip,port,net`
+    HashIpPortNet,
+    /// `hash:ip,mark`
+    HashIpMark,
+    /// `hash:net,net`
+    HashNetNet,
+    /// `hash:net,port,net`
+    HashNetPortNet,
+    /// `hash:net,iface`
+    HashNetIface,
     /// `hash:mac`: hardware addresses
     HashMac,
+    /// `hash:ip,mac`
+    HashIpMac,
+    /// `bitmap:ip`: IPv4 addresses in one range
+    BitmapIp,
+    /// `bitmap:ip,mac`: the same, with their hardware addresses
+    BitmapIpMac,
     /// `bitmap:port`: ports in one range
     BitmapPort,
     /// `list:set`: other sets
@@ -80,61 +300,67 @@ pub enum SetType {
 
 impl SetType {
     /// All known types.
-    pub const ALL: [Self; 8] = [
-        Self::HashIp,
-        Self::HashNet,
-        Self::HashIpPort,
-        Self::HashNetPort,
-        Self::HashIpPortIp,
-        Self::HashMac,
-        Self::BitmapPort,
-        Self::ListSet,
-    ];
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        ROWS.iter().map(|row| &row.kind)
+    }
+
+    fn row(&self) -> Option<&'static Row> {
+        ROWS.iter().find(|row| row.kind == *self)
+    }
 
     /// The kernel's name for it.
     #[must_use]
     pub fn name(&self) -> &str {
-        match self {
-            Self::HashIp => "hash:ip",
-            Self::HashNet => "hash:net",
-            Self::HashIpPort => "hash:ip,port",
-            Self::HashNetPort => "hash:net,port",
-            Self::HashIpPortIp => "hash:ip,port,ip",
-            Self::HashMac => "hash:mac",
-            Self::BitmapPort => "bitmap:port",
-            Self::ListSet => "list:set",
-            Self::Other(name) => name,
+        match (self, self.row()) {
+            (Self::Other(name), _) => name,
+            (_, row) => row.map_or("", |row| row.name),
         }
     }
 
-    /// Whether its entries have addresses, so that its sets have a family.
+    /// The parts of a key; none of an unknown type.
+    pub(in crate::ipset) fn dimensions(&self) -> &'static [Dimension] {
+        self.row().map_or(&[], |row| row.dimensions)
+    }
+
+    pub(in crate::ipset) fn since(&self) -> Option<&'static Since> {
+        self.row().map(|row| &row.since)
+    }
+
+    /// Whether its sets are created with a family.
     #[must_use]
     pub fn has_family(&self) -> bool {
-        !matches!(
-            self,
-            Self::HashMac | Self::BitmapPort | Self::ListSet | Self::Other(_)
-        )
+        self.is_hash()
+            && self
+                .dimensions()
+                .iter()
+                .any(|d| matches!(d, Dimension::Ip | Dimension::Net))
+    }
+
+    /// Whether an entry may be an exception to a larger network.
+    #[must_use]
+    pub fn has_nomatch(&self) -> bool {
+        self.dimensions().contains(&Dimension::Net)
     }
 
     /// Whether it is a hash, with the options that hashes share.
     #[must_use]
     pub fn is_hash(&self) -> bool {
-        match self {
-            Self::BitmapPort | Self::ListSet => false,
-            Self::Other(name) => name.starts_with("hash:"),
-            _ => true,
-        }
+        self.name().starts_with("hash:")
+    }
+
+    /// Whether it has a range of keys, each with its place.
+    #[must_use]
+    pub fn is_bitmap(&self) -> bool {
+        self.name().starts_with("bitmap:")
     }
 
     /// The module and the configuration option that provide it.
     #[must_use]
     pub fn module(&self) -> String {
-        let file = match self {
-            Self::HashIpPort => "hash_ipport".to_owned(),
-            Self::HashNetPort => "hash_netport".to_owned(),
-            Self::HashIpPortIp => "hash_ipportip".to_owned(),
-            other => other.name().replace([':', ','], "_"),
-        };
+        let file = self.row().map_or_else(
+            || self.name().replace([':', ','], "_"),
+            |row| row.module.to_owned(),
+        );
         let option = file.to_uppercase();
         format!("module ip_set_{file}, CONFIG_IP_SET_{option}")
     }
@@ -142,10 +368,8 @@ impl SetType {
 
 impl From<&str> for SetType {
     fn from(name: &str) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|t| t.name() == name)
-            .unwrap_or_else(|| Self::Other(name.to_owned()))
+        let known = ROWS.iter().find(|row| row.name == name);
+        known.map_or_else(|| Self::Other(name.to_owned()), |row| row.kind.clone())
     }
 }
 

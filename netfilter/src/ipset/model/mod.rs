@@ -6,6 +6,7 @@ mod entry;
 mod header;
 mod kind;
 
-pub use entry::{Counters, Entry, Key, ProtoPort, SkbInfo};
+pub use entry::{Counters, Entry, Key, KeyPart, ProtoPort, SkbInfo};
 pub use header::{Header, Set};
+pub(in crate::ipset) use kind::{Dimension, NEVER};
 pub use kind::{SetFamily, SetType};

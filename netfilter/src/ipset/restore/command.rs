@@ -132,7 +132,7 @@ impl Parser {
         let type_token = need(set, rest, "the type")?;
         let kind = SetType::from(&*type_token.text);
         if let SetType::Other(name) = &kind {
-            let known: Vec<String> = SetType::ALL.iter().map(ToString::to_string).collect();
+            let known: Vec<String> = SetType::all().map(ToString::to_string).collect();
             return wrong(
                 type_token,
                 format!(
@@ -155,11 +155,11 @@ impl Parser {
         let header = self.set(set)?;
         let element = need(set, rest, "the entry")?;
         let keys = entry::keys(header, element)?;
-        let template = entry::options(header, rest)?;
+        let (template, is_wildcard) = entry::options(header, rest)?;
         let entries = keys
             .into_iter()
             .map(|key| Entry {
-                key,
+                key: if is_wildcard { key.wildcard() } else { key },
                 ..template.clone()
             })
             .collect();

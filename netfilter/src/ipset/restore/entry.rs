@@ -5,7 +5,7 @@ use super::options::{TIMEOUT_MAX, number, part_number};
 use super::range::{address, addresses, networks, pairs, ports};
 use super::token::Token;
 use super::{Wrong, wrong};
-use crate::ipset::model::{Counters, Entry, Header, Key, SetType};
+use crate::ipset::model::{Counters, Dimension, Entry, Header, Key, KeyPart, SetType};
 use crate::ipset::raw::IPSET_MAX_COMMENT_SIZE;
 
 /// The keys of a word in a set of this type; several if it is a range.
@@ -13,13 +13,11 @@ pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
     let mut parts = token.text.split(',');
     let mut part = || parts.next().unwrap_or_default();
     let (first, second, third) = (part(), part(), part());
-    let wants = match h.kind {
-        SetType::HashIpPort | SetType::HashNetPort => 2,
-        SetType::HashIpPortIp => 3,
-        _ => 1,
-    };
+    let dimensions = h.kind.dimensions();
+    let wants = dimensions.len().max(1);
     let has = token.text.split(',').count();
-    if has != wants && h.kind != SetType::ListSet {
+    let is_short = dimensions.last() == Some(&Dimension::MacOrNone) && has + 1 == wants;
+    if has != wants && !is_short && h.kind != SetType::ListSet {
         return wrong(
             token,
             format!(
@@ -29,7 +27,7 @@ pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
         );
     }
     Ok(match &h.kind {
-        SetType::HashIp => addresses(h, token, first)?
+        SetType::HashIp | SetType::BitmapIp => addresses(h, token, first)?
             .into_iter()
             .map(Key::Ip)
             .collect(),
@@ -65,7 +63,7 @@ pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
                 .map(|(ip, port)| Key::IpPortIp(ip, port, to))
                 .collect()
         }
-        SetType::HashMac => vec![Key::Mac(mac(token)?)],
+        SetType::HashMac => vec![Key::Mac(mac(token, &token.text)?)],
         SetType::BitmapPort => bitmap_ports(h, token)?,
         SetType::ListSet => vec![Key::Set(token.text.to_string())],
         SetType::Other(name) => {
@@ -74,6 +72,73 @@ pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
                 format!("sets of type {name} are not known: the line cannot be read"),
             );
         }
+        other => products(h, token, other.dimensions())?
+            .into_iter()
+            .map(Key::Parts)
+            .collect(),
+    })
+}
+
+/// The keys of a type with these dimensions: the product of what each part stands for.
+fn products(
+    h: &Header,
+    token: &Token<'_>,
+    dimensions: &[Dimension],
+) -> Result<Vec<Vec<KeyPart>>, Wrong> {
+    let mut words = token.text.split(',');
+    let mut all: Vec<Vec<KeyPart>> = vec![Vec::new()];
+    for dimension in dimensions {
+        let word = words.next().unwrap_or_default();
+        let some: Vec<KeyPart> = match dimension {
+            Dimension::Ip => addresses(h, token, word)?
+                .into_iter()
+                .map(KeyPart::Ip)
+                .collect(),
+            Dimension::Net => networks(h.family, token, word)?
+                .into_iter()
+                .map(KeyPart::Net)
+                .collect(),
+            Dimension::Port => ports(h.family, token, word)?
+                .into_iter()
+                .map(KeyPart::Port)
+                .collect(),
+            Dimension::Mark => {
+                let mark: u32 = part_number(token, word, 0, u32::MAX.into())?;
+                vec![KeyPart::Mark(mark & h.mark_mask.unwrap_or(u32::MAX))]
+            }
+            Dimension::MacOrNone if word.is_empty() => vec![KeyPart::Mac(None)],
+            Dimension::Mac | Dimension::MacOrNone => vec![KeyPart::Mac(Some(mac(token, word)?))],
+            Dimension::Interface => vec![interface(token, word)?],
+            Dimension::Number | Dimension::Set => {
+                return wrong(token, "this type has other entries");
+            }
+        };
+        let both = pairs(token, &all, &some)?;
+        let join = |(mut parts, part): (Vec<KeyPart>, KeyPart)| {
+            parts.push(part);
+            parts
+        };
+        all = both.into_iter().map(join).collect();
+    }
+    Ok(all)
+}
+
+/// `NAME` or `physdev:NAME`
+fn interface(token: &Token<'_>, word: &str) -> Result<KeyPart, Wrong> {
+    let (name, is_port) = match word.strip_prefix("physdev:") {
+        Some(name) => (name, true),
+        None => (word, false),
+    };
+    if name.is_empty() || name.len() > 15 {
+        return wrong(
+            token,
+            format!("\"{name}\" is no interface: a name has 1 to 15 bytes"),
+        );
+    }
+    Ok(KeyPart::Interface {
+        name: name.to_owned(),
+        is_port,
+        is_prefix: false,
     })
 }
 
@@ -97,9 +162,9 @@ fn bitmap_ports(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
     Ok((from.min(to)..=from.max(to)).map(Key::Port).collect())
 }
 
-fn mac(token: &Token<'_>) -> Result<[u8; 6], Wrong> {
+fn mac(token: &Token<'_>, text: &str) -> Result<[u8; 6], Wrong> {
     let mut mac = [0; 6];
-    let mut parts = token.text.split(':');
+    let mut parts = text.split(':');
     let mut is_mac = true;
     for byte in &mut mac {
         let part = parts.next().unwrap_or_default();
@@ -114,24 +179,26 @@ fn mac(token: &Token<'_>) -> Result<[u8; 6], Wrong> {
     }
     wrong(
         token,
-        format!(
-            "\"{}\" is no hardware address: write it as 00:11:22:AA:BB:CC",
-            token.text
-        ),
+        format!("\"{text}\" is no hardware address: write it as 00:11:22:AA:BB:CC"),
     )
 }
 
-/// Parses the options after the key.
-pub(super) fn options(h: &Header, rest: &mut &[Token<'_>]) -> Result<Entry, Wrong> {
+/// Parses the options after the key, and whether `wildcard` is among them.
+pub(super) fn options(h: &Header, rest: &mut &[Token<'_>]) -> Result<(Entry, bool), Wrong> {
     let mut e = Entry::new(Key::Port(0));
+    let mut is_wildcard = false;
     while let Some((option, after)) = rest.split_first() {
         *rest = after;
         let name = option.text.trim_start_matches("--");
         if name == "nomatch" {
-            if !matches!(h.kind, SetType::HashNet | SetType::HashNetPort) {
+            if !h.kind.has_nomatch() {
                 return wrong(option, format!("{} has no nomatch: remove it", h.kind));
             }
             e.nomatch = true;
+            continue;
+        }
+        if name == "wildcard" && h.kind == SetType::HashNetIface {
+            is_wildcard = true;
             continue;
         }
         let is_possible = match name {
@@ -185,7 +252,7 @@ pub(super) fn options(h: &Header, rest: &mut &[Token<'_>]) -> Result<Entry, Wron
             _ => e.skbinfo.queue = Some(number(value, 0, 65535)?),
         }
     }
-    Ok(e)
+    Ok((e, is_wildcard))
 }
 
 fn comment(value: &Token<'_>) -> Result<String, Wrong> {

@@ -1,11 +1,12 @@
 //! Options of `create`, and numbers.
 
 use super::command::need;
-use super::range::address;
+use super::range::{address, bounds};
 use super::token::Token;
 use super::{Wrong, wrong};
 use crate::ipset::codec::MAX_TIMEOUT;
 use crate::ipset::model::{Header, SetFamily, SetType};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// The largest timeout that ipset accepts, in seconds.
 pub(super) const TIMEOUT_MAX: u64 = MAX_TIMEOUT as u64;
@@ -51,7 +52,11 @@ pub(super) fn create_options(
 ) -> Result<(), Wrong> {
     const ALL: u64 = u32::MAX as u64;
     let is_hash = h.kind.is_hash();
-    let has_mask = matches!(h.kind, SetType::HashIp | SetType::HashIpPort);
+    let has_mask = matches!(
+        h.kind,
+        SetType::HashIp | SetType::HashIpPort | SetType::HashNetNet
+    );
+    let is_addresses = h.kind.is_bitmap() && h.family == SetFamily::Inet;
     // The family determines how the others are parsed.
     let mut others = Vec::new();
     while let Some((option, after)) = rest.split_first() {
@@ -93,8 +98,14 @@ pub(super) fn create_options(
             "bucketsize" if is_hash => h.bucket_size = Some(number(value, 1, 255)?),
             "initval" if is_hash => h.init_val = Some(number(value, 0, ALL)?),
             "forceadd" if is_hash => h.forceadd = true,
-            "netmask" if has_mask => h.netmask = Some(number(value, 1, prefix)?),
+            "netmask" if has_mask || h.kind == SetType::BitmapIp => {
+                h.netmask = Some(number(value, 1, prefix)?)
+            }
             "bitmask" if has_mask => h.bitmask = Some(address(h.family, value, &value.text)?),
+            "markmask" if h.kind == SetType::HashIpMark => {
+                h.mark_mask = Some(number(value, 1, ALL)?);
+            }
+            "range" if is_addresses => h.addresses = Some(address_range(value)?),
             "range" if h.kind == SetType::BitmapPort => h.range = Some(range(value)?),
             "size" if h.kind == SetType::ListSet => h.size = Some(number(value, 1, ALL)?),
             "timeout" => h.timeout = Some(number(value, 0, TIMEOUT_MAX)?),
@@ -115,7 +126,19 @@ pub(super) fn create_options(
     if h.kind == SetType::BitmapPort && h.range.is_none() {
         return wrong(type_token, "bitmap:port needs a range, as `range 0-65535`");
     }
+    if is_addresses && h.addresses.is_none() {
+        let why = format!("{} needs a range, as `range 10.0.0.0/16`", h.kind);
+        return wrong(type_token, why);
+    }
     Ok(())
+}
+
+/// `FROM-TO` or a network.
+fn address_range(value: &Token<'_>) -> Result<(Ipv4Addr, Ipv4Addr), Wrong> {
+    match bounds(SetFamily::Inet, value, &value.text)? {
+        (IpAddr::V4(from), IpAddr::V4(to)) => Ok((from, to)),
+        _ => wrong(value, "the range has addresses of IPv4: write those"),
+    }
 }
 
 fn range(value: &Token<'_>) -> Result<(u16, u16), Wrong> {

@@ -65,7 +65,11 @@ fn prefixed(family: SetFamily, token: &Token<'_>, text: &str) -> Result<IpNet, W
 }
 
 /// `A`, `A/LENGTH` or `A-B`: first and last address.
-fn bounds(family: SetFamily, token: &Token<'_>, text: &str) -> Result<(IpAddr, IpAddr), Wrong> {
+pub(super) fn bounds(
+    family: SetFamily,
+    token: &Token<'_>,
+    text: &str,
+) -> Result<(IpAddr, IpAddr), Wrong> {
     if let Some((from, to)) = text.split_once('-') {
         let (from, to) = (address(family, token, from)?, address(family, token, to)?);
         return Ok((from.min(to), from.max(to)));
