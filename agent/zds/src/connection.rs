@@ -1,22 +1,24 @@
 //! One connection of ztunnel: hello, all pods, then what is asked for, one request at a time.
 
+use crate::listener::CONNECTIONS;
 use crate::message::{
     KeepWorkload, Request, Response, SnapshotSent, WorkloadRequest, WorkloadResponse, ZdsHello,
 };
 use crate::packet::{self, Buffer, REQUEST};
 use crate::server::{AddError, Shared, add};
-use crate::{Namespace, Workload};
+use crate::{Namespace, Peer, Workload};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use prost::Message;
 use socket2::Socket;
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Requests that wait.
 const QUEUE: usize = 100;
@@ -31,6 +33,16 @@ pub(crate) struct Connection {
     pub(crate) id: u64,
     /// It was told of all pods.
     pub(crate) ready: AtomicBool,
+    /// Process id of the peer.
+    pid: i32,
+    since: SystemTime,
+    /// `ZdsHello.version`; 0 until the hello is there.
+    version: AtomicI32,
+    /// Requests that were acknowledged.
+    acked: AtomicU64,
+    /// A newer connection has taken its place.
+    replaced: AtomicBool,
+    socket: Socket,
     wake: PipeWriter,
     waiting: Mutex<Waiting>,
 }
@@ -66,11 +78,17 @@ pub(crate) enum Fail {
 
 impl Connection {
     /// With the end that is readable when there is something to do.
-    pub(crate) fn new(id: u64) -> io::Result<(Self, PipeReader)> {
+    pub(crate) fn new(id: u64, pid: i32, socket: Socket) -> io::Result<(Self, PipeReader)> {
         let (reader, wake) = io::pipe()?;
         let connection = Self {
             id,
             ready: AtomicBool::new(false),
+            pid,
+            since: SystemTime::now(),
+            version: AtomicI32::new(0),
+            acked: AtomicU64::new(0),
+            replaced: AtomicBool::new(false),
+            socket,
             wake,
             waiting: Mutex::default(),
         };
@@ -85,6 +103,28 @@ impl Connection {
     /// There is something to do.
     pub(crate) fn wake(&self) {
         let _ = (&self.wake).write(&[1]);
+    }
+
+    /// What can be known of it from outside.
+    pub(crate) fn peer(&self) -> Peer {
+        let version = self.version.load(Ordering::Relaxed);
+        Peer {
+            id: self.id,
+            pid: self.pid,
+            since: self.since,
+            version: Some(version).filter(|version| *version != 0),
+            ready: self.ready.load(Ordering::Acquire),
+            acked: self.acked.load(Ordering::Relaxed),
+            pending: self.waiting().requests.len(),
+        }
+    }
+
+    /// Ends it for a newer one. Its thread does not wait for the peer any longer.
+    pub(crate) fn replace(&self) {
+        self.replaced.store(true, Ordering::Release);
+        // The peer may have disconnected already.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.wake();
     }
 
     /// Puts a request in line.
@@ -130,22 +170,22 @@ impl Connection {
 }
 
 /// Serves it to its end, and says why it ended.
-pub(crate) fn serve(
-    shared: &Shared,
-    connection: &Connection,
-    socket: &Socket,
-    mut woken: PipeReader,
-) -> String {
+pub(crate) fn serve(shared: &Shared, connection: &Connection, mut woken: PipeReader) -> String {
     let mut line = Line {
         shared,
-        socket,
+        connection,
+        socket: &connection.socket,
         buffer: Buffer::new(),
     };
     let ended = line
         .hello()
         .and_then(|()| line.snapshot(connection))
         .and_then(|()| line.updates(connection, &mut woken));
+    let is_replaced = connection.replaced.load(Ordering::Acquire);
     match ended {
+        _ if is_replaced && !shared.stops() => {
+            format!("it was the oldest of {CONNECTIONS}, and a newer one has replaced it")
+        }
         Ok(()) => "the agent ends".to_owned(),
         Err(End(why)) => why,
     }
@@ -156,6 +196,7 @@ struct End(String);
 
 struct Line<'a> {
     shared: &'a Shared,
+    connection: &'a Connection,
     socket: &'a Socket,
     buffer: Buffer,
 }
@@ -163,9 +204,11 @@ struct Line<'a> {
 impl Line<'_> {
     fn hello(&mut self) -> Result<(), End> {
         let packet = self.receive("its hello")?;
-        ZdsHello::decode(packet)
-            .map(|_| ())
-            .map_err(|e| End(format!("its hello cannot be read: {e}")))
+        let hello =
+            ZdsHello::decode(packet).map_err(|e| End(format!("its hello cannot be read: {e}")))?;
+        let version = &self.connection.version;
+        version.store(hello.version, Ordering::Relaxed);
+        Ok(())
     }
 
     fn receive(&mut self, what: &str) -> Result<&[u8], End> {
@@ -204,7 +247,10 @@ impl Line<'_> {
         let response = WorkloadResponse::decode(packet)
             .map_err(|e| End(format!("an answer cannot be read: {e}")))?;
         match response.payload {
-            Some(Response::Ack(ack)) if ack.error.is_empty() => Ok(Ok(())),
+            Some(Response::Ack(ack)) if ack.error.is_empty() => {
+                self.connection.acked.fetch_add(1, Ordering::Relaxed);
+                Ok(Ok(()))
+            }
             Some(Response::Ack(ack)) => Ok(Err(cut(&ack.error))),
             None => Err(End("an answer is none that this agent knows".to_owned())),
         }
@@ -273,7 +319,7 @@ impl Line<'_> {
 
     fn updates(&mut self, connection: &Connection, woken: &mut PipeReader) -> Result<(), End> {
         loop {
-            if self.shared.stops() {
+            if self.shared.stops() || connection.replaced.load(Ordering::Acquire) {
                 return Ok(());
             }
             while let Some(asked) = next(connection) {

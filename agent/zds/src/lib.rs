@@ -5,7 +5,7 @@
 //! ```
 //! The agent listens on a socket of type SEQPACKET: a packet is a protobuf message, and the one that adds a pod carries a
 //! descriptor of its namespace. Every request is answered before the next is sent. During a roll-over two ztunnels are
-//! connected: pods are added to the newest, and removed from all.
+//! connected: pods are added to the newest, and removed from all. Eight may be connected; one more replaces the oldest.
 //!
 //! What is sent has to be right: after a request out of order ztunnel drains all pods and ends. What is received is
 //! bounded, and a peer that is silent, slow or speaks nonsense is disconnected; it connects again and is told everything.
@@ -25,6 +25,7 @@ pub use server::{AddError, Handle, Options, Server};
 use std::fmt::Debug;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// A network namespace that can be sent.
 pub trait Namespace: AsFd + Debug + Send + Sync {}
@@ -46,6 +47,25 @@ pub struct Workload {
     pub netns: Option<Arc<dyn Namespace>>,
 }
 
+/// A ztunnel that is connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The number of the connection, which no other ever has. The highest is the newest.
+    pub id: u64,
+    /// Its process, in the pid namespace of this process (`SO_PEERCRED`); 0: it is outside of it.
+    pub pid: i32,
+    /// When it connected.
+    pub since: SystemTime,
+    /// `ZdsHello.version`; `None`: it has not said hello yet.
+    pub version: Option<i32>,
+    /// It has acknowledged the snapshot. Pods are added to the newest of these.
+    pub ready: bool,
+    /// Requests that it has acknowledged.
+    pub acked: u64,
+    /// Requests that wait to be sent to it.
+    pub pending: usize,
+}
+
 /// Where the server learns all pods, for a ztunnel that connects.
 pub trait Workloads: Send + Sync {
     /// All pods that ztunnel carries. `None`: they are not known yet. It drops every pod that is not among them.
@@ -62,7 +82,7 @@ pub trait Observer: Send + Sync {
     fn refused(&self, uid: &str, why: &str);
     /// A connection has ended.
     fn closed(&self, why: &str);
-    /// A connection was refused.
+    /// A connection was refused: the peer is not ztunnel, or there is no thread for it.
     fn stranger(&self, why: &str);
     /// The socket is bound, or cannot be, for this reason.
     fn socket(&self, failure: Option<&str>);

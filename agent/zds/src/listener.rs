@@ -9,7 +9,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -19,8 +19,10 @@ use std::time::{Duration, Instant, SystemTime};
 const BACKLOG: i32 = 16;
 /// One connection in this time.
 const PACE: Duration = Duration::from_millis(200);
-/// Connections at once: a roll-over has two.
-const CONNECTIONS: usize = 8;
+/// Connections at once: a roll-over has two. One more replaces the oldest.
+pub(crate) const CONNECTIONS: usize = 8;
+/// Mode of the socket's file: root alone connects, also where the directory lets other users in.
+const MODE: u32 = 0o600;
 /// How often it is looked whether the socket's file is there, and whether the agent ends.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -49,6 +51,8 @@ pub(crate) fn bind(path: &Path) -> io::Result<Bound> {
     }
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.cloexec(), None)?;
     socket.bind(&SockAddr::unix(path)?)?;
+    // Before it listens: until then every connect(2) fails.
+    fs::set_permissions(path, fs::Permissions::from_mode(MODE))?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     let file = file(path)?;
@@ -130,12 +134,14 @@ fn begin(shared: &Arc<Shared>, socket: Socket) -> Result<JoinHandle<()>, String>
             peer.uid()
         ));
     }
-    let mut connections = shared.connections();
-    if connections.len() >= CONNECTIONS {
-        return Err(format!("{CONNECTIONS} connections are served already"));
-    }
-    let (connection, woken) = Connection::new(shared.next()).map_err(|e| e.to_string())?;
+    let (connection, woken) =
+        Connection::new(shared.next(), peer.pid(), socket).map_err(|e| e.to_string())?;
     let connection = Arc::new(connection);
+    let mut connections = shared.connections();
+    // A ztunnel that does not close what it has lost must not keep the one of now out.
+    while connections.len() >= CONNECTIONS {
+        connections.remove(0).replace();
+    }
     connections.push(Arc::clone(&connection));
     let count = connections.len();
     drop(connections);
@@ -143,9 +149,9 @@ fn begin(shared: &Arc<Shared>, socket: Socket) -> Result<JoinHandle<()>, String>
     let of_thread = (Arc::clone(shared), Arc::clone(&connection));
     let serve = move || {
         let (shared, connection) = of_thread;
-        let why = connection::serve(&shared, &connection, &socket, woken);
-        drop(socket);
+        let why = connection::serve(&shared, &connection, woken);
         end(&shared, &connection);
+        drop(connection);
         shared.observer.closed(&why);
     };
     let thread = std::thread::Builder::new().name("zds-ztunnel".into());

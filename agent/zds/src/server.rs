@@ -2,7 +2,7 @@
 
 use crate::connection::{Connection, Fail, Sent};
 use crate::message::{AddWorkload, DelWorkload, Request, WorkloadInfo};
-use crate::{Namespace, Observer, Workload, Workloads, listener};
+use crate::{Namespace, Observer, Peer, Workload, Workloads, listener};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -166,6 +166,13 @@ impl Handle {
     #[must_use]
     pub fn newest(&self) -> Option<u64> {
         self.0.ready().map(|c| c.id)
+    }
+
+    /// The connections, oldest first.
+    #[must_use]
+    pub fn peers(&self) -> Vec<Peer> {
+        let connections = self.0.connections().clone();
+        connections.iter().map(|c| c.peer()).collect()
     }
 
     /// Has the newest connection take the pod, and returns its number. A pod that it has already, in the same namespace,

@@ -319,12 +319,71 @@ fn strangers_are_refused() {
 }
 
 #[test]
-fn many_at_once_are_bounded() {
+fn of_many_at_once_the_newest_replaces_the_oldest() {
+    let netns = namespace_or_skip!();
     let scene = Scene::with(|o| o.limit = Duration::from_secs(15));
-    let all: Vec<Socket> = (0..10).map(|_| connect(&scene.path())).collect();
-    scene.node.says("connections are served already");
-    drop(all);
-    Ztunnel::connect(&scene.path()).snapshots(1);
+    let handle = scene.handle();
+    let all: Vec<Socket> = (0..9).map(|_| connect(&scene.path())).collect();
+    scene.node.says("a newer one has replaced it");
+    let mut byte = [std::mem::MaybeUninit::new(0)];
+    all[0].set_read_timeout(Some(LONG)).unwrap();
+    assert_eq!(all[0].recv(&mut byte).unwrap(), 0, "the oldest is closed");
+    let ids = |handle: &Handle| handle.peers().iter().map(|p| p.id).collect::<Vec<_>>();
+    assert_eq!(ids(&handle), Vec::from_iter(2..=9));
+    // Silent ones keep no ztunnel out, and each has replaced no more than one.
+    let ztunnel = Ztunnel::connect(&scene.path());
+    ztunnel.snapshots(1);
+    scene.node.says_times("a newer one has replaced it", 2);
+    assert_eq!(handle.add(&pod("a", Some(&netns)), LONG), Ok(10));
+    assert_eq!(ids(&handle), Vec::from_iter(3..=10));
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn who_is_connected_and_what_was_acknowledged() {
+    let netns = namespace_or_skip!();
+    let scene = Scene::with(|o| o.limit = Duration::from_secs(15));
+    let handle = scene.handle();
+    assert_eq!(handle.peers(), []);
+    let _silent = connect(&scene.path());
+    scene.node.says("connections 1");
+    scene.node.set(&[pod("a", Some(&netns)), pod("b", None)]);
+    let _ztunnel = Ztunnel::connect(&scene.path());
+    scene.node.says("snapshot 1 1");
+    handle.add(&pod("c", Some(&netns)), LONG).unwrap();
+    // It stays in line for the one that has not said hello.
+    let removed = handle.remove("c", Duration::from_millis(300));
+    assert_eq!(removed, Err(AddError::TimedOut));
+    let peers = handle.peers();
+    let own = i32::try_from(std::process::id()).unwrap();
+    assert!(peers.iter().all(|p| p.pid == own), "{peers:?}");
+    let facts: Vec<_> = peers
+        .iter()
+        .map(|p| (p.id, p.version, p.ready, p.acked, p.pending))
+        .collect();
+    // Two pods, the end of the snapshot, the pod that was added, its removal.
+    assert_eq!(
+        facts,
+        [(1, None, false, 0, 1), (2, Some(1), true, 5, 0)],
+        "{peers:?}"
+    );
+}
+
+#[test]
+fn the_file_of_the_socket_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new();
+    let mode = || {
+        std::fs::symlink_metadata(scene.path())
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(mode(), 0o600);
+    std::fs::remove_file(scene.path()).unwrap();
+    scene.node.says_times("socket None", 2);
+    assert_eq!(mode(), 0o600, "after it was bound again");
 }
 
 #[test]
