@@ -4,17 +4,22 @@
 //! A commit does not say what changed, and the agent's own are reported like those of other programs, so the rules are
 //! compared after each.
 
-use crate::journal::ambient::Writer;
+pub(crate) mod heals;
+
+use crate::journal::pod::Writer;
+use crate::pods::Pods;
 use crate::reconcile::Uid;
 use crate::sandboxes::Held;
 use crate::thread::task::Tasks;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 use weir_netfilter::nft::Commits;
 use weir_netlink::NetnsId;
 
@@ -23,60 +28,156 @@ const REQUESTS: usize = 1024;
 /// A program that commits all the time wakes nobody more often.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Pods whose rules something changed, and what that was, as far as it is known; clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Drifted(Arc<Mutex<BTreeMap<Uid, Option<Writer>>>>);
+
+impl Drifted {
+    /// Something changed the rules of the pod.
+    pub(crate) fn put(&self, uid: Uid, by: Option<Writer>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.entry(uid).or_default();
+        *known = by.or(known.take());
+    }
+
+    /// All of them, once.
+    pub(crate) fn take(&self) -> BTreeMap<Uid, Option<Writer>> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Wakes what reconciles; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Wake(Arc<watch::Sender<u64>>);
+
+impl Default for Wake {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(0)))
+    }
+}
+
+impl Wake {
+    /// Something changed.
+    pub(crate) fn wake(&self) {
+        self.0.send_modify(|n| *n = n.wrapping_add(1));
+    }
+
+    /// What changes with every call of [`Wake::wake`].
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.0.subscribe()
+    }
+}
+
+/// What changes about pods wakes it, too.
+pub(crate) async fn follow(pods: Pods, wake: Wake) {
+    let mut changes = pods.subscribe();
+    wake.wake();
+    while changes.changed().await.is_ok() {
+        wake.wake();
+    }
+}
+
+/// Commits to the rules of pods are kept until they are taken, and wake what takes them.
+pub(crate) fn on_commit(drifted: Drifted, wake: Wake) -> OnCommit {
+    Arc::new(move |uid, by| {
+        drifted.put(uid, by);
+        wake.wake();
+    })
+}
+
+/// The name of the threads in which weir enters a namespace (`Netns::run`) and writes rules.
+const THREAD: &str = "netns";
+/// Commits under this name are reported after this time, unless another writer commits before. Mostly they are repairs, and
+/// what reverts a repair at once is to be named instead.
+const OWN: Duration = Duration::from_millis(200);
+/// Commits that are read at once.
+const COMMITS: usize = 1024;
+
 /// Is called when something committed to the rules of a pod, with the process if the kernel tells.
 pub(crate) type OnCommit = Arc<dyn Fn(Uid, Option<Writer>) + Send + Sync>;
 
 /// Where watches are begun; clones are the same.
 #[derive(Clone)]
-pub(crate) struct Drift(mpsc::Sender<Request>);
+pub(crate) struct Drift {
+    requests: mpsc::Sender<Request>,
+    /// The namespaces that are watched. A socket keeps its namespace alive, so that no other has the same identity.
+    watched: Watched,
+}
+
+type Watched = Arc<Mutex<BTreeMap<Uid, NetnsId>>>;
 
 enum Request {
-    Watch(Uid, NetnsId, Commits),
+    Watch(Uid, Commits),
     Forget(Uid),
 }
 
+fn locked(of: &Watched) -> MutexGuard<'_, BTreeMap<Uid, NetnsId>> {
+    // Nothing in here panics half-way.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Drift {
-    /// Begins to watch nothing.
+    /// Begins to watch nothing, on a thread of its own.
     ///
     /// # Errors
     /// No thread, or no runtime.
     pub(crate) fn start(tasks: &Tasks, on_commit: OnCommit) -> std::io::Result<Self> {
+        let (drift, work) = Self::new(on_commit);
+        tasks.start("drift", || {}, work)?;
+        Ok(drift)
+    }
+
+    /// With the work that reads the sockets.
+    pub(crate) fn new(on_commit: OnCommit) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, mut requests) = mpsc::channel(REQUESTS);
+        let drift = Self {
+            requests: sender,
+            watched: Watched::default(),
+        };
+        let watched = Arc::clone(&drift.watched);
         let work = async move {
-            let mut watched = BTreeMap::<Uid, (NetnsId, Watch)>::new();
+            let mut watches = BTreeMap::<Uid, Watch>::new();
             while let Some(request) = requests.recv().await {
                 match request {
-                    Request::Watch(uid, netns, commits) => {
-                        if let Some(watch) = Watch::begin(&uid, commits, &on_commit) {
-                            watched.insert(uid, (netns, watch));
-                        }
-                    }
-                    Request::Forget(uid) => _ = watched.remove(&uid),
+                    Request::Watch(uid, commits) => match Watch::begin(&uid, commits, &on_commit) {
+                        Some(watch) => _ = watches.insert(uid, watch),
+                        // The next look tries again.
+                        None => _ = locked(&watched).remove(&uid),
+                    },
+                    Request::Forget(uid) => _ = watches.remove(&uid),
                 }
             }
         };
-        tasks.start("drift", || {}, work)?;
-        Ok(Self(sender))
+        (drift, work)
     }
 
     /// Watches the rules in this namespace for the pod, and in no other. To be called before they are read: what changes
-    /// from then on is told.
+    /// from then on is told. Of a namespace that is watched already nothing is to be done.
     ///
     /// # Errors
     /// The kernel has no nf_tables, or no descriptor is free; what changes is noticed by the next round.
     pub(crate) fn watch(&self, uid: &Uid, held: &Held) -> Result<(), String> {
+        if locked(&self.watched).get(uid) == Some(&held.id()) {
+            return Ok(());
+        }
         let opened = held.sandbox.visit(|_| Commits::open());
         let commits = opened
             .and_then(|opened| opened)
             .map_err(|e| e.to_string())?;
-        let request = Request::Watch(Uid::clone(uid), held.id(), commits);
-        self.0.try_send(request).map_err(|e| e.to_string())
+        let mut watched = locked(&self.watched);
+        let request = Request::Watch(Uid::clone(uid), commits);
+        self.requests.try_send(request).map_err(|e| e.to_string())?;
+        watched.insert(Uid::clone(uid), held.id());
+        Ok(())
     }
 
     /// The pod is watched no more.
     pub(crate) fn forget(&self, uid: &Uid) {
-        // Without a place it is watched until another watch takes its place, or the process ends.
-        let _ = self.0.try_send(Request::Forget(Uid::clone(uid)));
+        let mut watched = locked(&self.watched);
+        if watched.remove(uid).is_some() {
+            // Without a place it is watched until another watch takes its place, or the process ends.
+            let _ = self.requests.try_send(Request::Forget(Uid::clone(uid)));
+        }
     }
 }
 
@@ -107,29 +208,67 @@ impl Watch {
         )]
         let mut socket = AsyncFd::new(Readable(commits)).ok()?;
         Some(Self(tokio::spawn(async move {
+            // When commits of weir alone are reported.
+            let mut own_at: Option<Instant> = None;
             loop {
-                let Ok(mut ready) = socket.readable_mut().await else {
-                    return;
+                let readable = socket.readable_mut();
+                let ready = match own_at {
+                    None => Ok(readable.await),
+                    Some(at) => timeout_at(at, readable).await,
                 };
-                let mut last = None;
-                // What cannot be read was a commit, too.
-                while let Some(commit) = ready
-                    .get_inner_mut()
-                    .0
-                    .next(Duration::ZERO)
-                    .unwrap_or_default()
-                {
-                    last = Some(commit);
+                let by = match ready {
+                    Ok(Ok(mut ready)) => {
+                        let (by, is_all) = read(&mut ready.get_inner_mut().0);
+                        if is_all {
+                            ready.clear_ready();
+                        }
+                        by
+                    }
+                    Ok(Err(_)) => return,
+                    Err(_) => By::Other(None),
+                };
+                match by {
+                    By::Nobody => continue,
+                    By::Weir => {
+                        own_at = own_at.or(Some(Instant::now() + OWN));
+                        continue;
+                    }
+                    By::Other(writer) => on_commit(Uid::clone(&uid), writer),
                 }
-                ready.clear_ready();
-                let Some(commit) = last else { continue };
-                let writer = commit.pid.zip(commit.name);
-                on_commit(
-                    Uid::clone(&uid),
-                    writer.map(|(pid, name)| Writer { pid, name }),
-                );
+                own_at = None;
                 tokio::time::sleep(PAUSE).await;
             }
         })))
     }
+}
+
+/// What made the commits that were read.
+enum By {
+    Nobody,
+    /// Threads of weir, in the agent or in the plugin, and nothing else.
+    Weir,
+    /// The last other one, if the kernel says.
+    Other(Option<Writer>),
+}
+
+/// What made the commits that are there, and whether these were all. What cannot be read was a commit, too.
+fn read(commits: &mut Commits) -> (By, bool) {
+    let mut by = By::Nobody;
+    for _ in 0..COMMITS {
+        let commit = match commits.next(Duration::ZERO) {
+            Ok(None) => return (by, true),
+            Ok(Some(commit)) => commit,
+            Err(_) => return (By::Other(None), false),
+        };
+        let is_own = commit.name.as_deref() == Some(THREAD);
+        by = match (by, is_own) {
+            (By::Nobody, true) => By::Weir,
+            (by, true) => by,
+            (_, false) => {
+                let writer = commit.pid.zip(commit.name);
+                By::Other(writer.map(|(pid, name)| Writer { pid, name }))
+            }
+        };
+    }
+    (by, false)
 }

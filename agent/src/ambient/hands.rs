@@ -13,6 +13,7 @@ use weir_ambient::PodOverrides;
 use weir_cni::compile::Engine;
 use weir_cni::redirection::Fingerprint;
 use weir_netlink::NetnsId;
+use weir_zds::Peer;
 
 /// The rules of a pod as they were verified.
 #[derive(Debug, Clone)]
@@ -88,6 +89,9 @@ pub(super) struct Workload {
 pub(super) trait Proxy: Send + Sync {
     /// The newest connection; `None`: there is none.
     fn newest(&self) -> Option<u64>;
+
+    /// All connections, oldest first.
+    fn peers(&self) -> Vec<Peer>;
 
     /// Has the newest connection take the pod. Returns that connection.
     ///

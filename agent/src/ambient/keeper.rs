@@ -9,7 +9,9 @@ use super::settings::AmbientSettings;
 use super::work::{self, Enrolled, Enrolment, Leaving, Left};
 use crate::api::actions::Actions;
 use crate::dataplane::Spent;
-use crate::journal::ambient::{Event, Member, State, Writer};
+use crate::drift::Drifted;
+use crate::journal::ambient::{Event, Member, Proxy, State};
+use crate::journal::pod::Writer;
 use crate::journal::{Journal, pod};
 use crate::pods::{PodView, Pods};
 use crate::reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
@@ -52,22 +54,6 @@ impl Told {
 
     fn take(&self, uid: &str) -> Option<Sandbox> {
         self.all().remove(uid)
-    }
-}
-
-/// Pods whose rules something changed, and what that was, as far as it is known; clones are the same.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Drifted(Arc<Mutex<BTreeMap<Uid, Option<Writer>>>>);
-
-impl Drifted {
-    pub(super) fn put(&self, uid: Uid, by: Option<Writer>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.entry(uid).or_default();
-        *known = by.or(known.take());
-    }
-
-    fn take(&self) -> BTreeMap<Uid, Option<Writer>> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -551,6 +537,8 @@ impl Reconciler for Keeper {
             .sort_by(|a, b| (&a.pod.namespace, &a.pod.name).cmp(&(&b.pod.namespace, &b.pod.name)));
         let members = members.into();
         self.journal.record(Event::Members { members });
+        let peers = self.hands.proxy.peers().into();
+        self.journal.record(Event::Proxy(Proxy::Peers(peers)));
     }
 
     fn verdict(&self, uid: &Uid) -> Result<(), String> {

@@ -3,20 +3,18 @@
 use super::REDIRECTION;
 use super::decision::{Decision, Why};
 use super::hands::Captured;
+use crate::drift::heals::Heals;
 use crate::journal::PodRef;
-use crate::journal::ambient::{Member, State, Writer};
+use crate::journal::ambient::{Member, State};
 use crate::journal::cut;
+use crate::journal::pod::Writer;
 use crate::pods::{NamespaceView, PodView};
 use crate::sandboxes::place::Identity;
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_netlink::NetnsId;
-
-/// So many repairs within [`Heals::WINDOW`] are taken for contention.
-const CONTENTION: usize = 5;
 
 /// What is known of one pod, by its UID, until nothing of it is left.
 #[derive(Debug)]
@@ -244,45 +242,5 @@ impl Memory {
             verified_at: self.verified_at,
             why: self.why.as_deref().map(|why| cut(why).into()),
         })
-    }
-}
-
-/// When rules were repaired lately.
-#[derive(Debug, Default)]
-pub(super) struct Heals {
-    at: VecDeque<Instant>,
-    not_before: Option<Instant>,
-    pauses: u32,
-}
-
-impl Heals {
-    /// Repairs that are this old are forgotten.
-    pub(super) const WINDOW: Duration = Duration::from_secs(60);
-    /// The longest pause.
-    const LONGEST: Duration = Duration::from_secs(30);
-
-    /// One more. How many there were within the window, and how long the next has to wait, if something fights back.
-    pub(super) fn add(&mut self, now: Instant) -> Option<(usize, Duration)> {
-        let is_old = |at: &Instant| now.duration_since(*at) > Self::WINDOW;
-        while self.at.front().is_some_and(is_old) {
-            self.at.pop_front();
-        }
-        self.at.push_back(now);
-        if self.at.len() <= CONTENTION {
-            self.pauses = 0;
-            return None;
-        }
-        while self.at.len() > CONTENTION * 4 {
-            self.at.pop_front();
-        }
-        let pause = Duration::from_secs(1 << self.pauses.min(5)).min(Self::LONGEST);
-        self.pauses = self.pauses.saturating_add(1);
-        self.not_before = Some(now + pause);
-        Some((self.at.len(), pause))
-    }
-
-    fn pause(&self, now: Instant) -> Option<Duration> {
-        let left = self.not_before?.saturating_duration_since(now);
-        (!left.is_zero()).then_some(left)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::entry::Entry;
 use super::hands::Hands;
-use super::keeper::{self, Drifted, Keeper, Told, Watch};
+use super::keeper::{self, Keeper, Told, Watch};
 use super::kernel::{HostRules, Kernel};
 use super::roster::Roster;
 use super::settings::AmbientSettings;
@@ -11,7 +11,7 @@ use crate::api::access::Access;
 use crate::api::actions::Actions;
 use crate::api::connection::Connection;
 use crate::dataplane::ambient::Ambient;
-use crate::drift::Drift;
+use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
 use crate::journal::Journal;
 use crate::journal::ambient::{Event, Proxy};
 use crate::pods::Pods;
@@ -23,7 +23,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use weir_zds::{Options, Server};
 
 /// Threads that work in namespaces at once.
@@ -32,16 +31,6 @@ const WORKERS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How often the host's rules are looked at; while they cannot be made, the second.
 const HOST: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(2));
-
-/// Wakes the keeper; clones are the same.
-#[derive(Clone)]
-pub(super) struct Wake(Arc<watch::Sender<u64>>);
-
-impl Wake {
-    pub(super) fn wake(&self) {
-        self.0.send_modify(|n| *n = n.wrapping_add(1));
-    }
-}
 
 /// Deals with the pods of ambient mode for as long as the process lives. What it gives is where the plugin hands pods
 /// over.
@@ -60,8 +49,8 @@ pub(crate) fn start(
     let connection = Connection::of_actions(access)?;
     let node = node.to_owned();
     let (roster, told, drifted) = (Roster::default(), Told::default(), Drifted::default());
-    let wake = Wake(Arc::new(watch::Sender::new(0)));
-    let changes = wake.0.subscribe();
+    let wake = Wake::default();
+    let changes = wake.subscribe();
     let all = All {
         roster: roster.clone(),
         sandboxes: sandboxes.clone(),
@@ -81,7 +70,7 @@ pub(crate) fn start(
         journal.record(Event::Proxy(Proxy::Socket { failure }));
         format!("cannot listen for ztunnel on {why}; is the directory of ZTUNNEL_UDS_ADDRESS mounted and writable?")
     })?;
-    let drift = Drift::start(tasks, zds::on_commit(drifted.clone(), wake.clone()));
+    let drift = Drift::start(tasks, on_commit(drifted.clone(), wake.clone()));
     let drift = drift.map_err(|e| e.to_string())?;
     let watch: Watch = Arc::new(move |uid, held| match held {
         // Without nf_tables there is nothing to hear of; rounds look.
@@ -140,15 +129,6 @@ pub(crate) fn start(
         .start("ambient", || {}, work)
         .map_err(|e| e.to_string())?;
     Ok((entry, server))
-}
-
-/// What changes about pods wakes the keeper, too.
-async fn follow(pods: Pods, wake: Wake) {
-    let mut changes = pods.subscribe();
-    wake.wake();
-    while changes.changed().await.is_ok() {
-        wake.wake();
-    }
 }
 
 fn host_rules(settings: &AmbientSettings, journal: &Journal) -> HostRules {

@@ -4,11 +4,12 @@
 use super::REDIRECTION;
 use super::decision::{Decision, decide};
 use super::hands::{Asked, Captured, Hands, Outcome, Probes, Proxy, Rules, Workload};
-use super::keeper::{Annotate, Done, Drifted, Keeper, Sandbox, Told};
+use super::keeper::{Annotate, Done, Keeper, Sandbox, Told};
 use super::pod::Annotation;
 use super::roster::Roster;
 use super::settings::AmbientSettings;
 use crate::dataplane::Spent;
+use crate::drift::Drifted;
 use crate::journal::Journal;
 use crate::journal::pod::Cause;
 use crate::pods::{NamespaceView, PodView, Pods, Writer};
@@ -126,6 +127,10 @@ impl Rules for Shared {
 }
 
 impl Proxy for Shared {
+    fn peers(&self) -> Vec<weir_zds::Peer> {
+        Vec::new()
+    }
+
     fn newest(&self) -> Option<u64> {
         self.world().proxies.keys().next_back().copied()
     }

@@ -1,16 +1,15 @@
 //! ztunnel, by way of ZDS.
 
 use super::hands::{Captured, Proxy, Workload};
-use super::keeper::Drifted;
 use super::roster::Roster;
-use super::start::Wake;
+use crate::drift::Wake;
 use crate::journal::Journal;
 use crate::journal::ambient::{self, Event};
 use crate::sandboxes::{Held, Sandboxes};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
-use weir_zds::{Handle, Namespace, Observer};
+use weir_zds::{Handle, Namespace, Observer, Peer};
 
 /// How long ztunnel may take for one pod.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -27,6 +26,10 @@ pub(super) struct Ztunnel(pub(super) Handle);
 impl Proxy for Ztunnel {
     fn newest(&self) -> Option<u64> {
         self.0.newest()
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        self.0.peers()
     }
 
     fn add(&self, workload: &Workload) -> Result<u64, String> {
@@ -114,12 +117,4 @@ impl Observer for Told {
         let failure = failure.map(str::to_owned);
         self.record(ambient::Proxy::Socket { failure });
     }
-}
-
-/// Commits to the rules of pods wake the keeper.
-pub(super) fn on_commit(drifted: Drifted, wake: Wake) -> crate::drift::OnCommit {
-    Arc::new(move |uid, by| {
-        drifted.put(uid, by);
-        wake.wake();
-    })
 }

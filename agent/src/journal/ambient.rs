@@ -1,12 +1,12 @@
 //! Pods of ambient mode, the proxy of the node, and the host's part.
 
 use super::About;
-use super::pod::{Cause, PodRef};
-use std::fmt;
+use super::pod::{Cause, PodRef, Writer, contention};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use weir_cni::compile::Engine;
 use weir_cni::log::Level::{self, Debug, Info, Warn};
+use weir_zds::Peer;
 
 /// How a pod is that is in the mesh, or should be, or was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,24 +64,13 @@ pub(crate) struct Member {
     pub(crate) why: Option<Box<str>>,
 }
 
-/// The process that changed rules, as far as the kernel says (`NFTA_GEN_PROC_PID`, `NFTA_GEN_PROC_NAME`).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Writer {
-    pub(crate) pid: u32,
-    pub(crate) name: String,
-}
-
-impl fmt::Display for Writer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} ({})", self.pid, self.name.escape_default())
-    }
-}
-
 /// What the proxy of the node does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Proxy {
     /// How many connections there are.
     Connections(usize),
+    /// The connections, oldest first, with what each has acknowledged.
+    Peers(Arc<[Peer]>),
     /// It was told of all pods.
     Snapshot { added: usize, kept: usize },
     /// It refuses a pod.
@@ -186,13 +175,7 @@ impl Event {
                 pause,
                 by,
             } => {
-                let by = by
-                    .as_ref()
-                    .map_or_else(|| "another program".to_owned(), ToString::to_string);
-                let does = format!(
-                    "had its rules repaired {times} times within a minute, and {by} changes them again: the next repair \
-                     is in {pause:?}; stop that program"
-                );
+                let does = contention(*times, *pause, by.as_ref());
                 About::of_pod(
                     Level::Error,
                     "ambient_contention",
@@ -274,6 +257,7 @@ fn of_proxy(proxy: &Proxy) -> About {
             "ztunnel_connected",
             format!("ztunnel has {count} connections"),
         ),
+        Proxy::Peers(_) => return About::silent("ztunnel_peers"),
         Proxy::Snapshot { added, kept } => (
             Info,
             "ztunnel_snapshot",

@@ -116,6 +116,19 @@ impl Cause {
     }
 }
 
+/// The process that changed rules, as far as the kernel says (`NFTA_GEN_PROC_PID`, `NFTA_GEN_PROC_NAME`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Writer {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.name.escape_default())
+    }
+}
+
 /// What happens to pods.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -143,10 +156,19 @@ pub(crate) enum Event {
         /// How many there were.
         differences: usize,
         cause: Cause,
+        /// The process that changed it, if a notification of nf_tables led to the repair.
+        by: Option<Writer>,
         /// What was written.
         summary: String,
         /// A Kubernetes event says so too.
         notify: bool,
+    },
+    /// Something changes its rules again and again: the next repair comes later.
+    Contention {
+        pod: PodRef,
+        times: usize,
+        pause: Duration,
+        by: Option<Writer>,
     },
     /// It cannot be looked at or repaired. Recorded once for each reason.
     NotVerified { pod: PodRef, why: String },
@@ -217,16 +239,29 @@ impl Event {
                 first,
                 differences,
                 cause,
+                by,
                 summary,
                 notify,
             } => {
+                let by = by.as_ref().map(|by| format!(", changed by {by}"));
+                let by = by.unwrap_or_default();
                 let does = format!(
-                    "was not redirected as it asks: {first} ({differences} differences in all); {summary}"
+                    "was not redirected as it asks{by}: {first} ({differences} differences in all); {summary}"
                 );
                 let reason = notify.then_some("RedirectionRepaired");
                 About::of_pod(Warn, "pod_repaired", pod, does, reason)
                     .with("cause", cause.name())
                     .with("differences", differences)
+            }
+            Self::Contention {
+                pod,
+                times,
+                pause,
+                by,
+            } => {
+                let does = contention(*times, *pause, by.as_ref());
+                let reason = Some("RedirectionContended");
+                About::of_pod(Error, "pod_contention", pod, does, reason)
             }
             Self::NotVerified { pod, why } => {
                 let does = format!("cannot be verified: {why}; it is tried again");
@@ -291,4 +326,13 @@ impl Event {
             }
         }
     }
+}
+
+/// What is said of a pod whose repairs another writer reverts again and again.
+pub(super) fn contention(times: usize, pause: Duration, by: Option<&Writer>) -> String {
+    let by = by.map_or_else(|| "another program".to_owned(), ToString::to_string);
+    format!(
+        "had its rules repaired {times} times within a minute, and {by} changes them again: the next repair is in \
+         {pause:?}; stop that program"
+    )
 }

@@ -137,6 +137,7 @@ mod tests {
             first: "x\ny".into(),
             differences: 2,
             cause: Cause::Missing,
+            by: None,
             summary: "written".into(),
             notify: false,
         };

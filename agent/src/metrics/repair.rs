@@ -32,6 +32,7 @@ pub(super) struct Repair {
     pods: Family<Labels2, Counter>,
     repairs: Family<Labels2, Counter>,
     drift: Family<Label, Counter>,
+    contention: Counter,
     events: Family<Label, Counter>,
     expected: Gauge,
     verified: Gauge,
@@ -90,6 +91,11 @@ impl Repair {
                 "Pods whose rules were not in sync, by cause",
                 "cause",
                 &DRIFT,
+            ),
+            contention: counter(
+                r,
+                "weir_contention",
+                "Repairs of pods that were put off because something changes the rules again and again",
             ),
             events: counters(
                 r,
@@ -176,6 +182,7 @@ impl Metrics {
                 repair.drift.get_or_create(&label).inc();
                 healed(Repaired::Success);
             }
+            Event::Contention { .. } => _ = repair.contention.inc(),
             Event::NotVerified { .. } => healed(Repaired::Fail),
             Event::Unasked { found, .. } => {
                 repair.unasked_removed.inc_by(u64::from(found.removed));

@@ -4,7 +4,7 @@
 use super::keeper::{Done, Keeper};
 use super::settings::Action;
 use super::state::{Cause, Memory, Running};
-use super::visit::{self, Look, Seen};
+use super::visit::{Look, Seen};
 use crate::journal::pod::{Done as Outcome, Event};
 use crate::pods::PodView;
 use crate::reconcile::{Job, Next, Start};
@@ -52,6 +52,7 @@ impl Keeper {
         let running = |look: Option<Look>| Running {
             cause: Cause::Criteria,
             look,
+            by: None,
             late: false,
         };
         if action == Action::Repair {
@@ -66,7 +67,7 @@ impl Keeper {
             return match self.demanded(memory) {
                 Ok(look) => {
                     memory.running = Some(running(Some(look.clone())));
-                    let job = visit::job(&self.plane, &self.sandboxes, look, None, start.since);
+                    let job = self.visit(look, None, start.since);
                     Ok(Job::Thread(Box::new(|| Done::Visit(Box::new(job())))))
                 }
                 Err(why) => Err(self.acted(action, memory, Err(why))),

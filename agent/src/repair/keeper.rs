@@ -4,11 +4,12 @@ use super::RepairSettings;
 use super::settings::Action;
 use super::start::PATIENCE;
 use super::state::{Asks, Cause, Memory, Running};
-use super::visit::{self, Answer, Look, Seen};
+use super::visit::{self, Answer, InSync, Look, Seen};
 use crate::api::actions::Actions;
 use crate::dataplane::Dataplane;
 use crate::dataplane::sidecar::{Desired, Sidecar};
-use crate::journal::pod::{Event, PodState, Unasked};
+use crate::drift::{Drift, Drifted};
+use crate::journal::pod::{Event, PodState, Unasked, Writer};
 use crate::journal::{Journal, cut};
 use crate::pods::Pods;
 use crate::reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
@@ -34,6 +35,9 @@ pub(super) struct Keeper {
     pub(super) actions: Arc<Actions>,
     pub(super) requests: Arc<Semaphore>,
     pub(super) journal: Journal,
+    /// Has commits to the rules of pods that ask for redirection noticed.
+    drift: Drift,
+    drifted: Drifted,
     memory: BTreeMap<Uid, Memory>,
     /// By namespace and name the UID that was repaired in place by the criteria, until no pod has the name.
     pub(super) repaired: BTreeMap<(String, String), String>,
@@ -50,9 +54,9 @@ pub(super) enum Done {
 impl Keeper {
     pub(super) fn new(
         settings: RepairSettings,
-        pods: Pods,
-        sandboxes: Sandboxes,
+        (pods, sandboxes): (Pods, Sandboxes),
         actions: Actions,
+        (drift, drifted): (Drift, Drifted),
         journal: Journal,
     ) -> Self {
         let plane = Sidecar {
@@ -68,6 +72,8 @@ impl Keeper {
             actions: Arc::new(actions),
             requests: Arc::new(Semaphore::new(REQUESTS)),
             journal,
+            drift,
+            drifted,
             memory: BTreeMap::new(),
             repaired: BTreeMap::new(),
             began: false,
@@ -102,7 +108,7 @@ impl Keeper {
             Ok(Some(look)) => look,
             Ok(None) => return Err(Next::Settled),
             Err(why) => {
-                self.state(memory, None, Err(why), start.sweep);
+                self.state(memory, (None, None), Err(why), start.sweep);
                 // It is looked at again whenever the pods change, and in the next round.
                 return Err(Next::Settled);
             }
@@ -112,23 +118,47 @@ impl Keeper {
         let is_known = before.is_some() || failed == Some(&look);
         // Rules that nobody asks for are looked for in rounds only.
         let only_in_rounds = matches!(look.desired, Desired::Nothing(_));
-        if !start.sweep && (is_known || only_in_rounds) {
+        if only_in_rounds {
+            self.drift.forget(&start.uid);
+            memory.drifted = None;
+        }
+        let is_due = start.sweep || memory.drifted.is_some();
+        if !is_due && (is_known || only_in_rounds) {
             return Err(Next::Settled);
+        }
+        if let Some(pause) = memory.heals.pause(Instant::now()) {
+            if memory.drifted.is_some() {
+                // What is not known is not shown as good.
+                memory.in_sync = None;
+            }
+            return Err(Next::After(pause));
         }
         memory.running = Some(Running {
             cause: Cause::State,
             look: Some(look.clone()),
+            by: memory.drifted.take().flatten(),
             late: false,
         });
-        let job = visit::job(&self.plane, &self.sandboxes, look, before, start.since);
+        let job = self.visit(look, before, start.since);
         Ok(Job::Thread(Box::new(|| Done::Visit(Box::new(job())))))
+    }
+
+    /// Work for the thread of a pod.
+    pub(super) fn visit(
+        &self,
+        look: Look,
+        before: Option<InSync>,
+        since: Instant,
+    ) -> impl FnOnce() -> Answer + Send + use<> {
+        let places = (&self.sandboxes, &self.drift);
+        visit::job(&self.plane, places, look, before, since)
     }
 
     /// What was found of a pod's state.
     fn state(
         &self,
         memory: &mut Memory,
-        look: Option<Look>,
+        (look, by): (Option<Look>, Option<Writer>),
         seen: Result<Seen, String>,
         sweep: bool,
     ) -> Next {
@@ -149,18 +179,28 @@ impl Keeper {
                 summary,
             }) => {
                 memory.is_right(now);
-                let notify = memory.event.is_none_or(|at| at.elapsed() >= EVENTS);
+                let now = Instant::now();
+                let notify = memory.event.is_none_or(|at| now - at >= EVENTS);
                 if notify {
-                    memory.event = Some(Instant::now());
+                    memory.event = Some(now);
                 }
                 self.journal.record(Event::Repaired {
-                    pod,
+                    pod: pod.clone(),
                     first,
                     differences,
                     cause,
+                    by: by.clone(),
                     summary,
                     notify,
                 });
+                if let Some((times, pause)) = memory.heals.add(now) {
+                    self.journal.record(Event::Contention {
+                        pod,
+                        times,
+                        pause,
+                        by,
+                    });
+                }
             }
             Err(why) if is_unasked && !sweep => drop(why),
             Err(why) if is_unasked => {
@@ -222,7 +262,7 @@ impl Keeper {
             // It was for what is not desired any more.
             return Next::After(Duration::ZERO);
         }
-        self.state(memory, running.look, seen, true)
+        self.state(memory, (running.look, running.by), seen, true)
     }
 }
 
@@ -257,8 +297,15 @@ impl Reconciler for Keeper {
             }
             changed.push(uid);
         }
+        for (uid, by) in self.drifted.take() {
+            if let Some(memory) = self.memory.get_mut(&uid) {
+                memory.drifted = Some(by);
+                changed.push(uid);
+            }
+        }
         let is_gone = |uid: &&Uid| !all.contains(*uid);
         let gone: Vec<Uid> = self.memory.keys().filter(is_gone).cloned().collect();
+        gone.iter().for_each(|uid| self.drift.forget(uid));
         self.memory.retain(|uid, _| all.contains(uid));
         self.repaired.retain(|name, _| names.contains(name));
         self.sandboxes
@@ -308,7 +355,7 @@ impl Reconciler for Keeper {
                     "its network namespace took longer than {PATIENCE:?} to look at; that goes on, and other pods are \
                      looked at meanwhile"
                 );
-                self.state(&mut memory, of.1, Err(why), true);
+                self.state(&mut memory, (of.1, None), Err(why), true);
             }
         }
         self.memory.insert(Uid::clone(uid), memory);

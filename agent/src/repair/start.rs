@@ -5,6 +5,7 @@ use super::keeper::Keeper;
 use crate::api::access::Access;
 use crate::api::actions::Actions;
 use crate::api::connection::Connection;
+use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
 use crate::journal::Journal;
 use crate::pods::Pods;
 use crate::reconcile::{self, Limits};
@@ -39,9 +40,19 @@ pub(crate) fn start(
         least: Duration::from_millis(50),
     };
     let work = async move {
-        let changes = pods.subscribe();
+        let (wake, drifted) = (Wake::default(), Drifted::default());
+        let changes = wake.subscribe();
+        let (drift, notices) = Drift::new(on_commit(drifted.clone(), wake.clone()));
+        tokio::spawn(notices);
+        tokio::spawn(follow(pods.clone(), wake));
         let actions = Actions::new(&connection, &node);
-        let keeper = Keeper::new(settings, pods, sandboxes, actions, journal);
+        let keeper = Keeper::new(
+            settings,
+            (pods, sandboxes),
+            actions,
+            (drift, drifted),
+            journal,
+        );
         let (_handle, questions) = reconcile::handle();
         reconcile::run(keeper, changes, questions, limits).await;
     };

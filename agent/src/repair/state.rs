@@ -2,8 +2,9 @@
 
 use super::broken::Broken;
 use super::visit::{InSync, Look};
+use crate::drift::heals::Heals;
 use crate::journal::cut;
-use crate::journal::pod::{Mode, PodState, Unasked};
+use crate::journal::pod::{Mode, PodState, Unasked, Writer};
 use crate::pods::PodView;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -26,6 +27,10 @@ pub(super) struct Memory {
     pub(super) event: Option<Instant>,
     /// When all was right the last time, and who held the rules then.
     seen: Option<(SystemTime, Option<Engine>)>,
+    /// Something committed to its rules since the last look; what, as far as it is known.
+    pub(super) drifted: Option<Option<Writer>>,
+    /// Its repairs lately.
+    pub(super) heals: Heals,
     /// The job that goes on.
     pub(super) running: Option<Running>,
     /// Of a pod that asks for nothing: what was found, or why that is not known.
@@ -48,6 +53,8 @@ pub(super) enum Asks {
 pub(super) struct Running {
     pub(super) cause: Cause,
     pub(super) look: Option<Look>,
+    /// What changed its rules, as far as it is known.
+    pub(super) by: Option<Writer>,
     /// It takes long.
     pub(super) late: bool,
 }
@@ -72,6 +79,8 @@ impl Memory {
             failed: None,
             event: None,
             seen: None,
+            drifted: None,
+            heals: Heals::default(),
             running: None,
             unasked: None,
         }

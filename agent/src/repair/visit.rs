@@ -2,6 +2,7 @@
 
 use crate::dataplane::sidecar::{Desired, Found, Plan, Sidecar, difference};
 use crate::dataplane::{Converged, Spent, converge};
+use crate::drift::Drift;
 use crate::journal::pod::Cause;
 use crate::sandboxes::Sandboxes;
 use crate::sandboxes::place::Identity;
@@ -58,21 +59,21 @@ pub(super) enum Seen {
 pub(super) type Answer = (Result<Seen, String>, Spent);
 
 /// Makes the look. `before` is what an earlier one found; while that holds, nothing else is read.
-pub(super) fn visit(
+fn visit(
     plane: &Sidecar,
-    sandboxes: &Sandboxes,
+    (sandboxes, drift): (&Sandboxes, &Drift),
     look: Look,
     before: Option<InSync>,
     since: Instant,
 ) -> Answer {
     let mut spent = Spent::default();
-    let seen = seen(plane, sandboxes, look, before, since, &mut spent);
+    let seen = seen(plane, (sandboxes, drift), look, before, since, &mut spent);
     (seen, spent)
 }
 
 fn seen(
     plane: &Sidecar,
-    sandboxes: &Sandboxes,
+    (sandboxes, drift): (&Sandboxes, &Drift),
     look: Look,
     before: Option<InSync>,
     since: Instant,
@@ -83,6 +84,10 @@ fn seen(
     }
     let find = || sandboxes.find(&look.identity, since);
     let held = spent.measure(Phase::Facts, find)?;
+    if let (Some(uid), Desired::Redirection { .. }) = (look.identity.uid(), &look.desired) {
+        // From before the rules are read. Without nf_tables there are no notifications; rounds look.
+        let _ = drift.watch(&uid.into(), &held);
+    }
     let is_still_its = || sandboxes.check(&held, &look.identity);
     let Converged {
         observed,
@@ -160,11 +165,11 @@ pub(super) fn phases(spent: &Spent) -> Phases {
 /// Work for the thread of a pod.
 pub(super) fn job(
     plane: &Arc<Sidecar>,
-    sandboxes: &Sandboxes,
+    (sandboxes, drift): (&Sandboxes, &Drift),
     look: Look,
     before: Option<InSync>,
     since: Instant,
 ) -> impl FnOnce() -> Answer + Send + use<> {
-    let (plane, sandboxes) = (Arc::clone(plane), sandboxes.clone());
-    move || visit(&plane, &sandboxes, look, before, since)
+    let (plane, sandboxes, drift) = (Arc::clone(plane), sandboxes.clone(), drift.clone());
+    move || visit(&plane, (&sandboxes, &drift), look, before, since)
 }

@@ -6,6 +6,7 @@ use crate::journal::ambient::{Event, Member, Proxy, State};
 use crate::journal::cut;
 use serde::Serialize;
 use std::sync::Arc;
+use weir_zds::Peer;
 
 /// What was told of it.
 #[derive(Debug, Clone)]
@@ -13,6 +14,7 @@ pub(super) struct Ambient {
     socket: Condition,
     host: Condition,
     connections: usize,
+    peers: Arc<[Peer]>,
     /// `None`: not every pod was looked at yet.
     members: Option<Arc<[Member]>>,
 }
@@ -23,6 +25,7 @@ impl Default for Ambient {
             socket: Condition::new("begins", None),
             host: Condition::new("begins", None),
             connections: 0,
+            peers: Arc::default(),
             members: None,
         }
     }
@@ -34,6 +37,7 @@ impl Ambient {
         match event {
             Event::Members { members } => self.members = Some(Arc::clone(members)),
             Event::Proxy(Proxy::Connections(count)) => self.connections = *count,
+            Event::Proxy(Proxy::Peers(peers)) => self.peers = Arc::clone(peers),
             Event::Proxy(Proxy::Socket { failure }) => {
                 self.socket = condition("bound", failure.as_deref());
             }
@@ -82,11 +86,47 @@ pub(super) struct AmbientFacts {
     /// The socket of ztunnel: `begins`, `bound` or `failed`.
     ztunnel_socket: Condition,
     ztunnel_connections: usize,
+    /// These connections, oldest first, as they were when pods were looked at last.
+    ztunnels: Vec<PeerFacts>,
     /// The host's rules for probes: `begins`, `in-force` or `failed`.
     host: Condition,
     /// Pods that are in the mesh, or should be, or are leaving it, by namespace and name; `null` while not all were looked
     /// at.
     pods: Option<Vec<MemberFacts>>,
+}
+
+/// A connection of ztunnel.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PeerFacts {
+    connection: u64,
+    /// `null`: its process is not in the pid namespace of the agent.
+    pid: Option<i32>,
+    /// Of the protocol; `null` until it says hello.
+    version: Option<i32>,
+    /// `hello`: none yet; `snapshot`: it is being told of all pods; `ready`: it was.
+    state: &'static str,
+    since: Time,
+    acked: u64,
+    pending: usize,
+}
+
+impl PeerFacts {
+    fn of(peer: &Peer) -> Self {
+        Self {
+            connection: peer.id,
+            pid: Some(peer.pid).filter(|pid| *pid != 0),
+            version: peer.version,
+            state: match (peer.ready, peer.version) {
+                (true, _) => "ready",
+                (false, Some(_)) => "snapshot",
+                (false, None) => "hello",
+            },
+            since: Time(peer.since),
+            acked: peer.acked,
+            pending: peer.pending,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -119,6 +159,7 @@ impl AmbientFacts {
         Self {
             ztunnel_socket: ambient.socket.clone(),
             ztunnel_connections: ambient.connections,
+            ztunnels: ambient.peers.iter().map(PeerFacts::of).collect(),
             host: ambient.host.clone(),
             pods: members.map(|members| members.iter().map(member).collect()),
         }
@@ -133,6 +174,7 @@ impl AmbientFacts {
         h.raw("; the host's rules for probes: ");
         said(h, &self.host);
         h.raw("</p>\n");
+        self.connections(h);
         let Some(pods) = &self.pods else {
             h.raw("<p class=\"lede\">They have not been looked at yet.</p></section>\n");
             return;
@@ -162,6 +204,32 @@ impl AmbientFacts {
             h.raw("</td></tr>\n");
         }
         h.raw("</tbody></table></section>\n");
+    }
+
+    /// Newest first: pods are added to the first that is ready.
+    fn connections(&self, h: &mut Html) {
+        if self.ztunnels.is_empty() {
+            return;
+        }
+        h.raw("<table><thead><tr><th scope=\"col\">ztunnel</th><th scope=\"col\">State</th>")
+            .raw("<th scope=\"col\">Acknowledged</th><th scope=\"col\">Pending</th></tr></thead><tbody>\n");
+        let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        for peer in self.ztunnels.iter().rev() {
+            h.raw("<tr><th scope=\"row\">connection ");
+            h.number(peer.connection);
+            if let Some(pid) = peer.pid {
+                h.raw(" <span class=\"quiet\">process ");
+                h.number(u64::try_from(pid).unwrap_or_default());
+                h.raw("</span>");
+            }
+            h.raw("</th><td data-label=\"State\">").text(peer.state);
+            h.raw("</td><td data-label=\"Acknowledged\">");
+            h.number(peer.acked);
+            h.raw("</td><td data-label=\"Pending\">");
+            h.number(count(peer.pending));
+            h.raw("</td></tr>\n");
+        }
+        h.raw("</tbody></table>\n");
     }
 }
 

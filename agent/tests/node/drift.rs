@@ -1,10 +1,11 @@
-//! What is beside the rules, and is lost or comes while the rules stay as they are.
+//! Rules that another program changes, and what is beside the rules, and is lost or comes while they stay as they are.
 
 use crate::api_server::ApiServer;
-use crate::repair::{IN_PLACE, Sandbox, sidecar, start};
+use crate::repair::{IN_PLACE, Sandbox, events, sidecar, start};
 use crate::support::{Node, get};
 use crate::unasked::{OFTEN, plain};
 use serde_json::Value;
+use std::time::Duration;
 use weir_cni::redirection::RTPROT_WEIR;
 use weir_netlink::route::{
     AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
@@ -112,4 +113,79 @@ fn routing_of_ours_that_comes_to_a_pod_that_asks_for_none_is_removed() {
         });
         assert_eq!(routing.routes(133).unwrap(), []);
     }
+}
+
+/// No round comes during the test: the notification of nf_tables leads to the repair.
+const SELDOM: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "3600");
+
+#[test]
+fn rules_that_another_program_flushes_are_restored_within_a_second() {
+    let (Some(sandbox), Some(quiet)) = (Sandbox::of("flushed"), Sandbox::of("quiet")) else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("flushed", &sandbox.address));
+    server.put(sidecar("quiet", &quiet.address));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, SELDOM]);
+    let drift = || agent.metric("weir_drift_total{cause=\"missing\"}");
+    agent.until("verified", || agent.metric("weir_pods_verified") == 2);
+    assert_eq!(drift(), 2);
+    let line = "pod shop/flushed was not redirected as it asks, changed by process ";
+    assert!(!agent.log().contains(line), "{}", agent.log());
+    sandbox.tool("nft", &["flush", "ruleset"]);
+    let took = agent.until("restored", || sandbox.is_redirected());
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    agent.until("counted", || drift() == 3);
+    let log = agent.log();
+    let said = log
+        .lines()
+        .find(|l| l.contains(line))
+        .unwrap_or_else(|| panic!("{log}"));
+    assert!(said.contains(" (nft): "), "{said}");
+    agent.until("verified again", || agent.metric("weir_pods_verified") == 2);
+    // Only the pod whose rules were changed was written to.
+    assert_eq!(
+        log.matches("pod shop/quiet was not redirected").count(),
+        1,
+        "{log}"
+    );
+    // A repair makes a commit, too: it leads to no other.
+    assert_eq!(drift(), 3);
+    drop(quiet);
+}
+
+/// A program that flushes the rules again and again: repairs pause, and that is told.
+#[test]
+fn repairs_that_another_program_reverts_are_put_off_and_told() {
+    let Some(sandbox) = Sandbox::of("contended") else {
+        return;
+    };
+    let server = ApiServer::start();
+    server.put(sidecar("contended", &sandbox.address));
+    let node = Node::new();
+    let agent = start(&node, &server, &[IN_PLACE, SELDOM]);
+    agent.until("verified", || agent.metric("weir_pods_verified") == 1);
+    let contention = || agent.metric("weir_contention_total");
+    agent.until("contention", || {
+        if sandbox.is_redirected() {
+            sandbox.tool("nft", &["flush", "ruleset"]);
+        }
+        contention() > 0
+    });
+    assert!(
+        agent
+            .log()
+            .contains("(nft) changes them again: the next repair is in 1s"),
+        "{}",
+        agent.log()
+    );
+    agent.until("the event", || {
+        !events(&server, "RedirectionContended").is_empty()
+    });
+    // Reverted during the pause: it is not shown as good, and is repaired when the pause ends.
+    sandbox.tool("nft", &["flush", "ruleset"]);
+    agent.until("not verified", || agent.metric("weir_pods_verified") == 0);
+    agent.until("restored", || sandbox.is_redirected());
+    agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
 }

@@ -1,0 +1,48 @@
+//! Repairs of one pod: at once, until another writer reverts them again and again.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// So many repairs within [`Heals::WINDOW`] are taken for contention.
+const CONTENTION: usize = 5;
+
+/// When rules were repaired lately.
+#[derive(Debug, Default)]
+pub(crate) struct Heals {
+    at: VecDeque<Instant>,
+    not_before: Option<Instant>,
+    pauses: u32,
+}
+
+impl Heals {
+    /// Repairs that are this old are forgotten.
+    pub(crate) const WINDOW: Duration = Duration::from_secs(60);
+    /// The longest pause.
+    const LONGEST: Duration = Duration::from_secs(30);
+
+    /// One more. How many there were within the window, and how long the next has to wait, if something fights back.
+    pub(crate) fn add(&mut self, now: Instant) -> Option<(usize, Duration)> {
+        let is_old = |at: &Instant| now.duration_since(*at) > Self::WINDOW;
+        while self.at.front().is_some_and(is_old) {
+            self.at.pop_front();
+        }
+        self.at.push_back(now);
+        if self.at.len() <= CONTENTION {
+            self.pauses = 0;
+            return None;
+        }
+        while self.at.len() > CONTENTION * 4 {
+            self.at.pop_front();
+        }
+        let pause = Duration::from_secs(1 << self.pauses.min(5)).min(Self::LONGEST);
+        self.pauses = self.pauses.saturating_add(1);
+        self.not_before = Some(now + pause);
+        Some((self.at.len(), pause))
+    }
+
+    /// How long the next repair still has to wait.
+    pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
+        let left = self.not_before?.saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+}
