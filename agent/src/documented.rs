@@ -112,7 +112,6 @@ fn settings_are_documented() {
         let usage = match setting.usage {
             Usage::Used => "",
             Usage::Unused => " (accepted, unused)",
-            Usage::Later => " (accepted, not implemented yet)",
         };
         let alias = match setting.alias {
             "" => String::new(),

@@ -9,17 +9,19 @@ use crate::journal::Journal;
 use crate::journal::ambient::Event;
 use crate::journal::pod::Cause;
 use crate::sandboxes::{Held, Sandboxes};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use weir_ambient::eni::{self, BranchEnis};
 use weir_ambient::host::{self, Host};
 use weir_ambient::{AMBIENT, Config};
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
 use weir_cni::redirection::{Desired, Fingerprint};
 use weir_netlink::Netns;
+use weir_netlink::route::Routing;
 
 /// Rules that did not change since are compared again after this long all the same.
 const WHOLE: Duration = Duration::from_secs(600);
@@ -132,6 +134,8 @@ pub(super) struct HostRules(Arc<Shared>);
 struct Shared {
     config: Config,
     native_nftables: bool,
+    /// Pods behind a branch ENI of AWS are looked for.
+    branch_enis: bool,
     /// The namespace of the host, if it is not this process's own.
     netns: Option<PathBuf>,
     proc: PathBuf,
@@ -143,6 +147,9 @@ struct Shared {
 struct State {
     addresses: BTreeMap<IpAddr, Arc<str>>,
     engine: Option<Engine>,
+    /// Whether the node is set up for branch ENIs (`tcp_early_demux`); `None`: it was not asked yet.
+    has_enis: Option<bool>,
+    enis: BranchEnis,
     /// Every pod was looked at: addresses that are not known here are of no pod.
     complete: bool,
     /// The last result that was told.
@@ -152,7 +159,7 @@ struct State {
 impl HostRules {
     pub(super) fn new(
         config: Config,
-        native_nftables: bool,
+        (native_nftables, branch_enis): (bool, bool),
         netns: Option<PathBuf>,
         proc: PathBuf,
         journal: Journal,
@@ -160,6 +167,7 @@ impl HostRules {
         Self(Arc::new(Shared {
             config,
             native_nftables,
+            branch_enis,
             netns,
             proc,
             journal,
@@ -179,7 +187,7 @@ impl HostRules {
     pub(super) fn heal(&self) -> Result<(), String> {
         let mut state = self.state();
         let was_in_force = state.told == Some(None);
-        let applied = self.apply(&mut state);
+        let applied = self.apply(&mut state, None);
         let failure = applied.as_ref().err().cloned();
         let healed = applied.as_ref().ok().and_then(|changes| changes.first());
         let healed = healed.filter(|_| was_in_force).cloned();
@@ -190,16 +198,17 @@ impl HostRules {
         applied.map(|_| ())
     }
 
-    /// What is to be there changed.
-    fn change(&self, change: impl FnOnce(&mut State)) -> Result<(), String> {
+    /// What is to be there changed, for these addresses.
+    fn change(&self, addresses: &[IpAddr], change: impl FnOnce(&mut State)) -> Result<(), String> {
         let mut state = self.state();
         change(&mut state);
-        self.apply(&mut state).map(|_| ())
+        self.apply(&mut state, Some(addresses)).map(|_| ())
     }
 
-    fn apply(&self, state: &mut State) -> Result<Vec<String>, String> {
+    /// Writes what differs. Pods behind a branch ENI are looked for among `changed`; `None`: among all.
+    fn apply(&self, state: &mut State, changed: Option<&[IpAddr]>) -> Result<Vec<String>, String> {
         let shared = &self.0;
-        let work = || {
+        let mut work = || {
             let engine = match state.engine {
                 Some(engine) => engine,
                 None => host::choose(shared.native_nftables)?,
@@ -217,7 +226,11 @@ impl HostRules {
                 // Where no process of it is seen it is taken for root's, as it nearly always is.
                 kubelet: host::kubelet(&shared.proc).or(Some(0)),
             };
-            Ok((engine, host::apply(&host, engine)?))
+            let changes = host::apply(&host, engine)?;
+            if shared.branch_enis {
+                state.branch_enis(&shared.proc, changed)?;
+            }
+            Ok((engine, changes))
         };
         let done: weir_netlink::Result<(Engine, Vec<String>)> = match &shared.netns {
             None => work(),
@@ -231,17 +244,41 @@ impl HostRules {
     }
 }
 
+impl State {
+    /// The policy rules of pods behind a branch ENI, in the namespace of this thread.
+    fn branch_enis(&mut self, proc: &Path, changed: Option<&[IpAddr]>) -> weir_netlink::Result<()> {
+        // Of this thread's namespace, whichever /proc it is read from.
+        let asked = || eni::early_demux_is_off(proc);
+        if !*self.has_enis.get_or_insert_with(asked) {
+            return Ok(());
+        }
+        let routing = Routing::open()?;
+        let all = || self.addresses.keys().copied().chain(self.enis.addresses());
+        let due: BTreeSet<IpAddr> = match changed {
+            Some(changed) => changed.iter().copied().collect(),
+            None => all().collect(),
+        };
+        for address in due {
+            match self.addresses.contains_key(&address) {
+                true => _ = self.enis.put(&routing, address)?,
+                false => self.enis.remove(&routing, address)?,
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Probes for HostRules {
     fn put(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
         let uid: Arc<str> = uid.into();
-        self.change(|state| {
+        self.change(addresses, |state| {
             let pairs = addresses.iter().map(|a| (*a, Arc::clone(&uid)));
             state.addresses.extend(pairs);
         })
     }
 
     fn remove(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
-        self.change(|state| {
+        self.change(addresses, |state| {
             let is_its =
                 |address: &IpAddr, of: &Arc<str>| **of == *uid && addresses.contains(address);
             state.addresses.retain(|address, of| !is_its(address, of));

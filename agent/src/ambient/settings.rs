@@ -22,6 +22,8 @@ pub(crate) struct AmbientSettings {
     pub(crate) rules: Config,
     /// Rules are made for nf_tables, whatever the namespace uses.
     pub(crate) native_nftables: bool,
+    /// Probes to pods behind a branch ENI of AWS are let through.
+    pub(crate) branch_enis: bool,
     /// Socket of ztunnel.
     pub(crate) ztunnel: PathBuf,
     /// How often every pod is looked at.
@@ -55,6 +57,7 @@ impl AmbientSettings {
             own_namespace: r.text("POD_NAMESPACE").to_owned(),
             rules,
             native_nftables: r.bool("NATIVE_NFTABLES"),
+            branch_enis: r.bool("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE"),
             ztunnel: r.path("ZTUNNEL_UDS_ADDRESS")?,
             interval: match seconds {
                 0 => NEVER,

@@ -141,7 +141,7 @@ fn host_rules(settings: &AmbientSettings, journal: &Journal) -> HostRules {
     let netns = settings.host_netns.clone().or(of_first);
     HostRules::new(
         settings.rules.clone(),
-        settings.native_nftables,
+        (settings.native_nftables, settings.branch_enis),
         netns,
         proc,
         journal.clone(),

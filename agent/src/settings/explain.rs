@@ -18,7 +18,6 @@ fn usage(e: &Effective) -> &'static str {
     match e.setting.usage {
         Usage::Used => "used",
         Usage::Unused => "accepted, unused",
-        Usage::Later => "accepted, not built yet",
     }
 }
 

@@ -20,8 +20,6 @@ pub enum Usage {
     Used,
     /// Accepted for compatibility; it has no effect in `install-cni` either, or none is needed here.
     Unused,
-    /// Accepted; what it is for is not part of this agent yet.
-    Later,
 }
 
 /// One setting.
@@ -53,7 +51,7 @@ impl Setting {
 }
 
 use SettingKind::{Bool, Int, List, Text};
-use Usage::{Later, Unused, Used};
+use Usage::{Unused, Used};
 
 /// Flag and variable.
 const fn both(
@@ -151,7 +149,7 @@ pub static TABLE: &[Setting] = &[
     env("HOST_PROBE_SNAT_IP", Text, "169.254.7.127", Used, "Ambient mode: source address of probes over IPv4"),
     env("HOST_PROBE_SNAT_IPV6", Text, "fd16:9254:7127:1337:ffff:ffff:ffff:ffff", Used, "Ambient mode: source address of probes over IPv6"),
     env("AMBIENT_USE_SCOPED_XTABLES_LOCKING", Bool, "true", Unused, "No program that takes the lock is executed"),
-    env("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE", Bool, "true", Later, "Ambient mode: branch interfaces of AWS"),
+    env("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE", Bool, "true", Used, "Ambient mode: probes reach pods behind a branch ENI of AWS (policy rules on the host, where tcp_early_demux is 0)"),
     env("ALLOW_SWITCH_TO_HOST_NS", Bool, "false", Used, "The host's network namespace is that of process 1"),
     env("KUBERNETES_SERVICE_HOST", Text, "", Used, "Host of the API server in the plugin's kubeconfig; set by the kubelet"),
     env("KUBERNETES_SERVICE_PORT", Text, "", Used, "Its port; set by the kubelet"),

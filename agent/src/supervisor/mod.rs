@@ -13,7 +13,7 @@ use crate::log::{Lines, Log};
 use crate::metrics::Metrics;
 use crate::repair::Action;
 use crate::serve::{Ready, Reserve};
-use crate::settings::{Origin, Resolved, Usage};
+use crate::settings::{Origin, Resolved};
 use crate::status::Status;
 use crate::thread::task::Tasks;
 use crate::thread::{privilege, rights};
@@ -151,11 +151,6 @@ fn introduce(log: &Log, resolved: &Resolved, settings: &Settings, unknown: &[Str
         log.say(level, &format!("setting {name}={text} ({by})"));
         if let Some(note) = &e.note {
             log.warn(&format!("setting {name}: {note}"));
-        }
-        if e.setting.usage == Usage::Later && e.origin != Origin::Default {
-            log.info(&format!(
-                "setting {name} has no effect yet: what it is for is not part of this agent"
-            ));
         }
     }
     if settings.pod_namespace.is_empty() {

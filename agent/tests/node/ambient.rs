@@ -336,3 +336,69 @@ fn a_refusal_and_a_silent_api_server_are_told_and_tried_again() {
     scene.server.fault(|_| None);
     agent.until("annotated", || scene.annotation("web") == "enabled");
 }
+
+/// The policy rules of the host that the agent made, which have its protocol number.
+fn eni_rules(scene: &Scene) -> Vec<String> {
+    let rules = scene.ip("rule");
+    let ours = rules.lines().filter(|rule| rule.contains("proto 119"));
+    ours.map(|rule| rule.trim().replace('\t', " ")).collect()
+}
+
+impl Scene {
+    /// `ip` in the namespace of the host.
+    fn ip(&self, arguments: &str) -> String {
+        let host = self.host.path().display().to_string();
+        let mut ip = Command::new("nsenter");
+        ip.args([&format!("--net={host}"), "ip"]);
+        let run = ip.args(arguments.split(' ')).output().unwrap();
+        assert!(run.status.success(), "{arguments}: {run:?}");
+        String::from_utf8(run.stdout).unwrap()
+    }
+
+    /// As the VPC plugin of AWS leaves a node with a pod of a security group.
+    fn behind_eni(&self, address: &str) {
+        self.ip("link add eni1 type veth peer name peer1");
+        self.ip("link set eni1 up");
+        self.ip(&format!("route add {address} dev eni1 table 101"));
+        self.ip("rule add iif eni1 lookup 101 priority 10");
+        let off = || std::fs::write("/proc/sys/net/ipv4/tcp_early_demux", "0");
+        self.host.run(off).unwrap().unwrap();
+    }
+}
+
+#[test]
+fn probes_reach_a_pod_behind_a_branch_eni_for_as_long_as_it_is_enrolled() {
+    let (Some(behind), Some(plain)) = (Sandbox::of("behind"), Sandbox::of("plain")) else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.behind_eni(&behind.address);
+    scene.put("behind", &behind);
+    scene.put("plain", &plain);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 2);
+    let expected = [
+        "9: from all iif eni1 lookup local proto 119".to_owned(),
+        format!("512: from all to {} lookup 101 proto 119", behind.address),
+    ];
+    assert_eq!(eni_rules(&scene), expected);
+    scene.server.remove(&running("behind", &behind.address));
+    agent.until("its rules are gone", || eni_rules(&scene).is_empty());
+    assert_eq!(states(&agent, "enrolled"), 1);
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn pods_behind_a_branch_eni_are_not_looked_for_where_that_is_off() {
+    let Some(sandbox) = Sandbox::of("behind") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.behind_eni(&sandbox.address);
+    scene.put("behind", &sandbox);
+    let agent = scene.start(&[("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE", "false")]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    assert_eq!(eni_rules(&scene), Vec::<String>::new());
+}

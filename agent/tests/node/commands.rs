@@ -44,10 +44,9 @@ fn settings_are_explained() {
             .clone()
     };
     assert_eq!(find("KUBECONFIG_MODE")["value"], "0600");
-    assert_eq!(
-        find("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE")["usage"],
-        "accepted, not built yet"
-    );
+    let usage = |name: &str| find(name)["usage"].clone();
+    assert_eq!(usage("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE"), "used");
+    assert_eq!(usage("GOMEMLIMIT"), "accepted, unused");
     assert_eq!(find("--log_target")["origin"], "default");
     assert!(value.as_array().unwrap().len() > 55);
     // What an agent would refuse is explained, and refused as well.
