@@ -26,7 +26,8 @@
 //!
 //! In ambient mode the node's own connections to pods are let through as probes of the kubelet; when the node changed
 //! the source address of the caller, a connection that is not redirected proves nothing, and the answer is unknown.
-//! It is unknown too when the kernel cannot list connections, and when a connection did not arrive. Unknown is never
+//! Redirection by a program of eBPF leaves no trace in connection tracking: a connection to an address that no host has is
+//! accepted all the same, and the answer is unknown. It is unknown too when the kernel cannot list connections, and when a connection did not arrive. Unknown is never
 //! reported as yes.
 #![forbid(unsafe_code)]
 

@@ -3,6 +3,7 @@
 use crate::connection::{Begun, Connection};
 use crate::proof::{Answer, Check, Direction, Landed};
 use crate::tracking::Tracking;
+use crate::{DOCUMENTATION_V4, DOCUMENTATION_V6};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -72,6 +73,10 @@ fn run(conntrack: &mut dyn Tracking, check: Check, to: SocketAddr, payload: &[u8
     let begun = connection.answer(PATIENCE).ok();
     match find(conntrack, &original) {
         Err(e) => check.answered(Answer::Unknown, e.to_string()),
+        Ok(found) if is_elsewhere(&check, begun, found.as_ref()) => check.answered(
+            Answer::Unknown,
+            "no host has this address, and it was accepted without NAT: by a program of eBPF, or outside of the pod",
+        ),
         // The entry of a refused connection is removed.
         Ok(None) if begun == Some(Begun::Refused) && !conntrack.reports() => check.answered(
             Answer::Unknown,
@@ -94,6 +99,16 @@ fn find(conntrack: &mut dyn Tracking, original: &Tuple) -> Result<Option<Entry>>
         }
     }
     conntrack.begun(&|entry| entry.original == *original)
+}
+
+/// A connection to an address for documentation was accepted, and connection tracking did not redirect it.
+fn is_elsewhere(check: &Check, begun: Option<Begun>, found: Option<&Entry>) -> bool {
+    let to = check.to.map(|to| to.ip());
+    let documented: [IpAddr; 2] = [DOCUMENTATION_V4.into(), DOCUMENTATION_V6.into()];
+    let is_accepted = check.transport == Transport::Tcp && begun == Some(Begun::Accepted);
+    is_accepted
+        && to.is_some_and(|to| documented.contains(&to))
+        && !found.is_some_and(Entry::is_redirected)
 }
 
 fn judge(check: Check, entry: &Entry, begun: Option<Begun>) -> Check {
