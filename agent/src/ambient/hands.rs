@@ -12,6 +12,7 @@ use std::time::Instant;
 use weir_ambient::PodOverrides;
 use weir_cni::compile::Engine;
 use weir_cni::redirection::Fingerprint;
+use weir_live::Proof;
 use weir_netlink::NetnsId;
 use weir_zds::Peer;
 
@@ -66,6 +67,11 @@ pub(super) trait Rules: Send + Sync {
         since: Instant,
         spent: &mut Spent,
     ) -> Result<(Captured, Outcome), String>;
+
+    /// Makes connections in the namespace and finds where they land; `None`: that is not wanted, or not possible here.
+    fn prove(&self, _captured: &Captured) -> Option<Proof> {
+        None
+    }
 
     /// Removes them. A namespace that is gone has none.
     ///

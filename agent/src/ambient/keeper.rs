@@ -251,7 +251,7 @@ impl Keeper {
                 if memory.captured.is_none() {
                     memory.announced = memory.annotation().is_some() || memory.taken.is_some();
                 }
-                (memory.captured, memory.suspected) = (None, true);
+                (memory.captured, memory.suspected, memory.proved) = (None, true, None);
                 self.roster.unsure(memory.view.uid());
                 self.turn(memory, Some(State::Failed), Some(why));
                 return Next::Retry;
@@ -289,6 +289,11 @@ impl Keeper {
 
     fn outcome(&self, memory: &mut Memory, enrolled: &Enrolled, by: Option<Writer>) {
         let pod = memory.reference();
+        if let Some(proof) = &enrolled.proof {
+            memory.proved = Some(proof.answer());
+            let (pod, proof) = (pod.clone(), proof.clone());
+            self.journal.record(Event::Proved { pod, proof });
+        }
         match &enrolled.outcome {
             Outcome::Same => {}
             Outcome::Made { summary } => self.journal.record(Event::Enrolled {

@@ -20,6 +20,7 @@ use weir_ambient::{AMBIENT, Config};
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
 use weir_cni::redirection::{Desired, Fingerprint};
+use weir_live::{DOCUMENTATION_V4, DOCUMENTATION_V6, Proof};
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
@@ -31,6 +32,8 @@ pub(super) struct Kernel {
     pub(super) plane: Ambient,
     pub(super) sandboxes: Sandboxes,
     pub(super) watch: Watch,
+    /// `WEIR_LIVE_PROOF`
+    pub(super) live_proof: bool,
 }
 
 impl Kernel {
@@ -106,6 +109,21 @@ impl Rules for Kernel {
                 Ok((captured(Some(applied.engine), None), outcome))
             }
         }
+    }
+
+    fn prove(&self, captured: &Captured) -> Option<Proof> {
+        let held = captured.held.as_ref().filter(|_| self.live_proof)?;
+        let redirect = self.plane.redirect(&captured.asked.overrides).ok()?;
+        let name_servers = match redirect.captures_dns() {
+            true => vec![DOCUMENTATION_V4.into(), DOCUMENTATION_V6.into()],
+            false => Vec::new(),
+        };
+        let plan = weir_live::Plan {
+            name_servers,
+            ipv6: redirect.captures_ipv6(),
+            ..weir_live::Plan::default()
+        };
+        weir_live::prove(held.sandbox.netns(), &plan).ok()
     }
 
     fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), String> {

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use weir_live::Answer;
 use weir_netlink::NetnsId;
 
 /// What is known of one pod, by its UID, until nothing of it is left.
@@ -52,6 +53,8 @@ pub(super) struct Memory {
     pub(super) since: SystemTime,
     pub(super) why: Option<String>,
     pub(super) verified_at: Option<SystemTime>,
+    /// Whether a connection of it landed at the proxy, when its rules were written last.
+    pub(super) proved: Option<Answer>,
     /// Something changed its rules, as far as is known.
     pub(super) drifted: Option<Option<Writer>>,
     pub(super) heals: Heals,
@@ -124,6 +127,7 @@ impl Memory {
             since: SystemTime::now(),
             why: None,
             verified_at: None,
+            proved: None,
             drifted: None,
             heals: Heals::default(),
             event: None,
@@ -240,6 +244,7 @@ impl Memory {
             since: self.since,
             engine: self.captured.as_ref().and_then(|c| c.engine),
             verified_at: self.verified_at,
+            proved: self.proved,
             why: self.why.as_deref().map(|why| cut(why).into()),
         })
     }

@@ -28,6 +28,8 @@ pub(crate) struct AmbientSettings {
     pub(crate) ztunnel: PathBuf,
     /// How often every pod is looked at.
     pub(crate) interval: Duration,
+    /// Enrolled pods are proved to be redirected by a connection.
+    pub(crate) live_proof: bool,
     /// The network namespace of the host is that of process 1, and not this process's own.
     pub(crate) switches_to_host: bool,
     /// Where the network namespace of the host is, if that is said.
@@ -63,6 +65,7 @@ impl AmbientSettings {
                 0 => NEVER,
                 seconds => Duration::from_secs(seconds),
             },
+            live_proof: r.bool("WEIR_LIVE_PROOF"),
             switches_to_host: r.bool("ALLOW_SWITCH_TO_HOST_NS"),
             host_netns: Some(r.text("WEIR_HOST_NETNS"))
                 .filter(|path| !path.is_empty())

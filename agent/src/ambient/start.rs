@@ -86,6 +86,7 @@ pub(crate) fn start(
             },
             sandboxes: sandboxes.clone(),
             watch: Arc::clone(&watch),
+            live_proof: settings.live_proof,
         }),
         proxy: Arc::new(Ztunnel(server.handle())),
         probes: Arc::new(host.clone()),

@@ -5,6 +5,7 @@ use super::roster::Roster;
 use crate::dataplane::Spent;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+use weir_live::Proof;
 use weir_netlink::NetnsId;
 
 /// A pod that is to be enrolled, and what is known of it.
@@ -28,6 +29,8 @@ pub(super) struct Enrolled {
     /// The addresses that the host's rules know, and why not all.
     pub(super) probed: (Vec<IpAddr>, Result<(), String>),
     pub(super) took: Duration,
+    /// Where connections of the pod landed, after its rules were written.
+    pub(super) proof: Option<Proof>,
 }
 
 /// Captures the pod's traffic, then has the proxy take it, then lets probes through: a pod is never taken by the proxy
@@ -60,12 +63,18 @@ pub(super) fn enrol(
         true => (work.probed, Ok(())),
         false => probe(hands, &workload.uid, work.addresses, work.probed),
     };
+    let took = begun.elapsed();
+    let proof = match outcome {
+        Outcome::Same => None,
+        Outcome::Made { .. } | Outcome::Healed { .. } => hands.rules.prove(&captured),
+    };
     Ok(Enrolled {
         captured,
         outcome,
         taken,
         probed,
-        took: begun.elapsed(),
+        took,
+        proof,
     })
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use weir_cni::compile::Engine;
 use weir_cni::log::Level::{self, Debug, Info, Warn};
+use weir_live::{Answer, Proof};
 use weir_zds::Peer;
 
 /// How a pod is that is in the mesh, or should be, or was.
@@ -60,6 +61,8 @@ pub(crate) struct Member {
     pub(crate) engine: Option<Engine>,
     /// When they were seen to be right, the last time.
     pub(crate) verified_at: Option<SystemTime>,
+    /// Whether a connection of it landed at the proxy, when its rules were written last; `None`: none was made.
+    pub(crate) proved: Option<Answer>,
     /// Why it is not enrolled.
     pub(crate) why: Option<Box<str>>,
 }
@@ -102,6 +105,8 @@ pub(crate) enum Event {
         summary: String,
         took: Duration,
     },
+    /// Connections were made in its namespace, and this is where they landed.
+    Proved { pod: PodRef, proof: Proof },
     /// Its rules were not as they should be, and are now.
     Healed {
         pod: PodRef,
@@ -150,6 +155,7 @@ impl Event {
                 About::of_pod(Info, "ambient_enrolled", pod, does, None)
                     .with("milliseconds", took.as_millis())
             }
+            Self::Proved { pod, proof } => proved(pod, proof),
             Self::Healed {
                 pod,
                 first,
@@ -224,6 +230,31 @@ impl Event {
             }
         }
     }
+}
+
+fn proved(pod: &PodRef, proof: &Proof) -> About {
+    let first = proof.first_problem().map(ToString::to_string);
+    let first = first.unwrap_or_else(|| "no connection could be made".to_owned());
+    let (level, does, reason) = match proof.answer() {
+        Answer::Yes => (
+            Debug,
+            "is redirected: every connection landed as expected".to_owned(),
+            None,
+        ),
+        Answer::Unknown => (
+            Info,
+            format!("cannot be proved to be redirected: {first}"),
+            None,
+        ),
+        Answer::No => (
+            Level::Error,
+            format!("is not redirected, although its rules are in force: {first}"),
+            Some("RedirectionNotProved"),
+        ),
+    };
+    About::of_pod(level, "ambient_proved", pod, does, reason)
+        .with("answer", proof.answer())
+        .with("connections", proof.checks.len())
 }
 
 fn turned(pod: &PodRef, from: Option<State>, to: Option<State>, why: Option<&str>) -> About {

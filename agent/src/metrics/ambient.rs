@@ -7,6 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use weir_live::Answer;
 
 #[derive(Clone)]
 pub(super) struct Ambient {
@@ -15,6 +16,7 @@ pub(super) struct Ambient {
     connections: Gauge,
     pods: Family<Label, Gauge>,
     healed: Family<Label, Counter>,
+    proved: Family<Label, Counter>,
     contention: Counter,
     refused: Counter,
     host: Gauge,
@@ -51,6 +53,13 @@ impl Ambient {
                 "Pods of ambient mode whose rules something had changed, by cause",
                 "cause",
                 &["missing", "changed"],
+            ),
+            proved: counters(
+                r,
+                "weir_ambient_proved",
+                "Proofs of redirection by a connection, by answer, with WEIR_LIVE_PROOF",
+                "answer",
+                &["yes", "unknown", "no"],
             ),
             contention: counter(
                 r,
@@ -91,6 +100,14 @@ impl Metrics {
             Event::Healed { cause, .. } => {
                 let label = [("cause", cause.name())];
                 ambient.healed.get_or_create(&label).inc();
+            }
+            Event::Proved { proof, .. } => {
+                let answer = match proof.answer() {
+                    Answer::Yes => "yes",
+                    Answer::Unknown => "unknown",
+                    Answer::No => "no",
+                };
+                ambient.proved.get_or_create(&[("answer", answer)]).inc();
             }
             Event::Contention { .. } => _ = ambient.contention.inc(),
             Event::Proxy(Proxy::Connections(count)) => {

@@ -140,6 +140,8 @@ struct MemberFacts {
     since: Time,
     engine: Option<String>,
     verified_at: Option<Time>,
+    /// `yes`, `unknown` or `no`, by a connection when its rules were written last; `null`: none was made.
+    proved: Option<String>,
     why: Option<String>,
 }
 
@@ -153,6 +155,7 @@ impl AmbientFacts {
             since: Time(m.since),
             engine: m.engine.map(|e| e.to_string()),
             verified_at: m.verified_at.map(Time),
+            proved: m.proved.map(|answer| answer.to_string()),
             why: m.why.as_deref().map(cut),
         };
         let members = ambient.members.as_ref();

@@ -196,6 +196,38 @@ fn a_pod_joins_is_healed_and_leaves() {
 }
 
 #[test]
+fn where_the_connections_of_a_pod_land_is_proved_at_enrolment() {
+    let Some(sandbox) = Sandbox::of("proved") else {
+        return;
+    };
+    // A way out: what is only on lo sends nothing.
+    for command in [
+        "link set lo up",
+        "link add eth0 type veth peer name outside",
+        "link set outside up",
+        "link set eth0 up",
+        "address add 10.98.0.2/24 dev eth0",
+        "route add default via 10.98.0.1",
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        sandbox.tool("ip", &words);
+    }
+    let scene = Scene::new();
+    scene.put("proved", &sandbox);
+    let agent = scene.start(&[("WEIR_LIVE_PROOF", "true")]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("proved", || {
+        get(agent.metrics, "/metrics").is_some()
+            && agent.metric("weir_ambient_proved_total{answer=\"yes\"}") == 1
+    });
+    agent.until("shown", || {
+        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
+        let facts: Value = serde_json::from_str(&text).unwrap();
+        facts["ambient"]["pods"][0]["proved"] == "yes"
+    });
+}
+
+#[test]
 fn a_pod_that_the_plugin_hands_over_is_captured_before_the_answer() {
     let Some(sandbox) = Sandbox::of("new") else {
         return;
