@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::number::{
     ICMPV6_ROUTER_PREF_MEDIUM, RTM_DELROUTE, RTM_F_CLONED, RTM_F_OFFLOAD, RTM_F_OFFLOAD_FAILED,
-    RTM_F_TRAP, RTM_GETROUTE, RTM_NEWROUTE, RTNH_F_OFFLOAD, RTNH_F_TRAP,
+    RTM_F_TRAP, RTM_GETROUTE, RTM_NEWROUTE, RTNH_F_OFFLOAD, RTNH_F_ONLINK, RTNH_F_TRAP,
 };
 use super::{AddressFamily, RT_TABLE_MAIN, RouteProtocol, RouteScope, RouteType, Routing};
 use crate::attr::{Bytes, DecodeError, Ip, Ne32, U8};
@@ -25,6 +25,8 @@ crate::attributes! {
         oif: Ne32 = RTA_OIF 4,
         /// the metric
         priority: Ne32 = RTA_PRIORITY 6,
+        /// the source address of packets that this machine sends
+        prefsrc: Ip = RTA_PREFSRC 7,
         /// `struct rta_cacheinfo`
         cacheinfo: Bytes = RTA_CACHEINFO 12,
         /// sent also when it fits the header
@@ -61,7 +63,12 @@ pub struct Route {
     pub protocol: RouteProtocol,
     /// `RTA_PRIORITY`, the metric. IPv6 routes get 1024 unless it is set.
     pub priority: Option<u32>,
-    /// The route has nothing that changes its effect besides these fields: no source, next hops, metrics,
+    /// `RTA_PREFSRC`, `src ADDRESS`: what this machine's own packets get as source; it must be an address of the
+    /// machine.
+    pub prefsrc: Option<IpAddr>,
+    /// `RTNH_F_ONLINK`, `onlink`: the gateway is taken to be on the link, whatever its address.
+    pub onlink: bool,
+    /// The route has nothing that changes its effect besides the fields before `prefsrc`: no source, next hops, metrics,
     /// encapsulation or expiry, and its link exists. Ignored by [`Routing::add_route`] and [`Routing::del_route`].
     pub plain: bool,
 }
@@ -86,6 +93,8 @@ impl Route {
             scope,
             protocol: RouteProtocol::Boot,
             priority: None,
+            prefsrc: None,
+            onlink: false,
             plain: true,
         }
     }
@@ -106,6 +115,8 @@ impl Route {
             },
             protocol: RouteProtocol::Boot,
             priority: None,
+            prefsrc: None,
+            onlink: false,
             plain: true,
         }
     }
@@ -119,7 +130,10 @@ impl Route {
     /// Both have the same effect on the same packets, whatever their protocol and metric.
     #[must_use]
     pub fn same_effect(&self, other: &Self) -> bool {
-        let key = |r: &Self| (r.dst, r.gateway, r.oif, r.table, r.kind, r.plain);
+        let key = |r: &Self| {
+            let source = (r.prefsrc, r.onlink);
+            (r.dst, r.gateway, r.oif, r.table, r.kind, source, r.plain)
+        };
         key(self) == key(other)
     }
 
@@ -154,6 +168,12 @@ impl fmt::Display for Route {
         }
         if let Some(oif) = self.oif {
             write!(f, " dev #{oif}")?;
+        }
+        if let Some(source) = self.prefsrc {
+            write!(f, " src {source}")?;
+        }
+        if self.onlink {
+            f.write_str(" onlink")?;
         }
         if let Some(metric) = self.priority {
             write!(f, " metric {metric}")?;
@@ -273,6 +293,7 @@ pub(super) fn build(route: &Route) -> (RtMsg, RouteAttrs) {
         kind: route.kind.into(),
         scope: route.scope.into(),
         protocol: route.protocol.into(),
+        flags: if route.onlink { RTNH_F_ONLINK } else { 0 },
         ..RtMsg::default()
     };
     let mut attrs = RouteAttrs {
@@ -280,6 +301,7 @@ pub(super) fn build(route: &Route) -> (RtMsg, RouteAttrs) {
         gateway: route.gateway,
         oif: route.oif,
         priority: route.priority,
+        prefsrc: route.prefsrc,
         ..RouteAttrs::default()
     };
     set_table(&mut header, &mut attrs, route.table);
@@ -317,9 +339,12 @@ pub(super) fn read(message: &Message<RtMsg>) -> Result<Option<Route>, DecodeErro
         scope: header.scope.into(),
         protocol: header.protocol.into(),
         priority: attrs.priority,
+        prefsrc: attrs.prefsrc,
+        onlink: header.flags & RTNH_F_ONLINK != 0,
         plain: (header.src_len, header.tos) == (0, 0)
             && header.flags & !OFFLOADED == 0
             && is_usual
+            && attrs.prefsrc.is_none()
             && attrs.unknown.is_empty(),
     }))
 }
