@@ -115,6 +115,11 @@ pub(super) enum PlanCommand {
         after_help = "Examples:\n  weir plan ambient --pod pod.yaml\n  weir plan ambient --config request.json --engine ebpf\n\n--config is one JSON object: {\"config\": {\"enable_ipv6\": true, \"redirect_dns\": true,\n\"host_probe_snat_address\": \"169.254.7.127\", \"host_probe_v6_snat_address\": \"fd16:9254::1\"},\n\"pod_overrides\": {\"virtual_interfaces\": [\"tap0\"], \"ingress_mode\": false, \"dns_proxy\": \"unset\"}}.\nEvery key may be absent; dns_proxy is unset, enabled or disabled."
     )]
     Ambient(AmbientPlanArgs),
+    /// Print what redirection at the node would change, and what of others collides with it
+    #[command(
+        after_help = "Example:\n  sudo weir plan node-ambient --config node.json\n\n--config is one JSON object: {\"proxies\": [{\"uid\": \"u\", \"netns\": \"/run/netns/ztunnel\", \"addresses\": [\"10.0.0.2\"],\n\"created\": 1700000000, \"ready\": true}], \"pods\": [{\"uid\": \"v\", \"addresses\": [\"10.0.0.9\"], \"netns\": \"/run/netns/pod\"}],\n\"host_addresses\": [\"10.0.0.1\"], \"carrier\": \"auto\", \"tunnel_port\": 6081, \"dns_capture\": false, \"without_proxy\": \"closed\",\n\"marks\": {\"outbound\": 256, \"skip\": 512, \"conn_skip\": 544, \"proxy\": 528, \"proxy_return\": 64},\n\"routing\": {\"inbound_table\": 100, \"outbound_table\": 101, \"proxy_table\": 102, \"priority\": 100}}.\nEvery key may be absent; carrier is auto, geneve, vxlan or veth; without_proxy is closed or open."
+    )]
+    NodeAmbient(NodeAmbientArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -127,6 +132,11 @@ pub(super) enum ApplyCommand {
         after_help = "Examples:\n  weir apply ambient --pod pod.yaml --pid 4711\n  weir apply ambient --config request.json --netns pod --dry-run\n\nOnly the namespace of the pod is changed: ztunnel and the host's rules for probes are the node agent's."
     )]
     Ambient(ApplyArgs),
+    /// Redirect traffic of enrolled pods in the node's own namespace to one proxy
+    #[command(
+        after_help = "Examples:\n  sudo weir apply node-ambient --config node.json --dry-run\n  sudo weir apply node-ambient --config node.json\n\n--config is as of `weir plan node-ambient --help`. Nothing is written if marks, tables or policy rules of others\ncollide, unless --force is given. Sysctls are remembered, and put back by `weir clean node-ambient`."
+    )]
+    NodeAmbient(NodeAmbientApplyArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -147,6 +157,9 @@ pub(super) enum VerifyCommand {
     /// Make connections in a network namespace, and see where they land
     #[command(after_help = format!("{LIVE}\n\nExample:\n  weir verify netns /run/netns/pod --live --dns 10.96.0.10"))]
     Netns(LiveNetnsArgs),
+    /// Compare the node's namespace, and its proxy's, with a configuration
+    #[command(after_help = "Example:\n  sudo weir verify node-ambient --config node.json --json")]
+    NodeAmbient(NodeAmbientArgs),
 }
 
 #[derive(Debug, Args)]
@@ -162,6 +175,47 @@ pub(super) struct PlanArgs {
 pub(super) struct AmbientPlanArgs {
     #[command(flatten)]
     pub(super) desired: DesiredArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NodeAmbientArgs {
+    /// Proxies, pods and numbers of the node as JSON ("-" is stdin)
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: PathBuf,
+    /// Which part of the kernel gets the rules: nft or xtables
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
+    pub(super) engine: EngineArg,
+    /// The node's network namespace: a name as of `ip netns`, or a path [default: that of this command]
+    #[arg(long, value_name = "NAME|PATH", value_parser = namespace)]
+    pub(super) host_netns: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NodeAmbientApplyArgs {
+    #[command(flatten)]
+    pub(super) about: NodeAmbientArgs,
+    /// Say what would be changed and change nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Apply although others use the same marks, tables or priorities
+    #[arg(long)]
+    pub(super) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NodeAmbientCleanArgs {
+    /// As of `weir plan node-ambient`: its proxies are cleaned, too
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// The node's network namespace: a name as of `ip netns`, or a path [default: that of this command]
+    #[arg(long, value_name = "NAME|PATH", value_parser = namespace)]
+    pub(super) host_netns: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -319,6 +373,11 @@ pub(super) enum CleanCommand {
         after_help = "Examples:\n  weir clean ambient --netns pod\n  weir clean ambient --config request.json --pid 4711\n\nTables of nf_tables, legacy chains and rules, policy rules and routes of ambient mode, also those that Istio's\nagent wrote. With --config or --pod, untagged rules of built-in chains that equal those of that plan, too."
     )]
     Ambient(AmbientCleanArgs),
+    /// Remove the redirection at the node
+    #[command(
+        after_help = "Examples:\n  sudo weir clean node-ambient\n  sudo weir clean node-ambient --config node.json\n\nLinks, routes, policy rules, rules and sets of weir; sysctls get back what they were. With --config, from the\nnamespaces of its proxies, too."
+    )]
+    NodeAmbient(NodeAmbientCleanArgs),
 }
 
 #[derive(Debug, Args)]

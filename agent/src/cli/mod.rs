@@ -19,6 +19,7 @@ mod cni;
 mod commands;
 mod failure;
 mod live;
+mod node_ambient;
 mod output;
 mod patient;
 mod preflight;
@@ -100,22 +101,26 @@ fn command(command: Command) -> Result<u8, Failure> {
         Command::Plan(Plan { what }) => match what {
             PlanCommand::Sidecar(a) => sidecar::plan(&a),
             PlanCommand::Ambient(a) => ambient::plan(&a),
+            PlanCommand::NodeAmbient(a) => node_ambient::plan(&a),
         },
         Command::Apply(Apply { what }) => match what {
             ApplyCommand::Sidecar(a) => sidecar::apply(&a),
             ApplyCommand::Ambient(a) => ambient::apply(&a),
+            ApplyCommand::NodeAmbient(a) => node_ambient::apply(&a),
         },
         Command::Verify(Verify { what }) => match what {
             VerifyCommand::Sidecar(a) => sidecar::verify(&a),
             VerifyCommand::Ambient(a) => ambient::verify(&a),
             VerifyCommand::Pod(a) => live::pod(&a),
             VerifyCommand::Netns(a) => live::netns(&a),
+            VerifyCommand::NodeAmbient(a) => node_ambient::verify(&a),
         },
         Command::Show(a) => show::show(&a),
         Command::Clean(Clean {
             what, target, json, ..
         }) => match (what, target) {
             (Some(CleanCommand::Ambient(a)), _) => ambient::clean(&a),
+            (Some(CleanCommand::NodeAmbient(a)), _) => node_ambient::clean(&a),
             (None, Some(target)) => show::clean(&target, json),
             (None, None) => Err(Failure::usage("one of --netns and --pid is needed")),
         },

@@ -1,0 +1,345 @@
+//! From a configuration to a node that has it, and back.
+//!
+//! Order of a change, so that no packet of an enrolled pod sees half of it:
+//! 1. Policy rules that are not desired any longer go.
+//! 2. Links, then everything in the proxy's namespace.
+//! 3. Routes of the node, the guards among them; rules and sets, with what sysctls were before; the sysctls.
+//! 4. Policy rules: marks have an effect from now on.
+//!
+//! When a step of the first change fails, all of it is removed again. A later change that fails leaves the guards in place:
+//! captured packets are refused, and the next attempt continues from what is there.
+
+use crate::collide::{Collision, collisions};
+use crate::config::Config;
+use crate::discover::discover;
+use crate::node::{Carrier, Node};
+use crate::objects::{self, Objects, WEIR};
+use crate::plan::{Observed, Step, memory, observe, plan};
+use crate::rules::{self, Side};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use weir_cni::compile::Engine;
+use weir_netlink::route::{Geneve, Link, LinkKind, Route, Routing, Vxlan};
+use weir_netlink::{Error, Netns, Result};
+
+/// What a change of the node would do, or did.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// What it was computed from.
+    pub node: Node,
+    /// The engine of the rules in the node's namespace.
+    pub engine: Engine,
+    /// Steps in the node's namespace.
+    pub host: Vec<Step>,
+    /// Steps in the proxy's namespace.
+    pub proxy: Vec<Step>,
+    /// Others' objects with the same numbers or names.
+    pub collisions: Vec<Collision>,
+}
+
+impl Change {
+    /// Nothing is missing and nothing is in excess.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.host.is_empty() && self.proxy.is_empty()
+    }
+}
+
+/// Compares a node with what the configuration asks for. Nothing is changed.
+///
+/// # Errors
+/// Something was not found, or cannot be read.
+pub fn compare(config: &Config, host: &Netns, engine: Option<Engine>) -> Result<Change> {
+    host.run(|| compare_here(config, engine))?
+}
+
+fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
+    let collisions = collisions(config)?;
+    let node = discover(config)?;
+    let engine = engine.map_or_else(rules::choose, Ok)?;
+    let desired = objects::host(&node);
+    let proxy_netns = proxy_netns(&node)?;
+    let (observed, memory) = look(&desired, proxy_netns.as_ref())?;
+    let mut steps = plan(&desired, &observed);
+    let changes = if node.is_capturing() {
+        rules::drift(&node, Side::Host, engine, &memory)?
+    } else {
+        rules::present()?
+            .map(|engine| format!("remove the rules of {engine}"))
+            .into_iter()
+            .collect()
+    };
+    insert_rules(&mut steps, changes);
+    let proxy = match &proxy_netns {
+        Some(netns) => netns.run(|| proxy_steps(&node))??,
+        None => Vec::new(),
+    };
+    Ok(Change {
+        node,
+        engine,
+        host: steps,
+        proxy,
+        collisions,
+    })
+}
+
+fn proxy_netns(node: &Node) -> Result<Option<Netns>> {
+    let place = node.place.as_ref();
+    place.map(|p| Netns::open(&p.proxy.netns)).transpose()
+}
+
+fn look(desired: &Objects, proxy: Option<&Netns>) -> Result<(Observed, BTreeMap<String, String>)> {
+    let routing = Routing::open()?;
+    let mut observed = observe(&routing, desired, rules::memory()?)?;
+    if let Some(netns) = proxy {
+        observed.peer_nsid = routing.nsid(netns)?;
+    }
+    let memory = memory(desired, &observed);
+    Ok((observed, memory))
+}
+
+/// Rules and their memory come before the sysctls.
+fn insert_rules(steps: &mut Vec<Step>, changes: Vec<String>) {
+    if !changes.is_empty() {
+        let late = |s: &Step| matches!(s, Step::Sysctl(..) | Step::AddRule(_));
+        let at = steps.iter().position(late).unwrap_or(steps.len());
+        steps.insert(at, Step::Netfilter(changes));
+    }
+}
+
+fn proxy_steps(node: &Node) -> Result<Vec<Step>> {
+    let desired = objects::proxy(node);
+    let observed = observe(&Routing::open()?, &desired, BTreeMap::new())?;
+    let mut steps = plan(&desired, &observed);
+    insert_rules(
+        &mut steps,
+        rules::drift(node, Side::Proxy, rules::choose()?, &BTreeMap::new())?,
+    );
+    Ok(steps)
+}
+
+/// Makes the node what the configuration asks for. Without `force`, numbers and names of others are respected: nothing is
+/// written if there is a collision.
+///
+/// # Errors
+/// A collision, or what failed; see the order of a change above for what is in force then.
+pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool) -> Result<Change> {
+    let change = compare(config, host, engine)?;
+    if let Some(first) = change.collisions.first().filter(|_| !force) {
+        let reason = format!(
+            "{first} ({} such in total; --force applies nevertheless)",
+            change.collisions.len()
+        );
+        return Err(Error::refused(
+            "apply",
+            "the redirection at the node",
+            reason,
+        ));
+    }
+    if !change.node.is_capturing() {
+        remove(host, Some(config))?;
+        return Ok(change);
+    }
+    let was_empty = host.run(|| -> Result<bool> {
+        let has_rule = Routing::open()?.rules()?.iter().any(|r| r.protocol == WEIR);
+        Ok(!has_rule && rules::present()?.is_none())
+    })??;
+    let done = write(&change, host);
+    if let Err(e) = done {
+        if was_empty {
+            // The first error is the one that matters.
+            let _ = remove(host, Some(config));
+        }
+        return Err(e);
+    }
+    Ok(change)
+}
+
+fn write(change: &Change, host: &Netns) -> Result<()> {
+    let node = &change.node;
+    let proxy = proxy_netns(node)?;
+    let is_early = |s: &&Step| {
+        matches!(
+            s,
+            Step::DeleteRule(_)
+                | Step::DeleteLink(_)
+                | Step::AddLink(_)
+                | Step::AddAddress(..)
+                | Step::SetUp(_)
+        )
+    };
+    host.run(|| {
+        let routing = Routing::open()?;
+        let early = change.host.iter().filter(is_early);
+        early
+            .into_iter()
+            .try_for_each(|step| execute(&routing, step, proxy.as_ref()))
+    })??;
+    if let Some(netns) = &proxy {
+        netns.run(|| {
+            let routing = Routing::open()?;
+            // Again: pairs are there now.
+            for step in proxy_steps(node)? {
+                match step {
+                    Step::Netfilter(_) => {
+                        rules::apply(node, Side::Proxy, rules::choose()?, &BTreeMap::new())?;
+                    }
+                    step => execute(&routing, &step, None)?,
+                }
+            }
+            Ok::<(), Error>(())
+        })??;
+    }
+    host.run(|| {
+        let routing = Routing::open()?;
+        let desired = objects::host(node);
+        let (observed, memory) = look(&desired, proxy.as_ref())?;
+        let mut steps = plan(&desired, &observed);
+        insert_rules(&mut steps, vec![String::new()]);
+        for step in &steps {
+            match step {
+                Step::Netfilter(_) => {
+                    rules::apply(node, Side::Host, change.engine, &memory)?;
+                }
+                step => execute(&routing, step, proxy.as_ref())?,
+            }
+        }
+        Ok(())
+    })?
+}
+
+fn execute(routing: &Routing, step: &Step, proxy: Option<&Netns>) -> Result<()> {
+    match step {
+        Step::DeleteRule(rule) => routing.del_rule(rule).map(drop),
+        Step::AddRule(rule) => routing.add_rule(rule).map(drop),
+        Step::DeleteRoute(spec) => routing.del_route(&spec.route).map(drop),
+        Step::AddRoute(spec) => {
+            let oif = match &spec.device {
+                Some(name) => Some(routing.link(name)?.index),
+                None => None,
+            };
+            let route = Route {
+                oif,
+                ..spec.route.clone()
+            };
+            match routing.add_route(&route)? {
+                true => Ok(()),
+                false => {
+                    let reason = "a route to the same destination with the same metric is in that table; delete it or choose other tables";
+                    Err(Error::refused("add", format!("route {spec}"), reason))
+                }
+            }
+        }
+        Step::DeleteLink(name) => match routing.link(name) {
+            Ok(link) => routing.delete_link(link.index).map(drop),
+            Err(e) if e.is_not_found() => Ok(()),
+            Err(e) => Err(e),
+        },
+        Step::AddLink(spec) => match (spec.carrier, &spec.peer, proxy) {
+            (Carrier::Geneve(port), ..) => {
+                let (remote, remote6) = split(spec.remote);
+                let kind = LinkKind::Geneve(Geneve {
+                    id: Some(spec.vni),
+                    remote,
+                    remote6,
+                    port: Some(port),
+                    ..Geneve::default()
+                });
+                routing.add_link(&Link::new(&spec.name, kind), None)
+            }
+            (Carrier::Vxlan(port), ..) => {
+                let (remote, remote6) = split(spec.remote);
+                let kind = LinkKind::Vxlan(Vxlan {
+                    id: Some(spec.vni),
+                    remote,
+                    remote6,
+                    port: Some(port),
+                    learning: Some(0),
+                    ..Vxlan::default()
+                });
+                routing.add_link(&Link::new(&spec.name, kind), None)
+            }
+            (Carrier::Veth, Some(peer), Some(netns)) => routing.add_veth(&spec.name, peer, netns),
+            (Carrier::Veth, ..) => Ok(()),
+        },
+        Step::AddAddress(name, net) => routing
+            .add_address(routing.link(name)?.index, *net)
+            .map(drop),
+        Step::SetUp(name) => routing.set_up(routing.link(name)?.index),
+        Step::Sysctl(key, value) => write_sysctl(key, value),
+        Step::Netfilter(_) => Ok(()),
+    }
+}
+
+fn split(remote: Option<IpAddr>) -> (Option<IpAddr>, Option<IpAddr>) {
+    (
+        remote.filter(IpAddr::is_ipv4),
+        remote.filter(IpAddr::is_ipv6),
+    )
+}
+
+/// A device may go at any time, with its sysctls.
+fn write_sysctl(key: &str, value: &str) -> Result<()> {
+    match std::fs::write(format!("/proc/sys/net/{key}"), value) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(Error::io("write", format!("sysctl net/{key}"), &e)),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Removes everything from the node's namespace, and from those of the configured proxies; sysctls get back what they were
+/// unless another writer changed them since. Returns what was removed.
+///
+/// # Errors
+/// The first failure; the rest was attempted.
+pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    let mut failure = None;
+    let mut of = |netns: &Netns| {
+        let done = netns.run(remove_here);
+        match done.and_then(|r| r) {
+            Ok(removed) => lines.extend(removed),
+            Err(e) => failure = failure.take().or(Some(e)),
+        }
+    };
+    of(host);
+    for proxy in config.into_iter().flat_map(|c| &c.proxies) {
+        // A namespace that has ended took everything with it.
+        if let Ok(netns) = Netns::open(&proxy.netns) {
+            of(&netns);
+        }
+    }
+    failure.map_or(Ok(lines), Err)
+}
+
+fn remove_here() -> Result<Vec<String>> {
+    let routing = Routing::open()?;
+    let observed = observe(&routing, &Objects::default(), rules::memory()?)?;
+    // Links of the proxy's side go with it when it ends; of ours only if there is something else of ours.
+    let is_ours = observed.rules.iter().any(|r| r.protocol == WEIR)
+        || !observed.routes.is_empty()
+        || rules::present()?.is_some();
+    if !is_ours {
+        return Ok(Vec::new());
+    }
+    let mut steps = plan(&Objects::default(), &observed);
+    let rank = |s: &Step| match s {
+        Step::DeleteRule(_) => 0,
+        Step::Sysctl(..) => 1,
+        Step::Netfilter(_) => 2,
+        Step::DeleteRoute(_) => 3,
+        _ => 4,
+    };
+    steps.push(Step::Netfilter(Vec::new()));
+    // The routes of a link go with it, and are planned as gone.
+    steps.sort_by_key(rank);
+    let (mut lines, mut failure) = (Vec::new(), None);
+    for step in &steps {
+        let done = match step {
+            Step::Netfilter(_) => rules::remove().map(|removed| lines.extend(removed)),
+            step => execute(&routing, step, None).map(|()| lines.push(step.to_string())),
+        };
+        failure = failure.or(done.err());
+    }
+    failure.map_or(Ok(lines), Err)
+}

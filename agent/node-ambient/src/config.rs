@@ -1,0 +1,332 @@
+//! What is asked for: the proxies of the node, the enrolled pods, and numbers that others may use, too.
+
+use serde::Deserialize;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use weir_cni::config::InputError;
+use weir_cni::json;
+
+/// Most pods of one node, and most proxies: the kubelet's default limit is 110 pods.
+const MAX_PODS: usize = 4096;
+const MAX_PROXIES: usize = 16;
+
+/// The whole request. Names in JSON are those of the fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Proxies on this node. The ready one that was created last is the active one.
+    pub proxies: Vec<Proxy>,
+    /// Enrolled pods.
+    pub pods: Vec<Pod>,
+    /// Addresses of the node that its own connections to enrolled pods get as source, at most one per family; without one
+    /// the kernel chooses.
+    pub host_addresses: Vec<IpAddr>,
+    /// What carries the first packet of a connection to the proxy.
+    pub carrier: CarrierChoice,
+    /// UDP port of the tunnels; without it the first one from 6081 that is free.
+    pub tunnel_port: Option<u16>,
+    /// DNS over UDP of enrolled pods goes to the proxy.
+    pub dns_capture: bool,
+    /// What happens to enrolled pods while no proxy is ready.
+    pub without_proxy: WithoutProxy,
+    /// Marks of packets and connections.
+    pub marks: Marks,
+    /// Numbers of routing tables and policy rules.
+    pub routing: Numbers,
+}
+
+/// One proxy (ztunnel) pod.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proxy {
+    /// Its UID, for messages.
+    #[serde(default)]
+    pub uid: String,
+    /// Its network namespace: `/run/netns/NAME` or `/proc/PID/ns/net`.
+    pub netns: PathBuf,
+    /// Its addresses, at most one per family.
+    pub addresses: Vec<IpAddr>,
+    /// Creation time in seconds; a later one wins.
+    #[serde(default)]
+    pub created: u64,
+    /// Whether it is Ready.
+    #[serde(default = "yes")]
+    pub ready: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// One enrolled pod.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pod {
+    /// Its UID, the comment of its addresses.
+    pub uid: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its network namespace, if it is known: then its device is found by the peer of the pod's own interface.
+    #[serde(default)]
+    pub netns: Option<PathBuf>,
+}
+
+/// What carries the first packet of a connection from the node's namespace to the proxy's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CarrierChoice {
+    /// GENEVE where the kernel has it, else VXLAN.
+    #[default]
+    Auto,
+    /// GENEVE, as Istio 1.18 to 1.20 had it.
+    Geneve,
+    /// VXLAN with the same network identifiers.
+    Vxlan,
+    /// A veth pair per direction, without encapsulation.
+    Veth,
+}
+
+/// What happens to enrolled pods while no proxy is ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WithoutProxy {
+    /// Their TCP connections fail: nothing leaves in plain text.
+    #[default]
+    Closed,
+    /// They are not captured.
+    Open,
+}
+
+/// Bits of packet marks in the node's namespace, and two marks in the proxy's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Marks {
+    /// TCP from an enrolled pod, for the proxy's outbound port.
+    pub outbound: u32,
+    /// The main table decides.
+    pub skip: u32,
+    /// With [`Marks::skip`]: remembered in the connection mark, so that replies are skipped, too.
+    pub conn_skip: u32,
+    /// With [`Marks::skip`]: the connection was made by the proxy with the address of a client.
+    pub proxy: u32,
+    /// A reply to such a connection, for the proxy.
+    pub proxy_return: u32,
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self {
+            outbound: 0x100,
+            skip: 0x200,
+            conn_skip: 0x220,
+            proxy: 0x210,
+            proxy_return: 0x040,
+        }
+    }
+}
+
+impl Marks {
+    /// Every bit that is set or compared.
+    #[must_use]
+    pub fn all(&self) -> u32 {
+        self.outbound | self.skip | self.conn_skip | self.proxy | self.proxy_return
+    }
+
+    fn check(&self, source: &str) -> Result<(), InputError> {
+        let bad = |field: &str, value: u32, reason: &str| {
+            let accepted = "outbound, skip and proxy_return of one bit each; conn_skip and proxy with the bit of skip and one more each; no bit twice";
+            Err(InputError::value(
+                source,
+                format!("marks.{field} {value:#x}"),
+                reason,
+                accepted,
+            ))
+        };
+        let mut used = 0;
+        for (field, value, alone) in [
+            ("outbound", self.outbound, self.outbound),
+            ("skip", self.skip, self.skip),
+            ("conn_skip", self.conn_skip, self.conn_skip & !self.skip),
+            ("proxy", self.proxy, self.proxy & !self.skip),
+            ("proxy_return", self.proxy_return, self.proxy_return),
+        ] {
+            if alone.count_ones() != 1 {
+                return bad(field, value, "it does not have exactly one bit of its own");
+            }
+            if used & alone != 0 {
+                return bad(field, value, "its bit has another meaning already");
+            }
+            used |= alone;
+        }
+        for (field, value) in [("conn_skip", self.conn_skip), ("proxy", self.proxy)] {
+            if value & self.skip == 0 {
+                return bad(field, value, "it does not contain the bit of skip");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Numbers of routing tables, and of policy rules in the node's namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Numbers {
+    /// Table for connections to enrolled pods; in the proxy's namespace, of the local route.
+    pub inbound_table: u32,
+    /// Table for connections of enrolled pods.
+    pub outbound_table: u32,
+    /// Table for replies to the proxy.
+    pub proxy_table: u32,
+    /// Priority of the first of four policy rules.
+    pub priority: u32,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self {
+            inbound_table: 100,
+            outbound_table: 101,
+            proxy_table: 102,
+            priority: 100,
+        }
+    }
+}
+
+impl Numbers {
+    /// The three tables.
+    #[must_use]
+    pub fn tables(&self) -> [u32; 3] {
+        [self.inbound_table, self.outbound_table, self.proxy_table]
+    }
+
+    fn check(&self, source: &str) -> Result<(), InputError> {
+        let [a, b, c] = self.tables();
+        let text = || format!("routing tables {a}, {b}, {c}, priority {}", self.priority);
+        let bad = |reason: &str| {
+            let accepted =
+                "three different tables except 0 and 253 to 255, and a priority from 1 to 32762";
+            Err(InputError::value(source, text(), reason, accepted))
+        };
+        if a == b || a == c || b == c {
+            return bad("two of the tables are the same");
+        }
+        if [a, b, c].iter().any(|t| *t == 0 || (253..=255).contains(t)) {
+            return bad("one of the tables is the kernel's own");
+        }
+        // Four rules must come before the one for "main", at 32766.
+        if !(1..=32_762).contains(&self.priority) {
+            return bad("the four rules would not lie between those for local and main");
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Reads and checks the JSON text.
+    ///
+    /// # Errors
+    /// It is no JSON object of this form, or a value cannot be: which one, why, and what is accepted.
+    pub fn from_json(text: &str, source: &str) -> Result<Self, InputError> {
+        let accepted = "an object with the keys that `weir plan node-ambient --help` shows";
+        let value = json::from_str(text)
+            .map_err(|e| InputError::value(source, "", format!("it is no JSON: {e}"), accepted))?;
+        let config: Self = json::from_value(&value)
+            .map_err(|e| InputError::value(source, "", e.to_string(), accepted))?;
+        config.check(source)?;
+        Ok(config)
+    }
+
+    /// The active proxy: of the ready ones the newest.
+    #[must_use]
+    pub fn active(&self) -> Option<&Proxy> {
+        let ready = self.proxies.iter().filter(|p| p.ready);
+        ready.max_by_key(|p| (p.created, p.uid.as_str()))
+    }
+
+    fn check(&self, source: &str) -> Result<(), InputError> {
+        self.marks.check(source)?;
+        self.routing.check(source)?;
+        let bad = |value: String, reason: String, accepted: &str| {
+            Err(InputError::value(source, value, reason, accepted))
+        };
+        if self.pods.len() > MAX_PODS || self.proxies.len() > MAX_PROXIES {
+            let value = format!("{} pods, {} proxies", self.pods.len(), self.proxies.len());
+            let accepted = format!("at most {MAX_PODS} pods and {MAX_PROXIES} proxies");
+            return bad(value, "it is too long".to_owned(), &accepted);
+        }
+        if self.tunnel_port == Some(0) {
+            return bad(
+                "tunnel_port 0".to_owned(),
+                "it is no port".to_owned(),
+                "1 to 65535",
+            );
+        }
+        let lists = self
+            .proxies
+            .iter()
+            .map(|p| ("proxy", p.uid.as_str(), &p.addresses));
+        let lists = lists.chain([("node", "host_addresses", &self.host_addresses)]);
+        for (what, name, addresses) in lists {
+            let of = |v6: bool| addresses.iter().filter(move |a| a.is_ipv6() == v6).count();
+            if of(false) > 1 || of(true) > 1 {
+                let reason = "two addresses have the same family".to_owned();
+                return bad(format!("{what} {name}"), reason, "one address per family");
+            }
+        }
+        let mut owners = std::collections::BTreeMap::new();
+        for pod in &self.pods {
+            if pod.uid.is_empty() || pod.uid.len() > 64 {
+                let reason = "the UID of a pod is empty or longer than 64 bytes".to_owned();
+                return bad(
+                    format!("pod {:?}", pod.uid),
+                    reason,
+                    "metadata.uid of the pod",
+                );
+            }
+            for address in &pod.addresses {
+                let no_pod =
+                    address.is_unspecified() || address.is_loopback() || address.is_multicast();
+                let of_host = self.host_addresses.contains(address);
+                let of_proxy = self.proxies.iter().any(|p| p.addresses.contains(address));
+                if no_pod || of_host || of_proxy {
+                    let whose = match (of_host, of_proxy) {
+                        (true, _) => {
+                            "it is an address of the node: a pod in the node's network cannot be enrolled"
+                        }
+                        (_, true) => "it is an address of a proxy",
+                        _ => "no pod can have it",
+                    };
+                    let value = format!("pod {} address {address}", pod.uid);
+                    return bad(
+                        value,
+                        whose.to_owned(),
+                        "addresses of the pod's own network namespace",
+                    );
+                }
+                if let Some(other) = owners.insert(*address, &pod.uid)
+                    && *other != pod.uid
+                {
+                    let value = format!("pod {} address {address}", pod.uid);
+                    let reason = format!("pod {other} has the same address");
+                    return bad(value, reason, "each address once");
+                }
+            }
+            if let Some(proxy) = self.active() {
+                let has = |v6: bool| proxy.addresses.iter().any(|a| a.is_ipv6() == v6);
+                if let Some(address) = pod.addresses.iter().find(|a| !has(a.is_ipv6())) {
+                    let value = format!("pod {} address {address}", pod.uid);
+                    let reason = format!(
+                        "the active proxy {} has no address of this family, so its traffic would be dropped",
+                        proxy.uid
+                    );
+                    return bad(
+                        value,
+                        reason,
+                        "a proxy with an address of each family that pods have",
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,33 @@
+//! Ambient mode at the node: traffic of enrolled pods is captured in the node's network namespace and routed to the one proxy
+//! of the node, as in Istio 1.18 to 1.20.
+//!
+//! ```text
+//! Config (checked) + discovery -> Node -> desired objects and rules -> plan (steps) -> apply, verify, remove
+//! ```
+//! The first packet of a connection crosses a tunnel (GENEVE, VXLAN) or a veth pair into the proxy's namespace, where TPROXY
+//! gives it to a listener; all others follow the connection's mark to the proxy's own veth pair. The proxy's sockets are
+//! transparent: both sides see each other's addresses.
+//!
+//! Without a proxy, routes of type `unreachable` remain: nothing of an enrolled pod leaves in plain text unless the
+//! configuration says so.
+#![forbid(unsafe_code)]
+
+mod apply;
+mod collide;
+mod config;
+mod discover;
+pub mod nft;
+mod node;
+pub mod objects;
+pub mod plan;
+pub mod rules;
+pub mod xtables;
+
+pub use apply::{Change, apply, compare, remove};
+pub use collide::{Collision, collisions};
+pub use config::{CarrierChoice, Config, Marks, Numbers, Pod, Proxy, WithoutProxy};
+pub use discover::discover;
+pub use node::{Carrier, Node, Place};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,413 @@
+//! Rules for nf_tables: one `inet` table per namespace for both families.
+//!
+//! Differences from the reference, which uses chains of iptables:
+//! - `accept` in a nat chain of this table would not stop kube-proxy's nat chain: the kernel tries one after the other until
+//!   one makes a binding. So captured packets get a binding that changes nothing, one step before the usual priorities.
+//! - Everything that the node itself sends to enrolled pods is exempt, whatever its source address and with or without a
+//!   socket (the last acknowledgement of a closed connection has none); the connection remembers it. It is tested before and
+//!   after destination NAT, so that a service of kube-proxy counts as the pod that it stands for.
+//! - Other protocols than TCP are left alone in both directions, not UDP only.
+//! - A reject of another table cannot be overruled: kube-proxy's, of services without endpoints, stays in force.
+
+use crate::node::{Carrier, Family, Node};
+use crate::objects::{CARRIERS, PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use weir_netfilter::nft::{
+    Chain, ChainType, CmpOp, CtKey, Data, DataType, Element, ElementKey, Extra, Hook, L4Proto,
+    Match, MetaKey, Nat, NatKind, Operand, PayloadBase, Rule, RuleBuilder, Ruleset, Selector, Set,
+    Source, Statement, Table, TableFamily, Tproxy, Verdict, priority, raw,
+};
+
+/// The table in the node's namespace.
+pub const HOST_TABLE: &str = "istio-ambient-node";
+/// The table in the proxy's namespace.
+pub const PROXY_TABLE: &str = "istio-ambient-proxy";
+/// The set of the pods' addresses, with `-v6` for IPv6.
+pub const SET: &str = "ztunnel-pods-ips";
+/// The chain that remembers what sysctls were before: a rule each, with it as comment.
+pub const MEMORY: &str = "ztunnel-POSTROUTING";
+
+/// ztunnel's ports: outbound, inbound plain text, inbound HBONE, DNS.
+pub const OUTBOUND: u16 = 15001;
+/// See [`OUTBOUND`].
+pub const INBOUND: u16 = 15006;
+/// See [`OUTBOUND`].
+pub const HBONE: u16 = 15008;
+/// See [`OUTBOUND`].
+pub const DNS: u16 = 15053;
+
+/// The name of the set for a family.
+pub(crate) fn set_name(family: Family) -> String {
+    format!("{SET}{}", if family.is_v6 { "-v6" } else { "" })
+}
+
+const MARK: Selector = Selector::Meta(MetaKey::Mark);
+const CT_MARK: Selector = Selector::Ct(CtKey::Mark, None);
+
+fn rule() -> RuleBuilder {
+    Rule::builder()
+}
+
+/// `SELECTOR & MASK == VALUE`
+fn masked(rule: RuleBuilder, selector: Selector, value: u32, mask: u32) -> RuleBuilder {
+    rule.push(Statement::Match(Match {
+        selector,
+        mask: Some(Data::ne32(mask)),
+        op: CmpOp::Eq,
+        operand: Operand::Value(Data::ne32(value)),
+    }))
+}
+
+fn has(rule: RuleBuilder, selector: Selector, bits: u32) -> RuleBuilder {
+    masked(rule, selector, bits, bits)
+}
+
+/// `(selector & !mask) ^ value`: the other bits are kept.
+fn keeping(selector: Selector, value: u32, mask: u32) -> Source {
+    Source::Bitwise {
+        selector,
+        mask: Data::ne32(!mask),
+        xor: Data::ne32(value),
+    }
+}
+
+fn mark(rule: RuleBuilder, bits: u32) -> RuleBuilder {
+    rule.counter()
+        .push(Statement::MetaSet(MetaKey::Mark, keeping(MARK, bits, bits)))
+}
+
+fn remember(rule: RuleBuilder, bits: u32) -> RuleBuilder {
+    rule.push(Statement::CtSet(
+        CtKey::Mark,
+        None,
+        keeping(CT_MARK, bits, bits),
+    ))
+}
+
+fn stop(rule: RuleBuilder) -> Rule {
+    rule.verdict(Verdict::Return)
+}
+
+fn of_family(rule: RuleBuilder, family: Family) -> RuleBuilder {
+    let nfproto = match family.is_v6 {
+        true => raw::NFPROTO_IPV6,
+        false => raw::NFPROTO_IPV4,
+    };
+    rule.push(Statement::Match(Match {
+        selector: Selector::Meta(MetaKey::Nfproto),
+        mask: None,
+        op: CmpOp::Eq,
+        operand: Operand::Value(Data::u8(nfproto)),
+    }))
+}
+
+/// The source, or else the destination, is the address of an enrolled pod.
+fn of_pods(rule: RuleBuilder, family: Family, is_source: bool) -> RuleBuilder {
+    let (offset, len) = match (family.is_v6, is_source) {
+        (false, true) => (12, 4),
+        (false, false) => (16, 4),
+        (true, true) => (8, 16),
+        (true, false) => (24, 16),
+    };
+    of_family(rule, family).push(Statement::Match(Match {
+        selector: Selector::Payload {
+            base: PayloadBase::Network,
+            offset,
+            len,
+        },
+        mask: None,
+        op: CmpOp::Eq,
+        operand: Operand::Named {
+            set: set_name(family),
+            turned: false,
+        },
+    }))
+}
+
+/// The table of the node. `memory`: sysctls and their values before.
+#[must_use]
+pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
+    let families = node.families();
+    let regular = |name: &str, rules| Chain {
+        rules,
+        ..Chain::regular(name)
+    };
+    let base = |name: &str, kind, hook, priority, to: &str| Chain {
+        rules: vec![rule().jump(to)],
+        ..Chain::base(name, kind, hook, priority)
+    };
+    let (filter, route) = (ChainType::Filter, ChainType::Route);
+    let remembered = memory.into_iter().map(|(key, value)| Rule {
+        comment: Some(format!("{key}={value}")),
+        ..rule().verdict(Verdict::Return)
+    });
+    let save = saving(node);
+    Ruleset {
+        tables: vec![Table {
+            sets: families.iter().map(|f| set(node, *f)).collect(),
+            chains: vec![
+                base(
+                    "mangle-prerouting",
+                    filter.clone(),
+                    Hook::Prerouting,
+                    priority::MANGLE,
+                    "ztunnel-PREROUTING",
+                ),
+                base(
+                    "mangle-input",
+                    filter.clone(),
+                    Hook::Input,
+                    priority::MANGLE,
+                    "ztunnel-INPUT",
+                ),
+                base(
+                    "mangle-forward",
+                    filter,
+                    Hook::Forward,
+                    priority::MANGLE,
+                    "ztunnel-FORWARD",
+                ),
+                base(
+                    "mangle-output",
+                    route.clone(),
+                    Hook::Output,
+                    priority::MANGLE,
+                    "ztunnel-OUTPUT",
+                ),
+                base(
+                    "after-dstnat-output",
+                    route,
+                    Hook::Output,
+                    priority::DSTNAT + 10,
+                    "ztunnel-OUTPUT",
+                ),
+                base(
+                    "nat-prerouting",
+                    ChainType::Nat,
+                    Hook::Prerouting,
+                    priority::DSTNAT - 1,
+                    "ztunnel-nat-PREROUTING",
+                ),
+                base(
+                    "nat-postrouting",
+                    ChainType::Nat,
+                    Hook::Postrouting,
+                    priority::SRCNAT - 1,
+                    "ztunnel-nat-POSTROUTING",
+                ),
+                regular("ztunnel-PREROUTING", prerouting(node, &families)),
+                regular("ztunnel-INPUT", save.clone()),
+                regular("ztunnel-FORWARD", save),
+                regular("ztunnel-OUTPUT", output(node, &families)),
+                regular("ztunnel-nat-PREROUTING", nat_prerouting(node, &families)),
+                regular(
+                    "ztunnel-nat-POSTROUTING",
+                    unchanged(node, &families, NatKind::Snat),
+                ),
+                regular(MEMORY, remembered.collect()),
+            ],
+            ..Table::new(TableFamily::Inet, HOST_TABLE)
+        }],
+    }
+}
+
+fn set(node: &Node, family: Family) -> Set {
+    let (key_type, key_len) = match family.is_v6 {
+        true => (DataType::IPV6_ADDR, 16),
+        false => (DataType::IPV4_ADDR, 4),
+    };
+    let element = |(address, uid): (IpAddr, &str)| {
+        Element::new(ElementKey::Value(Data::addr(address))).with(Extra {
+            comment: Some(uid.to_owned()),
+            ..Extra::default()
+        })
+    };
+    Set {
+        elements: node.addresses(family).into_iter().map(element).collect(),
+        ..Set::new(&set_name(family), key_type, key_len)
+    }
+}
+
+/// Section 6.2 of the reference's behaviour, in its order.
+fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
+    let marks = &node.config.marks;
+    let skip = |builder| mark(builder, marks.skip).build();
+    let mut rules = Vec::new();
+    // 1 to 4: what leaves a tunnel again goes the usual way.
+    for link in CARRIERS {
+        let from = || rule().iifname(CmpOp::Eq, link);
+        rules.extend([skip(from()), stop(from())]);
+    }
+    // 5: the inner packet inherits the mark of the outer one.
+    if let Carrier::Geneve(port) | Carrier::Vxlan(port) = node.carrier {
+        rules.push(stop(rule().dport(L4Proto::Udp, CmpOp::Eq, port..=port)));
+    }
+    let skipped = || stop(has(rule(), MARK, marks.skip));
+    // 6 and 7
+    rules.push(skip(has(rule(), CT_MARK, marks.conn_skip)));
+    rules.push(skipped());
+    // 8 and 9
+    let device = node.place.as_ref().map(|p| p.device.as_str());
+    let elsewhere = device.map_or_else(rule, |d| rule().iifname(CmpOp::Neq, d));
+    rules.push(mark(has(elsewhere, CT_MARK, marks.proxy), marks.proxy_return).build());
+    rules.push(stop(has(rule(), MARK, marks.proxy_return)));
+    // 10 to 12
+    if let Some(device) = device {
+        let from = || rule().iifname(CmpOp::Eq, device);
+        for address in families.iter().filter_map(|f| f.proxy) {
+            let foreign = from().saddr(CmpOp::Neq, address.into());
+            rules.push(mark(foreign, marks.proxy).build());
+        }
+        rules.push(skipped());
+        rules.push(mark(from(), marks.conn_skip).build());
+    }
+    // 13 and 14
+    let other = Match {
+        selector: Selector::Meta(MetaKey::L4proto),
+        mask: None,
+        op: CmpOp::Neq,
+        operand: Operand::Value(Data::u8(L4Proto::Tcp.number())),
+    };
+    rules.push(mark(rule().push(Statement::Match(other)), marks.conn_skip).build());
+    rules.push(skipped());
+    // 15
+    for family in families {
+        let from_pods = of_pods(rule().l4proto(L4Proto::Tcp), *family, true);
+        rules.push(mark(from_pods, marks.outbound).build());
+    }
+    rules
+}
+
+/// Only after NAT and routing the connection remembers what its packets are.
+fn saving(node: &Node) -> Vec<Rule> {
+    let marks = &node.config.marks;
+    let save = |bits| remember(has(rule(), MARK, bits), bits).build();
+    vec![save(marks.conn_skip), save(marks.proxy)]
+}
+
+fn output(node: &Node, families: &[Family]) -> Vec<Rule> {
+    let bits = node.config.marks.conn_skip;
+    let known = has(rule(), CT_MARK, bits);
+    let mut rules = vec![mark(known, bits).build()];
+    for family in families {
+        let to_pods = of_pods(rule().l4proto(L4Proto::Tcp), *family, false);
+        rules.push(remember(mark(to_pods, bits), bits).build());
+    }
+    rules
+}
+
+/// `linux/netfilter/nf_nat.h`; since 5.8.
+const NF_NAT_RANGE_NETMAP: u32 = 1 << 6;
+
+fn everything(family: Family) -> (IpAddr, IpAddr) {
+    match family.is_v6 {
+        true => (
+            Ipv6Addr::UNSPECIFIED.into(),
+            Ipv6Addr::from([0xff; 16]).into(),
+        ),
+        false => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into()),
+    }
+}
+
+fn nat_of(family: Family) -> TableFamily {
+    match family.is_v6 {
+        true => TableFamily::Ip6,
+        false => TableFamily::Ip,
+    }
+}
+
+/// A binding that changes nothing: `dnat ip prefix to 0.0.0.0-255.255.255.255` replaces no bit of the address. The kernel
+/// refuses one without an address.
+fn unchanged(node: &Node, families: &[Family], kind: NatKind) -> Vec<Rule> {
+    let of = |family: &Family| {
+        let outbound = has(of_family(rule(), *family), MARK, node.config.marks.outbound);
+        outbound
+            .counter()
+            .push(Statement::Nat(Nat {
+                kind,
+                family: nat_of(*family),
+                addrs: Some(everything(*family)),
+                ports: None,
+                flags: NF_NAT_RANGE_NETMAP,
+            }))
+            .build()
+    };
+    families.iter().map(of).collect()
+}
+
+fn nat_prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
+    let mut rules = unchanged(node, families, NatKind::Dnat);
+    if node.config.dns_capture {
+        let with_proxy = families.iter().filter_map(|f| Some((f, f.proxy?)));
+        rules.extend(with_proxy.map(|(family, proxy)| {
+            of_pods(rule(), *family, true)
+                .dport(L4Proto::Udp, CmpOp::Eq, 53..=53)
+                .counter()
+                .push(Statement::Nat(Nat {
+                    kind: NatKind::Dnat,
+                    family: nat_of(*family),
+                    addrs: Some((proxy, proxy)),
+                    ports: Some(DNS..=DNS),
+                    flags: 0,
+                }))
+                .build()
+        }));
+    }
+    rules
+}
+
+/// The table of the proxy's namespace: HBONE keeps its listener, other inbound TCP and outbound TCP have theirs; replies to
+/// sockets with foreign addresses arrive by the proxy's own interface.
+#[must_use]
+pub fn proxy(node: &Node) -> Ruleset {
+    let Some(place) = &node.place else {
+        return Ruleset::default();
+    };
+    let [pistioin, pistioout] = PROXY_CARRIERS;
+    let set_mark = |builder: RuleBuilder, value| {
+        builder.counter().push(Statement::MetaSet(
+            MetaKey::Mark,
+            keeping(MARK, value, PROXY_MASK),
+        ))
+    };
+    let mut rules = Vec::new();
+    for family in node.families().into_iter().filter(|f| f.proxy.is_some()) {
+        let loopback: IpAddr = match family.is_v6 {
+            true => Ipv6Addr::LOCALHOST.into(),
+            false => Ipv4Addr::LOCALHOST.into(),
+        };
+        // The statement leaves the mark as it is, so that comes first.
+        let to = |builder, port| {
+            set_mark(of_family(builder, family), TPROXY_MARK)
+                .push(Statement::Tproxy(Tproxy {
+                    family: nat_of(family),
+                    addr: Some(loopback),
+                    port: Some(port),
+                }))
+                .verdict(Verdict::Accept)
+        };
+        let from = |link| rule().iifname(CmpOp::Eq, link).l4proto(L4Proto::Tcp);
+        let hbone = from(pistioin).dport(L4Proto::Tcp, CmpOp::Eq, HBONE..=HBONE);
+        rules.push(to(hbone, HBONE));
+        rules.push(to(from(pistioout), OUTBOUND));
+        rules.push(to(from(pistioin), INBOUND));
+        if let Some(address) = family.proxy {
+            let reply = from(&place.interface).daddr(CmpOp::Neq, address.into());
+            rules.push(set_mark(reply, RETURN_MARK).build());
+        }
+    }
+    Ruleset {
+        tables: vec![Table {
+            chains: vec![Chain {
+                rules,
+                ..Chain::base(
+                    "prerouting",
+                    ChainType::Filter,
+                    Hook::Prerouting,
+                    priority::MANGLE,
+                )
+            }],
+            ..Table::new(TableFamily::Inet, PROXY_TABLE)
+        }],
+    }
+}

@@ -1,0 +1,140 @@
+//! A configuration with what was found on the node: all that the desired objects depend on.
+
+use crate::config::{Config, Proxy, WithoutProxy};
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What carries the first packet of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// GENEVE to this UDP port.
+    Geneve(u16),
+    /// VXLAN to this UDP port.
+    Vxlan(u16),
+    /// A veth pair per direction.
+    Veth,
+}
+
+impl std::fmt::Display for Carrier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Geneve(port) => write!(f, "GENEVE to UDP port {port}"),
+            Self::Vxlan(port) => write!(f, "VXLAN to UDP port {port}"),
+            Self::Veth => f.write_str("veth pairs"),
+        }
+    }
+}
+
+/// The active proxy, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// As configured.
+    pub proxy: Proxy,
+    /// The host's end of its veth pair.
+    pub device: String,
+    /// Its own end.
+    pub interface: String,
+    /// The source address that the node has towards it: the far end of its tunnels.
+    pub host: IpAddr,
+}
+
+/// Everything that the desired objects are computed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// As configured.
+    pub config: Config,
+    /// What carries first packets.
+    pub carrier: Carrier,
+    /// Where the active proxy is; `None` without one.
+    pub place: Option<Place>,
+    /// Host ends of the pods' links.
+    pub devices: Vec<String>,
+    /// Families that the node has: IPv6 is absent where it is not built in.
+    pub has_ipv6: bool,
+}
+
+/// What differs between the families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Family {
+    pub(crate) is_v6: bool,
+    /// The proxy's address.
+    pub(crate) proxy: Option<IpAddr>,
+    /// Host's and proxy's address of the inbound carrier.
+    pub(crate) inbound: [IpNet; 2],
+    /// Of the outbound carrier.
+    pub(crate) outbound: [IpNet; 2],
+}
+
+impl Family {
+    pub(crate) fn of(self, address: &IpAddr) -> bool {
+        address.is_ipv6() == self.is_v6
+    }
+
+    /// A prefix of full length.
+    pub(crate) fn alone(address: IpAddr) -> IpNet {
+        address.into()
+    }
+}
+
+fn carrier_address(is_v6: bool, third: u8, last: u8) -> IpNet {
+    let (address, len) = match is_v6 {
+        false => (IpAddr::from(Ipv4Addr::new(192, 168, third, last)), 30),
+        true => {
+            let (third, last) = (u16::from(third), u16::from(last));
+            // A unique local prefix; 7765:6972 is "weir".
+            (
+                Ipv6Addr::new(0xfd00, 0x7765, 0x6972, third, 0, 0, 0, last).into(),
+                126,
+            )
+        }
+    };
+    // Both lengths are valid for their family.
+    IpNet::new(address, len).unwrap_or_else(|_| address.into())
+}
+
+impl Node {
+    /// Whether pods are captured: no, if there is no proxy and the setting says so.
+    #[must_use]
+    pub fn is_capturing(&self) -> bool {
+        self.place.is_some() || self.config.without_proxy == WithoutProxy::Closed
+    }
+
+    pub(crate) fn families(&self) -> Vec<Family> {
+        let of = |is_v6: &bool| {
+            let pair = |third| {
+                [
+                    carrier_address(*is_v6, third, 1),
+                    carrier_address(*is_v6, third, 2),
+                ]
+            };
+            let addresses = self.place.iter().flat_map(|p| &p.proxy.addresses);
+            Family {
+                is_v6: *is_v6,
+                proxy: addresses.copied().find(|a| a.is_ipv6() == *is_v6),
+                inbound: pair(126),
+                outbound: pair(127),
+            }
+        };
+        let all = if self.has_ipv6 {
+            &[false, true][..]
+        } else {
+            &[false]
+        };
+        all.iter().map(of).collect()
+    }
+
+    /// The pods' addresses of a family, each with the UID of its pod.
+    pub(crate) fn addresses(&self, family: Family) -> BTreeMap<IpAddr, &str> {
+        let pairs = self.config.pods.iter();
+        let pairs = pairs.flat_map(|p| p.addresses.iter().map(|a| (*a, p.uid.as_str())));
+        pairs.filter(|(a, _)| family.of(a)).collect()
+    }
+
+    /// The address at which the proxy's end of the tunnels is reached.
+    pub(crate) fn remote(&self) -> Option<IpAddr> {
+        let addresses = &self.place.as_ref()?.proxy.addresses;
+        let v4 = addresses.iter().find(|a| a.is_ipv4());
+        v4.or(addresses.first()).copied()
+    }
+}

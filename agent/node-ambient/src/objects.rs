@@ -1,0 +1,345 @@
+//! The desired objects of the node's namespace and of the proxy's: links, routes, policy rules, sysctls.
+//!
+//! Rules are in [`crate::nft`] and [`crate::xtables`]. Numbers and names are those of Istio 1.18 to 1.20.
+//!
+//! Node:
+//! - Table 100 (inbound): each pod's address by `istioin`; the proxy's own address by its device.
+//! - Table 101 (outbound): everything by `istioout`. Table 102 (proxy): everything by the proxy's device.
+//! - The proxy's address is in all three: the outer packet of a tunnel has the mark of the inner one, and without that
+//!   route it would enter the tunnel again.
+//! - Each has an `unreachable` route of the highest metric beside it. The kernel deletes routes with their link: when the
+//!   proxy's namespace ends, packets of established connections would otherwise fall through to the main table, and leave
+//!   the node in plain text.
+//! - Policy rules 100 to 103: skip, outbound, proxy, and table 100 for all others.
+//!
+//! Proxy: a local default route in table 100 for the two marks, so that packets to foreign addresses are delivered.
+
+use crate::node::{Carrier, Family, Node, Place};
+use ipnet::IpNet;
+use std::net::IpAddr;
+use weir_cni::redirection::RTPROT_WEIR;
+use weir_netlink::route::{
+    AddressFamily, PolicyRule, Route, RouteProtocol, RouteScope, RouteType, RuleAction,
+    RuleSelectors,
+};
+
+/// Who made routes and policy rules.
+pub(crate) const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
+/// Host ends of the carriers, for connections to pods and of pods.
+pub const CARRIERS: [&str; 2] = ["istioin", "istioout"];
+/// The proxy's ends.
+pub const PROXY_CARRIERS: [&str; 2] = ["pistioin", "pistioout"];
+/// Network identifiers of both.
+pub(crate) const VNIS: [u32; 2] = [1000, 1001];
+/// Metric of the guards: any other route comes first.
+pub(crate) const GUARD: u32 = u32::MAX;
+/// The priority of the policy rule for the main table (`fib_default_rules_init()`, net/ipv4/fib_rules.c).
+const MAIN_RULE: u32 = 32_766;
+/// In the proxy's namespace: delivered by TPROXY; a reply to a socket with a foreign address.
+pub const TPROXY_MARK: u32 = 0x400;
+/// See [`TPROXY_MARK`].
+pub const RETURN_MARK: u32 = 0x4d3;
+/// Bits of both that are set and compared.
+pub const PROXY_MASK: u32 = 0xfff;
+/// Priorities of the policy rules for them.
+pub const PROXY_PRIORITIES: [u32; 2] = [20_000, 20_003];
+
+/// One end of a carrier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSpec {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub carrier: Carrier,
+    /// Network identifier of a tunnel.
+    pub vni: u32,
+    /// The other end of a tunnel.
+    pub remote: Option<IpAddr>,
+    /// The name of a pair's other end, if this end is the one that is created.
+    pub peer: Option<String>,
+    /// Its addresses.
+    pub addresses: Vec<IpNet>,
+}
+
+/// A route, with its link by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteSpec {
+    /// All of it but for the link.
+    pub route: Route,
+    /// The link's name.
+    pub device: Option<String>,
+}
+
+/// A file below `/proc/sys/net` and its text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sysctl {
+    /// `ipv4/conf/all/rp_filter`
+    pub key: String,
+    /// `0`
+    pub value: &'static str,
+}
+
+/// What one namespace should have, besides rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Objects {
+    /// Carriers.
+    pub links: Vec<LinkSpec>,
+    /// Routes of the three tables.
+    pub routes: Vec<RouteSpec>,
+    /// Policy rules.
+    pub rules: Vec<PolicyRule>,
+    /// Sysctls.
+    pub sysctls: Vec<Sysctl>,
+}
+
+impl std::fmt::Display for LinkSpec {
+    /// As arguments of `ip link add`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} type ", self.name)?;
+        let remote = |f: &mut std::fmt::Formatter<'_>| match self.remote {
+            Some(remote) => write!(f, " remote {remote}"),
+            None => Ok(()),
+        };
+        match self.carrier {
+            Carrier::Geneve(port) => {
+                write!(f, "geneve id {}", self.vni)?;
+                remote(f)?;
+                write!(f, " dstport {port}")
+            }
+            Carrier::Vxlan(port) => {
+                write!(f, "vxlan id {}", self.vni)?;
+                remote(f)?;
+                write!(f, " dstport {port} nolearning")
+            }
+            Carrier::Veth => match &self.peer {
+                Some(peer) => write!(f, "veth peer name {peer}"),
+                None => f.write_str("veth"),
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for RouteSpec {
+    /// Close to `ip route show`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let r = &self.route;
+        if r.kind != RouteType::Unicast {
+            write!(f, "{} ", r.kind)?;
+        }
+        write!(f, "{}", r.dst)?;
+        r.gateway.iter().try_for_each(|g| write!(f, " via {g}"))?;
+        self.device.iter().try_for_each(|d| write!(f, " dev {d}"))?;
+        write!(f, " table {}", r.table)?;
+        r.prefsrc.iter().try_for_each(|a| write!(f, " src {a}"))?;
+        r.priority
+            .iter()
+            .try_for_each(|m| write!(f, " metric {m}"))?;
+        f.write_str(if r.onlink { " onlink" } else { "" })
+    }
+}
+
+/// What the node's namespace should have. Empty if nothing is captured.
+#[must_use]
+pub fn host(node: &Node) -> Objects {
+    if !node.is_capturing() {
+        return Objects::default();
+    }
+    let mut objects = Objects::default();
+    for family in node.families() {
+        host_routes(node, family, &mut objects.routes);
+        objects.rules.extend(host_rules(node, family));
+    }
+    if let Some(place) = &node.place {
+        objects.links = links(node, CARRIERS, node.remote(), 0);
+        if node.carrier == Carrier::Veth {
+            for (link, peer) in objects.links.iter_mut().zip(PROXY_CARRIERS) {
+                link.peer = Some(peer.to_owned());
+            }
+        }
+        let devices = [CARRIERS[0], CARRIERS[1], &place.device];
+        objects
+            .sysctls
+            .extend(devices.iter().flat_map(|d| accepting(d)));
+    }
+    let all = ["all", "default"].into_iter();
+    let names = all.chain(node.devices.iter().map(String::as_str));
+    objects.sysctls.extend(names.map(rp_filter));
+    objects
+}
+
+/// What the namespace of the active proxy should have.
+#[must_use]
+pub fn proxy(node: &Node) -> Objects {
+    let Some(place) = &node.place else {
+        return Objects::default();
+    };
+    let mut objects = Objects {
+        links: links(node, PROXY_CARRIERS, Some(place.host), 1),
+        ..Objects::default()
+    };
+    let table = node.config.routing.inbound_table;
+    for family in node.families().into_iter().filter(|f| f.proxy.is_some()) {
+        let of = address_family(family);
+        let lo = weir_netlink::route::LOOPBACK_IFINDEX;
+        objects.routes.push(RouteSpec {
+            route: Route {
+                oif: None,
+                ..Route::local_default(of, lo, table).by(WEIR)
+            },
+            device: Some("lo".to_owned()),
+        });
+        for (priority, mark) in PROXY_PRIORITIES.into_iter().zip([TPROXY_MARK, RETURN_MARK]) {
+            let mut rule = PolicyRule::mark(of, mark, table).at(priority).by(WEIR);
+            rule.fwmask = Some(PROXY_MASK);
+            objects.rules.push(rule);
+        }
+    }
+    let names = [
+        "all",
+        "default",
+        PROXY_CARRIERS[0],
+        PROXY_CARRIERS[1],
+        &place.interface,
+    ];
+    objects.sysctls.extend(names.into_iter().map(rp_filter));
+    objects
+}
+
+/// The kernel takes the larger of the values of `all` and of the interface.
+fn rp_filter(device: &str) -> Sysctl {
+    Sysctl {
+        key: format!("ipv4/conf/{device}/rp_filter"),
+        value: "0",
+    }
+}
+
+/// The proxy may send packets whose source is an address of the node.
+fn accepting(device: &str) -> [Sysctl; 2] {
+    let accept_local = Sysctl {
+        key: format!("ipv4/conf/{device}/accept_local"),
+        value: "1",
+    };
+    [rp_filter(device), accept_local]
+}
+
+fn links(node: &Node, names: [&str; 2], remote: Option<IpAddr>, end: usize) -> Vec<LinkSpec> {
+    let tunnel = node.carrier != Carrier::Veth;
+    let of = |(i, name): (usize, &str)| LinkSpec {
+        name: name.to_owned(),
+        carrier: node.carrier,
+        vni: VNIS.get(i).copied().unwrap_or_default(),
+        remote: remote.filter(|_| tunnel),
+        peer: None,
+        addresses: node
+            .families()
+            .iter()
+            .filter(|f| f.proxy.is_some())
+            .filter_map(|f| {
+                if i == 0 {
+                    f.inbound.get(end)
+                } else {
+                    f.outbound.get(end)
+                }
+            })
+            .copied()
+            .collect(),
+    };
+    names.into_iter().enumerate().map(of).collect()
+}
+
+fn address_family(family: Family) -> AddressFamily {
+    match family.is_v6 {
+        true => AddressFamily::V6,
+        false => AddressFamily::V4,
+    }
+}
+
+fn default_of(family: Family) -> IpNet {
+    match family.is_v6 {
+        true => ipnet::Ipv6Net::default().into(),
+        false => ipnet::Ipv4Net::default().into(),
+    }
+}
+
+fn unicast(dst: IpNet, gateway: Option<IpAddr>, device: &str, table: u32) -> RouteSpec {
+    let route = Route {
+        table,
+        ..Route::unicast(dst, gateway, None).by(WEIR)
+    };
+    RouteSpec {
+        route,
+        device: Some(device.to_owned()),
+    }
+}
+
+fn guard(dst: IpNet, table: u32) -> RouteSpec {
+    let route = Route {
+        kind: RouteType::Unreachable,
+        scope: RouteScope::Universe,
+        priority: Some(GUARD),
+        table,
+        ..Route::unicast(dst, None, None).by(WEIR)
+    };
+    RouteSpec {
+        route,
+        device: None,
+    }
+}
+
+/// Guards come first, so that no packet sees a table without them.
+fn host_routes(node: &Node, family: Family, routes: &mut Vec<RouteSpec>) {
+    let [inbound, outbound, proxy] = node.config.routing.tables();
+    let pods = node.addresses(family);
+    routes.extend([outbound, proxy].map(|table| guard(default_of(family), table)));
+    routes.extend(pods.keys().map(|pod| guard(Family::alone(*pod), inbound)));
+    let (Some(Place { device, .. }), Some(address)) = (&node.place, family.proxy) else {
+        return;
+    };
+    let to_proxy = |table| unicast(Family::alone(address), None, device, table);
+    routes.extend([inbound, outbound, proxy].map(to_proxy));
+    let [_, far] = family.outbound;
+    routes.push(unicast(
+        default_of(family),
+        Some(far.addr()),
+        CARRIERS[1],
+        outbound,
+    ));
+    let mut by_device = unicast(default_of(family), Some(address), device, proxy);
+    by_device.route.onlink = true;
+    routes.push(by_device);
+    let [_, far] = family.inbound;
+    let source = node.config.host_addresses.iter().find(|a| family.of(a));
+    for pod in pods.keys() {
+        let mut route = unicast(Family::alone(*pod), Some(far.addr()), CARRIERS[0], inbound);
+        route.route.prefsrc = source.copied();
+        routes.push(route);
+    }
+}
+
+fn host_rules(node: &Node, family: Family) -> [PolicyRule; 4] {
+    let (marks, numbers) = (&node.config.marks, &node.config.routing);
+    let of = address_family(family);
+    let [inbound, outbound, proxy] = numbers.tables();
+    let marked = |mark: u32, table, place| {
+        let mut rule = PolicyRule::mark(of, mark, table).at(numbers.priority + place);
+        rule.fwmask = Some(mark);
+        rule.by(WEIR)
+    };
+    let skip = PolicyRule {
+        action: RuleAction::Goto,
+        goto: Some(MAIN_RULE),
+        ..marked(marks.skip, 0, 0)
+    };
+    let all = PolicyRule {
+        fwmark: None,
+        fwmask: None,
+        selectors: RuleSelectors::default(),
+        ..marked(0, inbound, 3)
+    };
+    [
+        skip,
+        marked(marks.outbound, outbound, 1),
+        marked(marks.proxy_return, proxy, 2),
+        all,
+    ]
+}

@@ -1,0 +1,283 @@
+//! What a namespace has, and the steps from there to the desired objects. Planning is pure; every step prints as the command
+//! that it equals.
+
+use crate::node::Carrier;
+use crate::objects::{CARRIERS, LinkSpec, Objects, PROXY_CARRIERS, RouteSpec, WEIR};
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use weir_netlink::Result;
+use weir_netlink::route::{Address, Link, LinkKind, PolicyRule, Route, RouteType, Routing};
+
+/// What was found in a namespace, besides rules.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// All links.
+    pub links: Vec<Link>,
+    /// All addresses.
+    pub addresses: Vec<Address>,
+    /// Routes with our protocol number, of all tables.
+    pub routes: Vec<Route>,
+    /// All policy rules.
+    pub rules: Vec<PolicyRule>,
+    /// Sysctls by key; those whose file is absent are not in it.
+    pub sysctls: BTreeMap<String, String>,
+    /// What sysctls were before, as the rules remember it.
+    pub memory: BTreeMap<String, String>,
+    /// The id of the proxy's namespace in this one.
+    pub peer_nsid: Option<i32>,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// `ip rule delete`
+    DeleteRule(PolicyRule),
+    /// `ip route delete`
+    DeleteRoute(RouteSpec),
+    /// `ip link delete`
+    DeleteLink(String),
+    /// `ip link add`
+    AddLink(LinkSpec),
+    /// `ip address add`
+    AddAddress(String, IpNet),
+    /// `ip link set up`
+    SetUp(String),
+    /// `ip route add`
+    AddRoute(RouteSpec),
+    /// Changes of rules and sets, as their engine prints them.
+    Netfilter(Vec<String>),
+    /// `sysctl -w`
+    Sysctl(String, String),
+    /// `ip rule add`
+    AddRule(PolicyRule),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DeleteRule(rule) => write!(f, "ip rule delete {rule}"),
+            Self::DeleteRoute(route) => write!(f, "ip route delete {route}"),
+            Self::DeleteLink(name) => write!(f, "ip link delete {name}"),
+            Self::AddLink(link) => write!(f, "ip link add {link}"),
+            Self::AddAddress(name, net) => write!(f, "ip address add {net} dev {name}"),
+            Self::SetUp(name) => write!(f, "ip link set {name} up"),
+            Self::AddRoute(route) => write!(f, "ip route add {route}"),
+            Self::Netfilter(ops) => f.write_str(&ops.join("\n")),
+            Self::Sysctl(key, value) => {
+                write!(f, "sysctl -w net.{}={value}", key.replace('/', "."))
+            }
+            Self::AddRule(rule) => write!(f, "ip rule add {rule}"),
+        }
+    }
+}
+
+/// Reads what the network namespace of this thread has; `memory` is from its rules.
+///
+/// # Errors
+/// It cannot be read.
+pub fn observe(
+    routing: &Routing,
+    desired: &Objects,
+    memory: BTreeMap<String, String>,
+) -> Result<Observed> {
+    let keys = desired.sysctls.iter().map(|s| &s.key).chain(memory.keys());
+    let sysctls = keys
+        .filter_map(|key| Some((key.clone(), read_sysctl(key)?)))
+        .collect();
+    Ok(Observed {
+        links: routing.links()?,
+        addresses: routing.addresses()?,
+        routes: routing.routes_by(WEIR)?,
+        rules: routing.rules()?,
+        sysctls,
+        memory,
+        peer_nsid: None,
+    })
+}
+
+/// `/proc/sys/net` is that of the thread that opens a file in it.
+fn read_sysctl(key: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/sys/net/{key}")).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// Sysctls that are to be changed, with their values before: those that are remembered already, and new ones. A key whose
+/// link is one of ours, or that has the desired value, needs no memory.
+#[must_use]
+pub fn memory(desired: &Objects, observed: &Observed) -> BTreeMap<String, String> {
+    let mut memory = observed.memory.clone();
+    memory.retain(|key, _| desired.sysctls.iter().any(|s| s.key == *key));
+    for sysctl in &desired.sysctls {
+        let ours = CARRIERS
+            .iter()
+            .any(|name| sysctl.key.contains(&format!("/{name}/")));
+        if let Some(before) = observed.sysctls.get(&sysctl.key)
+            && before != sysctl.value
+            && !ours
+        {
+            memory
+                .entry(sysctl.key.clone())
+                .or_insert_with(|| before.clone());
+        }
+    }
+    memory
+}
+
+/// The steps to the desired objects, without those for rules. Policy rules are deleted first and added last: no packet is
+/// sent to a table that is not complete.
+#[must_use]
+pub fn plan(desired: &Objects, observed: &Observed) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let ours = observed.rules.iter().filter(|r| r.protocol == WEIR);
+    let (kept, gone): (Vec<_>, Vec<_>) =
+        ours.partition(|there| desired.rules.iter().any(|rule| same_rule(rule, there)));
+    steps.extend(gone.into_iter().cloned().map(Step::DeleteRule));
+    let deleted = links(desired, observed, &mut steps);
+    routes(desired, observed, &deleted, &mut steps);
+    for (key, value) in sysctls(desired, observed) {
+        steps.push(Step::Sysctl(key, value));
+    }
+    let new = desired
+        .rules
+        .iter()
+        .filter(|rule| !kept.iter().any(|there| same_rule(rule, there)));
+    steps.extend(new.cloned().map(Step::AddRule));
+    steps
+}
+
+fn same_rule(a: &PolicyRule, b: &PolicyRule) -> bool {
+    a.same_effect(b) && a.priority == b.priority
+}
+
+/// Returns the indexes of the links that go; the kernel deletes their routes with them.
+fn links(desired: &Objects, observed: &Observed, steps: &mut Vec<Step>) -> Vec<u32> {
+    let mut deleted = Vec::new();
+    let names = CARRIERS.iter().chain(&PROXY_CARRIERS);
+    for there in observed
+        .links
+        .iter()
+        .filter(|l| names.clone().any(|n| l.name == *n))
+    {
+        let wanted = desired.links.iter().find(|l| l.name == there.name);
+        if wanted.is_none_or(|wanted| !is_same_link(wanted, there, observed.peer_nsid)) {
+            deleted.push(there.index);
+            steps.push(Step::DeleteLink(there.name.clone()));
+        }
+    }
+    for link in &desired.links {
+        let there = observed
+            .links
+            .iter()
+            .find(|l| l.name == link.name && !deleted.contains(&l.index));
+        // The proxy's end of a pair comes with the node's end.
+        let is_created = link.carrier != Carrier::Veth || link.peer.is_some();
+        if there.is_none() && is_created {
+            steps.push(Step::AddLink(link.clone()));
+        }
+        for net in &link.addresses {
+            let has = |l: &Link| {
+                observed
+                    .addresses
+                    .iter()
+                    .any(|a| a.index == l.index && a.net == *net)
+            };
+            if !there.is_some_and(has) {
+                steps.push(Step::AddAddress(link.name.clone(), *net));
+            }
+        }
+        if !there.is_some_and(|l| l.up) {
+            steps.push(Step::SetUp(link.name.clone()));
+        }
+    }
+    deleted
+}
+
+fn is_same_link(wanted: &LinkSpec, there: &Link, peer_nsid: Option<i32>) -> bool {
+    let same = |id: Option<u32>, remote: [Option<IpAddr>; 2], there: Option<u16>, port| {
+        id == Some(wanted.vni)
+            && remote.iter().flatten().next() == wanted.remote.as_ref()
+            && there == Some(port)
+    };
+    match (wanted.carrier, &there.kind) {
+        (Carrier::Geneve(port), Some(LinkKind::Geneve(g))) => {
+            same(g.id, [g.remote, g.remote6], g.port, port)
+        }
+        (Carrier::Vxlan(port), Some(LinkKind::Vxlan(v))) => {
+            same(v.id, [v.remote, v.remote6], v.port, port)
+        }
+        (Carrier::Veth, Some(LinkKind::Veth(_))) => {
+            wanted.peer.is_none() || (there.lower_nsid.is_some() && there.lower_nsid == peer_nsid)
+        }
+        _ => false,
+    }
+}
+
+fn routes(desired: &Objects, observed: &Observed, deleted: &[u32], steps: &mut Vec<Step>) {
+    let name = |index: u32| {
+        observed
+            .links
+            .iter()
+            .find(|l| l.index == index)
+            .map(|l| l.name.clone())
+    };
+    let there: Vec<RouteSpec> = observed
+        .routes
+        .iter()
+        .filter(|r| r.protocol == WEIR && !r.oif.is_some_and(|i| deleted.contains(&i)))
+        .map(|route| RouteSpec {
+            route: route.clone(),
+            device: route
+                .oif
+                .filter(|_| route.kind != RouteType::Unreachable)
+                .and_then(name),
+        })
+        .collect();
+    let gone = there
+        .iter()
+        .filter(|t| !desired.routes.iter().any(|d| same_route(d, t)));
+    steps.extend(gone.cloned().map(Step::DeleteRoute));
+    let new = desired
+        .routes
+        .iter()
+        .filter(|d| !there.iter().any(|t| same_route(d, t)));
+    steps.extend(new.cloned().map(Step::AddRoute));
+}
+
+fn same_route(a: &RouteSpec, b: &RouteSpec) -> bool {
+    let key = |s: &RouteSpec| {
+        let r = &s.route;
+        let way = (r.gateway, s.device.clone(), r.prefsrc, r.onlink);
+        (r.dst, r.table, r.kind, r.metric(), way)
+    };
+    key(a) == key(b)
+}
+
+/// Desired ones, and remembered ones that are desired no longer: they get back what they were, unless another writer has
+/// changed them since.
+fn sysctls(desired: &Objects, observed: &Observed) -> Vec<(String, String)> {
+    let mut changes = Vec::new();
+    for (key, before) in &observed.memory {
+        let value = if key.ends_with("accept_local") {
+            "1"
+        } else {
+            "0"
+        };
+        let is_ours = observed.sysctls.get(key).is_some_and(|now| now == value);
+        if is_ours && !desired.sysctls.iter().any(|s| s.key == *key) {
+            changes.push((key.clone(), before.clone()));
+        }
+    }
+    for sysctl in &desired.sysctls {
+        // A file that is absent appears with its link.
+        if observed
+            .sysctls
+            .get(&sysctl.key)
+            .is_none_or(|now| now != sysctl.value)
+        {
+            changes.push((sysctl.key.clone(), sysctl.value.to_owned()));
+        }
+    }
+    changes
+}

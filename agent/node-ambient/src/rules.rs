@@ -1,0 +1,240 @@
+//! Rules and sets of one namespace, by either engine, and what they remember.
+
+use crate::nft::{HOST_TABLE, MEMORY, PROXY_TABLE, SET};
+use crate::node::Node;
+use crate::{nft, xtables};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use weir_cni::compile::Engine;
+use weir_netfilter::ipset::{IpsetEngine, Set};
+use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily, TableId};
+use weir_netfilter::xtables::{Writers, XtEngine};
+use weir_netlink::Result;
+
+/// Time limit for the lock of the tools; kube-proxy has the same.
+const LOCK: Duration = Duration::from_secs(5);
+/// Most sysctls that are remembered: one per pod and a few more.
+const MAX_MEMORY: usize = 8192;
+
+/// Whose namespace it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The node's.
+    Host,
+    /// The proxy's.
+    Proxy,
+}
+
+fn tables() -> Vec<TableId> {
+    [HOST_TABLE, PROXY_TABLE]
+        .map(|name| (TableFamily::Inet, name.to_owned()))
+        .to_vec()
+}
+
+fn set_names() -> [String; 2] {
+    [SET.to_owned(), format!("{SET}-v6")]
+}
+
+fn legacy() -> Result<XtEngine> {
+    Ok(XtEngine::open()?.writers(Writers::Others { patience: LOCK }))
+}
+
+fn has_legacy() -> bool {
+    ["ip", "ip6"].iter().any(|family| {
+        let names = std::fs::read(format!("/proc/thread-self/net/{family}_tables_names"));
+        names.is_ok_and(|names| !names.is_empty())
+    })
+}
+
+/// The engine whose rules are in the network namespace of this thread.
+///
+/// # Errors
+/// It cannot be read.
+pub fn present() -> Result<Option<Engine>> {
+    let in_nft = NftEngine::open().and_then(|mut engine| engine.tables());
+    if in_nft.is_ok_and(|found| tables().iter().any(|id| found.contains(id))) {
+        return Ok(Some(Engine::Nft));
+    }
+    if has_legacy() && legacy()?.holds(&xtables::ownership())? {
+        return Ok(Some(Engine::Xtables));
+    }
+    Ok(None)
+}
+
+/// What is there already decides, then nf_tables if the kernel has it.
+///
+/// # Errors
+/// Neither can be read.
+pub fn choose() -> Result<Engine> {
+    if let Some(engine) = present()? {
+        return Ok(engine);
+    }
+    match NftEngine::open().and_then(|mut engine| engine.tables()) {
+        Ok(_) => Ok(Engine::Nft),
+        Err(e) if e.is_unsupported() => Ok(Engine::Xtables),
+        Err(e) => Err(e),
+    }
+}
+
+/// What sysctls were before, as the rules of this namespace remember it.
+///
+/// # Errors
+/// The rules cannot be read.
+pub fn memory() -> Result<BTreeMap<String, String>> {
+    let mut texts: Vec<String> = Vec::new();
+    match present()? {
+        Some(Engine::Nft) => {
+            let read = NftEngine::open()?.read_tables(&tables())?;
+            let found = read.ruleset.tables.iter().filter_map(|t| t.chain(MEMORY));
+            texts.extend(
+                found
+                    .flat_map(|c| &c.rules)
+                    .filter_map(|r| r.comment.clone()),
+            );
+        }
+        Some(Engine::Xtables) => {
+            let rules = legacy()?.ruleset()?;
+            texts.extend(xtables::memory(&rules).into_iter().map(str::to_owned));
+        }
+        None => {}
+    }
+    let pairs = texts.iter().filter_map(|text| text.split_once('='));
+    let pairs = pairs.filter(|(key, value)| is_usual(key) && value.parse::<i32>().is_ok());
+    let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    Ok(pairs.take(MAX_MEMORY).collect())
+}
+
+/// It becomes a path: only the two sysctls of one interface.
+fn is_usual(key: &str) -> bool {
+    let mut parts = key.split('/');
+    let fixed = (parts.next(), parts.next()) == (Some("ipv4"), Some("conf"));
+    let device = parts
+        .next()
+        .is_some_and(|d| !d.is_empty() && d != "." && d != "..");
+    let last = matches!(parts.next(), Some("rp_filter" | "accept_local"));
+    fixed && device && last && parts.next().is_none()
+}
+
+fn pairs(memory: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+    memory.iter().map(|(k, v)| (k.as_str(), v.as_str()))
+}
+
+/// The desired rules of one side.
+enum Desired {
+    Nft(Ruleset),
+    Legacy(weir_netfilter::xtables::Ruleset, Vec<Set>),
+}
+
+fn desired(node: &Node, side: Side, engine: Engine, memory: &BTreeMap<String, String>) -> Desired {
+    match (engine, side) {
+        (Engine::Nft, Side::Host) => Desired::Nft(nft::host(node, pairs(memory))),
+        (Engine::Nft, Side::Proxy) => Desired::Nft(nft::proxy(node)),
+        (Engine::Xtables, Side::Host) => {
+            Desired::Legacy(xtables::host(node, pairs(memory)), xtables::sets(node))
+        }
+        (Engine::Xtables, Side::Proxy) => Desired::Legacy(xtables::proxy(node), Vec::new()),
+    }
+}
+
+/// The rules as text, for `plan`.
+#[must_use]
+pub fn text(node: &Node, side: Side, engine: Engine) -> String {
+    match desired(node, side, engine, &BTreeMap::new()) {
+        Desired::Nft(rules) => rules.to_string(),
+        Desired::Legacy(rules, sets) => {
+            let sets: String = sets.iter().map(|s| format!("{s}\n")).collect();
+            format!("{sets}{rules}")
+        }
+    }
+}
+
+/// What is missing, a line per change; nothing is changed.
+///
+/// # Errors
+/// The rules cannot be read.
+pub fn drift(
+    node: &Node,
+    side: Side,
+    engine: Engine,
+    memory: &BTreeMap<String, String>,
+) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    match desired(node, side, engine, memory) {
+        Desired::Nft(rules) => {
+            let drift = NftEngine::open()?.drift(&rules, &tables())?;
+            lines.extend(drift.ops.iter().map(ToString::to_string));
+        }
+        Desired::Legacy(rules, sets) => {
+            if !sets.is_empty() {
+                let missing = IpsetEngine::open()?.drift(&sets, &set_names())?;
+                lines.extend(missing.iter().map(ToString::to_string));
+            }
+            // A rule refers to a set by its number, so it cannot be compared before the set exists.
+            if lines.iter().any(|l| l.starts_with("create")) {
+                lines.extend(rules.to_string().lines().map(str::to_owned));
+            } else {
+                let drift = legacy()?.drift(&rules, &xtables::ownership())?;
+                lines.extend(drift.ops.iter().map(ToString::to_string));
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// Writes what differs; each engine's change is atomic.
+///
+/// # Errors
+/// What failed; of legacy tables and sets the rest may be in force.
+pub fn apply(
+    node: &Node,
+    side: Side,
+    engine: Engine,
+    memory: &BTreeMap<String, String>,
+) -> Result<Vec<String>> {
+    match desired(node, side, engine, memory) {
+        Desired::Nft(rules) => {
+            let applied = NftEngine::open()?.apply(&rules, &tables())?;
+            Ok(applied.ops.iter().map(ToString::to_string).collect())
+        }
+        Desired::Legacy(rules, sets) => {
+            let mut lines: Vec<String> = Vec::new();
+            if !sets.is_empty() {
+                let applied = IpsetEngine::open()?.apply(&sets, &set_names())?;
+                lines.extend(applied.ops.iter().map(ToString::to_string));
+            }
+            let applied = legacy()?.apply(&rules, &xtables::ownership())?;
+            lines.extend(applied.ops.iter().map(ToString::to_string));
+            Ok(lines)
+        }
+    }
+}
+
+/// Removes rules and sets by whichever engine they are there.
+///
+/// # Errors
+/// What may be there still.
+pub fn remove() -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    let found = NftEngine::open()
+        .and_then(|mut engine| engine.tables())
+        .unwrap_or_default();
+    if tables().iter().any(|id| found.contains(id)) {
+        let applied = NftEngine::open()?.apply(&Ruleset::default(), &tables())?;
+        lines.extend(applied.ops.iter().map(ToString::to_string));
+    }
+    if has_legacy() {
+        let gone = legacy()?.remove(&xtables::ownership());
+        lines.extend(gone.ops.iter().map(ToString::to_string));
+        if let Some(e) = gone.failures.into_iter().next() {
+            return Err(e);
+        }
+    }
+    let names = IpsetEngine::open()
+        .and_then(|mut engine| engine.names())
+        .unwrap_or_default();
+    for name in names.iter().filter(|n| set_names().contains(n)) {
+        IpsetEngine::open()?.destroy(name)?;
+        lines.push(format!("ipset destroy {name}"));
+    }
+    Ok(lines)
+}

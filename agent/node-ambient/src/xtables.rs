@@ -1,0 +1,281 @@
+//! Rules for the legacy tables with a set of ipset per family: the chains of the reference.
+//!
+//! Differences: as in [`crate::nft`], everything that the node itself sends to enrolled pods is exempt and the connection
+//! remembers it; other protocols than TCP are left alone. Services of kube-proxy that the node's own processes call are
+//! translated after this chain, and are captured.
+
+use crate::nft::{DNS, HBONE, INBOUND, MEMORY, OUTBOUND, set_name};
+use crate::node::{Carrier, Family, Node};
+use crate::objects::{CARRIERS, PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK};
+use ipnet::IpNet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use weir_netfilter::ipset::{self, Entry, Header, Key, SetFamily, SetType};
+use weir_netfilter::xtables::{
+    Chain, Comment, Interface, Mark, Match, Nat, NatKind, Not, Ownership, Protocol, Rule,
+    RuleBuilder, Ruleset, SetMatch, SetRef, Table, Target, XtFamily,
+};
+
+/// The tag of rules in built-in chains.
+const TAG: u32 = u32::from_be_bytes(*b"weir");
+/// Chains with this prefix are owned.
+pub(crate) const PREFIX: &str = "ztunnel-";
+
+/// Who owns which chains and rules.
+pub(crate) fn ownership() -> Ownership {
+    Ownership {
+        prefix: PREFIX.to_owned(),
+        tag: TAG,
+        // Before rules of kube-proxy, which translate and reject services.
+        first: true,
+        ..Ownership::default()
+    }
+}
+
+fn rule() -> RuleBuilder {
+    Rule::builder()
+}
+
+fn tcp() -> RuleBuilder {
+    rule().protocol(Protocol::TCP)
+}
+
+fn bits(value: u32) -> Mark {
+    Mark {
+        not: Not(false),
+        value,
+        mask: value,
+    }
+}
+
+fn marked(rule: RuleBuilder, value: u32) -> RuleBuilder {
+    rule.matching(Match::Mark(bits(value)))
+}
+
+fn connection(rule: RuleBuilder, value: u32) -> RuleBuilder {
+    rule.matching(Match::Connmark(bits(value)))
+}
+
+fn mark(rule: RuleBuilder, value: u32) -> Rule {
+    rule.target(Target::SetXmark { value, mask: value })
+}
+
+fn remember(rule: RuleBuilder, value: u32) -> Rule {
+    rule.target(Target::SetConnXmark { value, mask: value })
+}
+
+fn stop(rule: RuleBuilder) -> Rule {
+    rule.target(Target::Return)
+}
+
+fn of_pods(rule: RuleBuilder, family: Family, is_source: bool) -> RuleBuilder {
+    rule.matching(Match::Set(SetMatch {
+        set: SetRef {
+            name: set_name(family),
+            source: vec![is_source],
+        },
+        not: Not(false),
+        return_nomatch: false,
+        keep_counters: false,
+        keep_subcounters: false,
+        packets: None,
+        bytes: None,
+    }))
+}
+
+fn xt(family: Family) -> XtFamily {
+    match family.is_v6 {
+        true => XtFamily::Ip6,
+        false => XtFamily::Ip,
+    }
+}
+
+/// Each built-in chain jumps to a chain of its own.
+fn table(family: Family, name: &str, chains: Vec<(&str, Vec<Rule>)>) -> Table {
+    let mut all = Vec::new();
+    for (hook, _) in &chains {
+        all.push(Chain {
+            rules: vec![rule().jump(&format!("{PREFIX}{hook}"))],
+            ..Chain::builtin(hook)
+        });
+    }
+    for (hook, rules) in chains {
+        all.push(Chain {
+            rules,
+            ..Chain::user(&format!("{PREFIX}{hook}"))
+        });
+    }
+    Table {
+        chains: all,
+        ..Table::new(xt(family), name)
+    }
+}
+
+/// The sets of the pods' addresses.
+#[must_use]
+pub fn sets(node: &Node) -> Vec<ipset::Set> {
+    let set = |family: Family| {
+        let of = match family.is_v6 {
+            true => SetFamily::Inet6,
+            false => SetFamily::Inet,
+        };
+        let entry = |(address, uid): (IpAddr, &str)| Entry {
+            comment: Some(uid.to_owned()),
+            ..Entry::new(Key::Ip(address))
+        };
+        ipset::Set {
+            header: Header {
+                comment: true,
+                ..Header::new(set_name(family), SetType::HashIp, of)
+            },
+            entries: node.addresses(family).into_iter().map(entry).collect(),
+        }
+    };
+    node.families().into_iter().map(set).collect()
+}
+
+/// The tables of the node. `memory`: sysctls and their values before.
+#[must_use]
+pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
+    let marks = &node.config.marks;
+    let remembered = |(key, value): (&str, &str)| {
+        let text = Match::Comment(Comment(format!("{key}={value}")));
+        rule().matching(text).target(Target::Return)
+    };
+    let mut remembered: Vec<Rule> = memory.into_iter().map(remembered).collect();
+    let mut tables = Vec::new();
+    for family in node.families() {
+        let save = vec![
+            remember(marked(rule(), marks.conn_skip), marks.conn_skip),
+            remember(marked(rule(), marks.proxy), marks.proxy),
+        ];
+        let to_pods = || of_pods(tcp(), family, false);
+        let output = vec![
+            mark(connection(rule(), marks.conn_skip), marks.conn_skip),
+            remember(to_pods(), marks.conn_skip),
+            mark(to_pods(), marks.conn_skip),
+        ];
+        let outbound = || marked(rule(), marks.outbound).target(Target::Accept);
+        let mut nat = vec![outbound()];
+        if let Some(proxy) = family.proxy.filter(|_| node.config.dns_capture) {
+            let query = of_pods(rule(), family, true).udp_dport(53.into());
+            nat.push(query.target(Target::Nat(Nat {
+                addresses: Some(proxy..=proxy),
+                ports: Some(DNS..=DNS),
+                ..Nat::new(NatKind::Dnat)
+            })));
+        }
+        tables.push(table(
+            family,
+            "mangle",
+            vec![
+                ("PREROUTING", prerouting(node, family)),
+                ("INPUT", save.clone()),
+                ("FORWARD", save),
+                ("OUTPUT", output),
+                // Empty in the reference; of IPv4 it holds the memory of sysctls.
+                ("POSTROUTING", std::mem::take(&mut remembered)),
+            ],
+        ));
+        tables.push(table(
+            family,
+            "nat",
+            vec![("PREROUTING", nat), ("POSTROUTING", vec![outbound()])],
+        ));
+        tables.push(table(family, "filter", vec![("FORWARD", vec![outbound()])]));
+    }
+    Ruleset { tables }
+}
+
+fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
+    let marks = &node.config.marks;
+    let mut rules = Vec::new();
+    for link in CARRIERS {
+        let from = || rule().in_interface(link);
+        rules.extend([mark(from(), marks.skip), stop(from())]);
+    }
+    if let Carrier::Geneve(port) | Carrier::Vxlan(port) = node.carrier {
+        rules.push(stop(rule().udp_dport(port.into())));
+    }
+    let skipped = || stop(marked(rule(), marks.skip));
+    rules.push(mark(connection(rule(), marks.conn_skip), marks.skip));
+    rules.push(skipped());
+    let device = node.place.as_ref().map(|p| p.device.as_str());
+    let mut reply = mark(connection(rule(), marks.proxy), marks.proxy_return);
+    reply.in_interface = device.map(|d| (Not(true), Interface::from(d)));
+    rules.push(reply);
+    rules.push(stop(marked(rule(), marks.proxy_return)));
+    if let Some(device) = device {
+        let from = || rule().in_interface(device);
+        if let Some(address) = family.proxy {
+            let mut foreign = mark(from(), marks.proxy);
+            foreign.source = Some((Not(true), IpNet::from(address).into()));
+            rules.push(foreign);
+        }
+        rules.push(skipped());
+        rules.push(mark(from(), marks.conn_skip));
+    }
+    let mut other = mark(rule(), marks.conn_skip);
+    other.protocol = Some((Not(true), Protocol::TCP));
+    rules.push(other);
+    rules.push(skipped());
+    rules.push(mark(of_pods(tcp(), family, true), marks.outbound));
+    rules
+}
+
+/// The tables of the proxy's namespace.
+#[must_use]
+pub fn proxy(node: &Node) -> Ruleset {
+    let Some(place) = &node.place else {
+        return Ruleset::default();
+    };
+    let [pistioin, pistioout] = PROXY_CARRIERS;
+    let of = |family: Family| {
+        let loopback: IpAddr = match family.is_v6 {
+            true => Ipv6Addr::LOCALHOST.into(),
+            false => Ipv4Addr::LOCALHOST.into(),
+        };
+        let to = |builder: RuleBuilder, port| {
+            builder.target(Target::Tproxy {
+                on_port: port,
+                on_ip: loopback,
+                mark: TPROXY_MARK,
+                mask: PROXY_MASK,
+            })
+        };
+        let mut reply = tcp()
+            .in_interface(&place.interface)
+            .target(Target::SetXmark {
+                value: RETURN_MARK,
+                mask: PROXY_MASK,
+            });
+        reply.destination = family.proxy.map(|a| (Not(true), IpNet::from(a).into()));
+        let hbone = rule().in_interface(pistioin).tcp_dport(HBONE.into());
+        let rules = vec![
+            to(hbone, HBONE),
+            to(tcp().in_interface(pistioout), OUTBOUND),
+            to(tcp().in_interface(pistioin), INBOUND),
+            reply,
+        ];
+        table(family, "mangle", vec![("PREROUTING", rules)])
+    };
+    let families = node.families();
+    Ruleset {
+        tables: families
+            .into_iter()
+            .filter(|f| f.proxy.is_some())
+            .map(of)
+            .collect(),
+    }
+}
+
+/// What the memory of a ruleset says.
+pub(crate) fn memory(rules: &Ruleset) -> Vec<&str> {
+    let chains = rules.tables.iter().flat_map(|t| &t.chains);
+    let chains = chains.filter(|c| c.name == MEMORY);
+    let matches = chains.flat_map(|c| &c.rules).flat_map(|r| &r.matches);
+    let texts = matches.filter_map(|m| match m {
+        Match::Comment(Comment(text)) => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}

@@ -1,0 +1,267 @@
+//! Acceptance checks of ambient mode at the node, with real packets in throwaway namespaces.
+
+mod scene;
+
+use scene::{
+    OUTSIDE, POD, PROXY, SECOND, Scene, Seen, Servers, address, ask, connect, inside, sysctl,
+};
+use std::net::SocketAddr;
+use weir_cni::compile::Engine;
+use weir_netlink::route::Routing;
+use weir_node_ambient::{apply, compare, remove};
+
+const CARRIERS: [&str; 2] = ["vxlan", "veth"];
+
+fn carrier(name: &str) -> String {
+    format!(r#", "carrier": "{name}""#)
+}
+
+/// Both engines where this kernel has them, with each carrier.
+fn each(check: impl Fn(&Scene, Engine, &str)) {
+    for engine in [Engine::Nft, Engine::Xtables] {
+        for name in CARRIERS {
+            let Some(scene) = Scene::build() else { return };
+            println!("engine {engine}, carrier {name}");
+            check(&scene, engine, name);
+        }
+    }
+}
+
+fn up(scene: &Scene, engine: Engine, more: &str) -> bool {
+    match apply(
+        &scene.config(&[(PROXY, 1)], more),
+        &scene.node,
+        Some(engine),
+        false,
+    ) {
+        Ok(_) => true,
+        Err(e) if e.is_unsupported() => {
+            println!("skipped: {e}");
+            false
+        }
+        Err(e) => panic!("{engine} {more}: {e}"),
+    }
+}
+
+/// Checks 2 and 3: original destination and client address, and a listener per kind of traffic, for both families.
+#[test]
+fn addresses_are_kept_and_listeners_are_chosen_by_port() {
+    each(|scene, engine, name| {
+        let servers = Servers::start(scene);
+        for v6 in [false, true] {
+            let to = SocketAddr::new(inside(OUTSIDE, v6), 8080);
+            let plain = ask(&mut connect(&scene.pod, to).unwrap(), "x").unwrap();
+            assert_eq!(plain, "outside|x", "the proxy is asked without rules");
+        }
+        servers.drain();
+        if !up(scene, engine, &carrier(name)) {
+            return;
+        }
+        for v6 in [false, true] {
+            let pod = inside(POD, v6);
+            let to = SocketAddr::new(inside(OUTSIDE, v6), 8080);
+            let answer = ask(&mut connect(&scene.pod, to).unwrap(), "x").unwrap();
+            assert_eq!(answer, "outbound|outside|x");
+            let seen = |who, from, to| Seen { who, from, to };
+            assert_eq!(
+                servers.drain(),
+                [seen("outbound", pod, to), seen("outside", pod, to)]
+            );
+            let (client, to) = (inside(OUTSIDE, v6), SocketAddr::new(pod, 8080));
+            let answer = ask(&mut connect(&scene.outside, to).unwrap(), "y").unwrap();
+            assert_eq!(answer, "inbound|pod|y");
+            assert_eq!(
+                servers.drain(),
+                [seen("inbound", client, to), seen("pod", client, to)]
+            );
+            // Nobody listens there in the pod: the proxy's listener is what answers.
+            let to = SocketAddr::new(pod, 15008);
+            drop(connect(&scene.outside, to).unwrap());
+            let first = servers.seen.recv_timeout(scene::PATIENCE).unwrap();
+            assert_eq!(first, seen("hbone", client, to));
+            let last = servers.seen.recv_timeout(scene::PATIENCE).unwrap();
+            assert_eq!(last.who, "no upstream");
+        }
+    });
+}
+
+/// Check 4: from every address of the node, a probe reaches the pod itself.
+#[test]
+fn probes_from_every_address_of_the_node_are_not_captured() {
+    each(|scene, engine, name| {
+        let servers = Servers::start(scene);
+        if !up(scene, engine, &carrier(name)) {
+            return;
+        }
+        for v6 in [false, true] {
+            let to = SocketAddr::new(inside(POD, v6), 8080);
+            for from in [POD, OUTSIDE] {
+                let source = address(from, v6, 1);
+                let probe = || {
+                    let domain = socket2::Domain::for_address(to);
+                    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).unwrap();
+                    socket.bind(&SocketAddr::new(source, 0).into()).unwrap();
+                    socket.connect_timeout(&to.into(), scene::PATIENCE).unwrap();
+                    std::net::TcpStream::from(socket)
+                };
+                let mut stream = scene.node.run(probe).unwrap();
+                assert_eq!(ask(&mut stream, "p").unwrap(), "pod|p", "from {source}");
+            }
+        }
+        assert!(servers.drain().iter().all(|s| s.who == "pod"));
+    });
+}
+
+/// Check 5: the proxy's namespace ends while a connection is open; nothing leaves in plain text.
+#[test]
+fn nothing_leaves_in_plain_text_when_the_proxy_is_gone() {
+    each(|scene, engine, name| {
+        let servers = Servers::start(scene);
+        if !up(scene, engine, &carrier(name)) {
+            return;
+        }
+        let to = SocketAddr::new(inside(OUTSIDE, false), 8080);
+        let mut open = connect(&scene.pod, to).unwrap();
+        assert_eq!(ask(&mut open, "x").unwrap(), "outbound|outside|x");
+        servers.drain();
+        // The device goes as with its namespace, which sockets of this process hold.
+        let routing = Routing::open_in(&scene.node).unwrap();
+        routing
+            .delete_link(routing.link("v2").unwrap().index)
+            .unwrap();
+        assert!(ask(&mut open, "secret").is_err());
+        assert!(connect(&scene.pod, to).is_err());
+        assert!(connect(&scene.outside, SocketAddr::new(inside(POD, false), 8080)).is_err());
+        assert_eq!(servers.drain(), []);
+        // Without a proxy in the configuration: the same; open by setting: plain.
+        let none = scene.config(&[], "");
+        apply(&none, &scene.node, Some(engine), false).unwrap();
+        assert!(connect(&scene.pod, to).is_err());
+        let open = scene.config(&[], r#", "without_proxy": "open""#);
+        apply(&open, &scene.node, Some(engine), false).unwrap();
+        assert_eq!(
+            ask(&mut connect(&scene.pod, to).unwrap(), "x").unwrap(),
+            "outside|x"
+        );
+    });
+}
+
+/// Check 6, of replacing: a newer proxy takes over.
+#[test]
+fn a_newer_proxy_takes_over() {
+    each(|scene, engine, name| {
+        let servers = Servers::start(scene);
+        servers.proxy(
+            &scene.second,
+            ["second outbound", "second inbound", "second hbone"],
+        );
+        if !up(scene, engine, &carrier(name)) {
+            return;
+        }
+        let to = SocketAddr::new(inside(OUTSIDE, false), 8080);
+        assert_eq!(
+            ask(&mut connect(&scene.pod, to).unwrap(), "x").unwrap(),
+            "outbound|outside|x"
+        );
+        let both = scene.config(&[(PROXY, 1), (SECOND, 2)], &carrier(name));
+        apply(&both, &scene.node, Some(engine), false).unwrap();
+        assert!(
+            compare(&both, &scene.node, Some(engine))
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(
+            ask(&mut connect(&scene.pod, to).unwrap(), "x").unwrap(),
+            "second outbound|outside|x"
+        );
+        let inbound = SocketAddr::new(inside(POD, false), 8080);
+        assert_eq!(
+            ask(&mut connect(&scene.outside, inbound).unwrap(), "x").unwrap(),
+            "second inbound|pod|x"
+        );
+    });
+}
+
+fn state(scene: &Scene) -> String {
+    let routing = Routing::open_in(&scene.node).unwrap();
+    let links: Vec<String> = routing
+        .links()
+        .unwrap()
+        .iter()
+        .map(|l| l.name.clone())
+        .collect();
+    let routes: Vec<String> = [100, 101, 102, 254]
+        .iter()
+        .flat_map(|t| routing.routes(*t).unwrap())
+        .map(|r| r.to_string())
+        // The kernel adds link-local ones when it likes.
+        .filter(|r| !r.starts_with("fe80:"))
+        .collect();
+    let rules: Vec<String> = routing
+        .rules()
+        .unwrap()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let rules_of_netfilter = scene
+        .node
+        .run(weir_node_ambient::rules::present)
+        .unwrap()
+        .unwrap();
+    let sysctls = [
+        "ipv4/conf/all/rp_filter",
+        "ipv4/conf/default/rp_filter",
+        "ipv4/conf/v1/rp_filter",
+        "ipv4/conf/v2/accept_local",
+    ];
+    let sysctls = sysctls.map(|key| sysctl(&scene.node, key));
+    format!("{links:?}\n{routes:#?}\n{rules:#?}\n{rules_of_netfilter:?}\n{sysctls:?}")
+}
+
+/// Checks 8 and 9: applying again changes nothing; cleaning leaves nothing, and sysctls as they were.
+#[test]
+fn applied_twice_is_applied_once_and_cleaned_is_as_before() {
+    each(|scene, engine, name| {
+        let before = state(scene);
+        if !up(scene, engine, &carrier(name)) {
+            return;
+        }
+        let there = state(scene);
+        assert_ne!(before, there);
+        assert_eq!(sysctl(&scene.node, "ipv4/conf/all/rp_filter"), "0");
+        let config = scene.config(&[(PROXY, 1)], &carrier(name));
+        let again = compare(&config, &scene.node, Some(engine)).unwrap();
+        assert!(again.is_empty(), "{:#?} {:#?}", again.host, again.proxy);
+        assert!(up(scene, engine, &carrier(name)));
+        assert_eq!(state(scene), there);
+        assert!(!remove(&scene.node, Some(&config)).unwrap().is_empty());
+        assert_eq!(state(scene), before);
+        assert_eq!(
+            remove(&scene.node, Some(&config)).unwrap(),
+            Vec::<String>::new()
+        );
+    });
+}
+
+/// What others have is reported before anything is written.
+#[test]
+fn collisions_are_reported_and_refused() {
+    use weir_netlink::route::{AddressFamily, PolicyRule};
+    let Some(scene) = Scene::build() else { return };
+    let routing = Routing::open_in(&scene.node).unwrap();
+    let foreign = PolicyRule::mark(AddressFamily::V4, 0x200, 7).at(9);
+    routing.add_rule(&foreign).unwrap();
+    let before = state(&scene);
+    let config = scene.config(&[(PROXY, 1)], "");
+    let error = apply(&config, &scene.node, Some(Engine::Nft), false)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("0x200") && error.contains("--force"),
+        "{error}"
+    );
+    assert_eq!(state(&scene), before);
+    apply(&config, &scene.node, Some(Engine::Nft), true).unwrap();
+    remove(&scene.node, Some(&config)).unwrap();
+    assert_eq!(state(&scene), before);
+}

@@ -1,0 +1,298 @@
+//! A throwaway node: its own namespace, an enrolled pod, proxies, and an external server, with a stand-in for ztunnel.
+
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+use weir_netlink::Netns;
+use weir_netlink::route::{Route, Routing};
+
+/// How long anything may take that does happen: a retransmitted SYN comes after 1 s.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Namespaces by number: `10.1.N.0/24` and `fd00:1:N::/64`, `.1` on the node and `.10` inside.
+pub(crate) struct Scene {
+    pub(crate) node: Netns,
+    pub(crate) pod: Netns,
+    pub(crate) proxy: Netns,
+    pub(crate) second: Netns,
+    pub(crate) outside: Netns,
+}
+
+pub(crate) const POD: u8 = 1;
+pub(crate) const PROXY: u8 = 2;
+pub(crate) const SECOND: u8 = 3;
+pub(crate) const OUTSIDE: u8 = 4;
+
+pub(crate) fn address(number: u8, v6: bool, last: u8) -> IpAddr {
+    match v6 {
+        false => IpAddr::from([10, 1, number, last]),
+        true => IpAddr::from([0xfd00, 1, number.into(), 0, 0, 0, 0, last.into()]),
+    }
+}
+
+pub(crate) fn inside(number: u8, v6: bool) -> IpAddr {
+    address(number, v6, 10)
+}
+
+pub(crate) fn sysctl(netns: &Netns, key: &str) -> String {
+    let read = || std::fs::read_to_string(format!("/proc/sys/net/{key}")).unwrap();
+    netns.run(read).unwrap().trim().to_owned()
+}
+
+fn set(netns: &Netns, key: &str, value: &str) {
+    let write = || std::fs::write(format!("/proc/sys/net/{key}"), value).unwrap();
+    netns.run(write).unwrap();
+}
+
+impl Scene {
+    /// `None`, with the reason printed, where this user may not build it.
+    pub(crate) fn build() -> Option<Self> {
+        let node = weir_testing::granted(Netns::create())?;
+        let create = || Netns::create().unwrap();
+        let scene = Self {
+            node,
+            pod: create(),
+            proxy: create(),
+            second: create(),
+            outside: create(),
+        };
+        set(&scene.node, "ipv4/ip_forward", "1");
+        set(&scene.node, "ipv6/conf/all/forwarding", "1");
+        set(&scene.node, "ipv4/conf/all/rp_filter", "1");
+        for netns in scene.all() {
+            set(netns, "ipv6/conf/default/accept_dad", "0");
+            let routing = Routing::open_in(netns).unwrap();
+            routing.set_up(routing.link("lo").unwrap().index).unwrap();
+        }
+        let node = Routing::open_in(&scene.node).unwrap();
+        for (number, netns) in [
+            (POD, &scene.pod),
+            (PROXY, &scene.proxy),
+            (SECOND, &scene.second),
+            (OUTSIDE, &scene.outside),
+        ] {
+            let name = format!("v{number}");
+            node.add_veth(&name, "eth0", netns).unwrap();
+            let inner = Routing::open_in(netns).unwrap();
+            let (host, pod) = (
+                node.link(&name).unwrap().index,
+                inner.link("eth0").unwrap().index,
+            );
+            node.set_up(host).unwrap();
+            inner.set_up(pod).unwrap();
+            for v6 in [false, true] {
+                let net = |last| {
+                    let len = if v6 { 64 } else { 24 };
+                    ipnet::IpNet::new(address(number, v6, last), len).unwrap()
+                };
+                node.add_address(host, net(1)).unwrap();
+                inner.add_address(pod, net(10)).unwrap();
+                let all: ipnet::IpNet = if v6 { "::/0" } else { "0.0.0.0/0" }.parse().unwrap();
+                inner
+                    .add_route(&Route::unicast(all, Some(address(number, v6, 1)), None))
+                    .unwrap();
+            }
+        }
+        Some(scene)
+    }
+
+    fn all(&self) -> [&Netns; 5] {
+        [
+            &self.node,
+            &self.pod,
+            &self.proxy,
+            &self.second,
+            &self.outside,
+        ]
+    }
+
+    /// A configuration with the pod, these proxies by number and creation, and more keys.
+    pub(crate) fn config(&self, proxies: &[(u8, u64)], more: &str) -> weir_node_ambient::Config {
+        let proxy = |(number, created): &(u8, u64)| {
+            let netns = if *number == PROXY {
+                &self.proxy
+            } else {
+                &self.second
+            };
+            format!(
+                r#"{{"uid": "zt-{number}", "netns": "{}", "addresses": ["{}", "{}"], "created": {created}}}"#,
+                netns.path().display(),
+                inside(*number, false),
+                inside(*number, true)
+            )
+        };
+        let proxies: Vec<String> = proxies.iter().map(proxy).collect();
+        let text = format!(
+            r#"{{"proxies": [{}], "pods": [{{"uid": "pod-a", "addresses": ["{}", "{}"], "netns": "{}"}}],
+            "host_addresses": ["{}", "{}"]{more}}}"#,
+            proxies.join(","),
+            inside(POD, false),
+            inside(POD, true),
+            self.pod.path().display(),
+            address(POD, false, 1),
+            address(POD, true, 1)
+        );
+        weir_node_ambient::Config::from_json(&text, "test").unwrap()
+    }
+}
+
+/// A connection as a listener saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) who: &'static str,
+    pub(crate) from: IpAddr,
+    pub(crate) to: SocketAddr,
+}
+
+fn socket(to: SocketAddr, transparent: bool) -> Socket {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP)).unwrap();
+    if to.is_ipv6() {
+        socket.set_only_v6(true).unwrap();
+    }
+    if transparent && to.is_ipv6() {
+        socket.set_ip_transparent_v6(true).unwrap();
+    } else if transparent {
+        socket.set_ip_transparent_v4(true).unwrap();
+    }
+    socket.set_reuse_address(true).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn of(address: &socket2::SockAddr) -> SocketAddr {
+    address.as_socket().unwrap()
+}
+
+fn any(v6: bool, port: u16) -> SocketAddr {
+    let ip: IpAddr = if v6 { "::" } else { "0.0.0.0" }.parse().unwrap();
+    SocketAddr::new(ip, port)
+}
+
+/// Serves a port on threads that end with the process; the name of the listener is the answer's first line.
+fn serve(netns: &Netns, who: &'static str, port: u16, log: &Sender<Seen>, transparent: bool) {
+    for v6 in [false, true] {
+        let listener = netns
+            .run(|| {
+                let listener = socket(any(v6, port), transparent);
+                listener.bind(&any(v6, port).into()).unwrap();
+                listener.listen(16).unwrap();
+                listener.set_read_timeout(None).unwrap();
+                listener
+            })
+            .unwrap();
+        let (log, netns) = (log.clone(), netns.try_clone().unwrap());
+        thread::spawn(move || {
+            while let Ok((stream, peer)) = listener.accept() {
+                let to = of(&stream.local_addr().unwrap());
+                let from = of(&peer).ip();
+                let _ = log.send(Seen { who, from, to });
+                let (log, netns) = (log.clone(), netns.try_clone().unwrap());
+                thread::spawn(move || answer(stream, who, (from, to), transparent, &netns, &log));
+            }
+        });
+    }
+}
+
+/// The proxy connects to the original destination with the client's address and passes on; others echo with their name.
+fn answer(
+    stream: Socket,
+    who: &'static str,
+    (from, to): (IpAddr, SocketAddr),
+    is_proxy: bool,
+    netns: &Netns,
+    log: &Sender<Seen>,
+) {
+    let mut stream: TcpStream = stream.into();
+    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let upstream = is_proxy.then(|| {
+        netns
+            .run(|| {
+                let socket = socket(to, true);
+                socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
+                socket
+                    .connect_timeout(&to.into(), PATIENCE)
+                    .map(|()| TcpStream::from(socket))
+            })
+            .unwrap()
+    });
+    let mut upstream = match upstream {
+        Some(Ok(upstream)) => Some(upstream),
+        Some(Err(_)) => {
+            let _ = log.send(Seen {
+                who: "no upstream",
+                from,
+                to,
+            });
+            return;
+        }
+        None => None,
+    };
+    let mut buffer = [0; 4096];
+    while let Ok(n @ 1..) = stream.read(&mut buffer) {
+        let mut text = format!("{who}|");
+        match &mut upstream {
+            Some(upstream) => {
+                let _ = upstream.write_all(&buffer[..n]);
+                let n = upstream.read(&mut buffer).unwrap_or(0);
+                text.push_str(&String::from_utf8_lossy(&buffer[..n]));
+            }
+            None => text.push_str(&String::from_utf8_lossy(&buffer[..n])),
+        }
+        if stream.write_all(text.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+pub(crate) struct Servers {
+    pub(crate) seen: Receiver<Seen>,
+    log: Sender<Seen>,
+}
+
+impl Servers {
+    /// The proxy's listeners, an application in the pod and one outside, on port 8080.
+    pub(crate) fn start(scene: &Scene) -> Self {
+        let (log, seen) = channel();
+        let servers = Self { seen, log };
+        servers.proxy(&scene.proxy, ["outbound", "inbound", "hbone"]);
+        serve(&scene.pod, "pod", 8080, &servers.log, false);
+        serve(&scene.outside, "outside", 8080, &servers.log, false);
+        servers
+    }
+
+    pub(crate) fn proxy(&self, netns: &Netns, [outbound, inbound, hbone]: [&'static str; 3]) {
+        serve(netns, outbound, 15001, &self.log, true);
+        serve(netns, inbound, 15006, &self.log, true);
+        serve(netns, hbone, 15008, &self.log, true);
+    }
+
+    /// Who has seen connections so far.
+    pub(crate) fn drain(&self) -> Vec<Seen> {
+        self.seen.try_iter().collect()
+    }
+}
+
+/// Connects, or says why not.
+pub(crate) fn connect(from: &Netns, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let connect = || {
+        let socket = socket(to, false);
+        socket.connect_timeout(&to.into(), Duration::from_secs(3))?;
+        Ok(TcpStream::from(socket))
+    };
+    from.run(connect).unwrap()
+}
+
+/// Sends a line over a connection and returns the answer.
+pub(crate) fn ask(stream: &mut TcpStream, text: &str) -> std::io::Result<String> {
+    stream.write_all(text.as_bytes())?;
+    let mut buffer = [0; 4096];
+    let n = stream.read(&mut buffer)?;
+    match n {
+        0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        n => Ok(String::from_utf8_lossy(&buffer[..n]).into_owned()),
+    }
+}
