@@ -1,6 +1,7 @@
 //! Ambient mode, from the label to the proxy: real namespaces and rules, a fake API server, a ztunnel that only speaks ZDS.
 
 use crate::api_server::{ApiServer, Fault, namespace, pod};
+use crate::attacks::Pretender;
 use crate::groups::Group;
 use crate::repair::Sandbox;
 use crate::support::{Agent, BRIDGE, Node, exchange, get};
@@ -433,4 +434,112 @@ fn pods_behind_a_branch_eni_are_not_looked_for_where_that_is_off() {
     let _ztunnel = scene.ztunnel();
     agent.until("enrolled", || states(&agent, "enrolled") == 1);
     assert_eq!(eni_rules(&scene), Vec::<String>::new());
+}
+
+/// The network namespace belongs to a user namespace of the pod.
+#[test]
+fn a_pod_with_users_of_its_own_is_enrolled_and_healed() {
+    let address = "10.77.0.1";
+    let Some(own) = Pretender::of_pod("uid-own", address) else {
+        return;
+    };
+    let scene = Scene::new();
+    let mut pod = running("own", address);
+    pod["spec"]["hostUsers"] = false.into();
+    scene.server.put(pod);
+    let agent = scene.start(&[]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let netns = own.netns.id();
+    ztunnel.carries("uid-own", Some((netns.dev, netns.ino)));
+    let is_captured = || own.rules().contains("istio-ambient-nat");
+    assert!(is_captured(), "{}", own.rules());
+    assert!(scene.probed().contains(address));
+    let mut flush = Command::new("nsenter");
+    flush.arg(format!("--net={}", own.netns.path().display()));
+    assert!(
+        flush
+            .args(["nft", "flush", "ruleset"])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let took = agent.until("healed", is_captured);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+}
+
+/// As Multus gives them: the API server knows the first one only, and more may come while the pod runs.
+#[test]
+fn a_pod_with_several_interfaces_is_enrolled_by_the_addresses_that_the_api_server_knows() {
+    let Some(sandbox) = Sandbox::of("several") else {
+        return;
+    };
+    let add = |link: &str, address: &str| {
+        let peer = format!("{link}p");
+        sandbox.tool(
+            "ip",
+            &["link", "add", link, "type", "veth", "peer", "name", &peer],
+        );
+        sandbox.tool("ip", &["address", "add", address, "dev", link]);
+        sandbox.tool("ip", &["link", "set", link, "up"]);
+    };
+    add("net1", "192.168.77.1/24");
+    let scene = Scene::new();
+    scene.put("several", &sandbox);
+    let agent = scene.start(&[("WEIR_VERIFY_INTERVAL", "1")]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    ztunnel.carries("uid-several", Some(id(&sandbox)));
+    let probed = scene.probed();
+    assert!(
+        probed.contains(&sandbox.address) && !probed.contains("192.168.77.1"),
+        "{probed}"
+    );
+    // One more interface is no drift: no round repairs anything.
+    add("net2", "192.168.78.1/24");
+    let healed =
+        |cause: &str| agent.metric(&format!("weir_ambient_healed_total{{cause=\"{cause}\"}}"));
+    let verified = || {
+        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
+        let facts: Value = serde_json::from_str(&text).unwrap();
+        facts["ambient"]["pods"][0]["verifiedAt"].clone()
+    };
+    for _ in 0..2 {
+        let before = verified();
+        agent.until("another round", || verified() != before);
+    }
+    assert_eq!((healed("missing"), healed("changed")), (0, 0));
+    sandbox.tool("nft", &["flush", "ruleset"]);
+    agent.until("healed", || is_captured(&sandbox) && healed("missing") == 1);
+}
+
+#[test]
+fn the_connections_of_ztunnel_are_listed() {
+    let Some(sandbox) = Sandbox::of("web") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("web", &sandbox);
+    let agent = scene.start(&[]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let listed = || {
+        let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
+        let facts: Value = serde_json::from_str(&text).unwrap();
+        facts["ambient"]["ztunnels"].clone()
+    };
+    // At least the end of the snapshot and the pod.
+    agent.until("listed", || listed()[0]["acked"].as_u64() >= Some(2));
+    let peer = &listed()[0];
+    assert_eq!(peer["pid"], std::process::id());
+    assert_eq!(
+        (&peer["version"], &peer["state"]),
+        (&json!(1), &json!("ready"))
+    );
+    let (_, page) = get(agent.metrics, "/").expect("the page");
+    assert!(
+        page.contains(&format!("process {}", std::process::id())),
+        "{page}"
+    );
 }

@@ -16,15 +16,15 @@ use weir_netlink::Netns;
 const NOBODY: u32 = 65534;
 
 /// An ordinary user's process in user and network namespaces that it made itself, with an address of its choice.
-struct Pretender {
+pub(crate) struct Pretender {
     process: Child,
-    netns: Netns,
+    pub(crate) netns: Netns,
     _group: Group,
 }
 
 impl Pretender {
     /// In the control group of this pod. `None`, with the reason in a line, where an ordinary user cannot do that.
-    fn of_pod(uid: &str, address: &str) -> Option<Self> {
+    pub(crate) fn of_pod(uid: &str, address: &str) -> Option<Self> {
         let script =
             format!("ip link set lo up && ip address add {address}/32 dev lo && echo && exec cat");
         Self::spawn(uid, &[], &script)
@@ -81,7 +81,7 @@ impl Pretender {
         Some(crowd)
     }
 
-    fn rules(&self) -> String {
+    pub(crate) fn rules(&self) -> String {
         let out = Command::new("nsenter")
             .arg(format!("--net={}", self.netns.path().display()))
             .args(["nft", "list", "ruleset"])
