@@ -63,5 +63,6 @@ mod libc_errno {
     pub(crate) const ENOSYS: i32 = Errno::ENOSYS as i32;
     pub(crate) const EINVAL: i32 = Errno::EINVAL as i32;
     pub(crate) const EACCES: i32 = Errno::EACCES as i32;
+    pub(crate) const EOPNOTSUPP: i32 = Errno::EOPNOTSUPP as i32;
     pub(crate) const ENODEV: i32 = Errno::ENODEV as i32;
 }

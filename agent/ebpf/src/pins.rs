@@ -5,7 +5,7 @@
 //! weir with the same layout continues with what is pinned, one with another layout removes what the old one pinned after
 //! its own programs are attached.
 
-use crate::failed;
+use crate::{failed, libc_errno};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::fs::File;
@@ -187,11 +187,21 @@ pub(crate) fn delete(folder: &Path) -> Result<()> {
     }
 }
 
+/// Takes a name away. A link is detached first: the kernel does that with the last reference to it, but later, after a grace
+/// period of RCU.
 pub(crate) fn unpin(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(failed("unpin", &path.display().to_string(), &e))
+    let object = path.display().to_string();
+    if let Ok(Pinned::Link(link)) = open_pin(path) {
+        match link.detach() {
+            // Only some kinds of links can be told to detach.
+            Err(e) if e.raw_os_error() != Some(libc_errno::EOPNOTSUPP) => {
+                return Err(failed("detach", &object, &e));
+            }
+            _ => {}
         }
+    }
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("unpin", &object, &e)),
         _ => Ok(()),
     }
 }

@@ -2,6 +2,7 @@
 //! in their place.
 
 use crate::dataplane::Spent;
+use crate::journal::ambient::By;
 use crate::journal::pod::Cause;
 use crate::sandboxes::Held;
 use crate::sandboxes::place::Identity;
@@ -10,7 +11,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use weir_ambient::PodOverrides;
-use weir_cni::compile::Engine;
 use weir_cni::redirection::Fingerprint;
 use weir_live::Proof;
 use weir_netlink::NetnsId;
@@ -22,7 +22,7 @@ pub(super) struct Captured {
     pub(super) netns: NetnsId,
     /// What was asked for.
     pub(super) asked: Asked,
-    pub(super) engine: Option<Engine>,
+    pub(super) engine: Option<By>,
     /// From before they were compared; `None`: the next look compares them.
     pub(super) fingerprint: Option<Fingerprint>,
     pub(super) compared: Instant,

@@ -1,12 +1,13 @@
 //! The rules of pods, in their namespaces; and the rules of the host, for probes.
 
+use super::ebpf;
 use super::hands::{Asked, Captured, Outcome, Probes, Rules};
 use super::keeper::Watch;
 use crate::dataplane::ambient::{Ambient, Plan};
 use crate::dataplane::sidecar::difference;
 use crate::dataplane::{Converged, Spent, converge};
 use crate::journal::Journal;
-use crate::journal::ambient::Event;
+use crate::journal::ambient::{By, Event};
 use crate::journal::pod::Cause;
 use crate::sandboxes::{Held, Sandboxes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +35,8 @@ pub(super) struct Kernel {
     pub(super) watch: Watch,
     /// `WEIR_LIVE_PROOF`
     pub(super) live_proof: bool,
+    /// Where an agent with another setting pinned programs.
+    pub(super) bpffs: PathBuf,
 }
 
 impl Kernel {
@@ -80,11 +83,14 @@ impl Rules for Kernel {
         let captured = |engine, fingerprint| Captured {
             netns: held.id(),
             asked: asked.clone(),
-            engine,
+            engine: Option::map(engine, By::Rules),
             fingerprint,
             compared: Instant::now(),
             held: Some(Arc::clone(&held)),
         };
+        if !is_known && !matches!(plan, Plan::Leave(_)) && !matches!(applied, Some(Err(_))) {
+            ebpf::hand_over(&held, &self.bpffs)?;
+        }
         match (plan, applied) {
             (Plan::Leave(why), _) => Err(why),
             (_, None) => {

@@ -11,10 +11,12 @@
 //! - [`pod`] is what is known of one, and what is to be done next. Pure.
 //! - [`keeper`] joins both with the queue of [`crate::reconcile`].
 //! - [`work`] does it, through the [`hands`]: the namespace, the proxy, the host.
+//! - [`ebpf`] does the part of the namespace without netfilter.
 //! - [`roster`] is what the proxy is told when it connects.
 //! - [`entry`] is where the plugin hands a pod over and waits for the result.
 
 mod decision;
+mod ebpf;
 mod entry;
 mod hands;
 mod keeper;

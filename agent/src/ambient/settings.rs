@@ -24,6 +24,10 @@ pub(crate) struct AmbientSettings {
     pub(crate) native_nftables: bool,
     /// Probes to pods behind a branch ENI of AWS are let through.
     pub(crate) branch_enis: bool,
+    /// Pods are redirected by eBPF.
+    pub(crate) by_ebpf: bool,
+    /// Where the bpf file system for pins is mounted.
+    pub(crate) bpffs: PathBuf,
     /// Socket of ztunnel.
     pub(crate) ztunnel: PathBuf,
     /// How often every pod is looked at.
@@ -46,6 +50,12 @@ impl AmbientSettings {
         let name = "AMBIENT_ENABLEMENT_SELECTOR";
         let pairs = selectors(r.text(name)).map_err(|e| r.refused(name, e))?;
         let enablement = Enablement::compile(&pairs).map_err(|e| r.refused(name, e))?;
+        let name = "WEIR_AMBIENT_ENGINE";
+        let by_ebpf = match r.text(name) {
+            "" | "auto" | "netfilter" => false,
+            "ebpf" => true,
+            _ => return Err(r.refused(name, "it is none of auto, netfilter and ebpf")),
+        };
         if !r.bool("AMBIENT_ENABLED") {
             return Ok(None);
         }
@@ -60,6 +70,8 @@ impl AmbientSettings {
             rules,
             native_nftables: r.bool("NATIVE_NFTABLES"),
             branch_enis: r.bool("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE"),
+            by_ebpf,
+            bpffs: r.path("WEIR_BPFFS")?,
             ztunnel: r.path("ZTUNNEL_UDS_ADDRESS")?,
             interval: match seconds {
                 0 => NEVER,

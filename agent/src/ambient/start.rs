@@ -1,7 +1,8 @@
 //! Begins: the host's rules, ztunnel's socket, the watch of rules, and the thread that deals with pods.
 
+use super::ebpf::Programs;
 use super::entry::Entry;
-use super::hands::Hands;
+use super::hands::{Hands, Rules};
 use super::keeper::{self, Keeper, Told, Watch};
 use super::kernel::{HostRules, Kernel};
 use super::roster::Roster;
@@ -78,16 +79,22 @@ pub(crate) fn start(
         None => drift.forget(uid),
     });
     let host = host_rules(&settings, journal);
-    let hands = Hands {
-        rules: Arc::new(Kernel {
-            plane: Ambient {
-                config: settings.rules.clone(),
-                native_nftables: settings.native_nftables,
-            },
+    let plane = Ambient {
+        config: settings.rules.clone(),
+        native_nftables: settings.native_nftables,
+    };
+    let rules: Arc<dyn Rules> = match settings.by_ebpf {
+        true => Arc::new(Programs::new(plane, sandboxes.clone(), &settings.bpffs)?),
+        false => Arc::new(Kernel {
+            plane,
             sandboxes: sandboxes.clone(),
             watch: Arc::clone(&watch),
             live_proof: settings.live_proof,
+            bpffs: settings.bpffs.clone(),
         }),
+    };
+    let hands = Hands {
+        rules,
         proxy: Arc::new(Ztunnel(server.handle())),
         probes: Arc::new(host.clone()),
     };

@@ -50,6 +50,24 @@ impl State {
     }
 }
 
+/// What captures the traffic of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// Rules of this engine of netfilter.
+    Rules(Engine),
+    /// Programs of eBPF.
+    Ebpf,
+}
+
+impl std::fmt::Display for By {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Rules(engine) => engine.fmt(f),
+            Self::Ebpf => f.write_str("ebpf"),
+        }
+    }
+}
+
 /// A pod that is in the mesh, or should be, or was.
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
@@ -58,7 +76,7 @@ pub(crate) struct Member {
     /// Since when.
     pub(crate) since: SystemTime,
     /// Which rules it had when they were seen last.
-    pub(crate) engine: Option<Engine>,
+    pub(crate) engine: Option<By>,
     /// When they were seen to be right, the last time.
     pub(crate) verified_at: Option<SystemTime>,
     /// Whether a connection of it landed at the proxy, when its rules were written last; `None`: none was made.

@@ -221,3 +221,44 @@ fn what_is_missing_is_named_and_nothing_is_changed() {
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.stderr.contains("ambient mode only"), "{run:?}");
 }
+
+/// Acceptance check 5 of eBPF mode: whatever a killed process left, the next one completes it.
+#[test]
+fn check_5_killed_at_any_moment_it_is_completed_by_the_next() {
+    let Some(scene) = Scene::new() else { return };
+    let netns = path(&scene.netns);
+    let args = [
+        "apply",
+        "ambient",
+        "--config",
+        scene.request.path(),
+        "--netns",
+        &netns,
+    ];
+    for milliseconds in [0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 25] {
+        let mut killed = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(args)
+            .args(["--engine", "ebpf"])
+            .env("WEIR_BPFFS", scene.mounted.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+        let _ = killed.kill();
+        killed.wait().unwrap();
+        for verb in ["apply", "verify"] {
+            let run = scene.ambient(verb, &["--engine", "ebpf"]);
+            assert_eq!(run.code, 0, "after {milliseconds} ms: {run:?}");
+        }
+        let links = [
+            ("lo", BPF_TCX_INGRESS),
+            ("eth0", BPF_TCX_INGRESS),
+            ("eth0", BPF_TCX_EGRESS),
+        ];
+        let links = links.map(|(interface, hook)| scene.links(interface, hook));
+        assert_eq!(links, [1, 1, 1], "after {milliseconds} ms");
+        let clean = scene.run(&["clean", "--netns", &netns]);
+        assert_eq!(clean.code, 0, "{clean:?}");
+        assert_eq!(scene.show(), "");
+    }
+}

@@ -15,7 +15,7 @@ use crate::ebpf;
 use crate::support::{Case, Pod, REDIRECT, lab, tcp};
 
 /// The address of the kubelet's probes.
-fn probe(family: AddressFamily) -> IpAddr {
+pub(super) fn probe(family: AddressFamily) -> IpAddr {
     match family {
         AddressFamily::V4 => Ipv4Addr::new(169, 254, 7, 127).into(),
         AddressFamily::V6 => Ipv6Addr::new(

@@ -2,15 +2,20 @@
 //! `ambient.rs` and `ambient_pods.rs`.
 // matrix: smoke
 
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
 use serde_json::json;
+use socket2::{Domain, Socket, Type};
 use weir_ambient::Redirect;
-use weir_demo::{Place, Receiver, Stage};
+use weir_demo::{Lab, Place, Receiver, Stage};
 use weir_ebpf::{Bpffs, Pod as EbpfPod};
 use weir_netlink::Netns;
-use weir_netlink::bpf::{BPF_TCX_INGRESS, attached};
+use weir_netlink::bpf::{self, BPF_TCX_INGRESS, attached};
+use weir_netlink::route::AddressFamily;
 use weir_testing::{BpfFs, lacks};
 
-use crate::ambient::{lab_with_probes, wanted};
+use crate::ambient::{lab_with_probes, probe, wanted};
 use crate::support::{Pod, tcp};
 
 /// A bpf file system of the test's own; `None`, with the reason printed, without the rights or on a kernel without tcx.
@@ -83,20 +88,12 @@ fn applied_twice_is_once_and_removal_leaves_nothing() {
         let inside = || tcp("in", Place::Client, flows.at(Place::Pod, family, 8080));
         flows.expect(inside(), Receiver::ProxyInbound);
     }
-    let count = |name: &str| {
-        let counters = pod.counters().expect("counters");
-        counters
-            .iter()
-            .find(|(n, _)| n.contains(name))
-            .expect(name)
-            .1
-    };
     let families = lab.families().len() as u64;
-    assert_eq!((count("outbound"), count("inbound")), (families, families));
-    assert_eq!(
-        count("fragments") + count("cannot be read") + count("no memory"),
-        0
-    );
+    let counted = (count(&pod, "outbound"), count(&pod, "inbound"));
+    assert_eq!(counted, (families, families));
+    for name in ["fragments", "cannot be read", "no memory"] {
+        assert_eq!(count(&pod, name), 0, "{name}");
+    }
 
     assert_eq!(
         pod.plan_removal().expect("planned"),
@@ -112,5 +109,333 @@ fn applied_twice_is_once_and_removal_leaves_nothing() {
         );
         let to = flows.at(Place::Pod, family, 8080);
         flows.expect(tcp("in", Place::Client, to), Receiver::Application);
+    }
+}
+
+/// A counter by a part of its name.
+fn count(pod: &EbpfPod<'_>, name: &str) -> u64 {
+    let counters = pod.counters().expect("counters");
+    counters
+        .iter()
+        .find(|(n, _)| n.contains(name))
+        .expect(name)
+        .1
+}
+
+/// The value is reached within five seconds.
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(5), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A SYN from port 40000 to `port`; the kernel drops it for its checksum after the programs have seen it.
+fn syn(port: u16) -> Vec<u8> {
+    let mut tcp = vec![0; 20];
+    tcp[..2].copy_from_slice(&40_000u16.to_be_bytes());
+    tcp[2..4].copy_from_slice(&port.to_be_bytes());
+    (tcp[12], tcp[13], tcp[14]) = (5 << 4, 2, 1);
+    tcp
+}
+
+/// Sends an IPv4 packet from the client; the kernel fills in length, identification and checksum.
+fn send4(lab: &Lab, options: &[u8], fragment: u16, payload: &[u8]) {
+    let ips = [Place::Client, Place::Pod].map(|place| lab.address(place, AddressFamily::V4));
+    let [IpAddr::V4(from), IpAddr::V4(to)] = ips else {
+        unreachable!()
+    };
+    let words = u8::try_from(5 + options.len() / 4).expect("short");
+    let mut packet = vec![0x40 | words, 0, 0, 0, 0x12, 0x34];
+    packet.extend(fragment.to_be_bytes());
+    packet.extend([64, 6, 0, 0]);
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    packet.extend(options);
+    packet.extend(payload);
+    let open = || Socket::new(Domain::IPV4, Type::RAW, Some(socket2::Protocol::from(255)));
+    let socket = lab
+        .netns(Place::Client)
+        .run(open)
+        .expect("entered")
+        .expect("a raw socket");
+    socket
+        .send_to(&packet, &SocketAddr::from((to, 0)).into())
+        .expect("sent");
+}
+
+/// The same for IPv6; `extensions` are all extension headers, of which the first is of kind `next`.
+fn send6(lab: &Lab, next: u8, extensions: &[u8], payload: &[u8]) {
+    let ips = [Place::Client, Place::Pod].map(|place| lab.address(place, AddressFamily::V6));
+    let [IpAddr::V6(from), IpAddr::V6(to)] = ips else {
+        unreachable!()
+    };
+    let length = u16::try_from(extensions.len() + payload.len()).expect("short");
+    let mut packet = vec![0x60, 0, 0, 0];
+    packet.extend(length.to_be_bytes());
+    packet.extend([next, 64]);
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    packet.extend(extensions);
+    packet.extend(payload);
+    let open = || Socket::new(Domain::IPV6, Type::RAW, Some(socket2::Protocol::from(255)));
+    let socket = lab
+        .netns(Place::Client)
+        .run(open)
+        .expect("entered")
+        .expect("a raw socket");
+    socket
+        .send_to(&packet, &SocketAddr::from((to, 0)).into())
+        .expect("sent");
+}
+
+/// IP options and extension headers do not hide a connection; fragments of TCP, which have no ports, are dropped.
+#[test]
+fn headers_that_hide_the_ports_do_not_pass_the_capture_by() {
+    let Some(mounted) = mount() else { return };
+    let Some(lab) = lab_with_probes() else { return };
+    redirect(&mounted, lab.netns(Place::Pod), &wanted(true, &json!({})));
+    let _stage = Stage::ambient(&lab).expect("all listeners");
+    let bpffs = bpffs(&mounted);
+    let pod = EbpfPod::of(lab.netns(Place::Pod), &bpffs).expect("a pod");
+    // Four NOPs.
+    send4(&lab, &[1; 4], 0, &syn(8080));
+    until("IP options", || count(&pod, "inbound") == 1);
+    // More fragments; then the rest at offset 8.
+    send4(&lab, &[], 0x2000, &syn(8080)[..8]);
+    send4(&lab, &[], 1, &syn(8080)[8..]);
+    until("fragments", || count(&pod, "fragments") == 2);
+    if lab.families().len() == 2 {
+        // Destination options with padding, twice; then a fragment header of a packet that is no fragment.
+        let options = |next| [next, 0, 1, 4, 0, 0, 0, 0];
+        let whole = [6, 0, 0, 0, 0, 0, 0, 7];
+        let extensions = [options(60), options(44), whole].concat();
+        send6(&lab, 60, &extensions, &syn(8080));
+        until("extension headers", || count(&pod, "inbound") == 2);
+        send6(&lab, 44, &[6, 0, 0, 1, 0, 0, 0, 7], &syn(8080));
+        until("fragments of IPv6", || count(&pod, "fragments") == 3);
+        // More than are read.
+        let many: Vec<u8> = (0..7)
+            .flat_map(|n| options(if n == 6 { 6 } else { 60 }))
+            .collect();
+        send6(&lab, 60, &many, &syn(8080));
+        until("too many headers", || count(&pod, "cannot be read") == 1);
+    }
+    assert_eq!(count(&pod, "fragments"), lab.families().len() as u64 + 1);
+}
+
+/// Acceptance check 6 of eBPF mode, inside of the pod: nothing passes in plain text while ztunnel is not there, and probes do.
+#[test]
+fn check_6_without_ztunnel_nothing_passes_and_probes_do() {
+    let Some(mounted) = mount() else { return };
+    let Some(lab) = lab_with_probes() else { return };
+    redirect(&mounted, lab.netns(Place::Pod), &wanted(false, &json!({})));
+    let bpffs = bpffs(&mounted);
+    let pod = EbpfPod::of(lab.netns(Place::Pod), &bpffs).expect("a pod");
+    for &family in lab.families() {
+        let any: IpAddr = match family {
+            AddressFamily::V4 => std::net::Ipv4Addr::UNSPECIFIED.into(),
+            AddressFamily::V6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let listen = |place, port| {
+            let open = || TcpListener::bind(SocketAddr::new(any, port));
+            let listener = lab
+                .netns(place)
+                .run(open)
+                .expect("entered")
+                .expect("a listener");
+            listener.set_nonblocking(true).expect("set");
+            listener
+        };
+        // The application listens at the port that it connects to, too: it must not meet itself.
+        let listeners = [
+            listen(Place::Server, 80),
+            listen(Place::Pod, 80),
+            listen(Place::Pod, 8080),
+        ];
+        let connect = |from, to: SocketAddr, source: Option<IpAddr>| {
+            let open = || {
+                let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+                if let Some(source) = source {
+                    socket.bind(&SocketAddr::new(source, 0).into())?;
+                }
+                socket.connect_timeout(&to.into(), Duration::from_millis(300))?;
+                Ok::<_, std::io::Error>(socket)
+            };
+            lab.netns(from).run(open).expect("entered")
+        };
+        let to = SocketAddr::new(lab.service(family), 80);
+        let out = connect(Place::Pod, to, None).expect_err("nobody answers");
+        assert_eq!(out.kind(), std::io::ErrorKind::TimedOut, "{out}");
+        let to = SocketAddr::new(lab.address(Place::Pod, family), 8080);
+        let inside = connect(Place::Client, to, None).expect_err("nobody answers");
+        assert_eq!(inside.kind(), std::io::ErrorKind::TimedOut, "{inside}");
+        for listener in &listeners {
+            let error = listener.accept().expect_err("no connection");
+            assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+        }
+        let of_kubelet = connect(Place::Client, to, Some(probe(family)));
+        of_kubelet.unwrap_or_else(|e| panic!("a probe: {e}"));
+    }
+    assert!(count(&pod, "port 15001") >= 1 && count(&pod, "port 15006") >= 1);
+}
+
+/// Acceptance check 5 of eBPF mode: other programs and another layout replace what is attached, which captures all the time.
+#[test]
+fn check_5_programs_and_layouts_are_replaced_in_place() {
+    let Some(mounted) = mount() else { return };
+    let Some(lab) = lab_with_probes() else { return };
+    let netns = lab.netns(Place::Pod);
+    redirect(&mounted, netns, &wanted(false, &json!({})));
+    let stage = Stage::ambient(&lab).expect("all listeners");
+    let flows = Pod::by_ebpf(stage, &lab, &mounted);
+    let bpffs = bpffs(&mounted);
+    let links = || {
+        let shown = weir_ebpf::show::read(netns, Some(&bpffs)).expect("read");
+        let link = |p: &weir_ebpf::show::Attached| (p.interface.clone(), p.link);
+        shown.programs.iter().map(link).collect::<Vec<_>>()
+    };
+    let captured = || {
+        for &family in lab.families() {
+            flows.expect(
+                tcp("out", Place::Pod, flows.service(family, 80)),
+                Receiver::ProxyOutbound,
+            );
+            let to = flows.at(Place::Pod, family, 8080);
+            flows.expect(tcp("in", Place::Client, to), Receiver::ProxyInbound);
+        }
+    };
+    let before = links();
+    redirect(&mounted, netns, &wanted(true, &json!({})));
+    assert_eq!(links(), before, "the links stay, their programs are others");
+    captured();
+
+    // As an older version with another layout left it.
+    let (old, new) = (
+        mounted.path().join("weir/v0"),
+        mounted.path().join("weir/v1"),
+    );
+    let name = netns.id().ino.to_string();
+    std::fs::create_dir(&old).expect("a folder");
+    std::fs::rename(new.join(&name), old.join(&name)).expect("renamed");
+    captured();
+    let pod = EbpfPod::of(netns, &bpffs).expect("a pod");
+    assert!(pod.plan(&wanted(true, &json!({}))).expect("planned").len() > 3);
+    redirect(&mounted, netns, &wanted(true, &json!({})));
+    let after = links();
+    assert_eq!(after.len(), before.len());
+    assert!(after.iter().all(|link| !before.contains(link)), "{after:?}");
+    assert!(!old.join(&name).exists());
+    captured();
+    pod.remove().expect("removed");
+    assert_eq!(links(), []);
+}
+
+/// A pin that is not weir's, or of another form, is named, and nothing is attached.
+#[test]
+fn pins_of_another_form_are_named_and_nothing_is_changed() {
+    let Some(mounted) = mount() else { return };
+    let Some(lab) = lab_with_probes() else { return };
+    let netns = lab.netns(Place::Pod);
+    let folder = mounted
+        .path()
+        .join("weir/v1")
+        .join(netns.id().ino.to_string());
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let foreign = bpf::Map::create(bpf::BPF_MAP_TYPE_ARRAY, 4, 4, 1, 0).expect("a map");
+    let pin = folder.join("weir_counts");
+    bpf::pin(std::os::fd::AsFd::as_fd(&foreign), &pin).expect("pinned");
+    let bpffs = bpffs(&mounted);
+    let pod = EbpfPod::of(netns, &bpffs).expect("a pod");
+    let error = pod
+        .apply(&wanted(false, &json!({})))
+        .expect_err("refused")
+        .to_string();
+    assert!(
+        error.contains("another layout") && error.contains("weir_counts"),
+        "{error}"
+    );
+    let shown = weir_ebpf::show::read(netns, Some(&bpffs)).expect("read");
+    assert!(shown.programs.is_empty(), "{shown}");
+    std::fs::remove_file(&pin).expect("deleted");
+    redirect(&mounted, netns, &wanted(false, &json!({})));
+    pod.remove().expect("removed");
+    // A namespace that is gone leaves pins, which are swept.
+    redirect(&mounted, netns, &wanted(false, &json!({})));
+    drop(lab);
+    until("swept", || bpffs.sweep().expect("swept") == 1);
+    assert!(!folder.exists());
+}
+
+/// A transparent, marked listener at every address, as ztunnel has.
+fn ztunnel_listener(netns: &Netns, family: AddressFamily, port: u16) -> Socket {
+    let open = || {
+        let (domain, any): (_, IpAddr) = match family {
+            AddressFamily::V4 => (Domain::IPV4, std::net::Ipv4Addr::UNSPECIFIED.into()),
+            AddressFamily::V6 => (Domain::IPV6, std::net::Ipv6Addr::UNSPECIFIED.into()),
+        };
+        let socket = Socket::new(domain, Type::STREAM, None)?;
+        socket.set_mark(weir_demo::ZTUNNEL_MARK)?;
+        match family {
+            AddressFamily::V4 => socket.set_ip_transparent_v4(true)?,
+            AddressFamily::V6 => socket.set_ip_transparent_v6(true)?,
+        }
+        // ztunnel sets it; before Linux 6.6 such sockets could not be assigned.
+        socket.set_reuse_port(true)?;
+        socket.bind(&SocketAddr::new(any, port).into())?;
+        socket.listen(4)?;
+        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+        Ok::<_, std::io::Error>(socket)
+    };
+    netns.run(open).expect("entered").expect("a listener")
+}
+
+/// Segments of up to 64 KiB, which the interface would divide, arrive whole in both directions.
+#[test]
+fn large_segments_arrive_unchanged() {
+    const LENGTH: usize = 4 << 20;
+    let Some(mounted) = mount() else { return };
+    let Some(lab) = lab_with_probes() else { return };
+    let netns = lab.netns(Place::Pod);
+    redirect(&mounted, netns, &wanted(true, &json!({})));
+    let text: Vec<u8> = (0..LENGTH).map(|n| ((n * 31) >> 3) as u8).collect();
+    let cases = [(Place::Pod, 15001), (Place::Client, 15006)];
+    for (&family, (from, port)) in lab
+        .families()
+        .iter()
+        .flat_map(|f| cases.map(|case| (f, case)))
+    {
+        let listener = ztunnel_listener(netns, family, port);
+        let to = match from {
+            Place::Pod => SocketAddr::new(lab.service(family), 80),
+            _ => SocketAddr::new(lab.address(Place::Pod, family), 8080),
+        };
+        let open = || std::net::TcpStream::connect_timeout(&to, Duration::from_secs(5));
+        let mut asks = lab
+            .netns(from)
+            .run(open)
+            .expect("entered")
+            .expect("connected");
+        asks.set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("set");
+        let (mut taken, _) = listener.accept().expect("accepted");
+        assert_eq!(
+            taken.local_addr().expect("an address").as_socket(),
+            Some(to)
+        );
+        std::thread::scope(|scope| {
+            let echo = scope.spawn(|| {
+                let mut got = vec![0; LENGTH];
+                std::io::Read::read_exact(&mut taken, &mut got).expect("received");
+                std::io::Write::write_all(&mut taken, &got).expect("sent");
+            });
+            std::io::Write::write_all(&mut asks, &text).expect("sent");
+            let mut got = vec![0; LENGTH];
+            std::io::Read::read_exact(&mut asks, &mut got).expect("received");
+            assert!(got == text, "{to}: other bytes than were sent");
+            echo.join().expect("no panic");
+        });
     }
 }

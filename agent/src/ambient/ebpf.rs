@@ -1,0 +1,145 @@
+//! Pods that are redirected by eBPF (`WEIR_AMBIENT_ENGINE=ebpf`).
+
+use super::hands::{Asked, Captured, Outcome, Rules};
+use crate::dataplane::Spent;
+use crate::dataplane::ambient::Ambient;
+use crate::journal::ambient::By;
+use crate::journal::pod::Cause;
+use crate::sandboxes::{Held, Sandboxes};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use weir_ambient::{AMBIENT, Redirect};
+use weir_cni::plugin::Phase;
+use weir_ebpf::{Bpffs, Change, Pod};
+
+/// How often pins of namespaces that are gone are looked for, at most.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// Programs, maps and links of pods.
+pub(super) struct Programs {
+    plane: Ambient,
+    sandboxes: Sandboxes,
+    bpffs: Bpffs,
+    swept: Mutex<Option<Instant>>,
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+impl Programs {
+    /// # Errors
+    /// No bpf file system is mounted there.
+    pub(super) fn new(plane: Ambient, sandboxes: Sandboxes, root: &Path) -> Result<Self, String> {
+        let bpffs = Bpffs::at(root).map_err(text)?;
+        Ok(Self {
+            plane,
+            sandboxes,
+            bpffs,
+            swept: Mutex::default(),
+        })
+    }
+
+    /// Unpins what belonged to pods that are gone.
+    fn sweep(&self) -> Result<(), String> {
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        if swept.is_some_and(|last| last.elapsed() < SWEEP) {
+            return Ok(());
+        }
+        *swept = Some(Instant::now());
+        self.bpffs.sweep().map(drop).map_err(text)
+    }
+}
+
+impl Rules for Programs {
+    fn capture(
+        &self,
+        asked: &Asked,
+        before: Option<&Captured>,
+        since: Instant,
+        spent: &mut Spent,
+    ) -> Result<(Captured, Outcome), String> {
+        let find = || self.sandboxes.find(&asked.identity, since);
+        let held = spent.measure(Phase::Facts, find)?;
+        let redirect = self.plane.redirect(&asked.overrides)?;
+        let is_known = before.is_some_and(|before| before.netns == held.id());
+        let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
+        let compare = || pod.verify(&redirect).map_err(text);
+        let changes = spent.measure(Phase::Verify, compare)?;
+        let captured = Captured {
+            netns: held.id(),
+            asked: asked.clone(),
+            engine: Some(By::Ebpf),
+            // Nothing tells of a detached program: every look compares.
+            fingerprint: None,
+            compared: Instant::now(),
+            held: Some(Arc::clone(&held)),
+        };
+        if !changes.is_empty() {
+            self.sandboxes.check(&held, &asked.identity)?;
+            spent.measure(Phase::Apply, || pod.apply(&redirect).map_err(text))?;
+            self.sweep()?;
+        }
+        if !is_known {
+            remove_rules(&held, &redirect)?;
+        }
+        let summary = format!(
+            "redirected by eBPF in {}: {} changes, verified",
+            held.id(),
+            changes.len()
+        );
+        Ok((
+            captured,
+            match (changes.first(), is_known) {
+                (None, _) => Outcome::Same,
+                (Some(_), false) => Outcome::Made { summary },
+                (Some(first), true) => Outcome::Healed {
+                    first: format!("weir would {first}"),
+                    differences: changes.len(),
+                    cause: Cause::Missing,
+                    summary,
+                },
+            },
+        ))
+    }
+
+    fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), String> {
+        let found = self.sandboxes.find(&asked.identity, Instant::now());
+        let held = match (found, before.and_then(|before| before.held.clone())) {
+            (Ok(held), _) | (Err(_), Some(held)) => held,
+            (Err(why), None) => return Err(why),
+        };
+        let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
+        pod.remove().map(drop).map_err(text)
+    }
+}
+
+/// Rules of netfilter, which an agent with another setting wrote, go after the programs capture; the routing stays.
+fn remove_rules(held: &Held, redirect: &Redirect) -> Result<(), String> {
+    let in_use = held
+        .sandbox
+        .visit_for(&AMBIENT, |visit| visit.engine_in_use());
+    match in_use.and_then(|engine| engine).map_err(text)? {
+        None => Ok(()),
+        Some(_) => {
+            let without = redirect.compile_without_rules();
+            held.sandbox.apply(&without).map(drop).map_err(text)
+        }
+    }
+}
+
+/// Programs that an agent with `WEIR_AMBIENT_ENGINE=ebpf` attached go after rules of netfilter capture.
+///
+/// # Errors
+/// They are there, and cannot be detached.
+pub(super) fn hand_over(held: &Held, root: &Path) -> Result<Vec<Change>, String> {
+    let Ok(bpffs) = Bpffs::at(root) else {
+        return Ok(Vec::new());
+    };
+    let pod = Pod::of(held.sandbox.netns(), &bpffs).map_err(text)?;
+    match pod.is_present() {
+        true => pod.hand_over().map_err(text),
+        false => Ok(Vec::new()),
+    }
+}
