@@ -1,4 +1,4 @@
-//! `weir-bench BINARIES OUTPUT [--quick|--apply|--pods|--soak|--node]`: weir beside the shell-out that it replaces.
+//! `weir-bench BINARIES OUTPUT [--quick|--apply|--pods|--ambient|--soak|--node]`: weir beside the shell-out that it replaces.
 //!
 //! What counts are ratios: both sides run in turns, in one run, on one machine. Absolute times
 //! say more about the machine. `ci/bench` builds what is needed and calls this.
@@ -13,6 +13,7 @@
 )]
 
 mod agent;
+mod ambient;
 mod apply;
 mod capture;
 #[allow(dead_code, unreachable_pub)]
@@ -51,6 +52,7 @@ enum Parts {
     All,
     Apply,
     Pods,
+    Ambient,
     Soak,
     Node,
 }
@@ -85,10 +87,13 @@ fn main() -> ExitCode {
         [binaries, output, "--quick"] => (binaries, output, QUICK, Parts::All),
         [binaries, output, "--apply"] => (binaries, output, FULL, Parts::Apply),
         [binaries, output, "--pods"] => (binaries, output, FULL, Parts::Pods),
+        [binaries, output, "--ambient"] => (binaries, output, FULL, Parts::Ambient),
         [binaries, output, "--soak"] => (binaries, output, FULL, Parts::Soak),
         [binaries, output, "--node"] => (binaries, output, FULL, Parts::Node),
         _ => {
-            eprintln!("usage: weir-bench BINARIES OUTPUT [--quick|--apply|--pods|--soak|--node]");
+            eprintln!(
+                "usage: weir-bench BINARIES OUTPUT [--quick|--apply|--pods|--ambient|--soak|--node]"
+            );
             return ExitCode::from(2);
         }
     };
@@ -116,6 +121,7 @@ fn measure(binaries: &Path, output: &Path, size: &Size, parts: Parts) -> Result<
             pods::run(&setup, &scratch, size.samples, &mut report)?;
             running::run(&setup, &scratch, &mut report)?;
         }
+        Parts::Ambient => ambient::run(&setup, &scratch, &mut report)?,
         Parts::Soak => soak::run(&setup, &scratch, SOAK, &mut report)?,
         Parts::Node => node::run(&setup, &scratch, size.samples, &mut report)?,
         Parts::All | Parts::Apply => {}
@@ -133,6 +139,7 @@ fn measure(binaries: &Path, output: &Path, size: &Size, parts: Parts) -> Result<
     reading::run(&setup, &scratch, size.rules, size.large, &mut report)?;
     pods::run(&setup, &scratch, size.samples, &mut report)?;
     running::run(&setup, &scratch, &mut report)?;
+    ambient::run(&setup, &scratch, &mut report)?;
     throughput::run(&setup, &scratch, size.pods, size.rounds, &mut report)?;
     report.write(output)
 }

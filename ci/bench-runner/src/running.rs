@@ -49,15 +49,20 @@ pub(crate) fn run(setup: &Setup, scratch: &Scratch, report: &mut Report) -> Resu
 }
 
 /// A namespace with an address of its own and a process in a pod's control group; all of it ends with this value.
-struct Pod {
+pub(crate) struct Pod {
     _netns: Netns,
-    path: String,
+    pub(crate) path: String,
     process: Child,
     _group: Group,
 }
 
 impl Pod {
     fn start(n: usize) -> Result<Self, String> {
+        Self::start_named(&format!("web-{n}"), n)
+    }
+
+    /// With the address of this number.
+    pub(crate) fn start_named(name: &str, n: usize) -> Result<Self, String> {
         let make = || {
             let netns = Netns::create()?;
             let routing = Routing::open_in(&netns)?;
@@ -74,7 +79,7 @@ impl Pod {
             .stdin(Stdio::null())
             .spawn()
             .map_err(|e| e.to_string())?;
-        let group = Group::of_pod(&uid(&format!("web-{n}")));
+        let group = Group::of_pod(&uid(name));
         let group = group.ok_or("no control group can be made for a pod")?;
         group.take(process.id());
         Ok(Self {

@@ -1,0 +1,334 @@
+//! Ambient mode: what the enrolment of a pod takes in the agent, and what upstream's way to write the same rules takes.
+//!
+//! The agent runs as on a node: an API server in this process, namespaces with processes in control groups, a ztunnel
+//! that only speaks ZDS and acknowledges everything. An enrolment begins with the plugin's call (`/cmdadd`) and ends with
+//! its answer: the rules are in force and verified, and ztunnel has acknowledged the pod. Upstream's way is a program of
+//! netfilter with a file of the same rules, entered by nsenter; it hands nothing over.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use weir_netlink::Netns;
+use weir_testing::api_server::{Answer, ApiServer};
+use weir_testing::pods;
+use weir_testing::ztunnel::Ztunnel;
+
+use crate::agent::{Agent, PODS, address, directories, rss, uid};
+use crate::report::{Goal, Report};
+use crate::run::{Cost, Scratch, measure, micros};
+use crate::running::Pod;
+use crate::setup::{Setup, entered};
+use crate::stats::{Ratio, median, ratio};
+
+/// Pods that the plugin hands over, one at a time.
+const NEW: usize = 100;
+/// Seconds between two sweeps, and how many are measured.
+const INTERVAL: u64 = 2;
+const SWEEPS: u64 = 10;
+/// The goals.
+const START_US: f64 = 3e6;
+const SWEEP_US: f64 = 50e3;
+const RSS_KIB: f64 = 25.0 * 1024.0;
+const SELECTOR: &str = "[{namespaceSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}}]";
+
+pub(crate) fn run(setup: &Setup, scratch: &Scratch, report: &mut Report) -> Result<(), String> {
+    let server = ApiServer::start(Box::new(answer));
+    let root = scratch.path().join("ambient");
+    directories(&root, &[])?;
+    let host = Netns::create().map_err(|e| e.to_string())?;
+    let old = start_pods("old", PODS)?;
+    let scene = Scene {
+        setup,
+        root: &root,
+        server: &server,
+        host: host.path().display().to_string(),
+        ztunnel: root.join("ztunnel.sock"),
+    };
+
+    let agent = scene.start(INTERVAL)?;
+    let ztunnel = Ztunnel::connect(&scene.ztunnel);
+    let enrolled = format!("weir_ambient_pods{{state=\"enrolled\"}} {PODS}\n");
+    agent.wait_for(&enrolled)?;
+    let spent = cpu(agent.pid())?;
+    Report::heading(&format!(
+        "An agent starts where {PODS} pods of ambient mode run"
+    ));
+    report.arm("cpu until all are enrolled", "us", &[spent]);
+    report.goal(
+        "the same / 3 s",
+        Ratio::of_one(spent / START_US),
+        Goal::AtMost(1.0),
+    );
+    sweeps(setup, &agent, &old, report)?;
+    drop(agent);
+
+    // Their rules are there already.
+    // A sweep while they are measured would count as theirs.
+    let agent = scene.start(600)?;
+    agent.wait_for(&enrolled)?;
+    report.arm(
+        "cpu of a restart, until all are enrolled",
+        "us",
+        &[cpu(agent.pid())?],
+    );
+    enrolments(&scene, &agent, scratch, report)?;
+    match &ztunnel.faults()[..] {
+        [] => Ok(()),
+        faults => Err(format!("the agent broke the protocol: {faults:?}")),
+    }
+}
+
+fn start_pods(kind: &str, count: usize) -> Result<Vec<Pod>, String> {
+    let first = if kind == "new" { PODS } else { 0 };
+    (0..count)
+        .map(|n| Pod::start_named(&format!("{kind}-{n}"), first + n))
+        .collect()
+}
+
+struct Scene<'a> {
+    setup: &'a Setup,
+    root: &'a Path,
+    server: &'a ApiServer,
+    host: String,
+    ztunnel: std::path::PathBuf,
+}
+
+impl Scene<'_> {
+    fn start(&self, interval: u64) -> Result<Agent, String> {
+        let (socket, interval) = (self.ztunnel.display().to_string(), interval.to_string());
+        let settings = [
+            ("AMBIENT_ENABLED", "true"),
+            ("AMBIENT_ENABLEMENT_SELECTOR", SELECTOR),
+            ("AMBIENT_DNS_CAPTURE", "true"),
+            ("AMBIENT_IPV6", "true"),
+            ("NATIVE_NFTABLES", "true"),
+            ("ZTUNNEL_UDS_ADDRESS", &socket),
+            ("WEIR_HOST_NETNS", &self.host),
+            ("WEIR_VERIFY_INTERVAL", &interval),
+        ];
+        Agent::start_with(self.setup, self.root, self.server, &settings)
+    }
+
+    /// The plugin's call, until it is answered.
+    fn hand_over(&self, name: &str, pod: &Pod, n: usize) -> Result<Duration, String> {
+        let address = json!({"IP": address(n).to_string(), "Mask": "/////w=="});
+        let body = json!({"Netns": pod.path, "PodName": name, "PodNamespace": "shop",
+            "IPs": [{"Interface": 0, "Gateway": "", "Address": address}]})
+        .to_string();
+        let failed = |e: std::io::Error| format!("pluginevent.sock: {e}");
+        let begun = Instant::now();
+        let mut stream =
+            UnixStream::connect(self.root.join("run/pluginevent.sock")).map_err(failed)?;
+        let limit = Some(Duration::from_secs(20));
+        stream.set_read_timeout(limit).map_err(failed)?;
+        let head = "POST /cmdadd HTTP/1.1\r\nHost: unix\r\nConnection: close\r\nContent-Length:";
+        write!(stream, "{head} {}\r\n\r\n{body}", body.len()).map_err(failed)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map_err(failed)?;
+        match answer.starts_with("HTTP/1.1 200") {
+            true => Ok(begun.elapsed()),
+            false => Err(format!("{name} was not enrolled: {answer}")),
+        }
+    }
+}
+
+/// The agent looks at healthy pods, again and again.
+fn sweeps(setup: &Setup, agent: &Agent, pods: &[Pod], report: &mut Report) -> Result<(), String> {
+    let handles = || -> Result<Vec<String>, String> {
+        let looked_at = pods.iter().step_by(25);
+        looked_at.map(|pod| rules(&pod.path)).collect()
+    };
+    let written = handles()?;
+    // What follows the enrolment is over: annotations, first comparisons.
+    std::thread::sleep(Duration::from_secs(2 * INTERVAL));
+    let before = cpu(agent.pid())?;
+    std::thread::sleep(Duration::from_secs(SWEEPS * INTERVAL));
+    let spent = (cpu(agent.pid())? - before) / SWEEPS as f64;
+    if handles()? != written {
+        return Err("a sweep over healthy pods wrote rules".to_owned());
+    }
+    report.arm("cpu of a sweep over all of them", "us", &[spent]);
+    report.goal(
+        "the same / 50 ms",
+        Ratio::of_one(spent / SWEEP_US),
+        Goal::AtMost(1.0),
+    );
+    let resident = rss(agent.pid())?;
+    report.arm("resident memory", "KiB", &[resident]);
+    report.goal(
+        "resident memory / 25 MiB",
+        Ratio::of_one(resident / RSS_KIB),
+        Goal::AtMost(1.0),
+    );
+    // By a path that shares nothing with the agent.
+    let text = setup.listing(&pods[0].path)?;
+    match text.contains("istio-ambient") {
+        true => Ok(()),
+        false => Err(format!("a pod that is enrolled has no rules: {text}")),
+    }
+}
+
+/// With the handles of rules: a rule that is written again has another one.
+fn rules(netns: &str) -> Result<String, String> {
+    entered(netns, &["nft", "-a", "-s", "list", "ruleset"]).output()
+}
+
+/// One pod after the other, and the same rules by programs, in turns.
+fn enrolments(
+    scene: &Scene<'_>,
+    agent: &Agent,
+    scratch: &Scratch,
+    report: &mut Report,
+) -> Result<(), String> {
+    let (pods, others) = (start_pods("new", NEW)?, crate::run::places(2 * NEW)?);
+    let (mut walls, mut nft, mut legacy) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut spent, mut in_kernel) = (0.0, 0.0);
+    let mut files = None;
+    for (n, (pod, places)) in pods.iter().zip(others.chunks_exact(2)).enumerate() {
+        let before = times(agent.pid())?;
+        walls.push(micros(scene.hand_over(
+            &format!("new-{n}"),
+            pod,
+            PODS + n,
+        )?));
+        let after = times(agent.pid())?;
+        (spent, in_kernel) = (spent + after.0 - before.0, in_kernel + after.1 - before.1);
+        let [rules, v4, v6] = match &files {
+            Some(files) => files,
+            None => files.insert(same_rules(scene.setup, pod, scratch)?),
+        };
+        nft.push(measure(&[entered(&places[0].path, &["nft", "-f", rules])])?);
+        legacy.push(measure(&[
+            scene
+                .setup
+                .own_lock(entered(&places[1].path, &["iptables-legacy-restore", v4])),
+            scene
+                .setup
+                .own_lock(entered(&places[1].path, &["ip6tables-legacy-restore", v6])),
+        ])?);
+    }
+    let (spent, in_kernel) = (spent / NEW as f64, in_kernel / NEW as f64);
+    let wall = |costs: &[Cost]| costs.iter().map(|c| c.wall).collect::<Vec<_>>();
+    let of_cpu = |costs: &[Cost]| costs.iter().map(|c| c.cpu).collect::<Vec<_>>();
+    Report::heading("One pod is enrolled: rules written and verified, acknowledged by ztunnel");
+    report.arm("enrolment, wall", "us", &walls);
+    report.arm("enrolment, cpu of the agent, mean", "us", &[spent]);
+    report.arm("enrolment, cpu in system calls, mean", "us", &[in_kernel]);
+    report.goal(
+        "enrolment, wall / its system calls",
+        Ratio::of_one(median(&walls) / in_kernel),
+        Goal::AtMost(3.0),
+    );
+    for (name, costs) in [
+        ("nsenter nft -f", &nft),
+        ("nsenter iptables-restore, both families", &legacy),
+    ] {
+        report.arm(&format!("{name}, wall"), "us", &wall(costs));
+        report.arm(&format!("{name}, cpu"), "us", &of_cpu(costs));
+        let walls = ratio(&walls, &wall(costs));
+        report.goal(
+            &format!("enrolment / {name}, wall"),
+            walls,
+            Goal::AtMost(0.3),
+        );
+        let cpus = Ratio::of_one(spent / median(&of_cpu(costs)));
+        report.goal(&format!("enrolment / {name}, cpu"), cpus, Goal::AtMost(0.2));
+    }
+    Ok(())
+}
+
+/// The rules of an enrolled pod as files of `nft -f`, and those of the other engine for both families.
+fn same_rules(setup: &Setup, pod: &Pod, scratch: &Scratch) -> Result<[String; 3], String> {
+    let rules = setup.listing(&pod.path)?;
+    let config =
+        json!({"config": {"enable_ipv6": true, "redirect_dns": true}, "pod_overrides": {}});
+    let config = scratch.write("ambient.json", config.to_string().as_bytes())?;
+    let place = &crate::run::places(1)?[0];
+    let engine = ["--engine", "xtables", "--netns", &place.path];
+    let apply = [setup.weir(), "apply", "ambient", "--config", &config];
+    setup
+        .own_lock(crate::run::Call::new(&[&apply[..], &engine[..]].concat()))
+        .run()?;
+    let saved = |tool: &str| setup.own_lock(entered(&place.path, &[tool])).output();
+    Ok([
+        scratch.write("ambient.nft", rules.as_bytes())?,
+        scratch.write("ambient.v4", saved("iptables-legacy-save")?.as_bytes())?,
+        scratch.write("ambient.v6", saved("ip6tables-legacy-save")?.as_bytes())?,
+    ])
+}
+
+/// Processor time of a process with that of its threads that have ended, most of which work for one pod; and the part of it
+/// in system calls. In microseconds. The kernel shows it in ticks: only a sum says something.
+fn times(pid: u32) -> Result<(f64, f64), String> {
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    // Fields 14 and 15; the second, the name, ends with the last parenthesis.
+    let after = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: Vec<f64> = after
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .flat_map(str::parse)
+        .collect();
+    match ticks[..] {
+        // USER_HZ is 100 on every architecture that weir runs on.
+        [user, system] => Ok(((user + system) * 1e4, system * 1e4)),
+        _ => Err(format!("{path}: no processor times")),
+    }
+}
+
+fn cpu(pid: u32) -> Result<f64, String> {
+    times(pid).map(|(all, _)| all)
+}
+
+/// A namespace of ambient mode with pods: those that run, and those that have no address yet.
+fn answer(path: &str, _request: usize) -> Answer {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts[..] {
+        _ if query.contains("sendInitialEvents") => {
+            let why = "sendInitialEvents is forbidden";
+            Answer::Body(422, pods::status(422, "Invalid", why).to_string())
+        }
+        _ if query.contains("watch=true") => Answer::Hang,
+        ["", "api", "v1", "pods"] => {
+            let old = (0..PODS).map(|n| pod(&format!("old-{n}")));
+            let new = (0..NEW).map(|n| pod(&format!("new-{n}")));
+            list(old.chain(new).collect())
+        }
+        ["", "api", "v1", "namespaces"] => list(vec![namespace()]),
+        ["", "api", "v1", "namespaces", "shop"] => Answer::Body(200, namespace().to_string()),
+        ["", "api", "v1", "namespaces", _, "pods", name]
+        | ["", "api", "v1", "namespaces", _, "pods", name, "status"] => {
+            Answer::Body(200, pod(name).to_string())
+        }
+        _ => Answer::Body(404, pods::status(404, "NotFound", path).to_string()),
+    }
+}
+
+fn list(items: Vec<Value>) -> Answer {
+    let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"},
+                      "items": items});
+    Answer::Body(200, list.to_string())
+}
+
+fn namespace() -> Value {
+    pods::namespace("shop", json!({"istio.io/dataplane-mode": "ambient"}))
+}
+
+fn pod(name: &str) -> Value {
+    let mut pod = pods::plain("shop", name, json!({"app": name}));
+    pod["metadata"]["resourceVersion"] = "5".into();
+    pod["metadata"]["uid"] = uid(name).into();
+    pod["spec"]["nodeName"] = "node1".into();
+    pod["spec"]["serviceAccountName"] = "web".into();
+    pod["status"] = json!({"phase": "Pending"});
+    if let Some(n) = name.strip_prefix("old-").and_then(|n| n.parse().ok()) {
+        let ip = address(n).to_string();
+        pod["status"] = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]});
+    }
+    pod
+}
