@@ -14,13 +14,13 @@ use weir_node_ambient::{Change, Config};
 
 /// `weir plan node-ambient`
 pub(super) fn plan(a: &NodeAmbientArgs) -> Result<u8, Failure> {
-    let change = compared(a, |e| Failure::failed(e))?;
+    let change = compared(a, Failure::failed)?;
     shown(&change, a.json, "would be changed")
 }
 
 /// `weir verify node-ambient`: others' objects with the same numbers are warnings.
 pub(super) fn verify(a: &NodeAmbientArgs) -> Result<u8, Failure> {
-    let change = compared(a, |e| Failure::unknown(e))?;
+    let change = compared(a, Failure::unknown)?;
     let ending = match change.is_empty() {
         true => code::SUCCESS,
         false => code::FAILED,

@@ -1,4 +1,10 @@
 //! Acceptance checks of ambient mode at the node, with real packets in throwaway namespaces.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
 
 mod scene;
 
