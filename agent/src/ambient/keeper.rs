@@ -334,9 +334,10 @@ impl Keeper {
     }
 
     fn left(&self, memory: &mut Memory, left: Left) -> Next {
-        // Of a pod that was only looked at nothing is known to be left.
+        // Of a pod that was only looked at nothing is known to be left. It is looked at until that succeeds: an earlier agent may
+        // have ended before the annotation said that it had captured it.
         let was_member = memory.has_traces();
-        memory.inherited = false;
+        memory.inherited &= left.why.is_some() && !was_member;
         (memory.probed, memory.captured) = (left.probed, left.captured);
         memory.probes_pass = false;
         memory.announced = left.announced;
@@ -348,6 +349,7 @@ impl Keeper {
                 self.turn(memory, Some(State::Leaving), Some(why));
                 Next::Retry
             }
+            None if memory.inherited && !memory.gone => Next::Retry,
             None if memory.gone => {
                 self.turn(memory, None, None);
                 Next::Settled
