@@ -69,7 +69,7 @@ pub(crate) enum Count {
     Unassigned,
 }
 
-/// Names of the counters, in the order of [`Count`].
+/// Names of the counters, in the order of `Count`.
 pub const COUNTERS: [&str; 9] = [
     "outbound connections captured",
     "inbound connections captured",
