@@ -51,6 +51,10 @@ impl Scene {
     /// `None`, with the reason printed, where this user may not build it.
     pub(crate) fn build() -> Option<Self> {
         let node = weir_testing::granted(Netns::create())?;
+        if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
+            println!("skipped: this kernel has no IPv6");
+            return None;
+        }
         let create = || Netns::create().unwrap();
         let scene = Self {
             node,
