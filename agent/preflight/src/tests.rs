@@ -191,7 +191,7 @@ fn the_first_line_is_about_what_weir_does() {
         let text = text(&survey, &verdicts, false);
         text.lines().next().unwrap().to_owned()
     };
-    let all = "works here: sidecar, sidecar-tproxy";
+    let all = "works here: sidecar, sidecar-tproxy, ambient";
     assert_eq!(first(&[], &[]), all);
     // Nothing that weir does is made of it.
     assert_eq!(
@@ -202,11 +202,11 @@ fn the_first_line_is_about_what_weir_does() {
         all
     );
     let routing = first(&[("net/policy routing ip", lack())], &[]);
-    let beginning = "does not work here: sidecar-tproxy; works here: sidecar. What gives";
+    let beginning = "does not work here: sidecar-tproxy, ambient; works here: sidecar. What gives";
     assert!(routing.starts_with(beginning), "{routing}");
     let untold = first(&[("net/policy routing ip", unknown())], &[]);
     assert!(
-        untold.starts_with("could not be found out: sidecar-tproxy; "),
+        untold.starts_with("could not be found out: sidecar-tproxy, ambient; "),
         "{untold}"
     );
     assert!(first(&[], &["ebpf"]).contains("does not do yet"));

@@ -35,6 +35,27 @@ pub struct Options {
     pub slow: u32,
 }
 
+/// The file of the running program. A build that ends meanwhile may have put the same program under this name once more;
+/// the kernel then adds " (deleted)" to the name of the running one (proc_pid_exe(5)).
+///
+/// # Errors
+/// /proc is not mounted.
+pub(crate) fn own_program() -> Result<PathBuf> {
+    let named = std::env::current_exe().map_err(|e| Error::io("/proc/self/exe", &e))?;
+    Ok(in_place(named))
+}
+
+fn in_place(named: PathBuf) -> PathBuf {
+    let replaced = named
+        .to_str()
+        .and_then(|name| name.strip_suffix(" (deleted)"))
+        .map(PathBuf::from);
+    match replaced {
+        Some(path) if !named.exists() => path,
+        _ => named,
+    }
+}
+
 impl Options {
     /// One processor, saved states, and what `VMTESTS_SNAPSHOT` (0: no saved states) and `VMTESTS_SLOW` (a factor) say.
     /// `program` is the running one.
@@ -42,7 +63,7 @@ impl Options {
     /// # Errors
     /// A variable has no value that makes sense.
     pub fn new() -> Result<Self> {
-        let program = std::env::current_exe().map_err(|e| Error::io("/proc/self/exe", &e))?;
+        let program = own_program()?;
         let is_saved = match std::env::var("VMTESTS_SNAPSHOT")
             .unwrap_or_default()
             .as_str()
@@ -99,5 +120,23 @@ impl Options {
                 format!("Name this program, built for that architecture and linked statically, with {GUEST_VARIABLE}"),
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_replaced_while_it_runs_is_the_one_of_that_name() {
+        let directory =
+            std::env::temp_dir().join(format!("weir-own-program-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let found = |name: &str| in_place(directory.join(name));
+        assert_eq!(found("program (deleted)"), directory.join("program"));
+        assert_eq!(found("program"), directory.join("program"));
+        std::fs::write(directory.join("odd (deleted)"), "").unwrap();
+        assert_eq!(found("odd (deleted)"), directory.join("odd (deleted)"));
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }
