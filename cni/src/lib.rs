@@ -71,3 +71,4 @@ pub mod pod;
 pub mod protocol;
 pub mod redirection;
 pub mod runtime;
+pub mod sysctl;

@@ -5,16 +5,15 @@
 //! were before is remembered in a pinned map, and they are put back.
 
 use std::io;
-use std::path::{Path, PathBuf};
 use weir_ambient::REPLY_ROUTING;
 use weir_cni::redirection::RTPROT_WEIR;
+use weir_cni::sysctl;
 use weir_netlink::bpf::Map;
 use weir_netlink::route::{
     AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
 };
 use weir_netlink::{Error, Result};
 
-const ROOT: &str = "/proc/sys/net/ipv4/conf/lo";
 const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
 /// A switch of `lo`.
@@ -36,31 +35,29 @@ impl Switch {
         }
     }
 
-    fn path(self) -> PathBuf {
-        Path::new(ROOT).join(self.name())
+    fn key(self) -> String {
+        format!("ipv4/conf/lo/{}", self.name())
     }
 
     fn failed(self, operation: &str, error: &io::Error) -> Error {
         let object = format!("net.ipv4.conf.lo.{}", self.name());
         match error.kind() {
-            io::ErrorKind::ReadOnlyFilesystem => Error::refused(
-                operation,
-                object,
-                "/proc/sys is mounted read-only; the agent needs it writable, as a privileged container has it",
-            ),
+            io::ErrorKind::ReadOnlyFilesystem => {
+                Error::refused(operation, object, sysctl::describe(error))
+            }
             _ => Error::io(operation, object, error),
         }
     }
 
     /// In the calling thread's namespace.
     pub(crate) fn is_on(self) -> Result<bool> {
-        let text = std::fs::read_to_string(self.path()).map_err(|e| self.failed("read", &e))?;
-        Ok(text.trim() != "0")
+        let text = sysctl::read(&self.key()).map_err(|e| self.failed("read", &e))?;
+        Ok(text != "0")
     }
 
     pub(crate) fn set(self, on: bool) -> Result<()> {
         let text = if on { "1" } else { "0" };
-        std::fs::write(self.path(), text).map_err(|e| self.failed("write", &e))
+        sysctl::write(&self.key(), text).map_err(|e| self.failed("write", &e))
     }
 }
 

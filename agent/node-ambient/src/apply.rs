@@ -280,8 +280,13 @@ fn split(remote: Option<IpAddr>) -> (Option<IpAddr>, Option<IpAddr>) {
 
 /// A device may go at any time, with its sysctls.
 fn write_sysctl(key: &str, value: &str) -> Result<()> {
-    match std::fs::write(format!("/proc/sys/net/{key}"), value) {
+    match weir_cni::sysctl::write(key, value) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::ReadOnlyFilesystem => Err(Error::refused(
+            "write",
+            format!("sysctl net/{key}"),
+            weir_cni::sysctl::describe(&e),
+        )),
         Err(e) => Err(Error::io("write", format!("sysctl net/{key}"), &e)),
         Ok(()) => Ok(()),
     }

@@ -99,8 +99,7 @@ pub fn observe(
 
 /// `/proc/sys/net` is that of the thread that opens a file in it.
 fn read_sysctl(key: &str) -> Option<String> {
-    let text = std::fs::read_to_string(format!("/proc/sys/net/{key}")).ok()?;
-    Some(text.trim().to_owned())
+    weir_cni::sysctl::read(key).ok()
 }
 
 /// Sysctls that are to be changed, with their values before: those that are remembered already, and new ones. A key whose

@@ -5,13 +5,14 @@ use crate::dataplane::Spent;
 use crate::dataplane::ambient::Ambient;
 use crate::journal::ambient::By;
 use crate::journal::pod::Cause;
+use crate::sandboxes::place::Processes;
 use crate::sandboxes::{Held, Sandboxes};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::plugin::Phase;
-use weir_ebpf::{Bpffs, Change, Pod};
+use weir_ebpf::{BPFFS, Bpffs, Change, Pod};
 
 /// How often pins of namespaces that are gone are looked for, at most.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -126,6 +127,18 @@ fn remove_rules(held: &Held, redirect: &Redirect) -> Result<(), String> {
             let without = redirect.compile_without_rules();
             held.sandbox.apply(&without).map(drop).map_err(text)
         }
+    }
+}
+
+/// Where programs are pinned unless a setting names another place: a container has a /sys of its own, in which no bpf file
+/// system is mounted, and then it is the node's, by way of the node's first process.
+pub(crate) fn bpffs_of_node() -> PathBuf {
+    let own = PathBuf::from(BPFFS);
+    let of_node = Processes::of_node().root_of_node();
+    let of_node = of_node.join(own.strip_prefix("/").unwrap_or(&own));
+    match Bpffs::at(&own).is_err() && Bpffs::at(&of_node).is_ok() {
+        true => of_node,
+        false => own,
     }
 }
 

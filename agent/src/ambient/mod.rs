@@ -16,7 +16,7 @@
 //! - [`entry`] is where the plugin hands a pod over and waits for the result.
 
 mod decision;
-mod ebpf;
+pub(crate) mod ebpf;
 mod entry;
 mod hands;
 mod keeper;

@@ -27,7 +27,7 @@ pub(crate) struct AmbientSettings {
     /// Pods are redirected by eBPF.
     pub(crate) by_ebpf: bool,
     /// Where the bpf file system for pins is mounted.
-    pub(crate) bpffs: PathBuf,
+    pub(crate) bpffs: Option<PathBuf>,
     /// Socket of ztunnel.
     pub(crate) ztunnel: PathBuf,
     /// How often every pod is looked at.
@@ -71,7 +71,9 @@ impl AmbientSettings {
             native_nftables: r.bool("NATIVE_NFTABLES"),
             branch_enis: r.bool("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE"),
             by_ebpf,
-            bpffs: r.path("WEIR_BPFFS")?,
+            bpffs: Some(r.text("WEIR_BPFFS"))
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
             ztunnel: r.path("ZTUNNEL_UDS_ADDRESS")?,
             interval: match seconds {
                 0 => NEVER,

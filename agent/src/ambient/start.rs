@@ -1,6 +1,6 @@
 //! Begins: the host's rules, ztunnel's socket, the watch of rules, and the thread that deals with pods.
 
-use super::ebpf::Programs;
+use super::ebpf::{Programs, bpffs_of_node};
 use super::entry::Entry;
 use super::hands::{Hands, Rules};
 use super::keeper::{self, Keeper, Told, Watch};
@@ -83,14 +83,15 @@ pub(crate) fn start(
         config: settings.rules.clone(),
         native_nftables: settings.native_nftables,
     };
+    let bpffs = settings.bpffs.clone().unwrap_or_else(bpffs_of_node);
     let rules: Arc<dyn Rules> = match settings.by_ebpf {
-        true => Arc::new(Programs::new(plane, sandboxes.clone(), &settings.bpffs)?),
+        true => Arc::new(Programs::new(plane, sandboxes.clone(), &bpffs)?),
         false => Arc::new(Kernel {
             plane,
             sandboxes: sandboxes.clone(),
             watch: Arc::clone(&watch),
             live_proof: settings.live_proof,
-            bpffs: settings.bpffs.clone(),
+            bpffs,
         }),
     };
     let hands = Hands {

@@ -4,11 +4,12 @@ use super::args::{ApplyArgs, EngineArg};
 use super::failure::{Failure, code};
 use super::output;
 use super::sidecar::{lines, report};
+use crate::ambient::ebpf::bpffs_of_node;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::redirection::Sandbox;
-use weir_ebpf::{BPFFS, Bpffs, Change, Pod, describe, show as programs};
+use weir_ebpf::{Bpffs, Change, Pod, describe, show as programs};
 use weir_netlink::{Netns, Result as KernelResult};
 
 /// The bpf file system of the pins.
@@ -16,7 +17,7 @@ const VARIABLE: &str = "WEIR_BPFFS";
 
 fn bpffs() -> KernelResult<Bpffs> {
     let root = std::env::var_os(VARIABLE).map(PathBuf::from);
-    Bpffs::at(&root.unwrap_or_else(|| BPFFS.into()))
+    Bpffs::at(&root.unwrap_or_else(bpffs_of_node))
 }
 
 /// `weir plan ambient --engine ebpf`

@@ -123,7 +123,7 @@ impl Processes {
     }
 
     /// The node's files, through its first process.
-    pub(super) fn root_of_node(&self) -> PathBuf {
+    pub(crate) fn root_of_node(&self) -> PathBuf {
         self.root.join("1/root")
     }
 

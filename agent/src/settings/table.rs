@@ -158,7 +158,7 @@ pub static TABLE: &[Setting] = &[
     env("GOMEMLIMIT", Text, "", Unused, "There is no garbage collector to limit"),
 
     env("WEIR_AMBIENT_ENGINE", Text, "auto", Used, "Ambient mode: auto or netfilter redirects pods by rules, ebpf by programs (Linux 6.6)"),
-    env("WEIR_BPFFS", Text, "/sys/fs/bpf", Used, "Ambient mode: where the bpf file system is mounted in which programs are pinned"),
+    env("WEIR_BPFFS", Text, "", Used, "Ambient mode: where the bpf file system is mounted in which programs are pinned; empty: /sys/fs/bpf, or that of the node where the agent's container has none"),
     both("WEIR_CNI_BIN_SOURCE_DIR", "weir-cni-bin-source-dir", Text, "/opt/cni/bin", Used, "Every file in it is copied to the node"),
     both("WEIR_MOUNTED_CNI_BIN_DIR", "weir-mounted-cni-bin-dir", Text, "/host/opt/cni/bin", Used, "Where the node's directory of CNI plugins is mounted"),
     both("WEIR_CRI_SOCKET", "weir-cri-socket", Text, "", Used, "Socket of the container runtime, which reports its directories of plugins and configurations; empty disables this"),

@@ -1,0 +1,121 @@
+//! Sysctls of a network namespace, from inside of a container too.
+//!
+//! `/proc/sys/net` is that of the namespace of the thread that opens a file in it (`net_ctl_header_lookup`,
+//! net/sysctl_net.c), by whichever mount. A container without `privileged` has its `/proc/sys` mounted read-only; the node's,
+//! reached through the root of the node's first process, is not.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// `/proc/sys/net`
+const OWN: &str = "/proc/sys/net";
+/// First processes of a node whose procfs a container has there, as the manifests of Istio and ours mount it, or shares.
+const OF_NODE: [&str; 2] = ["/host/proc/1/root", "/proc/1/root"];
+
+/// `sysctl net/KEY`, in the calling thread's network namespace; `key` is `ipv4/conf/lo/accept_local`, for example. Without
+/// the white space around it.
+///
+/// # Errors
+/// Those of open(2) and read(2): ENOENT for a key that this kernel or this namespace does not have.
+pub fn read(key: &str) -> io::Result<String> {
+    Ok(std::fs::read_to_string(Path::new(OWN).join(key))?
+        .trim()
+        .to_owned())
+}
+
+/// `sysctl -w net/KEY=VALUE`, in the calling thread's network namespace.
+///
+/// # Errors
+/// Those of open(2) and write(2): ENOENT as [`read`]; EACCES without CAP_NET_ADMIN over the namespace; EROFS in a container
+/// that has neither a writable `/proc/sys` nor the node's procfs at `/host/proc`, or may not follow it (CAP_SYS_PTRACE);
+/// EINVAL for a value that the key does not take.
+pub fn write(key: &str, value: &str) -> io::Result<()> {
+    let nodes = OF_NODE.map(|root| Path::new(root).join(OWN.trim_start_matches('/')));
+    write_below(Path::new(OWN), &nodes, key, value)
+}
+
+fn write_below(own: &Path, nodes: &[PathBuf], key: &str, value: &str) -> io::Result<()> {
+    let refused = match std::fs::write(own.join(key), value) {
+        Err(e) if e.kind() == io::ErrorKind::ReadOnlyFilesystem => e,
+        done => return done,
+    };
+    for node in nodes {
+        match std::fs::write(node.join(key), value) {
+            Ok(()) => return Ok(()),
+            // A container of the same read-only kind, no such mount, or no right to follow it.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::ReadOnlyFilesystem
+                        | io::ErrorKind::NotFound
+                        | io::ErrorKind::PermissionDenied
+                ) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(refused)
+}
+
+/// An error in words, with the remedy.
+#[must_use]
+pub fn describe(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "/proc/sys is mounted read-only here; mount the node's /proc at /host/proc, or give the container a writable one"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+    use weir_netlink::Netns;
+
+    /// The rest of the calling thread's life is in a container: its `/proc/sys` is read-only.
+    fn contain() -> nix::Result<()> {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        let none = None::<&str>;
+        mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none)?;
+        let sys = Some("/proc/sys");
+        mount(sys, "/proc/sys", none, MsFlags::MS_BIND, none)?;
+        let read_only = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(none, "/proc/sys", none, read_only, none)
+    }
+
+    #[test]
+    fn where_proc_sys_is_read_only_that_of_the_node_is_used() {
+        let netns = match Netns::create() {
+            Ok(netns) => netns,
+            Err(e) if e.is_permission() => return println!("skipped: {e}"),
+            Err(e) => panic!("{e}"),
+        };
+        let key = "ipv4/conf/lo/route_localnet";
+        let outcome = netns.run(|| {
+            if let Err(e) = contain() {
+                return Err(format!("no mount namespace: {e}"));
+            }
+            if let Err(e) = std::fs::metadata("/proc/1/root/proc/sys") {
+                return Err(format!("the first process may not be looked at: {e}"));
+            }
+            let refused = std::fs::write(Path::new(OWN).join(key), "1").map_err(|e| e.kind());
+            assert_eq!(refused, Err(io::ErrorKind::ReadOnlyFilesystem));
+            assert_eq!(read(key).unwrap(), "0");
+            write(key, "1").unwrap();
+            assert_eq!(read(key).unwrap(), "1");
+            // What the kernel does not know is refused as ever.
+            let missing = write("ipv4/conf/nothing/route_localnet", "1").map_err(|e| e.kind());
+            assert_eq!(missing, Err(io::ErrorKind::NotFound));
+            let none = write_below(Path::new(OWN), &[], key, "0").map_err(|e| describe(&e));
+            assert!(none.unwrap_err().contains("mount the node's /proc"));
+            assert_eq!(read(key).unwrap(), "1");
+            Ok(())
+        });
+        if let Err(why) = outcome.unwrap() {
+            println!("skipped: {why}");
+        }
+    }
+}
