@@ -9,8 +9,9 @@ use weir_testing::ztunnel::Ztunnel;
 
 const MODE: &str = "istio.io/dataplane-mode";
 
-/// A pod without a sidecar.
-fn plain(mesh: &Namespace, name: &str) {
+/// A pod without a sidecar. All the time it asks the kubelet, which answers with an error of HTTP, and writes to its log
+/// whether the answer came: `plain`, or `captured` where ztunnel would have got the question.
+pub(crate) fn plain(mesh: &Namespace, name: &str) {
     let namespace = mesh.name;
     mesh.node.apply(&format!(
         r#"
@@ -23,29 +24,54 @@ spec:
   containers:
   - name: app
     image: localhost/busybox:1
-    command: [nc, -ll, -p, "8080", -e, echo, application]
+    env: [{{name: NODE, valueFrom: {{fieldRef: {{fieldPath: status.hostIP}}}}}}]
+    command:
+    - sh
+    - -c
+    - |
+      while :; do
+        if printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 2 "$NODE" 10250 2>/dev/null | grep -q HTTP; then echo plain; else echo captured; fi
+        sleep 0.1
+      done
 "#
     ));
 }
 
-fn annotation(mesh: &Namespace, pod: &str) -> String {
+/// What the container of a pod that runs now has found so far.
+pub(crate) fn found(mesh: &Namespace, pod: &str) -> Vec<String> {
+    let log = mesh.node.kubectl(&["-n", mesh.name, "logs", pod]);
+    log.lines().map(str::to_owned).collect()
+}
+
+/// It goes on asking, and is captured each time.
+#[track_caller]
+pub(crate) fn stays_captured(mesh: &Namespace, pod: &str, since: usize) {
+    let later = found(mesh, pod).len() + 3;
+    wait_for("it asks", || {
+        (found(mesh, pod).len() >= later).then_some(())
+    });
+    let found = found(mesh, pod).split_off(since);
+    assert!(found.iter().all(|line| line == "captured"), "{found:?}");
+}
+
+pub(crate) fn annotation(mesh: &Namespace, pod: &str) -> String {
     let path = "jsonpath={.metadata.annotations.ambient\\.istio\\.io/redirection}";
     mesh.node
         .kubectl(&["-n", mesh.name, "get", "pod", pod, "-o", path])
 }
 
-fn uid(mesh: &Namespace, pod: &str) -> String {
+pub(crate) fn uid(mesh: &Namespace, pod: &str) -> String {
     let path = "jsonpath={.metadata.uid}";
     mesh.node
         .kubectl(&["-n", mesh.name, "get", "pod", pod, "-o", path])
 }
 
-fn socket(node: &Node) -> PathBuf {
+pub(crate) fn socket(node: &Node) -> PathBuf {
     let init = node.ok(&["pid"]).trim().to_owned();
     format!("/proc/{init}/root/run/ztunnel/ztunnel.sock").into()
 }
 
-fn label(mesh: &Namespace, mode: &str) {
+pub(crate) fn label(mesh: &Namespace, mode: &str) {
     let label = format!("{MODE}={mode}");
     mesh.node
         .kubectl(&["label", "--overwrite", "namespace", mesh.name, &label]);
@@ -57,6 +83,10 @@ fn pods_are_enrolled_healed_and_leave() {
     let mesh = Namespace::new(node, "ambient");
     plain(&mesh, "before");
     mesh.ready(&["before"]);
+    wait_for("it asks", || {
+        (!found(&mesh, "before").is_empty()).then_some(())
+    });
+    assert!(found(&mesh, "before").iter().all(|line| line == "plain"));
     let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
     let ztunnel = Ztunnel::connect(&socket(node));
     ztunnel.snapshots(1);
@@ -79,13 +109,30 @@ fn pods_are_enrolled_healed_and_leave() {
         .wait("both", "weir_ambient_pods{state=\"enrolled\"}", |n| {
             n == 2.0
         });
-    // The rules are lost.
+    stays_captured(&mesh, "after", 0);
+    // The rules are lost, of one pod again and again.
     let netns = node.netns_of(mesh.name, "after");
-    node.flush(&netns);
-    wait_for("they are back", || {
+    let healed = "weir_ambient_healed_total{cause=\"missing\"}";
+    let metrics = node.metrics();
+    node.flush(&node.netns_of(mesh.name, "before"));
+    metrics.wait("one repair", healed, |n| n >= 1.0);
+    for _ in 0..8 {
+        wait_for("they are back", || {
+            let rules = node.handles(&netns);
+            rules.contains("istio-ambient-nat").then_some(())
+        });
+        node.flush(&netns);
+    }
+    metrics.wait("contention", "weir_ambient_contention_total", |n| n >= 1.0);
+    wait_for("they are back for good", || {
         let rules = node.handles(&netns);
         rules.contains("istio-ambient-nat").then_some(())
     });
+    assert!(metrics.get(healed) >= Some(8.0));
+    let events = node.kubectl(&["-n", mesh.name, "get", "events"]);
+    for reason in ["RedirectionRepaired", "RedirectionContended"] {
+        assert!(events.contains(reason), "{events}");
+    }
     // Another agent: nothing changes for them.
     let before = node.handles(&netns);
     node.kubectl(&[
@@ -102,6 +149,7 @@ fn pods_are_enrolled_healed_and_leave() {
             n == 2.0
         });
     assert_eq!(node.handles(&netns), before);
+    by_programs_and_back(&mesh, "after", &policy, &ztunnel);
     // One is deleted, the other leaves.
     let gone = uid(&mesh, "before");
     node.kubectl(&["-n", mesh.name, "delete", "pod", "before"]);
@@ -116,4 +164,36 @@ fn pods_are_enrolled_healed_and_leave() {
     assert!(!node.handles(&netns).contains("istio-ambient"));
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
     drop(policy);
+}
+
+/// The pod changes from rules to programs and back, while it sends.
+fn by_programs_and_back(mesh: &Namespace, pod: &str, policy: &Policy, ztunnel: &Ztunnel) {
+    let node = mesh.node;
+    let netns = node.netns_of(mesh.name, pod);
+    let since = found(mesh, pod).len();
+    let (uid, programs) = (uid(mesh, pod), || {
+        node.sh(&format!(
+            "/node/weir/weir show --engine bpf --netns {netns}"
+        ))
+    });
+    policy.patch(r#""WEIR_AMBIENT_ENGINE":"ebpf""#);
+    wait_for("programs instead of rules", || {
+        let is_so = programs().contains("eth0 tcx egress") && node.handles(&netns).is_empty();
+        is_so.then_some(())
+    });
+    stays_captured(mesh, pod, since);
+    let captured = programs();
+    assert!(
+        !captured.contains("\n0 outbound connections captured"),
+        "{captured}"
+    );
+    policy.patch(r#""WEIR_AMBIENT_ENGINE":"auto""#);
+    wait_for("rules instead of programs", || {
+        let is_so =
+            !programs().contains("tcx") && node.handles(&netns).contains("istio-ambient-nat");
+        is_so.then_some(())
+    });
+    ztunnel.snapshots(4);
+    assert!(ztunnel.pods().contains_key(&uid));
+    stays_captured(mesh, pod, since);
 }

@@ -1,7 +1,10 @@
 //! The node's own life: reboots, and others who write the same configuration.
 
+use crate::ambient::{annotation, label, plain, socket, stays_captured, uid};
+use crate::broken_pods::Policy;
 use crate::node::{node, wait_for};
 use crate::pods::Namespace;
+use weir_testing::ztunnel::Ztunnel;
 
 const LIST: &str = "/etc/cni/net.d/10-bridge.conflist";
 
@@ -10,7 +13,16 @@ fn after_a_reboot_pods_are_redirected_again() {
     let Some(node) = node() else { return };
     let mesh = Namespace::new(node, "reboot");
     mesh.sidecar("one");
+    let ambient = Namespace::new(node, "reboot-ambient");
+    let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
+    let ztunnel = Ztunnel::connect(&socket(node));
+    label(&ambient, "ambient");
+    plain(&ambient, "two");
     mesh.ready(&["one"]);
+    ambient.ready(&["two"]);
+    stays_captured(&ambient, "two", 0);
+    let (old, uid) = (ztunnel.pods(), uid(&ambient, "two"));
+    drop(ztunnel);
     let started = || {
         let path = "jsonpath={.status.containerStatuses[*].containerID}";
         node.kubectl(&["-n", "reboot", "get", "pod", "one", "-o", path])
@@ -24,6 +36,19 @@ fn after_a_reboot_pods_are_redirected_again() {
     mesh.ready(&["one"]);
     node.rolled_out();
     mesh.captured("one");
+    // Nothing drained the node: the pods of before have sandboxes made anew, and the same UID.
+    let ztunnel = Ztunnel::connect(&socket(node));
+    ambient.ready(&["two"]);
+    wait_for("ztunnel has the new namespace", || {
+        let pods = ztunnel.pods();
+        pods.get(&uid)
+            .filter(|known| Some(*known) != old.get(&uid))
+            .map(drop)
+    });
+    assert!(old.contains_key(&uid));
+    stays_captured(&ambient, "two", 0);
+    assert_eq!(annotation(&ambient, "two"), "enabled");
+    drop(policy);
 }
 
 #[test]

@@ -178,32 +178,28 @@ impl Node {
         network["path"].as_str().unwrap().to_owned()
     }
 
+    /// What a command of this machine prints in a namespace of the node: `/var/run/netns/NAME`, or the node's own,
+    /// `/proc/1/ns/net`.
+    #[track_caller]
+    pub(crate) fn inside(&self, netns: &str, command: &[&str]) -> String {
+        let init = self.ok(&["pid"]).trim().to_owned();
+        let path = match netns.rsplit_once("/run/netns/") {
+            Some((_, name)) => format!("--net=/proc/{init}/root/run/netns/{name}"),
+            None => format!("--net=/proc/{init}/ns/net"),
+        };
+        let mut nsenter = Command::new("nsenter");
+        printed(nsenter.arg(&path).args(command).output().unwrap(), &path)
+    }
+
     /// Removes all rules of a namespace, as another program would.
     pub(crate) fn flush(&self, netns: &str) {
-        let init = self.ok(&["pid"]).trim().to_owned();
-        let path = format!(
-            "--net=/proc/{init}/root/run/netns/{}",
-            netns.rsplit('/').next().unwrap()
-        );
-        let flush = Command::new("nsenter")
-            .args([&path, "nft", "flush", "ruleset"])
-            .output()
-            .unwrap();
-        printed(flush, &path);
+        self.inside(netns, &["nft", "flush", "ruleset"]);
     }
 
     /// The rules of a namespace with their handles, by the real tool of this machine.
     pub(crate) fn handles(&self, netns: &str) -> String {
-        let init = self.ok(&["pid"]).trim().to_owned();
-        let path = format!(
-            "--net=/proc/{init}/root/run/netns/{}",
-            netns.rsplit('/').next().unwrap()
-        );
-        let output = Command::new("nsenter")
-            .args([&path, "nft", "--stateless", "--handle", "list", "ruleset"])
-            .output()
-            .unwrap();
-        printed(output, &path)
+        let list = ["nft", "--stateless", "--handle", "list", "ruleset"];
+        self.inside(netns, &list)
     }
 }
 
