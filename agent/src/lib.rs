@@ -1,15 +1,10 @@
 //! The node side: the `weir` command, and the node agent.
 //!
-//! The agent takes the place of Istio's `install-cni`: the same settings, files, sockets, metrics and answers. Its rooms
-//! depend one way, from the bottom up:
+//! The agent takes the place of Istio's `install-cni`: the same settings, files, sockets, metrics and answers. It stands on
+//! [`weir_core`]: settings, journal, threads, log, API server, pods, sandboxes. Its rooms depend one way, from the bottom up:
 //!
 //! ```text
-//! settings    the table of settings          thread      what a thread begins with
-//! journal     typed events of everything that happens; its sinks are log, metrics, status and the event recorder
-//! log         lines for people               metrics, status   what is shown of the journal
-//! api         the API server: access, connections and their limits, the recorder of Kubernetes events
-//! pods        what the API server says of this node's pods
-//! sandboxes   the network namespace of a pod, and how it is known
+//! metrics, status   what is shown of the journal
 //! dataplane   ways to redirect a pod: what it should have, compared and written
 //! reconcile   work by pod: when, how often, on which thread
 //! drift       notices at once that something changes the rules of a pod
@@ -26,7 +21,6 @@
 #![forbid(unsafe_code)]
 
 mod ambient;
-mod api;
 mod bundle;
 pub mod cli;
 mod dataplane;
@@ -34,15 +28,12 @@ mod dataplane;
 mod documented;
 mod drift;
 pub mod install;
-pub(crate) mod journal;
-pub(crate) mod log;
 pub(crate) mod metrics;
-pub mod pods;
 mod reconcile;
 pub mod repair;
-pub mod sandboxes;
 pub(crate) mod serve;
-pub mod settings;
 pub(crate) mod status;
 pub(crate) mod supervisor;
-pub(crate) mod thread;
+
+pub(crate) use weir_core::{api, journal, log, thread};
+pub use weir_core::{pods, sandboxes, settings};

@@ -6,19 +6,12 @@ use crate::drift::Wake;
 use crate::journal::Journal;
 use crate::journal::ambient::{self, Event};
 use crate::sandboxes::{Held, Sandboxes};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_zds::{Handle, Namespace, Observer, Peer};
 
 /// How long ztunnel may take for one pod.
 const LIMIT: Duration = Duration::from_secs(2);
-
-impl AsFd for Held {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.sandbox.netns().as_fd()
-    }
-}
 
 /// The proxy that is connected.
 pub(super) struct Ztunnel(pub(super) Handle);

@@ -180,6 +180,7 @@ mod tests {
         let mut sources = String::new();
         for room in [
             "agent/src",
+            "agent/core/src",
             "agent/preflight/src",
             "cni/src",
             "netfilter/src",

@@ -1,0 +1,121 @@
+//! How often the API server is asked, and how long after a failure.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::{Duration, Instant};
+
+/// A bucket of requests.
+#[derive(Debug)]
+pub struct Pace {
+    /// Requests at once.
+    burst: f64,
+    /// Requests a second, in the long run.
+    rate: f64,
+    left: f64,
+    filled: Instant,
+}
+
+impl Pace {
+    /// For watches, of which a start needs a handful, and for events.
+    pub fn steady(now: Instant) -> Self {
+        Self::new(20.0, 1.0, now)
+    }
+
+    /// For what is done to broken pods: all of a node's are dealt with within seconds.
+    pub fn quick(now: Instant) -> Self {
+        Self::new(100.0, 20.0, now)
+    }
+
+    fn new(burst: f64, rate: f64, now: Instant) -> Self {
+        Self {
+            burst,
+            rate,
+            left: burst,
+            filled: now,
+        }
+    }
+
+    /// Takes one request; how long it has to wait.
+    pub fn take(&mut self, now: Instant) -> Duration {
+        let since = now.saturating_duration_since(self.filled).as_secs_f64();
+        self.left = (self.left + since * self.rate).min(self.burst) - 1.0;
+        self.filled = now;
+        Duration::from_secs_f64((-self.left / self.rate).max(0.0))
+    }
+}
+
+const SHORTEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(30);
+/// After so long without a failure the next one is the first.
+const FORGET: Duration = Duration::from_secs(60);
+
+/// Pauses between attempts: each is longer than the one before, and differs from node to node, so that
+/// not all of them return to a server in the same moment.
+#[derive(Debug)]
+pub struct Backoff {
+    next: Duration,
+    failed: Option<Instant>,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            next: SHORTEST,
+            failed: None,
+        }
+    }
+}
+
+impl Backoff {
+    /// The pause after a failure.
+    pub fn pause(&mut self, now: Instant) -> Duration {
+        let quiet = |failed: Instant| now.saturating_duration_since(failed) > FORGET + self.next;
+        if self.failed.is_none_or(quiet) {
+            self.next = SHORTEST;
+        }
+        self.failed = Some(now);
+        let pause = self.next;
+        self.next = (pause * 2).min(LONGEST);
+        pause.mul_f64(0.75 + 0.5 * chance())
+    }
+}
+
+/// From 0 to 1. The standard library's only source of chance: seeds of hashers.
+fn chance() -> f64 {
+    let bits = u32::try_from(RandomState::new().build_hasher().finish() >> 32).unwrap_or(0);
+    f64::from(bits) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_and_then_one_a_second() {
+        let now = Instant::now();
+        let mut pace = Pace::steady(now);
+        let waits: Vec<Duration> = (0..22).map(|_| pace.take(now)).collect();
+        assert!(waits.iter().take(20).all(Duration::is_zero), "{waits:?}");
+        assert_eq!(waits[21], Duration::from_secs(2));
+        assert_eq!(
+            pace.take(now + Duration::from_secs(60)),
+            Duration::ZERO,
+            "filled again"
+        );
+    }
+
+    #[test]
+    fn pauses_grow_and_are_forgotten() {
+        let start = Instant::now();
+        let mut backoff = Backoff::default();
+        let pauses: Vec<f64> = (0..9).map(|_| backoff.pause(start).as_secs_f64()).collect();
+        for (n, pause) in pauses.iter().enumerate() {
+            let middle = (0.5 * f64::from(1 << n)).min(30.0);
+            assert!(
+                (0.75 * middle..=1.25 * middle).contains(pause),
+                "{pauses:?}"
+            );
+        }
+        let later = start + Duration::from_secs(91);
+        assert!(backoff.pause(later) < Duration::from_secs(1));
+    }
+}

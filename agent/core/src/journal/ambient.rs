@@ -1,0 +1,342 @@
+//! Pods of ambient mode, the proxy of the node, and the host's part.
+
+use super::About;
+use super::pod::{Cause, PodRef, Writer, contention};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use weir_cni::compile::Engine;
+use weir_cni::log::Level::{self, Debug, Info, Warn};
+use weir_live::{Answer, Proof};
+use weir_zds::Peer;
+
+/// How a pod is that is in the mesh, or should be, or was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// Something has to be known first, such as its address.
+    Waiting,
+    /// Its rules are being made, or compared for the first time.
+    Enrolling,
+    /// Its rules are in force and verified. The proxy, or the host, does not know it yet: its traffic is captured, and
+    /// not answered.
+    Pending,
+    /// Its rules are in force and verified, the proxy has taken it, and probes from the host reach it.
+    Enrolled,
+    /// Its rules cannot be made or verified: its traffic may be in plain text.
+    Failed,
+    /// It does not belong to the mesh any more, and what was made for it is being removed.
+    Leaving,
+}
+
+impl State {
+    pub const ALL: [Self; 6] = [
+        Self::Waiting,
+        Self::Enrolling,
+        Self::Pending,
+        Self::Enrolled,
+        Self::Failed,
+        Self::Leaving,
+    ];
+
+    /// As metrics and `/status.json` have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Enrolling => "enrolling",
+            Self::Pending => "pending",
+            Self::Enrolled => "enrolled",
+            Self::Failed => "failed",
+            Self::Leaving => "leaving",
+        }
+    }
+}
+
+/// What captures the traffic of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Rules of this engine of netfilter.
+    Rules(Engine),
+    /// Programs of eBPF.
+    Ebpf,
+}
+
+impl std::fmt::Display for By {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Rules(engine) => engine.fmt(f),
+            Self::Ebpf => f.write_str("ebpf"),
+        }
+    }
+}
+
+/// A pod that is in the mesh, or should be, or was.
+#[derive(Debug, Clone)]
+pub struct Member {
+    pub pod: PodRef,
+    pub state: State,
+    /// Since when.
+    pub since: SystemTime,
+    /// Which rules it had when they were seen last.
+    pub engine: Option<By>,
+    /// When they were seen to be right, the last time.
+    pub verified_at: Option<SystemTime>,
+    /// Whether a connection of it landed at the proxy, when its rules were written last; `None`: none was made.
+    pub proved: Option<Answer>,
+    /// Why it is not enrolled.
+    pub why: Option<Box<str>>,
+}
+
+/// What the proxy of the node does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proxy {
+    /// How many connections there are.
+    Connections(usize),
+    /// The connections, oldest first, with what each has acknowledged.
+    Peers(Arc<[Peer]>),
+    /// It was told of all pods.
+    Snapshot { added: usize, kept: usize },
+    /// It refuses a pod.
+    Refused { uid: Arc<str>, why: String },
+    /// A connection ended.
+    Closed { why: String },
+    /// Another process wanted to be the proxy.
+    Stranger { why: String },
+    /// The socket was bound, or cannot be.
+    Socket { failure: Option<String> },
+}
+
+/// What happens in ambient mode.
+#[derive(Debug)]
+pub enum Event {
+    /// The pods of the mesh, and how they are.
+    Members { members: Arc<[Member]> },
+    /// A pod is in another state.
+    Turned {
+        pod: PodRef,
+        from: Option<State>,
+        /// `None`: it is no matter of the mesh any more.
+        to: Option<State>,
+        why: Option<String>,
+    },
+    /// Its rules were made or found anew in a namespace, and verified.
+    Enrolled {
+        pod: PodRef,
+        summary: String,
+        took: Duration,
+    },
+    /// Connections were made in its namespace, and this is where they landed.
+    Proved { pod: PodRef, proof: Proof },
+    /// Its rules were not as they should be, and are now.
+    Healed {
+        pod: PodRef,
+        first: String,
+        differences: usize,
+        cause: Cause,
+        by: Option<Writer>,
+        summary: String,
+        /// A Kubernetes event says so too.
+        notify: bool,
+    },
+    /// Something changes its rules again and again: the next repair comes later.
+    Contention {
+        pod: PodRef,
+        times: usize,
+        pause: Duration,
+        by: Option<Writer>,
+    },
+    /// The annotation that other programs read cannot be written. It is tried again.
+    NotAnnotated { pod: PodRef, why: String },
+    /// What changed about a pod was dealt with: `add`, `update`, `delete`.
+    Reconciled { kind: &'static str },
+    /// The plugin handed a pod over, and this was the answer.
+    HandedOver {
+        status: u16,
+        pod: String,
+        why: Option<String>,
+    },
+    /// The proxy.
+    Proxy(Proxy),
+    /// What the host needs for probes is in force, or is not, or had to be made again.
+    Host {
+        failure: Option<String>,
+        healed: Option<String>,
+    },
+}
+
+impl Event {
+    pub(super) fn about(&self) -> About {
+        match self {
+            Self::Members { .. } => About::silent("ambient_members"),
+            Self::Reconciled { .. } => About::silent("ambient_reconciled"),
+            Self::Turned { pod, from, to, why } => turned(pod, *from, *to, why.as_deref()),
+            Self::Enrolled { pod, summary, took } => {
+                let does = format!("is enrolled in ambient mode: {summary}");
+                About::of_pod(Info, "ambient_enrolled", pod, does, None)
+                    .with("milliseconds", took.as_millis())
+            }
+            Self::Proved { pod, proof } => proved(pod, proof),
+            Self::Healed {
+                pod,
+                first,
+                differences,
+                cause,
+                by,
+                summary,
+                notify,
+            } => {
+                let by = by.as_ref().map(|by| format!(", changed by {by}"));
+                let by = by.unwrap_or_default();
+                let does = format!(
+                    "was not captured as it should be{by}: {first} ({differences} differences in all); {summary}"
+                );
+                let reason = notify.then_some("RedirectionRepaired");
+                About::of_pod(Warn, "ambient_healed", pod, does, reason)
+                    .with("cause", cause.name())
+                    .with("differences", differences)
+            }
+            Self::Contention {
+                pod,
+                times,
+                pause,
+                by,
+            } => {
+                let does = contention(*times, *pause, by.as_ref());
+                About::of_pod(
+                    Level::Error,
+                    "ambient_contention",
+                    pod,
+                    does,
+                    Some("RedirectionContended"),
+                )
+            }
+            Self::NotAnnotated { pod, why } => {
+                let does = format!("cannot be annotated: {why}; it is tried again");
+                About::of_pod(Warn, "ambient_not_annotated", pod, does, None)
+            }
+            Self::HandedOver { status, pod, why } => match why {
+                None => About::new(
+                    Debug,
+                    "ambient_handed_over",
+                    format!("pod {pod} was handed over by the plugin"),
+                ),
+                Some(why) => {
+                    let text =
+                        format!("pod {pod} was handed over by the plugin, and is refused: {why}");
+                    About::new(Warn, "ambient_hand_over_refused", text)
+                }
+            }
+            .with("status", status),
+            Self::Proxy(proxy) => of_proxy(proxy),
+            Self::Host {
+                failure: Some(why), ..
+            } => {
+                let text = format!(
+                    "probes of the kubelet do not reach pods of ambient mode: {why}; it is tried again"
+                );
+                About::new(Level::Error, "ambient_host", text)
+            }
+            Self::Host {
+                healed: Some(what), ..
+            } => {
+                let text = format!(
+                    "the rules of the host for probes were not as they should be, and are now: {what}"
+                );
+                About::new(Warn, "ambient_host_healed", text)
+            }
+            Self::Host { .. } => {
+                let text = "the rules of the host for probes of the kubelet are in force";
+                About::new(Info, "ambient_host", text)
+            }
+        }
+    }
+}
+
+fn proved(pod: &PodRef, proof: &Proof) -> About {
+    let first = proof.first_problem().map(ToString::to_string);
+    let first = first.unwrap_or_else(|| "no connection could be made".to_owned());
+    let (level, does, reason) = match proof.answer() {
+        Answer::Yes => (
+            Debug,
+            "is redirected: every connection landed as expected".to_owned(),
+            None,
+        ),
+        Answer::Unknown => (
+            Info,
+            format!("cannot be proved to be redirected: {first}"),
+            None,
+        ),
+        Answer::No => (
+            Level::Error,
+            format!("is not redirected, although its rules are in force: {first}"),
+            Some("RedirectionNotProved"),
+        ),
+    };
+    About::of_pod(level, "ambient_proved", pod, does, reason)
+        .with("answer", proof.answer())
+        .with("connections", proof.checks.len())
+}
+
+fn turned(pod: &PodRef, from: Option<State>, to: Option<State>, why: Option<&str>) -> About {
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    let (level, reason) = match to {
+        Some(State::Failed) => (Warn, Some("AmbientEnrolmentFailed")),
+        Some(State::Pending) => (Warn, None),
+        None => (Info, None),
+        _ => (Debug, None),
+    };
+    let does = match to {
+        Some(State::Failed) => {
+            format!("cannot be enrolled in ambient mode{why}; it is tried again")
+        }
+        Some(State::Leaving) if !why.is_empty() => {
+            format!("leaves ambient mode, and something of it is left{why}; it is tried again")
+        }
+        Some(state) => format!("is {} in ambient mode{why}", state.name()),
+        None => format!("has left ambient mode{why}"),
+    };
+    let name = |state: Option<State>| state.map_or("none", State::name);
+    About::of_pod(level, "ambient_state", pod, does, reason)
+        .with("from", name(from))
+        .with("to", name(to))
+}
+
+fn of_proxy(proxy: &Proxy) -> About {
+    let (level, name, text) = match proxy {
+        Proxy::Connections(count) => (
+            Info,
+            "ztunnel_connected",
+            format!("ztunnel has {count} connections"),
+        ),
+        Proxy::Peers(_) => return About::silent("ztunnel_peers"),
+        Proxy::Snapshot { added, kept } => (
+            Info,
+            "ztunnel_snapshot",
+            format!("ztunnel has taken all pods: {added} with their namespace, {kept} to be kept"),
+        ),
+        Proxy::Refused { uid, why } => (
+            Warn,
+            "ztunnel_refused",
+            format!("ztunnel refuses the pod with the UID {uid}: {why}"),
+        ),
+        Proxy::Closed { why } => (
+            Info,
+            "ztunnel_closed",
+            format!("a connection of ztunnel ended: {why}"),
+        ),
+        Proxy::Stranger { why } => (
+            Warn,
+            "ztunnel_stranger",
+            format!("a connection to the socket of ztunnel was refused: {why}"),
+        ),
+        Proxy::Socket { failure: None } => (
+            Info,
+            "ztunnel_socket",
+            "the socket of ztunnel is bound".to_owned(),
+        ),
+        Proxy::Socket { failure: Some(why) } => (
+            Level::Error,
+            "ztunnel_socket",
+            format!("the socket of ztunnel cannot be bound: {why}; no pod is enrolled until it is"),
+        ),
+    };
+    About::new(level, name, text)
+}

@@ -1,0 +1,170 @@
+//! The watches of pods and namespaces.
+
+use super::About;
+use std::fmt;
+use std::sync::Arc;
+use weir_cni::log::Level::{self, Debug, Info, Warn};
+
+/// Kinds of failure; the label of `weir_pod_watch_restarts_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// No connection, or it broke.
+    Unreachable,
+    /// Token or authority.
+    Credentials,
+    /// Handshake.
+    Tls,
+    /// 401
+    Unauthorized,
+    /// 403
+    Forbidden,
+    /// 410: what we know is too old.
+    Gone,
+    /// Another status.
+    Refused,
+    /// No JSON of these objects, or too much of it.
+    Garbage,
+    /// Nothing is complete within the limit.
+    Slow,
+}
+
+impl Kind {
+    pub const ALL: [Self; 9] = [
+        Self::Unreachable,
+        Self::Credentials,
+        Self::Tls,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::Gone,
+        Self::Refused,
+        Self::Garbage,
+        Self::Slow,
+    ];
+
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Credentials => "credentials",
+            Self::Tls => "tls",
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::Gone => "gone",
+            Self::Refused => "refused",
+            Self::Garbage => "garbage",
+            Self::Slow => "slow",
+        }
+    }
+}
+
+/// What is watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Objects {
+    /// The pods of this node.
+    Pods(Arc<str>),
+    /// All namespaces. What concerns both watches is said once, about pods.
+    Namespaces,
+}
+
+impl Objects {
+    fn level(&self, level: Level) -> Level {
+        match self {
+            Self::Pods(_) => level,
+            Self::Namespaces => Debug,
+        }
+    }
+}
+
+impl fmt::Display for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pods(node) => write!(f, "pods of node {node}"),
+            Self::Namespaces => f.write_str("namespaces"),
+        }
+    }
+}
+
+/// What is new about a watch that works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// The first list is complete.
+    First,
+    /// It failed before.
+    Again,
+    /// An object was changed.
+    Nothing,
+}
+
+/// What happens to the watches.
+#[derive(Debug)]
+pub enum Event {
+    /// There is none, for this reason.
+    Off { why: String },
+    /// It is followed; so many objects are known.
+    Works {
+        of: Objects,
+        known: usize,
+        news: News,
+    },
+    /// It failed, and is tried again.
+    Fails {
+        of: Objects,
+        known: usize,
+        kind: Kind,
+        why: String,
+        /// The failure before was of the same kind.
+        repeated: bool,
+    },
+    /// The API server has no streaming lists, for this reason.
+    Paged { of: Objects, why: String },
+    /// An object that cannot be read, and why.
+    Unreadable { why: String },
+}
+
+impl Event {
+    pub(super) fn about(&self) -> About {
+        match self {
+            Self::Off { why } => About::new(
+                Warn,
+                "watch_off",
+                format!(
+                    "the pods of this node are not watched: {why}; the plugin asks the API server for every pod"
+                ),
+            ),
+            Self::Works { of, known, news } => {
+                let when = match news {
+                    News::First => "now",
+                    News::Again => "again",
+                    News::Nothing => return About::silent("watched"),
+                };
+                let text = format!("the {of} are watched {when}: {known} of them");
+                About::new(of.level(Info), "watch_works", text).with("known", known)
+            }
+            Self::Fails {
+                of,
+                kind,
+                why,
+                repeated,
+                ..
+            } => {
+                let level = match kind {
+                    _ if *repeated => Debug,
+                    // A server forgets what is old; that is no fault.
+                    Kind::Gone => of.level(Info),
+                    _ => of.level(Warn),
+                };
+                let text = format!(
+                    "the {of} are not watched: {why}. It is tried again; meanwhile what is known is used, and for \
+                     other pods the plugin asks the API server itself"
+                );
+                About::new(level, "watch_fails", text).with("kind", kind.label())
+            }
+            Self::Paged { of, why } => {
+                let text = format!(
+                    "this API server has no streaming lists ({why}): the {of} are listed in pages"
+                );
+                About::new(Info, "watch_paged", text)
+            }
+            Self::Unreadable { why } => About::new(Warn, "object_unreadable", why),
+        }
+    }
+}

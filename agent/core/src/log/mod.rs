@@ -1,0 +1,29 @@
+//! What the agent has to say: one line each, as text or JSON, by scope and level.
+
+mod levels;
+mod sink;
+mod subscriber;
+mod target;
+
+pub use levels::Levels;
+pub use sink::Log;
+pub use subscriber::Lines;
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The agent itself.
+    Agent,
+    /// The plugin, through the log socket.
+    Plugin,
+}
+
+impl Scope {
+    /// As in `--log_output_level`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "cni-agent",
+            Self::Plugin => "cni-plugin",
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The pods of this node, as the API server describes them.
+//!
+//! [`PodView`] is what is kept of one pod, [`Pods`] holds all of them: written by one watch, read from any
+//! thread, without waiting for the API server.
+
+mod rest;
+mod seen;
+mod store;
+mod trouble;
+mod view;
+pub mod watch;
+
+pub use store::{NamespaceView, Pods, Writer};
+pub use view::{InitStatus, PodView, Terminated};

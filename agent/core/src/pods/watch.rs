@@ -1,0 +1,246 @@
+//! Follows what the API server says, for as long as the process lives.
+//!
+//! kube's watcher lists and watches; what it leaves open is decided here: how long to pause after a failure,
+//! when what was missed has to be listed anew, and what to do with servers that have no streaming
+//! lists, which refuse them in several ways. Each way leads to a list in pages.
+
+use super::seen::{SeenNamespace, SeenPod, Watched};
+use super::trouble::Trouble;
+use super::{Pods, Writer};
+use crate::api::access::Access;
+use crate::api::connection::Connection;
+use crate::api::pace::Backoff;
+use crate::journal::Journal;
+use crate::journal::watch::{Event as Told, Kind, News, Objects};
+use futures::future::{Either, select};
+use futures::stream::{BoxStream, StreamExt};
+use kube::Api;
+use kube::runtime::watcher::{self, Event};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Objects of a page, which is in memory as a whole: pods of 10 KiB, metadata of 1 KiB.
+const PODS: u32 = 50;
+const NAMESPACES: u32 = 500;
+/// A streaming list that is not complete by then will never be: its server may know the request and
+/// not the mark that ends it.
+const STREAMED: Duration = Duration::from_secs(15);
+
+/// What is followed, and for whom.
+pub struct Watch {
+    /// For pods and for namespaces.
+    connections: [Connection; 2],
+    node: String,
+    pods: Pods,
+    writer: Arc<Mutex<Writer>>,
+    journal: Journal,
+}
+
+impl Watch {
+    /// Asks nobody yet.
+    ///
+    /// # Errors
+    /// The name of the node or the address of the API server cannot be used.
+    pub fn new(access: &Access, node: &str, journal: Journal) -> Result<Self, String> {
+        let odd = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
+        if node.contains(odd) {
+            return Err(format!("NODE_NAME is {node:?}, which is no name of a node"));
+        }
+        let (pods, writer) = Pods::new();
+        Ok(Self {
+            connections: [Connection::new(access)?, Connection::new(access)?],
+            node: node.to_owned(),
+            pods,
+            writer: Arc::new(Mutex::new(writer)),
+            journal,
+        })
+    }
+
+    /// What is seen.
+    pub fn pods(&self) -> Pods {
+        self.pods.clone()
+    }
+
+    /// Never ends. Failures are said and counted, and it is tried again.
+    pub async fn run(self) {
+        let of_node = watcher::Config::default()
+            .page_size(PODS)
+            .fields(&format!("spec.nodeName={}", self.node));
+        let all = watcher::Config::default().page_size(NAMESPACES);
+        let [for_pods, for_namespaces] = &self.connections;
+        let pods = self.follow::<SeenPod>(for_pods, of_node);
+        let namespaces = self.follow::<SeenNamespace>(for_namespaces, all);
+        futures::future::join(pods, namespaces).await;
+    }
+
+    async fn follow<K: Watched>(&self, connection: &Connection, config: watcher::Config) {
+        let mut course = Course::<K> {
+            watch: self,
+            of: K::objects(&self.node),
+            connection,
+            api: Api::all(connection.client()),
+            config,
+            streaming: true,
+            lists: 0,
+            complete: false,
+            seen: false,
+            failing: None,
+            backoff: Backoff::default(),
+        };
+        course.run().await;
+    }
+}
+
+/// One kind of object, and how far its watch is.
+struct Course<'a, K: Watched> {
+    watch: &'a Watch,
+    of: Objects,
+    connection: &'a Connection,
+    api: Api<K>,
+    config: watcher::Config,
+    /// Lists are asked for as a stream.
+    streaming: bool,
+    /// Lists that the current watcher began.
+    lists: u32,
+    /// A list was complete, and nothing since needs a new one.
+    complete: bool,
+    /// A list was complete, ever.
+    seen: bool,
+    /// The last failure, until it works again.
+    failing: Option<Kind>,
+    backoff: Backoff,
+}
+
+/// What came next.
+enum Next<K> {
+    Event(Option<Result<Event<K>, watcher::Error>>),
+    Answered,
+    Late,
+}
+
+impl<K: Watched> Course<'_, K> {
+    async fn run(&mut self) {
+        loop {
+            let stream = self.stream();
+            self.until_broken(stream).await;
+        }
+    }
+
+    fn stream(&mut self) -> BoxStream<'static, Result<Event<K>, watcher::Error>> {
+        let config = match self.streaming {
+            true => self.config.clone().streaming_lists(),
+            false => self.config.clone(),
+        };
+        (self.lists, self.complete) = (0, false);
+        watcher::watcher(self.api.clone(), config).boxed()
+    }
+
+    /// Returns when a new list is needed.
+    async fn until_broken(
+        &mut self,
+        mut stream: BoxStream<'static, Result<Event<K>, watcher::Error>>,
+    ) {
+        let mut answered = self.connection.answered();
+        let begun = Instant::now();
+        loop {
+            let deadline = match self.streaming && !self.complete {
+                true => STREAMED.saturating_sub(begun.elapsed()),
+                // The connection has limits of its own.
+                false => Duration::MAX,
+            };
+            answered.borrow_and_update();
+            let next = {
+                let event = tokio::time::timeout(deadline, stream.next());
+                match select(pin!(event), pin!(answered.changed())).await {
+                    Either::Left((Ok(event), _)) => Next::Event(event),
+                    Either::Left((Err(_), _)) => Next::Late,
+                    Either::Right(_) => Next::Answered,
+                }
+            };
+            let trouble = match next {
+                Next::Event(Some(Ok(event))) => match self.event(event) {
+                    Ok(()) => continue,
+                    Err(trouble) => trouble,
+                },
+                Next::Event(Some(Err(e))) => Trouble::of(&e),
+                // After a failure of a watch that goes on, the server answers again.
+                Next::Answered => {
+                    if self.complete {
+                        self.works();
+                    }
+                    continue;
+                }
+                Next::Late => Trouble::refusal(Kind::Slow, format!("no list within {STREAMED:?}")),
+                Next::Event(None) => return,
+            };
+            let listing = !self.complete;
+            if self.streaming && listing && trouble.refusal {
+                self.streaming = false;
+                let (of, why) = (self.of.clone(), trouble.to_string());
+                self.watch.journal.record(Told::Paged { of, why });
+                return;
+            }
+            self.fails(&trouble);
+            tokio::time::sleep(self.backoff.pause(Instant::now())).await;
+            if listing || trouble.needs_list() {
+                return;
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event<K>) -> Result<(), Trouble> {
+        let watch = self.watch;
+        let mut applied = Ok(());
+        {
+            let mut writer = watch.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            match event {
+                Event::Init => {
+                    K::begin(&mut writer);
+                    self.lists += 1;
+                }
+                Event::InitApply(object) | Event::Apply(object) => {
+                    applied = object.apply(&mut writer);
+                }
+                Event::Delete(object) => object.delete(&mut writer),
+                Event::InitDone => {
+                    K::complete(&mut writer);
+                    self.complete = true;
+                }
+            }
+        }
+        if let Err(why) = applied {
+            watch.journal.record(Told::Unreadable { why });
+        }
+        if self.complete {
+            self.works();
+        } else if self.streaming && self.lists > 1 {
+            // kube begins again at once, for ever.
+            return Err(Trouble::refusal(Kind::Slow, "its list ends before its end"));
+        }
+        Ok(())
+    }
+
+    fn works(&mut self) {
+        let news = match (self.failing.take(), std::mem::replace(&mut self.seen, true)) {
+            (Some(_), _) => News::Again,
+            (None, false) => News::First,
+            (None, true) => News::Nothing,
+        };
+        self.watch.journal.record(Told::Works {
+            of: self.of.clone(),
+            known: K::known(&self.watch.pods),
+            news,
+        });
+    }
+
+    fn fails(&mut self, trouble: &Trouble) {
+        self.watch.journal.record(Told::Fails {
+            of: self.of.clone(),
+            known: K::known(&self.watch.pods),
+            kind: trouble.kind,
+            why: trouble.to_string(),
+            repeated: self.failing.replace(trouble.kind) == Some(trouble.kind),
+        });
+    }
+}

@@ -1,0 +1,122 @@
+//! Addresses that more than one live pod of the node claims, and UIDs that are another pod's.
+
+use crate::pods::PodView;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Who claims which address, and whose UIDs there are.
+#[derive(Debug, Default)]
+pub struct Claims {
+    addresses: BTreeMap<IpAddr, Vec<Arc<PodView>>>,
+    /// `metadata.uid` of all pods, whatever became of them.
+    uids: BTreeSet<String>,
+}
+
+impl Claims {
+    /// Of pods that have not ended and are not ending. Those with the node's network all have its addresses.
+    pub fn of(views: &[Arc<PodView>]) -> Self {
+        let mut claims = Self {
+            uids: views.iter().map(|view| view.uid().to_owned()).collect(),
+            ..Self::default()
+        };
+        let ended =
+            |view: &PodView| view.deleting || matches!(view.phase.as_str(), "Succeeded" | "Failed");
+        for view in views {
+            if ended(view) || view.pod.spec.host_network {
+                continue;
+            }
+            for address in view.addresses() {
+                claims
+                    .addresses
+                    .entry(address)
+                    .or_default()
+                    .push(Arc::clone(view));
+            }
+        }
+        claims
+    }
+
+    /// That no other pod claims an address of this one, and that this one does not call itself the mirror of another. Which
+    /// of two is right about an address nobody here can tell: what the API server knows of one of them is out of date.
+    ///
+    /// # Errors
+    /// The address, and who else claims it; the UID.
+    pub fn check(&self, view: &PodView) -> Result<(), String> {
+        let mut uids = view.pod.uids().filter(|uid| *uid != view.uid());
+        if let Some(uid) = uids.find(|uid| self.uids.contains(*uid)) {
+            return Err(format!(
+                "its annotation kubernetes.io/config.mirror has the UID {uid} of another pod: nothing is written to \
+                 either by that name; remove the annotation"
+            ));
+        }
+        for address in view.addresses() {
+            let all = self.addresses.get(&address).map_or(&[][..], Vec::as_slice);
+            if let Some(other) = all.iter().find(|other| other.uid() != view.uid()) {
+                return Err(format!(
+                    "the address {address} is claimed by pod {}/{} too: nothing is written to either until only one has it",
+                    other.namespace(),
+                    other.name()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, address: &str, change: impl FnOnce(&mut PodView)) -> Arc<PodView> {
+        let mut view = PodView::default();
+        view.pod.metadata.name = name.into();
+        view.pod.metadata.uid = format!("uid-{name}");
+        view.pod.status.pod_ip = address.parse().ok();
+        view.phase = "Running".into();
+        change(&mut view);
+        Arc::new(view)
+    }
+
+    #[test]
+    fn a_mirror_of_another_pod() {
+        let web = pod("web", "10.0.0.1", |_| {});
+        let mirror = |uid: &str| {
+            pod("mirror", "10.0.0.2", |v| {
+                v.pod.spec.node_name = "node1".into();
+                let annotation = ("kubernetes.io/config.mirror".to_owned(), uid.to_owned());
+                v.pod.metadata.annotations.extend([annotation]);
+                let node = weir_cni::pod::OwnerReference {
+                    kind: "Node".into(),
+                    name: "node1".into(),
+                };
+                v.pod.metadata.owner_references.push(node);
+            })
+        };
+        let (own, others) = (mirror("of-the-file"), mirror("uid-web"));
+        assert_eq!(Claims::of(&[web.clone(), own.clone()]).check(&own), Ok(()));
+        let claims = Claims::of(&[web.clone(), others.clone()]);
+        assert!(claims.check(&others).is_err_and(|e| e.contains("uid-web")));
+        assert_eq!(claims.check(&web), Ok(()));
+    }
+
+    #[test]
+    fn only_live_pods_with_a_network_of_their_own_claim() {
+        let web = pod("web", "10.0.0.1", |_| {});
+        let others = [
+            pod("deleted", "10.0.0.1", |v| v.deleting = true),
+            pod("done", "10.0.0.1", |v| v.phase = "Succeeded".into()),
+            pod("host", "10.0.0.1", |v| v.pod.spec.host_network = true),
+            pod("else", "10.0.0.2", |_| {}),
+        ];
+        let mut all = vec![Arc::clone(&web)];
+        all.extend(others);
+        assert_eq!(Claims::of(&all).check(&web), Ok(()));
+        all.push(pod("thief", "10.0.0.1", |v| v.phase = "Pending".into()));
+        let error = Claims::of(&all).check(&web).unwrap_err();
+        assert!(
+            error.contains("10.0.0.1") && error.contains("/thief"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! The container runtime, asked over CRI where it looks for CNI plugins and their configurations.
+//!
+//! ```text
+//! call     one gRPC call over its socket: runtime.v1.RuntimeService/Status, verbose       -> bytes
+//! message  StatusResponse.info                                                             -> texts by name
+//! config   containerd's own configuration among them                                      -> Directories
+//! place    a directory of the node as this process sees it, through a container's mounts  -> path, or what to do
+//! ```
+//! CRI has no field for it. containerd (1.6 to 2.x) shows its configuration in a verbose status; a runtime that
+//! does not is no fault: the defaults stay.
+
+pub mod call;
+mod config;
+mod message;
+mod place;
+
+use crate::settings::Resolved;
+use crate::thread::runtime;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Setting that names the socket.
+pub const SOCKET: &str = "WEIR_CRI_SOCKET";
+/// Settings that the answer is for.
+const BIN_DIR: &str = "WEIR_MOUNTED_CNI_BIN_DIR";
+const NET_DIR: &str = "MOUNTED_CNI_NET_DIR";
+
+/// `runtime.v1.RuntimeService/Status` of k8s.io/cri-api.
+const METHOD: &str = "/runtime.v1.RuntimeService/Status";
+/// `StatusRequest{verbose: true}`: field 1, a varint.
+const VERBOSE: [u8; 2] = [0x08, 0x01];
+/// The whole exchange: at start it holds everything else up.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Directories as the node has them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Directories {
+    /// Of plugins, in the order in which they are searched.
+    bin: Vec<String>,
+    /// Of configurations.
+    net: String,
+}
+
+/// Puts what the runtime says in the place of defaults. What an operator set stays, and when both are set nobody is
+/// asked. What goes wrong is a note on the setting: the default stays.
+pub fn fill(resolved: &mut Resolved) {
+    let socket = resolved.text(SOCKET).to_owned();
+    let wanted = [BIN_DIR, NET_DIR].map(|name| resolved.is_default(name));
+    if socket.is_empty() || wanted == [false, false] {
+        return;
+    }
+    let answer = match ask(&socket) {
+        Ok(answer) => answer,
+        Err(why) => {
+            let note = format!(
+                "the container runtime is of no help: {why}; {NET_DIR} and {BIN_DIR} are as if it were not set"
+            );
+            return resolved.note(SOCKET, note);
+        }
+    };
+    let root = resolved.text("WEIR_HOST_ROOT").to_owned();
+    let net = [answer.net];
+    let found = [
+        (BIN_DIR, &answer.bin[..], "cniBinDir"),
+        (NET_DIR, &net[..], "cniConfDir"),
+    ];
+    for ((name, dirs, value), wanted) in found.into_iter().zip(wanted) {
+        if !wanted {
+            continue;
+        }
+        match place::find(Path::new(&root), Path::new(resolved.text(name)), dirs) {
+            Ok(path) => resolved.by_runtime(name, path.to_string_lossy().into_owned()),
+            Err(why) => resolved.note(name, place::remedy(&why, dirs, name, value)),
+        }
+    }
+}
+
+fn ask(socket: &str) -> Result<Directories, String> {
+    let path = path_of(socket)?;
+    let told = |why: String| format!("{}: {why}", path.display());
+    let runtime = runtime::of_one_thread("pod").map_err(|e| told(e.to_string()))?;
+    let call = call::unary(&path, METHOD, &VERBOSE);
+    // The timer is the runtime's.
+    let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, call).await });
+    let answer = answer.map_err(|_| told(format!("no answer within {PATIENCE:?}")))?;
+    let info = answer.and_then(|bytes| message::info(&bytes).map_err(str::to_owned));
+    config::directories(&info.map_err(told)?).map_err(told)
+}
+
+/// As the kubelet takes it, or a bare path.
+fn path_of(socket: &str) -> Result<PathBuf, String> {
+    let path = Path::new(socket.strip_prefix("unix://").unwrap_or(socket));
+    match path.is_absolute() {
+        true => Ok(path.to_owned()),
+        false => Err(format!(
+            "{socket:?} is no path of a socket; give one like /run/containerd/containerd.sock"
+        )),
+    }
+}

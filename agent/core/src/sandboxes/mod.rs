@@ -1,0 +1,246 @@
+//! The network namespace of a pod: where it is, and how that is known.
+//!
+//! `Sandboxes` holds the namespaces that were found, by the UID of the pod. Sources, the best first:
+//!
+//! - the plugin, which the container runtime gave the namespace at ADD;
+//! - what was found before, while it is still the pod's;
+//! - the processes of the node (`place`).
+//!
+//! Whatever the source is, a namespace is only a pod's when it was not made below the pod, in a user namespace that one of
+//! its users made, and has all addresses of the pod; the host's is none (`weir_cni::redirection::Sandbox` refuses it). A descriptor keeps
+//! a namespace alive, so it is closed when the pod is gone.
+
+mod cgroup;
+pub mod claims;
+pub mod cri;
+pub mod named;
+pub mod place;
+
+use place::{Identity, Place, Processes, Scan, not_nested, owns};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use weir_cni::plugin::NetnsOfPod;
+use weir_cni::redirection::Sandbox;
+use weir_netlink::{Netns, NetnsId};
+
+/// Where a container of Istio's chart has parts of the node's root.
+const HOST: &str = "/host";
+
+/// How it is known whose namespace it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Source {
+    /// The plugin said so at ADD; the file by which this process sees it.
+    Plugin(PathBuf),
+    /// A process of the pod lives in it.
+    Process(Place),
+}
+
+/// A namespace that is a pod's.
+#[derive(Debug)]
+pub struct Held {
+    /// Checked to be none of the host.
+    pub sandbox: Sandbox,
+    source: Source,
+}
+
+impl Held {
+    /// What tells it from every other one.
+    pub fn id(&self) -> NetnsId {
+        self.sandbox.netns().id()
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.sandbox.netns().as_fd()
+    }
+}
+
+/// All that are known; clones are the same.
+#[derive(Debug, Clone)]
+pub struct Sandboxes(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    processes: Processes,
+    state: Mutex<State>,
+    /// The processes of the node, and when the look at them began.
+    scan: Mutex<Option<(Instant, Arc<Scan>)>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: BTreeMap<String, Arc<Held>>,
+    /// What the plugin said last, until it was looked at.
+    announced: BTreeMap<String, NetnsOfPod>,
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in here panics half-way.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sandboxes {
+    /// Of this node; none is known yet.
+    pub fn of_node() -> Self {
+        Self(Arc::new(Shared {
+            processes: Processes::of_node(),
+            state: Mutex::default(),
+            scan: Mutex::default(),
+        }))
+    }
+
+    /// The plugin adds a pod to the mesh in this namespace. What was known of the pod before is of an older sandbox.
+    pub fn announce(&self, uid: &str, netns: NetnsOfPod) {
+        let mut state = locked(&self.0.state);
+        state.held.remove(uid);
+        state.announced.insert(uid.to_owned(), netns);
+    }
+
+    /// The same from a plugin that tells the path only.
+    ///
+    /// # Errors
+    /// There is no such file here or below the root of the node.
+    pub fn announce_path(&self, uid: &str, path: &Path) -> Result<(), String> {
+        let found = self
+            .places(path)
+            .into_iter()
+            .find_map(|place| id_of(&place));
+        let Some(NetnsId { dev, ino }) = found else {
+            return Err(format!(
+                "the network namespace {} is not seen by this agent; its directory has to be mounted below {HOST}",
+                path.display()
+            ));
+        };
+        let path = path.to_owned();
+        self.announce(uid, NetnsOfPod { path, dev, ino });
+        Ok(())
+    }
+
+    /// Where a path of the runtime may be seen by this process.
+    fn places(&self, path: &Path) -> Vec<PathBuf> {
+        let Ok(below) = path.strip_prefix("/") else {
+            return Vec::new();
+        };
+        let of_node = self.0.processes.root_of_node().join(below);
+        vec![path.to_owned(), Path::new(HOST).join(below), of_node]
+    }
+
+    /// Forgets the namespaces of all other pods.
+    pub fn retain(&self, uids: &BTreeSet<&str>) {
+        let mut state = locked(&self.0.state);
+        state.held.retain(|uid, _| uids.contains(uid.as_str()));
+        state.announced.retain(|uid, _| uids.contains(uid.as_str()));
+        drop(state);
+        *locked(&self.0.scan) = None;
+    }
+
+    /// The namespace that was found before, while it is surely the pod's.
+    pub fn kept(&self, pod: &Identity) -> Option<Arc<Held>> {
+        let held = locked(&self.0.state).held.get(pod.uid()?).cloned()?;
+        self.is_there(&held, pod).then_some(held)
+    }
+
+    /// The namespace of a pod. The processes of the node are listed anew when that was not done since `since`.
+    ///
+    /// # Errors
+    /// There is none that is surely the pod's, or there are several; which condition does not hold.
+    pub fn find(&self, pod: &Identity, since: Instant) -> Result<Arc<Held>, String> {
+        let announced = pod
+            .uid()
+            .and_then(|uid| locked(&self.0.state).announced.remove(uid));
+        let known = match announced.and_then(|netns| self.announced(&netns, pod)) {
+            Some(held) => Some(Arc::new(held)),
+            None => self.kept(pod),
+        };
+        let held = match known.filter(|held| is_owner(held, pod).is_ok()) {
+            Some(held) => held,
+            None => {
+                let place = self.0.processes.find(&*self.scan(since)?, pod)?;
+                Arc::new(Held {
+                    sandbox: self.0.processes.open(&place, pod)?,
+                    source: Source::Process(place),
+                })
+            }
+        };
+        if let Some(uid) = pod.uid() {
+            let mut state = locked(&self.0.state);
+            state.held.insert(uid.to_owned(), Arc::clone(&held));
+        }
+        Ok(held)
+    }
+
+    /// That the namespace is still the pod's, addresses included.
+    ///
+    /// # Errors
+    /// It is not, or that cannot be read.
+    pub fn check(&self, held: &Held, pod: &Identity) -> Result<(), String> {
+        match (self.is_there(held, pod), &held.source) {
+            (true, _) => is_owner(held, pod),
+            (false, Source::Process(_)) => {
+                Err("its process ended while its rules were read".to_owned())
+            }
+            (false, Source::Plugin(path)) => Err(format!(
+                "{} was removed while its rules were read",
+                path.display()
+            )),
+        }
+    }
+
+    fn is_there(&self, held: &Held, pod: &Identity) -> bool {
+        match &held.source {
+            Source::Process(place) => self.0.processes.is_there(place, pod),
+            // While it is held, nothing else gets its number.
+            Source::Plugin(path) => id_of(path).is_some_and(|id| id == held.id()),
+        }
+    }
+
+    /// What the plugin saw, opened by its path here or below the root of the node. `None`: it is not seen here, or is not
+    /// what the plugin saw; the other sources are asked then.
+    fn announced(&self, netns: &NetnsOfPod, pod: &Identity) -> Option<Held> {
+        let id = NetnsId {
+            dev: netns.dev,
+            ino: netns.ino,
+        };
+        let mut places = self.places(&netns.path).into_iter();
+        let path = places.find(|path| id_of(path) == Some(id))?;
+        let opened = Netns::open(&path).ok().filter(|opened| opened.id() == id)?;
+        not_nested(&opened, pod).ok()?;
+        Some(Held {
+            sandbox: Sandbox::of(opened).ok()?,
+            source: Source::Plugin(path),
+        })
+    }
+
+    fn scan(&self, since: Instant) -> Result<Arc<Scan>, String> {
+        let mut scan = locked(&self.0.scan);
+        if let Some((_, scan)) = scan.as_ref().filter(|(begun, _)| *begun >= since) {
+            return Ok(Arc::clone(scan));
+        }
+        let begun = Instant::now();
+        let new = Arc::new(self.0.processes.scan()?);
+        *scan = Some((begun, Arc::clone(&new)));
+        Ok(new)
+    }
+}
+
+/// Whether the namespace has the pod's addresses. While a pod is added nobody may know them but the runtime, whose word
+/// about the namespace is enough then.
+fn is_owner(held: &Held, pod: &Identity) -> Result<(), String> {
+    match (&held.source, pod.addresses.is_empty()) {
+        (Source::Plugin(_), true) => Ok(()),
+        _ => owns(&held.sandbox, pod),
+    }
+}
+
+fn id_of(path: &Path) -> Option<NetnsId> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some(NetnsId {
+        dev: meta.dev(),
+        ino: meta.ino(),
+    })
+}

@@ -1,0 +1,62 @@
+//! The network namespace of a pod of this node by its name, without an API server.
+//!
+//! The kubelet keeps a directory for the logs of each pod, `/var/log/pods/NAMESPACE_NAME_UID`. The UID is part of the
+//! pod's control group, which its processes are found by, as the node agent finds them.
+
+use super::place::{Identity, Processes};
+use std::path::PathBuf;
+use weir_netlink::Netns;
+
+/// Where the kubelet keeps logs of pods (`podLogsDir`).
+const LOGS: &str = "var/log/pods";
+/// Pods of one name: the one that runs, and earlier ones whose logs are not yet removed.
+const SAME_NAME: usize = 64;
+
+/// The namespace of the pod that runs now.
+///
+/// # Errors
+/// The kubelet knows no pod of this name on this node, none of its processes runs, or may be looked at.
+pub fn find(namespace: &str, name: &str) -> Result<Netns, String> {
+    let remedy = "name its network namespace: weir verify netns /proc/PID/ns/net --live";
+    let processes = Processes::of_node();
+    let uids = uids(processes.root_of_node().join(LOGS), namespace, name)
+        .map_err(|why| format!("{why}; {remedy}"))?;
+    let scan = processes.scan()?;
+    let mut why = format!("the kubelet has no pod {namespace}/{name} on this node");
+    for uid in uids {
+        let identity = Identity::called(&uid);
+        let found = processes.find(&scan, &identity);
+        match found.and_then(|place| processes.open(&place, &identity)) {
+            Ok(sandbox) => return sandbox.netns().try_clone().map_err(|e| e.to_string()),
+            Err(e) => why = format!("pod {namespace}/{name} ({uid}): {e}"),
+        }
+    }
+    Err(format!("{why}; {remedy}"))
+}
+
+fn uids(logs: PathBuf, namespace: &str, name: &str) -> Result<Vec<String>, String> {
+    let entries =
+        std::fs::read_dir(&logs).map_err(|e| format!("cannot list {}: {e}", logs.display()))?;
+    let prefix = format!("{namespace}_{name}_");
+    let names = entries.flatten().map(|e| e.file_name());
+    let uids = names.filter_map(|n| Some(n.to_str()?.strip_prefix(&prefix)?.to_owned()));
+    Ok(uids.take(SAME_NAME).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_of_logs_names_the_uid() {
+        let dir = weir_testing::TempDir::new();
+        for name in ["shop_web_1", "shop_web-2_2", "other_web_3", "shop_web_4"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let mut found = uids(dir.path().to_owned(), "shop", "web").unwrap();
+        found.sort();
+        assert_eq!(found, ["1", "4"]);
+        let missing = uids(dir.path().join("none"), "shop", "web").unwrap_err();
+        assert!(missing.starts_with("cannot list"), "{missing}");
+    }
+}

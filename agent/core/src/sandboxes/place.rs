@@ -1,0 +1,383 @@
+//! The network namespace of a pod: whose it is, and that it has the pod's addresses.
+//!
+//! Nobody tells an agent which namespace a pod has: the runtime does not know this agent. An address alone proves
+//! nothing: an ordinary user in any pod may make a namespace and give it every address there is. So a namespace is
+//! a pod's only when
+//!
+//! - a process in it belongs to the pod, by the control group that the kubelet made for the pod's UID ([`cgroup`]);
+//! - it was not made below the pod, in a user namespace that one of its users made; and
+//! - it has all addresses of the pod.
+//!
+//! Where that holds for two of them, neither is taken.
+
+use super::cgroup;
+use crate::pods::PodView;
+use caps::{CapSet, Capability};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use weir_cni::redirection::Sandbox;
+use weir_netlink::{Netns, NetnsId};
+
+/// Where the processes of the node are seen by a container; without that mount, `/proc`.
+const HOST_PROC: &str = "/host/proc";
+/// Namespaces with processes of one pod whose addresses are read, those that were made below the pod not counted: of
+/// these any user of the pod may make as many as it likes. A pod that runs containers of its own has some.
+const NAMESPACES: usize = 256;
+/// Bytes of `/proc/PID/cgroup` and `/proc/PID/stat`: the kernel's paths have up to 4 KiB, in some ten hierarchies.
+const FILE: u64 = 128 << 10;
+
+/// What tells the network namespace of a pod from all others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Identity {
+    /// UIDs by which the kubelet calls the pod.
+    uids: Vec<String>,
+    /// `hostUsers: false`: its namespaces belong to a user namespace of its own.
+    own_users: bool,
+    /// All of them have to be in its namespace.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Identity {
+    /// Of a pod as the API server describes it.
+    pub fn of(view: &PodView) -> Self {
+        Self {
+            uids: view.pod.uids().map(str::to_owned).collect(),
+            own_users: view.host_users == Some(false),
+            addresses: view.addresses(),
+        }
+    }
+
+    /// Of a pod of which only the UID is known.
+    pub fn called(uid: &str) -> Self {
+        Self {
+            uids: vec![uid.to_owned()],
+            ..Self::default()
+        }
+    }
+
+    /// The same pod with these addresses, while the API server knows none.
+    pub fn or_addresses(mut self, told: &[IpAddr]) -> Self {
+        if self.addresses.is_empty() {
+            self.addresses = told.to_vec();
+        }
+        self
+    }
+
+    /// The UID of the API object; pods without one cannot be told from others.
+    pub fn uid(&self) -> Option<&str> {
+        self.uids.first().map(String::as_str)
+    }
+
+    fn is_called(&self, uid: &str) -> bool {
+        self.uids.iter().any(|known| known == uid)
+    }
+
+    fn list(&self) -> String {
+        let texts: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
+        texts.join(" and ")
+    }
+}
+
+/// The processes of the node.
+#[derive(Debug, Clone)]
+pub struct Processes {
+    root: PathBuf,
+}
+
+/// A namespace, and a process that lives in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    id: NetnsId,
+    pid: u32,
+    /// When the process started, in ticks since boot.
+    started: u64,
+}
+
+/// Where processes of pods live, outside of the node's own namespace.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// By UID and namespace the oldest process.
+    oldest: BTreeMap<(String, NetnsId), Place>,
+    /// All namespaces, of whomever.
+    seen: BTreeSet<NetnsId>,
+    /// Processes whose namespace may not be looked at, by the UID of the pod that their control group names.
+    hidden: BTreeMap<Option<String>, usize>,
+}
+
+impl Processes {
+    /// Those of the node, or of this machine where there is no mount of the node's.
+    pub fn of_node() -> Self {
+        let host = Path::new(HOST_PROC);
+        let root = match host.join("1").is_dir() {
+            true => host,
+            false => Path::new("/proc"),
+        };
+        Self {
+            root: root.to_owned(),
+        }
+    }
+
+    /// The node's files, through its first process.
+    pub fn root_of_node(&self) -> PathBuf {
+        self.root.join("1/root")
+    }
+
+    /// Whether a place is still what it was: the process lives, in that namespace, and belongs to the pod.
+    pub fn is_there(&self, place: &Place, pod: &Identity) -> bool {
+        self.is_of(place, pod) && self.look(place.pid).is_ok_and(|now| now == *place)
+    }
+
+    /// The namespace of a place, held, and found to be the pod's while it is.
+    ///
+    /// # Errors
+    /// The process is gone, lives in another one, or does not belong to the pod; the namespace is the host's, or
+    /// was made below the pod. It cannot be told.
+    pub fn open(&self, place: &Place, pod: &Identity) -> Result<Sandbox, String> {
+        let netns = Netns::open(&self.link(place.pid)).map_err(|e| e.to_string())?;
+        // As long as it is held, nothing else gets its number. The process is looked at afterwards: had its number
+        // been given away in between, it would have started at another time.
+        if netns.id() != place.id || Some(netns.id()) == self.host() || !self.is_there(place, pod) {
+            return Err(format!("process {} is not of the pod any more", place.pid));
+        }
+        not_nested(&netns, pod)?;
+        Sandbox::of(netns).map_err(|e| e.to_string())
+    }
+
+    /// Looks at every process once.
+    ///
+    /// # Errors
+    /// The processes cannot be listed.
+    pub fn scan(&self) -> Result<Scan, String> {
+        let entries = fs::read_dir(&self.root)
+            .map_err(|e| format!("cannot list {}: {e}", self.root.display()))?;
+        let names = entries.flatten().map(|e| e.file_name());
+        let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
+        let host = self.host();
+        let mut scan = Scan::default();
+        for pid in pids {
+            match self.look(pid) {
+                Ok(place) if Some(place.id) == host => {}
+                Ok(place) => scan.add(place, self.pod_of(pid)),
+                Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+                    *scan.hidden.entry(self.pod_of(pid)).or_default() += 1;
+                }
+                // It ended meanwhile, or is a kernel thread without namespaces.
+                Err(_) => {}
+            }
+        }
+        Ok(scan)
+    }
+
+    /// The namespace of a pod.
+    ///
+    /// # Errors
+    /// There is none that is surely the pod's, or there are several; which condition does not hold.
+    pub fn find(&self, scan: &Scan, pod: &Identity) -> Result<Place, String> {
+        let (mut found, mut other, mut looked_at) = (Vec::new(), None, 0);
+        for place in scan.of(pod) {
+            let owned = self.open(&place, pod).and_then(|sandbox| {
+                looked_at += 1;
+                owns(&sandbox, pod)
+            });
+            if looked_at > NAMESPACES {
+                return Err(format!(
+                    "processes of the pod live in more than {NAMESPACES} network namespaces that were not made by its \
+                     users, and no more are looked at"
+                ));
+            }
+            match owned {
+                Ok(()) => found.push(place),
+                Err(why) => _ = other.get_or_insert(why),
+            }
+        }
+        match &found[..] {
+            [place] => Ok(*place),
+            [] => Err(scan.missing(pod, other)),
+            several => {
+                let ids: Vec<String> = several.iter().map(|p| p.id.to_string()).collect();
+                Err(format!(
+                    "{} each have a process of the pod and the addresses {}: which one is the pod's cannot be told, \
+                     so nothing is written to any",
+                    ids.join(" and "),
+                    pod.list()
+                ))
+            }
+        }
+    }
+
+    fn link(&self, pid: u32) -> PathBuf {
+        self.root.join(format!("{pid}/ns/net"))
+    }
+
+    /// The node's own namespace.
+    fn host(&self) -> Option<NetnsId> {
+        self.look(1).ok().map(|place| place.id)
+    }
+
+    fn look(&self, pid: u32) -> std::io::Result<Place> {
+        let meta = fs::metadata(self.link(pid))?;
+        let id = NetnsId {
+            dev: meta.dev(),
+            ino: meta.ino(),
+        };
+        let started = start_time(&self.read(pid, "stat")?);
+        let started = started.ok_or(std::io::ErrorKind::InvalidData)?;
+        Ok(Place { id, pid, started })
+    }
+
+    /// UID of the pod that a process belongs to.
+    fn pod_of(&self, pid: u32) -> Option<String> {
+        cgroup::pod(&self.read(pid, "cgroup").ok()?)
+    }
+
+    fn is_of(&self, place: &Place, pod: &Identity) -> bool {
+        let uid = self.pod_of(place.pid);
+        uid.is_some_and(|uid| pod.is_called(&uid))
+    }
+
+    fn read(&self, pid: u32, name: &str) -> std::io::Result<String> {
+        let file = fs::File::open(self.root.join(format!("{pid}/{name}")))?;
+        let mut bytes = Vec::new();
+        file.take(FILE).read_to_end(&mut bytes)?;
+        // Names of programs and control groups may be any bytes.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+impl Scan {
+    fn add(&mut self, place: Place, uid: Option<String>) {
+        self.seen.insert(place.id);
+        let Some(uid) = uid else {
+            return;
+        };
+        let known = self.oldest.entry((uid, place.id)).or_insert(place);
+        if place.started < known.started {
+            *known = place;
+        }
+    }
+
+    /// Where processes of this pod live.
+    fn of(&self, pod: &Identity) -> impl Iterator<Item = Place> {
+        let all = self.oldest.iter();
+        all.filter(|((uid, _), _)| pod.is_called(uid))
+            .map(|(_, place)| *place)
+    }
+
+    /// Why no namespace is the pod's. A missing capability is named alone where it explains that: control groups can be
+    /// read without it, namespaces cannot.
+    fn missing(&self, pod: &Identity, other: Option<String>) -> String {
+        let may_be_of_pod = |uid: &Option<String>| uid.as_ref().is_none_or(|u| pod.is_called(u));
+        let hidden = self.hidden.iter().filter(|(uid, _)| may_be_of_pod(uid));
+        let (named, unnamed): (Vec<_>, Vec<_>) = hidden.partition(|(uid, _)| uid.is_some());
+        let (of_pod, unknown) = (sum(&named), sum(&unnamed));
+        if of_pod > 0 && other.is_none() {
+            return format!(
+                "the network namespace of this pod's processes may not be looked at: {}",
+                withheld()
+            );
+        }
+        let pods_are_named = !self.oldest.is_empty() || self.hidden.keys().any(|uid| uid.is_some());
+        let why = match other {
+            Some(first) => first,
+            None if !pods_are_named && !self.seen.is_empty() => {
+                "no process of this node is in a control group that names a pod; the kubelet makes them unless it \
+                 runs with cgroupsPerQOS: false"
+                    .to_owned()
+            }
+            None => format!(
+                "no process is in a control group of the UID {}",
+                pod.uids.join(" or ")
+            ),
+        };
+        let hidden = match of_pod + unknown {
+            0 => String::new(),
+            n => format!("; {n} processes may not be looked at: {}", withheld()),
+        };
+        format!(
+            "none of the {} network namespaces of pods has a process of this pod and has the addresses {}: {why}{hidden}",
+            self.seen.len(),
+            pod.list()
+        )
+    }
+}
+
+fn sum(hidden: &[(&Option<String>, &usize)]) -> usize {
+    hidden.iter().map(|(_, count)| **count).sum()
+}
+
+/// Why the kernel shows no namespace of a process of another user (`PTRACE_MODE_READ_FSCREDS`, `ptrace(2)`).
+fn withheld() -> &'static str {
+    match caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_PTRACE) {
+        Ok(false) => "this agent lacks CAP_SYS_PTRACE; add it to the container's capabilities",
+        _ => {
+            "this agent has CAP_SYS_PTRACE, so a security module (AppArmor, SELinux) refuses it; its audit log names \
+             the profile"
+        }
+    }
+}
+
+/// Refuses a namespace that was made below the pod, by a process in a user namespace of its own.
+pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), String> {
+    let depth = netns.user_namespace_depth().map_err(|e| e.to_string())?;
+    match (depth, pod.own_users) {
+        (Some(0), _) | (Some(1), true) => Ok(()),
+        (Some(_), _) => Err(format!(
+            "{} belongs to a user namespace that was made inside of the pod",
+            netns.id()
+        )),
+        (None, _) => Err(format!(
+            "{} belongs to a user namespace outside of this agent's",
+            netns.id()
+        )),
+    }
+}
+
+/// Whether the namespace has all addresses of the pod; without any it belongs to nobody.
+///
+/// # Errors
+/// It has not, or cannot be read.
+pub fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), String> {
+    let have = sandbox.addresses().map_err(|e| e.to_string())?;
+    let wanted = &pod.addresses;
+    match !wanted.is_empty() && wanted.iter().all(|w| have.contains(w)) {
+        true => Ok(()),
+        false => Err(format!(
+            "{} does not have the addresses {}",
+            sandbox.netns().id(),
+            pod.list()
+        )),
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`. The second, the program's name, may hold anything.
+fn start_time(stat: &str) -> Option<u64> {
+    let (_, after) = stat.rsplit_once(')')?;
+    after.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::start_time;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let rest = "S 1 2 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+        for name in ["sleep", "a b", ") 1 (", "(("] {
+            assert_eq!(
+                start_time(&format!("7 ({name}) {rest}")),
+                Some(4711),
+                "{name}"
+            );
+        }
+        assert_eq!(start_time("7 (x) S 1"), None);
+        assert_eq!(start_time(""), None);
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        assert!(start_time(&own).unwrap() > 0, "{own}");
+    }
+}

@@ -1,0 +1,82 @@
+//! One value of the table, checked. What it is for is known to the room that asks.
+
+use super::Resolved;
+use std::fmt;
+use std::path::PathBuf;
+
+/// A setting that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingError {
+    /// Its variable or flag.
+    pub name: &'static str,
+    /// Its text.
+    pub text: String,
+    /// Why not, and what would do.
+    pub reason: String,
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "setting {} is {:?}: {}",
+            self.name, self.text, self.reason
+        )
+    }
+}
+
+impl std::error::Error for SettingError {}
+
+impl Resolved {
+    /// An error about this setting.
+    pub fn refused(&self, name: &'static str, reason: impl Into<String>) -> SettingError {
+        SettingError {
+            name,
+            text: self.text(name).to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    /// A whole number.
+    pub fn number(&self, name: &'static str) -> Result<i64, SettingError> {
+        self.int(name)
+            .ok_or_else(|| self.refused(name, "it is no whole number"))
+    }
+
+    /// A port that a server can listen on.
+    pub fn port(&self, name: &'static str) -> Result<u16, SettingError> {
+        u16::try_from(self.number(name)?)
+            .ok()
+            .filter(|p| *p > 0)
+            .ok_or_else(|| self.refused(name, "it is no port; give a number from 1 to 65535"))
+    }
+
+    /// `chmod(2)`
+    pub fn mode(&self, name: &'static str) -> Result<u32, SettingError> {
+        u32::try_from(self.number(name)?)
+            .ok()
+            .filter(|m| *m <= 0o7777)
+            .ok_or_else(|| self.refused(name, "it is no file mode; give one like 0600"))
+    }
+
+    /// The path of a directory.
+    pub fn path(&self, name: &'static str) -> Result<PathBuf, SettingError> {
+        match self.text(name) {
+            "" => Err(self.refused(name, "it is empty; give a directory, or leave it out")),
+            text if text.contains('\0') => Err(self.refused(name, "no path has a zero byte")),
+            text => Ok(PathBuf::from(text)),
+        }
+    }
+
+    /// The name of a file in a directory that is not ours: it must stay in it.
+    pub fn file_name(&self, name: &'static str) -> Result<&str, SettingError> {
+        match self.text(name) {
+            "." | ".." => Err(self.refused(name, "it is a directory; give the name of a file")),
+            text if text.contains(['/', '\0']) => Err(self.refused(
+                name,
+                "it is a path; give the name of a file in MOUNTED_CNI_NET_DIR",
+            )),
+            text => Ok(text),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Which capabilities each thread keeps.
+//!
+//! A new thread has the capabilities of the thread that starts it and gives up what its row does not name. A thread with no
+//! row keeps none.
+
+use Capability::{CAP_DAC_OVERRIDE, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
+use caps::{CapSet, Capability, CapsHashSet};
+use std::io;
+use std::thread::Builder;
+
+/// A row of the table.
+pub struct Thread {
+    /// As in `/proc/PID/task/TID/comm`.
+    pub name: &'static str,
+    /// What it does.
+    pub purpose: &'static str,
+    /// Its capabilities.
+    pub keeps: &'static [Capability],
+}
+
+/// What works in namespaces of pods: finds them, enters them, reads and writes rules.
+const NAMESPACES: &[Capability] = &[CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_PTRACE, CAP_SYS_ADMIN];
+
+const fn thread(name: &'static str, purpose: &'static str, keeps: &'static [Capability]) -> Thread {
+    Thread {
+        name,
+        purpose,
+        keeps,
+    }
+}
+
+/// All threads. A thread that starts others has what they need.
+pub const THREADS: [Thread; 14] = [
+    thread(
+        "weir",
+        "installs the plugin, waits for signals",
+        &[CAP_DAC_OVERRIDE],
+    ),
+    thread(
+        "repair",
+        "verification and repair; starts `pod`",
+        NAMESPACES,
+    ),
+    thread(
+        "ambient",
+        "ambient mode; starts `pod` and `host`",
+        NAMESPACES,
+    ),
+    thread("pod", "works in the namespace of one pod", NAMESPACES),
+    thread("host", "the host's rules for probes", NAMESPACES),
+    thread(
+        "survey",
+        "tries what the kernel can do, in a throwaway namespace",
+        NAMESPACES,
+    ),
+    thread("drift", "receives notifications of nf_tables", &[]),
+    thread("servers", "the sockets, and the watch of pods", &[]),
+    thread("health", "health and metrics", &[]),
+    thread("zds", "accepts connections of ztunnel", NAMESPACES),
+    thread(
+        "zds-ztunnel",
+        "checks whose a namespace is and hands it to ztunnel",
+        NAMESPACES,
+    ),
+    thread("events", "sends Kubernetes events", &[]),
+    thread("owner", "asks which DaemonSet the agent belongs to", &[]),
+    thread("log", "writes one target of the log", &[]),
+];
+
+/// The calling thread keeps what its row names, of what it has, for good.
+///
+/// # Errors
+/// In words: the kernel refuses.
+pub fn enter(name: &str) -> Result<(), String> {
+    let row = THREADS.iter().find(|thread| thread.name == name);
+    let (purpose, keeps) = match row {
+        Some(thread) => (thread.purpose, thread.keeps),
+        None => ("not in the table", &[] as &[_]),
+    };
+    let limit = || {
+        let has = caps::read(None, CapSet::Permitted)?;
+        let kept: CapsHashSet = keeps.iter().copied().filter(|c| has.contains(c)).collect();
+        caps::set(None, CapSet::Effective, &kept)?;
+        caps::set(None, CapSet::Permitted, &kept)
+    };
+    limit().map_err(|e: caps::errors::CapsError| {
+        format!("the thread {name} ({purpose}) keeps capabilities that it does not need: {e}")
+    })
+}
+
+/// Runs this in a thread of that name: threads that it starts have no more than its row. The answer has the one of
+/// [`enter`] beside it.
+///
+/// # Errors
+/// No thread; or it panicked.
+pub fn within<T: Send>(
+    name: &str,
+    run: impl FnOnce() -> T + Send,
+) -> io::Result<(Result<(), String>, T)> {
+    std::thread::scope(|scope| {
+        let thread = Builder::new().name(name.to_owned());
+        let started = thread.spawn_scoped(scope, || (enter(name), run()))?;
+        let panicked = |_| io::Error::other("a thread panicked");
+        started.join().map_err(panicked)
+    })
+}

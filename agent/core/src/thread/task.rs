@@ -1,0 +1,183 @@
+//! Tasks: threads, each with a runtime of its own, that run for as long as the process does.
+//!
+//! A task that ends by itself is a fault: whatever waits on [`Tasks::ended`] learns of it, and the process ends. In
+//! release builds a panic anywhere ends the process at once (`panic = "abort"`, SIGABRT), and the kubelet starts it
+//! again; in other builds a panic is noticed here like any other end.
+
+use super::{rights, runtime};
+use crate::journal::Journal;
+use futures::future::{Either, select};
+use std::future::Future;
+use std::io::{self, PipeReader, PipeWriter, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The tasks of the process; clones are the same ones.
+#[derive(Clone)]
+pub struct Tasks(Arc<Inner>);
+
+struct Inner {
+    journal: Journal,
+    stop: watch::Sender<bool>,
+    /// Readable from the first unexpected end on.
+    wake: (PipeReader, PipeWriter),
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    running: Vec<&'static str>,
+    ended: Vec<&'static str>,
+}
+
+impl Tasks {
+    /// None yet.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub fn new(journal: Journal) -> io::Result<Self> {
+        Ok(Self(Arc::new(Inner {
+            journal,
+            stop: watch::Sender::new(false),
+            wake: io::pipe()?,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })))
+    }
+
+    /// Starts one, with the capabilities of its row in [`rights::THREADS`]. `begins` runs first, outside of the runtime; the work
+    /// is dropped when the tasks are stopped.
+    ///
+    /// # Errors
+    /// No thread, or no runtime.
+    pub fn start(
+        &self,
+        name: &'static str,
+        begins: impl FnOnce() + Send + 'static,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
+        // Made before the thread may leave the table of descriptors: runtimes share one of the process for its signals.
+        let runtime = runtime::of_one_thread(name)?;
+        let (tasks, mut stop) = (self.clone(), self.0.stop.subscribe());
+        let journal = self.0.journal.clone();
+        self.state().running.push(name);
+        let run = move || {
+            let _ends = Ends(tasks, name);
+            begins();
+            journal.rights(rights::enter(name));
+            runtime.block_on(async move {
+                let stopped = pin!(stop.wait_for(|stop| *stop));
+                if let Either::Left(_) = select(stopped, pin!(work)).await {}
+            });
+        };
+        let started = Builder::new().name(name.into()).spawn(run);
+        started.map(drop).inspect_err(|_| {
+            self.state().running.retain(|other| *other != name);
+        })
+    }
+
+    /// The names of those that ended unexpectedly.
+    pub fn ended(&self) -> Vec<&'static str> {
+        self.state().ended.clone()
+    }
+
+    /// Stops them all and waits until they have. Those that have not within the limit come back by name.
+    pub fn stop(&self, limit: Duration) -> Vec<&'static str> {
+        self.0.stop.send_replace(true);
+        let state = self.state();
+        let waits = |state: &mut State| !state.running.is_empty();
+        let waited = self.0.changed.wait_timeout_while(state, limit, waits);
+        waited
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .running
+            .clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Readable once a task has ended unexpectedly.
+impl AsFd for Tasks {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.wake.0.as_fd()
+    }
+}
+
+/// Tells of the end of a task, however it ends.
+struct Ends(Tasks, &'static str);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let Self(tasks, name) = self;
+        let mut state = tasks.state();
+        state.running.retain(|other| other != name);
+        if !*tasks.0.stop.borrow() {
+            state.ended.push(name);
+            // One byte in an empty pipe; later ones change nothing.
+            let _ = (&tasks.0.wake.1).write(&[1]);
+        }
+        drop(state);
+        tasks.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::future::{pending, ready};
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn wakes(tasks: &Tasks, limit: PollTimeout) -> bool {
+        let mut fds = [PollFd::new(tasks.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, limit).unwrap() > 0
+    }
+
+    #[test]
+    fn all_stop_when_they_are_told_to() {
+        let tasks = Tasks::new(Journal::default()).unwrap();
+        for name in ["a", "b"] {
+            tasks.start(name, || {}, pending()).unwrap();
+        }
+        assert!(!wakes(&tasks, PollTimeout::ZERO));
+        assert_eq!(tasks.stop(LONG), Vec::<&str>::new());
+        assert!(tasks.ended().is_empty() && !wakes(&tasks, PollTimeout::ZERO));
+    }
+
+    #[test]
+    fn one_that_ends_or_panics_is_noticed() {
+        let tasks = Tasks::new(Journal::default()).unwrap();
+        tasks.start("stays", || {}, pending()).unwrap();
+        tasks.start("ends", || {}, ready(())).unwrap();
+        assert!(wakes(&tasks, PollTimeout::from(30_000_u16)));
+        assert_eq!(tasks.ended(), ["ends"]);
+        let panics = || std::panic::resume_unwind(Box::new(()));
+        tasks.start("panics", panics, pending()).unwrap();
+        let state = tasks.state();
+        let one = |state: &mut State| state.ended.len() < 2;
+        let waited = tasks.0.changed.wait_timeout_while(state, LONG, one);
+        assert_eq!(waited.unwrap().0.ended, ["ends", "panics"]);
+        assert_eq!(tasks.stop(LONG), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn one_that_does_not_stop_is_named() {
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let tasks = Tasks::new(Journal::default()).unwrap();
+        let stuck = move || assert!(wait.recv().is_err());
+        tasks.start("stuck", stuck, pending()).unwrap();
+        assert_eq!(tasks.stop(Duration::from_millis(10)), ["stuck"]);
+        drop(go);
+        assert_eq!(tasks.stop(LONG), Vec::<&str>::new());
+    }
+}
