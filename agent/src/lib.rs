@@ -1,7 +1,7 @@
 //! The node side: the `weir` command, and the node agent.
 //!
 //! The agent takes the place of Istio's `install-cni`: the same settings, files, sockets, metrics and answers. It stands on
-//! [`weir_core`]: settings, journal, threads, log, API server, pods, sandboxes. Its rooms depend one way, from the bottom up:
+//! [`weir_core`]: settings, journal, threads, log, API server, pods, sandboxes; [`weir_install`] keeps the plugin on the node. Its rooms depend one way, from the bottom up:
 //!
 //! ```text
 //! metrics, status   what is shown of the journal
@@ -10,7 +10,6 @@
 //! drift       notices at once that something changes the rules of a pod
 //! repair      pods that are outside of the mesh, and should not be
 //! ambient     pods whose traffic ztunnel carries: enrolled, verified, handed over, removed
-//! install     the plugin and its configuration on the node
 //! serve       health, metrics, the sockets for the plugin and for operators
 //! supervisor  the process that joins them
 //! ```
@@ -27,7 +26,6 @@ mod dataplane;
 #[cfg(test)]
 mod documented;
 mod drift;
-pub mod install;
 pub(crate) mod metrics;
 mod reconcile;
 pub mod repair;
@@ -37,3 +35,4 @@ pub(crate) mod supervisor;
 
 pub(crate) use weir_core::{api, journal, log, thread};
 pub use weir_core::{pods, sandboxes, settings};
+pub use weir_install as install;

@@ -181,6 +181,7 @@ mod tests {
         for room in [
             "agent/src",
             "agent/core/src",
+            "agent/install/src",
             "agent/preflight/src",
             "cni/src",
             "netfilter/src",

@@ -3,11 +3,6 @@
 mod parts;
 mod settings;
 
-use crate::install::Installer;
-use crate::install::owner::Owner;
-use crate::install::passes::Agent;
-pub(crate) use crate::install::passes::End;
-use crate::install::watch::Signals;
 use crate::journal::{Journal, Ring, process};
 use crate::log::{Lines, Log};
 use crate::metrics::Metrics;
@@ -21,6 +16,8 @@ use parts::{Parts, Started};
 pub(crate) use settings::Settings;
 use std::time::Duration;
 use weir_cni::log::Level;
+pub(crate) use weir_install::End;
+use weir_install::{Agent, Installer, Owner, Signals};
 
 /// How long the servers and repair may take to stop.
 const STOP: Duration = Duration::from_secs(2);
@@ -95,17 +92,8 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
         pods,
     );
     owner.learn(&journal);
-    let mut agent = Agent {
-        owner,
-        installer: Installer::new(settings.desired.clone()),
-        journal: journal.clone(),
-        signals,
-        quiet: false,
-        was_ready: false,
-        failing: None,
-        summary: None,
-        warned: None,
-    };
+    let installer = Installer::new(settings.desired.clone());
+    let mut agent = Agent::new(owner, installer, journal.clone(), signals);
     // Everything is served while the installation is removed or handed over.
     let end = agent.run();
     drop(ztunnel);
@@ -115,7 +103,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
         journal.record(process::Event::NotStopped { tasks });
     }
     // An agent that never came to work leaves nothing to ask.
-    if end == End::Well || agent.was_ready {
+    if end == End::Well || agent.was_ready() {
         names.keep();
     }
     Ok(end)

@@ -49,7 +49,7 @@ impl Stamp {
 /// Replaces a file: written beside it, synced, renamed. When this fails the old file is as it was. A symbolic link is
 /// replaced too, as by upstream's installer, and what it leads to stays: it may be outside of the directory, where
 /// nobody asked for a file, and cannot be replaced whole through the link.
-pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let (tmp, mut file) = create_beside(path, MARK)?;
     let written = file
         .write_all(bytes)

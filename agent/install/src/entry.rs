@@ -2,7 +2,7 @@
 
 use super::json::Json;
 use super::selectors::parse_selectors;
-use crate::settings::{Resolved, SettingError};
+use weir_core::settings::{Resolved, SettingError};
 
 /// The `type` of our entry, which is also the name of the plugin's program.
 pub const PLUGIN: &str = "istio-cni";

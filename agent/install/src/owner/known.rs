@@ -5,13 +5,13 @@
 //! it is refused within seconds, though its DaemonSet goes on and makes the next pod.
 
 use super::{Object, Owner, REQUEST};
-use crate::journal::Journal;
-use crate::journal::install::Event;
-use crate::pods::Pods;
-use crate::thread::rights;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use weir_cni::api::{Client, Error, Reason};
+use weir_core::journal::Journal;
+use weir_core::journal::install::Event;
+use weir_core::pods::Pods;
+use weir_core::thread::rights;
 
 /// After a question that failed the next one comes after the first of these, then after twice as long each time, up to
 /// the second.
@@ -63,7 +63,7 @@ impl Memory {
 
 impl Owner {
     /// Asks for the agent's own pod until there is an answer, on a thread of its own: nothing waits for it.
-    pub(crate) fn learn(&self, journal: &Journal) {
+    pub fn learn(&self, journal: &Journal) {
         if self.always_removes || !self.is_a_pod() {
             return;
         }

@@ -4,10 +4,10 @@ use super::owner::Owner;
 use super::throttle::{Throttle, Turn};
 use super::watch::{Signals, Watch, Woken};
 use super::{InstallError, Installer, Pass, Step};
-use crate::journal::install::{Event, Retry};
-use crate::journal::{Journal, process};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use weir_core::journal::install::{Event, Retry};
+use weir_core::journal::{Journal, process};
 
 /// Between two looks for a configuration: another writer may be writing it piece by piece.
 const PACE: Duration = Duration::from_millis(100);
@@ -22,7 +22,7 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// How the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// After a signal; the installation stays, or is removed.
     Well,
     /// The node could not be made as desired, or a task ended. Nothing is removed.
@@ -32,24 +32,43 @@ pub(crate) enum End {
 }
 
 /// What is installed, and what was recorded of it.
-pub(crate) struct Agent {
+pub struct Agent {
     pub(crate) owner: Owner,
     pub(crate) installer: Installer,
     pub(crate) journal: Journal,
-    pub(crate) signals: Signals,
+    signals: Signals,
     /// Contention: details would flood the log.
-    pub(crate) quiet: bool,
-    /// A pass was complete: from then on what fails is tried again.
-    pub(crate) was_ready: bool,
+    quiet: bool,
+    was_ready: bool,
     /// Why the last pass failed, until one is complete again.
-    pub(crate) failing: Option<String>,
-    pub(crate) summary: Option<Instant>,
-    pub(crate) warned: Option<String>,
+    failing: Option<String>,
+    summary: Option<Instant>,
+    warned: Option<String>,
 }
 
 impl Agent {
+    /// Nothing is installed yet.
+    pub fn new(owner: Owner, installer: Installer, journal: Journal, signals: Signals) -> Self {
+        Self {
+            owner,
+            installer,
+            journal,
+            signals,
+            quiet: false,
+            was_ready: false,
+            failing: None,
+            summary: None,
+            warned: None,
+        }
+    }
+
+    /// Whether a pass was complete: from then on what fails is tried again.
+    pub fn was_ready(&self) -> bool {
+        self.was_ready
+    }
+
     /// Keeps the plugin installed until a signal comes.
-    pub(crate) fn run(&mut self) -> End {
+    pub fn run(&mut self) -> End {
         let result = self.install_until_signal();
         self.not_in_force();
         match result {

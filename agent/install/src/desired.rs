@@ -2,9 +2,9 @@
 
 use super::config::list_name;
 use super::entry::Entry;
-use crate::api::access::Access;
-use crate::settings::{Resolved, SettingError};
 use std::path::{Path, PathBuf};
+use weir_core::api::access::Access;
+use weir_core::settings::{Resolved, SettingError};
 
 /// Plain data: the same for the same settings.
 #[derive(Debug, Clone)]

@@ -7,9 +7,9 @@ use super::desired::Desired;
 use super::files::{self, Stamp};
 use super::kubeconfig::{kubeconfig, with_token};
 use super::remove::remove_installed;
-use crate::journal::install::Step;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use weir_core::journal::install::Step;
 
 /// A pass that failed.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use super::owner::Verdict;
 use super::passes::{Agent, End};
 use super::remove_everything;
-use crate::journal::install::Event;
+use weir_core::journal::install::Event;
 
 impl Agent {
     /// After a signal.

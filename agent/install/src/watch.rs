@@ -1,7 +1,6 @@
 //! Waiting for changes to what was installed.
 
-use super::ends_in;
-use crate::thread::task::Tasks;
+use super::listing::ends_in;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
@@ -11,13 +10,14 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use weir_core::thread::task::Tasks;
 
 /// SIGINT, SIGTERM and the end of a task as something to wait for.
-pub(crate) struct Signals(SignalFd, Tasks);
+pub struct Signals(SignalFd, Tasks);
 
 impl Signals {
     /// Blocks both in this thread and in those that it makes later, so before any is made.
-    pub(crate) fn block(tasks: Tasks) -> nix::Result<Self> {
+    pub fn block(tasks: Tasks) -> nix::Result<Self> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
@@ -31,7 +31,7 @@ impl Signals {
     }
 
     /// The tasks that ended by themselves, which is why everything has to end.
-    pub(crate) fn ended_tasks(&self) -> Vec<&'static str> {
+    pub fn ended_tasks(&self) -> Vec<&'static str> {
         self.1.ended()
     }
 
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_task_that_ends_by_itself_ends_every_wait() {
-        let tasks = Tasks::new(crate::journal::Journal::default()).unwrap();
+        let tasks = Tasks::new(weir_core::journal::Journal::default()).unwrap();
         let signals = Signals::block(tasks.clone()).unwrap();
         assert!(!signals.came() && signals.ended_tasks().is_empty());
         tasks.start("ends", || {}, std::future::ready(())).unwrap();

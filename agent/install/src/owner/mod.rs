@@ -10,8 +10,6 @@
 mod affinity;
 mod known;
 
-use crate::pods::Pods;
-use crate::settings::Resolved;
 use known::{Known, Memory};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,6 +19,8 @@ use std::time::{Duration, Instant};
 use weir_cni::api::{Client, Error, Reason};
 use weir_cni::json;
 use weir_cni::protocol::validate_kubernetes_name;
+use weir_core::pods::Pods;
+use weir_core::settings::Resolved;
 
 /// One request.
 const REQUEST: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ pub(crate) enum Verdict {
 
 /// Whom this agent belongs to.
 #[derive(Clone)]
-pub(crate) struct Owner {
+pub struct Owner {
     namespace: String,
     pod: String,
     node: String,
@@ -100,7 +100,7 @@ impl Object {
 
 impl Owner {
     /// `node` is the node whose pods are watched.
-    pub(crate) fn new(r: &Resolved, node: &str, kubeconfig: &Path, pods: Option<Pods>) -> Self {
+    pub fn new(r: &Resolved, node: &str, kubeconfig: &Path, pods: Option<Pods>) -> Self {
         Self {
             namespace: r.text("POD_NAMESPACE").to_owned(),
             pod: r.text("POD_NAME").to_owned(),

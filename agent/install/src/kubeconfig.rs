@@ -1,9 +1,9 @@
 //! How the plugin reaches the API server.
 
 use super::files::{read_bytes, read_text};
-use crate::api::access::Access;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use weir_core::api::access::Access;
 
 /// The text of the kubeconfig, and the same text without the token.
 ///

@@ -81,7 +81,7 @@ pub(super) fn parse_selectors(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// As [`parse_selectors`].
-pub(crate) fn selectors(text: &str) -> Result<Vec<Selector>, String> {
+pub fn selectors(text: &str) -> Result<Vec<Selector>, String> {
     serde_json::from_str(&parse_selectors(text)?).map_err(|e| e.to_string())
 }
 
