@@ -15,12 +15,11 @@
 //! ```
 //! `ci/rooms` checks that none imports one above it.
 //!
-//! [`cli`] is the command; `bundle` is a node's report for support. Rules are made nowhere here: every command and the
+//! [`cli`] is the command; `weir_bundle` is a node's report for support. Rules are made nowhere here: every command and the
 //! agent go through [`weir_cni::redirection`], as the plugin does.
 #![forbid(unsafe_code)]
 
 mod ambient;
-mod bundle;
 pub mod cli;
 mod dataplane;
 #[cfg(test)]
@@ -33,6 +32,7 @@ pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod supervisor;
 
+pub(crate) use weir_bundle as bundle;
 pub(crate) use weir_core::{api, journal, log, thread};
 pub use weir_core::{pods, sandboxes, settings};
 pub use weir_install as install;

@@ -8,6 +8,7 @@
 //! api         the API server: access, connections and their limits, the recorder of Kubernetes events
 //! pods        what the API server says of this node's pods
 //! sandboxes   the network namespace of a pod, and how it is known
+//! report      what an operator's command asks a running agent
 //! ```
 //!
 //! None imports one below it in this list. Nothing here decides what is done for a pod, and nothing changes the node.
@@ -17,6 +18,7 @@ pub mod api;
 pub mod journal;
 pub mod log;
 pub mod pods;
+pub mod report;
 pub mod sandboxes;
 pub mod settings;
 pub mod thread;

@@ -154,7 +154,7 @@ pub(crate) fn start(
             });
             let kept = Kept {
                 socket: Socket::Agent,
-                path: run_dir.join(report::SOCKET),
+                path: run_dir.join(weir_core::report::SOCKET),
                 bind: report::bind,
                 journal: served.clone(),
             };

@@ -12,39 +12,14 @@ use crate::settings::{self, Resolved};
 use crate::status::{Facts, Status};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
-use serde::{Deserialize, Serialize};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Name of the socket in the run directory.
-pub(crate) const SOCKET: &str = "agent.sock";
-/// The settings in force, as `--explain-settings --json` prints them.
-pub(crate) const SETTINGS: &str = "/settings";
-/// The last lines of the log.
-pub(crate) const LOG: &str = "/log";
-/// The last events, one JSON object per line.
-pub(crate) const EVENTS: &str = "/events";
-/// The same as on the port of the metrics, which need not be open.
-pub(crate) const STATUS: &str = "/status.json";
-/// The same as there.
-pub(crate) const METRICS: &str = "/metrics";
-/// An array of [`Asking`].
-pub(crate) const PODS: &str = "/pods";
+use weir_core::report::{Asking, EVENTS, LOG, METRICS, PODS, SETTINGS, STATUS};
 
 /// Everything on one connection.
 const LIMIT: Duration = Duration::from_secs(5);
-
-/// A pod of this node that asks for redirection.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Asking {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    /// How its network namespace is told from others.
-    #[serde(flatten)]
-    pub(crate) identity: Identity,
-}
 
 /// What is told.
 pub(super) struct Source {

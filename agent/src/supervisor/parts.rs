@@ -193,7 +193,7 @@ impl Parts<'_> {
 
     /// The socket where an operator's command asks about this agent. Nothing depends on it.
     fn report(&self) -> Option<(UnixListener, Resolved, Ring)> {
-        let path = self.settings.run_dir.join(serve::report::SOCKET);
+        let path = self.settings.run_dir.join(weir_core::report::SOCKET);
         let listener = self.listener(Socket::Agent, path, serve::report::bind)?;
         Some((listener, self.resolved.clone(), self.events.clone()))
     }

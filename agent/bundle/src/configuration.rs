@@ -6,7 +6,7 @@
 
 use super::forms::Form;
 use super::secrets::CUT;
-use crate::install::Json;
+use weir_install::Json;
 
 /// Keys that are known, each with the form of its values, and of those in arrays.
 const KNOWN: &[(&str, Form)] = &[

@@ -4,8 +4,8 @@ use super::files::head;
 use super::running::Running;
 use super::secrets::Secrets;
 use super::{Part, node, rules};
-use crate::settings::Resolved;
 use weir_cni::plugin::KUBECONFIG;
+use weir_core::settings::Resolved;
 use weir_netlink::Netns;
 use weir_preflight::{JOBS, Job, Verdict};
 

@@ -14,11 +14,11 @@ const TOP: &str = "weir-bundle";
 
 /// An archive, and what is in it.
 #[derive(Debug)]
-pub(crate) struct Bundle {
+pub struct Bundle {
     /// The bytes of the tar.
-    pub(crate) tar: Vec<u8>,
+    pub tar: Vec<u8>,
     /// `manifest.json`
-    pub(crate) manifest: Value,
+    pub manifest: Value,
 }
 
 /// Cuts what is secret and packs the rest, in the order of names, the manifest and the sums first.

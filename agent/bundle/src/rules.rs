@@ -2,10 +2,10 @@
 
 use super::running::Running;
 use super::{Part, ruleset};
-use crate::sandboxes::place::{Processes, Scan};
-use crate::serve::report::Asking;
 use std::path::Path;
 use weir_cni::redirection::Sandbox;
+use weir_core::report::Asking;
+use weir_core::sandboxes::place::{Processes, Scan};
 use weir_netlink::Netns;
 
 /// The node's own namespace, by its first process; a container sees that in another place.

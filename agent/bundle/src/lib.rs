@@ -1,9 +1,10 @@
 //! `weir preflight --bundle`: what support needs to know of a node, in one file, without secrets.
 //!
-//! [`collect`](collect::collect) asks for every part. Of what others write, configurations, rules and log files, only what
-//! is known is taken. [`Secrets`](secrets::Secrets) is a second net, for sentences, and
-//! [`pack`](archive::pack) makes a tar with a manifest of it. A part that cannot be had is in the archive all the same,
+//! `collect` asks for every part. Of what others write, configurations, rules and log files, only what
+//! is known is taken. `secrets` is a second net, for sentences, and
+//! `archive` makes a tar with a manifest of it. A part that cannot be had is in the archive all the same,
 //! as a line that says why: one failure never costs the rest.
+#![forbid(unsafe_code)]
 
 mod archive;
 mod assignments;
@@ -19,10 +20,10 @@ mod ruleset;
 mod running;
 mod secrets;
 
-pub(crate) use archive::Bundle;
+pub use archive::Bundle;
 
-use crate::settings::Resolved;
 use assignments::Form;
+use weir_core::settings::Resolved;
 use weir_netlink::Netns;
 
 /// Bytes of one part at most; what is longer is cut at its end.
@@ -56,7 +57,7 @@ impl Part {
 ///
 /// # Errors
 /// The archive cannot be made in memory.
-pub(crate) fn make(
+pub fn make(
     own: &Resolved,
     netns: Option<Result<Netns, String>>,
     progress: impl Fn(&str) + Sync,

@@ -3,13 +3,13 @@
 use super::files::{seen, tail};
 use super::secrets::CUT;
 use super::{Part, lines, messages};
-use crate::serve::report::{self, Asking};
-use crate::settings::{self, Resolved, Setting, SettingKind, TABLE, go_bool};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weir_cni::plugin::LOG_FILE;
+use weir_core::report::{self, Asking};
+use weir_core::settings::{self, Resolved, Setting, SettingKind, TABLE, go_bool};
 
 /// For one question.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -1,9 +1,9 @@
 //! Lines of weir's own logs, as far as what is in them is known: a file may hold lines of others.
 
 use super::messages;
-use crate::journal::watch::Kind;
 use serde_json::{Map, Value};
 use weir_cni::log::quoted;
+use weir_core::journal::watch::Kind;
 
 /// Keys of a line, in their order; `msg` is the last.
 const KEYS: [&str; 3] = ["level", "time", "scope"];
