@@ -18,6 +18,7 @@ mod broken_pods;
 mod callers;
 mod containerd2;
 mod lifecycle;
+mod many;
 mod node;
 mod pods;
 mod report;

@@ -42,13 +42,22 @@ fn printed(output: Output, what: &str) -> String {
 
 /// Asks until there is an answer.
 #[track_caller]
-pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+pub(crate) fn wait_for<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    wait_within(PATIENCE, what, ask)
+}
+
+#[track_caller]
+pub(crate) fn wait_within<T>(
+    patience: Duration,
+    what: &str,
+    mut ask: impl FnMut() -> Option<T>,
+) -> T {
+    let end = Instant::now() + patience;
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < end, "{what}: not within {patience:?}");
         // A question starts several processes.
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -1,4 +1,4 @@
-//! `weir-bench BINARIES OUTPUT [--quick|--apply|--pods|--ambient|--soak|--node]`: weir beside the shell-out that it replaces.
+//! `weir-bench BINARIES OUTPUT [--quick|--apply|--pods|--ambient|--dataplane|--soak|--node]`: weir beside the shell-out that it replaces.
 //!
 //! What counts are ratios: both sides run in turns, in one run, on one machine. Absolute times
 //! say more about the machine. `ci/bench` builds what is needed and calls this.
@@ -16,6 +16,7 @@ mod agent;
 mod ambient;
 mod apply;
 mod capture;
+mod dataplane;
 #[allow(dead_code, unreachable_pub)]
 mod node;
 mod peak;
@@ -53,6 +54,7 @@ enum Parts {
     Apply,
     Pods,
     Ambient,
+    Dataplane,
     Soak,
     Node,
 }
@@ -88,11 +90,12 @@ fn main() -> ExitCode {
         [binaries, output, "--apply"] => (binaries, output, FULL, Parts::Apply),
         [binaries, output, "--pods"] => (binaries, output, FULL, Parts::Pods),
         [binaries, output, "--ambient"] => (binaries, output, FULL, Parts::Ambient),
+        [binaries, output, "--dataplane"] => (binaries, output, FULL, Parts::Dataplane),
         [binaries, output, "--soak"] => (binaries, output, FULL, Parts::Soak),
         [binaries, output, "--node"] => (binaries, output, FULL, Parts::Node),
         _ => {
             eprintln!(
-                "usage: weir-bench BINARIES OUTPUT [--quick|--apply|--pods|--ambient|--soak|--node]"
+                "usage: weir-bench BINARIES OUTPUT [--quick|--apply|--pods|--ambient|--dataplane|--soak|--node]"
             );
             return ExitCode::from(2);
         }
@@ -122,6 +125,7 @@ fn measure(binaries: &Path, output: &Path, size: &Size, parts: Parts) -> Result<
             running::run(&setup, &scratch, &mut report)?;
         }
         Parts::Ambient => ambient::run(&setup, &scratch, &mut report)?,
+        Parts::Dataplane => dataplane::run(size.rounds * 3, &mut report)?,
         Parts::Soak => soak::run(&setup, &scratch, SOAK, &mut report)?,
         Parts::Node => node::run(&setup, &scratch, size.samples, &mut report)?,
         Parts::All | Parts::Apply => {}

@@ -1,0 +1,205 @@
+//! What redirection takes of traffic: connections, throughput, round trips and processor time, from pod to service, for each
+//! way to redirect. The ways run in turns, in one run.
+//!
+//! A stand-in of ztunnel in the pod copies bytes: what differs between the ways is only how a connection comes to it. The first
+//! row has neither rules nor proxy. Client, proxy and server are threads of this process, so that its processor time is
+//! that of all, and of most of the kernel's work for them.
+
+mod proxy;
+mod ways;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use weir_demo::{Lab, Place};
+use weir_netlink::route::AddressFamily;
+
+use crate::report::{Goal, Report};
+use crate::stats::{median, ratio};
+use ways::Way;
+
+/// Connections of one sample, one after the other.
+const CONNECTIONS: u32 = 400;
+/// Round trips of one sample.
+const ROUND_TRIPS: u32 = 2_000;
+/// Bytes of one sample, by one stream and by many.
+const BYTES: usize = 256 << 20;
+const STREAMS: usize = 64;
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One thing that is measured, of one way: a sample a round.
+#[derive(Default)]
+struct Samples {
+    /// Connections a second.
+    rate: Vec<f64>,
+    /// Microseconds of processor time for a connection.
+    connection_cpu: Vec<f64>,
+    /// Microseconds.
+    round_trip: Vec<f64>,
+    /// MiB a second.
+    one: Vec<f64>,
+    many: Vec<f64>,
+    /// Milliseconds of processor time for a GiB.
+    one_cpu: Vec<f64>,
+    many_cpu: Vec<f64>,
+}
+
+pub(crate) fn run(rounds: usize, report: &mut Report) -> Result<(), String> {
+    let mounted = weir_testing::BpfFs::mount();
+    let mut places = Vec::new();
+    for way in ways::ALL {
+        let lab = Lab::create().map_err(|e| e.to_string())?;
+        match way.redirect(lab.netns(Place::Pod), mounted.as_ref()) {
+            Ok(()) => places.push((way, lab, Samples::default())),
+            Err(why) => println!("left out: {}: {why}", way.name()),
+        }
+    }
+    for _ in 0..rounds {
+        for (way, lab, samples) in &mut places {
+            sample(*way, lab, samples).map_err(|e| format!("{}: {e}", way.name()))?;
+        }
+    }
+    tell(&places, report);
+    ways::attach(report)
+}
+
+/// Processor time of this process, in microseconds.
+pub(super) fn cpu() -> f64 {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("getrusage(2) of the own process");
+    (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64
+}
+
+fn sample(way: Way, lab: &Lab, samples: &mut Samples) -> std::io::Result<()> {
+    let to = SocketAddr::new(lab.service(AddressFamily::V4), 80);
+    let other = |e: weir_netlink::Error| std::io::Error::other(e.to_string());
+    let _server = proxy::serve(lab.netns(Place::Server), to).map_err(other)?;
+    let _proxy = match way {
+        Way::Direct => None,
+        _ => Some(proxy::forward(lab.netns(Place::Pod)).map_err(other)?),
+    };
+    let inside = lab.netns(Place::Pod).run(|| -> std::io::Result<()> {
+        connections(to, 20)?;
+        let ((wall, cpu), count) = (
+            cost(|| connections(to, CONNECTIONS))?,
+            f64::from(CONNECTIONS),
+        );
+        samples.rate.push(count / wall);
+        samples.connection_cpu.push(cpu / count);
+        let (wall, _) = cost(|| round_trips(to))?;
+        samples.round_trip.push(wall * 1e6 / f64::from(ROUND_TRIPS));
+        for (streams, rate, cpus) in [
+            (1, &mut samples.one, &mut samples.one_cpu),
+            (STREAMS, &mut samples.many, &mut samples.many_cpu),
+        ] {
+            let (wall, cpu) = cost(|| streaming(to, streams))?;
+            let mib = (BYTES >> 20) as f64;
+            rate.push(mib / wall);
+            cpus.push(cpu / 1e3 / (mib / 1024.0));
+        }
+        Ok(())
+    });
+    inside.map_err(other)?
+}
+
+/// Seconds, and microseconds of processor time.
+fn cost(f: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<(f64, f64)> {
+    let (before, begun) = (cpu(), Instant::now());
+    f()?;
+    Ok((begun.elapsed().as_secs_f64(), cpu() - before))
+}
+
+fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn connections(to: SocketAddr, count: u32) -> std::io::Result<()> {
+    for _ in 0..count {
+        let mut stream = connect(to)?;
+        stream.write_all(&[proxy::ECHO, 1])?;
+        stream.read_exact(&mut [0])?;
+    }
+    Ok(())
+}
+
+fn round_trips(to: SocketAddr) -> std::io::Result<()> {
+    let mut stream = connect(to)?;
+    stream.write_all(&[proxy::ECHO])?;
+    for _ in 0..ROUND_TRIPS {
+        stream.write_all(&[1; 64])?;
+        stream.read_exact(&mut [0; 64])?;
+    }
+    Ok(())
+}
+
+fn streaming(to: SocketAddr, streams: usize) -> std::io::Result<()> {
+    let one = |mut stream: TcpStream| -> std::io::Result<()> {
+        stream.write_all(&[proxy::SINK])?;
+        let (block, mut left) = (vec![0; 128 << 10], BYTES / streams);
+        while left > 0 {
+            let now = left.min(block.len());
+            stream.write_all(&block[..now])?;
+            left -= now;
+        }
+        stream.shutdown(Shutdown::Write)?;
+        stream.read_exact(&mut [0])
+    };
+    // A new thread is in the namespace of the one that makes it.
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..streams)
+            .map(|_| scope.spawn(|| one(connect(to)?)))
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|t| t.join().expect("no panic"))
+    })
+}
+
+fn tell(places: &[(Way, Lab, Samples)], report: &mut Report) {
+    type Of = fn(&Samples) -> &Vec<f64>;
+    let rows: [(&str, &str, Of); 7] = [
+        ("Connections a second, one after the other", "1/s", |s| {
+            &s.rate
+        }),
+        ("Processor time for a connection", "us", |s| {
+            &s.connection_cpu
+        }),
+        ("A round trip of 64 bytes", "us", |s| &s.round_trip),
+        ("One stream", "MiB/s", |s| &s.one),
+        ("64 streams", "MiB/s", |s| &s.many),
+        ("Processor time for a GiB by one stream", "ms", |s| {
+            &s.one_cpu
+        }),
+        ("Processor time for a GiB by 64 streams", "ms", |s| {
+            &s.many_cpu
+        }),
+    ];
+    for (name, unit, of) in rows {
+        Report::heading(name);
+        for (way, _, samples) in places {
+            report.arm(way.name(), unit, of(samples));
+        }
+    }
+    let find = |way: Way| places.iter().find(|(w, ..)| *w == way).map(|(.., s)| s);
+    if let (Some(ebpf), Some(nft)) = (find(Way::Ebpf), find(Way::Nft)) {
+        Report::heading("eBPF in the pod / nft in the pod");
+        let rate = ratio(&ebpf.rate, &nft.rate);
+        report.goal("connections a second", rate, Goal::AtLeast(1.0));
+        let connection = ratio(&ebpf.connection_cpu, &nft.connection_cpu);
+        report.goal(
+            "processor time for a connection",
+            connection,
+            Goal::AtMost(1.0),
+        );
+        let stream = ratio(&ebpf.one_cpu, &nft.one_cpu);
+        report.goal("processor time for a GiB", stream, Goal::AtMost(1.0));
+        report.fact("  MiB/s, eBPF", median(&ebpf.one));
+    }
+}
