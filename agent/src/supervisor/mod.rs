@@ -3,7 +3,8 @@
 mod parts;
 mod settings;
 
-use crate::journal::{Journal, Ring, process};
+use crate::journal::process::Event;
+use crate::journal::{Journal, Ring};
 use crate::log::{Lines, Log};
 use crate::metrics::Metrics;
 use crate::repair::Action;
@@ -15,7 +16,6 @@ use crate::thread::{privilege, rights};
 use parts::{Parts, Started};
 pub(crate) use settings::Settings;
 use std::time::Duration;
-use weir_cni::log::Level;
 pub(crate) use weir_install::End;
 use weir_install::{Agent, Installer, Owner, Signals};
 
@@ -50,14 +50,14 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
         journal.clone(),
     )?;
     let _logs = Flush(log.clone());
-    introduce(&log, resolved, settings, &unknown);
+    journal.add(Lines::new(&log));
+    introduce(&journal, resolved, settings, unknown);
     let (ready, metrics) = (Ready::default(), Metrics::new());
     let status = Status::new(
         &settings.node_name,
         &settings.desired.bin_dir,
         metrics.clone(),
     );
-    journal.add(Lines::new(&log));
     journal.add(metrics.clone());
     journal.add(status.clone());
     let events = Ring::default();
@@ -65,7 +65,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
     // Last: who is told that the agent is ready may ask the others.
     journal.add(ready.clone());
     for why in kept.into_iter().chain(said) {
-        journal.record(process::Event::Rights { why });
+        journal.record(Event::Rights { why });
     }
     let parts = Parts {
         resolved,
@@ -100,7 +100,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
     let stuck = tasks.stop(STOP);
     if !stuck.is_empty() {
         let tasks = stuck.join(", ");
-        journal.record(process::Event::NotStopped { tasks });
+        journal.record(Event::NotStopped { tasks });
     }
     // An agent that never came to work leaves nothing to ask.
     if end == End::Well || agent.was_ready() {
@@ -118,48 +118,43 @@ impl Drop for Flush {
     }
 }
 
-fn introduce(log: &Log, resolved: &Resolved, settings: &Settings, unknown: &[String]) {
-    log.info(&format!("weir agent {} starts", env!("CARGO_PKG_VERSION")));
+/// What the agent begins with.
+fn introduce(journal: &Journal, resolved: &Resolved, settings: &Settings, unknown: Vec<String>) {
+    let version = env!("CARGO_PKG_VERSION");
+    journal.record(Event::Starts { version });
     for e in resolved.iter() {
-        let name = if e.setting.env.is_empty() {
-            e.setting.flag
-        } else {
-            e.setting.env
+        let setting = e.setting;
+        let name = match setting.env {
+            "" => setting.flag,
+            env => env,
         };
-        let (level, by) = match e.origin {
-            Origin::Default => (Level::Debug, "default".to_owned()),
-            Origin::Runtime => (Level::Info, "container runtime".to_owned()),
-            Origin::Flag => (Level::Info, format!("flag --{}", e.setting.flag)),
-            Origin::Env(name) => (Level::Info, format!("environment {name}")),
-        };
-        let text = match e.setting.may_hold_a_secret() && !e.text.is_empty() {
-            true => "(not logged)".to_owned(),
-            false => format!("{:?}", e.text),
-        };
-        log.say(level, &format!("setting {name}={text} ({by})"));
-        if let Some(note) = &e.note {
-            log.warn(&format!("setting {name}: {note}"));
+        journal.record(Event::Setting {
+            name,
+            value: match setting.may_hold_a_secret() && !e.text.is_empty() {
+                true => "(not logged)".to_owned(),
+                false => format!("{:?}", e.text),
+            },
+            from: match e.origin {
+                Origin::Default => "default".to_owned(),
+                Origin::Runtime => "container runtime".to_owned(),
+                Origin::Flag => format!("flag --{}", setting.flag),
+                Origin::Env(name) => format!("environment {name}"),
+            },
+            is_default: matches!(e.origin, Origin::Default),
+        });
+        if let Some(note) = e.note.clone() {
+            journal.record(Event::SettingNoted { name, note });
         }
     }
     if settings.pod_namespace.is_empty() {
-        log.warn(
-            "POD_NAMESPACE is not set: the plugin cannot tell this agent's own pod from others, and \
-             holds it up like any other",
-        );
+        journal.record(Event::NamespaceUnknown);
     }
-    let (watched, repaired) = (
-        resolved.text("NODE_NAME"),
-        resolved.text("REPAIR_NODE_NAME"),
-    );
+    let text = |name| resolved.text(name).to_owned();
+    let (watched, repaired) = (text("NODE_NAME"), text("REPAIR_NODE_NAME"));
     if resolved.bool("REPAIR_ENABLED") && !watched.is_empty() && watched != repaired {
-        log.warn(&format!(
-            "REPAIR_NODE_NAME={repaired:?} is not NODE_NAME={watched:?}, whose pods are watched: no pod is repaired \
-             by the criteria; give both the name of this node"
-        ));
+        journal.record(Event::RepairsNothing { repaired, watched });
     }
     for scope in unknown {
-        log.debug(&format!(
-            "--log_output_level: nobody speaks under scope {scope:?}"
-        ));
+        journal.record(Event::ScopeUnknown { scope });
     }
 }

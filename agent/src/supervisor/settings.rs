@@ -69,7 +69,7 @@ impl Settings {
         })
     }
 
-    /// The levels of the log, and scopes that nobody speaks under.
+    /// The levels of the log, and scopes that no line has.
     ///
     /// # Errors
     /// An item of the flag has no level.

@@ -1,11 +1,28 @@
 //! The process itself.
 
 use super::About;
-use weir_cni::log::Level::{Error, Warn};
+use weir_cni::log::Level::{Debug, Error, Info, Warn};
 
 /// What happens to the process.
 #[derive(Debug)]
 pub enum Event {
+    /// It begins.
+    Starts { version: &'static str },
+    /// A setting, and from where its value is. `is_default`: nobody gave one.
+    Setting {
+        name: &'static str,
+        value: String,
+        from: String,
+        is_default: bool,
+    },
+    /// What a person should know about the value of a setting.
+    SettingNoted { name: &'static str, note: String },
+    /// `POD_NAMESPACE` is not set.
+    NamespaceUnknown,
+    /// `REPAIR_NODE_NAME` is not the node whose pods are watched.
+    RepairsNothing { repaired: String, watched: String },
+    /// `--log_output_level` has a scope that does not exist.
+    ScopeUnknown { scope: String },
     /// A capability is missing, or one that is not needed cannot be given up.
     Rights { why: String },
     /// A task ended that runs for as long as the process does, or panicked.
@@ -19,6 +36,38 @@ pub enum Event {
 impl Event {
     pub(super) fn about(&self) -> About {
         match self {
+            Self::Starts { version } => {
+                About::new(Info, "starts", format!("weir agent {version} starts"))
+            }
+            Self::Setting {
+                name,
+                value,
+                from,
+                is_default,
+            } => {
+                let level = if *is_default { Debug } else { Info };
+                About::new(level, "setting", format!("setting {name}={value} ({from})"))
+            }
+            Self::SettingNoted { name, note } => {
+                About::new(Warn, "setting_noted", format!("setting {name}: {note}"))
+            }
+            Self::NamespaceUnknown => About::new(
+                Warn,
+                "namespace_unknown",
+                "POD_NAMESPACE is not set: the plugin cannot tell this agent's own pod from others, and holds it up \
+                 like any other",
+            ),
+            Self::RepairsNothing { repaired, watched } => {
+                let text = format!(
+                    "REPAIR_NODE_NAME={repaired:?} is not NODE_NAME={watched:?}, whose pods are watched: no pod is \
+                     repaired by the criteria; give both the name of this node"
+                );
+                About::new(Warn, "repairs_nothing", text)
+            }
+            Self::ScopeUnknown { scope } => {
+                let text = format!("--log_output_level: no line has scope {scope:?}");
+                About::new(Debug, "scope_unknown", text)
+            }
             Self::Rights { why } => About::new(Warn, "rights", why),
             Self::TaskEnded { tasks } => {
                 let text = format!(

@@ -22,7 +22,7 @@ impl Default for Levels {
 }
 
 impl Levels {
-    /// Reads `SCOPE:LEVEL,...`. A bare level is that of scope `default`, which nobody speaks under here;
+    /// Reads `SCOPE:LEVEL,...`. A bare level is that of scope `default`, which no line has here;
     /// `all` rules every scope whatever else is said. Scopes that only `install-cni` has come back by
     /// name, to be mentioned.
     ///

@@ -75,28 +75,6 @@ impl Log {
         Ok(queue)
     }
 
-    /// A line of level debug.
-    pub fn debug(&self, msg: &str) {
-        self.say(Level::Debug, msg);
-    }
-
-    /// A line of level info.
-    pub fn info(&self, msg: &str) {
-        self.say(Level::Info, msg);
-    }
-
-    /// A line of level warn.
-    pub fn warn(&self, msg: &str) {
-        self.say(Level::Warn, msg);
-    }
-
-    /// One line of the agent, now.
-    pub fn say(&self, level: Level, msg: &str) {
-        if self.hears(Scope::Agent, level) {
-            self.write(&self.encode(level, msg));
-        }
-    }
-
     fn encode(&self, level: Level, msg: &str) -> String {
         self.line(Scope::Agent, level, &timestamp(SystemTime::now()), msg, &[])
     }
