@@ -1,18 +1,14 @@
 //! What a program needs to start: its loader and every shared library, as `ldd` finds them, but read from the files
 //! and not by running anything.
-use crate::segments::{MAGIC, PT_DYNAMIC, PT_INTERP, PT_LOAD, number, read_at, segments};
+use crate::segments::segments;
 use crate::{Error, Result};
+use object::LittleEndian as LE;
+use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_STRSZ, DT_STRTAB, Dyn64, PT_LOAD};
+use object::read::elf::ProgramHeader;
+use object::read::{ReadCache, ReadRef};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-/// Elf64_Dyn (<elf.h>)
-const DT_NEEDED: u64 = 1;
-const DT_STRTAB: u64 = 5;
-const DT_STRSZ: u64 = 10;
-const DT_RPATH: u64 = 15;
-const DT_RUNPATH: u64 = 29;
 
 /// Where a loader looks last (ld.so(8)), on Debian and elsewhere.
 const DEFAULT_FOLDERS: [&str; 6] = [
@@ -55,7 +51,7 @@ pub fn closure(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
                 "Is the path right, and is it built?",
             )
         })?;
-        let needs = needs(&file, &open).unwrap_or_default();
+        let needs = needs(&file, &ReadCache::new(&open)).unwrap_or_default();
         if let Some(interpreter) = needs.interpreter
             && found.insert(interpreter.clone())
         {
@@ -88,36 +84,29 @@ pub fn closure(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
 
 /// A folder of another architecture may have a file of that name.
 fn is_elf(path: &Path) -> bool {
-    File::open(path).is_ok_and(|f| read_at(&f, 0, 6).is_some_and(|magic| magic == MAGIC))
+    File::open(path).is_ok_and(|file| crate::elf::header(&ReadCache::new(file)).is_some())
 }
 
 /// None: not a program, or a static one without a dynamic section.
-fn needs(path: &Path, file: &impl FileExt) -> Option<Needs> {
+fn needs<'d>(path: &Path, file: impl ReadRef<'d>) -> Option<Needs> {
     let segments = segments(file)?;
-    let content = |kind| {
-        let segment = segments.iter().find(|s| s.kind == kind)?;
-        read_at(file, segment.offset, segment.size)
-    };
-    let dynamic: Vec<(u64, u64)> = content(PT_DYNAMIC)?
-        .chunks_exact(16)
-        .filter_map(|entry| Some((number::<8>(entry, 0)?, number::<8>(entry, 8)?)))
-        .collect();
-    let value = |tag| dynamic.iter().find(|d| d.0 == tag).map(|d| d.1);
+    let dynamic: &[Dyn64<LE>] = segments.iter().find_map(|s| s.dynamic(LE, file).ok()?)?;
+    let dynamic = dynamic.iter().map(|d| (d.d_tag.get(LE), d.d_val.get(LE)));
+    let value = |wanted| dynamic.clone().find(|(tag, _)| *tag == wanted).map(|d| d.1);
     // The table of strings is named by its address in memory.
-    let address = value(DT_STRTAB)?;
-    let home = segments
-        .iter()
-        .find(|s| s.kind == PT_LOAD && s.address <= address && address - s.address < s.size)?;
-    let offset = home.offset.checked_add(address - home.address)?;
-    let strings = read_at(file, offset, value(DT_STRSZ)?)?;
+    let (address, size) = (value(DT_STRTAB)?, value(DT_STRSZ)?);
+    let mut loaded = segments.iter().filter(|s| s.p_type(LE) == PT_LOAD);
+    let strings = loaded.find_map(|s| s.data_range(LE, file, address, size).ok()?)?;
+    let interpreter = segments.iter().find_map(|s| s.interpreter(LE, file).ok()?);
     let mut needs = Needs {
-        interpreter: content(PT_INTERP).map(|i| PathBuf::from(text(&i))),
+        interpreter: interpreter.map(|i| PathBuf::from(text(i))),
         ..Needs::default()
     };
     for (tag, value) in dynamic {
-        if matches!(tag, DT_NEEDED | DT_RPATH | DT_RUNPATH) {
+        let is = |wanted| tag == wanted;
+        if is(DT_NEEDED) || is(DT_RPATH) || is(DT_RUNPATH) {
             let value = text(strings.get(usize::try_from(value).ok()?..)?);
-            if tag == DT_NEEDED {
+            if is(DT_NEEDED) {
                 needs.libraries.push(value);
             } else {
                 let origin = path.parent().unwrap_or(Path::new("/")).to_string_lossy();
@@ -165,7 +154,6 @@ fn configured(file: &Path, depth: u32) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segments::testing::Memory;
 
     #[test]
     fn this_test_needs_a_loader_and_libc() {
@@ -192,17 +180,17 @@ mod tests {
     fn any_cut_and_any_changed_byte_is_read_without_a_panic() {
         let path = Path::new("/bin/true");
         let bytes = fs::read(path).unwrap();
-        let whole = needs(path, &Memory(bytes.clone())).unwrap();
+        let whole = needs(path, &*bytes).unwrap();
         assert!(whole.libraries.contains(&"libc.so.6".to_owned()));
         for end in (0..bytes.len()).step_by(97) {
-            let _ = needs(path, &Memory(bytes[..end].to_vec()));
+            let _ = needs(path, &bytes[..end]);
         }
         // The header and the table of segments behind it.
         let head = 64 + 13 * 56;
         for at in 0..head {
-            let mut changed = Memory(bytes.clone());
-            changed.0[at] ^= 0xff;
-            let _ = needs(path, &changed);
+            let mut changed = bytes.clone();
+            changed[at] ^= 0xff;
+            let _ = needs(path, &*changed);
         }
     }
 }

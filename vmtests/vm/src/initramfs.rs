@@ -108,7 +108,10 @@ fn copy<W: Write>(
             file.seek(SeekFrom::Start(start)).map_err(failed)?;
             layer.file_from(name, mode, end, header.as_slice().chain(file))
         }
-        _ => layer.file_from(name, mode, size, file),
+        _ => {
+            file.rewind().map_err(failed)?;
+            layer.file_from(name, mode, size, file)
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! One module: what it says about itself, and what is taken off before it goes into a guest.
-use crate::elf::Elf;
+use crate::elf::section;
 use crate::{Error, Result};
 
 /// Ends a signed module: MODULE_SIG_STRING of include/linux/module_signature.h.
@@ -23,15 +23,13 @@ pub(super) struct Info {
 
 impl Info {
     pub(super) fn read(name: &str, module: &[u8]) -> Result<Self> {
-        let modinfo = Elf::new(module)
-            .and_then(|elf| elf.content(".modinfo"))
-            .ok_or_else(|| {
-                Error::new(
-                    format!("the module {name}"),
-                    "not a kernel module for a 64-bit little-endian machine",
-                    "The file is damaged or of another kind: get it again",
-                )
-            })?;
+        let (_, modinfo) = section(module, ".modinfo").ok_or_else(|| {
+            Error::new(
+                format!("the module {name}"),
+                "not a kernel module for a 64-bit little-endian machine",
+                "The file is damaged or of another kind: get it again",
+            )
+        })?;
         let mut info = Self::default();
         for entry in modinfo.split(|b| *b == 0) {
             let entry = String::from_utf8_lossy(entry);
@@ -96,11 +94,11 @@ pub(super) fn without_signature(module: &[u8]) -> &[u8] {
 
 /// The module with the name of a section taken away, so that the kernel does not find it.
 pub(crate) fn hide_section(module: &mut [u8], name: &str) {
-    let Some(section) = Elf::new(module).and_then(|elf| elf.section(name)) else {
+    let Some((header, _)) = section(module, name) else {
         return;
     };
     // sh_name, the first field: offset 0 of every string table is the empty name.
-    if let Some(field) = module.get_mut(section.header..section.header + 4) {
+    if let Some(field) = module.get_mut(header..header + 4) {
         field.fill(0);
     }
 }
