@@ -177,7 +177,7 @@ where
 }
 
 /// The first of these members that is there and no object; `null` is absence.
-pub(crate) fn no_object<'k>(members: &Map<String, Value>, keys: &[&'k str]) -> Option<&'k str> {
+pub fn no_object<'k>(members: &Map<String, Value>, keys: &[&'k str]) -> Option<&'k str> {
     let is_other = |key: &&&str| {
         let value = members.get(**key);
         !matches!(value, None | Some(Value::Null | Value::Object(_)))
@@ -192,8 +192,8 @@ mod tests {
     use crate::plugin::{PodAnswer, PodQuestion};
     use crate::pod::{Namespace, Pod};
     use crate::protocol::CniError;
-    use crate::runtime::NetworkList;
     use proptest::prelude::*;
+    use weir_runner::NetworkList;
 
     #[derive(Debug, Default, PartialEq, Deserialize)]
     #[serde(default)]

@@ -49,8 +49,7 @@
 //! # }
 //! ```
 //!
-//! The plugin's own half is [`protocol`], what the runtime says and hears; [`plugin`], which joins both halves; and
-//! [`runtime`], a small container runtime for tests and for trying things out.
+//! The plugin's own half is [`protocol`], what the runtime says and hears, and [`plugin`], which joins both halves.
 //!
 //! CNI is a protocol of JSON in which a plugin hands on keys that it does not know: there, a signature has `Value` and
 //! `Map` of `serde_json`, and [`json`] reads what `serde` describes. Networks are those of `ipnet`. [`api::client_config`]
@@ -70,5 +69,4 @@ pub mod plugin;
 pub mod pod;
 pub mod protocol;
 pub mod redirection;
-pub mod runtime;
 pub mod sysctl;

@@ -24,11 +24,11 @@ use common::{TempDir, pods};
 use serde_json::{Value, json};
 use weir_cni::log::Logger;
 use weir_cni::plugin::{KernelBackend, Limits, Plugin};
-use weir_cni::runtime::{Attachment, Error, NetworkList, Runner};
 use weir_netlink::Netns;
 use weir_netlink::route::{
     AddressFamily, LOOPBACK_IFINDEX, Route, RouteProtocol, RouteScope, RouteType, Routing,
 };
+use weir_runner::{Attachment, Error, NetworkList, Runner};
 
 /// A node with one network, and a pod's namespace.
 struct Bench {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::TempDir;
 use serde_json::{Value, json};
-use weir_cni::runtime::{Attachment, Error, NetworkList, Runner};
+use weir_runner::{Attachment, Error, NetworkList, Runner};
 
 /// A directory with plugins, a cache and a record of calls.
 struct Bench {

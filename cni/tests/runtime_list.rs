@@ -14,7 +14,7 @@ mod common;
 use std::path::Path;
 
 use common::TempDir;
-use weir_cni::runtime::NetworkList;
+use weir_runner::NetworkList;
 
 #[test]
 fn files() {

@@ -184,6 +184,7 @@ mod tests {
             "agent/core/src",
             "agent/install/src",
             "agent/preflight/src",
+            "agent/runner/src",
             "cni/src",
             "netfilter/src",
             "netlink/src",

@@ -5,8 +5,8 @@ use super::{EXCLUDED_INBOUND_PORT, Lab, excluded_cidr};
 use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
-use weir_cni::runtime::{Attachment, NetworkList, Runner};
 use weir_netlink::Netns;
+use weir_runner::{Attachment, NetworkList, Runner};
 
 const NAMESPACE: &str = "demo";
 const POD: &str = "web";

@@ -511,7 +511,7 @@ pub(super) struct ListArgs {
     #[arg(long, value_name = "DIR")]
     pub(super) bin_dir: Vec<PathBuf>,
     /// Where results are kept between calls
-    #[arg(long, value_name = "DIR", default_value = weir_cni::runtime::DEFAULT_CACHE_DIR)]
+    #[arg(long, value_name = "DIR", default_value = weir_runner::DEFAULT_CACHE_DIR)]
     pub(super) cache_dir: PathBuf,
 }
 

@@ -5,8 +5,8 @@ use super::failure::Failure;
 use super::output;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
-use weir_cni::runtime::{Attachment, NetworkList, PodNetworks, Runner};
 use weir_netlink::Netns;
+use weir_runner::{Attachment, NetworkList, PodNetworks, Runner};
 
 pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
     match verb {

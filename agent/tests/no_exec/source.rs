@@ -16,7 +16,7 @@ fn crates() -> Vec<String> {
 }
 
 /// The one file that may: it plays the container runtime, and a CNI plugin is a program.
-const RUNNER: &str = "cni/src/runtime/exec.rs";
+const RUNNER: &str = "agent/runner/src/exec.rs";
 
 /// The one file that makes a process, once, without executing anything in it: a single system call has to come from a
 /// process of one thread.

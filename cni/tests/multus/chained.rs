@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, cluster};
 use serde_json::{Value, json};
-use weir_cni::runtime::{Attachment, PodNetworks};
+use weir_runner::{Attachment, PodNetworks};
 
 const V4: [&str; 2] = ["10.244.0.5", "10.244.0.1"];
 const V6: [&str; 2] = ["fd00:244::5", "fd00:244::1"];

@@ -3,11 +3,12 @@
 use super::common::api_server::ApiServer;
 use super::common::{TempDir, pods};
 use serde_json::{Value, json};
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
-use std::time::Duration;
-use weir_cni::runtime::{Attachment, NetworkList, PodNetworks, Runner};
+use std::time::{Duration, Instant};
 use weir_netlink::Netns;
+use weir_runner::{Attachment, NetworkList, PodNetworks, Runner};
 
 /// A network: the addresses of its links in the pod, and the host at their other end.
 pub(crate) struct Net {
@@ -212,7 +213,7 @@ impl Cluster {
     pub(crate) fn captures_outbound(&self, net: &Net) -> bool {
         let to = SocketAddr::new(net.at_peer, 80);
         let captured = self.pod.run(|| {
-            let _proxy = TcpListener::bind((loopback(net.at_peer), 15001)).unwrap();
+            let _proxy = listen((loopback(net.at_peer), 15001));
             connects(to)
         });
         captured.unwrap()
@@ -224,8 +225,7 @@ impl Cluster {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
         };
-        let listen = || TcpListener::bind((any, 15006)).unwrap();
-        let _proxy = self.pod.run(listen).unwrap();
+        let _proxy = self.pod.run(|| listen((any, 15006))).unwrap();
         let connected = net.peer.run(|| connects(SocketAddr::new(net.in_pod, 8080)));
         connected.unwrap()
     }
@@ -248,6 +248,19 @@ impl Cluster {
         let path = self.pod.path().to_owned();
         drop(self.pod);
         assert!(Netns::open(&path).is_err(), "the namespace is held");
+    }
+}
+
+/// A plugin that another test starts has the listener before this one for a moment, between fork(2) and execve(2).
+fn listen(at: (IpAddr, u16)) -> TcpListener {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        match TcpListener::bind(at) {
+            Err(e) if e.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
+                std::thread::yield_now();
+            }
+            bound => return bound.unwrap(),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::common::TempDir;
 use serde_json::{Value, json};
-use weir_cni::runtime::{Attachment, Error, NetworkList, PodNetworks, Runner};
+use weir_runner::{Attachment, Error, NetworkList, PodNetworks, Runner};
 
 /// A directory with plugins, networks and a record of calls.
 struct Bench(TempDir);

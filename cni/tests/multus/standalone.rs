@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, cluster};
 use serde_json::json;
-use weir_cni::runtime::{Attachment, PodNetworks};
+use weir_runner::{Attachment, PodNetworks};
 
 const MAIN: [&str; 2] = ["10.244.0.5", "10.244.0.1"];
 const LAN: [&str; 2] = ["192.168.7.5", "192.168.7.1"];

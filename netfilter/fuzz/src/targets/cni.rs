@@ -6,7 +6,7 @@ use weir_cni::compile::{Engine, compile};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::pod::{Pod, PodFacts, SidecarDecision};
 use weir_cni::protocol::{About, Call, CniArgs, CniError, Edge, Handler, NetConf, PrevResult, run};
-use weir_cni::runtime::NetworkList;
+use weir_runner::NetworkList;
 
 /// Reads what a real handler reads, and touches no namespace.
 struct Reader;

@@ -18,17 +18,17 @@ use nix::unistd::Pid;
 const OUTPUT_LIMIT: u64 = 4 << 20;
 
 /// The exit status and output of a program.
-pub(super) struct Output {
+pub(crate) struct Output {
     /// Exit status, or 128 plus the signal.
-    pub(super) status: i32,
-    pub(super) stdout: Vec<u8>,
-    pub(super) stderr: String,
+    pub(crate) status: i32,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
 }
 
 /// Runs `program` with `stdin`; its environment is this process's without any
 /// `CNI_` variable, and `env`. `None`: the deadline passed, and the process
 /// group of the program was killed.
-pub(super) fn run(
+pub(crate) fn run(
     program: &Path,
     env: &[(&str, String)],
     stdin: &[u8],

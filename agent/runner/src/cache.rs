@@ -10,26 +10,26 @@ use serde_json::Value;
 
 use super::attachment::Attachment;
 use super::error::{Error, Result};
-use crate::json;
+use weir_cni::json;
 
 /// One cached ADD.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Entry {
-    pub(super) network: String,
+pub(crate) struct Entry {
+    pub(crate) network: String,
     #[serde(deserialize_with = "json::object")]
-    pub(super) attachment: Attachment,
-    pub(super) result: Value,
+    pub(crate) attachment: Attachment,
+    pub(crate) result: Value,
 }
 
 /// A directory with one file per attachment: `NETWORK%CONTAINER%IFNAME.json`.
 #[derive(Debug, Clone)]
-pub(super) struct Cache {
+pub(crate) struct Cache {
     dir: PathBuf,
 }
 
 /// Lock on an attachment: only this process adds it.
 #[derive(Debug)]
-pub(super) struct Reserved {
+pub(crate) struct Reserved {
     path: PathBuf,
     /// Locked while it is open.
     _file: File,
@@ -43,13 +43,13 @@ impl Drop for Reserved {
 }
 
 impl Cache {
-    pub(super) fn new(dir: PathBuf) -> Self {
+    pub(crate) fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
 
     /// Excludes other ADDs of this attachment until it is dropped; a killed
     /// process releases it.
-    pub(super) fn reserve(&self, network: &str, attachment: &Attachment) -> Result<Reserved> {
+    pub(crate) fn reserve(&self, network: &str, attachment: &Attachment) -> Result<Reserved> {
         self.make_dir()?;
         let path = self.path(network, attachment).with_extension("lock");
         loop {
@@ -90,7 +90,7 @@ impl Cache {
             .join(format!("{network}%{container_id}%{ifname}.json"))
     }
 
-    pub(super) fn store(&self, entry: &Entry) -> Result<()> {
+    pub(crate) fn store(&self, entry: &Entry) -> Result<()> {
         let path = self.path(&entry.network, &entry.attachment);
         let text = serde_json::to_string(entry).map_err(|e| bad(&path, &e))?;
         self.make_dir()?;
@@ -101,12 +101,12 @@ impl Cache {
     }
 
     /// The stored result; `None` when there was no ADD.
-    pub(super) fn load(&self, network: &str, attachment: &Attachment) -> Result<Option<Entry>> {
+    pub(crate) fn load(&self, network: &str, attachment: &Attachment) -> Result<Option<Entry>> {
         read(&self.path(network, attachment))
     }
 
     /// Forgets a result; success when it is absent.
-    pub(super) fn remove(&self, network: &str, attachment: &Attachment) -> Result<()> {
+    pub(crate) fn remove(&self, network: &str, attachment: &Attachment) -> Result<()> {
         let path = self.path(network, attachment);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(bad(&path, &error)),
@@ -115,7 +115,7 @@ impl Cache {
     }
 
     /// All attachments of a network, by file name.
-    pub(super) fn of_network(&self, network: &str) -> Result<Vec<Entry>> {
+    pub(crate) fn of_network(&self, network: &str) -> Result<Vec<Entry>> {
         let files = match std::fs::read_dir(&self.dir) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(bad(&self.dir, &error)),
@@ -138,7 +138,7 @@ impl Cache {
 }
 
 fn read(path: &Path) -> Result<Option<Entry>> {
-    let text = match crate::files::read(path) {
+    let text = match weir_cni::files::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(bad(path, &error)),
         Ok(text) => text,

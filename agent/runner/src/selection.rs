@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::error::{Error, Result};
-use crate::json::{self, Object};
-use crate::protocol::{is_kubernetes_name, validate_interface_name};
+use weir_cni::json::{self, Object};
+use weir_cni::protocol::{is_kubernetes_name, validate_interface_name};
 
 /// One selected network.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -23,7 +23,7 @@ const SOURCE: &str = "k8s.v1.cni.cncf.io/networks";
 
 /// Parses either form: `NAMESPACE/NAME@INTERFACE`, separated by commas, or a JSON array of objects with `name`,
 /// `namespace` and `interface`. Other keys of an object are for plugins that assign addresses and are ignored.
-pub(super) fn parse(annotation: &str) -> Result<Vec<Selection>> {
+pub(crate) fn parse(annotation: &str) -> Result<Vec<Selection>> {
     let selections = match annotation.contains(['[', '{', '"']) {
         true => objects(annotation)?,
         false => flat(annotation),

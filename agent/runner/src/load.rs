@@ -90,7 +90,7 @@ impl NetworkList {
 }
 
 fn read(path: &Path) -> Result<String> {
-    crate::files::read_text(path)
+    weir_cni::files::read_text(path)
         .map_err(|error| Error::config(path.display().to_string(), error.to_string()))
 }
 

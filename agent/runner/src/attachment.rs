@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::error::{Error, Result};
-use crate::protocol::{validate_container_id, validate_interface_name};
+use weir_cni::protocol::{validate_container_id, validate_interface_name};
 
 /// One container's place in one network.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ impl Attachment {
     }
 
     /// `K=V;K=V`
-    pub(super) fn args_text(&self) -> String {
+    pub(crate) fn args_text(&self) -> String {
         let pairs: Vec<_> = self
             .args
             .iter()

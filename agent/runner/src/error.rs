@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::protocol::CniError;
+use weir_cni::protocol::CniError;
 
 /// The result of everything in this module.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -89,7 +89,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn config(source: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub(crate) fn config(source: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Config {
             source: source.into(),
             reason: reason.into(),
@@ -97,7 +97,7 @@ impl Error {
     }
 
     /// Joins collected errors to one; `Ok` if there are none.
-    pub(super) fn all(errors: Vec<Self>) -> Result<()> {
+    pub(crate) fn all(errors: Vec<Self>) -> Result<()> {
         let mut errors = errors.into_iter();
         match errors.next() {
             None => Ok(()),
@@ -106,7 +106,7 @@ impl Error {
     }
 
     /// Joins this error and those after it to one, without nested chains.
-    pub(super) fn and(self, rest: impl IntoIterator<Item = Self>) -> Self {
+    pub(crate) fn and(self, rest: impl IntoIterator<Item = Self>) -> Self {
         let mut all = Vec::new();
         for error in std::iter::once(self).chain(rest) {
             match error {

@@ -10,7 +10,7 @@ use super::cache::{Cache, Entry};
 use super::error::{Error, Result};
 use super::invoke::{Invoker, derive};
 use super::list::NetworkList;
-use crate::protocol::{Command, Version};
+use weir_cni::protocol::{Command, Version};
 
 /// Default directory of results; empty after a reboot, like the
 /// namespaces.
@@ -102,7 +102,7 @@ impl Runner {
     }
 
     /// Finds all programs before any plugin is called, so that a missing one needs no roll-back.
-    pub(super) fn find_all(&self, list: &NetworkList) -> Result<()> {
+    pub(crate) fn find_all(&self, list: &NetworkList) -> Result<()> {
         let mut plugins = list.plugins.iter();
         plugins.try_for_each(|plugin| self.invoker.find(&plugin.kind).map(drop))
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::error::{Error, Result};
-use crate::protocol::{IMPLEMENTED, Version, is_supported, validate_network_name};
+use weir_cni::protocol::{IMPLEMENTED, Version, is_supported, validate_network_name};
 
 /// One entry of a list's `plugins`.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,7 +97,7 @@ impl NetworkList {
     }
 
     /// The version as a comparable value.
-    pub(super) fn version(&self) -> Version {
+    pub(crate) fn version(&self) -> Version {
         Version::parse(&self.cni_version).unwrap_or(Version {
             major: 0,
             minor: 1,
@@ -106,12 +106,12 @@ impl NetworkList {
     }
 }
 
-pub(super) fn object(text: &str, source: &str) -> Result<Map<String, Value>> {
+pub(crate) fn object(text: &str, source: &str) -> Result<Map<String, Value>> {
     serde_json::from_str(text)
         .map_err(|error| Error::config(source, format!("it must be a JSON object: {error}")))
 }
 
-pub(super) fn plugin(
+pub(crate) fn plugin(
     config: Map<String, Value>,
     source: &str,
     which: &str,
@@ -128,7 +128,8 @@ pub(super) fn plugin(
     if kind.contains('/') || kind == "." || kind == ".." {
         return Err(bad("\"type\" must be a file name, not a path"));
     }
-    if let Some(key) = crate::json::no_object(&config, &["capabilities", "ipam", "dns", "args"]) {
+    if let Some(key) = weir_cni::json::no_object(&config, &["capabilities", "ipam", "dns", "args"])
+    {
         return Err(bad(&format!("{key:?} must be an object")));
     }
     Ok(PluginConfig { kind, config })

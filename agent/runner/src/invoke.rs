@@ -10,19 +10,19 @@ use super::attachment::Attachment;
 use super::error::{Error, Result};
 use super::exec::{Output, run};
 use super::list::{NetworkList, PluginConfig};
-use crate::json;
-use crate::protocol::{CniError, Command, IMPLEMENTED};
+use weir_cni::json;
+use weir_cni::protocol::{CniError, Command, IMPLEMENTED};
 
 /// The directories of plugins, and the deadline of a chain.
 #[derive(Debug, Clone)]
-pub(super) struct Invoker {
-    pub(super) bin_dirs: Vec<PathBuf>,
-    pub(super) limit: Duration,
+pub(crate) struct Invoker {
+    pub(crate) bin_dirs: Vec<PathBuf>,
+    pub(crate) limit: Duration,
 }
 
 impl Invoker {
     /// Calls one plugin and returns its stdout as JSON; `Null` when that is empty.
-    pub(super) fn call(
+    pub(crate) fn call(
         &self,
         command: Command,
         kind: &str,
@@ -46,7 +46,7 @@ impl Invoker {
     }
 
     /// Finds the program of a plugin.
-    pub(super) fn find(&self, kind: &str) -> Result<PathBuf> {
+    pub(crate) fn find(&self, kind: &str) -> Result<PathBuf> {
         self.bin_dirs
             .iter()
             .map(|dir| dir.join(kind))
@@ -78,7 +78,7 @@ impl Invoker {
     }
 
     /// The versions that a plugin supports.
-    pub(super) fn versions(&self, kind: &str, deadline: Instant) -> Result<Vec<String>> {
+    pub(crate) fn versions(&self, kind: &str, deadline: Instant) -> Result<Vec<String>> {
         let config = serde_json::json!({ "cniVersion": IMPLEMENTED });
         let value = self.call(Command::Version, kind, &config, None, deadline)?;
         let list = value.get("supportedVersions").and_then(Value::as_array);
@@ -91,7 +91,7 @@ impl Invoker {
 ///
 /// Reference: CNI specification 1.1.0, section 3, "Deriving execution
 /// configuration from plugin configuration".
-pub(super) fn derive(
+pub(crate) fn derive(
     list: &NetworkList,
     plugin: &PluginConfig,
     previous: Option<&Value>,

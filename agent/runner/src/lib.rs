@@ -5,12 +5,12 @@
 //! [`Runner`] finds the plugins, calls them in order, stores results between
 //! calls and calls DEL when an ADD fails half-way. [`PodNetworks`] are the networks of a pod under Multus.
 //!
-//! Plugins are foreign programs, so this module starts programs: in the file
-//! `exec.rs`, and nowhere else in weir. Neither the plugin nor the agent uses
-//! this module.
+//! Plugins are foreign programs, so this crate starts programs: in the file `exec.rs`, and nowhere else in weir. Neither
+//! the plugin nor the agent uses it: only `weir cni`, `weir demo` and tests.
 //!
 //! References: CNI specification 1.1.0, sections 1 (configuration), 2
 //! (protocol), 3 (execution) and 4 (delegation, which is left to the plugins).
+#![forbid(unsafe_code)]
 
 mod attachment;
 mod cache;
