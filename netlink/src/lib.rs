@@ -12,8 +12,8 @@
 //!
 //! All of them fail with one [`Error`]: the operation, the object, the errno and the kernel's own words. Messages that
 //! have no type yet are declared with [`attr`]: encoding, decoding and error paths follow from one declaration.
-//! Every `unsafe` of the product is in the private module `sys`; what others need of it has typed faces: [`xtables`], the
-//! sockets of the legacy tables, [`bpf`] and [`tuning`].
+//! Every `unsafe` of this crate is in the private module `sys`; what others need of it has typed faces: [`xtables`], the
+//! sockets of the legacy tables, and [`tuning`].
 //!
 //! ```
 //! use std::net::Ipv4Addr;
@@ -68,6 +68,6 @@ mod userns;
 
 pub use error::{Error, ErrorKind, InForce, Result};
 pub use netns::{Netns, NetnsId};
-pub use sys::{bpf, namespace_type, tuning, xtables};
+pub use sys::{namespace_type, tuning, xtables};
 pub use transport::{NetlinkSocket, Patience, Transport};
 pub use userns::Owner;

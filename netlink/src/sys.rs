@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! This is the only module of the workspace that may use `unsafe`. For every block below, these hold:
+//! This module and the crate weir-bpf are the only ones that may use `unsafe`. For every block below, these hold:
 //!
 //! - a descriptor is passed as [`BorrowedFd`], so it is open during the call and nothing here closes it;
 //! - memory that the kernel writes is owned by the calling function, is at least as large as the kernel was told, and
@@ -10,7 +10,6 @@
 //! - no pointer outlives the call that it is passed to.
 #![allow(unsafe_code)]
 
-pub mod bpf;
 pub mod tuning;
 mod userns;
 pub mod xtables;

@@ -5,7 +5,7 @@
 use weir_testing::c;
 
 use weir_netlink::message::NL_ATTR_TYPES;
-use weir_netlink::{bpf, nfnetlink, route};
+use weir_netlink::{nfnetlink, route};
 
 const INCLUDES: &str = "\
 #include <stddef.h>
@@ -59,7 +59,7 @@ fn every_number_is_the_headers() {
     let ours: Vec<(String, i64)> = route::constants()
         .into_iter()
         .chain(nfnetlink::constants())
-        .chain(bpf::constants())
+        .chain(weir_bpf::constants())
         .map(|(name, n)| (name.to_owned(), n))
         .chain(types)
         .filter(|(name, _)| !is_later(name))

@@ -3,7 +3,7 @@
 use crate::failed;
 use crate::inpod::{COUNTERS, QUERY_KEY, QUERY_VALUE};
 use std::os::fd::AsFd;
-use weir_netlink::bpf::{
+use weir_bpf::{
     BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, BPF_MAP_TYPE_SK_STORAGE, Map,
     MapSpec, Pinned, open_pin, pin,
 };

@@ -11,7 +11,7 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use weir_netlink::bpf::{Link, LinkTarget, Pinned, open_pin};
+use weir_bpf::{Link, LinkTarget, Pinned, open_pin};
 use weir_netlink::{Error, Netns, Result};
 
 /// Where it is mounted on most machines.

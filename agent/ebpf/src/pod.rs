@@ -13,10 +13,10 @@ use std::collections::btree_map::Entry;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use weir_ambient::Redirect;
-use weir_cni::redirection::refuse_host;
-use weir_netlink::bpf::{
-    self, Anchor, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, LinkTarget, Pinned, Program, open_pin, pin,
+use weir_bpf::{
+    Anchor, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, LinkTarget, Pinned, Program, open_pin, pin,
 };
+use weir_cni::redirection::refuse_host;
 use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
 use weir_netlink::{Error, Netns, Result};
 
@@ -332,7 +332,7 @@ fn set(name: &str, on: bool) -> Result<()> {
 /// Whether a link with this id is at the hook.
 fn is_listed((index, direction): Hook, id: u32) -> Result<bool> {
     let object = format!("the programs at {direction} of interface {index}");
-    match bpf::attached(index, direction.attach_type()) {
+    match weir_bpf::attached(index, direction.attach_type()) {
         Ok(list) => Ok(list.iter().any(|attached| attached.link == id)),
         Err(e) if e.raw_os_error() == Some(libc_errno::EINVAL) => Err(Error::unsupported(
             "list",

@@ -6,8 +6,8 @@ use crate::{failed, libc_errno, maps};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use weir_netlink::bpf::{
-    self, BPF_NETKIT_PEER, BPF_NETKIT_PRIMARY, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Map, Program,
+use weir_bpf::{
+    BPF_NETKIT_PEER, BPF_NETKIT_PRIMARY, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Map, Program,
 };
 use weir_netlink::route::{FilterKind, Link, LinkKind, Routing, TcHandle};
 use weir_netlink::{Netns, Result};
@@ -119,7 +119,7 @@ pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
 
 /// Pins of links, by the id of the link.
 fn pinned(folder: &Path) -> Result<BTreeMap<u32, PathBuf>> {
-    let id = |(path, link): (PathBuf, bpf::Link)| {
+    let id = |(path, link): (PathBuf, weir_bpf::Link)| {
         let info = link.info();
         let info = info.map_err(|e| failed("read", &path.display().to_string(), &e))?;
         Ok((info.id, path))
@@ -141,7 +141,7 @@ fn links_of(link: &Link, pins: &BTreeMap<u32, PathBuf>) -> Result<Vec<Attached>>
     let mut found = Vec::new();
     for (hook, attach_type) in hooks {
         let object = format!("the programs at {hook} of {}", link.name);
-        let list = match bpf::attached(link.index, attach_type) {
+        let list = match weir_bpf::attached(link.index, attach_type) {
             Ok(list) => list,
             // The kernel does not know the hook, or only the other end of the pair has it; or the interface is gone.
             Err(e)

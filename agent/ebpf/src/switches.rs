@@ -6,9 +6,9 @@
 
 use std::io;
 use weir_ambient::REPLY_ROUTING;
+use weir_bpf::Map;
 use weir_cni::redirection::RTPROT_WEIR;
 use weir_cni::sysctl;
-use weir_netlink::bpf::Map;
 use weir_netlink::route::{
     AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
 };

@@ -7,8 +7,8 @@ use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io;
 use std::os::fd::AsFd;
+use weir_bpf::{Map, Program};
 use weir_netfilter::probe::{Answer, Finding, Row, RunningKernel, answer, row};
-use weir_netlink::bpf::{Map, Program};
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_netlink::{Error, Netns, Result};
 

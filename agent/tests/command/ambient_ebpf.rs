@@ -1,10 +1,10 @@
 //! `--engine ebpf`: what the commands do and say, beside netfilter and beside programs of other writers.
 
 use crate::support::{Run, TempFile, inside, lo_up, path, weir_with};
-use weir_netlink::Netns;
-use weir_netlink::bpf::{
+use weir_bpf::{
     Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, Program, attached,
 };
+use weir_netlink::Netns;
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_testing::{BpfFs, lacks};
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
 use weir_ambient::Redirect;
+use weir_bpf::{self as bpf, BPF_TCX_INGRESS, attached};
 use weir_demo::{Lab, Place, Receiver, Stage};
 use weir_ebpf::show::Attached;
 use weir_ebpf::{Bpffs, Pod as EbpfPod};
 use weir_netlink::Netns;
-use weir_netlink::bpf::{self, BPF_TCX_INGRESS, attached};
 use weir_netlink::route::AddressFamily;
 use weir_testing::{BpfFs, lacks};
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::panic::Location;
-use weir_netlink::bpf::{BPF_PROG_TYPE_SCHED_CLS, LoadError, Map, Program, ProgramSpec};
+use weir_bpf::{BPF_PROG_TYPE_SCHED_CLS, LoadError, Map, Program, ProgramSpec};
 
 /// The position of a map in the list that code is loaded with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,19 @@
 //! long as a descriptor, a pin or a loaded program does; a [`Link`], and with it the attachment, as long as a
 //! descriptor or a pin does. When the interface of a link is deleted, the link remains and has no effect.
 //!
-//! Every struct in this folder is a prefix of `union bpf_attr` (`linux/bpf.h`), or of the struct that the kernel fills:
+//! Every struct in this crate is a prefix of `union bpf_attr` (`linux/bpf.h`), or of the struct that the kernel fills:
 //! it accepts any prefix and reads the missing rest as zero. `netlink/tests/headers.rs` compares all of them with the
 //! headers.
+//!
+//! # Safety
+//!
+//! No dependency offers bpf(2) as safe functions. For every `unsafe` block in this crate, these hold:
+//!
+//! - a descriptor is passed borrowed, so it is open during the call and nothing here closes it;
+//! - memory that the kernel reads or writes is owned by the calling function, is at least as large as the kernel was told,
+//!   and is read only after the call reported how much of it is filled;
+//! - no pointer outlives the call that it is passed to.
+#![allow(unsafe_code)]
 
 mod info;
 mod link;
