@@ -80,7 +80,7 @@ pub(super) fn parse_selectors(text: &str) -> Result<String, String> {
 /// The same, as the plugin reads it.
 ///
 /// # Errors
-/// As [`parse_selectors`].
+/// What does not fit, in words.
 pub fn selectors(text: &str) -> Result<Vec<Selector>, String> {
     serde_json::from_str(&parse_selectors(text)?).map_err(|e| e.to_string())
 }

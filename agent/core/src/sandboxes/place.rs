@@ -4,7 +4,7 @@
 //! nothing: an ordinary user in any pod may make a namespace and give it every address there is. So a namespace is
 //! a pod's only when
 //!
-//! - a process in it belongs to the pod, by the control group that the kubelet made for the pod's UID ([`cgroup`]);
+//! - a process in it belongs to the pod, by the control group that the kubelet made for the pod's UID (`cgroup`);
 //! - it was not made below the pod, in a user namespace that one of its users made; and
 //! - it has all addresses of the pod.
 //!
