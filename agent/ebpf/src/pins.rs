@@ -145,6 +145,8 @@ pub(crate) fn links(folder: &Path) -> Result<Vec<(PathBuf, Link)>> {
         match open_pin(&path) {
             Ok(Pinned::Link(link)) => links.push((path, link)),
             Ok(_) => {}
+            // Listed, and unpinned since: readers take no lock.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(e) => return Err(failed("open", &path.display().to_string(), &e)),
         }
     }

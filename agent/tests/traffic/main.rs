@@ -15,6 +15,7 @@
 mod alike;
 mod ambient;
 mod ambient_pods;
+mod ambient_random;
 mod dns;
 mod ebpf;
 use weir_testing::effort;

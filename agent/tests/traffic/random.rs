@@ -175,7 +175,7 @@ fn explain(config: &Value, nft: &Seen, xtables: &Seen) -> Option<String> {
 }
 
 /// The seed of the random configurations: given, or of this moment.
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     match std::env::var("WEIR_SEED") {
         Ok(text) => text.parse().expect("WEIR_SEED is a number"),
         Err(_) => {

@@ -1,0 +1,211 @@
+//! Whatever a pod of ambient mode asks for, nf_tables, legacy tables and eBPF do the same to every flow.
+//!
+//! Compared is who receives a flow, from which address, what it knows of the destination, and whether the answer comes
+//! back. Left out is the address of the receiver's own socket, and where a captured query was meant to go: eBPF delivers to
+//! ztunnel without rewriting the destination, and rewrites that of queries, about which ztunnel does not ask.
+//!
+//! `WEIR_LONG` tries many configurations, `WEIR_SEED` the same ones again. What failed once is kept in
+//! `proptest-regressions` and comes first.
+// matrix: smoke
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use proptest::prelude::*;
+use proptest::test_runner::{FileFailurePersistence, RngSeed, TestCaseError, TestRunner};
+use serde_json::{Value, json};
+use weir_cni::compile::Engine;
+use weir_demo::{Flow, Lab, Outcome, Owner, Place, Protocol, Receiver, Stage, ZTUNNEL_MARK};
+use weir_netlink::route::AddressFamily;
+use weir_testing::BpfFs;
+
+use crate::ambient::{lab_with_probes, probe, redirect, wanted};
+use crate::random::seed;
+use crate::support::tcp;
+use crate::{ebpf, lab_or_skip};
+
+/// What a pod asks for, and marks that senders in it use.
+#[derive(Clone, Debug)]
+struct Case {
+    dns: bool,
+    overrides: Value,
+    marks: Vec<u32>,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let interfaces = prop_oneof![
+        3 => Just(json!([])),
+        2 => Just(json!(["k6t-a"])),
+        1 => Just(json!(["k6t-b", "k6t-a"])),
+    ];
+    let of_pod = prop_oneof![
+        2 => Just(None),
+        1 => Just(Some("enabled")),
+        1 => Just(Some("disabled")),
+    ];
+    // The mark of ztunnel is compared under 0xfff. What carries the mark of its connections as the client (0x111) is routed to
+    // `lo` and lost in all ways, after seconds.
+    let mark = prop_oneof![
+        Just(ZTUNNEL_MARK),
+        (0..16_u32).prop_map(|high| high << 12 | ZTUNNEL_MARK),
+        (0..0x1000_u32).prop_filter("not that of replies", |mark| *mark != 0x111),
+    ];
+    let marks = proptest::collection::vec(mark, 3);
+    (any::<bool>(), any::<bool>(), of_pod, interfaces, marks).prop_map(
+        |(dns, ingress, of_pod, interfaces, marks)| {
+            let mut overrides =
+                json!({ "ingress_mode": ingress, "virtual_interfaces": interfaces });
+            if let Some(of_pod) = of_pod {
+                overrides["dns_proxy"] = json!(of_pod);
+            }
+            Case {
+                dns,
+                overrides,
+                marks,
+            }
+        },
+    )
+}
+
+/// What is sent. The addresses are the same in every lab.
+fn flows(
+    lab: &Lab,
+    guest: (SocketAddr, SocketAddr),
+    family: AddressFamily,
+    marks: &[u32],
+) -> Vec<Flow> {
+    let at = |place, port| SocketAddr::new(lab.address(place, family), port);
+    let service = |port| SocketAddr::new(lab.service(family), port);
+    let outside = |port| SocketAddr::new(lab.outside(family), port);
+    let query = || Flow::new("query", Protocol::Udp, Place::Pod, service(53));
+    let client = SocketAddr::new(lab.address(Place::Client, family), 0);
+    let mut flows = Vec::new();
+    for port in [8080, 9090, 15008, 15020] {
+        flows.push(tcp("in", Place::Client, at(Place::Pod, port)));
+        let of_kubelet = tcp("probe", Place::Client, at(Place::Pod, port));
+        flows.push(of_kubelet.source((probe(family), 0).into()));
+    }
+    flows.push(tcp("guest", Place::Client, guest.0).source((guest.1.ip(), 0).into()));
+    for owner in [Owner::APPLICATION, Owner::PROXY, Owner::ROOT] {
+        flows.push(tcp("service", Place::Pod, service(80)).of(owner));
+        flows.push(tcp("its own pod", Place::Pod, at(Place::Pod, 8080)).of(owner));
+        flows.push(query().of(owner));
+    }
+    flows.push(tcp("query", Place::Pod, service(53)));
+    for &mark in marks {
+        flows.push(tcp("marked", Place::Pod, outside(443)).mark(mark));
+        flows.push(query().mark(mark));
+    }
+    let as_client = tcp("as the client", Place::Pod, at(Place::Pod, 8080));
+    flows.push(as_client.source(client).mark(ZTUNNEL_MARK));
+    flows
+}
+
+fn decision(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Received {
+            by: Receiver::ProxyDns,
+            source,
+            answered,
+            ..
+        } => {
+            format!("ztunnel's DNS, from {}, answered: {answered}", source.ip())
+        }
+        Outcome::Received {
+            by,
+            source,
+            original,
+            answered,
+            ..
+        } => {
+            let from = source.ip();
+            format!("{by:?}, from {from}, for {original}, answered: {answered}")
+        }
+        Outcome::Lost(_) => outcome.to_string(),
+    }
+}
+
+/// The same pod, redirected in one way: each flow, and what became of it. A flow that comes to nothing is sent again.
+fn seen(case: &Case, way: Option<Engine>, mounted: &BpfFs) -> Vec<(String, String)> {
+    let lab = lab_with_probes().expect("there was one before");
+    let guest = lab.attach("k6t-a", Place::Client, 8).expect("k6t-a");
+    let pod = lab.netns(Place::Pod);
+    match way {
+        Some(engine) => redirect(pod, engine, case.dns, &case.overrides),
+        None => ebpf::redirect(mounted, pod, &wanted(case.dns, &case.overrides)),
+    }
+    let stage = Stage::ambient(&lab).expect("all listeners");
+    let mut seen = Vec::new();
+    for &family in lab.families() {
+        let ends = (
+            (guest.pod(family), 80).into(),
+            (guest.peer(family), 0).into(),
+        );
+        for flow in flows(&lab, ends, family, &case.marks) {
+            let once = || stage.send(&flow);
+            let outcome = match once() {
+                Ok(outcome @ Outcome::Received { answered: true, .. }) => Ok(outcome),
+                _ => once(),
+            };
+            let decided = outcome.map_or_else(|e| format!("failed: {e}"), |o| decision(&o));
+            seen.push((flow.to_string(), decided));
+        }
+    }
+    seen
+}
+
+/// Everything that is needed to understand a difference.
+fn explain(case: &Case, ways: &[(&str, Vec<(String, String)>)]) -> Option<String> {
+    let (_, first) = ways.first()?;
+    if ways.iter().all(|(_, seen)| seen == first) {
+        return None;
+    }
+    let mut text = format!("they decide differently (!)\n{case:#?}\n");
+    for (n, (flow, decided)) in first.iter().enumerate() {
+        let differs = ways.iter().any(|(_, seen)| seen[n].1 != *decided);
+        let _ = writeln!(text, "{} {flow}", if differs { '!' } else { ' ' });
+        for (way, seen) in ways {
+            let _ = writeln!(text, "    {way:<8} {}", seen[n].1);
+        }
+    }
+    Some(text)
+}
+
+#[test]
+fn all_ways_do_the_same_to_every_flow() {
+    drop(lab_or_skip!());
+    let Some(mounted) = ebpf::mount() else { return };
+    let is_long = std::env::var_os("WEIR_LONG").is_some();
+    let count = crate::effort::cases(if is_long { 4_000 } else { 12 });
+    let seed = seed();
+    println!("{count} pods; the same again with WEIR_SEED={seed}");
+    let kept = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/proptest-regressions/traffic-ambient.txt"
+    );
+    let config = ProptestConfig {
+        cases: count,
+        // Each step builds three labs.
+        max_shrink_iters: 60,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
+        rng_seed: RngSeed::Fixed(seed),
+        ..ProptestConfig::default()
+    };
+    const WAYS: [(&str, Option<Engine>); 3] = [
+        ("nft", Some(Engine::Nft)),
+        ("xtables", Some(Engine::Xtables)),
+        ("eBPF", None),
+    ];
+    let outcome = TestRunner::new(config).run(&cases(), |case| {
+        let ways = std::thread::scope(|scope| {
+            let (case, mounted) = (&case, &mounted);
+            let one = |(name, way)| (name, scope.spawn(move || seen(case, way, mounted)));
+            let running = WAYS.map(one);
+            running.map(|(name, one)| (name, one.join().expect("it says itself why not")))
+        });
+        explain(&case, &ways).map_or(Ok(()), |text| Err(TestCaseError::fail(text)))
+    });
+    if let Err(e) = outcome {
+        panic!("WEIR_SEED={seed}: {e}");
+    }
+}
