@@ -4,11 +4,11 @@
 //! `WEIR_WRITE_DOCS=1 cargo test -p weir-agent --lib documented` writes them.
 
 use crate::metrics::Metrics;
-use crate::settings::{SettingKind, TABLE, Usage};
-use crate::thread::rights::THREADS;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
+use weir_core::settings::{SettingKind, TABLE, Usage};
+use weir_core::thread::rights::THREADS;
 
 const START: &str = "<!-- generated -->\n";
 const END: &str = "<!-- /generated -->\n";

@@ -6,11 +6,7 @@
 
 pub(crate) mod heals;
 
-use crate::journal::pod::Writer;
-use crate::pods::Pods;
 use crate::reconcile::Uid;
-use crate::sandboxes::Held;
-use crate::thread::task::Tasks;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -20,6 +16,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
+use weir_core::journal::pod::Writer;
+use weir_core::pods::Pods;
+use weir_core::sandboxes::Held;
+use weir_core::thread::task::Tasks;
 use weir_netfilter::nft::Commits;
 use weir_netlink::NetnsId;
 

@@ -31,8 +31,3 @@ pub mod repair;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod supervisor;
-
-pub(crate) use weir_bundle as bundle;
-pub(crate) use weir_core::{api, journal, log, thread};
-pub use weir_core::{pods, sandboxes, settings};
-pub use weir_install as install;

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use weir_agent::settings::TABLE;
+use weir_core::settings::TABLE;
 
 const MANIFEST: &str = include_str!("../deploy/weir.yaml");
 const VALUES: &str = include_str!("../deploy/values.yaml");

@@ -1,9 +1,9 @@
 //! Whether a pod belongs to the mesh.
 
 use super::settings::AmbientSettings;
-use crate::pods::{NamespaceView, PodView};
 use std::fmt;
 use weir_cni::plugin::{AGENT_POD_PREFIX, NotAmbient};
+use weir_core::pods::{NamespaceView, PodView};
 
 /// The label of ztunnel's own pods.
 const ZTUNNEL: (&str, &str) = ("app", "ztunnel");
@@ -83,10 +83,10 @@ pub(super) fn decide(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::resolve;
     use serde_json::{Value, json};
     use std::collections::BTreeMap;
     use std::ffi::OsString;
+    use weir_core::settings::resolve;
 
     /// As the chart sets it.
     const SELECTORS: &str = "

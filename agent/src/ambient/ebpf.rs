@@ -3,15 +3,15 @@
 use super::hands::{Asked, Captured, Outcome, Rules};
 use crate::dataplane::Spent;
 use crate::dataplane::ambient::Ambient;
-use crate::journal::ambient::By;
-use crate::journal::pod::Cause;
-use crate::sandboxes::place::Processes;
-use crate::sandboxes::{Held, Sandboxes};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::plugin::Phase;
+use weir_core::journal::ambient::By;
+use weir_core::journal::pod::Cause;
+use weir_core::sandboxes::place::Processes;
+use weir_core::sandboxes::{Held, Sandboxes};
 use weir_ebpf::{BPFFS, Bpffs, Change, Pod};
 
 /// How often pins of namespaces that are gone are looked for, at most.

@@ -3,13 +3,13 @@
 use super::decision::{Decision, decide};
 use super::keeper::{Sandbox, Told};
 use super::settings::AmbientSettings;
-use crate::pods::{PodView, Pods};
 use crate::reconcile::Handle;
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_core::pods::{PodView, Pods};
 
 /// How long the API server's news of a pod may take: the kubelet hears of it in the same moment.
 const KNOWN: Duration = Duration::from_millis(1500);

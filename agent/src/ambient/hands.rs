@@ -2,16 +2,16 @@
 //! in their place.
 
 use crate::dataplane::Spent;
-use crate::journal::ambient::By;
-use crate::journal::pod::Cause;
-use crate::sandboxes::Held;
-use crate::sandboxes::place::Identity;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use weir_ambient::PodOverrides;
 use weir_cni::redirection::Fingerprint;
+use weir_core::journal::ambient::By;
+use weir_core::journal::pod::Cause;
+use weir_core::sandboxes::Held;
+use weir_core::sandboxes::place::Identity;
 use weir_live::Proof;
 use weir_netlink::NetnsId;
 use weir_zds::Peer;

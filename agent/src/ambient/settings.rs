@@ -1,11 +1,11 @@
 //! What ambient mode was told to do.
 
-use crate::install::selectors;
-use crate::settings::{Resolved, SettingError};
 use std::path::PathBuf;
 use std::time::Duration;
 use weir_ambient::Config;
 use weir_cni::plugin::Enablement;
+use weir_core::settings::{Resolved, SettingError};
+use weir_install::selectors;
 
 /// The settings `AMBIENT_*` and those that belong to them, checked.
 #[derive(Debug, Clone)]

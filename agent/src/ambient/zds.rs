@@ -3,11 +3,11 @@
 use super::hands::{Captured, Proxy, Workload};
 use super::roster::Roster;
 use crate::drift::Wake;
-use crate::journal::Journal;
-use crate::journal::ambient::{self, Event};
-use crate::sandboxes::{Held, Sandboxes};
 use std::sync::Arc;
 use std::time::Duration;
+use weir_core::journal::Journal;
+use weir_core::journal::ambient::{self, Event};
+use weir_core::sandboxes::{Held, Sandboxes};
 use weir_zds::{Handle, Namespace, Observer, Peer};
 
 /// How long ztunnel may take for one pod.

@@ -3,12 +3,12 @@
 use super::agent_args::{AgentArgs, Flags};
 use super::failure::{Failure, code};
 use super::output;
-use crate::install::{Planned, plan};
-use crate::sandboxes::cri;
-use crate::settings::{self, Resolved};
 use crate::supervisor::End;
 use crate::supervisor::Settings;
 use serde_json::{Value, json};
+use weir_core::sandboxes::cri;
+use weir_core::settings::{self, Resolved};
+use weir_install::{Planned, plan};
 
 /// What is in force of the flags of a command, this process' environment, and what the container runtime says.
 pub(super) fn resolve(flags: &Flags) -> Resolved {

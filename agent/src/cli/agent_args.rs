@@ -1,9 +1,9 @@
 //! Arguments of `weir agent` and `weir uninstall`: one flag for each setting that has one.
 
 use super::commands::{AGENT, Command};
-use crate::settings::{Setting, SettingKind, TABLE, Usage, go_bool, go_int};
 use clap::{Arg, ArgAction, ArgMatches, Args, Error, FromArgMatches};
 use std::collections::BTreeMap;
+use weir_core::settings::{Setting, SettingKind, TABLE, Usage, go_bool, go_int};
 
 /// The texts of the flags that were given.
 pub(super) type Flags = BTreeMap<&'static str, String>;

@@ -167,8 +167,9 @@ fn of_pod(file: &Path) -> Result<Result<PodOverrides, String>, Failure> {
 
 /// The settings that a node agent would have in this environment.
 fn node_settings() -> Result<Config, Failure> {
-    let resolved = crate::settings::resolve(&std::collections::BTreeMap::new(), &|name: &str| {
-        std::env::var_os(name)
-    });
+    let resolved =
+        weir_core::settings::resolve(&std::collections::BTreeMap::new(), &|name: &str| {
+            std::env::var_os(name)
+        });
     crate::ambient::rules_of(&resolved).map_err(Failure::usage)
 }

@@ -3,12 +3,12 @@
 use super::args::{PreflightArgs, Target};
 use super::failure::{Failure, code};
 use super::{agent, output, preflight, source};
-use crate::bundle::{self, Bundle};
-use crate::install::replace;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use weir_bundle::Bundle;
+use weir_install::replace;
 
 /// For its owner alone: rules and addresses of pods are in it.
 const MODE: u32 = 0o600;
@@ -24,7 +24,7 @@ pub(super) fn run(a: &PreflightArgs, file: &Path) -> Result<u8, Failure> {
     let further = (a.netns.is_some() || a.pid.is_some())
         .then(|| source::netns(&target, |e| Failure::failed(e)).map_err(|f| f.message));
     let resolved = agent::resolve(&BTreeMap::new());
-    let made = bundle::make(&resolved, further, preflight::progress);
+    let made = weir_bundle::make(&resolved, further, preflight::progress);
     let bundle = made.map_err(|e| Failure::failed(format!("cannot make the archive: {e}")))?;
     if to_stdout {
         let mut out = std::io::stdout().lock();

@@ -3,8 +3,8 @@
 use super::args::{LiveArgs, LiveNetnsArgs, LivePodArgs};
 use super::failure::{Failure, code};
 use super::output;
-use crate::sandboxes::named;
 use std::path::Path;
+use weir_core::sandboxes::named;
 use weir_live::{Answer, Plan, prove};
 use weir_netlink::Netns;
 

@@ -4,9 +4,9 @@ use super::agent::resolve;
 use super::agent_args::UninstallArgs;
 use super::failure::{Failure, code};
 use super::output;
-use crate::install::{Left, PLUGIN, left, remove_everything};
 use crate::supervisor::Settings;
 use serde_json::{Value, json};
+use weir_install::{Left, PLUGIN, left, remove_everything};
 
 /// Removes, then looks; with `--verify` it only looks.
 pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {

@@ -2,12 +2,12 @@
 
 use super::sidecar::difference;
 use super::{Dataplane, Spent};
-use crate::pods::PodView;
 use std::time::Instant;
 use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect};
 use weir_cni::compile::Engine;
 use weir_cni::plugin::{Phase, named_engine};
 use weir_cni::redirection::{Change, Desired, Fingerprint, Scheme, Visit};
+use weir_core::pods::PodView;
 
 /// The redirection of ambient mode, by the settings of the node.
 #[derive(Debug, Clone)]

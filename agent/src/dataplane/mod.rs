@@ -4,10 +4,10 @@
 pub(crate) mod ambient;
 pub(crate) mod sidecar;
 
-use crate::pods::PodView;
 use std::time::{Duration, Instant};
 use weir_cni::plugin::Phase;
 use weir_cni::redirection::{Sandbox, Scheme, Visit};
+use weir_core::pods::PodView;
 
 /// One way to redirect pods.
 pub(crate) trait Dataplane: Send + Sync + 'static {

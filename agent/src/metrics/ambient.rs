@@ -2,11 +2,11 @@
 //! all stay 0.
 
 use super::{Label, Metrics, counter, counters, gauge};
-use crate::journal::ambient::{Event, Member, Proxy, State};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use weir_core::journal::ambient::{Event, Member, Proxy, State};
 use weir_live::Answer;
 
 #[derive(Clone)]

@@ -1,11 +1,11 @@
 //! The plugin on the node.
 
 use super::{Label, Metrics, counter, counters, gauge};
-use crate::journal::install::{Event, Step};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use weir_core::journal::install::{Event, Step};
 
 /// Results of an install, as Istio names them.
 const RESULTS: [&str; 4] = [

@@ -14,7 +14,6 @@ mod repair;
 
 pub(crate) use repair::ratio;
 
-use crate::journal::{Event, Sink, process};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -22,6 +21,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::time::SystemTime;
+use weir_core::journal::{Event, Sink, process};
 use weir_preflight::system::kernel_release;
 
 /// One label.
@@ -141,9 +141,9 @@ fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::install::{self, Step};
-    use crate::journal::serve::{self, LineResult, Lookup};
-    use crate::journal::watch::{self, Objects};
+    use weir_core::journal::install::{self, Step};
+    use weir_core::journal::serve::{self, LineResult, Lookup};
+    use weir_core::journal::watch::{self, Objects};
 
     #[test]
     fn names() {

@@ -2,12 +2,12 @@
 
 use super::blind::Blind;
 use super::{Label, Metrics, counters};
-use crate::journal::serve::{Event, LineResult, Lookup, Socket};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use weir_core::journal::serve::{Event, LineResult, Lookup, Socket};
 
 /// What became of a question for a pod.
 const LOOKUPS: [&str; 5] = ["known", "unknown", "unsynced", "malformed", "refused"];

@@ -2,11 +2,11 @@
 
 use super::blind::Blind;
 use super::{Label, Metrics, counters, gauge};
-use crate::journal::watch::{Event, Kind, Objects};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use weir_core::journal::watch::{Event, Kind, Objects};
 
 #[derive(Clone)]
 pub(super) struct Pods {

@@ -1,14 +1,14 @@
 //! Pods whose rules are not as they ask, and what was done about them.
 
 use super::{Label, Labels2, Metrics, counter, counters, gauge};
-use crate::journal::api;
-use crate::journal::pod::{Event, PodState, Repaired};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 use weir_cni::compile::Engine;
+use weir_core::journal::api;
+use weir_core::journal::pod::{Event, PodState, Repaired};
 
 /// What is done to pods that meet Istio's criteria.
 const ACTIONS: [&str; 3] = ["delete", "repair", "label"];

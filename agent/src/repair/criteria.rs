@@ -1,6 +1,6 @@
 //! Whether what the kubelet reports of a pod says that it started without redirection.
 
-use crate::pods::{InitStatus, PodView, Terminated};
+use weir_core::pods::{InitStatus, PodView, Terminated};
 
 /// What a broken pod looks like. Empty texts and 0 match everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,21 +5,21 @@ use super::settings::Action;
 use super::start::PATIENCE;
 use super::state::{Asks, Cause, Memory, Running};
 use super::visit::{self, Answer, InSync, Look, Seen};
-use crate::api::actions::Actions;
 use crate::dataplane::Dataplane;
 use crate::dataplane::sidecar::{Desired, Sidecar};
 use crate::drift::{Drift, Drifted};
-use crate::journal::pod::{Event, PodState, Unasked, Writer};
-use crate::journal::{Journal, cut};
-use crate::pods::Pods;
 use crate::reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
-use crate::sandboxes::Sandboxes;
-use crate::sandboxes::claims::Claims;
-use crate::sandboxes::place::Identity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
+use weir_core::api::actions::Actions;
+use weir_core::journal::pod::{Event, PodState, Unasked, Writer};
+use weir_core::journal::{Journal, cut};
+use weir_core::pods::Pods;
+use weir_core::sandboxes::Sandboxes;
+use weir_core::sandboxes::claims::Claims;
+use weir_core::sandboxes::place::Identity;
 
 /// Events of one pod about its state come no faster.
 const EVENTS: Duration = Duration::from_secs(600);

@@ -3,8 +3,8 @@
 //! The agent has one watch for all pods of the node, so what would be asked of the API server with a list of its own is
 //! decided here.
 
-use crate::pods::PodView;
 use kube::core::{Expression, Selector, SelectorExt};
+use weir_core::pods::PodView;
 
 /// Which pods are meant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

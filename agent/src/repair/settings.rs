@@ -2,8 +2,8 @@
 
 use super::criteria::Criteria;
 use super::selector::Filter;
-use crate::settings::{Resolved, SettingError};
 use std::time::Duration;
+use weir_core::settings::{Resolved, SettingError};
 
 /// What is done to a pod that meets the criteria.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

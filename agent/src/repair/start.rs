@@ -2,16 +2,16 @@
 
 use super::RepairSettings;
 use super::keeper::Keeper;
-use crate::api::access::Access;
-use crate::api::actions::Actions;
-use crate::api::connection::Connection;
 use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
-use crate::journal::Journal;
-use crate::pods::Pods;
 use crate::reconcile::{self, Limits};
-use crate::sandboxes::Sandboxes;
-use crate::thread::task::Tasks;
 use std::time::Duration;
+use weir_core::api::access::Access;
+use weir_core::api::actions::Actions;
+use weir_core::api::connection::Connection;
+use weir_core::journal::Journal;
+use weir_core::pods::Pods;
+use weir_core::sandboxes::Sandboxes;
+use weir_core::thread::task::Tasks;
 
 /// Threads that work in namespaces at once. Most of the time the kernel works, one namespace at a time.
 const WORKERS: usize = 4;

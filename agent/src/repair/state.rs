@@ -3,13 +3,13 @@
 use super::broken::Broken;
 use super::visit::{InSync, Look};
 use crate::drift::heals::Heals;
-use crate::journal::cut;
-use crate::journal::pod::{Mode, PodState, Unasked, Writer};
-use crate::pods::PodView;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use weir_cni::compile::Engine;
 use weir_cni::config::InboundMode;
+use weir_core::journal::cut;
+use weir_core::journal::pod::{Mode, PodState, Unasked, Writer};
+use weir_core::pods::PodView;
 
 /// What is known of one pod, by its UID, until it disappears.
 #[derive(Debug)]

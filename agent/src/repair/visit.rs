@@ -3,14 +3,14 @@
 use crate::dataplane::sidecar::{Desired, Found, Plan, Sidecar, difference};
 use crate::dataplane::{Converged, Spent, converge};
 use crate::drift::Drift;
-use crate::journal::pod::Cause;
-use crate::sandboxes::Sandboxes;
-use crate::sandboxes::place::Identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_cni::compile::Engine;
 use weir_cni::plugin::{Phase, Phases};
 use weir_cni::redirection::{Change, Fingerprint};
+use weir_core::journal::pod::Cause;
+use weir_core::sandboxes::Sandboxes;
+use weir_core::sandboxes::place::Identity;
 use weir_netlink::NetnsId;
 
 /// Rules that did not change since are read again after this long all the same: a fingerprint does not have what a

@@ -3,8 +3,6 @@
 use super::http::{self, Answer, answer};
 use super::peer::{Refusals, accept_root};
 use crate::ambient::{Entry, HandedOver};
-use crate::journal::Journal;
-use crate::journal::ambient::Event;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
@@ -13,6 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_cni::json;
+use weir_core::journal::Journal;
+use weir_core::journal::ambient::Event;
 
 /// What is posted there.
 const PATH: &str = "/cmdadd";

@@ -4,8 +4,6 @@
 //! nothing of it. So the name is looked at every few seconds and bound anew, unless another process listens there: an
 //! agent of the next version takes over while this one ends, and both would take the name from each other for ever.
 
-use crate::journal::Journal;
-use crate::journal::serve::{Event, Socket};
 use futures::future::{Either, select};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -15,6 +13,8 @@ use std::pin::pin;
 use std::time::{Duration, SystemTime};
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
+use weir_core::journal::Journal;
+use weir_core::journal::serve::{Event, Socket};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(2);

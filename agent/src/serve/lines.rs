@@ -1,12 +1,12 @@
 //! The plugin's lines, judged one by one.
 
-use crate::journal::serve::{Event, LineResult};
-use crate::journal::{Journal, pod};
-use crate::log::{Log, Scope};
 use serde_json::{Map, Value};
 use std::time::Instant;
 use weir_cni::log::Level;
 use weir_cni::plugin::Phases;
+use weir_core::journal::serve::{Event, LineResult};
+use weir_core::journal::{Journal, pod};
+use weir_core::log::{Log, Scope};
 
 /// Lines a second, in the long run.
 const RATE: f64 = 200.0;
@@ -168,7 +168,7 @@ fn is_rfc3339(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Levels;
+    use weir_core::log::Levels;
 
     fn run(body: &str, bound: &mut Bound) -> String {
         let log = Log::open(&[], false, Levels::default(), Journal::default()).unwrap();

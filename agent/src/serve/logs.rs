@@ -3,9 +3,6 @@
 use super::http::{self, Answer, answer};
 use super::lines::{Bound, batch};
 use super::peer::{Refusals, accept_root};
-use crate::journal::Journal;
-use crate::journal::serve::{Event, LineResult};
-use crate::log::Log;
 use http_body_util::{BodyExt, Limited};
 use hyper::StatusCode;
 use hyper::body::{Bytes, Incoming};
@@ -15,6 +12,9 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use weir_core::journal::Journal;
+use weir_core::journal::serve::{Event, LineResult};
+use weir_core::log::Log;
 
 /// The plugin itself gives up after one second.
 const LIMIT: Duration = Duration::from_secs(2);

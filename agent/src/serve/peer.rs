@@ -1,13 +1,13 @@
 //! Sockets of the run directory that only root may ask.
 
-use crate::journal::Journal;
-use crate::journal::serve::Event;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::{UnixListener, UnixStream};
+use weir_core::journal::Journal;
+use weir_core::journal::serve::Event;
 
 /// To those who may not ask.
 const REFUSED: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 23\r\nConnection: close\r\n\r\n\

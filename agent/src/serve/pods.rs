@@ -2,10 +2,6 @@
 
 use super::http::{self, Answer, answer};
 use super::peer::{Refusals, accept_root};
-use crate::journal::Journal;
-use crate::journal::serve::{Event, Lookup};
-use crate::pods::{PodView, Pods};
-use crate::sandboxes::Sandboxes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -16,6 +12,10 @@ use std::time::Duration;
 use weir_cni::json;
 use weir_cni::plugin::{POD_PATH, PodAnswer, PodQuestion};
 use weir_cni::pod::{Namespace, NamespaceMetadata};
+use weir_core::journal::Journal;
+use weir_core::journal::serve::{Event, Lookup};
+use weir_core::pods::{PodView, Pods};
+use weir_core::sandboxes::Sandboxes;
 
 /// How long a question waits for a pod that was not seen yet: the kubelet and this agent hear of it in the same
 /// moment, and the kubelet may be the first. The plugin gives up after twice that.

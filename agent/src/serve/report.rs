@@ -3,12 +3,7 @@
 use super::http::{self, Answer, answer};
 use super::peer::{Refusals, accept_root};
 use crate::dataplane::sidecar::asks;
-use crate::journal::{Journal, Ring};
-use crate::log::Log;
 use crate::metrics::Metrics;
-use crate::pods::Pods;
-use crate::sandboxes::place::Identity;
-use crate::settings::{self, Resolved};
 use crate::status::{Facts, Status};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -16,7 +11,12 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_core::journal::{Journal, Ring};
+use weir_core::log::Log;
+use weir_core::pods::Pods;
 use weir_core::report::{Asking, EVENTS, LOG, METRICS, PODS, SETTINGS, STATUS};
+use weir_core::sandboxes::place::Identity;
+use weir_core::settings::{self, Resolved};
 
 /// Everything on one connection.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -3,12 +3,12 @@
 //! Without a free descriptor `accept4(2)` answers `EMFILE` or `ENFILE` (the table of the process, or of the machine, is
 //! full), and the kubelet would wait in the backlog for an answer that never comes.
 
-use crate::journal::Journal;
-use crate::journal::serve::Event;
 use std::fs::File;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use weir_core::journal::Journal;
+use weir_core::journal::serve::Event;
 
 /// For so many connections at once while nothing else is free.
 const SPARES: usize = 4;

@@ -2,10 +2,10 @@
 
 use super::facts::{Condition, Time};
 use super::text::Html;
-use crate::journal::ambient::{Event, Member, Proxy, State};
-use crate::journal::cut;
 use serde::Serialize;
 use std::sync::Arc;
+use weir_core::journal::ambient::{Event, Member, Proxy, State};
+use weir_core::journal::cut;
 use weir_zds::Peer;
 
 /// What was told of it.

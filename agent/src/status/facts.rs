@@ -3,12 +3,12 @@
 use super::ambient::AmbientFacts;
 use super::text::absolute;
 use super::{Pods, Status};
-use crate::journal::cut;
-use crate::journal::pod::{Mode, PodState, Unasked};
 use crate::metrics::ratio;
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
 use std::time::SystemTime;
+use weir_core::journal::cut;
+use weir_core::journal::pod::{Mode, PodState, Unasked};
 use weir_preflight::JobReport;
 
 /// The answer to a question. Field names are stable.

@@ -2,8 +2,8 @@
 
 use super::Status;
 use super::facts::KernelJobs;
-use crate::journal::{Journal, cut};
-use crate::thread::rights;
+use weir_core::journal::{Journal, cut};
+use weir_core::thread::rights;
 use weir_preflight::{JOBS, JobReport};
 
 /// Asks in a thread of its own, which is gone afterwards: the trials take a while, and are made in a throwaway

@@ -16,14 +16,14 @@ pub(crate) use facts::Facts;
 use facts::{Condition, Failure, InstallFacts, KernelJobs, Time};
 pub(crate) use page::{POLICY, html};
 
-use crate::journal::pod::{self, PodState, Unasked};
-use crate::journal::serve::{self, Socket};
-use crate::journal::watch::{self, Objects};
-use crate::journal::{Event, Journal, Sink, cut, install};
 use crate::metrics::Metrics;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
+use weir_core::journal::pod::{self, PodState, Unasked};
+use weir_core::journal::serve::{self, Socket};
+use weir_core::journal::watch::{self, Objects};
+use weir_core::journal::{Event, Journal, Sink, cut, install};
 use weir_preflight::system::kernel_release;
 
 /// Where everybody tells and asks; clones are the same place.

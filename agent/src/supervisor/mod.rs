@@ -3,19 +3,19 @@
 mod parts;
 mod settings;
 
-use crate::journal::process::Event;
-use crate::journal::{Journal, Ring};
-use crate::log::{Lines, Log};
 use crate::metrics::Metrics;
 use crate::repair::Action;
 use crate::serve::{Ready, Reserve};
-use crate::settings::{Origin, Resolved};
 use crate::status::Status;
-use crate::thread::task::Tasks;
-use crate::thread::{privilege, rights};
 use parts::{Parts, Started};
 pub(crate) use settings::Settings;
 use std::time::Duration;
+use weir_core::journal::process::Event;
+use weir_core::journal::{Journal, Ring};
+use weir_core::log::{Lines, Log};
+use weir_core::settings::{Origin, Resolved};
+use weir_core::thread::task::Tasks;
+use weir_core::thread::{privilege, rights};
 pub(crate) use weir_install::End;
 use weir_install::{Agent, Installer, Owner, Signals};
 

@@ -2,25 +2,25 @@
 
 use super::Settings;
 use crate::ambient::{self, Server};
-use crate::api::access::Access;
-use crate::api::connection::Connection;
-use crate::api::events::Recorder;
-use crate::journal::serve::{Event, Socket};
-use crate::journal::{Journal, Ring, api, pod, watch};
-use crate::log::Log;
 use crate::metrics::Metrics;
-use crate::pods::Pods;
-use crate::pods::watch::Watch;
 use crate::repair;
-use crate::sandboxes::Sandboxes;
 use crate::serve::{self, Ports, Ready, Reserve, Sockets};
-use crate::settings::Resolved;
 use crate::status::Status;
-use crate::thread::task::Tasks;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use weir_cni::log::Level;
+use weir_core::api::access::Access;
+use weir_core::api::connection::Connection;
+use weir_core::api::events::Recorder;
+use weir_core::journal::serve::{Event, Socket};
+use weir_core::journal::{Journal, Ring, api, pod, watch};
+use weir_core::log::Log;
+use weir_core::pods::Pods;
+use weir_core::pods::watch::Watch;
+use weir_core::sandboxes::Sandboxes;
+use weir_core::settings::Resolved;
+use weir_core::thread::task::Tasks;
 
 /// What the parts are made of.
 pub(crate) struct Parts<'a> {

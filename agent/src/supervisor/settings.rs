@@ -1,14 +1,14 @@
 //! What the process runs with: the section of each room, all of them checked before anything starts.
 
 use crate::ambient::AmbientSettings;
-use crate::install::Desired;
-use crate::log::Levels;
 use crate::repair::RepairSettings;
-use crate::settings::{Resolved, SettingError};
 use std::path::PathBuf;
 use weir_cni::log::Level;
+use weir_core::log::Levels;
+use weir_core::settings::{Resolved, SettingError};
+use weir_install::Desired;
 
-/// What is used of [`TABLE`](crate::settings::TABLE).
+/// What is used of [`TABLE`](weir_core::settings::TABLE).
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// What the installer wants on the node.
@@ -81,9 +81,9 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::resolve;
     use std::collections::BTreeMap;
     use std::ffi::OsString;
+    use weir_core::settings::resolve;
 
     fn settings(env: &[(&str, &str)]) -> Result<Settings, SettingError> {
         let lookup = |name: &str| {

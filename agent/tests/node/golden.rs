@@ -5,7 +5,7 @@ use crate::support::{Node, desired, golden, names};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use weir_agent::install::{Access, Installer, Pass, kubeconfig, remove_everything};
+use weir_install::{Access, Installer, Pass, kubeconfig, remove_everything};
 
 fn cases(dir: &Path, operation: &str) -> Vec<Value> {
     let is_case = |n: &String| n.ends_with(".json") && !n.starts_with("scenarios");

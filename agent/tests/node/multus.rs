@@ -2,7 +2,7 @@
 
 use crate::support::{Node, desired, weir};
 use serde_json::{Value, json};
-use weir_agent::install::{Installer, Pass};
+use weir_install::{Installer, Pass};
 
 const VALUES: &str = include_str!("../../deploy/openshift-values.yaml");
 const MULTUS: &str = include_str!("../../deploy/multus.yaml");

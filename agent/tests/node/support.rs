@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use weir_agent::install::Desired;
-use weir_agent::settings::resolve;
+use weir_core::settings::resolve;
+use weir_install::Desired;
 
 /// Long enough for a machine that does a hundred other things.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@
 use crate::golden::env;
 use crate::support::{BRIDGE, Node, desired, golden};
 use serde_json::Value;
-use weir_agent::install::{Installer, Pass, Remembered, check, list, remove_everything};
+use weir_install::{Installer, Pass, Remembered, check, list, remove_everything};
 
 #[test]
 fn scenarios() {

@@ -3,7 +3,7 @@
 use crate::node::{Node, node, wait_for};
 use crate::pods::Namespace;
 use std::path::PathBuf;
-use weir_agent::sandboxes::cri::call::unary;
+use weir_core::sandboxes::cri::call::unary;
 
 const SETUP: &str = r#"
 mkdir -p /run/two /tmp/two/net.d

@@ -4,8 +4,8 @@
 //! pod has no container that could ever have been its proxy and none that could have written rules itself, it is not an
 //! ambient pod, and our tables and chains hold nothing but what this program writes.
 
-use crate::pods::PodView;
 use weir_cni::pod::{PodFacts, SidecarDecision, Skip};
+use weir_core::pods::PodView;
 
 /// Set by Istio on pods of ambient mode.
 const AMBIENT: &str = "ambient.istio.io/redirection";

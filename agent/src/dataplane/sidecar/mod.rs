@@ -8,7 +8,6 @@ mod ask;
 pub(crate) use ask::asks;
 
 use super::{Dataplane, Spent};
-use crate::pods::PodView;
 use std::time::Instant;
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::{InboundMode, Intent, NameFiles};
@@ -18,6 +17,7 @@ use weir_cni::pod::{PodFacts, PodRedirect, redirect_from};
 use weir_cni::redirection::{
     AppliedRedirection, Change, Fingerprint, SIDECAR, Scheme, Strays, Visit,
 };
+use weir_core::pods::PodView;
 
 /// The sidecar's redirection, for pods that the plugin would redirect.
 #[derive(Debug, Clone, Default)]

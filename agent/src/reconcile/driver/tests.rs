@@ -1,9 +1,9 @@
 //! The driver with work that the test holds.
 
 use super::*;
-use crate::thread::runtime;
 use std::sync::mpsc as blocking;
 use std::sync::{Arc, Mutex};
+use weir_core::thread::runtime;
 
 /// What happened, in order.
 type Seen = Arc<Mutex<Vec<String>>>;
