@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use weir_cni::config::{InputError, InterfaceName};
+use weir_cni::config::{InputError, InterfaceName, text};
 use weir_cni::json;
 
 /// The annotation that leaves inbound traffic alone.
@@ -71,7 +71,7 @@ impl PodOverrides {
     /// As the annotations of a pod say it. A boolean that is none counts as not set, as in Istio's agent.
     #[must_use]
     pub fn of_annotations(annotations: &BTreeMap<String, String>) -> Self {
-        let boolean = |name| annotations.get(name).and_then(|text| boolean(text));
+        let boolean = |name| annotations.get(name).and_then(|value| text::boolean(value));
         let interfaces = annotations.get(REROUTE).map_or("", String::as_str);
         let interfaces = interfaces.split(',').map(str::trim);
         Self {
@@ -92,15 +92,6 @@ impl PodOverrides {
     pub(crate) fn interfaces(&self) -> Result<Vec<InterfaceName>, InputError> {
         let parse = |name: &String| InterfaceName::parse(REROUTE, name);
         self.virtual_interfaces.iter().map(parse).collect()
-    }
-}
-
-/// As Go's `strconv.ParseBool` reads it.
-fn boolean(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
     }
 }
 

@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Parses a boolean: `1 t T true TRUE True` or `0 f F false FALSE False`; `None` for anything else.
+/// Parses a boolean as `strconv.ParseBool` of Go does: `1 t T true TRUE True` or `0 f F false FALSE False`; `None` for anything else.
 #[must_use]
 pub fn boolean(text: &str) -> Option<bool> {
     match text {

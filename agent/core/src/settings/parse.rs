@@ -1,14 +1,6 @@
 //! Texts of settings, read as Go's libraries read them, because existing values were written for those.
 
-/// `strconv.ParseBool`: 1, t, T, true, TRUE, True and their opposites; `None` for anything else.
-#[must_use]
-pub fn go_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
-}
+pub use weir_cni::config::text::boolean as go_bool;
 
 /// `strconv.ParseInt(text, 0, 64)`: decimal, `0x` hexadecimal, `0b` binary, and octal both as `0o640` and as
 /// `0640`. So a file mode without its leading zero is a decimal number.
