@@ -18,7 +18,7 @@ use crate::nft::raw::{IPPROTO_TCP, IPPROTO_UDP, NFPROTO_IPV4, NFPROTO_IPV6};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use weir_netlink::attr::{AttrSet, Be16, Ip, Nest, U8};
+use weir_netlink::attr::{AttrSet, Be16, Be32, Ip, Nest, U8};
 use weir_netlink::events::{Events, Notification};
 use weir_netlink::message::Netfilter;
 use weir_netlink::nfnetlink::{Reply, Socket, message_type};
@@ -42,6 +42,8 @@ weir_netlink::attributes! {
         original: Nest<TupleAttrs> = CTA_TUPLE_ORIG 1,
         /// the expected answer
         reply: Nest<TupleAttrs> = CTA_TUPLE_REPLY 2,
+        /// connection mark; absent: 0
+        mark: Be32 = CTA_MARK 8,
         /// zone of both directions; absent: 0
         zone: Be16 = CTA_ZONE 18,
     }
@@ -211,6 +213,8 @@ pub struct Entry {
     pub reply: Tuple,
     /// The zone of both directions.
     pub zone: u16,
+    /// The mark that rules gave to the connection; 0 without one.
+    pub mark: u32,
 }
 
 impl Entry {
@@ -236,6 +240,7 @@ impl Entry {
             original,
             reply,
             zone: attrs.zone.unwrap_or_default(),
+            mark: attrs.mark.unwrap_or_default(),
         }))
     }
 }

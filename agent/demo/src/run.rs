@@ -114,13 +114,13 @@ fn take_away(redirection: Redirection, lab: Lab, host: &Host) -> Result<Vec<Stri
 
 /// What of the caller's own namespace must be afterwards as it was before.
 #[derive(Debug, PartialEq)]
-struct Host {
+pub(super) struct Host {
     links: Option<Vec<String>>,
     ruleset: Option<String>,
 }
 
 impl Host {
-    fn look() -> Self {
+    pub(super) fn look() -> Self {
         let links = Routing::open().and_then(|r| r.links()).ok();
         let ruleset = Netns::current().and_then(|n| Sandbox::show(&n)).ok();
         Self {
@@ -136,7 +136,7 @@ impl Host {
         }
     }
 
-    fn compare(&self, after: &Self) -> Vec<String> {
+    pub(super) fn compare(&self, after: &Self) -> Vec<String> {
         let mut left = Vec::new();
         if self.links != after.links {
             left.push("network interfaces of the host changed".to_owned());

@@ -90,6 +90,15 @@ pub(super) fn connect(flow: &Flow, port: u16) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// A connection of a proxy with the address of its client.
+pub(super) fn connect_as(client: IpAddr, to: SocketAddr) -> io::Result<Socket> {
+    let socket = open(Protocol::Tcp, to)?;
+    make_transparent(&socket, to)?;
+    socket.bind(&SocketAddr::new(client, 0).into())?;
+    socket.connect_timeout(&to.into(), PATIENCE)?;
+    Ok(socket)
+}
+
 /// The address that was asked for before it was rewritten, from connection tracking:
 /// `getsockopt(SO_ORIGINAL_DST)`. Without an entry the socket's own address.
 pub fn original_destination(socket: &impl AsFd, local: SocketAddr) -> SocketAddr {

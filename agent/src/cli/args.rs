@@ -470,6 +470,9 @@ pub(super) struct DemoArgs {
     /// Show a pod in ambient mode in place of one with a sidecar
     #[arg(long)]
     pub(super) ambient: bool,
+    /// Show pods whose traffic the node routes to one proxy in place of a pod with a sidecar
+    #[arg(long, conflicts_with = "ambient")]
+    pub(super) node_ambient: bool,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,

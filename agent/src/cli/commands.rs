@@ -91,6 +91,7 @@ const DEMO: &str = "\
 Examples:
   sudo weir demo
   sudo weir demo --ambient
+  sudo weir demo --node-ambient
 
 Everything lives in network namespaces of its own and is gone afterwards.";
 

@@ -127,6 +127,9 @@ fn command(command: Command) -> Result<u8, Failure> {
         Command::Restore(a) => restore::run(&a),
         Command::Cni(Cni { verb }) => cni::run(verb),
         Command::Preflight(a) => preflight::run(&a),
+        Command::Demo(a) if a.node_ambient => {
+            weir_demo::run_node_ambient(a.json, a.keep_going).map_err(Failure::failed)
+        }
         Command::Demo(a) => {
             weir_demo::run(a.ambient, a.json, a.keep_going).map_err(Failure::failed)
         }

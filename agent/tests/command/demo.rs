@@ -16,6 +16,16 @@ fn flows_of_ambient_mode_go_where_they_should_too() {
     shows(&["demo", "--ambient", "--json"], 10);
 }
 
+#[test]
+fn flows_of_pods_that_the_node_captures_go_where_they_should_too() {
+    let kernel = weir(&["demo", "--node-ambient"]);
+    if kernel.code != 0 && kernel.stderr.contains("not supported") {
+        println!("skipped: {}", kernel.stderr);
+        return;
+    }
+    shows(&["demo", "--node-ambient", "--json"], 10);
+}
+
 /// So many flows for each family.
 fn shows(command: &[&str], count: usize) {
     let run = weir(command);
@@ -55,9 +65,13 @@ fn shows(command: &[&str], count: usize) {
     // Which rule decided is told for everything that was captured.
     for flow in flows.iter().filter(|f| f["captured"] == true) {
         assert!(
-            flow["decidedBy"]
-                .as_str()
-                .is_some_and(|r| r.contains("istio-") || r.contains("legacy tables")),
+            flow["decidedBy"].as_str().is_some_and(|r| [
+                "istio-",
+                "legacy tables",
+                "connection mark 0x2"
+            ]
+            .iter()
+            .any(|word| r.contains(word))),
             "{flow}"
         );
     }

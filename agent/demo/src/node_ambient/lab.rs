@@ -1,0 +1,150 @@
+//! A throwaway node with two pods and a proxy, and the network outside.
+//!
+//! ```text
+//!   pod "web", enrolled   pod "plain"        proxy           outside
+//!   10.244.1.10           10.244.2.10        10.244.3.10     10.244.4.10
+//!   fd00:10:244:1::10     fd00:10:244:2::10  ...:3::10       ...:4::10   + service 10.96.0.10, fd00:10:96::10
+//!         |                     |                |               |
+//!         +---------------------+----- node -----+---------------+
+//!                    (.1 and ::1 of each network)
+//! ```
+//! As in [`crate::Lab`], nothing has a name, so nothing is left behind.
+
+use crate::addresses::{everything, host, on_link};
+use crate::ready;
+use ipnet::IpNet;
+use serde_json::json;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use weir_netlink::route::{AddressFamily, Route, Routing};
+use weir_netlink::{Error, Netns, Result};
+use weir_node_ambient::Config;
+
+/// Where sockets are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Node,
+    Web,
+    Plain,
+    Proxy,
+    Outside,
+}
+
+const CONNECTED: [(Place, u8); 4] = [
+    (Place::Web, 1),
+    (Place::Plain, 2),
+    (Place::Proxy, 3),
+    (Place::Outside, 4),
+];
+
+#[derive(Debug)]
+pub(super) struct Lab {
+    netns: [(Place, Netns); 5],
+    pub(super) families: &'static [AddressFamily],
+}
+
+/// The number of a place's network; the node has the first address of each.
+fn number(place: Place) -> u8 {
+    let found = CONNECTED.iter().find(|(p, _)| *p == place);
+    found.map_or(1, |(_, number)| *number)
+}
+
+impl Lab {
+    pub(super) fn create() -> Result<Self> {
+        let has_ipv6 = std::path::Path::new("/proc/sys/net/ipv6").exists();
+        let lab = Self {
+            netns: [
+                (Place::Node, Netns::create()?),
+                (Place::Web, Netns::create()?),
+                (Place::Plain, Netns::create()?),
+                (Place::Proxy, Netns::create()?),
+                (Place::Outside, Netns::create()?),
+            ],
+            families: match has_ipv6 {
+                true => &[AddressFamily::V4, AddressFamily::V6],
+                false => &[AddressFamily::V4],
+            },
+        };
+        set(lab.netns(Place::Node), "ipv4/ip_forward", "1")?;
+        for (_, netns) in lab.netns.iter().filter(|_| has_ipv6) {
+            set(netns, "ipv6/conf/all/forwarding", "1")?;
+            // Duplicates are not looked for: that takes seconds.
+            set(netns, "ipv6/conf/all/accept_dad", "0")?;
+            set(netns, "ipv6/conf/default/accept_dad", "0")?;
+        }
+        let node = Routing::open_in(lab.netns(Place::Node))?;
+        node.set_up(node.link("lo")?.index)?;
+        for (place, number) in CONNECTED {
+            lab.connect(&node, place, number)?;
+        }
+        let outside = Routing::open_in(lab.netns(Place::Outside))?;
+        for &family in lab.families {
+            let service = IpNet::from(service(family));
+            outside.add_address(outside.link("eth0")?.index, service)?;
+            let gateway = Some(lab.address(Place::Outside, family));
+            node.add_route(&Route::unicast(service, gateway, None))?;
+        }
+        for (_, netns) in lab.netns.iter().filter(|_| has_ipv6) {
+            ready::wait(netns)?;
+        }
+        Ok(lab)
+    }
+
+    fn connect(&self, node: &Routing, place: Place, number: u8) -> Result<()> {
+        let netns = self.netns(place);
+        let inside = Routing::open_in(netns)?;
+        inside.set_up(inside.link("lo")?.index)?;
+        let name = format!("pod{number}");
+        node.add_veth(&name, "eth0", netns)?;
+        let (outer, inner) = (node.link(&name)?.index, inside.link("eth0")?.index);
+        node.set_up(outer)?;
+        inside.set_up(inner)?;
+        for &family in self.families {
+            node.add_address(outer, on_link(number, family, 1)?)?;
+            inside.add_address(inner, on_link(number, family, 10)?)?;
+            let gateway = Some(host(number, family, 1));
+            inside.add_route(&Route::unicast(everything(family), gateway, Some(inner)))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn netns(&self, place: Place) -> &Netns {
+        let found = self.netns.iter().find(|(p, _)| *p == place);
+        // Every place is in the list; the first entry is the node.
+        found.map_or(&self.netns[0].1, |(_, netns)| netns)
+    }
+
+    /// The address of a place; of the node, the one towards the enrolled pod.
+    pub(super) fn address(&self, place: Place, family: AddressFamily) -> IpAddr {
+        let last = if place == Place::Node { 1 } else { 10 };
+        host(number(place), family, last)
+    }
+
+    /// One pod is enrolled, the other is not; DNS is captured.
+    pub(super) fn config(&self) -> std::result::Result<Config, String> {
+        let all = |place| -> Vec<IpAddr> {
+            let of = |f: &AddressFamily| self.address(place, *f);
+            self.families.iter().map(of).collect()
+        };
+        let path = |place| self.netns(place).path();
+        let text = json!({
+            "proxies": [{"uid": "proxy", "netns": path(Place::Proxy), "addresses": all(Place::Proxy)}],
+            "pods": [{"uid": "web", "netns": path(Place::Web), "addresses": all(Place::Web)}],
+            "host_addresses": all(Place::Node),
+            "dns_capture": true,
+        });
+        Config::from_json(&text.to_string(), "the demonstration").map_err(|e| e.to_string())
+    }
+}
+
+/// An address outside that stands for a service.
+pub(super) fn service(family: AddressFamily) -> IpAddr {
+    match family {
+        AddressFamily::V4 => Ipv4Addr::new(10, 96, 0, 10).into(),
+        AddressFamily::V6 => Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0x10).into(),
+    }
+}
+
+fn set(netns: &Netns, key: &str, value: &str) -> Result<()> {
+    let path = format!("/proc/sys/net/{key}");
+    netns.run(|| std::fs::write(&path, value).map_err(|e| Error::io("set", &path, &e)))?
+}

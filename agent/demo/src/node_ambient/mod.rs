@@ -1,0 +1,310 @@
+//! `weir demo --node-ambient`: a throwaway node captures the traffic of an enrolled pod and routes it to its proxy.
+
+mod lab;
+mod stage;
+
+use crate::flow::{Flow, Protocol, Receiver};
+use crate::redirection::{step, text};
+use crate::run::Host;
+use crate::table::{Table, Tone};
+use lab::{Lab, Place, service};
+use serde_json::{Value, json};
+use stage::{Arrival, Stage};
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::time::Instant;
+use weir_netfilter::conntrack::{Conntrack, Transport, Tuple};
+use weir_netlink::route::AddressFamily;
+use weir_node_ambient::{Config, apply, compare, remove};
+
+/// What is sent, and who is to get it.
+struct Scene {
+    from: Place,
+    flow: Flow,
+    captured: Option<Receiver>,
+    reached: Option<Place>,
+}
+
+struct Watched {
+    scene: Scene,
+    arrival: Arrival,
+    reason: String,
+}
+
+impl Watched {
+    /// The right ones received it, with the addresses of the client and of what the client asked for.
+    fn is_good(&self) -> bool {
+        let Arrival {
+            captured,
+            reached,
+            sent_from,
+            answered,
+            ..
+        } = &self.arrival;
+        let (flow, client) = (&self.scene.flow, sent_from.map(|a| a.ip()));
+        let knows = |to: &SocketAddr| flow.protocol == Protocol::Udp || *to == flow.to;
+        *answered
+            && captured.map(|(receiver, _)| receiver) == self.scene.captured
+            && captured.is_none_or(|(_, to)| knows(&to))
+            && reached.map(|(place, _)| place) == self.scene.reached
+            && reached.is_none_or(|(_, from)| Some(from) == client)
+    }
+}
+
+/// Runs the demonstration; the exit code is 0 when every flow went where it should and nothing is left.
+///
+/// # Errors
+/// In words: what could not be made, and what to do about it.
+pub fn run(as_json: bool, keep_going: bool) -> Result<u8, String> {
+    let start = Instant::now();
+    let host = Host::look();
+    step(
+        "make a node, two pods, a proxy and the network outside, each in a network namespace of its own",
+    );
+    let lab = Lab::create().map_err(|e| match e.is_permission() {
+        true => format!("the demonstration needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN): {e}"),
+        false => e.to_string(),
+    })?;
+    let (config, node) = (lab.config()?, lab.netns(Place::Node));
+    step("capture the traffic of one pod at the node and route it to the proxy; verify");
+    let change = apply(&config, node, None, false).map_err(text)?;
+    if !compare(&config, node, None).map_err(text)?.is_empty() {
+        return Err("the node differs from what was just applied".to_owned());
+    }
+    step(&format!(
+        "the node has {} changes (rules of {}), the proxy's namespace {}; the first packet of a connection goes by {}; send traffic",
+        change.host.len(),
+        change.engine,
+        change.proxy.len(),
+        change.node.carrier
+    ));
+    let watched = watch(&lab, &config, keep_going)?;
+    step("take the redirection away, then the namespaces");
+    remove(node, Some(&config)).map_err(text)?;
+    let mut left = remove(node, Some(&config)).map_err(text)?;
+    drop(lab);
+    left.extend(host.compare(&Host::look()));
+    let good = left.is_empty() && watched.iter().all(Watched::is_good);
+    let printed = match as_json {
+        true => format!("{:#}\n", to_json(&watched, &left, good)),
+        false => to_text(&watched, &left, start.elapsed().as_secs_f32()),
+    };
+    let _ = std::io::stdout().lock().write_all(printed.as_bytes());
+    Ok(u8::from(!good))
+}
+
+fn watch(lab: &Lab, config: &Config, keep_going: bool) -> Result<Vec<Watched>, String> {
+    let mut stage = Stage::open(lab).map_err(text)?;
+    let mut watched = Vec::new();
+    for scene in lab.families.iter().flat_map(|f| scenes(lab, *f)) {
+        let arrival = stage.send(scene.from, &scene.flow).map_err(text)?;
+        let reason = reason(lab, config, &scene, &arrival);
+        let one = Watched {
+            scene,
+            arrival,
+            reason,
+        };
+        let stop = !one.is_good() && !keep_going;
+        watched.push(one);
+        if stop {
+            break;
+        }
+    }
+    Ok(watched)
+}
+
+fn scenes(lab: &Lab, family: AddressFamily) -> Vec<Scene> {
+    let at = |place, port| SocketAddr::new(lab.address(place, family), port);
+    let service = |port| SocketAddr::new(service(family), port);
+    let tcp =
+        |name, from, to, captured, reached| (name, Protocol::Tcp, from, to, captured, reached);
+    let udp =
+        |name, to, captured, reached| (name, Protocol::Udp, Place::Web, to, captured, reached);
+    use Place::{Node, Outside, Plain, Proxy, Web};
+    use Receiver::{ProxyDns, ProxyInbound, ProxyOutbound, ProxyTunnel};
+    [
+        tcp(
+            "pod to service",
+            Web,
+            service(80),
+            Some(ProxyOutbound),
+            Some(Outside),
+        ),
+        tcp(
+            "pod to other pod",
+            Web,
+            at(Plain, 8080),
+            Some(ProxyOutbound),
+            Some(Plain),
+        ),
+        tcp(
+            "other pod to pod",
+            Plain,
+            at(Web, 8080),
+            Some(ProxyInbound),
+            Some(Web),
+        ),
+        tcp(
+            "outside to pod",
+            Outside,
+            at(Web, 8080),
+            Some(ProxyInbound),
+            Some(Web),
+        ),
+        tcp(
+            "outside to pod by HBONE",
+            Outside,
+            at(Web, 15008),
+            Some(ProxyTunnel),
+            None,
+        ),
+        tcp("probe of the kubelet", Node, at(Web, 8080), None, Some(Web)),
+        tcp("proxy to service", Proxy, service(80), None, Some(Outside)),
+        tcp(
+            "other pod to service",
+            Plain,
+            service(80),
+            None,
+            Some(Outside),
+        ),
+        udp("name query", service(53), Some(ProxyDns), None),
+        udp("datagram to service", service(443), None, Some(Outside)),
+    ]
+    .into_iter()
+    .map(|(name, protocol, from, to, captured, reached)| Scene {
+        from,
+        // The place of a flow is one of the other lab.
+        flow: Flow::new(name, protocol, crate::Place::Pod, to),
+        captured,
+        reached,
+    })
+    .collect()
+}
+
+/// What the node remembers of the connection: its mark.
+fn reason(lab: &Lab, config: &Config, scene: &Scene, arrival: &Arrival) -> String {
+    let Some(source) = arrival.sent_from else {
+        return String::new();
+    };
+    let tuple = Tuple {
+        transport: match scene.flow.protocol {
+            Protocol::Tcp => Transport::Tcp,
+            Protocol::Udp => Transport::Udp,
+        },
+        source,
+        destination: scene.flow.to,
+    };
+    let find = || Conntrack::open()?.find(&tuple, 0);
+    let found = lab.netns(Place::Node).run(find).and_then(|found| found);
+    let mark = match found {
+        Ok(Some(entry)) => entry.mark,
+        Ok(None) => return "the node does not track it".to_owned(),
+        Err(e) => return format!("the kernel does not show connections: {e}"),
+    };
+    let marks = &config.marks;
+    let why = match mark {
+        mark if mark == marks.proxy => "the proxy answers with an address that is not its own",
+        mark if mark == marks.conn_skip && scene.captured == Some(Receiver::ProxyDns) => {
+            "only TCP is routed; the destination of DNS is translated to the proxy"
+        }
+        mark if mark == marks.conn_skip && scene.flow.protocol == Protocol::Udp => {
+            "only TCP is routed to the proxy"
+        }
+        mark if mark == marks.conn_skip && scene.from == Place::Node => "the node itself sent it",
+        mark if mark == marks.conn_skip => "the proxy sent it with its own address",
+        0 => "neither side is enrolled",
+        _ => "a mark of others",
+    };
+    format!("connection mark {mark:#x}: {why}")
+}
+
+/// The proxy's listener, who received it in the end, the destination seen by the proxy and the client seen at the end.
+fn arrived(w: &Watched) -> [String; 3] {
+    let Arrival {
+        captured,
+        reached,
+        lost,
+        ..
+    } = &w.arrival;
+    let captured_by = captured.map(|(receiver, _)| receiver.to_string());
+    let place = reached.map(|(place, _)| match place {
+        Place::Node => "node",
+        Place::Web => "pod",
+        Place::Plain => "other pod",
+        Place::Proxy => "proxy",
+        Place::Outside => "server outside",
+    });
+    let way = [captured_by.as_deref(), place];
+    let mut way = way
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", then ");
+    if let Some(lost) = lost {
+        way = format!("{} lost: {lost}", way).trim_start().to_owned();
+    }
+    let original = match w.scene.flow.protocol {
+        Protocol::Tcp => captured.map_or("-".to_owned(), |(_, to)| to.to_string()),
+        Protocol::Udp => "-".to_owned(),
+    };
+    let client = reached.map_or("-".to_owned(), |(_, from)| from.to_string());
+    [way, original, client]
+}
+
+fn to_text(watched: &[Watched], left: &[String], seconds: f32) -> String {
+    let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let heading = [
+        "flow",
+        "sent to",
+        "received by",
+        "original destination",
+        "client seen",
+        "",
+        "why",
+    ];
+    let mut table = Table::new(&heading, colours);
+    for w in watched {
+        let (flow, [way, original, client]) = (&w.scene.flow, arrived(w));
+        let (tone, fate) = match (w.is_good(), w.arrival.captured) {
+            (false, _) => (Tone::Bad, "NOT AS EXPECTED"),
+            (true, Some(_)) => (Tone::Good, "captured"),
+            (true, None) => (Tone::Good, "bypassed"),
+        };
+        let cells = vec![
+            flow.name.clone(),
+            format!("{} {}", flow.protocol, flow.to),
+            way,
+            original,
+            client,
+            fate.to_owned(),
+            w.reason.clone(),
+        ];
+        table.row(cells, tone);
+    }
+    let good = watched.iter().filter(|w| w.is_good()).count();
+    let rest = match left {
+        [] => "nothing is left behind: the node's rules, routes and links are gone, the host is as it was".to_owned(),
+        left => format!("LEFT BEHIND: {}", left.join(", ")),
+    };
+    let all = watched.len();
+    format!("\n{table}\n{good} of {all} flows went where they should, in {seconds:.1} s\n{rest}\n")
+}
+
+fn to_json(watched: &[Watched], left: &[String], good: bool) -> Value {
+    let flow = |w: &Watched| {
+        let (flow, [way, original, client]) = (&w.scene.flow, arrived(w));
+        json!({
+            "flow": flow.name,
+            "protocol": flow.protocol.to_string(),
+            "sentTo": flow.to.to_string(),
+            "arrivedAt": way,
+            "originalDestination": original,
+            "clientSeen": client,
+            "captured": w.arrival.captured.is_some(),
+            "decidedBy": w.reason,
+            "asExpected": w.is_good(),
+        })
+    };
+    let flows: Vec<Value> = watched.iter().map(flow).collect();
+    json!({ "ok": good, "flows": flows, "leftBehind": left })
+}

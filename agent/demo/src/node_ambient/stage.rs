@@ -1,0 +1,237 @@
+//! The listeners of the proxy, the pods and the network outside, and flows that are sent one after the other.
+//!
+//! The stand-in for the proxy connects to the address that was asked for, with its client's address, as ztunnel does.
+
+use super::lab::{Lab, Place, service};
+use crate::flow::{Flow, Protocol, Receiver};
+use crate::socket::{self, Options, PATIENCE, or_nothing};
+use crate::stage::{PROXY_DNS_PORT, PROXY_INBOUND_PORT, PROXY_OUTBOUND_PORT, PROXY_TUNNEL_PORT};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use socket2::Socket;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Instant;
+use weir_netlink::route::AddressFamily;
+use weir_netlink::{Error, Result};
+
+/// First of the source ports, which no flow shares with another.
+const FIRST_PORT: u16 = 20_000;
+
+/// One listener: whose it is, and what the people who watch call it.
+struct Listener {
+    receiver: Receiver,
+    protocol: Protocol,
+    place: Place,
+    socket: Socket,
+}
+
+pub(super) struct Stage<'a> {
+    lab: &'a Lab,
+    listeners: Vec<Listener>,
+    port: u16,
+}
+
+/// What became of a flow.
+#[derive(Debug, Default)]
+pub(super) struct Arrival {
+    /// The listener of the proxy that got it, and the destination that it saw.
+    pub(super) captured: Option<(Receiver, SocketAddr)>,
+    /// Who got it in the end, and the client's address there.
+    pub(super) reached: Option<(Place, IpAddr)>,
+    /// The sender's own end.
+    pub(super) sent_from: Option<SocketAddr>,
+    /// The answer came back.
+    pub(super) answered: bool,
+    /// Why it did not arrive.
+    pub(super) lost: Option<String>,
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn open(lab: &'a Lab) -> Result<Self> {
+        let mut stage = Self {
+            lab,
+            listeners: Vec::new(),
+            port: FIRST_PORT,
+        };
+        for &family in lab.families {
+            let any: IpAddr = match family {
+                AddressFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
+                AddressFamily::V6 => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            for (receiver, port) in [
+                (Receiver::ProxyOutbound, PROXY_OUTBOUND_PORT),
+                (Receiver::ProxyInbound, PROXY_INBOUND_PORT),
+                (Receiver::ProxyTunnel, PROXY_TUNNEL_PORT),
+            ] {
+                stage.listen(receiver, Protocol::Tcp, Place::Proxy, (any, port).into())?;
+            }
+            // An answer must leave from the address that the datagram came to.
+            let dns = (lab.address(Place::Proxy, family), PROXY_DNS_PORT).into();
+            stage.listen(Receiver::ProxyDns, Protocol::Udp, Place::Proxy, dns)?;
+            for place in [Place::Web, Place::Plain] {
+                let at = (any, 8080).into();
+                stage.listen(Receiver::Application, Protocol::Tcp, place, at)?;
+            }
+            let server = Receiver::Server;
+            stage.listen(server, Protocol::Tcp, Place::Outside, (any, 80).into())?;
+            for port in [53, 443] {
+                let at = (service(family), port).into();
+                stage.listen(server, Protocol::Udp, Place::Outside, at)?;
+            }
+        }
+        Ok(stage)
+    }
+
+    fn listen(
+        &mut self,
+        receiver: Receiver,
+        protocol: Protocol,
+        place: Place,
+        at: SocketAddr,
+    ) -> Result<()> {
+        let options = Options {
+            transparent: place == Place::Proxy,
+            mark: None,
+        };
+        let opened = self
+            .lab
+            .netns(place)
+            .run(|| socket::listen(protocol, at, options))?;
+        let socket =
+            opened.map_err(|e| Error::io("listen as", format!("{receiver} at {at}"), &e))?;
+        self.listeners.push(Listener {
+            receiver,
+            protocol,
+            place,
+            socket,
+        });
+        Ok(())
+    }
+
+    /// Sends a flow from a place, follows it to its end, and sends an answer back.
+    pub(super) fn send(&mut self, from: Place, flow: &Flow) -> Result<Arrival> {
+        self.port = self.port.saturating_add(1);
+        let port = self.port;
+        let opened = self.lab.netns(from).run(|| socket::connect(flow, port))?;
+        let mut arrival = Arrival::default();
+        if let Err(e) = opened.and_then(|client| self.follow(&client, flow.protocol, &mut arrival))
+        {
+            arrival.lost = Some(e.to_string());
+        }
+        Ok(arrival)
+    }
+
+    fn follow(&self, client: &Socket, protocol: Protocol, arrival: &mut Arrival) -> io::Result<()> {
+        let sent_from = socket::ip(&client.local_addr()?)?;
+        arrival.sent_from = Some(sent_from);
+        let token = sent_from.port().to_be_bytes();
+        let mut client = client;
+        client.write_all(&token)?;
+        match protocol {
+            Protocol::Tcp => {
+                let (first, mut stream, from) = self.accept(&token)?;
+                if first.place == Place::Proxy {
+                    let to = stream.local_addr()?;
+                    arrival.captured = Some((first.receiver, to));
+                    // The stand-in speaks no HBONE: it answers there by itself.
+                    if first.receiver != Receiver::ProxyTunnel {
+                        self.pass_on(&token, from.ip(), to, arrival)?;
+                    }
+                } else {
+                    arrival.reached = Some((first.place, from.ip()));
+                }
+                stream.write_all(&token)?;
+            }
+            Protocol::Udp => {
+                let listener = self.wait(protocol)?;
+                let socket = UdpSocket::from(listener.socket.try_clone()?);
+                let mut got = [0; 16];
+                let (length, from) = socket.recv_from(&mut got)?;
+                if got.get(..length) != Some(token.as_slice()) {
+                    return Err(io::Error::other("another datagram arrived"));
+                }
+                if listener.place == Place::Proxy {
+                    arrival.captured = Some((listener.receiver, socket.local_addr()?));
+                } else {
+                    arrival.reached = Some((listener.place, from.ip()));
+                }
+                socket.send_to(&token, from)?;
+            }
+        }
+        let mut answer = [0; 2];
+        client.read_exact(&mut answer)?;
+        arrival.answered = answer == token;
+        Ok(())
+    }
+
+    /// What the proxy does: a connection to the same destination with the client's address, and the same bytes on it.
+    fn pass_on(
+        &self,
+        token: &[u8; 2],
+        client: IpAddr,
+        to: SocketAddr,
+        arrival: &mut Arrival,
+    ) -> io::Result<()> {
+        let connect = || socket::connect_as(client, to);
+        let netns = self.lab.netns(Place::Proxy);
+        let upstream = netns.run(connect).map_err(io::Error::other)??;
+        let mut upstream = TcpStream::from(upstream);
+        upstream.write_all(token)?;
+        let (last, mut stream, from) = self.accept(token)?;
+        arrival.reached = Some((last.place, from.ip()));
+        stream.write_all(token)?;
+        let mut answer = [0; 2];
+        upstream.read_exact(&mut answer)?;
+        match answer == *token {
+            true => Ok(()),
+            false => Err(io::Error::other("the answer to the proxy was another")),
+        }
+    }
+
+    /// The next connection, and the listener that has it.
+    fn accept(&self, token: &[u8; 2]) -> io::Result<(&Listener, TcpStream, SocketAddr)> {
+        loop {
+            let listener = self.wait(Protocol::Tcp)?;
+            let Some((connection, from)) = or_nothing(listener.socket.accept())? else {
+                continue;
+            };
+            connection.set_nonblocking(false)?;
+            connection.set_read_timeout(Some(PATIENCE))?;
+            connection.set_write_timeout(Some(PATIENCE))?;
+            let mut stream = TcpStream::from(connection);
+            let mut got = [0; 2];
+            stream.read_exact(&mut got)?;
+            // One of a flow that was given up may still be in the queue.
+            if got == *token {
+                return Ok((listener, stream, socket::ip(&from)?));
+            }
+        }
+    }
+
+    fn wait(&self, protocol: Protocol) -> io::Result<&Listener> {
+        let deadline = Instant::now() + PATIENCE;
+        let all: Vec<&Listener> = self
+            .listeners
+            .iter()
+            .filter(|l| l.protocol == protocol)
+            .collect();
+        let mut fds: Vec<PollFd<'_>> = all
+            .iter()
+            .map(|l| PollFd::new(l.socket.as_fd(), PollFlags::POLLIN))
+            .collect();
+        let left = deadline.saturating_duration_since(Instant::now());
+        poll(
+            &mut fds,
+            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),
+        )?;
+        let ready = all
+            .iter()
+            .zip(&fds)
+            .find(|(_, fd)| fd.any().unwrap_or(false));
+        match ready {
+            Some((listener, _)) => Ok(listener),
+            None => Err(io::Error::other("it was sent, and nobody received it")),
+        }
+    }
+}
