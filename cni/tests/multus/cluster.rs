@@ -201,12 +201,19 @@ impl Cluster {
     }
 
     pub(crate) fn interfaces(&self) -> Vec<String> {
-        let listing = self.ip(&self.pod, "-oneline link show");
-        let name = |line: &str| {
-            let name = line.split(": ").nth(1).unwrap();
-            name.split('@').next().unwrap().to_owned()
+        let names = |netns: &Netns| {
+            let listing = self.ip(netns, "-oneline link show");
+            let name = |line: &str| {
+                let name = line.split(": ").nth(1).unwrap();
+                name.split('@').next().unwrap().to_owned()
+            };
+            listing.lines().map(name).collect::<Vec<_>>()
         };
-        listing.lines().map(name).collect()
+        // A kernel with GRE, SIT or IPIP adds interfaces to every namespace.
+        let of_kernel = names(&Netns::create().unwrap());
+        let mut names = names(&self.pod);
+        names.retain(|name| name == "lo" || !of_kernel.contains(name));
+        names
     }
 
     /// A connection of the pod to the network's other end reaches the proxy; there is no listener at that end.
