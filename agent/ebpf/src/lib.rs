@@ -12,6 +12,7 @@
 //! - [`Pod`]: plans, applies, compares and removes them there.
 //! - [`Bpffs`]: the folder of pins. Links and maps are pinned, so that nothing on the wire depends on a process of weir:
 //!   an upgrade replaces the program of a pinned link in one step.
+//! - [`try_programs`]: whether the kernel accepts them.
 //! - [`show`]: what is attached in a namespace, of weir and of other writers, in words.
 //!
 //! The names of loaded programs hold a digest of their instructions: what is in force is compared without loading anything.
@@ -25,10 +26,12 @@ mod plan;
 mod pod;
 pub mod show;
 mod switches;
+mod trial;
 
 pub use pins::{BPFFS, Bpffs};
 pub use plan::Change;
 pub use pod::{Pod, describe};
+pub use trial::try_programs;
 
 use std::io;
 use weir_netlink::Error;

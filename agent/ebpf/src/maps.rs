@@ -109,7 +109,6 @@ fn open_or_create(folder: &std::path::Path, spec: &MapSpec<'_>) -> Result<Map> {
 
 impl Maps {
     /// Without pins, for trials.
-    #[cfg(test)]
     pub(crate) fn create(dns: bool) -> Result<Self> {
         Ok(Self {
             sockets: create(&SOCKETS_MAP)?,

@@ -38,7 +38,7 @@ fn program_name(role: Role, traits: &Traits) -> Result<String> {
     Ok(format!("weir_{}{digest:09x}", role.letter()))
 }
 
-fn mistake(role: Role, error: &crate::asm::AsmError) -> Error {
+pub(crate) fn mistake(role: Role, error: &crate::asm::AsmError) -> Error {
     Error::refused(
         "assemble",
         format!("the program for {role:?}"),

@@ -1,6 +1,7 @@
 //! eBPF: program types, helpers, maps, and where a program can be attached.
 //!
-//! Every trial is of its own: two or three instructions, loaded and forgotten. Only what is attached needs a
+//! Every trial is of its own: two or three instructions, loaded and forgotten; the last word on `--engine ebpf` have its own
+//! programs, loaded as for a pod. Only what is attached needs a
 //! namespace; nothing is attached to a cgroup, because those belong to the machine.
 
 use nix::errno::Errno;
@@ -48,6 +49,8 @@ pub enum Trial {
     Tcx,
     /// An `sk_lookup` link on the namespace.
     SkLookup,
+    /// Every program that `--engine ebpf` attaches, with its maps.
+    Programs,
 }
 
 const NF: &str = "netfilter rules";
@@ -73,8 +76,9 @@ pub const ROWS: &[Row<Trial>] = &[
     row("map lpm_trie", Trial::Map(11, 8, 4, 1, 1), "bpf_syscall", "4.11", "address ranges are refused"),
     row("map sockmap", Trial::Map(15, 4, 4, 1, 0), "bpf_syscall", "4.14", NF),
     row("map ringbuf", Trial::Map(27, 0, 0, 4096, 0), "bpf_syscall", "5.8", "counters without events"),
+    row("programs of weir", Trial::Programs, "bpf_syscall bpf_inet", "5.10", NF),
     row("attach cls_bpf", Trial::Filter, "sch_ingress cls_bpf", "4.4", "tcx"),
-    row("attach tcx", Trial::Tcx, "tcx", "6.6", "clsact with cls_bpf"),
+    row("attach tcx", Trial::Tcx, "tcx", "6.6", NF),
     row("attach sk_lookup", Trial::SkLookup, "bpf_syscall bpf_inet", "5.9", NF),
 ];
 
@@ -87,9 +91,10 @@ pub fn features(kernel: &RunningKernel, netns: Result<&Netns, &str>) -> Vec<Find
             let attaches = matches!(trial, Trial::Filter | Trial::Tcx | Trial::SkLookup);
             match (attaches, netns) {
                 (true, Err(why)) => Answer::Unknown(why.to_owned()),
-                (_, netns) => {
-                    Answer::of(try_one(trial, netns.ok()).map(|()| String::new()), ABSENT)
-                }
+                (_, netns) => match try_one(trial, netns.ok()) {
+                    Err(e) if e.is_unsupported() => Answer::Lack(e.to_string()),
+                    tried => Answer::of(tried.map(|()| String::new()), ABSENT),
+                },
             }
         })
     };
@@ -163,6 +168,7 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
                 .map(drop)
                 .map_err(|e| denied("create", "a map", &e))
         }
+        Trial::Programs => weir_ebpf::try_programs(),
         Trial::Filter => {
             let program = simplest(SCHED_CLS, 0)?;
             let routing = Routing::open()?;

@@ -88,14 +88,15 @@ pub struct Verdict {
     pub missing_capabilities: Vec<&'static str>,
 }
 
-/// Jobs that weir does not do yet: the kernel is judged all the same, but the verdict counts them only when they are named with --job.
-const PLANNED: [&str; 2] = ["node-ambient", "ebpf"];
+/// Jobs that a setting or an option chooses, in place of another one: where they do not work, weir does its work otherwise, so that the
+/// verdict counts them only when they are named with --job.
+const CHOSEN: [&str; 2] = ["node-ambient", "ebpf"];
 
 impl Job {
-    /// Weir does this job today.
+    /// Nothing has to choose it.
     #[must_use]
-    pub fn is_done(&self) -> bool {
-        !PLANNED.contains(&self.name)
+    pub fn is_default(&self) -> bool {
+        !CHOSEN.contains(&self.name)
     }
 
     /// What the findings allow. Pure.

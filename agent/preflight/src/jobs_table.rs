@@ -246,57 +246,32 @@ pub const JOBS: &[Job] = &[
     },
     Job {
         name: "ebpf",
-        title: "ambient mode by eBPF",
+        title: "ambient mode, redirection by eBPF inside of the pod",
         needs: &[
             Need {
                 what: "programs",
-                ways: &[way(
-                    "sched_cls",
-                    &[&[
-                        "ebpf/program sched_cls",
-                        "ebpf/helper redirect",
-                        "ebpf/map hash",
-                    ]],
-                )],
+                ways: &[way("programs of weir", &[&["ebpf/programs of weir"]])],
             },
             Need {
                 what: "attachment",
-                ways: &[
-                    way("tcx links", &[&["ebpf/attach tcx"]]),
-                    way("clsact filters", &[&["ebpf/attach cls_bpf"]]),
-                ],
-            },
-            Need {
-                what: "delivery to the proxy's socket",
-                ways: &[
-                    way(
-                        "sk_assign",
-                        &[&["ebpf/helper sk_assign", "ebpf/helper skc_lookup_tcp"]],
-                    ),
-                    way(
-                        "TPROXY by nf_tables",
-                        &[NFT, &["nf_tables/expression tproxy"]],
-                    ),
-                    way(
-                        "TPROXY by legacy tables",
-                        &[XT_MARK, &["xtables/target ip TPROXY"]],
-                    ),
-                ],
+                ways: &[way("tcx links", &[&["ebpf/attach tcx"]])],
             },
             Need {
                 what: "delivery of marked packets",
                 ways: &[way("policy routing", &[ROUTING])],
             },
             Need {
-                what: "events",
-                ways: &[
-                    way("ring buffer", &[&["ebpf/map ringbuf"]]),
-                    way("counters only", &[]),
-                ],
-            },
-            Need {
                 what: "pinning",
-                ways: &[way("bpffs", &[&["system/bpffs can be mounted"]])],
+                ways: &[
+                    way(
+                        "a mounted bpf file system",
+                        &[&["system/bpffs", "system/bpffs can be mounted"]],
+                    ),
+                    way(
+                        "mount -t bpf bpf /sys/fs/bpf first",
+                        &[&["system/bpffs can be mounted"]],
+                    ),
+                ],
             },
         ],
         capabilities: &["BPF", "NET_ADMIN", "SYS_ADMIN"],

@@ -1,6 +1,6 @@
 //! The survey and the verdicts, for people and for programs.
 
-use super::{Job, Outcome, Survey, Verdict, system};
+use super::{JOBS, Job, Outcome, Survey, Verdict, system};
 use serde::Serialize;
 use serde_json::{Value, json as object};
 use std::fmt::Write;
@@ -27,15 +27,16 @@ impl Paint {
 }
 
 /// In one line whether weir can do its work, then one line for each of its jobs; then the table of all features,
-/// and last the jobs that weir does not do yet.
+/// and last the jobs that only a setting or an option chooses.
 ///
 /// With `colour` there are escape sequences for a terminal in it.
 #[must_use]
 pub fn text(survey: &Survey, verdicts: &[(&Job, Verdict)], colour: bool) -> String {
     let paint = Paint(colour);
     let mut out = format!("{}\n", summary(verdicts));
-    let (done, planned): (Vec<_>, Vec<_>) = verdicts.iter().partition(|(job, _)| job.is_done());
-    for (job, verdict) in done {
+    let (default, chosen): (Vec<_>, Vec<_>) =
+        verdicts.iter().partition(|(job, _)| counts(job, verdicts));
+    for (job, verdict) in default {
         out += &verdict_line(job, verdict, &paint);
     }
     let _ = writeln!(out, "\nkernel {}: {}", survey.release, survey.modules);
@@ -65,19 +66,24 @@ pub fn text(survey: &Survey, verdicts: &[(&Job, Verdict)], colour: bool) -> Stri
     for (n, note) in notes.iter().enumerate() {
         let _ = writeln!(out, "[{}] {note}", n + 1);
     }
-    if !planned.is_empty() {
-        out += "\nWhat weir does not do yet, as far as the kernel goes:\n";
+    if !chosen.is_empty() {
+        out += "\nWhat weir does only where a setting or an option chooses it:\n";
     }
-    for (job, verdict) in planned {
+    for (job, verdict) in chosen {
         out += &verdict_line(job, verdict, &paint);
     }
     out
 }
 
-/// Whether weir can do its jobs here. Jobs that it does not do yet have no say.
+/// Jobs that a setting has to choose count only where jobs are named.
+fn counts(job: &Job, verdicts: &[(&Job, Verdict)]) -> bool {
+    job.is_default() || verdicts.len() < JOBS.len()
+}
+
+/// Whether weir can do its jobs here.
 fn summary(verdicts: &[(&Job, Verdict)]) -> String {
     let of = |outcomes: &[Outcome]| -> Vec<&str> {
-        let done = verdicts.iter().filter(|(job, _)| job.is_done());
+        let done = verdicts.iter().filter(|(job, _)| counts(job, verdicts));
         let found = done.filter(|(_, v)| outcomes.contains(&v.outcome));
         found.map(|(job, _)| job.name).collect()
     };
@@ -94,10 +100,9 @@ fn summary(verdicts: &[(&Job, Verdict)]) -> String {
         parts.push(format!("works here: {}", works.join(", ")));
     }
     let text = parts.join("; ");
-    match (parts.is_empty(), fails.is_empty() && unknown.is_empty()) {
-        (true, _) => "weir does not do yet what was asked for".to_owned(),
-        (false, true) => text,
-        (false, false) => format!("{text}. What gives the missing parts is said below"),
+    match fails.is_empty() && unknown.is_empty() {
+        true => text,
+        false => format!("{text}. What gives the missing parts is said below"),
     }
 }
 
@@ -188,6 +193,8 @@ pub struct JobReport {
     pub title: &'static str,
     /// Weir does this job today.
     pub done_by_weir: bool,
+    /// [`Job::is_default`]
+    pub by_default: bool,
     /// [`Outcome::word`]
     pub verdict: &'static str,
     /// [`Outcome::words`]
@@ -206,7 +213,8 @@ impl JobReport {
         Self {
             job: job.name,
             title: job.title,
-            done_by_weir: job.is_done(),
+            done_by_weir: true,
+            by_default: job.is_default(),
             verdict: verdict.outcome.word(),
             words: verdict.outcome.words(),
             reasons: verdict.reasons.clone(),

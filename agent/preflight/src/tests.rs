@@ -105,8 +105,12 @@ fn what_replaces_something_is_a_fallback_that_says_why() {
     let survey = with(&[("net/link veth", lack()), ("ebpf/attach tcx", lack())]);
     let got = outcomes(&survey);
     assert_eq!(got["node-ambient"], Outcome::WorksWithFallback);
-    assert_eq!(got["ebpf"], Outcome::WorksWithFallback);
+    assert_eq!(got["ebpf"], Outcome::DoesNotWork);
     assert_eq!(got["sidecar"], Outcome::Works);
+    let survey = with(&[("system/bpffs", lack()), ("system/bpffs can", had())]);
+    assert_eq!(outcomes(&survey)["ebpf"], Outcome::WorksWithFallback);
+    let survey = with(&[("ebpf/programs of weir", lack())]);
+    assert_eq!(outcomes(&survey)["ebpf"], Outcome::DoesNotWork);
 }
 
 #[test]
@@ -193,7 +197,7 @@ fn the_first_line_is_about_what_weir_does() {
     };
     let all = "works here: sidecar, sidecar-tproxy, ambient";
     assert_eq!(first(&[], &[]), all);
-    // Nothing that weir does is made of it.
+    // Nothing that weir does without a setting is made of it.
     assert_eq!(
         first(
             &[("net/link netkit", lack()), ("ebpf/attach tcx", unknown())],
@@ -209,7 +213,9 @@ fn the_first_line_is_about_what_weir_does() {
         untold.starts_with("could not be found out: sidecar-tproxy, ambient; "),
         "{untold}"
     );
-    assert!(first(&[], &["ebpf"]).contains("does not do yet"));
+    assert_eq!(first(&[], &["ebpf"]), "works here: ebpf");
+    let without = first(&[("ebpf/attach tcx", lack())], &["ebpf"]);
+    assert!(without.starts_with("does not work here: ebpf"), "{without}");
 }
 
 #[test]

@@ -434,7 +434,7 @@ pub(super) enum FormatArg {
 
 #[derive(Debug, Args)]
 pub(super) struct PreflightArgs {
-    /// Judge this job, also one that weir does not do yet; may be repeated [default: all]
+    /// Judge this job, also one that only a setting chooses; may be repeated [default: all]
     #[arg(long, value_enum)]
     pub(super) job: Vec<JobArg>,
     /// Print JSON; with --bundle the manifest

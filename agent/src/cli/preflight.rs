@@ -26,8 +26,8 @@ pub(super) fn run(a: &PreflightArgs) -> Result<u8, Failure> {
         let colour = !plain && std::io::stdout().is_terminal();
         output::text(&weir_preflight::text(&survey, &verdicts, colour))?;
     }
-    // The exit code counts jobs that weir does not do yet only when `--job` names them.
-    let counts = |(job, _): &(&Job, Verdict)| job.is_done() || !a.job.is_empty();
+    // The exit code counts jobs that only a setting chooses when `--job` names them.
+    let counts = |(job, _): &(&Job, Verdict)| job.is_default() || !a.job.is_empty();
     let verdicts: Vec<_> = verdicts.into_iter().filter(counts).collect();
     Ok(exit_code(&verdicts))
 }

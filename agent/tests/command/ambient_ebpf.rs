@@ -18,13 +18,18 @@ struct Scene {
 impl Scene {
     /// A pod with `eth0`; `None` where eBPF cannot be had, with the reason printed.
     fn new() -> Option<Self> {
-        let mounted = BpfFs::mount()?;
-        if let Err(e) = attached(1, BPF_TCX_INGRESS)
-            && e.raw_os_error() == Some(22)
-        {
-            lacks::skip("attach tcx", "6.6", e);
-            return None;
+        let scene = Self::on_any_kernel()?;
+        match attached(1, BPF_TCX_INGRESS) {
+            Err(e) if e.raw_os_error() == Some(22) => {
+                lacks::skip("attach tcx", "6.6", e);
+                None
+            }
+            _ => Some(scene),
         }
+    }
+
+    fn on_any_kernel() -> Option<Self> {
+        let mounted = BpfFs::mount()?;
         let (netns, node) = (weir_testing::namespace()?, weir_testing::namespace()?);
         lo_up(&netns);
         let routing = Routing::open_in(&netns).unwrap();
@@ -64,6 +69,24 @@ impl Scene {
         };
         self.netns.run(count).unwrap()
     }
+}
+
+/// On every kernel: what preflight foretells is what then happens.
+#[test]
+fn preflight_judges_as_apply_then_ends() {
+    let Some(scene) = Scene::on_any_kernel() else {
+        return;
+    };
+    let judged = scene.run(&["preflight", "--json", "--job", "ebpf"]);
+    let applied = scene.ambient("apply", &["--engine", "ebpf"]);
+    assert_eq!(
+        judged.code == 0,
+        applied.code == 0,
+        "{judged:?} {applied:?}"
+    );
+    let report: serde_json::Value = serde_json::from_str(&judged.stdout).expect("JSON");
+    let verdict = report["jobs"][0]["verdict"].as_str().expect("a verdict");
+    assert_eq!(verdict.starts_with("works"), applied.code == 0, "{report}");
 }
 
 #[test]

@@ -120,12 +120,12 @@ fn root_gets_an_answer_to_everything_and_the_jobs_that_were_asked_for() {
     assert!(sentence && !lines[0].contains("ebpf"), "{}", run.stdout);
     assert!(lines[1].starts_with("sidecar ") && lines[2].starts_with("sidecar-tproxy "));
     let at = |beginning: &str| lines.iter().position(|l| l.starts_with(beginning)).unwrap();
-    assert!(at("kernel ") < at("What weir does not do yet") && at("NF_TABLES") < at("ebpf "));
+    assert!(at("kernel ") < at("What weir does only where") && at("NF_TABLES") < at("ebpf "));
 }
 
-/// Without bpf(2) nothing is lost that weir does.
+/// Without bpf(2) nothing is lost that weir does without a setting.
 #[test]
-fn what_weir_does_not_do_yet_spoils_no_verdict() {
+fn what_only_a_setting_chooses_spoils_no_verdict() {
     if !is_root() {
         println!("skipped: nothing can be mounted");
         return;
@@ -148,11 +148,11 @@ fn what_weir_does_not_do_yet_spoils_no_verdict() {
     assert_eq!(run("--job ebpf").status.code(), Some(1));
     let out = report(&run("--json"));
     let jobs = out["jobs"].as_array().unwrap().iter();
-    let done: Vec<_> = jobs
-        .filter(|j| j["doneByWeir"] == true)
+    let default: Vec<_> = jobs
+        .filter(|j| j["byDefault"] == true)
         .map(|j| &j["job"])
         .collect();
-    assert_eq!(done, ["sidecar", "sidecar-tproxy", "ambient"]);
+    assert_eq!(default, ["sidecar", "sidecar-tproxy", "ambient"]);
 }
 
 // matrix: host: about messages during a slow run, which any kernel can be
