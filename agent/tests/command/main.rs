@@ -21,6 +21,7 @@ mod lifecycle;
 mod limits;
 mod lost_answers;
 mod migration;
+mod node_ambient;
 mod plan;
 mod restore;
 mod restore_upstream;

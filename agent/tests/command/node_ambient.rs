@@ -1,0 +1,69 @@
+//! `weir plan|apply|verify|clean node-ambient` beside objects of others with the same numbers.
+// matrix: every
+#![allow(clippy::indexing_slicing, clippy::print_stdout, reason = "a test")]
+
+use crate::support::{Run, TempFile, path, weir};
+use serde_json::Value;
+use weir_netlink::route::{AddressFamily, PolicyRule, Route, Routing};
+
+#[test]
+fn collisions_are_shown_first_and_refused_without_force() {
+    let netns = pod_or_skip!();
+    let routing = Routing::open_in(&netns).unwrap();
+    // As of a network plugin that has these numbers, too.
+    let foreign = PolicyRule::mark(AddressFamily::V4, 0x200, 7).at(9);
+    routing.add_rule(&foreign).unwrap();
+    let lo = routing.link("lo").unwrap().index;
+    let route = Route::unicast("192.0.2.0/24".parse().unwrap(), None, Some(lo));
+    let route = Route {
+        table: 101,
+        ..route
+    };
+    routing.add_route(&route).unwrap();
+    let state = || {
+        let rules = routing.rules().unwrap();
+        let routes = [100, 101, 102].map(|table| routing.routes(table).unwrap());
+        format!("{rules:?} {routes:?}")
+    };
+    let before = state();
+
+    let (config, place) = (TempFile::new("{}"), path(&netns));
+    let run = |verb: &str, more: &[&str]| -> Run {
+        let mut args = vec![verb, "node-ambient", "--config", config.path()];
+        args.extend(["--host-netns", &place]);
+        args.extend(more);
+        weir(&args)
+    };
+    let plan = run("plan", &["--json"]);
+    if plan.stderr.contains("not supported") {
+        println!("skipped: {}", plan.stderr);
+        return;
+    }
+    assert_eq!(plan.code, 0, "{plan:?}");
+    let shown: Value = serde_json::from_str(&plan.stdout).unwrap();
+    let collisions = shown["collisions"].as_array().unwrap();
+    assert_eq!(collisions.len(), 2, "{collisions:?}");
+    for words in [["0x200", "marks"], ["table 101", "routing"]] {
+        let has = |c: &&Value| words.iter().all(|word| c.as_str().unwrap().contains(word));
+        assert_eq!(
+            collisions.iter().filter(has).count(),
+            1,
+            "{words:?} {collisions:?}"
+        );
+    }
+
+    let refused = run("apply", &[]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("--force"), "{refused:?}");
+    assert_eq!(state(), before);
+
+    let forced = run("apply", &["--force"]);
+    assert_eq!(forced.code, 0, "{forced:?}");
+    assert_ne!(state(), before);
+    let verified = run("verify", &[]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+    assert!(verified.stdout.contains("collision: "), "{verified:?}");
+    let cleaned = run("clean", &[]);
+    assert_eq!(cleaned.code, 0, "{cleaned:?}");
+    assert_eq!(state(), before);
+}
