@@ -1,6 +1,7 @@
 //! Notices at once that something changes the rules of a pod.
 //!
-//! A socket in each namespace listens for commits of nf_tables. Legacy tables tell nobody: for these there are the rounds.
+//! A socket in each namespace listens for commits of nf_tables. The kernel announces no change of legacy tables: where a pod is
+//! redirected by these, their sizes are asked for every second; what leaves the sizes as they were is found by the rounds.
 //! A commit does not say what changed, and the agent's own are reported like those of other programs, so the rules are
 //! compared after each.
 
@@ -15,18 +16,21 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use weir_core::journal::pod::Writer;
 use weir_core::pods::Pods;
 use weir_core::sandboxes::Held;
 use weir_core::thread::task::Tasks;
 use weir_netfilter::nft::Commits;
+use weir_netfilter::xtables::{XtOutline, XtSizes};
 use weir_netlink::NetnsId;
 
 /// Requests that wait to be taken.
 const REQUESTS: usize = 1024;
 /// A program that commits all the time wakes nobody more often.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How often the sizes of legacy tables are asked for.
+const TABLES: Duration = Duration::from_secs(1);
 
 /// Pods whose rules something changed, and what that was, as far as it is known; clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -93,6 +97,18 @@ const OWN: Duration = Duration::from_millis(200);
 /// Commits that are read at once.
 const COMMITS: usize = 1024;
 
+/// To what of a pod to listen from now on; [`Listen::Before`] is answered.
+pub(crate) enum Listen<'a> {
+    /// Commits of nf_tables in its namespace.
+    Commits(&'a Held),
+    /// Nothing yet: how its legacy tables are, as [`Drift::tables`].
+    Before(&'a Held),
+    /// Its legacy tables, as [`Drift::tables_in_sync`].
+    InSync(&'a Held, Option<XtOutline>),
+    /// Nothing any more.
+    Nothing,
+}
+
 /// Is called when something committed to the rules of a pod, with the process if the kernel tells.
 pub(crate) type OnCommit = Arc<dyn Fn(Uid, Option<Writer>) + Send + Sync>;
 
@@ -102,6 +118,7 @@ pub(crate) struct Drift {
     requests: mpsc::Sender<Request>,
     /// The namespaces that are watched. A socket keeps its namespace alive, so that no other has the same identity.
     watched: Watched,
+    tables: Arc<Mutex<BTreeMap<Uid, Tables>>>,
 }
 
 type Watched = Arc<Mutex<BTreeMap<Uid, NetnsId>>>;
@@ -111,7 +128,7 @@ enum Request {
     Forget(Uid),
 }
 
-fn locked(of: &Watched) -> MutexGuard<'_, BTreeMap<Uid, NetnsId>> {
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing in here panics half-way.
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -133,11 +150,22 @@ impl Drift {
         let drift = Self {
             requests: sender,
             watched: Watched::default(),
+            tables: Arc::default(),
         };
-        let watched = Arc::clone(&drift.watched);
+        let (watched, tables) = (Arc::clone(&drift.watched), Arc::clone(&drift.tables));
         let work = async move {
             let mut watches = BTreeMap::<Uid, Watch>::new();
-            while let Some(request) = requests.recv().await {
+            let mut ticks = interval(TABLES);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                let request = tokio::select! {
+                    request = requests.recv() => request,
+                    _ = ticks.tick() => {
+                        locked(&tables).retain(|uid, of_pod| of_pod.ask(uid, &on_commit));
+                        continue;
+                    }
+                };
+                let Some(request) = request else { return };
                 match request {
                     Request::Watch(uid, commits) => match Watch::begin(&uid, commits, &on_commit) {
                         Some(watch) => _ = watches.insert(uid, watch),
@@ -171,13 +199,76 @@ impl Drift {
         Ok(())
     }
 
+    /// How the legacy tables of the pod are, where they are watched: to be asked before they are compared.
+    pub(crate) fn tables(&self, uid: &Uid, held: &Held) -> Option<XtOutline> {
+        let mut tables = locked(&self.tables);
+        let of_pod = tables.get_mut(uid).filter(|t| t.netns == held.id())?;
+        of_pod.sizes.read().ok()
+    }
+
+    /// The legacy tables were compared and are in sync; `before` is what [`Drift::tables`] said then. They are watched from
+    /// now on. What changed meanwhile leads to another comparison.
+    ///
+    /// # Errors
+    /// The kernel refuses, or no descriptor is free; what changes is noticed by the next round.
+    pub(crate) fn tables_in_sync(
+        &self,
+        uid: &Uid,
+        held: &Held,
+        before: Option<XtOutline>,
+    ) -> Result<(), String> {
+        let is_still = self
+            .tables(uid, held)
+            .filter(|now| before.as_ref() == Some(now));
+        let is_watched = |t: &Tables| t.netns == held.id();
+        if let Some(of_pod) = locked(&self.tables).get_mut(uid).filter(|t| is_watched(t)) {
+            of_pod.good = is_still;
+            return Ok(());
+        }
+        let opened = held.sandbox.visit(|_| XtSizes::open());
+        let tables = Tables {
+            netns: held.id(),
+            sizes: opened
+                .and_then(|opened| opened)
+                .map_err(|e| e.to_string())?,
+            good: None,
+        };
+        locked(&self.tables).insert(Uid::clone(uid), tables);
+        Ok(())
+    }
+
     /// The pod is watched no more.
     pub(crate) fn forget(&self, uid: &Uid) {
+        locked(&self.tables).remove(uid);
         let mut watched = locked(&self.watched);
         if watched.remove(uid).is_some() {
             // Without a place it is watched until another watch takes its place, or the process ends.
             let _ = self.requests.try_send(Request::Forget(Uid::clone(uid)));
         }
+    }
+}
+
+/// The legacy tables of a pod.
+struct Tables {
+    /// The sockets keep the namespace alive, so that no other has the same identity.
+    netns: NetnsId,
+    sizes: XtSizes,
+    /// How they were when they were in sync; `None` until a comparison during which nothing changed.
+    good: Option<XtOutline>,
+}
+
+impl Tables {
+    /// Reports what differs, until it is compared. Whether to ask again.
+    fn ask(&mut self, uid: &Uid, on_commit: &OnCommit) -> bool {
+        let Ok(now) = self.sizes.read() else {
+            // The next look begins anew.
+            return false;
+        };
+        if self.good.as_ref() != Some(&now) {
+            // Which process it was, the kernel does not say.
+            on_commit(Uid::clone(uid), None);
+        }
+        true
     }
 }
 

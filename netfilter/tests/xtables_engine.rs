@@ -9,7 +9,7 @@ use common::{assert_text, tool};
 use std::time::{Duration, Instant};
 use weir_netfilter::xtables::Snapshot;
 use weir_netfilter::xtables::{
-    Ownership, Ruleset, Script, Writers, XtEngine, XtFamily, plan_restore,
+    Ownership, Ruleset, Script, Writers, XtEngine, XtFamily, XtSizes, plan_restore,
 };
 use weir_netlink::Netns;
 use weir_testing::namespace_or_skip;
@@ -369,4 +369,34 @@ fn a_table_that_is_too_large_is_looked_through_and_not_read() {
     for word in ["iptables table filter", "16777216 bytes", "remove rules"] {
         assert!(error.contains(word), "{error}");
     }
+}
+
+/// By the real tool; packets count and change nothing.
+#[test]
+fn changes_of_others_are_noticed_by_sizes() {
+    let Some(ns) = namespace() else { return };
+    let mut sizes = ns.run(XtSizes::open).unwrap().unwrap();
+    let mut last = sizes.read().unwrap();
+    let mut is_changed = || {
+        let now = sizes.read().unwrap();
+        std::mem::replace(&mut last, now.clone()) != now
+    };
+    // Nothing came into being by asking.
+    assert!(!is_changed());
+    load(&ns, XtFamily::Ip, &foreign(), &[]);
+    assert!(is_changed());
+    traffic(&ns);
+    assert!(!is_changed());
+    let [v4, v6] = ["iptables-legacy", "ip6tables-legacy"];
+    for (tool_of_family, rule) in [
+        (v4, ["-t", "nat", "-A", "KUBE", "-j", "ACCEPT"]),
+        (v4, ["-t", "nat", "-D", "KUBE", "-j", "ACCEPT"]),
+        (v6, ["-t", "nat", "-A", "OUTPUT", "-j", "ACCEPT"]),
+    ] {
+        tool(&ns, tool_of_family, &rule, "").unwrap();
+        assert!(is_changed(), "{tool_of_family} {rule:?}");
+        assert!(!is_changed());
+    }
+    tool(&ns, v4, &["-t", "nat", "-F"], "").unwrap();
+    assert!(is_changed());
 }

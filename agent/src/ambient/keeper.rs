@@ -8,7 +8,7 @@ use super::roster::Roster;
 use super::settings::AmbientSettings;
 use super::work::{self, Enrolled, Enrolment, Leaving, Left};
 use crate::dataplane::Spent;
-use crate::drift::Drifted;
+use crate::drift::{Drifted, Listen};
 use crate::reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
 use futures::FutureExt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +23,9 @@ use weir_core::journal::ambient::{Event, Member, Proxy, State};
 use weir_core::journal::pod::Writer;
 use weir_core::journal::{Journal, pod};
 use weir_core::pods::{PodView, Pods};
+use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::claims::Claims;
-use weir_core::sandboxes::{Held, Sandboxes};
+use weir_netfilter::xtables::XtOutline;
 
 /// Kubernetes events about repairs of one pod come no faster.
 const EVENTS: Duration = Duration::from_secs(600);
@@ -81,7 +82,7 @@ pub(super) fn annotate(actions: Actions) -> Annotate {
 }
 
 /// Begins to notice commits to the rules of a pod in this namespace, or ends.
-pub(super) type Watch = Arc<dyn Fn(&Uid, Option<&Held>) + Send + Sync>;
+pub(super) type Watch = Arc<dyn Fn(&Uid, Listen<'_>) -> Option<XtOutline> + Send + Sync>;
 
 /// Knows the pods, and what was done for them.
 pub(super) struct Keeper {
@@ -450,7 +451,7 @@ impl Reconciler for Keeper {
             }
             changed.remove(uid);
             self.told.take(uid);
-            (self.watch)(uid, None);
+            let _ = (self.watch)(uid, Listen::Nothing);
         }
         let all: BTreeSet<Uid> = self.memory.keys().cloned().collect();
         self.sandboxes

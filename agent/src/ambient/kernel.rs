@@ -6,6 +6,7 @@ use super::keeper::Watch;
 use crate::dataplane::ambient::{Ambient, Plan};
 use crate::dataplane::sidecar::difference;
 use crate::dataplane::{Converged, Spent, converge};
+use crate::drift::Listen;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -72,8 +73,13 @@ impl Rules for Kernel {
         let is_known = before.is_some_and(|before| before.netns == held.id());
         if let Some(uid) = asked.identity.uid().filter(|_| !is_known) {
             // From before they are read.
-            (self.watch)(&uid.into(), Some(&held));
+            let _ = (self.watch)(&uid.into(), Listen::Commits(&held));
         }
+        let of_tables = |listen| {
+            let uid = asked.identity.uid()?;
+            (self.watch)(&uid.into(), listen)
+        };
+        let tables = of_tables(Listen::Before(&held));
         let is_still_its = || self.sandboxes.check(&held, &asked.identity);
         let Converged {
             observed,
@@ -94,12 +100,18 @@ impl Rules for Kernel {
         match (plan, applied) {
             (Plan::Leave(why), _) => Err(why),
             (_, None) => {
+                if observed.engine == Some(Engine::Xtables) {
+                    let _ = of_tables(Listen::InSync(&held, tables));
+                }
                 let by_nft = observed.engine == Some(Engine::Nft);
                 let fingerprint = observed.fingerprint.filter(|_| by_nft);
                 Ok((captured(observed.engine, fingerprint), Outcome::Same))
             }
             (_, Some(applied)) => {
                 let applied = applied?;
+                if applied.engine == Engine::Xtables && !is_known {
+                    let _ = of_tables(Listen::InSync(&held, None));
+                }
                 let outcome = match is_known {
                     true => Outcome::Healed {
                         first: observed.changes.first().map(difference).unwrap_or_default(),
@@ -134,7 +146,7 @@ impl Rules for Kernel {
 
     fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), String> {
         if let Some(uid) = asked.identity.uid() {
-            (self.watch)(&uid.into(), None);
+            let _ = (self.watch)(&uid.into(), Listen::Nothing);
         }
         let found = self.sandboxes.find(&asked.identity, Instant::now());
         let held = match (found, before.and_then(|before| before.held.clone())) {

@@ -9,7 +9,7 @@ use super::roster::Roster;
 use super::settings::AmbientSettings;
 use super::zds::{self, All, Ztunnel};
 use crate::dataplane::ambient::Ambient;
-use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
+use crate::drift::{Drift, Drifted, Listen, Wake, follow, on_commit};
 use crate::reconcile::{self, Limits};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -73,10 +73,15 @@ pub(crate) fn start(
     })?;
     let drift = Drift::start(tasks, on_commit(drifted.clone(), wake.clone()));
     let drift = drift.map_err(|e| e.to_string())?;
-    let watch: Watch = Arc::new(move |uid, held| match held {
-        // Without nf_tables there is nothing to hear of; rounds look.
-        Some(held) => _ = drift.watch(uid, held),
-        None => drift.forget(uid),
+    let watch: Watch = Arc::new(move |uid, listen| {
+        match listen {
+            // Where one cannot be watched, rounds look.
+            Listen::Commits(held) => _ = drift.watch(uid, held),
+            Listen::Before(held) => return drift.tables(uid, held),
+            Listen::InSync(held, before) => _ = drift.tables_in_sync(uid, held, before),
+            Listen::Nothing => drift.forget(uid),
+        }
+        None
     });
     let host = host_rules(&settings, journal);
     let plane = Ambient {

@@ -271,7 +271,7 @@ fn agent(shared: &Shared, pods: &Pods, settings: &Arc<AmbientSettings>) -> Agent
         annotate,
         told: told.clone(),
         drifted: drifted.clone(),
-        watch: Arc::new(|_, _| {}),
+        watch: Arc::new(|_, _| None),
         journal: Journal::default(),
         memory: BTreeMap::new(),
         began: false,

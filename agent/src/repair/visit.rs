@@ -88,6 +88,8 @@ fn seen(
         // From before the rules are read. Without nf_tables there are no notifications; rounds look.
         let _ = drift.watch(&uid.into(), &held);
     }
+    let tables = look.identity.uid();
+    let tables = tables.and_then(|uid| drift.tables(&uid.into(), &held));
     let is_still_its = || sandboxes.check(&held, &look.identity);
     let Converged {
         observed,
@@ -100,6 +102,11 @@ fn seen(
         engine,
         fingerprint,
         compared: Instant::now(),
+    };
+    let in_tables = |engine, before| {
+        if let (Some(Engine::Xtables), Some(uid)) = (engine, look.identity.uid()) {
+            let _ = drift.tables_in_sync(&uid.into(), &held, before);
+        }
     };
     match (&observed.found, plan, applied) {
         (Found::Strays(Some(strays)), Plan::Leave(why), _) => Ok(Seen::Strays(
@@ -117,6 +124,9 @@ fn seen(
         }
         (Found::Compared { changes, .. }, _, Some(applied)) => {
             let applied = applied?;
+            if tables.is_none() {
+                in_tables(applied.engine, None);
+            }
             Ok(Seen::Repaired {
                 // What was written has another fingerprint, and by the time it is read another writer may have changed
                 // it again.
@@ -131,6 +141,7 @@ fn seen(
         (Found::Strays(None), ..) => Ok(Seen::InSync(in_sync(None, observed.fingerprint))),
         (Found::Compared { .. }, _, None) => {
             let by_nft = observed.engine == Some(Engine::Nft);
+            in_tables(observed.engine, tables);
             let fingerprint = observed.fingerprint.filter(|_| by_nft);
             Ok(Seen::InSync(in_sync(observed.engine, fingerprint)))
         }

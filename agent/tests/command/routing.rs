@@ -217,6 +217,11 @@ fn what_another_writer_added_is_used_and_left() {
     }
     if keeps_owners(&pod) {
         ip(&pod, "-6 address add ::6/128 dev lo nodad");
+        // Its route comes later, from the kernel's work queue for addresses.
+        let begun = std::time::Instant::now();
+        while !routing(&pod).contains("local ::6 dev lo table local") {
+            assert!(begun.elapsed().as_secs() < 10, "{}", routing(&pod));
+        }
     }
     let before = routing(&pod);
     let applied = on("apply", file.path(), &pod);

@@ -3,7 +3,7 @@
 use crate::api_server::ApiServer;
 use crate::repair::{IN_PLACE, Sandbox, events, sidecar, start};
 use crate::support::{Node, get};
-use crate::unasked::{OFTEN, plain};
+use crate::unasked::{OFTEN, plain, redirect_by};
 use serde_json::Value;
 use std::time::Duration;
 use weir_cni::redirection::RTPROT_WEIR;
@@ -153,6 +153,36 @@ fn rules_that_another_program_flushes_are_restored_within_a_second() {
     // A repair makes a commit, too: it leads to no other.
     assert_eq!(drift(), 3);
     drop(quiet);
+}
+
+/// The kernel announces no change of legacy tables: their sizes are asked for.
+#[test]
+fn legacy_rules_that_another_program_flushes_are_restored_in_seconds() {
+    let Some(sandbox) = Sandbox::of("legacy") else {
+        return;
+    };
+    let node = Node::new();
+    // The engine that is in use is kept.
+    redirect_by(&node, &sandbox, "xtables");
+    let any = ("NATIVE_NFTABLES", "false");
+    let server = ApiServer::start();
+    server.put(sidecar("legacy", &sandbox.address));
+    let agent = start(&node, &server, &[IN_PLACE, SELDOM, any]);
+    agent.until("verified", || agent.metric("weir_pods_verified") == 1);
+    let saved = || sandbox.tool("iptables-legacy-save", &["-t", "nat"]);
+    let before = saved().matches("\n-A ").count();
+    assert!(before > 5, "{}", saved());
+    for n in 1..=2 {
+        sandbox.tool("iptables-legacy", &["-t", "nat", "-F", "ISTIO_OUTPUT"]);
+        assert_ne!(saved().matches("\n-A ").count(), before);
+        let took = agent.until("restored", || saved().matches("\n-A ").count() == before);
+        // A second until it is noticed.
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        agent.until("counted", || {
+            agent.metric("weir_drift_total{cause=\"missing\"}") == n
+        });
+    }
+    assert_eq!(sandbox.rules(), "", "nothing of nf_tables");
 }
 
 /// A program that flushes the rules again and again: repairs pause, and that is told.

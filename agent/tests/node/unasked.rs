@@ -22,7 +22,7 @@ fn redirect(node: &Node, sandbox: &Sandbox) {
     assert!(sandbox.is_redirected());
 }
 
-fn redirect_by(node: &Node, sandbox: &Sandbox, engine: &str) {
+pub(crate) fn redirect_by(node: &Node, sandbox: &Sandbox, engine: &str) {
     node.write(
         "wrong.json",
         &sidecar("wrong", &sandbox.address).to_string(),

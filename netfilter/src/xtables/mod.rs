@@ -39,7 +39,7 @@ mod text;
 pub(crate) use engine::revision_request;
 pub use engine::{
     Checked, Ownership, Removed, Snapshot, TableId, Transaction, Writers, XtApplied, XtEngine,
-    XtOp, XtSockets, XtTransport, plan, plan_restore,
+    XtOp, XtOutline, XtSizes, XtSockets, XtTransport, plan, plan_restore,
 };
 pub use ext::matches::{
     addrtype::{Addrtype, LimitIface},

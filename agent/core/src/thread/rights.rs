@@ -53,7 +53,11 @@ pub const THREADS: [Thread; 14] = [
         "tries what the kernel can do, in a throwaway namespace",
         NAMESPACES,
     ),
-    thread("drift", "receives notifications of nf_tables", &[]),
+    thread(
+        "drift",
+        "receives notifications of nf_tables, asks for the sizes of legacy tables",
+        &[CAP_NET_ADMIN],
+    ),
     thread("servers", "the sockets, and the watch of pods", &[]),
     thread("health", "health and metrics", &[]),
     thread("zds", "accepts connections of ztunnel", NAMESPACES),

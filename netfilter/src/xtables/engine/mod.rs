@@ -19,6 +19,7 @@ mod plan;
 mod read;
 mod remove;
 mod replay;
+mod sizes;
 mod transport;
 
 pub use check::Checked;
@@ -30,6 +31,7 @@ pub use plan::{Transaction, XtOp, plan};
 pub use read::Snapshot;
 pub use remove::Removed;
 pub use replay::plan_restore;
+pub use sizes::{XtOutline, XtSizes};
 pub use transport::{XtSockets, XtTransport};
 
 use super::ext::{Form, Part};

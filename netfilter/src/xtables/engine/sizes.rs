@@ -1,0 +1,75 @@
+//! Noticing that another program changed legacy tables, which the kernel announces to nobody.
+
+use super::transport::{XtSockets, XtTransport};
+use crate::xtables::XtFamily;
+use crate::xtables::bytes::Build;
+use crate::xtables::raw::layout::INFO_SIZE;
+use crate::xtables::raw::{IPT_SO_GET_INFO, XT_TABLE_MAXNAMELEN};
+use std::collections::BTreeMap;
+use weir_netlink::{Error, Result};
+
+/// What `IPT_SO_GET_INFO` says of all tables of a namespace, which a few microseconds find out: a change of it shows that another
+/// program was there.
+///
+/// It changes with tables that come and go, and with the number of rules, their size, and the place of a chain: with a rule that
+/// is added or deleted, `iptables -F`, a restored ruleset. A rule that is replaced by another one of the same size leaves it as
+/// it is; [`super::XtEngine::read`] and a comparison find that. Counters of packets change nothing.
+///
+/// ```no_run
+/// # fn main() -> weir_netlink::Result<()> {
+/// use weir_netfilter::xtables::XtSizes;
+///
+/// let mut sizes = XtSizes::open()?;
+/// let before = sizes.read()?;
+/// if sizes.read()? != before {
+///     // Read the tables.
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct XtSizes {
+    sockets: XtSockets,
+}
+
+/// What [`XtSizes::read`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "ipt_getinfo")]
+pub struct XtOutline(BTreeMap<(XtFamily, String), Vec<u8>>);
+
+impl XtSizes {
+    /// In the network namespace of the calling thread. It stays with that, and keeps it alive.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_RAW; `EMFILE`: it has up to five descriptors.
+    pub fn open() -> Result<Self> {
+        let sockets = XtSockets::open()?;
+        Ok(Self { sockets })
+    }
+
+    /// Asks from any thread. No table is created by asking.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_ADMIN over the namespace.
+    pub fn read(&mut self) -> Result<XtOutline> {
+        let mut outline = BTreeMap::new();
+        for family in [XtFamily::Ip, XtFamily::Ip6] {
+            let names = self.sockets.names(family);
+            let names = names.map_err(|e| Error::io("list", "the legacy tables", &e))?;
+            for name in names {
+                let Some(request) = Build::new().name(&name, XT_TABLE_MAXNAMELEN) else {
+                    continue; // The kernel has no longer names.
+                };
+                let mut info = request.done();
+                info.resize(INFO_SIZE, 0);
+                match self.sockets.get(family, IPT_SO_GET_INFO, &mut info) {
+                    Ok(_) => _ = outline.insert((family, name), info),
+                    // Its module went since.
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                    Err(e) => return Err(Error::io("read", format!("the table {name}"), &e)),
+                }
+            }
+        }
+        Ok(XtOutline(outline))
+    }
+}
