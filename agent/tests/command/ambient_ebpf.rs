@@ -246,6 +246,40 @@ fn what_is_missing_is_named_and_nothing_is_changed() {
     assert!(run.stderr.contains("ambient mode only"), "{run:?}");
 }
 
+/// bpf(2) fails as under a seccomp filter or lockdown, and as in a kernel without it: the reason is named, nothing is changed, and the
+/// same command with netfilter works.
+#[test]
+fn where_bpf_is_forbidden_the_reason_is_named_and_nothing_is_changed() {
+    let Some(scene) = Scene::new() else { return };
+    let netns = path(&scene.netns);
+    let rules = || inside(&scene.netns, "ip", &["rule"]);
+    let before = rules();
+    for (error, words) in [
+        ("EPERM", "no seccomp filter or lockdown"),
+        ("ENOSYS", "CONFIG_BPF_SYSCALL"),
+    ] {
+        let out = std::process::Command::new("strace")
+            .args(["-f", "-qq", "-e", "trace=bpf", "-e"])
+            .arg(format!("inject=bpf:error={error}"))
+            .args(["-o", "/dev/null", env!("CARGO_BIN_EXE_weir")])
+            .args(["apply", "ambient", "--config", scene.request.path()])
+            .args(["--netns", &netns, "--engine", "ebpf"])
+            .env("WEIR_BPFFS", scene.mounted.path())
+            .output()
+            .expect("strace is needed here");
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{error}: {text}");
+        assert!(text.contains(words), "{error}: {text}");
+        assert_eq!(
+            (rules(), scene.show()),
+            (before.clone(), String::new()),
+            "{error}"
+        );
+    }
+    let netfilter = scene.ambient("apply", &["--engine", "nft"]);
+    assert_eq!(netfilter.code, 0, "{netfilter:?}");
+}
+
 /// Acceptance check 5 of eBPF mode: whatever a killed process left, the next one completes it.
 #[test]
 fn check_5_killed_at_any_moment_it_is_completed_by_the_next() {

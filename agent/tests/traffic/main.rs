@@ -18,6 +18,7 @@ mod ambient_pods;
 mod ambient_random;
 mod dns;
 mod ebpf;
+mod ebpf_checks;
 use weir_testing::effort;
 mod inbound;
 mod invalid;
