@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod asm;
+mod attach;
 pub mod inpod;
 mod maps;
 mod pins;

@@ -1,9 +1,9 @@
 //! Whether this kernel accepts the programs, without attaching anything.
 
+use crate::attach::mistake;
 use crate::failed;
 use crate::inpod::{Role, Traits, assemble};
 use crate::maps::Maps;
-use crate::pod::mistake;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_netlink::{Error, Result};
 
