@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use weir_core::journal::pod::Writer;
 use weir_core::pods::Pods;
 use weir_core::sandboxes::Held;
@@ -155,17 +155,17 @@ impl Drift {
         let (watched, tables) = (Arc::clone(&drift.watched), Arc::clone(&drift.tables));
         let work = async move {
             let mut watches = BTreeMap::<Uid, Watch>::new();
-            let mut ticks = interval(TABLES);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut ask_at = Instant::now() + TABLES;
             loop {
-                let request = tokio::select! {
-                    request = requests.recv() => request,
-                    _ = ticks.tick() => {
-                        locked(&tables).retain(|uid, of_pod| of_pod.ask(uid, &on_commit));
-                        continue;
-                    }
+                if Instant::now() >= ask_at {
+                    locked(&tables).retain(|uid, of_pod| of_pod.ask(uid, &on_commit));
+                    ask_at = Instant::now() + TABLES;
+                }
+                let request = match timeout_at(ask_at, requests.recv()).await {
+                    Err(_) => continue,
+                    Ok(None) => return,
+                    Ok(Some(request)) => request,
                 };
-                let Some(request) = request else { return };
                 match request {
                     Request::Watch(uid, commits) => match Watch::begin(&uid, commits, &on_commit) {
                         Some(watch) => _ = watches.insert(uid, watch),
