@@ -97,18 +97,6 @@ const OWN: Duration = Duration::from_millis(200);
 /// Commits that are read at once.
 const COMMITS: usize = 1024;
 
-/// To what of a pod to listen from now on; [`Listen::Before`] is answered.
-pub(crate) enum Listen<'a> {
-    /// Commits of nf_tables in its namespace.
-    Commits(&'a Held),
-    /// Nothing yet: how its legacy tables are, as [`Drift::tables`].
-    Before(&'a Held),
-    /// Its legacy tables, as [`Drift::tables_in_sync`].
-    InSync(&'a Held, Option<XtOutline>),
-    /// Nothing any more.
-    Nothing,
-}
-
 /// Is called when something committed to the rules of a pod, with the process if the kernel tells.
 pub(crate) type OnCommit = Arc<dyn Fn(Uid, Option<Writer>) + Send + Sync>;
 
@@ -217,12 +205,12 @@ impl Drift {
         held: &Held,
         before: Option<XtOutline>,
     ) -> Result<(), String> {
-        let is_still = self
-            .tables(uid, held)
-            .filter(|now| before.as_ref() == Some(now));
-        let is_watched = |t: &Tables| t.netns == held.id();
-        if let Some(of_pod) = locked(&self.tables).get_mut(uid).filter(|t| is_watched(t)) {
-            of_pod.good = is_still;
+        if let Some(of_pod) = locked(&self.tables)
+            .get_mut(uid)
+            .filter(|t| t.netns == held.id())
+        {
+            let now = of_pod.sizes.read().ok();
+            of_pod.good = before.filter(|before| now.as_ref() == Some(before));
             return Ok(());
         }
         let opened = held.sandbox.visit(|_| XtSizes::open());

@@ -1,6 +1,7 @@
 //! Pods that are redirected by eBPF (`WEIR_AMBIENT_ENGINE=ebpf`).
 
 use super::hands::{Asked, Captured, Outcome, Rules};
+use super::kernel::held_last;
 use crate::dataplane::Spent;
 use crate::dataplane::ambient::Ambient;
 use std::path::{Path, PathBuf};
@@ -106,11 +107,7 @@ impl Rules for Programs {
     }
 
     fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), String> {
-        let found = self.sandboxes.find(&asked.identity, Instant::now());
-        let held = match (found, before.and_then(|before| before.held.clone())) {
-            (Ok(held), _) | (Err(_), Some(held)) => held,
-            (Err(why), None) => return Err(why),
-        };
+        let held = held_last(&self.sandboxes, asked, before)?;
         let pod = Pod::of(held.sandbox.netns(), &self.bpffs).map_err(text)?;
         pod.remove().map(drop).map_err(text)
     }

@@ -8,7 +8,7 @@ use super::roster::Roster;
 use super::settings::AmbientSettings;
 use super::work::{self, Enrolled, Enrolment, Leaving, Left};
 use crate::dataplane::Spent;
-use crate::drift::{Drifted, Listen};
+use crate::drift::{Drift, Drifted};
 use crate::reconcile::{Changes, Job, Next, Reconciler, Start, Uid};
 use futures::FutureExt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,6 @@ use weir_core::journal::{Journal, pod};
 use weir_core::pods::{PodView, Pods};
 use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::claims::Claims;
-use weir_netfilter::xtables::XtOutline;
 
 /// Kubernetes events about repairs of one pod come no faster.
 const EVENTS: Duration = Duration::from_secs(600);
@@ -81,9 +80,6 @@ pub(super) fn annotate(actions: Actions) -> Annotate {
     })
 }
 
-/// Begins to notice commits to the rules of a pod in this namespace, or ends.
-pub(super) type Watch = Arc<dyn Fn(&Uid, Listen<'_>) -> Option<XtOutline> + Send + Sync>;
-
 /// Knows the pods, and what was done for them.
 pub(super) struct Keeper {
     pub(super) settings: Arc<AmbientSettings>,
@@ -94,8 +90,7 @@ pub(super) struct Keeper {
     pub(super) annotate: Annotate,
     pub(super) told: Told,
     pub(super) drifted: Drifted,
-    /// Has commits to the rules in a namespace noticed; `None`: no more.
-    pub(super) watch: Watch,
+    pub(super) drift: Drift,
     pub(super) journal: Journal,
     pub(super) memory: BTreeMap<Uid, Memory>,
     /// The pods that were there before this agent are known.
@@ -451,7 +446,7 @@ impl Reconciler for Keeper {
             }
             changed.remove(uid);
             self.told.take(uid);
-            let _ = (self.watch)(uid, Listen::Nothing);
+            self.drift.forget(uid);
         }
         let all: BTreeSet<Uid> = self.memory.keys().cloned().collect();
         self.sandboxes

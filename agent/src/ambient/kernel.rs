@@ -2,11 +2,11 @@
 
 use super::ebpf;
 use super::hands::{Asked, Captured, Outcome, Probes, Rules};
-use super::keeper::Watch;
 use crate::dataplane::ambient::{Ambient, Plan};
 use crate::dataplane::sidecar::difference;
 use crate::dataplane::{Converged, Spent, converge};
-use crate::drift::Listen;
+use crate::drift::Drift;
+use crate::reconcile::Uid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ const WHOLE: Duration = Duration::from_secs(600);
 pub(super) struct Kernel {
     pub(super) plane: Ambient,
     pub(super) sandboxes: Sandboxes,
-    pub(super) watch: Watch,
+    pub(super) drift: Drift,
     /// `WEIR_LIVE_PROOF`
     pub(super) live_proof: bool,
     /// Where an agent with another setting pinned programs.
@@ -50,6 +50,17 @@ impl Kernel {
                 held.id() == before.netns && fingerprint(&held) == before.fingerprint
             })
     }
+}
+
+/// The namespace to release a pod in: its own, or where that is not found any more the one in which it was captured.
+pub(super) fn held_last(
+    sandboxes: &Sandboxes,
+    asked: &Asked,
+    before: Option<&Captured>,
+) -> Result<Arc<Held>, String> {
+    sandboxes
+        .find(&asked.identity, Instant::now())
+        .or_else(|why| before.and_then(|before| before.held.clone()).ok_or(why))
 }
 
 fn fingerprint(held: &Held) -> Option<Fingerprint> {
@@ -71,15 +82,12 @@ impl Rules for Kernel {
         let held = spent.measure(Phase::Facts, find)?;
         let redirect = self.plane.redirect(&asked.overrides)?;
         let is_known = before.is_some_and(|before| before.netns == held.id());
-        if let Some(uid) = asked.identity.uid().filter(|_| !is_known) {
-            // From before they are read.
-            let _ = (self.watch)(&uid.into(), Listen::Commits(&held));
+        let uid = asked.identity.uid().map(Uid::from);
+        if let Some(uid) = uid.as_ref().filter(|_| !is_known) {
+            // From before they are read. Where they cannot be watched, rounds look.
+            let _ = self.drift.watch(uid, &held);
         }
-        let of_tables = |listen| {
-            let uid = asked.identity.uid()?;
-            (self.watch)(&uid.into(), listen)
-        };
-        let tables = of_tables(Listen::Before(&held));
+        let tables = uid.as_ref().and_then(|uid| self.drift.tables(uid, &held));
         let is_still_its = || self.sandboxes.check(&held, &asked.identity);
         let Converged {
             observed,
@@ -100,8 +108,8 @@ impl Rules for Kernel {
         match (plan, applied) {
             (Plan::Leave(why), _) => Err(why),
             (_, None) => {
-                if observed.engine == Some(Engine::Xtables) {
-                    let _ = of_tables(Listen::InSync(&held, tables));
+                if let (Some(Engine::Xtables), Some(uid)) = (observed.engine, &uid) {
+                    let _ = self.drift.tables_in_sync(uid, &held, tables);
                 }
                 let by_nft = observed.engine == Some(Engine::Nft);
                 let fingerprint = observed.fingerprint.filter(|_| by_nft);
@@ -109,8 +117,8 @@ impl Rules for Kernel {
             }
             (_, Some(applied)) => {
                 let applied = applied?;
-                if applied.engine == Engine::Xtables && !is_known {
-                    let _ = of_tables(Listen::InSync(&held, None));
+                if let (Engine::Xtables, Some(uid), false) = (applied.engine, &uid, is_known) {
+                    let _ = self.drift.tables_in_sync(uid, &held, None);
                 }
                 let outcome = match is_known {
                     true => Outcome::Healed {
@@ -146,13 +154,9 @@ impl Rules for Kernel {
 
     fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), String> {
         if let Some(uid) = asked.identity.uid() {
-            let _ = (self.watch)(&uid.into(), Listen::Nothing);
+            self.drift.forget(&uid.into());
         }
-        let found = self.sandboxes.find(&asked.identity, Instant::now());
-        let held = match (found, before.and_then(|before| before.held.clone())) {
-            (Ok(held), _) | (Err(_), Some(held)) => held,
-            (Err(why), None) => return Err(why),
-        };
+        let held = held_last(&self.sandboxes, asked, before)?;
         let redirect = self.plane.redirect(&asked.overrides)?;
         let plan = redirect.compile(Engine::Xtables);
         let cleaned = held

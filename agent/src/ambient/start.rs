@@ -3,13 +3,13 @@
 use super::ebpf::{Programs, bpffs_of_node};
 use super::entry::Entry;
 use super::hands::{Hands, Rules};
-use super::keeper::{self, Keeper, Told, Watch};
+use super::keeper::{self, Keeper, Told};
 use super::kernel::{HostRules, Kernel};
 use super::roster::Roster;
 use super::settings::AmbientSettings;
 use super::zds::{self, All, Ztunnel};
 use crate::dataplane::ambient::Ambient;
-use crate::drift::{Drift, Drifted, Listen, Wake, follow, on_commit};
+use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
 use crate::reconcile::{self, Limits};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -73,16 +73,6 @@ pub(crate) fn start(
     })?;
     let drift = Drift::start(tasks, on_commit(drifted.clone(), wake.clone()));
     let drift = drift.map_err(|e| e.to_string())?;
-    let watch: Watch = Arc::new(move |uid, listen| {
-        match listen {
-            // Where one cannot be watched, rounds look.
-            Listen::Commits(held) => _ = drift.watch(uid, held),
-            Listen::Before(held) => return drift.tables(uid, held),
-            Listen::InSync(held, before) => _ = drift.tables_in_sync(uid, held, before),
-            Listen::Nothing => drift.forget(uid),
-        }
-        None
-    });
     let host = host_rules(&settings, journal);
     let plane = Ambient {
         config: settings.rules.clone(),
@@ -94,7 +84,7 @@ pub(crate) fn start(
         false => Arc::new(Kernel {
             plane,
             sandboxes: sandboxes.clone(),
-            watch: Arc::clone(&watch),
+            drift: drift.clone(),
             live_proof: settings.live_proof,
             bpffs,
         }),
@@ -131,7 +121,7 @@ pub(crate) fn start(
             annotate: keeper::annotate(Actions::new(&connection, &node)),
             told,
             drifted,
-            watch,
+            drift,
             journal,
             memory: BTreeMap::new(),
             began: false,

@@ -9,7 +9,7 @@ use super::pod::Annotation;
 use super::roster::Roster;
 use super::settings::AmbientSettings;
 use crate::dataplane::Spent;
-use crate::drift::Drifted;
+use crate::drift::{Drift, Drifted};
 use crate::reconcile::{Job, Queue, Reconciler, Uid};
 use futures::FutureExt;
 use proptest::prelude::*;
@@ -271,7 +271,7 @@ fn agent(shared: &Shared, pods: &Pods, settings: &Arc<AmbientSettings>) -> Agent
         annotate,
         told: told.clone(),
         drifted: drifted.clone(),
-        watch: Arc::new(|_, _| None),
+        drift: Drift::new(Arc::new(|_, _| {})).0,
         journal: Journal::default(),
         memory: BTreeMap::new(),
         began: false,

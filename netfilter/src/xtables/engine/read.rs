@@ -189,9 +189,8 @@ impl<T: XtTransport> XtEngine<T> {
         let object = format!("{family} table {name}");
         let mut attempts = Attempts::begin(self.contention);
         loop {
-            let info = self
-                .info(family, name)
-                .map_err(|e| explain(&object, name, &e))?;
+            let info =
+                info(&mut self.transport, family, name).map_err(|e| explain(&object, name, &e))?;
             if info.size > limit {
                 let reason = format!(
                     "it has {} bytes in {} rules and chains, and at most {limit} bytes are read of a table; \
@@ -228,17 +227,22 @@ impl<T: XtTransport> XtEngine<T> {
             return Ok((info, value));
         }
     }
+}
 
-    fn info(&mut self, family: XtFamily, name: &str) -> io::Result<Info> {
-        let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
-        let request = Build::new()
-            .name(name, XT_TABLE_MAXNAMELEN)
-            .ok_or_else(invalid)?;
-        let mut value = request.done();
-        value.resize(INFO_SIZE, 0);
-        self.transport.get(family, IPT_SO_GET_INFO, &mut value)?;
-        decode_info(&value).ok_or_else(invalid)
-    }
+/// `IPT_SO_GET_INFO`: the kernel creates a missing table.
+pub(super) fn info(
+    transport: &mut impl XtTransport,
+    family: XtFamily,
+    name: &str,
+) -> io::Result<Info> {
+    let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+    let request = Build::new()
+        .name(name, XT_TABLE_MAXNAMELEN)
+        .ok_or_else(invalid)?;
+    let mut value = request.done();
+    value.resize(INFO_SIZE, 0);
+    transport.get(family, IPT_SO_GET_INFO, &mut value)?;
+    decode_info(&value).ok_or_else(invalid)
 }
 
 /// Whether one of the entries is owned by its mark.

@@ -1,10 +1,10 @@
 //! Noticing that another program changed legacy tables, which the kernel announces to nobody.
 
+use super::TableId;
+use super::read::info;
 use super::transport::{XtSockets, XtTransport};
 use crate::xtables::XtFamily;
-use crate::xtables::bytes::Build;
-use crate::xtables::raw::layout::INFO_SIZE;
-use crate::xtables::raw::{IPT_SO_GET_INFO, XT_TABLE_MAXNAMELEN};
+use crate::xtables::table::Info;
 use std::collections::BTreeMap;
 use weir_netlink::{Error, Result};
 
@@ -35,7 +35,7 @@ pub struct XtSizes {
 /// What [`XtSizes::read`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "ipt_getinfo")]
-pub struct XtOutline(BTreeMap<(XtFamily, String), Vec<u8>>);
+pub struct XtOutline(BTreeMap<TableId, Info>);
 
 impl XtSizes {
     /// In the network namespace of the calling thread. It stays with that, and keeps it alive.
@@ -57,13 +57,8 @@ impl XtSizes {
             let names = self.sockets.names(family);
             let names = names.map_err(|e| Error::io("list", "the legacy tables", &e))?;
             for name in names {
-                let Some(request) = Build::new().name(&name, XT_TABLE_MAXNAMELEN) else {
-                    continue; // The kernel has no longer names.
-                };
-                let mut info = request.done();
-                info.resize(INFO_SIZE, 0);
-                match self.sockets.get(family, IPT_SO_GET_INFO, &mut info) {
-                    Ok(_) => _ = outline.insert((family, name), info),
+                match info(&mut self.sockets, family, &name) {
+                    Ok(info) => _ = outline.insert((family, name), info),
                     // Its module went since.
                     Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                     Err(e) => return Err(Error::io("read", format!("the table {name}"), &e)),
