@@ -116,18 +116,18 @@ fn pods_are_enrolled_healed_and_leave() {
     let metrics = node.metrics();
     node.flush(&node.netns_of(mesh.name, "before"));
     metrics.wait("one repair", healed, |n| n >= 1.0);
-    for _ in 0..8 {
-        wait_for("they are back", || {
+    let are_back = || {
+        wait_for("the rules are back", || {
             let rules = node.handles(&netns);
             rules.contains("istio-ambient-nat").then_some(())
         });
+    };
+    for _ in 0..8 {
+        are_back();
         node.flush(&netns);
     }
     metrics.wait("contention", "weir_ambient_contention_total", |n| n >= 1.0);
-    wait_for("they are back for good", || {
-        let rules = node.handles(&netns);
-        rules.contains("istio-ambient-nat").then_some(())
-    });
+    are_back();
     assert!(metrics.get(healed) >= Some(8.0));
     let events = node.kubectl(&["-n", mesh.name, "get", "events"]);
     for reason in ["RedirectionRepaired", "RedirectionContended"] {

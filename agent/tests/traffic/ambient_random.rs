@@ -12,7 +12,6 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use proptest::prelude::*;
-use proptest::test_runner::{FileFailurePersistence, RngSeed, TestCaseError, TestRunner};
 use serde_json::{Value, json};
 use weir_cni::compile::Engine;
 use weir_demo::{Flow, Lab, Outcome, Owner, Place, Protocol, Receiver, Stage, ZTUNNEL_MARK};
@@ -20,7 +19,7 @@ use weir_netlink::route::AddressFamily;
 use weir_testing::BpfFs;
 
 use crate::ambient::{lab_with_probes, probe, redirect, wanted};
-use crate::random::seed;
+use crate::random::for_all;
 use crate::support::tcp;
 use crate::{ebpf, lab_or_skip};
 
@@ -175,37 +174,22 @@ fn explain(case: &Case, ways: &[(&str, Vec<(String, String)>)]) -> Option<String
 fn all_ways_do_the_same_to_every_flow() {
     drop(lab_or_skip!());
     let Some(mounted) = ebpf::mount() else { return };
-    let is_long = std::env::var_os("WEIR_LONG").is_some();
-    let count = crate::effort::cases(if is_long { 4_000 } else { 12 });
-    let seed = seed();
-    println!("{count} pods; the same again with WEIR_SEED={seed}");
     let kept = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/proptest-regressions/traffic-ambient.txt"
     );
-    let config = ProptestConfig {
-        cases: count,
-        // Each step builds three labs.
-        max_shrink_iters: 60,
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
-        rng_seed: RngSeed::Fixed(seed),
-        ..ProptestConfig::default()
-    };
     const WAYS: [(&str, Option<Engine>); 3] = [
         ("nft", Some(Engine::Nft)),
         ("xtables", Some(Engine::Xtables)),
         ("eBPF", None),
     ];
-    let outcome = TestRunner::new(config).run(&cases(), |case| {
+    for_all(&cases(), [12, 4_000], kept, |case| {
         let ways = std::thread::scope(|scope| {
             let (case, mounted) = (&case, &mounted);
             let one = |(name, way)| (name, scope.spawn(move || seen(case, way, mounted)));
             let running = WAYS.map(one);
             running.map(|(name, one)| (name, one.join().expect("it says itself why not")))
         });
-        explain(&case, &ways).map_or(Ok(()), |text| Err(TestCaseError::fail(text)))
+        explain(&case, &ways)
     });
-    if let Err(e) = outcome {
-        panic!("WEIR_SEED={seed}: {e}");
-    }
 }

@@ -144,6 +144,18 @@ fn syn(port: u16) -> Vec<u8> {
     tcp
 }
 
+/// Sends a packet with its IP header from the client (`IPPROTO_RAW`).
+fn send(lab: &Lab, packet: &[u8], to: SocketAddr) {
+    let raw = Some(socket2::Protocol::from(255));
+    let open = || Socket::new(Domain::for_address(to), Type::RAW, raw);
+    let socket = lab
+        .netns(Place::Client)
+        .run(open)
+        .expect("entered")
+        .expect("a raw socket");
+    socket.send_to(packet, &to.into()).expect("sent");
+}
+
 /// Sends an IPv4 packet from the client; the kernel fills in length, identification and checksum.
 fn send4(lab: &Lab, options: &[u8], fragment: u16, payload: &[u8]) {
     let ips = [Place::Client, Place::Pod].map(|place| lab.address(place, AddressFamily::V4));
@@ -158,15 +170,7 @@ fn send4(lab: &Lab, options: &[u8], fragment: u16, payload: &[u8]) {
     packet.extend(to.octets());
     packet.extend(options);
     packet.extend(payload);
-    let open = || Socket::new(Domain::IPV4, Type::RAW, Some(socket2::Protocol::from(255)));
-    let socket = lab
-        .netns(Place::Client)
-        .run(open)
-        .expect("entered")
-        .expect("a raw socket");
-    socket
-        .send_to(&packet, &SocketAddr::from((to, 0)).into())
-        .expect("sent");
+    send(lab, &packet, (to, 0).into());
 }
 
 /// The same for IPv6; `extensions` are all extension headers, of which the first is of kind `next`.
@@ -183,15 +187,7 @@ fn send6(lab: &Lab, next: u8, extensions: &[u8], payload: &[u8]) {
     packet.extend(to.octets());
     packet.extend(extensions);
     packet.extend(payload);
-    let open = || Socket::new(Domain::IPV6, Type::RAW, Some(socket2::Protocol::from(255)));
-    let socket = lab
-        .netns(Place::Client)
-        .run(open)
-        .expect("entered")
-        .expect("a raw socket");
-    socket
-        .send_to(&packet, &SocketAddr::from((to, 0)).into())
-        .expect("sent");
+    send(lab, &packet, (to, 0).into());
 }
 
 /// IP options and extension headers do not hide a connection; fragments of TCP, which have no ports, are dropped.

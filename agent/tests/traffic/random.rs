@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use configs::configs;
-use proptest::prelude::ProptestConfig;
+use proptest::prelude::{ProptestConfig, Strategy};
 use proptest::test_runner::{FileFailurePersistence, RngSeed, TestCaseError, TestRunner};
 use serde_json::Value;
 use weir_cni::compile::Engine;
@@ -174,8 +174,36 @@ fn explain(config: &Value, nft: &Seen, xtables: &Seen) -> Option<String> {
     Some(text)
 }
 
+/// Fails with what `differs` says of a random value; `cases` are so many usually and with `WEIR_LONG`. What failed is kept in
+/// `kept` and comes first.
+pub(super) fn for_all<S: Strategy>(
+    values: &S,
+    cases: [u32; 2],
+    kept: &'static str,
+    differs: impl Fn(S::Value) -> Option<String>,
+) {
+    let is_long = std::env::var_os("WEIR_LONG").is_some();
+    let cases = crate::effort::cases(cases[usize::from(is_long)]);
+    let seed = seed();
+    println!("{cases} cases; the same again with WEIR_SEED={seed}");
+    let config = ProptestConfig {
+        cases,
+        // Each step builds a lab for each way.
+        max_shrink_iters: 60,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
+        rng_seed: RngSeed::Fixed(seed),
+        ..ProptestConfig::default()
+    };
+    let outcome = TestRunner::new(config).run(values, |value| {
+        differs(value).map_or(Ok(()), |text| Err(TestCaseError::fail(text)))
+    });
+    if let Err(e) = outcome {
+        panic!("WEIR_SEED={seed}: {e}");
+    }
+}
+
 /// The seed of the random configurations: given, or of this moment.
-pub(super) fn seed() -> u64 {
+fn seed() -> u64 {
     match std::env::var("WEIR_SEED") {
         Ok(text) => text.parse().expect("WEIR_SEED is a number"),
         Err(_) => {
@@ -188,32 +216,17 @@ pub(super) fn seed() -> u64 {
 #[test]
 fn both_engines_do_the_same_to_every_flow() {
     drop(lab_or_skip!());
-    let is_long = std::env::var_os("WEIR_LONG").is_some();
-    let cases = crate::effort::cases(if is_long { 12_000 } else { 40 });
-    let seed = seed();
-    println!("{cases} configurations; the same again with WEIR_SEED={seed}");
     let kept = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/proptest-regressions/traffic.txt"
     );
-    let config = ProptestConfig {
-        cases,
-        // Each step builds two labs.
-        max_shrink_iters: 60,
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
-        rng_seed: RngSeed::Fixed(seed),
-        ..ProptestConfig::default()
-    };
-    let outcome = TestRunner::new(config).run(&configs(), |(mode, config)| {
+    for_all(&configs(), [40, 12_000], kept, |(mode, config)| {
         // Side by side: most of the time goes into making namespaces and taking them away.
         let [nft, xtables] = std::thread::scope(|scope| {
             let config = &config;
             let running = ENGINES.map(|engine| scope.spawn(move || seen(engine, mode, config)));
             running.map(|one| one.join().expect("it says itself why not"))
         });
-        explain(&config, &nft, &xtables).map_or(Ok(()), |text| Err(TestCaseError::fail(text)))
+        explain(&config, &nft, &xtables)
     });
-    if let Err(e) = outcome {
-        panic!("WEIR_SEED={seed}: {e}");
-    }
 }

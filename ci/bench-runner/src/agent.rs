@@ -182,7 +182,7 @@ pub(crate) fn answer(path: &str, _request: usize) -> Answer {
     }
 }
 
-fn list(items: Vec<Value>) -> Answer {
+pub(crate) fn list(items: Vec<Value>) -> Answer {
     let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"},
                       "items": items});
     Answer::Body(200, list.to_string())

@@ -16,7 +16,7 @@ use weir_testing::api_server::{Answer, ApiServer};
 use weir_testing::pods;
 use weir_testing::ztunnel::Ztunnel;
 
-use crate::agent::{Agent, PODS, address, directories, rss, uid};
+use crate::agent::{Agent, PODS, address, directories, list, rss, uid};
 use crate::report::{Goal, Report};
 use crate::run::{Cost, Scratch, measure, micros};
 use crate::running::Pod;
@@ -307,12 +307,6 @@ fn answer(path: &str, _request: usize) -> Answer {
         }
         _ => Answer::Body(404, pods::status(404, "NotFound", path).to_string()),
     }
-}
-
-fn list(items: Vec<Value>) -> Answer {
-    let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"},
-                      "items": items});
-    Answer::Body(200, list.to_string())
 }
 
 fn namespace() -> Value {
