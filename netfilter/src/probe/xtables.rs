@@ -9,8 +9,8 @@
 //! throwaway namespace.
 
 use super::{Answer, Finding, RunningKernel, finding};
+use crate::xtables::raw::INFO_SIZE;
 use crate::xtables::raw::IPT_SO_GET_INFO;
-use crate::xtables::raw::layout::INFO_SIZE;
 use crate::xtables::{Form, Part, XtFamily, revision_request};
 use weir_netlink::Error;
 use weir_netlink::xtables::RawSocket;

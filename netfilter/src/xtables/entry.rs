@@ -6,79 +6,50 @@
 //! target     size name revision data                                   one
 //! ```
 
-use super::bytes::{Build, Bytes, aligned};
 use super::ext::{self, Context, Extension, Part, Unknown, Wire, matches, targets};
-use super::net::{Network, interface_of, interface_wire};
-use super::raw::layout::*;
+use super::net::{Field, Network, interface_of, interface_wire};
 use super::raw::*;
-use super::{Interface, Match, Not, Protocol, Rule, Target, XtFamily};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use super::structs::{
+    Head, InetAddr, Ip6tEntry, Ip6tIp6, IptEntry, IptIp, XtCounters, aligned, before_nul,
+    name_field, name_of, read, read_at, written, zeroed,
+};
+use super::{Counters, Interface, Match, Not, Protocol, Rule, Target, XtFamily};
+use std::mem::offset_of;
+use std::net::IpAddr;
 use weir_netlink::{Error, Result};
 
-/// Offsets of the fields of a family.
+/// The places of a family's entry that are read or changed without the rest.
 pub(super) struct Shape {
     pub(super) size: usize,
-    src: usize,
-    dst: usize,
-    smsk: usize,
-    dmsk: usize,
-    iniface: usize,
-    outiface: usize,
-    in_mask: usize,
-    out_mask: usize,
-    proto: usize,
     flags: usize,
-    invflags: usize,
-    pub(super) nfcache: usize,
     goto: u8,
+    pub(super) nfcache: usize,
     pub(super) target_offset: usize,
-    pub(super) next_offset: usize,
+    next_offset: usize,
     pub(super) comefrom: usize,
     pub(super) counters: usize,
 }
 
-/// IPv4
 const IP: Shape = Shape {
-    size: IP_SIZE,
-    src: IP_SRC,
-    dst: IP_DST,
-    smsk: IP_SMSK,
-    dmsk: IP_DMSK,
-    iniface: IP_INIFACE,
-    outiface: IP_OUTIFACE,
-    in_mask: IP_INIFACE_MASK,
-    out_mask: IP_OUTIFACE_MASK,
-    proto: IP_PROTO,
-    flags: IP_FLAGS,
-    invflags: IP_INVFLAGS,
-    nfcache: IP_NFCACHE,
+    size: size_of::<IptEntry>(),
+    flags: offset_of!(IptEntry, ip.flags),
     goto: IPT_F_GOTO,
-    target_offset: IP_TARGET_OFFSET,
-    next_offset: IP_NEXT_OFFSET,
-    comefrom: IP_COMEFROM,
-    counters: IP_COUNTERS,
+    nfcache: offset_of!(IptEntry, nfcache),
+    target_offset: offset_of!(IptEntry, target_offset),
+    next_offset: offset_of!(IptEntry, next_offset),
+    comefrom: offset_of!(IptEntry, comefrom),
+    counters: offset_of!(IptEntry, counters),
 };
 
-/// IPv6
 const IP6: Shape = Shape {
-    size: IP6_SIZE,
-    src: IP6_SRC,
-    dst: IP6_DST,
-    smsk: IP6_SMSK,
-    dmsk: IP6_DMSK,
-    iniface: IP6_INIFACE,
-    outiface: IP6_OUTIFACE,
-    in_mask: IP6_INIFACE_MASK,
-    out_mask: IP6_OUTIFACE_MASK,
-    proto: IP6_PROTO,
-    flags: IP6_FLAGS,
-    invflags: IP6_INVFLAGS,
-    nfcache: IP6_NFCACHE,
+    size: size_of::<Ip6tEntry>(),
+    flags: offset_of!(Ip6tEntry, ipv6.flags),
     goto: IP6T_F_GOTO,
-    target_offset: IP6_TARGET_OFFSET,
-    next_offset: IP6_NEXT_OFFSET,
-    comefrom: IP6_COMEFROM,
-    counters: IP6_COUNTERS,
+    nfcache: offset_of!(Ip6tEntry, nfcache),
+    target_offset: offset_of!(Ip6tEntry, target_offset),
+    next_offset: offset_of!(Ip6tEntry, next_offset),
+    comefrom: offset_of!(Ip6tEntry, comefrom),
+    counters: offset_of!(Ip6tEntry, counters),
 };
 
 pub(super) fn shape(family: XtFamily) -> &'static Shape {
@@ -86,6 +57,16 @@ pub(super) fn shape(family: XtFamily) -> &'static Shape {
         XtFamily::Ip => &IP,
         XtFamily::Ip6 => &IP6,
     }
+}
+
+/// The counters of the entry at this offset.
+pub(super) fn counters(blob: &[u8], at: usize, family: XtFamily) -> Option<Counters> {
+    read_at::<XtCounters>(blob, at.checked_add(shape(family).counters)?).map(Counters::from)
+}
+
+/// The mark of the entry at this offset, in a field that the kernel no longer uses.
+pub(super) fn tag(blob: &[u8], at: usize, family: XtFamily) -> Option<u32> {
+    read_at(blob, at.checked_add(shape(family).nfcache)?)
 }
 
 /// The target of an entry.
@@ -112,38 +93,46 @@ pub(super) struct Entry {
 }
 
 /// The first entry of these bytes and the offset of its target; `None` when its offsets or lengths are out of bounds.
-fn bounds<'a>(blob: &'a [u8], shape: &Shape) -> Option<(Bytes<'a>, usize)> {
-    let b = Bytes(blob);
-    let target = usize::from(b.u16(shape.target_offset)?);
-    let len = usize::from(b.u16(shape.next_offset)?);
-    if target < shape.size || len % 8 != 0 || len < target.checked_add(HEADER_SIZE)? {
+fn bounds<'a>(blob: &'a [u8], shape: &Shape) -> Option<(&'a [u8], usize)> {
+    let target = usize::from(read_at::<u16>(blob, shape.target_offset)?);
+    let len = usize::from(read_at::<u16>(blob, shape.next_offset)?);
+    if target < shape.size || len % 8 != 0 || len < target.checked_add(size_of::<Head>())? {
         return None;
     }
-    Some((Bytes(b.slice(0, len)?), target))
+    Some((blob.get(..len)?, target))
 }
 
 /// The length of the first entry, and the name of the chain if it is the head of a user chain.
 pub(super) fn outline(blob: &[u8], family: XtFamily) -> Option<(usize, Option<String>)> {
     let (b, target) = bounds(blob, shape(family))?;
-    let len = b.0.len();
-    let (name, _, data) = extension(b, target, len)?;
+    let (name, _, data) = extension(b, target, b.len())?;
     let head = match name {
-        "ERROR" => Some(Bytes(data).name(0, XT_FUNCTION_MAXNAMELEN)?),
+        "ERROR" => Some(chain_name(data)?),
         _ => None,
     };
-    Some((len, head))
+    Some((b.len(), head))
+}
+
+/// The argument of an ERROR target.
+fn chain_name(data: &[u8]) -> Option<String> {
+    name_of(data.get(..XT_FUNCTION_MAXNAMELEN)?)
 }
 
 /// Decodes the first entry of these bytes; `None` when its offsets or lengths are out of bounds.
 pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
     let shape = shape(cx.family);
     let (b, target) = bounds(blob, shape)?;
-    let len = b.0.len();
-    let mut rule = header(b, cx.family)?;
+    let len = b.len();
+    let header = IpHeader::read(b, cx.family)?;
+    // The conditions; as raw bytes where they cannot be decoded.
+    let mut rule = conditions(&header).unwrap_or(Rule {
+        header: Some(b.get(..shape.nfcache)?.to_vec()),
+        ..Rule::default()
+    });
     let mut at = shape.size;
     while at < target {
         let (name, revision, data) = extension(b, at, target)?;
-        at += HEADER_SIZE + data.len();
+        at += size_of::<Head>() + data.len();
         // Most rules have one, and a match is large.
         rule.matches.reserve_exact(1);
         rule.matches.push(
@@ -159,8 +148,8 @@ pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
     }
     let (name, revision, data) = extension(b, target, len)?;
     let ending = match name {
-        "" => Ending::Verdict(Bytes(data).i32(0)?),
-        "ERROR" => Ending::Error(Bytes(data).name(0, XT_FUNCTION_MAXNAMELEN)?),
+        "" => Ending::Verdict(read(data)?),
+        "ERROR" => Ending::Error(chain_name(data)?),
         _ => {
             rule.target = Some(
                 match ext::decode(targets::KINDS, name, revision, data, cx) {
@@ -175,7 +164,7 @@ pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
             Ending::Extension
         }
     };
-    let goto = b.u8(shape.flags)? & shape.goto != 0;
+    let goto = b.get(shape.flags)? & shape.goto != 0;
     Some(Entry {
         rule,
         goto,
@@ -186,79 +175,134 @@ pub(super) fn decode(blob: &[u8], cx: &Context<'_>) -> Option<Entry> {
 }
 
 /// Name, revision and data of the match or target that begins here and ends at or before `end`.
-fn extension<'a>(b: Bytes<'a>, at: usize, end: usize) -> Option<(&'a str, u8, &'a [u8])> {
-    let size = usize::from(b.u16(at)?);
-    if size < HEADER_SIZE || size % 8 != 0 || at.checked_add(size)? > end {
+fn extension(b: &[u8], at: usize, end: usize) -> Option<(&str, u8, &[u8])> {
+    let b = b.get(at..end)?;
+    let head: Head = read(b)?;
+    let size = usize::from(head.size);
+    if size < size_of::<Head>() || size % 8 != 0 {
         return None;
     }
-    let name = b.text(at + HEADER_NAME, XT_EXTENSION_MAXNAMELEN)?;
-    let data = b.slice(at + HEADER_SIZE, size - HEADER_SIZE)?;
-    Some((name, b.u8(at + HEADER_REVISION)?, data))
+    let name = b.get(offset_of!(Head, name)..offset_of!(Head, revision))?;
+    let name = std::str::from_utf8(before_nul(name)?).ok()?;
+    Some((name, head.revision, b.get(size_of::<Head>()..size)?))
 }
 
-/// The conditions; as raw bytes where they cannot be decoded.
-fn header(b: Bytes<'_>, family: XtFamily) -> Option<Rule> {
-    let shape = shape(family);
-    Some(conditions(b, family).unwrap_or(Rule {
-        header: Some(b.slice(0, shape.nfcache)?.to_vec()),
-        ..Rule::default()
-    }))
+/// The part of an entry that the packet's header is compared with.
+enum IpHeader {
+    Ip(IptIp),
+    Ip6(Ip6tIp6),
 }
 
-fn conditions(b: Bytes<'_>, family: XtFamily) -> Option<Rule> {
-    let shape = shape(family);
-    let (flags, invert) = (b.u8(shape.flags)? & !shape.goto, b.u8(shape.invflags)?);
-    let known = IPT_INV_VIA_IN
-        | IPT_INV_VIA_OUT
-        | IPT_INV_SRCIP
-        | IPT_INV_DSTIP
-        | IPT_INV_PROTO
-        | if family == XtFamily::Ip {
-            IPT_INV_FRAG
-        } else {
-            0
+impl IpHeader {
+    fn read(b: &[u8], family: XtFamily) -> Option<Self> {
+        match family {
+            XtFamily::Ip => read(b).map(Self::Ip),
+            XtFamily::Ip6 => read(b).map(Self::Ip6),
+        }
+    }
+
+    /// Every packet.
+    fn every(family: XtFamily) -> Self {
+        match family {
+            XtFamily::Ip => Self::Ip(zeroed()),
+            XtFamily::Ip6 => Self::Ip6(zeroed()),
+        }
+    }
+
+    /// The entry before its matches.
+    fn entry(self, target_offset: u16, next_offset: u16) -> Vec<u8> {
+        match self {
+            Self::Ip(ip) => written(&IptEntry {
+                ip,
+                target_offset,
+                next_offset,
+                ..zeroed()
+            }),
+            Self::Ip6(ipv6) => written(&Ip6tEntry {
+                ipv6,
+                target_offset,
+                next_offset,
+                ..zeroed()
+            }),
+        }
+    }
+
+    fn set_goto(&mut self, goto: bool) {
+        let (flags, bit) = match self {
+            Self::Ip(ip) => (&mut ip.flags, IPT_F_GOTO),
+            Self::Ip6(ip) => (&mut ip.flags, IP6T_F_GOTO),
         };
-    if invert & !known != 0 {
+        *flags = *flags & !bit | if goto { bit } else { 0 };
+    }
+}
+
+/// The fields that both families have.
+struct Fields {
+    source: [IpAddr; 2],
+    destination: [IpAddr; 2],
+    input: [Field; 2],
+    output: [Field; 2],
+    proto: u16,
+    flags: u8,
+    invflags: u8,
+}
+
+macro_rules! fields {
+    ($ip:expr, $goto:expr, $address:expr) => {
+        Fields {
+            source: [$ip.src, $ip.smsk].map($address),
+            destination: [$ip.dst, $ip.dmsk].map($address),
+            input: [$ip.iniface, $ip.iniface_mask],
+            output: [$ip.outiface, $ip.outiface_mask],
+            proto: $ip.proto,
+            flags: $ip.flags & !$goto,
+            invflags: $ip.invflags,
+        }
+    };
+}
+
+/// `None` when the bytes are no conditions that a rule here has.
+fn conditions(header: &IpHeader) -> Option<Rule> {
+    let (f, more) = match header {
+        IpHeader::Ip(ip) => (fields!(ip, IPT_F_GOTO, IpAddr::from), IPT_INV_FRAG),
+        IpHeader::Ip6(ip) => (fields!(ip, IP6T_F_GOTO, |a| a.ip(XtFamily::Ip6)), 0),
+    };
+    let known =
+        IPT_INV_VIA_IN | IPT_INV_VIA_OUT | IPT_INV_SRCIP | IPT_INV_DSTIP | IPT_INV_PROTO | more;
+    if f.invflags & !known != 0 {
         return None;
     }
-    let has = |bit: u8| invert & bit != 0;
+    let has = |bit: u8| f.invflags & bit != 0;
     let mut rule = Rule {
-        source: network(b, shape.src, shape.smsk, family, has(IPT_INV_SRCIP))?,
-        destination: network(b, shape.dst, shape.dmsk, family, has(IPT_INV_DSTIP))?,
-        in_interface: interface(b, shape.iniface, shape.in_mask, has(IPT_INV_VIA_IN))?,
-        out_interface: interface(b, shape.outiface, shape.out_mask, has(IPT_INV_VIA_OUT))?,
+        source: network(f.source, has(IPT_INV_SRCIP))?,
+        destination: network(f.destination, has(IPT_INV_DSTIP))?,
+        in_interface: interface(&f.input, has(IPT_INV_VIA_IN))?,
+        out_interface: interface(&f.output, has(IPT_INV_VIA_OUT))?,
         ..Rule::default()
     };
-    let number = u8::try_from(b.u16(shape.proto)?).ok()?;
+    let number = u8::try_from(f.proto).ok()?;
     if number != 0 {
         rule.protocol = Some((Not(has(IPT_INV_PROTO)), Protocol(number)));
     } else if has(IPT_INV_PROTO) {
         return None;
     }
-    match family {
-        XtFamily::Ip => {
-            rule.fragment = (flags & IPT_F_FRAG != 0).then_some(Not(has(IPT_INV_FRAG)));
-            (flags & !IPT_F_FRAG == 0 && (rule.fragment.is_some() || !has(IPT_INV_FRAG)))
+    match header {
+        IpHeader::Ip(_) => {
+            rule.fragment = (f.flags & IPT_F_FRAG != 0).then_some(Not(has(IPT_INV_FRAG)));
+            (f.flags & !IPT_F_FRAG == 0 && (rule.fragment.is_some() || !has(IPT_INV_FRAG)))
                 .then_some(rule)
         }
-        XtFamily::Ip6 => {
+        IpHeader::Ip6(_) => {
             let wanted = if number == 0 { 0 } else { IP6T_F_PROTO };
-            (flags == wanted).then_some(rule)
+            (f.flags == wanted).then_some(rule)
         }
     }
 }
 
 /// `None` when the address has bits that are not compared, `Some(None)` for every address.
 #[allow(clippy::option_option)]
-fn network(
-    b: Bytes<'_>,
-    addr: usize,
-    mask: usize,
-    family: XtFamily,
-    not: bool,
-) -> Option<Option<(Not, Network)>> {
-    let address = b.address(addr, family)?;
-    let net = Network::new(address, b.address(mask, family)?)?;
+fn network([address, mask]: [IpAddr; 2], not: bool) -> Option<Option<(Not, Network)>> {
+    let net = Network::new(address, mask)?;
     if net.address != address {
         return None;
     }
@@ -266,13 +310,8 @@ fn network(
 }
 
 #[allow(clippy::option_option)]
-fn interface(
-    b: Bytes<'_>,
-    name: usize,
-    mask: usize,
-    not: bool,
-) -> Option<Option<(Not, Interface)>> {
-    match interface_of(b.slice(name, IFNAMSIZ)?, b.slice(mask, IFNAMSIZ)?)? {
+fn interface([name, mask]: &[Field; 2], not: bool) -> Option<Option<(Not, Interface)>> {
+    match interface_of(name, mask)? {
         Some(interface) => Some(Some((Not(not), interface))),
         None if not => None,
         None => Some(None),
@@ -311,15 +350,12 @@ pub(super) fn encode(rule: &Rule, cx: &Context<'_>) -> Result<Vec<u8>> {
     };
     let target = block(&target).map_err(refuse)?;
     let goto = matches!(rule.target, Some(Target::Goto(_)));
-    let mut entry = header_wire(rule, cx.family, goto).map_err(refuse)?;
+    let header = header(rule, cx.family, goto).map_err(refuse)?;
     let at = shape.size + matches.len();
     let too_long = || refuse("its matches have more than 65535 bytes; use several rules".into());
     let offset = u16::try_from(at).map_err(|_| too_long())?;
     let next = u16::try_from(at + target.len()).map_err(|_| too_long())?;
-    entry.resize(shape.target_offset, 0);
-    entry.extend(offset.to_ne_bytes());
-    entry.extend(next.to_ne_bytes());
-    entry.resize(shape.size, 0);
+    let mut entry = header.entry(offset, next);
     entry.extend(matches);
     entry.extend(target);
     Ok(entry)
@@ -334,12 +370,9 @@ pub(super) fn error(family: XtFamily, name: &str) -> Result<Vec<u8>> {
             "a name has at most 28 bytes",
         )
     };
-    let data = Build::new()
-        .name(name, XT_FUNCTION_MAXNAMELEN)
-        .ok_or_else(refuse)?;
-    let data = data
-        .zeros(ERROR_SIZE - HEADER_SIZE - XT_FUNCTION_MAXNAMELEN)
-        .done();
+    let field: [u8; XT_FUNCTION_MAXNAMELEN] = name_field(name).ok_or_else(refuse)?;
+    let mut data = written(&field);
+    data.resize(ERROR_SIZE, 0);
     let wire = Wire {
         name: "ERROR".into(),
         revision: 0,
@@ -356,14 +389,11 @@ pub(super) fn ending(family: XtFamily, verdict: i32) -> Vec<u8> {
 }
 
 fn bare(family: XtFamily, target: &[u8]) -> Vec<u8> {
-    let shape = shape(family);
     let word = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
-    let head = Build::new().zeros(shape.target_offset);
-    let head = head
-        .u16(word(shape.size))
-        .u16(word(shape.size + target.len()));
-    let rest = shape.size - shape.target_offset - 4;
-    head.zeros(rest).bytes(target).done()
+    let at = shape(family).size;
+    let mut entry = IpHeader::every(family).entry(word(at), word(at + target.len()));
+    entry.extend_from_slice(target);
+    entry
 }
 
 fn unknown(name: &str, revision: u8, data: &[u8]) -> Unknown {
@@ -383,11 +413,10 @@ fn as_is(u: &Unknown) -> Wire {
 }
 
 fn standard(verdict: i32) -> Wire {
-    let data = Build::new().bytes(&verdict.to_ne_bytes()).done();
     Wire {
         name: String::new(),
         revision: 0,
-        data,
+        data: written(&verdict),
     }
 }
 
@@ -404,82 +433,92 @@ pub(super) fn verdict(target: Option<&Target>) -> Option<i32> {
 }
 
 fn block(wire: &Wire) -> Result<Vec<u8>, String> {
-    let len = HEADER_SIZE + aligned(wire.data.len());
+    let len = size_of::<Head>() + aligned(wire.data.len());
     let size =
         u16::try_from(len).map_err(|_| format!("{} is longer than 65535 bytes", wire.name))?;
-    let head = Build::new()
-        .u16(size)
-        .name(&wire.name, XT_EXTENSION_MAXNAMELEN);
-    let head = head.ok_or_else(|| format!("the name {} is longer than 28 bytes", wire.name))?;
-    Ok(head.u8(wire.revision).bytes(&wire.data).done())
+    let name = name_field(&wire.name)
+        .ok_or_else(|| format!("the name {} is longer than 28 bytes", wire.name))?;
+    let mut block = written(&Head {
+        size,
+        name,
+        revision: wire.revision,
+    });
+    block.extend_from_slice(&wire.data);
+    block.resize(len, 0);
+    Ok(block)
 }
 
-fn header_wire(rule: &Rule, family: XtFamily, goto: bool) -> Result<Vec<u8>, String> {
-    let shape = shape(family);
-    let goto = if goto { shape.goto } else { 0 };
+fn header(rule: &Rule, family: XtFamily, goto: bool) -> Result<IpHeader, String> {
     if let Some(header) = &rule.header {
-        let mut header = header.clone();
-        if header.len() != shape.nfcache {
-            return Err(format!("its header is not one of {family}"));
-        }
-        if let Some(flags) = header.get_mut(shape.flags) {
-            *flags = *flags & !shape.goto | goto;
-        }
-        return Ok(header);
+        let read = IpHeader::read(header, family);
+        let mut read = read
+            .filter(|_| header.len() == shape(family).nfcache)
+            .ok_or_else(|| format!("its header is not one of {family}"))?;
+        read.set_goto(goto);
+        return Ok(read);
     }
     let inverted = |not: Option<Not>, bit: u8| if not == Some(Not(true)) { bit } else { 0 };
-    let invert = inverted(rule.source.map(|n| n.0), IPT_INV_SRCIP)
+    let invflags = inverted(rule.source.map(|n| n.0), IPT_INV_SRCIP)
         | inverted(rule.destination.map(|n| n.0), IPT_INV_DSTIP)
         | inverted(rule.in_interface.as_ref().map(|i| i.0), IPT_INV_VIA_IN)
         | inverted(rule.out_interface.as_ref().map(|i| i.0), IPT_INV_VIA_OUT)
         | inverted(rule.protocol.map(|p| p.0), IPT_INV_PROTO)
         | inverted(rule.fragment, IPT_INV_FRAG);
-    let (source, source_mask) = address(rule.source, family)?;
-    let (destination, destination_mask) = address(rule.destination, family)?;
-    let (input, input_mask) = interface_wire(rule.in_interface.as_ref().map(|i| &i.1))?;
-    let (output, output_mask) = interface_wire(rule.out_interface.as_ref().map(|i| &i.1))?;
-    let wire = Build::new().address(source).address(destination);
-    let wire = wire.address(source_mask).address(destination_mask);
-    let wire = wire
-        .bytes(&input)
-        .bytes(&output)
-        .bytes(&input_mask)
-        .bytes(&output_mask);
+    let (iniface, iniface_mask) = interface_wire(rule.in_interface.as_ref().map(|i| &i.1))?;
+    let (outiface, outiface_mask) = interface_wire(rule.out_interface.as_ref().map(|i| &i.1))?;
     let protocol = rule.protocol.map_or(0, |(_, p)| p.0);
     if protocol == 0 && rule.protocol.is_some() {
         return Err("protocol 0 is every protocol; leave it out".into());
     }
-    let wire = wire.u16(protocol.into());
-    Ok(match family {
-        XtFamily::Ip => {
-            let fragment = if rule.fragment.is_some() {
-                IPT_F_FRAG
-            } else {
-                0
-            };
-            wire.u8(fragment | goto).u8(invert).done()
+    let proto = protocol.into();
+    let addresses = |net: Option<(Not, Network)>| match net {
+        None => Ok([InetAddr::ANY; 2]),
+        Some((_, net)) if net.address.is_ipv4() == (family == XtFamily::Ip) => {
+            Ok([net.address, net.mask].map(InetAddr::from))
         }
-        XtFamily::Ip6 if rule.fragment.is_some() => {
-            return Err("only IPv4 has -f; match the fragment header".into());
-        }
-        XtFamily::Ip6 => {
-            let flags = if protocol == 0 { 0 } else { IP6T_F_PROTO };
-            // The type of service, which weir never matches.
-            wire.u8(0).u8(flags | goto).u8(invert).done()
-        }
-    })
-}
-
-fn address(net: Option<(Not, Network)>, family: XtFamily) -> Result<(IpAddr, IpAddr), String> {
-    let any = match family {
-        XtFamily::Ip => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        XtFamily::Ip6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    match net {
-        None => Ok((any, any)),
-        Some((_, net)) if net.address.is_ipv4() == any.is_ipv4() => Ok((net.address, net.mask)),
         Some((_, net)) => Err(format!(
             "{net} is no address of {family}; give one of its family"
         )),
-    }
+    };
+    let ([src, smsk], [dst, dmsk]) = (addresses(rule.source)?, addresses(rule.destination)?);
+    let mut header = match family {
+        XtFamily::Ip => IpHeader::Ip(IptIp {
+            src: src.v4(),
+            dst: dst.v4(),
+            smsk: smsk.v4(),
+            dmsk: dmsk.v4(),
+            iniface,
+            outiface,
+            iniface_mask,
+            outiface_mask,
+            proto,
+            flags: if rule.fragment.is_some() {
+                IPT_F_FRAG
+            } else {
+                0
+            },
+            invflags,
+        }),
+        XtFamily::Ip6 if rule.fragment.is_some() => {
+            return Err("only IPv4 has -f; match the fragment header".into());
+        }
+        XtFamily::Ip6 => IpHeader::Ip6(Ip6tIp6 {
+            src,
+            dst,
+            smsk,
+            dmsk,
+            iniface,
+            outiface,
+            iniface_mask,
+            outiface_mask,
+            proto,
+            // The type of service is never matched.
+            tos: 0,
+            flags: if protocol == 0 { 0 } else { IP6T_F_PROTO },
+            invflags,
+            ..zeroed()
+        }),
+    };
+    header.set_goto(goto);
+    Ok(header)
 }

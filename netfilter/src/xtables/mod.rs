@@ -22,7 +22,6 @@
 //!
 //! So the desired rules are compiled twice, once for each model, and never translated.
 
-mod bytes;
 mod engine;
 mod entry;
 mod ext;
@@ -32,6 +31,7 @@ pub mod raw;
 mod rule;
 mod ruleset;
 mod sets;
+mod structs;
 mod table;
 mod target;
 mod text;

@@ -36,7 +36,7 @@ impl fmt::Display for Interface {
 }
 
 /// A name or prefix, or the mask of its significant bits.
-type Field = [u8; IFNAMSIZ];
+pub(super) type Field = [u8; IFNAMSIZ];
 
 /// The two fields of an interface in the kernel's structures, as `xtables_parse_interface` fills them: the `+`
 /// remains in the name and the mask ends before it.

@@ -4,7 +4,10 @@
 //!
 //! A test compares every one with the system's headers.
 
-// Every layout below is that of LP64, native order. On other machines the pointers in the structures are shorter and
+use super::ext::structs::{IptIcmp, IptRejectInfo, XtMarkMtinfo1, XtSetInfo};
+use super::structs::{GetEntries, GetInfo, Head, Replace, XtCountersInfo};
+
+// Every layout is that of LP64, native order. On other machines the pointers in the structures are shorter and
 // the padding differs.
 const _: () = assert!(
     usize::BITS == 64,
@@ -240,147 +243,67 @@ pub const XT_CONNTRACK_STATE_RELATED: u16 = 4;
 /// `XT_CONNTRACK_STATE_BIT(IP_CT_NEW)`
 pub const XT_CONNTRACK_STATE_NEW: u16 = 8;
 
-/// Sizes of structures and offsets of their fields.
-pub mod layout {
-    macro_rules! layouts {
-        ($($(#[$m:meta])* $name:ident = $expr:literal: $value:expr,)*) => {
-            $($(#[$m])* #[allow(missing_docs)] pub const $name: usize = $value;)*
-            /// C expressions and values, for the comparison with the system's headers.
-            pub const LAYOUTS: &[(&str, usize)] = &[$(($expr, $name)),*];
-        };
+/// Sizes of structures and offsets of their fields as C expressions, and what they are here, for the comparison with the
+/// system's headers.
+#[must_use]
+pub fn layouts() -> Vec<(String, usize)> {
+    let mut all = super::structs::layouts();
+    all.extend(super::ext::structs::layouts());
+    // Structures that are the same as others.
+    for (same, c) in [
+        (size_of::<GetInfo>(), "sizeof(struct ip6t_getinfo)"),
+        (
+            size_of::<GetEntries>(),
+            "offsetof(struct ipt_get_entries, entrytable)",
+        ),
+        (
+            size_of::<GetEntries>(),
+            "offsetof(struct ip6t_get_entries, entrytable)",
+        ),
+        (
+            size_of::<Replace>(),
+            "offsetof(struct ipt_replace, entries)",
+        ),
+        (
+            size_of::<Replace>(),
+            "offsetof(struct ip6t_replace, entries)",
+        ),
+        (
+            size_of::<XtCountersInfo>(),
+            "offsetof(struct xt_counters_info, counters)",
+        ),
+        (size_of::<Head>(), "sizeof(struct xt_entry_target)"),
+        (
+            size_of::<Head>() + STANDARD_SIZE,
+            "sizeof(struct xt_standard_target)",
+        ),
+        (
+            size_of::<Head>() + ERROR_SIZE,
+            "sizeof(struct xt_error_target)",
+        ),
+        (size_of::<IptIcmp>(), "sizeof(struct ip6t_icmp)"),
+        (
+            size_of::<XtMarkMtinfo1>(),
+            "sizeof(struct xt_connmark_mtinfo1)",
+        ),
+        (
+            size_of::<XtSetInfo>(),
+            "sizeof(struct xt_set_info_match_v1)",
+        ),
+        (
+            size_of::<IptRejectInfo>(),
+            "sizeof(struct ip6t_reject_info)",
+        ),
+    ] {
+        all.push((c.to_owned(), same));
     }
-
-    layouts! {
-        // struct ipt_getinfo; ip6t_getinfo is the same
-        INFO_SIZE = "sizeof(struct ipt_getinfo)": 84,
-        INFO_VALID_HOOKS = "offsetof(struct ipt_getinfo, valid_hooks)": 32,
-        INFO_HOOK_ENTRY = "offsetof(struct ipt_getinfo, hook_entry)": 36,
-        INFO_UNDERFLOW = "offsetof(struct ipt_getinfo, underflow)": 56,
-        INFO_NUM_ENTRIES = "offsetof(struct ipt_getinfo, num_entries)": 76,
-        INFO_BYTES = "offsetof(struct ipt_getinfo, size)": 80,
-        INFO_SIZE_6 = "sizeof(struct ip6t_getinfo)": 84,
-
-        // struct ipt_get_entries
-        ENTRIES_SIZE = "sizeof(struct ipt_get_entries)": 40,
-        ENTRIES_BYTES = "offsetof(struct ipt_get_entries, size)": 32,
-        ENTRIES_TABLE = "offsetof(struct ipt_get_entries, entrytable)": 40,
-        ENTRIES_TABLE_6 = "offsetof(struct ip6t_get_entries, entrytable)": 40,
-
-        // struct ipt_replace
-        REPLACE_VALID_HOOKS = "offsetof(struct ipt_replace, valid_hooks)": 32,
-        REPLACE_NUM_ENTRIES = "offsetof(struct ipt_replace, num_entries)": 36,
-        REPLACE_BYTES = "offsetof(struct ipt_replace, size)": 40,
-        REPLACE_HOOK_ENTRY = "offsetof(struct ipt_replace, hook_entry)": 44,
-        REPLACE_UNDERFLOW = "offsetof(struct ipt_replace, underflow)": 64,
-        REPLACE_NUM_COUNTERS = "offsetof(struct ipt_replace, num_counters)": 84,
-        REPLACE_COUNTERS = "offsetof(struct ipt_replace, counters)": 88,
-        REPLACE_ENTRIES = "offsetof(struct ipt_replace, entries)": 96,
-        REPLACE_ENTRIES_6 = "offsetof(struct ip6t_replace, entries)": 96,
-
-        // struct xt_counters and xt_counters_info
-        COUNTERS_SIZE = "sizeof(struct xt_counters)": 16,
-        COUNTERS_INFO_SIZE = "sizeof(struct xt_counters_info)": 40,
-        COUNTERS_INFO_NUM = "offsetof(struct xt_counters_info, num_counters)": 32,
-        COUNTERS_INFO_COUNTERS = "offsetof(struct xt_counters_info, counters)": 40,
-
-        // struct ipt_entry and ipt_ip
-        IP_SIZE = "sizeof(struct ipt_entry)": 112,
-        IP_SRC = "offsetof(struct ipt_ip, src)": 0,
-        IP_DST = "offsetof(struct ipt_ip, dst)": 4,
-        IP_SMSK = "offsetof(struct ipt_ip, smsk)": 8,
-        IP_DMSK = "offsetof(struct ipt_ip, dmsk)": 12,
-        IP_INIFACE = "offsetof(struct ipt_ip, iniface)": 16,
-        IP_OUTIFACE = "offsetof(struct ipt_ip, outiface)": 32,
-        IP_INIFACE_MASK = "offsetof(struct ipt_ip, iniface_mask)": 48,
-        IP_OUTIFACE_MASK = "offsetof(struct ipt_ip, outiface_mask)": 64,
-        IP_PROTO = "offsetof(struct ipt_ip, proto)": 80,
-        IP_FLAGS = "offsetof(struct ipt_ip, flags)": 82,
-        IP_INVFLAGS = "offsetof(struct ipt_ip, invflags)": 83,
-        IP_NFCACHE = "offsetof(struct ipt_entry, nfcache)": 84,
-        IP_TARGET_OFFSET = "offsetof(struct ipt_entry, target_offset)": 88,
-        IP_NEXT_OFFSET = "offsetof(struct ipt_entry, next_offset)": 90,
-        IP_COMEFROM = "offsetof(struct ipt_entry, comefrom)": 92,
-        IP_COUNTERS = "offsetof(struct ipt_entry, counters)": 96,
-
-        // struct ip6t_entry and ip6t_ip6
-        IP6_SIZE = "sizeof(struct ip6t_entry)": 168,
-        IP6_SRC = "offsetof(struct ip6t_ip6, src)": 0,
-        IP6_DST = "offsetof(struct ip6t_ip6, dst)": 16,
-        IP6_SMSK = "offsetof(struct ip6t_ip6, smsk)": 32,
-        IP6_DMSK = "offsetof(struct ip6t_ip6, dmsk)": 48,
-        IP6_INIFACE = "offsetof(struct ip6t_ip6, iniface)": 64,
-        IP6_OUTIFACE = "offsetof(struct ip6t_ip6, outiface)": 80,
-        IP6_INIFACE_MASK = "offsetof(struct ip6t_ip6, iniface_mask)": 96,
-        IP6_OUTIFACE_MASK = "offsetof(struct ip6t_ip6, outiface_mask)": 112,
-        IP6_PROTO = "offsetof(struct ip6t_ip6, proto)": 128,
-        IP6_FLAGS = "offsetof(struct ip6t_ip6, flags)": 131,
-        IP6_INVFLAGS = "offsetof(struct ip6t_ip6, invflags)": 132,
-        IP6_NFCACHE = "offsetof(struct ip6t_entry, nfcache)": 136,
-        IP6_TARGET_OFFSET = "offsetof(struct ip6t_entry, target_offset)": 140,
-        IP6_NEXT_OFFSET = "offsetof(struct ip6t_entry, next_offset)": 142,
-        IP6_COMEFROM = "offsetof(struct ip6t_entry, comefrom)": 144,
-        IP6_COUNTERS = "offsetof(struct ip6t_entry, counters)": 152,
-
-        // struct xt_entry_match and xt_entry_target
-        HEADER_SIZE = "sizeof(struct xt_entry_match)": 32,
-        HEADER_NAME = "offsetof(struct xt_entry_match, u.user.name)": 2,
-        HEADER_REVISION = "offsetof(struct xt_entry_match, u.user.revision)": 31,
-        TARGET_HEADER_SIZE = "sizeof(struct xt_entry_target)": 32,
-        STANDARD_SIZE = "sizeof(struct xt_standard_target)": 40,
-        ERROR_SIZE = "sizeof(struct xt_error_target)": 64,
-
-        // struct xt_get_revision and the requests of SO_IP_SET
-        REVISION_SIZE = "sizeof(struct xt_get_revision)": 30,
-        SET_REQUEST_SIZE = "sizeof(struct ip_set_req_get_set)": 40,
-        SET_VERSION_SIZE = "sizeof(struct ip_set_req_version)": 8,
-    }
+    all
 }
 
-/// Sizes of the extensions' structures, by the C name of each.
-pub const SIZES: &[(&str, usize)] = &[
-    ("struct xt_tcp", 12),
-    ("struct xt_udp", 10),
-    ("struct ipt_icmp", 4),
-    ("struct ip6t_icmp", 4),
-    ("struct xt_multiport", 32),
-    ("struct xt_multiport_v1", 48),
-    ("struct xt_owner_match_info", 20),
-    ("struct xt_mark_mtinfo1", 12),
-    ("struct xt_connmark_mtinfo1", 12),
-    ("struct xt_conntrack_mtinfo1", 152),
-    ("struct xt_conntrack_mtinfo2", 156),
-    ("struct xt_conntrack_mtinfo3", 164),
-    ("struct xt_state_info", 4),
-    ("struct xt_set_info_match_v0", 32),
-    ("struct xt_set_info_match_v1", 4),
-    ("struct xt_set_info_match_v3", 48),
-    ("struct xt_set_info_match_v4", 48),
-    ("struct xt_addrtype_info", 12),
-    ("struct xt_addrtype_info_v1", 8),
-    ("struct xt_comment_info", 256),
-    ("struct xt_socket_mtinfo1", 1),
-    ("struct xt_iprange_mtinfo", 68),
-    ("struct xt_physdev_info", 66),
-    ("struct xt_pkttype_info", 8),
-    ("struct xt_rateinfo", 40),
-    ("struct xt_statistic_info", 24),
-    ("struct xt_tos_match_info", 3),
-    ("struct xt_dscp_info", 2),
-    ("struct nf_nat_ipv4_multi_range_compat", 20),
-    ("struct nf_nat_range", 40),
-    ("struct nf_nat_range2", 44),
-    ("struct xt_mark_tginfo2", 8),
-    ("struct xt_connmark_tginfo1", 16),
-    ("struct xt_connmark_tginfo2", 16),
-    ("struct xt_tproxy_target_info", 16),
-    ("struct xt_tproxy_target_info_v1", 28),
-    ("struct xt_ct_target_info", 40),
-    ("struct xt_ct_target_info_v1", 72),
-    ("struct xt_log_info", 32),
-    ("struct xt_nflog_info", 76),
-    ("struct ipt_reject_info", 4),
-    ("struct ip6t_reject_info", 4),
-    ("struct xt_set_info_target_v1", 8),
-    ("struct xt_set_info_target_v2", 16),
-    ("struct xt_set_info_target_v3", 20),
-];
+/// `sizeof(struct ipt_getinfo)`
+pub(crate) const INFO_SIZE: usize = size_of::<GetInfo>();
+
+/// After its head: the verdict, padded.
+pub(super) const STANDARD_SIZE: usize = 8;
+/// After its head: the name, padded.
+pub(super) const ERROR_SIZE: usize = 32;

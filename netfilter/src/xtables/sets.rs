@@ -1,15 +1,15 @@
 //! Names of sets: rules hold the kernel's indexes of sets, texts hold names.
 
 use super::XtFamily;
-use super::bytes::{Build, Bytes};
 use super::raw::{
-    IP_SET_OP_GET_BYINDEX, IP_SET_OP_GET_BYNAME, IP_SET_OP_VERSION, IPSET_INVALID_ID,
-    IPSET_MAXNAMELEN, SO_IP_SET, layout,
+    IP_SET_OP_GET_BYINDEX, IP_SET_OP_GET_BYNAME, IP_SET_OP_VERSION, IPSET_INVALID_ID, SO_IP_SET,
 };
+use super::structs::{IpSetReqGetSet, IpSetReqVersion, name_field, name_of, read, zeroed};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use weir_netlink::xtables::RawSocket;
 use weir_netlink::{Error, Result};
+use zerocopy::IntoBytes as _;
 
 /// Resolves names and indexes of sets.
 pub trait Sets {
@@ -57,22 +57,26 @@ impl SocketSets {
 
     /// The kernel requires its own protocol version in requests.
     fn version(&self) -> Result<u32> {
-        let mut request = Build::new().u32(IP_SET_OP_VERSION).u32(0).done();
-        request.resize(layout::SET_VERSION_SIZE, 0);
-        self.ask("the version of ipset", &mut request)?;
-        Ok(Bytes(&request).u32(4).unwrap_or(0))
+        let mut request = IpSetReqVersion {
+            op: IP_SET_OP_VERSION,
+            version: 0,
+        };
+        self.ask("the version of ipset", request.as_mut_bytes())?;
+        Ok(request.version)
     }
 }
 
 impl Sets for SocketSets {
     fn index(&self, _: XtFamily, name: &str) -> Result<u16> {
         let object = format!("the set {name}");
-        let head = Build::new().u32(IP_SET_OP_GET_BYNAME).u32(self.version()?);
-        let request = head.name(name, IPSET_MAXNAMELEN).map(Build::done);
-        let mut request = request
-            .ok_or_else(|| Error::refused("look up", &object, "a name has at most 31 bytes"))?;
-        self.ask(&object, &mut request)?;
-        match Bytes(&request).u16(8) {
+        let too_long = || Error::refused("look up", &object, "a name has at most 31 bytes");
+        let mut request = IpSetReqGetSet {
+            op: IP_SET_OP_GET_BYNAME,
+            version: self.version()?,
+            set: name_field(name).ok_or_else(too_long)?,
+        };
+        self.ask(&object, request.as_mut_bytes())?;
+        match read(&request.set) {
             Some(index) if index != IPSET_INVALID_ID => Ok(index),
             _ => Err(Error::refused(
                 "look up",
@@ -83,12 +87,16 @@ impl Sets for SocketSets {
     }
 
     fn name(&self, index: u16) -> Result<Option<String>> {
-        let head = Build::new().u32(IP_SET_OP_GET_BYINDEX).u32(self.version()?);
-        let mut request = head.u16(index).zeros(IPSET_MAXNAMELEN - 2).done();
-        self.ask(&format!("the set with number {index}"), &mut request)?;
-        Ok(Bytes(&request)
-            .name(8, IPSET_MAXNAMELEN)
-            .filter(|name| !name.is_empty()))
+        let mut request = IpSetReqGetSet {
+            op: IP_SET_OP_GET_BYINDEX,
+            version: self.version()?,
+            ..zeroed()
+        };
+        let [first, second, ..] = &mut request.set;
+        [*first, *second] = index.to_ne_bytes();
+        let object = format!("the set with number {index}");
+        self.ask(&object, request.as_mut_bytes())?;
+        Ok(name_of(&request.set).filter(|name| !name.is_empty()))
     }
 }
 

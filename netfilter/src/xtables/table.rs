@@ -14,6 +14,7 @@ mod read;
 mod write;
 
 use super::raw::NF_INET_NUMHOOKS;
+use super::structs::XtCounters;
 use super::{Chain, ChainKind, Policy, Rule, Table, XtFamily};
 use weir_netlink::{Error, Result};
 
@@ -25,6 +26,24 @@ pub struct Counters {
     pub packets: u64,
     /// `bcnt`
     pub bytes: u64,
+}
+
+impl From<XtCounters> for Counters {
+    fn from(counters: XtCounters) -> Self {
+        Self {
+            packets: counters.pcnt,
+            bytes: counters.bcnt,
+        }
+    }
+}
+
+impl From<Counters> for XtCounters {
+    fn from(counters: Counters) -> Self {
+        Self {
+            pcnt: counters.packets,
+            bcnt: counters.bytes,
+        }
+    }
 }
 
 /// `struct ipt_getinfo`, without the name.

@@ -9,7 +9,6 @@ use crate::common::tool;
 use crate::xtables::{load, namespace, ours, save};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use weir_netfilter::xtables::raw::layout::*;
 use weir_netfilter::xtables::raw::*;
 use weir_netfilter::xtables::{Script, XtEngine, XtFamily, XtSockets, XtTransport};
 use weir_netlink::Netns;
@@ -88,10 +87,13 @@ fn listing(text: &str) -> Listing {
 
 /// The entries of a table as the kernel has them, without counters; in the order of the chains.
 fn entries(ns: &Netns, family: XtFamily, table: &str) -> Vec<Vec<u8>> {
-    let (next, counters) = match family {
-        XtFamily::Ip => (IP_NEXT_OFFSET, IP_COUNTERS),
-        XtFamily::Ip6 => (IP6_NEXT_OFFSET, IP6_COUNTERS),
+    let entry = match family {
+        XtFamily::Ip => "struct ipt_entry",
+        XtFamily::Ip6 => "struct ip6t_entry",
     };
+    let layouts: BTreeMap<String, usize> = layouts().into_iter().collect();
+    let at = |field: &str| layouts[&format!("offsetof({entry}, {field})")];
+    let (next, counters) = (at("next_offset"), at("counters"));
     let blob = ns.run(|| {
         let mut sockets = XtSockets::open().unwrap();
         let mut info = vec![0; 84];

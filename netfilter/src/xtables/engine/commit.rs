@@ -2,11 +2,12 @@
 
 use super::plan::Change;
 use super::{Transaction, XtEngine, XtTransport};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::ext::{Context, Form, Part, Revisions};
-use crate::xtables::raw::layout::*;
 use crate::xtables::raw::*;
 use crate::xtables::sets::Cached;
+use crate::xtables::structs::{
+    Replace, XtCounters, XtCountersInfo, XtGetRevision, name_field, read_at, zeroed,
+};
 use crate::xtables::table::{Blob, Layout};
 use crate::xtables::{Counters, XtFamily};
 use std::cell::RefCell;
@@ -14,6 +15,7 @@ use std::collections::HashMap;
 use std::io;
 use weir_netlink::xtables::REPLACE_INSIDE;
 use weir_netlink::{Error, ErrorKind, InForce, Result};
+use zerocopy::IntoBytes as _;
 
 /// What a table holds after the kernel answered a replacement with an error.
 enum Found {
@@ -120,32 +122,24 @@ impl<T: XtTransport> XtEngine<T> {
     ) -> io::Result<()> {
         let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
         let number = |n: usize| u32::try_from(n).map_err(|_| invalid());
-        let head = Build::new()
-            .name(&table.name, XT_TABLE_MAXNAMELEN)
-            .ok_or_else(invalid)?;
-        let head = head
-            .u32(table.info.valid_hooks)
-            .u32(number(blob.old.len())?)
-            .u32(number(blob.bytes.len())?);
-        let head = blob
-            .hook_entry
-            .iter()
-            .chain(&blob.underflow)
-            .fold(head, |h, o| h.u32(*o));
-        // The call fills in the number and the address of the counters.
-        let head = head.zeros(REPLACE_ENTRIES - REPLACE_NUM_COUNTERS);
-        let mut value = head.bytes(&blob.bytes).done();
-        let mut counters = vec![0; entries * COUNTERS_SIZE];
+        let head = Replace {
+            name: name_field(&table.name).ok_or_else(invalid)?,
+            valid_hooks: table.info.valid_hooks,
+            num_entries: number(blob.old.len())?,
+            size: number(blob.bytes.len())?,
+            hook_entry: blob.hook_entry,
+            underflow: blob.underflow,
+            // The call fills in the number and the address of the counters.
+            ..zeroed()
+        };
+        let mut value = [head.as_bytes(), &blob.bytes].concat();
+        let mut counters = vec![0; entries * size_of::<XtCounters>()];
         let replaced = self
             .transport
             .replace(table.family, &mut value, &mut counters);
-        let b = Bytes(&counters);
         let read = |n: usize| {
-            let at = n * COUNTERS_SIZE;
-            Some(Counters {
-                packets: b.u64(at)?,
-                bytes: b.u64(at + 8)?,
-            })
+            let counters: XtCounters = read_at(&counters, n * size_of::<XtCounters>())?;
+            Some(Counters::from(counters))
         };
         *old = match &replaced {
             Err(e) if is_cut(e) => table.counters(),
@@ -173,17 +167,18 @@ impl<T: XtTransport> XtEngine<T> {
         if counters.iter().all(|c| *c == Counters::default()) {
             return Ok(());
         }
-        let head = Build::new().name(&table.name, XT_TABLE_MAXNAMELEN);
-        let (Some(head), Ok(number)) = (head, u32::try_from(counters.len())) else {
+        let (Some(name), Ok(num_counters)) =
+            (name_field(&table.name), u32::try_from(counters.len()))
+        else {
             return Ok(());
         };
-        let head = head
-            .u32(number)
-            .zeros(COUNTERS_INFO_COUNTERS - COUNTERS_INFO_NUM - 4);
-        let value = counters
-            .iter()
-            .fold(head, |b, c| b.u64(c.packets).u64(c.bytes))
-            .done();
+        let head = XtCountersInfo {
+            name,
+            num_counters,
+            ..zeroed()
+        };
+        let counted: Vec<XtCounters> = counters.iter().map(|c| (*c).into()).collect();
+        let value = [head.as_bytes(), counted.as_bytes()].concat();
         let mut failure = None;
         // The kernel adds them, so a second call would count twice: repeat only when the first had no effect.
         for _ in 0..2 {
@@ -283,9 +278,12 @@ pub(crate) fn revision_request(family: XtFamily, part: Part, form: Form) -> (i32
         (XtFamily::Ip6, Part::Match) => IP6T_SO_GET_REVISION_MATCH,
         (XtFamily::Ip6, Part::Target) => IP6T_SO_GET_REVISION_TARGET,
     };
-    let request = Build::new().name(form.name, XT_EXTENSION_MAXNAMELEN);
-    let mut value = request.unwrap_or_default().u8(form.revision).done();
-    value.truncate(REVISION_SIZE);
+    let request = XtGetRevision {
+        // Longer names have no answer.
+        name: name_field(form.name).unwrap_or_default(),
+        revision: form.revision,
+    };
+    let value = request.as_bytes().to_vec();
     (option, value)
 }
 

@@ -1,17 +1,17 @@
 //! Reading: which tables exist, and their content.
 
 use super::{Ownership, TableId, XtEngine, XtTransport};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::ext::{All, Context};
-use crate::xtables::raw::layout::*;
 use crate::xtables::raw::*;
 use crate::xtables::sets::Cached;
+use crate::xtables::structs::{GetEntries, GetInfo, name_field, zeroed};
 use crate::xtables::table::{Counters, Info, Layout};
 use crate::xtables::{Ruleset, XtFamily, entry};
 use std::fmt::Write;
 use std::io;
 use weir_netlink::contention::Attempts;
 use weir_netlink::{Error, Result};
+use zerocopy::IntoBytes as _;
 
 /// Tables as the kernel held them, each at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -199,14 +199,15 @@ impl<T: XtTransport> XtEngine<T> {
                 );
                 return Err(Error::refused("read", object, reason));
             }
-            let request = Build::new().name(name, XT_TABLE_MAXNAMELEN);
-            let mut head = request.map(Build::done).unwrap_or_default();
-            head.extend(u32::try_from(info.size).unwrap_or(u32::MAX).to_ne_bytes());
+            let request = GetEntries {
+                name: name_field(name).unwrap_or_default(),
+                size: u32::try_from(info.size).unwrap_or(u32::MAX),
+                ..zeroed()
+            };
             // Zero pages that are not allocated until the kernel writes to them.
-            let mut value = vec![0; ENTRIES_TABLE + info.size];
-            if let Some(field) = value.get_mut(..head.len()) {
-                field.copy_from_slice(&head);
-            }
+            let mut value = vec![0; size_of::<GetEntries>() + info.size];
+            // It is never shorter.
+            _ = request.write_to_prefix(&mut value);
             match self.transport.get(family, IPT_SO_GET_ENTRIES, &mut value) {
                 Ok(_) => {}
                 // The table changed in between.
@@ -223,7 +224,7 @@ impl<T: XtTransport> XtEngine<T> {
                 }
                 Err(e) => return Err(explain(&object, name, &e)),
             }
-            value.drain(..ENTRIES_TABLE);
+            value.drain(..size_of::<GetEntries>());
             return Ok((info, value));
         }
     }
@@ -236,13 +237,19 @@ pub(super) fn info(
     name: &str,
 ) -> io::Result<Info> {
     let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
-    let request = Build::new()
-        .name(name, XT_TABLE_MAXNAMELEN)
-        .ok_or_else(invalid)?;
-    let mut value = request.done();
-    value.resize(INFO_SIZE, 0);
-    transport.get(family, IPT_SO_GET_INFO, &mut value)?;
-    decode_info(&value).ok_or_else(invalid)
+    let mut value = GetInfo {
+        name: name_field(name).ok_or_else(invalid)?,
+        ..zeroed()
+    };
+    transport.get(family, IPT_SO_GET_INFO, value.as_mut_bytes())?;
+    let number = |n: u32| usize::try_from(n).map_err(|_| invalid());
+    Ok(Info {
+        valid_hooks: value.valid_hooks,
+        hook_entry: value.hook_entry,
+        underflow: value.underflow,
+        entries: number(value.num_entries)?,
+        size: number(value.size)?,
+    })
 }
 
 /// Whether one of the entries is owned by its mark.
@@ -253,30 +260,13 @@ fn is_marked(entries: &[u8], family: XtFamily, ours: &Ownership) -> Result<bool,
         let (len, head) =
             entry::outline(rest, family).ok_or_else(|| format!("no rule begins at offset {at}"))?;
         let is_chain = head.is_some_and(|n| !ours.prefix.is_empty() && n.starts_with(&ours.prefix));
-        let tag = Bytes(rest).u32(entry::shape(family).nfcache);
+        let tag = entry::tag(rest, 0, family);
         if is_chain || (ours.tag != 0 && tag == Some(ours.tag)) {
             return Ok(true);
         }
         at += len;
     }
     Ok(false)
-}
-
-fn decode_info(value: &[u8]) -> Option<Info> {
-    let b = Bytes(value);
-    let mut info = Info {
-        valid_hooks: b.u32(INFO_VALID_HOOKS)?,
-        entries: usize::try_from(b.u32(INFO_NUM_ENTRIES)?).ok()?,
-        size: usize::try_from(b.u32(INFO_BYTES)?).ok()?,
-        ..Info::default()
-    };
-    for (n, slot) in info.hook_entry.iter_mut().enumerate() {
-        *slot = b.u32(INFO_HOOK_ENTRY + 4 * n)?;
-    }
-    for (n, slot) in info.underflow.iter_mut().enumerate() {
-        *slot = b.u32(INFO_UNDERFLOW + 4 * n)?;
-    }
-    Some(info)
 }
 
 /// The errno for a missing table, or for missing legacy tables, has no explanation of the kernel.

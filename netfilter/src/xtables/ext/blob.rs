@@ -1,5 +1,7 @@
 //! The bytes of a structure, read and written at offsets that a row of the registry gives.
 
+use crate::xtables::structs::name_of;
+
 /// A structure of the kernel as memory, in native order. An offset beyond its end reads as 0 and writes nothing; a test
 /// proves that no row has one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +90,6 @@ impl Blob {
 
     /// NUL-terminated text of a field, if it is one.
     pub(crate) fn text(&self, at: usize, len: usize) -> Option<String> {
-        super::Bytes(&self.0).name(at, len)
+        name_of(self.0.get(at..at.checked_add(len)?)?)
     }
 }

@@ -10,10 +10,10 @@ mod field;
 pub(super) mod matches;
 mod row;
 mod rows;
+pub(super) mod structs;
 pub(super) mod targets;
 mod value;
 
-use super::bytes::Bytes;
 use super::sets::{Interned, Sets};
 use super::text::{Complaint, Given};
 use super::{Match, Target, XtFamily};
@@ -131,7 +131,7 @@ pub(super) struct Kind<V: 'static> {
     /// The supported revisions; the first one is preferred for writing.
     pub(super) forms: fn(XtFamily) -> &'static [Form],
     pub(super) encode: fn(&V, Form, &Context<'_>) -> Encoded,
-    pub(super) decode: fn(Form, Bytes<'_>, &Context<'_>) -> Option<V>,
+    pub(super) decode: fn(Form, &[u8], &Context<'_>) -> Option<V>,
     /// Names of its options, with the number of arguments of each.
     pub(super) options: &'static [(&'static str, usize)],
     pub(super) parse: fn(&mut Given) -> Result<V, Complaint>,
@@ -161,7 +161,7 @@ pub(super) fn decode<V>(
             let form = forms
                 .iter()
                 .find(|f| f.name == name && f.revision == revision)?;
-            let value = (kind.decode)(*form, Bytes(data), cx)?;
+            let value = (kind.decode)(*form, data, cx)?;
             // Anything that was not decoded would be lost here.
             match (kind.encode)(&value, *form, cx) {
                 Ok(Some(again)) if is_same(&again, data, unused(*form, cx.family)) => Some(value),

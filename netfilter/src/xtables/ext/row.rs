@@ -5,7 +5,7 @@ use super::field::{Field, Quote, Shown};
 use super::rows::ROWS;
 use super::{Context, Form, Part, Quoted, Wire};
 use crate::xtables::XtFamily;
-use crate::xtables::bytes::aligned;
+use crate::xtables::structs::aligned;
 use crate::xtables::text::{Complaint, Given};
 use std::fmt;
 use std::hash::{Hash, Hasher};

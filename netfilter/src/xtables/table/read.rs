@@ -1,7 +1,6 @@
 //! Decodes the kernel's bytes to chains.
 
-use super::super::bytes::Bytes;
-use super::super::entry::{self, Ending, Entry, shape};
+use super::super::entry::{self, Ending, Entry};
 use super::super::ext::Context;
 use super::super::raw::{NF_ACCEPT, NF_DROP, NF_INET_NUMHOOKS, NF_QUEUE, XT_RETURN};
 use super::super::{Policy, Rule, Target, XtFamily};
@@ -61,7 +60,7 @@ impl Layout {
     /// The counters of its entries, in their order.
     pub(in crate::xtables) fn counters(&self) -> Vec<Counters> {
         let (offsets, _) = self.offsets(self.family).unwrap_or_default();
-        let of = |at: &usize| counters_of(&self.blob, *at, self.family);
+        let of = |at: &usize| entry::counters(&self.blob, *at, self.family).unwrap_or_default();
         offsets.iter().map(of).collect()
     }
 
@@ -103,7 +102,7 @@ impl Layout {
             let Some(chain) = current.as_mut() else {
                 return Err(format!("the entry at offset {at} is in no chain"));
             };
-            let counters = counters_of(&self.blob, at, cx.family);
+            let counters = entry::counters(&self.blob, at, cx.family).unwrap_or_default();
             let underflow = hook_at(&self.info.underflow, at);
             if let (Some((hook, _)), true) = (chain.builtin, underflow.is_some()) {
                 let policy = match entry.ending {
@@ -180,10 +179,9 @@ impl Layout {
                 Err(_) => return Err(format!("the rule at offset {at} has the verdict {verdict}")),
             };
         }
-        let tag = Bytes(&self.blob).u32(at + shape(self.family).nfcache);
         Ok(RuleLayout {
             rule,
-            tag: tag.unwrap_or(0),
+            tag: entry::tag(&self.blob, at, self.family).unwrap_or(0),
             old: Some(Old {
                 entry: n,
                 at,
@@ -192,14 +190,5 @@ impl Layout {
                 counters,
             }),
         })
-    }
-}
-
-fn counters_of(blob: &[u8], at: usize, family: XtFamily) -> Counters {
-    let b = Bytes(blob);
-    let at = at + shape(family).counters;
-    Counters {
-        packets: b.u64(at).unwrap_or(0),
-        bytes: b.u64(at + 8).unwrap_or(0),
     }
 }

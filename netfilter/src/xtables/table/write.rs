@@ -1,9 +1,9 @@
 //! Encodes chains for the kernel.
 
-use super::super::bytes::Bytes;
 use super::super::entry::{self, shape};
 use super::super::ext::Context;
-use super::super::raw::{NF_ACCEPT, NF_DROP, NF_INET_NUMHOOKS, XT_RETURN, layout};
+use super::super::raw::{NF_ACCEPT, NF_DROP, NF_INET_NUMHOOKS, XT_RETURN};
+use super::super::structs::{Head, XtCounters, read_at};
 use super::super::{Policy, Target};
 use super::{Blob, ChainLayout, Layout, RuleLayout};
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ impl Layout {
                 let to = to
                     .and_then(|to| i32::try_from(to).ok())
                     .ok_or_else(|| self.too_large())?;
-                let at = jump.target + layout::HEADER_SIZE;
+                let at = jump.target + size_of::<Head>();
                 if let Some(field) = bytes.get_mut(at..at + 4) {
                     field.copy_from_slice(&to.to_ne_bytes());
                 }
@@ -118,15 +118,16 @@ impl Layout {
                 if let Some(field) = bytes.get_mut(at..at + 4) {
                     field.copy_from_slice(&r.tag.to_ne_bytes());
                 }
-                let target = Bytes(&bytes)
-                    .u16(shape(self.family).target_offset)
-                    .unwrap_or(0);
-                (bytes, None, target.into())
+                let target: Option<u16> = read_at(&bytes, shape(self.family).target_offset);
+                (bytes, None, target.unwrap_or(0).into())
             }
         };
         // The kernel recomputes both.
         let shape = shape(self.family);
-        for (at, len) in [(shape.comefrom, 4), (shape.counters, layout::COUNTERS_SIZE)] {
+        for (at, len) in [
+            (shape.comefrom, 4),
+            (shape.counters, size_of::<XtCounters>()),
+        ] {
             bytes.get_mut(at..at + len).unwrap_or_default().fill(0);
         }
         let jump = match &r.rule.target {

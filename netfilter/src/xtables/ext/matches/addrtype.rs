@@ -1,9 +1,10 @@
 //! `-m addrtype`: `struct xt_addrtype_info_v1` (`linux/netfilter/xt_addrtype.h`), 8 bytes, or the older
 //! `struct xt_addrtype_info`, 12 bytes, only IPv4.
 
+use super::super::structs::{XtAddrtypeInfo, XtAddrtypeInfoV1};
 use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Match, Not, XtFamily};
 use std::fmt;
@@ -70,10 +71,14 @@ fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
         v.source.unwrap_or_default(),
         v.destination.unwrap_or_default(),
     );
-    let wire = Build::new().u16(source.1).u16(destination.1);
     if form.revision == 0 {
-        let old = wire.u32(source.0.0.into()).u32(destination.0.0.into());
-        return Ok(v.limit.is_none().then(|| old.done()));
+        let old = XtAddrtypeInfo {
+            source: source.1,
+            dest: destination.1,
+            invert_source: source.0.0.into(),
+            invert_dest: destination.0.0.into(),
+        };
+        return Ok(v.limit.is_none().then(|| written(&old)));
     }
     let flags = (u32::from(source.0.0) * XT_ADDRTYPE_INVERT_SOURCE)
         | (u32::from(destination.0.0) * XT_ADDRTYPE_INVERT_DEST)
@@ -82,31 +87,33 @@ fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
             Some(LimitIface::Out) => XT_ADDRTYPE_LIMIT_IFACE_OUT,
             None => 0,
         };
-    Ok(Some(wire.u32(flags).done()))
+    Ok(Some(written(&XtAddrtypeInfoV1 {
+        source: source.1,
+        dest: destination.1,
+        flags,
+    })))
 }
 
-fn decode(form: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
-    let (not_source, not_destination, limit) = match form.revision {
-        0 => (b.u32(4)? != 0, b.u32(8)? != 0, None),
-        _ => {
-            let flags = b.u32(4)?;
-            let limit = match flags & (XT_ADDRTYPE_LIMIT_IFACE_IN | XT_ADDRTYPE_LIMIT_IFACE_OUT) {
-                XT_ADDRTYPE_LIMIT_IFACE_IN => Some(LimitIface::In),
-                XT_ADDRTYPE_LIMIT_IFACE_OUT => Some(LimitIface::Out),
-                _ => None,
-            };
-            let has = |bit| flags & bit != 0;
-            (
-                has(XT_ADDRTYPE_INVERT_SOURCE),
-                has(XT_ADDRTYPE_INVERT_DEST),
-                limit,
-            )
-        }
-    };
+fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
     let types = |not: bool, bits: u16| (not || bits != 0).then_some((Not(not), bits));
+    if form.revision == 0 {
+        let w: XtAddrtypeInfo = read(b)?;
+        return Some(Match::Addrtype(Addrtype {
+            source: types(w.invert_source != 0, w.source),
+            destination: types(w.invert_dest != 0, w.dest),
+            limit: None,
+        }));
+    }
+    let w: XtAddrtypeInfoV1 = read(b)?;
+    let limit = match w.flags & (XT_ADDRTYPE_LIMIT_IFACE_IN | XT_ADDRTYPE_LIMIT_IFACE_OUT) {
+        XT_ADDRTYPE_LIMIT_IFACE_IN => Some(LimitIface::In),
+        XT_ADDRTYPE_LIMIT_IFACE_OUT => Some(LimitIface::Out),
+        _ => None,
+    };
+    let has = |bit| w.flags & bit != 0;
     Some(Match::Addrtype(Addrtype {
-        source: types(not_source, b.u16(0)?),
-        destination: types(not_destination, b.u16(2)?),
+        source: types(has(XT_ADDRTYPE_INVERT_SOURCE), w.source),
+        destination: types(has(XT_ADDRTYPE_INVERT_DEST), w.dest),
         limit,
     }))
 }

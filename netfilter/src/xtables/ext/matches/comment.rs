@@ -1,9 +1,10 @@
 //! `-m comment`: `struct xt_comment_info` (`linux/netfilter/xt_comment.h`), 256 bytes.
 
+use super::super::structs::XtCommentInfo;
 use super::super::{Context, Encoded, Form, Kind, Quoted, forms};
 use crate::xtables::Match;
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::XT_MAX_COMMENT_LEN;
+use crate::xtables::structs::{name_field, name_of, read, written};
 use crate::xtables::text::{Complaint, Given};
 use std::fmt;
 
@@ -25,14 +26,14 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     let Match::Comment(v) = value else {
         return Ok(None);
     };
-    match Build::new().name(&v.0, XT_MAX_COMMENT_LEN) {
-        Some(wire) => Ok(Some(wire.done())),
-        None => Err("a comment has at most 255 bytes and no zero; shorten it".into()),
-    }
+    let comment =
+        name_field(&v.0).ok_or("a comment has at most 255 bytes and no zero; shorten it")?;
+    Ok(Some(written(&XtCommentInfo { comment })))
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
-    Some(Match::Comment(Comment(b.name(0, XT_MAX_COMMENT_LEN)?)))
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+    let w: XtCommentInfo = read(b)?;
+    Some(Match::Comment(Comment(name_of(&w.comment)?)))
 }
 
 impl fmt::Display for Comment {

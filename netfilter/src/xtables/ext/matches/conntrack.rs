@@ -2,15 +2,16 @@
 //! bytes. Revision 1 has states of 8 bits, 1 and 2 have single ports in network order, 3 has ranges of
 //! ports in host order.
 
+use super::super::structs::{XtConntrackMtinfo1, XtConntrackMtinfo2, XtConntrackMtinfo3};
 use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::net::Address;
 use crate::xtables::raw::*;
+use crate::xtables::structs::{InetAddr, read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Match, Not, PortRange, XtFamily};
 use ipnet::IpNet;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 /// The conntrack state of the packet's connection.
@@ -157,33 +158,25 @@ pub(super) fn from_bits(bits: u16) -> Vec<ConntrackState> {
         .collect()
 }
 
-/// The whole address space: the value of an address that is not matched.
-fn anything(family: XtFamily) -> IpAddr {
-    match family {
-        XtFamily::Ip => Ipv4Addr::UNSPECIFIED.into(),
-        XtFamily::Ip6 => Ipv6Addr::UNSPECIFIED.into(),
-    }
-}
-
 pub(super) fn conntrack_wire(
     v: &Conntrack,
     form: Form,
     family: XtFamily,
     alias: WithAlias,
 ) -> Encoded {
-    let states = v.states.as_ref().map_or(0, |(_, s)| to_bits(s));
-    let status = v.status.map_or(0, |(_, s)| s);
+    let state_mask = v.states.as_ref().map_or(0, |(_, s)| to_bits(s));
+    let status_mask = v.status.map_or(0, |(_, s)| s);
     let wide =
         |p: &Option<(Not, PortRange)>| p.as_ref().is_some_and(|(_, p)| p.0.start() != p.0.end());
-    if (form.revision < 2 && (states > 0xff || status > 0xff))
+    if (form.revision < 2 && (state_mask > 0xff || status_mask > 0xff))
         || (form.revision < 3 && v.ports.iter().any(wide))
     {
         return Ok(None);
     }
-    let (mut flags, mut invert) = (0, 0);
+    let (mut match_flags, mut invert_flags) = (0, 0);
     let mut note = |not: Option<Not>, bit: u16| {
-        flags |= if not.is_some() { bit } else { 0 };
-        invert |= if not == Some(Not(true)) { bit } else { 0 };
+        match_flags |= if not.is_some() { bit } else { 0 };
+        invert_flags |= if not == Some(Not(true)) { bit } else { 0 };
     };
     note(v.states.as_ref().map(|s| s.0), XT_CONNTRACK_STATE);
     note(alias.0.then_some(Not(false)), XT_CONNTRACK_STATE_ALIAS);
@@ -194,71 +187,109 @@ pub(super) fn conntrack_wire(
         v.direction.map(|d| Not(d == Direction::Reply)),
         XT_CONNTRACK_DIRECTION,
     );
-    let mut wire = Build::new();
-    for (net, (option, bit)) in v.addresses.iter().zip(ADDRESS_OPTIONS) {
+    let mut addresses = [[InetAddr::ANY; 2]; 4];
+    for ((field, net), (option, bit)) in addresses.iter_mut().zip(&v.addresses).zip(ADDRESS_OPTIONS)
+    {
         note(net.map(|n| n.0), bit);
-        let (addr, mask) = match net {
-            Some((_, net)) if net.addr().is_ipv4() != (family == XtFamily::Ip) => {
-                return Err(format!(
-                    "{option} {net} is no address of {family}; give one of its family"
-                ));
-            }
-            Some((_, net)) => (net.addr(), net.netmask()),
-            None => (anything(family), anything(family)),
-        };
+        let Some((_, net)) = net else { continue };
+        if net.addr().is_ipv4() != (family == XtFamily::Ip) {
+            return Err(format!(
+                "{option} {net} is no address of {family}; give one of its family"
+            ));
+        }
         // iptables fills the whole mask of a host.
-        wire = wire.union_address(addr);
-        wire = match mask {
-            IpAddr::V4(Ipv4Addr::BROADCAST) => wire.bytes(&[0xff; 16]),
-            mask => wire.union_address(mask),
+        let mask = match net.netmask() {
+            IpAddr::V4(Ipv4Addr::BROADCAST) => InetAddr::ALL,
+            mask => mask.into(),
         };
+        *field = [net.addr().into(), mask];
     }
-    let (e0, e1) = v
-        .expires
-        .as_ref()
-        .map_or((0, 0), |(_, e)| (*e.start(), *e.end()));
-    wire = wire
-        .u32(e0)
-        .u32(e1)
-        .u16(v.protocol.map_or(0, |(_, p)| p.into()));
-    let mut last = Vec::new();
-    for (port, (_, bit)) in v.ports.iter().zip(PORT_OPTIONS) {
+    let (mut ports, mut ports_high) = ([0; 4], [0; 4]);
+    for (n, (port, (_, bit))) in v.ports.iter().zip(PORT_OPTIONS).enumerate() {
         note(port.as_ref().map(|p| p.0), bit);
-        let (first, end) = port
+        let range = port
             .as_ref()
             .map_or((0, 0), |(_, p)| (*p.0.start(), *p.0.end()));
-        wire = if form.revision < 3 {
-            wire.be16(first)
-        } else {
-            wire.u16(first)
-        };
-        last.push(end);
+        if let (Some(first), Some(last)) = (ports.get_mut(n), ports_high.get_mut(n)) {
+            (*first, *last) = range;
+        }
     }
-    wire = wire.u16(flags).u16(invert);
-    wire = match (form.revision, u8::try_from(states), u8::try_from(status)) {
-        (0 | 1, Ok(states), Ok(status)) => wire.u8(states).u8(status),
-        _ => wire.u16(states).u16(status),
+    let expires = v.expires.as_ref();
+    let (expires_min, expires_max) = expires.map_or((0, 0), |(_, e)| (*e.start(), *e.end()));
+    let wire = XtConntrackMtinfo3 {
+        addresses,
+        expires_min,
+        expires_max,
+        l4proto: v.protocol.map_or(0, |(_, p)| p.into()),
+        ports,
+        match_flags,
+        invert_flags,
+        state_mask,
+        status_mask,
+        ports_high,
+        ..zeroed()
     };
-    if form.revision >= 3 {
-        wire = last.into_iter().fold(wire, Build::u16);
-    }
-    Ok(Some(wire.done()))
+    Ok(Some(match form.revision {
+        1 => written(&XtConntrackMtinfo1::from(wire)),
+        2 => written(&XtConntrackMtinfo2::from(wire)),
+        _ => written(&wire),
+    }))
+}
+
+/// The structure of another revision; what does not fit was refused before.
+macro_rules! revision {
+    ($w:ident, $($field:ident: $value:expr),*) => {
+        Self {
+            addresses: $w.addresses,
+            expires_min: $w.expires_min,
+            expires_max: $w.expires_max,
+            l4proto: $w.l4proto,
+            ports: $w.ports.map(Into::into),
+            match_flags: $w.match_flags,
+            invert_flags: $w.invert_flags,
+            $($field: $value,)*
+        }
+    };
+}
+
+macro_rules! older {
+    ($($old:ident $mask:ty { $($gap:ident)? },)*) => {$(
+        impl From<XtConntrackMtinfo3> for $old {
+            fn from(w: XtConntrackMtinfo3) -> Self {
+                let mask = |all| <$mask>::try_from(all).unwrap_or(<$mask>::MAX);
+                revision!(w, state_mask: mask(w.state_mask), status_mask: mask(w.status_mask) $(, $gap: zeroed())?)
+            }
+        }
+
+        impl From<$old> for XtConntrackMtinfo3 {
+            fn from(w: $old) -> Self {
+                revision!(w, state_mask: w.state_mask.into(), status_mask: w.status_mask.into(),
+                    ports_high: w.ports.map(Into::into), _gap: zeroed())
+            }
+        }
+    )*};
+}
+
+older! {
+    XtConntrackMtinfo1 u8 {},
+    XtConntrackMtinfo2 u16 { _gap },
 }
 
 pub(super) fn conntrack_value(
     form: Form,
-    b: Bytes<'_>,
+    b: &[u8],
     family: XtFamily,
 ) -> Option<(Conntrack, WithAlias)> {
-    let (flags, invert) = (b.u16(146)?, b.u16(148)?);
-    let (states, status) = match form.revision {
-        1 => (b.u8(150)?.into(), b.u8(151)?.into()),
-        _ => (b.u16(150)?, b.u16(152)?),
+    let w: XtConntrackMtinfo3 = match form.revision {
+        1 => read::<XtConntrackMtinfo1>(b)?.into(),
+        2 => read::<XtConntrackMtinfo2>(b)?.into(),
+        _ => read(b)?,
     };
-    let not = |bit: u16| (flags & bit != 0).then_some(Not(invert & bit != 0));
+    let not = |bit: u16| (w.match_flags & bit != 0).then_some(Not(w.invert_flags & bit != 0));
     let mut v = Conntrack {
-        states: not(XT_CONNTRACK_STATE).map(|n| (n, from_bits(states))),
-        status: not(XT_CONNTRACK_STATUS).map(|n| (n, status)),
+        states: not(XT_CONNTRACK_STATE).map(|n| (n, from_bits(w.state_mask))),
+        status: not(XT_CONNTRACK_STATUS).map(|n| (n, w.status_mask)),
+        expires: not(XT_CONNTRACK_EXPIRES).map(|n| (n, w.expires_min..=w.expires_max)),
         direction: not(XT_CONNTRACK_DIRECTION).map(|n| match n {
             Not(false) => Direction::Original,
             Not(true) => Direction::Reply,
@@ -266,29 +297,19 @@ pub(super) fn conntrack_value(
         ..Conntrack::default()
     };
     if let Some(n) = not(XT_CONNTRACK_PROTO) {
-        v.protocol = Some((n, u8::try_from(b.u16(136)?).ok()?));
+        v.protocol = Some((n, u8::try_from(w.l4proto).ok()?));
     }
-    if let Some(n) = not(XT_CONNTRACK_EXPIRES) {
-        v.expires = Some((n, b.u32(128)?..=b.u32(132)?));
-    }
-    for (i, (net, (_, bit))) in v.addresses.iter_mut().zip(ADDRESS_OPTIONS).enumerate() {
+    for ((net, field), (_, bit)) in v.addresses.iter_mut().zip(w.addresses).zip(ADDRESS_OPTIONS) {
         if let Some(n) = not(bit) {
-            let (addr, mask) = (b.address(32 * i, family)?, b.address(32 * i + 16, family)?);
+            let [addr, mask] = field.map(|a| a.ip(family));
             *net = Some((n, IpNet::with_netmask(addr, mask).ok()?));
         }
     }
-    for (i, (port, (_, bit))) in v.ports.iter_mut().zip(PORT_OPTIONS).enumerate() {
-        if let Some(n) = not(bit) {
-            let range = if form.revision < 3 {
-                let one = b.be16(138 + 2 * i)?;
-                one..=one
-            } else {
-                b.u16(138 + 2 * i)?..=b.u16(154 + 2 * i)?
-            };
-            *port = Some((n, PortRange(range)));
-        }
+    let ports = w.ports.into_iter().zip(w.ports_high);
+    for ((port, (first, last)), (_, bit)) in v.ports.iter_mut().zip(ports).zip(PORT_OPTIONS) {
+        *port = not(bit).map(|n| (n, PortRange(first..=last)));
     }
-    Some((v, WithAlias(flags & XT_CONNTRACK_STATE_ALIAS != 0)))
+    Some((v, WithAlias(w.match_flags & XT_CONNTRACK_STATE_ALIAS != 0)))
 }
 
 impl fmt::Display for ConntrackState {

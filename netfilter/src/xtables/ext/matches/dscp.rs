@@ -1,7 +1,8 @@
 //! `-m dscp`: `struct xt_dscp_info` (`linux/netfilter/xt_dscp.h`), 2 bytes.
 
+use super::super::structs::XtDscpInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Match, Not};
 use std::fmt;
@@ -32,13 +33,17 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     if v.value > 63 {
         return Err("a code point is 0 to 63; lower it".into());
     }
-    Ok(Some(Build::new().u8(v.value).u8(u8::from(v.not.0)).done()))
+    Ok(Some(written(&XtDscpInfo {
+        dscp: v.value,
+        invert: v.not.0.into(),
+    })))
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+    let w: XtDscpInfo = read(b)?;
     Some(Match::Dscp(Dscp {
-        not: Not(b.u8(1)? != 0),
-        value: b.u8(0)?,
+        not: Not(w.invert != 0),
+        value: w.dscp,
     }))
 }
 

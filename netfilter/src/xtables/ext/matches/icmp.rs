@@ -1,8 +1,9 @@
 //! `-m icmp`: `struct ipt_icmp` (`linux/netfilter_ipv4/ip_tables.h`), 4 bytes. Only IPv4.
 
+use super::super::structs::IptIcmp;
 use super::super::{Context, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Match, Not, XtFamily};
 use std::fmt;
@@ -87,21 +88,24 @@ pub(crate) const KIND: Kind<Match> = Kind {
 };
 
 pub(super) fn wire(v: &IcmpType) -> Vec<u8> {
-    let (first, last) = v.code.map_or((0, 255), |c| (c, c));
-    let invert = if v.not.0 { IPT_ICMP_INV } else { 0 };
-    Build::new().u8(v.kind).u8(first).u8(last).u8(invert).done()
+    written(&IptIcmp {
+        type_: v.kind,
+        code: v.code.map_or([0, 255], |c| [c, c]),
+        invflags: if v.not.0 { IPT_ICMP_INV } else { 0 },
+    })
 }
 
-pub(super) fn value(b: Bytes<'_>) -> Option<IcmpType> {
-    let code = match (b.u8(1)?, b.u8(2)?) {
-        (0, 255) => None,
-        (first, last) if first == last => Some(first),
+pub(super) fn value(b: &[u8]) -> Option<IcmpType> {
+    let w: IptIcmp = read(b)?;
+    let code = match w.code {
+        [0, 255] => None,
+        [first, last] if first == last => Some(first),
         // A range of codes cannot be written as options.
         _ => return None,
     };
     Some(IcmpType {
-        not: Not(b.u8(3)? & IPT_ICMP_INV != 0),
-        kind: b.u8(0)?,
+        not: Not(w.invflags & IPT_ICMP_INV != 0),
+        kind: w.type_,
         code,
     })
 }

@@ -1,9 +1,10 @@
 //! `-m iprange`: `struct xt_iprange_mtinfo` (`linux/netfilter/xt_iprange.h`), 68 bytes.
 
+use super::super::structs::XtIprangeMtinfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::net::Address;
 use crate::xtables::raw::*;
+use crate::xtables::structs::{InetAddr, read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Match, Not, XtFamily};
 use std::fmt;
@@ -33,14 +34,12 @@ fn encode(value: &Match, _: Form, cx: &Context<'_>) -> Encoded {
     let Match::Iprange(v) = value else {
         return Ok(None);
     };
-    let mut wire = Build::new();
-    let mut flags = 0;
-    for (range, is, inverted) in [
-        (&v.source, IPRANGE_SRC, IPRANGE_SRC_INV),
-        (&v.destination, IPRANGE_DST, IPRANGE_DST_INV),
+    let mut wire: XtIprangeMtinfo = zeroed();
+    for (range, field, is, inverted) in [
+        (&v.source, &mut wire.src, IPRANGE_SRC, IPRANGE_SRC_INV),
+        (&v.destination, &mut wire.dst, IPRANGE_DST, IPRANGE_DST_INV),
     ] {
         let Some((not, range)) = range else {
-            wire = wire.zeros(32);
             continue;
         };
         for end in [range.start(), range.end()] {
@@ -50,22 +49,22 @@ fn encode(value: &Match, _: Form, cx: &Context<'_>) -> Encoded {
                     cx.family
                 ));
             }
-            wire = wire.union_address(*end);
         }
-        flags |= is | if not.0 { inverted } else { 0 };
+        *field = [*range.start(), *range.end()].map(InetAddr::from);
+        wire.flags |= is | if not.0 { inverted } else { 0 };
     }
-    Ok(Some(wire.u8(flags).done()))
+    Ok(Some(written(&wire)))
 }
 
-fn decode(_: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Match> {
-    let flags = b.u8(64)?;
-    let range = |at: usize, is: u8, inverted: u8| {
-        let range = b.address(at, cx.family)?..=b.address(at + 16, cx.family)?;
-        Some((flags & is != 0).then_some((Not(flags & inverted != 0), range)))
+fn decode(_: Form, b: &[u8], cx: &Context<'_>) -> Option<Match> {
+    let w: XtIprangeMtinfo = read(b)?;
+    let range = |[first, last]: [InetAddr; 2], is: u8, inverted: u8| {
+        let range = first.ip(cx.family)..=last.ip(cx.family);
+        (w.flags & is != 0).then_some((Not(w.flags & inverted != 0), range))
     };
     Some(Match::Iprange(Iprange {
-        source: range(0, IPRANGE_SRC, IPRANGE_SRC_INV)?,
-        destination: range(32, IPRANGE_DST, IPRANGE_DST_INV)?,
+        source: range(w.src, IPRANGE_SRC, IPRANGE_SRC_INV),
+        destination: range(w.dst, IPRANGE_DST, IPRANGE_DST_INV),
     }))
 }
 

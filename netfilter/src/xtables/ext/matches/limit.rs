@@ -1,10 +1,11 @@
 //! `-m limit`: `struct xt_rateinfo` (`linux/netfilter/xt_limit.h`), 40 bytes, of which all but the first 8 are
 //! private to the kernel.
 
+use super::super::structs::XtRateinfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::Match;
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::XT_LIMIT_SCALE;
+use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
 use std::fmt;
 
@@ -44,15 +45,18 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     if v.period == 0 {
         return Err("the time between two packets is 0; leave the limit out".into());
     }
-    Ok(Some(
-        Build::new().u32(v.period).u32(v.burst).zeros(32).done(),
-    ))
+    Ok(Some(written(&XtRateinfo {
+        avg: v.period,
+        burst: v.burst,
+        ..zeroed()
+    })))
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+    let w: XtRateinfo = read(b)?;
     Some(Match::Limit(Limit {
-        period: b.u32(0)?,
-        burst: b.u32(4)?,
+        period: w.avg,
+        burst: w.burst,
     }))
 }
 

@@ -1,7 +1,8 @@
 //! `-m mark`: `struct xt_mark_mtinfo1` (`linux/netfilter/xt_mark.h`), 12 bytes.
 
+use super::super::structs::XtMarkMtinfo1;
 use super::super::{Context, Encoded, Form, Kind, Masked, forms};
-use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Match, Not};
 use std::fmt;
@@ -33,18 +34,20 @@ pub(crate) const KIND: Kind<Match> = Kind {
 };
 
 pub(super) fn wire(v: &Mark) -> Vec<u8> {
-    Build::new()
-        .u32(v.value)
-        .u32(v.mask)
-        .u8(u8::from(v.not.0))
-        .done()
+    written(&XtMarkMtinfo1 {
+        mark: v.value,
+        mask: v.mask,
+        invert: v.not.0.into(),
+        ..zeroed()
+    })
 }
 
-pub(super) fn value(b: Bytes<'_>) -> Option<Mark> {
+pub(super) fn value(b: &[u8]) -> Option<Mark> {
+    let w: XtMarkMtinfo1 = read(b)?;
     Some(Mark {
-        not: Not(b.u8(8)? != 0),
-        value: b.u32(0)?,
-        mask: b.u32(4)?,
+        not: Not(w.invert != 0),
+        value: w.mark,
+        mask: w.mask,
     })
 }
 

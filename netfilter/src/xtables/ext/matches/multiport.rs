@@ -1,9 +1,10 @@
 //! `-m multiport`: `struct xt_multiport_v1` (`linux/netfilter/xt_multiport.h`), 48 bytes, or the older
 //! `struct xt_multiport` without ranges, 32 bytes.
 
+use super::super::structs::{XtMultiport, XtMultiportV1};
 use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Match, Not, PortRange};
 use std::fmt;
@@ -70,40 +71,57 @@ fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
     if old && (v.not.0 || v.ports.iter().any(is_range)) {
         return Ok(None);
     }
-    let side = match v.side {
+    let flags = match v.side {
         Side::Source => XT_MULTIPORT_SOURCE,
         Side::Destination => XT_MULTIPORT_DESTINATION,
         Side::Either => XT_MULTIPORT_EITHER,
     };
-    words.resize(XT_MULTI_PORTS, (0, 0));
-    let wire = words
-        .iter()
-        .fold(Build::new().u8(side).u8(count), |b, (port, _)| b.u16(*port));
-    if old {
-        return Ok(Some(wire.done()));
+    let (mut ports, mut pflags) = ([0; XT_MULTI_PORTS], [0; XT_MULTI_PORTS]);
+    for ((port, flag), word) in ports.iter_mut().zip(&mut pflags).zip(words) {
+        (*port, *flag) = word;
     }
-    let wire = words.iter().fold(wire, |b, (_, flag)| b.u8(*flag));
-    Ok(Some(wire.u8(u8::from(v.not.0)).done()))
+    Ok(Some(match old {
+        true => written(&XtMultiport {
+            flags,
+            count,
+            ports,
+        }),
+        false => written(&XtMultiportV1 {
+            flags,
+            count,
+            ports,
+            pflags,
+            invert: v.not.0.into(),
+        }),
+    }))
 }
 
-fn decode(form: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
-    let side = match b.u8(0)? {
+fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+    let old: XtMultiport = read(b)?;
+    let (pflags, invert) = match form.revision {
+        0 => ([0; XT_MULTI_PORTS], 0),
+        _ => read(b).map(|w: XtMultiportV1| (w.pflags, w.invert))?,
+    };
+    let side = match old.flags {
         XT_MULTIPORT_SOURCE => Side::Source,
         XT_MULTIPORT_DESTINATION => Side::Destination,
         XT_MULTIPORT_EITHER => Side::Either,
         _ => return None,
     };
-    let count = usize::from(b.u8(1)?);
-    let (mut ports, mut n) = (Vec::new(), 0);
-    while n < count.min(XT_MULTI_PORTS) {
-        let first = b.u16(2 + 2 * n)?;
-        let ranged = form.revision > 0 && b.u8(32 + n)? != 0;
-        n += usize::from(ranged);
-        ports.push(PortRange(first..=b.u16(2 + 2 * n)?));
-        n += 1;
+    let mut words = old.ports.into_iter().zip(pflags).take(old.count.into());
+    let mut ports = Vec::new();
+    while let Some((first, is_range)) = words.next() {
+        let last = match is_range {
+            0 => first,
+            _ => words.next()?.0,
+        };
+        ports.push(PortRange(first..=last));
     }
-    let not = Not(form.revision > 0 && b.u8(47)? != 0);
-    Some(Match::Multiport(Multiport { not, side, ports }))
+    Some(Match::Multiport(Multiport {
+        not: Not(invert != 0),
+        side,
+        ports,
+    }))
 }
 
 impl fmt::Display for Multiport {

@@ -1,8 +1,9 @@
 //! `-m owner`: `struct xt_owner_match_info` (`linux/netfilter/xt_owner.h`), 20 bytes.
 
+use super::super::structs::XtOwnerMatchInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Match, Not};
 use std::fmt;
@@ -52,33 +53,26 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     note(v.gid.as_ref().map(|g| g.0), XT_OWNER_GID);
     note(v.suppl_groups.then_some(Not(false)), XT_OWNER_SUPPL_GROUPS);
     let ends = |ids: &Option<(Not, RangeInclusive<u32>)>| {
-        ids.as_ref().map_or((0, 0), |(_, r)| (*r.start(), *r.end()))
+        ids.as_ref().map_or([0, 0], |(_, r)| [*r.start(), *r.end()])
     };
-    let ((u0, u1), (g0, g1)) = (ends(&v.uid), ends(&v.gid));
-    Ok(Some(
-        Build::new()
-            .u32(u0)
-            .u32(u1)
-            .u32(g0)
-            .u32(g1)
-            .u8(flags)
-            .u8(invert)
-            .done(),
-    ))
+    Ok(Some(written(&XtOwnerMatchInfo {
+        uid: ends(&v.uid),
+        gid: ends(&v.gid),
+        match_: flags,
+        invert,
+        ..zeroed()
+    })))
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
-    let (flags, invert) = (b.u8(16)?, b.u8(17)?);
-    let not = |bit: u8| (flags & bit != 0).then_some(Not(invert & bit != 0));
-    let ids = |bit: u8, at: usize| -> Option<Option<(Not, RangeInclusive<u32>)>> {
-        let range = b.u32(at)?..=b.u32(at + 4)?;
-        Some(not(bit).map(|n| (n, range)))
-    };
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+    let w: XtOwnerMatchInfo = read(b)?;
+    let not = |bit: u8| (w.match_ & bit != 0).then_some(Not(w.invert & bit != 0));
+    let ids = |bit: u8, [first, last]: [u32; 2]| not(bit).map(|n| (n, first..=last));
     Some(Match::Owner(Owner {
         socket: not(XT_OWNER_SOCKET),
-        uid: ids(XT_OWNER_UID, 0)?,
-        gid: ids(XT_OWNER_GID, 8)?,
-        suppl_groups: flags & XT_OWNER_SUPPL_GROUPS != 0,
+        uid: ids(XT_OWNER_UID, w.uid),
+        gid: ids(XT_OWNER_GID, w.gid),
+        suppl_groups: w.match_ & XT_OWNER_SUPPL_GROUPS != 0,
     }))
 }
 

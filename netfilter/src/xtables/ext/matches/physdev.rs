@@ -1,9 +1,10 @@
 //! `-m physdev`: `struct xt_physdev_info` (`linux/netfilter/xt_physdev.h`), 66 bytes.
 
+use super::super::structs::XtPhysdevInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::net::{interface_of, interface_wire};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Interface, Match, Not};
 use std::fmt;
@@ -43,9 +44,9 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     let Match::Physdev(v) = value else {
         return Ok(None);
     };
-    let (mut bits, mut invert) = (0, 0);
+    let (mut bitmask, mut invert) = (0, 0);
     let mut note = |not: Option<Not>, bit: u8| {
-        bits |= if not.is_some() { bit } else { 0 };
+        bitmask |= if not.is_some() { bit } else { 0 };
         invert |= if not == Some(Not(true)) { bit } else { 0 };
     };
     note(v.in_interface.as_ref().map(|i| i.0), XT_PHYSDEV_OP_IN);
@@ -53,30 +54,33 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     note(v.is_bridged, XT_PHYSDEV_OP_BRIDGED);
     note(v.is_in, XT_PHYSDEV_OP_ISIN);
     note(v.is_out, XT_PHYSDEV_OP_ISOUT);
-    let mut wire = Build::new();
-    for interface in [&v.in_interface, &v.out_interface] {
-        let (name, mask) = interface_wire(interface.as_ref().map(|i| &i.1))?;
-        wire = wire.bytes(&name).bytes(&mask);
-    }
-    Ok(Some(wire.u8(invert).u8(bits).done()))
+    let (physindev, in_mask) = interface_wire(v.in_interface.as_ref().map(|i| &i.1))?;
+    let (physoutdev, out_mask) = interface_wire(v.out_interface.as_ref().map(|i| &i.1))?;
+    Ok(Some(written(&XtPhysdevInfo {
+        physindev,
+        in_mask,
+        physoutdev,
+        out_mask,
+        invert,
+        bitmask,
+    })))
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
-    let (invert, bits) = (b.u8(64)?, b.u8(65)?);
-    let not = |bit: u8| (bits & bit != 0).then_some(Not(invert & bit != 0));
-    let interface = |at: usize, bit: u8| -> Option<Option<(Not, Interface)>> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+    let w: XtPhysdevInfo = read(b)?;
+    let not = |bit: u8| (w.bitmask & bit != 0).then_some(Not(w.invert & bit != 0));
+    let interface = |name: &[u8], mask: &[u8], bit: u8| -> Option<Option<(Not, Interface)>> {
         match not(bit) {
             None => Some(None),
             Some(n) => {
-                let found =
-                    interface_of(b.slice(at, IFNAMSIZ)?, b.slice(at + IFNAMSIZ, IFNAMSIZ)?)?;
+                let found = interface_of(name, mask)?;
                 Some(Some((n, found.unwrap_or(Interface::Prefix(String::new())))))
             }
         }
     };
     Some(Match::Physdev(Physdev {
-        in_interface: interface(0, XT_PHYSDEV_OP_IN)?,
-        out_interface: interface(32, XT_PHYSDEV_OP_OUT)?,
+        in_interface: interface(&w.physindev, &w.in_mask, XT_PHYSDEV_OP_IN)?,
+        out_interface: interface(&w.physoutdev, &w.out_mask, XT_PHYSDEV_OP_OUT)?,
         is_bridged: not(XT_PHYSDEV_OP_BRIDGED),
         is_in: not(XT_PHYSDEV_OP_ISIN),
         is_out: not(XT_PHYSDEV_OP_ISOUT),

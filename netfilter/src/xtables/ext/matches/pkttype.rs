@@ -1,7 +1,8 @@
 //! `-m pkttype`: `struct xt_pkttype_info` (`linux/netfilter/xt_pkttype.h`), 8 bytes.
 
+use super::super::structs::XtPkttypeInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Match, Not};
 use std::fmt;
@@ -47,14 +48,19 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
         return Ok(None);
     };
     let number = NAMES.iter().find(|(k, ..)| *k == v.kind).map(|(.., n)| *n);
-    Ok(number.map(|n| Build::new().u32(n).u32(v.not.0.into()).done()))
+    Ok(number.map(|pkttype| {
+        written(&XtPkttypeInfo {
+            pkttype,
+            invert: v.not.0.into(),
+        })
+    }))
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
-    let number = b.u32(0)?;
-    let (kind, ..) = NAMES.iter().find(|(.., n)| *n == number)?;
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+    let w: XtPkttypeInfo = read(b)?;
+    let (kind, ..) = NAMES.iter().find(|(.., n)| *n == w.pkttype)?;
     Some(Match::Pkttype(Pkttype {
-        not: Not(b.u32(4)? != 0),
+        not: Not(w.invert != 0),
         kind: *kind,
     }))
 }

@@ -3,9 +3,13 @@
 //! The kernel keeps the set's index, which remains valid when sets are swapped and is reused after one is destroyed;
 //! [`Sets`](crate::xtables::Sets) converts between index and name.
 
+use super::super::structs::{
+    IpSetCounterMatch, IpSetCounterMatch0, XtSetInfo, XtSetInfoMatchV0, XtSetInfoMatchV3,
+    XtSetInfoMatchV4,
+};
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Match, Not, XtFamily};
 use std::fmt;
@@ -75,8 +79,8 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-/// `struct xt_set_info`: index, number of dimensions, and which of them are sources.
-pub(crate) fn set_info(set: &SetRef, not: Not, cx: &Context<'_>) -> Result<(u16, u8, u8), String> {
+/// Its number, the number of dimensions, and which of them are sources.
+pub(crate) fn set_info(set: &SetRef, not: Not, cx: &Context<'_>) -> Result<XtSetInfo, String> {
     if set.source.is_empty() || set.source.len() > IPSET_DIM_MAX {
         return Err("a set has 1 to 6 dimensions; give src or dst for each".into());
     }
@@ -89,11 +93,12 @@ pub(crate) fn set_info(set: &SetRef, not: Not, cx: &Context<'_>) -> Result<(u16,
         dim += 1;
         flags |= u8::from(*source) << dim;
     }
-    Ok((index, dim, flags))
+    Ok(XtSetInfo { index, dim, flags })
 }
 
 /// The reverse; `None` also when the set no longer exists.
-pub(crate) fn set_ref(index: u16, dim: u8, flags: u8, cx: &Context<'_>) -> Option<SetRef> {
+pub(crate) fn set_ref(set: XtSetInfo, cx: &Context<'_>) -> Option<SetRef> {
+    let XtSetInfo { index, dim, flags } = set;
     if dim == 0 || usize::from(dim) > IPSET_DIM_MAX {
         return None;
     }
@@ -112,45 +117,68 @@ fn encode(value: &Match, form: Form, cx: &Context<'_>) -> Encoded {
     if form.revision < 3 && (counts || (v.return_nomatch && form.revision < 2)) {
         return Ok(None);
     }
-    let (index, dim, mut flags) = set_info(&v.set, v.not, cx)?;
+    let mut match_set = set_info(&v.set, v.not, cx)?;
     if form.revision == 0 {
         // IPSET_SRC and IPSET_DST per dimension; the kernel takes the first zero as the end.
-        let side = |source: &bool| if *source { IPSET_SRC } else { IPSET_DST };
-        let mut words: Vec<u32> = v.set.source.iter().map(side).collect();
-        words.resize(IPSET_DIM_MAX + 1, 0);
-        if let (true, Some(first)) = (v.not.0, words.first_mut()) {
+        let mut old = XtSetInfoMatchV0 {
+            index: match_set.index,
+            ..zeroed()
+        };
+        for (word, source) in old.flags.iter_mut().zip(&v.set.source) {
+            *word = if *source { IPSET_SRC } else { IPSET_DST };
+        }
+        if let (true, [first, ..]) = (v.not.0, &mut old.flags) {
             *first |= IPSET_MATCH_INV;
         }
-        let wire = Build::new().u16(index).zeros(2);
-        return Ok(Some(words.into_iter().fold(wire, Build::u32).done()));
+        return Ok(Some(written(&old)));
     }
     if form.revision == 2 && v.return_nomatch {
-        flags |= IPSET_RETURN_NOMATCH;
+        match_set.flags |= IPSET_RETURN_NOMATCH;
     }
-    let wire = Build::new().u16(index).u8(dim).u8(flags);
-    if form.revision < 3 {
-        return Ok(Some(wire.done()));
-    }
-    let mut more = 0;
+    let mut flags = 0;
     for (is, bit) in [
         (v.return_nomatch, IPSET_FLAG_RETURN_NOMATCH),
         (v.keep_counters, IPSET_FLAG_SKIP_COUNTER_UPDATE),
         (v.keep_subcounters, IPSET_FLAG_SKIP_SUBCOUNTER_UPDATE),
     ] {
-        more |= if is { bit } else { 0 };
+        flags |= if is { bit } else { 0 };
     }
-    let wire = [v.packets, v.bytes]
-        .into_iter()
-        .fold(wire.zeros(4), |w, counter| {
-            let (op, value) = counter.map_or((IPSET_COUNTER_NONE, 0), |(c, n)| (op(c), n));
-            // Revision 3 has the operator before the number, 4 after it.
-            if form.revision == 3 {
-                w.u8(op).zeros(7).u64(value)
-            } else {
-                w.u64(value).u8(op).zeros(7)
-            }
-        });
-    Ok(Some(wire.u32(more).done()))
+    let counter = |c: Option<(Compare, u64)>| {
+        let (op, value) = c.map_or((IPSET_COUNTER_NONE, 0), |(c, n)| (op(c), n));
+        IpSetCounterMatch {
+            value,
+            op,
+            ..zeroed()
+        }
+    };
+    let (packets, bytes) = (counter(v.packets), counter(v.bytes));
+    Ok(Some(match form.revision {
+        1 | 2 => written(&match_set),
+        3 => written(&XtSetInfoMatchV3 {
+            match_set,
+            packets: packets.into(),
+            bytes: bytes.into(),
+            flags,
+            ..zeroed()
+        }),
+        _ => written(&XtSetInfoMatchV4 {
+            match_set,
+            packets,
+            bytes,
+            flags,
+            ..zeroed()
+        }),
+    }))
+}
+
+impl From<IpSetCounterMatch> for IpSetCounterMatch0 {
+    fn from(IpSetCounterMatch { value, op, .. }: IpSetCounterMatch) -> Self {
+        Self {
+            op,
+            value,
+            ..zeroed()
+        }
+    }
 }
 
 fn op(c: Compare) -> u8 {
@@ -162,51 +190,55 @@ fn op(c: Compare) -> u8 {
     }
 }
 
-fn decode(form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Match> {
-    let index = b.u16(0)?;
+fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Match> {
     if form.revision == 0 {
-        return old(index, b, cx);
+        return old(&read(b)?, cx);
     }
-    let (dim, flags) = (b.u8(2)?, b.u8(3)?);
+    let set: XtSetInfo = read(b)?;
     let mut v = SetMatch {
-        not: Not(flags & IPSET_INV_MATCH != 0),
-        set: set_ref(index, dim, flags, cx)?,
-        return_nomatch: flags & IPSET_RETURN_NOMATCH != 0,
+        not: Not(set.flags & IPSET_INV_MATCH != 0),
+        set: set_ref(set, cx)?,
+        return_nomatch: set.flags & IPSET_RETURN_NOMATCH != 0,
         keep_counters: false,
         keep_subcounters: false,
         packets: None,
         bytes: None,
     };
-    if form.revision >= 3 {
-        let more = b.u32(40)?;
-        v.return_nomatch = more & IPSET_FLAG_RETURN_NOMATCH != 0;
-        v.keep_counters = more & IPSET_FLAG_SKIP_COUNTER_UPDATE != 0;
-        v.keep_subcounters = more & IPSET_FLAG_SKIP_SUBCOUNTER_UPDATE != 0;
-        let counter = |at: usize| {
-            let (op, value) = if form.revision == 3 {
-                (at, at + 8)
-            } else {
-                (at + 8, at)
-            };
-            let compare = match b.u8(op)? {
-                IPSET_COUNTER_EQ => Compare::Equal,
-                IPSET_COUNTER_NE => Compare::NotEqual,
-                IPSET_COUNTER_LT => Compare::Less,
-                IPSET_COUNTER_GT => Compare::Greater,
-                _ => return None,
-            };
-            Some((compare, b.u64(value)?))
+    let (packets, bytes, flags) = match form.revision {
+        1 | 2 => return Some(Match::Set(v)),
+        3 => {
+            let w: XtSetInfoMatchV3 = read(b)?;
+            let counter = |c: IpSetCounterMatch0| (c.op, c.value);
+            (counter(w.packets), counter(w.bytes), w.flags)
+        }
+        _ => {
+            let w: XtSetInfoMatchV4 = read(b)?;
+            let counter = |c: IpSetCounterMatch| (c.op, c.value);
+            (counter(w.packets), counter(w.bytes), w.flags)
+        }
+    };
+    v.return_nomatch = flags & IPSET_FLAG_RETURN_NOMATCH != 0;
+    v.keep_counters = flags & IPSET_FLAG_SKIP_COUNTER_UPDATE != 0;
+    v.keep_subcounters = flags & IPSET_FLAG_SKIP_SUBCOUNTER_UPDATE != 0;
+    let counter = |(op, value)| {
+        let compare = match op {
+            IPSET_COUNTER_EQ => Compare::Equal,
+            IPSET_COUNTER_NE => Compare::NotEqual,
+            IPSET_COUNTER_LT => Compare::Less,
+            IPSET_COUNTER_GT => Compare::Greater,
+            _ => return None,
         };
-        (v.packets, v.bytes) = (counter(8), counter(24));
-    }
+        Some((compare, value))
+    };
+    (v.packets, v.bytes) = (counter(packets), counter(bytes));
     Some(Match::Set(v))
 }
 
 /// Revision 0 has a word per dimension. The kernel writes its own representation to the last one.
-fn old(index: u16, b: Bytes<'_>, cx: &Context<'_>) -> Option<Match> {
-    let words: Option<Vec<u32>> = (0..IPSET_DIM_MAX).map(|n| b.u32(4 + 4 * n)).collect();
-    let words: Vec<u32> = words?.into_iter().take_while(|w| *w != 0).collect();
-    let name = cx.sets.name(index).ok()??;
+fn old(w: &XtSetInfoMatchV0, cx: &Context<'_>) -> Option<Match> {
+    let words = w.flags.iter().take(IPSET_DIM_MAX);
+    let words: Vec<u32> = words.copied().take_while(|w| *w != 0).collect();
+    let name = cx.sets.name(w.index).ok()??;
     let not = words.first().is_some_and(|w| w & IPSET_MATCH_INV != 0);
     let source = words.iter().map(|w| w & IPSET_SRC != 0).collect();
     Some(Match::Set(SetMatch {

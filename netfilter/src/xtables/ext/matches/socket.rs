@@ -1,9 +1,10 @@
 //! `-m socket`: `struct xt_socket_mtinfo1` to `3` (`linux/netfilter/xt_socket.h`), one byte of flags;
 //! revision 0 has no data.
 
+use super::super::structs::XtSocketMtinfo1;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Match, XtFamily};
 use std::fmt;
@@ -58,12 +59,15 @@ fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
         | (u8::from(v.restore_skmark) * XT_SOCKET_RESTORESKMARK);
     Ok((form.revision >= needs).then(|| match form.revision {
         0 => Vec::new(),
-        _ => Build::new().u8(flags).done(),
+        _ => written(&XtSocketMtinfo1 { flags }),
     }))
 }
 
-fn decode(form: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
-    let flags = if form.revision == 0 { 0 } else { b.u8(0)? };
+fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+    let flags = match form.revision {
+        0 => 0,
+        _ => read(b).map(|w: XtSocketMtinfo1| w.flags)?,
+    };
     Some(Match::Socket(Socket {
         transparent: flags & XT_SOCKET_TRANSPARENT != 0,
         nowildcard: flags & XT_SOCKET_NOWILDCARD != 0,

@@ -1,10 +1,11 @@
 //! `-m state`: since iptables 1.4.16 the match conntrack with `XT_CONNTRACK_STATE_ALIAS` set; before, a separate
 //! match (`struct xt_state_info`, `linux/netfilter/xt_state.h`, 4 bytes).
 
+use super::super::structs::XtStateInfo;
 use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
 use super::conntrack::{Conntrack, ConntrackState, WithAlias, conntrack_wire, from_bits, to_bits};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Match, Not};
 use std::fmt;
@@ -53,10 +54,10 @@ fn encode(value: &Match, form: Form, cx: &Context<'_>) -> Encoded {
     // The old match cannot be inverted.
     Ok(bits
         .filter(|_| !v.not.0)
-        .map(|bits| Build::new().u32(bits).done()))
+        .map(|statemask| written(&XtStateInfo { statemask })))
 }
 
-fn decode(form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Match> {
+fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Match> {
     if form.name != "state" {
         let (v, WithAlias(true)) = super::conntrack::conntrack_value(form, b, cx.family)? else {
             return None;
@@ -64,7 +65,8 @@ fn decode(form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Match> {
         let (not, states) = v.states?;
         return Some(Match::State(State { not, states }));
     }
-    let bits = u16::try_from(b.u32(0)?).ok()?;
+    let w: XtStateInfo = read(b)?;
+    let bits = u16::try_from(w.statemask).ok()?;
     let mut states = from_bits(bits & 0xf);
     if bits & XT_STATE_UNTRACKED != 0 {
         states.push(ConntrackState::Untracked);

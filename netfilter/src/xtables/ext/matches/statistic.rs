@@ -1,9 +1,10 @@
 //! `-m statistic`: `struct xt_statistic_info` (`linux/netfilter/xt_statistic.h`), 24 bytes, the last 8 of which are
 //! private to the kernel.
 
+use super::super::structs::XtStatisticInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Match, Not};
 use std::fmt;
@@ -46,42 +47,39 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     let Match::Statistic(v) = value else {
         return Ok(None);
     };
-    let start = |mode: u16, not: Not| {
-        Build::new()
-            .u16(mode)
-            .u16(u16::from(not.0) * XT_STATISTIC_INVERT)
+    let wire = |mode: u16, not: Not, every: u32, packet: u32, count: u32| {
+        Ok(Some(written(&XtStatisticInfo {
+            mode,
+            flags: u16::from(not.0) * XT_STATISTIC_INVERT,
+            every,
+            packet,
+            count,
+            ..zeroed()
+        })))
     };
     match v {
-        Statistic::Random(not, p) if *p <= ONE => {
-            // The last field has no meaning here; iptables repeats the probability in it.
-            Ok(Some(
-                start(XT_STATISTIC_MODE_RANDOM, *not)
-                    .u32(*p)
-                    .u32(0)
-                    .u32(*p)
-                    .zeros(8)
-                    .done(),
-            ))
-        }
+        // The last field has no meaning here; iptables repeats the probability in it.
+        Statistic::Random(not, p) if *p <= ONE => wire(XT_STATISTIC_MODE_RANDOM, *not, *p, 0, *p),
         Statistic::Random(..) => Err("a probability is between 0 and 1; lower it".into()),
         Statistic::Nth { not, every, packet } if *every > *packet => {
             let last = every - 1;
-            let wire = start(XT_STATISTIC_MODE_NTH, *not).u32(last).u32(*packet);
             // The initial value of the kernel's counter.
-            Ok(Some(wire.u32(last - packet).zeros(8).done()))
+            let count = last - packet;
+            wire(XT_STATISTIC_MODE_NTH, *not, last, *packet, count)
         }
         Statistic::Nth { .. } => Err("--packet must be less than --every".into()),
     }
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
-    let not = Not(b.u16(2)? & XT_STATISTIC_INVERT != 0);
-    Some(Match::Statistic(match b.u16(0)? {
-        XT_STATISTIC_MODE_RANDOM => Statistic::Random(not, b.u32(4)?),
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+    let w: XtStatisticInfo = read(b)?;
+    let not = Not(w.flags & XT_STATISTIC_INVERT != 0);
+    Some(Match::Statistic(match w.mode {
+        XT_STATISTIC_MODE_RANDOM => Statistic::Random(not, w.every),
         XT_STATISTIC_MODE_NTH => Statistic::Nth {
             not,
-            every: b.u32(4)?.checked_add(1)?,
-            packet: b.u32(8)?,
+            every: w.every.checked_add(1)?,
+            packet: w.packet,
         },
         _ => return None,
     }))

@@ -1,8 +1,9 @@
 //! `-m tcp`: `struct xt_tcp` (`linux/netfilter/xt_tcpudp.h`), 12 bytes.
 
+use super::super::structs::XtTcp;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Match, Not, PortRange};
 use std::fmt;
@@ -57,13 +58,13 @@ pub(crate) const KIND: Kind<Match> = Kind {
 };
 
 /// Both bounds; no condition is every port.
-pub(super) fn bounds(ports: Option<&(Not, PortRange)>) -> (u16, u16) {
-    ports.map_or((0, u16::MAX), |(_, p)| (*p.0.start(), *p.0.end()))
+pub(super) fn bounds(ports: Option<&(Not, PortRange)>) -> [u16; 2] {
+    ports.map_or([0, u16::MAX], |(_, p)| [*p.0.start(), *p.0.end()])
 }
 
 /// The condition; every port is `None`.
-pub(super) fn range(not: bool, first: u16, last: u16) -> Option<(Not, PortRange)> {
-    (not || (first, last) != (0, u16::MAX)).then_some((Not(not), PortRange(first..=last)))
+pub(super) fn range(not: bool, [first, last]: [u16; 2]) -> Option<(Not, PortRange)> {
+    (not || [first, last] != [0, u16::MAX]).then_some((Not(not), PortRange(first..=last)))
 }
 
 pub(super) fn inverted<T>(v: Option<&(Not, T)>, bit: u8) -> u8 {
@@ -78,35 +79,37 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     let Match::Tcp(v) = value else {
         return Ok(None);
     };
-    let (s0, s1) = bounds(v.sport.as_ref());
-    let (d0, d1) = bounds(v.dport.as_ref());
     let flags = v.flags.map_or(TcpFlags { mask: 0, set: 0 }, |(_, f)| f);
     if (flags.mask | flags.set) & !0x3f != 0 {
         return Err("only FIN SYN RST PSH ACK and URG can be matched; drop the other flags".into());
     }
-    let invert = inverted(v.sport.as_ref(), XT_TCP_INV_SRCPT)
+    let invflags = inverted(v.sport.as_ref(), XT_TCP_INV_SRCPT)
         | inverted(v.dport.as_ref(), XT_TCP_INV_DSTPT)
         | inverted(v.flags.as_ref(), XT_TCP_INV_FLAGS)
         | inverted(v.option.as_ref(), XT_TCP_INV_OPTION);
-    let wire = Build::new()
-        .u16(s0)
-        .u16(s1)
-        .u16(d0)
-        .u16(d1)
-        .u8(v.option.map_or(0, |(_, o)| o));
-    Ok(Some(wire.u8(flags.mask).u8(flags.set).u8(invert).done()))
+    Ok(Some(written(&XtTcp {
+        spts: bounds(v.sport.as_ref()),
+        dpts: bounds(v.dport.as_ref()),
+        option: v.option.map_or(0, |(_, o)| o),
+        flg_mask: flags.mask,
+        flg_cmp: flags.set,
+        invflags,
+    })))
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
-    let (option, mask, set, invert) = (b.u8(8)?, b.u8(9)?, b.u8(10)?, b.u8(11)?);
-    let has = |bit| invert & bit != 0;
-    let flags = TcpFlags { mask, set };
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+    let w: XtTcp = read(b)?;
+    let has = |bit| w.invflags & bit != 0;
+    let flags = TcpFlags {
+        mask: w.flg_mask,
+        set: w.flg_cmp,
+    };
     Some(Match::Tcp(Tcp {
-        sport: range(has(XT_TCP_INV_SRCPT), b.u16(0)?, b.u16(2)?),
-        dport: range(has(XT_TCP_INV_DSTPT), b.u16(4)?, b.u16(6)?),
-        option: (option != 0 || has(XT_TCP_INV_OPTION))
-            .then_some((Not(has(XT_TCP_INV_OPTION)), option)),
-        flags: (mask != 0 || set != 0 || has(XT_TCP_INV_FLAGS))
+        sport: range(has(XT_TCP_INV_SRCPT), w.spts),
+        dport: range(has(XT_TCP_INV_DSTPT), w.dpts),
+        option: (w.option != 0 || has(XT_TCP_INV_OPTION))
+            .then_some((Not(has(XT_TCP_INV_OPTION)), w.option)),
+        flags: (flags.mask != 0 || flags.set != 0 || has(XT_TCP_INV_FLAGS))
             .then_some((Not(has(XT_TCP_INV_FLAGS)), flags)),
     }))
 }

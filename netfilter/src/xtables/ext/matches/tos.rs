@@ -1,7 +1,8 @@
 //! `-m tos`: `struct xt_tos_match_info` (`linux/netfilter/xt_dscp.h`), 3 bytes.
 
+use super::super::structs::XtTosMatchInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Match, Not};
 use std::fmt;
@@ -40,20 +41,19 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     let Match::Tos(v) = value else {
         return Ok(None);
     };
-    Ok(Some(
-        Build::new()
-            .u8(v.mask)
-            .u8(v.value)
-            .u8(u8::from(v.not.0))
-            .done(),
-    ))
+    Ok(Some(written(&XtTosMatchInfo {
+        tos_mask: v.mask,
+        tos_value: v.value,
+        invert: v.not.0.into(),
+    })))
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+    let w: XtTosMatchInfo = read(b)?;
     Some(Match::Tos(Tos {
-        not: Not(b.u8(2)? != 0),
-        value: b.u8(1)?,
-        mask: b.u8(0)?,
+        not: Not(w.invert != 0),
+        value: w.tos_value,
+        mask: w.tos_mask,
     }))
 }
 

@@ -1,9 +1,10 @@
 //! `-m udp`: `struct xt_udp` (`linux/netfilter/xt_tcpudp.h`), 10 bytes.
 
+use super::super::structs::XtUdp;
 use super::super::{Context, Encoded, Form, Kind, forms};
 use super::tcp::{bounds, inverted, ports, range};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Match, Not, PortRange};
 use std::fmt;
@@ -36,26 +37,20 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     let Match::Udp(v) = value else {
         return Ok(None);
     };
-    let (s0, s1) = bounds(v.sport.as_ref());
-    let (d0, d1) = bounds(v.dport.as_ref());
-    let invert =
-        inverted(v.sport.as_ref(), XT_UDP_INV_SRCPT) | inverted(v.dport.as_ref(), XT_UDP_INV_DSTPT);
-    Ok(Some(
-        Build::new()
-            .u16(s0)
-            .u16(s1)
-            .u16(d0)
-            .u16(d1)
-            .u8(invert)
-            .done(),
-    ))
+    Ok(Some(written(&XtUdp {
+        spts: bounds(v.sport.as_ref()),
+        dpts: bounds(v.dport.as_ref()),
+        invflags: inverted(v.sport.as_ref(), XT_UDP_INV_SRCPT)
+            | inverted(v.dport.as_ref(), XT_UDP_INV_DSTPT),
+        ..zeroed()
+    })))
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Match> {
-    let invert = b.u8(8)?;
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+    let w: XtUdp = read(b)?;
     Some(Match::Udp(Udp {
-        sport: range(invert & XT_UDP_INV_SRCPT != 0, b.u16(0)?, b.u16(2)?),
-        dport: range(invert & XT_UDP_INV_DSTPT != 0, b.u16(4)?, b.u16(6)?),
+        sport: range(w.invflags & XT_UDP_INV_SRCPT != 0, w.spts),
+        dport: range(w.invflags & XT_UDP_INV_DSTPT != 0, w.dpts),
     }))
 }
 

@@ -1,11 +1,12 @@
 //! `-j CONNMARK`: `struct xt_connmark_tginfo1` and `2` (`linux/netfilter/xt_connmark.h`), 13 and 15 bytes.
 //! Revision 2 can also shift the mark; weir keeps rules that do so as raw bytes.
 
+use super::super::structs::{XtConnmarkTginfo1, XtConnmarkTginfo2};
 use super::super::{Context, Encoded, Form, Kind, forms};
 use super::mark::xmark;
 use crate::xtables::Target;
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
 
 pub(crate) const KIND: Kind<Target> = Kind {
@@ -35,18 +36,32 @@ fn encode(value: &Target, form: Form, _: &Context<'_>) -> Encoded {
         Target::RestoreMark { nfmask, ctmask } => (0, ctmask, nfmask, XT_CONNMARK_RESTORE),
         _ => return Ok(None),
     };
-    let wire = Build::new().u32(ctmark).u32(ctmask).u32(nfmask);
-    let wire = if form.revision == 1 {
-        wire
-    } else {
-        wire.zeros(2)
-    };
-    Ok(Some(wire.u8(mode).done()))
+    Ok(Some(match form.revision {
+        1 => written(&XtConnmarkTginfo1 {
+            ctmark,
+            ctmask,
+            nfmask,
+            mode,
+            ..zeroed()
+        }),
+        _ => written(&XtConnmarkTginfo2 {
+            ctmark,
+            ctmask,
+            nfmask,
+            mode,
+            ..zeroed()
+        }),
+    }))
 }
 
-fn decode(form: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Target> {
-    let (ctmark, ctmask, nfmask) = (b.u32(0)?, b.u32(4)?, b.u32(8)?);
-    match b.u8(if form.revision == 1 { 12 } else { 14 })? {
+fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
+    let w: XtConnmarkTginfo1 = read(b)?;
+    let (ctmark, ctmask, nfmask) = (w.ctmark, w.ctmask, w.nfmask);
+    let mode = match form.revision {
+        1 => w.mode,
+        _ => read(b).map(|w: XtConnmarkTginfo2| w.mode)?,
+    };
+    match mode {
         XT_CONNMARK_SET => Some(Target::SetConnXmark {
             value: ctmark,
             mask: ctmask,

@@ -1,10 +1,11 @@
 //! `-j CT` and its alias `-j NOTRACK`: `struct xt_ct_target_info_v1` (`linux/netfilter/xt_CT.h`), 72 bytes, the last
 //! 8 of which are private to the kernel; the older `struct xt_ct_target_info` has 40.
 
+use super::super::structs::{XtCtTargetInfo, XtCtTargetInfoV1};
 use super::super::{Context, Encoded, Form, Kind, Quoted, comma_separated, forms};
 use crate::xtables::Target;
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{name_field, name_of, read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};
 use std::fmt;
 
@@ -135,34 +136,40 @@ fn encode(target: &Target, form: Form, _: &Context<'_>) -> Encoded {
         return Ok(None);
     }
     let zone = v.zone.and_then(|z| z.id).unwrap_or(0);
-    let wire = Build::new()
-        .u16(flags)
-        .u16(zone)
-        .u32(v.events)
-        .u32(v.expect_events);
-    let wire = wire
-        .name(&v.helper, 16)
-        .ok_or("a helper's name has at most 15 bytes")?;
-    let wire = match form.revision {
-        0 => wire.zeros(4),
-        _ => wire
-            .name(&v.timeout, 32)
-            .ok_or("a timeout policy's name has at most 31 bytes")?
-            .zeros(4),
-    };
-    Ok(Some(wire.zeros(8).done()))
+    let helper = name_field(&v.helper).ok_or("a helper's name has at most 15 bytes")?;
+    let timeout = name_field(&v.timeout).ok_or("a timeout policy's name has at most 31 bytes")?;
+    let (ct_events, exp_events) = (v.events, v.expect_events);
+    Ok(Some(match form.revision {
+        0 => written(&XtCtTargetInfo {
+            flags,
+            zone,
+            ct_events,
+            exp_events,
+            helper,
+            ..zeroed()
+        }),
+        _ => written(&XtCtTargetInfoV1 {
+            flags,
+            zone,
+            ct_events,
+            exp_events,
+            helper,
+            timeout,
+            ..zeroed()
+        }),
+    }))
 }
 
-fn decode(form: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Target> {
-    let (flags, id) = (b.u16(0)?, b.u16(2)?);
-    let has = |bit| flags & bit != 0;
+fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
+    let w: XtCtTargetInfo = read(b)?;
+    let has = |bit| w.flags & bit != 0;
     let direction = match (has(XT_CT_ZONE_DIR_ORIG), has(XT_CT_ZONE_DIR_REPL)) {
         (true, false) => Some(Direction::Original),
         (false, true) => Some(Direction::Reply),
         _ => None,
     };
     let by_mark = has(XT_CT_ZONE_MARK);
-    let zoned = id != 0 || by_mark || direction.is_some();
+    let zoned = w.zone != 0 || by_mark || direction.is_some();
     let v = Ct {
         notrack: match (has(XT_CT_NOTRACK), has(XT_CT_NOTRACK_ALIAS)) {
             (true, true) => Notrack::Alias,
@@ -170,17 +177,16 @@ fn decode(form: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Target> {
             _ => Notrack::No,
         },
         zone: zoned.then_some(Zone {
-            id: (!by_mark).then_some(id),
+            id: (!by_mark).then_some(w.zone),
             direction,
         }),
-        helper: b.name(12, 16)?,
-        timeout: if form.revision == 0 {
-            String::new()
-        } else {
-            b.name(28, 32)?
+        helper: name_of(&w.helper)?,
+        timeout: match form.revision {
+            0 => String::new(),
+            _ => name_of(&read::<XtCtTargetInfoV1>(b)?.timeout)?,
         },
-        events: b.u32(4)?,
-        expect_events: b.u32(8)?,
+        events: w.ct_events,
+        expect_events: w.exp_events,
     };
     Some(shortest(v))
 }

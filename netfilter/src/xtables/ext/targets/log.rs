@@ -1,9 +1,10 @@
 //! `-j LOG`: `struct xt_log_info` (`linux/netfilter/xt_LOG.h`), 32 bytes.
 
+use super::super::structs::XtLogInfo;
 use super::super::{Context, Encoded, Form, Kind, Quoted, forms};
 use crate::xtables::Target;
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{name_field, name_of, read, written};
 use crate::xtables::text::{Complaint, Given};
 use std::fmt;
 
@@ -68,18 +69,19 @@ fn encode(target: &Target, _: Form, _: &Context<'_>) -> Encoded {
     if v.level > 7 || v.flags & !known != 0 {
         return Err("a level is 0 to 7, and flags are those of XT_LOG_*".into());
     }
-    let wire = Build::new().u8(v.level).u8(v.flags).name(&v.prefix, 30);
-    Ok(Some(
-        wire.ok_or("a prefix has at most 29 bytes; shorten it")?
-            .done(),
-    ))
+    Ok(Some(written(&XtLogInfo {
+        level: v.level,
+        logflags: v.flags,
+        prefix: name_field(&v.prefix).ok_or("a prefix has at most 29 bytes; shorten it")?,
+    })))
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Target> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
+    let w: XtLogInfo = read(b)?;
     Some(Target::Log(Log {
-        level: b.u8(0)?,
-        flags: b.u8(1)?,
-        prefix: b.name(2, 30)?,
+        level: w.level,
+        flags: w.logflags,
+        prefix: name_of(&w.prefix)?,
     }))
 }
 

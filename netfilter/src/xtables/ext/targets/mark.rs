@@ -1,8 +1,9 @@
 //! `-j MARK`: `struct xt_mark_tginfo2` (`linux/netfilter/xt_mark.h`), 8 bytes.
 
+use super::super::structs::XtMarkTginfo2;
 use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::Target;
-use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
 
 pub(crate) const KIND: Kind<Target> = Kind {
@@ -21,16 +22,17 @@ pub(crate) const KIND: Kind<Target> = Kind {
 };
 
 fn encode(value: &Target, _: Form, _: &Context<'_>) -> Encoded {
-    let Target::SetXmark { value, mask } = value else {
+    let Target::SetXmark { value, mask } = *value else {
         return Ok(None);
     };
-    Ok(Some(Build::new().u32(*value).u32(*mask).done()))
+    Ok(Some(written(&XtMarkTginfo2 { mark: value, mask })))
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Target> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
+    let w: XtMarkTginfo2 = read(b)?;
     Some(Target::SetXmark {
-        value: b.u32(0)?,
-        mask: b.u32(4)?,
+        value: w.mark,
+        mask: w.mask,
     })
 }
 

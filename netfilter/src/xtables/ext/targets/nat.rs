@@ -2,10 +2,11 @@
 //! `struct nf_nat_ipv4_multi_range_compat`, 20 bytes, where the revision is 0 and the family IPv4;
 //! `struct nf_nat_range`, 40 bytes; and, in revision 2, `struct nf_nat_range2`, 48 bytes.
 
+use super::super::structs::{NfNatIpv4MultiRangeCompat, NfNatRange, NfNatRange2};
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::net::Address;
 use crate::xtables::raw::*;
+use crate::xtables::structs::{InetAddr, read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Target, XtFamily};
 use std::fmt;
@@ -172,31 +173,40 @@ fn encode(target: &Target, kind: NatKind, form: Form, cx: &Context<'_>) -> Encod
     ] {
         flags |= if is { bit } else { 0 };
     }
-    let ports = v.ports.as_ref().map_or((0, 0), |p| (*p.start(), *p.end()));
+    let proto = v
+        .ports
+        .as_ref()
+        .map_or([0, 0], |p| [*p.start(), *p.end()])
+        .map(Into::into);
     let ends = v.addresses.as_ref().map(|a| [*a.start(), *a.end()]);
-    let old = cx.family == XtFamily::Ip && form.revision == 0;
-    let mut wire = if old {
-        Build::new().u32(1)
-    } else {
-        Build::new()
-    };
-    wire = wire.u32(flags);
-    wire = match (ends, old) {
-        (None, _) => wire.zeros(if old { 8 } else { 32 }),
-        (Some(ends), true) => ends.into_iter().fold(wire, Build::address),
-        (Some(ends), false) => ends.into_iter().fold(wire, Build::union_address),
-    };
-    wire = wire.be16(ports.0).be16(ports.1);
-    if form.revision == 2 {
-        wire = wire.be16(v.base_port.unwrap_or(0));
-    }
-    Ok(Some(wire.done()))
+    let addr = ends.map_or([InetAddr::ANY; 2], |ends| ends.map(InetAddr::from));
+    Ok(Some(match (form.revision, cx.family) {
+        (0, XtFamily::Ip) => written(&NfNatIpv4MultiRangeCompat {
+            rangesize: 1,
+            flags,
+            ip: addr.map(InetAddr::v4),
+            proto,
+        }),
+        (2, _) => written(&NfNatRange2 {
+            flags,
+            addr,
+            proto,
+            base_proto: v.base_port.unwrap_or(0).into(),
+            ..zeroed()
+        }),
+        _ => written(&NfNatRange { flags, addr, proto }),
+    }))
 }
 
-fn decode(kind: NatKind, form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Target> {
-    let old = cx.family == XtFamily::Ip && form.revision == 0;
-    let (flags_at, first, last, ports) = if old { (4, 8, 12, 16) } else { (0, 4, 20, 36) };
-    let flags = b.u32(flags_at)?;
+fn decode(kind: NatKind, form: Form, b: &[u8], cx: &Context<'_>) -> Option<Target> {
+    let (flags, addr, proto) = match (form.revision, cx.family) {
+        (0, XtFamily::Ip) => {
+            let w: NfNatIpv4MultiRangeCompat = read(b)?;
+            let addr = w.ip.map(|a| IpAddr::from(a).into());
+            (w.flags, addr, w.proto)
+        }
+        _ => read(b).map(|w: NfNatRange| (w.flags, w.addr, w.proto))?,
+    };
     let has = |bit| flags & bit != 0;
     let mut v = Nat {
         random: has(NF_NAT_RANGE_PROTO_RANDOM),
@@ -205,13 +215,15 @@ fn decode(kind: NatKind, form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<T
         ..Nat::new(kind)
     };
     if has(NF_NAT_RANGE_MAP_IPS) {
-        v.addresses = Some(b.address(first, cx.family)?..=b.address(last, cx.family)?);
+        let [first, last] = addr.map(|a: InetAddr| a.ip(cx.family));
+        v.addresses = Some(first..=last);
     }
     if has(NF_NAT_RANGE_PROTO_SPECIFIED) {
-        v.ports = Some(b.be16(ports)?..=b.be16(ports + 2)?);
+        let [first, last] = proto.map(u16::from);
+        v.ports = Some(first..=last);
     }
     if has(NF_NAT_RANGE_PROTO_OFFSET) {
-        v.base_port = Some(b.be16(40)?);
+        v.base_port = Some(read::<NfNatRange2>(b)?.base_proto.into());
     }
     Some(shortest(v))
 }

@@ -1,9 +1,10 @@
 //! `-j NFLOG`: `struct xt_nflog_info` (`linux/netfilter/xt_NFLOG.h`), 76 bytes.
 
+use super::super::structs::XtNflogInfo;
 use super::super::{Context, Encoded, Form, Kind, Quoted, forms};
 use crate::xtables::Target;
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{name_field, name_of, read, written};
 use crate::xtables::text::{Complaint, Given};
 use std::fmt;
 
@@ -47,27 +48,25 @@ fn encode(target: &Target, _: Form, _: &Context<'_>) -> Encoded {
     } else {
         0
     };
-    let wire = Build::new()
-        .u32(v.size.unwrap_or(v.range))
-        .u16(v.group)
-        .u16(v.threshold)
-        .u16(flags);
-    let wire = wire.zeros(2).name(&v.prefix, 64);
-    Ok(Some(
-        wire.ok_or("a prefix has at most 63 bytes; shorten it")?
-            .done(),
-    ))
+    Ok(Some(written(&XtNflogInfo {
+        len: v.size.unwrap_or(v.range),
+        group: v.group,
+        threshold: v.threshold,
+        flags,
+        pad: 0,
+        prefix: name_field(&v.prefix).ok_or("a prefix has at most 63 bytes; shorten it")?,
+    })))
 }
 
-fn decode(_: Form, b: Bytes<'_>, _: &Context<'_>) -> Option<Target> {
-    let length = b.u32(0)?;
-    let is_size = b.u16(8)? & XT_NFLOG_F_COPY_LEN != 0;
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Target> {
+    let w: XtNflogInfo = read(b)?;
+    let is_size = w.flags & XT_NFLOG_F_COPY_LEN != 0;
     Some(Target::Nflog(Nflog {
-        group: b.u16(4)?,
-        prefix: b.name(12, 64)?,
-        size: is_size.then_some(length),
-        range: if is_size { 0 } else { length },
-        threshold: b.u16(6)?,
+        group: w.group,
+        prefix: name_of(&w.prefix)?,
+        size: is_size.then_some(w.len),
+        range: if is_size { 0 } else { w.len },
+        threshold: w.threshold,
     }))
 }
 

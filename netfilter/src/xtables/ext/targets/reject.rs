@@ -1,9 +1,10 @@
 //! `-j REJECT`: `struct ipt_reject_info` (`linux/netfilter_ipv4/ipt_REJECT.h`) and `struct ip6t_reject_info`
 //! (`linux/netfilter_ipv6/ip6t_REJECT.h`): one number each, with different numbering.
 
+use super::super::structs::IptRejectInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Target, XtFamily};
 
@@ -139,14 +140,14 @@ fn encode(target: &Target, _: Form, cx: &Context<'_>) -> Encoded {
             cx.family
         )
     })?;
-    Ok(Some(Build::new().u32(number.2).done()))
+    Ok(Some(written(&IptRejectInfo { with: number.2 })))
 }
 
-fn decode(_: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Target> {
-    let number = b.u32(0)?;
+fn decode(_: Form, b: &[u8], cx: &Context<'_>) -> Option<Target> {
+    let w: IptRejectInfo = read(b)?;
     table(cx.family)
         .iter()
-        .find(|(.., n)| *n == number)
+        .find(|(.., n)| *n == w.with)
         .map(|(r, ..)| Target::Reject(*r))
 }
 

@@ -1,9 +1,10 @@
 //! `-j SET`: `struct xt_set_info_target_v1` to `v3` (`linux/netfilter/xt_set.h`): 8, 16 and 20 bytes.
 
 use super::super::matches::set::{SetRef, parse_set, set_info, set_ref};
+use super::super::structs::{XtSetInfo, XtSetInfoTargetV1, XtSetInfoTargetV2, XtSetInfoTargetV3};
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
 use crate::xtables::raw::*;
+use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Not, Target};
 use std::fmt;
@@ -65,51 +66,58 @@ fn encode(target: &Target, form: Form, cx: &Context<'_>) -> Encoded {
     {
         return Ok(None);
     }
-    let mut wire = Build::new();
-    let sets = [&v.add, &v.del, &v.map];
-    for set in sets
-        .into_iter()
-        .take(if form.revision == 3 { 3 } else { 2 })
-    {
-        let (index, dim, flags) = match set {
-            Some(set) => set_info(set, Not(false), cx)?,
-            None => (IPSET_INVALID_ID, 0, 0),
-        };
-        wire = wire.u16(index).u8(dim).u8(flags);
-    }
-    if form.revision >= 2 {
-        let exist = if v.exist { IPSET_FLAG_EXIST } else { 0 };
-        wire = wire
-            .u32(exist | v.map_flags)
-            .u32(v.timeout.unwrap_or(u32::MAX));
-    }
-    Ok(Some(wire.done()))
+    let info = |set: &Option<SetRef>| match set {
+        Some(set) => set_info(set, Not(false), cx),
+        None => Ok(NO_SET),
+    };
+    let (add_set, del_set, map_set) = (info(&v.add)?, info(&v.del)?, info(&v.map)?);
+    let flags = v.map_flags | if v.exist { IPSET_FLAG_EXIST } else { 0 };
+    let timeout = v.timeout.unwrap_or(u32::MAX);
+    Ok(Some(match form.revision {
+        1 => written(&XtSetInfoTargetV1 { add_set, del_set }),
+        2 => written(&XtSetInfoTargetV2 {
+            add_set,
+            del_set,
+            flags,
+            timeout,
+        }),
+        _ => written(&XtSetInfoTargetV3 {
+            add_set,
+            del_set,
+            map_set,
+            flags,
+            timeout,
+        }),
+    }))
 }
 
-fn decode(form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Target> {
-    let set = |at: usize| match b.u16(at)? {
+fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Target> {
+    let w: XtSetInfoTargetV1 = read(b)?;
+    let (map_set, flags, timeout) = match form.revision {
+        1 => (NO_SET, 0, u32::MAX),
+        2 => read(b).map(|w: XtSetInfoTargetV2| (NO_SET, w.flags, w.timeout))?,
+        _ => read(b).map(|w: XtSetInfoTargetV3| (w.map_set, w.flags, w.timeout))?,
+    };
+    let set = |set: XtSetInfo| match set.index {
         IPSET_INVALID_ID => Some(None),
-        index => set_ref(index, b.u8(at + 2)?, b.u8(at + 3)?, cx).map(Some),
+        _ => set_ref(set, cx).map(Some),
     };
-    let mut v = SetTarget {
-        add: set(0)?,
-        del: set(4)?,
-        ..SetTarget::default()
-    };
-    let at = match form.revision {
-        1 => return Some(Target::Set(v)),
-        2 => 8,
-        _ => 12,
-    };
-    if form.revision == 3 {
-        v.map = set(8)?;
-    }
-    let flags = b.u32(at)?;
-    v.exist = flags & IPSET_FLAG_EXIST != 0;
-    v.map_flags = flags & !IPSET_FLAG_EXIST;
-    v.timeout = Some(b.u32(at + 4)?).filter(|t| *t != u32::MAX);
-    Some(Target::Set(v))
+    Some(Target::Set(SetTarget {
+        add: set(w.add_set)?,
+        del: set(w.del_set)?,
+        map: set(map_set)?,
+        exist: flags & IPSET_FLAG_EXIST != 0,
+        map_flags: flags & !IPSET_FLAG_EXIST,
+        timeout: Some(timeout).filter(|t| *t != u32::MAX),
+    }))
 }
+
+/// In the place of a set that is not given.
+const NO_SET: XtSetInfo = XtSetInfo {
+    index: IPSET_INVALID_ID,
+    dim: 0,
+    flags: 0,
+};
 
 impl fmt::Display for SetTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,8 +1,9 @@
 //! `-j TPROXY`: `struct xt_tproxy_target_info_v1` (`linux/netfilter/xt_TPROXY.h`), 28 bytes, or the older
 //! `struct xt_tproxy_target_info`, 16 bytes, only IPv4.
 
+use super::super::structs::{XtTproxyTargetInfo, XtTproxyTargetInfoV1};
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::bytes::{Build, Bytes};
+use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
 use crate::xtables::{Target, XtFamily};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -29,26 +30,48 @@ fn encode(value: &Target, form: Form, cx: &Context<'_>) -> Encoded {
     else {
         return Ok(None);
     };
-    if on_ip.is_ipv4() != (cx.family == XtFamily::Ip) {
-        return Err(format!(
-            "--on-ip {on_ip} is no address of {}; give one of its family",
-            cx.family
-        ));
-    }
-    let wire = Build::new().u32(*mask).u32(*mark);
-    let wire = match form.revision {
-        0 => wire.address(*on_ip),
-        _ => wire.union_address(*on_ip),
-    };
-    Ok(Some(wire.be16(*on_port).done()))
+    let (mark_mask, mark_value, lport) = (*mask, *mark, (*on_port).into());
+    Ok(Some(match (*on_ip, form.revision, cx.family) {
+        (IpAddr::V4(ip), 0, XtFamily::Ip) => written(&XtTproxyTargetInfo {
+            mark_mask,
+            mark_value,
+            laddr: ip.octets(),
+            lport,
+            ..zeroed()
+        }),
+        (IpAddr::V4(_), _, XtFamily::Ip) | (IpAddr::V6(_), _, XtFamily::Ip6) => {
+            written(&XtTproxyTargetInfoV1 {
+                mark_mask,
+                mark_value,
+                laddr: (*on_ip).into(),
+                lport,
+                ..zeroed()
+            })
+        }
+        (_, _, family) => {
+            return Err(format!(
+                "--on-ip {on_ip} is no address of {family}; give one of its family"
+            ));
+        }
+    }))
 }
 
-fn decode(form: Form, b: Bytes<'_>, cx: &Context<'_>) -> Option<Target> {
+fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Target> {
+    if form.revision == 0 {
+        let w: XtTproxyTargetInfo = read(b)?;
+        return Some(Target::Tproxy {
+            mask: w.mark_mask,
+            mark: w.mark_value,
+            on_ip: Ipv4Addr::from(w.laddr).into(),
+            on_port: w.lport.into(),
+        });
+    }
+    let w: XtTproxyTargetInfoV1 = read(b)?;
     Some(Target::Tproxy {
-        mask: b.u32(0)?,
-        mark: b.u32(4)?,
-        on_ip: b.address(8, cx.family)?,
-        on_port: b.be16(if form.revision == 0 { 12 } else { 24 })?,
+        mask: w.mark_mask,
+        mark: w.mark_value,
+        on_ip: w.laddr.ip(cx.family),
+        on_port: w.lport.into(),
     })
 }
 
