@@ -42,6 +42,7 @@
 pub mod conntrack;
 mod converge;
 mod diff;
+mod features;
 pub mod ipset;
 pub mod nft;
 pub mod probe;

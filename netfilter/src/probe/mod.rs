@@ -15,68 +15,11 @@
 //! with their configuration options are in [`modules::MODULES`]. [`needs`] derives the rows that given rules need.
 
 pub mod ipset;
-mod kernel;
-pub mod modules;
 pub mod needs;
 pub mod nft;
 pub mod xtables;
 
-pub use kernel::{Loading, RunningKernel};
-
-use weir_netlink::Error;
-
-/// The three answers. The text holds the revisions, the kernel's error, or the reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The kernel did it.
-    Have(String),
-    /// The kernel lacks the feature.
-    Lack(String),
-    /// It could not be determined.
-    Unknown(String),
-}
-
-impl Answer {
-    /// Whether the kernel did it.
-    #[must_use]
-    pub fn is_have(&self) -> bool {
-        matches!(self, Self::Have(_))
-    }
-
-    /// Whether the kernel lacks the feature.
-    #[must_use]
-    pub fn is_lack(&self) -> bool {
-        matches!(self, Self::Lack(_))
-    }
-
-    /// `have`, `lack`, `could not tell`.
-    #[must_use]
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Have(_) => "have",
-            Self::Lack(_) => "lack",
-            Self::Unknown(_) => "could not tell",
-        }
-    }
-
-    /// The text of the answer.
-    #[must_use]
-    pub fn detail(&self) -> &str {
-        match self {
-            Self::Have(text) | Self::Lack(text) | Self::Unknown(text) => text,
-        }
-    }
-
-    /// The answer of a trial: an errno in `absent` is [`Answer::Lack`]; any other failure is [`Answer::Unknown`].
-    #[must_use]
-    pub fn of(trial: Result<String, Error>, absent: &[i32]) -> Self {
-        match trial {
-            Ok(detail) => Self::Have(detail),
-            Err(e) if e.errno().is_some_and(|n| absent.contains(&n)) => Self::Lack(e.to_string()),
-            Err(e) => Self::Unknown(e.to_string()),
-        }
-    }
-}
+pub use crate::features::{Answer, Loading, RunningKernel, modules};
 
 /// One feature: a row of a table.
 #[derive(Clone, Copy, Debug)]
@@ -164,15 +107,7 @@ pub fn finding(
     gives: &str,
     (since, instead): (&'static str, &'static str),
 ) -> Finding {
-    let given: Vec<_> = gives.split_whitespace().filter_map(modules::find).collect();
-    let mut options: Vec<&'static str> = given.iter().map(|m| m.option).collect();
-    options.dedup();
-    // A module that has been merged into a larger one cannot be loaded.
-    let modules = given
-        .iter()
-        .filter(|m| m.merged == (0, 0))
-        .map(|m| m.name)
-        .collect();
+    let (options, modules) = crate::features::names(gives);
     Finding {
         area,
         feature,

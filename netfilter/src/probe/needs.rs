@@ -3,7 +3,7 @@
 //! Derived from the rules themselves, so nothing can be used here and forgotten there. The choice of an engine, the
 //! report on a kernel and the text of a refusal use the same rows.
 
-use super::{Answer, Finding, RunningKernel, finding, nft, xtables};
+use super::{Finding, RunningKernel, nft, xtables};
 use crate::nft::expr::Expr;
 use crate::nft::{CtKey, Element, ElementKey, MetaKey, Operand, Statement};
 use crate::xtables::{Ruleset, XtFamily};
@@ -28,19 +28,6 @@ impl Finding {
         };
         format!("{}{modules}", self.options.join(" "))
     }
-}
-
-/// What provides an expression of nf_tables, as in [`Finding::given_by`]. `None` if every nf_tables has it.
-#[must_use]
-pub fn of_expression(name: &str) -> Option<String> {
-    let is_it = |row: &&super::Row<nft::Trial>| {
-        let feature = row.feature.strip_prefix("expression ");
-        feature == Some(name) && !row.needs.is_empty()
-    };
-    let row = nft::ROWS.iter().find(is_it)?;
-    let lacking = Answer::Lack(String::new());
-    let feature = row.feature.to_owned();
-    Some(finding(nft::AREA, feature, lacking, row.needs, ("", "")).given_by())
 }
 
 /// The needs of tables, chains, rules and sets of nf_tables.

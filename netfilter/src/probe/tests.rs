@@ -171,12 +171,50 @@ fn every_module_that_a_row_needs_is_in_the_table() {
 
 #[test]
 fn every_known_expression_is_asked_for() {
-    for name in crate::nft::expr::Expr::NAMES {
+    // They need another object first: a flowtable on a device, and a counter or quota with a name.
+    let untried = ["flow_offload", "objref"];
+    for name in crate::nft::expr::Expr::KNOWN {
+        let feature = format!("expression {name}");
+        let row = crate::features::expressions::find(&feature);
+        let row = row.unwrap_or_else(|| panic!("{name} has no row"));
+        for module in row.needs.split_whitespace() {
+            assert!(modules::find(module).is_some(), "{module} has no option");
+        }
+        assert!(!row.since.is_empty(), "{name}");
+        let is_tried = nft::ROWS.iter().any(|r| r.feature == feature);
+        assert_ne!(is_tried, untried.contains(name), "{name}");
+    }
+    let tried = nft::ROWS.iter().map(|r| r.feature);
+    for feature in tried.filter(|f| f.starts_with("expression ") && *f != "expression match") {
+        let found = crate::features::expressions::find(feature);
+        assert!(found.is_some(), "{feature}");
+    }
+}
+
+#[test]
+fn every_extension_is_asked_for_in_its_families() {
+    use crate::features::extensions::find;
+    let known: HashSet<_> = crate::xtables::extensions().into_iter().collect();
+    for (family, part, name) in &known {
+        let row = find((*part).into(), name).unwrap_or_else(|| panic!("{part} {name}: no row"));
+        let ipv6 = *family == crate::xtables::XtFamily::Ip6;
         assert!(
-            nft::ROWS
-                .iter()
-                .any(|r| r.feature == format!("expression {name}")),
-            "{name}"
+            row.needs(ipv6).is_some(),
+            "{part} {name} has no module for {family}"
         );
+    }
+}
+
+#[test]
+fn every_type_of_set_is_asked_for_with_its_module() {
+    for kind in crate::ipset::SetType::all() {
+        let rows = ipset::ROWS.iter().filter(|r| r.probe.name == kind.name());
+        let rows: Vec<_> = rows.collect();
+        // Hashes of addresses have one of each family; hardware addresses, bitmaps and lists one.
+        assert_eq!(rows.len(), if kind.has_family() { 2 } else { 1 }, "{kind}");
+        for row in rows {
+            let named = format!("module {}, ", row.needs);
+            assert!(kind.module().starts_with(&named), "{kind}: {}", row.needs);
+        }
     }
 }

@@ -9,6 +9,8 @@
 //! throwaway namespace.
 
 use super::{Answer, Finding, RunningKernel, finding};
+pub use crate::features::extensions::{ROWS, XtObject, XtRow, guard};
+use crate::features::extensions::{base, find};
 use crate::xtables::raw::INFO_SIZE;
 use crate::xtables::raw::IPT_SO_GET_INFO;
 use crate::xtables::{Form, Part, XtFamily, revision_request};
@@ -30,137 +32,15 @@ const ABSENT: &[i32] = &[
     libc::EOPNOTSUPP,
 ];
 
-/// The kind of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XtObject {
-    /// A built-in table.
-    Table,
-    /// `-m`
-    Match,
-    /// `-j`
-    Target,
-}
-
-/// One row: a table, match or target, for both families.
-#[derive(Clone, Copy, Debug)]
-pub struct XtRow {
-    /// What it is.
-    pub kind: XtObject,
-    /// Its name in the kernel.
-    pub name: &'static str,
-    /// Modules for IPv4; empty where the family has none.
-    pub v4: &'static str,
-    /// Modules for IPv6.
-    pub v6: &'static str,
-    /// The substitute where it is missing.
-    pub instead: &'static str,
-}
-
-const fn table(name: &'static str, v4: &'static str, v6: &'static str) -> XtRow {
-    XtRow {
-        kind: XtObject::Table,
-        name,
-        v4,
-        v6,
-        instead: "nf_tables (--engine nft)",
-    }
-}
-
-const fn extension(
-    kind: XtObject,
-    name: &'static str,
-    v4: &'static str,
-    v6: &'static str,
-) -> XtRow {
-    XtRow {
-        kind,
-        name,
-        v4,
-        v6,
-        instead: "nf_tables (--engine nft)",
-    }
-}
-
-const M: XtObject = XtObject::Match;
-const T: XtObject = XtObject::Target;
-
-/// Every table, match and target.
-#[rustfmt::skip]
-pub const ROWS: &[XtRow] = &[
-    table("filter", "xtables_legacy iptable_filter", "xtables_legacy ip6table_filter"),
-    table("mangle", "xtables_legacy iptable_mangle", "xtables_legacy ip6table_mangle"),
-    table("nat", "xtables_legacy iptable_nat nf_nat", "xtables_legacy ip6table_nat nf_nat"),
-    table("raw", "xtables_legacy iptable_raw", "xtables_legacy ip6table_raw"),
-    table("security", "xtables_legacy iptable_security", "xtables_legacy ip6table_security"),
-    extension(M, "addrtype", "xt_addrtype", "xt_addrtype"),
-    extension(M, "comment", "xt_comment", "xt_comment"),
-    extension(M, "connmark", "xt_connmark", "xt_connmark"),
-    extension(M, "conntrack", "xt_conntrack", "xt_conntrack"),
-    extension(M, "dscp", "xt_dscp", "xt_dscp"),
-    extension(M, "icmp", "xt_tcpudp", ""),
-    extension(M, "icmp6", "", "xt_tcpudp"),
-    extension(M, "iprange", "xt_iprange", "xt_iprange"),
-    extension(M, "limit", "xt_limit", "xt_limit"),
-    extension(M, "mark", "xt_mark", "xt_mark"),
-    extension(M, "multiport", "xt_multiport", "xt_multiport"),
-    extension(M, "owner", "xt_owner", "xt_owner"),
-    extension(M, "physdev", "xt_physdev", "xt_physdev"),
-    extension(M, "pkttype", "xt_pkttype", "xt_pkttype"),
-    extension(M, "set", "xt_set", "xt_set"),
-    extension(M, "socket", "xt_socket", "xt_socket"),
-    extension(M, "state", "xt_state", "xt_state"),
-    extension(M, "statistic", "xt_statistic", "xt_statistic"),
-    extension(M, "tcp", "xt_tcpudp", "xt_tcpudp"),
-    extension(M, "tos", "xt_dscp", "xt_dscp"),
-    extension(M, "u32", "xt_u32", "xt_u32"),
-    extension(M, "udp", "xt_tcpudp", "xt_tcpudp"),
-    extension(T, "CONNMARK", "xt_connmark", "xt_connmark"),
-    extension(T, "CT", "xt_CT", "xt_CT"),
-    extension(T, "DNAT", "xt_nat", "xt_nat"),
-    extension(T, "LOG", "xt_LOG", "xt_LOG"),
-    extension(T, "MARK", "xt_mark", "xt_mark"),
-    extension(T, "MASQUERADE", "xt_MASQUERADE", "xt_MASQUERADE"),
-    extension(T, "NFLOG", "xt_NFLOG", "xt_NFLOG"),
-    extension(T, "REDIRECT", "xt_REDIRECT", "xt_REDIRECT"),
-    extension(T, "REJECT", "ipt_REJECT", "ip6t_REJECT"),
-    extension(T, "SET", "xt_set", "xt_set"),
-    extension(T, "SNAT", "xt_nat", "xt_nat"),
-    extension(T, "TPROXY", "xt_TPROXY", "xt_TPROXY"),
-];
-
-impl XtRow {
-    /// The name in findings: `table ip nat`, `match ip6 owner`.
-    #[must_use]
-    pub fn feature(&self, ipv6: bool) -> String {
-        let kind = match self.kind {
-            XtObject::Table => "table",
-            XtObject::Match => "match",
-            XtObject::Target => "target",
-        };
-        format!("{kind} {} {}", if ipv6 { "ip6" } else { "ip" }, self.name)
-    }
-
-    /// Modules for the family; `None` if the family has no such feature.
-    #[must_use]
-    pub fn needs(&self, ipv6: bool) -> Option<&'static str> {
-        Some(if ipv6 { self.v6 } else { self.v4 }).filter(|n| !n.is_empty())
-    }
-
-    fn with(&self, ipv6: bool, answer: Answer) -> Option<Finding> {
-        let needs = self.needs(ipv6)?;
-        Some(finding(
-            AREA,
-            self.feature(ipv6),
-            answer,
-            needs,
-            ("", self.instead),
-        ))
-    }
-}
-
-/// Modules that every request of a family needs.
-const fn base(ipv6: bool) -> &'static str {
-    if ipv6 { "ipv6 ip6_tables" } else { "ip_tables" }
+fn with(row: &XtRow, ipv6: bool, answer: Answer) -> Option<Finding> {
+    let needs = row.needs(ipv6)?;
+    Some(finding(
+        AREA,
+        row.feature(ipv6),
+        answer,
+        needs,
+        ("", row.instead),
+    ))
 }
 
 /// Tries every row, IPv4 first, in the network namespace of the calling thread, which must be a throwaway one.
@@ -184,33 +64,17 @@ pub fn features_of(kernel: &RunningKernel, wanted: impl Fn(&str) -> bool) -> Vec
                 Ok(socket) => Answer::of(ask(socket, row, ipv6), ABSENT),
                 Err(why) => why.clone(),
             });
-            findings.extend(row.with(ipv6, answer));
+            findings.extend(with(row, ipv6, answer));
         }
     }
     findings
-}
-
-/// The answer instead of a request that could load a module; `None` when it can be sent. An extension without a row
-/// is assumed to have the usual module name.
-#[must_use]
-pub fn guard(kernel: &RunningKernel, kind: XtObject, name: &str, ipv6: bool) -> Option<Answer> {
-    let row = ROWS.iter().find(|r| r.kind == kind && r.name == name);
-    let needs = row.and_then(|r| r.needs(ipv6));
-    let guard = kernel.guard(base(ipv6));
-    guard.or_else(|| match needs {
-        Some(needs) => kernel.guard(needs),
-        None => kernel.guard(&format!("xt_{name}")),
-    })
 }
 
 /// Tries one table, in the network namespace of the calling thread, which must be a throwaway one: the kernel creates
 /// the table there.
 #[must_use]
 pub fn table_answer(kernel: &RunningKernel, name: &str, ipv6: bool) -> Answer {
-    let Some(row) = ROWS
-        .iter()
-        .find(|r| r.kind == XtObject::Table && r.name == name)
-    else {
+    let Some(row) = find(XtObject::Table, name) else {
         return Answer::Lack("there is no such table".to_owned());
     };
     let guard = kernel.guard(base(ipv6));
@@ -226,7 +90,7 @@ pub fn table_answer(kernel: &RunningKernel, name: &str, ipv6: bool) -> Answer {
 pub fn untried(why: &str) -> Vec<Finding> {
     let one = |ipv6| {
         ROWS.iter()
-            .filter_map(move |row| row.with(ipv6, Answer::Unknown(why.to_owned())))
+            .filter_map(move |row| with(row, ipv6, Answer::Unknown(why.to_owned())))
     };
     one(false).chain(one(true)).collect()
 }

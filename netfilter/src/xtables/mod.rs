@@ -41,6 +41,8 @@ pub use engine::{
     Checked, Ownership, Removed, Snapshot, TableId, Transaction, Writers, XtApplied, XtEngine,
     XtOp, XtOutline, XtSizes, XtSockets, XtTransport, plan, plan_restore,
 };
+#[cfg(test)]
+pub(crate) use ext::extensions;
 pub use ext::matches::{
     addrtype::{Addrtype, LimitIface},
     comment::Comment,

@@ -1,11 +1,11 @@
 //! Explains a refused batch: which operation, which attribute, what the kernel lacks.
 
 use super::NftOp;
+use crate::features::expressions::given_by;
 use crate::nft::context::Context;
 use crate::nft::expr::Expr;
 use crate::nft::linearize;
 use crate::nft::model::ChainType;
-use crate::probe::needs::of_expression;
 use weir_netlink::attr::Step;
 use weir_netlink::nfnetlink::Failure;
 use weir_netlink::{Error, ErrorKind};
@@ -72,7 +72,7 @@ fn lacking(op: &NftOp, f: &Failure) -> Option<String> {
         NftOp::AddRule(id, _, rule, _) => {
             let steps = f.attribute.as_ref()?.steps();
             let named = steps.iter().find_map(|step| match step {
-                Step::Kind(name) if Expr::NAMES.contains(&name.as_str()) => Some(name.clone()),
+                Step::Kind(name) if Expr::KNOWN.contains(&name.as_str()) => Some(name.clone()),
                 _ => None,
             });
             // The kernel may point at the expression as a whole, by its index.
@@ -82,10 +82,10 @@ fn lacking(op: &NftOp, f: &Failure) -> Option<String> {
                 };
                 let exprs = linearize::rule(rule, Context::of(id.0)).exprs;
                 let name = exprs.get(*place)?.name().to_owned();
-                of_expression(&name).map(|_| name)
+                given_by(&name).map(|_| name)
             };
             let name = named.or_else(placed)?;
-            let option = of_expression(&name).unwrap_or_else(|| "a newer kernel".to_owned());
+            let option = given_by(&name).unwrap_or_else(|| "a newer kernel".to_owned());
             Some(format!("the expression {name}: {option}"))
         }
         // Of a device or a table that is gone the kernel says ENOENT too, and points at that.

@@ -1,8 +1,9 @@
 //! One minimal rule for each expression.
 
 use crate::nft::expr::{
-    Bitwise, Byteorder, Cmp, Counter, Ct, DataAttrs, Expr, ExprAttrs, Fib, Immediate, Limit, Log,
-    Masq, Meta, Nat, Payload, Range, Redir, Reject, Socket, Tproxy, VerdictAttrs,
+    Bitwise, Byteorder, Cmp, Connlimit, Counter, Ct, DataAttrs, Dup, Expr, ExprAttrs, Exthdr, Fib,
+    Fwd, Hash, Immediate, Last, Limit, Log, Masq, Meta, Nat, Numgen, Osf, Payload, Quota, Range,
+    Redir, Reject, Rt, Socket, Synproxy, Tproxy, VerdictAttrs, Xfrm,
 };
 use crate::nft::raw;
 use weir_netlink::attr::Writer;
@@ -79,6 +80,14 @@ pub(super) fn cmp() -> Vec<Expr> {
     vec![load(raw::NFT_META_MARK), Expr::Cmp(e)]
 }
 
+/// `ct count over 1`
+pub(super) fn connlimit() -> Vec<Expr> {
+    vec![Expr::Connlimit(Connlimit {
+        count: Some(1),
+        ..Connlimit::default()
+    })]
+}
+
 pub(super) fn counter() -> Vec<Expr> {
     vec![Expr::Counter(Counter::default())]
 }
@@ -113,6 +122,28 @@ pub(super) fn ct_zone_set() -> Vec<Expr> {
     vec![value(&1u16.to_ne_bytes()), ct_set(raw::NFT_CT_ZONE)]
 }
 
+/// `dup to 127.0.0.1`
+pub(super) fn dup() -> Vec<Expr> {
+    let e = Dup {
+        sreg_addr: REG,
+        ..Dup::default()
+    };
+    vec![value(&[127, 0, 0, 1]), Expr::Dup(e)]
+}
+
+/// `exthdr hbh exists`
+pub(super) fn exthdr() -> Vec<Expr> {
+    vec![Expr::Exthdr(Exthdr {
+        dreg: REG,
+        kind: Some(0),
+        offset: Some(0),
+        len: Some(1),
+        flags: Some(raw::NFT_EXTHDR_F_PRESENT),
+        op: Some(raw::NFT_EXTHDR_OP_IPV6),
+        ..Exthdr::default()
+    })]
+}
+
 /// `fib daddr type`
 pub(super) fn fib() -> Vec<Expr> {
     /// `NFTA_FIB_F_DADDR`
@@ -123,6 +154,25 @@ pub(super) fn fib() -> Vec<Expr> {
         result,
         dreg: REG,
         ..Fib::default()
+    })]
+}
+
+/// `fwd to lo`: the number of the interface, in host order.
+pub(super) fn fwd() -> Vec<Expr> {
+    let e = Fwd {
+        sreg_dev: REG,
+        ..Fwd::default()
+    };
+    vec![value(&1u32.to_ne_bytes()), Expr::Fwd(e)]
+}
+
+/// `symhash mod 2`
+pub(super) fn hash() -> Vec<Expr> {
+    vec![Expr::Hash(Hash {
+        dreg: REG,
+        modulus: Some(2),
+        kind: Some(raw::NFT_HASH_SYM),
+        ..Hash::default()
     })]
 }
 
@@ -142,6 +192,10 @@ pub(super) fn immediate() -> Vec<Expr> {
         data: Some(data),
         ..Immediate::default()
     })]
+}
+
+pub(super) fn last() -> Vec<Expr> {
+    vec![Expr::Last(Last::default())]
 }
 
 /// `limit rate 5/second`
@@ -199,6 +253,25 @@ pub(super) fn notrack() -> Vec<Expr> {
     vec![Expr::Notrack]
 }
 
+/// `numgen inc mod 2`
+pub(super) fn numgen() -> Vec<Expr> {
+    vec![Expr::Numgen(Numgen {
+        dreg: REG,
+        modulus: Some(2),
+        kind: Some(raw::NFT_NG_INCREMENTAL),
+        ..Numgen::default()
+    })]
+}
+
+/// `osf name`
+pub(super) fn osf() -> Vec<Expr> {
+    vec![Expr::Osf(Osf {
+        dreg: REG,
+        ttl: Some(0),
+        ..Osf::default()
+    })]
+}
+
 /// `@th,16,16`
 pub(super) fn payload() -> Vec<Expr> {
     let base = Some(raw::NFT_PAYLOAD_TRANSPORT_HEADER);
@@ -209,6 +282,14 @@ pub(super) fn payload() -> Vec<Expr> {
         offset,
         len,
         ..Payload::default()
+    })]
+}
+
+/// `quota 1 bytes`
+pub(super) fn quota() -> Vec<Expr> {
+    vec![Expr::Quota(Quota {
+        bytes: Some(1),
+        ..Quota::default()
     })]
 }
 
@@ -246,6 +327,15 @@ pub(super) fn reject() -> Vec<Expr> {
     })]
 }
 
+/// `rt ip nexthop`
+pub(super) fn rt() -> Vec<Expr> {
+    vec![Expr::Rt(Rt {
+        dreg: REG,
+        key: Some(raw::NFT_RT_NEXTHOP4),
+        ..Rt::default()
+    })]
+}
+
 /// `socket transparent`
 pub(super) fn socket() -> Vec<Expr> {
     let key = Some(raw::NFT_SOCKET_TRANSPARENT);
@@ -253,6 +343,27 @@ pub(super) fn socket() -> Vec<Expr> {
         key,
         dreg: REG,
         ..Socket::default()
+    })]
+}
+
+/// `synproxy mss 1460 wscale 7`
+pub(super) fn synproxy() -> Vec<Expr> {
+    vec![Expr::Synproxy(Synproxy {
+        mss: Some(1460),
+        wscale: Some(7),
+        flags: Some(0),
+        ..Synproxy::default()
+    })]
+}
+
+/// `ipsec in reqid`
+pub(super) fn xfrm() -> Vec<Expr> {
+    vec![Expr::Xfrm(Xfrm {
+        dreg: REG,
+        key: Some(raw::NFT_XFRM_KEY_REQID),
+        dir: Some(0),
+        spnum: Some(0),
+        ..Xfrm::default()
     })]
 }
 

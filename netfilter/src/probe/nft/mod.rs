@@ -7,6 +7,7 @@ mod trial;
 pub use sets::SetTrial;
 
 use super::{Answer, Finding, Row, RunningKernel, answer, row, unanswered};
+use crate::features::expressions::{self, LEGACY};
 use crate::nft::expr::Expr;
 use crate::nft::raw::{
     NF_INET_LOCAL_IN, NF_INET_LOCAL_OUT, NF_INET_POST_ROUTING, NF_INET_PRE_ROUTING, NFPROTO_BRIDGE,
@@ -85,10 +86,16 @@ const IP6_ROUTE: At = at(NFPROTO_IPV6, "route", NF_INET_LOCAL_OUT, -150);
 const BRIDGE: At = at(NFPROTO_BRIDGE, "filter", NF_INET_PRE_ROUTING, 0);
 /// `NF_NETDEV_INGRESS` is 0.
 const NETDEV: At = at(NFPROTO_NETDEV, "filter", 0, 0);
+const IP_PRE: At = at(NFPROTO_IPV4, "filter", NF_INET_PRE_ROUTING, -150);
 const IP_IN: At = at(NFPROTO_IPV4, "filter", NF_INET_LOCAL_IN, 0);
 
-const LEGACY: &str = "legacy tables (--engine xtables)";
-const NONE: &str = "nothing: only where the feature is asked for";
+/// The row of an expression. A test proves that each has one in the table of features.
+const fn expression(feature: &'static str, probe: Trial) -> Row<Trial> {
+    match expressions::find(feature) {
+        Some(e) => row(feature, probe, e.needs, e.since, e.instead),
+        None => row(feature, probe, "", "", LEGACY),
+    }
+}
 
 /// Every feature: name, trial, modules, first kernel, the substitute where it is missing.
 #[rustfmt::skip]
@@ -107,29 +114,41 @@ pub const ROWS: &[Row<Trial>] = &[
     row("chain ip6 route", Trial::Chain(IP6_ROUTE), "nf_tables_ipv6", "3.13", LEGACY),
     row("chain bridge filter", Trial::Chain(BRIDGE), "nf_tables_bridge", "3.14", "not used"),
     row("chain netdev filter", Trial::Chain(NETDEV), "nf_tables_netdev", "4.2", "not used"),
-    row("expression bitwise", Trial::Rule(OUT, exprs::bitwise), "", "3.13", LEGACY),
-    row("expression byteorder", Trial::Rule(OUT, exprs::byteorder), "", "3.13", LEGACY),
-    row("expression cmp", Trial::Rule(OUT, exprs::cmp), "", "3.13", LEGACY),
-    row("expression counter", Trial::Rule(OUT, exprs::counter), "nft_counter", "3.13", LEGACY),
-    row("expression ct", Trial::Rule(PRE, exprs::ct_state), "nft_ct nf_conntrack", "3.13", LEGACY),
-    row("expression fib", Trial::Rule(PRE, exprs::fib), "nft_fib nft_fib_ipv4 nft_fib_ipv6 nft_fib_inet", "4.10", "addresses are listed in rules"),
-    row("expression immediate", Trial::Rule(OUT, exprs::immediate), "", "3.13", LEGACY),
-    row("expression limit", Trial::Rule(OUT, exprs::limit), "nft_limit", "3.13", NONE),
-    row("expression log", Trial::Rule(OUT, exprs::log), "nft_log nf_log_syslog nf_log_ipv4 nf_log_ipv6", "3.13", "drops are not logged"),
-    row("expression lookup", Trial::Set(SetTrial::Lookup), "", "3.13", LEGACY),
-    row("expression masq", Trial::Rule(SNAT, exprs::masq), "nft_masq nft_chain_nat nf_nat", "3.18", NONE),
-    row("expression meta", Trial::Rule(OUT, exprs::meta), "", "3.13", LEGACY),
-    row("expression nat", Trial::Rule(NAT, exprs::nat), "nft_nat nft_chain_nat nf_nat", "3.13", LEGACY),
-    row("expression notrack", Trial::Rule(RAW, exprs::notrack), "nft_ct nf_conntrack", "4.9", NONE),
-    row("expression payload", Trial::Rule(OUT, exprs::payload), "", "3.13", LEGACY),
-    row("expression range", Trial::Rule(OUT, exprs::range), "", "4.9", LEGACY),
-    row("expression redir", Trial::Rule(NAT, exprs::redir), "nft_redir nft_chain_nat nf_nat", "3.19", LEGACY),
-    row("expression reject", Trial::Rule(IN, exprs::reject), "nft_reject nft_reject_inet", "3.14", "drop"),
-    row("expression socket", Trial::Rule(PRE, exprs::socket), "nft_socket", "4.20", LEGACY),
-    row("expression tproxy", Trial::Rule(PRE, exprs::tproxy), "nft_tproxy", "4.19", LEGACY),
-    row("expression queue", Trial::Rule(OUT, exprs::queue), "nft_queue", "3.14", "not used"),
-    row("expression dynset", Trial::Set(SetTrial::Dynset), "", "4.1", "not used"),
-    row("expression match", Trial::Rule(IP_IN, exprs::xt_match), "nft_compat x_tables xt_comment", "3.13", "not used: iptables-nft cannot write here either"),
+    expression("expression bitwise", Trial::Rule(OUT, exprs::bitwise)),
+    expression("expression byteorder", Trial::Rule(OUT, exprs::byteorder)),
+    expression("expression cmp", Trial::Rule(OUT, exprs::cmp)),
+    expression("expression connlimit", Trial::Rule(PRE, exprs::connlimit)),
+    expression("expression counter", Trial::Rule(OUT, exprs::counter)),
+    expression("expression ct", Trial::Rule(PRE, exprs::ct_state)),
+    expression("expression dup", Trial::Rule(IP_PRE, exprs::dup)),
+    expression("expression dynset", Trial::Set(SetTrial::Dynset)),
+    expression("expression exthdr", Trial::Rule(OUT, exprs::exthdr)),
+    expression("expression fib", Trial::Rule(PRE, exprs::fib)),
+    expression("expression fwd", Trial::Rule(NETDEV, exprs::fwd)),
+    expression("expression hash", Trial::Rule(OUT, exprs::hash)),
+    expression("expression immediate", Trial::Rule(OUT, exprs::immediate)),
+    expression("expression last", Trial::Rule(OUT, exprs::last)),
+    expression("expression limit", Trial::Rule(OUT, exprs::limit)),
+    expression("expression log", Trial::Rule(OUT, exprs::log)),
+    expression("expression lookup", Trial::Set(SetTrial::Lookup)),
+    expression("expression masq", Trial::Rule(SNAT, exprs::masq)),
+    expression("expression match", Trial::Rule(IP_IN, exprs::xt_match)),
+    expression("expression meta", Trial::Rule(OUT, exprs::meta)),
+    expression("expression nat", Trial::Rule(NAT, exprs::nat)),
+    expression("expression notrack", Trial::Rule(RAW, exprs::notrack)),
+    expression("expression numgen", Trial::Rule(OUT, exprs::numgen)),
+    expression("expression osf", Trial::Rule(PRE, exprs::osf)),
+    expression("expression payload", Trial::Rule(OUT, exprs::payload)),
+    expression("expression queue", Trial::Rule(OUT, exprs::queue)),
+    expression("expression quota", Trial::Rule(OUT, exprs::quota)),
+    expression("expression range", Trial::Rule(OUT, exprs::range)),
+    expression("expression redir", Trial::Rule(NAT, exprs::redir)),
+    expression("expression reject", Trial::Rule(IN, exprs::reject)),
+    expression("expression rt", Trial::Rule(OUT, exprs::rt)),
+    expression("expression socket", Trial::Rule(PRE, exprs::socket)),
+    expression("expression synproxy", Trial::Rule(IN, exprs::synproxy)),
+    expression("expression tproxy", Trial::Rule(PRE, exprs::tproxy)),
+    expression("expression xfrm", Trial::Rule(PRE, exprs::xfrm)),
     row("meta skuid", Trial::Rule(OUT, exprs::skuid), "", "3.13", LEGACY),
     row("meta mark set", Trial::Rule(OUT, exprs::mark_set), "", "3.14", LEGACY),
     row("ct mark set", Trial::Rule(PRE, exprs::ct_mark_set), "nft_ct nf_conntrack conntrack_mark", "3.18", "none: TPROXY and ambient need it"),

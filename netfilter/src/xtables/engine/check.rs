@@ -5,7 +5,8 @@
 
 use super::commit::Asked;
 use super::{XtEngine, XtTransport, plan_restore};
-use crate::probe::{self, Answer};
+use crate::features::extensions::{self, XtObject};
+use crate::features::{Answer, RunningKernel};
 use crate::xtables::ext::{Context, Form, Part, Revisions};
 use crate::xtables::sets::Cached;
 use crate::xtables::text::{Command, Script};
@@ -34,7 +35,7 @@ impl<T: XtTransport> XtEngine<T> {
         &mut self,
         script: &Script,
         keep: bool,
-        kernel: &probe::RunningKernel,
+        kernel: &RunningKernel,
     ) -> Result<Checked> {
         plan_restore(script, &self.read()?, keep)?;
         let sets = Cached::new(self.sets.as_ref());
@@ -83,17 +84,18 @@ fn new_rule(command: &Command) -> Option<&Rule> {
 /// Asks the kernel only for extensions that are loaded; assumes that it has those that it could load.
 struct Careful<'a, T> {
     asked: Asked<'a, T>,
-    kernel: &'a probe::RunningKernel,
+    kernel: &'a RunningKernel,
     untold: RefCell<BTreeSet<String>>,
 }
 
 impl<T: XtTransport> Revisions for Careful<'_, T> {
     fn has(&self, family: XtFamily, part: Part, form: Form) -> Result<bool> {
-        let kind = match part {
-            Part::Match => probe::xtables::XtObject::Match,
-            Part::Target => probe::xtables::XtObject::Target,
-        };
-        let guard = probe::xtables::guard(self.kernel, kind, form.name, family == XtFamily::Ip6);
+        let guard = extensions::guard(
+            self.kernel,
+            XtObject::from(part),
+            form.name,
+            family == XtFamily::Ip6,
+        );
         if let Some(Answer::Unknown(why)) = guard {
             let what = format!("{family} {part} {}: {why}", form.name);
             self.untold.borrow_mut().insert(what);

@@ -17,6 +17,8 @@ mod value;
 use super::sets::{Interned, Sets};
 use super::text::{Complaint, Given};
 use super::{Match, Target, XtFamily};
+use crate::features::extensions::{XtObject, find};
+use crate::features::given_by;
 pub use row::Extension;
 pub(super) use row::{ONE_OR_NONE, Row};
 use std::fmt;
@@ -255,21 +257,52 @@ pub(super) fn encode<V: fmt::Display>(
         );
         return Err(Error::refused("write", object(), why));
     }
-    Err(lacking_error(object(), part, &lacking))
+    Err(lacking_error(object(), cx.family, part, &lacking))
+}
+
+/// Every match and target that is not opaque here, by family.
+#[cfg(test)]
+pub(crate) fn extensions() -> Vec<(XtFamily, Part, &'static str)> {
+    let mut all = Vec::new();
+    for family in [XtFamily::Ip, XtFamily::Ip6] {
+        let of = |part, names: Vec<&'static str>| names.into_iter().map(move |n| (family, part, n));
+        let matches = matches::KINDS
+            .iter()
+            .filter(|k| !(k.forms)(family).is_empty());
+        let targets = targets::KINDS
+            .iter()
+            .filter(|k| !(k.forms)(family).is_empty());
+        all.extend(of(Part::Match, matches.map(|k| k.name).collect()));
+        all.extend(of(Part::Target, targets.map(|k| k.name).collect()));
+        for part in [Part::Match, Part::Target] {
+            all.extend(of(part, Row::all(part, family).map(|r| r.name).collect()));
+        }
+    }
+    all
 }
 
 /// The kernel has none of these.
-fn lacking_error(object: String, part: Part, forms: &[Form]) -> Error {
-    let name = forms.first().map_or("", |f| f.name);
-    let module = if name == "REJECT" { "ipt_" } else { "xt_" };
+fn lacking_error(object: String, family: XtFamily, part: Part, forms: &[Form]) -> Error {
+    let row = forms.first().and_then(|f| find(part.into(), f.name));
+    let modules = row.and_then(|row| row.needs(family == XtFamily::Ip6));
+    let provided = modules.map_or_else(String::new, |m| format!("; {} provides it", given_by(m)));
     let each = forms
         .iter()
         .map(|f| format!("{} revision {}", f.name, f.revision));
     let why = format!(
-        "this kernel lacks the {part} {} (module {module}{name}, or it is not built in)",
+        "this kernel lacks the {part} {}{provided}",
         each.collect::<Vec<_>>().join(", "),
     );
     Error::unsupported("write", object, why)
+}
+
+impl From<Part> for XtObject {
+    fn from(part: Part) -> Self {
+        match part {
+            Part::Match => Self::Match,
+            Part::Target => Self::Target,
+        }
+    }
 }
 
 /// `forms!["set" 4, "set" 3]`

@@ -206,7 +206,7 @@ impl Extension {
             revision: row.revision,
         };
         if !cx.revisions.has(cx.family, row.part, form)? {
-            return Err(super::lacking_error(object(), row.part, &[form]));
+            return Err(super::lacking_error(object(), cx.family, row.part, &[form]));
         }
         Ok(Wire {
             name: row.name.to_owned(),
