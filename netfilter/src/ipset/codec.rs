@@ -260,7 +260,9 @@ pub(super) fn from_header(a: &CommandAttrs) -> Header {
     h.max_elem = o.max_elem;
     h.netmask = o.netmask;
     h.bitmask = from_ip(o.bitmask.as_ref());
-    h.mark_mask = o.mark_mask;
+    // Listed as the kernel keeps it (`nla_put_u32()` in ip_set_hash_gen.h): of all numbers the only one in host order.
+    let host_order = |mask: u32| u32::from_ne_bytes(mask.to_be_bytes());
+    h.mark_mask = o.mark_mask.map(host_order);
     let v4 = |ip: &Option<IpAttrs>| ip.as_ref().and_then(|ip| ip.v4);
     h.addresses = v4(&o.ip).zip(v4(&o.ip_to));
     h.range = o.port.zip(o.port_to);
