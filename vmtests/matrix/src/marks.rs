@@ -98,6 +98,8 @@ impl Marks {
 struct Source {
     about_all: Marks,
     about_tests: BTreeMap<String, Marks>,
+    /// Files of modules that are not where their names say: `#[path = "..."]`.
+    paths: BTreeMap<String, String>,
 }
 
 impl Source {
@@ -105,6 +107,9 @@ impl Source {
         let mut source = Self::default();
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
+            if let Some((module, path)) = elsewhere(line, lines.clone().next()) {
+                source.paths.insert(module.to_owned(), path.to_owned());
+            }
             let Some(mark) = line.trim_start().strip_prefix(MARK) else {
                 continue;
             };
@@ -117,6 +122,16 @@ impl Source {
         }
         Ok(source)
     }
+}
+
+/// The module and its path, if these two lines declare one with a path.
+fn elsewhere<'a>(line: &'a str, next: Option<&'a str>) -> Option<(&'a str, &'a str)> {
+    let path = line
+        .trim()
+        .strip_prefix("#[path = \"")?
+        .strip_suffix("\"]")?;
+    let declared = next?.trim().strip_suffix(';')?;
+    Some((declared.rsplit(' ').next()?, path))
 }
 
 /// The name of the function that these lines begin with, after comments and attributes.
@@ -157,10 +172,13 @@ impl Reader {
         let mut marks = self.source(&file)?.about_all.clone();
         let (modules, name) = test.rsplit_once("::").unwrap_or(("", test));
         for module in modules.split("::").filter(|m| !m.is_empty()) {
-            let below = [
+            let beside = file.parent().unwrap_or(Path::new("")).to_owned();
+            let path = self.source(&file)?.paths.get(module);
+            let mut below = vec![
                 folder.join(format!("{module}.rs")),
                 folder.join(module).join("mod.rs"),
             ];
+            below.extend(path.map(|path| beside.join(path)));
             folder.push(module);
             // A module without a file is in the one above.
             if let Some(found) = below.into_iter().find(|f| f.is_file()) {
@@ -239,7 +257,7 @@ mod tests {
         };
         file(
             "main.rs",
-            "// matrix: oldest\nmod a;\nmod b;\nfn help() {}\n",
+            "// matrix: oldest\nmod a;\nmod b;\n#[path = \"a/far.rs\"]\nmod c;\nfn help() {}\n",
         );
         file(
             "a.rs",
@@ -247,6 +265,7 @@ mod tests {
              #[test]\nfn two() {}\n}\n// matrix: smoke\nfn gone() {}\n",
         );
         file("b/mod.rs", "//! b\n// matrix: none: values\n#![allow(x)]\n");
+        file("a/far.rs", "// matrix: newest\n");
         let mut reader = Reader::new(&Program {
             room: "r".into(),
             name: "kernel".into(),
@@ -259,6 +278,7 @@ mod tests {
         assert_eq!(on("a::inner::one"), On::Every);
         assert_eq!(on("a::inner::two"), On::Oldest);
         assert_eq!(on("b::x"), On::None("values".into()));
+        assert_eq!(on("c::x"), On::Newest);
         let stale = reader.stale();
         assert!(
             matches!(&stale[..], [one] if one.ends_with("a.rs: gone")),
