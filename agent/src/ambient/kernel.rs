@@ -17,7 +17,7 @@ use weir_ambient::host::{self, Host};
 use weir_ambient::{AMBIENT, Config};
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
-use weir_cni::redirection::{Desired, Fingerprint};
+use weir_cni::redirection::Desired;
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::{By, Event};
 use weir_core::journal::pod::Cause;
@@ -47,7 +47,7 @@ impl Kernel {
             && before.asked == *asked
             && before.compared.elapsed() < WHOLE
             && self.sandboxes.kept(&asked.identity).is_some_and(|held| {
-                held.id() == before.netns && fingerprint(&held) == before.fingerprint
+                held.id() == before.netns && held.fingerprint() == before.fingerprint
             })
     }
 }
@@ -61,10 +61,6 @@ pub(super) fn held_last(
     sandboxes
         .find(&asked.identity, Instant::now())
         .or_else(|why| before.and_then(|before| before.held.clone()).ok_or(why))
-}
-
-fn fingerprint(held: &Held) -> Option<Fingerprint> {
-    held.sandbox.fingerprint().ok()
 }
 
 impl Rules for Kernel {

@@ -154,7 +154,7 @@ fn still_holds(before: &InSync, look: &Look, sandboxes: &Sandboxes) -> bool {
         && before.look == *look
         && before.compared.elapsed() < WHOLE
         && sandboxes.kept(&look.identity).is_some_and(|held| {
-            held.id() == before.netns && held.sandbox.fingerprint().ok() == before.fingerprint
+            held.id() == before.netns && held.fingerprint() == before.fingerprint
         })
 }
 

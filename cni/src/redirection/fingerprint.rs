@@ -3,7 +3,7 @@
 use super::routing::RTPROT_WEIR;
 use super::{Sandbox, Visit};
 use std::collections::BTreeSet;
-use weir_netfilter::nft;
+use weir_netfilter::nft::NftEngine;
 use weir_netlink::route::{
     Address, LOOPBACK_IFINDEX, PolicyRule, RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN, Route,
     RouteProtocol, Routing,
@@ -29,14 +29,29 @@ pub struct Fingerprint {
     addresses: Vec<Address>,
 }
 
+/// Reads the fingerprint of one namespace again and again, from any thread: its sockets stay in the namespace, and keep it
+/// alive. Two descriptors.
+#[derive(Debug)]
+pub struct FingerprintReader {
+    nft: NftEngine,
+    routing: Routing,
+}
+
 impl Sandbox {
-    /// Reads the fingerprint: the generation of nf_tables (`NFT_MSG_GETGEN`), policy rules, addresses of `lo` and the
-    /// few routes that concern a redirection. Cheaper than a comparison, and detects a change as soon.
+    /// Reads the fingerprint once, as [`FingerprintReader::read`].
     ///
     /// # Errors
-    /// The namespace cannot be read, or its policy rules lead to more than 16 tables by mark.
+    /// As there; the namespace cannot be entered.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
-        self.netns().run(read)?
+        self.netns().run(|| FingerprintReader::open()?.read())?
+    }
+
+    /// To read it more often.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or no descriptor is free.
+    pub fn fingerprint_reader(&self) -> Result<FingerprintReader> {
+        self.netns().run(FingerprintReader::open)?
     }
 }
 
@@ -44,37 +59,53 @@ impl Visit<'_> {
     /// As [`Sandbox::fingerprint`].
     ///
     /// # Errors
-    /// As [`Sandbox::fingerprint`].
+    /// As [`FingerprintReader::read`].
     pub fn fingerprint(&self) -> Result<Fingerprint> {
-        read()
+        FingerprintReader::open()?.read()
     }
 }
 
-/// Reads the fingerprint of the namespace of this thread.
-fn read() -> Result<Fingerprint> {
-    // Read first, so that a change during the dumps is noticed the next time.
-    let generation = nft::NftEngine::open()?.generation()?;
-    let routing = Routing::open()?;
-    let rules = routing.rules()?;
-    let by_mark = rules.iter().filter(|rule| rule.fwmark.is_some());
-    let tables: BTreeSet<u32> = by_mark.map(|rule| rule.table).collect();
-    let mut routes = routing.routes_by(RouteProtocol::Other(RTPROT_WEIR))?;
-    if tables.len() > TABLES {
-        return Err(Error::exhausted(
-            "compare",
-            "the policy rules",
-            "marks lead to more than 16 tables; delete unused rules",
-        ));
+impl FingerprintReader {
+    /// In the namespace of this thread.
+    fn open() -> Result<Self> {
+        Ok(Self {
+            nft: NftEngine::open()?,
+            routing: Routing::open()?,
+        })
     }
-    for table in tables.iter().filter(|table| !STANDARD.contains(table)) {
-        routes.extend(routing.routes(*table)?);
+
+    /// Reads the fingerprint: the generation of nf_tables (`NFT_MSG_GETGEN`), policy rules, addresses of `lo` and the
+    /// few routes that concern a redirection. Cheaper than a comparison, and detects a change as soon.
+    ///
+    /// # Errors
+    /// The namespace cannot be read, or its policy rules lead to more than 16 tables by mark.
+    pub fn read(&mut self) -> Result<Fingerprint> {
+        // Read first, so that a change during the dumps is noticed the next time.
+        let generation = self.nft.generation()?;
+        let routing = &self.routing;
+        let rules = routing.rules()?;
+        let by_mark = rules.iter().filter(|rule| rule.fwmark.is_some());
+        let tables: BTreeSet<u32> = by_mark.map(|rule| rule.table).collect();
+        let mut routes = routing.routes_by(RouteProtocol::Other(RTPROT_WEIR))?;
+        if tables.len() > TABLES {
+            return Err(Error::exhausted(
+                "compare",
+                "the policy rules",
+                "marks lead to more than 16 tables; delete unused rules",
+            ));
+        }
+        for table in tables.iter().filter(|table| !STANDARD.contains(table)) {
+            routes.extend(routing.routes(*table)?);
+        }
+        let mut addresses = routing.addresses()?;
+        addresses.retain(|address| address.index == LOOPBACK_IFINDEX);
+        self.nft.rest();
+        routing.rest();
+        Ok(Fingerprint {
+            generation,
+            rules,
+            routes,
+            addresses,
+        })
     }
-    let mut addresses = routing.addresses()?;
-    addresses.retain(|address| address.index == LOOPBACK_IFINDEX);
-    Ok(Fingerprint {
-        generation,
-        rules,
-        routes,
-        addresses,
-    })
 }

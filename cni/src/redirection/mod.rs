@@ -36,7 +36,7 @@ mod write;
 pub use change::{Change, Difference};
 pub use choice::AppliedRedirection;
 pub use failure::Failure;
-pub use fingerprint::Fingerprint;
+pub use fingerprint::{Fingerprint, FingerprintReader};
 pub use routing::RTPROT_WEIR;
 pub use scheme::{Desired, SIDECAR, Scheme};
 pub use strays::Strays;

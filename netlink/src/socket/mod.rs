@@ -34,6 +34,7 @@ const INTERRUPTIONS: usize = 256;
 #[derive(Debug)]
 pub struct Socket<T, P> {
     transport: T,
+    /// Empty until something is received.
     buf: Vec<u8>,
     /// The last sequence number that was used. No two messages of a socket have the same, so a late answer is never
     /// taken for the answer to another request.
@@ -88,7 +89,7 @@ impl<T: Transport, P> Socket<T, P> {
     pub fn with_transport(transport: T) -> Self {
         Self {
             transport,
-            buf: vec![0; RECEIVE_BUFFER],
+            buf: Vec::new(),
             seq: 0,
             unread: false,
             room: 0,
@@ -136,6 +137,11 @@ impl<T: Transport, P> Socket<T, P> {
         self.transport.reserve(bytes).map_err(fail)?;
         self.room = self.room.max(bytes);
         Ok(())
+    }
+
+    /// Frees the memory that no exchange needs now: for a socket that is kept, of many, and seldom used.
+    pub fn rest(&mut self) {
+        self.buf = Vec::new();
     }
 
     /// All answers have been read.
@@ -227,6 +233,7 @@ impl<T: Transport, P> Socket<T, P> {
     fn receive_until(&mut self, until: Instant) -> io::Result<Vec<u8>> {
         for _ in 0..INTERRUPTIONS {
             let wait = until.saturating_duration_since(Instant::now());
+            self.buf.resize(RECEIVE_BUFFER, 0);
             match self.transport.receive(&mut self.buf, wait) {
                 // `until` is absolute, so an interruption does not extend the wait.
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use weir_cni::plugin::NetnsOfPod;
-use weir_cni::redirection::Sandbox;
+use weir_cni::redirection::{Fingerprint, FingerprintReader, Sandbox};
 use weir_netlink::{Netns, NetnsId};
 
 /// Where a container of Istio's chart has parts of the node's root.
@@ -45,9 +45,32 @@ pub struct Held {
     /// Checked to be none of the host.
     pub sandbox: Sandbox,
     source: Source,
+    /// Opened when its fingerprint is asked for, and kept.
+    reader: Mutex<Option<FingerprintReader>>,
 }
 
 impl Held {
+    fn new(sandbox: Sandbox, source: Source) -> Self {
+        Self {
+            sandbox,
+            source,
+            reader: Mutex::default(),
+        }
+    }
+
+    /// What [`Sandbox::fingerprint`] reads, without entering the namespace each time. `None`: it cannot be read; the next
+    /// call begins anew.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        let mut reader = locked(&self.reader);
+        let mut open = match reader.take() {
+            Some(open) => open,
+            None => self.sandbox.fingerprint_reader().ok()?,
+        };
+        let read = open.read().ok()?;
+        *reader = Some(open);
+        Some(read)
+    }
+
     /// What tells it from every other one.
     pub fn id(&self) -> NetnsId {
         self.sandbox.netns().id()
@@ -161,10 +184,8 @@ impl Sandboxes {
             Some(held) => held,
             None => {
                 let place = self.0.processes.find(&*self.scan(since)?, pod)?;
-                Arc::new(Held {
-                    sandbox: self.0.processes.open(&place, pod)?,
-                    source: Source::Process(place),
-                })
+                let sandbox = self.0.processes.open(&place, pod)?;
+                Arc::new(Held::new(sandbox, Source::Process(place)))
             }
         };
         if let Some(uid) = pod.uid() {
@@ -210,10 +231,8 @@ impl Sandboxes {
         let path = places.find(|path| id_of(path) == Some(id))?;
         let opened = Netns::open(&path).ok().filter(|opened| opened.id() == id)?;
         not_nested(&opened, pod).ok()?;
-        Some(Held {
-            sandbox: Sandbox::of(opened).ok()?,
-            source: Source::Plugin(path),
-        })
+        let sandbox = Sandbox::of(opened).ok()?;
+        Some(Held::new(sandbox, Source::Plugin(path)))
     }
 
     fn scan(&self, since: Instant) -> Result<Arc<Scan>, String> {
