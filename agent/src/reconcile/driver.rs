@@ -1,7 +1,7 @@
 //! Joins the queue with the pods, the clock and the threads.
 
 use super::queue::{Next, Queue, Start, Uid};
-use super::work;
+use super::work::Threads;
 use futures::future::{BoxFuture, FutureExt, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,6 +118,7 @@ pub(crate) async fn run<R: Reconciler>(
         reconciler,
         limits,
         queue: Queue::new(limits.workers),
+        threads: Threads::default(),
         running: FuturesUnordered::new(),
         deadlines: BTreeMap::new(),
         patience: limits.patience_of_round,
@@ -136,6 +137,7 @@ struct Driver<R: Reconciler> {
     reconciler: R,
     limits: Limits,
     queue: Queue,
+    threads: Threads,
     running: FuturesUnordered<BoxFuture<'static, Ended<R::Done>>>,
     /// When work began, and when it is late.
     deadlines: BTreeMap<Uid, (Instant, Instant)>,
@@ -337,7 +339,7 @@ impl<R: Reconciler> Driver<R> {
             };
             let of = uid.clone();
             match job {
-                Job::Thread(work) => match work::begin(work) {
+                Job::Thread(work) => match self.threads.begin(work) {
                     Ok(answer) => {
                         let limits = &self.limits;
                         let limit = limits.patience.min(self.patience).max(limits.least);
