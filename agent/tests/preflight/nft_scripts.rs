@@ -30,10 +30,20 @@ pub(crate) fn script(feature: &str, t: &str) -> Option<String> {
         "expression bitwise" => out("meta mark and 0xff == 1"),
         "expression byteorder" => out("meta mark 1-9"),
         "expression cmp" => out("meta mark 1"),
+        "expression connlimit" => pre("ct count over 1"),
         "expression counter" => out("counter"),
         "expression ct" => pre("ct state new"),
+        "expression dup" => Some(format!(
+            "table ip {t} {{ chain c {{ type filter hook prerouting priority 0; dup to 127.0.0.1; }}; }}"
+        )),
+        "expression exthdr" => out("exthdr hbh exists"),
         "expression fib" => pre("fib daddr type local"),
+        "expression fwd" => Some(format!(
+            "table netdev {t} {{ chain c {{ type filter hook ingress device lo priority 0; fwd to lo; }}; }}"
+        )),
+        "expression hash" => out("meta mark set symhash mod 2"),
         "expression immediate" => out("accept"),
+        "expression last" => out("last used never"),
         "expression limit" => out("limit rate 5/second"),
         "expression log" => out("log prefix \"x\""),
         "expression lookup" => out("meta mark { 1, 2 }"),
@@ -41,7 +51,10 @@ pub(crate) fn script(feature: &str, t: &str) -> Option<String> {
         "expression meta" => out("oifname \"lo\""),
         "expression nat" => chain("nat", "output", -100, "dnat ip to 127.0.0.1"),
         "expression notrack" => pre("notrack"),
+        "expression numgen" => out("meta mark set numgen inc mod 2"),
+        "expression osf" => pre("osf name \"Linux\""),
         "expression payload" => out("tcp dport 80"),
+        "expression quota" => out("quota 1 bytes"),
         "expression range" => out("meta mark != 1-9"),
         "expression redir" => chain("nat", "output", -100, "tcp dport 80 redirect to :15001"),
         "expression reject" => chain(
@@ -50,6 +63,9 @@ pub(crate) fn script(feature: &str, t: &str) -> Option<String> {
             0,
             "reject with icmpx type port-unreachable",
         ),
+        "expression rt" => out("rt ip nexthop 10.0.0.1"),
+        "expression synproxy" => chain("filter", "input", 0, "synproxy mss 1460 wscale 7"),
+        "expression xfrm" => pre("ipsec in reqid 1"),
         "expression socket" => pre("socket transparent 1"),
         "expression tproxy" => pre("meta l4proto tcp tproxy to :15006"),
         "expression queue" => out("queue num 0"),

@@ -64,6 +64,74 @@ pub(crate) fn xtables(feature: &str) -> Option<Commands> {
         ("target", "SET") => "-A INPUT -j SET --add-set s src".to_owned(),
         ("target", "SNAT") => format!("-t nat -A POSTROUTING -j SNAT --to-source {a}"),
         ("target", "TPROXY") => "-t mangle -A PREROUTING -p tcp -j TPROXY --on-port 1".to_owned(),
+        ("match", "ah") => "-A INPUT -p ah -m ah --ahspi 1".to_owned(),
+        ("match", "cgroup") => "-A OUTPUT -m cgroup --cgroup 1".to_owned(),
+        ("match", "cluster") => "-A INPUT -m cluster --cluster-total-nodes 2 --cluster-local-node 1 --cluster-hash-seed 1".to_owned(),
+        ("match", "connbytes") => "-A INPUT -m connbytes --connbytes 1: --connbytes-mode packets --connbytes-dir both".to_owned(),
+        ("match", "connlabel") => "-A INPUT -m connlabel --label 1".to_owned(),
+        ("match", "connlimit") => "-A INPUT -m connlimit --connlimit-above 1".to_owned(),
+        ("match", "cpu") => "-A INPUT -m cpu --cpu 0".to_owned(),
+        ("match", "dccp") => "-A INPUT -p dccp -m dccp --sport 1".to_owned(),
+        ("match", "devgroup") => "-A INPUT -m devgroup --src-group 1".to_owned(),
+        ("match", "dst") => "-A INPUT -m dst --dst-len 0".to_owned(),
+        ("match", "ecn") => "-A INPUT -p tcp -m ecn --ecn-tcp-cwr".to_owned(),
+        ("match", "esp") => "-A INPUT -p esp -m esp --espspi 1".to_owned(),
+        ("match", "eui64") => "-A INPUT -m eui64".to_owned(),
+        ("match", "frag") => "-A INPUT -m frag --fragfirst".to_owned(),
+        ("match", "hashlimit") => "-A INPUT -m hashlimit --hashlimit-above 1/sec --hashlimit-name x".to_owned(),
+        ("match", "hbh") => "-A INPUT -m hbh --hbh-len 0".to_owned(),
+        ("match", "helper") => "-A INPUT -m helper --helper ftp".to_owned(),
+        ("match", "hl") => "-A INPUT -m hl --hl-eq 1".to_owned(),
+        ("match", "ipcomp") => "-A INPUT -p ipcomp -m ipcomp --ipcompspi 1".to_owned(),
+        ("match", "ipv6header") => "-A INPUT -m ipv6header --header hop --soft".to_owned(),
+        ("match", "length") => "-A INPUT -m length --length 1".to_owned(),
+        ("match", "mac") => "-A INPUT -m mac --mac-source 42:01:02:03:04:05".to_owned(),
+        ("match", "mh") => "-A INPUT -p 135 -m mh --mh-type 1".to_owned(),
+        ("match", "osf") => "-A INPUT -p tcp -m osf --genre Linux".to_owned(),
+        ("match", "policy") => "-A INPUT -m policy --dir in --pol none".to_owned(),
+        ("match", "quota") => "-A INPUT -m quota --quota 1".to_owned(),
+        ("match", "realm") => "-A INPUT -m realm --realm 1".to_owned(),
+        ("match", "recent") => "-A INPUT -m recent --set".to_owned(),
+        ("match", "rpfilter") => "-t raw -A PREROUTING -m rpfilter".to_owned(),
+        ("match", "rt") => "-A INPUT -m rt --rt-type 0".to_owned(),
+        ("match", "sctp") => "-A INPUT -p sctp -m sctp --sport 1".to_owned(),
+        ("match", "srh") => "-A INPUT -m srh --srh-next-hdr 17".to_owned(),
+        ("match", "string") => "-A INPUT -m string --string x --algo bm".to_owned(),
+        ("match", "tcpmss") => "-A INPUT -p tcp -m tcpmss --mss 1".to_owned(),
+        ("match", "time") => "-A INPUT -m time --timestart 01:00".to_owned(),
+        ("match", "ttl") => "-A INPUT -m ttl --ttl-eq 1".to_owned(),
+        ("target", "AUDIT") => "-A INPUT -j AUDIT --type accept".to_owned(),
+        ("target", "CHECKSUM") => "-t mangle -A OUTPUT -p udp -j CHECKSUM --checksum-fill".to_owned(),
+        ("target", "CLASSIFY") => "-t mangle -A POSTROUTING -j CLASSIFY --set-class 1:1".to_owned(),
+        ("target", "CONNSECMARK") => "-t mangle -A OUTPUT -j CONNSECMARK --save".to_owned(),
+        ("target", "DNPT") => "-t mangle -A PREROUTING -j DNPT --src-pfx fd00::/64 --dst-pfx fd01::/64".to_owned(),
+        ("target", "DSCP") => "-t mangle -A OUTPUT -j DSCP --set-dscp 1".to_owned(),
+        ("target", "ECN") => "-t mangle -A OUTPUT -p tcp -j ECN --ecn-tcp-remove".to_owned(),
+        ("target", "HL") => "-t mangle -A OUTPUT -j HL --hl-set 1".to_owned(),
+        ("target", "HMARK") => "-t mangle -A OUTPUT -j HMARK --hmark-src-prefix 24 --hmark-mod 2 --hmark-offset 1 --hmark-rnd 1 --hmark-tuple src".to_owned(),
+        ("target", "IDLETIMER") => "-A INPUT -j IDLETIMER --timeout 1 --label x".to_owned(),
+        ("target", "NETMAP") => format!("-t nat -A PREROUTING -j NETMAP --to {a}"),
+        ("target", "NFQUEUE") => "-A INPUT -j NFQUEUE --queue-num 1".to_owned(),
+        ("target", "NOTRACK") => "-t raw -A PREROUTING -j NOTRACK".to_owned(),
+        ("target", "SNPT") => "-t mangle -A POSTROUTING -j SNPT --src-pfx fd00::/64 --dst-pfx fd01::/64".to_owned(),
+        ("target", "SYNPROXY") => "-A INPUT -p tcp -j SYNPROXY --mss 1460".to_owned(),
+        ("target", "TCPMSS") => "-A FORWARD -p tcp --tcp-flags SYN SYN -j TCPMSS --set-mss 1400".to_owned(),
+        ("target", "TCPOPTSTRIP") => "-t mangle -A PREROUTING -p tcp -j TCPOPTSTRIP --strip-options 2".to_owned(),
+        ("target", "TEE") => format!("-t mangle -A PREROUTING -j TEE --gateway {a}"),
+        ("target", "TOS") => "-t mangle -A OUTPUT -j TOS --set-tos 0x10".to_owned(),
+        ("target", "TRACE") => "-t raw -A PREROUTING -j TRACE".to_owned(),
+        ("target", "TTL") => "-t mangle -A OUTPUT -j TTL --ttl-set 1".to_owned(),
+        ("match" | "target", "rateest" | "RATEEST") => {
+            let estimator =
+                "-A INPUT -j RATEEST --rateest-name x --rateest-interval 250ms --rateest-ewmalog 0.5s";
+            let estimator = words(&format!("{program} {estimator}"));
+            let rule = "-A INPUT -m rateest --rateest x --rateest-lt --rateest-bps 1bit";
+            let rule = words(&format!("{program} {rule}"));
+            return Some(match kind {
+                "match" => vec![estimator, rule],
+                _ => vec![estimator],
+            });
+        }
         _ => return None,
     };
     let rule = words(&format!("{program} {rule}"));
@@ -80,6 +148,7 @@ pub(crate) fn ipset(feature: &str, set: &str) -> Option<Commands> {
     let (name, family) = feature.split_once(' ').unwrap_or((feature, ""));
     let more = match (name, family) {
         ("bitmap:port", _) => "range 0-99".to_owned(),
+        ("bitmap:ip" | "bitmap:ip,mac", _) => "range 10.0.0.0/24".to_owned(),
         (_, "") => String::new(),
         (_, family) => format!("family {family}"),
     };
