@@ -43,7 +43,6 @@ pub(crate) fn script(feature: &str, t: &str) -> Option<String> {
         )),
         "expression hash" => out("meta mark set symhash mod 2"),
         "expression immediate" => out("accept"),
-        "expression last" => out("last used never"),
         "expression limit" => out("limit rate 5/second"),
         "expression log" => out("log prefix \"x\""),
         "expression lookup" => out("meta mark { 1, 2 }"),
