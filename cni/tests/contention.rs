@@ -23,7 +23,7 @@ use weir_cni::redirection::{Sandbox, TABLES};
 use weir_netfilter::nft::{
     self, L4Proto, NftOp, Ruleset, TableFamily, TableId, Transaction, Verdict,
 };
-use weir_netlink::route::Routing;
+use weir_netlink::route::{Address, Routing};
 use weir_netlink::{InForce, Netns};
 
 /// The comment of the other writer's rules in owned tables.
@@ -90,7 +90,9 @@ fn state(netns: &Netns) -> State {
         let snapshot = nft::NftEngine::open()?.read_tables(&owned())?;
         let routing = Routing::open()?;
         let lo = routing.addresses()?;
-        let six = lo.iter().any(|a| a.net.to_string() == "::6/128");
+        // An address says who added it since 5.18. Before, one that is not needed any more stays: it may be another program's.
+        let is_six = |a: &&Address| a.net.to_string() == "::6/128" && a.protocol.is_some();
+        let six = lo.iter().any(|a| is_six(&a));
         let rules = routing.rules()?;
         let marked = rules.iter().filter(|r| r.fwmark.is_some());
         let marked: Vec<String> = marked
