@@ -26,6 +26,7 @@ mod live;
 mod outbound;
 mod own;
 mod random;
+mod replaced;
 use weir_testing::rights;
 mod scenes;
 mod support;
