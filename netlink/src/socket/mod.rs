@@ -233,7 +233,10 @@ impl<T: Transport, P> Socket<T, P> {
     fn receive_until(&mut self, until: Instant) -> io::Result<Vec<u8>> {
         for _ in 0..INTERRUPTIONS {
             let wait = until.saturating_duration_since(Instant::now());
-            self.buf.resize(RECEIVE_BUFFER, 0);
+            if self.buf.is_empty() {
+                // Zero pages (calloc) that are not touched until the kernel writes to them; `resize` would write them all.
+                self.buf = vec![0; RECEIVE_BUFFER];
+            }
             match self.transport.receive(&mut self.buf, wait) {
                 // `until` is absolute, so an interruption does not extend the wait.
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
