@@ -102,7 +102,7 @@ pub(crate) fn run(
     report.goal(
         "apply / floor, wall",
         ratio(&wall(0), &wall(4)),
-        Goal::AtMost(1.5),
+        Goal::AtMost(1.4),
     );
     Ok(())
 }
