@@ -6,13 +6,14 @@ mod common;
 use common::{REG_1, cmp, immediate, meta, payload};
 use nftnl::{Chain, ProtoFamily, Rule as CRule, Table};
 use nftnl_sys::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use weir_netfilter::nft::expr::{self, DataAttrs, Expr, VerdictAttrs};
 use weir_netfilter::nft::{
     self, CmpOp, L4Proto, NftOp, Rule, Statement, TableFamily, Transaction, raw,
 };
 use weir_netfilter_oracle::{Expr as C, message};
+use weir_netlink::attr::Attrs;
 
 /// Our NEWRULE message in table `inet x`, chain `c`.
 fn ours(rule: Rule) -> Vec<u8> {
@@ -386,16 +387,228 @@ fn pairs() -> Vec<(Expr, C)> {
             .u32(NFTNL_EXPR_TPROXY_REG_ADDR, REG_1)
             .u32(NFTNL_EXPR_TPROXY_REG_PORT, REG_2)
     );
+    pair!(
+        Connlimit {
+            count: Some(0x0102),
+            flags: Some(1)
+        },
+        C::new(c"connlimit")
+            .u32(NFTNL_EXPR_CONNLIMIT_COUNT, 0x0102)
+            .u32(NFTNL_EXPR_CONNLIMIT_FLAGS, 1)
+    );
+    pair!(
+        Dup {
+            sreg_addr: Some(REG_1),
+            sreg_dev: Some(REG_2)
+        },
+        C::new(c"dup")
+            .u32(NFTNL_EXPR_DUP_SREG_ADDR, REG_1)
+            .u32(NFTNL_EXPR_DUP_SREG_DEV, REG_2)
+    );
+    pair!(
+        Dynset {
+            set: Some("s".to_owned()),
+            op: Some(1),
+            sreg_key: Some(REG_1),
+            sreg_data: Some(REG_2),
+            timeout: Some(0x0102_0304),
+            flags: Some(1)
+        },
+        C::new(c"dynset")
+            .text(NFTNL_EXPR_DYNSET_SET_NAME, c"s")
+            .u32(NFTNL_EXPR_DYNSET_OP, 1)
+            .u32(NFTNL_EXPR_DYNSET_SREG_KEY, REG_1)
+            .u32(NFTNL_EXPR_DYNSET_SREG_DATA, REG_2)
+            .u64(NFTNL_EXPR_DYNSET_TIMEOUT, 0x0102_0304)
+            .u32(NFTNL_EXPR_DYNSET_FLAGS, 1)
+    );
+    pair!(
+        Exthdr {
+            dreg: Some(REG_1),
+            kind: Some(43),
+            offset: Some(2),
+            len: Some(1),
+            flags: Some(1),
+            op: Some(1)
+        },
+        C::new(c"exthdr")
+            .u32(NFTNL_EXPR_EXTHDR_DREG, REG_1)
+            .u8(NFTNL_EXPR_EXTHDR_TYPE, 43)
+            .u32(NFTNL_EXPR_EXTHDR_OFFSET, 2)
+            .u32(NFTNL_EXPR_EXTHDR_LEN, 1)
+            .u32(NFTNL_EXPR_EXTHDR_FLAGS, 1)
+            .u32(NFTNL_EXPR_EXTHDR_OP, 1)
+    );
+    pair!(
+        FlowOffload {
+            table: Some("f".to_owned())
+        },
+        C::new(c"flow_offload").text(NFTNL_EXPR_FLOW_TABLE_NAME, c"f")
+    );
+    pair!(
+        Fwd {
+            sreg_dev: Some(REG_1),
+            sreg_addr: Some(REG_2),
+            nfproto: Some(2)
+        },
+        C::new(c"fwd")
+            .u32(NFTNL_EXPR_FWD_SREG_DEV, REG_1)
+            .u32(NFTNL_EXPR_FWD_SREG_ADDR, REG_2)
+            .u32(NFTNL_EXPR_FWD_NFPROTO, 2)
+    );
+    pair!(
+        Hash {
+            sreg: Some(REG_1),
+            dreg: Some(REG_2),
+            len: Some(4),
+            modulus: Some(0x0102),
+            seed: Some(0x0304),
+            offset: Some(0x0506),
+            kind: Some(0)
+        },
+        C::new(c"hash")
+            .u32(NFTNL_EXPR_HASH_SREG, REG_1)
+            .u32(NFTNL_EXPR_HASH_DREG, REG_2)
+            .u32(NFTNL_EXPR_HASH_LEN, 4)
+            .u32(NFTNL_EXPR_HASH_MODULUS, 0x0102)
+            .u32(NFTNL_EXPR_HASH_SEED, 0x0304)
+            .u32(NFTNL_EXPR_HASH_OFFSET, 0x0506)
+            .u32(NFTNL_EXPR_HASH_TYPE, 0)
+    );
+    pair!(
+        Numgen {
+            dreg: Some(REG_1),
+            modulus: Some(0x0102),
+            kind: Some(1),
+            offset: Some(0x0304)
+        },
+        C::new(c"numgen")
+            .u32(NFTNL_EXPR_NG_DREG, REG_1)
+            .u32(NFTNL_EXPR_NG_MODULUS, 0x0102)
+            .u32(NFTNL_EXPR_NG_TYPE, 1)
+            .u32(NFTNL_EXPR_NG_OFFSET, 0x0304)
+    );
+    pair!(
+        Objref {
+            kind: Some(1),
+            name: Some("o".to_owned())
+        },
+        C::new(c"objref")
+            .u32(NFTNL_EXPR_OBJREF_IMM_TYPE, 1)
+            .text(NFTNL_EXPR_OBJREF_IMM_NAME, c"o")
+    );
+    pair!(
+        Osf {
+            dreg: Some(REG_1),
+            ttl: Some(2),
+            flags: Some(1)
+        },
+        C::new(c"osf")
+            .u32(NFTNL_EXPR_OSF_DREG, REG_1)
+            .u8(NFTNL_EXPR_OSF_TTL, 2)
+            .u32(NFTNL_EXPR_OSF_FLAGS, 1)
+    );
+    pair!(
+        Queue {
+            num: Some(0x0102),
+            total: Some(0x0304),
+            flags: Some(2)
+        },
+        C::new(c"queue")
+            .u16(NFTNL_EXPR_QUEUE_NUM, 0x0102)
+            .u16(NFTNL_EXPR_QUEUE_TOTAL, 0x0304)
+            .u16(NFTNL_EXPR_QUEUE_FLAGS, 2)
+    );
+    pair!(
+        Quota {
+            bytes: Some(0x0102_0304_0506),
+            flags: Some(1),
+            consumed: Some(0x0708)
+        },
+        C::new(c"quota")
+            .u64(NFTNL_EXPR_QUOTA_BYTES, 0x0102_0304_0506)
+            .u32(NFTNL_EXPR_QUOTA_FLAGS, 1)
+            .u64(NFTNL_EXPR_QUOTA_CONSUMED, 0x0708)
+    );
+    pair!(
+        Rt {
+            dreg: Some(REG_1),
+            key: Some(1)
+        },
+        C::new(c"rt")
+            .u32(NFTNL_EXPR_RT_DREG, REG_1)
+            .u32(NFTNL_EXPR_RT_KEY, 1)
+    );
+    pair!(
+        Synproxy {
+            mss: Some(1460),
+            wscale: Some(7),
+            flags: Some(3)
+        },
+        C::new(c"synproxy")
+            .u16(NFTNL_EXPR_SYNPROXY_MSS, 1460)
+            .u8(NFTNL_EXPR_SYNPROXY_WSCALE, 7)
+            .u32(NFTNL_EXPR_SYNPROXY_FLAGS, 3)
+    );
+    pair!(
+        Xfrm {
+            dreg: Some(REG_1),
+            key: Some(5),
+            dir: Some(1),
+            spnum: Some(2)
+        },
+        C::new(c"xfrm")
+            .u32(NFTNL_EXPR_XFRM_DREG, REG_1)
+            .u32(NFTNL_EXPR_XFRM_KEY, 5)
+            .u8(NFTNL_EXPR_XFRM_DIR, 1)
+            .u32(NFTNL_EXPR_XFRM_SPNUM, 2)
+    );
     pairs.push((Expr::Notrack, C::new(c"notrack")));
     pairs
 }
 
+/// The version of libnftnl that the binding speaks has no such expression.
+const NEWER: [&str; 1] = ["last"];
+
+/// libnftnl writes their attributes in another order, or a name without its NUL; both are the same to the kernel.
+const OTHERWISE: [&str; 6] = ["dynset", "exthdr", "objref", "quota", "rt", "xfrm"];
+
+/// The attributes of the only expression of a message, by number, without what [`OTHERWISE`] is about.
+fn attributes(message: &[u8]) -> BTreeMap<u16, Vec<u8>> {
+    let inside = |bytes: &[u8], number: u16| -> Vec<u8> {
+        let mut all = Attrs::new(bytes).map(Result::unwrap);
+        let found = all.find(|attr| attr.number == number).unwrap();
+        found.payload.to_vec()
+    };
+    let attrs = message[20..].to_vec();
+    // NFTA_RULE_EXPRESSIONS, NFTA_LIST_ELEM, NFTA_EXPR_DATA
+    let data = [4, 1, 2]
+        .into_iter()
+        .fold(attrs, |bytes, n| inside(&bytes, n));
+    let all = Attrs::new(&data).map(Result::unwrap);
+    all.map(|attr| {
+        let value = attr
+            .payload
+            .strip_suffix(&[0])
+            .filter(|text| text.is_ascii());
+        (attr.number, value.unwrap_or(attr.payload).to_vec())
+    })
+    .collect()
+}
+
 #[test]
 fn every_expression_is_written_alike() {
-    let mut missing: BTreeSet<&str> = Expr::NAMES.iter().copied().collect();
+    let mut missing: BTreeSet<&str> = Expr::KNOWN.iter().copied().collect();
+    missing.retain(|name| !NEWER.contains(name));
     for (e, c) in pairs() {
         missing.remove(e.name());
-        same(one(e), &[c]);
+        if OTHERWISE.contains(&e.name()) {
+            let (ours, theirs) = (ours(one(e)), theirs(&[c]));
+            assert_ne!(hex(&ours[16..]), hex(&theirs[16..]), "no exception");
+            assert_eq!(attributes(&ours), attributes(&theirs));
+        } else {
+            same(one(e), &[c]);
+        }
     }
     assert!(missing.is_empty(), "not compared: {missing:?}");
 }
