@@ -13,11 +13,11 @@ use weir_testing::namespace_or_skip;
 
 use common::{ip, routing};
 use ipnet::IpNet;
-use weir_netlink::{ErrorKind, Netns};
 use weir_netlink::route::{
     AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, RouteScope, RouteType,
     Routing,
 };
+use weir_netlink::{ErrorKind, Netns};
 
 /// A writer of routes that nobody else is.
 const OURS: RouteProtocol = RouteProtocol::Other(119);
