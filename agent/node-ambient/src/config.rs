@@ -1,6 +1,7 @@
 //! What is asked for: the proxies of the node, the enrolled pods, and numbers that others may use, too.
 
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use weir_cni::config::InputError;
@@ -33,6 +34,14 @@ pub struct Config {
     pub marks: Marks,
     /// Numbers of routing tables and policy rules.
     pub routing: Numbers,
+    /// Host ends of pods' links that were found before, by UID: while a link of that name is there, the pod's namespace is
+    /// not entered again.
+    #[serde(skip)]
+    pub devices: BTreeMap<String, Vec<String>>,
+    /// A pod whose link is not found, or is of a kind that cannot be captured, is left out ([`crate::Node::left_out`]) and
+    /// the others are captured; else it is an error.
+    #[serde(skip)]
+    pub leave_out: bool,
 }
 
 /// One proxy (ztunnel) pod.
@@ -273,7 +282,7 @@ impl Config {
                 return bad(format!("{what} {name}"), reason, "one address per family");
             }
         }
-        let mut owners = std::collections::BTreeMap::new();
+        let mut owners = BTreeMap::new();
         for pod in &self.pods {
             if pod.uid.is_empty() || pod.uid.len() > 64 {
                 let reason = "the UID of a pod is empty or longer than 64 bytes".to_owned();

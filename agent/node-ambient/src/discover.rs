@@ -1,8 +1,9 @@
 //! Where the proxy and the pods are: devices, namespaces, and the node's address towards the proxy.
 
-use crate::config::{CarrierChoice, Config};
+use crate::config::{CarrierChoice, Config, Pod};
 use crate::node::{Carrier, Node, Place};
 use crate::objects::{CARRIERS, VNIS};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use weir_netlink::route::{Geneve, Link, LinkKind, RT_TABLE_MAIN, Routing};
@@ -49,19 +50,22 @@ pub fn discover(config: &Config) -> Result<Node> {
         }
         None => None,
     };
-    let mut devices = Vec::new();
+    let (mut devices, mut left_out) = (BTreeMap::new(), BTreeMap::new());
     for pod in &config.pods {
-        for address in &pod.addresses {
-            let object = format!("pod {} with address {address}", pod.uid);
-            let device = match &pod.netns {
-                Some(path) => by_peer(&routing, &links, &Netns::open(path)?, *address, &object)?.0,
-                None => device(&routing, &links, *address, &object)?,
-            };
-            if !devices.contains(&device) {
-                devices.push(device);
-            }
+        let known = config.devices.get(&pod.uid);
+        let is_there = |name: &String| links.iter().any(|l| l.name == *name);
+        let found = match known.filter(|names| !names.is_empty() && names.iter().all(is_there)) {
+            Some(names) => Ok(names.clone()),
+            None => devices_of(&routing, &links, pod),
+        };
+        match found {
+            Ok(names) => _ = devices.insert(pod.uid.clone(), names),
+            Err(e) if config.leave_out => _ = left_out.insert(pod.uid.clone(), e.to_string()),
+            Err(e) => return Err(e),
         }
     }
+    let mut config = config.clone();
+    config.pods.retain(|pod| !left_out.contains_key(&pod.uid));
     let remote = place.as_ref().and_then(|p| {
         let addresses = &p.proxy.addresses;
         addresses
@@ -71,12 +75,29 @@ pub fn discover(config: &Config) -> Result<Node> {
             .copied()
     });
     Ok(Node {
-        carrier: carrier(config, &links, remote)?,
-        config: config.clone(),
+        carrier: carrier(&config, &links, remote)?,
+        config,
         place,
         devices,
+        left_out,
         has_ipv6: Path::new("/proc/sys/net/ipv6").exists(),
     })
+}
+
+/// The host ends of a pod's links; a pod may have an address on each of several.
+fn devices_of(routing: &Routing, links: &[Link], pod: &Pod) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for address in &pod.addresses {
+        let object = format!("pod {} with address {address}", pod.uid);
+        let name = match &pod.netns {
+            Some(path) => by_peer(routing, links, &Netns::open(path)?, *address, &object)?.0,
+            None => device(routing, links, *address, &object)?,
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 /// The host's end and the pod's end of the pair that has an address in a namespace.

@@ -290,7 +290,7 @@ fn output(node: &Node, families: &[Family]) -> Vec<Rule> {
     let known = has(rule(), CT_MARK, bits);
     let mut rules = vec![mark(known, bits).build()];
     for family in families {
-        let to_pods = of_pods(rule().l4proto(L4Proto::Tcp), *family, false);
+        let to_pods = of_pods(rule(), *family, false);
         rules.push(remember(mark(to_pods, bits), bits).build());
     }
     rules

@@ -48,8 +48,10 @@ pub struct Node {
     pub carrier: Carrier,
     /// Where the active proxy is; `None` without one.
     pub place: Option<Place>,
-    /// Host ends of the pods' links.
-    pub devices: Vec<String>,
+    /// Host ends of the pods' links, by UID.
+    pub devices: BTreeMap<String, Vec<String>>,
+    /// UIDs of pods that are not captured, each with the reason; they are not in [`Node::config`].
+    pub left_out: BTreeMap<String, String>,
     /// Families that the node has: IPv6 is absent where it is not built in.
     pub has_ipv6: bool,
 }

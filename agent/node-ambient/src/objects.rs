@@ -16,6 +16,7 @@
 
 use crate::node::{Carrier, Family, Node, Place};
 use ipnet::IpNet;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use weir_cni::redirection::RTPROT_WEIR;
 use weir_netlink::route::{
@@ -162,8 +163,13 @@ pub fn host(node: &Node) -> Objects {
             .extend(devices.iter().flat_map(|d| accepting(d)));
     }
     let all = ["all", "default"].into_iter();
-    let names = all.chain(node.devices.iter().map(String::as_str));
-    objects.sysctls.extend(names.map(rp_filter));
+    let devices: BTreeSet<&str> = node
+        .devices
+        .values()
+        .flatten()
+        .map(String::as_str)
+        .collect();
+    objects.sysctls.extend(all.chain(devices).map(rp_filter));
     objects
 }
 
@@ -316,7 +322,9 @@ fn host_routes(node: &Node, family: Family, routes: &mut Vec<RouteSpec>) {
     }
 }
 
-fn host_rules(node: &Node, family: Family) -> [PolicyRule; 4] {
+/// Without a proxy only guards are in the table for connections to pods: what the node itself sends passes it by, or no probe
+/// would reach a pod.
+fn host_rules(node: &Node, family: Family) -> Vec<PolicyRule> {
     let (marks, numbers) = (&node.config.marks, &node.config.routing);
     let of = address_family(family);
     let [inbound, outbound, proxy] = numbers.tables();
@@ -336,10 +344,18 @@ fn host_rules(node: &Node, family: Family) -> [PolicyRule; 4] {
         selectors: RuleSelectors::default(),
         ..marked(0, inbound, 3)
     };
-    [
+    let own = PolicyRule {
+        action: RuleAction::Goto,
+        goto: Some(MAIN_RULE),
+        ..PolicyRule::iif(of, "lo", 0)
+    };
+    let own = own.at(numbers.priority + 2).by(WEIR);
+    let mut rules = vec![
         skip,
         marked(marks.outbound, outbound, 1),
         marked(marks.proxy_return, proxy, 2),
         all,
-    ]
+    ];
+    rules.extend(node.place.is_none().then_some(own));
+    rules
 }

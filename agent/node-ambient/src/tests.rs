@@ -1,6 +1,7 @@
 //! Every number and name of the specification, and what is refused.
 
 use super::*;
+use std::collections::BTreeMap;
 use weir_netfilter::nft::Ruleset;
 
 fn config(text: &str) -> Config {
@@ -19,7 +20,8 @@ fn node(text: &str, carrier: Carrier) -> Node {
         config,
         carrier,
         place,
-        devices: vec!["veth-a".to_owned()],
+        devices: [("a".to_owned(), vec!["veth-a".to_owned()])].into(),
+        left_out: BTreeMap::new(),
         has_ipv6: true,
     }
 }

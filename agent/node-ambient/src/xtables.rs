@@ -148,7 +148,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
             remember(marked(rule(), marks.conn_skip), marks.conn_skip),
             remember(marked(rule(), marks.proxy), marks.proxy),
         ];
-        let to_pods = || of_pods(tcp(), family, false);
+        let to_pods = || of_pods(rule(), family, false);
         let output = vec![
             mark(connection(rule(), marks.conn_skip), marks.conn_skip),
             remember(to_pods(), marks.conn_skip),

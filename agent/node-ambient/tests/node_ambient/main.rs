@@ -13,8 +13,9 @@ mod scene;
 use scene::{
     OUTSIDE, POD, PROXY, SECOND, Scene, Seen, Servers, address, ask, connect, inside, sysctl,
 };
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use weir_cni::compile::Engine;
+use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 use weir_node_ambient::{apply, compare, remove};
 
@@ -116,9 +117,30 @@ fn probes_from_every_address_of_the_node_are_not_captured() {
                 let mut stream = scene.node.run(probe).unwrap();
                 assert_eq!(ask(&mut stream, "p").unwrap(), "pod|p", "from {source}");
             }
+            assert!(is_reached_by_udp(scene, v6));
         }
         assert!(servers.drain().iter().all(|s| s.who == "pod"));
     });
+}
+
+/// Whether the pod gets a datagram of the node's, and the node the answer.
+fn is_reached_by_udp(scene: &Scene, v6: bool) -> bool {
+    let bind = |netns: &Netns, address| {
+        let bind = || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
+        let socket = netns.run(bind).unwrap();
+        socket.set_read_timeout(Some(scene::PATIENCE)).unwrap();
+        socket
+    };
+    let pod = bind(&scene.pod, inside(POD, v6));
+    let node = bind(&scene.node, address(POD, v6, 1));
+    let mut buffer = [0; 8];
+    let mut passes = || {
+        node.send_to(b"ping", pod.local_addr()?)?;
+        let (_, from) = pod.recv_from(&mut buffer)?;
+        pod.send_to(b"pong", from)?;
+        node.recv_from(&mut buffer)
+    };
+    passes().is_ok()
 }
 
 /// Check 5: the proxy's namespace ends while a connection is open; nothing leaves in plain text.
@@ -146,6 +168,13 @@ fn nothing_leaves_in_plain_text_when_the_proxy_is_gone() {
         let none = scene.config(&[], "");
         apply(&none, &scene.node, Some(engine), false).unwrap();
         assert!(connect(&scene.pod, to).is_err());
+        assert!(connect(&scene.outside, SocketAddr::new(inside(POD, false), 8080)).is_err());
+        // The pods stay healthy.
+        for v6 in [false, true] {
+            let mut probe = connect(&scene.node, SocketAddr::new(inside(POD, v6), 8080)).unwrap();
+            assert_eq!(ask(&mut probe, "p").unwrap(), "pod|p");
+            assert!(is_reached_by_udp(scene, v6));
+        }
         let open = scene.config(&[], r#", "without_proxy": "open""#);
         apply(&open, &scene.node, Some(engine), false).unwrap();
         assert_eq!(
