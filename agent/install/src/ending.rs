@@ -39,20 +39,30 @@ impl Agent {
         });
     }
 
-    fn remove(&self, why: String) -> End {
+    fn remove(&mut self, why: String) -> End {
         self.journal.record(Event::Goes { why });
         let removed = match self.installer.written() {
             None if self.owner.is_a_pod() => remove_everything(self.installer.desired()),
             _ => self.installer.remove(),
         };
-        let removed = removed.map(|done| {
-            let told = done.into_iter().map(|what| Event::Removed { what });
-            told.for_each(|event| self.journal.record(event));
-        });
-        if let Err(why) = removed {
-            self.journal.record(Event::NotRemoved { why });
-            return End::NotRemoved;
+        // What failed does not keep the rest.
+        let beside = self
+            .beside
+            .take()
+            .map_or_else(|| Ok(Vec::new()), |remove| remove());
+        let mut end = End::Well;
+        for removed in [removed, beside] {
+            match removed {
+                Ok(done) => {
+                    let removed = done.into_iter().map(|what| Event::Removed { what });
+                    removed.for_each(|event| self.journal.record(event));
+                }
+                Err(why) => {
+                    self.journal.record(Event::NotRemoved { why });
+                    end = End::NotRemoved;
+                }
+            }
         }
-        End::Well
+        end
     }
 }

@@ -44,7 +44,12 @@ pub struct Agent {
     failing: Option<String>,
     summary: Option<Instant>,
     warned: Option<String>,
+    /// What else goes with the installation.
+    pub(crate) beside: Option<Beside>,
 }
+
+/// Removes what is not the installer's. Returns what was removed, or what may be there still.
+pub(crate) type Beside = Box<dyn FnOnce() -> Result<Vec<String>, String> + Send>;
 
 impl Agent {
     /// Nothing is installed yet.
@@ -59,7 +64,13 @@ impl Agent {
             failing: None,
             summary: None,
             warned: None,
+            beside: None,
         }
+    }
+
+    /// This is removed, too, when the installation is; not when another agent follows.
+    pub fn with(&mut self, beside: Beside) {
+        self.beside = Some(beside);
     }
 
     /// Whether a pass was complete: from then on what fails is tried again.

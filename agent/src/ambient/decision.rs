@@ -46,19 +46,23 @@ impl fmt::Display for Why {
     }
 }
 
+/// Whether it is a pod of ztunnel.
+pub(super) fn is_ztunnel(settings: &AmbientSettings, view: &PodView) -> bool {
+    let app = view.pod.metadata.labels.get(ZTUNNEL.0);
+    app.is_some_and(|app| app == ZTUNNEL.1) && view.namespace() == settings.system_namespace
+}
+
 /// Decides. `namespace` is that of the pod, if it is known.
 pub(super) fn decide(
     settings: &AmbientSettings,
     view: &PodView,
     namespace: Option<&NamespaceView>,
 ) -> Decision {
-    let labels = &view.pod.metadata.labels;
-    let is_ztunnel = labels.get(ZTUNNEL.0).is_some_and(|app| app == ZTUNNEL.1);
     let is_agent = view.name().starts_with(AGENT_POD_PREFIX);
     if view.ended() {
         return Decision::No(Why::Ended);
     }
-    if is_ztunnel && view.namespace() == settings.system_namespace {
+    if is_ztunnel(settings, view) {
         return Decision::No(Why::Ztunnel);
     }
     if is_agent && view.namespace() == settings.own_namespace {

@@ -129,6 +129,17 @@ pub(super) trait Probes: Send + Sync {
     /// These are all addresses of pods, each with the UID of its pod. Others that an earlier agent left are removed, in the
     /// background.
     fn expect(&self, all: BTreeMap<IpAddr, Arc<str>>);
+
+    /// All pods of the mesh are captured: what agents with another setting left at the node is not needed any more.
+    fn all_captured(&self) {}
+
+    /// Removes everything from the node's namespace, for good. Returns what was removed.
+    ///
+    /// # Errors
+    /// What may be there still.
+    fn end(&self) -> Result<Vec<String>, String> {
+        Ok(Vec::new())
+    }
 }
 
 /// All of them.

@@ -532,6 +532,10 @@ impl Reconciler for Keeper {
             all.extend(addresses.map(|address| (*address, Uid::clone(uid))));
         }
         self.hands.probes.expect(all);
+        let is_done = |m: &Memory| m.decision != Decision::Member || m.gone || m.captured.is_some();
+        if self.memory.values().all(is_done) {
+            self.hands.probes.all_captured();
+        }
     }
 
     fn show(&mut self) {

@@ -19,7 +19,7 @@ use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
 use weir_cni::redirection::Desired;
 use weir_core::journal::Journal;
-use weir_core::journal::ambient::{By, Event};
+use weir_core::journal::ambient::{By, Event, Purpose};
 use weir_core::journal::pod::Cause;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_live::{DOCUMENTATION_V4, DOCUMENTATION_V6, Proof};
@@ -190,6 +190,10 @@ struct State {
     complete: bool,
     /// The last result that was told.
     told: Option<Option<String>>,
+    /// What captured at the node for an agent with another setting was looked for.
+    is_alone: bool,
+    /// Everything was removed for good.
+    ended: bool,
 }
 
 impl HostRules {
@@ -229,7 +233,11 @@ impl HostRules {
         let healed = healed.filter(|_| was_in_force).cloned();
         if state.told.as_ref() != Some(&failure) || healed.is_some() {
             state.told = Some(failure.clone());
-            self.0.journal.record(Event::Host { failure, healed });
+            self.0.journal.record(Event::Host {
+                purpose: Purpose::Probes,
+                failure,
+                healed,
+            });
         }
         applied.map(|_| ())
     }
@@ -244,7 +252,10 @@ impl HostRules {
     /// Writes what differs. Pods behind a branch ENI are looked for among `changed`; `None`: among all.
     fn apply(&self, state: &mut State, changed: Option<&[IpAddr]>) -> Result<Vec<String>, String> {
         let shared = &self.0;
-        let mut work = || {
+        if state.ended {
+            return Ok(Vec::new());
+        }
+        let work = || {
             let engine = match state.engine {
                 Some(engine) => engine,
                 None => host::choose(shared.native_nftables)?,
@@ -268,15 +279,29 @@ impl HostRules {
             }
             Ok((engine, changes))
         };
-        let done: weir_netlink::Result<(Engine, Vec<String>)> = match &shared.netns {
+        let (engine, changes) = self.at_host(work)?;
+        state.engine = Some(engine);
+        Ok(changes)
+    }
+
+    fn at_host<T: Send>(
+        &self,
+        work: impl FnOnce() -> weir_netlink::Result<T> + Send,
+    ) -> Result<T, String> {
+        let done = match &self.0.netns {
             None => work(),
             Some(path) => Netns::open(path)
                 .and_then(|netns| netns.run(work))
                 .and_then(|r| r),
         };
-        let (engine, changes) = done.map_err(|e| e.to_string())?;
-        state.engine = Some(engine);
-        Ok(changes)
+        done.map_err(|e| e.to_string())
+    }
+
+    /// On a thread of its own: the host's tables may be locked by another program.
+    fn later(&self, work: impl FnOnce(&Self) + Send + 'static) {
+        let rules = self.clone();
+        let work = move || work(&rules);
+        let _ = std::thread::Builder::new().name("host".into()).spawn(work);
     }
 }
 
@@ -325,9 +350,37 @@ impl Probes for HostRules {
         let mut state = self.state();
         (state.addresses, state.complete) = (all, true);
         drop(state);
-        // On a thread of its own: the host's tables may be locked by another program.
-        let rules = self.clone();
-        let heal = move || drop(rules.heal());
-        let _ = std::thread::Builder::new().name("host".into()).spawn(heal);
+        self.later(|rules| drop(rules.heal()));
+    }
+
+    fn all_captured(&self) {
+        if std::mem::replace(&mut self.state().is_alone, true) {
+            return;
+        }
+        self.later(|rules| {
+            let host = || Netns::current().and_then(|host| weir_node_ambient::remove(&host, None));
+            match rules.at_host(host) {
+                Ok(removed) => {
+                    for what in removed {
+                        rules.0.journal.record(Event::NodeCleaned { what });
+                    }
+                }
+                Err(_) => rules.state().is_alone = false,
+            }
+        });
+    }
+
+    fn end(&self) -> Result<Vec<String>, String> {
+        let mut state = self.state();
+        state.ended = true;
+        let mut enis = std::mem::take(&mut state.enis);
+        self.at_host(move || {
+            let routing = Routing::open()?;
+            let addresses: Vec<IpAddr> = enis.addresses().collect();
+            for address in addresses {
+                enis.remove(&routing, address)?;
+            }
+            host::remove()
+        })
     }
 }

@@ -12,6 +12,7 @@
 //! - [`keeper`] joins both with the queue of [`crate::reconcile`].
 //! - [`work`] does it, through the [`hands`]: the namespace, the proxy, the host.
 //! - [`ebpf`] does the part of the namespace without netfilter.
+//! - [`node`] captures in the node's namespace instead, for all pods at once.
 //! - [`roster`] is what the proxy is told when it connects.
 //! - [`entry`] is where the plugin hands a pod over and waits for the result.
 
@@ -21,6 +22,7 @@ mod entry;
 mod hands;
 mod keeper;
 mod kernel;
+mod node;
 mod pod;
 mod roster;
 pub(crate) mod settings;
@@ -32,7 +34,7 @@ mod zds;
 
 pub(crate) use entry::{Entry, HandedOver};
 pub(crate) use settings::{AmbientSettings, rules_of};
-pub(crate) use start::start;
+pub(crate) use start::{Ending, start};
 
 /// Name of the socket's file stays: the next agent binds it anew.
 pub(crate) use weir_zds::Server;

@@ -6,6 +6,18 @@ use weir_ambient::Config;
 use weir_cni::plugin::Enablement;
 use weir_core::settings::{Resolved, SettingError};
 use weir_install::selectors;
+use weir_node_ambient::WithoutProxy;
+
+/// What redirects pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Rules of netfilter in the pod's namespace.
+    Rules,
+    /// Programs of eBPF in the pod's namespace.
+    Programs,
+    /// Rules and routes in the node's namespace.
+    Node,
+}
 
 /// The settings `AMBIENT_*` and those that belong to them, checked.
 #[derive(Debug, Clone)]
@@ -24,8 +36,14 @@ pub(crate) struct AmbientSettings {
     pub(crate) native_nftables: bool,
     /// Probes to pods behind a branch ENI of AWS are let through.
     pub(crate) branch_enis: bool,
-    /// Pods are redirected by eBPF.
-    pub(crate) by_ebpf: bool,
+    /// What redirects pods, and where.
+    pub(crate) way: Way,
+    /// What becomes of pods that are captured at the node while no proxy is ready.
+    pub(crate) without_proxy: WithoutProxy,
+    /// Marks, tables, priorities and carrier at the node.
+    pub(crate) node: weir_node_ambient::Config,
+    /// Where `config.json` is written for other programs.
+    pub(crate) config_dir: PathBuf,
     /// Where the bpf file system for pins is mounted.
     pub(crate) bpffs: Option<PathBuf>,
     /// Socket of ztunnel.
@@ -51,11 +69,19 @@ impl AmbientSettings {
         let pairs = selectors(r.text(name)).map_err(|e| r.refused(name, e))?;
         let enablement = Enablement::compile(&pairs).map_err(|e| r.refused(name, e))?;
         let name = "WEIR_AMBIENT_ENGINE";
-        let by_ebpf = match r.text(name) {
-            "" | "auto" | "netfilter" => false,
-            "ebpf" => true,
-            _ => return Err(r.refused(name, "it is none of auto, netfilter and ebpf")),
+        let way = match r.text(name) {
+            "" | "auto" | "netfilter" => Way::Rules,
+            "ebpf" => Way::Programs,
+            "node" => Way::Node,
+            _ => return Err(r.refused(name, "it is none of auto, netfilter, ebpf and node")),
         };
+        let name = "WEIR_AMBIENT_WITHOUT_PROXY";
+        let without_proxy = match r.text(name) {
+            "" | "closed" => WithoutProxy::Closed,
+            "open" => WithoutProxy::Open,
+            _ => return Err(r.refused(name, "it is neither closed nor open")),
+        };
+        let node = numbers(r)?;
         if !r.bool("AMBIENT_ENABLED") {
             return Ok(None);
         }
@@ -70,7 +96,10 @@ impl AmbientSettings {
             rules,
             native_nftables: r.bool("NATIVE_NFTABLES"),
             branch_enis: r.bool("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE"),
-            by_ebpf,
+            way,
+            without_proxy,
+            node,
+            config_dir: r.text("WEIR_AMBIENT_CONFIG_DIR").into(),
             bpffs: Some(r.text("WEIR_BPFFS"))
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from),
@@ -110,4 +139,21 @@ pub(crate) fn rules_of(r: &Resolved) -> Result<Config, SettingError> {
             .parse()
             .map_err(|_| r.refused(v6, format!("it is no IPv6 address; {remedy}")))?,
     })
+}
+
+/// `WEIR_AMBIENT_NODE_CONFIG`: the rest of it comes from the cluster and from other settings.
+fn numbers(r: &Resolved) -> Result<weir_node_ambient::Config, SettingError> {
+    let name = "WEIR_AMBIENT_NODE_CONFIG";
+    let text = r.text(name);
+    if text.is_empty() {
+        return Ok(weir_node_ambient::Config::default());
+    }
+    let config = weir_node_ambient::Config::from_json(text, name);
+    let config = config.map_err(|e| r.refused(name, e.to_string()))?;
+    let known = config.proxies.is_empty() && config.pods.is_empty() && !config.dns_capture;
+    if !known || config.without_proxy != WithoutProxy::default() {
+        let why = "it may have the keys carrier, tunnel_port, host_addresses, marks and routing only: the others follow from the cluster and from other settings";
+        return Err(r.refused(name, why));
+    }
+    Ok(config)
 }

@@ -2,11 +2,12 @@
 
 use super::ebpf::{Programs, bpffs_of_node};
 use super::entry::Entry;
-use super::hands::{Hands, Rules};
+use super::hands::{Hands, Probes, Rules};
 use super::keeper::{self, Keeper, Told};
 use super::kernel::{HostRules, Kernel};
+use super::node::{AtNode, Places};
 use super::roster::Roster;
-use super::settings::AmbientSettings;
+use super::settings::{AmbientSettings, Way};
 use super::zds::{self, All, Ztunnel};
 use crate::dataplane::ambient::Ambient;
 use crate::drift::{Drift, Drifted, Wake, follow, on_commit};
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use weir_core::api::access::Access;
 use weir_core::api::actions::Actions;
 use weir_core::api::connection::Connection;
@@ -32,6 +34,10 @@ const WORKERS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How often the host's rules are looked at; while they cannot be made, the second.
 const HOST: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(2));
+/// Limit for removing everything from the node, when the agent goes for good.
+const END: Duration = Duration::from_secs(10);
+/// How often it is asked whether anything changed at the node that captures.
+const NODE: Duration = Duration::from_millis(500);
 
 /// Deals with the pods of ambient mode for as long as the process lives. What it gives is where the plugin hands pods
 /// over.
@@ -45,7 +51,7 @@ pub(crate) fn start(
     (pods, sandboxes): (Pods, Sandboxes),
     journal: &Journal,
     tasks: &Tasks,
-) -> Result<(Entry, Server), String> {
+) -> Result<(Entry, Server, Ending), String> {
     let settings = Arc::new(settings.clone());
     let connection = Connection::of_actions(access)?;
     let node = node.to_owned();
@@ -73,28 +79,35 @@ pub(crate) fn start(
     })?;
     let drift = Drift::start(tasks, on_commit(drifted.clone(), wake.clone()));
     let drift = drift.map_err(|e| e.to_string())?;
-    let host = host_rules(&settings, journal);
     let plane = Ambient {
         config: settings.rules.clone(),
         native_nftables: settings.native_nftables,
     };
-    let bpffs = settings.bpffs.clone().unwrap_or_else(bpffs_of_node);
-    let rules: Arc<dyn Rules> = match settings.by_ebpf {
-        true => Arc::new(Programs::new(plane, sandboxes.clone(), &bpffs)?),
-        false => Arc::new(Kernel {
-            plane,
-            sandboxes: sandboxes.clone(),
-            drift: drift.clone(),
-            live_proof: settings.live_proof,
-            bpffs,
-        }),
+    let hands = match settings.way {
+        Way::Node => {
+            let (_, netns) = host_netns(&settings);
+            let bpffs = settings.bpffs.clone().unwrap_or_else(bpffs_of_node);
+            let (known, places) = ((pods.clone(), sandboxes.clone()), Places { netns, bpffs });
+            let node = AtNode::new(Arc::clone(&settings), plane, known, places, journal.clone());
+            keep_node(node.clone(), tasks)?;
+            let node = Arc::new(node);
+            Hands {
+                rules: node.clone(),
+                proxy: node.clone(),
+                probes: node,
+            }
+        }
+        Way::Rules | Way::Programs => {
+            let host = host_rules(&settings, journal);
+            keep_host(host.clone(), tasks)?;
+            Hands {
+                rules: in_pod(&settings, plane, &sandboxes, &drift)?,
+                proxy: Arc::new(Ztunnel(server.handle())),
+                probes: Arc::new(host),
+            }
+        }
     };
-    let hands = Hands {
-        rules,
-        proxy: Arc::new(Ztunnel(server.handle())),
-        probes: Arc::new(host.clone()),
-    };
-    keep_host(host, tasks)?;
+    let ending = Ending::of(Arc::clone(&hands.probes), tasks)?;
     let limits = Limits {
         workers: WORKERS,
         interval: Some(settings.interval),
@@ -132,10 +145,32 @@ pub(crate) fn start(
     tasks
         .start("ambient", || {}, work)
         .map_err(|e| e.to_string())?;
-    Ok((entry, server))
+    Ok((entry, server, ending))
 }
 
-fn host_rules(settings: &AmbientSettings, journal: &Journal) -> HostRules {
+/// What captures in the namespaces of pods.
+fn in_pod(
+    settings: &AmbientSettings,
+    plane: Ambient,
+    sandboxes: &Sandboxes,
+    drift: &Drift,
+) -> Result<Arc<dyn Rules>, String> {
+    let bpffs = settings.bpffs.clone().unwrap_or_else(bpffs_of_node);
+    let sandboxes = sandboxes.clone();
+    if settings.way == Way::Programs {
+        return Ok(Arc::new(Programs::new(plane, sandboxes, &bpffs)?));
+    }
+    Ok(Arc::new(Kernel {
+        plane,
+        sandboxes,
+        drift: drift.clone(),
+        live_proof: settings.live_proof,
+        bpffs,
+    }))
+}
+
+/// Where processes of the host are seen, and its network namespace, if it is not this process's own.
+fn host_netns(settings: &AmbientSettings) -> (PathBuf, Option<PathBuf>) {
     let host = Path::new("/host/proc");
     let proc: PathBuf = match host.join("1").is_dir() {
         true => host.to_owned(),
@@ -143,6 +178,11 @@ fn host_rules(settings: &AmbientSettings, journal: &Journal) -> HostRules {
     };
     let of_first = settings.switches_to_host.then(|| proc.join("1/ns/net"));
     let netns = settings.host_netns.clone().or(of_first);
+    (proc, netns)
+}
+
+fn host_rules(settings: &AmbientSettings, journal: &Journal) -> HostRules {
+    let (proc, netns) = host_netns(settings);
     HostRules::new(
         settings.rules.clone(),
         (settings.native_nftables, settings.branch_enis),
@@ -166,4 +206,73 @@ fn keep_host(host: HostRules, tasks: &Tasks) -> Result<(), String> {
         }
     };
     tasks.start("host", || {}, work).map_err(|e| e.to_string())
+}
+
+/// Looks at the node again and again: when pods change, because a proxy may be ready, or be gone; and when another program
+/// changes rules or routing.
+fn keep_node(node: AtNode, tasks: &Tasks) -> Result<(), String> {
+    let mut changes = node.pods().subscribe();
+    let work = async move {
+        loop {
+            changes.borrow_and_update();
+            let of_thread = node.clone();
+            let healed = tokio::task::spawn_blocking(move || of_thread.heal()).await;
+            let pause = match healed {
+                Ok(Ok(())) => HOST.0,
+                _ => HOST.1,
+            };
+            let until = tokio::time::Instant::now() + pause;
+            while tokio::time::Instant::now() < until {
+                match tokio::time::timeout(NODE, changes.changed()).await {
+                    Ok(Ok(())) => break,
+                    Ok(Err(_)) => tokio::time::sleep(NODE).await,
+                    Err(_) => {}
+                }
+                let of_thread = node.clone();
+                let changed = tokio::task::spawn_blocking(move || of_thread.has_changed()).await;
+                if pause == HOST.0 && changed.unwrap_or(true) {
+                    break;
+                }
+            }
+        }
+    };
+    tasks.start("host", || {}, work).map_err(|e| e.to_string())
+}
+
+/// Removes what ambient mode has in the node's namespace; see [`Ending::remove`].
+pub(crate) struct Ending(mpsc::Sender<Answer>);
+
+type Removed = Result<Vec<String>, String>;
+type Answer = std::sync::mpsc::SyncSender<Removed>;
+
+impl Ending {
+    /// The work is done on a thread that has the rights for it.
+    fn of(probes: Arc<dyn Probes>, tasks: &Tasks) -> Result<Self, String> {
+        let (ask, mut asked) = mpsc::channel::<Answer>(1);
+        let work = async move {
+            while let Some(answer) = asked.recv().await {
+                let probes = Arc::clone(&probes);
+                let ended = tokio::task::spawn_blocking(move || probes.end()).await;
+                let _ = answer.send(ended.unwrap_or_else(|e| Err(e.to_string())));
+            }
+            // A task that ends would be reported.
+            std::future::pending::<()>().await;
+        };
+        let started = tasks.start("host", || {}, work);
+        started.map_err(|e| e.to_string()).map(|()| Self(ask))
+    }
+
+    /// When the agent is removed from the node, not when another one follows: rules for probes, address sets and policy
+    /// rules; at the node, everything that captures. Rules in pods stay, as they do upstream.
+    ///
+    /// # Errors
+    /// What may be there still.
+    pub(crate) fn remove(&self) -> Removed {
+        let (answer, answered) = std::sync::mpsc::sync_channel(1);
+        let asked = self.0.blocking_send(answer).map_err(|e| e.to_string());
+        asked.and_then(|()| {
+            let late = |_| format!("the rules of the node were not removed within {END:?}");
+            answered.recv_timeout(END).unwrap_or_else(|e| Err(late(e)))
+        })
+    }
 }

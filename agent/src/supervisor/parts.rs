@@ -1,7 +1,7 @@
 //! What runs beside the installer: the servers, the watch of pods, repair. Joined here, each with what it needs.
 
 use super::Settings;
-use crate::ambient::{self, Server};
+use crate::ambient::{self, Ending, Server};
 use crate::metrics::Metrics;
 use crate::repair;
 use crate::serve::{self, Ports, Ready, Reserve, Sockets};
@@ -42,6 +42,8 @@ pub(crate) struct Started {
     pub(crate) names: Names,
     /// ztunnel's socket. Its file stays for the next agent.
     pub(crate) ztunnel: Option<Server>,
+    /// What ambient mode has at the node.
+    pub(crate) ending: Option<Ending>,
 }
 
 /// The names of the sockets that this process bound; they go when it is dropped.
@@ -99,7 +101,7 @@ impl Parts<'_> {
         let report = sockets.report.as_ref().map(|(report, ..)| report);
         pods.into_iter().chain(report).for_each(|l| names.add(l));
         self.repair(&sockets);
-        let ztunnel = self.ambient(&mut sockets)?;
+        let (ztunnel, ending) = self.ambient(&mut sockets)?.unzip();
         let entry = sockets.entry.as_ref().map(|(listener, _)| listener);
         entry.into_iter().for_each(|l| names.add(l));
         let Self {
@@ -123,6 +125,7 @@ impl Parts<'_> {
             pods: watched,
             names,
             ztunnel,
+            ending,
         })
     }
 
@@ -248,7 +251,7 @@ impl Parts<'_> {
     }
 
     /// Pods of ambient mode; they need the watch.
-    fn ambient(&self, sockets: &mut Sockets) -> Result<Option<Server>, String> {
+    fn ambient(&self, sockets: &mut Sockets) -> Result<Option<(Server, Ending)>, String> {
         let Some(ambient) = &self.settings.ambient else {
             return Ok(None);
         };
@@ -265,9 +268,9 @@ impl Parts<'_> {
         let pods = (watch.pods(), sockets.sandboxes.clone());
         let node = &self.settings.node_name;
         let begun = ambient::start(ambient, self.access, node, pods, &self.journal, &self.tasks);
-        let (entry, server) = begun?;
+        let (entry, server, ending) = begun?;
         sockets.entry = Some((listener, entry));
-        Ok(Some(server))
+        Ok(Some((server, ending)))
     }
 
     /// Events about pods go to the API server too.

@@ -24,14 +24,14 @@ const SELECTORS: &str = "[{podSelector: {matchLabels: {istio.io/dataplane-mode: 
      namespaceSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}}]";
 
 /// A node with a host's namespace of its own, and its API server.
-struct Scene {
-    node: Node,
-    server: ApiServer,
-    host: Netns,
+pub(crate) struct Scene {
+    pub(crate) node: Node,
+    pub(crate) server: ApiServer,
+    pub(crate) host: Netns,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let server = ApiServer::start();
         server.put(labelled("ambient"));
         Self {
@@ -46,7 +46,7 @@ impl Scene {
     }
 
     /// An agent; `settings` go before the others.
-    fn start(&self, settings: &[(&str, &str)]) -> Agent {
+    pub(crate) fn start(&self, settings: &[(&str, &str)]) -> Agent {
         self.node.write("net.d/10-pods.conflist", BRIDGE);
         let (socket, host) = (self.socket(), self.host.path().display().to_string());
         let env = self.server.env();
@@ -73,11 +73,11 @@ impl Scene {
     }
 
     /// A running pod in this sandbox.
-    fn put(&self, name: &str, sandbox: &Sandbox) {
+    pub(crate) fn put(&self, name: &str, sandbox: &Sandbox) {
         self.server.put(running(name, &sandbox.address));
     }
 
-    fn annotation(&self, name: &str) -> Value {
+    pub(crate) fn annotation(&self, name: &str) -> Value {
         self.server.annotations("shop", name)[ANNOTATION].clone()
     }
 
@@ -90,7 +90,7 @@ impl Scene {
     }
 }
 
-fn labelled(mode: &str) -> Value {
+pub(crate) fn labelled(mode: &str) -> Value {
     let mut object = namespace("shop");
     object["metadata"]["labels"][MODE] = mode.into();
     object
@@ -130,7 +130,7 @@ fn states(agent: &Agent, state: &str) -> u64 {
     agent.metric(&format!("weir_ambient_pods{{state=\"{state}\"}}"))
 }
 
-fn why(agent: &Agent, name: &str) -> String {
+pub(crate) fn why(agent: &Agent, name: &str) -> String {
     let (_, text) = get(agent.metrics, "/status.json").expect("an answer");
     let facts: Value = serde_json::from_str(&text).unwrap();
     let pods = facts["ambient"]["pods"]
@@ -162,7 +162,7 @@ fn a_pod_joins_is_healed_and_leaves() {
     };
     let scene = Scene::new();
     scene.put("web", &sandbox);
-    let agent = scene.start(&[]);
+    let mut agent = scene.start(&[]);
     agent.until("captured without a proxy", || is_captured(&sandbox));
     agent.until("pending", || scene.annotation("web") == "pending");
     assert!(
@@ -198,6 +198,12 @@ fn a_pod_joins_is_healed_and_leaves() {
     ztunnel.carries("uid-web", None);
     agent.until("no address is left", || !scene.probed().contains("uid-web"));
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
+    // The agent goes for good, and so do the host's rules; those of the pod stay.
+    scene.server.put(labelled("ambient"));
+    agent.until("again", || scene.probed().contains("uid-web"));
+    assert!(agent.terminate().success(), "{}", agent.log());
+    assert_eq!(scene.probed(), "", "{}", agent.log());
+    assert!(is_captured(&sandbox));
 }
 
 /// The same by eBPF; and an agent with the other setting replaces programs by rules, and rules by programs.

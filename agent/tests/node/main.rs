@@ -12,6 +12,7 @@
 
 mod adds;
 mod ambient;
+mod ambient_node;
 mod api_server;
 mod attacks;
 mod blind;

@@ -155,11 +155,25 @@ pub enum Event {
     },
     /// The proxy.
     Proxy(Proxy),
-    /// What the host needs for probes is in force, or is not, or had to be made again.
+    /// What the host needs is in force, or is not, or had to be made again.
     Host {
+        purpose: Purpose,
         failure: Option<String>,
         healed: Option<String>,
     },
+    /// What an agent with another setting had made at the node is removed: pods are captured in another way now.
+    NodeCleaned { what: String },
+    /// `config.json` cannot be written. It is tried again.
+    NotShared { why: String },
+}
+
+/// What rules of the host are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Probes of the kubelet reach pods that are captured in their own namespaces.
+    Probes,
+    /// Pods are captured in the node's namespace.
+    Capture,
 }
 
 impl Event {
@@ -227,26 +241,44 @@ impl Event {
             .with("status", status),
             Self::Proxy(proxy) => of_proxy(proxy),
             Self::Host {
-                failure: Some(why), ..
-            } => {
-                let text = format!(
-                    "probes of the kubelet do not reach pods of ambient mode: {why}; it is tried again"
-                );
-                About::new(Level::Error, "ambient_host", text)
+                purpose,
+                failure,
+                healed,
+            } => of_host(*purpose, failure.as_deref(), healed.as_deref()),
+            Self::NotShared { why } => {
+                let text =
+                    format!("cannot say in {why} whether a proxy is ready; it is tried again");
+                About::new(Warn, "ambient_config_not_written", text)
             }
-            Self::Host {
-                healed: Some(what), ..
-            } => {
-                let text = format!(
-                    "the rules of the host for probes were not as they should be, and are now: {what}"
-                );
-                About::new(Warn, "ambient_host_healed", text)
-            }
-            Self::Host { .. } => {
-                let text = "the rules of the host for probes of the kubelet are in force";
-                About::new(Info, "ambient_host", text)
+            Self::NodeCleaned { what } => {
+                let text = format!("removed what captured pods at the node: {what}");
+                About::new(Info, "ambient_node_cleaned", text)
             }
         }
+    }
+}
+
+fn of_host(purpose: Purpose, failure: Option<&str>, healed: Option<&str>) -> About {
+    let (fails, what) = match purpose {
+        Purpose::Probes => (
+            "probes of the kubelet do not reach pods of ambient mode",
+            "the rules of the host for probes of the kubelet",
+        ),
+        Purpose::Capture => (
+            "pods of ambient mode are not captured at the node as they should be",
+            "the rules and routes of the node that capture pods",
+        ),
+    };
+    match (failure, healed) {
+        (Some(why), _) => {
+            let text = format!("{fails}: {why}; it is tried again");
+            About::new(Level::Error, "ambient_host", text)
+        }
+        (None, Some(change)) => {
+            let text = format!("{what} were not as they should be, and are now: {change}");
+            About::new(Warn, "ambient_host_healed", text)
+        }
+        (None, None) => About::new(Info, "ambient_host", format!("{what} are in force")),
     }
 }
 

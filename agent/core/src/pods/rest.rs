@@ -22,6 +22,7 @@ pub(super) struct RestMetadata {
     #[serde(deserialize_with = "json::nullable")]
     pub(super) resource_version: String,
     pub(super) deletion_timestamp: Option<String>,
+    pub(super) creation_timestamp: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -88,6 +89,24 @@ pub(super) struct RestStatus {
     pub(super) phase: String,
     #[serde(deserialize_with = "json::list")]
     pub(super) init_container_statuses: Vec<RestContainer>,
+    #[serde(deserialize_with = "json::list")]
+    conditions: Vec<RestCondition>,
+}
+
+impl RestStatus {
+    pub(super) fn is_ready(&self) -> bool {
+        let is_it = |c: &RestCondition| c.name == "Ready" && c.status == "True";
+        self.conditions.iter().any(is_it)
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RestCondition {
+    #[serde(rename = "type", deserialize_with = "json::nullable")]
+    name: String,
+    #[serde(deserialize_with = "json::nullable")]
+    status: String,
 }
 
 #[derive(Default, Deserialize)]

@@ -23,6 +23,10 @@ pub struct PodView {
     pub resource_version: String,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+    /// `metadata.creationTimestamp`, RFC 3339 in UTC; empty when it is not known.
+    pub created: String,
+    /// The condition `Ready` is `True`.
+    pub ready: bool,
     /// `spec.hostUsers`; `Some(false)` has a user namespace of its own.
     pub host_users: Option<bool>,
     /// `spec.serviceAccountName`
@@ -82,6 +86,8 @@ impl PodView {
             pod,
             resource_version: rest.metadata.resource_version,
             deleting: rest.metadata.deletion_timestamp.is_some(),
+            created: rest.metadata.creation_timestamp.unwrap_or_default(),
+            ready: rest.status.is_ready(),
             host_users: rest.spec.host_users,
             may_write_rules: rest.spec.may_write_rules(),
             service_account: rest.spec.service_account_name,

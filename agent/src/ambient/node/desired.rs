@@ -1,0 +1,97 @@
+//! What the node is to have, from all that is known of its pods.
+
+use super::{AtNode, State};
+use crate::ambient::REDIRECTION;
+use crate::ambient::decision::{Decision, decide, is_ztunnel};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_core::pods::PodView;
+use weir_core::sandboxes::Held;
+use weir_core::sandboxes::claims::Claims;
+use weir_core::sandboxes::place::Identity;
+use weir_node_ambient::{Config, Pod, Proxy};
+
+/// What is asked for, and what keeps its namespaces open.
+pub(super) struct Desired {
+    pub(super) config: Config,
+    pub(super) _held: Vec<Arc<Held>>,
+}
+
+impl AtNode {
+    /// The active proxy: of the ready ones of this node the newest.
+    pub(super) fn active(&self) -> Option<Arc<PodView>> {
+        let is_proxy = |view: &Arc<PodView>| {
+            let is_ready = view.ready && !view.ended() && !view.addresses().is_empty();
+            is_ready && is_ztunnel(&self.0.settings, view)
+        };
+        let proxies = self.0.pods.all().into_iter().filter(is_proxy);
+        // RFC 3339 in UTC sorts by time.
+        proxies.max_by(|a, b| (&a.created, a.uid()).cmp(&(&b.created, b.uid())))
+    }
+
+    /// Namespaces are those of now; the processes of the node are listed once for all of them.
+    pub(super) fn desired(&self, state: &mut State, since: Instant) -> Result<Desired, String> {
+        let shared = &self.0;
+        if !shared.pods.synced() {
+            return Err("the pods of this node are not known yet".to_owned());
+        }
+        let mut held = Vec::new();
+        let mut proxies = Vec::new();
+        if let Some(view) = self.active() {
+            let found = shared.sandboxes.find(&Identity::of(&view), since);
+            let found =
+                found.map_err(|e| format!("proxy {}/{}: {e}", view.namespace(), view.name()))?;
+            proxies.push(Proxy {
+                uid: view.uid().to_owned(),
+                netns: found.sandbox.netns().path(),
+                addresses: view.addresses(),
+                created: 0,
+                ready: true,
+            });
+            held.push(found);
+        }
+        let views = shared.pods.all();
+        let uids: BTreeSet<&str> = views.iter().map(|view| view.uid()).collect();
+        state.told.retain(|uid, _| uids.contains(uid.as_str()));
+        let claims = Claims::of(&views);
+        let mut pods = Vec::new();
+        for view in &views {
+            let known = state.told.get(view.uid());
+            let identity = Identity::of(view).or_addresses(known.map_or(&[], Vec::as_slice));
+            let is_member = self.is_member(view, known.is_some());
+            if !is_member || identity.addresses.is_empty() || claims.check(view).is_err() {
+                continue;
+            }
+            // Without it the main table's routes say which link is the pod's.
+            let found = shared.sandboxes.find(&identity, since).ok();
+            pods.push(Pod {
+                uid: view.uid().to_owned(),
+                addresses: identity.addresses,
+                netns: found.as_ref().map(|found| found.sandbox.netns().path()),
+            });
+            held.extend(found);
+        }
+        let config = Config {
+            proxies,
+            pods,
+            dns_capture: shared.settings.rules.redirect_dns,
+            without_proxy: shared.settings.without_proxy,
+            ..shared.settings.node.clone()
+        };
+        Ok(Desired {
+            config,
+            _held: held,
+        })
+    }
+
+    /// While it is not known whether a pod belongs to the mesh, what is so stays so.
+    fn is_member(&self, view: &PodView, is_told: bool) -> bool {
+        let namespace = self.0.pods.namespace(view.namespace());
+        match decide(&self.0.settings, view, namespace.as_deref()) {
+            Decision::Member => true,
+            Decision::No(_) => false,
+            Decision::Unknown => is_told || view.pod.metadata.annotations.contains_key(REDIRECTION),
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! Pods whose traffic is captured in the node's namespace and routed to the one proxy of the node
+//! (`WEIR_AMBIENT_ENGINE=node`).
+//!
+//! What the node is to have follows from all pods that are known now ([`desired`]), not from the pod that is asked about: after
+//! a restart no pod loses its capture while others are looked at. Before all pods are known nothing is written. One comparison
+//! answers for all pods that were asked about before it began.
+
+mod desired;
+#[cfg(test)]
+mod tests;
+
+use super::ebpf;
+use super::hands::{Asked, Captured, Outcome, Probes, Proxy, Rules, Workload};
+use super::settings::AmbientSettings;
+use crate::dataplane::Spent;
+use crate::dataplane::ambient::Ambient;
+use desired::Desired;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use weir_ambient::AMBIENT;
+use weir_cni::compile::Engine;
+use weir_cni::plugin::Phase;
+use weir_cni::redirection::{Desired as _, Fingerprint, FingerprintReader, Sandbox};
+use weir_core::journal::Journal;
+use weir_core::journal::ambient::{By, Event, Purpose};
+use weir_core::journal::pod::Cause;
+use weir_core::pods::Pods;
+use weir_core::sandboxes::{Held, Sandboxes};
+use weir_netlink::Netns;
+use weir_node_ambient::plan::Step;
+use weir_node_ambient::{Change, Config, Node, Pod};
+
+/// The objects of the node; clones are the same.
+#[derive(Clone)]
+pub(super) struct AtNode(Arc<Shared>);
+
+struct Shared {
+    settings: Arc<AmbientSettings>,
+    plane: Ambient,
+    pods: Pods,
+    sandboxes: Sandboxes,
+    places: Places,
+    journal: Journal,
+    state: Mutex<State>,
+}
+
+/// What is not a pod's.
+pub(super) struct Places {
+    /// The namespace of the node, if it is not this process's own.
+    pub(super) netns: Option<PathBuf>,
+    /// Where an agent with another setting pinned programs.
+    pub(super) bpffs: PathBuf,
+}
+
+#[derive(Default)]
+struct State {
+    /// Addresses by the plugin, by UID, which the API server may not know yet.
+    told: BTreeMap<String, Vec<IpAddr>>,
+    /// What was written last.
+    applied: Option<Config>,
+    /// What was seen to be in force last; `None`: the last look failed.
+    seen: Option<Seen>,
+    /// Host ends of pods' links, and for which addresses and namespace they were found.
+    devices: BTreeMap<String, (Pod, Vec<String>)>,
+    reader: Option<FingerprintReader>,
+    /// The last result that was reported.
+    reported: Option<Option<String>>,
+    /// What `config.json` says.
+    shared: Option<bool>,
+    /// Everything was removed for good.
+    ended: bool,
+}
+
+/// All was found as it should be.
+#[derive(Clone)]
+struct Seen {
+    config: Config,
+    node: Arc<Node>,
+    engine: Engine,
+    at: Instant,
+    /// From before that was compared.
+    fingerprint: Option<Fingerprint>,
+}
+
+/// What one call found and did.
+struct Synced {
+    seen: Seen,
+    steps: Vec<Step>,
+    /// The same had been in force before: another writer changed it.
+    healed: bool,
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// A number that tells one proxy from another.
+fn number(uid: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl AtNode {
+    pub(super) fn new(
+        settings: Arc<AmbientSettings>,
+        plane: Ambient,
+        (pods, sandboxes): (Pods, Sandboxes),
+        places: Places,
+        journal: Journal,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            settings,
+            plane,
+            pods,
+            sandboxes,
+            places,
+            journal,
+            state: Mutex::default(),
+        }))
+    }
+
+    pub(super) fn pods(&self) -> &Pods {
+        &self.0.pods
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn host(&self) -> Result<Netns, String> {
+        let netns = self.0.places.netns.as_deref();
+        netns.map_or_else(Netns::current, Netns::open).map_err(text)
+    }
+
+    /// Whether something that belongs to the node's routing or to nf_tables changed since it was compared. What cannot be
+    /// read may have changed.
+    pub(super) fn has_changed(&self) -> bool {
+        let mut state = self.state();
+        let Some(before) = state.seen.as_ref().map(|seen| seen.fingerprint.clone()) else {
+            return true;
+        };
+        let now = self.fingerprint(&mut state);
+        now.is_none() || now != before
+    }
+
+    fn fingerprint(&self, state: &mut State) -> Option<Fingerprint> {
+        if state.reader.is_none() {
+            let sandbox = self.host().ok().and_then(|netns| Sandbox::of(netns).ok())?;
+            state.reader = sandbox.fingerprint_reader().ok();
+        }
+        let read = state.reader.as_mut()?.read();
+        if read.is_err() {
+            state.reader = None;
+        }
+        read.ok()
+    }
+
+    /// Makes the node as it should be. A comparison that began after `since` answers for the same pods; `None`: any one.
+    fn sync(&self, state: &mut State, since: Option<Instant>) -> Result<Synced, String> {
+        let begun = Instant::now();
+        let synced = self.look(state, since, begun);
+        state.seen = synced.as_ref().ok().map(|synced| synced.seen.clone());
+        synced
+    }
+
+    fn look(
+        &self,
+        state: &mut State,
+        since: Option<Instant>,
+        begun: Instant,
+    ) -> Result<Synced, String> {
+        if state.ended {
+            return Err("the agent is being removed from this node".to_owned());
+        }
+        let Desired { config, _held } = self.desired(state, begun)?;
+        let holds = |seen: &&Seen| seen.config == config && since.is_none_or(|at| seen.at >= at);
+        if let Some(seen) = state.seen.as_ref().filter(holds) {
+            return Ok(Synced {
+                seen: seen.clone(),
+                steps: Vec::new(),
+                healed: false,
+            });
+        }
+        let fingerprint = self.fingerprint(state);
+        let change = self.compare_and_write(state, &config)?;
+        let node = &change.node;
+        let found = node.config.pods.iter().filter_map(|pod| {
+            let names = node.devices.get(&pod.uid)?.clone();
+            Some((pod.uid.clone(), (pod.clone(), names)))
+        });
+        state.devices = found.collect();
+        let healed = state.applied.as_ref() == Some(&config);
+        state.applied = Some(config.clone());
+        let mut steps = change.host;
+        steps.extend(change.proxy);
+        Ok(Synced {
+            healed: healed && !steps.is_empty(),
+            steps,
+            seen: Seen {
+                config,
+                node: Arc::new(change.node),
+                engine: change.engine,
+                at: begun,
+                fingerprint,
+            },
+        })
+    }
+
+    fn compare_and_write(&self, state: &State, config: &Config) -> Result<Change, String> {
+        let known = state.devices.iter();
+        let known = known.filter(|(_, (pod, _))| config.pods.contains(pod));
+        let asked = Config {
+            devices: known
+                .map(|(uid, (_, names))| (uid.clone(), names.clone()))
+                .collect(),
+            leave_out: true,
+            ..config.clone()
+        };
+        let host = self.host()?;
+        let engine = self.0.settings.native_nftables.then_some(Engine::Nft);
+        let compare = || weir_node_ambient::compare(&asked, &host, engine).map_err(text);
+        let change = compare()?;
+        if change.is_empty() {
+            return Ok(change);
+        }
+        if let Some(first) = change.collisions.first() {
+            let count = change.collisions.len();
+            return Err(format!(
+                "nothing was written: {first} ({count} such in total); WEIR_AMBIENT_NODE_CONFIG chooses other marks, tables and priorities"
+            ));
+        }
+        let written = weir_node_ambient::apply(&asked, &host, engine, false).map_err(text)?;
+        let left = compare()?;
+        if let Some(first) = left.host.first().or(left.proxy.first()) {
+            return Err(format!("after it was written, weir would still {first}"));
+        }
+        Ok(Change {
+            node: left.node,
+            ..written
+        })
+    }
+
+    /// Makes the node as it should be, and reports that.
+    ///
+    /// # Errors
+    /// What failed; it is reported, too.
+    pub(super) fn heal(&self) -> Result<(), String> {
+        let mut state = self.state();
+        if state.ended {
+            return Ok(());
+        }
+        let synced = self.sync(&mut state, Some(Instant::now()));
+        let failure = synced.as_ref().err().cloned();
+        let healed = synced.as_ref().ok().filter(|synced| synced.healed);
+        let healed = healed.and_then(|synced| synced.steps.first().map(text));
+        if state.reported.as_ref() != Some(&failure) || healed.is_some() {
+            state.reported = Some(failure.clone());
+            let purpose = Purpose::Capture;
+            self.0.journal.record(Event::Host {
+                purpose,
+                failure,
+                healed,
+            });
+        }
+        self.share(&mut state);
+        synced.map(drop)
+    }
+
+    /// Other programs read in `config.json` whether a proxy is ready, as from Istio 1.18 to 1.20. Where the directory is not
+    /// mounted none does.
+    fn share(&self, state: &mut State) {
+        let file = self.0.settings.config_dir.join("config.json");
+        let ready = state.applied.as_ref();
+        let ready = ready.is_some_and(|config| !config.proxies.is_empty());
+        if state.shared == Some(ready) || !self.0.settings.config_dir.is_dir() {
+            return;
+        }
+        let text = format!(r#"{{"ztunnelReady":{ready},"redirectMode":"iptables"}}"#);
+        match weir_install::replace(&file, text.as_bytes(), 0o644) {
+            Ok(()) => state.shared = Some(ready),
+            Err(e) => {
+                let why = format!("{}: {e}", file.display());
+                self.0.journal.record(Event::NotShared { why });
+            }
+        }
+    }
+
+    /// What an agent with another setting wrote in the pod's own namespace goes when the node captures.
+    fn remove_in_pod(&self, held: &Held, asked: &Asked) -> Result<(), String> {
+        ebpf::hand_over(held, &self.0.places.bpffs)?;
+        let in_use = held
+            .sandbox
+            .visit_for(&AMBIENT, |visit| visit.engine_in_use());
+        if in_use.and_then(|engine| engine).map_err(text)?.is_none() {
+            return Ok(());
+        }
+        let plan = self.0.plane.redirect(&asked.overrides)?;
+        let plan = plan.compile(Engine::Xtables);
+        let cleaned = held
+            .sandbox
+            .visit_for(&AMBIENT, |visit| visit.clean(Some(&plan)));
+        cleaned.map_err(text)?.map(drop).map_err(text)
+    }
+}
+
+impl Rules for AtNode {
+    fn capture(
+        &self,
+        asked: &Asked,
+        before: Option<&Captured>,
+        since: Instant,
+        spent: &mut Spent,
+    ) -> Result<(Captured, Outcome), String> {
+        let uid = asked.identity.uid().ok_or("it has no UID")?;
+        let find = || self.0.sandboxes.find(&asked.identity, since);
+        let held = spent.measure(Phase::Facts, find)?;
+        let mut state = self.state();
+        let addresses = asked.identity.addresses.clone();
+        state.told.insert(uid.to_owned(), addresses);
+        let synced = spent.measure(Phase::Apply, || self.sync(&mut state, Some(since)))?;
+        drop(state);
+        let node = &synced.seen.node;
+        if !node.is_capturing() {
+            return Err(
+                "no proxy of this node is ready, so it is not captured (WEIR_AMBIENT_WITHOUT_PROXY=open)"
+                    .to_owned(),
+            );
+        }
+        if let Some(why) = node.left_out.get(uid) {
+            return Err(why.clone());
+        }
+        if !node.config.pods.iter().any(|pod| pod.uid == uid) {
+            return Err("it is not one of the pods to be captured any more".to_owned());
+        }
+        let is_known = before.is_some_and(|before| before.netns == held.id());
+        if !is_known {
+            self.remove_in_pod(&held, asked)?;
+        }
+        let captured = Captured {
+            netns: held.id(),
+            asked: asked.clone(),
+            engine: Some(By::Rules(synced.seen.engine)),
+            fingerprint: None,
+            compared: synced.seen.at,
+            held: Some(held),
+        };
+        let differences = synced.steps.len();
+        let summary = format!(
+            "captured at the node, first packets by {}: {differences} changes, verified",
+            node.carrier
+        );
+        let first = synced.steps.first().filter(|_| synced.healed);
+        Ok((
+            captured,
+            match (first, is_known) {
+                (_, false) => Outcome::Made { summary },
+                (None, true) => Outcome::Same,
+                (Some(step), true) => Outcome::Healed {
+                    first: format!("weir would {step}"),
+                    differences,
+                    cause: Cause::Missing,
+                    summary,
+                },
+            },
+        ))
+    }
+
+    fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), String> {
+        Probes::remove(self, asked.identity.uid().unwrap_or_default(), &[])
+    }
+}
+
+impl Proxy for AtNode {
+    fn newest(&self) -> Option<u64> {
+        self.active().map(|view| number(view.uid()))
+    }
+
+    fn peers(&self) -> Vec<weir_zds::Peer> {
+        Vec::new()
+    }
+
+    fn add(&self, _: &Workload) -> Result<u64, String> {
+        let state = self.state();
+        let proxies = state.applied.iter().flat_map(|config| &config.proxies);
+        let uid = proxies.map(|proxy| number(&proxy.uid)).next();
+        uid.ok_or_else(|| "no proxy of this node is ready: its TCP connections are refused".into())
+    }
+
+    fn remove(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Probes for AtNode {
+    /// Connections of the node itself are excepted by the rules that capture.
+    fn put(&self, _: &str, _: &[IpAddr]) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn remove(&self, uid: &str, _: &[IpAddr]) -> Result<(), String> {
+        let mut state = self.state();
+        state.told.remove(uid);
+        self.sync(&mut state, None).map(drop)
+    }
+
+    fn expect(&self, _: BTreeMap<IpAddr, Arc<str>>) {}
+
+    fn end(&self) -> Result<Vec<String>, String> {
+        let mut state = self.state();
+        state.ended = true;
+        let config = state.applied.take();
+        let host = self.host()?;
+        weir_node_ambient::remove(&host, config.as_ref()).map_err(text)
+    }
+}

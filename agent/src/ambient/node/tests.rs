@@ -1,0 +1,274 @@
+//! [`AtNode`] in a throwaway node with two pods and two proxies.
+
+use super::{AtNode, Places};
+use crate::ambient::decision::{Decision, decide};
+use crate::ambient::hands::{Asked, Outcome, Probes, Proxy, Rules};
+use crate::ambient::settings::AmbientSettings;
+use crate::dataplane::Spent;
+use crate::dataplane::ambient::Ambient;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_ambient::PodOverrides;
+use weir_core::journal::Journal;
+use weir_core::pods::{NamespaceView, PodView, Pods, Writer};
+use weir_core::sandboxes::Sandboxes;
+use weir_core::sandboxes::place::Identity;
+use weir_core::settings::resolve;
+use weir_netlink::Netns;
+use weir_netlink::route::{Route, RouteType, Routing};
+
+const NAMES: [&str; 4] = ["a", "b", "old", "new"];
+
+struct Scene {
+    node: Netns,
+    /// By number in [`NAMES`]; `10.1.N.10` inside, `.1` at the node.
+    inside: Vec<Netns>,
+    pods: Pods,
+    writer: Writer,
+    settings: Arc<AmbientSettings>,
+    sandboxes: Sandboxes,
+}
+
+fn address(number: usize, last: u8) -> IpAddr {
+    IpAddr::from([10, 1, u8::try_from(number).unwrap(), last])
+}
+
+fn settings(without_proxy: &str) -> Arc<AmbientSettings> {
+    let lookup = |name: &str| {
+        let value = match name {
+            "AMBIENT_ENABLED" => "true",
+            "WEIR_AMBIENT_ENGINE" => "node",
+            "WEIR_AMBIENT_WITHOUT_PROXY" => without_proxy,
+            "SYSTEM_NAMESPACE" => "istio-system",
+            "AMBIENT_ENABLEMENT_SELECTOR" => "[{podSelector: {matchLabels: {m: ambient}}}]",
+            _ => return None,
+        };
+        Some(OsString::from(value))
+    };
+    let resolved = resolve(&BTreeMap::new(), &lookup);
+    Arc::new(AmbientSettings::of(&resolved).unwrap().unwrap())
+}
+
+impl Scene {
+    fn build() -> Option<Self> {
+        let node = weir_testing::granted(Netns::create())?;
+        let routing = Routing::open_in(&node).unwrap();
+        routing.set_up(routing.link("lo").unwrap().index).unwrap();
+        let (pods, mut writer) = Pods::new();
+        writer.begin();
+        writer.complete();
+        writer.begin_namespaces();
+        for name in ["shop", "istio-system"] {
+            let namespace = NamespaceView {
+                name: name.into(),
+                ..NamespaceView::default()
+            };
+            writer.apply_namespace(namespace).unwrap();
+        }
+        writer.complete_namespaces();
+        let sandboxes = Sandboxes::of_node();
+        let mut inside = Vec::new();
+        for (number, name) in NAMES.iter().enumerate() {
+            let netns = Netns::create().unwrap();
+            let pod = Routing::open_in(&netns).unwrap();
+            let outer = format!("v{number}");
+            routing.add_veth(&outer, "eth0", &netns).unwrap();
+            for (of, link, last) in [(&routing, outer.as_str(), 1), (&pod, "eth0", 10)] {
+                let index = of.link(link).unwrap().index;
+                let net = ipnet::IpNet::new(address(number, last), 24).unwrap();
+                of.add_address(index, net).unwrap();
+                of.set_up(index).unwrap();
+            }
+            let gateway = Some(address(number, 1));
+            let route = Route::unicast("0.0.0.0/0".parse().unwrap(), gateway, None);
+            pod.add_route(&route).unwrap();
+            sandboxes.announce_path(name, &netns.path()).unwrap();
+            inside.push(netns);
+        }
+        Some(Self {
+            node,
+            inside,
+            pods,
+            writer,
+            settings: settings("closed"),
+            sandboxes,
+        })
+    }
+
+    /// An agent that has just begun.
+    fn agent(&self) -> AtNode {
+        let plane = Ambient {
+            config: self.settings.rules.clone(),
+            native_nftables: false,
+        };
+        AtNode::new(
+            Arc::clone(&self.settings),
+            plane,
+            (self.pods.clone(), self.sandboxes.clone()),
+            Places {
+                netns: Some(self.node.path()),
+                bpffs: "/nonexistent".into(),
+            },
+            Journal::default(),
+        )
+    }
+
+    fn put(&mut self, number: usize, is_ready: bool, change: Value) {
+        let name = NAMES[number];
+        let is_proxy = number >= 2;
+        let mut object = json!({
+            "metadata": {"name": name, "uid": name, "creationTimestamp": format!("2026-01-01T00:00:0{number}Z"),
+                "namespace": if is_proxy { "istio-system" } else { "shop" },
+                "labels": if is_proxy { json!({"app": "ztunnel"}) } else { json!({"m": "ambient"}) }},
+            "spec": {},
+            "status": {"phase": "Running", "podIP": address(number, 10),
+                "conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" }}]}});
+        if !change.is_null() {
+            object["metadata"]["labels"] = change;
+        }
+        self.writer
+            .apply(PodView::from_value(&object).unwrap())
+            .unwrap();
+    }
+
+    fn delete(&mut self, number: usize) {
+        let namespace = if number >= 2 { "istio-system" } else { "shop" };
+        self.writer.delete(namespace, NAMES[number]);
+    }
+
+    fn asked(&self, number: usize) -> Asked {
+        let view = self.pods.get("shop", NAMES[number]).unwrap();
+        Asked {
+            identity: Identity::of(&view),
+            overrides: PodOverrides::default(),
+        }
+    }
+
+    /// Pods with a route to the carrier, and those with a guard; where replies to the proxy go.
+    fn captured(&self) -> (BTreeSet<usize>, BTreeSet<usize>, Option<String>) {
+        let routing = Routing::open_in(&self.node).unwrap();
+        let of = |is_guard: bool| {
+            let routes = routing.routes(100).unwrap();
+            let has = |number: &usize| {
+                let is_it = |r: &Route| {
+                    r.dst == address(*number, 10).into()
+                        && (r.kind == RouteType::Unreachable) == is_guard
+                };
+                routes.iter().any(is_it)
+            };
+            (0..2).filter(has).collect()
+        };
+        let way = routing.routes(102).unwrap();
+        let way = way.iter().find(|r| r.gateway.is_some());
+        let way = way.and_then(|r| r.oif);
+        let way = way.map(|index| routing.link_by_index(index).unwrap().name);
+        (of(false), of(true), way)
+    }
+}
+
+fn capture(agent: &AtNode, asked: &Asked) -> Outcome {
+    let mut spent = Spent::default();
+    agent
+        .capture(asked, None, Instant::now(), &mut spent)
+        .unwrap()
+        .1
+}
+
+#[test]
+fn pods_join_proxies_follow_each_other_and_nothing_is_left() {
+    let Some(mut scene) = Scene::build() else {
+        return;
+    };
+    let nothing = (BTreeSet::new(), BTreeSet::new(), None);
+    let both = BTreeSet::from([0, 1]);
+    let way = |number: usize| Some(format!("v{number}"));
+    assert_eq!(scene.captured(), nothing);
+
+    // Enrolment, by the newest ready proxy.
+    scene.put(2, true, Value::Null);
+    scene.put(3, false, Value::Null);
+    scene.put(0, true, Value::Null);
+    let agent = scene.agent();
+    assert!(matches!(
+        capture(&agent, &scene.asked(0)),
+        Outcome::Made { .. }
+    ));
+    let one = BTreeSet::from([0]);
+    assert_eq!(scene.captured(), (one.clone(), one.clone(), way(2)));
+    scene.put(1, true, Value::Null);
+    capture(&agent, &scene.asked(1));
+    assert_eq!(scene.captured(), (both.clone(), both.clone(), way(2)));
+    let first = agent.newest();
+
+    // The next agent knows nothing, and no pod loses its capture while it looks at one.
+    let agent = scene.agent();
+    capture(&agent, &scene.asked(1));
+    assert_eq!(scene.captured(), (both.clone(), both.clone(), way(2)));
+
+    // What another program removes is written again.
+    let routing = Routing::open_in(&scene.node).unwrap();
+    let rules = routing.rules().unwrap();
+    let ours = rules.iter().find(|r| r.priority == Some(101)).unwrap();
+    assert!(routing.del_rule(ours).unwrap());
+    agent.heal().unwrap();
+    assert_eq!(routing.rules().unwrap().len(), rules.len());
+
+    // The next proxy is ready, and the old one goes.
+    scene.put(3, true, Value::Null);
+    assert!(agent.newest().is_some() && agent.newest() != first);
+    agent.heal().unwrap();
+    assert_eq!(scene.captured(), (both.clone(), both.clone(), way(3)));
+    scene.delete(2);
+    agent.heal().unwrap();
+    assert_eq!(scene.captured(), (both.clone(), both.clone(), way(3)));
+
+    // None is left: only guards remain.
+    scene.put(3, false, Value::Null);
+    agent.heal().unwrap();
+    assert_eq!(scene.captured(), (BTreeSet::new(), both.clone(), None));
+    assert_eq!(agent.newest(), None);
+
+    // One pod leaves the mesh, the other is deleted.
+    scene.put(3, true, Value::Null);
+    let asked = scene.asked(0);
+    scene.put(0, true, json!({"m": "none"}));
+    let view = scene.pods.get("shop", "a").unwrap();
+    let decided = decide(&scene.settings, &view, None);
+    assert!(matches!(decided, Decision::No(_) | Decision::Unknown));
+    agent.release(&asked, None).unwrap();
+    let other = BTreeSet::from([1]);
+    assert_eq!(scene.captured(), (other.clone(), other, way(3)));
+    scene.delete(1);
+    Probes::remove(&agent, "b", &[address(1, 10)]).unwrap();
+    assert_eq!(scene.captured(), (BTreeSet::new(), BTreeSet::new(), way(3)));
+
+    let removed = weir_node_ambient::remove(&scene.node, None).unwrap();
+    assert!(!removed.is_empty());
+    assert_eq!(scene.captured(), nothing);
+    assert_eq!(scene.inside.len(), NAMES.len());
+}
+
+#[test]
+fn without_a_proxy_the_setting_decides() {
+    let Some(mut scene) = Scene::build() else {
+        return;
+    };
+    scene.settings = settings("open");
+    scene.put(0, true, Value::Null);
+    let asked = scene.asked(0);
+    let mut spent = Spent::default();
+    let refused = scene
+        .agent()
+        .capture(&asked, None, Instant::now(), &mut spent);
+    assert!(refused.unwrap_err().contains("WEIR_AMBIENT_WITHOUT_PROXY"));
+    assert_eq!(scene.captured(), (BTreeSet::new(), BTreeSet::new(), None));
+
+    scene.settings = settings("closed");
+    capture(&scene.agent(), &asked);
+    let one = BTreeSet::from([0]);
+    assert_eq!(scene.captured(), (BTreeSet::new(), one, None));
+}

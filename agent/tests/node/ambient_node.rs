@@ -1,0 +1,222 @@
+//! Ambient mode at the node: the agent captures in the node's namespace, and a stand-in for the proxy sees who connects to
+//! whom.
+
+use crate::ambient::{Scene, labelled, why};
+use crate::api_server::{namespace, pod};
+use crate::repair::Sandbox;
+use serde_json::{Value, json};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Duration;
+use weir_netlink::Netns;
+use weir_netlink::route::{Route, Routing};
+
+/// Nothing has this address; where packets to it go is the question.
+const ELSEWHERE: &str = "203.0.113.9:80";
+/// How long a SYN may be on its way.
+const PATIENCE: Duration = Duration::from_millis(800);
+
+/// A pod with a pair of links to the node, `10.2.N.10` inside and `.1` at the node.
+struct Pod {
+    sandbox: Sandbox,
+    number: u8,
+}
+
+impl Pod {
+    fn new(name: &str, number: u8, host: &Netns) -> Option<Self> {
+        let sandbox = Sandbox::of(name)?;
+        let node = Routing::open_in(host).unwrap();
+        let link = format!("v{number}");
+        node.add_veth(&link, "eth0", sandbox.netns()).unwrap();
+        let inner = Routing::open_in(sandbox.netns()).unwrap();
+        for (of, name, last) in [(&node, link.as_str(), 1), (&inner, "eth0", 10)] {
+            let index = of.link(name).unwrap().index;
+            let net = ipnet::IpNet::new(address(number, last), 24).unwrap();
+            of.add_address(index, net).unwrap();
+            of.set_up(index).unwrap();
+        }
+        let all = "0.0.0.0/0".parse().unwrap();
+        let default = Route::unicast(all, Some(address(number, 1)), None);
+        inner.add_route(&default).unwrap();
+        Some(Self { sandbox, number })
+    }
+
+    fn object(&self, namespace: &str, name: &str) -> Value {
+        let ip = address(self.number, 10).to_string();
+        let mut object = pod(namespace, name, &format!("uid-{name}"));
+        object["status"] = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]});
+        object
+    }
+
+    fn rules(&self) -> bool {
+        self.sandbox.rules().contains("istio-ambient")
+    }
+}
+
+fn address(number: u8, last: u8) -> IpAddr {
+    [10, 2, number, last].into()
+}
+
+/// ztunnel's pod, newer with a larger number.
+fn ztunnel(pod: &Pod, name: &str, is_ready: bool) -> Value {
+    let mut object = pod.object("istio-system", name);
+    object["metadata"]["labels"] = json!({"app": "ztunnel"});
+    object["metadata"]["creationTimestamp"] = format!("2026-01-01T00:00:0{}Z", pod.number).into();
+    let status = if is_ready { "True" } else { "False" };
+    object["status"]["conditions"] = json!([{"type": "Ready", "status": status}]);
+    object
+}
+
+/// ztunnel's listener for connections of pods.
+struct Listener(Socket);
+
+impl Listener {
+    fn of(pod: &Pod) -> Self {
+        let listen = || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+            socket.set_ip_transparent_v4(true).unwrap();
+            let any: SocketAddr = "0.0.0.0:15001".parse().unwrap();
+            socket.bind(&any.into()).unwrap();
+            socket.listen(16).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        };
+        Self(pod.sandbox.netns().run(listen).unwrap())
+    }
+
+    /// A connection of the pod arrives here, with both addresses kept.
+    fn gets(&self, from: &Pod) -> bool {
+        // What arrived before and was not accepted.
+        while self.0.accept().is_ok() {}
+        let connected = connect(from);
+        let Ok((stream, peer)) = self.0.accept() else {
+            return false;
+        };
+        let to = stream.local_addr().unwrap().as_socket().unwrap();
+        assert_eq!(to, ELSEWHERE.parse().unwrap());
+        assert_eq!(peer.as_socket().unwrap().ip(), address(from.number, 10));
+        connected.is_ok()
+    }
+}
+
+fn connect(from: &Pod) -> std::io::Result<TcpStream> {
+    let to = ELSEWHERE.parse().unwrap();
+    let connect = || TcpStream::connect_timeout(&to, PATIENCE);
+    from.sandbox.netns().run(connect).unwrap()
+}
+
+/// The node's policy rules with weir's protocol number, and its routes in the three tables.
+fn at_node(host: &Netns) -> (usize, usize) {
+    let routing = Routing::open_in(host).unwrap();
+    let rules = routing.rules().unwrap();
+    let routes = [100, 101, 102].map(|table| routing.routes(table).unwrap().len());
+    (
+        rules
+            .iter()
+            .filter(|rule| rule.priority.is_some_and(|p| (100..=103).contains(&p)))
+            .count(),
+        routes.iter().sum(),
+    )
+}
+
+fn set(netns: &Netns, key: &str, value: &str) {
+    let write = || std::fs::write(format!("/proc/sys/net/{key}"), value).unwrap();
+    netns.run(write).unwrap();
+}
+
+fn sysctl(netns: &Netns, key: &str) -> String {
+    let read = || std::fs::read_to_string(format!("/proc/sys/net/{key}")).unwrap();
+    netns.run(read).unwrap().trim().to_owned()
+}
+
+const NODE: [(&str, &str); 2] = [("WEIR_AMBIENT_ENGINE", "node"), ("AMBIENT_IPV6", "false")];
+
+#[test]
+fn pods_are_captured_at_the_node_healed_switched_and_left() {
+    let scene = Scene::new();
+    set(&scene.host, "ipv4/ip_forward", "1");
+    set(&scene.host, "ipv4/conf/all/rp_filter", "1");
+    let pods = [("web", 1), ("old", 2), ("new", 3)];
+    let pods = pods.map(|(name, number)| Pod::new(name, number, &scene.host));
+    let [Some(web), Some(old), Some(new)] = pods else {
+        return;
+    };
+    scene.server.put(namespace("istio-system"));
+    scene.server.put(web.object("shop", "web"));
+    scene.server.put(ztunnel(&old, "old", false));
+
+    let shared = scene.node.path("config.json");
+    let dir = scene.node.root.display().to_string();
+    let settings = [NODE[0], NODE[1], ("WEIR_AMBIENT_CONFIG_DIR", &dir)];
+    let says = |text: &str| std::fs::read_to_string(&shared).is_ok_and(|all| all == text);
+
+    // No proxy is ready: nothing leaves.
+    let agent = scene.start(&settings);
+    agent.until("said", || {
+        says(r#"{"ztunnelReady":false,"redirectMode":"iptables"}"#)
+    });
+    agent.until("pending", || scene.annotation("web") == "pending");
+    assert!(why(&agent, "web").contains("no proxy of this node is ready"));
+    assert_eq!(at_node(&scene.host).0, 10, "{}", agent.log());
+    assert!(connect(&web).is_err());
+
+    // It is ready.
+    let old_listener = Listener::of(&old);
+    scene.server.put(ztunnel(&old, "old", true));
+    agent.until("enrolled", || scene.annotation("web") == "enabled");
+    assert!(old_listener.gets(&web), "{}", agent.log());
+    agent.until("said", || {
+        says(r#"{"ztunnelReady":true,"redirectMode":"iptables"}"#)
+    });
+    agent.until("ready", || agent.is_ready());
+
+    // Another program deletes a policy rule.
+    let routing = Routing::open_in(&scene.host).unwrap();
+    let rules = routing.rules().unwrap();
+    let ours = rules
+        .iter()
+        .find(|rule| rule.priority == Some(101))
+        .unwrap();
+    assert!(routing.del_rule(ours).unwrap());
+    let took = agent.until("healed", || routing.rules().unwrap().len() == rules.len());
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    agent.until("told", || agent.log().contains("are now: ip rule add"));
+
+    // The next proxy is ready, and the old one goes.
+    let new_listener = Listener::of(&new);
+    scene.server.put(ztunnel(&new, "new", true));
+    agent.until("handed over", || new_listener.gets(&web));
+    scene.server.remove(&ztunnel(&old, "old", true));
+    assert!(new_listener.gets(&web) && !old_listener.gets(&web));
+
+    // Nothing depends on the process; the next one captures in the pod, and then the node is as it was.
+    drop(agent);
+    assert!(new_listener.gets(&web));
+    let agent = scene.start(&[("AMBIENT_IPV6", "false")]);
+    agent.until("rules in the pod", || web.rules());
+    agent.until("the node is clean", || at_node(&scene.host) == (0, 0));
+    assert!(!new_listener.gets(&web));
+    drop(agent);
+    let mut agent = scene.start(&NODE);
+    agent.until("back at the node", || {
+        !web.rules() && new_listener.gets(&web)
+    });
+
+    // One that has no link to the node is refused, and others are left alone.
+    let Some(alone) = Sandbox::of("alone") else {
+        return;
+    };
+    scene.put("alone", &alone);
+    agent.until("refused", || why(&agent, "alone").contains("is of kind"));
+    assert!(new_listener.gets(&web));
+
+    // The pod leaves the mesh.
+    scene.server.put(labelled("none"));
+    agent.until("left", || scene.annotation("web") == Value::Null);
+    assert!(!new_listener.gets(&web));
+    // Without a DaemonSet the agent goes for good.
+    assert!(at_node(&scene.host).0 > 0);
+    assert!(agent.terminate().success(), "{}", agent.log());
+    assert_eq!(at_node(&scene.host), (0, 0), "{}", agent.log());
+    assert_eq!(sysctl(&scene.host, "ipv4/conf/all/rp_filter"), "1");
+}
