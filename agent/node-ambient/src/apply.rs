@@ -5,6 +5,7 @@
 //! 2. Links, then everything in the proxy's namespace.
 //! 3. Routes of the node, the guards among them; rules and sets, with what sysctls were before; the sysctls.
 //! 4. Policy rules: marks have an effect from now on.
+//! 5. Routes that led to another proxy before, each replaced in place; then the links to it.
 //!
 //! When a step of the first change fails, all of it is removed again. A later change that fails leaves the guards in place:
 //! captured packets are refused, and the next attempt continues from what is there.
@@ -13,7 +14,7 @@ use crate::collide::{Collision, collisions};
 use crate::config::Config;
 use crate::discover::discover;
 use crate::node::{Carrier, Node};
-use crate::objects::{self, Objects, WEIR};
+use crate::objects::{self, Objects, RouteSpec, WEIR};
 use crate::plan::{Observed, Step, memory, observe, plan};
 use crate::rules::{self, Side};
 use std::collections::BTreeMap;
@@ -101,7 +102,12 @@ fn look(desired: &Objects, proxy: Option<&Netns>) -> Result<(Observed, BTreeMap<
 /// Rules and their memory come before the sysctls.
 fn insert_rules(steps: &mut Vec<Step>, changes: Vec<String>) {
     if !changes.is_empty() {
-        let late = |s: &Step| matches!(s, Step::Sysctl(..) | Step::AddRule(_));
+        let late = |s: &Step| {
+            matches!(
+                s,
+                Step::Sysctl(..) | Step::AddRule(_) | Step::ReplaceRoute(_)
+            )
+        };
         let at = steps.iter().position(late).unwrap_or(steps.len());
         steps.insert(at, Step::Netfilter(changes));
     }
@@ -158,15 +164,14 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
 fn write(change: &Change, host: &Netns) -> Result<()> {
     let node = &change.node;
     let proxy = proxy_netns(node)?;
-    let is_early = |s: &&Step| {
-        matches!(
-            s,
-            Step::DeleteRule(_)
-                | Step::DeleteLink(_)
-                | Step::AddLink(_)
-                | Step::AddAddress(..)
-                | Step::SetUp(_)
-        )
+    let is_made_anew = |name: &String| {
+        let mut steps = change.host.iter();
+        steps.any(|s| matches!(s, Step::AddLink(link) if link.name == *name))
+    };
+    let is_early = |s: &&Step| match s {
+        Step::DeleteRule(_) | Step::AddLink(_) | Step::AddAddress(..) | Step::SetUp(_) => true,
+        Step::DeleteLink(name) => is_made_anew(name),
+        _ => false,
     };
     host.run(|| {
         let routing = Routing::open()?;
@@ -213,23 +218,14 @@ fn execute(routing: &Routing, step: &Step, proxy: Option<&Netns>) -> Result<()> 
         Step::DeleteRule(rule) => routing.del_rule(rule).map(drop),
         Step::AddRule(rule) => routing.add_rule(rule).map(drop),
         Step::DeleteRoute(spec) => routing.del_route(&spec.route).map(drop),
-        Step::AddRoute(spec) => {
-            let oif = match &spec.device {
-                Some(name) => Some(routing.link(name)?.index),
-                None => None,
-            };
-            let route = Route {
-                oif,
-                ..spec.route.clone()
-            };
-            match routing.add_route(&route)? {
-                true => Ok(()),
-                false => {
-                    let reason = "a route to the same destination with the same metric is in that table; delete it or choose other tables";
-                    Err(Error::refused("add", format!("route {spec}"), reason))
-                }
+        Step::AddRoute(spec) => match routing.add_route(&with_link(routing, spec)?)? {
+            true => Ok(()),
+            false => {
+                let reason = "a route to the same destination with the same metric is in that table; delete it or choose other tables";
+                Err(Error::refused("add", format!("route {spec}"), reason))
             }
-        }
+        },
+        Step::ReplaceRoute(spec) => routing.replace_route(&with_link(routing, spec)?),
         Step::DeleteLink(name) => match routing.link(name) {
             Ok(link) => routing.delete_link(link.index).map(drop),
             Err(e) if e.is_not_found() => Ok(()),
@@ -269,6 +265,15 @@ fn execute(routing: &Routing, step: &Step, proxy: Option<&Netns>) -> Result<()> 
         Step::Sysctl(key, value) => write_sysctl(key, value),
         Step::Netfilter(_) => Ok(()),
     }
+}
+
+fn with_link(routing: &Routing, spec: &RouteSpec) -> Result<Route> {
+    let name = spec.device.as_ref();
+    let link = name.map(|name| routing.link(name)).transpose()?;
+    Ok(Route {
+        oif: link.map(|link| link.index),
+        ..spec.route.clone()
+    })
 }
 
 fn split(remote: Option<IpAddr>) -> (Option<IpAddr>, Option<IpAddr>) {

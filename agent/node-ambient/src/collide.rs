@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::nft::{HOST_TABLE, PROXY_TABLE};
-use crate::objects::{CARRIERS, WEIR};
+use crate::objects::{CARRIERS, SECOND_CARRIERS, WEIR};
 use crate::xtables::PREFIX;
 use std::fmt;
 use weir_netfilter::nft::{Data, Match, MetaKey, NftEngine, Operand, Selector, Source, Statement};
@@ -40,11 +40,12 @@ pub fn collisions(config: &Config) -> Result<Vec<Collision>> {
     let mut found = Vec::new();
     routes_and_rules(config, &routing, &mut found)?;
     let rules = routing.rules()?;
+    let carriers = [CARRIERS, SECOND_CARRIERS].concat();
     let is_ours = rules.iter().any(|r| r.protocol == WEIR);
     for link in routing
         .links()?
         .iter()
-        .filter(|l| CARRIERS.contains(&l.name.as_str()) && !is_ours)
+        .filter(|l| carriers.contains(&l.name.as_str()) && !is_ours)
     {
         found.push(Collision {
             found: format!("link {}", link.name),

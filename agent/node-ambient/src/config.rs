@@ -1,7 +1,7 @@
 //! What is asked for: the proxies of the node, the enrolled pods, and numbers that others may use, too.
 
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use weir_cni::config::InputError;
@@ -120,6 +120,8 @@ pub struct Marks {
     pub proxy: u32,
     /// A reply to such a connection, for the proxy.
     pub proxy_return: u32,
+    /// With [`Marks::proxy`] and [`Marks::proxy_return`]: of the second of two proxies, while one takes over from the other.
+    pub second: u32,
 }
 
 impl Default for Marks {
@@ -130,6 +132,7 @@ impl Default for Marks {
             conn_skip: 0x220,
             proxy: 0x210,
             proxy_return: 0x040,
+            second: 0x800,
         }
     }
 }
@@ -138,12 +141,12 @@ impl Marks {
     /// Every bit that is set or compared.
     #[must_use]
     pub fn all(&self) -> u32 {
-        self.outbound | self.skip | self.conn_skip | self.proxy | self.proxy_return
+        self.outbound | self.skip | self.conn_skip | self.proxy | self.proxy_return | self.second
     }
 
     fn check(&self, source: &str) -> Result<(), InputError> {
         let bad = |field: &str, value: u32, reason: &str| {
-            let accepted = "outbound, skip and proxy_return of one bit each; conn_skip and proxy with the bit of skip and one more each; no bit twice";
+            let accepted = "outbound, skip, proxy_return and second of one bit each; conn_skip and proxy with the bit of skip and one more each; no bit twice";
             Err(InputError::value(
                 source,
                 format!("marks.{field} {value:#x}"),
@@ -158,6 +161,7 @@ impl Marks {
             ("conn_skip", self.conn_skip, self.conn_skip & !self.skip),
             ("proxy", self.proxy, self.proxy & !self.skip),
             ("proxy_return", self.proxy_return, self.proxy_return),
+            ("second", self.second, self.second),
         ] {
             if alone.count_ones() != 1 {
                 return bad(field, value, "it does not have exactly one bit of its own");
@@ -186,6 +190,8 @@ pub struct Numbers {
     pub outbound_table: u32,
     /// Table for replies to the proxy.
     pub proxy_table: u32,
+    /// Table for replies to the second of two proxies, while one takes over from the other.
+    pub second_table: u32,
     /// Priority of the first of four policy rules.
     pub priority: u32,
 }
@@ -196,30 +202,38 @@ impl Default for Numbers {
             inbound_table: 100,
             outbound_table: 101,
             proxy_table: 102,
+            second_table: 103,
             priority: 100,
         }
     }
 }
 
 impl Numbers {
-    /// The three tables.
+    /// The four tables.
     #[must_use]
-    pub fn tables(&self) -> [u32; 3] {
-        [self.inbound_table, self.outbound_table, self.proxy_table]
+    pub fn tables(&self) -> [u32; 4] {
+        let [first, second] = self.proxy_tables();
+        [self.inbound_table, self.outbound_table, first, second]
+    }
+
+    /// Those for replies, by [`crate::Place::slot`].
+    #[must_use]
+    pub fn proxy_tables(&self) -> [u32; 2] {
+        [self.proxy_table, self.second_table]
     }
 
     fn check(&self, source: &str) -> Result<(), InputError> {
-        let [a, b, c] = self.tables();
-        let text = || format!("routing tables {a}, {b}, {c}, priority {}", self.priority);
+        let tables = self.tables();
+        let text = || format!("routing tables {tables:?}, priority {}", self.priority);
         let bad = |reason: &str| {
             let accepted =
-                "three different tables except 0 and 253 to 255, and a priority from 1 to 32762";
+                "four different tables except 0 and 253 to 255, and a priority from 1 to 32762";
             Err(InputError::value(source, text(), reason, accepted))
         };
-        if a == b || a == c || b == c {
+        if tables.iter().collect::<BTreeSet<_>>().len() < tables.len() {
             return bad("two of the tables are the same");
         }
-        if [a, b, c].iter().any(|t| *t == 0 || (253..=255).contains(t)) {
+        if tables.iter().any(|t| *t == 0 || (253..=255).contains(t)) {
             return bad("one of the tables is the kernel's own");
         }
         // Four rules must come before the one for "main", at 32766.

@@ -1,8 +1,8 @@
 //! Where the proxy and the pods are: devices, namespaces, and the node's address towards the proxy.
 
-use crate::config::{CarrierChoice, Config, Pod};
+use crate::config::{CarrierChoice, Config, Pod, Proxy};
 use crate::node::{Carrier, Node, Place};
-use crate::objects::{CARRIERS, VNIS};
+use crate::objects::{CARRIERS, SECOND_CARRIERS, VNIS, WEIR};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
@@ -23,33 +23,26 @@ const MAX_NETNS: usize = 4096;
 pub fn discover(config: &Config) -> Result<Node> {
     let routing = Routing::open()?;
     let links = routing.links()?;
-    let place = match config.active() {
-        Some(proxy) => {
-            let netns = Netns::open(&proxy.netns)?;
-            let Some(address) = proxy.addresses.first() else {
-                let reason = "it has no address; give its addresses";
-                return Err(Error::refused(
-                    "find",
-                    format!("proxy {}", proxy.uid),
-                    reason,
-                ));
-            };
-            let object = format!("proxy {} with address {address}", proxy.uid);
-            let (device, interface) = by_peer(&routing, &links, &netns, *address, &object)?;
-            let v4 = proxy
-                .addresses
-                .iter()
-                .find(|a| a.is_ipv4())
-                .unwrap_or(address);
-            Some(Place {
-                proxy: proxy.clone(),
-                device,
-                interface,
-                host: source_towards(*v4)?,
-            })
-        }
-        None => None,
-    };
+    let slots = slots(&routing, &links, config)?;
+    let slot_of = |device: &str| slots.iter().position(|s| s.as_deref() == Some(device));
+    let mut place = None;
+    if let Some(proxy) = config.active() {
+        place = Some(find(&routing, &links, proxy)?);
+    }
+    // Of those that were active before, the newest that is still there.
+    let mut others: Vec<&Proxy> = config.proxies.iter().collect();
+    others.retain(|p| place.as_ref().is_none_or(|place| place.proxy != **p));
+    others.sort_by_key(|p| std::cmp::Reverse((p.created, p.uid.as_str())));
+    let known = place.as_ref().and_then(|place| slot_of(&place.device));
+    let before = others.into_iter().find_map(|proxy| {
+        let found = find(&routing, &links, proxy).ok()?;
+        let slot = slot_of(&found.device)?;
+        (known != Some(slot)).then_some(Place { slot, ..found })
+    });
+    if let Some(place) = &mut place {
+        let other = usize::from(before.as_ref().is_some_and(|before| before.slot == 0));
+        place.slot = known.unwrap_or(other);
+    }
     let (mut devices, mut left_out) = (BTreeMap::new(), BTreeMap::new());
     for pod in &config.pods {
         let known = config.devices.get(&pod.uid);
@@ -78,10 +71,42 @@ pub fn discover(config: &Config) -> Result<Node> {
         carrier: carrier(&config, &links, remote)?,
         config,
         place,
+        before,
         devices,
         left_out,
         has_ipv6: Path::new("/proc/sys/net/ipv6").exists(),
     })
+}
+
+/// Where a proxy is, but for its slot.
+fn find(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<Place> {
+    let netns = Netns::open(&proxy.netns)?;
+    let Some(address) = proxy.addresses.first() else {
+        let reason = "it has no address; give its addresses";
+        let object = format!("proxy {}", proxy.uid);
+        return Err(Error::refused("find", object, reason));
+    };
+    let object = format!("proxy {} with address {address}", proxy.uid);
+    let (device, interface) = by_peer(routing, links, &netns, *address, &object)?;
+    let v4 = proxy.addresses.iter().find(|a| a.is_ipv4());
+    Ok(Place {
+        proxy: proxy.clone(),
+        device,
+        interface,
+        host: source_towards(*v4.unwrap_or(address))?,
+        slot: 0,
+    })
+}
+
+/// The devices to which replies to proxies are routed now, by slot.
+fn slots(routing: &Routing, links: &[Link], config: &Config) -> Result<[Option<String>; 2]> {
+    let routes = routing.routes_by(WEIR)?;
+    Ok(config.routing.proxy_tables().map(|table| {
+        let mut all = routes.iter().filter(|r| r.table == table && r.onlink);
+        let index = all.find_map(|r| r.oif)?;
+        let link = links.iter().find(|l| l.index == index)?;
+        Some(link.name.clone())
+    }))
 }
 
 /// The host ends of a pod's links; a pod may have an address on each of several.
@@ -201,10 +226,9 @@ fn source_towards(address: IpAddr) -> Result<IpAddr> {
 
 /// A tunnel that is there keeps its kind and port, unless the configuration says otherwise.
 fn carrier(config: &Config, links: &[Link], remote: Option<IpAddr>) -> Result<Carrier> {
-    let there = links
-        .iter()
-        .find(|l| l.name == CARRIERS[0])
-        .and_then(|l| l.kind.as_ref());
+    let ours = [CARRIERS, SECOND_CARRIERS].concat();
+    let there = links.iter().find(|l| ours.contains(&l.name.as_str()));
+    let there = there.and_then(|l| l.kind.as_ref());
     let there = match there {
         Some(LinkKind::Geneve(g)) => g.port.map(Carrier::Geneve),
         Some(LinkKind::Vxlan(v)) => v.port.map(Carrier::Vxlan),
@@ -257,7 +281,9 @@ fn free_port(links: &[Link], remote: Option<IpAddr>) -> Result<u16> {
     let taken = |port: u16| {
         links
             .iter()
-            .filter(|l| !CARRIERS.contains(&l.name.as_str()))
+            .filter(|l| {
+                !CARRIERS.contains(&l.name.as_str()) && !SECOND_CARRIERS.contains(&l.name.as_str())
+            })
             .any(|l| match &l.kind {
                 Some(LinkKind::Geneve(g)) => {
                     let external = g.collect_metadata.is_some();

@@ -10,7 +10,7 @@
 //! - A reject of another table cannot be overruled: kube-proxy's, of services without endpoints, stays in force.
 
 use crate::node::{Carrier, Family, Node};
-use crate::objects::{CARRIERS, PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK};
+use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK, carriers};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::nft::{
     Chain, ChainType, CmpOp, CtKey, Data, DataType, Element, ElementKey, Extra, Hook, L4Proto,
@@ -234,7 +234,7 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     let skip = |builder| mark(builder, marks.skip).build();
     let mut rules = Vec::new();
     // 1 to 4: what leaves a tunnel again goes the usual way.
-    for link in CARRIERS {
+    for link in carriers(node.place.as_ref().map_or(0, |place| place.slot)) {
         let from = || rule().iifname(CmpOp::Eq, link);
         rules.extend([skip(from()), stop(from())]);
     }
@@ -247,16 +247,22 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     rules.push(skip(has(rule(), CT_MARK, marks.conn_skip)));
     rules.push(skipped());
     // 8 and 9
-    let device = node.place.as_ref().map(|p| p.device.as_str());
-    let elsewhere = device.map_or_else(rule, |d| rule().iifname(CmpOp::Neq, d));
-    rules.push(mark(has(elsewhere, CT_MARK, marks.proxy), marks.proxy_return).build());
+    for place in node.places() {
+        let bits = node.bits(place);
+        let elsewhere = rule().iifname(CmpOp::Neq, &place.device);
+        let known = masked(elsewhere, CT_MARK, bits.connection, bits.mask);
+        rules.push(mark(known, bits.reply).build());
+    }
+    if node.places().next().is_none() {
+        rules.push(mark(has(rule(), CT_MARK, marks.proxy), marks.proxy_return).build());
+    }
     rules.push(stop(has(rule(), MARK, marks.proxy_return)));
     // 10 to 12
-    if let Some(device) = device {
-        let from = || rule().iifname(CmpOp::Eq, device);
-        for address in families.iter().filter_map(|f| f.proxy) {
+    for place in node.places() {
+        let from = || rule().iifname(CmpOp::Eq, &place.device);
+        for address in families.iter().filter_map(|f| place.address(*f)) {
             let foreign = from().saddr(CmpOp::Neq, address.into());
-            rules.push(mark(foreign, marks.proxy).build());
+            rules.push(mark(foreign, node.bits(place).connection).build());
         }
         rules.push(skipped());
         rules.push(mark(from(), marks.conn_skip).build());
@@ -281,8 +287,14 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
 /// Only after NAT and routing the connection remembers what its packets are.
 fn saving(node: &Node) -> Vec<Rule> {
     let marks = &node.config.marks;
-    let save = |bits| remember(has(rule(), MARK, bits), bits).build();
-    vec![save(marks.conn_skip), save(marks.proxy)]
+    let save = |value, mask| {
+        let source = keeping(CT_MARK, value, mask);
+        masked(rule(), MARK, value, mask).push(Statement::CtSet(CtKey::Mark, None, source))
+    };
+    let mut rules = vec![save(marks.conn_skip, marks.conn_skip).build()];
+    let proxies = node.places().map(|place| node.bits(place));
+    rules.extend(proxies.map(|bits| save(bits.connection, bits.mask).build()));
+    rules
 }
 
 fn output(node: &Node, families: &[Family]) -> Vec<Rule> {

@@ -37,6 +37,8 @@ pub struct Place {
     pub interface: String,
     /// The source address that the node has towards it: the far end of its tunnels.
     pub host: IpAddr,
+    /// Which of two tables, marks and pairs of carriers it has: 0, or 1 if it took over while the other one was there.
+    pub slot: usize,
 }
 
 /// Everything that the desired objects are computed from.
@@ -48,12 +50,30 @@ pub struct Node {
     pub carrier: Carrier,
     /// Where the active proxy is; `None` without one.
     pub place: Option<Place>,
+    /// Where the proxy is that was active before, until it is gone: connections that it has go on.
+    pub before: Option<Place>,
     /// Host ends of the pods' links, by UID.
     pub devices: BTreeMap<String, Vec<String>>,
     /// UIDs of pods that are not captured, each with the reason; they are not in [`Node::config`].
     pub left_out: BTreeMap<String, String>,
     /// Families that the node has: IPv6 is absent where it is not built in.
     pub has_ipv6: bool,
+}
+
+/// Marks of one proxy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProxyBits {
+    pub(crate) connection: u32,
+    pub(crate) reply: u32,
+    pub(crate) mask: u32,
+}
+
+impl Place {
+    /// The proxy's address of a family.
+    pub(crate) fn address(&self, family: Family) -> Option<IpAddr> {
+        let addresses = &self.proxy.addresses;
+        addresses.iter().copied().find(|a| family.of(a))
+    }
 }
 
 /// What differs between the families.
@@ -102,14 +122,34 @@ impl Node {
         self.place.is_some() || self.config.without_proxy == WithoutProxy::Closed
     }
 
+    /// The proxies that have connections, the active one first.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        self.place.iter().chain(&self.before)
+    }
+
+    /// Two proxies have to be told from each other, or the only one is in the second place.
+    pub(crate) fn is_split(&self) -> bool {
+        self.places().any(|place| place.slot == 1)
+    }
+
+    /// The bits of a connection of this proxy, and of its replies, and those that are to be compared.
+    pub(crate) fn bits(&self, place: &Place) -> ProxyBits {
+        let marks = &self.config.marks;
+        let second = if self.is_split() { marks.second } else { 0 };
+        let own = if place.slot == 1 { marks.second } else { 0 };
+        ProxyBits {
+            connection: marks.proxy | own,
+            reply: marks.proxy_return | own,
+            mask: marks.proxy | second,
+        }
+    }
+
     pub(crate) fn families(&self) -> Vec<Family> {
         let of = |is_v6: &bool| {
-            let pair = |third| {
-                [
-                    carrier_address(*is_v6, third, 1),
-                    carrier_address(*is_v6, third, 2),
-                ]
-            };
+            let slot = self.place.as_ref().map_or(0, |place| place.slot);
+            // Of the second proxy: the next prefix.
+            let first = if slot == 0 { 1 } else { 5 };
+            let pair = |third| [first, first + 1].map(|last| carrier_address(*is_v6, third, last));
             let addresses = self.place.iter().flat_map(|p| &p.proxy.addresses);
             Family {
                 is_v6: *is_v6,

@@ -11,6 +11,8 @@
 //!   proxy's namespace ends, packets of established connections would otherwise fall through to the main table, and leave
 //!   the node in plain text.
 //! - Policy rules 100 to 103: skip, outbound, proxy, and table 100 for all others.
+//! - While a proxy takes over from another one that goes on running, the new one has carriers, a table and a bit of marks of
+//!   its own: connections of the old one go on, and routes are replaced in place, so that no new connection is refused.
 //!
 //! Proxy: a local default route in table 100 for the two marks, so that packets to foreign addresses are delivered.
 
@@ -28,6 +30,10 @@ use weir_netlink::route::{
 pub(crate) const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 /// Host ends of the carriers, for connections to pods and of pods.
 pub const CARRIERS: [&str; 2] = ["istioin", "istioout"];
+/// Those of the second of two proxies, while one takes over from the other.
+pub const SECOND_CARRIERS: [&str; 2] = ["istioin2", "istioout2"];
+/// Network identifiers of these.
+pub(crate) const SECOND_VNIS: [u32; 2] = [1002, 1003];
 /// The proxy's ends.
 pub const PROXY_CARRIERS: [&str; 2] = ["pistioin", "pistioout"];
 /// Network identifiers of both.
@@ -151,16 +157,16 @@ pub fn host(node: &Node) -> Objects {
         objects.rules.extend(host_rules(node, family));
     }
     if let Some(place) = &node.place {
-        objects.links = links(node, CARRIERS, node.remote(), 0);
+        let carriers = carriers(place.slot);
+        objects.links = links(node, carriers, node.remote(), 0);
         if node.carrier == Carrier::Veth {
             for (link, peer) in objects.links.iter_mut().zip(PROXY_CARRIERS) {
                 link.peer = Some(peer.to_owned());
             }
         }
-        let devices = [CARRIERS[0], CARRIERS[1], &place.device];
-        objects
-            .sysctls
-            .extend(devices.iter().flat_map(|d| accepting(d)));
+        let devices = carriers.into_iter();
+        let devices = devices.chain(node.places().map(|p| p.device.as_str()));
+        objects.sysctls.extend(devices.flat_map(accepting));
     }
     let all = ["all", "default"].into_iter();
     let devices: BTreeSet<&str> = node
@@ -233,7 +239,7 @@ fn links(node: &Node, names: [&str; 2], remote: Option<IpAddr>, end: usize) -> V
     let of = |(i, name): (usize, &str)| LinkSpec {
         name: name.to_owned(),
         carrier: node.carrier,
-        vni: VNIS.get(i).copied().unwrap_or_default(),
+        vni: vnis(node).get(i).copied().unwrap_or_default(),
         remote: remote.filter(|_| tunnel),
         peer: None,
         addresses: node
@@ -251,6 +257,21 @@ fn links(node: &Node, names: [&str; 2], remote: Option<IpAddr>, end: usize) -> V
             .collect(),
     };
     names.into_iter().enumerate().map(of).collect()
+}
+
+/// Host ends of the carriers of a proxy in this slot.
+pub(crate) fn carriers(slot: usize) -> [&'static str; 2] {
+    match slot {
+        0 => CARRIERS,
+        _ => SECOND_CARRIERS,
+    }
+}
+
+fn vnis(node: &Node) -> [u32; 2] {
+    match node.place.as_ref().map_or(0, |place| place.slot) {
+        0 => VNIS,
+        _ => SECOND_VNIS,
+    }
 }
 
 fn address_family(family: Family) -> AddressFamily {
@@ -294,31 +315,50 @@ fn guard(dst: IpNet, table: u32) -> RouteSpec {
 
 /// Guards come first, so that no packet sees a table without them.
 fn host_routes(node: &Node, family: Family, routes: &mut Vec<RouteSpec>) {
-    let [inbound, outbound, proxy] = node.config.routing.tables();
+    let [inbound, outbound, proxy, second] = node.config.routing.tables();
     let pods = node.addresses(family);
-    routes.extend([outbound, proxy].map(|table| guard(default_of(family), table)));
+    let second = node.is_split().then_some(second);
+    let guarded = [outbound, proxy].into_iter().chain(second);
+    routes.extend(guarded.map(|table| guard(default_of(family), table)));
     routes.extend(pods.keys().map(|pod| guard(Family::alone(*pod), inbound)));
-    let (Some(Place { device, .. }), Some(address)) = (&node.place, family.proxy) else {
+    if let Some(before) = &node.before {
+        to_proxy(node, before, family, routes);
+    }
+    let (Some(place), Some(address)) = (&node.place, family.proxy) else {
         return;
     };
-    let to_proxy = |table| unicast(Family::alone(address), None, device, table);
-    routes.extend([inbound, outbound, proxy].map(to_proxy));
+    let [by_inbound, by_outbound] = carriers(place.slot);
+    for table in [inbound, outbound] {
+        let device = &place.device;
+        routes.push(unicast(Family::alone(address), None, device, table));
+    }
+    to_proxy(node, place, family, routes);
     let [_, far] = family.outbound;
     routes.push(unicast(
         default_of(family),
         Some(far.addr()),
-        CARRIERS[1],
+        by_outbound,
         outbound,
     ));
-    let mut by_device = unicast(default_of(family), Some(address), device, proxy);
-    by_device.route.onlink = true;
-    routes.push(by_device);
     let [_, far] = family.inbound;
     let source = node.config.host_addresses.iter().find(|a| family.of(a));
     for pod in pods.keys() {
-        let mut route = unicast(Family::alone(*pod), Some(far.addr()), CARRIERS[0], inbound);
+        let mut route = unicast(Family::alone(*pod), Some(far.addr()), by_inbound, inbound);
         route.route.prefsrc = source.copied();
         routes.push(route);
+    }
+}
+
+/// The table of replies to a proxy.
+fn to_proxy(node: &Node, place: &Place, family: Family, routes: &mut Vec<RouteSpec>) {
+    let tables = node.config.routing.proxy_tables();
+    let table = tables.get(place.slot);
+    if let (Some(table), Some(address)) = (table, place.address(family)) {
+        let device = &place.device;
+        routes.push(unicast(Family::alone(address), None, device, *table));
+        let mut all = unicast(default_of(family), Some(address), device, *table);
+        all.route.onlink = true;
+        routes.push(all);
     }
 }
 
@@ -327,7 +367,7 @@ fn host_routes(node: &Node, family: Family, routes: &mut Vec<RouteSpec>) {
 fn host_rules(node: &Node, family: Family) -> Vec<PolicyRule> {
     let (marks, numbers) = (&node.config.marks, &node.config.routing);
     let of = address_family(family);
-    let [inbound, outbound, proxy] = numbers.tables();
+    let [inbound, outbound, proxy, second] = numbers.tables();
     let marked = |mark: u32, table, place| {
         let mut rule = PolicyRule::mark(of, mark, table).at(numbers.priority + place);
         rule.fwmask = Some(mark);
@@ -357,5 +397,8 @@ fn host_rules(node: &Node, family: Family) -> Vec<PolicyRule> {
         all,
     ];
     rules.extend(node.place.is_none().then_some(own));
+    // It has the bit of the rule for the first proxy, too, and comes before it.
+    let of_second = marked(marks.proxy_return | marks.second, second, 1);
+    rules.extend(node.is_split().then_some(of_second));
     rules
 }

@@ -2,7 +2,9 @@
 //! that it equals.
 
 use crate::node::Carrier;
-use crate::objects::{CARRIERS, LinkSpec, Objects, PROXY_CARRIERS, RouteSpec, WEIR};
+use crate::objects::{
+    CARRIERS, LinkSpec, Objects, PROXY_CARRIERS, RouteSpec, SECOND_CARRIERS, WEIR,
+};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,6 +48,8 @@ pub enum Step {
     SetUp(String),
     /// `ip route add`
     AddRoute(RouteSpec),
+    /// `ip route replace`
+    ReplaceRoute(RouteSpec),
     /// Changes of rules and sets, as their engine prints them.
     Netfilter(Vec<String>),
     /// `sysctl -w`
@@ -64,6 +68,7 @@ impl fmt::Display for Step {
             Self::AddAddress(name, net) => write!(f, "ip address add {net} dev {name}"),
             Self::SetUp(name) => write!(f, "ip link set {name} up"),
             Self::AddRoute(route) => write!(f, "ip route add {route}"),
+            Self::ReplaceRoute(route) => write!(f, "ip route replace {route}"),
             Self::Netfilter(ops) => f.write_str(&ops.join("\n")),
             Self::Sysctl(key, value) => {
                 write!(f, "sysctl -w net.{}={value}", key.replace('/', "."))
@@ -111,6 +116,7 @@ pub fn memory(desired: &Objects, observed: &Observed) -> BTreeMap<String, String
     for sysctl in &desired.sysctls {
         let ours = CARRIERS
             .iter()
+            .chain(&SECOND_CARRIERS)
             .any(|name| sysctl.key.contains(&format!("/{name}/")));
         if let Some(before) = observed.sysctls.get(&sysctl.key)
             && before != sysctl.value
@@ -124,8 +130,8 @@ pub fn memory(desired: &Objects, observed: &Observed) -> BTreeMap<String, String
     memory
 }
 
-/// The steps to the desired objects, without those for rules. Policy rules are deleted first and added last: no packet is
-/// sent to a table that is not complete.
+/// The steps to the desired objects, without those for rules. Policy rules are deleted first and added late: no packet is
+/// sent to a table that is not complete. Routes that lead elsewhere now come after them, and links that no route needs then.
 #[must_use]
 pub fn plan(desired: &Objects, observed: &Observed) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -133,8 +139,8 @@ pub fn plan(desired: &Objects, observed: &Observed) -> Vec<Step> {
     let (kept, gone): (Vec<_>, Vec<_>) =
         ours.partition(|there| desired.rules.iter().any(|rule| same_rule(rule, there)));
     steps.extend(gone.into_iter().cloned().map(Step::DeleteRule));
-    let deleted = links(desired, observed, &mut steps);
-    routes(desired, observed, &deleted, &mut steps);
+    let (deleted, late) = links(desired, observed, &mut steps);
+    let replaced = routes(desired, observed, &deleted, &mut steps);
     for (key, value) in sysctls(desired, observed) {
         steps.push(Step::Sysctl(key, value));
     }
@@ -143,6 +149,7 @@ pub fn plan(desired: &Objects, observed: &Observed) -> Vec<Step> {
         .iter()
         .filter(|rule| !kept.iter().any(|there| same_rule(rule, there)));
     steps.extend(new.cloned().map(Step::AddRule));
+    steps.extend(replaced.into_iter().chain(late));
     steps
 }
 
@@ -150,19 +157,26 @@ fn same_rule(a: &PolicyRule, b: &PolicyRule) -> bool {
     a.same_effect(b) && a.priority == b.priority
 }
 
-/// Returns the indexes of the links that go; the kernel deletes their routes with them.
-fn links(desired: &Objects, observed: &Observed, steps: &mut Vec<Step>) -> Vec<u32> {
-    let mut deleted = Vec::new();
-    let names = CARRIERS.iter().chain(&PROXY_CARRIERS);
+/// Returns the indexes of the links that go; the kernel deletes their routes with them. Those that go after the routes are
+/// returned beside them: links of one proxy, when another one takes over.
+fn links(desired: &Objects, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<u32>, Vec<Step>) {
+    let (mut deleted, mut late) = (Vec::new(), Vec::new());
+    let names = CARRIERS.iter().chain(&SECOND_CARRIERS);
+    let names = names.chain(&PROXY_CARRIERS);
     for there in observed
         .links
         .iter()
         .filter(|l| names.clone().any(|n| l.name == *n))
     {
         let wanted = desired.links.iter().find(|l| l.name == there.name);
-        if wanted.is_none_or(|wanted| !is_same_link(wanted, there, observed.peer_nsid)) {
-            deleted.push(there.index);
-            steps.push(Step::DeleteLink(there.name.clone()));
+        let delete = Step::DeleteLink(there.name.clone());
+        match wanted {
+            None if !desired.links.is_empty() => late.push(delete),
+            Some(wanted) if is_same_link(wanted, there, observed.peer_nsid) => {}
+            _ => {
+                deleted.push(there.index);
+                steps.push(delete);
+            }
         }
     }
     for link in &desired.links {
@@ -190,7 +204,7 @@ fn links(desired: &Objects, observed: &Observed, steps: &mut Vec<Step>) -> Vec<u
             steps.push(Step::SetUp(link.name.clone()));
         }
     }
-    deleted
+    (deleted, late)
 }
 
 fn is_same_link(wanted: &LinkSpec, there: &Link, peer_nsid: Option<i32>) -> bool {
@@ -213,7 +227,14 @@ fn is_same_link(wanted: &LinkSpec, there: &Link, peer_nsid: Option<i32>) -> bool
     }
 }
 
-fn routes(desired: &Objects, observed: &Observed, deleted: &[u32], steps: &mut Vec<Step>) {
+/// Returns what comes last: the routes that lead elsewhere now, and after them those that go. The outer packet of a tunnel
+/// needs its route for as long as another one leads into the tunnel.
+fn routes(
+    desired: &Objects,
+    observed: &Observed,
+    deleted: &[u32],
+    steps: &mut Vec<Step>,
+) -> Vec<Step> {
     let name = |index: u32| {
         observed
             .links
@@ -233,15 +254,30 @@ fn routes(desired: &Objects, observed: &Observed, deleted: &[u32], steps: &mut V
                 .and_then(name),
         })
         .collect();
-    let gone = there
+    let gone: Vec<&RouteSpec> = there
         .iter()
-        .filter(|t| !desired.routes.iter().any(|d| same_route(d, t)));
-    steps.extend(gone.cloned().map(Step::DeleteRoute));
-    let new = desired
-        .routes
-        .iter()
-        .filter(|d| !there.iter().any(|t| same_route(d, t)));
-    steps.extend(new.cloned().map(Step::AddRoute));
+        .filter(|t| !desired.routes.iter().any(|d| same_route(d, t)))
+        .collect();
+    let new = desired.routes.iter();
+    let new = new.filter(|d| !there.iter().any(|t| same_route(d, t)));
+    let (moved, new): (Vec<_>, Vec<_>) =
+        new.partition(|d| gone.iter().any(|t| place_of(d) == place_of(t)));
+    let stays = |t: &&RouteSpec| !moved.iter().any(|d| place_of(d) == place_of(t));
+    let gone: Vec<&RouteSpec> = gone.into_iter().filter(stays).collect();
+    let gone = gone.into_iter().cloned().map(Step::DeleteRoute);
+    let new = new.into_iter().cloned().map(Step::AddRoute);
+    if moved.is_empty() {
+        steps.extend(gone.chain(new));
+        return Vec::new();
+    }
+    steps.extend(new);
+    let moved = moved.into_iter().cloned().map(Step::ReplaceRoute);
+    moved.chain(gone).collect()
+}
+
+/// What the kernel allows once.
+fn place_of(spec: &RouteSpec) -> (u32, IpNet, u32) {
+    (spec.route.table, spec.route.dst, spec.route.metric())
 }
 
 fn same_route(a: &RouteSpec, b: &RouteSpec) -> bool {

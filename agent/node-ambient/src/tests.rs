@@ -15,11 +15,13 @@ fn node(text: &str, carrier: Carrier) -> Node {
         device: "veth-zt".to_owned(),
         interface: "eth0".to_owned(),
         host: "10.0.0.1".parse().unwrap(),
+        slot: 0,
     });
     Node {
         config,
         carrier,
         place,
+        before: None,
         devices: [("a".to_owned(), vec!["veth-a".to_owned()])].into(),
         left_out: BTreeMap::new(),
         has_ipv6: true,
@@ -62,8 +64,8 @@ fn links_routes_and_policy_rules_of_the_node() {
             "10.0.0.2/32 dev veth-zt table 100",
             "10.0.0.2/32 dev veth-zt table 101",
             "10.0.0.2/32 dev veth-zt table 102",
-            "0.0.0.0/0 via 192.168.127.2 dev istioout table 101",
             "0.0.0.0/0 via 10.0.0.2 dev veth-zt table 102 onlink",
+            "0.0.0.0/0 via 192.168.127.2 dev istioout table 101",
             "10.0.0.10/32 via 192.168.126.2 dev istioin table 100 src 10.0.0.1",
         ]
     );

@@ -5,8 +5,8 @@
 //! translated after this chain, and are captured.
 
 use crate::nft::{DNS, HBONE, INBOUND, MEMORY, OUTBOUND, set_name};
-use crate::node::{Carrier, Family, Node};
-use crate::objects::{CARRIERS, PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK};
+use crate::node::{Carrier, Family, Node, ProxyBits};
+use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK, carriers};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::ipset::{self, Entry, Header, Key, SetFamily, SetType};
@@ -39,12 +39,16 @@ fn tcp() -> RuleBuilder {
     rule().protocol(Protocol::TCP)
 }
 
-fn bits(value: u32) -> Mark {
+fn masked(value: u32, mask: u32) -> Mark {
     Mark {
         not: Not(false),
         value,
-        mask: value,
+        mask,
     }
+}
+
+fn bits(value: u32) -> Mark {
+    masked(value, value)
 }
 
 fn marked(rule: RuleBuilder, value: u32) -> RuleBuilder {
@@ -144,10 +148,17 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
     let mut remembered: Vec<Rule> = memory.into_iter().map(remembered).collect();
     let mut tables = Vec::new();
     for family in node.families() {
-        let save = vec![
-            remember(marked(rule(), marks.conn_skip), marks.conn_skip),
-            remember(marked(rule(), marks.proxy), marks.proxy),
-        ];
+        let mut save = vec![remember(marked(rule(), marks.conn_skip), marks.conn_skip)];
+        save.extend(node.places().map(|place| {
+            let ProxyBits {
+                connection, mask, ..
+            } = node.bits(place);
+            let known = rule().matching(Match::Mark(masked(connection, mask)));
+            known.target(Target::SetConnXmark {
+                value: connection,
+                mask,
+            })
+        }));
         let to_pods = || of_pods(rule(), family, false);
         let output = vec![
             mark(connection(rule(), marks.conn_skip), marks.conn_skip),
@@ -189,7 +200,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
 fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
     let marks = &node.config.marks;
     let mut rules = Vec::new();
-    for link in CARRIERS {
+    for link in carriers(node.place.as_ref().map_or(0, |place| place.slot)) {
         let from = || rule().in_interface(link);
         rules.extend([mark(from(), marks.skip), stop(from())]);
     }
@@ -199,15 +210,21 @@ fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
     let skipped = || stop(marked(rule(), marks.skip));
     rules.push(mark(connection(rule(), marks.conn_skip), marks.skip));
     rules.push(skipped());
-    let device = node.place.as_ref().map(|p| p.device.as_str());
-    let mut reply = mark(connection(rule(), marks.proxy), marks.proxy_return);
-    reply.in_interface = device.map(|d| (Not(true), Interface::from(d)));
-    rules.push(reply);
+    for place in node.places() {
+        let bits = node.bits(place);
+        let known = rule().matching(Match::Connmark(masked(bits.connection, bits.mask)));
+        let mut reply = mark(known, bits.reply);
+        reply.in_interface = Some((Not(true), Interface::from(place.device.as_str())));
+        rules.push(reply);
+    }
+    if node.places().next().is_none() {
+        rules.push(mark(connection(rule(), marks.proxy), marks.proxy_return));
+    }
     rules.push(stop(marked(rule(), marks.proxy_return)));
-    if let Some(device) = device {
-        let from = || rule().in_interface(device);
-        if let Some(address) = family.proxy {
-            let mut foreign = mark(from(), marks.proxy);
+    for place in node.places() {
+        let from = || rule().in_interface(&place.device);
+        if let Some(address) = place.address(family) {
+            let mut foreign = mark(from(), node.bits(place).connection);
             foreign.source = Some((Not(true), IpNet::from(address).into()));
             rules.push(foreign);
         }

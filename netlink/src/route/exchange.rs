@@ -3,7 +3,7 @@
 use super::Routing;
 use crate::attr::{AttrSet, DecodeError};
 use crate::contention::{Attempts, CONTENTION};
-use crate::message::{FamilyHeader, Message, NLM_F_CREATE, NLM_F_EXCL, Route};
+use crate::message::{FamilyHeader, Message, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Route};
 use crate::socket::{Request, Socket};
 use crate::transport::Transport;
 use crate::{Error, Result};
@@ -17,6 +17,8 @@ impl<H: FamilyHeader<Protocol = Route>> RouteHeader for H {}
 
 /// The flags of a request that adds an object, which must be new.
 pub(super) const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
+/// The flags of a request that adds an object, or takes the place of the one with the same key.
+pub(super) const IN_PLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
 
 impl Routing {
     /// Adds an object; false when it exists already.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+use super::exchange::IN_PLACE;
 use super::number::{
     ICMPV6_ROUTER_PREF_MEDIUM, RTM_DELROUTE, RTM_F_CLONED, RTM_F_OFFLOAD, RTM_F_OFFLOAD_FAILED,
     RTM_F_TRAP, RTM_GETROUTE, RTM_NEWROUTE, RTNH_F_OFFLOAD, RTNH_F_ONLINK, RTNH_F_TRAP,
@@ -242,6 +243,18 @@ impl Routing {
         let object = format!("route {route}");
         check_gateway("add", route, &object)?;
         self.add(RTM_NEWROUTE, build(route), &object)
+    }
+
+    /// `ip route replace`: added, or in the place of the route to the same destination with the same metric in that table. No
+    /// packet finds neither of them.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Routing::add_route`].
+    pub fn replace_route(&self, route: &Route) -> Result<()> {
+        let object = format!("route {route}");
+        check_gateway("replace", route, &object)?;
+        self.change((RTM_NEWROUTE, IN_PLACE), build(route), "replace", &object)
     }
 
     /// `ip route delete`: the first route that agrees with all fields that are set. False when there is none.

@@ -14,7 +14,8 @@ use weir_netfilter::nft::{
 };
 use weir_netfilter::xtables::{Script, XtEngine, XtFamily};
 use weir_netlink::Result;
-use weir_node_ambient::{Config, apply, remove};
+use weir_netlink::route::Routing;
+use weir_node_ambient::{Config, apply, compare, remove};
 
 /// Once for each engine, with one carrier.
 fn engines(check: impl Fn(&Scene, Engine)) {
@@ -178,6 +179,98 @@ fn check_6_no_packet_leaves_uncaptured_while_the_proxy_is_replaced() {
         );
         assert_ne!(meter::read(scene).uncaptured, 0);
     });
+}
+
+/// One proxy takes over from another one that goes on running: what is open stays open, and every new connection is made.
+#[test]
+fn proxies_follow_each_other_without_loss() {
+    each(&["vxlan", "veth"], |scene, engine, name| {
+        hand_over(scene, engine, &carrier(name));
+    });
+}
+
+fn hand_over(scene: &Scene, engine: Engine, more: &str) {
+    let servers = Servers::start(scene);
+    let names = ["second outbound", "second inbound", "second hbone"];
+    servers.proxy(&scene.second, names);
+    if !up(scene, engine, more) {
+        return;
+    }
+    let to = |v6| SocketAddr::new(inside(OUTSIDE, v6), 8080);
+    let pod = |v6| SocketAddr::new(inside(POD, v6), 8080);
+    let open = || {
+        let ways = [false, true].map(|v6| [(&scene.pod, to(v6)), (&scene.outside, pod(v6))]);
+        ways.concat()
+            .into_iter()
+            .map(|(from, to)| connect(from, to).unwrap())
+            .collect::<Vec<_>>()
+    };
+    let answers = |streams: &mut Vec<std::net::TcpStream>| {
+        let answer = |stream| ask(stream, "x").unwrap_or_default();
+        streams.iter_mut().map(answer).collect::<Vec<_>>()
+    };
+    let by = |who: &str| {
+        ["outbound|outside|x", "inbound|pod|x"]
+            .repeat(2)
+            .iter()
+            .map(|a| format!("{who}{a}"))
+            .collect::<Vec<_>>()
+    };
+    let stop = AtomicBool::new(false);
+    let switch = |proxies: &[(u8, u64)]| {
+        let config = scene.config(proxies, more);
+        let wrong = std::thread::scope(|threads| {
+            let made = threads.spawn(|| {
+                let mut wrong = Vec::new();
+                while !stop.load(Ordering::Acquire) {
+                    for (from, to) in [(&scene.pod, to(false)), (&scene.outside, pod(true))] {
+                        let asked = connect(from, to).and_then(|mut stream| ask(&mut stream, "y"));
+                        wrong.extend(asked.err());
+                    }
+                }
+                wrong
+            });
+            apply(&config, &scene.node, Some(engine), false).unwrap();
+            stop.store(true, Ordering::Release);
+            made.join().unwrap()
+        });
+        stop.store(false, Ordering::Release);
+        assert!(wrong.is_empty(), "{proxies:?}: {wrong:?}");
+        let left = compare(&config, &scene.node, Some(engine)).unwrap();
+        assert!(left.is_empty(), "{:?} {:?}", left.host, left.proxy);
+    };
+    let mut first = open();
+    assert_eq!(answers(&mut first), by(""));
+    switch(&[(PROXY, 1), (SECOND, 2)]);
+    let mut second = open();
+    assert_eq!(
+        (answers(&mut first), answers(&mut second)),
+        (by(""), by("second "))
+    );
+    // And back, as after the second is replaced again.
+    switch(&[(PROXY, 3), (SECOND, 2)]);
+    let mut third = open();
+    assert_eq!((answers(&mut first), answers(&mut third)), (by(""), by("")));
+    assert_eq!(answers(&mut second), by("second "));
+    switch(&[(PROXY, 3)]);
+    assert_eq!(answers(&mut third), by(""));
+    // The second proxy is gone, and with it its connections; nothing of them goes past the first.
+    servers.drain();
+    let ended = answers(&mut second);
+    assert_eq!(ended, vec![String::new(); 4]);
+    assert_eq!(servers.drain(), []);
+    drop(
+        remove(
+            &scene.node,
+            Some(&scene.config(&[(PROXY, 3), (SECOND, 2)], more)),
+        )
+        .unwrap(),
+    );
+    let links = Routing::open_in(&scene.node).unwrap().links().unwrap();
+    assert!(
+        !links.iter().any(|l| l.name.starts_with("istio")),
+        "{links:?}"
+    );
 }
 
 const SERVICE: [u8; 4] = [10, 96, 0, 10];

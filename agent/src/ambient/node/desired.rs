@@ -19,15 +19,21 @@ pub(super) struct Desired {
 }
 
 impl AtNode {
-    /// The active proxy: of the ready ones of this node the newest.
-    pub(super) fn active(&self) -> Option<Arc<PodView>> {
+    /// The proxies of this node, the oldest first.
+    fn proxies(&self) -> Vec<Arc<PodView>> {
         let is_proxy = |view: &Arc<PodView>| {
-            let is_ready = view.ready && !view.ended() && !view.addresses().is_empty();
-            is_ready && is_ztunnel(&self.0.settings, view)
+            let is_there = !view.ended() && !view.addresses().is_empty();
+            is_there && is_ztunnel(&self.0.settings, view)
         };
-        let proxies = self.0.pods.all().into_iter().filter(is_proxy);
+        let mut proxies: Vec<_> = self.0.pods.all().into_iter().filter(is_proxy).collect();
         // RFC 3339 in UTC sorts by time.
-        proxies.max_by(|a, b| (&a.created, a.uid()).cmp(&(&b.created, b.uid())))
+        proxies.sort_by(|a, b| (&a.created, a.uid()).cmp(&(&b.created, b.uid())));
+        proxies
+    }
+
+    /// The active proxy: of the ready ones the newest.
+    pub(super) fn active(&self) -> Option<Arc<PodView>> {
+        self.proxies().into_iter().rfind(|view| view.ready)
     }
 
     /// Namespaces are those of now; the processes of the node are listed once for all of them.
@@ -38,16 +44,23 @@ impl AtNode {
         }
         let mut held = Vec::new();
         let mut proxies = Vec::new();
-        if let Some(view) = self.active() {
-            let found = shared.sandboxes.find(&Identity::of(&view), since);
-            let found =
-                found.map_err(|e| format!("proxy {}/{}: {e}", view.namespace(), view.name()))?;
+        let active = self.active();
+        for (view, created) in self.proxies().iter().zip(0..) {
+            let is_active = active
+                .as_ref()
+                .is_some_and(|active| active.uid() == view.uid());
+            let found = match shared.sandboxes.find(&Identity::of(view), since) {
+                Ok(found) => found,
+                // It is on its way to go, or not there yet.
+                Err(_) if !is_active => continue,
+                Err(e) => return Err(format!("proxy {}/{}: {e}", view.namespace(), view.name())),
+            };
             proxies.push(Proxy {
                 uid: view.uid().to_owned(),
                 netns: found.sandbox.netns().path(),
                 addresses: view.addresses(),
-                created: 0,
-                ready: true,
+                created,
+                ready: is_active,
             });
             held.push(found);
         }

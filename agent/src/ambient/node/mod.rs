@@ -277,7 +277,7 @@ impl AtNode {
     fn share(&self, state: &mut State) {
         let file = self.0.settings.config_dir.join("config.json");
         let ready = state.applied.as_ref();
-        let ready = ready.is_some_and(|config| !config.proxies.is_empty());
+        let ready = ready.is_some_and(|config| config.active().is_some());
         if state.shared == Some(ready) || !self.0.settings.config_dir.is_dir() {
             return;
         }
@@ -387,8 +387,8 @@ impl Proxy for AtNode {
 
     fn add(&self, _: &Workload) -> Result<u64, String> {
         let state = self.state();
-        let proxies = state.applied.iter().flat_map(|config| &config.proxies);
-        let uid = proxies.map(|proxy| number(&proxy.uid)).next();
+        let active = state.applied.as_ref().and_then(Config::active);
+        let uid = active.map(|proxy| number(&proxy.uid));
         uid.ok_or_else(|| "no proxy of this node is ready: its TCP connections are refused".into())
     }
 

@@ -148,7 +148,7 @@ impl Scene {
         }
     }
 
-    /// Pods with a route to the carrier, and those with a guard; where replies to the proxy go.
+    /// Pods with a route to the carrier, and those with a guard; the device of the active proxy.
     fn captured(&self) -> (BTreeSet<usize>, BTreeSet<usize>, Option<String>) {
         let routing = Routing::open_in(&self.node).unwrap();
         let of = |is_guard: bool| {
@@ -162,9 +162,10 @@ impl Scene {
             };
             (0..2).filter(has).collect()
         };
-        let way = routing.routes(102).unwrap();
-        let way = way.iter().find(|r| r.gateway.is_some());
-        let way = way.and_then(|r| r.oif);
+        // The route of the tunnel's outer packets.
+        let way = routing.routes(101).unwrap();
+        let is_it = |r: &&Route| r.kind == RouteType::Unicast && r.gateway.is_none();
+        let way = way.iter().find(is_it).and_then(|r| r.oif);
         let way = way.map(|index| routing.link_by_index(index).unwrap().name);
         (of(false), of(true), way)
     }
