@@ -222,7 +222,10 @@ impl Routing {
             let mut attrs = RouteAttrs::default();
             select(&mut header, &mut attrs);
             match self.list(RTM_GETROUTE, (header, attrs), object, read) {
-                Ok(found) => routes.extend(found),
+                // Asked for a family that it is built without, the kernel lists all of the others.
+                Ok(found) => {
+                    routes.extend(found.into_iter().filter(|r: &Route| r.family() == family))
+                }
                 // The kernel creates a table with its first route; without IPv6 there are no IPv6 tables.
                 Err(e) if e.is_not_found() => {}
                 Err(e) if family == AddressFamily::V6 && e.errno() == Some(libc::EAFNOSUPPORT) => {}
