@@ -163,3 +163,21 @@ fn every_type_has_its_name_back() {
         assert!(!kind.dimensions().is_empty() && kind.since().is_some());
     }
 }
+
+/// The kernel lists the mask of marks always, and keeps of a mark what the mask has; this kernel may not have the type.
+#[test]
+fn a_mask_of_marks_that_is_not_given_is_that_of_all_bits() {
+    let with = |mask: Option<u32>, mark: u32| {
+        let mut set = Set::new(Header::new("a", SetType::HashIpMark, SetFamily::Inet6));
+        set.header.mark_mask = mask;
+        let ip = KeyPart::Ip("fd00::1".parse().unwrap());
+        set.entries = vec![Entry::new(Key::Parts(vec![ip, KeyPart::Mark(mark)]))];
+        set
+    };
+    let is_same = |desired: Set, listed: Set| {
+        super::plan(&[desired], &[listed], &["a".to_owned()]).is_empty()
+    };
+    assert!(is_same(with(None, 0x1234), with(Some(u32::MAX), 0x1234)));
+    assert!(is_same(with(Some(0xff), 0x1234), with(Some(0xff), 0x34)));
+    assert!(!is_same(with(None, 0x1234), with(Some(0xff), 0x34)));
+}

@@ -1,6 +1,6 @@
 //! The pure part: the operations that bring the kernel to the desired state.
 
-use crate::ipset::model::{Entry, Header, Key, Set, SetType, SkbInfo};
+use crate::ipset::model::{Entry, Header, Key, KeyPart, Set, SetType, SkbInfo};
 use crate::ipset::raw::IPSET_MAXNAMELEN;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -133,6 +133,7 @@ fn same_frame(desired: &Header, found: &Header) -> bool {
             hash_size: None,
             max_elem: h.kind.is_hash().then(|| h.max_elem.unwrap_or(65536)),
             netmask: h.netmask.filter(|n| *n != full),
+            mark_mask: (h.kind == SetType::HashIpMark).then(|| h.mark_mask.unwrap_or(u32::MAX)),
             range: h.range.map(|(a, b)| (a.min(b), a.max(b))),
             size: (h.kind == SetType::ListSet).then(|| h.size.unwrap_or(8).max(4)),
             bucket_size: desired
@@ -206,6 +207,13 @@ pub(super) fn settled(e: &Entry, header: &Header) -> Entry {
         Key::IpPort(ip, p) => Key::IpPort(masked(*ip, header), p.kept()),
         Key::NetPort(net, p) => Key::NetPort(net.trunc(), p.kept()),
         Key::IpPortIp(ip, p, to) => Key::IpPortIp(*ip, p.kept(), *to),
+        Key::Parts(parts) => {
+            let kept = |part: &KeyPart| match part {
+                KeyPart::Mark(mark) => KeyPart::Mark(mark & header.mark_mask.unwrap_or(u32::MAX)),
+                other => other.clone(),
+            };
+            Key::Parts(parts.iter().map(kept).collect())
+        }
         other => other.clone(),
     };
     let SkbInfo { mark, prio, queue } = e.skbinfo;
