@@ -57,7 +57,7 @@ pub fn compare(config: &Config, host: &Netns, engine: Option<Engine>) -> Result<
 fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
     let collisions = collisions(config)?;
     let node = discover(config)?;
-    let engine = engine.map_or_else(rules::choose, Ok)?;
+    let engine = engine.map_or_else(|| rules::choose(&node, Side::Host), Ok)?;
     let desired = objects::host(&node);
     let proxy_netns = proxy_netns(&node)?;
     let (observed, memory) = look(&desired, proxy_netns.as_ref())?;
@@ -119,7 +119,12 @@ fn proxy_steps(node: &Node) -> Result<Vec<Step>> {
     let mut steps = plan(&desired, &observed);
     insert_rules(
         &mut steps,
-        rules::drift(node, Side::Proxy, rules::choose()?, &BTreeMap::new())?,
+        rules::drift(
+            node,
+            Side::Proxy,
+            rules::choose(node, Side::Proxy)?,
+            &BTreeMap::new(),
+        )?,
     );
     Ok(steps)
 }
@@ -187,7 +192,8 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
             for step in proxy_steps(node)? {
                 match step {
                     Step::Netfilter(_) => {
-                        rules::apply(node, Side::Proxy, rules::choose()?, &BTreeMap::new())?;
+                        let engine = rules::choose(node, Side::Proxy)?;
+                        rules::apply(node, Side::Proxy, engine, &BTreeMap::new())?;
                     }
                     step => execute(&routing, &step, None)?,
                 }

@@ -9,7 +9,7 @@ use weir_cni::compile::Engine;
 use weir_netfilter::ipset::{IpsetEngine, Set};
 use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily, TableId};
 use weir_netfilter::xtables::{Writers, XtEngine};
-use weir_netlink::Result;
+use weir_netlink::{Netns, Result};
 
 /// Time limit for the lock of the tools; kube-proxy has the same.
 const LOCK: Duration = Duration::from_secs(5);
@@ -61,15 +61,20 @@ pub fn present() -> Result<Option<Engine>> {
     Ok(None)
 }
 
-/// What is there already decides, then nf_tables if the kernel has it.
+/// What is there already decides, then nf_tables if the kernel has all that these rules need: that is tried in a namespace
+/// of its own, so that nothing changes here.
 ///
 /// # Errors
 /// Neither can be read.
-pub fn choose() -> Result<Engine> {
+pub fn choose(node: &Node, side: Side) -> Result<Engine> {
     if let Some(engine) = present()? {
         return Ok(engine);
     }
-    match NftEngine::open().and_then(|mut engine| engine.tables()) {
+    let Desired::Nft(rules) = desired(node, side, Engine::Nft, &BTreeMap::new()) else {
+        return Ok(Engine::Xtables);
+    };
+    let tried = Netns::create()?.run(|| NftEngine::open()?.apply(&rules, &tables()))?;
+    match tried {
         Ok(_) => Ok(Engine::Nft),
         Err(e) if e.is_unsupported() => Ok(Engine::Xtables),
         Err(e) => Err(e),
