@@ -68,7 +68,22 @@ fn owned() -> Vec<TableId> {
 struct State {
     /// The owned tables, without the other writer's rules.
     rules: String,
-    routing: String,
+    routing: RoutingState,
+}
+
+#[derive(Debug, PartialEq)]
+struct RoutingState {
+    /// `::6` on `lo`, added by us.
+    six: bool,
+    /// Policy rules by mark, and the routes that they lead to.
+    marked: String,
+}
+
+impl RoutingState {
+    /// All that the other one has.
+    fn has(&self, other: &Self) -> bool {
+        (self.six || !other.six) && self.marked == other.marked
+    }
 }
 
 fn text(mut ruleset: Ruleset) -> String {
@@ -102,7 +117,10 @@ fn state(netns: &Netns) -> State {
         let routes: Vec<String> = routes.iter().map(ToString::to_string).collect();
         Ok::<_, weir_netlink::Error>(State {
             rules: text(snapshot.ruleset),
-            routing: format!("{six} {marked:?} {routes:?}"),
+            routing: RoutingState {
+                six,
+                marked: format!("{marked:?} {routes:?}"),
+            },
         })
     };
     netns.run(read).unwrap().unwrap()
@@ -225,7 +243,9 @@ fn what_is_returned_is_true_whatever_another_writer_does() {
             .subsec_nanos()
     };
     let seed = number("WEIR_SEED").unwrap_or_else(|| u64::from(clock()) | 1);
-    let rounds = number("WEIR_ROUNDS").unwrap_or(200);
+    // Emulated, 200 take two minutes.
+    let usual = weir_testing::effort::cases(200).max(40).into();
+    let rounds = number("WEIR_ROUNDS").unwrap_or(usual);
     println!("WEIR_SEED={seed} WEIR_ROUNDS={rounds}");
     let mut choices = Choices(seed);
 
@@ -283,10 +303,9 @@ fn what_is_returned_is_true_whatever_another_writer_does() {
             );
             let marks = after.rules.contains("tproxy");
             let told = format!("round {round} of seed {seed}, target {which}: {returned:?}");
+            let has_routing = |of: &State| after.routing.marked == of.routing.marked;
             assert!(
-                !marks
-                    || after.routing == complete[0].routing
-                    || after.routing == complete[2].routing,
+                !marks || has_routing(&complete[0]) || has_routing(&complete[2]),
                 "rules without their routing: {told}: {after:?}"
             );
             let wanted = complete.get(which).unwrap_or(&empty);
@@ -301,7 +320,11 @@ fn what_is_returned_is_true_whatever_another_writer_does() {
                 _ if is_destroyed => {}
                 Ok(()) => assert_eq!(&after, wanted, "{told}"),
                 Err((InForce::No, _)) => assert_eq!(after, before, "{told}"),
-                Err((InForce::Yes, _)) => assert_eq!(&after, wanted, "{told}"),
+                // Given up before what is not needed any more was removed.
+                Err((InForce::Yes, _)) => assert!(
+                    after.rules == wanted.rules && after.routing.has(&wanted.routing),
+                    "{told}: {after:?}"
+                ),
                 Err((InForce::Unknown, _)) => {
                     assert!(after == before || &after == wanted, "{told}: {after:?}");
                 }

@@ -1,4 +1,5 @@
 //! `--engine ebpf`: what the commands do and say, beside netfilter and beside programs of other writers.
+// matrix: newest
 
 use crate::support::{Run, TempFile, inside, lo_up, path, weir_with};
 use weir_bpf::{

@@ -104,6 +104,12 @@ fn a_foreign_route_or_rule_that_wins_over_ours_is_named() {
     let sync = routing(&pod);
     ip(&pod, "link add away type veth peer name there");
     ip(&pod, "link set away up");
+    // The kernel notices later that the other end is down.
+    let begun = std::time::Instant::now();
+    while !routing(&pod).contains("NO-CARRIER") {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+        std::thread::yield_now();
+    }
     let quiet = routing(&pod);
     for (setup, add, named) in [
         // More specific than the default.

@@ -57,7 +57,8 @@ fn automatic(mode: Mode, job: &str) {
     };
     assert_eq!(report["engine"], expected, "{report}");
     scene.captures();
-    assert_eq!(scene.weir("verify", &["--engine", "auto"]).code, 0);
+    let verified = scene.weir("verify", &["--engine", "auto"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
     scene.cleans();
 }
 

@@ -70,8 +70,7 @@ impl Pretender {
     /// So many network namespaces below a user namespace of its own, each with a process; they end with the first one.
     fn crowd(uid: &str, count: usize) -> Option<Self> {
         let script = format!(
-            "for i in $(seq {}); do unshare --net sh -c 'echo; exec sleep 1000' & done; echo; exec cat",
-            count - 1
+            "i=1; while [ $i -lt {count} ]; do i=$((i+1)); unshare --net sh -c 'echo; exec sleep 1000' & done; echo; exec cat"
         );
         let own = ["--pid", "--fork", "--kill-child"];
         let mut crowd = Self::spawn(uid, &own, &script)?;

@@ -196,6 +196,7 @@ fn repairs_are_measured_and_pods_counted_by_engine() {
     }
     sandbox.tool("nft", &["delete", "table", "inet", "istio-proxy-nat"]);
     agent.until("repaired", || times(&agent, "agent", "apply") == 2);
-    assert_eq!(times(&agent, "agent", "verify"), 2);
+    // Where a repair takes longer than the interval another look came between.
+    assert!(times(&agent, "agent", "verify") >= 2);
     assert_eq!(times(&agent, "plugin", "apply"), 0);
 }

@@ -28,6 +28,7 @@ pub const TOOLS: &[&str] = &[
     "tc",
     "unshare",
     "nsenter",
+    "prlimit",
     "strace",
     "sh",
     "bash",
