@@ -21,7 +21,7 @@ fn flows_of_pods_that_the_node_captures_go_where_they_should_too() {
     let kernel = weir(&["demo", "--node-ambient"]);
     if kernel.code != 0 && kernel.stderr.contains("not supported") {
         let reason = kernel.stderr.lines().last().unwrap_or_default();
-        return weir_testing::lacks::skip("TPROXY", "4.19", reason);
+        return weir_testing::lacks::skip("expression tproxy", "4.19", reason);
     }
     shows(&["demo", "--node-ambient", "--json"], 10);
 }
