@@ -183,7 +183,8 @@ fn serve(netns: &Netns, who: &'static str, port: u16, log: &Sender<Seen>, transp
             .run(|| {
                 let listener = socket(any(v6, port), transparent);
                 listener.bind(&any(v6, port).into()).unwrap();
-                listener.listen(16).unwrap();
+                // More than a test has open at once: what overflows it is established for the client alone.
+                listener.listen(1024).unwrap();
                 listener.set_read_timeout(None).unwrap();
                 listener
             })
