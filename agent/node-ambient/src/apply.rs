@@ -14,7 +14,7 @@ use crate::collide::{Collision, collisions};
 use crate::config::Config;
 use crate::discover::discover;
 use crate::node::{Carrier, Node};
-use crate::objects::{self, Objects, RouteSpec, WEIR};
+use crate::objects::{self, Objects, RouteSpec, is_own};
 use crate::plan::{Observed, Step, memory, observe, plan};
 use crate::rules::{self, Side};
 use std::collections::BTreeMap;
@@ -152,7 +152,7 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
         return Ok(change);
     }
     let was_empty = host.run(|| -> Result<bool> {
-        let has_rule = Routing::open()?.rules()?.iter().any(|r| r.protocol == WEIR);
+        let has_rule = Routing::open()?.rules()?.iter().any(is_own);
         Ok(!has_rule && rules::present()?.is_none())
     })??;
     let done = write(&change, host);
@@ -332,7 +332,7 @@ fn remove_here() -> Result<Vec<String>> {
     let routing = Routing::open()?;
     let observed = observe(&routing, &Objects::default(), rules::memory()?)?;
     // Links of the proxy's side go with it when it ends; of ours only if there is something else of ours.
-    let is_ours = observed.rules.iter().any(|r| r.protocol == WEIR)
+    let is_ours = observed.rules.iter().any(is_own)
         || !observed.routes.is_empty()
         || rules::present()?.is_some();
     if !is_ours {

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::nft::{HOST_TABLE, PROXY_TABLE};
-use crate::objects::{CARRIERS, SECOND_CARRIERS, WEIR};
+use crate::objects::{CARRIERS, SECOND_CARRIERS, WEIR, is_own};
 use crate::xtables::PREFIX;
 use std::fmt;
 use weir_netfilter::nft::{Data, Match, MetaKey, NftEngine, Operand, Selector, Source, Statement};
@@ -41,7 +41,7 @@ pub fn collisions(config: &Config) -> Result<Vec<Collision>> {
     routes_and_rules(config, &routing, &mut found)?;
     let rules = routing.rules()?;
     let carriers = [CARRIERS, SECOND_CARRIERS].concat();
-    let is_ours = rules.iter().any(|r| r.protocol == WEIR);
+    let is_ours = rules.iter().any(is_own);
     for link in routing
         .links()?
         .iter()
@@ -80,7 +80,7 @@ fn routes_and_rules(config: &Config, routing: &Routing, found: &mut Vec<Collisio
         }
     }
     let priorities = numbers.priority..=numbers.priority + 3;
-    for rule in routing.rules()?.iter().filter(|r| r.protocol != WEIR) {
+    for rule in routing.rules()?.iter().filter(|r| !is_own(r)) {
         let at = rule.priority.unwrap_or(0);
         let same_mark =
             rule.fwmark.is_some() && rule.fwmask.unwrap_or(u32::MAX) & config.marks.all() != 0;

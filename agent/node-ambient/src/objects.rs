@@ -28,6 +28,14 @@ use weir_netlink::route::{
 
 /// Who made routes and policy rules.
 pub(crate) const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
+
+/// Whether a policy rule is of this crate. Those that the node agent makes for branch ENIs of AWS have the same protocol
+/// number and select by an address or a pod's link, which none of these does.
+pub(crate) fn is_own(rule: &PolicyRule) -> bool {
+    let is_of_mark = rule.fwmark.is_some() || rule.action == RuleAction::Goto;
+    rule.protocol == WEIR && (is_of_mark || !rule.selects_more())
+}
+
 /// Host ends of the carriers, for connections to pods and of pods.
 pub const CARRIERS: [&str; 2] = ["istioin", "istioout"];
 /// Those of the second of two proxies, while one takes over from the other.

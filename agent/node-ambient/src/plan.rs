@@ -3,7 +3,7 @@
 
 use crate::node::Carrier;
 use crate::objects::{
-    CARRIERS, LinkSpec, Objects, PROXY_CARRIERS, RouteSpec, SECOND_CARRIERS, WEIR,
+    CARRIERS, LinkSpec, Objects, PROXY_CARRIERS, RouteSpec, SECOND_CARRIERS, WEIR, is_own,
 };
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -135,7 +135,7 @@ pub fn memory(desired: &Objects, observed: &Observed) -> BTreeMap<String, String
 #[must_use]
 pub fn plan(desired: &Objects, observed: &Observed) -> Vec<Step> {
     let mut steps = Vec::new();
-    let ours = observed.rules.iter().filter(|r| r.protocol == WEIR);
+    let ours = observed.rules.iter().filter(|r| is_own(r));
     let (kept, gone): (Vec<_>, Vec<_>) =
         ours.partition(|there| desired.rules.iter().any(|rule| same_rule(rule, there)));
     steps.extend(gone.into_iter().cloned().map(Step::DeleteRule));

@@ -16,7 +16,7 @@ use scene::{
 use std::net::{SocketAddr, UdpSocket};
 use weir_cni::compile::Engine;
 use weir_netlink::Netns;
-use weir_netlink::route::Routing;
+use weir_netlink::route::{AddressFamily, PolicyRule, RT_TABLE_LOCAL, RouteProtocol, Routing};
 use weir_node_ambient::{apply, compare, remove};
 
 const CARRIERS: [&str; 2] = ["vxlan", "veth"];
@@ -260,6 +260,15 @@ fn state(scene: &Scene) -> String {
 #[test]
 fn applied_twice_is_applied_once_and_cleaned_is_as_before() {
     each(&CARRIERS, |scene, engine, name| {
+        // As the node agent makes them for a pod behind a branch ENI of AWS.
+        let routing = Routing::open_in(&scene.node).unwrap();
+        let pod = ipnet::IpNet::from(inside(POD, false));
+        let by = RouteProtocol::Other(weir_cni::redirection::RTPROT_WEIR);
+        let probe = PolicyRule::to(pod, 300).at(512).by(by);
+        let answer = PolicyRule::iif(AddressFamily::V4, "v1", RT_TABLE_LOCAL);
+        for rule in [probe, answer.at(9).by(by)] {
+            routing.add_rule(&rule).unwrap();
+        }
         let before = state(scene);
         if !up(scene, engine, &carrier(name)) {
             return;
@@ -284,7 +293,6 @@ fn applied_twice_is_applied_once_and_cleaned_is_as_before() {
 /// What others have is reported before anything is written.
 #[test]
 fn collisions_are_reported_and_refused() {
-    use weir_netlink::route::{AddressFamily, PolicyRule};
     let Some(scene) = Scene::build() else { return };
     let routing = Routing::open_in(&scene.node).unwrap();
     let foreign = PolicyRule::mark(AddressFamily::V4, 0x200, 7).at(9);
