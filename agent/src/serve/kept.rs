@@ -5,12 +5,14 @@
 //! agent of the next version takes over while this one ends, and both would take the name from each other for ever.
 
 use futures::future::{Either, select};
+use nix::fcntl::OFlag;
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 use weir_core::journal::Journal;
@@ -29,13 +31,22 @@ pub(super) struct Kept {
     pub(super) journal: Journal,
 }
 
-/// Tells a name that was bound from one that another process bound later.
-type Identity = (u64, u64, Option<SystemTime>);
+/// Tells a name that was bound from one that another process bound later. It is held open: a file system gives the number
+/// of a file that is gone to the next one at once, and both may have been made in one tick of the clock.
+struct Own(File);
 
-fn identity(path: &Path) -> Result<Identity> {
-    let found = std::fs::symlink_metadata(path)?;
-    // A file system may give the number of a file that is gone to the next one at once.
-    Ok((found.dev(), found.ino(), found.created().ok()))
+impl Own {
+    fn at(path: &Path) -> Result<Self> {
+        let flags = (OFlag::O_PATH | OFlag::O_NOFOLLOW).bits();
+        let mut options = OpenOptions::new();
+        let file = options.read(true).custom_flags(flags).open(path)?;
+        Ok(Self(file))
+    }
+
+    fn is(&self, found: &Metadata) -> Result<bool> {
+        let own = self.0.metadata()?;
+        Ok((own.dev(), own.ino()) == (found.dev(), found.ino()))
+    }
 }
 
 impl Kept {
@@ -46,17 +57,17 @@ impl Kept {
         first: Option<UnixListener>,
         serve: impl Fn(UnixListener) -> F,
     ) {
-        let mut next = first;
+        let mut next = first.map(|listener| (listener, Own::at(&self.path)));
         let socket = self.socket;
         if next.is_some() {
             self.journal.record(Event::SocketReady { socket });
         }
         loop {
-            let listener = match next.take() {
-                Some(listener) => listener,
+            let (listener, own) = match next.take() {
+                Some(bound) => bound,
                 None => self.bind_again().await,
             };
-            let lost = match identity(&self.path) {
+            let lost = match own {
                 Ok(own) => match select(pin!(serve(listener)), pin!(self.lost(own))).await {
                     Either::Right((lost, _)) => lost,
                     Either::Left(((), _)) => "nobody listens any more".to_owned(),
@@ -70,25 +81,26 @@ impl Kept {
     }
 
     /// Returns when the name is no longer that of the socket, with the reason.
-    async fn lost(&self, own: Identity) -> String {
+    async fn lost(&self, own: Own) -> String {
         loop {
             sleep(LOOK).await;
-            match identity(&self.path) {
-                Ok(found) if found == own => {}
-                Ok(_) => return "another process put something in its place".into(),
+            let found = std::fs::symlink_metadata(&self.path);
+            match found.and_then(|found| own.is(&found)) {
+                Ok(true) => {}
+                Ok(false) => return "another process put something in its place".into(),
                 Err(e) => return e.to_string(),
             }
         }
     }
 
-    async fn bind_again(&self) -> UnixListener {
+    async fn bind_again(&self) -> (UnixListener, Result<Own>) {
         let mut last = String::new();
         loop {
             let (socket, path) = (self.socket, self.path.clone());
             let why = match self.try_again().await {
-                Ok(listener) => {
+                Ok(bound) => {
                     self.journal.record(Event::SocketBound { socket, path });
-                    return listener;
+                    return bound;
                 }
                 Err(e) => e.to_string(),
             };
@@ -101,14 +113,15 @@ impl Kept {
         }
     }
 
-    async fn try_again(&self) -> Result<UnixListener> {
+    async fn try_again(&self) -> Result<(UnixListener, Result<Own>)> {
         if is_socket(&self.path) && listens(&self.path).await {
             return Err(Error::new(
                 ErrorKind::AddrInUse,
                 "another process listens there",
             ));
         }
-        (self.bind)(&self.path)
+        let listener = (self.bind)(&self.path)?;
+        Ok((listener, Own::at(&self.path)))
     }
 }
 
