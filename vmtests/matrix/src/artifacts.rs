@@ -8,7 +8,7 @@ use weir_vm::note;
 use weir_vm::{Error, Result};
 
 /// The rooms whose tests run in every environment.
-pub const ROOMS: [&str; 4] = ["netlink", "netfilter", "cni", "agent"];
+pub const ROOMS: [&str; 5] = ["netlink", "netfilter", "cni", "agent", "node-ambient"];
 /// Selecting this package too makes Cargo choose the features that a plain `cargo test` chooses: nothing is built twice.
 const OURSELVES: &str = "weir-vmtests";
 

@@ -3,7 +3,7 @@
 use crate::scene::{
     OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Servers, address, ask, connect, inside,
 };
-use crate::{carrier, each, meter, up};
+use crate::{carrier, each, lacking, meter, up};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_cni::compile::Engine;
@@ -321,6 +321,7 @@ fn kube_proxy_legacy(scene: &Scene) -> Result<()> {
     scene.node.run(restore).unwrap()
 }
 
+// matrix: every
 #[test]
 fn check_7_services_of_kube_proxy_reach_the_proxy_untranslated() {
     engines(|scene, engine| {
@@ -330,7 +331,7 @@ fn check_7_services_of_kube_proxy_reach_the_proxy_untranslated() {
             Engine::Xtables => kube_proxy_legacy(scene),
         };
         match kube_proxy {
-            Err(e) if e.is_unsupported() => return println!("skipped: {e}"),
+            Err(e) if e.is_unsupported() => return println!("skipped: {}: {e}", lacking(engine)),
             made => made.unwrap(),
         }
         let service = SocketAddr::from((SERVICE, 80));
@@ -373,7 +374,7 @@ fn check_10_a_pod_with_one_family_on_a_node_with_two() {
         let both = |number| format!("{}, {}", quoted(number, false), quoted(number, true));
         let config = with(&both(PROXY), &quoted(POD, false)).unwrap();
         match apply(&config, &scene.node, Some(engine), false) {
-            Err(e) if e.is_unsupported() => return println!("skipped: {e}"),
+            Err(e) if e.is_unsupported() => return println!("skipped: {}: {e}", lacking(engine)),
             applied => drop(applied.unwrap()),
         }
         let asked = |v6| {
@@ -393,6 +394,7 @@ fn check_10_a_pod_with_one_family_on_a_node_with_two() {
     });
 }
 
+// matrix: every
 #[test]
 fn names_are_asked_from_the_proxy() {
     engines(|scene, engine| {

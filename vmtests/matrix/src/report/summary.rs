@@ -130,7 +130,7 @@ impl Reason<'_> {
 }
 
 /// In which order rooms are shown.
-const ROOMS: &[&str] = &["netlink", "netfilter", "cni", "agent"];
+const ROOMS: &[&str] = &["netlink", "netfilter", "cni", "agent", "node-ambient"];
 
 /// A run with its look-ups.
 pub(super) struct View<'a> {
