@@ -9,6 +9,7 @@
 //! which an error of the verifier points. No helper is reserved for the GPL.
 //!
 //! - [`inpod`]: the programs in a pod's namespace.
+//! - [`node`]: the programs in the namespaces of the node and of its proxy, and what plans, applies and removes them there.
 //! - [`Pod`]: plans, applies, compares and removes them there.
 //! - [`Bpffs`]: the folder of pins. Links and maps are pinned, so that nothing on the wire depends on a process of weir:
 //!   an upgrade replaces the program of a pinned link in one step.
@@ -22,6 +23,7 @@ pub mod asm;
 mod attach;
 pub mod inpod;
 mod maps;
+pub mod node;
 mod pins;
 mod plan;
 mod pod;
@@ -32,7 +34,7 @@ mod trial;
 pub use pins::{BPFFS, Bpffs};
 pub use plan::Change;
 pub use pod::{Pod, describe};
-pub use trial::try_programs;
+pub use trial::{try_node_programs, try_programs};
 
 use std::io;
 use weir_netlink::Error;

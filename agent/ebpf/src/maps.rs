@@ -23,7 +23,7 @@ const SOCKETS_MAP: MapSpec<'_> = MapSpec {
     name: "weir_sockets",
     describe: true,
 };
-const COUNTS_MAP: MapSpec<'_> = MapSpec {
+pub(crate) const COUNTS_MAP: MapSpec<'_> = MapSpec {
     kind: BPF_MAP_TYPE_ARRAY,
     key_size: 4,
     value_size: 8,
@@ -58,12 +58,12 @@ pub(crate) struct Maps {
     pub(crate) queries: Option<Map>,
 }
 
-fn create(spec: &MapSpec<'_>) -> Result<Map> {
+pub(crate) fn create(spec: &MapSpec<'_>) -> Result<Map> {
     Map::new(spec).map_err(|e| failed("create", &format!("map {}", spec.name), &e))
 }
 
 /// Opens a pinned map and compares its form, or creates and pins it.
-fn open_or_create(folder: &std::path::Path, spec: &MapSpec<'_>) -> Result<Map> {
+pub(crate) fn open_or_create(folder: &std::path::Path, spec: &MapSpec<'_>) -> Result<Map> {
     let path = folder.join(spec.name);
     let object = path.display().to_string();
     match open_pin(&path) {

@@ -1,6 +1,6 @@
 //! A pod's namespace: plan, apply, compare, remove.
 
-use crate::attach::{attach, is_listed, load, program_name, replace};
+use crate::attach::{attach, held, is_listed, load, program_name, replace};
 use crate::failed;
 use crate::inpod::Role;
 use crate::maps::{self, Maps};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use weir_ambient::Redirect;
-use weir_bpf::{LinkTarget, Program};
+use weir_bpf::Program;
 use weir_cni::redirection::refuse_host;
 use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
 use weir_netlink::{Error, Netns, Result};
@@ -179,47 +179,14 @@ impl<'a> Pod<'a> {
         let interfaces: Vec<Interface> = interfaces.collect();
         let switches = Switch::ALL.map(|switch| switch.is_on().map(|on| (switch, on)));
         Ok(Observed {
-            held: self.held(&interfaces)?,
+            held: held(&self.folder, |index| {
+                interfaces.iter().any(|i| i.index == index)
+            })?,
             interfaces,
             routes: Routes::read(&routing)?,
             switches: switches.into_iter().collect::<Result<_>>()?,
             has_other_layout: !self.bpffs.other_layouts(self.netns)?.is_empty(),
         })
-    }
-
-    /// The pinned links, and whether each is still attached.
-    fn held(&self, interfaces: &[Interface]) -> Result<BTreeMap<Hook, Held>> {
-        let mut held = BTreeMap::new();
-        for (path, link) in pins::links(&self.folder)? {
-            let object = path.display().to_string();
-            let info = link.info().map_err(|e| failed("read", &object, &e))?;
-            let name = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .unwrap_or_default();
-            let hook = name.split_once('_').and_then(|(direction, index)| {
-                let direction = match direction {
-                    "ingress" => Direction::Ingress,
-                    "egress" => Direction::Egress,
-                    _ => return None,
-                };
-                Some((index.parse().ok()?, direction))
-            });
-            let Some(hook) = hook else { continue };
-            let program = Program::by_id(info.program).map_err(|e| failed("open", &object, &e))?;
-            let program = program.map(|program| program.info()).transpose();
-            let program = program.map_err(|e| failed("read", &object, &e))?;
-            let exists = interfaces.iter().any(|i| i.index == hook.0);
-            let is_there = info.target == LinkTarget::Interface(hook.0, hook.1.attach_type());
-            held.insert(
-                hook,
-                Held {
-                    program: program.map_or_else(String::new, |program| program.name),
-                    is_attached: exists && is_there && is_listed(hook, info.id)?,
-                },
-            );
-        }
-        Ok(held)
     }
 
     fn write(
@@ -251,7 +218,7 @@ impl<'a> Pod<'a> {
                         Change::Replace(_) => replace(&path, program)?,
                         _ => {
                             pins::unpin(&path)?;
-                            attach(a, program, &path)?;
+                            attach(&a.to_string(), a.hook, program, &path)?;
                             attached.push(path);
                         }
                     }

@@ -1,6 +1,7 @@
 //! What is attached in a namespace, of weir and of other writers, in words.
 
 use crate::inpod::Role;
+use crate::node::{self, NodeRole};
 use crate::pins::{self, Bpffs};
 use crate::{failed, libc_errno, maps};
 use std::collections::BTreeMap;
@@ -47,7 +48,8 @@ impl Attached {
     #[must_use]
     pub fn words(&self) -> Option<&'static str> {
         let _ = self.pin.as_ref()?;
-        Role::of_name(&self.name).map(Role::words)
+        let of_pod = Role::of_name(&self.name).map(Role::words);
+        of_pod.or_else(|| NodeRole::of_name(&self.name).map(NodeRole::words))
     }
 }
 
@@ -103,7 +105,7 @@ pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
         .unwrap_or_default();
     let counters = folder
         .as_deref()
-        .and_then(maps::counters)
+        .and_then(|folder| maps::counters(folder).or_else(|| node::counters(folder)))
         .unwrap_or_default();
     let programs = netns.run(|| {
         let routing = Routing::open()?;

@@ -1,10 +1,13 @@
 //! Whether this kernel accepts the programs, without attaching anything.
 
+use crate::asm::Code;
 use crate::attach::mistake;
 use crate::failed;
 use crate::inpod::{Role, Traits, assemble};
 use crate::maps::Maps;
+use crate::node::{self, NodeRole};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use weir_bpf::Map;
 use weir_netlink::{Error, Result};
 
 /// Loads every program of a pod with its maps, for both families and with the capture of DNS, and forgets them. What passes
@@ -24,14 +27,33 @@ pub fn try_programs() -> Result<()> {
         };
         for role in [Role::Egress, Role::Ingress, Role::Guest, Role::Loopback] {
             let code = assemble(role, &traits).map_err(|e| mistake(role, &e))?;
-            let loaded = code.load("weir_trial", &maps.list());
-            loaded.map_err(|refused| {
-                let text = refused.to_string();
-                lacking(failed("load", "a program", &refused.error), "load", &text)
-            })?;
+            try_code(&code, &maps.list())?;
         }
     }
     Ok(())
+}
+
+/// As [`try_programs`], for the programs of the node.
+///
+/// # Errors
+/// As [`try_programs`].
+pub fn try_node_programs() -> Result<()> {
+    let maps = node::trial_maps().map_err(|e| lacking(e, "create the maps", ""))?;
+    for dual in [false, true] {
+        for role in NodeRole::ALL {
+            let code = node::assemble(role, dual).map_err(|e| mistake(role, &e))?;
+            try_code(&code, &maps.list())?;
+        }
+    }
+    Ok(())
+}
+
+fn try_code(code: &Code, maps: &[&Map]) -> Result<()> {
+    let loaded = code.load("weir_trial", maps);
+    loaded.map(drop).map_err(|refused| {
+        let text = refused.to_string();
+        lacking(failed("load", "a program", &refused.error), "load", &text)
+    })
 }
 
 /// The verifier refuses with `EACCES`, an unknown helper or kind of map is `EINVAL`: the kernel lacks something. Missing

@@ -151,10 +151,7 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
         remove(host, Some(config))?;
         return Ok(change);
     }
-    let was_empty = host.run(|| -> Result<bool> {
-        let has_rule = Routing::open()?.rules()?.iter().any(is_own);
-        Ok(!has_rule && rules::present()?.is_none())
-    })??;
+    let was_empty = !is_present(host)?;
     let done = write(&change, host);
     if let Err(e) = done {
         if was_empty {
@@ -164,6 +161,14 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
         return Err(e);
     }
     Ok(change)
+}
+
+/// Whether a namespace has policy rules or rules of this kind.
+pub(crate) fn is_present(host: &Netns) -> Result<bool> {
+    host.run(|| {
+        let has_rule = Routing::open()?.rules()?.iter().any(is_own);
+        Ok(has_rule || rules::present()?.is_some())
+    })?
 }
 
 fn write(change: &Change, host: &Netns) -> Result<()> {

@@ -110,7 +110,7 @@ fn slots(routing: &Routing, links: &[Link], config: &Config) -> Result<[Option<S
 }
 
 /// The host ends of a pod's links; a pod may have an address on each of several.
-fn devices_of(routing: &Routing, links: &[Link], pod: &Pod) -> Result<Vec<String>> {
+pub(crate) fn devices_of(routing: &Routing, links: &[Link], pod: &Pod) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for address in &pod.addresses {
         let object = format!("pod {} with address {address}", pod.uid);

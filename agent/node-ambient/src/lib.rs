@@ -16,6 +16,7 @@ mod apply;
 mod collide;
 mod config;
 mod discover;
+pub mod ebpf;
 pub mod nft;
 mod node;
 pub mod objects;

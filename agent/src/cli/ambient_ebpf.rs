@@ -15,7 +15,7 @@ use weir_netlink::{Netns, Result as KernelResult};
 /// The bpf file system of the pins.
 const VARIABLE: &str = "WEIR_BPFFS";
 
-fn bpffs() -> KernelResult<Bpffs> {
+pub(super) fn bpffs() -> KernelResult<Bpffs> {
     let root = std::env::var_os(VARIABLE).map(PathBuf::from);
     Bpffs::at(&root.unwrap_or_else(bpffs_of_node))
 }

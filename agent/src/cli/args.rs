@@ -182,7 +182,7 @@ pub(super) struct NodeAmbientArgs {
     /// Proxies, pods and numbers of the node as JSON ("-" is stdin)
     #[arg(long, value_name = "FILE")]
     pub(super) config: PathBuf,
-    /// Which part of the kernel gets the rules: nft or xtables
+    /// What captures: rules in nft or xtables, or eBPF programs without rules, tunnels and names
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub(super) engine: EngineArg,
     /// The node's network namespace: a name as of `ip netns`, or a path [default: that of this command]

@@ -2,6 +2,7 @@
 //!
 //! They act on the network namespace of the node, by default on the one that the command runs in.
 
+use super::ambient_ebpf::bpffs;
 use super::args::{EngineArg, NodeAmbientApplyArgs, NodeAmbientArgs, NodeAmbientCleanArgs};
 use super::failure::{Failure, code};
 use super::output::{self, push_line};
@@ -10,22 +11,32 @@ use serde_json::{Value, json};
 use std::path::Path;
 use weir_cni::compile::Engine;
 use weir_netlink::Netns;
-use weir_node_ambient::{Change, Config};
+use weir_node_ambient::{Change, Config, ebpf};
 
 /// `weir plan node-ambient`
 pub(super) fn plan(a: &NodeAmbientArgs) -> Result<u8, Failure> {
+    if a.engine == EngineArg::Ebpf {
+        let change = programs_compared(a, Failure::failed)?;
+        return programs_shown(&change, a.json, "would be changed");
+    }
     let change = compared(a, Failure::failed)?;
     shown(&change, a.json, "would be changed")
 }
 
 /// `weir verify node-ambient`: others' objects with the same numbers are warnings.
 pub(super) fn verify(a: &NodeAmbientArgs) -> Result<u8, Failure> {
-    let change = compared(a, Failure::unknown)?;
-    let ending = match change.is_empty() {
+    let ending = |is_empty| match is_empty {
         true => code::SUCCESS,
         false => code::FAILED,
     };
-    shown(&change, a.json, "differs").map(|written| written.max(ending))
+    if a.engine == EngineArg::Ebpf {
+        let change = programs_compared(a, Failure::unknown)?;
+        let written = programs_shown(&change, a.json, "differs")?;
+        return Ok(written.max(ending(change.is_empty())));
+    }
+    let change = compared(a, Failure::unknown)?;
+    let written = shown(&change, a.json, "differs")?;
+    Ok(written.max(ending(change.is_empty())))
 }
 
 /// `weir apply node-ambient`
@@ -34,15 +45,28 @@ pub(super) fn apply(a: &NodeAmbientApplyArgs) -> Result<u8, Failure> {
         return plan(&a.about);
     }
     let (config, netns, engine) = asked(&a.about)?;
-    let change = weir_node_ambient::apply(&config, &netns, engine, a.force);
-    shown(&change.map_err(Failure::failed)?, a.about.json, "changed")
+    if a.about.engine == EngineArg::Ebpf {
+        let bpffs = bpffs().map_err(Failure::failed)?;
+        let change = ebpf::apply(&config, &netns, &bpffs).map_err(Failure::failed)?;
+        return programs_shown(&change, a.about.json, "changed");
+    }
+    let apply = || weir_node_ambient::apply(&config, &netns, engine, a.force);
+    let change = apply().map_err(Failure::failed)?;
+    if detach(&netns, Some(&config))?.is_some() {
+        // Both need a route and a policy rule in the proxy's namespace, which went as well.
+        apply().map_err(Failure::failed)?;
+    }
+    shown(&change, a.about.json, "changed")
 }
 
 /// `weir clean node-ambient`
 pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
     let config = a.config.as_deref().map(config).transpose()?;
     let netns = namespace(a.host_netns.as_deref())?;
-    let removed = weir_node_ambient::remove(&netns, config.as_ref()).map_err(Failure::failed)?;
+    let detached = detach(&netns, config.as_ref())?.unwrap_or_default();
+    let mut removed =
+        weir_node_ambient::remove(&netns, config.as_ref()).map_err(Failure::failed)?;
+    removed.extend(detached);
     if a.json {
         return output::json(&json!({ "removed": removed }));
     }
@@ -52,6 +76,17 @@ pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
         text.push_str("nothing to remove\n");
     }
     output::text(&text)
+}
+
+/// Removes programs of eBPF, if there are any; `None`: there are none.
+fn detach(netns: &Netns, config: Option<&Config>) -> Result<Option<Vec<String>>, Failure> {
+    // Without a bpf file system nothing is pinned.
+    let Ok(bpffs) = bpffs() else { return Ok(None) };
+    if !weir_ebpf::node::Node::of(netns, &bpffs).is_present() {
+        return Ok(None);
+    }
+    let removed = ebpf::remove(netns, &bpffs, config).map_err(Failure::failed)?;
+    Ok(Some(removed.iter().map(ToString::to_string).collect()))
 }
 
 fn config(file: &Path) -> Result<Config, Failure> {
@@ -65,11 +100,6 @@ fn namespace(path: Option<&Path>) -> Result<Netns, Failure> {
 }
 
 fn asked(a: &NodeAmbientArgs) -> Result<(Config, Netns, Option<Engine>), Failure> {
-    if a.engine == EngineArg::Ebpf {
-        return Err(Failure::usage(
-            "node-ambient has no engine ebpf; give nft, xtables or auto",
-        ));
-    }
     let netns = namespace(a.host_netns.as_deref())?;
     Ok((config(&a.config)?, netns, named(a.engine, None)))
 }
@@ -80,6 +110,62 @@ fn compared(
 ) -> Result<Change, Failure> {
     let (config, netns, engine) = asked(a)?;
     weir_node_ambient::compare(&config, &netns, engine).map_err(fail)
+}
+
+fn programs_compared(
+    a: &NodeAmbientArgs,
+    fail: fn(weir_netlink::Error) -> Failure,
+) -> Result<ebpf::Change, Failure> {
+    let (config, netns, _) = asked(a)?;
+    let bpffs = bpffs().map_err(fail)?;
+    ebpf::compare(&config, &netns, &bpffs).map_err(fail)
+}
+
+fn programs_shown(change: &ebpf::Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
+    let node = &change.node;
+    let proxy = node.place.as_ref().map(|place| place.proxy.uid.as_str());
+    let lines = |steps: &[weir_ebpf::node::Change]| -> Vec<String> {
+        steps.iter().map(ToString::to_string).collect()
+    };
+    let (host, of_proxy) = (lines(&change.steps.host), lines(&change.steps.proxy));
+    if is_json {
+        return output::json(&json!({
+            "capturing": node.is_capturing(),
+            "proxy": proxy,
+            "engine": "ebpf",
+            "host": host,
+            "proxy_namespace": of_proxy,
+            "replaces_rules": change.replaces,
+        }));
+    }
+    let mut text = String::new();
+    let state = state_of(proxy, node.is_capturing());
+    push_line(&mut text, &format!("programs of eBPF; {state}"));
+    for (place, steps) in [("proxy", &of_proxy), ("node", &host)] {
+        for step in steps {
+            push_line(&mut text, &format!("{place}: {step}"));
+        }
+    }
+    if change.replaces {
+        text.push_str(
+            "node: remove rules and routing that capture instead
+",
+        );
+    }
+    if change.is_empty() {
+        text.push_str(&format!("nothing {verb}\n"));
+    }
+    output::text(&text)
+}
+
+fn state_of(proxy: Option<&str>, is_capturing: bool) -> String {
+    match (proxy, is_capturing) {
+        (Some(uid), _) => format!("active proxy {uid}"),
+        (None, true) => "no proxy is ready: TCP of enrolled pods is refused".to_owned(),
+        (None, false) => {
+            "no proxy is ready: pods are not captured, as without_proxy says".to_owned()
+        }
+    }
 }
 
 fn shown(change: &Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
@@ -101,13 +187,10 @@ fn shown(change: &Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
         }));
     }
     let mut text = String::new();
-    let state = match (proxy, node.is_capturing()) {
-        (Some(uid), _) => format!("active proxy {uid}, first packets by {}", node.carrier),
-        (None, true) => "no proxy is ready: TCP of enrolled pods is refused".to_owned(),
-        (None, false) => {
-            "no proxy is ready: pods are not captured, as without_proxy says".to_owned()
-        }
-    };
+    let mut state = state_of(proxy, node.is_capturing());
+    if proxy.is_some() {
+        state.push_str(&format!(", first packets by {}", node.carrier));
+    }
     push_line(&mut text, &format!("rules by {}; {state}", change.engine));
     for collision in &change.collisions {
         push_line(&mut text, &format!("collision: {collision}"));

@@ -2,7 +2,7 @@
 // matrix: every
 #![allow(clippy::indexing_slicing, clippy::print_stdout, reason = "a test")]
 
-use crate::support::{Run, TempFile, path, weir};
+use crate::support::{Run, TempFile, path, weir, weir_with};
 use serde_json::Value;
 use weir_netlink::route::{AddressFamily, PolicyRule, Route, Routing};
 
@@ -66,4 +66,57 @@ fn collisions_are_shown_first_and_refused_without_force() {
     let cleaned = run("clean", &[]);
     assert_eq!(cleaned.code, 0, "{cleaned:?}");
     assert_eq!(state(), before);
+}
+
+// matrix: newest
+#[test]
+fn programs_instead_of_rules() {
+    let netns = pod_or_skip!();
+    let Some(mounted) = weir_testing::BpfFs::mount() else {
+        return;
+    };
+    let bpffs = mounted.path().to_str().unwrap();
+    let run = |verb: &str, config: &TempFile, more: &[&str]| -> Run {
+        let place = path(&netns);
+        let mut args = vec![verb, "node-ambient", "--config", config.path()];
+        args.extend(["--host-netns", &place]);
+        args.extend(more);
+        weir_with(&args, &[("WEIR_BPFFS", bpffs)])
+    };
+    let names = TempFile::new(r#"{"dns_capture": true}"#);
+    let refused = run("plan", &names, &["--engine", "ebpf"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("dns_capture"), "{refused:?}");
+
+    let config = TempFile::new(r#"{"host_addresses": ["192.0.2.7"]}"#);
+    let plan = run("plan", &config, &["--engine", "ebpf"]);
+    if plan.stderr.contains("tcx") {
+        weir_testing::lacks::skip("attach tcx", "6.6", plan.stderr);
+        return;
+    }
+    assert_eq!(plan.code, 0, "{plan:?}");
+    let line = "node: except address 192.0.2.7 of the node";
+    assert!(plan.stdout.contains(line), "{plan:?}");
+    assert_eq!(run("verify", &config, &["--engine", "ebpf"]).code, 1);
+    let applied = run("apply", &config, &["--engine", "ebpf", "--json"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let shown: Value = serde_json::from_str(&applied.stdout).unwrap();
+    assert_eq!(
+        (&shown["engine"], &shown["capturing"]),
+        (&"ebpf".into(), &true.into())
+    );
+    let verified = run("verify", &config, &["--engine", "ebpf"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+    assert!(verified.stdout.contains("nothing differs"), "{verified:?}");
+    // Rules instead: the programs' maps go.
+    let applied = run("apply", &config, &["--engine", "auto"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let folders = || std::fs::read_dir(mounted.path().join("weir/v1")).unwrap();
+    assert_eq!(folders().count(), 0);
+    let plan = run("plan", &config, &["--engine", "ebpf"]);
+    assert!(plan.stdout.contains("remove rules and routing"), "{plan:?}");
+    assert_eq!(run("apply", &config, &["--engine", "ebpf"]).code, 0);
+    assert_eq!(run("verify", &config, &["--engine", "ebpf"]).code, 0);
+    assert_eq!(run("clean", &config, &[]).code, 0);
+    assert_eq!(folders().count(), 0);
 }

@@ -16,6 +16,8 @@ pub enum Helper {
     L4Checksum = 11,
     /// `bpf_redirect(index, flags)`. Since 4.4
     Redirect = 23,
+    /// `bpf_skb_change_type(skb, type)`. Since 4.8
+    ChangeType = 32,
     /// `bpf_skb_load_bytes_relative(skb, offset, to, length, start)`. Since 4.18
     LoadBytesRelative = 68,
     /// `bpf_sk_release(sk)`. Since 4.20
@@ -28,22 +30,27 @@ pub enum Helper {
     SkStorageGet = 107,
     /// `bpf_sk_assign(skb, sk, flags)`, at the ingress hook. Since 5.7
     SkAssign = 124,
+    /// `bpf_redirect_peer(index, flags)`: to the ingress of the other end of a veth or netkit pair, in its namespace; at the
+    /// ingress hook. Since 5.10
+    RedirectPeer = 155,
 }
 
 impl Helper {
     /// Every helper with its name in C.
-    pub const ALL: [(Self, &'static str); 12] = [
+    pub const ALL: [(Self, &'static str); 14] = [
         (Self::MapLookup, "BPF_FUNC_map_lookup_elem"),
         (Self::MapUpdate, "BPF_FUNC_map_update_elem"),
         (Self::StoreBytes, "BPF_FUNC_skb_store_bytes"),
         (Self::L3Checksum, "BPF_FUNC_l3_csum_replace"),
         (Self::L4Checksum, "BPF_FUNC_l4_csum_replace"),
         (Self::Redirect, "BPF_FUNC_redirect"),
+        (Self::ChangeType, "BPF_FUNC_skb_change_type"),
         (Self::LoadBytesRelative, "BPF_FUNC_skb_load_bytes_relative"),
         (Self::SkRelease, "BPF_FUNC_sk_release"),
         (Self::SkFullsock, "BPF_FUNC_sk_fullsock"),
         (Self::SkcLookupTcp, "BPF_FUNC_skc_lookup_tcp"),
         (Self::SkStorageGet, "BPF_FUNC_sk_storage_get"),
         (Self::SkAssign, "BPF_FUNC_sk_assign"),
+        (Self::RedirectPeer, "BPF_FUNC_redirect_peer"),
     ];
 }

@@ -3,44 +3,44 @@
 use crate::asm::MapRef;
 
 // struct __sk_buff (linux/bpf.h)
-pub(super) const SKB_MARK: i16 = 8;
-pub(super) const SKB_PROTOCOL: i16 = 16;
-pub(super) const SKB_SK: i16 = 168;
+pub(crate) const SKB_MARK: i16 = 8;
+pub(crate) const SKB_PROTOCOL: i16 = 16;
+pub(crate) const SKB_SK: i16 = 168;
 /// `struct bpf_sock`
-pub(super) const SOCK_STATE: i16 = 72;
-pub(super) const BPF_TCP_TIME_WAIT: i32 = 6;
-pub(super) const BPF_TCP_LISTEN: i32 = 10;
+pub(crate) const SOCK_STATE: i16 = 72;
+pub(crate) const BPF_TCP_TIME_WAIT: i32 = 6;
+pub(crate) const BPF_TCP_LISTEN: i32 = 10;
 /// The header that `bpf_skb_load_bytes_relative` counts from: the IP header, whatever the kind of the link.
-pub(super) const BPF_HDR_START_NET: i32 = 1;
-pub(super) const BPF_F_INGRESS: i32 = 1;
-pub(super) const BPF_F_PSEUDO_HDR: i32 = 0x10;
-pub(super) const BPF_F_MARK_MANGLED_0: i32 = 0x20;
-pub(super) const BPF_SK_STORAGE_GET_F_CREATE: i32 = 1;
+pub(crate) const BPF_HDR_START_NET: i32 = 1;
+pub(crate) const BPF_F_INGRESS: i32 = 1;
+pub(crate) const BPF_F_PSEUDO_HDR: i32 = 0x10;
+pub(crate) const BPF_F_MARK_MANGLED_0: i32 = 0x20;
+pub(crate) const BPF_SK_STORAGE_GET_F_CREATE: i32 = 1;
 
 /// `TC_ACT_UNSPEC`, and `TCX_NEXT`: programs of other writers and filters of clsact decide.
-pub(super) const NEXT: i32 = -1;
+pub(crate) const NEXT: i32 = -1;
 /// `TC_ACT_SHOT`, and `TCX_DROP`
-pub(super) const DROP: i32 = 2;
+pub(crate) const DROP: i32 = 2;
 
-pub(super) const IPPROTO_TCP: i32 = 6;
-pub(super) const IPPROTO_UDP: i32 = 17;
+pub(crate) const IPPROTO_TCP: i32 = 6;
+pub(crate) const IPPROTO_UDP: i32 = 17;
 
 /// Every lower bit of a mark that ambient mode compares.
-pub(super) const MASK: i32 = 0xfff;
+pub(crate) const MASK: i32 = 0xfff;
 /// Packets of ztunnel.
-pub(super) const ZTUNNEL: i32 = 0x539;
+pub(crate) const ZTUNNEL: i32 = 0x539;
 /// The packet is for a socket of this namespace although its destination is another host: the policy rule of ambient
 /// mode compares these bits under [`MASK`], and its route leads to `lo`.
-pub(super) const LOCAL: i32 = 0x111;
+pub(crate) const LOCAL: i32 = 0x111;
 /// As [`LOCAL`], and ztunnel's outbound listener gets what has no connection yet.
-pub(super) const OUTBOUND: i32 = 0x1000 | LOCAL;
+pub(crate) const OUTBOUND: i32 = 0x1000 | LOCAL;
 /// As [`LOCAL`], and the packet is a DNS query.
-pub(super) const QUERY: i32 = 0x2000 | LOCAL;
+pub(crate) const QUERY: i32 = 0x2000 | LOCAL;
 
 /// `lo` has this index in every network namespace (`LOOPBACK_IFINDEX`).
-pub(super) const LO: i32 = 1;
+pub(crate) const LO: i32 = 1;
 /// The length of the header of a frame on `lo`.
-pub(super) const ETHERNET: i16 = 14;
+pub(crate) const ETHERNET: i16 = 14;
 
 /// Sockets whose connections were captured.
 pub(crate) const SOCKETS: MapRef = MapRef(0);
@@ -67,6 +67,8 @@ pub(crate) enum Count {
     Malformed,
     OutOfMemory,
     Unassigned,
+    /// At the node only.
+    NoProxy,
 }
 
 /// Names of the counters, in the order of `Count`.
@@ -84,16 +86,16 @@ pub const COUNTERS: [&str; 9] = [
 
 // The stack, below R10. The IP header is over the tuple's end on purpose: 40 bytes, 8-byte aligned.
 /// `struct bpf_sock_tuple`: 12 bytes for IPv4, 36 for IPv6.
-pub(super) const TUPLE: i16 = -40;
-pub(super) const HEADER: i16 = -80;
+pub(crate) const TUPLE: i16 = -40;
+pub(crate) const HEADER: i16 = -80;
 /// The first 14 bytes of the TCP header, 4 of the UDP header, 8 of an extension header.
-pub(super) const PORTS: i16 = -96;
+pub(crate) const PORTS: i16 = -96;
 /// Key of [`COUNTS`].
-pub(super) const INDEX: i16 = -100;
+pub(crate) const INDEX: i16 = -100;
 /// Flags for corrections of a checksum.
-pub(super) const FLAGS: i16 = -104;
+pub(crate) const FLAGS: i16 = -104;
 /// Zeros, or a number that is stored into the packet.
-pub(super) const SCRATCH: i16 = -120;
+pub(crate) const SCRATCH: i16 = -120;
 /// Key and value of [`QUERIES`].
-pub(super) const KEY: i16 = -144;
-pub(super) const VALUE: i16 = -160;
+pub(crate) const KEY: i16 = -144;
+pub(crate) const VALUE: i16 = -160;

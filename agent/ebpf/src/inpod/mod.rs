@@ -9,10 +9,10 @@
 //! Packets keep their addresses, so the local address of a connection that ztunnel accepts is its original destination.
 //! Those for another host are marked; the policy rule and the local route of ambient mode keep them in this namespace.
 
-mod layout;
+pub(crate) mod layout;
 mod nat;
-mod packet;
-mod programs;
+pub(crate) mod packet;
+pub(crate) mod programs;
 #[cfg(test)]
 mod tests;
 

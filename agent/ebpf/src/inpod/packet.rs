@@ -9,27 +9,27 @@ const ETH_P: [u16; 2] = [0x0800, 0x86dd];
 /// Extension headers that are read in one packet. The kernel reads any number; a packet with more is dropped.
 const EXTENSIONS: usize = 6;
 /// What `TUPLE` has for each family: bytes, and where the two ports are.
-pub(super) const TUPLE_SIZE: [(i32, i16); 2] = [(12, TUPLE + 8), (36, TUPLE + 32)];
+pub(crate) const TUPLE_SIZE: [(i32, i16); 2] = [(12, TUPLE + 8), (36, TUPLE + 32)];
 
 /// A program under construction. `R6` is the packet everywhere.
-pub(super) struct Builder {
-    pub(super) asm: Assembler,
+pub(crate) struct Builder {
+    pub(crate) asm: Assembler,
     /// Returns [`NEXT`].
-    pub(super) pass: Label,
+    pub(crate) pass: Label,
     /// Returns [`DROP`].
-    pub(super) drop: Label,
+    pub(crate) drop: Label,
     /// With IPv6.
-    pub(super) dual: bool,
+    pub(crate) dual: bool,
 }
 
 /// A number as it is in a packet, compared with what was loaded from there.
-pub(super) fn be16(number: u16) -> i32 {
+pub(crate) fn be16(number: u16) -> i32 {
     i32::from(u16::from_ne_bytes(number.to_be_bytes()))
 }
 
 impl Builder {
     #[track_caller]
-    pub(super) fn new(dual: bool) -> Self {
+    pub(crate) fn new(dual: bool) -> Self {
         let mut asm = Assembler::new();
         let (pass, drop) = (asm.label(), asm.label());
         asm.mov(R6, R1);
@@ -43,7 +43,7 @@ impl Builder {
 
     /// Appends the two ends that most jumps lead to.
     #[track_caller]
-    pub(super) fn finish(mut self) -> Result<crate::asm::Code, crate::asm::AsmError> {
+    pub(crate) fn finish(mut self) -> Result<crate::asm::Code, crate::asm::AsmError> {
         let asm = &mut self.asm;
         for (label, verdict) in [(self.pass, NEXT), (self.drop, DROP)] {
             asm.bind(label);
@@ -55,7 +55,7 @@ impl Builder {
 
     /// Adds one to a counter. `R0` to `R5` are lost.
     #[track_caller]
-    pub(super) fn count(&mut self, what: Count) {
+    pub(crate) fn count(&mut self, what: Count) {
         let asm = &mut self.asm;
         let absent = asm.label();
         asm.store(Size::W, R10, INDEX, what as i32);
@@ -71,7 +71,7 @@ impl Builder {
 
     /// Counts and drops.
     #[track_caller]
-    pub(super) fn refuse(&mut self, why: Count) {
+    pub(crate) fn refuse(&mut self, why: Count) {
         self.count(why);
         let drop = self.drop;
         self.asm.jump(drop);
@@ -95,7 +95,7 @@ impl Builder {
     /// headers that cannot be read are dropped. After it: `R7` is the offset of the transport header from the IP header,
     /// `R8` the protocol, `R9` the size of the tuple, and the tuple and the ports are on the stack.
     #[track_caller]
-    pub(super) fn parse(&mut self, udp: bool) {
+    pub(crate) fn parse(&mut self, udp: bool) {
         let [v4, v6, transport, ports4, read] = [(); 5].map(|()| self.asm.label());
         let (malformed, fragment, over) = (self.asm.label(), self.asm.label(), self.asm.label());
         let pass = self.pass;
@@ -214,7 +214,7 @@ impl Builder {
 
     /// Copies bytes within the stack. `R1` is lost.
     #[track_caller]
-    pub(super) fn copy(&mut self, from: i16, to: i16, length: i16, unit: Size) {
+    pub(crate) fn copy(&mut self, from: i16, to: i16, length: i16, unit: Size) {
         let step = if unit == Size::D { 8 } else { 4 };
         for at in (0..length).step_by(step) {
             self.asm.load(unit, R1, R10, from + at);
@@ -224,7 +224,7 @@ impl Builder {
 
     /// Jumps if the tuple's address at this position (0 the source, 1 the destination) is this one.
     #[track_caller]
-    pub(super) fn jump_if_address(&mut self, position: i16, v4: [u8; 4], v6: [u8; 16], to: Label) {
+    pub(crate) fn jump_if_address(&mut self, position: i16, v4: [u8; 4], v6: [u8; 16], to: Label) {
         let [is_v4, over] = [(); 2].map(|()| self.asm.label());
         let asm = &mut self.asm;
         if self.dual {
@@ -247,7 +247,7 @@ impl Builder {
 
     /// Looks up the socket of the tuple, in this namespace: `R0`, or null.
     #[track_caller]
-    pub(super) fn lookup(&mut self) {
+    pub(crate) fn lookup(&mut self) {
         let asm = &mut self.asm;
         asm.mov(R1, R6);
         asm.mov(R2, R10);
@@ -261,7 +261,7 @@ impl Builder {
 
     /// `R1` is not zero if the TCP header on the stack has SYN and no ACK.
     #[track_caller]
-    pub(super) fn is_first(&mut self) {
+    pub(crate) fn is_first(&mut self) {
         let (no, asm) = (self.asm.label(), &mut self.asm);
         asm.load(Size::B, R2, R10, PORTS + 13);
         asm.mov(R1, 0);
@@ -274,7 +274,7 @@ impl Builder {
 
     /// Gives the packet to a listener at this port of the unspecified address; without one it is dropped and counted.
     #[track_caller]
-    pub(super) fn assign(&mut self, port: u16, absent: Count) {
+    pub(crate) fn assign(&mut self, port: u16, absent: Count) {
         let [none, refused, done] = [(); 3].map(|()| self.asm.label());
         let asm = &mut self.asm;
         for at in [0, 8, 16, 24] {

@@ -188,7 +188,7 @@ fn egress(traits: &Traits) -> Result<Code, AsmError> {
 /// Jumps to `known` if the packet belongs to a connection of this namespace; otherwise `R7` is not zero if a listener
 /// of the application would get it. A first packet does not belong to a connection that is in `TIME_WAIT`.
 #[track_caller]
-fn jump_if_connected(b: &mut Builder, known: Label) {
+pub(crate) fn jump_if_connected(b: &mut Builder, known: Label) {
     let [none, listens, done] = [(); 3].map(|()| b.asm.label());
     b.lookup();
     b.asm.jump_if(If::Eq, R0, 0, none);

@@ -8,6 +8,7 @@
 )]
 
 mod acceptance;
+mod ebpf;
 mod meter;
 mod scene;
 

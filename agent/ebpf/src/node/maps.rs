@@ -1,0 +1,237 @@
+//! The maps of the node's programs, and what sysctls were before.
+
+use crate::failed;
+use crate::inpod::COUNTERS;
+use crate::maps::{COUNTS_MAP, create, open_or_create};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+use weir_bpf::{
+    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, Map, MapSpec, Pinned, open_pin,
+};
+use weir_netlink::{Error, Result};
+
+/// Most addresses of enrolled pods: a node has at most thousands of pods, with two addresses each.
+const MOST_PODS: u32 = 16_384;
+/// Most addresses of the node itself; kube-proxy in IPVS mode has one for each service.
+const MOST_ADDRESSES: u32 = 65_536;
+/// Most sysctls that are remembered.
+const MOST_BEFORE: u32 = 64;
+
+const PODS_MAP: MapSpec<'_> = MapSpec {
+    kind: BPF_MAP_TYPE_HASH,
+    key_size: 16,
+    value_size: 4,
+    max_entries: MOST_PODS,
+    flags: BPF_F_NO_PREALLOC,
+    name: "weir_pods",
+    describe: false,
+};
+const NODE_MAP: MapSpec<'_> = MapSpec {
+    max_entries: MOST_ADDRESSES,
+    name: "weir_node",
+    ..PODS_MAP
+};
+const PROXY_MAP: MapSpec<'_> = MapSpec {
+    kind: BPF_MAP_TYPE_ARRAY,
+    key_size: 4,
+    max_entries: 1,
+    flags: 0,
+    name: "weir_proxy",
+    ..PODS_MAP
+};
+const BEFORE_MAP: MapSpec<'_> = MapSpec {
+    key_size: 4,
+    max_entries: MOST_BEFORE,
+    name: "weir_sysctls",
+    ..PODS_MAP
+};
+const NODE_COUNTS: MapSpec<'_> = MapSpec {
+    max_entries: COUNTERS.len() as u32 + 1,
+    name: "weir_node_count",
+    ..COUNTS_MAP
+};
+/// The name of the counter that a pod's programs do not have.
+const NO_PROXY: &str = "dropped: no proxy of the node is ready";
+
+/// Addresses with a number each: the index of a link, or 1.
+pub(super) type Addresses = BTreeMap<IpAddr, u32>;
+
+/// Maps of the node. They live as long as this value, a program that uses them, or a pin.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    pods: Map,
+    counts: Map,
+    node: Map,
+    proxy: Map,
+}
+
+/// Which map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    Pods,
+    Node,
+}
+
+/// What maps hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Contents {
+    pub(super) pods: Addresses,
+    pub(super) node: Addresses,
+    /// 0: none.
+    pub(super) proxy: u32,
+}
+
+fn key(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+fn number(value: &[u8]) -> u32 {
+    value.try_into().map_or(0, u32::from_ne_bytes)
+}
+
+impl Maps {
+    /// Without pins, for trials.
+    pub(super) fn create() -> Result<Self> {
+        Ok(Self {
+            pods: create(&PODS_MAP)?,
+            counts: create(&NODE_COUNTS)?,
+            node: create(&NODE_MAP)?,
+            proxy: create(&PROXY_MAP)?,
+        })
+    }
+
+    /// Opens the pinned maps of a folder, and creates those that are absent.
+    pub(super) fn pinned(folder: &Path) -> Result<Self> {
+        Ok(Self {
+            pods: open_or_create(folder, &PODS_MAP)?,
+            counts: open_or_create(folder, &NODE_COUNTS)?,
+            node: open_or_create(folder, &NODE_MAP)?,
+            proxy: open_or_create(folder, &PROXY_MAP)?,
+        })
+    }
+
+    /// In the order of `MapRef`.
+    pub(crate) fn list(&self) -> Vec<&Map> {
+        vec![&self.pods, &self.counts, &self.node, &self.proxy]
+    }
+
+    pub(super) fn put(&self, which: Which, address: IpAddr, value: u32) -> Result<()> {
+        let (map, spec) = self.of(which);
+        map.set(&key(address), &value.to_ne_bytes()).map_err(|e| {
+            let object = format!("{address} in map {}", spec.name);
+            match e.raw_os_error() {
+                Some(number) if number == nix::errno::Errno::E2BIG as i32 => Error::exhausted(
+                    "write",
+                    object,
+                    format!(
+                        "the map is full: it has room for {} addresses",
+                        spec.max_entries
+                    ),
+                ),
+                _ => failed("write", &object, &e),
+            }
+        })
+    }
+
+    pub(super) fn delete(&self, which: Which, address: IpAddr) -> Result<()> {
+        let (map, spec) = self.of(which);
+        let deleted = map.delete(&key(address));
+        deleted.map(drop).map_err(|e| {
+            let object = format!("{address} in map {}", spec.name);
+            failed("delete", &object, &e)
+        })
+    }
+
+    fn of(&self, which: Which) -> (&Map, &MapSpec<'static>) {
+        match which {
+            Which::Pods => (&self.pods, &PODS_MAP),
+            Which::Node => (&self.node, &NODE_MAP),
+        }
+    }
+
+    pub(super) fn set_proxy(&self, index: u32) -> Result<()> {
+        let written = self.proxy.set(&[0; 4], &index.to_ne_bytes());
+        written.map_err(|e| failed("write", "map weir_proxy", &e))
+    }
+}
+
+/// What pinned maps hold; empty without pins. Nothing is created.
+pub(super) fn contents(folder: &Path) -> Result<Contents> {
+    let read = |spec: &MapSpec<'_>| match open(folder, spec)? {
+        Some(map) => entries(&map, spec),
+        None => Ok(Vec::new()),
+    };
+    let addresses = |spec: &MapSpec<'_>| -> Result<Addresses> {
+        let entry = |(key, value): (Vec<u8>, u32)| {
+            let octets: [u8; 16] = key.try_into().ok()?;
+            Some((Ipv6Addr::from(octets).to_canonical(), value))
+        };
+        Ok(read(spec)?.into_iter().filter_map(entry).collect())
+    };
+    Ok(Contents {
+        pods: addresses(&PODS_MAP)?,
+        node: addresses(&NODE_MAP)?,
+        proxy: read(&PROXY_MAP)?.first().map_or(0, |(_, index)| *index),
+    })
+}
+
+fn open(folder: &Path, spec: &MapSpec<'_>) -> Result<Option<Map>> {
+    let path = folder.join(spec.name);
+    match open_pin(&path) {
+        Ok(Pinned::Map(map)) => Ok(Some(map)),
+        Ok(_) => Ok(None),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(failed("open", &path.display().to_string(), &e)),
+    }
+}
+
+/// Bounded by what the map has room for: another writer may add while it is read.
+fn entries(map: &Map, spec: &MapSpec<'_>) -> Result<Vec<(Vec<u8>, u32)>> {
+    let failed = |e: &std::io::Error| failed("read", &format!("map {}", spec.name), e);
+    let (mut list, mut last) = (Vec::new(), None::<Vec<u8>>);
+    for _ in 0..spec.max_entries {
+        let next = map.next_key(last.as_deref()).map_err(|e| failed(&e))?;
+        let Some(next) = next else { break };
+        if let Some(value) = map.get(&next).map_err(|e| failed(&e))? {
+            list.push((next.clone(), number(&value)));
+        }
+        last = Some(next);
+    }
+    Ok(list)
+}
+
+/// The counters of the node's pinned map, with their names.
+pub(crate) fn counters(folder: &Path) -> Option<Vec<(&'static str, u64)>> {
+    let map = open(folder, &NODE_COUNTS).ok()??;
+    let read = |(number, name): (usize, &'static str)| {
+        let key = u32::try_from(number).ok()?.to_ne_bytes();
+        let value = map.get(&key).ok().flatten()?;
+        Some((name, u64::from_ne_bytes(value.try_into().ok()?)))
+    };
+    let names = COUNTERS.into_iter().chain([NO_PROXY]);
+    names.enumerate().map(read).collect()
+}
+
+/// Numbers of sysctls before weir changed them, by a key of the caller; the first one that is written down stays.
+pub(super) fn remember(folder: &Path, key: u32, value: u32) -> Result<()> {
+    let map = open_or_create(folder, &BEFORE_MAP)?;
+    let added = map.add(&key.to_ne_bytes(), &value.to_ne_bytes());
+    added
+        .map(drop)
+        .map_err(|e| failed("write", "map weir_sysctls", &e))
+}
+
+/// All that was written down.
+pub(super) fn before(folder: &Path) -> Result<BTreeMap<u32, u32>> {
+    match open(folder, &BEFORE_MAP)? {
+        Some(map) => Ok(entries(&map, &BEFORE_MAP)?
+            .into_iter()
+            .map(|(key, value)| (number(&key), value))
+            .collect()),
+        None => Ok(BTreeMap::new()),
+    }
+}

@@ -1,0 +1,241 @@
+//! The programs of the node and of its proxy, by the hook where they run.
+
+use crate::asm::{Alu, AsmError, Code, Helper, If, MapRef, Reg, Size};
+use crate::inpod::layout::{Count, INDEX, KEY, PORTS, SKB_MARK, TUPLE};
+use crate::inpod::packet::{Builder, TUPLE_SIZE, be16};
+use crate::inpod::programs::jump_if_connected;
+use Reg::{R0, R1, R2, R6, R7, R9, R10};
+
+/// Host ends of the links of enrolled pods, by address.
+pub(super) const PODS: MapRef = MapRef(0);
+// MapRef(1) is that of the counters, as in a pod.
+/// Addresses of the node.
+pub(super) const NODE: MapRef = MapRef(2);
+/// The host end of the active proxy's link; 0 without one.
+pub(super) const PROXY: MapRef = MapRef(3);
+
+/// The mark of packets that are for a socket of the proxy although their destination is another host.
+pub(super) const TPROXY_MARK: u32 = 0x400;
+/// `PACKET_HOST` of `linux/if_packet.h`
+const PACKET_HOST: i32 = 0;
+
+/// ztunnel's ports.
+const OUTBOUND_PORT: u16 = 15001;
+const INBOUND_PORT: u16 = 15006;
+const HBONE_PORT: u16 = 15008;
+
+/// Which program it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeRole {
+    /// At the proxy's own interface: what is redirected goes to its listeners and sockets.
+    Proxy,
+    /// What the proxy sends: to enrolled pods directly.
+    FromProxy,
+    /// What goes to an enrolled pod: to the proxy.
+    ToPod,
+    /// What an enrolled pod sends: to the proxy.
+    FromPod,
+}
+
+impl NodeRole {
+    /// In the order in which they are attached: nothing is redirected before the other end is there.
+    pub(crate) const ALL: [Self; 4] = [Self::Proxy, Self::FromProxy, Self::ToPod, Self::FromPod];
+
+    /// One letter, for the name of the program.
+    pub(crate) fn letter(self) -> char {
+        match self {
+            Self::Proxy => 'p',
+            Self::FromProxy => 'f',
+            Self::ToPod => 't',
+            Self::FromPod => 'o',
+        }
+    }
+
+    /// The role of a program with this name, which [`super::Node`] gave it.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        let letter = name.strip_prefix("weir_")?.chars().next()?;
+        Self::ALL.into_iter().find(|role| role.letter() == letter)
+    }
+
+    /// What the program does, in words.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Proxy => "gives redirected TCP to ztunnel's listeners and connections",
+            Self::FromProxy => "sends TCP of ztunnel to enrolled pods directly",
+            Self::ToPod => "sends TCP for the pod to the node's ztunnel",
+            Self::FromPod => "sends TCP of the pod to the node's ztunnel",
+        }
+    }
+}
+
+/// The code of one program.
+///
+/// # Errors
+/// A mistake in this source.
+pub fn assemble(role: NodeRole, dual: bool) -> Result<Code, AsmError> {
+    let mut b = Builder::new(dual);
+    b.parse(false);
+    match role {
+        NodeRole::Proxy => proxy(&mut b),
+        NodeRole::FromProxy => from_proxy(&mut b),
+        NodeRole::ToPod => to_pod(&mut b),
+        NodeRole::FromPod => from_pod(&mut b),
+    }
+    b.finish()
+}
+
+/// An end of the packet: the position of its address in the tuple.
+#[derive(Clone, Copy)]
+enum End {
+    Source,
+    Destination,
+}
+
+/// Looks an address up: `R0` is the value or null. Keys are of IPv6, and those of IPv4 mapped to it.
+#[track_caller]
+fn find(b: &mut Builder, map: MapRef, end: End) {
+    let place = i16::from(matches!(end, End::Destination));
+    let [v4, done] = [(); 2].map(|()| b.asm.label());
+    if b.dual {
+        b.asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, v4);
+        b.copy(TUPLE + 16 * place, KEY, 16, Size::D);
+        b.asm.jump(done);
+    }
+    b.asm.bind(v4);
+    b.asm.store(Size::D, R10, KEY, 0);
+    let mapped = i32::from_ne_bytes([0, 0, 0xff, 0xff]);
+    b.asm.store(Size::W, R10, KEY + 8, mapped);
+    b.copy(TUPLE + 4 * place, KEY + 12, 4, Size::W);
+    let asm = &mut b.asm;
+    asm.bind(done);
+    asm.map(R1, map);
+    asm.mov(R2, R10);
+    asm.alu(Alu::Add, R2, i32::from(KEY));
+    asm.call(Helper::MapLookup);
+}
+
+/// `R7` is the index of the proxy's link; without a proxy the packet is dropped and counted.
+#[track_caller]
+fn find_proxy(b: &mut Builder) {
+    let [none, found] = [(); 2].map(|()| b.asm.label());
+    let asm = &mut b.asm;
+    asm.store(Size::W, R10, INDEX, 0);
+    asm.map(R1, PROXY);
+    asm.mov(R2, R10);
+    asm.alu(Alu::Add, R2, i32::from(INDEX));
+    asm.call(Helper::MapLookup);
+    asm.jump_if(If::Eq, R0, 0, none);
+    asm.load(Size::W, R7, R0, 0);
+    asm.jump_if(If::Ne, R7, 0, found);
+    asm.bind(none);
+    b.refuse(Count::NoProxy);
+    b.asm.bind(found);
+}
+
+/// Counts first packets of connections.
+#[track_caller]
+fn count_first(b: &mut Builder, what: Count) {
+    b.is_first();
+    let later = b.asm.label();
+    b.asm.jump_if(If::Eq, R1, 0, later);
+    b.count(what);
+    b.asm.bind(later);
+}
+
+/// Ends with a redirection to the link in `R7`.
+#[track_caller]
+fn redirect(b: &mut Builder, helper: Helper) {
+    let asm = &mut b.asm;
+    asm.mov(R1, R7);
+    asm.mov(R2, 0);
+    asm.call(helper);
+    asm.exit();
+}
+
+/// What goes to the node itself passes: answers to probes among it. So does what has no address of an enrolled pod.
+#[track_caller]
+fn from_pod(b: &mut Builder) {
+    let pass = b.pass;
+    find(b, NODE, End::Destination);
+    b.asm.jump_if(If::Ne, R0, 0, pass);
+    find(b, PODS, End::Source);
+    b.asm.jump_if(If::Eq, R0, 0, pass);
+    find_proxy(b);
+    count_first(b, Count::Outbound);
+    redirect(b, Helper::RedirectPeer);
+}
+
+/// What comes from the node itself passes: probes among it.
+#[track_caller]
+fn to_pod(b: &mut Builder) {
+    let pass = b.pass;
+    find(b, NODE, End::Source);
+    b.asm.jump_if(If::Ne, R0, 0, pass);
+    find(b, PODS, End::Destination);
+    b.asm.jump_if(If::Eq, R0, 0, pass);
+    find_proxy(b);
+    count_first(b, Count::Inbound);
+    // The other end of a pair can be reached from the ingress hook only.
+    redirect(b, Helper::Redirect);
+}
+
+/// To an enrolled pod directly: the programs at the pod's link do not see it again.
+#[track_caller]
+fn from_proxy(b: &mut Builder) {
+    let pass = b.pass;
+    find(b, PODS, End::Destination);
+    b.asm.jump_if(If::Eq, R0, 0, pass);
+    b.asm.load(Size::W, R7, R0, 0);
+    redirect(b, Helper::RedirectPeer);
+}
+
+/// 1. What has no address of an enrolled pod passes: it is ztunnel's own.
+/// 2. Packets of ztunnel's connections are marked, so that they stay in this namespace.
+/// 3. A first packet goes to a listener: of a pod to the outbound one, to a pod to an inbound one. Without it, it is
+///    dropped; it never passes.
+/// 4. What belongs to no connection any more is reset by the kernel.
+#[track_caller]
+fn proxy(b: &mut Builder) {
+    let [outbound, inbound] = [(); 2].map(|()| b.asm.label());
+    let pass = b.pass;
+    find(b, PODS, End::Source);
+    b.asm.jump_if(If::Ne, R0, 0, outbound);
+    find(b, PODS, End::Destination);
+    b.asm.jump_if(If::Ne, R0, 0, inbound);
+    b.asm.jump(pass);
+
+    b.asm.bind(inbound);
+    jump_to_listener(b);
+    let plain = b.asm.label();
+    b.asm.load(Size::H, R1, R10, PORTS + 2);
+    b.asm.jump_if(If::Ne, R1, be16(HBONE_PORT), plain);
+    b.assign(HBONE_PORT, Count::NoInboundListener);
+    b.asm.jump(pass);
+    b.asm.bind(plain);
+    b.assign(INBOUND_PORT, Count::NoInboundListener);
+    b.asm.jump(pass);
+
+    b.asm.bind(outbound);
+    jump_to_listener(b);
+    b.assign(OUTBOUND_PORT, Count::NoOutboundListener);
+    b.asm.jump(pass);
+}
+
+/// Lets pass what needs no listener; what follows gets one.
+#[track_caller]
+fn jump_to_listener(b: &mut Builder) {
+    let (pass, new) = (b.pass, b.asm.label());
+    let asm = &mut b.asm;
+    asm.mov(R1, TPROXY_MARK.cast_signed());
+    asm.store(Size::W, R6, SKB_MARK, R1);
+    // Its frame has the address of the pod or of the host.
+    asm.mov(R1, R6);
+    asm.mov(R2, PACKET_HOST);
+    asm.call(Helper::ChangeType);
+    asm.jump_if(If::Ne, R0, 0, b.drop);
+    jump_if_connected(b, pass);
+    b.is_first();
+    b.asm.jump_if(If::Ne, R1, 0, new);
+    b.asm.jump_if(If::Eq, R7, 0, pass);
+    b.asm.bind(new);
+}

@@ -1,0 +1,21 @@
+use super::maps::Maps;
+use super::*;
+
+/// Acceptance check 1 of eBPF mode, for the programs of the node.
+#[test]
+fn check_1_every_program_loads() {
+    for dual in [false, true] {
+        let maps = match Maps::create() {
+            Err(e) if e.is_permission() => {
+                println!("skipped: {e}");
+                return;
+            }
+            made => made.unwrap(),
+        };
+        for role in NodeRole::ALL {
+            let code = assemble(role, dual).unwrap();
+            let loaded = code.load("weir_test", &maps.list());
+            loaded.unwrap_or_else(|e| panic!("{role:?} {dual}: {e}\n{}", e.log));
+        }
+    }
+}

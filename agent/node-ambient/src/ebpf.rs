@@ -1,0 +1,153 @@
+//! The same redirection by eBPF programs at the links of pods and of the proxy, without tunnels, rules and routes in the
+//! node's namespace: see [`weir_ebpf::node`].
+//!
+//! Of a [`Config`] carrier, marks and routing are of no use here; names (`dns_capture`) are not captured.
+
+use crate::config::{CarrierChoice, Config};
+use crate::discover::{devices_of, discover};
+use crate::node::Node;
+use std::collections::BTreeMap;
+use weir_ebpf::Bpffs;
+use weir_ebpf::node::{Changes, Node as Programs, Proxy, Wanted};
+use weir_netlink::route::Routing;
+use weir_netlink::{Error, Netns, Result};
+
+/// What a change of the node would do, or did.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// What it was computed from.
+    pub node: Node,
+    /// The programs, maps and sysctls of both namespaces.
+    pub steps: Changes,
+    /// Objects of netfilter and routing, which capture instead, are there: [`apply`] removes them.
+    pub replaces: bool,
+}
+
+impl Change {
+    /// Nothing is missing and nothing is in excess.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && !self.replaces
+    }
+}
+
+/// Compares a node with what the configuration asks for. Nothing is changed.
+///
+/// # Errors
+/// Something was not found, or cannot be read or captured so.
+pub fn compare(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
+    let (node, wanted) = host.run(|| desired(config))??;
+    let programs = Programs::of(host, bpffs);
+    let steps = match node.is_capturing() {
+        true => programs.compare(&wanted)?,
+        false => Changes {
+            host: programs.plan_removal()?,
+            proxy: Vec::new(),
+        },
+    };
+    let replaces = crate::apply::is_present(host)?;
+    Ok(Change {
+        node,
+        steps,
+        replaces,
+    })
+}
+
+/// Makes the node what the configuration asks for. What rules and routing captured before is captured by the programs first;
+/// then the rules go. Connections that the proxy has meanwhile go on.
+///
+/// # Errors
+/// What failed; hooks that were attached by this call are detached again.
+pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
+    let (node, wanted) = host.run(|| desired(config))??;
+    let programs = Programs::of(host, bpffs);
+    let replaces = crate::apply::is_present(host)?;
+    if !node.is_capturing() {
+        let host_steps = remove(host, bpffs, Some(config))?;
+        crate::remove(host, Some(config))?;
+        let steps = Changes {
+            host: host_steps,
+            proxy: Vec::new(),
+        };
+        return Ok(Change {
+            node,
+            steps,
+            replaces,
+        });
+    }
+    let steps = programs.apply(&wanted)?;
+    if replaces {
+        crate::remove(host, Some(config))?;
+        // Addresses of tunnels are gone, and a route and a policy rule in the proxy's namespace, which both need, as well.
+        let (_, wanted) = host.run(|| desired(config))??;
+        programs.apply(&wanted)?;
+    }
+    Ok(Change {
+        node,
+        steps,
+        replaces,
+    })
+}
+
+/// Detaches the programs from the node and from the configured proxies.
+///
+/// # Errors
+/// The first failure; the rest was attempted.
+pub fn remove(
+    host: &Netns,
+    bpffs: &Bpffs,
+    config: Option<&Config>,
+) -> Result<Vec<weir_ebpf::node::Change>> {
+    let proxies = config.into_iter().flat_map(|c| &c.proxies);
+    // A namespace that has ended took everything with it.
+    let proxies: Vec<Netns> = proxies
+        .filter_map(|proxy| Netns::open(&proxy.netns).ok())
+        .collect();
+    Programs::of(host, bpffs).remove(&proxies)
+}
+
+/// In the node's namespace.
+fn desired(config: &Config) -> Result<(Node, Wanted)> {
+    if config.dns_capture {
+        let reason = "the programs leave UDP alone, so names are not captured; use nft or xtables, or dns_capture false";
+        return Err(Error::refused("redirect by eBPF", "dns_capture", reason));
+    }
+    // No carrier is looked for.
+    let node = discover(&Config {
+        carrier: CarrierChoice::Veth,
+        ..config.clone()
+    })?;
+    let routing = Routing::open()?;
+    let links = routing.links()?;
+    let mut pods = BTreeMap::new();
+    for pod in &node.config.pods {
+        let devices = node.devices.get(&pod.uid).map(Vec::as_slice);
+        for address in &pod.addresses {
+            let device = match devices {
+                Some([device]) => Some(device.clone()),
+                // Which of them has the address.
+                _ => {
+                    let alone = crate::Pod {
+                        addresses: vec![*address],
+                        ..pod.clone()
+                    };
+                    devices_of(&routing, &links, &alone)?.into_iter().next()
+                }
+            };
+            pods.extend(device.map(|device| (*address, device)));
+        }
+    }
+    let own = routing.addresses()?.into_iter().map(|a| a.net.addr());
+    let proxy = node.place.as_ref().map(|place| Proxy {
+        netns: place.proxy.netns.clone(),
+        interface: place.interface.clone(),
+        device: place.device.clone(),
+    });
+    let wanted = Wanted {
+        pods,
+        addresses: own.chain(config.host_addresses.iter().copied()).collect(),
+        proxy,
+        has_ipv6: node.has_ipv6,
+    };
+    Ok((node, wanted))
+}
