@@ -168,7 +168,7 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
                 .map(drop)
                 .map_err(|e| denied("create", "a map", &e))
         }
-        Trial::Programs => weir_ebpf::try_programs(),
+        Trial::Programs => weir_ebpf::try_programs().and_then(|()| weir_ebpf::try_node_programs()),
         Trial::Filter => {
             let program = simplest(SCHED_CLS, 0)?;
             let routing = Routing::open()?;

@@ -22,6 +22,7 @@ use weir_core::journal::Journal;
 use weir_core::journal::ambient::{By, Event, Purpose};
 use weir_core::journal::pod::Cause;
 use weir_core::sandboxes::{Held, Sandboxes};
+use weir_ebpf::Bpffs;
 use weir_live::{DOCUMENTATION_V4, DOCUMENTATION_V6, Proof};
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
@@ -175,6 +176,8 @@ struct Shared {
     /// The namespace of the host, if it is not this process's own.
     netns: Option<PathBuf>,
     proc: PathBuf,
+    /// Where an agent with another setting pinned programs.
+    bpffs: PathBuf,
     journal: Journal,
     state: Mutex<State>,
 }
@@ -201,7 +204,7 @@ impl HostRules {
         config: Config,
         (native_nftables, branch_enis): (bool, bool),
         netns: Option<PathBuf>,
-        proc: PathBuf,
+        (proc, bpffs): (PathBuf, PathBuf),
         journal: Journal,
     ) -> Self {
         Self(Arc::new(Shared {
@@ -210,6 +213,7 @@ impl HostRules {
             branch_enis,
             netns,
             proc,
+            bpffs,
             journal,
             state: Mutex::default(),
         }))
@@ -358,7 +362,19 @@ impl Probes for HostRules {
             return;
         }
         self.later(|rules| {
-            let host = || Netns::current().and_then(|host| weir_node_ambient::remove(&host, None));
+            let bpffs = rules.0.bpffs.clone();
+            let host = move || {
+                let host = Netns::current()?;
+                let mut removed = weir_node_ambient::remove(&host, None)?;
+                // Without a bpf file system nothing is pinned.
+                if let Ok(bpffs) = Bpffs::at(&bpffs)
+                    && weir_ebpf::node::Node::of(&host, &bpffs).is_present()
+                {
+                    let changes = weir_node_ambient::ebpf::remove(&host, &bpffs, None)?;
+                    removed.extend(changes.iter().map(ToString::to_string));
+                }
+                Ok(removed)
+            };
             match rules.at_host(host) {
                 Ok(removed) => {
                     for what in removed {

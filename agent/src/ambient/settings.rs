@@ -17,6 +17,8 @@ pub(crate) enum Way {
     Programs,
     /// Rules and routes in the node's namespace.
     Node,
+    /// The same by programs of eBPF.
+    NodePrograms,
 }
 
 /// The settings `AMBIENT_*` and those that belong to them, checked.
@@ -73,7 +75,11 @@ impl AmbientSettings {
             "" | "auto" | "netfilter" => Way::Rules,
             "ebpf" => Way::Programs,
             "node" => Way::Node,
-            _ => return Err(r.refused(name, "it is none of auto, netfilter, ebpf and node")),
+            "node-ebpf" => Way::NodePrograms,
+            _ => {
+                let why = "it is none of auto, netfilter, ebpf, node and node-ebpf";
+                return Err(r.refused(name, why));
+            }
         };
         let name = "WEIR_AMBIENT_WITHOUT_PROXY";
         let without_proxy = match r.text(name) {
@@ -84,6 +90,10 @@ impl AmbientSettings {
         let node = numbers(r)?;
         if !r.bool("AMBIENT_ENABLED") {
             return Ok(None);
+        }
+        if way == Way::NodePrograms && rules.redirect_dns {
+            let why = "node-ebpf captures no names; set AMBIENT_DNS_CAPTURE=false, or give node";
+            return Err(r.refused("WEIR_AMBIENT_ENGINE", why));
         }
         let interval = "WEIR_VERIFY_INTERVAL";
         let seconds = u64::try_from(r.number(interval)?)

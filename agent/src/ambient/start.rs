@@ -84,7 +84,7 @@ pub(crate) fn start(
         native_nftables: settings.native_nftables,
     };
     let hands = match settings.way {
-        Way::Node => {
+        Way::Node | Way::NodePrograms => {
             let (_, netns) = host_netns(&settings);
             let bpffs = settings.bpffs.clone().unwrap_or_else(bpffs_of_node);
             let (known, places) = ((pods.clone(), sandboxes.clone()), Places { netns, bpffs });
@@ -187,7 +187,7 @@ fn host_rules(settings: &AmbientSettings, journal: &Journal) -> HostRules {
         settings.rules.clone(),
         (settings.native_nftables, settings.branch_enis),
         netns,
-        proc,
+        (proc, settings.bpffs.clone().unwrap_or_else(bpffs_of_node)),
         journal.clone(),
     )
 }

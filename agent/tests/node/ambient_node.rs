@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 use weir_netlink::Netns;
 use weir_netlink::route::{Route, Routing};
+use weir_testing::BpfFs;
 
 /// Nothing has this address; where packets to it go is the question.
 const ELSEWHERE: &str = "203.0.113.9:80";
@@ -131,6 +132,15 @@ fn sysctl(netns: &Netns, key: &str) -> String {
 
 const NODE: [(&str, &str); 2] = [("WEIR_AMBIENT_ENGINE", "node"), ("AMBIENT_IPV6", "false")];
 
+/// A bpf file system of the test's own, where programs can be attached.
+fn programs_or_skip() -> Option<BpfFs> {
+    if let Err(e) = weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS) {
+        println!("not compared with programs: {e}");
+        return None;
+    }
+    BpfFs::mount()
+}
+
 #[test]
 fn pods_are_captured_at_the_node_healed_switched_and_left() {
     let scene = Scene::new();
@@ -201,6 +211,46 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
     agent.until("back at the node", || {
         !web.rules() && new_listener.gets(&web)
     });
+
+    // By programs at the node, and by rules there again.
+    if let Some(mounted) = programs_or_skip() {
+        drop(agent);
+        let bpffs = mounted.path().display().to_string();
+        let by_programs = [
+            ("WEIR_AMBIENT_ENGINE", "node-ebpf"),
+            ("AMBIENT_DNS_CAPTURE", "false"),
+            ("AMBIENT_IPV6", "false"),
+            ("WEIR_BPFFS", &bpffs),
+            ("WEIR_AMBIENT_CONFIG_DIR", &dir),
+        ];
+        let programs =
+            || std::fs::read_dir(mounted.path().join("weir/v1")).map_or(0, Iterator::count);
+        let by = scene.start(&by_programs);
+        by.until("programs", || {
+            at_node(&scene.host) == (0, 0) && programs() == 2
+        });
+        by.until("captured", || new_listener.gets(&web));
+        by.until("said", || {
+            says(r#"{"ztunnelReady":true,"redirectMode":"ebpf"}"#)
+        });
+        let folder = mounted
+            .path()
+            .join("weir/v1")
+            .join(scene.host.id().ino.to_string());
+        let links = || {
+            let names = std::fs::read_dir(&folder).unwrap().flatten();
+            let names = names.map(|entry| entry.file_name().into_string().unwrap());
+            names.filter(|name| name.contains("gress_")).count()
+        };
+        assert_eq!(links(), 3);
+        drop(by);
+        assert!(new_listener.gets(&web), "nothing depends on the process");
+        agent = scene.start(&[NODE[0], NODE[1], ("WEIR_BPFFS", &bpffs)]);
+        agent.until("rules again", || {
+            at_node(&scene.host).0 > 0 && programs() == 0
+        });
+        agent.until("captured", || new_listener.gets(&web));
+    }
 
     // One that has no link to the node is refused, and others are left alone.
     let Some(alone) = Sandbox::of("alone") else {

@@ -226,7 +226,9 @@ impl<'a> Node<'a> {
     /// The first failure; the rest was attempted.
     pub fn remove(&self, proxies: &[Netns]) -> Result<Vec<Change>> {
         let _lock = self.bpffs.lock()?;
-        let mut done = self.host.run(|| remove_here(&self.folder, false))?;
+        let forgotten = self.forget();
+        let done = self.host.run(|| remove_here(&self.folder, false))?;
+        let mut done = forgotten.and(done);
         for netns in proxies {
             let folder = self.bpffs.folder(netns);
             let removed = netns.run(|| remove_here(&folder, true))?;
@@ -240,6 +242,17 @@ impl<'a> Node<'a> {
             };
         }
         done
+    }
+
+    /// Forgets the pods: a program in the namespace of a proxy that is not known here lets everything pass then.
+    fn forget(&self) -> Result<()> {
+        if !self.folder.is_dir() {
+            return Ok(());
+        }
+        let maps = Maps::pinned(&self.folder)?;
+        let pods = maps::contents(&self.folder)?.pods;
+        pods.into_keys()
+            .try_for_each(|address| maps.delete(Which::Pods, address))
     }
 
     /// Something is pinned for this node.

@@ -1,5 +1,5 @@
 //! Pods whose traffic is captured in the node's namespace and routed to the one proxy of the node
-//! (`WEIR_AMBIENT_ENGINE=node`).
+//! (`WEIR_AMBIENT_ENGINE=node`), or by programs of eBPF there (`node-ebpf`).
 //!
 //! What the node is to have follows from all pods that are known now ([`desired`]), not from the pod that is asked about: after
 //! a restart no pod loses its capture while others are looked at. Before all pods are known nothing is written. One comparison
@@ -11,7 +11,7 @@ mod tests;
 
 use super::ebpf;
 use super::hands::{Asked, Captured, Outcome, Probes, Proxy, Rules, Workload};
-use super::settings::AmbientSettings;
+use super::settings::{AmbientSettings, Way};
 use crate::dataplane::Spent;
 use crate::dataplane::ambient::Ambient;
 use desired::Desired;
@@ -30,9 +30,10 @@ use weir_core::journal::ambient::{By, Event, Purpose};
 use weir_core::journal::pod::Cause;
 use weir_core::pods::Pods;
 use weir_core::sandboxes::{Held, Sandboxes};
+use weir_ebpf::Bpffs;
+use weir_ebpf::node::Node as Programs;
 use weir_netlink::Netns;
-use weir_node_ambient::plan::Step;
-use weir_node_ambient::{Change, Config, Node, Pod};
+use weir_node_ambient::{Config, Node, Pod, ebpf as programs};
 
 /// The objects of the node; clones are the same.
 #[derive(Clone)]
@@ -80,7 +81,7 @@ struct State {
 struct Seen {
     config: Config,
     node: Arc<Node>,
-    engine: Engine,
+    by: By,
     at: Instant,
     /// From before that was compared.
     fingerprint: Option<Fingerprint>,
@@ -89,7 +90,8 @@ struct Seen {
 /// What one call found and did.
 struct Synced {
     seen: Seen,
-    steps: Vec<Step>,
+    /// In words.
+    steps: Vec<String>,
     /// The same had been in force before: another writer changed it.
     healed: bool,
 }
@@ -188,8 +190,7 @@ impl AtNode {
             });
         }
         let fingerprint = self.fingerprint(state);
-        let change = self.compare_and_write(state, &config)?;
-        let node = &change.node;
+        let (node, by, steps) = self.compare_and_write(state, &config)?;
         let found = node.config.pods.iter().filter_map(|pod| {
             let names = node.devices.get(&pod.uid)?.clone();
             Some((pod.uid.clone(), (pod.clone(), names)))
@@ -197,22 +198,29 @@ impl AtNode {
         state.devices = found.collect();
         let healed = state.applied.as_ref() == Some(&config);
         state.applied = Some(config.clone());
-        let mut steps = change.host;
-        steps.extend(change.proxy);
         Ok(Synced {
             healed: healed && !steps.is_empty(),
             steps,
             seen: Seen {
                 config,
-                node: Arc::new(change.node),
-                engine: change.engine,
+                node: Arc::new(node),
+                by,
                 at: begun,
                 fingerprint,
             },
         })
     }
 
-    fn compare_and_write(&self, state: &State, config: &Config) -> Result<Change, String> {
+    fn by_programs(&self) -> bool {
+        self.0.settings.way == Way::NodePrograms
+    }
+
+    /// What was found, what captures, and what was changed.
+    fn compare_and_write(
+        &self,
+        state: &State,
+        config: &Config,
+    ) -> Result<(Node, By, Vec<String>), String> {
         let known = state.devices.iter();
         let known = known.filter(|(_, (pod, _))| config.pods.contains(pod));
         let asked = Config {
@@ -223,11 +231,33 @@ impl AtNode {
             ..config.clone()
         };
         let host = self.host()?;
+        if self.by_programs() {
+            let bpffs = Bpffs::at(&self.0.places.bpffs).map_err(text)?;
+            let change = programs::compare(&asked, &host, &bpffs).map_err(text)?;
+            if change.is_empty() {
+                return Ok((change.node, By::Ebpf, Vec::new()));
+            }
+            // It is read back there.
+            let written = programs::apply(&asked, &host, &bpffs).map_err(text)?;
+            let steps = written.steps.proxy.iter().chain(&written.steps.host);
+            let mut steps: Vec<String> = steps.map(text).collect();
+            if written.replaces {
+                steps.push("remove rules and routing that capture instead".to_owned());
+            }
+            return Ok((written.node, By::Ebpf, steps));
+        }
         let engine = self.0.settings.native_nftables.then_some(Engine::Nft);
         let compare = || weir_node_ambient::compare(&asked, &host, engine).map_err(text);
-        let change = compare()?;
+        let mut change = compare()?;
+        // Programs of an agent with another setting go after the rules capture. A route and a policy rule in the proxy's
+        // namespace, which both need, go as well, and are written again.
+        let has_programs = self.has_programs(&host);
+        if change.is_empty() && has_programs {
+            self.detach(&host, Some(&asked))?;
+            change = compare()?;
+        }
         if change.is_empty() {
-            return Ok(change);
+            return Ok((change.node, By::Rules(change.engine), Vec::new()));
         }
         if let Some(first) = change.collisions.first() {
             let count = change.collisions.len();
@@ -235,15 +265,32 @@ impl AtNode {
                 "nothing was written: {first} ({count} such in total); WEIR_AMBIENT_NODE_CONFIG chooses other marks, tables and priorities"
             ));
         }
-        let written = weir_node_ambient::apply(&asked, &host, engine, false).map_err(text)?;
+        let apply = || weir_node_ambient::apply(&asked, &host, engine, false).map_err(text);
+        let written = apply()?;
+        if has_programs && self.has_programs(&host) {
+            self.detach(&host, Some(&asked))?;
+            apply()?;
+        }
         let left = compare()?;
         if let Some(first) = left.host.first().or(left.proxy.first()) {
             return Err(format!("after it was written, weir would still {first}"));
         }
-        Ok(Change {
-            node: left.node,
-            ..written
-        })
+        let steps = written.host.iter().chain(&written.proxy).map(text);
+        Ok((left.node, By::Rules(written.engine), steps.collect()))
+    }
+
+    fn has_programs(&self, host: &Netns) -> bool {
+        // Without a bpf file system nothing is pinned.
+        Bpffs::at(&self.0.places.bpffs).is_ok_and(|bpffs| Programs::of(host, &bpffs).is_present())
+    }
+
+    fn detach(&self, host: &Netns, config: Option<&Config>) -> Result<Vec<String>, String> {
+        if !self.has_programs(host) {
+            return Ok(Vec::new());
+        }
+        let bpffs = Bpffs::at(&self.0.places.bpffs).map_err(text)?;
+        let removed = programs::remove(host, &bpffs, config).map_err(text)?;
+        Ok(removed.iter().map(text).collect())
     }
 
     /// Makes the node as it should be, and reports that.
@@ -281,7 +328,12 @@ impl AtNode {
         if state.shared == Some(ready) || !self.0.settings.config_dir.is_dir() {
             return;
         }
-        let text = format!(r#"{{"ztunnelReady":{ready},"redirectMode":"iptables"}}"#);
+        let mode = if self.by_programs() {
+            "ebpf"
+        } else {
+            "iptables"
+        };
+        let text = format!(r#"{{"ztunnelReady":{ready},"redirectMode":"{mode}"}}"#);
         match weir_install::replace(&file, text.as_bytes(), 0o644) {
             Ok(()) => state.shared = Some(ready),
             Err(e) => {
@@ -345,16 +397,17 @@ impl Rules for AtNode {
         let captured = Captured {
             netns: held.id(),
             asked: asked.clone(),
-            engine: Some(By::Rules(synced.seen.engine)),
+            engine: Some(synced.seen.by),
             fingerprint: None,
             compared: synced.seen.at,
             held: Some(held),
         };
         let differences = synced.steps.len();
-        let summary = format!(
-            "captured at the node, first packets by {}: {differences} changes, verified",
-            node.carrier
-        );
+        let how = match synced.seen.by {
+            By::Rules(_) => format!("first packets by {}", node.carrier),
+            By::Ebpf => "by programs of eBPF".to_owned(),
+        };
+        let summary = format!("captured at the node, {how}: {differences} changes, verified");
         let first = synced.steps.first().filter(|_| synced.healed);
         Ok((
             captured,
@@ -416,6 +469,10 @@ impl Probes for AtNode {
         state.ended = true;
         let config = state.applied.take();
         let host = self.host()?;
-        weir_node_ambient::remove(&host, config.as_ref()).map_err(text)
+        let detached = self.detach(&host, config.as_ref());
+        let removed = weir_node_ambient::remove(&host, config.as_ref()).map_err(text);
+        let mut all = removed?;
+        all.extend(detached?);
+        Ok(all)
     }
 }
