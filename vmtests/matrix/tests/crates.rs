@@ -33,7 +33,7 @@ const TOP: &str = "WEIR_TEST_FRESH_CLONE";
 fn a_fresh_clone_gets_its_crates() {
     if let Some(top) = std::env::var_os(TOP) {
         let built = Artifacts::build(Path::new(&top), "test").unwrap();
-        assert_eq!(built.programs.len(), 4);
+        assert_eq!(built.programs.len(), 5);
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -49,7 +49,14 @@ fn a_fresh_clone_gets_its_crates() {
         "dependency = {{ git = \"file://{}\" }}\n",
         dependency.display()
     );
-    let rooms = ["vmtests", "netlink", "netfilter", "cni", "agent"];
+    let rooms = [
+        "vmtests",
+        "netlink",
+        "netfilter",
+        "cni",
+        "agent",
+        "node-ambient",
+    ];
     for room in rooms {
         let needs = match room {
             "agent" => format!("[dev-dependencies]\n{url}"),
