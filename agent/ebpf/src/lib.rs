@@ -20,8 +20,10 @@
 #![forbid(unsafe_code)]
 
 pub mod asm;
-mod attach;
+mod clsact;
+mod hook;
 pub mod inpod;
+mod load;
 mod maps;
 pub mod node;
 mod pins;

@@ -5,9 +5,11 @@
 //! weir with the same layout continues with what is pinned, one with another layout removes what the old one pinned after
 //! its own programs are attached.
 
+use crate::hook::Way;
 use crate::{failed, libc_errno};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,6 +29,8 @@ const LOCK_TIME: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct Bpffs {
     root: PathBuf,
+    /// `None`: as the kernel can.
+    way: Option<Way>,
 }
 
 impl Bpffs {
@@ -48,7 +52,21 @@ impl Bpffs {
         }
         Ok(Self {
             root: root.to_path_buf(),
+            way: None,
         })
+    }
+
+    /// Programs are attached as filters of a clsact qdisc, as on a kernel before 6.6. What is attached already stays as it is.
+    #[must_use]
+    pub fn by_filters(self) -> Self {
+        Self {
+            way: Some(Way::Clsact),
+            ..self
+        }
+    }
+
+    pub(crate) fn way(&self) -> Option<Way> {
+        self.way
     }
 
     fn weir(&self) -> PathBuf {
@@ -93,15 +111,34 @@ impl Bpffs {
         }
     }
 
-    /// Deletes the folders of namespaces that are gone. Returns how many.
+    /// Deletes the folders of namespaces that are gone. Returns how many. A link knows that its namespace is gone, but of a
+    /// filter only its program is pinned: then `living` is asked for the inodes of the namespaces that exist. `None`, where
+    /// they cannot be told, keeps the folder.
     ///
     /// # Errors
     /// A folder cannot be read.
-    pub fn sweep(&self) -> Result<usize> {
+    pub fn sweep(&self, living: impl FnOnce() -> Option<BTreeSet<u64>>) -> Result<usize> {
         let _lock = self.lock()?;
-        let mut gone = 0;
+        let (mut gone, mut unknown) = (0, Vec::new());
         for folder in entries(&self.weir().join(LAYOUT))? {
-            if is_of_a_deleted_namespace(&folder)? {
+            match is_of_a_deleted_namespace(&folder)? {
+                Some(true) => {
+                    delete(&folder)?;
+                    gone += 1;
+                }
+                Some(false) => {}
+                None => unknown.push(folder),
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(gone);
+        }
+        let Some(living) = living() else {
+            return Ok(gone);
+        };
+        let inode = |folder: &Path| folder.file_name()?.to_str()?.parse::<u64>().ok();
+        for folder in unknown {
+            if inode(&folder).is_some_and(|inode| !living.contains(&inode)) {
                 delete(&folder)?;
                 gone += 1;
             }
@@ -145,28 +182,22 @@ pub(crate) fn links(folder: &Path) -> Result<Vec<(PathBuf, Link)>> {
         match open_pin(&path) {
             Ok(Pinned::Link(link)) => links.push((path, link)),
             Ok(_) => {}
-            // Listed, and unpinned since: readers take no lock.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            // Listed, and unpinned since: readers take no lock. A folder is no pin.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound || path.is_dir() => {}
             Err(e) => return Err(failed("open", &path.display().to_string(), &e)),
         }
     }
     Ok(links)
 }
 
-/// Its links are of no interface any more; `lo` goes with the namespace only.
-pub(crate) fn is_of_a_deleted_namespace(folder: &Path) -> Result<bool> {
-    let mut targets = links(folder)?.into_iter().map(|(path, link)| {
+/// Its links are of no interface any more; `lo` goes with the namespace only. `None`: it has no links.
+fn is_of_a_deleted_namespace(folder: &Path) -> Result<Option<bool>> {
+    let mut all = None;
+    for (path, link) in links(folder)? {
         let info = link.info();
-        info.map_err(|e| failed("read", &path.display().to_string(), &e))
-    });
-    let is_gone = |target| matches!(target, LinkTarget::Interface(0, _));
-    let first = targets.next().transpose()?;
-    let Some(first) = first else {
-        return Ok(false);
-    };
-    let mut all = is_gone(first.target);
-    for info in targets {
-        all &= is_gone(info?.target);
+        let info = info.map_err(|e| failed("read", &path.display().to_string(), &e))?;
+        let is_gone = matches!(info.target, LinkTarget::Interface(0, _));
+        all = Some(all.unwrap_or(true) && is_gone);
     }
     Ok(all)
 }
@@ -202,7 +233,11 @@ pub(crate) fn unpin(path: &Path) -> Result<()> {
             _ => {}
         }
     }
-    match std::fs::remove_file(path) {
+    let removed = match path.is_dir() {
+        true => std::fs::remove_dir(path),
+        false => std::fs::remove_file(path),
+    };
+    match removed {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("unpin", &object, &e)),
         _ => Ok(()),
     }

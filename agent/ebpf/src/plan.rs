@@ -1,5 +1,6 @@
 //! What a pod's namespace should have, what it has, and the difference.
 
+use crate::hook::{Detached, Direction, Held, Hook};
 use crate::inpod::{Role, Traits};
 use crate::switches::{Routes, Switch, routing};
 use std::collections::BTreeMap;
@@ -7,30 +8,6 @@ use std::fmt;
 use weir_ambient::Redirect;
 use weir_netlink::route::{AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route};
 use weir_netlink::{Error, Result};
-
-/// A direction at an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Direction {
-    Ingress,
-    Egress,
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ingress => "ingress",
-            Self::Egress => "egress",
-        })
-    }
-}
-
-/// Where a program is attached: the index of the interface, and the direction.
-pub(crate) type Hook = (u32, Direction);
-
-/// The name of a pin: `egress_2`.
-pub(crate) fn pin_name((index, direction): Hook) -> String {
-    format!("{direction}_{index}")
-}
 
 /// An interface of the namespace.
 #[derive(Clone, Debug)]
@@ -40,15 +17,6 @@ pub(crate) struct Interface {
     pub(crate) is_up: bool,
     /// Frames have an Ethernet header, as on `lo`.
     pub(crate) is_ethernet: bool,
-}
-
-/// A program of weir at a hook.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    /// The name of the program; it has a digest of the instructions.
-    pub(crate) program: String,
-    /// It is attached there, and not only pinned.
-    pub(crate) is_attached: bool,
 }
 
 /// What was read from the namespace and from the pins.
@@ -79,8 +47,8 @@ pub enum Change {
     Attach(Attachment),
     /// The program of a link is replaced, in one step.
     Replace(Attachment),
-    /// A link of weir is removed: interface, hook, the program's name.
-    Detach(String, u32, &'static str, String),
+    /// A program of weir is detached: interface, and its name.
+    Detach(String, Detached, String),
     /// Pins that a version of weir with another layout left behind are removed.
     RemoveOtherLayout,
 }
@@ -108,7 +76,7 @@ impl fmt::Display for Change {
             Self::DeleteRule(r) => write!(f, "delete rule {} {}", r.family, r.words(number)),
             Self::Attach(a) => write!(f, "attach {a}"),
             Self::Replace(a) => write!(f, "replace by {a}"),
-            Self::Detach(interface, _, direction, program) => {
+            Self::Detach(interface, Detached((_, direction)), program) => {
                 write!(f, "detach {program} at {direction} of {interface}")
             }
             Self::RemoveOtherLayout => f.write_str("remove pins of another version of weir"),
@@ -301,16 +269,13 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>
     Ok(changes)
 }
 
-/// The removal of one link.
-pub(crate) fn detach(observed: &Observed, (index, direction): Hook, held: &Held) -> Change {
+/// The removal of one program.
+pub(crate) fn detach(observed: &Observed, hook: Hook, held: &Held) -> Change {
+    let index = hook.0;
     let interface = observed.interfaces.iter().find(|i| i.index == index);
     let name = interface.map_or_else(
         || format!("interface {index}, which is gone"),
         |i| i.name.clone(),
     );
-    let direction = match direction {
-        Direction::Ingress => "ingress",
-        Direction::Egress => "egress",
-    };
-    Change::Detach(name, index, direction, held.program.clone())
+    Change::Detach(name, Detached(hook), held.program.clone())
 }

@@ -1,21 +1,20 @@
 //! A pod's namespace: plan, apply, compare, remove.
 
-use crate::attach::{attach, held, is_listed, load, program_name, replace};
 use crate::failed;
+use crate::hook::{Detached, Held, Hook, Hooks, Way};
 use crate::inpod::Role;
+use crate::load::{load, program_name};
 use crate::maps::{self, Maps};
 use crate::pins::{self, Bpffs};
-use crate::plan::{
-    Change, Desired, Direction, Held, Hook, Interface, Observed, detach, pin_name, plan,
-};
+use crate::plan::{Change, Desired, Interface, Observed, detach, plan};
 use crate::switches::{self, Routes, Switch};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_ambient::Redirect;
 use weir_bpf::Program;
 use weir_cni::redirection::refuse_host;
-use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
+use weir_netlink::route::Routing;
 use weir_netlink::{Error, Netns, Result};
 
 /// The namespace of a pod, and the folder of its pins.
@@ -65,10 +64,14 @@ impl<'a> Pod<'a> {
         let desired = Desired::of(redirect, program_name)?;
         let _lock = self.bpffs.lock()?;
         self.netns.run(|| {
-            if pins::is_of_a_deleted_namespace(&self.folder)? {
+            let mut observed = self.observe()?;
+            let held = &observed.held;
+            if !held.is_empty() && held.values().all(|held| !held.is_attached) {
+                // Of a namespace that is gone, and had the same inode.
                 pins::delete(&self.folder)?;
+                observed = self.observe()?;
             }
-            let changes = plan(&desired, &self.observe()?)?;
+            let changes = plan(&desired, &observed)?;
             if changes.is_empty() {
                 return Ok(changes);
             }
@@ -76,8 +79,9 @@ impl<'a> Pod<'a> {
             let done = self.write(&desired, &changes, &mut attached);
             let done = done.and_then(|()| self.compare(&desired));
             if done.is_err() {
-                for path in attached {
-                    let _ = pins::unpin(&path);
+                let routing = Routing::open()?;
+                for hook in attached {
+                    let _ = self.hooks(&self.folder, &routing).detach(hook);
                 }
             }
             done.map(|()| changes)
@@ -118,7 +122,7 @@ impl<'a> Pod<'a> {
             let routing = Routing::open()?;
             let mut failure = Ok(());
             for folder in self.bpffs.other_layouts(self.netns)? {
-                failure = failure.and(pins::delete(&folder));
+                failure = failure.and(self.hooks(&folder, &routing).delete());
             }
             for change in &changes {
                 failure = failure.and(match change {
@@ -129,7 +133,7 @@ impl<'a> Pod<'a> {
                 });
             }
             // Last: it knows how the switches were.
-            failure.and(pins::delete(&self.folder))?;
+            failure.and(self.hooks(&self.folder, &routing).delete())?;
             Ok(changes)
         })?
     }
@@ -168,6 +172,11 @@ impl<'a> Pod<'a> {
     }
 
     /// In the namespace.
+    fn hooks<'b>(&self, folder: &'b Path, routing: &'b Routing) -> Hooks<'b> {
+        Hooks::of(self.bpffs, folder, routing)
+    }
+
+    /// In the namespace.
     fn observe(&self) -> Result<Observed> {
         let routing = Routing::open()?;
         let interfaces = routing.links()?.into_iter().map(|link| Interface {
@@ -179,9 +188,9 @@ impl<'a> Pod<'a> {
         let interfaces: Vec<Interface> = interfaces.collect();
         let switches = Switch::ALL.map(|switch| switch.is_on().map(|on| (switch, on)));
         Ok(Observed {
-            held: held(&self.folder, |index| {
-                interfaces.iter().any(|i| i.index == index)
-            })?,
+            held: self
+                .hooks(&self.folder, &routing)
+                .held(|index| interfaces.iter().any(|i| i.index == index))?,
             interfaces,
             routes: Routes::read(&routing)?,
             switches: switches.into_iter().collect::<Result<_>>()?,
@@ -189,19 +198,22 @@ impl<'a> Pod<'a> {
         })
     }
 
-    fn write(
-        &self,
-        desired: &Desired,
-        changes: &[Change],
-        attached: &mut Vec<PathBuf>,
-    ) -> Result<()> {
-        // The kernel is asked before anything is changed.
-        is_listed((LOOPBACK_IFINDEX, Direction::Ingress), 0)?;
+    fn write(&self, desired: &Desired, changes: &[Change], attached: &mut Vec<Hook>) -> Result<()> {
+        let routing = Routing::open()?;
+        let hooks = self.hooks(&self.folder, &routing);
+        if hooks.way()? == Way::Clsact {
+            let reason = "the kernel has no tcx links (6.6), and without them it does not give packets to listeners with \
+                          SO_REUSEPORT either, as those of ztunnel in a pod are; use netfilter (--engine auto)";
+            return Err(Error::unsupported(
+                "attach",
+                "the programs of a pod",
+                reason,
+            ));
+        }
         let folder = self.folder.display().to_string();
         std::fs::create_dir_all(&self.folder).map_err(|e| failed("create", &folder, &e))?;
         let maps = Maps::pinned(&self.folder, desired.traits.dns)?;
         switches::remember(&maps.before)?;
-        let routing = Routing::open()?;
         let mut programs: BTreeMap<Role, Program> = BTreeMap::new();
         for change in changes {
             match change {
@@ -209,26 +221,23 @@ impl<'a> Pod<'a> {
                 Change::AddRoute(route) => drop(routing.add_route(route)?),
                 Change::AddRule(rule) => drop(routing.add_rule(rule)?),
                 Change::Attach(a) | Change::Replace(a) => {
-                    let path = self.folder.join(pin_name(a.hook));
                     let program = match programs.entry(a.role) {
                         Entry::Occupied(loaded) => loaded.into_mut(),
                         Entry::Vacant(place) => place.insert(load(a, desired, &maps)?),
                     };
+                    let object = a.to_string();
                     match change {
-                        Change::Replace(_) => replace(&path, program)?,
+                        Change::Replace(_) => hooks.replace(&object, a.hook, program)?,
                         _ => {
-                            pins::unpin(&path)?;
-                            attach(&a.to_string(), a.hook, program, &path)?;
-                            attached.push(path);
+                            hooks.attach(&object, a.hook, program)?;
+                            attached.push(a.hook);
                         }
                     }
                 }
-                Change::Detach(_, index, direction, _) => {
-                    pins::unpin(&self.folder.join(format!("{direction}_{index}")))?;
-                }
+                Change::Detach(_, Detached(hook), _) => hooks.detach(*hook)?,
                 Change::RemoveOtherLayout => {
                     for folder in self.bpffs.other_layouts(self.netns)? {
-                        pins::delete(&folder)?;
+                        self.hooks(&folder, &routing).delete()?;
                     }
                 }
                 Change::DeleteRoute(_) | Change::DeleteRule(_) => {}

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use weir_bpf::{
-    BPF_NETKIT_PEER, BPF_NETKIT_PRIMARY, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Map, Program,
+    BPF_NETKIT_PEER, BPF_NETKIT_PRIMARY, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Map, Pinned, Program,
+    open_pin,
 };
 use weir_netlink::route::{FilterKind, Link, LinkKind, Routing, TcHandle};
 use weir_netlink::{Netns, Result};
@@ -37,7 +38,7 @@ pub struct Attached {
     pub tag: String,
     /// The id of the link; `None` for a filter, and for what was attached without a link.
     pub link: Option<u32>,
-    /// The pin of the link in the folder of weir: it is weir's.
+    /// The pin of the link, or of a filter's program, in the folder of weir: it is weir's.
     pub pin: Option<PathBuf>,
     /// Its maps: names and forms.
     pub maps: Vec<String>,
@@ -112,24 +113,45 @@ pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
         let mut found = Vec::new();
         for link in routing.links()? {
             found.extend(links_of(&link, &pins)?);
-            found.extend(filters_of(&routing, &link)?);
+            found.extend(filters_of(&routing, &link, &pins)?);
         }
         Ok(found)
     })??;
     Ok(Shown { programs, counters })
 }
 
-/// Pins of links, by the id of the link.
-fn pinned(folder: &Path) -> Result<BTreeMap<u32, PathBuf>> {
-    let id = |(path, link): (PathBuf, weir_bpf::Link)| {
-        let info = link.info();
-        let info = info.map_err(|e| failed("read", &path.display().to_string(), &e))?;
-        Ok((info.id, path))
-    };
-    pins::links(folder)?.into_iter().map(id).collect()
+/// Pins in the folder of weir.
+#[derive(Default)]
+struct Pins {
+    /// By the id of the link.
+    links: BTreeMap<u32, PathBuf>,
+    /// By the id of the program.
+    programs: BTreeMap<u32, PathBuf>,
 }
 
-fn links_of(link: &Link, pins: &BTreeMap<u32, PathBuf>) -> Result<Vec<Attached>> {
+fn pinned(folder: &Path) -> Result<Pins> {
+    let mut pins = Pins::default();
+    for path in pins::entries(folder)? {
+        let read = |e: &std::io::Error| failed("read", &path.display().to_string(), e);
+        match open_pin(&path) {
+            Ok(Pinned::Link(link)) => {
+                pins.links
+                    .insert(link.info().map_err(|e| read(&e))?.id, path);
+            }
+            Ok(Pinned::Program(program)) => {
+                let id = program.info().map_err(|e| read(&e))?.id;
+                pins.programs.insert(id, path);
+            }
+            Ok(Pinned::Map(_)) => {}
+            // Unpinned since it was listed; or the folder that tells of a qdisc.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound || path.is_dir() => {}
+            Err(e) => return Err(read(&e)),
+        }
+    }
+    Ok(pins)
+}
+
+fn links_of(link: &Link, pins: &Pins) -> Result<Vec<Attached>> {
     let mut hooks = vec![
         ("tcx ingress", BPF_TCX_INGRESS),
         ("tcx egress", BPF_TCX_EGRESS),
@@ -156,7 +178,7 @@ fn links_of(link: &Link, pins: &BTreeMap<u32, PathBuf>) -> Result<Vec<Attached>>
         };
         for one in list {
             let link_id = (one.link != 0).then_some(one.link);
-            let pin = link_id.and_then(|id| pins.get(&id).cloned());
+            let pin = link_id.and_then(|id| pins.links.get(&id).cloned());
             found.extend(describe(
                 &link.name,
                 hook.to_owned(),
@@ -169,7 +191,7 @@ fn links_of(link: &Link, pins: &BTreeMap<u32, PathBuf>) -> Result<Vec<Attached>>
     Ok(found)
 }
 
-fn filters_of(routing: &Routing, link: &Link) -> Result<Vec<Attached>> {
+fn filters_of(routing: &Routing, link: &Link, pins: &Pins) -> Result<Vec<Attached>> {
     let mut found = Vec::new();
     for (hook, parent) in [("ingress", TcHandle::INGRESS), ("egress", TcHandle::EGRESS)] {
         for filter in routing.filters(link.index, parent)? {
@@ -181,7 +203,8 @@ fn filters_of(routing: &Routing, link: &Link) -> Result<Vec<Attached>> {
                 "clsact {hook} pref {} handle {:#x}",
                 filter.priority, filter.handle
             );
-            found.extend(describe(&link.name, hook, id, None, None)?);
+            let pin = pins.programs.get(&id).cloned();
+            found.extend(describe(&link.name, hook, id, None, pin)?);
         }
     }
     Ok(found)

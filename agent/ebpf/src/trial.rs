@@ -1,9 +1,9 @@
 //! Whether this kernel accepts the programs, without attaching anything.
 
 use crate::asm::Code;
-use crate::attach::mistake;
 use crate::failed;
 use crate::inpod::{Role, Traits, assemble};
+use crate::load::mistake;
 use crate::maps::Maps;
 use crate::node::{self, NodeRole};
 use std::net::{Ipv4Addr, Ipv6Addr};

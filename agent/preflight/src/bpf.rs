@@ -77,7 +77,7 @@ pub const ROWS: &[Row<Trial>] = &[
     row("map sockmap", Trial::Map(15, 4, 4, 1, 0), "bpf_syscall", "4.14", NF),
     row("map ringbuf", Trial::Map(27, 0, 0, 4096, 0), "bpf_syscall", "5.8", "counters without events"),
     row("programs of weir", Trial::Programs, "bpf_syscall bpf_inet", "5.10", NF),
-    row("attach cls_bpf", Trial::Filter, "sch_ingress cls_bpf", "4.4", "tcx"),
+    row("attach cls_bpf", Trial::Filter, "sch_ingress cls_bpf", "4.5", "tcx"),
     row("attach tcx", Trial::Tcx, "tcx", "6.6", NF),
     row("attach sk_lookup", Trial::SkLookup, "bpf_syscall bpf_inet", "5.9", NF),
 ];

@@ -50,7 +50,8 @@ impl Programs {
             return Ok(());
         }
         *swept = Some(Instant::now());
-        self.bpffs.sweep().map(drop).map_err(text)
+        let living = || Processes::of_node().namespaces();
+        self.bpffs.sweep(living).map(drop).map_err(text)
     }
 }
 

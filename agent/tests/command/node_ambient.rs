@@ -90,10 +90,6 @@ fn programs_instead_of_rules() {
 
     let config = TempFile::new(r#"{"host_addresses": ["192.0.2.7"]}"#);
     let plan = run("plan", &config, &["--engine", "ebpf"]);
-    if plan.stderr.contains("tcx") {
-        weir_testing::lacks::skip("attach tcx", "6.6", plan.stderr);
-        return;
-    }
     assert_eq!(plan.code, 0, "{plan:?}");
     let line = "node: except address 192.0.2.7 of the node";
     assert!(plan.stdout.contains(line), "{plan:?}");

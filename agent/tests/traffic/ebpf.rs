@@ -364,7 +364,7 @@ fn pins_of_another_form_are_named_and_nothing_is_changed() {
     // A namespace that is gone leaves pins, which are swept.
     redirect(&mounted, netns, &wanted(false, &json!({})));
     drop(lab);
-    until("swept", || bpffs.sweep().expect("swept") == 1);
+    until("swept", || bpffs.sweep(|| None).expect("swept") == 1);
     assert!(!folder.exists());
 }
 

@@ -6,9 +6,36 @@ use std::path::Path;
 
 /// Every mount of this file system is a new, empty one. When the value is dropped, also by a test that fails, it is unmounted, and
 /// everything that only its pins kept alive is detached.
-pub struct BpfFs(TempDir);
+pub struct BpfFs {
+    folder: TempDir,
+    filters: bool,
+}
 
 impl BpfFs {
+    /// One for each way of attaching programs to interfaces that this kernel has: tcx links (6.6), and filters of a clsact
+    /// qdisc. `has_links` asks the kernel. None, with the reason printed, where this user may not mount one.
+    pub fn each(has_links: impl Fn() -> bool) -> impl Iterator<Item = Self> {
+        [false, true].into_iter().filter_map(move |filters| {
+            let mounted = Self::mount()?;
+            if !filters && !has_links() {
+                println!("not by tcx links, which this kernel lacks");
+                return None;
+            }
+            Some(mounted.with(filters))
+        })
+    }
+
+    fn with(mut self, filters: bool) -> Self {
+        self.filters = filters;
+        self
+    }
+
+    /// Programs are to be attached as filters.
+    #[must_use]
+    pub fn by_filters(&self) -> bool {
+        self.filters
+    }
+
     /// `None`, with the reason printed, where this user may not mount one.
     #[must_use]
     pub fn mount() -> Option<Self> {
@@ -25,7 +52,10 @@ impl BpfFs {
             None::<&str>,
         );
         match done {
-            Ok(()) => Some(Self(folder)),
+            Ok(()) => Some(Self {
+                folder,
+                filters: false,
+            }),
             Err(nix::errno::Errno::EPERM) => {
                 println!("skipped: mounting a bpf file system is not permitted");
                 None
@@ -40,12 +70,12 @@ impl BpfFs {
 
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.0.path()
+        self.folder.path()
     }
 }
 
 impl Drop for BpfFs {
     fn drop(&mut self) {
-        let _ = umount2(self.0.path(), MntFlags::MNT_DETACH);
+        let _ = umount2(self.folder.path(), MntFlags::MNT_DETACH);
     }
 }

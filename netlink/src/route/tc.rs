@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::Routing;
 use super::chosen::{Chosen, chosen};
+use super::exchange::IN_PLACE;
 use super::number::{
     RTM_DELQDISC, RTM_DELTFILTER, RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWQDISC, RTM_NEWTFILTER,
 };
@@ -299,6 +300,17 @@ impl Routing {
     /// type.
     pub fn add_filter(&self, filter: &Filter) -> Result<bool> {
         self.add(RTM_NEWTFILTER, filter.about("add")?, &filter.to_string())
+    }
+
+    /// `tc filter replace`: added, or in the place of the filter with this priority and handle, between two packets.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Routing::add_filter`].
+    pub fn replace_filter(&self, filter: &Filter) -> Result<()> {
+        let (kind, flags) = (RTM_NEWTFILTER, IN_PLACE);
+        let about = filter.about("replace")?;
+        self.change((kind, flags), about, "replace", &filter.to_string())
     }
 
     /// `tc filter delete`: the filter with this priority and handle, with handle 0 all of the priority. False when

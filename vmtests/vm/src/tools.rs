@@ -26,6 +26,7 @@ pub const TOOLS: &[&str] = &[
     "ip6tables-restore",
     "ipset",
     "tc",
+    "ethtool",
     "unshare",
     "nsenter",
     "prlimit",

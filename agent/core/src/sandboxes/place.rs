@@ -174,6 +174,17 @@ impl Processes {
         Ok(scan)
     }
 
+    /// The inodes of all network namespaces of the node that a process lives in or that have a name. `None`: a process may not
+    /// be looked at, so that they cannot be told.
+    pub fn namespaces(&self) -> Option<BTreeSet<u64>> {
+        let scan = self.scan().ok().filter(|scan| scan.hidden.is_empty())?;
+        let lived_in = scan.seen.into_iter().chain(self.host()).map(|id| id.ino);
+        let names = fs::read_dir(self.root_of_node().join("run/netns"));
+        let named = names.into_iter().flatten().flatten();
+        let named = named.filter_map(|name| Some(fs::metadata(name.path()).ok()?.ino()));
+        Some(lived_in.chain(named).collect())
+    }
+
     /// The namespace of a pod.
     ///
     /// # Errors

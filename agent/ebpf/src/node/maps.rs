@@ -3,7 +3,7 @@
 use crate::failed;
 use crate::inpod::COUNTERS;
 use crate::maps::{COUNTS_MAP, create, open_or_create};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use weir_bpf::{
@@ -187,6 +187,19 @@ fn open(folder: &Path, spec: &MapSpec<'_>) -> Result<Option<Map>> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(failed("open", &path.display().to_string(), &e)),
     }
+}
+
+/// The ids of the pinned maps that programs use.
+pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
+    let mut ids = BTreeSet::new();
+    for spec in [&PODS_MAP, &NODE_COUNTS, &NODE_MAP, &PROXY_MAP] {
+        if let Some(map) = open(folder, spec)? {
+            let info = map.info();
+            let info = info.map_err(|e| failed("read", &format!("map {}", spec.name), &e))?;
+            ids.insert(info.id);
+        }
+    }
+    Ok(ids)
 }
 
 /// Bounded by what the map has room for: another writer may add while it is read.

@@ -1,5 +1,5 @@
 //! Redirection at the node: what enrolled pods send and receive goes to the one proxy of the node, without tunnels, rules of
-//! netfilter and routes in the node's namespace. Needs tcx links (6.6).
+//! netfilter and routes in the node's namespace.
 //!
 //! ```text
 //! pod eth0 -- host end [ingress: FromPod] --redirect_peer--> proxy eth0 [ingress: Proxy] --sk_assign--> ztunnel 15001
@@ -17,6 +17,7 @@
 mod maps;
 mod plan;
 mod programs;
+mod space;
 #[cfg(test)]
 mod tests;
 
@@ -24,26 +25,16 @@ pub(crate) use maps::counters;
 pub use plan::{Change, Proxy, Wanted};
 pub use programs::{NodeRole, assemble};
 
-use crate::attach::{attach, held, is_listed, load_code, mistake, name_of, replace};
-use crate::failed;
-use crate::pins::{self, Bpffs};
-use crate::plan::{Direction, pin_name};
+use crate::load::{mistake, name_of};
+use crate::pins::Bpffs;
 use maps::{Maps, Which};
-use plan::{Detached, Names, Observed};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use weir_bpf::Program;
-use weir_cni::sysctl;
-use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
+use plan::Names;
+use space::{Programs, Space};
 use weir_netlink::{Error, Netns, Result};
 
 /// The node's namespace, and the folder of its pins.
 #[derive(Debug)]
-pub struct Node<'a> {
-    host: &'a Netns,
-    bpffs: &'a Bpffs,
-    folder: PathBuf,
-}
+pub struct Node<'a>(Space<'a>);
 
 /// What differs.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -75,49 +66,6 @@ fn names(wanted: &Wanted) -> Result<Names> {
     NodeRole::ALL.into_iter().map(named).collect()
 }
 
-/// A number of a sysctl; `None` where this kernel or namespace does not have it.
-fn read_number(key: &str) -> Result<Option<u32>> {
-    match sysctl::read(key) {
-        Ok(text) => Ok(text.parse().ok()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::io("read", format!("sysctl net/{key}"), &e)),
-    }
-}
-
-fn write_number(key: &str, value: u32) -> Result<()> {
-    sysctl::write(key, &value.to_string()).map_err(|e| {
-        let object = format!("sysctl net/{key}");
-        match e.kind() {
-            std::io::ErrorKind::ReadOnlyFilesystem => {
-                Error::refused("write", object, sysctl::describe(&e))
-            }
-            _ => Error::io("write", object, &e),
-        }
-    })
-}
-
-/// In the namespace whose pins are in the folder.
-fn observe(folder: &Path, keys: impl IntoIterator<Item = String>) -> Result<Observed> {
-    let routing = Routing::open()?;
-    let links = routing.links()?.into_iter();
-    let links: BTreeMap<u32, String> = links.map(|link| (link.index, link.name)).collect();
-    let mut sysctls = BTreeMap::new();
-    for key in keys {
-        if let Some(value) = read_number(&key)? {
-            sysctls.insert(key, value);
-        }
-    }
-    let (routes, rules) = plan::read_routing(&routing)?;
-    Ok(Observed {
-        held: held(folder, |index| links.contains_key(&index))?,
-        links,
-        contents: maps::contents(folder)?,
-        sysctls,
-        routes,
-        rules,
-    })
-}
-
 fn keys_of_host(wanted: &Wanted) -> Vec<String> {
     let device = wanted.proxy.iter().map(|proxy| proxy.device.as_str());
     device.chain(["all"]).map(plan::rp_filter).collect()
@@ -127,11 +75,7 @@ impl<'a> Node<'a> {
     /// The node with this namespace.
     #[must_use]
     pub fn of(host: &'a Netns, bpffs: &'a Bpffs) -> Self {
-        Self {
-            folder: bpffs.folder(host),
-            host,
-            bpffs,
-        }
+        Self(Space::of(host, bpffs))
     }
 
     /// How the node differs from what is wanted. Nothing is changed.
@@ -140,21 +84,18 @@ impl<'a> Node<'a> {
     /// A namespace cannot be read, or a link is gone.
     pub fn compare(&self, wanted: &Wanted) -> Result<Changes> {
         let names = names(wanted)?;
+        let maps = &self.0.folder;
         let proxy = match &wanted.proxy {
             Some(proxy) => {
                 let netns = Netns::open(&proxy.netns)?;
-                let folder = self.bpffs.folder(&netns);
-                netns.run(|| {
-                    let observed = observe(&folder, plan::forwarding(&proxy.interface))?;
-                    plan::plan_proxy(proxy, wanted.has_ipv6, &names, &observed)
-                })??
+                let space = Space::of(&netns, self.0.bpffs);
+                let observed = space.observe(maps, plan::forwarding(&proxy.interface))?;
+                plan::plan_proxy(proxy, wanted.has_ipv6, &names, &observed)?
             }
             None => Vec::new(),
         };
-        let host = self.host.run(|| {
-            let observed = observe(&self.folder, keys_of_host(wanted))?;
-            plan::plan_host(wanted, &names, &observed)
-        })??;
+        let observed = self.0.observe(maps, keys_of_host(wanted))?;
+        let host = plan::plan_host(wanted, &names, &observed)?;
         Ok(Changes { host, proxy })
     }
 
@@ -164,14 +105,24 @@ impl<'a> Node<'a> {
     /// # Errors
     /// The kernel refuses a part, or something else is there when it is read back.
     pub fn apply(&self, wanted: &Wanted) -> Result<Changes> {
-        let _lock = self.bpffs.lock()?;
+        let _lock = self.0.bpffs.lock()?;
         let changes = self.compare(wanted)?;
         if changes.is_empty() {
             return Ok(changes);
         }
-        let mut attached = Vec::new();
-        let done = self.write(wanted, &changes, &mut attached);
-        let done = done.and_then(|()| {
+        self.0.prepare()?;
+        let maps = Maps::pinned(&self.0.folder)?;
+        let mut programs = Programs::new(maps, wanted.has_ipv6);
+        let netns = wanted.proxy.as_ref().map(|proxy| Netns::open(&proxy.netns));
+        let netns = netns.transpose()?;
+        let proxy = netns.as_ref().map(|n| Space::of(n, self.0.bpffs));
+        let (mut at_proxy, mut at_host) = (Vec::new(), Vec::new());
+        let mut write = || {
+            if let Some(proxy) = &proxy {
+                proxy.prepare()?;
+                proxy.write(&changes.proxy, &mut programs, &mut at_proxy)?;
+            }
+            self.0.write(&changes.host, &mut programs, &mut at_host)?;
             let left = self.compare(wanted)?;
             match left.proxy.first().or(left.host.first()) {
                 None => Ok(()),
@@ -180,35 +131,16 @@ impl<'a> Node<'a> {
                     Err(Error::refused("verify", "the redirection by eBPF", reason))
                 }
             }
-        });
+        };
+        let done = write();
         if done.is_err() {
             // Those of pods first, so that nothing is redirected to where nothing is.
-            for path in attached.iter().rev() {
-                let _ = pins::unpin(path);
+            let _ = self.0.detach(&at_host);
+            if let Some(proxy) = &proxy {
+                let _ = proxy.detach(&at_proxy);
             }
         }
         done.map(|()| changes)
-    }
-
-    fn write(&self, wanted: &Wanted, changes: &Changes, attached: &mut Vec<PathBuf>) -> Result<()> {
-        // The kernel is asked before anything is changed.
-        let supported = || is_listed((LOOPBACK_IFINDEX, Direction::Ingress), 0);
-        self.host.run(supported)??;
-        create(&self.folder)?;
-        let mut writer = Writer {
-            maps: Maps::pinned(&self.folder)?,
-            dual: wanted.has_ipv6,
-            programs: BTreeMap::new(),
-            attached,
-        };
-        if let Some(proxy) = &wanted.proxy {
-            let netns = Netns::open(&proxy.netns)?;
-            let folder = self.bpffs.folder(&netns);
-            create(&folder)?;
-            netns.run(|| writer.write(&folder, &changes.proxy))??;
-        }
-        self.host
-            .run(|| writer.write(&self.folder, &changes.host))?
     }
 
     /// What [`Node::remove`] would change in the node's namespace.
@@ -216,7 +148,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// It cannot be read.
     pub fn plan_removal(&self) -> Result<Vec<Change>> {
-        self.host.run(|| removal(&self.folder, false))?
+        self.0.removal(false)
     }
 
     /// Detaches the programs of weir from the node and from these namespaces of proxies, deletes the routing there, and puts
@@ -225,13 +157,12 @@ impl<'a> Node<'a> {
     /// # Errors
     /// The first failure; the rest was attempted.
     pub fn remove(&self, proxies: &[Netns]) -> Result<Vec<Change>> {
-        let _lock = self.bpffs.lock()?;
+        let _lock = self.0.bpffs.lock()?;
         let forgotten = self.forget();
-        let done = self.host.run(|| remove_here(&self.folder, false))?;
+        let done = self.0.remove(false);
         let mut done = forgotten.and(done);
         for netns in proxies {
-            let folder = self.bpffs.folder(netns);
-            let removed = netns.run(|| remove_here(&folder, true))?;
+            let removed = Space::of(netns, self.0.bpffs).remove(true);
             done = match (done, removed) {
                 (Ok(mut all), Ok(more)) => {
                     all.extend(more);
@@ -246,11 +177,12 @@ impl<'a> Node<'a> {
 
     /// Forgets the pods: a program in the namespace of a proxy that is not known here lets everything pass then.
     fn forget(&self) -> Result<()> {
-        if !self.folder.is_dir() {
+        let folder = &self.0.folder;
+        if !folder.is_dir() {
             return Ok(());
         }
-        let maps = Maps::pinned(&self.folder)?;
-        let pods = maps::contents(&self.folder)?.pods;
+        let maps = Maps::pinned(folder)?;
+        let pods = maps::contents(folder)?.pods;
         pods.into_keys()
             .try_for_each(|address| maps.delete(Which::Pods, address))
     }
@@ -258,156 +190,13 @@ impl<'a> Node<'a> {
     /// Something is pinned for this node.
     #[must_use]
     pub fn is_present(&self) -> bool {
-        self.folder.is_dir()
+        let others = self.0.bpffs.other_layouts(self.0.netns);
+        self.0.folder.is_dir() || others.is_ok_and(|others| !others.is_empty())
     }
 
     /// The counters of its programs; `None` if it has none.
     #[must_use]
     pub fn counters(&self) -> Option<Vec<(&'static str, u64)>> {
-        maps::counters(&self.folder)
-    }
-}
-
-fn create(folder: &Path) -> Result<()> {
-    let object = folder.display().to_string();
-    std::fs::create_dir_all(folder).map_err(|e| failed("create", &object, &e))
-}
-
-/// Keys of what was changed: an index of a link for its `rp_filter`, or below those of proxies.
-const FORWARDING: [u32; 2] = [u32::MAX, u32::MAX - 1];
-
-/// The sysctl of a key in `weir_sysctls`, in this namespace.
-fn sysctl_of(key: u32, observed: &Observed, interface: Option<&str>) -> Option<(String, u32)> {
-    match FORWARDING.iter().position(|k| *k == key) {
-        Some(place) => {
-            let name = plan::forwarding(interface?).into_iter().nth(place)?;
-            Some((name, 0))
-        }
-        None => Some((plan::rp_filter(observed.links.get(&key)?), plan::LOOSE)),
-    }
-}
-
-/// What would be removed from the namespace of this thread.
-fn removal(folder: &Path, is_proxy: bool) -> Result<Vec<Change>> {
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let observed = observe(folder, [])?;
-    let mut changes: Vec<Change> = observed
-        .held
-        .iter()
-        .map(|(hook, held)| observed.detach(*hook, held))
-        .collect();
-    let interface = observed.held.keys().next();
-    let interface = interface.and_then(|(index, _)| observed.links.get(index));
-    for (key, value) in maps::before(folder)? {
-        let Some((name, ours)) = sysctl_of(key, &observed, interface.map(String::as_str)) else {
-            continue;
-        };
-        // What another writer set since stays.
-        if read_number(&name)? == Some(ours) && value != ours {
-            changes.push(Change::Sysctl(name, value));
-        }
-    }
-    if is_proxy {
-        let own = plan::routing(true);
-        let rules = observed.rules.iter();
-        let rules = rules.filter(|r| own.iter().any(|(_, rule)| rule.same_effect(r)));
-        changes.extend(rules.cloned().map(Change::DeleteRule));
-        let routes = observed.routes.iter();
-        let routes = routes.filter(|r| own.iter().any(|(route, _)| route.same_effect(r)));
-        changes.extend(routes.cloned().map(Change::DeleteRoute));
-    }
-    Ok(changes)
-}
-
-fn remove_here(folder: &Path, is_proxy: bool) -> Result<Vec<Change>> {
-    let changes = removal(folder, is_proxy)?;
-    let routing = Routing::open()?;
-    let mut failure = Ok(());
-    for change in &changes {
-        failure = failure.and(match change {
-            Change::Detach(_, Detached(hook), _) => pins::unpin(&folder.join(pin_name(*hook))),
-            Change::DeleteRule(rule) => routing.del_rule(rule).map(drop),
-            Change::DeleteRoute(route) => routing.del_route(route).map(drop),
-            Change::Sysctl(key, value) => write_number(key, *value),
-            _ => Ok(()),
-        });
-    }
-    // Last: it knows how the sysctls were.
-    failure.and(pins::delete(folder))?;
-    Ok(changes)
-}
-
-/// Writes changes in the namespace of the thread; every program is loaded once.
-struct Writer<'a> {
-    maps: Maps,
-    dual: bool,
-    programs: BTreeMap<NodeRole, Program>,
-    attached: &'a mut Vec<PathBuf>,
-}
-
-impl Writer<'_> {
-    fn write(&mut self, folder: &Path, changes: &[Change]) -> Result<()> {
-        let routing = Routing::open()?;
-        for change in changes {
-            match change {
-                Change::Sysctl(key, value) => {
-                    remember(folder, &routing, key)?;
-                    write_number(key, *value)?;
-                }
-                Change::AddRoute(route) => drop(routing.add_route(route)?),
-                Change::AddRule(rule) => drop(routing.add_rule(rule)?),
-                Change::DeleteRoute(route) => drop(routing.del_route(route)?),
-                Change::DeleteRule(rule) => drop(routing.del_rule(rule)?),
-                Change::Pod(address, _, index) => self.maps.put(Which::Pods, *address, *index)?,
-                Change::NoPod(address) => self.maps.delete(Which::Pods, *address)?,
-                Change::Address(address) => self.maps.put(Which::Node, *address, 1)?,
-                Change::NoAddress(address) => self.maps.delete(Which::Node, *address)?,
-                Change::Proxy(_, index) => self.maps.set_proxy(*index)?,
-                Change::NoProxy => self.maps.set_proxy(0)?,
-                Change::Attach(a) => {
-                    let path = folder.join(pin_name(a.hook));
-                    pins::unpin(&path)?;
-                    let object = a.to_string();
-                    attach(&object, a.hook, self.program(a.role, &a.program)?, &path)?;
-                    self.attached.push(path);
-                }
-                Change::Replace(a) => {
-                    let path = folder.join(pin_name(a.hook));
-                    replace(&path, self.program(a.role, &a.program)?)?;
-                }
-                Change::Detach(_, Detached(hook), _) => {
-                    pins::unpin(&folder.join(pin_name(*hook)))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn program(&mut self, role: NodeRole, name: &str) -> Result<&Program> {
-        use std::collections::btree_map::Entry;
-        Ok(match self.programs.entry(role) {
-            Entry::Occupied(loaded) => loaded.into_mut(),
-            Entry::Vacant(place) => {
-                let code = assemble(role, self.dual).map_err(|e| mistake(role, &e))?;
-                place.insert(load_code(&code, name, &self.maps.list())?)
-            }
-        })
-    }
-}
-
-/// Writes down what a sysctl is before it is changed.
-fn remember(folder: &Path, routing: &Routing, key: &str) -> Result<()> {
-    let mut parts = key.split('/').rev();
-    let (last, name) = (parts.next(), parts.next().unwrap_or_default());
-    let number = match last {
-        Some("rp_filter") => routing.link(name)?.index,
-        _ if key.starts_with("ipv4/") => FORWARDING[0],
-        _ => FORWARDING[1],
-    };
-    match read_number(key)? {
-        Some(value) => maps::remember(folder, number, value),
-        None => Ok(()),
+        maps::counters(&self.0.folder)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::maps::{Addresses, Contents};
 use super::programs::{NodeRole, TPROXY_MARK};
-use crate::plan::{Direction, Held, Hook};
+use crate::hook::{Detached, Direction, Held, Hook};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -75,11 +75,9 @@ pub enum Change {
     Replace(Attachment),
     /// A program of weir is detached: interface, and its name.
     Detach(String, Detached, String),
+    /// What a version of weir with another layout of its pins left behind is removed.
+    RemoveOtherLayout,
 }
-
-/// The hook that a program is detached from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Detached(pub(super) Hook);
 
 /// A program and where it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +125,7 @@ impl fmt::Display for Change {
             Self::Detach(interface, Detached((_, direction)), program) => {
                 write!(f, "detach {program} at {direction} of {interface}")
             }
+            Self::RemoveOtherLayout => f.write_str("remove pins of another version of weir"),
         }
     }
 }
@@ -140,11 +139,14 @@ pub(super) struct Observed {
     /// Names by index.
     pub(super) links: BTreeMap<u32, String>,
     pub(super) held: BTreeMap<Hook, Held>,
+    /// The ids of the node's pinned maps, which its programs and those of the proxy use.
+    pub(super) maps: BTreeSet<u32>,
     pub(super) contents: Contents,
     /// Those of [`Wanted`] that are not as they should be, and of what was changed before.
     pub(super) sysctls: BTreeMap<String, u32>,
     pub(super) routes: Vec<Route>,
     pub(super) rules: Vec<PolicyRule>,
+    pub(super) has_other_layout: bool,
 }
 
 impl Observed {
@@ -169,12 +171,20 @@ impl Observed {
         let is_wanted = |hook: &Hook| wanted.iter().any(|a| a.hook == *hook);
         let gone = self.held.iter().filter(|(hook, _)| !is_wanted(hook));
         let gone = gone.map(|(hook, held)| self.detach(*hook, held)).collect();
+        let is_current = |held: &Held, a: &Attachment| {
+            held.program == a.program && held.maps.iter().all(|id| self.maps.contains(id))
+        };
         let change = |a: Attachment| match self.held.get(&a.hook) {
-            Some(held) if held.is_attached && held.program == a.program => None,
+            Some(held) if held.is_attached && is_current(held, &a) => None,
             Some(held) if held.is_attached => Some(Change::Replace(a)),
             _ => Some(Change::Attach(a)),
         };
         (wanted.into_iter().filter_map(change).collect(), gone)
+    }
+
+    /// Last: until then both versions capture.
+    fn other_layout(&self) -> Option<Change> {
+        self.has_other_layout.then_some(Change::RemoveOtherLayout)
     }
 
     pub(super) fn detach(&self, hook: Hook, held: &Held) -> Change {
@@ -257,6 +267,7 @@ pub(super) fn plan_proxy(
     )?;
     let (new, gone) = observed.hooks(hooks);
     changes.extend(new.into_iter().chain(gone));
+    changes.extend(observed.other_layout());
     Ok(changes)
 }
 
@@ -346,5 +357,6 @@ pub(super) fn plan_host(
     changes.extend(old.copied().map(Change::NoPod));
     let old = there.node.keys().filter(is_old);
     changes.extend(old.copied().map(Change::NoAddress));
+    changes.extend(observed.other_layout());
     Ok(changes)
 }

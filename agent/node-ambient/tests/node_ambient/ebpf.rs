@@ -6,40 +6,41 @@ use crate::scene::{
 };
 use crate::{is_reached_by_udp, state, up};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use weir_cni::compile::Engine;
 use weir_ebpf::Bpffs;
 use weir_netfilter::conntrack::{Conntrack, Transport, Tuple};
 use weir_netlink::Netns;
-use weir_netlink::route::Routing;
+use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_node_ambient::Config;
 use weir_node_ambient::ebpf::{apply, compare, remove};
 use weir_testing::BpfFs;
 
-/// A node with the folder of pins; `None`, with the reason printed, where programs may not be attached.
-fn build() -> Option<(Scene, BpfFs)> {
-    let mounted = BpfFs::mount()?;
-    if let Err(e) = weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS) {
-        weir_testing::lacks::skip("attach tcx", "6.6", e);
-        return None;
+/// A node with the folder of pins, for each way of attaching programs.
+pub(crate) fn builds() -> impl Iterator<Item = (Scene, BpfFs)> {
+    let has_links = || weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok();
+    BpfFs::each(has_links).filter_map(|mounted| Some((Scene::build()?, mounted)))
+}
+
+pub(crate) fn bpffs(mounted: &BpfFs) -> Bpffs {
+    let bpffs = Bpffs::at(mounted.path()).unwrap();
+    match mounted.by_filters() {
+        true => bpffs.by_filters(),
+        false => bpffs,
     }
-    Some((Scene::build()?, mounted))
 }
 
-fn bpffs(mounted: &BpfFs) -> Bpffs {
-    Bpffs::at(mounted.path()).unwrap()
-}
-
-fn applied(scene: &Scene, mounted: &BpfFs, config: &Config) {
+pub(crate) fn applied(scene: &Scene, mounted: &BpfFs, config: &Config) {
     apply(config, &scene.node, &bpffs(mounted)).unwrap();
     let left = compare(config, &scene.node, &bpffs(mounted)).unwrap();
     assert!(left.is_empty(), "{left:?}");
 }
 
-fn web(place: u8, v6: bool) -> SocketAddr {
+pub(crate) fn web(place: u8, v6: bool) -> SocketAddr {
     SocketAddr::new(inside(place, v6), 8080)
 }
 
-fn answer(from: &Netns, to: SocketAddr) -> String {
+pub(crate) fn answer(from: &Netns, to: SocketAddr) -> String {
     ask(&mut connect(from, to).unwrap(), "x").unwrap()
 }
 
@@ -48,327 +49,348 @@ fn answer(from: &Netns, to: SocketAddr) -> String {
 // matrix: every
 #[test]
 fn check_2_addresses_are_kept_and_the_pods_connections_are_not_tracked() {
-    let Some((scene, mounted)) = build() else {
-        return;
-    };
-    let servers = Servers::start(&scene);
-    for v6 in [false, true] {
-        assert_eq!(answer(&scene.pod, web(OUTSIDE, v6)), "outside|x");
-    }
-    servers.drain();
-    applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
-    for v6 in [false, true] {
-        let pod = inside(POD, v6);
-        let to = web(OUTSIDE, v6);
-        let mut open = connect(&scene.pod, to).unwrap();
-        assert_eq!(ask(&mut open, "x").unwrap(), "outbound|outside|x");
-        let seen = |who, from, to| Seen { who, from, to };
-        assert_eq!(
-            servers.drain(),
-            [seen("outbound", pod, to), seen("outside", pod, to)]
-        );
-        let tuple = Tuple {
-            transport: Transport::Tcp,
-            source: open.local_addr().unwrap(),
-            destination: to,
-        };
-        let find = || Conntrack::open()?.find(&tuple, 0);
-        match scene.node.run(find).unwrap() {
-            Ok(tracked) => assert!(tracked.is_none(), "{tracked:?}"),
-            Err(e) => println!("not compared: {e}"),
+    for (scene, mounted) in builds() {
+        let servers = Servers::start(&scene);
+        for v6 in [false, true] {
+            assert_eq!(answer(&scene.pod, web(OUTSIDE, v6)), "outside|x");
         }
-        let (client, to) = (inside(OUTSIDE, v6), web(POD, v6));
-        assert_eq!(answer(&scene.outside, to), "inbound|pod|x");
-        assert_eq!(
-            servers.drain(),
-            [seen("inbound", client, to), seen("pod", client, to)]
-        );
-        // No process listens there in the pod: the proxy's listener is what answers.
-        let to = SocketAddr::new(pod, 15008);
-        drop(connect(&scene.outside, to).unwrap());
-        let first = servers.seen.recv_timeout(PATIENCE).unwrap();
-        assert_eq!(first, seen("hbone", client, to));
-        let last = servers.seen.recv_timeout(PATIENCE).unwrap();
-        assert_eq!(last.who, "no upstream");
+        servers.drain();
+        applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
+        for v6 in [false, true] {
+            let pod = inside(POD, v6);
+            let to = web(OUTSIDE, v6);
+            let mut open = connect(&scene.pod, to).unwrap();
+            assert_eq!(ask(&mut open, "x").unwrap(), "outbound|outside|x");
+            let seen = |who, from, to| Seen { who, from, to };
+            assert_eq!(
+                servers.drain(),
+                [seen("outbound", pod, to), seen("outside", pod, to)]
+            );
+            let tuple = Tuple {
+                transport: Transport::Tcp,
+                source: open.local_addr().unwrap(),
+                destination: to,
+            };
+            let find = || Conntrack::open()?.find(&tuple, 0);
+            match scene.node.run(find).unwrap() {
+                Ok(tracked) => assert!(tracked.is_none(), "{tracked:?}"),
+                Err(e) => println!("not compared: {e}"),
+            }
+            let (client, to) = (inside(OUTSIDE, v6), web(POD, v6));
+            assert_eq!(answer(&scene.outside, to), "inbound|pod|x");
+            assert_eq!(
+                servers.drain(),
+                [seen("inbound", client, to), seen("pod", client, to)]
+            );
+            // No process listens there in the pod: the proxy's listener is what answers.
+            let to = SocketAddr::new(pod, 15008);
+            drop(connect(&scene.outside, to).unwrap());
+            let first = servers.seen.recv_timeout(PATIENCE).unwrap();
+            assert_eq!(first, seen("hbone", client, to));
+            let last = servers.seen.recv_timeout(PATIENCE).unwrap();
+            assert_eq!(last.who, "no upstream");
+        }
+        // Without the programs it is plain text.
+        remove(&scene.node, &bpffs(&mounted), None).unwrap();
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
     }
-    // Without the programs it is plain text.
-    remove(&scene.node, &bpffs(&mounted), None).unwrap();
-    assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
 }
 
 /// Probes from every address of the node reach the pod itself, and datagrams pass both ways.
 #[test]
 fn check_9_the_node_and_datagrams_are_left_alone() {
-    let Some((scene, mounted)) = build() else {
-        return;
-    };
-    let servers = Servers::start(&scene);
-    applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
-    for v6 in [false, true] {
-        for from in [POD, OUTSIDE] {
-            let source = SocketAddr::new(address(from, v6, 1), 0);
-            let probe = || {
-                let domain = socket2::Domain::for_address(source);
-                let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).unwrap();
-                socket.bind(&source.into()).unwrap();
-                socket
-                    .connect_timeout(&web(POD, v6).into(), PATIENCE)
-                    .unwrap();
-                std::net::TcpStream::from(socket)
-            };
-            let mut stream = scene.node.run(probe).unwrap();
-            assert_eq!(ask(&mut stream, "p").unwrap(), "pod|p", "from {source}");
+    for (scene, mounted) in builds() {
+        let servers = Servers::start(&scene);
+        applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
+        for v6 in [false, true] {
+            for from in [POD, OUTSIDE] {
+                let source = SocketAddr::new(address(from, v6, 1), 0);
+                let probe = || {
+                    let domain = socket2::Domain::for_address(source);
+                    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).unwrap();
+                    socket.bind(&source.into()).unwrap();
+                    socket
+                        .connect_timeout(&web(POD, v6).into(), PATIENCE)
+                        .unwrap();
+                    std::net::TcpStream::from(socket)
+                };
+                let mut stream = scene.node.run(probe).unwrap();
+                assert_eq!(ask(&mut stream, "p").unwrap(), "pod|p", "from {source}");
+            }
+            assert!(is_reached_by_udp(&scene, v6));
         }
-        assert!(is_reached_by_udp(&scene, v6));
+        assert!(servers.drain().iter().all(|s| s.who == "pod"));
     }
-    assert!(servers.drain().iter().all(|s| s.who == "pod"));
 }
 
 /// The proxy does not listen, its link is gone, none is left: nothing leaves in plain text, and probes pass.
+// matrix: every
 #[test]
 fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
-    let Some((scene, mounted)) = build() else {
-        return;
-    };
-    let servers = Servers::start(&scene);
-    let to = web(OUTSIDE, false);
-    // No process listens in the second one, which would forward.
-    scene
-        .second
-        .run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"))
-        .unwrap()
-        .unwrap();
-    applied(&scene, &mounted, &scene.config(&[(SECOND, 1)], ""));
-    assert!(connect(&scene.pod, to).is_err());
-    assert!(connect(&scene.outside, web(POD, false)).is_err());
-    assert_eq!(servers.drain(), []);
-    // With its program detached it forwards nothing either.
-    let second = scene.config(&[(SECOND, 1)], "");
-    let listed = std::fs::read_dir(mounted.path().join("weir/v1")).unwrap();
-    let folder = listed.flatten().map(|entry| entry.path());
-    let id = scene.second.id().ino.to_string();
-    let folder = folder.into_iter().find(|path| path.ends_with(&id)).unwrap();
-    for pin in std::fs::read_dir(folder).unwrap().flatten() {
-        std::fs::remove_file(pin.path()).unwrap();
-    }
-    assert!(
-        !compare(&second, &scene.node, &bpffs(&mounted))
+    for (scene, mounted) in builds() {
+        let servers = Servers::start(&scene);
+        let to = web(OUTSIDE, false);
+        // No process listens in the second one, which would forward.
+        scene
+            .second
+            .run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"))
             .unwrap()
-            .is_empty()
-    );
-    assert!(connect(&scene.pod, to).is_err());
-    assert_eq!(servers.drain(), []);
-    applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
-    let mut open = connect(&scene.pod, to).unwrap();
-    assert_eq!(ask(&mut open, "x").unwrap(), "outbound|outside|x");
-    servers.drain();
-    let routing = Routing::open_in(&scene.node).unwrap();
-    routing
-        .delete_link(routing.link("v2").unwrap().index)
-        .unwrap();
-    assert!(ask(&mut open, "secret").is_err());
-    assert!(connect(&scene.pod, to).is_err());
-    assert_eq!(servers.drain(), []);
-    applied(&scene, &mounted, &scene.config(&[], ""));
-    assert!(connect(&scene.pod, to).is_err());
-    assert!(connect(&scene.outside, web(POD, false)).is_err());
-    for v6 in [false, true] {
-        assert_eq!(answer(&scene.node, web(POD, v6)), "pod|x");
-        assert!(is_reached_by_udp(&scene, v6));
+            .unwrap();
+        applied(&scene, &mounted, &scene.config(&[(SECOND, 1)], ""));
+        assert!(connect(&scene.pod, to).is_err());
+        assert!(connect(&scene.outside, web(POD, false)).is_err());
+        assert_eq!(servers.drain(), []);
+        // With its program detached it forwards nothing either.
+        let second = scene.config(&[(SECOND, 1)], "");
+        let id = scene.second.id().ino.to_string();
+        let folder = mounted.path().join("weir/v1").join(id);
+        let detach = || {
+            let routing = Routing::open().unwrap();
+            let index = routing.link("eth0").unwrap().index;
+            for filter in routing.filters(index, TcHandle::INGRESS).unwrap() {
+                routing.delete_filter(&filter).unwrap();
+            }
+        };
+        match mounted.by_filters() {
+            true => scene.second.run(detach).unwrap(),
+            false => {
+                for pin in std::fs::read_dir(folder).unwrap().flatten() {
+                    std::fs::remove_file(pin.path()).unwrap();
+                }
+            }
+        }
+        assert!(
+            !compare(&second, &scene.node, &bpffs(&mounted))
+                .unwrap()
+                .is_empty()
+        );
+        assert!(connect(&scene.pod, to).is_err());
+        assert_eq!(servers.drain(), []);
+        applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
+        let mut open = connect(&scene.pod, to).unwrap();
+        assert_eq!(ask(&mut open, "x").unwrap(), "outbound|outside|x");
+        servers.drain();
+        let routing = Routing::open_in(&scene.node).unwrap();
+        routing
+            .delete_link(routing.link("v2").unwrap().index)
+            .unwrap();
+        assert!(ask(&mut open, "secret").is_err());
+        assert!(connect(&scene.pod, to).is_err());
+        assert_eq!(servers.drain(), []);
+        applied(&scene, &mounted, &scene.config(&[], ""));
+        assert!(connect(&scene.pod, to).is_err());
+        assert!(connect(&scene.outside, web(POD, false)).is_err());
+        for v6 in [false, true] {
+            assert_eq!(answer(&scene.node, web(POD, v6)), "pod|x");
+            assert!(is_reached_by_udp(&scene, v6));
+        }
+        let open = scene.config(&[], r#", "without_proxy": "open""#);
+        applied(&scene, &mounted, &open);
+        assert_eq!(answer(&scene.pod, to), "outside|x");
     }
-    let open = scene.config(&[], r#", "without_proxy": "open""#);
-    applied(&scene, &mounted, &open);
-    assert_eq!(answer(&scene.pod, to), "outside|x");
 }
 
 /// A newer proxy takes over: what is new goes to it.
 #[test]
 fn a_newer_proxy_takes_over() {
-    let Some((scene, mounted)) = build() else {
-        return;
-    };
-    let servers = Servers::start(&scene);
-    let names = ["second outbound", "second inbound", "second hbone"];
-    servers.proxy(&scene.second, names);
-    applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
-    assert_eq!(
-        answer(&scene.pod, web(OUTSIDE, false)),
-        "outbound|outside|x"
-    );
-    applied(
-        &scene,
-        &mounted,
-        &scene.config(&[(PROXY, 1), (SECOND, 2)], ""),
-    );
-    for v6 in [false, true] {
+    for (scene, mounted) in builds() {
+        let servers = Servers::start(&scene);
+        let names = ["second outbound", "second inbound", "second hbone"];
+        servers.proxy(&scene.second, names);
+        applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
         assert_eq!(
-            answer(&scene.pod, web(OUTSIDE, v6)),
-            "second outbound|outside|x"
+            answer(&scene.pod, web(OUTSIDE, false)),
+            "outbound|outside|x"
         );
-        assert_eq!(answer(&scene.outside, web(POD, v6)), "second inbound|pod|x");
+        applied(
+            &scene,
+            &mounted,
+            &scene.config(&[(PROXY, 1), (SECOND, 2)], ""),
+        );
+        for v6 in [false, true] {
+            assert_eq!(
+                answer(&scene.pod, web(OUTSIDE, v6)),
+                "second outbound|outside|x"
+            );
+            assert_eq!(answer(&scene.outside, web(POD, v6)), "second inbound|pod|x");
+        }
     }
 }
 
 /// Applying again changes nothing; cleaning leaves nothing, and sysctls as they were.
+// matrix: every
 #[test]
 fn check_10_removal_leaves_nothing() {
-    let Some((scene, mounted)) = build() else {
-        return;
-    };
-    let _servers = Servers::start(&scene);
-    let config = scene.config(&[(PROXY, 1)], "");
-    let all = |scene: &Scene| {
-        let forwarding = "ipv4/conf/eth0/forwarding";
-        let routing = Routing::open_in(&scene.proxy).unwrap();
-        let rules: Vec<String> = routing
-            .rules()
-            .unwrap()
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        let more = [
-            sysctl(&scene.node, "ipv4/conf/v2/rp_filter"),
-            sysctl(&scene.proxy, forwarding),
-        ];
-        (
-            state(scene),
-            rules,
-            routing.routes(100).unwrap().len(),
-            more,
-        )
-    };
-    let before = all(&scene);
-    applied(&scene, &mounted, &config);
-    assert_ne!(all(&scene), before);
-    let again = apply(&config, &scene.node, &bpffs(&mounted)).unwrap();
-    assert!(again.is_empty(), "{again:?}");
-    assert!(
-        !remove(&scene.node, &bpffs(&mounted), Some(&config))
-            .unwrap()
-            .is_empty()
-    );
-    assert_eq!(all(&scene), before);
-    assert_eq!(
-        remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap(),
-        []
-    );
-    let left = std::fs::read_dir(mounted.path().join("weir/v1")).unwrap();
-    assert_eq!(left.count(), 0);
+    for (scene, mounted) in builds() {
+        let _servers = Servers::start(&scene);
+        let config = scene.config(&[(PROXY, 1)], "");
+        let all = |scene: &Scene| {
+            let forwarding = "ipv4/conf/eth0/forwarding";
+            let routing = Routing::open_in(&scene.proxy).unwrap();
+            let rules: Vec<String> = routing
+                .rules()
+                .unwrap()
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            let more = [
+                sysctl(&scene.node, "ipv4/conf/v2/rp_filter"),
+                sysctl(&scene.proxy, forwarding),
+            ];
+            (
+                state(scene),
+                rules,
+                routing.routes(100).unwrap().len(),
+                more,
+            )
+        };
+        let before = all(&scene);
+        applied(&scene, &mounted, &config);
+        assert_ne!(all(&scene), before);
+        let again = apply(&config, &scene.node, &bpffs(&mounted)).unwrap();
+        assert!(again.is_empty(), "{again:?}");
+        assert!(
+            !remove(&scene.node, &bpffs(&mounted), Some(&config))
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(all(&scene), before);
+        assert_eq!(
+            remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap(),
+            []
+        );
+        let left = std::fs::read_dir(mounted.path().join("weir/v1")).unwrap();
+        assert_eq!(left.count(), 0);
+    }
 }
 
 /// From rules to programs and back, with a connection that stays open at the proxy.
 #[test]
 fn rules_and_programs_follow_each_other() {
-    let Some((scene, mounted)) = build() else {
-        return;
-    };
-    let servers = Servers::start(&scene);
-    let config = scene.config(&[(PROXY, 1)], "");
-    if !up(&scene, Engine::Nft, "") {
-        return;
+    for (scene, mounted) in builds() {
+        let servers = Servers::start(&scene);
+        let config = scene.config(&[(PROXY, 1)], "");
+        if !up(&scene, Engine::Nft, "") {
+            return;
+        }
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
+        assert!(
+            compare(&config, &scene.node, &bpffs(&mounted))
+                .unwrap()
+                .replaces
+        );
+        applied(&scene, &mounted, &config);
+        assert_eq!(
+            scene
+                .node
+                .run(weir_node_ambient::rules::present)
+                .unwrap()
+                .unwrap(),
+            None
+        );
+        for v6 in [false, true] {
+            assert_eq!(answer(&scene.pod, web(OUTSIDE, v6)), "outbound|outside|x");
+            assert_eq!(answer(&scene.outside, web(POD, v6)), "inbound|pod|x");
+        }
+        drop(servers);
     }
-    assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
-    assert!(
-        compare(&config, &scene.node, &bpffs(&mounted))
-            .unwrap()
-            .replaces
-    );
-    applied(&scene, &mounted, &config);
-    assert_eq!(
-        scene
-            .node
-            .run(weir_node_ambient::rules::present)
-            .unwrap()
-            .unwrap(),
-        None
-    );
-    for v6 in [false, true] {
-        assert_eq!(answer(&scene.pod, web(OUTSIDE, v6)), "outbound|outside|x");
-        assert_eq!(answer(&scene.outside, web(POD, v6)), "inbound|pod|x");
-    }
-    drop(servers);
 }
 
 /// A program of another writer at the pod's link goes on running, and is there after the removal.
+// matrix: every
 #[test]
 fn check_3_programs_of_others_stay() {
     use weir_bpf::{Anchor, BPF_TCX_INGRESS, Link};
-    let Some((scene, mounted)) = build() else {
-        return;
-    };
-    let servers = Servers::start(&scene);
-    let mut asm = weir_ebpf::asm::Assembler::new();
-    asm.mov(weir_ebpf::asm::Reg::R0, -1);
-    asm.exit();
-    let program = asm.finish().unwrap().load("another", &[]).unwrap();
-    let link = scene.node.run(|| {
-        let index = Routing::open().unwrap().link("v1").unwrap().index;
-        Link::to_interface(&program, index, BPF_TCX_INGRESS, Anchor::First).unwrap()
-    });
-    let link = link.unwrap();
-    let programs = || {
-        let list = scene.node.run(|| {
-            let index = Routing::open().unwrap().link("v1").unwrap().index;
-            weir_bpf::attached(index, BPF_TCX_INGRESS).unwrap()
+    for (scene, mounted) in builds() {
+        let servers = Servers::start(&scene);
+        let mut asm = weir_ebpf::asm::Assembler::new();
+        asm.mov(weir_ebpf::asm::Reg::R0, -1);
+        asm.exit();
+        let program = asm.finish().unwrap().load("another", &[]).unwrap();
+        let link = scene.node.run(|| {
+            let routing = Routing::open().unwrap();
+            let index = routing.link("v1").unwrap().index;
+            if !mounted.by_filters() {
+                return Some(
+                    Link::to_interface(&program, index, BPF_TCX_INGRESS, Anchor::First).unwrap(),
+                );
+            }
+            // As Cilium's: of the first preference, with the first handle.
+            assert!(routing.add_qdisc(&Qdisc::clsact(index)).unwrap());
+            let kind = FilterKind::bpf(program.as_fd(), "another");
+            let filter = Filter {
+                handle: 1,
+                ..Filter::new(index, TcHandle::INGRESS, 1, kind)
+            };
+            assert!(routing.add_filter(&filter).unwrap());
+            None
         });
-        list.unwrap().len()
-    };
-    assert_eq!(programs(), 1);
-    let config = scene.config(&[(PROXY, 1)], "");
-    applied(&scene, &mounted, &config);
-    assert_eq!(programs(), 2);
-    assert_eq!(
-        answer(&scene.pod, web(OUTSIDE, false)),
-        "outbound|outside|x"
-    );
-    remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
-    assert_eq!(programs(), 1);
-    assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
-    drop((link, servers));
+        let link = link.unwrap();
+        let programs = || {
+            let shown = weir_ebpf::show::read(&scene.node, Some(&bpffs(&mounted))).unwrap();
+            let at = shown
+                .programs
+                .into_iter()
+                .filter(|p| p.interface == "v1" && p.hook.contains("ingress"));
+            at.map(|p| p.name).collect::<Vec<_>>()
+        };
+        assert_eq!(programs(), ["another"]);
+        let config = scene.config(&[(PROXY, 1)], "");
+        applied(&scene, &mounted, &config);
+        let both = programs();
+        assert!(both.len() == 2 && both[0].starts_with("weir_o"), "{both:?}");
+        assert_eq!(
+            answer(&scene.pod, web(OUTSIDE, false)),
+            "outbound|outside|x"
+        );
+        remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
+        assert_eq!(programs(), ["another"]);
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
+        drop((link, servers));
+    }
 }
 
 /// More addresses than Istio's map had room for; those of pods that leave are forgotten.
 #[test]
 fn check_7_thousands_of_addresses() {
     use weir_ebpf::node::{Node, Proxy, Wanted};
-    let Some((scene, mounted)) = build() else {
-        return;
-    };
-    let _servers = Servers::start(&scene);
-    let many = |count: u16| {
-        let more = (0..count).map(|n| {
-            let [high, low] = n.to_be_bytes();
-            IpAddr::from([10, 9, high, low])
-        });
-        let own = [inside(POD, false), inside(POD, true)];
-        Wanted {
-            pods: more.chain(own).map(|a| (a, "v1".to_owned())).collect(),
-            addresses: [address(POD, false, 1)].into(),
-            proxy: Some(Proxy {
-                netns: scene.proxy.path(),
-                interface: "eth0".to_owned(),
-                device: "v2".to_owned(),
-            }),
-            has_ipv6: true,
-        }
-    };
-    let bpffs = bpffs(&mounted);
-    let node = Node::of(&scene.node, &bpffs);
-    node.apply(&many(3000)).unwrap();
-    assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
-    assert_eq!(node.apply(&many(1)).unwrap().host.len(), 2999);
-    assert!(node.compare(&many(1)).unwrap().is_empty());
-    assert_eq!(
-        answer(&scene.pod, web(OUTSIDE, false)),
-        "outbound|outside|x"
-    );
-    let full = node.apply(&many(20_000)).unwrap_err().to_string();
-    assert!(full.contains("room for 16384 addresses"), "{full}");
-    // The pods that were captured are captured all the same.
-    assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
-    let counters = node.counters().unwrap();
-    let outbound = counters
-        .iter()
-        .find(|(name, _)| name.starts_with("outbound"));
-    assert_eq!(outbound.unwrap().1, 3, "{counters:?}");
+    for (scene, mounted) in builds() {
+        let _servers = Servers::start(&scene);
+        let many = |count: u16| {
+            let more = (0..count).map(|n| {
+                let [high, low] = n.to_be_bytes();
+                IpAddr::from([10, 9, high, low])
+            });
+            let own = [inside(POD, false), inside(POD, true)];
+            Wanted {
+                pods: more.chain(own).map(|a| (a, "v1".to_owned())).collect(),
+                addresses: [address(POD, false, 1)].into(),
+                proxy: Some(Proxy {
+                    netns: scene.proxy.path(),
+                    interface: "eth0".to_owned(),
+                    device: "v2".to_owned(),
+                }),
+                has_ipv6: true,
+            }
+        };
+        let bpffs = bpffs(&mounted);
+        let node = Node::of(&scene.node, &bpffs);
+        node.apply(&many(3000)).unwrap();
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
+        assert_eq!(node.apply(&many(1)).unwrap().host.len(), 2999);
+        assert!(node.compare(&many(1)).unwrap().is_empty());
+        assert_eq!(
+            answer(&scene.pod, web(OUTSIDE, false)),
+            "outbound|outside|x"
+        );
+        let full = node.apply(&many(20_000)).unwrap_err().to_string();
+        assert!(full.contains("room for 16384 addresses"), "{full}");
+        // The pods that were captured are captured all the same.
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
+        let counters = node.counters().unwrap();
+        let outbound = counters
+            .iter()
+            .find(|(name, _)| name.starts_with("outbound"));
+        assert_eq!(outbound.unwrap().1, 3, "{counters:?}");
+    }
 }

@@ -9,8 +9,10 @@
 
 mod acceptance;
 mod ebpf;
+mod ebpf_faults;
 mod meter;
 mod scene;
+mod segments;
 
 use scene::{
     OUTSIDE, POD, PROXY, SECOND, Scene, Seen, Servers, address, ask, connect, inside, sysctl,

@@ -103,7 +103,7 @@ impl Scene {
         Some(scene)
     }
 
-    fn all(&self) -> [&Netns; 5] {
+    pub(crate) fn all(&self) -> [&Netns; 5] {
         [
             &self.node,
             &self.pod,
@@ -151,7 +151,7 @@ pub(crate) struct Seen {
     pub(crate) to: SocketAddr,
 }
 
-fn socket(to: SocketAddr, transparent: bool) -> Socket {
+pub(crate) fn socket(to: SocketAddr, transparent: bool) -> Socket {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP)).unwrap();
     if to.is_ipv6() {
         socket.set_only_v6(true).unwrap();

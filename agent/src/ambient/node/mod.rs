@@ -29,6 +29,7 @@ use weir_core::journal::Journal;
 use weir_core::journal::ambient::{By, Event, Purpose};
 use weir_core::journal::pod::Cause;
 use weir_core::pods::Pods;
+use weir_core::sandboxes::place::Processes;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_ebpf::Bpffs;
 use weir_ebpf::node::Node as Programs;
@@ -239,6 +240,9 @@ impl AtNode {
             }
             // It is read back there.
             let written = programs::apply(&asked, &host, &bpffs).map_err(text)?;
+            // Of proxies that are gone.
+            let living = || Processes::of_node().namespaces();
+            bpffs.sweep(living).map_err(text)?;
             let steps = written.steps.proxy.iter().chain(&written.steps.host);
             let mut steps: Vec<String> = steps.map(text).collect();
             if written.replaces {

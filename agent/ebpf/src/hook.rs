@@ -1,0 +1,237 @@
+//! Where programs are attached, and how: by links of tcx, or where the kernel has none by filters of a clsact qdisc.
+//!
+//! A pin `egress_2` is that of the link, or that of the program that the filter runs: what is pinned tells which way it is.
+
+use crate::clsact::Filters;
+use crate::pins::{self, Bpffs};
+use crate::{failed, libc_errno};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use weir_bpf::{
+    Anchor, BPF_TCX_EGRESS, BPF_TCX_INGRESS, Link, LinkTarget, Pinned, Program, open_pin, pin,
+};
+use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
+use weir_netlink::{Error, Result};
+
+/// A direction at an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Direction {
+    Ingress,
+    Egress,
+}
+
+impl Direction {
+    fn attach_type(self) -> u32 {
+        match self {
+            Self::Ingress => BPF_TCX_INGRESS,
+            Self::Egress => BPF_TCX_EGRESS,
+        }
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        })
+    }
+}
+
+/// Where a program is attached: the index of the interface, and the direction.
+pub(crate) type Hook = (u32, Direction);
+
+/// The hook that a program is detached from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Detached(pub(crate) Hook);
+
+/// The name of a pin: `egress_2`.
+pub(crate) fn pin_name((index, direction): Hook) -> String {
+    format!("{direction}_{index}")
+}
+
+/// The hook of a pin of this name.
+fn hook_of(name: &str) -> Option<Hook> {
+    let (direction, index) = name.split_once('_')?;
+    let direction = match direction {
+        "ingress" => Direction::Ingress,
+        "egress" => Direction::Egress,
+        _ => return None,
+    };
+    Some((index.parse().ok()?, direction))
+}
+
+/// A program of weir at a hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// The name of the program; it has a digest of the instructions.
+    pub(crate) program: String,
+    /// It is attached there, and not only pinned.
+    pub(crate) is_attached: bool,
+    /// The ids of the maps that it uses.
+    pub(crate) maps: Vec<u32>,
+}
+
+/// How programs are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By links. Since 6.6
+    Tcx,
+    /// By filters of a clsact qdisc. Since 4.5
+    Clsact,
+}
+
+impl Way {
+    /// Asks the kernel.
+    fn of_kernel() -> Result<Self> {
+        match weir_bpf::attached(LOOPBACK_IFINDEX, BPF_TCX_INGRESS) {
+            Ok(_) => Ok(Self::Tcx),
+            Err(e) if is_without_tcx(&e) => Ok(Self::Clsact),
+            Err(e) => Err(failed("list", "the programs at ingress of lo", &e)),
+        }
+    }
+}
+
+/// The kernel does not know the command for this kind of hook.
+fn is_without_tcx(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(libc_errno::EINVAL)
+}
+
+/// The hooks of the namespace that the calling thread is in, with their pins.
+pub(crate) struct Hooks<'a> {
+    folder: &'a Path,
+    routing: &'a Routing,
+    way: Option<Way>,
+}
+
+impl<'a> Hooks<'a> {
+    /// `bpffs` says which way is taken, if not the kernel's choice.
+    pub(crate) fn of(bpffs: &Bpffs, folder: &'a Path, routing: &'a Routing) -> Self {
+        Self {
+            folder,
+            routing,
+            way: bpffs.way(),
+        }
+    }
+
+    /// The way in which programs are attached from now on. The kernel is asked before anything is changed.
+    ///
+    /// # Errors
+    /// bpf(2) is not permitted.
+    pub(crate) fn way(&self) -> Result<Way> {
+        self.way.map_or_else(Way::of_kernel, Ok)
+    }
+
+    fn filters(&self) -> Filters<'_> {
+        Filters {
+            folder: self.folder,
+            routing: self.routing,
+        }
+    }
+
+    fn path(&self, hook: Hook) -> PathBuf {
+        self.folder.join(pin_name(hook))
+    }
+
+    /// What is pinned, and whether each is still attached to one of these interfaces.
+    pub(crate) fn held(&self, is_there: impl Fn(u32) -> bool) -> Result<BTreeMap<Hook, Held>> {
+        let mut held = BTreeMap::new();
+        for path in pins::entries(self.folder)? {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let Some(hook) = name.and_then(hook_of) else {
+                continue;
+            };
+            let object = path.display().to_string();
+            let read = |e: &std::io::Error| failed("read", &object, e);
+            let (program, is_attached) = match open_pin(&path) {
+                Ok(Pinned::Link(link)) => {
+                    let info = link.info().map_err(|e| read(&e))?;
+                    let program = Program::by_id(info.program).map_err(|e| read(&e))?;
+                    let own = LinkTarget::Interface(hook.0, hook.1.attach_type());
+                    let is_its = is_there(hook.0) && info.target == own;
+                    (program, is_its && is_listed(hook, info.id)?)
+                }
+                Ok(Pinned::Program(pinned)) => match is_there(hook.0) {
+                    true => self.filters().running(hook, pinned)?,
+                    false => (Some(pinned), false),
+                },
+                Ok(Pinned::Map(_)) => continue,
+                // Listed, and unpinned since: readers take no lock.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(failed("open", &object, &e)),
+            };
+            let info = program.map(|program| program.info()).transpose();
+            let info = info.map_err(|e| read(&e))?;
+            let (program, maps) = info.map(|i| (i.name, i.maps)).unwrap_or_default();
+            held.insert(
+                hook,
+                Held {
+                    program,
+                    is_attached,
+                    maps,
+                },
+            );
+        }
+        Ok(held)
+    }
+
+    /// Before all other programs of the hook: one that consumes or redirects packets would let them escape.
+    pub(crate) fn attach(&self, object: &str, hook: Hook, program: &Program) -> Result<()> {
+        self.detach(hook)?;
+        if self.way()? == Way::Clsact {
+            return self.filters().attach(object, hook, program);
+        }
+        let (path, attach_type) = (self.path(hook), hook.1.attach_type());
+        let link = Link::to_interface(program, hook.0, attach_type, Anchor::First);
+        let link = link.map_err(|e| failed("attach", object, &e))?;
+        pin(link.as_fd(), &path).map_err(|e| failed("pin", &path.display().to_string(), &e))
+    }
+
+    /// Another program for what is attached, between two packets.
+    pub(crate) fn replace(&self, object: &str, hook: Hook, program: &Program) -> Result<()> {
+        let path = self.path(hook);
+        match open_pin(&path) {
+            Ok(Pinned::Link(link)) => link
+                .replace(program, None)
+                .map_err(|e| failed("replace", object, &e)),
+            Ok(Pinned::Program(_)) => self.filters().attach(object, hook, program),
+            Ok(Pinned::Map(_)) => {
+                let reason = format!("{} is the pin of a map", path.display());
+                Err(Error::refused("replace", object, reason))
+            }
+            Err(e) => Err(failed("open", &path.display().to_string(), &e)),
+        }
+    }
+
+    /// Detaches what is pinned for a hook. Nothing there is success.
+    pub(crate) fn detach(&self, hook: Hook) -> Result<()> {
+        let path = self.path(hook);
+        if let Ok(Pinned::Program(program)) = open_pin(&path) {
+            self.filters().detach(hook, &program)?;
+        }
+        pins::unpin(&path)
+    }
+
+    /// Detaches everything that is pinned, and deletes the folder.
+    pub(crate) fn delete(&self) -> Result<()> {
+        let mut done = Ok(());
+        for path in pins::entries(self.folder)? {
+            let name = path.file_name().and_then(|name| name.to_str());
+            if let Some(hook) = name.and_then(hook_of) {
+                done = done.and(self.detach(hook));
+            }
+        }
+        done.and(pins::delete(self.folder))
+    }
+}
+
+/// Whether a link with this id is at the hook.
+fn is_listed((index, direction): Hook, id: u32) -> Result<bool> {
+    let object = format!("the programs at {direction} of interface {index}");
+    match weir_bpf::attached(index, direction.attach_type()) {
+        Ok(list) => Ok(list.iter().any(|attached| attached.link == id)),
+        Err(e) => Err(failed("list", &object, &e)),
+    }
+}

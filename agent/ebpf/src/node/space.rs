@@ -1,0 +1,283 @@
+//! One namespace, the node's or a proxy's: what it has, what is written there, and what is removed from it.
+
+use super::maps::{self, Maps, Which};
+use super::plan::{self, Change, Observed};
+use super::programs::{NodeRole, assemble};
+use crate::failed;
+use crate::hook::{Detached, Hook, Hooks};
+use crate::load::{load_code, mistake};
+use crate::pins::Bpffs;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use weir_bpf::Program;
+use weir_cni::sysctl;
+use weir_netlink::route::Routing;
+use weir_netlink::{Error, Netns, Result};
+
+/// Keys of what was changed: an index of a link for its `rp_filter`, or these two of a proxy's namespace.
+const FORWARDING: [u32; 2] = [u32::MAX, u32::MAX - 1];
+
+/// A namespace, and the folder of its pins.
+#[derive(Debug)]
+pub(super) struct Space<'a> {
+    pub(super) netns: &'a Netns,
+    pub(super) bpffs: &'a Bpffs,
+    pub(super) folder: PathBuf,
+}
+
+impl<'a> Space<'a> {
+    pub(super) fn of(netns: &'a Netns, bpffs: &'a Bpffs) -> Self {
+        Self {
+            folder: bpffs.folder(netns),
+            netns,
+            bpffs,
+        }
+    }
+
+    fn hooks<'b>(&self, folder: &'b Path, routing: &'b Routing) -> Hooks<'b> {
+        Hooks::of(self.bpffs, folder, routing)
+    }
+
+    /// With these sysctls. The programs use the maps that are pinned in `maps`.
+    pub(super) fn observe(
+        &self,
+        maps: &Path,
+        keys: impl IntoIterator<Item = String> + Send,
+    ) -> Result<Observed> {
+        self.netns.run(|| {
+            let routing = Routing::open()?;
+            let links = routing.links()?.into_iter();
+            let links: BTreeMap<u32, String> = links.map(|link| (link.index, link.name)).collect();
+            let mut sysctls = BTreeMap::new();
+            for key in keys {
+                if let Some(value) = read_number(&key)? {
+                    sysctls.insert(key, value);
+                }
+            }
+            let (routes, rules) = plan::read_routing(&routing)?;
+            let hooks = self.hooks(&self.folder, &routing);
+            Ok(Observed {
+                held: hooks.held(|index| links.contains_key(&index))?,
+                links,
+                maps: maps::ids(maps)?,
+                contents: maps::contents(&self.folder)?,
+                sysctls,
+                routes,
+                rules,
+                has_other_layout: !self.bpffs.other_layouts(self.netns)?.is_empty(),
+            })
+        })?
+    }
+
+    /// Nothing is changed yet: the kernel can attach programs.
+    pub(super) fn prepare(&self) -> Result<()> {
+        self.netns
+            .run(|| self.hooks(&self.folder, &Routing::open()?).way())??;
+        let object = self.folder.display().to_string();
+        let created = std::fs::create_dir_all(&self.folder);
+        created.map_err(|e| failed("create", &object, &e))?;
+        for older in self.bpffs.other_layouts(self.netns)? {
+            for (key, value) in maps::before(&older)? {
+                maps::remember(&self.folder, key, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes changes. The hooks that were attached are added to the list, also after an error.
+    pub(super) fn write(
+        &self,
+        changes: &[Change],
+        programs: &mut Programs,
+        attached: &mut Vec<Hook>,
+    ) -> Result<()> {
+        self.netns.run(|| {
+            let routing = Routing::open()?;
+            let hooks = self.hooks(&self.folder, &routing);
+            for change in changes {
+                match change {
+                    Change::Sysctl(key, value) => {
+                        remember(&self.folder, &routing, key)?;
+                        write_number(key, *value)?;
+                    }
+                    Change::AddRoute(route) => drop(routing.add_route(route)?),
+                    Change::AddRule(rule) => drop(routing.add_rule(rule)?),
+                    Change::DeleteRoute(route) => drop(routing.del_route(route)?),
+                    Change::DeleteRule(rule) => drop(routing.del_rule(rule)?),
+                    Change::Pod(address, _, index) => {
+                        programs.maps.put(Which::Pods, *address, *index)?
+                    }
+                    Change::NoPod(address) => programs.maps.delete(Which::Pods, *address)?,
+                    Change::Address(address) => programs.maps.put(Which::Node, *address, 1)?,
+                    Change::NoAddress(address) => programs.maps.delete(Which::Node, *address)?,
+                    Change::Proxy(_, index) => programs.maps.set_proxy(*index)?,
+                    Change::NoProxy => programs.maps.set_proxy(0)?,
+                    Change::Attach(a) | Change::Replace(a) => {
+                        let program = programs.load(a.role, &a.program)?;
+                        let object = a.to_string();
+                        if matches!(change, Change::Replace(_)) {
+                            hooks.replace(&object, a.hook, program)?;
+                        } else {
+                            hooks.attach(&object, a.hook, program)?;
+                            attached.push(a.hook);
+                        }
+                    }
+                    Change::Detach(_, Detached(hook), _) => hooks.detach(*hook)?,
+                    Change::RemoveOtherLayout => self.remove_other_layouts(&routing)?,
+                }
+            }
+            Ok(())
+        })?
+    }
+
+    fn remove_other_layouts(&self, routing: &Routing) -> Result<()> {
+        let mut others = self.bpffs.other_layouts(self.netns)?.into_iter();
+        others.try_for_each(|folder| self.hooks(&folder, routing).delete())
+    }
+
+    /// Detaches what was attached, after an error.
+    pub(super) fn detach(&self, attached: &[Hook]) -> Result<()> {
+        self.netns.run(|| {
+            let routing = Routing::open()?;
+            let hooks = self.hooks(&self.folder, &routing);
+            // The last first, so that nothing is redirected to where nothing is.
+            let mut attached = attached.iter().rev();
+            attached.try_for_each(|hook| hooks.detach(*hook))
+        })?
+    }
+
+    /// What would be removed.
+    pub(super) fn removal(&self, is_proxy: bool) -> Result<Vec<Change>> {
+        let observed = self.observe(&self.folder, [])?;
+        let mut changes = Vec::new();
+        if observed.has_other_layout {
+            changes.push(Change::RemoveOtherLayout);
+        }
+        if !self.folder.is_dir() {
+            return Ok(changes);
+        }
+        let held = observed.held.iter();
+        changes.extend(held.map(|(hook, held)| observed.detach(*hook, held)));
+        let interface = observed.held.keys().next();
+        let interface = interface.and_then(|(index, _)| observed.links.get(index));
+        let interface = interface.map(String::as_str);
+        for (key, value) in maps::before(&self.folder)? {
+            let Some((name, ours)) = sysctl_of(key, &observed, interface) else {
+                continue;
+            };
+            // What another writer set since stays.
+            if self.netns.run(|| read_number(&name))?? == Some(ours) && value != ours {
+                changes.push(Change::Sysctl(name, value));
+            }
+        }
+        if is_proxy {
+            let own = plan::routing(true);
+            let rules = observed.rules.iter();
+            let rules = rules.filter(|r| own.iter().any(|(_, rule)| rule.same_effect(r)));
+            changes.extend(rules.cloned().map(Change::DeleteRule));
+            let routes = observed.routes.iter();
+            let routes = routes.filter(|r| own.iter().any(|(route, _)| route.same_effect(r)));
+            changes.extend(routes.cloned().map(Change::DeleteRoute));
+        }
+        Ok(changes)
+    }
+
+    /// Removes it.
+    pub(super) fn remove(&self, is_proxy: bool) -> Result<Vec<Change>> {
+        let changes = self.removal(is_proxy)?;
+        self.netns.run(|| {
+            let routing = Routing::open()?;
+            let mut failure = Ok(());
+            for change in &changes {
+                failure = failure.and(match change {
+                    Change::Detach(_, Detached(hook), _) => {
+                        self.hooks(&self.folder, &routing).detach(*hook)
+                    }
+                    Change::DeleteRule(rule) => routing.del_rule(rule).map(drop),
+                    Change::DeleteRoute(route) => routing.del_route(route).map(drop),
+                    Change::Sysctl(key, value) => write_number(key, *value),
+                    Change::RemoveOtherLayout => self.remove_other_layouts(&routing),
+                    _ => Ok(()),
+                });
+            }
+            // Last: it knows how the sysctls were.
+            failure.and(self.hooks(&self.folder, &routing).delete())
+        })??;
+        Ok(changes)
+    }
+}
+
+/// Programs with their maps; each is loaded once.
+pub(super) struct Programs {
+    maps: Maps,
+    dual: bool,
+    loaded: BTreeMap<NodeRole, Program>,
+}
+
+impl Programs {
+    pub(super) fn new(maps: Maps, dual: bool) -> Self {
+        Self {
+            maps,
+            dual,
+            loaded: BTreeMap::new(),
+        }
+    }
+
+    fn load(&mut self, role: NodeRole, name: &str) -> Result<&Program> {
+        use std::collections::btree_map::Entry;
+        Ok(match self.loaded.entry(role) {
+            Entry::Occupied(loaded) => loaded.into_mut(),
+            Entry::Vacant(place) => {
+                let code = assemble(role, self.dual).map_err(|e| mistake(role, &e))?;
+                place.insert(load_code(&code, name, &self.maps.list())?)
+            }
+        })
+    }
+}
+
+/// A number of a sysctl; `None` where this kernel or namespace does not have it.
+fn read_number(key: &str) -> Result<Option<u32>> {
+    match sysctl::read(key) {
+        Ok(text) => Ok(text.parse().ok()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io("read", format!("sysctl net/{key}"), &e)),
+    }
+}
+
+fn write_number(key: &str, value: u32) -> Result<()> {
+    sysctl::write(key, &value.to_string()).map_err(|e| {
+        let object = format!("sysctl net/{key}");
+        match e.kind() {
+            std::io::ErrorKind::ReadOnlyFilesystem => {
+                Error::refused("write", object, sysctl::describe(&e))
+            }
+            _ => Error::io("write", object, &e),
+        }
+    })
+}
+
+/// The sysctl of a key in `weir_sysctls`, in this namespace.
+fn sysctl_of(key: u32, observed: &Observed, interface: Option<&str>) -> Option<(String, u32)> {
+    match FORWARDING.iter().position(|k| *k == key) {
+        Some(place) => {
+            let name = plan::forwarding(interface?).into_iter().nth(place)?;
+            Some((name, 0))
+        }
+        None => Some((plan::rp_filter(observed.links.get(&key)?), plan::LOOSE)),
+    }
+}
+
+/// Writes down what a sysctl is before it is changed.
+fn remember(folder: &Path, routing: &Routing, key: &str) -> Result<()> {
+    let mut parts = key.split('/').rev();
+    let (last, name) = (parts.next(), parts.next().unwrap_or_default());
+    let number = match last {
+        Some("rp_filter") => routing.link(name)?.index,
+        _ if key.starts_with("ipv4/") => FORWARDING[0],
+        _ => FORWARDING[1],
+    };
+    match read_number(key)? {
+        Some(value) => maps::remember(folder, number, value),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,228 @@
+//! Programs at the node: versions, other writers, and a replacement that was interrupted.
+
+use crate::ebpf::{answer, applied, bpffs, builds, web};
+use crate::scene::{OUTSIDE, POD, PROXY, SECOND, Servers, inside};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use weir_ebpf::asm::{Assembler, Code, Reg};
+use weir_ebpf::node::{Node, Proxy, Wanted};
+use weir_netlink::Netns;
+use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
+use weir_node_ambient::ebpf::{apply, compare, remove};
+use weir_testing::BpfFs;
+
+fn folder(mounted: &BpfFs, netns: &Netns) -> PathBuf {
+    let name = netns.id().ino.to_string();
+    mounted.path().join("weir/v1").join(name)
+}
+
+/// Pins of another layout are replaced while connections are made: all are captured.
+// matrix: every
+#[test]
+fn check_5_another_layout_is_replaced_without_a_gap() {
+    for (scene, mounted) in builds() {
+        let _servers = Servers::start(&scene);
+        let config = scene.config(&[(PROXY, 1)], "");
+        applied(&scene, &mounted, &config);
+        let old = mounted.path().join("weir/v0");
+        std::fs::create_dir(&old).unwrap();
+        for netns in [&scene.node, &scene.proxy] {
+            let new = folder(&mounted, netns);
+            std::fs::rename(&new, old.join(new.file_name().unwrap())).unwrap();
+        }
+        let end = AtomicBool::new(false);
+        let asked = std::thread::scope(|scope| {
+            let asks = scope.spawn(|| {
+                let mut asked = 0;
+                while !end.load(Ordering::Relaxed) || asked < 4 {
+                    for v6 in [false, true] {
+                        let text = answer(&scene.pod, web(OUTSIDE, v6));
+                        assert_eq!(text, "outbound|outside|x");
+                        let text = answer(&scene.outside, web(POD, v6));
+                        assert_eq!(text, "inbound|pod|x");
+                    }
+                    asked += 1;
+                }
+                asked
+            });
+            let applied = apply(&config, &scene.node, &bpffs(&mounted));
+            end.store(true, Ordering::Relaxed);
+            applied.unwrap();
+            asks.join().unwrap()
+        });
+        println!("{asked} rounds");
+        assert!(
+            compare(&config, &scene.node, &bpffs(&mounted))
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(std::fs::read_dir(&old).unwrap().count(), 0);
+        let shown = weir_ebpf::show::read(&scene.node, Some(&bpffs(&mounted))).unwrap();
+        let at_pod = shown.programs.iter().filter(|p| p.interface == "v1");
+        assert_eq!(at_pod.count(), 2, "{shown}");
+        remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
+        let rp_filter = crate::sysctl(&scene.node, "ipv4/conf/v2/rp_filter");
+        assert_eq!(
+            rp_filter, "0",
+            "as it was before the older version changed it"
+        );
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
+    }
+}
+
+/// `r0 = -1; exit`
+fn pass() -> Code {
+    let mut asm = Assembler::new();
+    asm.mov(Reg::R0, -1);
+    asm.exit();
+    asm.finish().unwrap()
+}
+
+fn wanted(scene: &crate::Scene, has_ipv6: bool) -> Wanted {
+    let own = [inside(POD, false), inside(POD, true)];
+    Wanted {
+        pods: own.map(|a| (a, "v1".to_owned())).into(),
+        addresses: Default::default(),
+        proxy: Some(Proxy {
+            netns: scene.proxy.path(),
+            interface: "eth0".to_owned(),
+            device: "v2".to_owned(),
+        }),
+        has_ipv6,
+    }
+}
+
+/// Killed after the filter got its new program and before that was pinned under its name: what runs is known, and is removed.
+// matrix: every
+#[test]
+fn an_interrupted_replacement_is_known() {
+    for (scene, mounted) in builds().filter(|(_, mounted)| mounted.by_filters()) {
+        let _servers = Servers::start(&scene);
+        let bpffs = bpffs(&mounted);
+        let node = Node::of(&scene.node, &bpffs);
+        let [old, new] = [false, true].map(|has_ipv6| wanted(&scene, has_ipv6));
+        node.apply(&old).unwrap();
+        let pin = |path: &Path| match weir_bpf::open_pin(path).unwrap() {
+            weir_bpf::Pinned::Program(program) => program,
+            other => panic!("{other:?}"),
+        };
+        let folder = folder(&mounted, &scene.node);
+        let names: Vec<String> = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.starts_with("ingress_") || name.starts_with("egress_"))
+            .collect();
+        assert_eq!(names.len(), 3, "{names:?}");
+        let programs: Vec<_> = names.iter().map(|name| pin(&folder.join(name))).collect();
+        node.apply(&new).unwrap();
+        for (name, program) in names.iter().zip(&programs) {
+            let path = folder.join(name);
+            std::fs::rename(&path, folder.join(format!("next_{name}"))).unwrap();
+            weir_bpf::pin(program.as_fd(), &path).unwrap();
+        }
+        let left = node.compare(&new).unwrap();
+        assert!(left.is_empty(), "{left:?}");
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
+        node.apply(&old).unwrap();
+        assert!(node.compare(&old).unwrap().is_empty());
+        for (name, program) in names.iter().zip(&programs) {
+            let path = folder.join(name);
+            assert_ne!(pin(&path).info().unwrap().id, program.info().unwrap().id);
+            assert!(!folder.join(format!("next_{name}")).exists());
+            // Once more, and then it is removed.
+            std::fs::rename(&path, folder.join(format!("next_{name}"))).unwrap();
+            weir_bpf::pin(program.as_fd(), &path).unwrap();
+        }
+        node.remove(&[scene.proxy.try_clone().unwrap()]).unwrap();
+        let shown = weir_ebpf::show::read(&scene.node, Some(&bpffs)).unwrap();
+        assert_eq!(shown.programs, [], "{shown}");
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outside|x");
+    }
+}
+
+/// A filter of another writer at weir's place, and a qdisc without filters for what is sent, are named and stay.
+// matrix: every
+#[test]
+fn filters_and_qdiscs_of_others_are_named_and_stay() {
+    for (scene, mounted) in builds().filter(|(_, mounted)| mounted.by_filters()) {
+        let config = scene.config(&[(PROXY, 1)], "");
+        let refused = || {
+            let refused = apply(&config, &scene.node, &bpffs(&mounted)).unwrap_err();
+            assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
+            refused.to_string()
+        };
+        let _servers = Servers::start(&scene);
+        let routing = Routing::open_in(&scene.node).unwrap();
+        let index = routing.link("v1").unwrap().index;
+        let qdisc = Qdisc::clsact(index);
+        assert!(routing.add_qdisc(&qdisc).unwrap());
+        let program = pass().load("another", &[]).unwrap();
+        let kind = FilterKind::bpf(program.as_fd(), "another");
+        let theirs = Filter {
+            handle: 0x7765_6972,
+            ..Filter::new(index, TcHandle::INGRESS, 1, kind)
+        };
+        assert!(routing.add_filter(&theirs).unwrap());
+        let why = refused();
+        assert!(why.contains("preference 1"), "{why}");
+        let filters = routing.filters(index, TcHandle::INGRESS).unwrap();
+        assert!(
+            filters.iter().any(|f| f.handle == theirs.handle),
+            "{filters:?}"
+        );
+        assert!(routing.delete_qdisc(&qdisc).unwrap());
+        let ingress = Qdisc {
+            kind: "ingress".to_owned(),
+            ..qdisc
+        };
+        assert!(routing.add_qdisc(&ingress).unwrap());
+        let why = refused();
+        assert!(why.contains("qdisc ingress is there"), "{why}");
+        assert!(routing.delete_qdisc(&ingress).unwrap());
+        applied(&scene, &mounted, &config);
+        assert_eq!(
+            answer(&scene.pod, web(OUTSIDE, false)),
+            "outbound|outside|x"
+        );
+    }
+}
+
+/// The programs of a proxy's namespace use the maps of the node: if these are gone, and others are made, it gets new programs.
+#[test]
+fn programs_with_other_maps_are_replaced() {
+    for (scene, mounted) in builds() {
+        let _servers = Servers::start(&scene);
+        let config = scene.config(&[(PROXY, 1)], "");
+        applied(&scene, &mounted, &config);
+        // Without the configuration, which names the proxy.
+        remove(&scene.node, &bpffs(&mounted), None).unwrap();
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
+        applied(&scene, &mounted, &config);
+        for v6 in [false, true] {
+            assert_eq!(answer(&scene.pod, web(OUTSIDE, v6)), "outbound|outside|x");
+            assert_eq!(answer(&scene.outside, web(POD, v6)), "inbound|pod|x");
+        }
+    }
+}
+
+/// Pins of a proxy whose namespace is gone are swept; those of the node and of the other proxy stay.
+#[test]
+fn pins_of_a_proxy_that_is_gone_are_swept() {
+    for (mut scene, mounted) in builds() {
+        applied(&scene, &mounted, &scene.config(&[(SECOND, 1)], ""));
+        applied(&scene, &mounted, &scene.config(&[(PROXY, 2)], ""));
+        let [gone, stays] = [&scene.second, &scene.proxy].map(|n| folder(&mounted, n));
+        assert!(gone.is_dir() && stays.is_dir());
+        let living = [&scene.node, &scene.proxy].map(|n| n.id().ino);
+        scene.second = Netns::create().unwrap();
+        let begun = std::time::Instant::now();
+        let sweep = || bpffs(&mounted).sweep(|| Some(living.into())).unwrap();
+        while sweep() == 0 {
+            assert!(begun.elapsed() < crate::scene::PATIENCE, "not swept");
+            std::thread::yield_now();
+        }
+        assert!(!gone.exists() && stays.is_dir());
+        assert!(folder(&mounted, &scene.node).is_dir());
+    }
+}

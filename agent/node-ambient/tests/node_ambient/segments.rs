@@ -1,0 +1,144 @@
+//! Large segments: what an interface would divide or put together arrives whole, whatever its offloads are.
+
+use crate::ebpf::{applied, builds, web};
+use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, connect, socket};
+use crate::{each, up};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::process::Command;
+use std::thread;
+use weir_netlink::Netns;
+
+const LENGTH: usize = 2 << 20;
+
+/// `ethtool -K`, for every interface of the scene. False, with the reason printed, without the tool.
+fn offload(scene: &Scene, gro: &str, tso: &str) -> bool {
+    for netns in scene.all() {
+        let set = || {
+            let names = std::fs::read_dir("/proc/sys/net/ipv4/conf").unwrap();
+            let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
+            for name in names.filter(|n| n == "eth0" || (n.starts_with('v') && n.len() == 2)) {
+                let args = ["-K", &name, "gro", gro, "tso", tso];
+                let run = match Command::new("ethtool").args(args).output() {
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                        assert!(
+                            std::env::var_os("WEIR_REQUIRE_TOOLS").is_none(),
+                            "ethtool: {e}"
+                        );
+                        println!("skipped: no ethtool");
+                        return false;
+                    }
+                    run => run.unwrap(),
+                };
+                assert!(run.status.success(), "{args:?}: {run:?}");
+            }
+            true
+        };
+        if !netns.run(set).unwrap() {
+            return false;
+        }
+    }
+    true
+}
+
+fn any(v6: bool, port: u16) -> SocketAddr {
+    let ip: IpAddr = if v6 { "::" } else { "0.0.0.0" }.parse().unwrap();
+    SocketAddr::new(ip, port)
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream) {
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Takes one connection as the proxy does, and passes it on to where it was meant for.
+fn proxy(netns: &Netns, v6: bool, port: u16) -> thread::JoinHandle<SocketAddr> {
+    let listen = || {
+        let listener = socket(any(v6, port), true);
+        listener.bind(&any(v6, port).into()).unwrap();
+        listener.listen(4).unwrap();
+        listener
+    };
+    let (listener, netns) = (netns.run(listen).unwrap(), netns.try_clone().unwrap());
+    thread::spawn(move || {
+        let (taken, peer) = listener.accept().unwrap();
+        let to = taken.local_addr().unwrap().as_socket().unwrap();
+        let from = peer.as_socket().unwrap().ip();
+        let upstream = || {
+            let socket = socket(to, true);
+            socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
+            socket.connect_timeout(&to.into(), PATIENCE).unwrap();
+            TcpStream::from(socket)
+        };
+        let upstream = netns.run(upstream).unwrap();
+        let taken = TcpStream::from(taken);
+        let (back, there) = (upstream.try_clone().unwrap(), taken.try_clone().unwrap());
+        let answers = thread::spawn(move || copy(back, there));
+        copy(taken, upstream);
+        answers.join().unwrap();
+        to
+    })
+}
+
+/// Sends back all that one connection sends.
+fn echo(netns: &Netns, v6: bool) -> thread::JoinHandle<()> {
+    let listen = || {
+        let listener = socket(any(v6, 8080), false);
+        listener.bind(&any(v6, 8080).into()).unwrap();
+        listener.listen(4).unwrap();
+        listener
+    };
+    let listener = netns.run(listen).unwrap();
+    thread::spawn(move || {
+        let taken = TcpStream::from(listener.accept().unwrap().0);
+        copy(taken.try_clone().unwrap(), taken);
+    })
+}
+
+/// Both directions, of both families, with each combination.
+fn check(scene: &Scene) {
+    let text: Vec<u8> = (0..LENGTH).map(|n| ((n * 31) >> 3) as u8).collect();
+    for (gro, tso) in [("on", "off"), ("off", "on"), ("off", "off"), ("on", "on")] {
+        if !offload(scene, gro, tso) {
+            return;
+        }
+        for v6 in [false, true] {
+            for (from, at, to, port) in [
+                (&scene.pod, &scene.outside, web(OUTSIDE, v6), 15001),
+                (&scene.outside, &scene.pod, web(POD, v6), 15006),
+            ] {
+                let (server, taken) = (echo(at, v6), proxy(&scene.proxy, v6, port));
+                let mut stream = connect(from, to).unwrap();
+                let mut got = vec![0; LENGTH];
+                let mut sends = stream.try_clone().unwrap();
+                thread::scope(|scope| {
+                    scope.spawn(|| sends.write_all(&text).unwrap());
+                    stream.read_exact(&mut got).unwrap();
+                });
+                assert!(got == text, "gro {gro} tso {tso} {to}: other bytes");
+                stream.shutdown(Shutdown::Write).unwrap();
+                drop((stream, sends));
+                assert_eq!(taken.join().unwrap(), to, "gro {gro} tso {tso}");
+                server.join().unwrap();
+            }
+        }
+    }
+}
+
+/// Acceptance check 4 of eBPF mode.
+#[test]
+fn check_4_offloads_change_nothing() {
+    for (scene, mounted) in builds() {
+        applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
+        check(&scene);
+    }
+}
+
+#[test]
+fn offloads_change_nothing_for_rules_either() {
+    each(&["geneve", "veth"], |scene, engine, carrier| {
+        if up(scene, engine, &crate::carrier(carrier)) {
+            check(scene);
+        }
+    });
+}
