@@ -38,8 +38,15 @@ pub use plan::Change;
 pub use pod::{Pod, describe};
 pub use trial::{try_node_programs, try_programs};
 
+use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io;
 use weir_netlink::Error;
+
+/// Before 5.11 programs and maps count against RLIMIT_MEMLOCK, of which there usually are 64 KiB. When those are used up
+/// the kernel says `EPERM`, as if a right were missing. Only this process gets the room.
+pub fn allow_locked_memory() {
+    let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
+}
 
 /// An error of bpf(2), with what the rights are called here.
 fn failed(operation: &str, object: &str, error: &io::Error) -> Error {

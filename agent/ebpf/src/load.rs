@@ -37,6 +37,7 @@ pub(crate) fn load(a: &Attachment, desired: &Desired, maps: &Maps) -> Result<Pro
 }
 
 pub(crate) fn load_code(code: &Code, name: &str, maps: &[&Map]) -> Result<Program> {
+    crate::allow_locked_memory();
     code.load(name, maps).map_err(|refused| {
         let object = format!("program {name}");
         match refused.log.is_empty() {

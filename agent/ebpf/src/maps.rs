@@ -59,6 +59,7 @@ pub(crate) struct Maps {
 }
 
 pub(crate) fn create(spec: &MapSpec<'_>) -> Result<Map> {
+    crate::allow_locked_memory();
     Map::new(spec).map_err(|e| failed("create", &format!("map {}", spec.name), &e))
 }
 

@@ -5,7 +5,6 @@
 //! namespace; nothing is attached to a cgroup, because those belong to the machine.
 
 use nix::errno::Errno;
-use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io;
 use std::os::fd::AsFd;
 use weir_bpf::{Map, Program};
@@ -85,7 +84,7 @@ pub const ROWS: &[Row<Trial>] = &[
 /// Tries every row. The throwaway namespace is that of the calling thread; without one nothing is attached.
 #[must_use]
 pub fn features(kernel: &RunningKernel, netns: Result<&Netns, &str>) -> Vec<Finding> {
-    allow_locked_memory();
+    weir_ebpf::allow_locked_memory();
     let one = |row: &Row<Trial>| {
         answer(AREA, "", row, kernel, |trial| {
             let attaches = matches!(trial, Trial::Filter | Trial::Tcx | Trial::SkLookup);
@@ -99,12 +98,6 @@ pub fn features(kernel: &RunningKernel, netns: Result<&Netns, &str>) -> Vec<Find
         })
     };
     ROWS.iter().map(one).collect()
-}
-
-/// Before 5.11 programs and maps count against RLIMIT_MEMLOCK, of which there usually are 64 KiB. When those are used up
-/// the kernel says `EPERM`, as if a right were missing. Only this process gets the room.
-fn allow_locked_memory() {
-    let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
 }
 
 /// `exit`
