@@ -5,7 +5,7 @@ use crate::failed;
 use crate::inpod::{Role, Traits, assemble};
 use crate::load::mistake;
 use crate::maps::Maps;
-use crate::node::{self, NodeRole};
+use crate::node::{self, NodeRole, NodeTraits};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_bpf::Map;
 use weir_netlink::{Error, Result};
@@ -41,7 +41,8 @@ pub fn try_node_programs() -> Result<()> {
     let maps = node::trial_maps().map_err(|e| lacking(e, "create the maps", ""))?;
     for dual in [false, true] {
         for role in NodeRole::ALL {
-            let code = node::assemble(role, dual).map_err(|e| mistake(role, &e))?;
+            let code = node::assemble(role, NodeTraits { dual, dns: true })
+                .map_err(|e| mistake(role, &e))?;
             try_code(&code, &maps.list())?;
         }
     }

@@ -1,7 +1,7 @@
 //! The same redirection by eBPF programs at the links of pods and of the proxy, without tunnels, rules and routes in the
 //! node's namespace: see [`weir_ebpf::node`].
 //!
-//! Of a [`Config`] carrier, marks and routing are of no use here; names (`dns_capture`) are not captured.
+//! Of a [`Config`] carrier, marks and routing are of no use here.
 
 use crate::config::{CarrierChoice, Config};
 use crate::discover::{devices_of, discover};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use weir_ebpf::Bpffs;
 use weir_ebpf::node::{Changes, Node as Programs, Proxy, Wanted};
 use weir_netlink::route::Routing;
-use weir_netlink::{Error, Netns, Result};
+use weir_netlink::{Netns, Result};
 
 /// What a change of the node would do, or did.
 #[derive(Clone, Debug)]
@@ -108,10 +108,6 @@ pub fn remove(
 
 /// In the node's namespace.
 fn desired(config: &Config) -> Result<(Node, Wanted)> {
-    if config.dns_capture {
-        let reason = "the programs leave UDP alone, so names are not captured; use nft or xtables, or dns_capture false";
-        return Err(Error::refused("redirect by eBPF", "dns_capture", reason));
-    }
     // No carrier is looked for.
     let node = discover(&Config {
         carrier: CarrierChoice::Veth,
@@ -142,12 +138,18 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
         netns: place.proxy.netns.clone(),
         interface: place.interface.clone(),
         device: place.device.clone(),
+        addresses: [false, true]
+            .into_iter()
+            .filter_map(|v6| place.proxy.addresses.iter().find(|a| a.is_ipv6() == v6))
+            .copied()
+            .collect(),
     });
     let wanted = Wanted {
         pods,
         addresses: own.chain(config.host_addresses.iter().copied()).collect(),
         proxy,
         has_ipv6: node.has_ipv6,
+        dns: config.dns_capture,
     };
     Ok((node, wanted))
 }

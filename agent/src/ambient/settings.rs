@@ -91,10 +91,6 @@ impl AmbientSettings {
         if !r.bool("AMBIENT_ENABLED") {
             return Ok(None);
         }
-        if way == Way::NodePrograms && rules.redirect_dns {
-            let why = "node-ebpf captures no names; set AMBIENT_DNS_CAPTURE=false, or give node";
-            return Err(r.refused("WEIR_AMBIENT_ENGINE", why));
-        }
         let interval = "WEIR_VERIFY_INTERVAL";
         let seconds = u64::try_from(r.number(interval)?)
             .map_err(|_| r.refused(interval, "it is negative; give seconds, or 0 for never"))?;

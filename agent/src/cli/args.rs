@@ -117,7 +117,7 @@ pub(super) enum PlanCommand {
     Ambient(AmbientPlanArgs),
     /// Print what redirection at the node would change, and what of others collides with it
     #[command(
-        after_help = "Example:\n  sudo weir plan node-ambient --config node.json\n\n--config is one JSON object: {\"proxies\": [{\"uid\": \"u\", \"netns\": \"/run/netns/ztunnel\", \"addresses\": [\"10.0.0.2\"],\n\"created\": 1700000000, \"ready\": true}], \"pods\": [{\"uid\": \"v\", \"addresses\": [\"10.0.0.9\"], \"netns\": \"/run/netns/pod\"}],\n\"host_addresses\": [\"10.0.0.1\"], \"carrier\": \"auto\", \"tunnel_port\": 6081, \"dns_capture\": false, \"without_proxy\": \"closed\",\n\"marks\": {\"outbound\": 256, \"skip\": 512, \"conn_skip\": 544, \"proxy\": 528, \"proxy_return\": 64,\n\"second\": 2048},\n\"routing\": {\"inbound_table\": 100, \"outbound_table\": 101, \"proxy_table\": 102, \"second_table\": 103,\n\"priority\": 100}}.\nEvery key may be absent; carrier is auto, geneve, vxlan or veth; without_proxy is closed or open.\nWith --engine ebpf (Linux 6.6) carrier, marks and routing have no meaning, and dns_capture must be false."
+        after_help = "Example:\n  sudo weir plan node-ambient --config node.json\n\n--config is one JSON object: {\"proxies\": [{\"uid\": \"u\", \"netns\": \"/run/netns/ztunnel\", \"addresses\": [\"10.0.0.2\"],\n\"created\": 1700000000, \"ready\": true}], \"pods\": [{\"uid\": \"v\", \"addresses\": [\"10.0.0.9\"], \"netns\": \"/run/netns/pod\"}],\n\"host_addresses\": [\"10.0.0.1\"], \"carrier\": \"auto\", \"tunnel_port\": 6081, \"dns_capture\": false, \"without_proxy\": \"closed\",\n\"marks\": {\"outbound\": 256, \"skip\": 512, \"conn_skip\": 544, \"proxy\": 528, \"proxy_return\": 64,\n\"second\": 2048},\n\"routing\": {\"inbound_table\": 100, \"outbound_table\": 101, \"proxy_table\": 102, \"second_table\": 103,\n\"priority\": 100}}.\nEvery key may be absent; carrier is auto, geneve, vxlan or veth; without_proxy is closed or open.\nWith --engine ebpf (Linux 5.10) carrier, marks and routing have no meaning."
     )]
     NodeAmbient(NodeAmbientArgs),
 }
@@ -182,7 +182,7 @@ pub(super) struct NodeAmbientArgs {
     /// Proxies, pods and numbers of the node as JSON ("-" is stdin)
     #[arg(long, value_name = "FILE")]
     pub(super) config: PathBuf,
-    /// What captures: rules in nft or xtables, or eBPF programs without rules, tunnels and names
+    /// What captures: rules in nft or xtables, or eBPF programs without rules and tunnels
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub(super) engine: EngineArg,
     /// The node's network namespace: a name as of `ip netns`, or a path [default: that of this command]

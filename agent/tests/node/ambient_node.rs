@@ -218,7 +218,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
         let bpffs = mounted.path().display().to_string();
         let by_programs = [
             ("WEIR_AMBIENT_ENGINE", "node-ebpf"),
-            ("AMBIENT_DNS_CAPTURE", "false"),
+            ("AMBIENT_DNS_CAPTURE", "true"),
             ("AMBIENT_IPV6", "false"),
             ("WEIR_BPFFS", &bpffs),
             ("WEIR_AMBIENT_CONFIG_DIR", &dir),

@@ -157,7 +157,7 @@ pub static TABLE: &[Setting] = &[
     env("KUBERNETES_NODE_NAME", Text, "", Used, "Logged; the name of this host when it is not set"),
     env("GOMEMLIMIT", Text, "", Unused, "There is no garbage collector to limit"),
 
-    env("WEIR_AMBIENT_ENGINE", Text, "auto", Used, "Ambient mode: auto or netfilter redirects pods by rules, ebpf by programs (Linux 6.6); node routes them in the node's namespace to the newest ready ztunnel pod, and node-ebpf does that by programs"),
+    env("WEIR_AMBIENT_ENGINE", Text, "auto", Used, "Ambient mode: auto or netfilter redirects pods by rules, ebpf by programs (Linux 6.6); node routes them in the node's namespace to the newest ready ztunnel pod, and node-ebpf does that by programs (Linux 5.10)"),
     env("WEIR_AMBIENT_WITHOUT_PROXY", Text, "closed", Used, "Ambient mode at the node: while no ztunnel pod is ready, closed refuses TCP of enrolled pods, open lets it pass in plain text"),
     env("WEIR_AMBIENT_NODE_CONFIG", Text, "", Used, "Ambient mode at the node: one JSON object with any of carrier, tunnel_port, host_addresses, marks and routing, as weir plan node-ambient --help shows them"),
     env("WEIR_AMBIENT_CONFIG_DIR", Text, "/etc/ambient-config", Used, "Ambient mode at the node: where config.json says whether a proxy is ready, as in Istio 1.18 to 1.20, if the directory is mounted"),

@@ -10,7 +10,7 @@
 //! Those for another host are marked; the policy rule and the local route of ambient mode keep them in this namespace.
 
 pub(crate) mod layout;
-mod nat;
+pub(crate) mod nat;
 pub(crate) mod packet;
 pub(crate) mod programs;
 #[cfg(test)]

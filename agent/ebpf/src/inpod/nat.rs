@@ -5,13 +5,13 @@
 
 use super::layout::*;
 use super::packet::{Builder, TUPLE_SIZE, be16};
-use crate::asm::{Alu, Helper, If, Operand, Reg, Size};
+use crate::asm::{Alu, Helper, If, MapRef, Operand, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Where ztunnel listens for DNS.
-const PROXY_PORT: u16 = 15053;
-const DNS_PORT: u16 = 53;
+pub(crate) const PROXY_PORT: u16 = 15053;
+pub(crate) const DNS_PORT: u16 = 53;
 /// Offsets of the checksums in the headers.
 const IPV4_CHECKSUM: i32 = 10;
 const TCP_CHECKSUM: i32 = 16;
@@ -19,12 +19,12 @@ const UDP_CHECKSUM: i32 = 6;
 
 /// One end of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     Source,
     Destination,
 }
 
-/// Builds the key of `QUERIES` on the stack from one end of the tuple.
+/// Builds the key of a map of queries on the stack from one end of the tuple.
 #[track_caller]
 fn key(b: &mut Builder, end: End) {
     let place = i16::from(end == End::Destination);
@@ -47,7 +47,7 @@ fn key(b: &mut Builder, end: End) {
 
 /// Remembers which server the sender asks; if there is no room, the packet is dropped.
 #[track_caller]
-pub(super) fn remember(b: &mut Builder) {
+pub(crate) fn remember(b: &mut Builder, queries: MapRef) {
     key(b, End::Source);
     for at in [0, 8] {
         b.asm.store(Size::D, R10, VALUE + at, 0);
@@ -62,7 +62,7 @@ pub(super) fn remember(b: &mut Builder) {
     b.copy(TUPLE + 4, VALUE, 4, Size::W);
     let asm = &mut b.asm;
     asm.bind(done);
-    asm.map(R1, QUERIES);
+    asm.map(R1, queries);
     asm.mov(R2, R10);
     asm.alu(Alu::Add, R2, i32::from(KEY));
     asm.mov(R3, R10);
@@ -119,25 +119,37 @@ pub(super) fn translate(b: &mut Builder) {
     b.jump_if_address(0, v4, v6, from_loopback);
     b.asm.jump(pass);
     b.asm.bind(from_loopback);
+    answer_from_server(b, QUERIES);
+    b.asm.jump(pass);
+}
+
+/// Gives an answer the address of the server that was asked. Others pass: someone asked ztunnel itself.
+#[track_caller]
+pub(crate) fn answer_from_server(b: &mut Builder, queries: MapRef) {
     key(b, End::Destination);
+    let pass = b.pass;
     let asm = &mut b.asm;
-    asm.map(R1, QUERIES);
+    asm.map(R1, queries);
     asm.mov(R2, R10);
     asm.alu(Alu::Add, R2, i32::from(KEY));
     asm.call(Helper::MapLookup);
-    // Someone asked ztunnel itself.
     asm.jump_if(If::Eq, R0, 0, pass);
-    for at in [0, 8] {
-        asm.load(Size::D, R1, R0, at);
-        asm.store(Size::D, R10, VALUE + at, R1);
-    }
+    value_from(b);
     rewrite(b, End::Source, DNS_PORT);
-    b.asm.jump(pass);
+}
+
+/// Copies the address at `R0`, a value of a map, to `VALUE`.
+#[track_caller]
+pub(crate) fn value_from(b: &mut Builder) {
+    for at in [0, 8] {
+        b.asm.load(Size::D, R1, R0, at);
+        b.asm.store(Size::D, R10, VALUE + at, R1);
+    }
 }
 
 /// Writes the address at `VALUE` and a port to one end of the packet, and corrects the checksums.
 #[track_caller]
-fn rewrite(b: &mut Builder, end: End, port: u16) {
+pub(crate) fn rewrite(b: &mut Builder, end: End, port: u16) {
     let place = i16::from(end == End::Destination);
     let [is_v4, done] = [(); 2].map(|()| b.asm.label());
     // From here on R8 is where the checksum of the transport header is in the frame.

@@ -1,7 +1,7 @@
 //! The programs of a pod, by the hook where they run.
 
 use super::layout::*;
-use super::nat;
+use super::nat::{self, DNS_PORT};
 use super::packet::{Builder, be16};
 use crate::asm::{Alu, AsmError, Code, Helper, If, Label, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
@@ -13,8 +13,6 @@ const OUTBOUND_PORT: u16 = 15001;
 const INBOUND_PORT: u16 = 15006;
 /// For inbound HBONE, which ztunnel's listener gets without help.
 const HBONE_PORT: u16 = 15008;
-/// Port of name servers.
-const DNS_PORT: u16 = 53;
 
 /// What the programs depend on. Equal values need the same programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +134,7 @@ fn egress(traits: &Traits) -> Result<Code, AsmError> {
         b.asm.load(Size::H, R1, R10, PORTS + 2);
         b.asm.jump_if(If::Ne, R1, be16(DNS_PORT), no_query);
         jump_if_probe(&mut b, 1, traits, pass);
-        nat::remember(&mut b);
+        nat::remember(&mut b, QUERIES);
         b.count(Count::Dns);
         to_loopback(&mut b, QUERY);
         b.asm.bind(no_query);

@@ -1,13 +1,14 @@
 //! The maps of the node's programs, and what sysctls were before.
 
 use crate::failed;
-use crate::inpod::COUNTERS;
+use crate::inpod::{COUNTERS, QUERY_KEY, QUERY_VALUE};
 use crate::maps::{COUNTS_MAP, create, open_or_create};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use weir_bpf::{
-    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, Map, MapSpec, Pinned, open_pin,
+    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LRU_HASH, Map, MapSpec,
+    Pinned, open_pin,
 };
 use weir_netlink::{Error, Result};
 
@@ -15,6 +16,8 @@ use weir_netlink::{Error, Result};
 const MOST_PODS: u32 = 16_384;
 /// Most addresses of the node itself; kube-proxy in IPVS mode has one for each service.
 const MOST_ADDRESSES: u32 = 65_536;
+/// The most DNS queries under way; beyond it, the answers to the oldest ones are not translated, and it is asked again.
+const MOST_QUERIES: u32 = 16_384;
 /// Most sysctls that are remembered.
 const MOST_BEFORE: u32 = 64;
 
@@ -40,6 +43,22 @@ const PROXY_MAP: MapSpec<'_> = MapSpec {
     name: "weir_proxy",
     ..PODS_MAP
 };
+/// The proxy's addresses for names: of IPv4 and of IPv6, in network order; zeros without one.
+const NAMES_MAP: MapSpec<'_> = MapSpec {
+    value_size: 16,
+    max_entries: 2,
+    name: "weir_names",
+    ..PROXY_MAP
+};
+const QUERIES_MAP: MapSpec<'_> = MapSpec {
+    kind: BPF_MAP_TYPE_LRU_HASH,
+    key_size: QUERY_KEY as u32,
+    value_size: QUERY_VALUE as u32,
+    max_entries: MOST_QUERIES,
+    flags: 0,
+    name: "weir_queries",
+    describe: false,
+};
 const BEFORE_MAP: MapSpec<'_> = MapSpec {
     key_size: 4,
     max_entries: MOST_BEFORE,
@@ -64,6 +83,8 @@ pub(crate) struct Maps {
     counts: Map,
     node: Map,
     proxy: Map,
+    /// With the capture of DNS: where names are asked for, and what was asked.
+    names: Option<[Map; 2]>,
 }
 
 /// Which map.
@@ -80,6 +101,8 @@ pub(super) struct Contents {
     pub(super) node: Addresses,
     /// 0: none.
     pub(super) proxy: u32,
+    /// Where it is asked for names.
+    pub(super) names: BTreeSet<IpAddr>,
 }
 
 fn key(address: IpAddr) -> [u8; 16] {
@@ -95,28 +118,37 @@ fn number(value: &[u8]) -> u32 {
 
 impl Maps {
     /// Without pins, for trials.
-    pub(super) fn create() -> Result<Self> {
+    pub(super) fn create(dns: bool) -> Result<Self> {
+        let names = || Ok::<_, Error>([create(&NAMES_MAP)?, create(&QUERIES_MAP)?]);
         Ok(Self {
             pods: create(&PODS_MAP)?,
             counts: create(&NODE_COUNTS)?,
             node: create(&NODE_MAP)?,
             proxy: create(&PROXY_MAP)?,
+            names: dns.then(names).transpose()?,
         })
     }
 
     /// Opens the pinned maps of a folder, and creates those that are absent.
-    pub(super) fn pinned(folder: &Path) -> Result<Self> {
+    pub(super) fn pinned(folder: &Path, dns: bool) -> Result<Self> {
+        let open = |spec| open_or_create(folder, spec);
+        let names = || Ok::<_, Error>([open(&NAMES_MAP)?, open(&QUERIES_MAP)?]);
         Ok(Self {
             pods: open_or_create(folder, &PODS_MAP)?,
             counts: open_or_create(folder, &NODE_COUNTS)?,
             node: open_or_create(folder, &NODE_MAP)?,
             proxy: open_or_create(folder, &PROXY_MAP)?,
+            names: dns.then(names).transpose()?,
         })
     }
 
     /// In the order of `MapRef`.
     pub(crate) fn list(&self) -> Vec<&Map> {
-        vec![&self.pods, &self.counts, &self.node, &self.proxy]
+        let always = [&self.pods, &self.counts, &self.node, &self.proxy];
+        always
+            .into_iter()
+            .chain(self.names.iter().flatten())
+            .collect()
     }
 
     pub(super) fn put(&self, which: Which, address: IpAddr, value: u32) -> Result<()> {
@@ -157,6 +189,25 @@ impl Maps {
         let written = self.proxy.set(&[0; 4], &index.to_ne_bytes());
         written.map_err(|e| failed("write", "map weir_proxy", &e))
     }
+
+    /// At most one address of each family. Without the capture of DNS there is nothing to write.
+    pub(super) fn set_names(&self, addresses: &BTreeSet<IpAddr>) -> Result<()> {
+        let Some([names, _]) = &self.names else {
+            return Ok(());
+        };
+        for (place, ipv6) in [(0_u32, false), (1, true)] {
+            let address = addresses.iter().find(|a| a.is_ipv6() == ipv6);
+            let mut value = [0; 16];
+            match address {
+                Some(IpAddr::V4(v4)) => value[..4].copy_from_slice(&v4.octets()),
+                Some(IpAddr::V6(v6)) => value = v6.octets(),
+                None => {}
+            }
+            let written = names.set(&place.to_ne_bytes(), &value);
+            written.map_err(|e| failed("write", "map weir_names", &e))?;
+        }
+        Ok(())
+    }
 }
 
 /// What pinned maps hold; empty without pins. Nothing is created.
@@ -166,17 +217,33 @@ pub(super) fn contents(folder: &Path) -> Result<Contents> {
         None => Ok(Vec::new()),
     };
     let addresses = |spec: &MapSpec<'_>| -> Result<Addresses> {
-        let entry = |(key, value): (Vec<u8>, u32)| {
+        let entry = |(key, value): (Vec<u8>, Vec<u8>)| {
             let octets: [u8; 16] = key.try_into().ok()?;
-            Some((Ipv6Addr::from(octets).to_canonical(), value))
+            Some((Ipv6Addr::from(octets).to_canonical(), number(&value)))
         };
         Ok(read(spec)?.into_iter().filter_map(entry).collect())
     };
     Ok(Contents {
         pods: addresses(&PODS_MAP)?,
         node: addresses(&NODE_MAP)?,
-        proxy: read(&PROXY_MAP)?.first().map_or(0, |(_, index)| *index),
+        proxy: read(&PROXY_MAP)?
+            .first()
+            .map_or(0, |(_, index)| number(index)),
+        names: read(&NAMES_MAP)?
+            .into_iter()
+            .filter_map(|(place, value)| name_server(number(&place), value))
+            .collect(),
     })
+}
+
+/// An element of `weir_names`; `None`: there is no address.
+fn name_server(place: u32, value: Vec<u8>) -> Option<IpAddr> {
+    let octets: [u8; 16] = value.try_into().ok()?;
+    let address = match (place, octets) {
+        (0, [a, b, c, d, ..]) => IpAddr::from([a, b, c, d]),
+        _ => IpAddr::from(octets),
+    };
+    (!address.is_unspecified()).then_some(address)
 }
 
 fn open(folder: &Path, spec: &MapSpec<'_>) -> Result<Option<Map>> {
@@ -192,7 +259,15 @@ fn open(folder: &Path, spec: &MapSpec<'_>) -> Result<Option<Map>> {
 /// The ids of the pinned maps that programs use.
 pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
     let mut ids = BTreeSet::new();
-    for spec in [&PODS_MAP, &NODE_COUNTS, &NODE_MAP, &PROXY_MAP] {
+    let all = [
+        &PODS_MAP,
+        &NODE_COUNTS,
+        &NODE_MAP,
+        &PROXY_MAP,
+        &NAMES_MAP,
+        &QUERIES_MAP,
+    ];
+    for spec in all {
         if let Some(map) = open(folder, spec)? {
             let info = map.info();
             let info = info.map_err(|e| failed("read", &format!("map {}", spec.name), &e))?;
@@ -203,14 +278,14 @@ pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
 }
 
 /// Bounded by what the map has room for: another writer may add while it is read.
-fn entries(map: &Map, spec: &MapSpec<'_>) -> Result<Vec<(Vec<u8>, u32)>> {
+fn entries(map: &Map, spec: &MapSpec<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let failed = |e: &std::io::Error| failed("read", &format!("map {}", spec.name), e);
     let (mut list, mut last) = (Vec::new(), None::<Vec<u8>>);
     for _ in 0..spec.max_entries {
         let next = map.next_key(last.as_deref()).map_err(|e| failed(&e))?;
         let Some(next) = next else { break };
         if let Some(value) = map.get(&next).map_err(|e| failed(&e))? {
-            list.push((next.clone(), number(&value)));
+            list.push((next.clone(), value));
         }
         last = Some(next);
     }
@@ -243,7 +318,7 @@ pub(super) fn before(folder: &Path) -> Result<BTreeMap<u32, u32>> {
     match open(folder, &BEFORE_MAP)? {
         Some(map) => Ok(entries(&map, &BEFORE_MAP)?
             .into_iter()
-            .map(|(key, value)| (number(&key), value))
+            .map(|(key, value)| (number(&key), number(&value)))
             .collect()),
         None => Ok(BTreeMap::new()),
     }

@@ -12,7 +12,9 @@
 //! - IPv6, IP options and extension headers; every address of the node and of a pod.
 //! - Without a socket of ztunnel a packet is dropped, and the proxy's namespace forwards nothing.
 //! - Frames keep their hardware addresses: the receiver's program says that they are for it.
-//! - UDP and DNS pass, as all that is not TCP; programs of other writers at the same hooks go on running.
+//! - What is not TCP passes, except for queries for names where they are captured: these get the address of the proxy, and
+//!   its answers that of the server that was asked.
+//! - Programs of other writers at the same hooks go on running.
 
 mod maps;
 mod plan;
@@ -23,7 +25,7 @@ mod tests;
 
 pub(crate) use maps::counters;
 pub use plan::{Change, Proxy, Wanted};
-pub use programs::{NodeRole, assemble};
+pub use programs::{NodeRole, NodeTraits, assemble};
 
 use crate::load::{mistake, name_of};
 use crate::pins::Bpffs;
@@ -55,12 +57,12 @@ impl Changes {
 
 /// Maps for a trial of the programs.
 pub(crate) fn trial_maps() -> Result<Maps> {
-    Maps::create()
+    Maps::create(true)
 }
 
 fn names(wanted: &Wanted) -> Result<Names> {
     let named = |role: NodeRole| {
-        let code = assemble(role, wanted.has_ipv6).map_err(|e| mistake(role, &e))?;
+        let code = assemble(role, wanted.traits()).map_err(|e| mistake(role, &e))?;
         Ok((role, name_of(role.letter(), &code)))
     };
     NodeRole::ALL.into_iter().map(named).collect()
@@ -111,8 +113,8 @@ impl<'a> Node<'a> {
             return Ok(changes);
         }
         self.0.prepare()?;
-        let maps = Maps::pinned(&self.0.folder)?;
-        let mut programs = Programs::new(maps, wanted.has_ipv6);
+        let maps = Maps::pinned(&self.0.folder, wanted.dns)?;
+        let mut programs = Programs::new(maps, wanted.traits());
         let netns = wanted.proxy.as_ref().map(|proxy| Netns::open(&proxy.netns));
         let netns = netns.transpose()?;
         let proxy = netns.as_ref().map(|n| Space::of(n, self.0.bpffs));
@@ -181,7 +183,7 @@ impl<'a> Node<'a> {
         if !folder.is_dir() {
             return Ok(());
         }
-        let maps = Maps::pinned(folder)?;
+        let maps = Maps::pinned(folder, false)?;
         let pods = maps::contents(folder)?.pods;
         pods.into_keys()
             .try_for_each(|address| maps.delete(Which::Pods, address))

@@ -1,7 +1,7 @@
 //! What the node and its proxy should have, what they have, and the difference.
 
 use super::maps::{Addresses, Contents};
-use super::programs::{NodeRole, TPROXY_MARK};
+use super::programs::{NodeRole, NodeTraits, TPROXY_MARK};
 use crate::hook::{Detached, Direction, Held, Hook};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,10 +31,21 @@ pub struct Wanted {
     pub proxy: Option<Proxy>,
     /// The kernel has IPv6.
     pub has_ipv6: bool,
+    /// DNS over UDP of enrolled pods goes to port 15053 of the proxy.
+    pub dns: bool,
+}
+
+impl Wanted {
+    pub(super) fn traits(&self) -> NodeTraits {
+        NodeTraits {
+            dual: self.has_ipv6,
+            dns: self.dns,
+        }
+    }
 }
 
 /// Where the proxy is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxy {
     /// Its namespace.
     pub netns: PathBuf,
@@ -42,6 +53,8 @@ pub struct Proxy {
     pub interface: String,
     /// The host's end.
     pub device: String,
+    /// Where it is asked for names: at most one of each family.
+    pub addresses: BTreeSet<IpAddr>,
 }
 
 /// One change of the node's or of the proxy's namespace.
@@ -69,6 +82,8 @@ pub enum Change {
     Proxy(String, u32),
     /// No proxy is ready.
     NoProxy,
+    /// Names are asked for at these addresses; with none, queries pass.
+    Names(BTreeSet<IpAddr>),
     /// A program is attached.
     Attach(Attachment),
     /// The program of a link is replaced, in one step.
@@ -120,6 +135,13 @@ impl fmt::Display for Change {
             }
             Self::Proxy(device, _) => write!(f, "send to the proxy at {device}"),
             Self::NoProxy => f.write_str("drop TCP of enrolled pods: no proxy is ready"),
+            Self::Names(addresses) if addresses.is_empty() => {
+                f.write_str("let DNS of enrolled pods pass")
+            }
+            Self::Names(addresses) => {
+                let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                write!(f, "send DNS of enrolled pods to {}", all.join(" and "))
+            }
             Self::Attach(a) => write!(f, "attach {a}"),
             Self::Replace(a) => write!(f, "replace by {a}"),
             Self::Detach(interface, Detached((_, direction)), program) => {
@@ -347,6 +369,11 @@ pub(super) fn plan_host(
         }
         None if there.proxy != 0 => changes.push(Change::NoProxy),
         None => {}
+    }
+    let names = proxy.filter(|_| wanted.dns).map(|p| p.addresses.clone());
+    let names = names.unwrap_or_default();
+    if there.names != names {
+        changes.push(Change::Names(names));
     }
     changes.extend(of_pods);
     changes.extend(gone);

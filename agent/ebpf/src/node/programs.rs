@@ -1,10 +1,11 @@
 //! The programs of the node and of its proxy, by the hook where they run.
 
 use crate::asm::{Alu, AsmError, Code, Helper, If, MapRef, Reg, Size};
-use crate::inpod::layout::{Count, INDEX, KEY, PORTS, SKB_MARK, TUPLE};
+use crate::inpod::layout::{Count, INDEX, IPPROTO_TCP, KEY, PORTS, SKB_MARK, TUPLE};
+use crate::inpod::nat::{self, End};
 use crate::inpod::packet::{Builder, TUPLE_SIZE, be16};
 use crate::inpod::programs::jump_if_connected;
-use Reg::{R0, R1, R2, R6, R7, R9, R10};
+use Reg::{R0, R1, R2, R6, R7, R8, R9, R10};
 
 /// Host ends of the links of enrolled pods, by address.
 pub(super) const PODS: MapRef = MapRef(0);
@@ -13,6 +14,11 @@ pub(super) const PODS: MapRef = MapRef(0);
 pub(super) const NODE: MapRef = MapRef(2);
 /// The host end of the active proxy's link; 0 without one.
 pub(super) const PROXY: MapRef = MapRef(3);
+
+/// The proxy's address for names, by family; zeros without one. Only with the capture of DNS.
+pub(super) const NAMES: MapRef = MapRef(4);
+/// The servers that DNS queries were sent to, by the sender. Only with the capture of DNS.
+const QUERIES: MapRef = MapRef(5);
 
 /// The mark of packets that are for a socket of the proxy although their destination is another host.
 pub(super) const TPROXY_MARK: u32 = 0x400;
@@ -72,9 +78,19 @@ impl NodeRole {
 ///
 /// # Errors
 /// A mistake in this source.
-pub fn assemble(role: NodeRole, dual: bool) -> Result<Code, AsmError> {
-    let mut b = Builder::new(dual);
-    b.parse(false);
+pub fn assemble(role: NodeRole, traits: NodeTraits) -> Result<Code, AsmError> {
+    let mut b = Builder::new(traits.dual);
+    let captures_names = traits.dns && matches!(role, NodeRole::FromPod | NodeRole::FromProxy);
+    b.parse(captures_names);
+    if captures_names {
+        let tcp = b.asm.label();
+        b.asm.jump_if(If::Eq, R8, IPPROTO_TCP, tcp);
+        match role {
+            NodeRole::FromPod => query(&mut b),
+            _ => answer(&mut b),
+        }
+        b.asm.bind(tcp);
+    }
     match role {
         NodeRole::Proxy => proxy(&mut b),
         NodeRole::FromProxy => from_proxy(&mut b),
@@ -84,11 +100,13 @@ pub fn assemble(role: NodeRole, dual: bool) -> Result<Code, AsmError> {
     b.finish()
 }
 
-/// An end of the packet: the position of its address in the tuple.
-#[derive(Clone, Copy)]
-enum End {
-    Source,
-    Destination,
+/// What the programs depend on. Equal values need the same programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeTraits {
+    /// IPv6 is captured, too.
+    pub dual: bool,
+    /// DNS over UDP goes to the proxy.
+    pub dns: bool,
 }
 
 /// Looks an address up: `R0` is the value or null. Keys are of IPv6, and those of IPv4 mapped to it.
@@ -150,6 +168,61 @@ fn redirect(b: &mut Builder, helper: Helper) {
     asm.mov(R2, 0);
     asm.call(helper);
     asm.exit();
+}
+
+/// `R0` is the value of an array: the only one, or that of the tuple's family.
+#[track_caller]
+fn element(b: &mut Builder, map: MapRef, by_family: bool) {
+    let known = b.asm.label();
+    b.asm.store(Size::W, R10, INDEX, 0);
+    if by_family && b.dual {
+        b.asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, known);
+        b.asm.store(Size::W, R10, INDEX, 1);
+    }
+    let asm = &mut b.asm;
+    asm.bind(known);
+    asm.map(R1, map);
+    asm.mov(R2, R10);
+    asm.alu(Alu::Add, R2, i32::from(INDEX));
+    asm.call(Helper::MapLookup);
+    asm.jump_if(If::Eq, R0, 0, b.pass);
+}
+
+/// A datagram of a pod: a query for a name goes to the proxy, whose address it gets. Without a proxy it passes.
+#[track_caller]
+fn query(b: &mut Builder) {
+    let pass = b.pass;
+    b.asm.load(Size::H, R1, R10, PORTS + 2);
+    b.asm.jump_if(If::Ne, R1, be16(nat::DNS_PORT), pass);
+    find(b, PODS, End::Source);
+    b.asm.jump_if(If::Eq, R0, 0, pass);
+    element(b, PROXY, false);
+    b.asm.load(Size::W, R1, R0, 0);
+    b.asm.jump_if(If::Eq, R1, 0, pass);
+    element(b, NAMES, true);
+    b.asm.load(Size::D, R1, R0, 0);
+    b.asm.load(Size::D, R2, R0, 8);
+    b.asm.alu(Alu::Or, R1, R2);
+    b.asm.jump_if(If::Eq, R1, 0, pass);
+    nat::remember(b, QUERIES);
+    element(b, NAMES, true);
+    nat::value_from(b);
+    nat::rewrite(b, End::Destination, nat::PROXY_PORT);
+    b.count(Count::Dns);
+    find_proxy(b);
+    redirect(b, Helper::RedirectPeer);
+}
+
+/// A datagram of the proxy: an answer to a query gets the address of the server that was asked, and goes to the pod.
+#[track_caller]
+fn answer(b: &mut Builder) {
+    let pass = b.pass;
+    b.asm.load(Size::H, R1, R10, PORTS);
+    b.asm.jump_if(If::Ne, R1, be16(nat::PROXY_PORT), pass);
+    find(b, PODS, End::Destination);
+    b.asm.jump_if(If::Eq, R0, 0, pass);
+    nat::answer_from_server(b, QUERIES);
+    from_proxy(b);
 }
 
 /// What goes to the node itself passes: answers to probes among it. So does what has no address of an enrolled pod.

@@ -2,7 +2,7 @@
 
 use super::maps::{self, Maps, Which};
 use super::plan::{self, Change, Observed};
-use super::programs::{NodeRole, assemble};
+use super::programs::{NodeRole, NodeTraits, assemble};
 use crate::failed;
 use crate::hook::{Detached, Hook, Hooks};
 use crate::load::{load_code, mistake};
@@ -112,6 +112,7 @@ impl<'a> Space<'a> {
                     Change::NoAddress(address) => programs.maps.delete(Which::Node, *address)?,
                     Change::Proxy(_, index) => programs.maps.set_proxy(*index)?,
                     Change::NoProxy => programs.maps.set_proxy(0)?,
+                    Change::Names(addresses) => programs.maps.set_names(addresses)?,
                     Change::Attach(a) | Change::Replace(a) => {
                         let program = programs.load(a.role, &a.program)?;
                         let object = a.to_string();
@@ -210,15 +211,15 @@ impl<'a> Space<'a> {
 /// Programs with their maps; each is loaded once.
 pub(super) struct Programs {
     maps: Maps,
-    dual: bool,
+    traits: NodeTraits,
     loaded: BTreeMap<NodeRole, Program>,
 }
 
 impl Programs {
-    pub(super) fn new(maps: Maps, dual: bool) -> Self {
+    pub(super) fn new(maps: Maps, traits: NodeTraits) -> Self {
         Self {
             maps,
-            dual,
+            traits,
             loaded: BTreeMap::new(),
         }
     }
@@ -228,7 +229,7 @@ impl Programs {
         Ok(match self.loaded.entry(role) {
             Entry::Occupied(loaded) => loaded.into_mut(),
             Entry::Vacant(place) => {
-                let code = assemble(role, self.dual).map_err(|e| mistake(role, &e))?;
+                let code = assemble(role, self.traits).map_err(|e| mistake(role, &e))?;
                 place.insert(load_code(&code, name, &self.maps.list())?)
             }
         })

@@ -1,8 +1,8 @@
 //! Redirection at the node by eBPF: packet paths, failures and removal, with real packets.
 
 use crate::scene::{
-    OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Seen, Servers, address, ask, connect, inside,
-    sysctl,
+    OUTSIDE, PATIENCE, POD, PROXY, SECOND, Scene, Seen, Servers, address, ask, connect, connects,
+    inside, sysctl,
 };
 use crate::{is_reached_by_udp, state, up};
 use std::net::{IpAddr, SocketAddr};
@@ -123,6 +123,66 @@ fn check_9_the_node_and_datagrams_are_left_alone() {
     }
 }
 
+/// With the capture of DNS, queries reach the proxy at port 15053, and its answers come from the server that was asked;
+/// without a proxy they pass.
+// matrix: every
+#[test]
+fn check_9_names_are_captured_where_it_is_asked_for() {
+    for (scene, mounted) in builds() {
+        let bound = |netns: &Netns, at: SocketAddr| {
+            let bind = || std::net::UdpSocket::bind(at).unwrap();
+            let socket = netns.run(bind).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        };
+        let query = |v6, port, server: &std::net::UdpSocket| {
+            let client = bound(&scene.pod, (inside(POD, v6), 0).into());
+            // Answers from another address are not received.
+            client.connect((inside(OUTSIDE, v6), port)).unwrap();
+            client.send(b"name?").unwrap();
+            let mut buffer = [0; 16];
+            let (n, from) = server.recv_from(&mut buffer).unwrap();
+            assert_eq!(
+                (&buffer[..n], from),
+                (&b"name?"[..], client.local_addr().unwrap())
+            );
+            server.send_to(b"answer", from).unwrap();
+            let n = client.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..n], b"answer");
+        };
+        let captured = scene.config(&[(PROXY, 1)], r#", "dns_capture": true"#);
+        applied(&scene, &mounted, &captured);
+        let any = |v6| -> IpAddr { if v6 { "::" } else { "0.0.0.0" }.parse().unwrap() };
+        for v6 in [false, true] {
+            let server = bound(&scene.proxy, (inside(PROXY, v6), 15053).into());
+            query(v6, 53, &server);
+            query(v6, 53, &server);
+            // Other datagrams pass.
+            query(v6, 5353, &bound(&scene.outside, (any(v6), 5353).into()));
+        }
+        let counters = weir_ebpf::node::Node::of(&scene.node, &bpffs(&mounted)).counters();
+        let names = counters
+            .unwrap()
+            .into_iter()
+            .find(|(n, _)| n.starts_with("DNS"));
+        assert_eq!(names.unwrap().1, 4);
+        // Without a proxy, and without the setting, names are asked for as before.
+        for config in [
+            scene.config(&[], r#", "dns_capture": true"#),
+            scene.config(&[(PROXY, 1)], ""),
+        ] {
+            applied(&scene, &mounted, &config);
+            for v6 in [false, true] {
+                query(
+                    v6,
+                    53,
+                    &bound(&scene.outside, (inside(OUTSIDE, v6), 53).into()),
+                );
+            }
+        }
+    }
+}
+
 /// The proxy does not listen, its link is gone, none is left: nothing leaves in plain text, and probes pass.
 // matrix: every
 #[test]
@@ -137,8 +197,8 @@ fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
             .unwrap()
             .unwrap();
         applied(&scene, &mounted, &scene.config(&[(SECOND, 1)], ""));
-        assert!(connect(&scene.pod, to).is_err());
-        assert!(connect(&scene.outside, web(POD, false)).is_err());
+        assert!(!connects(&scene.pod, to));
+        assert!(!connects(&scene.outside, web(POD, false)));
         assert_eq!(servers.drain(), []);
         // With its program detached it forwards nothing either.
         let second = scene.config(&[(SECOND, 1)], "");
@@ -164,7 +224,7 @@ fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
                 .unwrap()
                 .is_empty()
         );
-        assert!(connect(&scene.pod, to).is_err());
+        assert!(!connects(&scene.pod, to));
         assert_eq!(servers.drain(), []);
         applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
         let mut open = connect(&scene.pod, to).unwrap();
@@ -175,11 +235,11 @@ fn check_6_nothing_leaves_in_plain_text_without_the_proxy() {
             .delete_link(routing.link("v2").unwrap().index)
             .unwrap();
         assert!(ask(&mut open, "secret").is_err());
-        assert!(connect(&scene.pod, to).is_err());
+        assert!(!connects(&scene.pod, to));
         assert_eq!(servers.drain(), []);
         applied(&scene, &mounted, &scene.config(&[], ""));
-        assert!(connect(&scene.pod, to).is_err());
-        assert!(connect(&scene.outside, web(POD, false)).is_err());
+        assert!(!connects(&scene.pod, to));
+        assert!(!connects(&scene.outside, web(POD, false)));
         for v6 in [false, true] {
             assert_eq!(answer(&scene.node, web(POD, v6)), "pod|x");
             assert!(is_reached_by_udp(&scene, v6));
@@ -369,8 +429,10 @@ fn check_7_thousands_of_addresses() {
                     netns: scene.proxy.path(),
                     interface: "eth0".to_owned(),
                     device: "v2".to_owned(),
+                    ..Proxy::default()
                 }),
                 has_ipv6: true,
+                dns: false,
             }
         };
         let bpffs = bpffs(&mounted);

@@ -88,8 +88,10 @@ fn wanted(scene: &crate::Scene, has_ipv6: bool) -> Wanted {
             netns: scene.proxy.path(),
             interface: "eth0".to_owned(),
             device: "v2".to_owned(),
+            ..Proxy::default()
         }),
         has_ipv6,
+        dns: false,
     }
 }
 

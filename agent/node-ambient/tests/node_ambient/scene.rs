@@ -291,6 +291,12 @@ pub(crate) fn connect(from: &Netns, to: SocketAddr) -> std::io::Result<TcpStream
     from.run(connect).unwrap()
 }
 
+/// Whether the first or the second SYN is answered, which comes after 1 s.
+pub(crate) fn connects(from: &Netns, to: SocketAddr) -> bool {
+    let connect = || socket(to, false).connect_timeout(&to.into(), Duration::from_millis(1200));
+    from.run(connect).unwrap().is_ok()
+}
+
 /// Sends a line over a connection and returns the answer.
 pub(crate) fn ask(stream: &mut TcpStream, text: &str) -> std::io::Result<String> {
     stream.write_all(text.as_bytes())?;
