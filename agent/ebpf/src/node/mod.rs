@@ -108,6 +108,12 @@ impl<'a> Node<'a> {
     /// The kernel refuses a part, or something else is there when it is read back.
     pub fn apply(&self, wanted: &Wanted) -> Result<Changes> {
         let _lock = self.0.bpffs.lock()?;
+        let netns = wanted.proxy.as_ref().map(|proxy| Netns::open(&proxy.netns));
+        let netns = netns.transpose()?;
+        let proxy = netns.as_ref().map(|n| Space::of(n, self.0.bpffs));
+        for space in proxy.iter().chain([&self.0]) {
+            space.forget_older()?;
+        }
         let changes = self.compare(wanted)?;
         if changes.is_empty() {
             return Ok(changes);
@@ -115,9 +121,6 @@ impl<'a> Node<'a> {
         self.0.prepare()?;
         let maps = Maps::pinned(&self.0.folder, wanted.dns)?;
         let mut programs = Programs::new(maps, wanted.traits());
-        let netns = wanted.proxy.as_ref().map(|proxy| Netns::open(&proxy.netns));
-        let netns = netns.transpose()?;
-        let proxy = netns.as_ref().map(|n| Space::of(n, self.0.bpffs));
         let (mut at_proxy, mut at_host) = (Vec::new(), Vec::new());
         let mut write = || {
             if let Some(proxy) = &proxy {

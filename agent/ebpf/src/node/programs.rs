@@ -135,17 +135,10 @@ fn find(b: &mut Builder, map: MapRef, end: End) {
 /// `R7` is the index of the proxy's link; without a proxy the packet is dropped and counted.
 #[track_caller]
 fn find_proxy(b: &mut Builder) {
-    let [none, found] = [(); 2].map(|()| b.asm.label());
-    let asm = &mut b.asm;
-    asm.store(Size::W, R10, INDEX, 0);
-    asm.map(R1, PROXY);
-    asm.mov(R2, R10);
-    asm.alu(Alu::Add, R2, i32::from(INDEX));
-    asm.call(Helper::MapLookup);
-    asm.jump_if(If::Eq, R0, 0, none);
-    asm.load(Size::W, R7, R0, 0);
-    asm.jump_if(If::Ne, R7, 0, found);
-    asm.bind(none);
+    let found = b.asm.label();
+    element(b, PROXY, false);
+    b.asm.load(Size::W, R7, R0, 0);
+    b.asm.jump_if(If::Ne, R7, 0, found);
     b.refuse(Count::NoProxy);
     b.asm.bind(found);
 }
@@ -170,7 +163,7 @@ fn redirect(b: &mut Builder, helper: Helper) {
     asm.exit();
 }
 
-/// `R0` is the value of an array: the only one, or that of the tuple's family.
+/// `R0` is the value of an array, which has every element: the only one, or that of the tuple's family.
 #[track_caller]
 fn element(b: &mut Builder, map: MapRef, by_family: bool) {
     let known = b.asm.label();

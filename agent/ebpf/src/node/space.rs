@@ -69,6 +69,17 @@ impl<'a> Space<'a> {
         })?
     }
 
+    /// The inode of a namespace that is gone is given to another one: what was pinned for the old one is deleted.
+    pub(super) fn forget_older(&self) -> Result<()> {
+        let observed = self.observe(&self.folder, [])?;
+        let held = &observed.held;
+        if held.is_empty() || held.values().any(|held| held.is_attached) {
+            return Ok(());
+        }
+        self.netns
+            .run(|| self.hooks(&self.folder, &Routing::open()?).delete())?
+    }
+
     /// Nothing is changed yet: the kernel can attach programs.
     pub(super) fn prepare(&self) -> Result<()> {
         self.netns

@@ -208,6 +208,43 @@ fn programs_with_other_maps_are_replaced() {
     }
 }
 
+/// The kernel gives the inode of a namespace that is gone to another one: pins of the old one are of no use.
+#[test]
+fn pins_of_an_older_namespace_with_the_same_inode_are_replaced() {
+    for (scene, mounted) in builds() {
+        let _servers = Servers::start(&scene);
+        let config = scene.config(&[(PROXY, 1)], r#", "dns_capture": true"#);
+        applied(&scene, &mounted, &config);
+        // The folders of this node are those of namespaces that ended, with a map of another form.
+        let pins = [&scene.node, &scene.proxy].map(|n| folder(&mounted, n));
+        remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
+        for pin in pins {
+            let other = Netns::create().unwrap();
+            std::fs::create_dir(&pin).unwrap();
+            let map = weir_bpf::Map::create(weir_bpf::BPF_MAP_TYPE_ARRAY, 4, 4, 1, 0).unwrap();
+            weir_bpf::pin(map.as_fd(), &pin.join("weir_queries")).unwrap();
+            let attach = || {
+                let index = Routing::open().unwrap().link("lo").unwrap().index;
+                let program = pass().load("weir_old", &[]).unwrap();
+                let path = pin.join(format!("ingress_{index}"));
+                match mounted.by_filters() {
+                    true => weir_bpf::pin(program.as_fd(), &path).unwrap(),
+                    false => {
+                        use weir_bpf::{Anchor, BPF_TCX_INGRESS, Link};
+                        let link =
+                            Link::to_interface(&program, index, BPF_TCX_INGRESS, Anchor::First);
+                        weir_bpf::pin(link.unwrap().as_fd(), &path).unwrap();
+                    }
+                }
+            };
+            other.run(attach).unwrap();
+        }
+        applied(&scene, &mounted, &config);
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outbound|outside|x");
+        remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
+    }
+}
+
 /// Pins of a proxy whose namespace is gone are swept; those of the node and of the other proxy stay.
 #[test]
 fn pins_of_a_proxy_that_is_gone_are_swept() {
