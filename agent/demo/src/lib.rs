@@ -16,7 +16,7 @@ mod api;
 mod flow;
 mod lab;
 mod node;
-mod node_ambient;
+pub mod node_ambient;
 mod owner;
 pub mod probe;
 mod ready;

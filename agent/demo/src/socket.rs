@@ -91,8 +91,11 @@ pub(super) fn connect(flow: &Flow, port: u16) -> io::Result<Socket> {
 }
 
 /// A connection of a proxy with the address of its client.
-pub(super) fn connect_as(client: IpAddr, to: SocketAddr) -> io::Result<Socket> {
+pub(super) fn connect_as(client: IpAddr, to: SocketAddr, mark: Option<u32>) -> io::Result<Socket> {
     let socket = open(Protocol::Tcp, to)?;
+    if let Some(mark) = mark {
+        socket.set_mark(mark)?;
+    }
     make_transparent(&socket, to)?;
     socket.bind(&SocketAddr::new(client, 0).into())?;
     socket.connect_timeout(&to.into(), PATIENCE)?;

@@ -16,6 +16,7 @@ mod alike;
 mod ambient;
 mod ambient_pods;
 mod ambient_random;
+mod ambient_ways;
 mod dns;
 mod ebpf;
 mod ebpf_checks;

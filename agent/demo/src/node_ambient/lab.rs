@@ -21,11 +21,16 @@ use weir_node_ambient::Config;
 
 /// Where sockets are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub enum Place {
+    /// The node's own namespace.
     Node,
+    /// The enrolled pod.
     Web,
+    /// A pod that is not enrolled.
     Plain,
+    /// The proxy of the node.
     Proxy,
+    /// Beyond the node.
     Outside,
 }
 
@@ -36,10 +41,12 @@ const CONNECTED: [(Place, u8); 4] = [
     (Place::Outside, 4),
 ];
 
+/// The namespaces; they go when this is dropped.
 #[derive(Debug)]
-pub(super) struct Lab {
+pub struct Lab {
     netns: [(Place, Netns); 5],
-    pub(super) families: &'static [AddressFamily],
+    /// IPv4, and IPv6 where the kernel has it.
+    pub families: &'static [AddressFamily],
 }
 
 /// The number of a place's network; the node has the first address of each.
@@ -49,7 +56,11 @@ fn number(place: Place) -> u8 {
 }
 
 impl Lab {
-    pub(super) fn create() -> Result<Self> {
+    /// Makes the namespaces and connects them.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`.
+    pub fn create() -> Result<Self> {
         let has_ipv6 = std::path::Path::new("/proc/sys/net/ipv6").exists();
         let lab = Self {
             netns: [
@@ -107,20 +118,32 @@ impl Lab {
         Ok(())
     }
 
-    pub(super) fn netns(&self, place: Place) -> &Netns {
+    /// The namespace of a place.
+    #[must_use]
+    pub fn netns(&self, place: Place) -> &Netns {
         let found = self.netns.iter().find(|(p, _)| *p == place);
         // Every place is in the list; the first entry is the node.
         found.map_or(&self.netns[0].1, |(_, netns)| netns)
     }
 
     /// The address of a place; of the node, the one towards the enrolled pod.
-    pub(super) fn address(&self, place: Place, family: AddressFamily) -> IpAddr {
+    #[must_use]
+    pub fn address(&self, place: Place, family: AddressFamily) -> IpAddr {
         let last = if place == Place::Node { 1 } else { 10 };
         host(number(place), family, last)
     }
 
+    /// The address of the service outside.
+    #[must_use]
+    pub fn service(&self, family: AddressFamily) -> IpAddr {
+        service(family)
+    }
+
     /// One pod is enrolled, the other is not; DNS is captured.
-    pub(super) fn config(&self) -> std::result::Result<Config, String> {
+    ///
+    /// # Errors
+    /// In words: a mistake in this source.
+    pub fn config(&self) -> std::result::Result<Config, String> {
         let all = |place| -> Vec<IpAddr> {
             let of = |f: &AddressFamily| self.address(place, *f);
             self.families.iter().map(of).collect()

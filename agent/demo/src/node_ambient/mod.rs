@@ -7,9 +7,10 @@ use crate::flow::{Flow, Protocol, Receiver};
 use crate::redirection::{step, text};
 use crate::run::Host;
 use crate::table::{Table, Tone};
-use lab::{Lab, Place, service};
+use lab::service;
+pub use lab::{Lab, Place};
 use serde_json::{Value, json};
-use stage::{Arrival, Stage};
+pub use stage::{Arrival, Stage};
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -94,7 +95,7 @@ pub fn run(as_json: bool, keep_going: bool) -> Result<u8, String> {
 }
 
 fn watch(lab: &Lab, config: &Config, keep_going: bool) -> Result<Vec<Watched>, String> {
-    let mut stage = Stage::open(lab).map_err(text)?;
+    let mut stage = Stage::open(lab, Place::Proxy).map_err(text)?;
     let mut watched = Vec::new();
     for scene in lab.families.iter().flat_map(|f| scenes(lab, *f)) {
         let arrival = stage.send(scene.from, &scene.flow).map_err(text)?;

@@ -5,7 +5,9 @@
 use super::lab::{Lab, Place, service};
 use crate::flow::{Flow, Protocol, Receiver};
 use crate::socket::{self, Options, PATIENCE, or_nothing};
-use crate::stage::{PROXY_DNS_PORT, PROXY_INBOUND_PORT, PROXY_OUTBOUND_PORT, PROXY_TUNNEL_PORT};
+use crate::stage::{
+    PROXY_DNS_PORT, PROXY_INBOUND_PORT, PROXY_OUTBOUND_PORT, PROXY_TUNNEL_PORT, ZTUNNEL_MARK,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::Socket;
 use std::io::{self, Read, Write};
@@ -19,6 +21,7 @@ use weir_netlink::{Error, Result};
 const FIRST_PORT: u16 = 20_000;
 
 /// One listener: whose it is, and what the people who watch call it.
+#[derive(Debug)]
 struct Listener {
     receiver: Receiver,
     protocol: Protocol,
@@ -26,33 +29,47 @@ struct Listener {
     socket: Socket,
 }
 
-pub(super) struct Stage<'a> {
+/// Everything that listens.
+#[derive(Debug)]
+pub struct Stage<'a> {
     lab: &'a Lab,
     listeners: Vec<Listener>,
     port: u16,
+    /// Where the proxy is: in a namespace of its own, or in the enrolled pod.
+    proxy: Place,
+}
+
+/// Of all listeners of the proxy, also the one that traffic may come to without being redirected.
+fn is_of_proxy(receiver: Receiver) -> bool {
+    receiver.is_proxy() || receiver == Receiver::ProxyTunnel
 }
 
 /// What became of a flow.
 #[derive(Debug, Default)]
-pub(super) struct Arrival {
+pub struct Arrival {
     /// The listener of the proxy that got it, and the destination that it saw.
-    pub(super) captured: Option<(Receiver, SocketAddr)>,
+    pub captured: Option<(Receiver, SocketAddr)>,
     /// Who got it in the end, and the client's address there.
-    pub(super) reached: Option<(Place, IpAddr)>,
+    pub reached: Option<(Place, IpAddr)>,
     /// The sender's own end.
-    pub(super) sent_from: Option<SocketAddr>,
+    pub sent_from: Option<SocketAddr>,
     /// The answer came back.
-    pub(super) answered: bool,
+    pub answered: bool,
     /// Why it did not arrive.
-    pub(super) lost: Option<String>,
+    pub lost: Option<String>,
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn open(lab: &'a Lab) -> Result<Self> {
+    /// With the proxy there: [`Place::Proxy`], or in the pod itself [`Place::Web`].
+    ///
+    /// # Errors
+    /// A listener cannot be opened.
+    pub fn open(lab: &'a Lab, proxy: Place) -> Result<Self> {
         let mut stage = Self {
             lab,
             listeners: Vec::new(),
             port: FIRST_PORT,
+            proxy,
         };
         for &family in lab.families {
             let any: IpAddr = match family {
@@ -64,11 +81,16 @@ impl<'a> Stage<'a> {
                 (Receiver::ProxyInbound, PROXY_INBOUND_PORT),
                 (Receiver::ProxyTunnel, PROXY_TUNNEL_PORT),
             ] {
-                stage.listen(receiver, Protocol::Tcp, Place::Proxy, (any, port).into())?;
+                stage.listen(receiver, Protocol::Tcp, proxy, (any, port).into())?;
             }
-            // An answer must leave from the address that the datagram came to.
-            let dns = (lab.address(Place::Proxy, family), PROXY_DNS_PORT).into();
-            stage.listen(Receiver::ProxyDns, Protocol::Udp, Place::Proxy, dns)?;
+            // An answer must leave from the address that the datagram came to; in a pod that is loopback.
+            let address = match (proxy, family) {
+                (Place::Proxy, _) => lab.address(Place::Proxy, family),
+                (_, AddressFamily::V4) => Ipv4Addr::LOCALHOST.into(),
+                (_, AddressFamily::V6) => Ipv6Addr::LOCALHOST.into(),
+            };
+            let dns = (address, PROXY_DNS_PORT).into();
+            stage.listen(Receiver::ProxyDns, Protocol::Udp, proxy, dns)?;
             for place in [Place::Web, Place::Plain] {
                 let at = (any, 8080).into();
                 stage.listen(Receiver::Application, Protocol::Tcp, place, at)?;
@@ -91,8 +113,8 @@ impl<'a> Stage<'a> {
         at: SocketAddr,
     ) -> Result<()> {
         let options = Options {
-            transparent: place == Place::Proxy,
-            mark: None,
+            transparent: is_of_proxy(receiver),
+            mark: self.mark().filter(|_| is_of_proxy(receiver)),
         };
         let opened = self
             .lab
@@ -109,8 +131,46 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
+    /// In the pod what the proxy sends has a mark, and is not captured again.
+    fn mark(&self) -> Option<u32> {
+        (self.proxy == Place::Web).then_some(ZTUNNEL_MARK)
+    }
+
+    /// An application that listens on one more port, at all addresses of a place. Where one does already nothing is changed.
+    ///
+    /// # Errors
+    /// The listener cannot be opened.
+    pub fn serve(&mut self, protocol: Protocol, place: Place, port: u16) -> Result<()> {
+        for &family in self.lab.families {
+            let any: IpAddr = match family {
+                AddressFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
+                AddressFamily::V6 => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            // An answer must leave from the address that the datagram came to.
+            let at = match (protocol, place) {
+                (Protocol::Udp, Place::Outside) => service(family),
+                _ => any,
+            };
+            let at = SocketAddr::new(at, port);
+            let is_it = |l: &Listener| {
+                let bound = socket::ip(&l.socket.local_addr()?)?;
+                Ok((l.place, l.protocol, bound.port(), bound.is_ipv4())
+                    == (place, protocol, port, at.is_ipv4()))
+            };
+            let known: io::Result<Vec<bool>> = self.listeners.iter().map(is_it).collect();
+            let known = known.map_err(|e| Error::io("listen", at.to_string(), &e))?;
+            if !known.contains(&true) {
+                self.listen(Receiver::Application, protocol, place, at)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Sends a flow from a place, follows it to its end, and sends an answer back.
-    pub(super) fn send(&mut self, from: Place, flow: &Flow) -> Result<Arrival> {
+    ///
+    /// # Errors
+    /// The sender's namespace cannot be entered.
+    pub fn send(&mut self, from: Place, flow: &Flow) -> Result<Arrival> {
         self.port = self.port.saturating_add(1);
         let port = self.port;
         let opened = self.lab.netns(from).run(|| socket::connect(flow, port))?;
@@ -131,8 +191,8 @@ impl<'a> Stage<'a> {
         match protocol {
             Protocol::Tcp => {
                 let (first, mut stream, from) = self.accept(&token)?;
-                if first.place == Place::Proxy {
-                    let to = stream.local_addr()?;
+                if is_of_proxy(first.receiver) {
+                    let to = socket::original_destination(&stream, stream.local_addr()?);
                     arrival.captured = Some((first.receiver, to));
                     // The stand-in speaks no HBONE: it answers there by itself.
                     if first.receiver != Receiver::ProxyTunnel {
@@ -151,7 +211,7 @@ impl<'a> Stage<'a> {
                 if got.get(..length) != Some(token.as_slice()) {
                     return Err(io::Error::other("another datagram arrived"));
                 }
-                if listener.place == Place::Proxy {
+                if is_of_proxy(listener.receiver) {
                     arrival.captured = Some((listener.receiver, socket.local_addr()?));
                 } else {
                     arrival.reached = Some((listener.place, from.ip()));
@@ -173,8 +233,8 @@ impl<'a> Stage<'a> {
         to: SocketAddr,
         arrival: &mut Arrival,
     ) -> io::Result<()> {
-        let connect = || socket::connect_as(client, to);
-        let netns = self.lab.netns(Place::Proxy);
+        let connect = || socket::connect_as(client, to, self.mark());
+        let netns = self.lab.netns(self.proxy);
         let upstream = netns.run(connect).map_err(io::Error::other)??;
         let mut upstream = TcpStream::from(upstream);
         upstream.write_all(token)?;
