@@ -12,7 +12,7 @@
 
 use crate::collide::{Collision, collisions};
 use crate::config::Config;
-use crate::discover::discover;
+use crate::discover::{By, discover};
 use crate::node::{Carrier, Node};
 use crate::objects::{self, Objects, RouteSpec, is_own};
 use crate::plan::{Observed, Step, memory, observe, plan};
@@ -56,8 +56,9 @@ pub fn compare(config: &Config, host: &Netns, engine: Option<Engine>) -> Result<
 
 fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
     let collisions = collisions(config)?;
-    let node = discover(config)?;
+    let node = discover(config, By::Rules)?;
     let engine = engine.map_or_else(|| rules::choose(&node, Side::Host), Ok)?;
+    rules::check_bridges(&node, engine)?;
     let desired = objects::host(&node);
     let proxy_netns = proxy_netns(&node)?;
     let (observed, memory) = look(&desired, proxy_netns.as_ref())?;

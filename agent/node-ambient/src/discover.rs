@@ -1,7 +1,7 @@
 //! Where the proxy and the pods are: devices, namespaces, and the node's address towards the proxy.
 
 use crate::config::{CarrierChoice, Config, Pod, Proxy};
-use crate::node::{Carrier, Node, Place};
+use crate::node::{Bridge, Carrier, Node, Place};
 use crate::objects::{CARRIERS, SECOND_CARRIERS, VNIS, WEIR};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, UdpSocket};
@@ -16,27 +16,43 @@ const NETNS_DIR: &str = "/run/netns";
 /// Most files of it that are opened.
 const MAX_NETNS: usize = 4096;
 
+/// What captures, as far as the links that can be captured depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Rules and routes: packets have to arrive at an interface of the node.
+    Rules,
+    /// Programs at the links themselves.
+    Programs,
+}
+
 /// Finds the node's side of everything in the network namespace of this thread.
 ///
 /// # Errors
 /// What was not found, by name, or is of a kind that cannot be captured.
-pub fn discover(config: &Config) -> Result<Node> {
+pub fn discover(config: &Config, by: By) -> Result<Node> {
     let routing = Routing::open()?;
     let links = routing.links()?;
-    let slots = slots(&routing, &links, config)?;
-    let slot_of = |device: &str| slots.iter().position(|s| s.as_deref() == Some(device));
+    let slots = slots(&routing, config)?;
+    let mut bridges = BTreeMap::new();
     let mut place = None;
     if let Some(proxy) = config.active() {
-        place = Some(find(&routing, &links, proxy)?);
+        let found = find(&routing, &links, proxy)?;
+        let object = format!("proxy {}", proxy.uid);
+        bridges.extend(bridge_of(&links, &found.device, by, &object)?);
+        place = Some(found);
     }
     // Of those that were active before, the newest that is still there.
     let mut others: Vec<&Proxy> = config.proxies.iter().collect();
     others.retain(|p| place.as_ref().is_none_or(|place| place.proxy != **p));
     others.sort_by_key(|p| std::cmp::Reverse((p.created, p.uid.as_str())));
-    let known = place.as_ref().and_then(|place| slot_of(&place.device));
+    let known = place
+        .as_ref()
+        .and_then(|place| slot_of(&slots, &links, &bridges, place));
     let before = others.into_iter().find_map(|proxy| {
         let found = find(&routing, &links, proxy).ok()?;
-        let slot = slot_of(&found.device)?;
+        let bridge = bridge_of(&links, &found.device, by, &proxy.uid).ok()?;
+        bridges.extend(bridge);
+        let slot = slot_of(&slots, &links, &bridges, &found)?;
         (known != Some(slot)).then_some(Place { slot, ..found })
     });
     if let Some(place) = &mut place {
@@ -51,8 +67,17 @@ pub fn discover(config: &Config) -> Result<Node> {
             Some(names) => Ok(names.clone()),
             None => devices_of(&routing, &links, pod),
         };
+        let object = format!("pod {}", pod.uid);
+        let found = found.and_then(|names| {
+            let of = |name: &String| bridge_of(&links, name, by, &object).transpose();
+            let of_bridges = names.iter().filter_map(of).collect::<Result<Vec<_>>>()?;
+            Ok((names, of_bridges))
+        });
         match found {
-            Ok(names) => _ = devices.insert(pod.uid.clone(), names),
+            Ok((names, of_bridges)) => {
+                bridges.extend(of_bridges);
+                devices.insert(pod.uid.clone(), names);
+            }
             Err(e) if config.leave_out => _ = left_out.insert(pod.uid.clone(), e.to_string()),
             Err(e) => return Err(e),
         }
@@ -73,6 +98,7 @@ pub fn discover(config: &Config) -> Result<Node> {
         place,
         before,
         devices,
+        bridges,
         left_out,
         has_ipv6: Path::new("/proc/sys/net/ipv6").exists(),
     })
@@ -98,15 +124,56 @@ fn find(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<Place> {
     })
 }
 
-/// The devices to which replies to proxies are routed now, by slot.
-fn slots(routing: &Routing, links: &[Link], config: &Config) -> Result<[Option<String>; 2]> {
+/// By slot: the interfaces by which replies are routed to proxies now, each with the proxy's address.
+type Slots = [Vec<(u32, IpAddr)>; 2];
+
+fn slots(routing: &Routing, config: &Config) -> Result<Slots> {
     let routes = routing.routes_by(WEIR)?;
     Ok(config.routing.proxy_tables().map(|table| {
-        let mut all = routes.iter().filter(|r| r.table == table && r.onlink);
-        let index = all.find_map(|r| r.oif)?;
-        let link = links.iter().find(|l| l.index == index)?;
-        Some(link.name.clone())
+        let all = routes.iter().filter(|r| r.table == table && r.onlink);
+        all.filter_map(|r| Some((r.oif?, r.gateway?))).collect()
     }))
+}
+
+/// Where a proxy is now. By a bridge more than one can be reached: there its address tells.
+fn slot_of(
+    slots: &Slots,
+    links: &[Link],
+    bridges: &BTreeMap<String, Bridge>,
+    place: &Place,
+) -> Option<usize> {
+    let bridge = bridges.get(&place.device);
+    let name = bridge.map_or(&place.device, |bridge| &bridge.name);
+    let index = links.iter().find(|l| l.name == *name)?.index;
+    let is_its = |(of, gateway): &(u32, IpAddr)| {
+        *of == index && (bridge.is_none() || place.proxy.addresses.contains(gateway))
+    };
+    slots.iter().position(|slot| slot.iter().any(is_its))
+}
+
+/// The bridge of which a link is a port. Rules do not see what Open vSwitch forwards.
+fn bridge_of(
+    links: &[Link],
+    device: &str,
+    by: By,
+    object: &str,
+) -> Result<Option<(String, Bridge)>> {
+    let link = links.iter().find(|l| l.name == device);
+    let master = link.and_then(|link| links.iter().find(|l| Some(l.index) == link.master));
+    let Some(master) = master.filter(|_| by == By::Rules) else {
+        return Ok(None);
+    };
+    let name = master.name.clone();
+    match (master.kind.as_ref().map(LinkKind::word), master.mac) {
+        (Some("bridge"), Some(mac)) => Ok(Some((device.to_owned(), Bridge { name, mac }))),
+        (Some("openvswitch"), _) => {
+            let reason = format!(
+                "its link {device} is a port of Open vSwitch ({name}), whose packets do not pass the node's netfilter; capture by eBPF or inside the pods"
+            );
+            Err(Error::refused("capture", object, reason))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The host ends of a pod's links; a pod may have an address on each of several.

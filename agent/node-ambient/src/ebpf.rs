@@ -4,7 +4,7 @@
 //! Of a [`Config`] carrier, marks and routing are of no use here.
 
 use crate::config::{CarrierChoice, Config};
-use crate::discover::{devices_of, discover};
+use crate::discover::{By, devices_of, discover};
 use crate::node::Node;
 use std::collections::BTreeMap;
 use weir_ebpf::Bpffs;
@@ -109,10 +109,11 @@ pub fn remove(
 /// In the node's namespace.
 fn desired(config: &Config) -> Result<(Node, Wanted)> {
     // No carrier is looked for.
-    let node = discover(&Config {
+    let config_of_links = Config {
         carrier: CarrierChoice::Veth,
         ..config.clone()
-    })?;
+    };
+    let node = discover(&config_of_links, By::Programs)?;
     let routing = Routing::open()?;
     let links = routing.links()?;
     let mut pods = BTreeMap::new();

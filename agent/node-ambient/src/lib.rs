@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod apply;
+mod bridge;
 mod collide;
 mod config;
 mod discover;
@@ -27,8 +28,8 @@ pub mod xtables;
 pub use apply::{Change, apply, compare, remove};
 pub use collide::{Collision, collisions};
 pub use config::{CarrierChoice, Config, Marks, Numbers, Pod, Proxy, WithoutProxy};
-pub use discover::discover;
-pub use node::{Carrier, Node, Place};
+pub use discover::{By, discover};
+pub use node::{Bridge, Carrier, Node, Place};
 
 #[cfg(test)]
 mod tests;

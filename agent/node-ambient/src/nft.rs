@@ -9,8 +9,9 @@
 //! - Other protocols than TCP are left alone in both directions, not UDP only.
 //! - A reject of another table cannot be overruled: kube-proxy's, of services without endpoints, stays in force.
 
-use crate::node::{Carrier, Family, Node};
+use crate::node::{Carrier, Family, Node, Place};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK, carriers};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::nft::{
     Chain, ChainType, CmpOp, CtKey, Data, DataType, Element, ElementKey, Extra, Hook, L4Proto,
@@ -44,12 +45,12 @@ pub(crate) fn set_name(family: Family) -> String {
 const MARK: Selector = Selector::Meta(MetaKey::Mark);
 const CT_MARK: Selector = Selector::Ct(CtKey::Mark, None);
 
-fn rule() -> RuleBuilder {
+pub(crate) fn rule() -> RuleBuilder {
     Rule::builder()
 }
 
 /// `SELECTOR & MASK == VALUE`
-fn masked(rule: RuleBuilder, selector: Selector, value: u32, mask: u32) -> RuleBuilder {
+pub(crate) fn masked(rule: RuleBuilder, selector: Selector, value: u32, mask: u32) -> RuleBuilder {
     rule.push(Statement::Match(Match {
         selector,
         mask: Some(Data::ne32(mask)),
@@ -71,7 +72,7 @@ fn keeping(selector: Selector, value: u32, mask: u32) -> Source {
     }
 }
 
-fn mark(rule: RuleBuilder, bits: u32) -> RuleBuilder {
+pub(crate) fn mark(rule: RuleBuilder, bits: u32) -> RuleBuilder {
     rule.counter()
         .push(Statement::MetaSet(MetaKey::Mark, keeping(MARK, bits, bits)))
 }
@@ -101,20 +102,25 @@ fn of_family(rule: RuleBuilder, family: Family) -> RuleBuilder {
     }))
 }
 
-/// The source, or else the destination, is the address of an enrolled pod.
-fn of_pods(rule: RuleBuilder, family: Family, is_source: bool) -> RuleBuilder {
+/// The source address, or else the destination address.
+pub(crate) fn address(family: Family, is_source: bool) -> Selector {
     let (offset, len) = match (family.is_v6, is_source) {
         (false, true) => (12, 4),
         (false, false) => (16, 4),
         (true, true) => (8, 16),
         (true, false) => (24, 16),
     };
+    Selector::Payload {
+        base: PayloadBase::Network,
+        offset,
+        len,
+    }
+}
+
+/// The source, or else the destination, is the address of an enrolled pod.
+fn of_pods(rule: RuleBuilder, family: Family, is_source: bool) -> RuleBuilder {
     of_family(rule, family).push(Statement::Match(Match {
-        selector: Selector::Payload {
-            base: PayloadBase::Network,
-            offset,
-            len,
-        },
+        selector: address(family, is_source),
         mask: None,
         op: CmpOp::Eq,
         operand: Operand::Named {
@@ -142,76 +148,82 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         ..rule().verdict(Verdict::Return)
     });
     let save = saving(node);
+    let bridge = crate::bridge::table(node);
+    let routed = [Table {
+        sets: families
+            .iter()
+            .map(|f| set(&set_name(*f), *f, node.addresses(*f)))
+            .collect(),
+        chains: vec![
+            base(
+                "mangle-prerouting",
+                filter.clone(),
+                Hook::Prerouting,
+                priority::MANGLE,
+                "ztunnel-PREROUTING",
+            ),
+            base(
+                "mangle-input",
+                filter.clone(),
+                Hook::Input,
+                priority::MANGLE,
+                "ztunnel-INPUT",
+            ),
+            base(
+                "mangle-forward",
+                filter,
+                Hook::Forward,
+                priority::MANGLE,
+                "ztunnel-FORWARD",
+            ),
+            base(
+                "mangle-output",
+                route.clone(),
+                Hook::Output,
+                priority::MANGLE,
+                "ztunnel-OUTPUT",
+            ),
+            base(
+                "after-dstnat-output",
+                route,
+                Hook::Output,
+                priority::DSTNAT + 10,
+                "ztunnel-OUTPUT",
+            ),
+            base(
+                "nat-prerouting",
+                ChainType::Nat,
+                Hook::Prerouting,
+                priority::DSTNAT - 1,
+                "ztunnel-nat-PREROUTING",
+            ),
+            base(
+                "nat-postrouting",
+                ChainType::Nat,
+                Hook::Postrouting,
+                priority::SRCNAT - 1,
+                "ztunnel-nat-POSTROUTING",
+            ),
+            regular("ztunnel-PREROUTING", prerouting(node, &families)),
+            regular("ztunnel-INPUT", save.clone()),
+            regular("ztunnel-FORWARD", save),
+            regular("ztunnel-OUTPUT", output(node, &families)),
+            regular("ztunnel-nat-PREROUTING", nat_prerouting(node, &families)),
+            regular(
+                "ztunnel-nat-POSTROUTING",
+                unchanged(node, &families, NatKind::Snat),
+            ),
+            regular(MEMORY, remembered.collect()),
+        ],
+        ..Table::new(TableFamily::Inet, HOST_TABLE)
+    }];
     Ruleset {
-        tables: vec![Table {
-            sets: families.iter().map(|f| set(node, *f)).collect(),
-            chains: vec![
-                base(
-                    "mangle-prerouting",
-                    filter.clone(),
-                    Hook::Prerouting,
-                    priority::MANGLE,
-                    "ztunnel-PREROUTING",
-                ),
-                base(
-                    "mangle-input",
-                    filter.clone(),
-                    Hook::Input,
-                    priority::MANGLE,
-                    "ztunnel-INPUT",
-                ),
-                base(
-                    "mangle-forward",
-                    filter,
-                    Hook::Forward,
-                    priority::MANGLE,
-                    "ztunnel-FORWARD",
-                ),
-                base(
-                    "mangle-output",
-                    route.clone(),
-                    Hook::Output,
-                    priority::MANGLE,
-                    "ztunnel-OUTPUT",
-                ),
-                base(
-                    "after-dstnat-output",
-                    route,
-                    Hook::Output,
-                    priority::DSTNAT + 10,
-                    "ztunnel-OUTPUT",
-                ),
-                base(
-                    "nat-prerouting",
-                    ChainType::Nat,
-                    Hook::Prerouting,
-                    priority::DSTNAT - 1,
-                    "ztunnel-nat-PREROUTING",
-                ),
-                base(
-                    "nat-postrouting",
-                    ChainType::Nat,
-                    Hook::Postrouting,
-                    priority::SRCNAT - 1,
-                    "ztunnel-nat-POSTROUTING",
-                ),
-                regular("ztunnel-PREROUTING", prerouting(node, &families)),
-                regular("ztunnel-INPUT", save.clone()),
-                regular("ztunnel-FORWARD", save),
-                regular("ztunnel-OUTPUT", output(node, &families)),
-                regular("ztunnel-nat-PREROUTING", nat_prerouting(node, &families)),
-                regular(
-                    "ztunnel-nat-POSTROUTING",
-                    unchanged(node, &families, NatKind::Snat),
-                ),
-                regular(MEMORY, remembered.collect()),
-            ],
-            ..Table::new(TableFamily::Inet, HOST_TABLE)
-        }],
+        tables: routed.into_iter().chain(bridge).collect(),
     }
 }
 
-fn set(node: &Node, family: Family) -> Set {
+/// A set of pods' addresses, each with the UID of its pod.
+pub(crate) fn set(name: &str, family: Family, pods: BTreeMap<IpAddr, &str>) -> Set {
     let (key_type, key_len) = match family.is_v6 {
         true => (DataType::IPV6_ADDR, 16),
         false => (DataType::IPV4_ADDR, 4),
@@ -223,8 +235,8 @@ fn set(node: &Node, family: Family) -> Set {
         })
     };
     Set {
-        elements: node.addresses(family).into_iter().map(element).collect(),
-        ..Set::new(&set_name(family), key_type, key_len)
+        elements: pods.into_iter().map(element).collect(),
+        ..Set::new(name, key_type, key_len)
     }
 }
 
@@ -249,7 +261,11 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     // 8 and 9
     for place in node.places() {
         let bits = node.bits(place);
-        let elsewhere = rule().iifname(CmpOp::Neq, &place.device);
+        // Its packets by a bridge have been skipped.
+        let elsewhere = match node.bridges.contains_key(&place.device) {
+            true => rule(),
+            false => rule().iifname(CmpOp::Neq, &place.device),
+        };
         let known = masked(elsewhere, CT_MARK, bits.connection, bits.mask);
         rules.push(mark(known, bits.reply).build());
     }
@@ -257,8 +273,9 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
         rules.push(mark(has(rule(), CT_MARK, marks.proxy), marks.proxy_return).build());
     }
     rules.push(stop(has(rule(), MARK, marks.proxy_return)));
-    // 10 to 12
-    for place in node.places() {
+    // 10 to 12; of ports of a bridge, that did them
+    let is_routed = |place: &&Place| !node.bridges.contains_key(&place.device);
+    for place in node.places().filter(is_routed) {
         let from = || rule().iifname(CmpOp::Eq, &place.device);
         for address in families.iter().filter_map(|f| place.address(*f)) {
             let foreign = from().saddr(CmpOp::Neq, address.into());

@@ -41,6 +41,15 @@ pub struct Place {
     pub slot: usize,
 }
 
+/// A bridge that has links of pods or of a proxy as ports: their packets arrive at it, and are routed by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bridge {
+    /// Its name.
+    pub name: String,
+    /// Frames to this address leave the bridge for the node.
+    pub mac: [u8; 6],
+}
+
 /// Everything that the desired objects are computed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
@@ -54,6 +63,8 @@ pub struct Node {
     pub before: Option<Place>,
     /// Host ends of the pods' links, by UID.
     pub devices: BTreeMap<String, Vec<String>>,
+    /// Those of these links, and of the proxies', that are ports of a bridge.
+    pub bridges: BTreeMap<String, Bridge>,
     /// UIDs of pods that are not captured, each with the reason; they are not in [`Node::config`].
     pub left_out: BTreeMap<String, String>,
     /// Families that the node has: IPv6 is absent where it is not built in.
@@ -125,6 +136,12 @@ impl Node {
     /// The proxies that have connections, the active one first.
     pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
         self.place.iter().chain(&self.before)
+    }
+
+    /// The interface where packets of a link arrive and by which they are routed to it: the bridge of which it is a port, or
+    /// itself.
+    pub(crate) fn arrival<'a>(&'a self, device: &'a str) -> &'a str {
+        self.bridges.get(device).map_or(device, |b| b.name.as_str())
     }
 
     /// Two proxies have to be told from each other, or the only one is in the second place.

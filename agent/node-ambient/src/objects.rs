@@ -14,6 +14,8 @@
 //! - While a proxy takes over from another one that goes on running, the new one has carriers, a table and a bit of marks of
 //!   its own: connections of the old one go on, and routes are replaced in place, so that no new connection is refused.
 //!
+//! Where a link is a port of a bridge, routes and sysctls are those of the bridge.
+//!
 //! Proxy: a local default route in table 100 for the two marks, so that packets to foreign addresses are delivered.
 
 use crate::node::{Carrier, Family, Node, Place};
@@ -173,17 +175,22 @@ pub fn host(node: &Node) -> Objects {
             }
         }
         let devices = carriers.into_iter();
-        let devices = devices.chain(node.places().map(|p| p.device.as_str()));
-        objects.sysctls.extend(devices.flat_map(accepting));
+        let devices = devices.chain(node.places().map(|p| node.arrival(&p.device)));
+        let devices: BTreeSet<&str> = devices.collect();
+        objects
+            .sysctls
+            .extend(devices.into_iter().flat_map(accepting));
     }
     let all = ["all", "default"].into_iter();
     let devices: BTreeSet<&str> = node
         .devices
         .values()
         .flatten()
-        .map(String::as_str)
+        .map(|device| node.arrival(device))
         .collect();
-    objects.sysctls.extend(all.chain(devices).map(rp_filter));
+    let known: BTreeSet<Sysctl> = objects.sysctls.iter().cloned().collect();
+    let loose = all.chain(devices).map(rp_filter);
+    objects.sysctls.extend(loose.filter(|s| !known.contains(s)));
     objects
 }
 
@@ -337,7 +344,7 @@ fn host_routes(node: &Node, family: Family, routes: &mut Vec<RouteSpec>) {
     };
     let [by_inbound, by_outbound] = carriers(place.slot);
     for table in [inbound, outbound] {
-        let device = &place.device;
+        let device = node.arrival(&place.device);
         routes.push(unicast(Family::alone(address), None, device, table));
     }
     to_proxy(node, place, family, routes);
@@ -362,7 +369,7 @@ fn to_proxy(node: &Node, place: &Place, family: Family, routes: &mut Vec<RouteSp
     let tables = node.config.routing.proxy_tables();
     let table = tables.get(place.slot);
     if let (Some(table), Some(address)) = (table, place.address(family)) {
-        let device = &place.device;
+        let device = node.arrival(&place.device);
         routes.push(unicast(Family::alone(address), None, device, *table));
         let mut all = unicast(default_of(family), Some(address), device, *table);
         all.route.onlink = true;

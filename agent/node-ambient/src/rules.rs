@@ -9,7 +9,7 @@ use weir_cni::compile::Engine;
 use weir_netfilter::ipset::{IpsetEngine, Set};
 use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily, TableId};
 use weir_netfilter::xtables::{Writers, XtEngine};
-use weir_netlink::{Netns, Result};
+use weir_netlink::{Error, Netns, Result};
 
 /// Time limit for the lock of the tools; kube-proxy has the same.
 const LOCK: Duration = Duration::from_secs(5);
@@ -26,8 +26,13 @@ pub enum Side {
 }
 
 fn tables() -> Vec<TableId> {
-    [HOST_TABLE, PROXY_TABLE]
-        .map(|name| (TableFamily::Inet, name.to_owned()))
+    let tables = [
+        (TableFamily::Inet, HOST_TABLE),
+        (TableFamily::Inet, PROXY_TABLE),
+        (TableFamily::Bridge, HOST_TABLE),
+    ];
+    tables
+        .map(|(family, name)| (family, name.to_owned()))
         .to_vec()
 }
 
@@ -78,6 +83,23 @@ pub fn choose(node: &Node, side: Side) -> Result<Engine> {
         Ok(_) => Ok(Engine::Nft),
         Err(e) if e.is_unsupported() => Ok(Engine::Xtables),
         Err(e) => Err(e),
+    }
+}
+
+/// Bridges need rules of nf_tables.
+///
+/// # Errors
+/// The engine has none of them, although links of pods or of the proxy are ports of a bridge.
+pub(crate) fn check_bridges(node: &Node, engine: Engine) -> Result<()> {
+    match (engine, node.bridges.iter().next()) {
+        (Engine::Xtables, Some((port, bridge))) => {
+            let reason = format!(
+                "it is a port of bridge {}, whose frames legacy tables do not see; use a kernel with nf_tables for bridges (CONFIG_NF_TABLES_BRIDGE), or capture by eBPF or inside the pods",
+                bridge.name
+            );
+            Err(Error::refused("capture", format!("link {port}"), reason))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -23,6 +23,7 @@ fn node(text: &str, carrier: Carrier) -> Node {
         place,
         before: None,
         devices: [("a".to_owned(), vec!["veth-a".to_owned()])].into(),
+        bridges: BTreeMap::new(),
         left_out: BTreeMap::new(),
         has_ipv6: true,
     }

@@ -157,6 +157,14 @@ fn count_first(b: &mut Builder, what: Count) {
 #[track_caller]
 fn redirect(b: &mut Builder, helper: Helper) {
     let asm = &mut b.asm;
+    if helper == Helper::RedirectPeer {
+        // At a port of a bridge the frame may have another address, and what arrives in the other namespace by a direct
+        // redirection keeps that; since 6.15 it does not.
+        asm.mov(R1, R6);
+        asm.mov(R2, PACKET_HOST);
+        asm.call(Helper::ChangeType);
+        asm.jump_if(If::Ne, R0, 0, b.drop);
+    }
     asm.mov(R1, R7);
     asm.mov(R2, 0);
     asm.call(helper);

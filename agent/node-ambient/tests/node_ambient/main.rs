@@ -8,6 +8,7 @@
 )]
 
 mod acceptance;
+mod bridge;
 mod ebpf;
 mod ebpf_faults;
 mod meter;

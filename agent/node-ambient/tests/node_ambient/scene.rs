@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 use weir_netlink::Netns;
-use weir_netlink::route::{Route, Routing};
+use weir_netlink::route::{Link, LinkKind, Route, Routing};
 
 /// How long anything may take that does happen: a retransmitted SYN comes after 1 s.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -47,9 +47,34 @@ fn set(netns: &Netns, key: &str, value: &str) {
     netns.run(write).unwrap();
 }
 
+/// The index of the bridge, which is made if it is not there.
+fn bridge(node: &Routing) -> u32 {
+    if let Ok(link) = node.link("br0") {
+        return link.index;
+    }
+    // Its address stays when ports come and go.
+    let link = Link {
+        mac: Some([2, 0, 0, 0, 0, 1]),
+        ..Link::new("br0", LinkKind::plain("bridge"))
+    };
+    node.add_link(&link, None).unwrap();
+    let index = node.link("br0").unwrap().index;
+    node.set_up(index).unwrap();
+    index
+}
+
 impl Scene {
     /// `None`, with the reason printed, where this user may not build it.
     pub(crate) fn build() -> Option<Self> {
+        Self::build_with(&[])
+    }
+
+    /// The pod and the proxies are ports of the bridge `br0`, which has the node's address in their common network.
+    pub(crate) fn bridged() -> Option<Self> {
+        Self::build_with(&[POD, PROXY, SECOND])
+    }
+
+    fn build_with(ports: &[u8]) -> Option<Self> {
         let node = weir_testing::granted(Netns::create())?;
         if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
             println!("skipped: this kernel has no IPv6");
@@ -87,16 +112,28 @@ impl Scene {
             );
             node.set_up(host).unwrap();
             inner.set_up(pod).unwrap();
+            let is_port = ports.contains(&number);
+            if is_port {
+                node.set_master(host, bridge(&node)).unwrap();
+            }
             for v6 in [false, true] {
-                let net = |last| {
-                    let len = if v6 { 64 } else { 24 };
-                    ipnet::IpNet::new(address(number, v6, last), len).unwrap()
+                // Of the bridge: those of all its ports.
+                let len = match (is_port, v6) {
+                    (false, false) => 24,
+                    (false, true) => 64,
+                    (true, false) => 22,
+                    (true, true) => 46,
                 };
-                node.add_address(host, net(1)).unwrap();
-                inner.add_address(pod, net(10)).unwrap();
+                let net = |number, last| ipnet::IpNet::new(address(number, v6, last), len).unwrap();
+                let (router, link) = match is_port {
+                    true => (POD, bridge(&node)),
+                    false => (number, host),
+                };
+                node.add_address(link, net(router, 1)).unwrap();
+                inner.add_address(pod, net(number, 10)).unwrap();
                 let all: ipnet::IpNet = if v6 { "::/0" } else { "0.0.0.0/0" }.parse().unwrap();
                 inner
-                    .add_route(&Route::unicast(all, Some(address(number, v6, 1)), None))
+                    .add_route(&Route::unicast(all, Some(address(router, v6, 1)), None))
                     .unwrap();
             }
         }
@@ -273,6 +310,11 @@ impl Servers {
         serve(netns, outbound, 15001, &self.log, true);
         serve(netns, inbound, 15006, &self.log, true);
         serve(netns, hbone, 15008, &self.log, true);
+    }
+
+    /// A server like those of the pod and outside, with a name.
+    pub(crate) fn echo(&self, netns: &Netns, who: &'static str) {
+        serve(netns, who, 8080, &self.log, false);
     }
 
     /// Who has seen connections so far.

@@ -1,0 +1,159 @@
+//! Rules for bridges of which links of pods, or of the proxy, are ports.
+//!
+//! The node's other rules cannot see by which port a packet arrived, nor the packets between two ports. So each frame with
+//! TCP from or to an enrolled pod that is for another host than this one is addressed to the bridge: the node routes it then,
+//! as where pods have links of their own. What the proxy sends gets the marks here that it gets elsewhere by its link.
+//!
+//! Others' bridge rules of later priorities, and connection tracking on bridges (`br_netfilter`), see what is written here.
+
+use crate::nft::{HOST_TABLE, address, mark, rule, set};
+use crate::node::{Bridge, Family, Node};
+use std::collections::BTreeMap;
+use weir_netfilter::nft::expr::{DataAttrs, Expr, Immediate, Payload};
+use weir_netfilter::nft::{
+    Chain, ChainType, CmpOp, Data, Hook, L4Proto, Match, MetaKey, Operand, Rule, RuleBuilder,
+    Selector, Set, Source, Statement, Table, TableFamily, raw,
+};
+
+/// `NF_BR_PRI_NAT_DST_BRIDGED` of `linux/netfilter_bridge.h`: before `br_netfilter` shows frames to rules for IP.
+const PRIORITY: i32 = -300;
+/// `PACKET_HOST` of `linux/if_packet.h`: for this host. The kernel found that out before the address was changed.
+const PACKET_HOST: u8 = 0;
+/// `PACKET_OTHERHOST`: not for the bridge at whose port it arrived. `meta ibrname` needs a module that not all kernels have.
+const PACKET_OTHERHOST: u8 = 3;
+/// `ETH_P_IP` and `ETH_P_IPV6` of `linux/if_ether.h`
+const ETH_P: [u16; 2] = [0x0800, 0x86dd];
+
+/// The table, if there is such a bridge.
+pub(crate) fn table(node: &Node) -> Option<Table> {
+    let bridges: BTreeMap<&str, &Bridge> = node
+        .bridges
+        .values()
+        .map(|bridge| (bridge.name.as_str(), bridge))
+        .collect();
+    if bridges.is_empty() {
+        return None;
+    }
+    let (mut rules, mut sets) = (Vec::new(), Vec::new());
+    for family in node.families() {
+        rules.extend(of_proxies(node, family));
+        for bridge in bridges.values() {
+            let set = pods(node, bridge, family);
+            rules.extend(to_node(node, bridge, family, &set.name));
+            sets.push(set);
+        }
+    }
+    Some(Table {
+        sets,
+        chains: vec![Chain {
+            rules,
+            ..Chain::base("prerouting", ChainType::Filter, Hook::Prerouting, PRIORITY)
+        }],
+        ..Table::new(TableFamily::Bridge, HOST_TABLE)
+    })
+}
+
+/// Addresses of the pods that have a link at the bridge.
+fn pods(node: &Node, bridge: &Bridge, family: Family) -> Set {
+    let is_there = |uid: &str| {
+        let devices = node.devices.get(uid);
+        let mut bridges = devices.into_iter().flatten().map(|d| node.arrival(d));
+        bridges.any(|name| name == bridge.name)
+    };
+    let mut pods = node.addresses(family);
+    pods.retain(|_, uid| is_there(uid));
+    let suffix = if family.is_v6 { "-v6" } else { "" };
+    set(&format!("pods-{}{suffix}", bridge.name), family, pods)
+}
+
+/// What a proxy sends by its port: with a client's address it is of a connection that it made for it.
+fn of_proxies(node: &Node, family: Family) -> Vec<Rule> {
+    let marks = &node.config.marks;
+    let mut rules = Vec::new();
+    let places = node.places();
+    for place in places.filter(|place| node.bridges.contains_key(&place.device)) {
+        let from = || {
+            of_family(
+                rule().iifname(CmpOp::Eq, &place.device),
+                family,
+                L4Proto::Tcp,
+            )
+        };
+        let Some(own) = place.address(family) else {
+            rules.push(mark(from(), marks.conn_skip).build());
+            continue;
+        };
+        let source = |op| {
+            let operand = Operand::Value(Data::addr(own));
+            matching(from(), address(family, true), op, operand)
+        };
+        let connection = node.bits(place).connection;
+        rules.push(mark(source(CmpOp::Neq), connection).build());
+        rules.push(mark(source(CmpOp::Eq), marks.conn_skip).build());
+    }
+    rules
+}
+
+/// From and to enrolled pods; answers to names as well, which have to get back the address of the server that was asked.
+fn to_node(node: &Node, bridge: &Bridge, family: Family, pods: &str) -> Vec<Rule> {
+    let names = node.config.dns_capture.then_some(L4Proto::Udp);
+    let mut rules = Vec::new();
+    for proto in [L4Proto::Tcp].into_iter().chain(names) {
+        for is_source in [true, false] {
+            let of_others = Operand::Value(Data::u8(PACKET_OTHERHOST));
+            let kind = Selector::Meta(MetaKey::Pkttype);
+            let between = matching(rule(), kind, CmpOp::Eq, of_others);
+            let pods = Operand::Named {
+                set: pods.to_owned(),
+                turned: false,
+            };
+            let of_pods = of_family(between, family, proto);
+            let of_pods = matching(of_pods, address(family, is_source), CmpOp::Eq, pods);
+            let is_host = Source::Value(Data::u8(PACKET_HOST));
+            rules.push(
+                of_pods
+                    .counter()
+                    .push(addressed(bridge.mac))
+                    .push(Statement::MetaSet(MetaKey::Pkttype, is_host))
+                    .build(),
+            );
+        }
+    }
+    rules
+}
+
+fn matching(rule: RuleBuilder, selector: Selector, op: CmpOp, operand: Operand) -> RuleBuilder {
+    rule.push(Statement::Match(Match {
+        selector,
+        mask: None,
+        op,
+        operand,
+    }))
+}
+
+/// `meta protocol` and `meta l4proto`: a bridge has no family.
+fn of_family(rule: RuleBuilder, family: Family, proto: L4Proto) -> RuleBuilder {
+    let [v4, v6] = ETH_P.map(|number| Operand::Value(Data::be16(number)));
+    let protocol = Selector::Meta(MetaKey::Protocol);
+    let is_family = if family.is_v6 { v6 } else { v4 };
+    matching(rule, protocol, CmpOp::Eq, is_family).l4proto(proto)
+}
+
+/// `ether daddr set MAC`
+fn addressed(mac: [u8; 6]) -> Statement {
+    let value = Immediate {
+        dreg: Some(raw::NFT_REG_1),
+        data: Some(DataAttrs::of(&mac)),
+        ..Immediate::default()
+    };
+    let store = Payload {
+        sreg: Some(raw::NFT_REG_1),
+        base: Some(raw::NFT_PAYLOAD_LL_HEADER),
+        offset: Some(0),
+        len: Some(6),
+        csum_type: Some(raw::NFT_PAYLOAD_CSUM_NONE),
+        csum_offset: Some(0),
+        ..Payload::default()
+    };
+    Statement::Opaque(vec![Expr::Immediate(value), Expr::Payload(store)])
+}

@@ -1,0 +1,210 @@
+//! Pods and proxies whose links are ports of one bridge: no route leads to one of them alone, and the bridge forwards between
+//! them what the node never routes.
+
+use crate::ebpf::{answer, applied, bpffs, web};
+use crate::scene::{
+    OUTSIDE, POD, PROXY, SECOND, Scene, Seen, Servers, ask, connect, connects, inside,
+};
+use crate::{is_reached_by_udp, state, up};
+use std::net::{SocketAddr, UdpSocket};
+use weir_cni::compile::Engine;
+use weir_netlink::Netns;
+use weir_netlink::route::Routing;
+use weir_node_ambient::{apply, compare, remove};
+use weir_testing::BpfFs;
+
+const V4_AND_V6: [bool; 2] = [false, true];
+
+fn seen(who: &'static str, from: std::net::IpAddr, to: SocketAddr) -> Seen {
+    Seen { who, from, to }
+}
+
+/// Out of the bridge, into it, between its ports, and from the node.
+fn all_ways_are_captured(scene: &Scene, servers: &Servers) {
+    for v6 in V4_AND_V6 {
+        let (pod, client) = (inside(POD, v6), inside(OUTSIDE, v6));
+        servers.drain();
+        // A second connection has what the first one taught the bridge and the neighbour tables.
+        for _ in 0..2 {
+            let to = web(OUTSIDE, v6);
+            assert_eq!(answer(&scene.pod, to), "outbound|outside|x");
+            let both = [seen("outbound", pod, to), seen("outside", pod, to)];
+            assert_eq!(servers.drain(), both);
+            let to = web(POD, v6);
+            assert_eq!(answer(&scene.outside, to), "inbound|pod|x");
+            let both = [seen("inbound", client, to), seen("pod", client, to)];
+            assert_eq!(servers.drain(), both);
+            // Neighbours on the bridge, of which one is not enrolled.
+            let to = web(SECOND, v6);
+            assert_eq!(answer(&scene.pod, to), "outbound|neighbour|x");
+            let both = [seen("outbound", pod, to), seen("neighbour", pod, to)];
+            assert_eq!(servers.drain(), both);
+            let (client, to) = (inside(SECOND, v6), web(POD, v6));
+            assert_eq!(answer(&scene.second, to), "inbound|pod|x");
+            let both = [seen("inbound", client, to), seen("pod", client, to)];
+            assert_eq!(servers.drain(), both);
+            assert_eq!(answer(&scene.node, to), "pod|x");
+            assert!(servers.drain().iter().all(|s| s.who == "pod"));
+        }
+        assert!(is_reached_by_udp(scene, v6));
+    }
+}
+
+fn plain(scene: &Scene) {
+    for v6 in V4_AND_V6 {
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, v6)), "outside|x");
+        assert_eq!(answer(&scene.pod, web(SECOND, v6)), "neighbour|x");
+        assert_eq!(answer(&scene.second, web(POD, v6)), "pod|x");
+    }
+}
+
+fn bound(netns: &Netns, at: SocketAddr) -> UdpSocket {
+    let socket = netns.run(|| UdpSocket::bind(at).unwrap()).unwrap();
+    let patience = Some(crate::scene::PATIENCE);
+    socket.set_read_timeout(patience).unwrap();
+    socket
+}
+
+/// A server of names on the bridge, as CoreDNS is one: its client hears what the proxy says, from the server's address.
+fn names_are_captured(scene: &Scene) {
+    for v6 in V4_AND_V6 {
+        let proxy = bound(&scene.proxy, (inside(PROXY, v6), 15053).into());
+        let client = bound(&scene.pod, (inside(POD, v6), 0).into());
+        client.connect((inside(SECOND, v6), 53)).unwrap();
+        client.send(b"name?").unwrap();
+        let mut buffer = [0; 16];
+        let (n, from) = proxy.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..n], b"name?");
+        proxy.send_to(b"answer", from).unwrap();
+        let n = client.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..n], b"answer");
+    }
+}
+
+/// By rules: frames between ports pass the node, and the proxy's own are known by its port.
+// matrix: every; variants no-nft-tproxy no-nftables no-xtables
+#[test]
+fn rules_capture_at_a_bridge() {
+    // Whether frames between ports pass the rules for IP as well, as Kubernetes has it on many nodes.
+    let called = ["0", "1", "1"];
+    for (carrier, called) in crate::CARRIERS.into_iter().zip(called) {
+        let Some(scene) = Scene::bridged() else {
+            return;
+        };
+        for tool in ["iptables", "ip6tables"] {
+            let key = format!("/proc/sys/net/bridge/bridge-nf-call-{tool}");
+            // Without the module they do not.
+            let _ = scene.node.run(|| std::fs::write(key, called)).unwrap();
+        }
+        let servers = Servers::start(&scene);
+        servers.echo(&scene.second, "neighbour");
+        plain(&scene);
+        let before = state(&scene);
+        let more = format!(r#", "dns_capture": true, "carrier": "{carrier}""#);
+        if !up(&scene, Engine::Nft, &more) {
+            continue;
+        }
+        all_ways_are_captured(&scene, &servers);
+        names_are_captured(&scene);
+        let config = scene.config(&[(PROXY, 1)], &more);
+        let again = compare(&config, &scene.node, Some(Engine::Nft)).unwrap();
+        assert!(again.is_empty(), "{:#?} {:#?}", again.host, again.proxy);
+        remove(&scene.node, Some(&config)).unwrap();
+        assert_eq!(state(&scene), before);
+        plain(&scene);
+    }
+}
+
+/// By programs at the ports: frames have the addresses of others there.
+// matrix: every
+#[test]
+fn programs_capture_at_a_bridge() {
+    for mounted in BpfFs::each(|| weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok()) {
+        let Some(scene) = Scene::bridged() else {
+            return;
+        };
+        let servers = Servers::start(&scene);
+        servers.echo(&scene.second, "neighbour");
+        let config = scene.config(&[(PROXY, 1)], r#", "dns_capture": true"#);
+        applied(&scene, &mounted, &config);
+        all_ways_are_captured(&scene, &servers);
+        names_are_captured(&scene);
+        weir_node_ambient::ebpf::remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
+        plain(&scene);
+    }
+}
+
+/// Neither the proxy's end nor its absence lets a neighbour see plain text.
+#[test]
+fn neighbours_see_no_plain_text_without_the_proxy() {
+    let Some(scene) = Scene::bridged() else {
+        return;
+    };
+    let servers = Servers::start(&scene);
+    servers.echo(&scene.second, "neighbour");
+    if !up(&scene, Engine::Nft, "") {
+        return;
+    }
+    let (to, from) = (web(SECOND, false), web(POD, false));
+    let mut open = connect(&scene.pod, to).unwrap();
+    assert_eq!(ask(&mut open, "x").unwrap(), "outbound|neighbour|x");
+    servers.drain();
+    let routing = Routing::open_in(&scene.node).unwrap();
+    let port = routing.link("v2").unwrap().index;
+    routing.delete_link(port).unwrap();
+    assert!(ask(&mut open, "secret").is_err());
+    assert!(!connects(&scene.pod, to) && !connects(&scene.second, from));
+    let none = scene.config(&[], "");
+    apply(&none, &scene.node, Some(Engine::Nft), false).unwrap();
+    assert!(!connects(&scene.pod, to) && !connects(&scene.second, from));
+    assert_eq!(servers.drain(), []);
+    for v6 in V4_AND_V6 {
+        assert_eq!(answer(&scene.node, web(POD, v6)), "pod|x");
+        assert!(is_reached_by_udp(&scene, v6));
+    }
+}
+
+/// Both proxies are reached by the same bridge: connections of the old one go on.
+#[test]
+fn a_newer_proxy_takes_over_at_a_bridge() {
+    let Some(scene) = Scene::bridged() else {
+        return;
+    };
+    let servers = Servers::start(&scene);
+    let names = ["second outbound", "second inbound", "second hbone"];
+    servers.proxy(&scene.second, names);
+    if !up(&scene, Engine::Nft, "") {
+        return;
+    }
+    let mut open = connect(&scene.pod, web(OUTSIDE, false)).unwrap();
+    assert_eq!(ask(&mut open, "x").unwrap(), "outbound|outside|x");
+    let both = scene.config(&[(PROXY, 1), (SECOND, 2)], "");
+    apply(&both, &scene.node, Some(Engine::Nft), false).unwrap();
+    let again = compare(&both, &scene.node, Some(Engine::Nft)).unwrap();
+    assert!(again.is_empty(), "{:#?} {:#?}", again.host, again.proxy);
+    for v6 in V4_AND_V6 {
+        assert_eq!(
+            answer(&scene.pod, web(OUTSIDE, v6)),
+            "second outbound|outside|x"
+        );
+        assert_eq!(answer(&scene.outside, web(POD, v6)), "second inbound|pod|x");
+    }
+    assert_eq!(ask(&mut open, "y").unwrap(), "outbound|outside|y");
+}
+
+/// Legacy tables see no frames: nothing is changed, and the error says by what else this node can be captured.
+#[test]
+fn legacy_tables_refuse_ports_of_a_bridge() {
+    let Some(scene) = Scene::bridged() else {
+        return;
+    };
+    let config = scene.config(&[(PROXY, 1)], "");
+    let refused = compare(&config, &scene.node, Some(Engine::Xtables)).unwrap_err();
+    let applied = apply(&config, &scene.node, Some(Engine::Xtables), false).unwrap_err();
+    for error in [refused, applied].map(|e| e.to_string()) {
+        assert!(error.contains("port of bridge br0"), "{error}");
+        assert!(error.contains("eBPF"), "{error}");
+    }
+    let present = scene.node.run(weir_node_ambient::rules::present);
+    assert_eq!(present.unwrap().unwrap(), None);
+}
