@@ -41,8 +41,15 @@ pub fn try_node_programs() -> Result<()> {
     let maps = node::trial_maps().map_err(|e| lacking(e, "create the maps", ""))?;
     for dual in [false, true] {
         for role in NodeRole::ALL {
-            let code = node::assemble(role, NodeTraits { dual, dns: true })
-                .map_err(|e| mistake(role, &e))?;
+            let code = node::assemble(
+                role,
+                NodeTraits {
+                    dual,
+                    dns: true,
+                    exclude: true,
+                },
+            )
+            .map_err(|e| mistake(role, &e))?;
             try_code(&code, &maps.list())?;
         }
     }

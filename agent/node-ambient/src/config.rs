@@ -1,5 +1,6 @@
 //! What is asked for: the proxies of the node, the enrolled pods, and numbers that others may use, too.
 
+use crate::exclude::Exclude;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,6 +29,8 @@ pub struct Config {
     pub tunnel_port: Option<u16>,
     /// DNS over UDP of enrolled pods goes to the proxy.
     pub dns_capture: bool,
+    /// What is not captured.
+    pub exclude: Exclude,
     /// What happens to enrolled pods while no proxy is ready.
     pub without_proxy: WithoutProxy,
     /// Marks of packets and connections.
@@ -269,6 +272,7 @@ impl Config {
     fn check(&self, source: &str) -> Result<(), InputError> {
         self.marks.check(source)?;
         self.routing.check(source)?;
+        self.exclude.check(source)?;
         let bad = |value: String, reason: String, accepted: &str| {
             Err(InputError::value(source, value, reason, accepted))
         };

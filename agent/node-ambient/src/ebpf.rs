@@ -8,7 +8,7 @@ use crate::discover::{By, devices_of, discover};
 use crate::node::Node;
 use std::collections::BTreeMap;
 use weir_ebpf::Bpffs;
-use weir_ebpf::node::{Changes, Node as Programs, Proxy, Wanted};
+use weir_ebpf::node::{Changes, Exclusions, Node as Programs, Proxy, Wanted};
 use weir_netlink::route::Routing;
 use weir_netlink::{Netns, Result};
 
@@ -151,6 +151,11 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
         proxy,
         has_ipv6: node.has_ipv6,
         dns: config.dns_capture,
+        exclude: Exclusions {
+            peers: config.exclude.networks(),
+            outbound_ports: config.exclude.outbound_ports.clone(),
+            inbound_ports: config.exclude.inbound_ports.clone(),
+        },
     };
     Ok((node, wanted))
 }

@@ -18,6 +18,7 @@ mod collide;
 mod config;
 mod discover;
 pub mod ebpf;
+mod exclude;
 pub mod nft;
 mod node;
 pub mod objects;
@@ -29,6 +30,7 @@ pub use apply::{Change, apply, compare, remove};
 pub use collide::{Collision, collisions};
 pub use config::{CarrierChoice, Config, Marks, Numbers, Pod, Proxy, WithoutProxy};
 pub use discover::{By, discover};
+pub use exclude::Exclude;
 pub use node::{Bridge, Carrier, Node, Place};
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
     });
     let save = saving(node);
     let bridge = crate::bridge::table(node);
-    let routed = [Table {
+    let mut routed = Table {
         sets: families
             .iter()
             .map(|f| set(&set_name(*f), *f, node.addresses(*f)))
@@ -216,9 +216,13 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
             regular(MEMORY, remembered.collect()),
         ],
         ..Table::new(TableFamily::Inet, HOST_TABLE)
-    }];
+    };
+    if !node.config.exclude.is_empty() {
+        let chain = regular("ztunnel-EXCLUDE", excluded(node, &families));
+        routed.chains.push(chain);
+    }
     Ruleset {
-        tables: routed.into_iter().chain(bridge).collect(),
+        tables: [routed].into_iter().chain(bridge).collect(),
     }
 }
 
@@ -293,10 +297,51 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     };
     rules.push(mark(rule().push(Statement::Match(other)), marks.conn_skip).build());
     rules.push(skipped());
+    if !node.config.exclude.is_empty() {
+        rules.push(rule().jump("ztunnel-EXCLUDE"));
+        rules.push(skipped());
+    }
     // 15
     for family in families {
         let from_pods = of_pods(rule().l4proto(L4Proto::Tcp), *family, true);
         rules.push(mark(from_pods, marks.outbound).build());
+    }
+    rules
+}
+
+/// The longest prefix decides. What connections are is remembered as for everything that is skipped.
+fn excluded(node: &Node, families: &[Family]) -> Vec<Rule> {
+    let (exclude, bits) = (&node.config.exclude, node.config.marks.conn_skip);
+    let mut rules = Vec::new();
+    for family in families {
+        for is_source in [true, false] {
+            let of_pods = || of_pods(rule().l4proto(L4Proto::Tcp), *family, is_source);
+            let mut ends = |of: RuleBuilder, is_excluded: bool| {
+                if is_excluded {
+                    rules.push(mark(of.clone(), bits).build());
+                }
+                rules.push(stop(of));
+            };
+            let nets = exclude.ordered().into_iter();
+            for (net, is_excluded) in nets.filter(|(net, _)| family.of(&net.addr())) {
+                let peer = match is_source {
+                    true => of_pods().daddr(CmpOp::Eq, net),
+                    false => of_pods().saddr(CmpOp::Eq, net),
+                };
+                ends(peer, is_excluded);
+            }
+        }
+        for (is_source, ports) in [
+            (true, &exclude.outbound_ports),
+            (false, &exclude.inbound_ports),
+        ] {
+            let ports: Vec<u16> = ports.iter().copied().collect();
+            if !ports.is_empty() {
+                let of_pods = of_pods(rule().l4proto(L4Proto::Tcp), *family, is_source);
+                let port = of_pods.dports(L4Proto::Tcp, CmpOp::Eq, &ports);
+                rules.push(mark(port, bits).build());
+            }
+        }
     }
     rules
 }

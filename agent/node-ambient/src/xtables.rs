@@ -175,7 +175,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
                 ..Nat::new(NatKind::Dnat)
             })));
         }
-        tables.push(table(
+        let mut mangle = table(
             family,
             "mangle",
             vec![
@@ -186,7 +186,14 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
                 // Empty in the reference; of IPv4 it holds the memory of sysctls.
                 ("POSTROUTING", std::mem::take(&mut remembered)),
             ],
-        ));
+        );
+        if !node.config.exclude.is_empty() {
+            mangle.chains.push(Chain {
+                rules: excluded(node, family),
+                ..Chain::user(&format!("{PREFIX}EXCLUDE"))
+            });
+        }
+        tables.push(mangle);
         tables.push(table(
             family,
             "nat",
@@ -235,7 +242,36 @@ fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
     other.protocol = Some((Not(true), Protocol::TCP));
     rules.push(other);
     rules.push(skipped());
+    if !node.config.exclude.is_empty() {
+        rules.push(rule().jump(&format!("{PREFIX}EXCLUDE")));
+        rules.push(skipped());
+    }
     rules.push(mark(of_pods(tcp(), family, true), marks.outbound));
+    rules
+}
+
+/// As for nf_tables; a port a rule, since `multiport` has room for 15.
+fn excluded(node: &Node, family: Family) -> Vec<Rule> {
+    let (exclude, bits) = (&node.config.exclude, node.config.marks.conn_skip);
+    let mut rules = Vec::new();
+    for is_source in [true, false] {
+        let nets = exclude.ordered().into_iter();
+        for (net, is_excluded) in nets.filter(|(net, _)| family.of(&net.addr())) {
+            let peer = || match is_source {
+                true => of_pods(tcp().destination(net), family, true),
+                false => of_pods(tcp().source(net), family, false),
+            };
+            rules.extend(is_excluded.then(|| mark(peer(), bits)));
+            rules.push(stop(peer()));
+        }
+    }
+    for (is_source, ports) in [
+        (true, &exclude.outbound_ports),
+        (false, &exclude.inbound_ports),
+    ] {
+        let of = |port: &u16| of_pods(rule().tcp_dport((*port).into()), family, is_source);
+        rules.extend(ports.iter().map(|port| mark(of(port), bits)));
+    }
     rules
 }
 

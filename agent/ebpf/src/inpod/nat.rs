@@ -123,17 +123,23 @@ pub(super) fn translate(b: &mut Builder) {
     b.asm.jump(pass);
 }
 
-/// Gives an answer the address of the server that was asked. Others pass: someone asked ztunnel itself.
+/// `R0` is the server that was asked from this end, or null.
 #[track_caller]
-pub(crate) fn answer_from_server(b: &mut Builder, queries: MapRef) {
-    key(b, End::Destination);
-    let pass = b.pass;
+pub(crate) fn find_query(b: &mut Builder, end: End, queries: MapRef) {
+    key(b, end);
     let asm = &mut b.asm;
     asm.map(R1, queries);
     asm.mov(R2, R10);
     asm.alu(Alu::Add, R2, i32::from(KEY));
     asm.call(Helper::MapLookup);
-    asm.jump_if(If::Eq, R0, 0, pass);
+}
+
+/// Gives an answer the address of the server that was asked. Others pass: someone asked ztunnel itself.
+#[track_caller]
+pub(crate) fn answer_from_server(b: &mut Builder, queries: MapRef) {
+    find_query(b, End::Destination, queries);
+    let pass = b.pass;
+    b.asm.jump_if(If::Eq, R0, 0, pass);
     value_from(b);
     rewrite(b, End::Source, DNS_PORT);
 }

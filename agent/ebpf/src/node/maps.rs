@@ -1,14 +1,17 @@
 //! The maps of the node's programs, and what sysctls were before.
 
+use super::exclude::{self, Side};
+use super::programs::NodeTraits;
 use crate::failed;
 use crate::inpod::{COUNTERS, QUERY_KEY, QUERY_VALUE};
 use crate::maps::{COUNTS_MAP, create, open_or_create};
+use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use weir_bpf::{
-    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LRU_HASH, Map, MapSpec,
-    Pinned, open_pin,
+    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE,
+    BPF_MAP_TYPE_LRU_HASH, Map, MapSpec, Pinned, open_pin,
 };
 use weir_netlink::{Error, Result};
 
@@ -18,6 +21,10 @@ const MOST_PODS: u32 = 16_384;
 const MOST_ADDRESSES: u32 = 65_536;
 /// The most DNS queries under way; beyond it, the answers to the oldest ones are not translated, and it is asked again.
 const MOST_QUERIES: u32 = 16_384;
+/// Most networks, and most ports of each direction, that are excluded.
+const MOST_EXCLUDED: u32 = 1024;
+/// Most connections to excluded ports; beyond it, the one that was idle for longest is reset.
+const MOST_FLOWS: u32 = 65_536;
 /// Most sysctls that are remembered.
 const MOST_BEFORE: u32 = 64;
 
@@ -59,6 +66,24 @@ const QUERIES_MAP: MapSpec<'_> = MapSpec {
     name: "weir_queries",
     describe: false,
 };
+const PEERS_MAP: MapSpec<'_> = MapSpec {
+    kind: BPF_MAP_TYPE_LPM_TRIE,
+    key_size: exclude::PEER_KEY,
+    max_entries: MOST_EXCLUDED,
+    name: "weir_peers",
+    ..PODS_MAP
+};
+const PORTS_MAP: MapSpec<'_> = MapSpec {
+    key_size: 4,
+    max_entries: 2 * MOST_EXCLUDED,
+    name: "weir_ports",
+    ..PODS_MAP
+};
+const FLOWS_MAP: MapSpec<'_> = MapSpec {
+    max_entries: MOST_FLOWS,
+    name: "weir_flows",
+    ..QUERIES_MAP
+};
 const BEFORE_MAP: MapSpec<'_> = MapSpec {
     key_size: 4,
     max_entries: MOST_BEFORE,
@@ -85,6 +110,8 @@ pub(crate) struct Maps {
     proxy: Map,
     /// With the capture of DNS: where names are asked for, and what was asked.
     names: Option<[Map; 2]>,
+    /// With exclusions: networks of peers, ports, and the connections to excluded ports.
+    exclude: Option<[Map; 3]>,
 }
 
 /// Which map.
@@ -103,6 +130,26 @@ pub(super) struct Contents {
     pub(super) proxy: u32,
     /// Where it is asked for names.
     pub(super) names: BTreeSet<IpAddr>,
+    pub(super) peers: BTreeMap<IpNet, bool>,
+    pub(super) ports: BTreeSet<(Side, u16)>,
+}
+
+/// One exclusion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excluded {
+    /// Peers.
+    Peer(IpNet),
+    /// A port.
+    Port(Side, u16),
+}
+
+impl std::fmt::Display for Excluded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Peer(net) => write!(f, "peers in {net}"),
+            Self::Port(side, port) => write!(f, "{side} port {port}"),
+        }
+    }
 }
 
 fn key(address: IpAddr) -> [u8; 16] {
@@ -118,37 +165,50 @@ fn number(value: &[u8]) -> u32 {
 
 impl Maps {
     /// Without pins, for trials.
-    pub(super) fn create(dns: bool) -> Result<Self> {
-        let names = || Ok::<_, Error>([create(&NAMES_MAP)?, create(&QUERIES_MAP)?]);
-        Ok(Self {
-            pods: create(&PODS_MAP)?,
-            counts: create(&NODE_COUNTS)?,
-            node: create(&NODE_MAP)?,
-            proxy: create(&PROXY_MAP)?,
-            names: dns.then(names).transpose()?,
-        })
+    pub(super) fn create(traits: NodeTraits) -> Result<Self> {
+        Self::by(create, traits)
     }
 
     /// Opens the pinned maps of a folder, and creates those that are absent.
-    pub(super) fn pinned(folder: &Path, dns: bool) -> Result<Self> {
-        let open = |spec| open_or_create(folder, spec);
-        let names = || Ok::<_, Error>([open(&NAMES_MAP)?, open(&QUERIES_MAP)?]);
+    pub(super) fn pinned(folder: &Path, traits: NodeTraits) -> Result<Self> {
+        Self::by(|spec| open_or_create(folder, spec), traits)
+    }
+
+    fn by(make: impl Fn(&MapSpec<'_>) -> Result<Map>, traits: NodeTraits) -> Result<Self> {
+        let names = || Ok::<_, Error>([make(&NAMES_MAP)?, make(&QUERIES_MAP)?]);
+        let exclude = || Ok::<_, Error>([make(&PEERS_MAP)?, make(&PORTS_MAP)?, make(&FLOWS_MAP)?]);
         Ok(Self {
-            pods: open_or_create(folder, &PODS_MAP)?,
-            counts: open_or_create(folder, &NODE_COUNTS)?,
-            node: open_or_create(folder, &NODE_MAP)?,
-            proxy: open_or_create(folder, &PROXY_MAP)?,
-            names: dns.then(names).transpose()?,
+            pods: make(&PODS_MAP)?,
+            counts: make(&NODE_COUNTS)?,
+            node: make(&NODE_MAP)?,
+            proxy: make(&PROXY_MAP)?,
+            names: traits.dns.then(names).transpose()?,
+            exclude: traits.exclude.then(exclude).transpose()?,
         })
     }
 
     /// In the order of `MapRef`.
     pub(crate) fn list(&self) -> Vec<&Map> {
         let always = [&self.pods, &self.counts, &self.node, &self.proxy];
-        always
-            .into_iter()
-            .chain(self.names.iter().flatten())
-            .collect()
+        let some = self.names.iter().flatten();
+        let some = some.chain(self.exclude.iter().flatten());
+        always.into_iter().chain(some).collect()
+    }
+
+    /// Writes or, without a value, deletes what is excluded. Without exclusions there is nothing to write.
+    pub(super) fn exclude(&self, what: Excluded, value: Option<u32>) -> Result<()> {
+        let Some([peers, ports, _]) = &self.exclude else {
+            return Ok(());
+        };
+        let (map, key) = match what {
+            Excluded::Peer(net) => (peers, exclude::peer_key(net).to_vec()),
+            Excluded::Port(side, port) => (ports, exclude::port_key((side, port)).to_vec()),
+        };
+        let done = match value {
+            Some(value) => map.set(&key, &value.to_ne_bytes()),
+            None => map.delete(&key).map(drop),
+        };
+        done.map_err(|e| failed("write", &format!("{what} in the map of exclusions"), &e))
     }
 
     pub(super) fn put(&self, which: Which, address: IpAddr, value: u32) -> Result<()> {
@@ -233,6 +293,14 @@ pub(super) fn contents(folder: &Path) -> Result<Contents> {
             .into_iter()
             .filter_map(|(place, value)| name_server(number(&place), value))
             .collect(),
+        peers: read(&PEERS_MAP)?
+            .into_iter()
+            .filter_map(|(key, value)| Some((exclude::peer_of(&key)?, number(&value) != 0)))
+            .collect(),
+        ports: read(&PORTS_MAP)?
+            .into_iter()
+            .filter_map(|(key, _)| exclude::port_of(&key))
+            .collect(),
     })
 }
 
@@ -266,6 +334,9 @@ pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
         &PROXY_MAP,
         &NAMES_MAP,
         &QUERIES_MAP,
+        &PEERS_MAP,
+        &PORTS_MAP,
+        &FLOWS_MAP,
     ];
     for spec in all {
         if let Some(map) = open(folder, spec)? {

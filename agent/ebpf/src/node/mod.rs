@@ -16,6 +16,7 @@
 //!   its answers that of the server that was asked.
 //! - Programs of other writers at the same hooks go on running.
 
+mod exclude;
 mod maps;
 mod plan;
 mod programs;
@@ -23,6 +24,8 @@ mod space;
 #[cfg(test)]
 mod tests;
 
+pub use exclude::{Exclusions, Side, canonical};
+pub use maps::Excluded;
 pub(crate) use maps::counters;
 pub use plan::{Change, Proxy, Wanted};
 pub use programs::{NodeRole, NodeTraits, assemble};
@@ -57,7 +60,11 @@ impl Changes {
 
 /// Maps for a trial of the programs.
 pub(crate) fn trial_maps() -> Result<Maps> {
-    Maps::create(true)
+    Maps::create(NodeTraits {
+        dns: true,
+        exclude: true,
+        ..NodeTraits::default()
+    })
 }
 
 fn names(wanted: &Wanted) -> Result<Names> {
@@ -119,7 +126,7 @@ impl<'a> Node<'a> {
             return Ok(changes);
         }
         self.0.prepare()?;
-        let maps = Maps::pinned(&self.0.folder, wanted.dns)?;
+        let maps = Maps::pinned(&self.0.folder, wanted.traits())?;
         let mut programs = Programs::new(maps, wanted.traits());
         let (mut at_proxy, mut at_host) = (Vec::new(), Vec::new());
         let mut write = || {
@@ -186,7 +193,7 @@ impl<'a> Node<'a> {
         if !folder.is_dir() {
             return Ok(());
         }
-        let maps = Maps::pinned(folder, false)?;
+        let maps = Maps::pinned(folder, NodeTraits::default())?;
         let pods = maps::contents(folder)?.pods;
         pods.into_keys()
             .try_for_each(|address| maps.delete(Which::Pods, address))

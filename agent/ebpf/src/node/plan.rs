@@ -1,6 +1,7 @@
 //! What the node and its proxy should have, what they have, and the difference.
 
-use super::maps::{Addresses, Contents};
+use super::exclude::{Exclusions, Side};
+use super::maps::{Addresses, Contents, Excluded};
 use super::programs::{NodeRole, NodeTraits, TPROXY_MARK};
 use crate::hook::{Detached, Direction, Held, Hook};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,8 @@ pub struct Wanted {
     pub has_ipv6: bool,
     /// DNS over UDP of enrolled pods goes to port 15053 of the proxy.
     pub dns: bool,
+    /// What is not captured.
+    pub exclude: Exclusions,
 }
 
 impl Wanted {
@@ -40,6 +43,7 @@ impl Wanted {
         NodeTraits {
             dual: self.has_ipv6,
             dns: self.dns,
+            exclude: !self.exclude.is_empty(),
         }
     }
 }
@@ -84,6 +88,10 @@ pub enum Change {
     NoProxy,
     /// Names are asked for at these addresses; with none, queries pass.
     Names(BTreeSet<IpAddr>),
+    /// Peers or a port are excluded (1), or peers of a longer prefix captured (0).
+    Exclude(Excluded, u32),
+    /// They are not excluded any more.
+    NoExclude(Excluded),
     /// A program is attached.
     Attach(Attachment),
     /// The program of a link is replaced, in one step.
@@ -142,6 +150,9 @@ impl fmt::Display for Change {
                 let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
                 write!(f, "send DNS of enrolled pods to {}", all.join(" and "))
             }
+            Self::Exclude(what, 0) => write!(f, "capture {what} of a longer prefix"),
+            Self::Exclude(what, _) => write!(f, "exclude {what}"),
+            Self::NoExclude(what) => write!(f, "exclude {what} no longer"),
             Self::Attach(a) => write!(f, "attach {a}"),
             Self::Replace(a) => write!(f, "replace by {a}"),
             Self::Detach(interface, Detached((_, direction)), program) => {
@@ -375,6 +386,7 @@ pub(super) fn plan_host(
     if there.names != names {
         changes.push(Change::Names(names));
     }
+    changes.extend(exclusions(&wanted.exclude, there));
     changes.extend(of_pods);
     changes.extend(gone);
     let old = there
@@ -386,4 +398,25 @@ pub(super) fn plan_host(
     changes.extend(old.copied().map(Change::NoAddress));
     changes.extend(observed.other_layout());
     Ok(changes)
+}
+
+/// Programs without exclusions do not read these maps.
+fn exclusions(wanted: &Exclusions, there: &Contents) -> Vec<Change> {
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let (peers, ports) = (wanted.networks(), wanted.ports());
+    let new = peers.iter();
+    let new = new.filter(|(net, is)| there.peers.get(*net) != Some(*is));
+    let mut changes: Vec<Change> = new
+        .map(|(net, is)| Change::Exclude(Excluded::Peer(*net), u32::from(*is)))
+        .collect();
+    let port = |(side, port): &(Side, u16)| Excluded::Port(*side, *port);
+    let new = ports.difference(&there.ports).map(port);
+    changes.extend(new.map(|what| Change::Exclude(what, 1)));
+    let old = there.peers.keys().filter(|net| !peers.contains_key(*net));
+    let old = old.map(|net| Excluded::Peer(*net));
+    let old = old.chain(there.ports.difference(&ports).map(port));
+    changes.extend(old.map(Change::NoExclude));
+    changes
 }

@@ -1,5 +1,6 @@
 //! The programs of the node and of its proxy, by the hook where they run.
 
+use super::exclude;
 use crate::asm::{Alu, AsmError, Code, Helper, If, MapRef, Reg, Size};
 use crate::inpod::layout::{Count, INDEX, IPPROTO_TCP, KEY, PORTS, SKB_MARK, TUPLE};
 use crate::inpod::nat::{self, End};
@@ -94,8 +95,8 @@ pub fn assemble(role: NodeRole, traits: NodeTraits) -> Result<Code, AsmError> {
     match role {
         NodeRole::Proxy => proxy(&mut b),
         NodeRole::FromProxy => from_proxy(&mut b),
-        NodeRole::ToPod => to_pod(&mut b),
-        NodeRole::FromPod => from_pod(&mut b),
+        NodeRole::ToPod => to_pod(&mut b, traits),
+        NodeRole::FromPod => from_pod(&mut b, traits),
     }
     b.finish()
 }
@@ -107,6 +108,8 @@ pub struct NodeTraits {
     pub dual: bool,
     /// DNS over UDP goes to the proxy.
     pub dns: bool,
+    /// Peers or ports are excluded.
+    pub exclude: bool,
 }
 
 /// Looks an address up: `R0` is the value or null. Keys are of IPv6, and those of IPv4 mapped to it.
@@ -228,12 +231,15 @@ fn answer(b: &mut Builder) {
 
 /// What goes to the node itself passes: answers to probes among it. So does what has no address of an enrolled pod.
 #[track_caller]
-fn from_pod(b: &mut Builder) {
+fn from_pod(b: &mut Builder, traits: NodeTraits) {
     let pass = b.pass;
     find(b, NODE, End::Destination);
     b.asm.jump_if(If::Ne, R0, 0, pass);
     find(b, PODS, End::Source);
     b.asm.jump_if(If::Eq, R0, 0, pass);
+    if traits.exclude {
+        exclude::from_pod(b, traits);
+    }
     find_proxy(b);
     count_first(b, Count::Outbound);
     redirect(b, Helper::RedirectPeer);
@@ -241,12 +247,15 @@ fn from_pod(b: &mut Builder) {
 
 /// What comes from the node itself passes: probes among it.
 #[track_caller]
-fn to_pod(b: &mut Builder) {
+fn to_pod(b: &mut Builder, traits: NodeTraits) {
     let pass = b.pass;
     find(b, NODE, End::Source);
     b.asm.jump_if(If::Ne, R0, 0, pass);
     find(b, PODS, End::Destination);
     b.asm.jump_if(If::Eq, R0, 0, pass);
+    if traits.exclude {
+        exclude::to_pod(b, traits);
+    }
     find_proxy(b);
     count_first(b, Count::Inbound);
     // The other end of a pair can be reached from the ingress hook only.

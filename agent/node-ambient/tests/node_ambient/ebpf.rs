@@ -433,6 +433,7 @@ fn check_7_thousands_of_addresses() {
                 }),
                 has_ipv6: true,
                 dns: false,
+                exclude: weir_ebpf::node::Exclusions::default(),
             }
         };
         let bpffs = bpffs(&mounted);

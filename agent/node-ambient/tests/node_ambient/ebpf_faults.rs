@@ -92,6 +92,7 @@ fn wanted(scene: &crate::Scene, has_ipv6: bool) -> Wanted {
         }),
         has_ipv6,
         dns: false,
+        exclude: weir_ebpf::node::Exclusions::default(),
     }
 }
 

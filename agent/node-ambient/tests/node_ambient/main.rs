@@ -11,6 +11,7 @@ mod acceptance;
 mod bridge;
 mod ebpf;
 mod ebpf_faults;
+mod exclude;
 mod meter;
 mod scene;
 mod segments;

@@ -1,0 +1,158 @@
+//! Acceptance check 8 of eBPF mode, for rules as well: TCP that is not captured, by peer and by port.
+
+use crate::ebpf::{answer, applied, builds, web};
+use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, Servers, ask, connects, inside};
+use crate::{each, up};
+use std::net::{SocketAddr, TcpStream};
+use weir_netlink::Netns;
+
+/// The keys of a configuration, and what then happens to connections of the pod and to it.
+const CASES: [(&str, &str, &str); 10] = [
+    ("", "outbound|outside|x", "inbound|pod|x"),
+    (
+        r#""peers": ["10.1.4.0/24", "fd00:1:4::/48"]"#,
+        "outside|x",
+        "pod|x",
+    ),
+    // The longest prefix decides, whatever the order.
+    (
+        r#""peers": ["10.1.4.0/24", "fd00:1:4::/48"], "except": ["10.1.4.10/32", "fd00:1:4::a/128"]"#,
+        "outbound|outside|x",
+        "inbound|pod|x",
+    ),
+    (
+        r#""except": ["10.0.0.0/8", "fd00::/8"], "peers": ["10.1.0.0/16", "fd00:1::/32"]"#,
+        "outside|x",
+        "pod|x",
+    ),
+    // Others are excluded.
+    (
+        r#""peers": ["10.2.0.0/16", "fd01::/16"], "outbound_ports": [80], "inbound_ports": [81]"#,
+        "outbound|outside|x",
+        "inbound|pod|x",
+    ),
+    (r#""peers": ["0.0.0.0/0", "::/0"]"#, "outside|x", "pod|x"),
+    (
+        r#""outbound_ports": [8080, 443]"#,
+        "outside|x",
+        "inbound|pod|x",
+    ),
+    (
+        r#""inbound_ports": [8080, 443]"#,
+        "outbound|outside|x",
+        "pod|x",
+    ),
+    (
+        r#""outbound_ports": [8080], "inbound_ports": [8080]"#,
+        "outside|x",
+        "pod|x",
+    ),
+    // And nothing again.
+    (
+        r#""except": ["10.1.4.0/24"]"#,
+        "outbound|outside|x",
+        "inbound|pod|x",
+    ),
+];
+
+fn more(exclude: &str) -> String {
+    format!(r#", "exclude": {{{exclude}}}"#)
+}
+
+fn arrive(scene: &Scene, case: &str, outbound: &str, inbound: &str) {
+    for v6 in [false, true] {
+        let said = [
+            answer(&scene.pod, web(OUTSIDE, v6)),
+            answer(&scene.outside, web(POD, v6)),
+            answer(&scene.node, web(POD, v6)),
+        ];
+        assert_eq!(said, [outbound, inbound, "pod|x"], "{case}, IPv6: {v6}");
+    }
+}
+
+/// From a port of the client's choice.
+fn connect_from(netns: &Netns, from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let connect = || {
+        let domain = socket2::Domain::for_address(to);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.bind(&from.into())?;
+        socket.connect_timeout(&to.into(), PATIENCE)?;
+        Ok(socket.into())
+    };
+    netns.run(connect).unwrap()
+}
+
+/// Addresses of IPv4 that are mapped to IPv6 are those of IPv4, and `::/0` has none of them.
+const MAPPED: [(&str, bool, bool); 3] = [
+    (r#""peers": ["::ffff:10.1.4.0/120"]"#, true, false),
+    (r#""peers": ["::/0"]"#, false, true),
+    (r#""peers": ["0.0.0.0/0"]"#, true, false),
+];
+
+fn mapped(scene: &Scene, case: &str, v4: bool, v6: bool) {
+    let text = |is_excluded| match is_excluded {
+        true => "outside|x",
+        false => "outbound|outside|x",
+    };
+    let said = [false, true].map(|v6| answer(&scene.pod, web(OUTSIDE, v6)));
+    assert_eq!(said, [text(v4), text(v6)], "{case}");
+}
+
+// matrix: every
+#[test]
+fn check_8_programs_capture_all_but_exclusions() {
+    for (scene, mounted) in builds() {
+        let _servers = Servers::start(&scene);
+        let config = |exclude| scene.config(&[(PROXY, 1)], &more(exclude));
+        for (exclude, outbound, inbound) in CASES {
+            applied(&scene, &mounted, &config(exclude));
+            arrive(&scene, exclude, outbound, inbound);
+        }
+        for (exclude, v4, v6) in MAPPED {
+            applied(&scene, &mounted, &config(exclude));
+            mapped(&scene, exclude, v4, v6);
+        }
+        // A client does not avoid the proxy by its port: the connection reaches the proxy or nothing.
+        applied(&scene, &mounted, &config(r#""outbound_ports": [7777]"#));
+        let from = SocketAddr::new(inside(OUTSIDE, false), 7777);
+        if let Ok(mut stream) = connect_from(&scene.outside, from, web(POD, false)) {
+            let said = ask(&mut stream, "x");
+            assert!(said.as_deref().is_ok_and(|s| s.starts_with("inbound")) || said.is_err());
+        }
+        // Nor does a pod by its own port.
+        applied(&scene, &mounted, &config(r#""inbound_ports": [7777]"#));
+        let from = SocketAddr::new(inside(POD, false), 7777);
+        if let Ok(mut stream) = connect_from(&scene.pod, from, web(OUTSIDE, false)) {
+            let said = ask(&mut stream, "x");
+            assert!(said.as_deref().is_ok_and(|s| s.starts_with("outbound")) || said.is_err());
+        }
+        // Without a proxy what is excluded goes on, and only that.
+        let closed = scene.config(&[], &more(r#""outbound_ports": [8080]"#));
+        applied(&scene, &mounted, &closed);
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, true)), "outside|x");
+        assert!(!connects(&scene.outside, web(POD, false)));
+    }
+}
+
+#[test]
+fn rules_capture_all_but_exclusions() {
+    each(&["veth"], |scene, engine, carrier| {
+        let _servers = Servers::start(scene);
+        let more = |exclude| format!(r#"{}, "carrier": "{carrier}""#, more(exclude));
+        for (exclude, outbound, inbound) in CASES {
+            if !up(scene, engine, &more(exclude)) {
+                return;
+            }
+            let config = scene.config(&[(PROXY, 1)], &more(exclude));
+            let left = weir_node_ambient::compare(&config, &scene.node, Some(engine)).unwrap();
+            assert!(left.is_empty(), "{:#?}", left.host);
+            arrive(scene, exclude, outbound, inbound);
+        }
+        for (exclude, v4, v6) in MAPPED {
+            assert!(up(scene, engine, &more(exclude)));
+            mapped(scene, exclude, v4, v6);
+        }
+    });
+}
