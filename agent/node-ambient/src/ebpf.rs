@@ -45,7 +45,7 @@ pub fn compare(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
             proxy: Vec::new(),
         },
     };
-    let replaces = crate::apply::is_present(host)?;
+    let replaces = has_rules(host, config)?;
     Ok(Change {
         node,
         steps,
@@ -61,7 +61,7 @@ pub fn compare(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
 pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
     let (node, wanted) = host.run(|| desired(config))??;
     let programs = Programs::of(host, bpffs);
-    let replaces = crate::apply::is_present(host)?;
+    let replaces = has_rules(host, config)?;
     if !node.is_capturing() {
         let host_steps = remove(host, bpffs, Some(config))?;
         crate::remove(host, Some(config))?;
@@ -87,6 +87,23 @@ pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
         steps,
         replaces,
     })
+}
+
+/// Objects of the other way are in the node's namespace, or rules of it in that of a proxy. Routes and policy rules there are of
+/// both.
+fn has_rules(host: &Netns, config: &Config) -> Result<bool> {
+    if crate::apply::is_present(host)? {
+        return Ok(true);
+    }
+    for proxy in &config.proxies {
+        // A namespace that has ended took everything with it.
+        if let Ok(netns) = Netns::open(&proxy.netns)
+            && netns.run(crate::rules::present)??.is_some()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Detaches the programs from the node and from the configured proxies.

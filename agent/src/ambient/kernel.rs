@@ -178,6 +178,8 @@ struct Shared {
     proc: PathBuf,
     /// Where an agent with another setting pinned programs.
     bpffs: PathBuf,
+    /// Where that agent wrote, and what keeps it open.
+    former: Box<dyn Fn() -> (weir_node_ambient::Config, Vec<Arc<Held>>) + Send + Sync>,
     journal: Journal,
     state: Mutex<State>,
 }
@@ -205,6 +207,7 @@ impl HostRules {
         (native_nftables, branch_enis): (bool, bool),
         netns: Option<PathBuf>,
         (proc, bpffs): (PathBuf, PathBuf),
+        former: impl Fn() -> (weir_node_ambient::Config, Vec<Arc<Held>>) + Send + Sync + 'static,
         journal: Journal,
     ) -> Self {
         Self(Arc::new(Shared {
@@ -214,6 +217,7 @@ impl HostRules {
             netns,
             proc,
             bpffs,
+            former: Box::new(former),
             journal,
             state: Mutex::default(),
         }))
@@ -363,14 +367,15 @@ impl Probes for HostRules {
         }
         self.later(|rules| {
             let bpffs = rules.0.bpffs.clone();
+            let (config, _held) = (rules.0.former)();
             let host = move || {
                 let host = Netns::current()?;
-                let mut removed = weir_node_ambient::remove(&host, None)?;
+                let mut removed = weir_node_ambient::remove(&host, Some(&config))?;
                 // Without a bpf file system nothing is pinned.
                 if let Ok(bpffs) = Bpffs::at(&bpffs)
                     && weir_ebpf::node::Node::of(&host, &bpffs).is_present()
                 {
-                    let changes = weir_node_ambient::ebpf::remove(&host, &bpffs, None)?;
+                    let changes = weir_node_ambient::ebpf::remove(&host, &bpffs, Some(&config))?;
                     removed.extend(changes.iter().map(ToString::to_string));
                 }
                 Ok(removed)

@@ -5,7 +5,7 @@ use super::entry::Entry;
 use super::hands::{Hands, Probes, Rules};
 use super::keeper::{self, Keeper, Told};
 use super::kernel::{HostRules, Kernel};
-use super::node::{AtNode, Places};
+use super::node::{self, AtNode, Places};
 use super::roster::Roster;
 use super::settings::{AmbientSettings, Way};
 use super::zds::{self, All, Ztunnel};
@@ -98,7 +98,7 @@ pub(crate) fn start(
             }
         }
         Way::Rules | Way::Programs => {
-            let host = host_rules(&settings, journal);
+            let host = host_rules(&settings, (pods.clone(), sandboxes.clone()), journal);
             keep_host(host.clone(), tasks)?;
             Hands {
                 rules: in_pod(&settings, plane, &sandboxes, &drift)?,
@@ -181,13 +181,19 @@ fn host_netns(settings: &AmbientSettings) -> (PathBuf, Option<PathBuf>) {
     (proc, netns)
 }
 
-fn host_rules(settings: &AmbientSettings, journal: &Journal) -> HostRules {
+fn host_rules(
+    settings: &Arc<AmbientSettings>,
+    (pods, sandboxes): (Pods, Sandboxes),
+    journal: &Journal,
+) -> HostRules {
     let (proc, netns) = host_netns(settings);
+    let of_former = Arc::clone(settings);
     HostRules::new(
         settings.rules.clone(),
         (settings.native_nftables, settings.branch_enis),
         netns,
         (proc, settings.bpffs.clone().unwrap_or_else(bpffs_of_node)),
+        move || node::former(&of_former, &pods, &sandboxes),
         journal.clone(),
     )
 }

@@ -22,3 +22,4 @@ mod many;
 mod node;
 mod pods;
 mod report;
+mod ways;

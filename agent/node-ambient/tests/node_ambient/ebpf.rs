@@ -356,6 +356,35 @@ fn rules_and_programs_follow_each_other() {
     }
 }
 
+/// An agent that did not know the proxies has removed the other way at the node only: what it left at the proxy does no harm.
+#[test]
+fn what_the_other_way_left_at_the_proxy_is_replaced() {
+    for (scene, mounted) in builds() {
+        let _servers = Servers::start(&scene);
+        let config = scene.config(&[(PROXY, 1)], "");
+        let captured = || {
+            for v6 in [false, true] {
+                assert_eq!(answer(&scene.pod, web(OUTSIDE, v6)), "outbound|outside|x");
+                assert_eq!(answer(&scene.outside, web(POD, v6)), "inbound|pod|x");
+            }
+        };
+        if !up(&scene, Engine::Nft, "") {
+            return;
+        }
+        weir_node_ambient::remove(&scene.node, None).unwrap();
+        // The policy rules are what an agent that captures in pods removes from pods that are not enrolled.
+        let routing = Routing::open_in(&scene.proxy).unwrap();
+        let marked = routing.rules().unwrap().into_iter();
+        let marked = marked.filter(|rule| rule.fwmark.is_some());
+        assert_eq!(marked.map(|r| routing.del_rule(&r).unwrap()).count(), 4);
+        applied(&scene, &mounted, &config);
+        captured();
+        remove(&scene.node, &bpffs(&mounted), None).unwrap();
+        assert!(up(&scene, Engine::Nft, ""));
+        captured();
+    }
+}
+
 /// A program of another writer at the pod's link goes on running, and is there after the removal.
 // matrix: every
 #[test]

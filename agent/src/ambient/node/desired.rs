@@ -3,13 +3,14 @@
 use super::{AtNode, State};
 use crate::ambient::REDIRECTION;
 use crate::ambient::decision::{Decision, decide, is_ztunnel};
+use crate::ambient::settings::AmbientSettings;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
-use weir_core::pods::PodView;
-use weir_core::sandboxes::Held;
+use weir_core::pods::{PodView, Pods};
 use weir_core::sandboxes::claims::Claims;
 use weir_core::sandboxes::place::Identity;
+use weir_core::sandboxes::{Held, Sandboxes};
 use weir_node_ambient::{Config, Pod, Proxy};
 
 /// What is asked for, and what keeps its namespaces open.
@@ -18,17 +19,46 @@ pub(super) struct Desired {
     pub(super) _held: Vec<Arc<Held>>,
 }
 
-impl AtNode {
-    /// The proxies of this node, the oldest first.
-    fn proxies(&self) -> Vec<Arc<PodView>> {
-        let is_proxy = |view: &Arc<PodView>| {
-            let is_there = !view.ended() && !view.addresses().is_empty();
-            is_there && is_ztunnel(&self.0.settings, view)
+/// The proxies of this node, the oldest first.
+fn proxies(settings: &AmbientSettings, pods: &Pods) -> Vec<Arc<PodView>> {
+    let is_proxy = |view: &Arc<PodView>| {
+        let is_there = !view.ended() && !view.addresses().is_empty();
+        is_there && is_ztunnel(settings, view)
+    };
+    let mut proxies: Vec<_> = pods.all().into_iter().filter(is_proxy).collect();
+    // RFC 3339 in UTC sorts by time.
+    proxies.sort_by(|a, b| (&a.created, a.uid()).cmp(&(&b.created, b.uid())));
+    proxies
+}
+
+/// What an agent that captured at the node may have left: where it was written, and what keeps these namespaces open.
+pub(in crate::ambient) fn former(
+    settings: &AmbientSettings,
+    pods: &Pods,
+    sandboxes: &Sandboxes,
+) -> (Config, Vec<Arc<Held>>) {
+    let since = Instant::now();
+    let (mut held, mut config) = (Vec::new(), Config::default());
+    for view in proxies(settings, pods) {
+        // One that is not there has no namespace with anything in it.
+        let Ok(found) = sandboxes.find(&Identity::of(&view), since) else {
+            continue;
         };
-        let mut proxies: Vec<_> = self.0.pods.all().into_iter().filter(is_proxy).collect();
-        // RFC 3339 in UTC sorts by time.
-        proxies.sort_by(|a, b| (&a.created, a.uid()).cmp(&(&b.created, b.uid())));
-        proxies
+        config.proxies.push(Proxy {
+            uid: view.uid().to_owned(),
+            netns: found.sandbox.netns().path(),
+            addresses: view.addresses(),
+            created: 0,
+            ready: false,
+        });
+        held.push(found);
+    }
+    (config, held)
+}
+
+impl AtNode {
+    fn proxies(&self) -> Vec<Arc<PodView>> {
+        proxies(&self.0.settings, &self.0.pods)
     }
 
     /// The active proxy: of the ready ones the newest.

@@ -15,6 +15,7 @@ use super::settings::{AmbientSettings, Way};
 use crate::dataplane::Spent;
 use crate::dataplane::ambient::Ambient;
 use desired::Desired;
+pub(super) use desired::former;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
