@@ -13,6 +13,7 @@ mod ebpf;
 mod ebpf_faults;
 mod exclude;
 mod meter;
+mod netkit;
 mod scene;
 mod segments;
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 use weir_netlink::Netns;
-use weir_netlink::route::{Link, LinkKind, Route, Routing};
+use weir_netlink::route::{Link, LinkKind, Netkit, Route, Routing};
 
 /// How long anything may take that does happen: a retransmitted SYN comes after 1 s.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -63,18 +63,38 @@ fn bridge(node: &Routing) -> u32 {
     index
 }
 
+fn add_netkit(node: &Routing, name: &str, mode: u32, netns: &Netns) -> weir_netlink::Result<()> {
+    let peer = Link {
+        name: "eth0".to_owned(),
+        ..Link::default()
+    };
+    let LinkKind::Netkit(pair) = LinkKind::netkit(&peer, Some(netns.into()))? else {
+        panic!("no netkit pair")
+    };
+    let mode = Some(mode);
+    node.add_link(
+        &Link::new(name, LinkKind::Netkit(Netkit { mode, ..pair })),
+        None,
+    )
+}
+
 impl Scene {
     /// `None`, with the reason printed, where this user may not build it.
     pub(crate) fn build() -> Option<Self> {
-        Self::build_with(&[])
+        Self::build_with(&[], None)
     }
 
     /// The pod and the proxies are ports of the bridge `br0`, which has the node's address in their common network.
     pub(crate) fn bridged() -> Option<Self> {
-        Self::build_with(&[POD, PROXY, SECOND])
+        Self::build_with(&[POD, PROXY, SECOND], None)
     }
 
-    fn build_with(ports: &[u8]) -> Option<Self> {
+    /// The pod has a netkit pair of this mode (`NETKIT_L2` 0, `NETKIT_L3` 1).
+    pub(crate) fn with_netkit(mode: u32) -> Option<Self> {
+        Self::build_with(&[], Some(mode))
+    }
+
+    fn build_with(ports: &[u8], netkit: Option<u32>) -> Option<Self> {
         let node = weir_testing::granted(Netns::create())?;
         if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
             println!("skipped: this kernel has no IPv6");
@@ -104,7 +124,16 @@ impl Scene {
             (OUTSIDE, &scene.outside),
         ] {
             let name = format!("v{number}");
-            node.add_veth(&name, "eth0", netns).unwrap();
+            match netkit.filter(|_| number == POD) {
+                Some(mode) => match add_netkit(&node, &name, mode, netns) {
+                    Err(e) if e.is_unsupported() || e.errno() == Some(95) => {
+                        println!("skipped: link netkit (since 6.7): {e}");
+                        return None;
+                    }
+                    added => added.unwrap(),
+                },
+                None => node.add_veth(&name, "eth0", netns).unwrap(),
+            }
             let inner = Routing::open_in(netns).unwrap();
             let (host, pod) = (
                 node.link(&name).unwrap().index,
