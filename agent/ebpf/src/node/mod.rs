@@ -30,16 +30,22 @@ pub(crate) use maps::counters;
 pub use plan::{Change, Proxy, Wanted};
 pub use programs::{NodeRole, NodeTraits, assemble};
 
+use crate::hook::{Held, Hook};
 use crate::load::{mistake, name_of};
 use crate::pins::Bpffs;
 use maps::{Maps, Which};
 use plan::Names;
 use space::{Programs, Space};
+use std::collections::BTreeMap;
 use weir_netlink::{Error, Netns, Result};
 
 /// The node's namespace, and the folder of its pins.
 #[derive(Debug)]
 pub struct Node<'a>(Space<'a>);
+
+/// Programs and where they are attached, to be compared with another answer of [`Node::attached`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached(Vec<BTreeMap<Hook, Held>>);
 
 /// What differs.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -197,6 +203,19 @@ impl<'a> Node<'a> {
         let pods = maps::contents(folder)?.pods;
         pods.into_keys()
             .try_for_each(|address| maps.delete(Which::Pods, address))
+    }
+
+    /// The programs that are attached now, here and in the namespaces of these proxies. As long as the answer is the same,
+    /// none was detached or replaced; this costs less than [`Node::compare`].
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn attached(&self, proxies: &[Netns]) -> Result<Attached> {
+        let spaces = proxies.iter().map(|netns| Space::of(netns, self.0.bpffs));
+        let of_proxies: Result<Vec<_>> = spaces.map(|space| space.held()).collect();
+        let mut all = of_proxies?;
+        all.push(self.0.held()?);
+        Ok(Attached(all))
     }
 
     /// Something is pinned for this node.

@@ -4,10 +4,10 @@ use super::maps::{self, Maps, Which};
 use super::plan::{self, Change, Observed};
 use super::programs::{NodeRole, NodeTraits, assemble};
 use crate::failed;
-use crate::hook::{Detached, Hook, Hooks};
+use crate::hook::{Detached, Held, Hook, Hooks};
 use crate::load::{load_code, mistake};
 use crate::pins::Bpffs;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use weir_bpf::Program;
 use weir_cni::sysctl;
@@ -36,6 +36,16 @@ impl<'a> Space<'a> {
 
     fn hooks<'b>(&self, folder: &'b Path, routing: &'b Routing) -> Hooks<'b> {
         Hooks::of(self.bpffs, folder, routing)
+    }
+
+    /// The programs of this namespace.
+    pub(super) fn held(&self) -> Result<BTreeMap<Hook, Held>> {
+        self.netns.run(|| {
+            let routing = Routing::open()?;
+            let links: BTreeSet<u32> = routing.links()?.iter().map(|link| link.index).collect();
+            let hooks = self.hooks(&self.folder, &routing);
+            hooks.held(|index| links.contains(&index))
+        })?
     }
 
     /// With these sysctls. The programs use the maps that are pinned in `maps`.

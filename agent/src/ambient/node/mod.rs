@@ -33,7 +33,7 @@ use weir_core::pods::Pods;
 use weir_core::sandboxes::place::Processes;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_ebpf::Bpffs;
-use weir_ebpf::node::Node as Programs;
+use weir_ebpf::node::{Attached, Node as Programs};
 use weir_netlink::Netns;
 use weir_node_ambient::{Config, Node, Pod, ebpf as programs};
 
@@ -86,7 +86,15 @@ struct Seen {
     by: By,
     at: Instant,
     /// From before that was compared.
-    fingerprint: Option<Fingerprint>,
+    fingerprint: Option<Print>,
+}
+
+/// What tells that another writer was there.
+#[derive(Clone, PartialEq)]
+struct Print {
+    rules: Fingerprint,
+    /// The kernel reports neither a detached program nor a replaced one.
+    programs: Option<Attached>,
 }
 
 /// What one call found and did.
@@ -146,14 +154,32 @@ impl AtNode {
     /// read may have changed.
     pub(super) fn has_changed(&self) -> bool {
         let mut state = self.state();
-        let Some(before) = state.seen.as_ref().map(|seen| seen.fingerprint.clone()) else {
+        let Some(seen) = state.seen.clone() else {
             return true;
         };
-        let now = self.fingerprint(&mut state);
-        now.is_none() || now != before
+        let now = self.fingerprint(&mut state, &seen.config);
+        now.is_none() || now != seen.fingerprint
     }
 
-    fn fingerprint(&self, state: &mut State) -> Option<Fingerprint> {
+    fn fingerprint(&self, state: &mut State, config: &Config) -> Option<Print> {
+        let rules = self.rules(state)?;
+        let programs = match self.by_programs() {
+            true => Some(self.attached(config)?),
+            false => None,
+        };
+        Some(Print { rules, programs })
+    }
+
+    fn attached(&self, config: &Config) -> Option<Attached> {
+        let bpffs = Bpffs::at(&self.0.places.bpffs).ok()?;
+        let active = config.active().into_iter();
+        let active = active.map(|proxy| Netns::open(&proxy.netns));
+        let active: weir_netlink::Result<Vec<Netns>> = active.collect();
+        let host = self.host().ok()?;
+        Programs::of(&host, &bpffs).attached(&active.ok()?).ok()
+    }
+
+    fn rules(&self, state: &mut State) -> Option<Fingerprint> {
         if state.reader.is_none() {
             let sandbox = self.host().ok().and_then(|netns| Sandbox::of(netns).ok())?;
             state.reader = sandbox.fingerprint_reader().ok();
@@ -191,7 +217,7 @@ impl AtNode {
                 healed: false,
             });
         }
-        let fingerprint = self.fingerprint(state);
+        let fingerprint = self.fingerprint(state, &config);
         let (node, by, steps) = self.compare_and_write(state, &config)?;
         let found = node.config.pods.iter().filter_map(|pod| {
             let names = node.devices.get(&pod.uid)?.clone();

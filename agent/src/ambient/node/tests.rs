@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use weir_ambient::PodOverrides;
@@ -20,6 +21,7 @@ use weir_core::sandboxes::place::Identity;
 use weir_core::settings::resolve;
 use weir_netlink::Netns;
 use weir_netlink::route::{Route, RouteType, Routing};
+use weir_testing::BpfFs;
 
 const NAMES: [&str; 4] = ["a", "b", "old", "new"];
 
@@ -38,10 +40,14 @@ fn address(number: usize, last: u8) -> IpAddr {
 }
 
 fn settings(without_proxy: &str) -> Arc<AmbientSettings> {
+    settings_of("node", without_proxy)
+}
+
+fn settings_of(engine: &str, without_proxy: &str) -> Arc<AmbientSettings> {
     let lookup = |name: &str| {
         let value = match name {
             "AMBIENT_ENABLED" => "true",
-            "WEIR_AMBIENT_ENGINE" => "node",
+            "WEIR_AMBIENT_ENGINE" => engine,
             "WEIR_AMBIENT_WITHOUT_PROXY" => without_proxy,
             "SYSTEM_NAMESPACE" => "istio-system",
             "AMBIENT_ENABLEMENT_SELECTOR" => "[{podSelector: {matchLabels: {m: ambient}}}]",
@@ -75,6 +81,7 @@ impl Scene {
         for (number, name) in NAMES.iter().enumerate() {
             let netns = Netns::create().unwrap();
             let pod = Routing::open_in(&netns).unwrap();
+            pod.set_up(pod.link("lo").unwrap().index).unwrap();
             let outer = format!("v{number}");
             routing.add_veth(&outer, "eth0", &netns).unwrap();
             for (of, link, last) in [(&routing, outer.as_str(), 1), (&pod, "eth0", 10)] {
@@ -101,6 +108,10 @@ impl Scene {
 
     /// An agent that has just begun.
     fn agent(&self) -> AtNode {
+        self.agent_with("/nonexistent".into())
+    }
+
+    fn agent_with(&self, bpffs: PathBuf) -> AtNode {
         let plane = Ambient {
             config: self.settings.rules.clone(),
             native_nftables: false,
@@ -111,7 +122,7 @@ impl Scene {
             (self.pods.clone(), self.sandboxes.clone()),
             Places {
                 netns: Some(self.node.path()),
-                bpffs: "/nonexistent".into(),
+                bpffs,
             },
             Journal::default(),
         )
@@ -272,4 +283,40 @@ fn without_a_proxy_the_setting_decides() {
     capture(&scene.agent(), &asked);
     let one = BTreeSet::from([0]);
     assert_eq!(scene.captured(), (BTreeSet::new(), one, None));
+}
+
+/// The kernel reports no detached program: the agent looks.
+#[test]
+fn a_detached_program_is_noticed_between_two_rounds() {
+    let Some(mut scene) = Scene::build() else {
+        return;
+    };
+    let links = || weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok();
+    let Some(mounted) = BpfFs::each(links).next() else {
+        return;
+    };
+    scene.settings = settings_of("node-ebpf", "closed");
+    scene.put(0, true, Value::Null);
+    scene.put(2, true, Value::Null);
+    let agent = scene.agent_with(mounted.path().to_owned());
+    capture(&agent, &scene.asked(0));
+    agent.heal().unwrap();
+    assert!(!agent.has_changed());
+    let pins = mounted.path().join("weir/v1");
+    for netns in [&scene.node, &scene.inside[2]] {
+        let folder = pins.join(netns.id().ino.to_string());
+        let pin = std::fs::read_dir(folder).unwrap().flatten();
+        let pin = pin.map(|entry| entry.path());
+        let hook = |path: &PathBuf| path.to_string_lossy().contains("gress_");
+        std::fs::remove_file(pin.into_iter().find(hook).unwrap()).unwrap();
+        assert!(agent.has_changed());
+        agent.heal().unwrap();
+        // Once more: what was written is compared with itself.
+        agent.heal().unwrap();
+        assert!(!agent.has_changed());
+    }
+    let bpffs = weir_ebpf::Bpffs::at(mounted.path()).unwrap();
+    let inside = [scene.inside.remove(2)];
+    let node = weir_ebpf::node::Node::of(&scene.node, &bpffs);
+    assert!(!node.remove(&inside).unwrap().is_empty());
 }
