@@ -375,8 +375,11 @@ fn what_the_other_way_left_at_the_proxy_is_replaced() {
         // The policy rules are what an agent that captures in pods removes from pods that are not enrolled.
         let routing = Routing::open_in(&scene.proxy).unwrap();
         let marked = routing.rules().unwrap().into_iter();
-        let marked = marked.filter(|rule| rule.fwmark.is_some());
-        assert_eq!(marked.map(|r| routing.del_rule(&r).unwrap()).count(), 4);
+        let marked: Vec<_> = marked.filter(|rule| rule.fwmark.is_some()).collect();
+        assert_eq!(marked.len(), 4);
+        for rule in &marked {
+            assert!(routing.del_rule(rule).unwrap());
+        }
         applied(&scene, &mounted, &config);
         captured();
         remove(&scene.node, &bpffs(&mounted), None).unwrap();
