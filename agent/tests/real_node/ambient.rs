@@ -9,9 +9,8 @@ use weir_testing::ztunnel::Ztunnel;
 
 const MODE: &str = "istio.io/dataplane-mode";
 
-/// A pod without a sidecar. All the time it asks the kubelet, which answers with an error of HTTP, and writes to its log
-/// whether the answer came: `plain`, or `captured` where ztunnel would have got the question.
-pub(crate) fn plain(mesh: &Namespace, name: &str) {
+/// A pod without a sidecar that runs a line of shell again and again; what it says is in its log.
+pub(crate) fn repeating(mesh: &Namespace, name: &str, line: &str) {
     let namespace = mesh.name;
     mesh.node.apply(&format!(
         r#"
@@ -30,11 +29,18 @@ spec:
     - -c
     - |
       while :; do
-        if printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 2 "$NODE" 10250 2>/dev/null | grep -q HTTP; then echo plain; else echo captured; fi
+        {line}
         sleep 0.1
       done
 "#
     ));
+}
+
+/// One that asks the kubelet, which answers with an error of HTTP, and says whether the answer came: `plain`, or `captured`
+/// where ztunnel would have got the question.
+pub(crate) fn plain(mesh: &Namespace, name: &str) {
+    let ask = r#"if printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 2 "$NODE" 10250 2>/dev/null | grep -q HTTP; then echo plain; else echo captured; fi"#;
+    repeating(mesh, name, ask);
 }
 
 /// What the container of a pod that runs now has found so far.

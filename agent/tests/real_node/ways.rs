@@ -3,7 +3,7 @@
 //! Two programs stand for ztunnel, as there are two places where it listens: in the pod, and in the namespace of a pod that has
 //! its label. Each says where it is; the server outside says that it was asked in plain text.
 
-use crate::ambient::{annotation, found, label, socket};
+use crate::ambient::{annotation, found, label, repeating, socket};
 use crate::broken_pods::Policy;
 use crate::node::{Node, node, wait_for};
 use crate::pods::Namespace;
@@ -139,33 +139,6 @@ impl Drop for Proxy {
     }
 }
 
-/// Writes who answered to its log, all the time.
-fn asking(mesh: &Namespace, name: &str) {
-    let namespace = mesh.name;
-    mesh.node.apply(&format!(
-        r#"
-apiVersion: v1
-kind: Pod
-metadata: {{name: {name}, namespace: {namespace}}}
-spec:
-  terminationGracePeriodSeconds: 0
-  automountServiceAccountToken: false
-  containers:
-  - name: app
-    image: localhost/busybox:1
-    command:
-    - sh
-    - -c
-    - |
-      while :; do
-        said=$(nc -w 2 10.98.0.10 80 </dev/null 2>/dev/null)
-        echo "${{said:-nothing}}"
-        sleep 0.05
-      done
-"#
-    ));
-}
-
 /// What is there of each way, by the node's own tools and ours.
 #[derive(Debug)]
 struct Seen {
@@ -212,7 +185,9 @@ fn four_ways_follow_each_other_while_a_pod_sends() {
     let beyond = outside(node);
     let _server = Listener::open(&beyond, 80, "plain");
     let mesh = Namespace::new(node, "ways");
-    asking(&mesh, "app");
+    // It says who answered.
+    let ask = r#"said=$(nc -w 2 10.98.0.10 80 </dev/null 2>/dev/null); echo "${said:-nothing}""#;
+    repeating(&mesh, "app", ask);
     mesh.ready(&["app"]);
     wait_for("it is answered", || {
         found(&mesh, "app")
