@@ -473,6 +473,9 @@ pub(super) struct DemoArgs {
     /// Show pods whose traffic the node routes to one proxy in place of a pod with a sidecar
     #[arg(long, conflicts_with = "ambient")]
     pub(super) node_ambient: bool,
+    /// What captures at the node; by eBPF without rules, routes and tunnels (Linux 5.10)
+    #[arg(long, value_enum, default_value = "auto", requires = "node_ambient")]
+    pub(super) engine: EngineArg,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,

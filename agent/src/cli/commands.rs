@@ -92,6 +92,7 @@ Examples:
   sudo weir demo
   sudo weir demo --ambient
   sudo weir demo --node-ambient
+  sudo weir demo --node-ambient --engine ebpf
 
 Everything lives in network namespaces of its own and is gone afterwards.";
 

@@ -127,9 +127,7 @@ fn command(command: Command) -> Result<u8, Failure> {
         Command::Restore(a) => restore::run(&a),
         Command::Cni(Cni { verb }) => cni::run(verb),
         Command::Preflight(a) => preflight::run(&a),
-        Command::Demo(a) if a.node_ambient => {
-            weir_demo::run_node_ambient(a.json, a.keep_going).map_err(Failure::failed)
-        }
+        Command::Demo(a) if a.node_ambient => node_ambient::demo(&a),
         Command::Demo(a) => {
             weir_demo::run(a.ambient, a.json, a.keep_going).map_err(Failure::failed)
         }

@@ -3,13 +3,16 @@
 //! They act on the network namespace of the node, by default on the one that the command runs in.
 
 use super::ambient_ebpf::bpffs;
-use super::args::{EngineArg, NodeAmbientApplyArgs, NodeAmbientArgs, NodeAmbientCleanArgs};
+use super::args::{
+    DemoArgs, EngineArg, NodeAmbientApplyArgs, NodeAmbientArgs, NodeAmbientCleanArgs,
+};
 use super::failure::{Failure, code};
 use super::output::{self, push_line};
 use super::source::{DESCRIPTION, name, named, read};
 use serde_json::{Value, json};
 use std::path::Path;
 use weir_cni::compile::Engine;
+use weir_demo::node_ambient::Way;
 use weir_netlink::Netns;
 use weir_node_ambient::{Change, Config, ebpf};
 
@@ -57,6 +60,15 @@ pub(super) fn apply(a: &NodeAmbientApplyArgs) -> Result<u8, Failure> {
         apply().map_err(Failure::failed)?;
     }
     shown(&change, a.about.json, "changed")
+}
+
+/// `weir demo --node-ambient`
+pub(super) fn demo(a: &DemoArgs) -> Result<u8, Failure> {
+    let run = |way| weir_demo::run_node_ambient(way, a.json, a.keep_going).map_err(Failure::failed);
+    match a.engine {
+        EngineArg::Ebpf => run(Way::Programs(&bpffs().map_err(Failure::failed)?)),
+        engine => run(Way::Rules(named(engine, None))),
+    }
 }
 
 /// `weir clean node-ambient`

@@ -3,17 +3,18 @@
 #![allow(clippy::indexing_slicing, clippy::print_stdout, reason = "a test")]
 
 use crate::rights::unmapped;
-use crate::support::{exists, weir};
+use crate::support::{exists, weir, weir_with};
 use serde_json::Value;
+use weir_testing::BpfFs;
 
 #[test]
 fn every_flow_goes_where_it_should_and_nothing_is_left() {
-    shows(&["demo", "--json"], 8);
+    shows(&["demo", "--json"], &[], 8);
 }
 
 #[test]
 fn flows_of_ambient_mode_go_where_they_should_too() {
-    shows(&["demo", "--ambient", "--json"], 10);
+    shows(&["demo", "--ambient", "--json"], &[], 10);
 }
 
 #[test]
@@ -23,12 +24,31 @@ fn flows_of_pods_that_the_node_captures_go_where_they_should_too() {
         let reason = kernel.stderr.lines().last().unwrap_or_default();
         return weir_testing::lacks::skip("expression tproxy", "4.19", reason);
     }
-    shows(&["demo", "--node-ambient", "--json"], 10);
+    shows(&["demo", "--node-ambient", "--json"], &[], 10);
+}
+
+#[test]
+fn flows_of_pods_that_programs_of_the_node_capture_go_where_they_should_too() {
+    let Some(mounted) = BpfFs::mount() else {
+        return;
+    };
+    let command = [
+        "demo",
+        "--node-ambient",
+        "--engine",
+        "ebpf",
+        "--keep-going",
+        "--json",
+    ];
+    let bpffs = mounted.path().to_str().unwrap();
+    shows(&command, &[("WEIR_BPFFS", bpffs)], 10);
+    let pins = std::fs::read_dir(mounted.path().join("weir/v1"));
+    assert!(pins.into_iter().flatten().next().is_none());
 }
 
 /// So many flows for each family.
-fn shows(command: &[&str], count: usize) {
-    let run = weir(command);
+fn shows(command: &[&str], variables: &[(&str, &str)], count: usize) {
+    let run = weir_with(command, variables);
     if run.stderr.contains("needs root") {
         eprintln!("skipped: {}", run.stderr);
         return;
@@ -68,7 +88,8 @@ fn shows(command: &[&str], count: usize) {
             flow["decidedBy"].as_str().is_some_and(|r| [
                 "istio-",
                 "legacy tables",
-                "connection mark 0x2"
+                "connection mark 0x2",
+                "the programs counted"
             ]
             .iter()
             .any(|word| r.contains(word))),

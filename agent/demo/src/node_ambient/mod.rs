@@ -14,9 +14,74 @@ pub use stage::{Arrival, Stage};
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::time::Instant;
+use weir_cni::compile::Engine;
+use weir_ebpf::Bpffs;
+use weir_ebpf::node::Node as Programs;
 use weir_netfilter::conntrack::{Conntrack, Transport, Tuple};
+use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
-use weir_node_ambient::{Config, apply, compare, remove};
+use weir_node_ambient::{Config, apply, compare, ebpf, remove};
+
+/// What captures at the node.
+#[derive(Clone, Copy, Debug)]
+pub enum Way<'a> {
+    /// Rules, routes and tunnels; the engine that the kernel has, if none is asked for.
+    Rules(Option<Engine>),
+    /// Programs at the links, with their pins there.
+    Programs(&'a Bpffs),
+}
+
+impl Way<'_> {
+    /// Captures, and reads back; what was done, in words.
+    fn apply(self, config: &Config, node: &Netns) -> Result<String, String> {
+        let differs = || "the node differs from what was just applied".to_owned();
+        match self {
+            Self::Rules(engine) => {
+                let change = apply(config, node, engine, false).map_err(text)?;
+                let left = compare(config, node, engine).map_err(text)?;
+                let done = format!(
+                    "the node has {} changes (rules of {}), the proxy's namespace {}; the first packet of a connection goes by {}",
+                    change.host.len(),
+                    change.engine,
+                    change.proxy.len(),
+                    change.node.carrier
+                );
+                left.is_empty().then_some(done).ok_or_else(differs)
+            }
+            Self::Programs(bpffs) => {
+                let change = ebpf::apply(config, node, bpffs).map_err(text)?;
+                let left = ebpf::compare(config, node, bpffs).map_err(text)?;
+                let done = format!(
+                    "the node has {} changes, the proxy's namespace {}: programs, maps and no rule",
+                    change.steps.host.len(),
+                    change.steps.proxy.len(),
+                );
+                left.is_empty().then_some(done).ok_or_else(differs)
+            }
+        }
+    }
+
+    /// Twice: what the second call removes was left by the first one.
+    fn remove(self, config: &Config, node: &Netns) -> Result<Vec<String>, String> {
+        let remove = || match self {
+            Self::Rules(_) => remove(node, Some(config)).map_err(text),
+            Self::Programs(bpffs) => {
+                let removed = ebpf::remove(node, bpffs, Some(config)).map_err(text)?;
+                Ok(removed.iter().map(text).collect())
+            }
+        };
+        remove()?;
+        remove()
+    }
+
+    /// What programs have counted so far.
+    fn counted(self, node: &Netns) -> Option<Vec<(&'static str, u64)>> {
+        match self {
+            Self::Rules(_) => None,
+            Self::Programs(bpffs) => Programs::of(node, bpffs).counters(),
+        }
+    }
+}
 
 /// What is sent, and who is to get it.
 struct Scene {
@@ -56,7 +121,7 @@ impl Watched {
 ///
 /// # Errors
 /// In words: what could not be made, and what to do about it.
-pub fn run(as_json: bool, keep_going: bool) -> Result<u8, String> {
+pub fn run(way: Way<'_>, as_json: bool, keep_going: bool) -> Result<u8, String> {
     let start = Instant::now();
     let host = Host::look();
     step(
@@ -68,21 +133,13 @@ pub fn run(as_json: bool, keep_going: bool) -> Result<u8, String> {
     })?;
     let (config, node) = (lab.config()?, lab.netns(Place::Node));
     step("capture the traffic of one pod at the node and route it to the proxy; verify");
-    let change = apply(&config, node, None, false).map_err(text)?;
-    if !compare(&config, node, None).map_err(text)?.is_empty() {
-        return Err("the node differs from what was just applied".to_owned());
-    }
-    step(&format!(
-        "the node has {} changes (rules of {}), the proxy's namespace {}; the first packet of a connection goes by {}; send traffic",
-        change.host.len(),
-        change.engine,
-        change.proxy.len(),
-        change.node.carrier
-    ));
-    let watched = watch(&lab, &config, keep_going)?;
+    let done = way.apply(&config, node)?;
+    step(&format!("{done}; send traffic"));
+    let watched = watch(&lab, &config, way, keep_going);
     step("take the redirection away, then the namespaces");
-    remove(node, Some(&config)).map_err(text)?;
-    let mut left = remove(node, Some(&config)).map_err(text)?;
+    // Pins stay when the namespaces go: also after an error.
+    let left = way.remove(&config, node);
+    let (watched, mut left) = (watched?, left?);
     drop(lab);
     left.extend(host.compare(&Host::look()));
     let good = left.is_empty() && watched.iter().all(Watched::is_good);
@@ -94,12 +151,22 @@ pub fn run(as_json: bool, keep_going: bool) -> Result<u8, String> {
     Ok(u8::from(!good))
 }
 
-fn watch(lab: &Lab, config: &Config, keep_going: bool) -> Result<Vec<Watched>, String> {
+fn watch(
+    lab: &Lab,
+    config: &Config,
+    way: Way<'_>,
+    keep_going: bool,
+) -> Result<Vec<Watched>, String> {
+    let node = lab.netns(Place::Node);
     let mut stage = Stage::open(lab, Place::Proxy).map_err(text)?;
     let mut watched = Vec::new();
     for scene in lab.families.iter().flat_map(|f| scenes(lab, *f)) {
+        let before = way.counted(node);
         let arrival = stage.send(scene.from, &scene.flow).map_err(text)?;
-        let reason = reason(lab, config, &scene, &arrival);
+        let reason = match (before, way.counted(node)) {
+            (Some(before), Some(after)) => counted(&before, &after),
+            _ => reason(lab, config, &scene, &arrival),
+        };
         let one = Watched {
             scene,
             arrival,
@@ -180,6 +247,17 @@ fn scenes(lab: &Lab, family: AddressFamily) -> Vec<Scene> {
         reached,
     })
     .collect()
+}
+
+/// The counters that went on.
+fn counted(before: &[(&str, u64)], after: &[(&str, u64)]) -> String {
+    let both = before.iter().zip(after);
+    let more = both.filter(|((_, before), (_, after))| after > before);
+    let names: Vec<&str> = more.map(|(_, (name, _))| *name).collect();
+    match names.as_slice() {
+        [] => "the programs counted nothing".to_owned(),
+        names => format!("the programs counted: {}", names.join(", ")),
+    }
 }
 
 /// What the node remembers of the connection: its mark.
