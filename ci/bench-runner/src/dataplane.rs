@@ -1,8 +1,8 @@
 //! What redirection takes of traffic: connections, throughput, round trips and processor time, from pod to service, for each
 //! way to redirect. The ways run in turns, in one run.
 //!
-//! A stand-in of ztunnel in the pod copies bytes: what differs between the ways is only how a connection comes to it. The first
-//! row has neither rules nor proxy. Client, proxy and server are threads of this process, so that its processor time is
+//! A stand-in of ztunnel, in the pod or in a namespace of its own, copies bytes: what differs between the ways is only how a
+//! connection comes to it. The first row has neither rules nor proxy. Client, proxy and server are threads of this process, so that its processor time is
 //! that of all, and of most of the kernel's work for them.
 
 mod proxy;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use weir_demo::{Lab, Place};
+use weir_demo::node_ambient::{Lab, Place};
 use weir_netlink::route::AddressFamily;
 
 use crate::report::{Goal, Report};
@@ -53,7 +53,7 @@ pub(crate) fn run(rounds: usize, report: &mut Report) -> Result<(), String> {
     let mut places = Vec::new();
     for way in ways::ALL {
         let lab = Lab::create().map_err(|e| e.to_string())?;
-        match way.redirect(lab.netns(Place::Pod), mounted.as_ref()) {
+        match way.redirect(&lab, mounted.as_ref()) {
             Ok(()) => places.push((way, lab, Samples::default())),
             Err(why) => println!("left out: {}: {why}", way.name()),
         }
@@ -76,12 +76,10 @@ pub(super) fn cpu() -> f64 {
 fn sample(way: Way, lab: &Lab, samples: &mut Samples) -> std::io::Result<()> {
     let to = SocketAddr::new(lab.service(AddressFamily::V4), 80);
     let other = |e: weir_netlink::Error| std::io::Error::other(e.to_string());
-    let _server = proxy::serve(lab.netns(Place::Server), to).map_err(other)?;
-    let _proxy = match way {
-        Way::Direct => None,
-        _ => Some(proxy::forward(lab.netns(Place::Pod)).map_err(other)?),
-    };
-    let inside = lab.netns(Place::Pod).run(|| -> std::io::Result<()> {
+    let _server = proxy::serve(lab.netns(Place::Outside), to).map_err(other)?;
+    let proxy = way.proxy().map(|place| proxy::forward(lab.netns(place)));
+    let _proxy = proxy.transpose().map_err(other)?;
+    let inside = lab.netns(Place::Web).run(|| -> std::io::Result<()> {
         connections(to, 20)?;
         let ((wall, cpu), count) = (
             cost(|| connections(to, CONNECTIONS))?,
@@ -201,5 +199,12 @@ fn tell(places: &[(Way, Lab, Samples)], report: &mut Report) {
         let stream = ratio(&ebpf.one_cpu, &nft.one_cpu);
         report.goal("processor time for a GiB", stream, Goal::AtMost(1.0));
         report.fact("  MiB/s, eBPF", median(&ebpf.one));
+    }
+    if let (Some(ebpf), Some(rules)) = (find(Way::NodePrograms), find(Way::NodeRules)) {
+        Report::heading("eBPF at the node / rules at the node");
+        let rate = ratio(&ebpf.rate, &rules.rate);
+        report.goal("connections a second", rate, Goal::AtLeast(1.0));
+        let stream = ratio(&ebpf.one_cpu, &rules.one_cpu);
+        report.goal("processor time for a GiB", stream, Goal::AtMost(1.0));
     }
 }

@@ -3,6 +3,7 @@
 use weir_ambient::{Config, PodOverrides, Redirect};
 use weir_cni::compile::Engine;
 use weir_cni::redirection::{Desired, Sandbox};
+use weir_demo::node_ambient::{Lab, Place};
 use weir_ebpf::{Bpffs, Pod};
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
@@ -25,9 +26,18 @@ pub(super) enum Way {
     Nft,
     Xtables,
     Ebpf,
+    NodeRules,
+    NodePrograms,
 }
 
-pub(super) const ALL: [Way; 4] = [Way::Direct, Way::Nft, Way::Xtables, Way::Ebpf];
+pub(super) const ALL: [Way; 6] = [
+    Way::Direct,
+    Way::Nft,
+    Way::Xtables,
+    Way::Ebpf,
+    Way::NodeRules,
+    Way::NodePrograms,
+];
 
 fn wanted() -> Result<Redirect, String> {
     Redirect::new(Config::default(), &PodOverrides::default()).map_err(|e| e.to_string())
@@ -40,17 +50,39 @@ impl Way {
             Self::Nft => "nft in the pod",
             Self::Xtables => "legacy tables in the pod",
             Self::Ebpf => "eBPF in the pod",
+            Self::NodeRules => "rules at the node",
+            Self::NodePrograms => "eBPF at the node",
+        }
+    }
+
+    /// Where the proxy is.
+    pub(super) fn proxy(self) -> Option<Place> {
+        match self {
+            Self::Direct => None,
+            Self::Nft | Self::Xtables | Self::Ebpf => Some(Place::Web),
+            Self::NodeRules | Self::NodePrograms => Some(Place::Proxy),
         }
     }
 
     /// # Errors
     /// This kernel cannot, or this user may not.
-    pub(super) fn redirect(self, pod: &Netns, mounted: Option<&BpfFs>) -> Result<(), String> {
+    pub(super) fn redirect(self, lab: &Lab, mounted: Option<&BpfFs>) -> Result<(), String> {
+        let (pod, node) = (lab.netns(Place::Web), lab.netns(Place::Node));
         match self {
             Self::Direct => Ok(()),
             Self::Nft => rules(pod, Engine::Nft),
             Self::Xtables => rules(pod, Engine::Xtables),
             Self::Ebpf => programs(pod, mounted),
+            Self::NodeRules => {
+                let applied = weir_node_ambient::apply(&lab.config()?, node, None, false);
+                applied.map(drop).map_err(|e| e.to_string())
+            }
+            Self::NodePrograms => {
+                let mounted = mounted.ok_or("no bpf file system")?;
+                let bpffs = Bpffs::at(mounted.path()).map_err(|e| e.to_string())?;
+                let applied = weir_node_ambient::ebpf::apply(&lab.config()?, node, &bpffs);
+                applied.map(drop).map_err(|e| e.to_string())
+            }
         }
     }
 }
