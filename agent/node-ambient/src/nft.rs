@@ -361,8 +361,14 @@ fn saving(node: &Node) -> Vec<Rule> {
 
 fn output(node: &Node, families: &[Family]) -> Vec<Rule> {
     let bits = node.config.marks.conn_skip;
+    let mut rules = Vec::new();
+    // The node's answers to the proxy, and its errors about what the proxy sent, go to the address of a pod.
+    for of in node.places().map(|place| node.bits(place)) {
+        let known = || masked(rule(), CT_MARK, of.connection, of.mask);
+        rules.extend([mark(known(), of.reply).build(), stop(known())]);
+    }
     let known = has(rule(), CT_MARK, bits);
-    let mut rules = vec![mark(known, bits).build()];
+    rules.push(mark(known, bits).build());
     for family in families {
         let to_pods = of_pods(rule(), *family, false);
         rules.push(remember(mark(to_pods, bits), bits).build());
@@ -430,8 +436,40 @@ fn nat_prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     rules
 }
 
+/// Errors of ICMP. Neighbour discovery is ICMP, too, and is not theirs.
+fn of_errors(rule: RuleBuilder, family: Family) -> RuleBuilder {
+    let (proto, types) = errors(family);
+    let types = types.iter().map(|kind| Element::value(Data::u8(*kind)));
+    let matching = |selector, operand| {
+        Statement::Match(Match {
+            selector,
+            mask: None,
+            op: CmpOp::Eq,
+            operand,
+        })
+    };
+    let kind = Selector::Payload {
+        base: PayloadBase::Transport,
+        offset: 0,
+        len: 1,
+    };
+    rule.push(matching(
+        Selector::Meta(MetaKey::L4proto),
+        Operand::Value(Data::u8(proto)),
+    ))
+    .push(matching(kind, Operand::Anonymous(types.collect())))
+}
+
+/// Protocol number and types: `linux/icmp.h` and `linux/icmpv6.h`.
+pub(crate) fn errors(family: Family) -> (u8, &'static [u8]) {
+    match family.is_v6 {
+        false => (1, &[3, 11, 12]),
+        true => (58, &[1, 2, 3, 4]),
+    }
+}
+
 /// The table of the proxy's namespace: HBONE keeps its listener, other inbound TCP and outbound TCP have theirs; replies to
-/// sockets with foreign addresses arrive by the proxy's own interface.
+/// sockets with foreign addresses, and errors about what these sent, arrive by the proxy's own interface.
 #[must_use]
 pub fn proxy(node: &Node) -> Ruleset {
     let Some(place) = &node.place else {
@@ -468,6 +506,9 @@ pub fn proxy(node: &Node) -> Ruleset {
         if let Some(address) = family.proxy {
             let reply = from(&place.interface).daddr(CmpOp::Neq, address.into());
             rules.push(set_mark(reply, RETURN_MARK).build());
+            let error = of_errors(rule().iifname(CmpOp::Eq, &place.interface), family);
+            let error = error.daddr(CmpOp::Neq, address.into());
+            rules.push(set_mark(error, RETURN_MARK).build());
         }
     }
     Ruleset {

@@ -218,9 +218,10 @@ fn rules_of_nf_tables_in_their_order() {
         "127.0.0.1:15001",
         "127.0.0.1:15006",
         "ip daddr != 10.0.0.2",
+        "icmp type",
     ];
     let places = order.map(|part| position(&text, part));
-    assert!(places.is_sorted() && proxy.len() == 4, "{text}");
+    assert!(places.is_sorted() && proxy.len() == 5, "{text}");
 }
 
 #[test]
@@ -264,6 +265,9 @@ fn rules_of_legacy_tables_in_their_order() {
             " -i pistioout -p tcp -j TPROXY --on-port 15001 --on-ip 127.0.0.1 --tproxy-mark 0x400/0xfff",
             " -i pistioin -p tcp -j TPROXY --on-port 15006 --on-ip 127.0.0.1 --tproxy-mark 0x400/0xfff",
             " ! -d 10.0.0.2/32 -i eth0 -p tcp -j MARK --set-xmark 0x4d3/0xfff",
+            " ! -d 10.0.0.2/32 -i eth0 -p icmp -m icmp --icmp-type 3 -j MARK --set-xmark 0x4d3/0xfff",
+            " ! -d 10.0.0.2/32 -i eth0 -p icmp -m icmp --icmp-type 11 -j MARK --set-xmark 0x4d3/0xfff",
+            " ! -d 10.0.0.2/32 -i eth0 -p icmp -m icmp --icmp-type 12 -j MARK --set-xmark 0x4d3/0xfff",
         ]
     );
 }

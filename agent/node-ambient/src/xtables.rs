@@ -4,14 +4,14 @@
 //! remembers it; other protocols than TCP are left alone. Services of kube-proxy that the node's own processes call are
 //! translated after this chain, and are captured.
 
-use crate::nft::{DNS, HBONE, INBOUND, MEMORY, OUTBOUND, set_name};
+use crate::nft::{DNS, HBONE, INBOUND, MEMORY, OUTBOUND, errors, set_name};
 use crate::node::{Carrier, Family, Node, ProxyBits};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK, carriers};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::ipset::{self, Entry, Header, Key, SetFamily, SetType};
 use weir_netfilter::xtables::{
-    Chain, Comment, Interface, Mark, Match, Nat, NatKind, Not, Ownership, Protocol, Rule,
+    Chain, Comment, IcmpType, Interface, Mark, Match, Nat, NatKind, Not, Ownership, Protocol, Rule,
     RuleBuilder, Ruleset, SetMatch, SetRef, Table, Target, XtFamily,
 };
 
@@ -160,11 +160,19 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
             })
         }));
         let to_pods = || of_pods(rule(), family, false);
-        let output = vec![
+        let mut output = Vec::new();
+        for of in node.places().map(|place| node.bits(place)) {
+            let known = || {
+                let mark = masked(of.connection, of.mask);
+                rule().matching(Match::Connmark(mark))
+            };
+            output.extend([mark(known(), of.reply), stop(known())]);
+        }
+        output.extend([
             mark(connection(rule(), marks.conn_skip), marks.conn_skip),
             remember(to_pods(), marks.conn_skip),
             mark(to_pods(), marks.conn_skip),
-        ];
+        ]);
         let outbound = || marked(rule(), marks.outbound).target(Target::Accept);
         let mut nat = vec![outbound()];
         if let Some(proxy) = family.proxy.filter(|_| node.config.dns_capture) {
@@ -303,12 +311,34 @@ pub fn proxy(node: &Node) -> Ruleset {
             });
         reply.destination = family.proxy.map(|a| (Not(true), IpNet::from(a).into()));
         let hbone = rule().in_interface(pistioin).tcp_dport(HBONE.into());
-        let rules = vec![
+        let (proto, types) = errors(family);
+        let errors = types.iter().map(|kind| {
+            let kind = IcmpType {
+                not: Not(false),
+                kind: *kind,
+                code: None,
+            };
+            let kind = match family.is_v6 {
+                false => Match::Icmp(kind),
+                true => Match::Icmp6(kind),
+            };
+            let error = rule().protocol(Protocol(proto)).matching(kind);
+            let mut error = error
+                .in_interface(&place.interface)
+                .target(Target::SetXmark {
+                    value: RETURN_MARK,
+                    mask: PROXY_MASK,
+                });
+            error.destination = reply.destination;
+            error
+        });
+        let mut rules = vec![
             to(hbone, HBONE),
             to(tcp().in_interface(pistioout), OUTBOUND),
             to(tcp().in_interface(pistioin), INBOUND),
-            reply,
+            reply.clone(),
         ];
+        rules.extend(errors);
         table(family, "mangle", vec![("PREROUTING", rules)])
     };
     let families = node.families();

@@ -22,6 +22,8 @@ pub(crate) const NEXT: i32 = -1;
 /// `TC_ACT_SHOT`, and `TCX_DROP`
 pub(crate) const DROP: i32 = 2;
 
+pub(crate) const IPPROTO_ICMP: i32 = 1;
+pub(crate) const IPPROTO_ICMPV6: i32 = 58;
 pub(crate) const IPPROTO_TCP: i32 = 6;
 pub(crate) const IPPROTO_UDP: i32 = 17;
 

@@ -20,6 +20,8 @@ pub(crate) struct Builder {
     pub(crate) drop: Label,
     /// With IPv6.
     pub(crate) dual: bool,
+    /// Where ICMP goes on; without it, it passes.
+    pub(crate) icmp: Option<Label>,
 }
 
 /// A number as it is in a packet, compared with what was loaded from there.
@@ -38,6 +40,7 @@ impl Builder {
             pass,
             drop,
             dual,
+            icmp: None,
         }
     }
 
@@ -79,7 +82,13 @@ impl Builder {
 
     /// Copies bytes of the packet, counted from its IP header, to the stack. `from` is a number or a register.
     #[track_caller]
-    fn read(&mut self, from: impl Into<crate::asm::Operand>, to: i16, length: i32, failed: Label) {
+    pub(crate) fn read(
+        &mut self,
+        from: impl Into<crate::asm::Operand>,
+        to: i16,
+        length: i32,
+        failed: Label,
+    ) {
         let asm = &mut self.asm;
         asm.mov(R2, from);
         asm.mov(R1, R6);
@@ -96,7 +105,7 @@ impl Builder {
     /// `R8` the protocol, `R9` the size of the tuple, and the tuple and the ports are on the stack.
     #[track_caller]
     pub(crate) fn parse(&mut self, udp: bool) {
-        let [v4, v6, transport, ports4, read] = [(); 5].map(|()| self.asm.label());
+        let [v4, v6, transport, read] = [(); 4].map(|()| self.asm.label());
         let (malformed, fragment, over) = (self.asm.label(), self.asm.label(), self.asm.label());
         let pass = self.pass;
         self.asm.load(Size::W, R2, R6, SKB_PROTOCOL);
@@ -134,6 +143,10 @@ impl Builder {
 
         let asm = &mut self.asm;
         asm.bind(transport);
+        if let Some(icmp) = self.icmp {
+            asm.jump_if(If::Eq, R8, IPPROTO_ICMP, icmp);
+            asm.jump_if(If::Eq, R8, IPPROTO_ICMPV6, icmp);
+        }
         let is_tcp = asm.label();
         asm.jump_if(If::Eq, R8, IPPROTO_TCP, is_tcp);
         match udp {
@@ -148,6 +161,26 @@ impl Builder {
         self.read(R7, PORTS, 14, malformed);
         let asm = &mut self.asm;
         asm.bind(read);
+        self.put_ports();
+        let asm = &mut self.asm;
+        asm.jump(over);
+
+        // In R8 is the protocol, or a further extension header.
+        asm.bind(fragment);
+        asm.jump_if(If::Eq, R8, IPPROTO_UDP, pass);
+        asm.jump_if(If::Eq, R8, IPPROTO_ICMP, pass);
+        asm.jump_if(If::Eq, R8, IPPROTO_ICMPV6, pass);
+        self.refuse(Count::Fragment);
+        self.asm.bind(malformed);
+        self.refuse(Count::Malformed);
+        self.asm.bind(over);
+    }
+
+    /// Copies the ports that were read into the tuple. `R1` is lost.
+    #[track_caller]
+    pub(crate) fn put_ports(&mut self) {
+        let [ports4, over] = [(); 2].map(|()| self.asm.label());
+        let asm = &mut self.asm;
         asm.load(Size::W, R1, R10, PORTS);
         if self.dual {
             asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, ports4);
@@ -156,17 +189,7 @@ impl Builder {
         }
         asm.bind(ports4);
         asm.store(Size::W, R10, TUPLE_SIZE[0].1, R1);
-        asm.jump(over);
-
-        // In R8 is the protocol, or a further extension header.
-        asm.bind(fragment);
-        asm.jump_if(If::Eq, R8, IPPROTO_UDP, pass);
-        asm.jump_if(If::Eq, R8, 1, pass);
-        asm.jump_if(If::Eq, R8, 58, pass);
-        self.refuse(Count::Fragment);
-        self.asm.bind(malformed);
-        self.refuse(Count::Malformed);
-        self.asm.bind(over);
+        asm.bind(over);
     }
 
     /// Follows extension headers from the next header in `R8` at `R7`.

@@ -143,7 +143,7 @@ struct Refs {
 }
 
 fn refs(traits: NodeTraits) -> Refs {
-    let first = if traits.dns { 6 } else { 4 };
+    let first = if traits.dns { 7 } else { 5 };
     Refs {
         peers: MapRef(first),
         ports: MapRef(first + 1),
@@ -181,23 +181,8 @@ pub(super) fn to_pod(b: &mut Builder, traits: NodeTraits) {
     b.asm.jump_if(If::Ne, R0, 0, pass);
     find_port(b, &refs, End::Source, Side::Outbound);
     b.asm.jump_if(If::Eq, R0, 0, captured);
-    nat::find_query(b, End::Destination, refs.flows);
-    b.asm.jump_if(If::Eq, R0, 0, captured);
-    // The value is an address as in the tuple, and zeros behind one of IPv4.
-    let v4 = b.asm.label();
-    if b.dual {
-        b.asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, v4);
-        for at in [0, 8] {
-            b.asm.load(Size::D, R1, R0, at);
-            b.asm.load(Size::D, R2, R10, TUPLE + at);
-            b.asm.jump_if(If::Ne, R1, R2, captured);
-        }
-        b.asm.jump(pass);
-    }
-    b.asm.bind(v4);
-    b.asm.load(Size::W, R1, R0, 0);
-    b.asm.load(Size::W, R2, R10, TUPLE);
-    b.asm.jump_if(If::Eq, R1, R2, pass);
+    nat::jump_unless_asked(b, refs.flows, captured);
+    b.asm.jump(pass);
     b.asm.bind(captured);
 }
 

@@ -23,7 +23,7 @@ const MOST_ADDRESSES: u32 = 65_536;
 const MOST_QUERIES: u32 = 16_384;
 /// Most networks, and most ports of each direction, that are excluded.
 const MOST_EXCLUDED: u32 = 1024;
-/// Most connections to excluded ports; beyond it, the one that was idle for longest is reset.
+/// Most connections to excluded ports, and of the proxy to the node; beyond it, the one that was idle for longest is reset.
 const MOST_FLOWS: u32 = 65_536;
 /// Most sysctls that are remembered.
 const MOST_BEFORE: u32 = 64;
@@ -56,6 +56,11 @@ const NAMES_MAP: MapSpec<'_> = MapSpec {
     max_entries: 2,
     name: "weir_names",
     ..PROXY_MAP
+};
+const ASKED_MAP: MapSpec<'_> = MapSpec {
+    max_entries: MOST_FLOWS,
+    name: "weir_asked",
+    ..QUERIES_MAP
 };
 const QUERIES_MAP: MapSpec<'_> = MapSpec {
     kind: BPF_MAP_TYPE_LRU_HASH,
@@ -108,6 +113,7 @@ pub(crate) struct Maps {
     counts: Map,
     node: Map,
     proxy: Map,
+    asked: Map,
     /// With the capture of DNS: where names are asked for, and what was asked.
     names: Option<[Map; 2]>,
     /// With exclusions: networks of peers, ports, and the connections to excluded ports.
@@ -182,6 +188,7 @@ impl Maps {
             counts: make(&NODE_COUNTS)?,
             node: make(&NODE_MAP)?,
             proxy: make(&PROXY_MAP)?,
+            asked: make(&ASKED_MAP)?,
             names: traits.dns.then(names).transpose()?,
             exclude: traits.exclude.then(exclude).transpose()?,
         })
@@ -189,7 +196,13 @@ impl Maps {
 
     /// In the order of `MapRef`.
     pub(crate) fn list(&self) -> Vec<&Map> {
-        let always = [&self.pods, &self.counts, &self.node, &self.proxy];
+        let always = [
+            &self.pods,
+            &self.counts,
+            &self.node,
+            &self.proxy,
+            &self.asked,
+        ];
         let some = self.names.iter().flatten();
         let some = some.chain(self.exclude.iter().flatten());
         always.into_iter().chain(some).collect()
@@ -332,6 +345,7 @@ pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
         &NODE_COUNTS,
         &NODE_MAP,
         &PROXY_MAP,
+        &ASKED_MAP,
         &NAMES_MAP,
         &QUERIES_MAP,
         &PEERS_MAP,

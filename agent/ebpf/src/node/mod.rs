@@ -17,6 +17,7 @@
 //! - Programs of other writers at the same hooks go on running.
 
 mod exclude;
+mod icmp;
 mod maps;
 mod plan;
 mod programs;

@@ -1,6 +1,6 @@
 //! The programs of the node and of its proxy, by the hook where they run.
 
-use super::exclude;
+use super::{exclude, icmp};
 use crate::asm::{Alu, AsmError, Code, Helper, If, MapRef, Reg, Size};
 use crate::inpod::layout::{Count, INDEX, IPPROTO_TCP, KEY, PORTS, SKB_MARK, TUPLE};
 use crate::inpod::nat::{self, End};
@@ -16,10 +16,12 @@ pub(super) const NODE: MapRef = MapRef(2);
 /// The host end of the active proxy's link; 0 without one.
 pub(super) const PROXY: MapRef = MapRef(3);
 
+/// What the proxy asks the node itself with the address of a pod, by the sender.
+const ASKED: MapRef = MapRef(4);
 /// The proxy's address for names, by family; zeros without one. Only with the capture of DNS.
-pub(super) const NAMES: MapRef = MapRef(4);
+pub(super) const NAMES: MapRef = MapRef(5);
 /// The servers that DNS queries were sent to, by the sender. Only with the capture of DNS.
-const QUERIES: MapRef = MapRef(5);
+const QUERIES: MapRef = MapRef(6);
 
 /// The mark of packets that are for a socket of the proxy although their destination is another host.
 pub(super) const TPROXY_MARK: u32 = 0x400;
@@ -81,6 +83,9 @@ impl NodeRole {
 /// A mistake in this source.
 pub fn assemble(role: NodeRole, traits: NodeTraits) -> Result<Code, AsmError> {
     let mut b = Builder::new(traits.dual);
+    if matches!(role, NodeRole::ToPod | NodeRole::Proxy) {
+        b.icmp = Some(b.asm.label());
+    }
     let captures_names = traits.dns && matches!(role, NodeRole::FromPod | NodeRole::FromProxy);
     b.parse(captures_names);
     if captures_names {
@@ -97,6 +102,13 @@ pub fn assemble(role: NodeRole, traits: NodeTraits) -> Result<Code, AsmError> {
         NodeRole::FromProxy => from_proxy(&mut b),
         NodeRole::ToPod => to_pod(&mut b, traits),
         NodeRole::FromPod => from_pod(&mut b, traits),
+    }
+    if let Some(label) = b.icmp {
+        b.asm.bind(label);
+        match role {
+            NodeRole::Proxy => error_to_proxy(&mut b),
+            _ => error_to_pod(&mut b, traits),
+        }
     }
     b.finish()
 }
@@ -159,15 +171,12 @@ fn count_first(b: &mut Builder, what: Count) {
 /// Ends with a redirection to the link in `R7`.
 #[track_caller]
 fn redirect(b: &mut Builder, helper: Helper) {
-    let asm = &mut b.asm;
     if helper == Helper::RedirectPeer {
-        // At a port of a bridge the frame may have another address, and what arrives in the other namespace by a direct
-        // redirection keeps that; since 6.15 it does not.
-        asm.mov(R1, R6);
-        asm.mov(R2, PACKET_HOST);
-        asm.call(Helper::ChangeType);
-        asm.jump_if(If::Ne, R0, 0, b.drop);
+        // At a port of a bridge it has, and what arrives in the other namespace by a direct redirection keeps its kind;
+        // since 6.15 it does not.
+        for_this_host(b);
     }
+    let asm = &mut b.asm;
     asm.mov(R1, R7);
     asm.mov(R2, 0);
     asm.call(helper);
@@ -245,31 +254,71 @@ fn from_pod(b: &mut Builder, traits: NodeTraits) {
     redirect(b, Helper::RedirectPeer);
 }
 
-/// What comes from the node itself passes: probes among it.
+/// What comes from the node itself passes, probes among it, but for answers to the proxy.
 #[track_caller]
 fn to_pod(b: &mut Builder, traits: NodeTraits) {
+    let [others, captured] = [(); 2].map(|()| b.asm.label());
     let pass = b.pass;
-    find(b, NODE, End::Source);
-    b.asm.jump_if(If::Ne, R0, 0, pass);
     find(b, PODS, End::Destination);
     b.asm.jump_if(If::Eq, R0, 0, pass);
+    find(b, NODE, End::Source);
+    b.asm.jump_if(If::Eq, R0, 0, others);
+    nat::jump_unless_asked(b, ASKED, pass);
+    b.asm.jump(captured);
+    b.asm.bind(others);
     if traits.exclude {
         exclude::to_pod(b, traits);
     }
+    b.asm.bind(captured);
     find_proxy(b);
     count_first(b, Count::Inbound);
     // The other end of a pair can be reached from the ingress hook only.
     redirect(b, Helper::Redirect);
 }
 
-/// To an enrolled pod directly: the programs at the pod's link do not see it again.
+/// An error about what a pod sent: unless it went to the node or is excluded, the proxy sent it.
+#[track_caller]
+fn error_to_pod(b: &mut Builder, traits: NodeTraits) {
+    let pass = b.pass;
+    icmp::inner(b);
+    find(b, NODE, End::Destination);
+    b.asm.jump_if(If::Ne, R0, 0, pass);
+    find(b, PODS, End::Source);
+    b.asm.jump_if(If::Eq, R0, 0, pass);
+    if traits.exclude {
+        exclude::from_pod(b, traits);
+    }
+    find_proxy(b);
+    redirect(b, Helper::Redirect);
+}
+
+/// It is for a connection of this namespace.
+#[track_caller]
+fn error_to_proxy(b: &mut Builder) {
+    let pass = b.pass;
+    icmp::inner(b);
+    find(b, PODS, End::Source);
+    b.asm.jump_if(If::Eq, R0, 0, pass);
+    keep_here(b);
+    b.asm.jump(pass);
+}
+
+/// To an enrolled pod directly: the programs at the pod's link do not see it again. What goes to the node with the address of a
+/// pod is remembered, since the answer has that address.
 #[track_caller]
 fn from_proxy(b: &mut Builder) {
-    let pass = b.pass;
+    let (pass, other) = (b.pass, b.asm.label());
     find(b, PODS, End::Destination);
-    b.asm.jump_if(If::Eq, R0, 0, pass);
+    b.asm.jump_if(If::Eq, R0, 0, other);
     b.asm.load(Size::W, R7, R0, 0);
     redirect(b, Helper::RedirectPeer);
+    b.asm.bind(other);
+    find(b, NODE, End::Destination);
+    b.asm.jump_if(If::Eq, R0, 0, pass);
+    find(b, PODS, End::Source);
+    b.asm.jump_if(If::Eq, R0, 0, pass);
+    nat::remember(b, ASKED);
+    b.asm.jump(pass);
 }
 
 /// 1. What has no address of an enrolled pod passes: it is ztunnel's own.
@@ -308,17 +357,28 @@ fn proxy(b: &mut Builder) {
 #[track_caller]
 fn jump_to_listener(b: &mut Builder) {
     let (pass, new) = (b.pass, b.asm.label());
-    let asm = &mut b.asm;
-    asm.mov(R1, TPROXY_MARK.cast_signed());
-    asm.store(Size::W, R6, SKB_MARK, R1);
-    // Its frame has the address of the pod or of the host.
-    asm.mov(R1, R6);
-    asm.mov(R2, PACKET_HOST);
-    asm.call(Helper::ChangeType);
-    asm.jump_if(If::Ne, R0, 0, b.drop);
+    keep_here(b);
     jump_if_connected(b, pass);
     b.is_first();
     b.asm.jump_if(If::Ne, R1, 0, new);
     b.asm.jump_if(If::Eq, R7, 0, pass);
     b.asm.bind(new);
+}
+
+/// The packet is delivered in this namespace, although its destination is an address of another one.
+#[track_caller]
+fn keep_here(b: &mut Builder) {
+    b.asm.mov(R1, TPROXY_MARK.cast_signed());
+    b.asm.store(Size::W, R6, SKB_MARK, R1);
+    for_this_host(b);
+}
+
+/// Its frame may have the address of another host.
+#[track_caller]
+fn for_this_host(b: &mut Builder) {
+    let asm = &mut b.asm;
+    asm.mov(R1, R6);
+    asm.mov(R2, PACKET_HOST);
+    asm.call(Helper::ChangeType);
+    asm.jump_if(If::Ne, R0, 0, b.drop);
 }

@@ -12,6 +12,7 @@ mod bridge;
 mod ebpf;
 mod ebpf_faults;
 mod exclude;
+mod host;
 mod meter;
 mod netkit;
 mod scene;

@@ -63,6 +63,17 @@ fn bridge(node: &Routing) -> u32 {
     index
 }
 
+/// What differs from veth pairs that the node routes between.
+#[derive(Default)]
+struct Shape {
+    /// The links of these are ports of a bridge.
+    ports: &'static [u8],
+    /// The mode of the pod's netkit pair.
+    netkit: Option<u32>,
+    /// Of the node's end towards the outside.
+    mtu: Option<u32>,
+}
+
 fn add_netkit(node: &Routing, name: &str, mode: u32, netns: &Netns) -> weir_netlink::Result<()> {
     let peer = Link {
         name: "eth0".to_owned(),
@@ -81,20 +92,34 @@ fn add_netkit(node: &Routing, name: &str, mode: u32, netns: &Netns) -> weir_netl
 impl Scene {
     /// `None`, with the reason printed, where this user may not build it.
     pub(crate) fn build() -> Option<Self> {
-        Self::build_with(&[], None)
+        Self::build_with(&Shape::default())
     }
 
     /// The pod and the proxies are ports of the bridge `br0`, which has the node's address in their common network.
     pub(crate) fn bridged() -> Option<Self> {
-        Self::build_with(&[POD, PROXY, SECOND], None)
+        Self::build_with(&Shape {
+            ports: &[POD, PROXY, SECOND],
+            ..Shape::default()
+        })
     }
 
     /// The pod has a netkit pair of this mode (`NETKIT_L2` 0, `NETKIT_L3` 1).
     pub(crate) fn with_netkit(mode: u32) -> Option<Self> {
-        Self::build_with(&[], Some(mode))
+        Self::build_with(&Shape {
+            netkit: Some(mode),
+            ..Shape::default()
+        })
     }
 
-    fn build_with(ports: &[u8], netkit: Option<u32>) -> Option<Self> {
+    /// The node's way to the outside takes smaller packets than both ends know of.
+    pub(crate) fn narrow() -> Option<Self> {
+        Self::build_with(&Shape {
+            mtu: Some(1300),
+            ..Shape::default()
+        })
+    }
+
+    fn build_with(shape: &Shape) -> Option<Self> {
         let node = weir_testing::granted(Netns::create())?;
         if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
             println!("skipped: this kernel has no IPv6");
@@ -124,7 +149,7 @@ impl Scene {
             (OUTSIDE, &scene.outside),
         ] {
             let name = format!("v{number}");
-            match netkit.filter(|_| number == POD) {
+            match shape.netkit.filter(|_| number == POD) {
                 Some(mode) => match add_netkit(&node, &name, mode, netns) {
                     Err(e) if e.is_unsupported() || e.errno() == Some(95) => {
                         println!("skipped: link netkit (since 6.7): {e}");
@@ -132,7 +157,17 @@ impl Scene {
                     }
                     added => added.unwrap(),
                 },
-                None => node.add_veth(&name, "eth0", netns).unwrap(),
+                None => {
+                    let peer = Link {
+                        name: "eth0".to_owned(),
+                        ..Link::default()
+                    };
+                    let pair = Link {
+                        mtu: shape.mtu.filter(|_| number == OUTSIDE),
+                        ..Link::new(&name, LinkKind::veth(&peer, Some(netns.into())).unwrap())
+                    };
+                    node.add_link(&pair, None).unwrap();
+                }
             }
             let inner = Routing::open_in(netns).unwrap();
             let (host, pod) = (
@@ -141,7 +176,7 @@ impl Scene {
             );
             node.set_up(host).unwrap();
             inner.set_up(pod).unwrap();
-            let is_port = ports.contains(&number);
+            let is_port = shape.ports.contains(&number);
             if is_port {
                 node.set_master(host, bridge(&node)).unwrap();
             }

@@ -7,7 +7,9 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
 use std::thread;
+use weir_cni::compile::Engine;
 use weir_netlink::Netns;
+use weir_testing::BpfFs;
 
 const LENGTH: usize = 2 << 20;
 
@@ -97,30 +99,35 @@ fn echo(netns: &Netns, v6: bool) -> thread::JoinHandle<()> {
 
 /// Both directions, of both families, with each combination.
 fn check(scene: &Scene) {
-    let text: Vec<u8> = (0..LENGTH).map(|n| ((n * 31) >> 3) as u8).collect();
     for (gro, tso) in [("on", "off"), ("off", "on"), ("off", "off"), ("on", "on")] {
         if !offload(scene, gro, tso) {
             return;
         }
-        for v6 in [false, true] {
-            for (from, at, to, port) in [
-                (&scene.pod, &scene.outside, web(OUTSIDE, v6), 15001),
-                (&scene.outside, &scene.pod, web(POD, v6), 15006),
-            ] {
-                let (server, taken) = (echo(at, v6), proxy(&scene.proxy, v6, port));
-                let mut stream = connect(from, to).unwrap();
-                let mut got = vec![0; LENGTH];
-                let mut sends = stream.try_clone().unwrap();
-                thread::scope(|scope| {
-                    scope.spawn(|| sends.write_all(&text).unwrap());
-                    stream.read_exact(&mut got).unwrap();
-                });
-                assert!(got == text, "gro {gro} tso {tso} {to}: other bytes");
-                stream.shutdown(Shutdown::Write).unwrap();
-                drop((stream, sends));
-                assert_eq!(taken.join().unwrap(), to, "gro {gro} tso {tso}");
-                server.join().unwrap();
-            }
+        transfer(scene, &format!("gro {gro} tso {tso}"));
+    }
+}
+
+/// Many bytes through the proxy and back, in both directions, of both families.
+fn transfer(scene: &Scene, what: &str) {
+    let text: Vec<u8> = (0..LENGTH).map(|n| ((n * 31) >> 3) as u8).collect();
+    for v6 in [false, true] {
+        for (from, at, to, port) in [
+            (&scene.pod, &scene.outside, web(OUTSIDE, v6), 15001),
+            (&scene.outside, &scene.pod, web(POD, v6), 15006),
+        ] {
+            let (server, taken) = (echo(at, v6), proxy(&scene.proxy, v6, port));
+            let mut stream = connect(from, to).unwrap();
+            let mut got = vec![0; LENGTH];
+            let mut sends = stream.try_clone().unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| sends.write_all(&text).unwrap());
+                stream.read_exact(&mut got).unwrap();
+            });
+            assert!(got == text, "{what} {to}: other bytes");
+            stream.shutdown(Shutdown::Write).unwrap();
+            drop((stream, sends));
+            assert_eq!(taken.join().unwrap(), to, "{what}");
+            server.join().unwrap();
         }
     }
 }
@@ -141,4 +148,31 @@ fn offloads_change_nothing_for_rules_either() {
             check(scene);
         }
     });
+}
+
+/// What the node reports of too large segments comes to the pod's address, and is for the proxy.
+// matrix: every
+#[test]
+fn the_proxy_learns_the_size_of_the_path_from_programs() {
+    for mounted in BpfFs::each(|| weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_ok()) {
+        let Some(scene) = Scene::narrow() else {
+            return;
+        };
+        applied(&scene, &mounted, &scene.config(&[(PROXY, 1)], ""));
+        transfer(&scene, "a narrow path");
+    }
+}
+
+#[test]
+fn the_proxy_learns_the_size_of_the_path_from_rules() {
+    for engine in [Engine::Nft, Engine::Xtables] {
+        for carrier in crate::CARRIERS {
+            let Some(scene) = Scene::narrow() else {
+                return;
+            };
+            if up(&scene, engine, &crate::carrier(carrier)) {
+                transfer(&scene, carrier);
+            }
+        }
+    }
 }
