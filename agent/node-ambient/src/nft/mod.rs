@@ -9,14 +9,20 @@
 //! - Other protocols than TCP are left alone in both directions, not UDP only.
 //! - A reject of another table cannot be overruled: kube-proxy's, of services without endpoints, stays in force.
 
+mod parts;
+mod proxy;
+
+use parts::{CT_MARK, MARK, has, keeping, masked, nat_of, of_family, of_pods, remember, stop};
+pub(crate) use parts::{address, mark, rule, set, set_name};
+pub(crate) use proxy::errors;
+pub use proxy::proxy;
+
 use crate::node::{Carrier, Family, Node, Place};
-use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK, carriers};
-use std::collections::BTreeMap;
+use crate::objects::carriers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::nft::{
-    Chain, ChainType, CmpOp, CtKey, Data, DataType, Element, ElementKey, Extra, Hook, L4Proto,
-    Match, MetaKey, Nat, NatKind, Operand, PayloadBase, Rule, RuleBuilder, Ruleset, Selector, Set,
-    Source, Statement, Table, TableFamily, Tproxy, Verdict, priority, raw,
+    Chain, ChainType, CmpOp, CtKey, Data, Hook, L4Proto, Match, MetaKey, Nat, NatKind, Operand,
+    Rule, RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Verdict, priority,
 };
 
 /// The table in the node's namespace.
@@ -36,99 +42,6 @@ pub const INBOUND: u16 = 15006;
 pub const HBONE: u16 = 15008;
 /// See [`OUTBOUND`].
 pub const DNS: u16 = 15053;
-
-/// The name of the set for a family.
-pub(crate) fn set_name(family: Family) -> String {
-    format!("{SET}{}", if family.is_v6 { "-v6" } else { "" })
-}
-
-const MARK: Selector = Selector::Meta(MetaKey::Mark);
-const CT_MARK: Selector = Selector::Ct(CtKey::Mark, None);
-
-pub(crate) fn rule() -> RuleBuilder {
-    Rule::builder()
-}
-
-/// `SELECTOR & MASK == VALUE`
-pub(crate) fn masked(rule: RuleBuilder, selector: Selector, value: u32, mask: u32) -> RuleBuilder {
-    rule.push(Statement::Match(Match {
-        selector,
-        mask: Some(Data::ne32(mask)),
-        op: CmpOp::Eq,
-        operand: Operand::Value(Data::ne32(value)),
-    }))
-}
-
-fn has(rule: RuleBuilder, selector: Selector, bits: u32) -> RuleBuilder {
-    masked(rule, selector, bits, bits)
-}
-
-/// `(selector & !mask) ^ value`: the other bits are kept.
-fn keeping(selector: Selector, value: u32, mask: u32) -> Source {
-    Source::Bitwise {
-        selector,
-        mask: Data::ne32(!mask),
-        xor: Data::ne32(value),
-    }
-}
-
-pub(crate) fn mark(rule: RuleBuilder, bits: u32) -> RuleBuilder {
-    rule.counter()
-        .push(Statement::MetaSet(MetaKey::Mark, keeping(MARK, bits, bits)))
-}
-
-fn remember(rule: RuleBuilder, bits: u32) -> RuleBuilder {
-    rule.push(Statement::CtSet(
-        CtKey::Mark,
-        None,
-        keeping(CT_MARK, bits, bits),
-    ))
-}
-
-fn stop(rule: RuleBuilder) -> Rule {
-    rule.verdict(Verdict::Return)
-}
-
-fn of_family(rule: RuleBuilder, family: Family) -> RuleBuilder {
-    let nfproto = match family.is_v6 {
-        true => raw::NFPROTO_IPV6,
-        false => raw::NFPROTO_IPV4,
-    };
-    rule.push(Statement::Match(Match {
-        selector: Selector::Meta(MetaKey::Nfproto),
-        mask: None,
-        op: CmpOp::Eq,
-        operand: Operand::Value(Data::u8(nfproto)),
-    }))
-}
-
-/// The source address, or else the destination address.
-pub(crate) fn address(family: Family, is_source: bool) -> Selector {
-    let (offset, len) = match (family.is_v6, is_source) {
-        (false, true) => (12, 4),
-        (false, false) => (16, 4),
-        (true, true) => (8, 16),
-        (true, false) => (24, 16),
-    };
-    Selector::Payload {
-        base: PayloadBase::Network,
-        offset,
-        len,
-    }
-}
-
-/// The source, or else the destination, is the address of an enrolled pod.
-fn of_pods(rule: RuleBuilder, family: Family, is_source: bool) -> RuleBuilder {
-    of_family(rule, family).push(Statement::Match(Match {
-        selector: address(family, is_source),
-        mask: None,
-        op: CmpOp::Eq,
-        operand: Operand::Named {
-            set: set_name(family),
-            turned: false,
-        },
-    }))
-}
 
 /// The table of the node. `memory`: sysctls and their values before.
 #[must_use]
@@ -223,24 +136,6 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
     }
     Ruleset {
         tables: [routed].into_iter().chain(bridge).collect(),
-    }
-}
-
-/// A set of pods' addresses, each with the UID of its pod.
-pub(crate) fn set(name: &str, family: Family, pods: BTreeMap<IpAddr, &str>) -> Set {
-    let (key_type, key_len) = match family.is_v6 {
-        true => (DataType::IPV6_ADDR, 16),
-        false => (DataType::IPV4_ADDR, 4),
-    };
-    let element = |(address, uid): (IpAddr, &str)| {
-        Element::new(ElementKey::Value(Data::addr(address))).with(Extra {
-            comment: Some(uid.to_owned()),
-            ..Extra::default()
-        })
-    };
-    Set {
-        elements: pods.into_iter().map(element).collect(),
-        ..Set::new(name, key_type, key_len)
     }
 }
 
@@ -389,13 +284,6 @@ fn everything(family: Family) -> (IpAddr, IpAddr) {
     }
 }
 
-fn nat_of(family: Family) -> TableFamily {
-    match family.is_v6 {
-        true => TableFamily::Ip6,
-        false => TableFamily::Ip,
-    }
-}
-
 /// A binding that changes nothing: `dnat ip prefix to 0.0.0.0-255.255.255.255` replaces no bit of the address. The kernel
 /// refuses one without an address.
 fn unchanged(node: &Node, families: &[Family], kind: NatKind) -> Vec<Rule> {
@@ -434,95 +322,4 @@ fn nat_prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
         }));
     }
     rules
-}
-
-/// Errors of ICMP. Neighbour discovery is ICMP, too, and is not theirs.
-fn of_errors(rule: RuleBuilder, family: Family) -> RuleBuilder {
-    let (proto, types) = errors(family);
-    let types = types.iter().map(|kind| Element::value(Data::u8(*kind)));
-    let matching = |selector, operand| {
-        Statement::Match(Match {
-            selector,
-            mask: None,
-            op: CmpOp::Eq,
-            operand,
-        })
-    };
-    let kind = Selector::Payload {
-        base: PayloadBase::Transport,
-        offset: 0,
-        len: 1,
-    };
-    rule.push(matching(
-        Selector::Meta(MetaKey::L4proto),
-        Operand::Value(Data::u8(proto)),
-    ))
-    .push(matching(kind, Operand::Anonymous(types.collect())))
-}
-
-/// Protocol number and types: `linux/icmp.h` and `linux/icmpv6.h`.
-pub(crate) fn errors(family: Family) -> (u8, &'static [u8]) {
-    match family.is_v6 {
-        false => (1, &[3, 11, 12]),
-        true => (58, &[1, 2, 3, 4]),
-    }
-}
-
-/// The table of the proxy's namespace: HBONE keeps its listener, other inbound TCP and outbound TCP have theirs; replies to
-/// sockets with foreign addresses, and errors about what these sent, arrive by the proxy's own interface.
-#[must_use]
-pub fn proxy(node: &Node) -> Ruleset {
-    let Some(place) = &node.place else {
-        return Ruleset::default();
-    };
-    let [pistioin, pistioout] = PROXY_CARRIERS;
-    let set_mark = |builder: RuleBuilder, value| {
-        builder.counter().push(Statement::MetaSet(
-            MetaKey::Mark,
-            keeping(MARK, value, PROXY_MASK),
-        ))
-    };
-    let mut rules = Vec::new();
-    for family in node.families().into_iter().filter(|f| f.proxy.is_some()) {
-        let loopback: IpAddr = match family.is_v6 {
-            true => Ipv6Addr::LOCALHOST.into(),
-            false => Ipv4Addr::LOCALHOST.into(),
-        };
-        // The statement leaves the mark as it is, so that comes first.
-        let to = |builder, port| {
-            set_mark(of_family(builder, family), TPROXY_MARK)
-                .push(Statement::Tproxy(Tproxy {
-                    family: nat_of(family),
-                    addr: Some(loopback),
-                    port: Some(port),
-                }))
-                .verdict(Verdict::Accept)
-        };
-        let from = |link| rule().iifname(CmpOp::Eq, link).l4proto(L4Proto::Tcp);
-        let hbone = from(pistioin).dport(L4Proto::Tcp, CmpOp::Eq, HBONE..=HBONE);
-        rules.push(to(hbone, HBONE));
-        rules.push(to(from(pistioout), OUTBOUND));
-        rules.push(to(from(pistioin), INBOUND));
-        if let Some(address) = family.proxy {
-            let reply = from(&place.interface).daddr(CmpOp::Neq, address.into());
-            rules.push(set_mark(reply, RETURN_MARK).build());
-            let error = of_errors(rule().iifname(CmpOp::Eq, &place.interface), family);
-            let error = error.daddr(CmpOp::Neq, address.into());
-            rules.push(set_mark(error, RETURN_MARK).build());
-        }
-    }
-    Ruleset {
-        tables: vec![Table {
-            chains: vec![Chain {
-                rules,
-                ..Chain::base(
-                    "prerouting",
-                    ChainType::Filter,
-                    Hook::Prerouting,
-                    priority::MANGLE,
-                )
-            }],
-            ..Table::new(TableFamily::Inet, PROXY_TABLE)
-        }],
-    }
 }

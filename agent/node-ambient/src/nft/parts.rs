@@ -1,0 +1,128 @@
+//! Parts of rules that more than one table has.
+
+use super::SET;
+use crate::node::Family;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use weir_netfilter::nft::{
+    CmpOp, CtKey, Data, DataType, Element, ElementKey, Extra, Match, MetaKey, Operand, PayloadBase,
+    Rule, RuleBuilder, Selector, Set, Source, Statement, TableFamily, Verdict, raw,
+};
+
+/// The name of the set for a family.
+pub(crate) fn set_name(family: Family) -> String {
+    format!("{SET}{}", if family.is_v6 { "-v6" } else { "" })
+}
+
+pub(crate) const MARK: Selector = Selector::Meta(MetaKey::Mark);
+pub(crate) const CT_MARK: Selector = Selector::Ct(CtKey::Mark, None);
+
+pub(crate) fn rule() -> RuleBuilder {
+    Rule::builder()
+}
+
+/// `SELECTOR & MASK == VALUE`
+pub(crate) fn masked(rule: RuleBuilder, selector: Selector, value: u32, mask: u32) -> RuleBuilder {
+    rule.push(Statement::Match(Match {
+        selector,
+        mask: Some(Data::ne32(mask)),
+        op: CmpOp::Eq,
+        operand: Operand::Value(Data::ne32(value)),
+    }))
+}
+
+pub(crate) fn has(rule: RuleBuilder, selector: Selector, bits: u32) -> RuleBuilder {
+    masked(rule, selector, bits, bits)
+}
+
+/// `(selector & !mask) ^ value`: the other bits are kept.
+pub(crate) fn keeping(selector: Selector, value: u32, mask: u32) -> Source {
+    Source::Bitwise {
+        selector,
+        mask: Data::ne32(!mask),
+        xor: Data::ne32(value),
+    }
+}
+
+pub(crate) fn mark(rule: RuleBuilder, bits: u32) -> RuleBuilder {
+    rule.counter()
+        .push(Statement::MetaSet(MetaKey::Mark, keeping(MARK, bits, bits)))
+}
+
+pub(crate) fn remember(rule: RuleBuilder, bits: u32) -> RuleBuilder {
+    rule.push(Statement::CtSet(
+        CtKey::Mark,
+        None,
+        keeping(CT_MARK, bits, bits),
+    ))
+}
+
+pub(crate) fn stop(rule: RuleBuilder) -> Rule {
+    rule.verdict(Verdict::Return)
+}
+
+pub(crate) fn of_family(rule: RuleBuilder, family: Family) -> RuleBuilder {
+    let nfproto = match family.is_v6 {
+        true => raw::NFPROTO_IPV6,
+        false => raw::NFPROTO_IPV4,
+    };
+    rule.push(Statement::Match(Match {
+        selector: Selector::Meta(MetaKey::Nfproto),
+        mask: None,
+        op: CmpOp::Eq,
+        operand: Operand::Value(Data::u8(nfproto)),
+    }))
+}
+
+/// The source address, or else the destination address.
+pub(crate) fn address(family: Family, is_source: bool) -> Selector {
+    let (offset, len) = match (family.is_v6, is_source) {
+        (false, true) => (12, 4),
+        (false, false) => (16, 4),
+        (true, true) => (8, 16),
+        (true, false) => (24, 16),
+    };
+    Selector::Payload {
+        base: PayloadBase::Network,
+        offset,
+        len,
+    }
+}
+
+/// The source, or else the destination, is the address of an enrolled pod.
+pub(crate) fn of_pods(rule: RuleBuilder, family: Family, is_source: bool) -> RuleBuilder {
+    of_family(rule, family).push(Statement::Match(Match {
+        selector: address(family, is_source),
+        mask: None,
+        op: CmpOp::Eq,
+        operand: Operand::Named {
+            set: set_name(family),
+            turned: false,
+        },
+    }))
+}
+
+/// A set of pods' addresses, each with the UID of its pod.
+pub(crate) fn set(name: &str, family: Family, pods: BTreeMap<IpAddr, &str>) -> Set {
+    let (key_type, key_len) = match family.is_v6 {
+        true => (DataType::IPV6_ADDR, 16),
+        false => (DataType::IPV4_ADDR, 4),
+    };
+    let element = |(address, uid): (IpAddr, &str)| {
+        Element::new(ElementKey::Value(Data::addr(address))).with(Extra {
+            comment: Some(uid.to_owned()),
+            ..Extra::default()
+        })
+    };
+    Set {
+        elements: pods.into_iter().map(element).collect(),
+        ..Set::new(name, key_type, key_len)
+    }
+}
+
+pub(crate) fn nat_of(family: Family) -> TableFamily {
+    match family.is_v6 {
+        true => TableFamily::Ip6,
+        false => TableFamily::Ip,
+    }
+}

@@ -1,0 +1,102 @@
+//! The rules of the proxy's namespace.
+
+use super::parts::{MARK, keeping, nat_of, of_family, rule};
+use super::{HBONE, INBOUND, OUTBOUND, PROXY_TABLE};
+use crate::node::{Family, Node};
+use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use weir_netfilter::nft::{
+    Chain, ChainType, CmpOp, Data, Element, Hook, L4Proto, Match, MetaKey, Operand, PayloadBase,
+    RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Tproxy, Verdict, priority,
+};
+
+/// Errors of ICMP. Neighbour discovery is ICMP, too, and is not theirs.
+fn of_errors(rule: RuleBuilder, family: Family) -> RuleBuilder {
+    let (proto, types) = errors(family);
+    let types = types.iter().map(|kind| Element::value(Data::u8(*kind)));
+    let matching = |selector, operand| {
+        Statement::Match(Match {
+            selector,
+            mask: None,
+            op: CmpOp::Eq,
+            operand,
+        })
+    };
+    let kind = Selector::Payload {
+        base: PayloadBase::Transport,
+        offset: 0,
+        len: 1,
+    };
+    rule.push(matching(
+        Selector::Meta(MetaKey::L4proto),
+        Operand::Value(Data::u8(proto)),
+    ))
+    .push(matching(kind, Operand::Anonymous(types.collect())))
+}
+
+/// Protocol number and types: `linux/icmp.h` and `linux/icmpv6.h`.
+pub(crate) fn errors(family: Family) -> (u8, &'static [u8]) {
+    match family.is_v6 {
+        false => (1, &[3, 11, 12]),
+        true => (58, &[1, 2, 3, 4]),
+    }
+}
+
+/// The table of the proxy's namespace: HBONE keeps its listener, other inbound TCP and outbound TCP have theirs; replies to
+/// sockets with foreign addresses, and errors about what these sent, arrive by the proxy's own interface.
+#[must_use]
+pub fn proxy(node: &Node) -> Ruleset {
+    let Some(place) = &node.place else {
+        return Ruleset::default();
+    };
+    let [pistioin, pistioout] = PROXY_CARRIERS;
+    let set_mark = |builder: RuleBuilder, value| {
+        builder.counter().push(Statement::MetaSet(
+            MetaKey::Mark,
+            keeping(MARK, value, PROXY_MASK),
+        ))
+    };
+    let mut rules = Vec::new();
+    for family in node.families().into_iter().filter(|f| f.proxy.is_some()) {
+        let loopback: IpAddr = match family.is_v6 {
+            true => Ipv6Addr::LOCALHOST.into(),
+            false => Ipv4Addr::LOCALHOST.into(),
+        };
+        // The statement leaves the mark as it is, so that comes first.
+        let to = |builder, port| {
+            set_mark(of_family(builder, family), TPROXY_MARK)
+                .push(Statement::Tproxy(Tproxy {
+                    family: nat_of(family),
+                    addr: Some(loopback),
+                    port: Some(port),
+                }))
+                .verdict(Verdict::Accept)
+        };
+        let from = |link| rule().iifname(CmpOp::Eq, link).l4proto(L4Proto::Tcp);
+        let hbone = from(pistioin).dport(L4Proto::Tcp, CmpOp::Eq, HBONE..=HBONE);
+        rules.push(to(hbone, HBONE));
+        rules.push(to(from(pistioout), OUTBOUND));
+        rules.push(to(from(pistioin), INBOUND));
+        if let Some(address) = family.proxy {
+            let reply = from(&place.interface).daddr(CmpOp::Neq, address.into());
+            rules.push(set_mark(reply, RETURN_MARK).build());
+            let error = of_errors(rule().iifname(CmpOp::Eq, &place.interface), family);
+            let error = error.daddr(CmpOp::Neq, address.into());
+            rules.push(set_mark(error, RETURN_MARK).build());
+        }
+    }
+    Ruleset {
+        tables: vec![Table {
+            chains: vec![Chain {
+                rules,
+                ..Chain::base(
+                    "prerouting",
+                    ChainType::Filter,
+                    Hook::Prerouting,
+                    priority::MANGLE,
+                )
+            }],
+            ..Table::new(TableFamily::Inet, PROXY_TABLE)
+        }],
+    }
+}
