@@ -5,12 +5,12 @@
 //! - Answers to an excluded port are known by what the pod sent there: a client cannot choose a source port to avoid the proxy.
 //! - What a pod sends from an excluded port of its own passes unless it begins a connection.
 
-use super::programs::NodeTraits;
-use crate::asm::{Alu, Helper, If, MapRef, Reg, Size};
-use crate::inpod::layout::{KEY, PORTS, TUPLE};
+use super::programs::{NodeTraits, look_up, put_address};
+use crate::asm::{If, MapRef, Reg, Size};
+use crate::inpod::layout::{KEY, PORTS};
 use crate::inpod::nat::{self, End};
-use crate::inpod::packet::{Builder, TUPLE_SIZE};
-use Reg::{R0, R1, R2, R9, R10};
+use crate::inpod::packet::Builder;
+use Reg::{R0, R1, R10};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -189,23 +189,10 @@ pub(super) fn to_pod(b: &mut Builder, traits: NodeTraits) {
 /// Jumps to the end if one end of the tuple is excluded.
 #[track_caller]
 fn pass_peer(b: &mut Builder, refs: &Refs, end: End) {
-    let place = i16::from(end == End::Destination);
-    let [v4, done, over] = [(); 3].map(|()| b.asm.label());
+    let over = b.asm.label();
     b.asm.store(Size::W, R10, KEY, 128);
-    let address = KEY + 4;
-    if b.dual {
-        b.asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, v4);
-        b.copy(TUPLE + 16 * place, address, 16, Size::W);
-        b.asm.jump(done);
-    }
-    b.asm.bind(v4);
-    b.asm.store(Size::W, R10, address, 0);
-    b.asm.store(Size::W, R10, address + 4, 0);
-    let mapped = i32::from_ne_bytes([0, 0, 0xff, 0xff]);
-    b.asm.store(Size::W, R10, address + 8, mapped);
-    b.copy(TUPLE + 4 * place, address + 12, 4, Size::W);
-    b.asm.bind(done);
-    find(b, refs.peers);
+    put_address(b, end, KEY + 4);
+    look_up(b, refs.peers);
     b.asm.jump_if(If::Eq, R0, 0, over);
     b.asm.load(Size::W, R1, R0, 0);
     let pass = b.pass;
@@ -220,15 +207,5 @@ fn find_port(b: &mut Builder, refs: &Refs, end: End, side: Side) {
     b.asm.load(Size::H, R1, R10, PORTS + 2 * place);
     b.asm.store(Size::H, R10, KEY, R1);
     b.asm.store(Size::H, R10, KEY + 2, i32::from(number(side)));
-    find(b, refs.ports);
-}
-
-/// Looks up the key on the stack.
-#[track_caller]
-fn find(b: &mut Builder, map: MapRef) {
-    let asm = &mut b.asm;
-    asm.map(R1, map);
-    asm.mov(R2, R10);
-    asm.alu(Alu::Add, R2, i32::from(KEY));
-    asm.call(Helper::MapLookup);
+    look_up(b, refs.ports);
 }

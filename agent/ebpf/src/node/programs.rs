@@ -127,20 +127,33 @@ pub struct NodeTraits {
 /// Looks an address up: `R0` is the value or null. Keys are of IPv6, and those of IPv4 mapped to it.
 #[track_caller]
 fn find(b: &mut Builder, map: MapRef, end: End) {
-    let place = i16::from(matches!(end, End::Destination));
+    put_address(b, end, KEY);
+    look_up(b, map);
+}
+
+/// Copies an address of the tuple to the stack, one of IPv4 mapped to IPv6.
+#[track_caller]
+pub(super) fn put_address(b: &mut Builder, end: End, at: i16) {
+    let place = i16::from(end == End::Destination);
     let [v4, done] = [(); 2].map(|()| b.asm.label());
     if b.dual {
         b.asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, v4);
-        b.copy(TUPLE + 16 * place, KEY, 16, Size::D);
+        b.copy(TUPLE + 16 * place, at, 16, Size::W);
         b.asm.jump(done);
     }
     b.asm.bind(v4);
-    b.asm.store(Size::D, R10, KEY, 0);
+    b.asm.store(Size::W, R10, at, 0);
+    b.asm.store(Size::W, R10, at + 4, 0);
     let mapped = i32::from_ne_bytes([0, 0, 0xff, 0xff]);
-    b.asm.store(Size::W, R10, KEY + 8, mapped);
-    b.copy(TUPLE + 4 * place, KEY + 12, 4, Size::W);
+    b.asm.store(Size::W, R10, at + 8, mapped);
+    b.copy(TUPLE + 4 * place, at + 12, 4, Size::W);
+    b.asm.bind(done);
+}
+
+/// Looks the key on the stack up: `R0` is the value or null.
+#[track_caller]
+pub(super) fn look_up(b: &mut Builder, map: MapRef) {
     let asm = &mut b.asm;
-    asm.bind(done);
     asm.map(R1, map);
     asm.mov(R2, R10);
     asm.alu(Alu::Add, R2, i32::from(KEY));

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::route::{Link, LinkKind, Netkit, Route, Routing};
 
@@ -61,6 +61,24 @@ fn bridge(node: &Routing) -> u32 {
     let index = node.link("br0").unwrap().index;
     node.set_up(index).unwrap();
     index
+}
+
+/// The kernel gives each link an address of its own some time after it is up: to a comparison it would be new.
+fn wait_for_own_addresses(node: &Routing) {
+    let is_own = |net: &ipnet::IpNet| matches!(net, ipnet::IpNet::V6(v6) if v6.addr().is_unicast_link_local());
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let addresses = node.addresses().unwrap();
+        let own = addresses.iter().filter(|a| is_own(&a.net));
+        let own: Vec<u32> = own.map(|a| a.index).collect();
+        let links = node.links().unwrap().into_iter();
+        let mut links = links.filter(|l| matches!(l.kind, Some(LinkKind::Veth(_))));
+        match links.find(|l| !own.contains(&l.index)) {
+            None => return,
+            Some(link) => assert!(Instant::now() < end, "{} has no address", link.name),
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// What differs from veth pairs that the node routes between.
@@ -201,6 +219,7 @@ impl Scene {
                     .unwrap();
             }
         }
+        wait_for_own_addresses(&node);
         Some(scene)
     }
 

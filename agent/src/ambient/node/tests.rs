@@ -62,6 +62,9 @@ fn settings_of(engine: &str, without_proxy: &str) -> Arc<AmbientSettings> {
 impl Scene {
     fn build() -> Option<Self> {
         let node = weir_testing::granted(Netns::create())?;
+        // The kernel would give links addresses of their own at any time, and each is a change.
+        let alone = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+        let _ = node.run(alone).unwrap();
         let routing = Routing::open_in(&node).unwrap();
         routing.set_up(routing.link("lo").unwrap().index).unwrap();
         let (pods, mut writer) = Pods::new();
