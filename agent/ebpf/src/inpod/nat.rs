@@ -123,21 +123,17 @@ pub(super) fn translate(b: &mut Builder) {
     b.asm.jump(pass);
 }
 
-/// `R0` is the server that was asked from this end, or null.
+/// `R0` is the server that was asked from the packet's destination, or null.
 #[track_caller]
-pub(crate) fn find_query(b: &mut Builder, end: End, queries: MapRef) {
-    key(b, end);
-    let asm = &mut b.asm;
-    asm.map(R1, queries);
-    asm.mov(R2, R10);
-    asm.alu(Alu::Add, R2, i32::from(KEY));
-    asm.call(Helper::MapLookup);
+fn find_query(b: &mut Builder, queries: MapRef) {
+    key(b, End::Destination);
+    b.look_up(queries, KEY);
 }
 
 /// Jumps unless the packet's source is what was asked from its destination. Goes on behind it.
 #[track_caller]
 pub(crate) fn jump_unless_asked(b: &mut Builder, queries: MapRef, to: Label) {
-    find_query(b, End::Destination, queries);
+    find_query(b, queries);
     b.asm.jump_if(If::Eq, R0, 0, to);
     // The value is an address as in the tuple, and zeros behind one of IPv4.
     let [v4, asked] = [(); 2].map(|()| b.asm.label());
@@ -160,7 +156,7 @@ pub(crate) fn jump_unless_asked(b: &mut Builder, queries: MapRef, to: Label) {
 /// Gives an answer the address of the server that was asked. Others pass: someone asked ztunnel itself.
 #[track_caller]
 pub(crate) fn answer_from_server(b: &mut Builder, queries: MapRef) {
-    find_query(b, End::Destination, queries);
+    find_query(b, queries);
     let pass = b.pass;
     b.asm.jump_if(If::Eq, R0, 0, pass);
     value_from(b);

@@ -1,7 +1,7 @@
 //! Parts of programs: parse a packet, count, look up and assign sockets.
 
 use super::layout::*;
-use crate::asm::{Alu, Assembler, Helper, If, Label, Reg, Size};
+use crate::asm::{Alu, Assembler, Helper, If, Label, MapRef, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 /// `ETH_P_IP` and `ETH_P_IPV6`
@@ -59,13 +59,10 @@ impl Builder {
     /// Adds one to a counter. `R0` to `R5` are lost.
     #[track_caller]
     pub(crate) fn count(&mut self, what: Count) {
+        self.asm.store(Size::W, R10, INDEX, what as i32);
+        self.look_up(COUNTS, INDEX);
         let asm = &mut self.asm;
         let absent = asm.label();
-        asm.store(Size::W, R10, INDEX, what as i32);
-        asm.map(R1, COUNTS);
-        asm.mov(R2, R10);
-        asm.alu(Alu::Add, R2, i32::from(INDEX));
-        asm.call(Helper::MapLookup);
         asm.jump_if(If::Eq, R0, 0, absent);
         asm.mov(R1, 1);
         asm.atomic_add(R0, 0, R1);
@@ -174,6 +171,16 @@ impl Builder {
         self.asm.bind(malformed);
         self.refuse(Count::Malformed);
         self.asm.bind(over);
+    }
+
+    /// Looks up the key that is on the stack there: `R0` is the value or null.
+    #[track_caller]
+    pub(crate) fn look_up(&mut self, map: MapRef, key: i16) {
+        let asm = &mut self.asm;
+        asm.map(R1, map);
+        asm.mov(R2, R10);
+        asm.alu(Alu::Add, R2, i32::from(key));
+        asm.call(Helper::MapLookup);
     }
 
     /// Copies the ports that were read into the tuple. `R1` is lost.

@@ -5,7 +5,7 @@
 //! - Answers to an excluded port are known by what the pod sent there: a client cannot choose a source port to avoid the proxy.
 //! - What a pod sends from an excluded port of its own passes unless it begins a connection.
 
-use super::programs::{NodeTraits, look_up, put_address};
+use super::programs::{NodeTraits, put_address};
 use crate::asm::{If, MapRef, Reg, Size};
 use crate::inpod::layout::{KEY, PORTS};
 use crate::inpod::nat::{self, End};
@@ -192,7 +192,7 @@ fn pass_peer(b: &mut Builder, refs: &Refs, end: End) {
     let over = b.asm.label();
     b.asm.store(Size::W, R10, KEY, 128);
     put_address(b, end, KEY + 4);
-    look_up(b, refs.peers);
+    b.look_up(refs.peers, KEY);
     b.asm.jump_if(If::Eq, R0, 0, over);
     b.asm.load(Size::W, R1, R0, 0);
     let pass = b.pass;
@@ -207,5 +207,5 @@ fn find_port(b: &mut Builder, refs: &Refs, end: End, side: Side) {
     b.asm.load(Size::H, R1, R10, PORTS + 2 * place);
     b.asm.store(Size::H, R10, KEY, R1);
     b.asm.store(Size::H, R10, KEY + 2, i32::from(number(side)));
-    look_up(b, refs.ports);
+    b.look_up(refs.ports, KEY);
 }

@@ -128,7 +128,7 @@ pub struct NodeTraits {
 #[track_caller]
 fn find(b: &mut Builder, map: MapRef, end: End) {
     put_address(b, end, KEY);
-    look_up(b, map);
+    b.look_up(map, KEY);
 }
 
 /// Copies an address of the tuple to the stack, one of IPv4 mapped to IPv6.
@@ -148,16 +148,6 @@ pub(super) fn put_address(b: &mut Builder, end: End, at: i16) {
     b.asm.store(Size::W, R10, at + 8, mapped);
     b.copy(TUPLE + 4 * place, at + 12, 4, Size::W);
     b.asm.bind(done);
-}
-
-/// Looks the key on the stack up: `R0` is the value or null.
-#[track_caller]
-pub(super) fn look_up(b: &mut Builder, map: MapRef) {
-    let asm = &mut b.asm;
-    asm.map(R1, map);
-    asm.mov(R2, R10);
-    asm.alu(Alu::Add, R2, i32::from(KEY));
-    asm.call(Helper::MapLookup);
 }
 
 /// `R7` is the index of the proxy's link; without a proxy the packet is dropped and counted.
@@ -205,13 +195,9 @@ fn element(b: &mut Builder, map: MapRef, by_family: bool) {
         b.asm.jump_if(If::Eq, R9, TUPLE_SIZE[0].0, known);
         b.asm.store(Size::W, R10, INDEX, 1);
     }
-    let asm = &mut b.asm;
-    asm.bind(known);
-    asm.map(R1, map);
-    asm.mov(R2, R10);
-    asm.alu(Alu::Add, R2, i32::from(INDEX));
-    asm.call(Helper::MapLookup);
-    asm.jump_if(If::Eq, R0, 0, b.pass);
+    b.asm.bind(known);
+    b.look_up(map, INDEX);
+    b.asm.jump_if(If::Eq, R0, 0, b.pass);
 }
 
 /// A datagram of a pod: a query for a name goes to the proxy, whose address it gets. Without a proxy it passes.
