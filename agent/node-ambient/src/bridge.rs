@@ -6,13 +6,13 @@
 //!
 //! Others' bridge rules of later priorities, and connection tracking on bridges (`br_netfilter`), see what is written here.
 
-use crate::nft::{HOST_TABLE, address, mark, rule, set};
+use crate::nft::{HOST_TABLE, address, mark, matching, rule, set};
 use crate::node::{Bridge, Family, Node};
 use std::collections::BTreeMap;
 use weir_netfilter::nft::expr::{DataAttrs, Expr, Immediate, Payload};
 use weir_netfilter::nft::{
-    Chain, ChainType, CmpOp, Data, Hook, L4Proto, Match, MetaKey, Operand, Rule, RuleBuilder,
-    Selector, Set, Source, Statement, Table, TableFamily, raw,
+    Chain, ChainType, CmpOp, Data, Hook, L4Proto, MetaKey, Operand, Rule, RuleBuilder, Selector,
+    Set, Source, Statement, Table, TableFamily, raw,
 };
 
 /// `NF_BR_PRI_NAT_DST_BRIDGED` of `linux/netfilter_bridge.h`: before `br_netfilter` shows frames to rules for IP.
@@ -120,15 +120,6 @@ fn to_node(node: &Node, bridge: &Bridge, family: Family, pods: &str) -> Vec<Rule
         }
     }
     rules
-}
-
-fn matching(rule: RuleBuilder, selector: Selector, op: CmpOp, operand: Operand) -> RuleBuilder {
-    rule.push(Statement::Match(Match {
-        selector,
-        mask: None,
-        op,
-        operand,
-    }))
 }
 
 /// `meta protocol` and `meta l4proto`: a bridge has no family.

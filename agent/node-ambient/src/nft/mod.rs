@@ -13,7 +13,7 @@ mod parts;
 mod proxy;
 
 use parts::{CT_MARK, MARK, has, keeping, masked, nat_of, of_family, of_pods, remember, stop};
-pub(crate) use parts::{address, mark, rule, set, set_name};
+pub(crate) use parts::{address, mark, matching, rule, set, set_name};
 pub(crate) use proxy::errors;
 pub use proxy::proxy;
 
@@ -21,8 +21,8 @@ use crate::node::{Carrier, Family, Node, Place};
 use crate::objects::carriers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::nft::{
-    Chain, ChainType, CmpOp, CtKey, Data, Hook, L4Proto, Match, MetaKey, Nat, NatKind, Operand,
-    Rule, RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Verdict, priority,
+    Chain, ChainType, CmpOp, CtKey, Data, Hook, L4Proto, MetaKey, Nat, NatKind, Operand, Rule,
+    RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Verdict, priority,
 };
 
 /// The table in the node's namespace.
@@ -184,13 +184,10 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
         rules.push(mark(from(), marks.conn_skip).build());
     }
     // 13 and 14
-    let other = Match {
-        selector: Selector::Meta(MetaKey::L4proto),
-        mask: None,
-        op: CmpOp::Neq,
-        operand: Operand::Value(Data::u8(L4Proto::Tcp.number())),
-    };
-    rules.push(mark(rule().push(Statement::Match(other)), marks.conn_skip).build());
+    let tcp = Operand::Value(Data::u8(L4Proto::Tcp.number()));
+    let l4proto = Selector::Meta(MetaKey::L4proto);
+    let other = matching(rule(), l4proto, CmpOp::Neq, tcp);
+    rules.push(mark(other, marks.conn_skip).build());
     rules.push(skipped());
     if !node.config.exclude.is_empty() {
         rules.push(rule().jump("ztunnel-EXCLUDE"));

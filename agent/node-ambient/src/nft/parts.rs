@@ -21,6 +21,21 @@ pub(crate) fn rule() -> RuleBuilder {
     Rule::builder()
 }
 
+/// `SELECTOR OP OPERAND`
+pub(crate) fn matching(
+    rule: RuleBuilder,
+    selector: Selector,
+    op: CmpOp,
+    operand: Operand,
+) -> RuleBuilder {
+    rule.push(Statement::Match(Match {
+        selector,
+        mask: None,
+        op,
+        operand,
+    }))
+}
+
 /// `SELECTOR & MASK == VALUE`
 pub(crate) fn masked(rule: RuleBuilder, selector: Selector, value: u32, mask: u32) -> RuleBuilder {
     rule.push(Statement::Match(Match {
@@ -66,12 +81,8 @@ pub(crate) fn of_family(rule: RuleBuilder, family: Family) -> RuleBuilder {
         true => raw::NFPROTO_IPV6,
         false => raw::NFPROTO_IPV4,
     };
-    rule.push(Statement::Match(Match {
-        selector: Selector::Meta(MetaKey::Nfproto),
-        mask: None,
-        op: CmpOp::Eq,
-        operand: Operand::Value(Data::u8(nfproto)),
-    }))
+    let nfproto = Operand::Value(Data::u8(nfproto));
+    matching(rule, Selector::Meta(MetaKey::Nfproto), CmpOp::Eq, nfproto)
 }
 
 /// The source address, or else the destination address.
@@ -91,15 +102,12 @@ pub(crate) fn address(family: Family, is_source: bool) -> Selector {
 
 /// The source, or else the destination, is the address of an enrolled pod.
 pub(crate) fn of_pods(rule: RuleBuilder, family: Family, is_source: bool) -> RuleBuilder {
-    of_family(rule, family).push(Statement::Match(Match {
-        selector: address(family, is_source),
-        mask: None,
-        op: CmpOp::Eq,
-        operand: Operand::Named {
-            set: set_name(family),
-            turned: false,
-        },
-    }))
+    let pods = Operand::Named {
+        set: set_name(family),
+        turned: false,
+    };
+    let rule = of_family(rule, family);
+    matching(rule, address(family, is_source), CmpOp::Eq, pods)
 }
 
 /// A set of pods' addresses, each with the UID of its pod.

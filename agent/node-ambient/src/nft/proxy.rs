@@ -1,12 +1,12 @@
 //! The rules of the proxy's namespace.
 
-use super::parts::{MARK, keeping, nat_of, of_family, rule};
+use super::parts::{MARK, keeping, matching, nat_of, of_family, rule};
 use super::{HBONE, INBOUND, OUTBOUND, PROXY_TABLE};
 use crate::node::{Family, Node};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::nft::{
-    Chain, ChainType, CmpOp, Data, Element, Hook, L4Proto, Match, MetaKey, Operand, PayloadBase,
+    Chain, ChainType, CmpOp, Data, Element, Hook, L4Proto, MetaKey, Operand, PayloadBase,
     RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Tproxy, Verdict, priority,
 };
 
@@ -14,24 +14,14 @@ use weir_netfilter::nft::{
 fn of_errors(rule: RuleBuilder, family: Family) -> RuleBuilder {
     let (proto, types) = errors(family);
     let types = types.iter().map(|kind| Element::value(Data::u8(*kind)));
-    let matching = |selector, operand| {
-        Statement::Match(Match {
-            selector,
-            mask: None,
-            op: CmpOp::Eq,
-            operand,
-        })
-    };
     let kind = Selector::Payload {
         base: PayloadBase::Transport,
         offset: 0,
         len: 1,
     };
-    rule.push(matching(
-        Selector::Meta(MetaKey::L4proto),
-        Operand::Value(Data::u8(proto)),
-    ))
-    .push(matching(kind, Operand::Anonymous(types.collect())))
+    let proto = Operand::Value(Data::u8(proto));
+    let rule = matching(rule, Selector::Meta(MetaKey::L4proto), CmpOp::Eq, proto);
+    matching(rule, kind, CmpOp::Eq, Operand::Anonymous(types.collect()))
 }
 
 /// Protocol number and types: `linux/icmp.h` and `linux/icmpv6.h`.
