@@ -154,15 +154,24 @@ impl AtNode {
     /// read may have changed.
     pub(super) fn has_changed(&self) -> bool {
         let mut state = self.state();
-        let Some(seen) = state.seen.clone() else {
+        let State {
+            seen: Some(seen),
+            reader,
+            ..
+        } = &mut *state
+        else {
             return true;
         };
-        let now = self.fingerprint(&mut state, &seen.config);
+        let now = self.fingerprint(reader, &seen.config);
         now.is_none() || now != seen.fingerprint
     }
 
-    fn fingerprint(&self, state: &mut State, config: &Config) -> Option<Print> {
-        let rules = self.rules(state)?;
+    fn fingerprint(
+        &self,
+        reader: &mut Option<FingerprintReader>,
+        config: &Config,
+    ) -> Option<Print> {
+        let rules = self.rules(reader)?;
         let programs = match self.by_programs() {
             true => Some(self.attached(config)?),
             false => None,
@@ -179,14 +188,14 @@ impl AtNode {
         Programs::of(&host, &bpffs).attached(&active.ok()?).ok()
     }
 
-    fn rules(&self, state: &mut State) -> Option<Fingerprint> {
-        if state.reader.is_none() {
+    fn rules(&self, reader: &mut Option<FingerprintReader>) -> Option<Fingerprint> {
+        if reader.is_none() {
             let sandbox = self.host().ok().and_then(|netns| Sandbox::of(netns).ok())?;
-            state.reader = sandbox.fingerprint_reader().ok();
+            *reader = sandbox.fingerprint_reader().ok();
         }
-        let read = state.reader.as_mut()?.read();
+        let read = reader.as_mut()?.read();
         if read.is_err() {
-            state.reader = None;
+            *reader = None;
         }
         read.ok()
     }
@@ -217,7 +226,7 @@ impl AtNode {
                 healed: false,
             });
         }
-        let fingerprint = self.fingerprint(state, &config);
+        let fingerprint = self.fingerprint(&mut state.reader, &config);
         let (node, by, steps) = self.compare_and_write(state, &config)?;
         let found = node.config.pods.iter().filter_map(|pod| {
             let names = node.devices.get(&pod.uid)?.clone();
