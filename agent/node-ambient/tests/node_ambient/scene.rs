@@ -154,6 +154,12 @@ impl Scene {
         set(&scene.node, "ipv4/ip_forward", "1");
         set(&scene.node, "ipv6/conf/all/forwarding", "1");
         set(&scene.node, "ipv4/conf/all/rp_filter", "1");
+        if shape.mtu.is_some() {
+            // What is longer than the node's end takes, that end drops without an error: the other end sends shorter
+            // segments (1024 bytes, and never tries more), and offers the same size as before.
+            set(&scene.outside, "ipv4/tcp_mtu_probing", "2");
+            set(&scene.outside, "ipv4/tcp_probe_threshold", "65535");
+        }
         for netns in scene.all() {
             set(netns, "ipv6/conf/default/accept_dad", "0");
             let routing = Routing::open_in(netns).unwrap();
