@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const WHAT: &str = "notifications";
 /// The kernel allocates a page or two per notification; a truncated one counts as lost.
 const BUFFER: usize = 64 * 1024;
+/// How many notifications are discarded at once.
+const DISCARDED: usize = 4096;
 
 /// A protocol with notifications.
 pub trait Notifies: Protocol {
@@ -97,7 +99,7 @@ impl<P: Notifies, T: Transport> Events<P, T> {
     pub fn with_transport(transport: T) -> Self {
         Self {
             transport,
-            buf: vec![0; BUFFER],
+            buf: Vec::new(),
             queue: VecDeque::new(),
         }
     }
@@ -122,6 +124,10 @@ impl<P: Notifies, T: Transport> Events<P, T> {
                 return next.map(Some);
             }
             let rest = until.saturating_duration_since(Instant::now());
+            if self.buf.is_empty() {
+                // Zero pages of the kernel, which are not written here.
+                self.buf = vec![0; BUFFER];
+            }
             match self.transport.receive(&mut self.buf, rest) {
                 Ok(n) if n > self.buf.len() => return Ok(Some(Notification::Overrun)),
                 Ok(n) => self.take(n),
@@ -133,6 +139,28 @@ impl<P: Notifies, T: Transport> Events<P, T> {
                 Err(e) => return Err(Error::io("read", WHAT, &e)),
             }
         }
+    }
+
+    /// Discards what was reported, without decoding it, and returns whether there was anything: something changed since the
+    /// last call, or notifications were lost. Cheaper than reading the state again to see whether it changed.
+    ///
+    /// Ends after a bounded number of notifications; those that are left make the next call return `true`.
+    ///
+    /// # Errors
+    /// As `recvmsg(2)`.
+    pub fn discard(&mut self) -> Result<bool> {
+        let mut any = !std::mem::take(&mut self.queue).is_empty();
+        for _ in 0..DISCARDED {
+            // The rest of a datagram goes with its first byte.
+            match self.transport.receive(&mut [0], Duration::ZERO) {
+                Ok(_) => any = true,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => any = true,
+                Err(e) => return Err(Error::io("read", WHAT, &e)),
+            }
+        }
+        Ok(any)
     }
 
     /// Queues every message of a datagram.

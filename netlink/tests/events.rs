@@ -213,6 +213,30 @@ fn an_overrun_is_told_and_not_the_end() {
     assert!(matches!(after, Some(Notification::Event(_))), "{after:?}");
 }
 
+#[test]
+fn what_is_discarded_is_told_once() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let mut events = listen::<Route>(&netns, &[RTNLGRP_IPV4_IFADDR]);
+    let net = "127.0.0.9/32".parse().expect("a network");
+    let mut discard = || events.discard().expect("read");
+    assert!(!discard());
+    assert!(routing.add_address(LOOPBACK_IFINDEX, net).expect("added"));
+    assert!(discard());
+    assert!(!discard());
+    // Lost ones count, and what follows them.
+    for _ in 0..3000 {
+        assert!(routing.del_address(LOOPBACK_IFINDEX, net).expect("deleted"));
+        assert!(routing.add_address(LOOPBACK_IFINDEX, net).expect("added"));
+    }
+    assert!(discard());
+    assert!(!discard());
+    // Of another group.
+    routing.set_up(LOOPBACK_IFINDEX).expect("set up");
+    assert!(routing.del_address(LOOPBACK_IFINDEX, net).expect("deleted"));
+    assert!(discard());
+}
+
 /// Says these, one after the other.
 struct Script(RefCell<Vec<io::Result<Vec<u8>>>>);
 
