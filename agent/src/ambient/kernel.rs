@@ -128,8 +128,7 @@ impl Rules for Kernel {
                         summary: applied.summary,
                     },
                 };
-                // What was written has another fingerprint; the next look reads it.
-                Ok((captured(Some(applied.engine), None), outcome))
+                Ok((captured(Some(applied.engine), applied.fingerprint), outcome))
             }
         }
     }
@@ -188,6 +187,8 @@ struct Shared {
 struct State {
     addresses: BTreeMap<IpAddr, Arc<str>>,
     engine: Option<Engine>,
+    /// The user of the kubelet, as the last round found it: a look at every process of the node.
+    kubelet: Option<u32>,
     /// Whether the node is set up for branch ENIs (`tcp_early_demux`); `None`: it was not asked yet.
     has_enis: Option<bool>,
     enis: BranchEnis,
@@ -268,6 +269,10 @@ impl HostRules {
                 Some(engine) => engine,
                 None => host::choose(shared.native_nftables)?,
             };
+            if engine == Engine::Nft && (changed.is_none() || state.kubelet.is_none()) {
+                // Where no process of it is seen it is taken for root's, as it nearly always is.
+                state.kubelet = host::kubelet(&shared.proc).or(Some(0));
+            }
             let mut addresses = state.addresses.clone();
             if !state.complete {
                 // Those of an earlier agent stay until it is known whose they are.
@@ -278,8 +283,7 @@ impl HostRules {
             let host = Host {
                 config: shared.config.clone(),
                 addresses,
-                // Where no process of it is seen it is taken for root's, as it nearly always is.
-                kubelet: host::kubelet(&shared.proc).or(Some(0)),
+                kubelet: state.kubelet,
             };
             let changes = host::apply(&host, engine)?;
             if shared.branch_enis {

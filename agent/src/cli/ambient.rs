@@ -128,7 +128,7 @@ fn compiled(
 ) -> weir_netlink::Result<(Compiled, Engine)> {
     let engine = match named(arg, None) {
         Some(engine) => engine,
-        None => visit.engine_to_try()?,
+        None => visit.engine_to_try()?.0,
     };
     Ok((redirect.compile(engine), engine))
 }

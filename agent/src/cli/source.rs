@@ -71,9 +71,10 @@ impl Redirect {
         match (self.named, addresses) {
             (Some(engine), _) => Ok(engine),
             (None, Addresses::Given(_)) => Ok(Engine::Nft),
-            (None, Addresses::Of { visit, failed }) => {
-                visit.engine_to_try().map_err(|e| failed(&e))
-            }
+            (None, Addresses::Of { visit, failed }) => visit
+                .engine_to_try()
+                .map(|(engine, _)| engine)
+                .map_err(|e| failed(&e)),
         }
     }
 

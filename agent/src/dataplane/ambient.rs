@@ -43,6 +43,8 @@ pub(crate) enum Plan {
 pub(crate) struct Applied {
     pub(crate) engine: Engine,
     pub(crate) summary: String,
+    /// Of what was verified, where every change since can be told from it.
+    pub(crate) fingerprint: Option<Fingerprint>,
 }
 
 impl Ambient {
@@ -80,14 +82,20 @@ impl Dataplane for Ambient {
         spent: &mut Spent,
     ) -> Result<Observed, String> {
         let fingerprint = visit.fingerprint().ok();
-        let choose = || self.engine().map_or_else(|| visit.engine_to_try(), Ok);
-        let engine = spent.measure(Phase::Facts, choose);
+        let found = spent.measure(Phase::Facts, || visit.engine_to_try());
+        let in_use = found
+            .as_ref()
+            .ok()
+            .and_then(|(engine, is_in_use)| is_in_use.then_some(*engine));
+        let engine = self
+            .engine()
+            .map_or_else(|| found.map(|(engine, _)| engine), Ok);
         let engine = engine.map_err(|e| e.to_string())?;
         let compare = || visit.verify(&desired.compile(engine));
         let changes = spent.measure(Phase::Verify, compare);
         Ok(Observed {
             fingerprint,
-            engine: visit.engine_in_use().ok().flatten(),
+            engine: in_use,
             changes: changes.map_err(|e| e.to_string())?,
         })
     }
@@ -128,6 +136,7 @@ impl Dataplane for Ambient {
         let changes = done.changes.len();
         Ok(Applied {
             engine,
+            fingerprint: visit.fingerprint_of(&done, desired),
             summary: format!("redirected by {engine} in {netns}: {changes} changes, verified"),
         })
     }

@@ -128,9 +128,7 @@ fn seen(
                 in_tables(applied.engine, None);
             }
             Ok(Seen::Repaired {
-                // What was written has another fingerprint, and by the time it is read another writer may have changed
-                // it again.
-                now: in_sync(applied.engine, None),
+                now: in_sync(applied.engine, applied.fingerprint),
                 cause: Cause::of(changes),
                 first: changes.first().map(difference).unwrap_or_default(),
                 differences: changes.len(),

@@ -92,7 +92,8 @@ struct Compared {
 
 fn compare(visit: &Visit<'_>, intent: &Intent, engine: Option<Engine>) -> Result<Compared, String> {
     let begun = Instant::now();
-    let engine = engine.map_or_else(|| visit.engine_to_try(), Ok);
+    let to_try = || visit.engine_to_try().map(|(engine, _)| engine);
+    let engine = engine.map_or_else(to_try, Ok);
     let engine = engine.map_err(text)?;
     let chosen = Instant::now();
     Ok(Compared {

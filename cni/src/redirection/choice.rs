@@ -45,6 +45,8 @@ pub struct AppliedRedirection {
     pub kept: Vec<Change>,
     /// How long parts of it took.
     pub cost: Cost,
+    /// The generation of nf_tables at which their rules were read back.
+    pub(super) generation: Option<u32>,
 }
 
 impl Compiled {
@@ -87,18 +89,19 @@ impl Visit<'_> {
     /// # Errors
     /// The kernel does not permit this process to read.
     pub fn engine_in_use(&self) -> Result<Option<Engine>> {
-        let found = self.found()?.choice()?;
-        Ok(found.is_in_use.then_some(found.engine))
+        let (engine, is_in_use) = self.engine_to_try()?;
+        Ok(is_in_use.then_some(engine))
     }
 
-    /// The engine to try first: the one in use, else nf_tables if the kernel has them, else legacy tables. Cheaper than
-    /// [`Visit::choose_engine`], and sufficient for a comparison: without owned rules all of them are missing, for
-    /// either engine.
+    /// The engine to try first, and whether it is in use: the one that holds owned rules, else nf_tables if the kernel has
+    /// them, else legacy tables. Cheaper than [`Visit::choose_engine`], and sufficient for a comparison: without owned
+    /// rules all of them are missing, for either engine.
     ///
     /// # Errors
     /// The kernel has neither, or does not permit this process to read.
-    pub fn engine_to_try(&self) -> Result<Engine> {
-        Ok(self.found()?.choice()?.engine)
+    pub fn engine_to_try(&self) -> Result<(Engine, bool)> {
+        let Choice { engine, is_in_use } = self.found()?.choice()?;
+        Ok((engine, is_in_use))
     }
 
     /// Compiles for `engine`, or for the chosen engine, and applies as [`Sandbox::apply`](super::Sandbox::apply) does.
@@ -117,6 +120,7 @@ impl Visit<'_> {
                 changes: written.changes,
                 kept: written.kept,
                 cost: written.cost,
+                generation: written.generation,
             })
         };
         let found = self.found()?;

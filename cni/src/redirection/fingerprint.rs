@@ -1,12 +1,16 @@
 //! Detects whether a namespace changed since it was compared.
 
 use super::routing::RTPROT_WEIR;
-use super::{Sandbox, Visit};
+use super::{AppliedRedirection, Desired, Sandbox, Visit};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use weir_netfilter::nft::NftEngine;
+use weir_netlink::events::Events;
+use weir_netlink::message;
 use weir_netlink::route::{
-    Address, LOOPBACK_IFINDEX, PolicyRule, RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN, Route,
-    RouteProtocol, Routing,
+    Address, LOOPBACK_IFINDEX, PolicyRule, RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN,
+    RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR,
+    RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_LINK, Route, RouteProtocol, Routing,
 };
 use weir_netlink::{Error, Result};
 
@@ -15,6 +19,17 @@ const STANDARD: [u32; 3] = [RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL];
 /// Maximum number of tables that policy rules select by a mark. A redirection has one; each costs a dump.
 const TABLES: usize = 16;
 
+/// What changes with everything that a fingerprint has of routing. The kernel reports no routes that go with their link.
+const GROUPS: [u32; 7] = [
+    RTNLGRP_LINK,
+    RTNLGRP_IPV4_RULE,
+    RTNLGRP_IPV6_RULE,
+    RTNLGRP_IPV4_ROUTE,
+    RTNLGRP_IPV6_ROUTE,
+    RTNLGRP_IPV4_IFADDR,
+    RTNLGRP_IPV6_IFADDR,
+];
+
 /// Changes whenever rules of nf_tables or routing of a redirection change. If two fingerprints of a namespace are
 /// equal, the result of a comparison at the first is valid at the second. Legacy tables are not covered: they have
 /// no generation.
@@ -22,6 +37,12 @@ const TABLES: usize = 16;
 pub struct Fingerprint {
     /// `NFTA_GEN_ID`: every commit of any writer increments it.
     generation: u32,
+    /// Shared by all that were read while nothing was reported to have changed.
+    routing: Arc<RoutingState>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct RoutingState {
     rules: Vec<PolicyRule>,
     /// Routes of the tables that marks select, and those with weir's protocol number in any table.
     routes: Vec<Route>,
@@ -30,11 +51,13 @@ pub struct Fingerprint {
 }
 
 /// Reads the fingerprint of one namespace again and again, from any thread: its sockets stay in the namespace, and keep it
-/// alive. Two descriptors.
+/// alive. Three descriptors. Routing is read again only after the kernel has reported a change of it, or lost a report.
 #[derive(Debug)]
 pub struct FingerprintReader {
     nft: NftEngine,
     routing: Routing,
+    changes: Events<message::Route>,
+    last: Option<Arc<RoutingState>>,
 }
 
 impl Sandbox {
@@ -43,7 +66,7 @@ impl Sandbox {
     /// # Errors
     /// As there; the namespace cannot be entered.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
-        self.netns().run(|| FingerprintReader::open()?.read())?
+        self.netns().run(read)?
     }
 
     /// To read it more often.
@@ -61,8 +84,36 @@ impl Visit<'_> {
     /// # Errors
     /// As [`FingerprintReader::read`].
     pub fn fingerprint(&self) -> Result<Fingerprint> {
-        FingerprintReader::open()?.read()
+        read()
     }
+
+    /// The fingerprint of what [`Visit::apply_intent`] has verified in this visit. `None`: legacy tables hold the rules, or
+    /// something has changed since they were verified, or cannot be read.
+    #[must_use]
+    pub fn fingerprint_of<D: Desired>(
+        &self,
+        applied: &AppliedRedirection,
+        intent: &D,
+    ) -> Option<Fingerprint> {
+        let of_rules = applied.generation?;
+        let fingerprint = read().ok()?;
+        // Routing has no generation: it is compared after it was read for the fingerprint.
+        let is_same = fingerprint.generation == of_rules
+            && self
+                .routing_is_in_sync(&intent.compile(applied.engine))
+                .ok()?;
+        is_same.then_some(fingerprint)
+    }
+}
+
+/// In the namespace of this thread.
+fn read() -> Result<Fingerprint> {
+    let generation = NftEngine::open()?.generation()?;
+    let routing = RoutingState::read(&Routing::open()?)?;
+    Ok(Fingerprint {
+        generation,
+        routing: Arc::new(routing),
+    })
 }
 
 impl FingerprintReader {
@@ -71,6 +122,8 @@ impl FingerprintReader {
         Ok(Self {
             nft: NftEngine::open()?,
             routing: Routing::open()?,
+            changes: Events::open(&GROUPS)?,
+            last: None,
         })
     }
 
@@ -80,9 +133,25 @@ impl FingerprintReader {
     /// # Errors
     /// The namespace cannot be read, or its policy rules lead to more than 16 tables by mark.
     pub fn read(&mut self) -> Result<Fingerprint> {
-        // Read first, so that a change during the dumps is noticed the next time.
+        // Both first, so that a change during the dumps is noticed the next time.
         let generation = self.nft.generation()?;
-        let routing = &self.routing;
+        let has_changed = self.changes.discard()?;
+        let routing = match self.last.take().filter(|_| !has_changed) {
+            Some(last) => last,
+            None => Arc::new(RoutingState::read(&self.routing)?),
+        };
+        self.last = Some(Arc::clone(&routing));
+        self.nft.rest();
+        self.routing.rest();
+        Ok(Fingerprint {
+            generation,
+            routing,
+        })
+    }
+}
+
+impl RoutingState {
+    fn read(routing: &Routing) -> Result<Self> {
         let rules = routing.rules()?;
         let by_mark = rules.iter().filter(|rule| rule.fwmark.is_some());
         let tables: BTreeSet<u32> = by_mark.map(|rule| rule.table).collect();
@@ -99,10 +168,7 @@ impl FingerprintReader {
         }
         let mut addresses = routing.addresses()?;
         addresses.retain(|address| address.index == LOOPBACK_IFINDEX);
-        self.nft.rest();
-        routing.rest();
-        Ok(Fingerprint {
-            generation,
+        Ok(Self {
             rules,
             routes,
             addresses,

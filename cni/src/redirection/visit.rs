@@ -87,6 +87,13 @@ impl Visit<'_> {
         Ok(changes)
     }
 
+    /// True if the routing, addresses included, is as desired when it is read now.
+    pub(super) fn routing_is_in_sync(&self, desired: &Compiled) -> Result<bool> {
+        let items = &self.possible(desired).routing;
+        let held = Held::read(self.scheme, &self.routing, items)?;
+        Ok(held.missing(items).is_empty() && held.stale(items).is_empty())
+    }
+
     /// As [`Sandbox::verify`].
     ///
     /// # Errors

@@ -31,6 +31,8 @@ pub(super) struct Written {
     pub(super) cost: Cost,
     /// The tables of nf_tables that there are then, where that was read.
     pub(super) tables: Vec<TableId>,
+    /// The generation of nf_tables that was read back.
+    pub(super) generation: Option<u32>,
 }
 
 impl<'a> Writer<'a> {
@@ -79,6 +81,7 @@ impl<'a> Writer<'a> {
                         lock_wait: None,
                     },
                     tables: applied.tables,
+                    generation: Some(applied.generation),
                 })
             }
             Engine::Xtables(engine, rules) => {
@@ -91,6 +94,7 @@ impl<'a> Writer<'a> {
                         lock_wait: applied.lock_wait,
                     },
                     tables: Vec::new(),
+                    generation: None,
                 })
             }
         }

@@ -95,6 +95,8 @@ pub(crate) struct Applied {
     /// `None`: owned objects were removed.
     pub(crate) engine: Option<Engine>,
     pub(crate) summary: String,
+    /// Of what was verified, where every change since can be told from it.
+    pub(crate) fingerprint: Option<Fingerprint>,
 }
 
 impl Sidecar {
@@ -158,13 +160,19 @@ impl Dataplane for Sidecar {
             redirect.intent(&environment, &visit.addresses())
         });
         let intent = Box::new(intent.map_err(text)?);
-        let choose = || engine.map_or_else(|| visit.engine_to_try(), Ok);
-        let engine = spent.measure(Phase::Facts, choose).map_err(text)?;
+        let found = spent.measure(Phase::Facts, || visit.engine_to_try());
+        let in_use = found
+            .as_ref()
+            .ok()
+            .and_then(|(engine, is_in_use)| is_in_use.then_some(*engine));
+        let engine = engine
+            .map_or_else(|| found.map(|(engine, _)| engine), Ok)
+            .map_err(text)?;
         let compare = || visit.verify(&compile(&intent, engine));
         let changes = spent.measure(Phase::Verify, compare).map_err(text)?;
         Ok(Observed {
             fingerprint,
-            engine: visit.engine_in_use().ok().flatten(),
+            engine: in_use,
             found: Found::Compared { intent, changes },
         })
     }
@@ -219,6 +227,7 @@ impl Dataplane for Sidecar {
                     .for_each(|waited| spent.add(Phase::LockWait, waited));
                 Ok(Applied {
                     engine: Some(done.engine),
+                    fingerprint: visit.fingerprint_of(&done, &**intent),
                     summary: summary(&done, visit),
                 })
             }
@@ -226,6 +235,7 @@ impl Dataplane for Sidecar {
                 let removed = visit.clean(None).map_err(text)?;
                 Ok(Applied {
                     engine: None,
+                    fingerprint: None,
                     summary: format!("{} objects were removed", removed.len()),
                 })
             }

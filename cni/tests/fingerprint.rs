@@ -1,0 +1,78 @@
+//! What is kept of a namespace from one reading of its fingerprint to the next is always what reading all of it anew finds.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::process::Command;
+use weir_cni::redirection::{RTPROT_WEIR, Sandbox};
+use weir_netfilter::nft::{NftEngine, Ruleset, Table, TableFamily};
+use weir_netlink::Netns;
+use weir_netlink::route::{
+    AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
+};
+use weir_testing::{lacks, namespace_or_skip};
+
+const TABLE: u32 = 133;
+
+fn ip(netns: &Netns, arguments: &str) {
+    let run = || {
+        let mut ip = Command::new("ip");
+        ip.args(arguments.split_whitespace()).status()
+    };
+    assert!(netns.run(run).unwrap().unwrap().success(), "{arguments}");
+}
+
+#[test]
+fn a_reader_sees_every_change() {
+    let netns = namespace_or_skip!();
+    let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();
+    let routing = Routing::open_in(&netns).unwrap();
+    let mut reader = match sandbox.fingerprint_reader() {
+        Err(e) if e.is_unsupported() => return lacks::skip("nf_tables", "3.13", e),
+        reader => reader.unwrap(),
+    };
+    let mut last = reader.read().unwrap();
+    let mut changed = |by: &str| {
+        let now = reader.read().unwrap();
+        assert_ne!(now, last, "{by}");
+        assert_eq!(now, sandbox.fingerprint().unwrap(), "{by}");
+        assert_eq!(reader.read().unwrap(), now, "{by}");
+        last = now;
+    };
+    routing.set_up(LOOPBACK_IFINDEX).unwrap();
+    changed("the addresses that lo gets");
+    let has_ipv6 = std::path::Path::new("/proc/sys/net/ipv6").exists();
+    let families = [AddressFamily::V4, AddressFamily::V6];
+    for family in families.into_iter().take(1 + usize::from(has_ipv6)) {
+        let rule = PolicyRule::mark(family, 1337, TABLE);
+        routing.add_rule(&rule).unwrap();
+        changed("a policy rule");
+        let route = Route::local_default(family, LOOPBACK_IFINDEX, TABLE);
+        routing.add_route(&route).unwrap();
+        changed("a route of a table that a mark selects");
+        let ours = route.by(RouteProtocol::Other(RTPROT_WEIR));
+        routing.add_route(&Route { table: 7, ..ours }).unwrap();
+        changed("a route of weir in another table");
+    }
+    routing
+        .add_address(LOOPBACK_IFINDEX, "10.9.9.9/32".parse().unwrap())
+        .unwrap();
+    changed("an address of lo");
+    let table = Table::new(TableFamily::Inet, "other");
+    let id = (TableFamily::Inet, "other".to_owned());
+    let ruleset = Ruleset {
+        tables: vec![table],
+    };
+    netns
+        .run(|| NftEngine::open()?.apply(&ruleset, &[id]))
+        .unwrap()
+        .unwrap();
+    changed("a commit to nf_tables");
+    ip(&netns, "rule del fwmark 1337 lookup 133");
+    changed("a policy rule that goes");
+    ip(&netns, "route flush table 133");
+    changed("a route that goes");
+    // Routes of IPv4 go with it, and the kernel reports none of them.
+    ip(&netns, "link set lo down");
+    changed("routes that go with their link");
+    ip(&netns, "link add other type veth");
+    assert_eq!(sandbox.fingerprint().unwrap(), last, "another link");
+}
