@@ -21,6 +21,8 @@ use weir_netlink::NetnsId;
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) view: Arc<PodView>,
+    /// Of it; clones share their text.
+    reference: PodRef,
     pub(super) namespace: Option<Arc<NamespaceView>>,
     /// The API server has no such pod any more.
     pub(super) gone: bool,
@@ -108,6 +110,7 @@ impl Memory {
         Self {
             // What an earlier agent announced may be known to the proxy.
             announced: Annotation::of(&view).is_some(),
+            reference: view.reference(),
             view,
             inherited: false,
             namespace: None,
@@ -135,7 +138,7 @@ impl Memory {
     }
 
     pub(super) fn reference(&self) -> PodRef {
-        self.view.reference()
+        self.reference.clone()
     }
 
     pub(super) fn identity(&self) -> Identity {
@@ -160,6 +163,7 @@ impl Memory {
         self.annotated = self
             .annotated
             .filter(|written| *written != Annotation::of(&view) && !view.ended());
+        self.reference = view.reference();
         self.view = view;
     }
 

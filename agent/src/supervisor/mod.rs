@@ -15,7 +15,7 @@ use weir_core::journal::{Journal, Ring};
 use weir_core::log::{Lines, Log};
 use weir_core::settings::{Origin, Resolved};
 use weir_core::thread::task::Tasks;
-use weir_core::thread::{privilege, rights};
+use weir_core::thread::{descriptors, privilege, rights};
 pub(crate) use weir_install::End;
 use weir_install::{Agent, Installer, Owner, Signals};
 
@@ -30,6 +30,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// # Errors
 /// What kept it from starting; nothing was changed on the node then.
 pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, String> {
+    descriptors::allow_all();
     let reserve = Reserve::hold();
     let journal = Journal::default();
     let tasks = Tasks::new(journal.clone()).map_err(|e| format!("cannot open a pipe: {e}"))?;

@@ -6,16 +6,20 @@ use hyper::Request;
 use hyper::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use std::time::SystemTime;
+use tokio::sync::Semaphore;
 use weir_cni::log::timestamp;
 use weir_cni::protocol::validate_kubernetes_name;
 
 /// The API server refuses longer messages.
 const MESSAGE: usize = 1024;
+/// Requests at once: each may need a connection of its own, and a node's agent is one of thousands of clients.
+const REQUESTS: usize = 8;
 
 /// Writes for the agent's service account.
 pub struct Actions {
     client: kube::Client,
     node: String,
+    places: Semaphore,
 }
 
 impl Actions {
@@ -24,6 +28,7 @@ impl Actions {
         Self {
             client: connection.client(),
             node: node.to_owned(),
+            places: Semaphore::new(REQUESTS),
         }
     }
 
@@ -115,6 +120,12 @@ impl Actions {
             .uri(path)
             .header(CONTENT_TYPE, content_type)
             .body(body.to_string().into_bytes())
+            .map_err(|e| failed(e.to_string()))?;
+        // It is never closed.
+        let _place = self
+            .places
+            .acquire()
+            .await
             .map_err(|e| failed(e.to_string()))?;
         let answer = self.client.request::<Value>(request).await;
         answer.map(|_| ()).map_err(|e| failed(e.to_string()))

@@ -16,7 +16,7 @@ pub mod cri;
 pub mod named;
 pub mod place;
 
-use place::{Identity, Place, Processes, Scan, not_nested, owns};
+use place::{Folder, Identity, Place, Processes, Scan, not_nested, owns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -31,12 +31,12 @@ use weir_netlink::{Netns, NetnsId};
 const HOST: &str = "/host";
 
 /// How it is known whose namespace it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 enum Source {
     /// The plugin said so at ADD; the file by which this process sees it.
     Plugin(PathBuf),
-    /// A process of the pod lives in it.
-    Process(Place),
+    /// A process of the pod lives in it. Its folder, where that can be held.
+    Process(Place, Option<Folder>),
 }
 
 /// A namespace that is a pod's.
@@ -165,7 +165,12 @@ impl Sandboxes {
     /// The namespace that was found before, while it is surely the pod's.
     pub fn kept(&self, pod: &Identity) -> Option<Arc<Held>> {
         let held = locked(&self.0.state).held.get(pod.uid()?).cloned()?;
-        self.is_there(&held, pod).then_some(held)
+        let is_there = match &held.source {
+            // Its control group was looked at when it was found, and is again before anything is written.
+            Source::Process(_, Some(folder)) => folder.netns() == Some(held.id()),
+            _ => self.is_there(&held, pod),
+        };
+        is_there.then_some(held)
     }
 
     /// The namespace of a pod. The processes of the node are listed anew when that was not done since `since`.
@@ -185,7 +190,8 @@ impl Sandboxes {
             None => {
                 let place = self.0.processes.find(&*self.scan(since)?, pod)?;
                 let sandbox = self.0.processes.open(&place, pod)?;
-                Arc::new(Held::new(sandbox, Source::Process(place)))
+                let folder = self.0.processes.folder(&place);
+                Arc::new(Held::new(sandbox, Source::Process(place, folder)))
             }
         };
         if let Some(uid) = pod.uid() {
@@ -202,7 +208,7 @@ impl Sandboxes {
     pub fn check(&self, held: &Held, pod: &Identity) -> Result<(), String> {
         match (self.is_there(held, pod), &held.source) {
             (true, _) => is_owner(held, pod),
-            (false, Source::Process(_)) => {
+            (false, Source::Process(..)) => {
                 Err("its process ended while its rules were read".to_owned())
             }
             (false, Source::Plugin(path)) => Err(format!(
@@ -214,7 +220,7 @@ impl Sandboxes {
 
     fn is_there(&self, held: &Held, pod: &Identity) -> bool {
         match &held.source {
-            Source::Process(place) => self.0.processes.is_there(place, pod),
+            Source::Process(place, _) => self.0.processes.is_there(place, pod),
             // While it is held, nothing else gets its number.
             Source::Plugin(path) => id_of(path).is_some_and(|id| id == held.id()),
         }

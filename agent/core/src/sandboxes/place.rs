@@ -13,12 +13,14 @@
 use super::cgroup;
 use crate::pods::PodView;
 use caps::{CapSet, Capability};
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::fstatat;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use weir_cni::redirection::Sandbox;
 use weir_netlink::{Netns, NetnsId};
@@ -99,6 +101,22 @@ pub struct Place {
     started: u64,
 }
 
+/// The folder of a process in `/proc`, which stays that of this process: without it, nothing can be looked up there any
+/// more, also when another process has its number.
+#[derive(Debug)]
+pub(super) struct Folder(File);
+
+impl Folder {
+    /// The network namespace of the process now. `None`: it has ended, or may not be looked at.
+    pub(super) fn netns(&self) -> Option<NetnsId> {
+        let stat = fstatat(&self.0, "ns/net", AtFlags::empty()).ok()?;
+        Some(NetnsId {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+        })
+    }
+}
+
 /// Where processes of pods live, outside of the node's own namespace.
 #[derive(Debug, Default)]
 pub struct Scan {
@@ -131,6 +149,20 @@ impl Processes {
     /// Whether a place is still what it was: the process lives, in that namespace, and belongs to the pod.
     pub fn is_there(&self, place: &Place, pod: &Identity) -> bool {
         self.is_of(place, pod) && self.look(place.pid).is_ok_and(|now| now == *place)
+    }
+
+    /// The folder of the process at a place, to be looked at instead of [`Processes::is_there`]. `None`: it cannot be held, or
+    /// is of another process now.
+    pub(super) fn folder(&self, place: &Place) -> Option<Folder> {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_PATH | OFlag::O_DIRECTORY).bits())
+            .open(self.root.join(place.pid.to_string()))
+            .ok()?;
+        // Opened before: what started at that time has this folder.
+        self.look(place.pid)
+            .is_ok_and(|now| now == *place)
+            .then_some(Folder(file))
     }
 
     /// The namespace of a place, held, and found to be the pod's while it is.
