@@ -39,6 +39,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
+/// Declares constants of the kernel's interface by their C names.
+macro_rules! constants {
+    ($($(#[$m:meta])* $name:ident: $ty:ty = $value:expr,)*) => {
+        $($(#[$m])* #[allow(missing_docs)] pub const $name: $ty = $value;)*
+        /// Names and values, for the comparison with the system's headers.
+        pub const CONSTANTS: &[(&str, i64)] = &[$((stringify!($name), $name as i64)),*];
+    };
+}
+
 pub mod conntrack;
 mod converge;
 mod diff;

@@ -5,14 +5,6 @@
 //! A test compares every one with the system's headers. Attribute numbers stand with the
 //! declaration of their attributes, in [`wire`](super::wire).
 
-macro_rules! constants {
-    ($($(#[$m:meta])* $name:ident: $ty:ty = $value:expr,)*) => {
-        $($(#[$m])* #[allow(missing_docs)] pub const $name: $ty = $value;)*
-        /// Names and values, for the comparison with the system's headers.
-        pub const CONSTANTS: &[(&str, i64)] = &[$((stringify!($name), $name as i64)),*];
-    };
-}
-
 constants! {
     // linux/netfilter.h
     NFPROTO_UNSPEC: u8 = 0,

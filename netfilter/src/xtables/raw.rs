@@ -4,7 +4,6 @@
 //!
 //! A test compares every one with the system's headers.
 
-use super::ext::structs::{IptIcmp, IptRejectInfo, XtMarkMtinfo1, XtSetInfo};
 use super::structs::{GetEntries, GetInfo, Head, Replace, XtCountersInfo};
 
 // Every layout is that of LP64, native order. On other machines the pointers in the structures are shorter and
@@ -13,14 +12,6 @@ const _: () = assert!(
     usize::BITS == 64,
     "xtables layouts are those of 64-bit machines"
 );
-
-macro_rules! constants {
-    ($($(#[$m:meta])* $name:ident: $ty:ty = $value:expr,)*) => {
-        $($(#[$m])* #[allow(missing_docs)] pub const $name: $ty = $value;)*
-        /// Names and values, for the comparison with the system's headers.
-        pub const CONSTANTS: &[(&str, i64)] = &[$((stringify!($name), $name as i64)),*];
-    };
-}
 
 constants! {
     // linux/if.h
@@ -249,53 +240,20 @@ pub const XT_CONNTRACK_STATE_NEW: u16 = 8;
 pub fn layouts() -> Vec<(String, usize)> {
     let mut all = super::structs::layouts();
     all.extend(super::ext::structs::layouts());
-    // Structures that are the same as others.
-    for (same, c) in [
-        (size_of::<GetInfo>(), "sizeof(struct ip6t_getinfo)"),
-        (
-            size_of::<GetEntries>(),
-            "offsetof(struct ipt_get_entries, entrytable)",
-        ),
-        (
-            size_of::<GetEntries>(),
-            "offsetof(struct ip6t_get_entries, entrytable)",
-        ),
-        (
-            size_of::<Replace>(),
-            "offsetof(struct ipt_replace, entries)",
-        ),
-        (
-            size_of::<Replace>(),
-            "offsetof(struct ip6t_replace, entries)",
-        ),
-        (
-            size_of::<XtCountersInfo>(),
-            "offsetof(struct xt_counters_info, counters)",
-        ),
-        (size_of::<Head>(), "sizeof(struct xt_entry_target)"),
-        (
-            size_of::<Head>() + STANDARD_SIZE,
-            "sizeof(struct xt_standard_target)",
-        ),
-        (
-            size_of::<Head>() + ERROR_SIZE,
-            "sizeof(struct xt_error_target)",
-        ),
-        (size_of::<IptIcmp>(), "sizeof(struct ip6t_icmp)"),
-        (
-            size_of::<XtMarkMtinfo1>(),
-            "sizeof(struct xt_connmark_mtinfo1)",
-        ),
-        (
-            size_of::<XtSetInfo>(),
-            "sizeof(struct xt_set_info_match_v1)",
-        ),
-        (
-            size_of::<IptRejectInfo>(),
-            "sizeof(struct ip6t_reject_info)",
-        ),
-    ] {
-        all.push((c.to_owned(), same));
+    let mut start = |c: &str, field: &str, size: usize| {
+        all.push((format!("offsetof(struct {c}, {field})"), size));
+    };
+    for family in ["ipt", "ip6t"] {
+        let entries = size_of::<GetEntries>();
+        start(&format!("{family}_get_entries"), "entrytable", entries);
+        let replace = size_of::<Replace>();
+        start(&format!("{family}_replace"), "entries", replace);
+    }
+    let counters = size_of::<XtCountersInfo>();
+    start("xt_counters_info", "counters", counters);
+    for (c, size) in [("standard", STANDARD_SIZE), ("error", ERROR_SIZE)] {
+        let c = format!("sizeof(struct xt_{c}_target)");
+        all.push((c, size_of::<Head>() + size));
     }
     all
 }

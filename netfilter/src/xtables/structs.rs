@@ -15,8 +15,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Declares structures by their C names. A field whose name begins with `_` is the gap that the compiler leaves there; a
 /// C path is given where it is not the field's name.
+/// Other structures may be the same.
 macro_rules! structs {
-    ($($(#[$m:meta])* $name:ident = $c:literal {
+    ($($(#[$m:meta])* $name:ident = $c:literal $(, $same:literal)* {
         $($field:ident: $ty:ty $(= $path:literal)?),* $(,)?
     })*) => {
         $(
@@ -32,7 +33,9 @@ macro_rules! structs {
         pub(in crate::xtables) fn layouts() -> Vec<(String, usize)> {
             let mut all = Vec::new();
             $(
-                all.push((concat!("sizeof(", $c, ")").to_owned(), size_of::<$name>()));
+                for c in [$c $(, $same)*] {
+                    all.push((format!("sizeof({c})"), size_of::<$name>()));
+                }
                 for (field, at) in [$((
                     $crate::xtables::structs::path(stringify!($field), &[$($path)?]),
                     std::mem::offset_of!($name, $field),
@@ -56,8 +59,7 @@ pub(super) const fn path(name: &'static str, path: &[&'static str]) -> &'static 
 }
 
 structs! {
-    /// `struct ipt_getinfo` and `struct ip6t_getinfo`
-    GetInfo = "struct ipt_getinfo" {
+    GetInfo = "struct ipt_getinfo", "struct ip6t_getinfo" {
         name: [u8; XT_TABLE_MAXNAMELEN], valid_hooks: u32, hook_entry: [u32; NF_INET_NUMHOOKS],
         underflow: [u32; NF_INET_NUMHOOKS], num_entries: u32, size: u32,
     }
@@ -91,8 +93,8 @@ structs! {
         ipv6: Ip6tIp6, nfcache: u32, target_offset: u16, next_offset: u16, comefrom: u32, _gap: [u8; 4],
         counters: XtCounters,
     }
-    /// The head of a match or a target: `struct xt_entry_match` and `struct xt_entry_target`.
-    Head = "struct xt_entry_match" {
+    /// The head of a match or a target.
+    Head = "struct xt_entry_match", "struct xt_entry_target" {
         size: u16 = "u.user.match_size", name: [u8; XT_EXTENSION_MAXNAMELEN] = "u.user.name",
         revision: u8 = "u.user.revision",
     }

@@ -10,8 +10,7 @@ structs! {
         spts: [u16; 2], dpts: [u16; 2], option: u8, flg_mask: u8, flg_cmp: u8, invflags: u8,
     }
     XtUdp = "struct xt_udp" { spts: [u16; 2], dpts: [u16; 2], invflags: u8, _gap: u8 }
-    /// `struct ip6t_icmp` is the same.
-    IptIcmp = "struct ipt_icmp" { type_: u8 = "type", code: [u8; 2], invflags: u8 }
+    IptIcmp = "struct ipt_icmp", "struct ip6t_icmp" { type_: u8 = "type", code: [u8; 2], invflags: u8 }
     XtMultiport = "struct xt_multiport" { flags: u8, count: u8, ports: [u16; XT_MULTI_PORTS] }
     XtMultiportV1 = "struct xt_multiport_v1" {
         flags: u8, count: u8, ports: [u16; XT_MULTI_PORTS], pflags: [u8; XT_MULTI_PORTS], invert: u8,
@@ -19,8 +18,9 @@ structs! {
     XtOwnerMatchInfo = "struct xt_owner_match_info" {
         uid: [u32; 2] = "uid_min", gid: [u32; 2] = "gid_min", match_: u8 = "match", invert: u8, _gap: [u8; 2],
     }
-    /// `struct xt_connmark_mtinfo1` is the same.
-    XtMarkMtinfo1 = "struct xt_mark_mtinfo1" { mark: u32, mask: u32, invert: u8, _gap: [u8; 3] }
+    XtMarkMtinfo1 = "struct xt_mark_mtinfo1", "struct xt_connmark_mtinfo1" {
+        mark: u32, mask: u32, invert: u8, _gap: [u8; 3],
+    }
     XtConntrackMtinfo1 = "struct xt_conntrack_mtinfo1" {
         addresses: [[InetAddr; 2]; 4] = "origsrc_addr", expires_min: u32, expires_max: u32, l4proto: u16,
         ports: [Be16; 4] = "origsrc_port", match_flags: u16, invert_flags: u16, state_mask: u8,
@@ -37,7 +37,7 @@ structs! {
         status_mask: u16, ports_high: [u16; 4] = "origsrc_port_high", _gap: [u8; 2],
     }
     XtStateInfo = "struct xt_state_info" { statemask: u32 }
-    XtSetInfo = "struct xt_set_info" { index: u16, dim: u8, flags: u8 }
+    XtSetInfo = "struct xt_set_info", "struct xt_set_info_match_v1" { index: u16, dim: u8, flags: u8 }
     XtSetInfoMatchV0 = "struct xt_set_info_match_v0" {
         index: u16 = "match_set.index", _gap: [u8; 2], flags: [u32; 7] = "match_set.u.flags",
     }
@@ -110,8 +110,7 @@ structs! {
     XtNflogInfo = "struct xt_nflog_info" {
         len: u32, group: u16, threshold: u16, flags: u16, pad: u16, prefix: [u8; 64],
     }
-    /// `struct ip6t_reject_info` is the same.
-    IptRejectInfo = "struct ipt_reject_info" { with: u32 }
+    IptRejectInfo = "struct ipt_reject_info", "struct ip6t_reject_info" { with: u32 }
     XtSetInfoTargetV1 = "struct xt_set_info_target_v1" { add_set: XtSetInfo, del_set: XtSetInfo }
     XtSetInfoTargetV2 = "struct xt_set_info_target_v2" {
         add_set: XtSetInfo, del_set: XtSetInfo, flags: u32, timeout: u32,
