@@ -48,6 +48,7 @@ macro_rules! constants {
     };
 }
 
+mod address;
 pub mod conntrack;
 mod converge;
 mod diff;

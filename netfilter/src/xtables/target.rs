@@ -9,7 +9,7 @@ use super::ext::targets::{
     set::SetTarget,
 };
 use super::ext::{Extension, Unknown};
-use super::net::Address;
+use crate::address::Address;
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;

@@ -2,9 +2,10 @@
 
 use super::concat::Field;
 use super::numbers::{self, bits, name};
+use crate::address::Address;
 use crate::nft::model::{Data, DataType, Element, ElementKey, Verdict};
 use crate::protocols::PROTOCOLS;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A value; `host_order` is the byte order of a number in it.
@@ -197,23 +198,11 @@ fn hour(seconds: u64) -> String {
     }
 }
 
-/// As `inet_ntop(3)` prints it: an IPv6 address of which only the last 32 bits are set ends in dotted decimals,
-/// unless only the last 16 bits are set, as in `::1`.
-pub(crate) fn address(bytes: &[u8]) -> String {
-    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
-        return Ipv4Addr::from(v4).to_string();
-    }
-    let Ok(v6) = <[u8; 16]>::try_from(bytes) else {
-        return hex(bytes);
-    };
-    let addr = Ipv6Addr::from(v6);
-    match addr.segments() {
-        [0, 0, 0, 0, 0, 0, hi, _] if hi != 0 => {
-            let [.., a, b, c, d] = v6;
-            format!("::{}", Ipv4Addr::new(a, b, c, d))
-        }
-        _ => addr.to_string(),
-    }
+/// As `inet_ntop(3)` prints it.
+fn address(bytes: &[u8]) -> String {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let found = v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
+    found.map_or_else(|_| hex(bytes), |address| Address(address).to_string())
 }
 
 /// The prefix length, if the range is a network.

@@ -2,8 +2,8 @@
 
 use super::blob::Blob;
 use super::field::Quote;
+use crate::address::Address;
 use crate::xtables::XtFamily;
-use crate::xtables::net::Address;
 use crate::xtables::text::{Complaint, Opt};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netlink::attr::bytes_of;

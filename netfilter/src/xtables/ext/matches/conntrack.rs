@@ -4,7 +4,7 @@
 
 use super::super::structs::{XtConntrackMtinfo1, XtConntrackMtinfo2, XtConntrackMtinfo3};
 use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
-use crate::xtables::net::Address;
+use crate::address::Address;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{InetAddr, read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};

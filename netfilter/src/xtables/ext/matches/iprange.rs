@@ -2,7 +2,7 @@
 
 use super::super::structs::XtIprangeMtinfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::net::Address;
+use crate::address::Address;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{InetAddr, read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};

@@ -5,8 +5,8 @@ use super::super::field::{Quote, field, flag};
 use super::super::row::{Options, Row};
 use super::super::value::Value::{Number, Range};
 use super::super::value::{Code, Value, number_of};
+use crate::address::Address;
 use crate::xtables::XtFamily::Ip6;
-use crate::xtables::net::Address;
 use std::net::Ipv6Addr;
 
 /// `IP6T_OPTS_OPTSNR` and `IP6T_RT_HOPS`

@@ -4,8 +4,8 @@ use super::super::field::{Quote, field};
 use super::super::row::{Options, Row};
 use super::super::value::Value::NetLength;
 use super::super::value::{Code, Value, address_at, union_of};
+use crate::address::Address;
 use crate::xtables::XtFamily::{Ip, Ip6};
-use crate::xtables::net::Address;
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

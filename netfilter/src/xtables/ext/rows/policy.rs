@@ -8,7 +8,7 @@ use super::super::blob::{Blob, Place};
 use super::super::field::Shown;
 use super::super::row::{Options, Row};
 use super::super::value::{address_at, length_of, max_length, named, number_of, union_of};
-use crate::xtables::net::Address;
+use crate::address::Address;
 use crate::xtables::text::{Complaint, Given, Opt};
 use crate::xtables::{Protocol, XtFamily};
 
