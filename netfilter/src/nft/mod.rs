@@ -28,8 +28,6 @@ mod headers;
 mod linearize;
 mod listing;
 mod model;
-#[cfg(test)]
-mod properties;
 pub mod raw;
 mod set;
 mod userdata;
@@ -41,3 +39,6 @@ pub use engine::{
 };
 pub(crate) use engine::{decode, generation, kind};
 pub use model::*;
+
+#[cfg(test)]
+mod tests;
