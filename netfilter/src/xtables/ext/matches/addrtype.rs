@@ -6,7 +6,7 @@ use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Match, Not, XtFamily};
+use crate::xtables::{Not, XtFamily};
 use std::fmt;
 
 /// The types of the packet's addresses according to the routing tables.
@@ -46,7 +46,7 @@ const TYPES: [&str; 12] = [
     "XRESOLVE",
 ];
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Addrtype> = Kind {
     name: "addrtype",
     forms: |family| match family {
         XtFamily::Ip => forms!["addrtype" 1, "addrtype" 0],
@@ -63,10 +63,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
-    let Match::Addrtype(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Addrtype, form: Form, _: &Context<'_>) -> Encoded {
     let (source, destination) = (
         v.source.unwrap_or_default(),
         v.destination.unwrap_or_default(),
@@ -94,15 +91,15 @@ fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
     })))
 }
 
-fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Addrtype> {
     let types = |not: bool, bits: u16| (not || bits != 0).then_some((Not(not), bits));
     if form.revision == 0 {
         let w: XtAddrtypeInfo = read(b)?;
-        return Some(Match::Addrtype(Addrtype {
+        return Some(Addrtype {
             source: types(w.invert_source != 0, w.source),
             destination: types(w.invert_dest != 0, w.dest),
             limit: None,
-        }));
+        });
     }
     let w: XtAddrtypeInfoV1 = read(b)?;
     let limit = match w.flags & (XT_ADDRTYPE_LIMIT_IFACE_IN | XT_ADDRTYPE_LIMIT_IFACE_OUT) {
@@ -111,11 +108,11 @@ fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
         _ => None,
     };
     let has = |bit| w.flags & bit != 0;
-    Some(Match::Addrtype(Addrtype {
+    Some(Addrtype {
         source: types(has(XT_ADDRTYPE_INVERT_SOURCE), w.source),
         destination: types(has(XT_ADDRTYPE_INVERT_DEST), w.dest),
         limit,
-    }))
+    })
 }
 
 impl fmt::Display for Addrtype {
@@ -151,7 +148,7 @@ fn types(o: &Opt) -> Result<(Not, u16), Complaint> {
     Ok((o.not, bits))
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Addrtype, Complaint> {
     let source = given.take(&["--src-type"]).map(|o| types(&o)).transpose()?;
     let destination = given.take(&["--dst-type"]).map(|o| types(&o)).transpose()?;
     let limit = match (
@@ -165,9 +162,9 @@ fn parse(given: &mut Given) -> Result<Match, Complaint> {
     if source.is_none() && destination.is_none() {
         return Err(given.lacks("--src-type or --dst-type"));
     }
-    Ok(Match::Addrtype(Addrtype {
+    Ok(Addrtype {
         source,
         destination,
         limit,
-    }))
+    })
 }

@@ -2,7 +2,6 @@
 
 use super::super::structs::XtCommentInfo;
 use super::super::{Context, Encoded, Form, Kind, Quoted, forms};
-use crate::xtables::Match;
 use crate::xtables::raw::XT_MAX_COMMENT_LEN;
 use crate::xtables::structs::{name_field, name_of, read, written};
 use crate::xtables::text::{Complaint, Given};
@@ -13,7 +12,7 @@ use std::fmt;
 #[doc(alias = "xt_comment_info")]
 pub struct Comment(pub String);
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Comment> = Kind {
     name: "comment",
     forms: |_| forms!["comment" 0],
     encode,
@@ -22,18 +21,15 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
-    let Match::Comment(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Comment, _: Form, _: &Context<'_>) -> Encoded {
     let comment =
         name_field(&v.0).ok_or("a comment has at most 255 bytes and no zero; shorten it")?;
     Ok(Some(written(&XtCommentInfo { comment })))
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Comment> {
     let w: XtCommentInfo = read(b)?;
-    Some(Match::Comment(Comment(name_of(&w.comment)?)))
+    Some(Comment(name_of(&w.comment)?))
 }
 
 impl fmt::Display for Comment {
@@ -42,10 +38,10 @@ impl fmt::Display for Comment {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Comment, Complaint> {
     let o = given.need(&["--comment"])?;
     if o.plain()?.word(0).len() >= XT_MAX_COMMENT_LEN {
         return Err(o.wrong("is longer than 255 bytes; shorten it"));
     }
-    Ok(Match::Comment(Comment(o.word(0).to_owned())))
+    Ok(Comment(o.word(0).to_owned()))
 }

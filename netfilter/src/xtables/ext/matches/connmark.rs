@@ -1,20 +1,11 @@
-//! `-m connmark`: `struct xt_connmark_mtinfo1` (`linux/netfilter/xt_connmark.h`), 12 bytes, with the
-//! layout of `-m mark`.
+//! `-m connmark`: `struct xt_connmark_mtinfo1` (`linux/netfilter/xt_connmark.h`), 12 bytes, with the layout and the
+//! options of `-m mark`.
 
-use super::super::{Context, Encoded, Form, Kind, forms};
-use super::mark::{parse, value, wire};
-use crate::xtables::Match;
+use super::super::{Kind, forms};
+use super::mark::{self, Mark};
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Mark> = Kind {
     name: "connmark",
     forms: |_| forms!["connmark" 1],
-    encode: |value: &Match, _: Form, _: &Context<'_>| -> Encoded {
-        match value {
-            Match::Connmark(v) => Ok(Some(wire(v))),
-            _ => Ok(None),
-        }
-    },
-    decode: |_, b, _| value(b).map(Match::Connmark),
-    options: &[("--mark", 1)],
-    parse: |given| parse(given).map(Match::Connmark),
+    ..mark::KIND
 };

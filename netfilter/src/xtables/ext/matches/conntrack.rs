@@ -3,12 +3,12 @@
 //! ports in host order.
 
 use super::super::structs::{XtConntrackMtinfo1, XtConntrackMtinfo2, XtConntrackMtinfo3};
-use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
+use super::super::{Encoded, Form, Kind, comma_separated, forms};
 use crate::address::Address;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{InetAddr, read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Match, Not, PortRange, XtFamily};
+use crate::xtables::{Not, PortRange, XtFamily};
 use ipnet::IpNet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -109,17 +109,12 @@ const PORT_OPTIONS: [(&str, u16); 4] = [
     ("--ctrepldstport", XT_CONNTRACK_REPLDST_PORT),
 ];
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Conntrack> = Kind {
     name: "conntrack",
     forms: |_| forms!["conntrack" 3, "conntrack" 2, "conntrack" 1],
-    encode: |value: &Match, form: Form, cx: &Context<'_>| -> Encoded {
-        match value {
-            Match::Conntrack(v) => conntrack_wire(v, form, cx.family, WithAlias(false)),
-            _ => Ok(None),
-        }
-    },
+    encode: |v, form, cx| conntrack_wire(v, form, cx.family, WithAlias(false)),
     decode: |form, b, cx| match conntrack_value(form, b, cx.family)? {
-        (v, WithAlias(false)) => Some(Match::Conntrack(v)),
+        (v, WithAlias(false)) => Some(v),
         _ => None,
     },
     options: &[
@@ -382,7 +377,7 @@ pub(super) fn states(o: &Opt, nat: bool) -> Result<Vec<ConntrackState>, Complain
     Ok(from_bits(bits))
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Conntrack, Complaint> {
     let mut v = Conntrack::default();
     if let Some(o) = given.take(&["--ctstate"]) {
         v.states = Some((o.not, states(&o, true)?));
@@ -432,5 +427,5 @@ fn parse(given: &mut Given) -> Result<Match, Complaint> {
     if v == Conntrack::default() {
         return Err(given.lacks("--ctstate or another condition"));
     }
-    Ok(Match::Conntrack(v))
+    Ok(v)
 }

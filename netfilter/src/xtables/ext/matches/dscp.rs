@@ -2,9 +2,9 @@
 
 use super::super::structs::XtDscpInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::Not;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Match, Not};
 use std::fmt;
 
 /// The differentiated services code point: the upper six bits of the type of service.
@@ -17,7 +17,7 @@ pub struct Dscp {
     pub value: u8,
 }
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Dscp> = Kind {
     name: "dscp",
     forms: |_| forms!["dscp" 0],
     encode,
@@ -26,10 +26,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
-    let Match::Dscp(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Dscp, _: Form, _: &Context<'_>) -> Encoded {
     if v.value > 63 {
         return Err("a code point is 0 to 63; lower it".into());
     }
@@ -39,12 +36,12 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     })))
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Dscp> {
     let w: XtDscpInfo = read(b)?;
-    Some(Match::Dscp(Dscp {
+    Some(Dscp {
         not: Not(w.invert != 0),
         value: w.dscp,
-    }))
+    })
 }
 
 impl fmt::Display for Dscp {
@@ -75,15 +72,15 @@ pub(in super::super) fn class(name: &str) -> Option<u8> {
 pub(in super::super) const REMEDY: &str =
     "is no code point; give 0 to 63, or the name of a class: CSn, AFnm, BE or EF";
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Dscp, Complaint> {
     if let Some(o) = given.take(&["--dscp-class"]) {
         let value = class(o.word(0)).ok_or_else(|| o.wrong(REMEDY))?;
-        return Ok(Match::Dscp(Dscp { not: o.not, value }));
+        return Ok(Dscp { not: o.not, value });
     }
     let o = given.need(&["--dscp"])?;
     let value: u8 = o.number(0)?;
     if value > 63 {
         return Err(o.wrong(REMEDY));
     }
-    Ok(Match::Dscp(Dscp { not: o.not, value }))
+    Ok(Dscp { not: o.not, value })
 }

@@ -1,11 +1,11 @@
 //! `-m icmp`: `struct ipt_icmp` (`linux/netfilter_ipv4/ip_tables.h`), 4 bytes. Only IPv4.
 
 use super::super::structs::IptIcmp;
-use super::super::{Context, Form, Kind, forms};
+use super::super::{Kind, forms};
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written};
-use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Match, Not, XtFamily};
+use crate::xtables::text::{Complaint, Opt};
+use crate::xtables::{Not, XtFamily};
 use std::fmt;
 
 /// Type and code of an ICMP or ICMPv6 message.
@@ -63,27 +63,22 @@ const NAMES: &[(&str, u8, Option<u8>)] = &[
     ("address-mask-reply", 18, None),
 ];
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<IcmpType> = Kind {
     name: "icmp",
     forms: |family| match family {
         XtFamily::Ip => forms!["icmp" 0],
         XtFamily::Ip6 => &[],
     },
-    encode: |value, _, _| match value {
-        Match::Icmp(v) => Ok(Some(wire(v))),
-        _ => Ok(None),
-    },
-    decode: |_: Form, b, _: &Context<'_>| value(b).map(Match::Icmp),
+    encode: |v, _, _| Ok(Some(wire(v))),
+    decode: |_, b, _| value(b),
     options: &[("--icmp-type", 1)],
-    parse: |given: &mut Given| -> Result<Match, Complaint> {
-        match given.take(&["--icmp-type"]) {
-            Some(o) => Ok(Match::Icmp(parse(&o, NAMES)?)),
-            None => Ok(Match::Icmp(IcmpType {
-                not: Not(false),
-                kind: 255,
-                code: None,
-            })),
-        }
+    parse: |given| match given.take(&["--icmp-type"]) {
+        Some(o) => parse(&o, NAMES),
+        None => Ok(IcmpType {
+            not: Not(false),
+            kind: 255,
+            code: None,
+        }),
     },
 };
 

@@ -1,9 +1,8 @@
 //! `-m icmp6`: `struct ip6t_icmp` (`linux/netfilter_ipv6/ip6_tables.h`), 4 bytes. Only IPv6.
 
-use super::super::{Context, Form, Kind, forms};
+use super::super::{Kind, forms};
 use super::icmp::{IcmpType, parse, value, wire};
-use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Match, XtFamily};
+use crate::xtables::XtFamily;
 use std::fmt;
 
 /// Names that `ip6tables -p icmpv6 -h` lists.
@@ -38,22 +37,16 @@ const NAMES: &[(&str, u8, Option<u8>)] = &[
     ("redirect", 137, None),
 ];
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<IcmpType> = Kind {
     name: "icmp6",
     forms: |family| match family {
         XtFamily::Ip => &[],
         XtFamily::Ip6 => forms!["icmp6" 0],
     },
-    encode: |value, _, _| match value {
-        Match::Icmp6(v) => Ok(Some(wire(v))),
-        _ => Ok(None),
-    },
-    decode: |_: Form, b, _: &Context<'_>| value(b).map(Match::Icmp6),
+    encode: |v, _, _| Ok(Some(wire(v))),
+    decode: |_, b, _| value(b),
     options: &[("--icmpv6-type", 1)],
-    parse: |given: &mut Given| -> Result<Match, Complaint> {
-        let o = given.need(&["--icmpv6-type"])?;
-        Ok(Match::Icmp6(parse(&o, NAMES)?))
-    },
+    parse: |given| parse(&given.need(&["--icmpv6-type"])?, NAMES),
 };
 
 /// The options of `-m icmp6`.

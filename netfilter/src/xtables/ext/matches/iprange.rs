@@ -6,7 +6,7 @@ use crate::address::Address;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{InetAddr, read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Match, Not, XtFamily};
+use crate::xtables::{Not, XtFamily};
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -21,7 +21,7 @@ pub struct Iprange {
     pub destination: Option<(Not, RangeInclusive<IpAddr>)>,
 }
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Iprange> = Kind {
     name: "iprange",
     forms: |_| forms!["iprange" 1],
     encode,
@@ -30,10 +30,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, _: Form, cx: &Context<'_>) -> Encoded {
-    let Match::Iprange(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Iprange, _: Form, cx: &Context<'_>) -> Encoded {
     let mut wire: XtIprangeMtinfo = zeroed();
     for (range, field, is, inverted) in [
         (&v.source, &mut wire.src, IPRANGE_SRC, IPRANGE_SRC_INV),
@@ -56,16 +53,16 @@ fn encode(value: &Match, _: Form, cx: &Context<'_>) -> Encoded {
     Ok(Some(written(&wire)))
 }
 
-fn decode(_: Form, b: &[u8], cx: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], cx: &Context<'_>) -> Option<Iprange> {
     let w: XtIprangeMtinfo = read(b)?;
     let range = |[first, last]: [InetAddr; 2], is: u8, inverted: u8| {
         let range = first.ip(cx.family)..=last.ip(cx.family);
         (w.flags & is != 0).then_some((Not(w.flags & inverted != 0), range))
     };
-    Some(Match::Iprange(Iprange {
+    Some(Iprange {
         source: range(w.src, IPRANGE_SRC, IPRANGE_SRC_INV),
         destination: range(w.dst, IPRANGE_DST, IPRANGE_DST_INV),
-    }))
+    })
 }
 
 impl fmt::Display for Iprange {
@@ -106,7 +103,7 @@ fn range(o: &Opt, family: XtFamily) -> Result<(Not, RangeInclusive<IpAddr>), Com
     Ok((o.not, range))
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Iprange, Complaint> {
     let family = given.family;
     let source = given
         .take(&["--src-range"])
@@ -119,8 +116,8 @@ fn parse(given: &mut Given) -> Result<Match, Complaint> {
     if source.is_none() && destination.is_none() {
         return Err(given.lacks("--src-range or --dst-range"));
     }
-    Ok(Match::Iprange(Iprange {
+    Ok(Iprange {
         source,
         destination,
-    }))
+    })
 }

@@ -3,7 +3,6 @@
 
 use super::super::structs::XtRateinfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
-use crate::xtables::Match;
 use crate::xtables::raw::XT_LIMIT_SCALE;
 use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
@@ -29,7 +28,7 @@ const UNITS: &[(&str, &str, u32)] = &[
     ("sec", "second", XT_LIMIT_SCALE),
 ];
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Limit> = Kind {
     name: "limit",
     forms: |_| forms!["limit" 0],
     encode,
@@ -38,10 +37,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
-    let Match::Limit(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Limit, _: Form, _: &Context<'_>) -> Encoded {
     if v.period == 0 {
         return Err("the time between two packets is 0; leave the limit out".into());
     }
@@ -52,12 +48,12 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     })))
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Limit> {
     let w: XtRateinfo = read(b)?;
-    Some(Match::Limit(Limit {
+    Some(Limit {
         period: w.avg,
         burst: w.burst,
-    }))
+    })
 }
 
 impl fmt::Display for Limit {
@@ -83,7 +79,7 @@ impl fmt::Display for Limit {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Limit, Complaint> {
     let mut v = Limit {
         period: 60 * 60 * XT_LIMIT_SCALE / 3,
         burst: BURST,
@@ -107,5 +103,5 @@ fn parse(given: &mut Given) -> Result<Match, Complaint> {
     if let Some(o) = given.take(&["--limit-burst"]) {
         v.burst = o.plain()?.number(0)?;
     }
-    Ok(Match::Limit(v))
+    Ok(v)
 }

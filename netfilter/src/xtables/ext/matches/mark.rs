@@ -2,9 +2,9 @@
 
 use super::super::structs::XtMarkMtinfo1;
 use super::super::{Context, Encoded, Form, Kind, Masked, forms};
+use crate::xtables::Not;
 use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Match, Not};
 use std::fmt;
 
 /// `--mark VALUE/MASK`: the packet's or the connection's mark.
@@ -19,30 +19,25 @@ pub struct Mark {
     pub mask: u32,
 }
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Mark> = Kind {
     name: "mark",
     forms: |_| forms!["mark" 1],
-    encode: |value: &Match, _: Form, _: &Context<'_>| -> Encoded {
-        match value {
-            Match::Mark(v) => Ok(Some(wire(v))),
-            _ => Ok(None),
-        }
-    },
-    decode: |_, b, _| value(b).map(Match::Mark),
+    encode,
+    decode,
     options: &[("--mark", 1)],
-    parse: |given| parse(given).map(Match::Mark),
+    parse,
 };
 
-pub(super) fn wire(v: &Mark) -> Vec<u8> {
-    written(&XtMarkMtinfo1 {
+fn encode(v: &Mark, _: Form, _: &Context<'_>) -> Encoded {
+    Ok(Some(written(&XtMarkMtinfo1 {
         mark: v.value,
         mask: v.mask,
         invert: v.not.0.into(),
         ..zeroed()
-    })
+    })))
 }
 
-pub(super) fn value(b: &[u8]) -> Option<Mark> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Mark> {
     let w: XtMarkMtinfo1 = read(b)?;
     Some(Mark {
         not: Not(w.invert != 0),
@@ -51,7 +46,7 @@ pub(super) fn value(b: &[u8]) -> Option<Mark> {
     })
 }
 
-pub(super) fn parse(given: &mut Given) -> Result<Mark, Complaint> {
+fn parse(given: &mut Given) -> Result<Mark, Complaint> {
     let o = given.need(&["--mark"])?;
     let (value, mask) = o.masked(0)?;
     Ok(Mark {

@@ -22,30 +22,5 @@ pub(crate) mod tcp;
 pub(crate) mod tos;
 pub(crate) mod udp;
 
-use super::Kind;
-use crate::xtables::Match;
-
 /// Every known match.
-pub(crate) const KINDS: &[&Kind<Match>] = &[
-    &tcp::KIND,
-    &udp::KIND,
-    &icmp::KIND,
-    &icmp6::KIND,
-    &multiport::KIND,
-    &owner::KIND,
-    &mark::KIND,
-    &connmark::KIND,
-    &state::KIND,
-    &conntrack::KIND,
-    &set::KIND,
-    &addrtype::KIND,
-    &comment::KIND,
-    &socket::KIND,
-    &iprange::KIND,
-    &physdev::KIND,
-    &pkttype::KIND,
-    &limit::KIND,
-    &statistic::KIND,
-    &tos::KIND,
-    &dscp::KIND,
-];
+pub(in crate::xtables) use crate::xtables::matching::KINDS;

@@ -6,7 +6,7 @@ use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Match, Not, PortRange};
+use crate::xtables::{Not, PortRange};
 use std::fmt;
 
 /// A list of ports, for protocols with ports: at most 15, a range counts as two.
@@ -32,7 +32,7 @@ pub enum Side {
     Either,
 }
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Multiport> = Kind {
     name: "multiport",
     forms: |_| forms!["multiport" 1, "multiport" 0],
     encode,
@@ -47,10 +47,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
-    let Match::Multiport(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Multiport, form: Form, _: &Context<'_>) -> Encoded {
     let is_range = |p: &PortRange| p.0.start() != p.0.end();
     let mut words: Vec<(u16, u8)> = Vec::new();
     for p in &v.ports {
@@ -96,7 +93,7 @@ fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
     }))
 }
 
-fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Multiport> {
     let old: XtMultiport = read(b)?;
     let (pflags, invert) = match form.revision {
         0 => ([0; XT_MULTI_PORTS], 0),
@@ -117,11 +114,11 @@ fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
         };
         ports.push(PortRange(first..=last));
     }
-    Some(Match::Multiport(Multiport {
+    Some(Multiport {
         not: Not(invert != 0),
         side,
         ports,
-    }))
+    })
 }
 
 impl fmt::Display for Multiport {
@@ -136,7 +133,7 @@ impl fmt::Display for Multiport {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Multiport, Complaint> {
     for (names, side) in [
         (&["--sports", "--source-ports"][..], Side::Source),
         (&["--dports", "--destination-ports"], Side::Destination),
@@ -144,11 +141,11 @@ fn parse(given: &mut Given) -> Result<Match, Complaint> {
     ] {
         if let Some(o) = given.take(names) {
             let ports: Result<Vec<_>, _> = o.word(0).split(',').map(|p| o.range(p)).collect();
-            return Ok(Match::Multiport(Multiport {
+            return Ok(Multiport {
                 not: o.not,
                 side,
                 ports: ports?,
-            }));
+            });
         }
     }
     Err(given.lacks("--sports, --dports or --ports"))

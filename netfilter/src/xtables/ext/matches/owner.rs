@@ -2,10 +2,10 @@
 
 use super::super::structs::XtOwnerMatchInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::Not;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Match, Not};
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -25,7 +25,7 @@ pub struct Owner {
     pub suppl_groups: bool,
 }
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Owner> = Kind {
     name: "owner",
     forms: |_| forms!["owner" 1],
     encode,
@@ -39,10 +39,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
-    let Match::Owner(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Owner, _: Form, _: &Context<'_>) -> Encoded {
     let (mut flags, mut invert) = (0, 0);
     let mut note = |not: Option<Not>, bit: u8| {
         flags |= if not.is_some() { bit } else { 0 };
@@ -64,16 +61,16 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     })))
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Owner> {
     let w: XtOwnerMatchInfo = read(b)?;
     let not = |bit: u8| (w.match_ & bit != 0).then_some(Not(w.invert & bit != 0));
     let ids = |bit: u8, [first, last]: [u32; 2]| not(bit).map(|n| (n, first..=last));
-    Some(Match::Owner(Owner {
+    Some(Owner {
         socket: not(XT_OWNER_SOCKET),
         uid: ids(XT_OWNER_UID, w.uid),
         gid: ids(XT_OWNER_GID, w.gid),
         suppl_groups: w.match_ & XT_OWNER_SUPPL_GROUPS != 0,
-    }))
+    })
 }
 
 impl fmt::Display for Owner {
@@ -107,7 +104,7 @@ fn ids(o: &Opt) -> Result<(Not, RangeInclusive<u32>), Complaint> {
     Ok((o.not, number(first)?..=number(last)?))
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Owner, Complaint> {
     let uid = given.take(&["--uid-owner"]).map(|o| ids(&o)).transpose()?;
     let gid = given.take(&["--gid-owner"]).map(|o| ids(&o)).transpose()?;
     let socket = given.take(&["--socket-exists"]).map(|o| o.not);
@@ -121,5 +118,5 @@ fn parse(given: &mut Given) -> Result<Match, Complaint> {
     if v == Owner::default() {
         return Err(given.lacks("--uid-owner, --gid-owner or --socket-exists"));
     }
-    Ok(Match::Owner(v))
+    Ok(v)
 }

@@ -6,7 +6,7 @@ use crate::xtables::net::{interface_of, interface_wire};
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Interface, Match, Not};
+use crate::xtables::{Interface, Not};
 use std::fmt;
 
 /// The bridge ports by which the packet arrived or leaves.
@@ -25,7 +25,7 @@ pub struct Physdev {
     pub is_bridged: Option<Not>,
 }
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Physdev> = Kind {
     name: "physdev",
     forms: |_| forms!["physdev" 0],
     encode,
@@ -40,10 +40,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
-    let Match::Physdev(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Physdev, _: Form, _: &Context<'_>) -> Encoded {
     let (mut bitmask, mut invert) = (0, 0);
     let mut note = |not: Option<Not>, bit: u8| {
         bitmask |= if not.is_some() { bit } else { 0 };
@@ -66,7 +63,7 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     })))
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Physdev> {
     let w: XtPhysdevInfo = read(b)?;
     let not = |bit: u8| (w.bitmask & bit != 0).then_some(Not(w.invert & bit != 0));
     let interface = |name: &[u8], mask: &[u8], bit: u8| -> Option<Option<(Not, Interface)>> {
@@ -78,13 +75,13 @@ fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
             }
         }
     };
-    Some(Match::Physdev(Physdev {
+    Some(Physdev {
         in_interface: interface(&w.physindev, &w.in_mask, XT_PHYSDEV_OP_IN)?,
         out_interface: interface(&w.physoutdev, &w.out_mask, XT_PHYSDEV_OP_OUT)?,
         is_bridged: not(XT_PHYSDEV_OP_BRIDGED),
         is_in: not(XT_PHYSDEV_OP_ISIN),
         is_out: not(XT_PHYSDEV_OP_ISOUT),
-    }))
+    })
 }
 
 impl fmt::Display for Physdev {
@@ -105,7 +102,7 @@ impl fmt::Display for Physdev {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Physdev, Complaint> {
     let mut interface = |name: &str| {
         given
             .take(&[name])
@@ -125,5 +122,5 @@ fn parse(given: &mut Given) -> Result<Match, Complaint> {
     if v == Physdev::default() {
         return Err(given.lacks("--physdev-in, --physdev-out or another condition"));
     }
-    Ok(Match::Physdev(v))
+    Ok(v)
 }

@@ -2,9 +2,9 @@
 
 use super::super::structs::XtPkttypeInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::Not;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Match, Not};
 use std::fmt;
 
 /// How the packet was addressed on its link.
@@ -34,7 +34,7 @@ const NAMES: &[(PacketType, &str, u32)] = &[
     (PacketType::Multicast, "multicast", 2),
 ];
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Pkttype> = Kind {
     name: "pkttype",
     forms: |_| forms!["pkttype" 0],
     encode,
@@ -43,10 +43,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
-    let Match::Pkttype(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Pkttype, _: Form, _: &Context<'_>) -> Encoded {
     let number = NAMES.iter().find(|(k, ..)| *k == v.kind).map(|(.., n)| *n);
     Ok(number.map(|pkttype| {
         written(&XtPkttypeInfo {
@@ -56,13 +53,13 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     }))
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Pkttype> {
     let w: XtPkttypeInfo = read(b)?;
     let (kind, ..) = NAMES.iter().find(|(.., n)| *n == w.pkttype)?;
-    Some(Match::Pkttype(Pkttype {
+    Some(Pkttype {
         not: Not(w.invert != 0),
         kind: *kind,
-    }))
+    })
 }
 
 impl fmt::Display for Pkttype {
@@ -75,7 +72,7 @@ impl fmt::Display for Pkttype {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Pkttype, Complaint> {
     let o = given.need(&["--pkt-type"])?;
     let word = if o.word(0) == "host" {
         "unicast"
@@ -83,10 +80,10 @@ fn parse(given: &mut Given) -> Result<Match, Complaint> {
         o.word(0)
     };
     match NAMES.iter().find(|(_, name, _)| *name == word) {
-        Some((kind, ..)) => Ok(Match::Pkttype(Pkttype {
+        Some((kind, ..)) => Ok(Pkttype {
             not: o.not,
             kind: *kind,
-        })),
+        }),
         None => Err(o.wrong("give unicast, broadcast or multicast")),
     }
 }

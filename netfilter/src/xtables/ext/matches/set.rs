@@ -11,7 +11,7 @@ use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Match, Not, XtFamily};
+use crate::xtables::{Not, XtFamily};
 use std::fmt;
 
 /// Whether the packet is in a set.
@@ -56,7 +56,7 @@ pub enum Compare {
     Greater,
 }
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<SetMatch> = Kind {
     name: "set",
     forms: |family| match family {
         XtFamily::Ip => forms!["set" 4, "set" 3, "set" 2, "set" 1, "set" 0],
@@ -109,10 +109,7 @@ pub(crate) fn set_ref(set: XtSetInfo, cx: &Context<'_>) -> Option<SetRef> {
     })
 }
 
-fn encode(value: &Match, form: Form, cx: &Context<'_>) -> Encoded {
-    let Match::Set(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &SetMatch, form: Form, cx: &Context<'_>) -> Encoded {
     let counts = v.keep_counters || v.keep_subcounters || v.packets.is_some() || v.bytes.is_some();
     if form.revision < 3 && (counts || (v.return_nomatch && form.revision < 2)) {
         return Ok(None);
@@ -190,7 +187,7 @@ fn op(c: Compare) -> u8 {
     }
 }
 
-fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Match> {
+fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<SetMatch> {
     if form.revision == 0 {
         return old(&read(b)?, cx);
     }
@@ -205,7 +202,7 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Match> {
         bytes: None,
     };
     let (packets, bytes, flags) = match form.revision {
-        1 | 2 => return Some(Match::Set(v)),
+        1 | 2 => return Some(v),
         3 => {
             let w: XtSetInfoMatchV3 = read(b)?;
             let counter = |c: IpSetCounterMatch0| (c.op, c.value);
@@ -231,17 +228,17 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Match> {
         Some((compare, value))
     };
     (v.packets, v.bytes) = (counter(packets), counter(bytes));
-    Some(Match::Set(v))
+    Some(v)
 }
 
 /// Revision 0 has a word per dimension. The kernel writes its own representation to the last one.
-fn old(w: &XtSetInfoMatchV0, cx: &Context<'_>) -> Option<Match> {
+fn old(w: &XtSetInfoMatchV0, cx: &Context<'_>) -> Option<SetMatch> {
     let words = w.flags.iter().take(IPSET_DIM_MAX);
     let words: Vec<u32> = words.copied().take_while(|w| *w != 0).collect();
     let name = cx.sets.name(w.index).ok()??;
     let not = words.first().is_some_and(|w| w & IPSET_MATCH_INV != 0);
     let source = words.iter().map(|w| w & IPSET_SRC != 0).collect();
-    Some(Match::Set(SetMatch {
+    Some(SetMatch {
         not: Not(not),
         set: SetRef { name, source },
         return_nomatch: false,
@@ -249,7 +246,7 @@ fn old(w: &XtSetInfoMatchV0, cx: &Context<'_>) -> Option<Match> {
         keep_subcounters: false,
         packets: None,
         bytes: None,
-    }))
+    })
 }
 
 impl fmt::Display for SetRef {
@@ -310,7 +307,7 @@ pub(crate) fn parse_set(o: &Opt) -> Result<SetRef, Complaint> {
     })
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<SetMatch, Complaint> {
     let o = given.need(&["--match-set"])?;
     let mut v = SetMatch {
         not: o.not,
@@ -343,5 +340,5 @@ fn parse(given: &mut Given) -> Result<Match, Complaint> {
             *slot = Some((compare, o.number(0)?));
         }
     }
-    Ok(Match::Set(v))
+    Ok(v)
 }

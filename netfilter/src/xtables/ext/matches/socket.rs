@@ -3,10 +3,10 @@
 
 use super::super::structs::XtSocketMtinfo1;
 use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::XtFamily;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Match, XtFamily};
 use std::fmt;
 
 /// An open socket would receive the packet. Only in `PREROUTING` and `INPUT`.
@@ -21,7 +21,7 @@ pub struct Socket {
     pub restore_skmark: bool,
 }
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Socket> = Kind {
     name: "socket",
     forms: |family| match family {
         XtFamily::Ip => forms!["socket" 3, "socket" 2, "socket" 1, "socket" 0],
@@ -37,10 +37,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
-    let Match::Socket(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Socket, form: Form, _: &Context<'_>) -> Encoded {
     let needs = match v {
         Socket {
             restore_skmark: true,
@@ -63,16 +60,16 @@ fn encode(value: &Match, form: Form, _: &Context<'_>) -> Encoded {
     }))
 }
 
-fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Socket> {
     let flags = match form.revision {
         0 => 0,
         _ => read(b).map(|w: XtSocketMtinfo1| w.flags)?,
     };
-    Some(Match::Socket(Socket {
+    Some(Socket {
         transparent: flags & XT_SOCKET_TRANSPARENT != 0,
         nowildcard: flags & XT_SOCKET_NOWILDCARD != 0,
         restore_skmark: flags & XT_SOCKET_RESTORESKMARK != 0,
-    }))
+    })
 }
 
 impl fmt::Display for Socket {
@@ -88,10 +85,10 @@ impl fmt::Display for Socket {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
-    Ok(Match::Socket(Socket {
+fn parse(given: &mut Given) -> Result<Socket, Complaint> {
+    Ok(Socket {
         transparent: given.flag("--transparent")?,
         nowildcard: given.flag("--nowildcard")?,
         restore_skmark: given.flag("--restore-skmark")?,
-    }))
+    })
 }

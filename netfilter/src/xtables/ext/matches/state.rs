@@ -4,10 +4,10 @@
 use super::super::structs::XtStateInfo;
 use super::super::{Context, Encoded, Form, Kind, comma_separated, forms};
 use super::conntrack::{Conntrack, ConntrackState, WithAlias, conntrack_wire, from_bits, to_bits};
+use crate::xtables::Not;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Match, Not};
 use std::fmt;
 
 /// `--state`: any of these states.
@@ -20,7 +20,7 @@ pub struct State {
     pub states: Vec<ConntrackState>,
 }
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<State> = Kind {
     name: "state",
     forms: |_| forms!["conntrack" 3, "conntrack" 2, "conntrack" 1, "state" 0],
     encode,
@@ -36,10 +36,7 @@ fn as_conntrack(v: &State) -> Conntrack {
     }
 }
 
-fn encode(value: &Match, form: Form, cx: &Context<'_>) -> Encoded {
-    let Match::State(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &State, form: Form, cx: &Context<'_>) -> Encoded {
     if form.name != "state" {
         return conntrack_wire(&as_conntrack(v), form, cx.family, WithAlias(true));
     }
@@ -57,13 +54,13 @@ fn encode(value: &Match, form: Form, cx: &Context<'_>) -> Encoded {
         .map(|statemask| written(&XtStateInfo { statemask })))
 }
 
-fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Match> {
+fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<State> {
     if form.name != "state" {
         let (v, WithAlias(true)) = super::conntrack::conntrack_value(form, b, cx.family)? else {
             return None;
         };
         let (not, states) = v.states?;
-        return Some(Match::State(State { not, states }));
+        return Some(State { not, states });
     }
     let w: XtStateInfo = read(b)?;
     let bits = u16::try_from(w.statemask).ok()?;
@@ -71,10 +68,10 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Match> {
     if bits & XT_STATE_UNTRACKED != 0 {
         states.push(ConntrackState::Untracked);
     }
-    Some(Match::State(State {
+    Some(State {
         not: Not(false),
         states,
-    }))
+    })
 }
 
 impl fmt::Display for State {
@@ -84,8 +81,8 @@ impl fmt::Display for State {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<State, Complaint> {
     let o = given.need(&["--state"])?;
     let states = super::conntrack::states(&o, false)?;
-    Ok(Match::State(State { not: o.not, states }))
+    Ok(State { not: o.not, states })
 }

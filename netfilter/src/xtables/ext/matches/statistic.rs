@@ -3,10 +3,10 @@
 
 use super::super::structs::XtStatisticInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::Not;
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Match, Not};
 use std::fmt;
 
 /// A part of the packets.
@@ -29,7 +29,7 @@ pub enum Statistic {
 /// Probability 1, in 1/2^31.
 const ONE: u32 = 0x8000_0000;
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Statistic> = Kind {
     name: "statistic",
     forms: |_| forms!["statistic" 0],
     encode,
@@ -43,10 +43,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
-    let Match::Statistic(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Statistic, _: Form, _: &Context<'_>) -> Encoded {
     let wire = |mode: u16, not: Not, every: u32, packet: u32, count: u32| {
         Ok(Some(written(&XtStatisticInfo {
             mode,
@@ -71,10 +68,10 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     }
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Statistic> {
     let w: XtStatisticInfo = read(b)?;
     let not = Not(w.flags & XT_STATISTIC_INVERT != 0);
-    Some(Match::Statistic(match w.mode {
+    Some(match w.mode {
         XT_STATISTIC_MODE_RANDOM => Statistic::Random(not, w.every),
         XT_STATISTIC_MODE_NTH => Statistic::Nth {
             not,
@@ -82,7 +79,7 @@ fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
             packet: w.packet,
         },
         _ => return None,
-    }))
+    })
 }
 
 impl fmt::Display for Statistic {
@@ -99,7 +96,7 @@ impl fmt::Display for Statistic {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Statistic, Complaint> {
     let mode = given.need(&["--mode"])?;
     match mode.plain()?.word(0) {
         "random" => {
@@ -114,7 +111,7 @@ fn parse(given: &mut Given) -> Result<Match, Complaint> {
             // In range: the product is at most 2^31.
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             let p = (p * f64::from(ONE)).round() as u32;
-            Ok(Match::Statistic(Statistic::Random(o.not, p)))
+            Ok(Statistic::Random(o.not, p))
         }
         "nth" => {
             let o = given.need(&["--every"])?;
@@ -126,11 +123,11 @@ fn parse(given: &mut Given) -> Result<Match, Complaint> {
             if packet >= every {
                 return Err(o.wrong("must be more than --packet, and at least 1"));
             }
-            Ok(Match::Statistic(Statistic::Nth {
+            Ok(Statistic::Nth {
                 not: o.not,
                 every,
                 packet,
-            }))
+            })
         }
         _ => Err(mode.wrong("is no mode; give random or nth")),
     }

@@ -5,7 +5,7 @@ use super::super::{Context, Encoded, Form, Kind, forms};
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Match, Not, PortRange};
+use crate::xtables::{Not, PortRange};
 use std::fmt;
 
 /// Ports, flags and options of the TCP header. The rule must have `-p tcp`.
@@ -40,7 +40,7 @@ const FLAGS: &[(&str, u8)] = &[
     ("URG", 32),
 ];
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Tcp> = Kind {
     name: "tcp",
     forms: |_| forms!["tcp" 0],
     encode,
@@ -75,10 +75,7 @@ pub(super) fn inverted<T>(v: Option<&(Not, T)>, bit: u8) -> u8 {
     }
 }
 
-fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
-    let Match::Tcp(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Tcp, _: Form, _: &Context<'_>) -> Encoded {
     let flags = v.flags.map_or(TcpFlags { mask: 0, set: 0 }, |(_, f)| f);
     if (flags.mask | flags.set) & !0x3f != 0 {
         return Err("only FIN SYN RST PSH ACK and URG can be matched; drop the other flags".into());
@@ -97,21 +94,21 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     })))
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Tcp> {
     let w: XtTcp = read(b)?;
     let has = |bit| w.invflags & bit != 0;
     let flags = TcpFlags {
         mask: w.flg_mask,
         set: w.flg_cmp,
     };
-    Some(Match::Tcp(Tcp {
+    Some(Tcp {
         sport: range(has(XT_TCP_INV_SRCPT), w.spts),
         dport: range(has(XT_TCP_INV_DSTPT), w.dpts),
         option: (w.option != 0 || has(XT_TCP_INV_OPTION))
             .then_some((Not(has(XT_TCP_INV_OPTION)), w.option)),
         flags: (flags.mask != 0 || flags.set != 0 || has(XT_TCP_INV_FLAGS))
             .then_some((Not(has(XT_TCP_INV_FLAGS)), flags)),
-    }))
+    })
 }
 
 /// ` --sport P:Q`; every port is not printed, even if it is inverted.
@@ -162,7 +159,7 @@ fn flags(text: &str) -> Option<u8> {
     })
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Tcp, Complaint> {
     let mut v = Tcp {
         sport: given.ports(&["--sport", "--source-port"])?,
         ..Tcp::default()
@@ -196,5 +193,5 @@ fn parse(given: &mut Given) -> Result<Match, Complaint> {
             },
         ));
     }
-    Ok(Match::Tcp(v))
+    Ok(v)
 }

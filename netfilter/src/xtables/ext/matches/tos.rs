@@ -2,9 +2,9 @@
 
 use super::super::structs::XtTosMatchInfo;
 use super::super::{Context, Encoded, Form, Kind, forms};
+use crate::xtables::Not;
 use crate::xtables::structs::{read, written};
 use crate::xtables::text::{Complaint, Given, Opt};
-use crate::xtables::{Match, Not};
 use std::fmt;
 
 /// The whole byte that holds DSCP and ECN: IPv4's type of service, IPv6's traffic class.
@@ -28,7 +28,7 @@ const NAMES: &[(&str, u8)] = &[
     ("Normal-Service", 0x00),
 ];
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Tos> = Kind {
     name: "tos",
     forms: |_| forms!["tos" 1],
     encode,
@@ -37,10 +37,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
-    let Match::Tos(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Tos, _: Form, _: &Context<'_>) -> Encoded {
     Ok(Some(written(&XtTosMatchInfo {
         tos_mask: v.mask,
         tos_value: v.value,
@@ -48,13 +45,13 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     })))
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Tos> {
     let w: XtTosMatchInfo = read(b)?;
-    Some(Match::Tos(Tos {
+    Some(Tos {
         not: Not(w.invert != 0),
         value: w.tos_value,
         mask: w.tos_mask,
-    }))
+    })
 }
 
 impl fmt::Display for Tos {
@@ -81,12 +78,12 @@ pub(in super::super) fn value_and_mask(o: &Opt) -> Result<(u8, u8), Complaint> {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
+fn parse(given: &mut Given) -> Result<Tos, Complaint> {
     let o = given.need(&["--tos"])?;
     let (value, mask) = value_and_mask(&o)?;
-    Ok(Match::Tos(Tos {
+    Ok(Tos {
         not: o.not,
         value,
         mask,
-    }))
+    })
 }

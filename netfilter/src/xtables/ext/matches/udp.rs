@@ -6,7 +6,7 @@ use super::tcp::{bounds, inverted, ports, range};
 use crate::xtables::raw::*;
 use crate::xtables::structs::{read, written, zeroed};
 use crate::xtables::text::{Complaint, Given};
-use crate::xtables::{Match, Not, PortRange};
+use crate::xtables::{Not, PortRange};
 use std::fmt;
 
 /// Ports of the UDP header. The rule must have `-p udp`.
@@ -19,7 +19,7 @@ pub struct Udp {
     pub dport: Option<(Not, PortRange)>,
 }
 
-pub(crate) const KIND: Kind<Match> = Kind {
+pub(crate) const KIND: Kind<Udp> = Kind {
     name: "udp",
     forms: |_| forms!["udp" 0],
     encode,
@@ -33,10 +33,7 @@ pub(crate) const KIND: Kind<Match> = Kind {
     parse,
 };
 
-fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
-    let Match::Udp(v) = value else {
-        return Ok(None);
-    };
+fn encode(v: &Udp, _: Form, _: &Context<'_>) -> Encoded {
     Ok(Some(written(&XtUdp {
         spts: bounds(v.sport.as_ref()),
         dpts: bounds(v.dport.as_ref()),
@@ -46,12 +43,12 @@ fn encode(value: &Match, _: Form, _: &Context<'_>) -> Encoded {
     })))
 }
 
-fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Match> {
+fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Udp> {
     let w: XtUdp = read(b)?;
-    Some(Match::Udp(Udp {
+    Some(Udp {
         sport: range(w.invflags & XT_UDP_INV_SRCPT != 0, w.spts),
         dport: range(w.invflags & XT_UDP_INV_DSTPT != 0, w.dpts),
-    }))
+    })
 }
 
 impl fmt::Display for Udp {
@@ -61,9 +58,9 @@ impl fmt::Display for Udp {
     }
 }
 
-fn parse(given: &mut Given) -> Result<Match, Complaint> {
-    Ok(Match::Udp(Udp {
+fn parse(given: &mut Given) -> Result<Udp, Complaint> {
+    Ok(Udp {
         sport: given.ports(&["--sport", "--source-port"])?,
         dport: given.ports(&["--dport", "--destination-port"])?,
-    }))
+    })
 }
