@@ -11,7 +11,7 @@
 //! ```
 
 use super::context::{Context, is_host_order, width};
-use super::expr::{self, DataAttrs, Expr, VerdictAttrs};
+use super::expr::{DataAttrs, Expr, VerdictAttrs, expr};
 use super::model::{
     AnonymousSet, CmpOp, CtDirection, CtKey, Data, Element, Match, MetaKey, Operand, Rule,
     Selector, Source, Statement, Verdict,
@@ -60,34 +60,28 @@ pub(crate) fn rule(rule: &Rule, mut context: Context) -> Linear {
 pub(crate) fn statement(s: &Statement, context: Context, out: &mut Linear) {
     match s {
         Statement::Match(m) => matching(m, context, out),
-        Statement::Counter(c) => out.exprs.push(Expr::Counter(expr::Counter {
+        Statement::Counter(c) => out.exprs.push(expr!(Counter {
             bytes: (c.bytes != 0).then_some(c.bytes),
             packets: (c.packets != 0).then_some(c.packets),
-            unknown: Vec::new(),
         })),
         Statement::Verdict(v) => out.exprs.push(immediate_verdict(v)),
         Statement::Vmap(selector, set) => {
             out.exprs.push(load(selector));
-            out.exprs.push(lookup(set, Some(raw::NFT_REG_VERDICT)));
+            out.exprs.push(lookup(set, raw::NFT_REG_VERDICT));
         }
         Statement::MetaSet(key, source) => {
             from_source(source, out);
-            let (key, sreg) = (Some(key.number()), Some(raw::NFT_REG_1));
-            out.exprs.push(Expr::Meta(expr::Meta {
-                key,
-                sreg,
-                ..Default::default()
+            out.exprs.push(expr!(Meta {
+                key: key.number(),
+                sreg: raw::NFT_REG_1,
             }));
         }
         Statement::CtSet(key, direction, source) => {
             from_source(source, out);
-            let (key, sreg) = (Some(key.number()), Some(raw::NFT_REG_1));
-            let direction = direction.map(ct_direction);
-            out.exprs.push(Expr::Ct(expr::Ct {
-                key,
-                sreg,
-                direction,
-                ..Default::default()
+            out.exprs.push(expr!(Ct {
+                key: key.number(),
+                sreg: raw::NFT_REG_1,
+                direction: direction.map(ct_direction),
             }));
         }
         Statement::Redirect(r) => nat::redirect(r, out),
@@ -95,39 +89,32 @@ pub(crate) fn statement(s: &Statement, context: Context, out: &mut Linear) {
         Statement::Nat(n) => nat::nat(n, out),
         Statement::Tproxy(t) => nat::tproxy(t, out),
         Statement::Notrack => out.exprs.push(Expr::Notrack),
-        Statement::Log(l) => out.exprs.push(Expr::Log(expr::Log {
+        Statement::Log(l) => out.exprs.push(expr!(Log {
             prefix: l.prefix.clone(),
             group: l.group,
             snaplen: l.snaplen,
             qthreshold: l.qthreshold,
             level: l.level,
             flags: l.flags,
-            unknown: Vec::new(),
         })),
-        Statement::Limit(l) => out.exprs.push(Expr::Limit(expr::Limit {
-            rate: Some(l.rate),
-            unit: Some(l.per),
+        Statement::Limit(l) => out.exprs.push(expr!(Limit {
+            rate: l.rate,
+            unit: l.per,
             burst: (l.burst != 0).then_some(l.burst),
-            kind: Some(match l.unit {
+            kind: match l.unit {
                 super::model::LimitUnit::Packets => raw::NFT_LIMIT_PKTS,
                 super::model::LimitUnit::Bytes => raw::NFT_LIMIT_PKT_BYTES,
-            }),
-            flags: Some(if l.over { raw::NFT_LIMIT_F_INV } else { 0 }),
-            unknown: Vec::new(),
+            },
+            flags: if l.over { raw::NFT_LIMIT_F_INV } else { 0 },
         })),
         Statement::Reject(r) => {
             use super::model::Reject;
-            let (kind, code) = match r {
+            let (kind, icmp_code) = match r {
                 Reject::Icmp(code) => (raw::NFT_REJECT_ICMP_UNREACH, *code),
                 Reject::TcpReset => (raw::NFT_REJECT_TCP_RST, 0),
                 Reject::Icmpx(code) => (raw::NFT_REJECT_ICMPX_UNREACH, *code),
             };
-            let (kind, icmp_code) = (Some(kind), Some(code));
-            out.exprs.push(Expr::Reject(expr::Reject {
-                kind,
-                icmp_code,
-                unknown: Vec::new(),
-            }));
+            out.exprs.push(expr!(Reject { kind, icmp_code }));
         }
         Statement::Opaque(exprs) => out.exprs.extend(exprs.iter().cloned()),
     }
@@ -143,70 +130,60 @@ pub(crate) fn ct_direction(d: CtDirection) -> u8 {
 
 /// Loads into register 1.
 fn load(selector: &Selector) -> Expr {
-    let dreg = Some(raw::NFT_REG_1);
+    let dreg = raw::NFT_REG_1;
     match selector {
-        Selector::Meta(key) => Expr::Meta(expr::Meta {
-            key: Some(key.number()),
+        Selector::Meta(key) => expr!(Meta {
+            key: key.number(),
             dreg,
-            ..Default::default()
         }),
-        Selector::Payload { base, offset, len } => Expr::Payload(expr::Payload {
+        Selector::Payload { base, offset, len } => expr!(Payload {
             dreg,
-            base: Some(base.number()),
-            offset: Some(*offset),
-            len: Some(*len),
-            ..Default::default()
+            base: base.number(),
+            offset: *offset,
+            len: *len,
         }),
-        Selector::Ct(key, direction) => Expr::Ct(expr::Ct {
-            key: Some(key.number()),
+        Selector::Ct(key, direction) => expr!(Ct {
+            key: key.number(),
             dreg,
             direction: direction.map(ct_direction),
-            ..Default::default()
         }),
-        Selector::Socket(key, level) => Expr::Socket(expr::Socket {
-            key: Some(key.number()),
+        Selector::Socket(key, level) => expr!(Socket {
+            key: key.number(),
             dreg,
-            level: Some(level.unwrap_or(0)),
-            ..Default::default()
+            level: level.unwrap_or(0),
         }),
-        Selector::Fib { flags, result } => Expr::Fib(expr::Fib {
-            flags: Some(*flags),
-            result: Some(result.number()),
+        Selector::Fib { flags, result } => expr!(Fib {
+            flags: *flags,
+            result: result.number(),
             dreg,
-            ..Default::default()
         }),
     }
 }
 
 fn cmp(op: u32, data: &[u8]) -> Expr {
-    let data = Some(DataAttrs::of(data));
-    Expr::Cmp(expr::Cmp {
-        sreg: Some(raw::NFT_REG_1),
-        op: Some(op),
-        data,
-        ..Default::default()
+    expr!(Cmp {
+        sreg: raw::NFT_REG_1,
+        op,
+        data: DataAttrs::of(data),
     })
 }
 
 fn bitwise(op: Option<u32>, mask: &[u8], xor: &[u8]) -> Expr {
-    Expr::Bitwise(expr::Bitwise {
-        sreg: Some(raw::NFT_REG_1),
-        dreg: Some(raw::NFT_REG_1),
+    expr!(Bitwise {
+        sreg: raw::NFT_REG_1,
+        dreg: raw::NFT_REG_1,
         op,
         len: u32::try_from(mask.len()).ok(),
-        mask: Some(DataAttrs::of(mask)),
-        xor: Some(DataAttrs::of(xor)),
-        ..Default::default()
+        mask: DataAttrs::of(mask),
+        xor: DataAttrs::of(xor),
     })
 }
 
-fn lookup(set: &str, dreg: Option<u32>) -> Expr {
-    let set = Some(set.to_owned());
-    Expr::Lookup(expr::Lookup {
-        sreg: Some(raw::NFT_REG_1),
+fn lookup(set: &str, dreg: u32) -> Expr {
+    expr!(Lookup {
+        sreg: raw::NFT_REG_1,
         dreg,
-        set,
-        ..Default::default()
+        set: set.to_owned(),
     })
 }
 
@@ -265,12 +242,11 @@ fn matching(m: &Match, context: Context, out: &mut Linear) {
         }
         Operand::IfnamePrefix(name) => out.exprs.push(cmp(m.op.number(), name.as_bytes())),
         Operand::Range(first, last) if m.op == CmpOp::Neq => {
-            out.exprs.push(Expr::Range(expr::Range {
-                sreg: Some(raw::NFT_REG_1),
-                op: Some(raw::NFT_RANGE_NEQ),
-                from: Some(DataAttrs::of(&value(first))),
-                to: Some(DataAttrs::of(&value(last))),
-                ..Default::default()
+            out.exprs.push(expr!(Range {
+                sreg: raw::NFT_REG_1,
+                op: raw::NFT_RANGE_NEQ,
+                from: DataAttrs::of(&value(first)),
+                to: DataAttrs::of(&value(last)),
             }));
         }
         Operand::Range(first, last) => {
@@ -306,13 +282,12 @@ fn matching(m: &Match, context: Context, out: &mut Linear) {
 }
 
 fn to_network_order(width: u32) -> Expr {
-    Expr::Byteorder(expr::Byteorder {
-        sreg: Some(raw::NFT_REG_1),
-        dreg: Some(raw::NFT_REG_1),
-        op: Some(raw::NFT_BYTEORDER_HTON),
-        len: Some(width),
-        size: Some(width),
-        ..Default::default()
+    expr!(Byteorder {
+        sreg: raw::NFT_REG_1,
+        dreg: raw::NFT_REG_1,
+        op: raw::NFT_BYTEORDER_HTON,
+        len: width,
+        size: width,
     })
 }
 
@@ -322,12 +297,11 @@ pub(crate) fn is_turned(selector: &Selector, elements: &[Element]) -> bool {
 }
 
 fn set_lookup(set: &str, set_id: Option<u32>, op: CmpOp) -> Expr {
-    Expr::Lookup(expr::Lookup {
-        sreg: Some(raw::NFT_REG_1),
-        set: Some(set.to_owned()),
+    expr!(Lookup {
+        sreg: raw::NFT_REG_1,
+        set: set.to_owned(),
         set_id,
         flags: (op == CmpOp::Neq).then_some(raw::NFT_LOOKUP_F_INV),
-        ..Default::default()
     })
 }
 
@@ -362,31 +336,30 @@ fn from_source(source: &Source, out: &mut Linear) {
         }
         Source::Map(selector, map) => {
             out.exprs.push(load(selector));
-            out.exprs.push(lookup(map, Some(raw::NFT_REG_1)));
+            out.exprs.push(lookup(map, raw::NFT_REG_1));
         }
     }
 }
 
 pub(crate) fn immediate(dreg: u32, data: &[u8]) -> Expr {
-    let data = Some(DataAttrs::of(data));
-    Expr::Immediate(expr::Immediate {
-        dreg: Some(dreg),
-        data,
-        ..Default::default()
+    expr!(Immediate {
+        dreg,
+        data: DataAttrs::of(data),
     })
 }
 
-fn immediate_verdict(v: &Verdict) -> Expr {
-    let data = Some(DataAttrs {
+pub(crate) fn immediate_verdict(v: &Verdict) -> Expr {
+    expr!(Immediate {
+        dreg: raw::NFT_REG_VERDICT,
+        data: verdict_data(v),
+    })
+}
+
+pub(crate) fn verdict_data(v: &Verdict) -> DataAttrs {
+    DataAttrs {
         verdict: Some(verdict(v)),
         ..Default::default()
-    });
-    let dreg = Some(raw::NFT_REG_VERDICT);
-    Expr::Immediate(expr::Immediate {
-        dreg,
-        data,
-        ..Default::default()
-    })
+    }
 }
 
 pub(crate) fn verdict(v: &Verdict) -> VerdictAttrs {

@@ -25,7 +25,7 @@ mod display;
 mod engine;
 pub mod expr;
 mod headers;
-mod linearize;
+pub(crate) mod linearize;
 mod listing;
 mod model;
 pub mod raw;

@@ -126,6 +126,19 @@ pub(super) fn same(min: Option<u32>, max: &mut Option<u32>) {
     }
 }
 
+/// `expr!(Meta { key: raw::NFT_META_MARK, dreg: 1 })`: an expression with these attributes only.
+macro_rules! expr {
+    ($kind:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        $crate::nft::expr::Expr::$kind($crate::nft::expr::$kind {
+            $($field: $crate::nft::expr::expr!(@ $field $(, $value)?).into(),)*
+            ..Default::default()
+        })
+    };
+    (@ $field:ident) => { $field };
+    (@ $field:ident, $value:expr) => { $value };
+}
+pub(crate) use expr;
+
 macro_rules! expressions {
     ($($(#[$m:meta])* $variant:ident = $name:literal,)*) => {
         /// One instruction of a rule.

@@ -1,7 +1,7 @@
 //! Statements that redirect or translate a packet: their values are loaded into registers 1, 2 and so on.
 
 use super::{Linear, immediate};
-use crate::nft::expr::{self, Expr};
+use crate::nft::expr::expr;
 use crate::nft::model::{Data, Masquerade, Nat, NatKind, Redirect, TableFamily, Tproxy};
 use crate::nft::raw;
 use std::ops::RangeInclusive;
@@ -52,25 +52,19 @@ fn flags(flags: u32, ports: bool) -> Option<u32> {
 
 pub(super) fn redirect(r: &Redirect, out: &mut Linear) {
     let (reg_proto_min, reg_proto_max) = Registers::new(out).ports(r.ports.as_ref());
-    let flags = flags(r.flags, r.ports.is_some());
-    let unknown = Vec::new();
-    out.exprs.push(Expr::Redir(expr::Redir {
+    out.exprs.push(expr!(Redir {
         reg_proto_min,
         reg_proto_max,
-        flags,
-        unknown,
+        flags: flags(r.flags, r.ports.is_some()),
     }));
 }
 
 pub(super) fn masquerade(m: &Masquerade, out: &mut Linear) {
     let (reg_proto_min, reg_proto_max) = Registers::new(out).ports(m.ports.as_ref());
-    let flags = flags(m.flags, m.ports.is_some());
-    let unknown = Vec::new();
-    out.exprs.push(Expr::Masq(expr::Masq {
-        flags,
+    out.exprs.push(expr!(Masq {
+        flags: flags(m.flags, m.ports.is_some()),
         reg_proto_min,
         reg_proto_max,
-        unknown,
     }));
 }
 
@@ -85,15 +79,14 @@ pub(super) fn nat(n: &Nat, out: &mut Linear) {
         NatKind::Snat => raw::NFT_NAT_SNAT,
         NatKind::Dnat => raw::NFT_NAT_DNAT,
     };
-    out.exprs.push(Expr::Nat(expr::Nat {
-        kind: Some(kind),
-        family: Some(u32::from(n.family.number())),
+    out.exprs.push(expr!(Nat {
+        kind,
+        family: u32::from(n.family.number()),
         reg_addr_min,
         reg_addr_max,
         reg_proto_min,
         reg_proto_max,
         flags: flags(n.flags, n.ports.is_some()),
-        unknown: Vec::new(),
     }));
 }
 
@@ -105,11 +98,9 @@ pub(super) fn tproxy(t: &Tproxy, out: &mut Linear) {
         TableFamily::Inet => TableFamily::Unspec,
         family => family,
     };
-    let family = Some(u32::from(family.number()));
-    out.exprs.push(Expr::Tproxy(expr::Tproxy {
-        family,
+    out.exprs.push(expr!(Tproxy {
+        family: u32::from(family.number()),
         reg_addr,
         reg_port,
-        unknown: Vec::new(),
     }));
 }

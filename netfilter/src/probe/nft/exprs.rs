@@ -1,223 +1,156 @@
 //! One minimal rule for each expression.
 
-use crate::nft::expr::{
-    Bitwise, Byteorder, Cmp, Connlimit, Counter, Ct, DataAttrs, Dup, Expr, ExprAttrs, Exthdr, Fib,
-    Fwd, Hash, Immediate, Last, Limit, Log, Masq, Meta, Nat, Numgen, Osf, Payload, Quota, Range,
-    Redir, Reject, Rt, Socket, Synproxy, Tproxy, VerdictAttrs, Xfrm,
-};
-use crate::nft::raw;
-use weir_netlink::attr::Writer;
+use crate::nft::compat::MatchAttrs;
+use crate::nft::expr::{DataAttrs, Expr, ExprAttrs, expr};
+use crate::nft::{Verdict, linearize, raw};
+use weir_netlink::attr::{AttrSet as _, Writer};
 
-const REG: Option<u32> = Some(raw::NFT_REG_1);
+const REG: u32 = raw::NFT_REG_1;
 
 fn load(key: u32) -> Expr {
-    Expr::Meta(Meta {
-        key: Some(key),
-        dreg: REG,
-        ..Meta::default()
-    })
+    expr!(Meta { key, dreg: REG })
 }
 
 fn value(bytes: &[u8]) -> Expr {
-    let data = Some(DataAttrs::of(bytes));
-    Expr::Immediate(Immediate {
-        dreg: REG,
-        data,
-        ..Immediate::default()
-    })
-}
-
-/// Attributes of an expression that has no declaration.
-pub(super) fn opaque(name: &str, attrs: impl FnOnce(&mut Writer)) -> Expr {
-    let mut w = Writer::new();
-    attrs(&mut w);
-    let (name, data) = (Some(name.to_owned()), w.finish().ok());
-    Expr::Opaque(ExprAttrs {
-        name,
-        data,
-        ..ExprAttrs::default()
-    })
+    linearize::immediate(REG, bytes)
 }
 
 /// `meta mark & 0xff`
 pub(super) fn bitwise() -> Vec<Expr> {
-    let (mask, xor) = (
-        Some(DataAttrs::of(&[0, 0, 0, 0xff])),
-        Some(DataAttrs::of(&[0; 4])),
-    );
-    let e = Bitwise {
+    let e = expr!(Bitwise {
         sreg: REG,
         dreg: REG,
-        len: Some(4),
-        mask,
-        xor,
-        ..Bitwise::default()
-    };
-    vec![load(raw::NFT_META_MARK), Expr::Bitwise(e)]
+        len: 4,
+        mask: DataAttrs::of(&[0, 0, 0, 0xff]),
+        xor: DataAttrs::of(&[0; 4]),
+    });
+    vec![load(raw::NFT_META_MARK), e]
 }
 
 pub(super) fn byteorder() -> Vec<Expr> {
-    let e = Byteorder {
+    let e = expr!(Byteorder {
         sreg: REG,
         dreg: REG,
-        op: Some(raw::NFT_BYTEORDER_HTON),
-        len: Some(4),
-        size: Some(4),
-        ..Byteorder::default()
-    };
-    vec![load(raw::NFT_META_MARK), Expr::Byteorder(e)]
+        op: raw::NFT_BYTEORDER_HTON,
+        len: 4,
+        size: 4,
+    });
+    vec![load(raw::NFT_META_MARK), e]
+}
+
+fn equal(bytes: &[u8]) -> Expr {
+    expr!(Cmp {
+        sreg: REG,
+        op: raw::NFT_CMP_EQ,
+        data: DataAttrs::of(bytes)
+    })
 }
 
 /// `meta mark 0`
 pub(super) fn cmp() -> Vec<Expr> {
-    let data = Some(DataAttrs::of(&[0; 4]));
-    let e = Cmp {
-        sreg: REG,
-        op: Some(raw::NFT_CMP_EQ),
-        data,
-        ..Cmp::default()
-    };
-    vec![load(raw::NFT_META_MARK), Expr::Cmp(e)]
+    vec![load(raw::NFT_META_MARK), equal(&[0; 4])]
 }
 
 /// `ct count over 1`
 pub(super) fn connlimit() -> Vec<Expr> {
-    vec![Expr::Connlimit(Connlimit {
-        count: Some(1),
-        ..Connlimit::default()
-    })]
+    vec![expr!(Connlimit { count: 1 })]
 }
 
 pub(super) fn counter() -> Vec<Expr> {
-    vec![Expr::Counter(Counter::default())]
-}
-
-fn ct(key: u32) -> Expr {
-    Expr::Ct(Ct {
-        key: Some(key),
-        dreg: REG,
-        ..Ct::default()
-    })
-}
-
-fn ct_set(key: u32) -> Expr {
-    Expr::Ct(Ct {
-        key: Some(key),
-        sreg: REG,
-        ..Ct::default()
-    })
+    vec![expr!(Counter {})]
 }
 
 pub(super) fn ct_state() -> Vec<Expr> {
-    vec![ct(raw::NFT_CT_STATE)]
+    vec![expr!(Ct {
+        key: raw::NFT_CT_STATE,
+        dreg: REG
+    })]
 }
 
 /// `ct mark set meta mark`
 pub(super) fn ct_mark_set() -> Vec<Expr> {
-    vec![load(raw::NFT_META_MARK), ct_set(raw::NFT_CT_MARK)]
+    let e = expr!(Ct {
+        key: raw::NFT_CT_MARK,
+        sreg: REG
+    });
+    vec![load(raw::NFT_META_MARK), e]
 }
 
 /// `ct zone set 1`: a number of two bytes in host order.
 pub(super) fn ct_zone_set() -> Vec<Expr> {
-    vec![value(&1u16.to_ne_bytes()), ct_set(raw::NFT_CT_ZONE)]
+    let e = expr!(Ct {
+        key: raw::NFT_CT_ZONE,
+        sreg: REG
+    });
+    vec![value(&1u16.to_ne_bytes()), e]
 }
 
 /// `dup to 127.0.0.1`
 pub(super) fn dup() -> Vec<Expr> {
-    let e = Dup {
-        sreg_addr: REG,
-        ..Dup::default()
-    };
-    vec![value(&[127, 0, 0, 1]), Expr::Dup(e)]
+    vec![value(&[127, 0, 0, 1]), expr!(Dup { sreg_addr: REG })]
 }
 
 /// `exthdr hbh exists`
 pub(super) fn exthdr() -> Vec<Expr> {
-    vec![Expr::Exthdr(Exthdr {
+    vec![expr!(Exthdr {
         dreg: REG,
-        kind: Some(0),
-        offset: Some(0),
-        len: Some(1),
-        flags: Some(raw::NFT_EXTHDR_F_PRESENT),
-        op: Some(raw::NFT_EXTHDR_OP_IPV6),
-        ..Exthdr::default()
+        kind: 0,
+        offset: 0,
+        len: 1,
+        flags: raw::NFT_EXTHDR_F_PRESENT,
+        op: raw::NFT_EXTHDR_OP_IPV6,
     })]
 }
 
 /// `fib daddr type`
 pub(super) fn fib() -> Vec<Expr> {
-    /// `NFTA_FIB_F_DADDR`
-    const DADDR: u32 = 2;
-    let result = Some(raw::NFT_FIB_RESULT_ADDRTYPE);
-    vec![Expr::Fib(Fib {
-        flags: Some(DADDR),
-        result,
+    vec![expr!(Fib {
+        flags: raw::NFTA_FIB_F_DADDR,
+        result: raw::NFT_FIB_RESULT_ADDRTYPE,
         dreg: REG,
-        ..Fib::default()
     })]
 }
 
 /// `fwd to lo`: the number of the interface, in host order.
 pub(super) fn fwd() -> Vec<Expr> {
-    let e = Fwd {
-        sreg_dev: REG,
-        ..Fwd::default()
-    };
-    vec![value(&1u32.to_ne_bytes()), Expr::Fwd(e)]
+    vec![value(&1u32.to_ne_bytes()), expr!(Fwd { sreg_dev: REG })]
 }
 
 /// `symhash mod 2`
 pub(super) fn hash() -> Vec<Expr> {
-    vec![Expr::Hash(Hash {
+    vec![expr!(Hash {
         dreg: REG,
-        modulus: Some(2),
-        kind: Some(raw::NFT_HASH_SYM),
-        ..Hash::default()
+        modulus: 2,
+        kind: raw::NFT_HASH_SYM
     })]
 }
 
 /// `accept`
 pub(super) fn immediate() -> Vec<Expr> {
-    let verdict = VerdictAttrs {
-        code: Some(raw::NF_ACCEPT),
-        ..VerdictAttrs::default()
-    };
-    let data = DataAttrs {
-        verdict: Some(verdict),
-        ..DataAttrs::default()
-    };
-    let dreg = Some(raw::NFT_REG_VERDICT);
-    vec![Expr::Immediate(Immediate {
-        dreg,
-        data: Some(data),
-        ..Immediate::default()
-    })]
+    vec![linearize::immediate_verdict(&Verdict::Accept)]
 }
 
 pub(super) fn last() -> Vec<Expr> {
-    vec![Expr::Last(Last::default())]
+    vec![expr!(Last {})]
 }
 
 /// `limit rate 5/second`
 pub(super) fn limit() -> Vec<Expr> {
-    let (rate, unit, burst) = (Some(5), Some(1), Some(5));
-    vec![Expr::Limit(Limit {
-        rate,
-        unit,
-        burst,
-        ..Limit::default()
+    vec![expr!(Limit {
+        rate: 5,
+        unit: 1,
+        burst: 5
     })]
 }
 
 pub(super) fn log() -> Vec<Expr> {
-    vec![Expr::Log(Log {
-        prefix: Some("weir".to_owned()),
-        ..Log::default()
+    vec![expr!(Log {
+        prefix: "weir".to_owned()
     })]
 }
 
 pub(super) fn masq() -> Vec<Expr> {
-    vec![Expr::Masq(Masq::default())]
+    vec![expr!(Masq {})]
 }
 
 pub(super) fn meta() -> Vec<Expr> {
@@ -230,23 +163,21 @@ pub(super) fn skuid() -> Vec<Expr> {
 
 /// `meta mark set 1`
 pub(super) fn mark_set() -> Vec<Expr> {
-    let e = Meta {
-        key: Some(raw::NFT_META_MARK),
-        sreg: REG,
-        ..Meta::default()
-    };
-    vec![value(&[1, 0, 0, 0]), Expr::Meta(e)]
+    let e = expr!(Meta {
+        key: raw::NFT_META_MARK,
+        sreg: REG
+    });
+    vec![value(&[1, 0, 0, 0]), e]
 }
 
 /// `dnat ip to 127.0.0.1`
 pub(super) fn nat() -> Vec<Expr> {
-    let e = Nat {
-        kind: Some(raw::NFT_NAT_DNAT),
-        family: Some(u32::from(raw::NFPROTO_IPV4)),
+    let e = expr!(Nat {
+        kind: raw::NFT_NAT_DNAT,
+        family: u32::from(raw::NFPROTO_IPV4),
         reg_addr_min: REG,
-        ..Nat::default()
-    };
-    vec![value(&[127, 0, 0, 1]), Expr::Nat(e)]
+    });
+    vec![value(&[127, 0, 0, 1]), e]
 }
 
 pub(super) fn notrack() -> Vec<Expr> {
@@ -255,157 +186,129 @@ pub(super) fn notrack() -> Vec<Expr> {
 
 /// `numgen inc mod 2`
 pub(super) fn numgen() -> Vec<Expr> {
-    vec![Expr::Numgen(Numgen {
+    vec![expr!(Numgen {
         dreg: REG,
-        modulus: Some(2),
-        kind: Some(raw::NFT_NG_INCREMENTAL),
-        ..Numgen::default()
+        modulus: 2,
+        kind: raw::NFT_NG_INCREMENTAL
     })]
 }
 
 /// `osf name`
 pub(super) fn osf() -> Vec<Expr> {
-    vec![Expr::Osf(Osf {
-        dreg: REG,
-        ttl: Some(0),
-        ..Osf::default()
-    })]
+    vec![expr!(Osf { dreg: REG, ttl: 0 })]
 }
 
 /// `@th,16,16`
 pub(super) fn payload() -> Vec<Expr> {
-    let base = Some(raw::NFT_PAYLOAD_TRANSPORT_HEADER);
-    let (offset, len) = (Some(2), Some(2));
-    vec![Expr::Payload(Payload {
+    vec![expr!(Payload {
         dreg: REG,
-        base,
-        offset,
-        len,
-        ..Payload::default()
+        base: raw::NFT_PAYLOAD_TRANSPORT_HEADER,
+        offset: 2,
+        len: 2,
     })]
 }
 
 /// `quota 1 bytes`
 pub(super) fn quota() -> Vec<Expr> {
-    vec![Expr::Quota(Quota {
-        bytes: Some(1),
-        ..Quota::default()
-    })]
+    vec![expr!(Quota { bytes: 1 })]
 }
 
 /// `meta mark != 1-9`
 pub(super) fn range() -> Vec<Expr> {
-    let e = Range {
+    let e = expr!(Range {
         sreg: REG,
-        op: Some(raw::NFT_RANGE_NEQ),
-        from: Some(DataAttrs::of(&[0, 0, 0, 1])),
-        to: Some(DataAttrs::of(&[0, 0, 0, 9])),
-        ..Range::default()
-    };
-    vec![load(raw::NFT_META_MARK), Expr::Range(e)]
+        op: raw::NFT_RANGE_NEQ,
+        from: DataAttrs::of(&[0, 0, 0, 1]),
+        to: DataAttrs::of(&[0, 0, 0, 9]),
+    });
+    vec![load(raw::NFT_META_MARK), e]
 }
 
 /// `redirect to :15001`
 pub(super) fn redir() -> Vec<Expr> {
-    let flags = Some(raw::NF_NAT_RANGE_PROTO_SPECIFIED);
-    let e = Redir {
+    let e = expr!(Redir {
         reg_proto_min: REG,
-        flags,
-        ..Redir::default()
-    };
-    vec![value(&15001u16.to_be_bytes()), Expr::Redir(e)]
+        flags: raw::NF_NAT_RANGE_PROTO_SPECIFIED,
+    });
+    vec![value(&15001u16.to_be_bytes()), e]
 }
 
 /// `reject with icmpx`
 pub(super) fn reject() -> Vec<Expr> {
-    let kind = Some(raw::NFT_REJECT_ICMPX_UNREACH);
-    let icmp_code = Some(raw::NFT_REJECT_ICMPX_PORT_UNREACH);
-    vec![Expr::Reject(Reject {
-        kind,
-        icmp_code,
-        ..Reject::default()
+    vec![expr!(Reject {
+        kind: raw::NFT_REJECT_ICMPX_UNREACH,
+        icmp_code: raw::NFT_REJECT_ICMPX_PORT_UNREACH,
     })]
 }
 
 /// `rt ip nexthop`
 pub(super) fn rt() -> Vec<Expr> {
-    vec![Expr::Rt(Rt {
+    vec![expr!(Rt {
         dreg: REG,
-        key: Some(raw::NFT_RT_NEXTHOP4),
-        ..Rt::default()
+        key: raw::NFT_RT_NEXTHOP4
     })]
 }
 
 /// `socket transparent`
 pub(super) fn socket() -> Vec<Expr> {
-    let key = Some(raw::NFT_SOCKET_TRANSPARENT);
-    vec![Expr::Socket(Socket {
-        key,
-        dreg: REG,
-        ..Socket::default()
+    vec![expr!(Socket {
+        key: raw::NFT_SOCKET_TRANSPARENT,
+        dreg: REG
     })]
 }
 
 /// `synproxy mss 1460 wscale 7`
 pub(super) fn synproxy() -> Vec<Expr> {
-    vec![Expr::Synproxy(Synproxy {
-        mss: Some(1460),
-        wscale: Some(7),
-        flags: Some(0),
-        ..Synproxy::default()
+    vec![expr!(Synproxy {
+        mss: 1460,
+        wscale: 7,
+        flags: 0
     })]
 }
 
 /// `ipsec in reqid`
 pub(super) fn xfrm() -> Vec<Expr> {
-    vec![Expr::Xfrm(Xfrm {
+    vec![expr!(Xfrm {
         dreg: REG,
-        key: Some(raw::NFT_XFRM_KEY_REQID),
-        dir: Some(0),
-        spnum: Some(0),
-        ..Xfrm::default()
+        key: raw::NFT_XFRM_KEY_REQID,
+        dir: 0,
+        spnum: 0
     })]
 }
 
 /// `meta l4proto tcp tproxy to :15006`: for both families.
 pub(super) fn tproxy() -> Vec<Expr> {
-    let tcp = Cmp {
-        sreg: REG,
-        op: Some(raw::NFT_CMP_EQ),
-        data: Some(DataAttrs::of(&[raw::IPPROTO_TCP])),
-        ..Cmp::default()
-    };
-    let family = Some(u32::from(raw::NFPROTO_UNSPEC));
-    let e = Tproxy {
-        family,
-        reg_port: REG,
-        ..Tproxy::default()
-    };
     vec![
         load(raw::NFT_META_L4PROTO),
-        Expr::Cmp(tcp),
+        equal(&[raw::IPPROTO_TCP]),
         value(&15006u16.to_be_bytes()),
-        Expr::Tproxy(e),
+        expr!(Tproxy {
+            family: u32::from(raw::NFPROTO_UNSPEC),
+            reg_port: REG
+        }),
     ]
 }
 
 /// `queue to 0`: not used by weir, but operators ask for it.
 pub(super) fn queue() -> Vec<Expr> {
-    /// `NFTA_QUEUE_NUM`
-    const NUM: u16 = 1;
-    vec![opaque("queue", |w| w.attr(NUM, false, |w| w.put(&[0, 0])))]
+    vec![expr!(Queue { num: 0 })]
 }
 
 /// What iptables-nft writes for `-m comment`.
 pub(super) fn xt_match() -> Vec<Expr> {
-    /// `NFTA_MATCH_NAME`, `NFTA_MATCH_REV`, `NFTA_MATCH_INFO` (`nf_tables_compat.h`)
-    const ATTRS: [u16; 3] = [1, 2, 3];
     /// `sizeof(struct xt_comment_info)`
     const INFO: [u8; 256] = [0; 256];
-    let [name, rev, info] = ATTRS;
-    vec![opaque("match", |w| {
-        w.attr(name, false, |w| w.put(b"comment\0"));
-        w.attr(rev, false, |w| w.put(&[0; 4]));
-        w.attr(info, false, |w| w.put(&INFO));
+    let mut w = Writer::new();
+    let attrs = MatchAttrs {
+        name: Some("comment".to_owned()),
+        revision: Some(0),
+        info: Some(INFO.to_vec()),
+        ..MatchAttrs::default()
+    };
+    attrs.encode(&mut w);
+    vec![Expr::Opaque(ExprAttrs {
+        name: Some("match".to_owned()),
+        data: w.finish().ok(),
+        ..ExprAttrs::default()
     })]
 }

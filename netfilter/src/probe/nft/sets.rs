@@ -1,9 +1,8 @@
 //! Sets for trials.
 
-use super::exprs::opaque;
-use crate::nft::expr::{DataAttrs, Expr, Lookup, Meta, VerdictAttrs};
-use crate::nft::raw;
+use crate::nft::expr::{DataAttrs, Expr, expr};
 use crate::nft::wire::{ElemAttrs, SetAttrs, SetDescAttrs};
+use crate::nft::{Verdict, linearize, raw};
 use weir_netlink::attr::Writer;
 
 /// The name of the set in its table.
@@ -122,7 +121,7 @@ impl SetTrial {
                 ..key(&[10, 0, 0, 1, 1, 0, 0, 0])
             }],
             Self::VerdictMap => vec![ElemAttrs {
-                data: Some(accept()),
+                data: Some(linearize::verdict_data(&Verdict::Accept)),
                 ..key(&[1, 0, 0, 0])
             }],
             Self::ValueMap => {
@@ -136,51 +135,32 @@ impl SetTrial {
     }
 
     pub(super) fn rule(self) -> Option<Vec<Expr>> {
-        let (key, dreg) = (Some(raw::NFT_META_MARK), Some(raw::NFT_REG_1));
-        let load = Expr::Meta(Meta {
-            key,
-            dreg,
-            ..Meta::default()
+        let load = expr!(Meta {
+            key: raw::NFT_META_MARK,
+            dreg: raw::NFT_REG_1,
         });
+        let set = NAME.to_owned();
         match self {
             Self::Lookup => {
-                let (set, set_id) = (Some(NAME.to_owned()), Some(1));
-                let e = Lookup {
-                    sreg: dreg,
+                let e = expr!(Lookup {
+                    sreg: raw::NFT_REG_1,
                     set,
-                    set_id,
-                    ..Lookup::default()
-                };
-                Some(vec![load, Expr::Lookup(e)])
+                    set_id: 1,
+                });
+                Some(vec![load, e])
             }
-            Self::Dynset => Some(vec![load, dynset()]),
+            // `add @weir { meta mark }`
+            Self::Dynset => {
+                let e = expr!(Dynset {
+                    set,
+                    set_id: 1,
+                    op: raw::NFT_DYNSET_OP_ADD,
+                    sreg_key: raw::NFT_REG_1,
+                });
+                Some(vec![load, e])
+            }
             _ => None,
         }
-    }
-}
-
-/// `add @weir { meta mark }`
-fn dynset() -> Expr {
-    // NFTA_DYNSET_SET_NAME, _SET_ID, _OP (NFT_DYNSET_OP_ADD is 0), _SREG_KEY
-    opaque("dynset", |w| {
-        w.attr(1, false, |w| {
-            w.put(NAME.as_bytes());
-            w.put(&[0]);
-        });
-        w.attr(2, false, |w| w.put(&1u32.to_be_bytes()));
-        w.attr(3, false, |w| w.put(&0u32.to_be_bytes()));
-        w.attr(4, false, |w| w.put(&raw::NFT_REG_1.to_be_bytes()));
-    })
-}
-
-fn accept() -> DataAttrs {
-    let verdict = VerdictAttrs {
-        code: Some(raw::NF_ACCEPT),
-        ..VerdictAttrs::default()
-    };
-    DataAttrs {
-        verdict: Some(verdict),
-        ..DataAttrs::default()
     }
 }
 
